@@ -18,6 +18,9 @@ use crate::table::Table;
 use crate::tags::Tags;
 use crate::types::{Address, BlockId, Completed, Pool, PrivatePool, SegmentId};
 
+/// For so many requests the tables are looked at once.
+pub(crate) const REQUESTS_WITH_ROWS_MAX: u32 = 32;
+
 /// A clone is for tests that try every continuation; two allocators never share a context.
 #[derive(Clone)]
 pub struct Allocator {
@@ -40,7 +43,7 @@ pub struct Allocator {
     /// What was free before is left where it is. See Note [Excess] in excess.rs.
     pub(crate) left_before: IdleMark,
     /// So many requests find room in the tables without a look.
-    requests_with_rows: u32,
+    pub(crate) requests_with_rows: u32,
     /// Large requests no longer cut segments. See Note [Exported blocks] in exported_blocks.rs.
     pub(crate) whole_large: bool,
     pub(crate) arenas: Arenas,
@@ -139,11 +142,10 @@ impl Allocator {
 
     #[cold]
     fn look_for_rows(&mut self) -> bool {
-        const REQUESTS_COUNT: u32 = 32;
-        /// What those may add, and what several threads may before one of them asks again.
+        /// What so many requests may add, and what several threads may before one of them asks again.
         const SPARE_COUNT: usize = 160;
         let found = self.blocks.has_room(SPARE_COUNT) && self.segments.has_room(SPARE_COUNT);
-        self.requests_with_rows = if found { REQUESTS_COUNT } else { 0 };
+        self.requests_with_rows = if found { REQUESTS_WITH_ROWS_MAX } else { 0 };
         found
     }
 

@@ -24,8 +24,9 @@
 //! * I18: a segment names its first and its last block.
 //! * I19: a block is of a private pool that is open, or of none, and all blocks of a segment that is
 //!   a pool's are; only blocks of a private pool wait for one.
+//! * I20: the tables have been looked at for room at most so many requests ago.
 
-use crate::allocator::Allocator;
+use crate::allocator::{Allocator, REQUESTS_WITH_ROWS_MAX};
 use crate::block::{Block, SegmentRow, State};
 use crate::policy::BLOCK_BYTES_MIN;
 use crate::stats::{PoolStats, Stat};
@@ -34,6 +35,8 @@ use crate::types::{BlockId, Pool, SegmentId};
 
 impl Allocator {
     pub fn check(&self) {
+        let rows_count = self.requests_with_rows;
+        assert!(rows_count <= REQUESTS_WITH_ROWS_MAX, "I20: {rows_count} requests have room");
         let mut count = Count::default();
         for (&base, &id) in &self.segment_at {
             let segment = self.segments.at(id.0);

@@ -5,8 +5,9 @@
 
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-use super::std::thread;
+use super::std::{thread, vec::Vec};
 use super::whole;
+use crate::order::exclusive::Exclusive;
 use crate::order::marks::{Cover, Lane, Marks};
 
 /// The flag is the device's: neither side's access to it orders anything.
@@ -53,4 +54,22 @@ fn what_has_ended_has_begun() {
             assert!(ended <= begun, "{ended} ended, {begun} begun");
         });
     });
+}
+
+/// What another thread of the context has just entered may not be seen yet.
+#[test]
+fn one_context_is_one_for_all_its_threads() {
+    let _whole = whole();
+    let tries: u32 = if cfg!(miri) { 1 } else { 100_000 };
+    let all: Vec<Exclusive> = (0..tries).map(|_| Exclusive::new()).collect();
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                for exclusive in &all {
+                    assert!(!exclusive.submits(1), "the same context is a second one");
+                }
+            });
+        }
+    });
+    assert!(all.iter().all(|exclusive| exclusive.is_exclusive(1)));
 }

@@ -141,6 +141,24 @@ fn blocks_of_one_stream_stay_apart_while_they_wait() {
 }
 
 #[test]
+fn blocks_that_wait_for_the_same_event_of_their_stream_coalesce() {
+    check(
+        "
+            a = alloc 3M s1
+            b = alloc 3M s1
+            c = alloc 3M
+            free a on s1 e1
+            free b on s1 e1
+        ",
+        "
+            a: reserve 20M
+            20M large | 6M free s1 e1 | c 3M | 11M free
+            reserved 20M  allocated 3M  active 3M
+        ",
+    );
+}
+
+#[test]
 fn a_request_of_their_stream_joins_them() {
     check(
         "
