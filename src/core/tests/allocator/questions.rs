@@ -1,5 +1,6 @@
 //! What the caller asks before it acts.
 
+use cachealloc_core::policy::REQUEST_BYTES_MAX;
 use cachealloc_core::{
     Address, Allocator, BlockId, EventId, Policy, PrivatePool, Ready, Request, Requester, Step,
     StreamId,
@@ -91,4 +92,12 @@ fn what_has_gone_does_not_leave_once_more_and_the_others_do() {
     assert_eq!(allocator.take_retired().len(), 1);
     assert_eq!(allocator.segments().count(), 0);
     assert!(allocator.take_retired().is_empty());
+}
+
+#[test]
+fn the_driver_is_asked_for_whatever_a_device_could_have() {
+    let policy = Policy::default();
+    assert_eq!(policy.block_bytes(REQUEST_BYTES_MAX), Some(REQUEST_BYTES_MAX));
+    assert_eq!(policy.block_bytes(REQUEST_BYTES_MAX + 1), None);
+    assert_eq!(policy.block_bytes(u64::MAX), None);
 }
