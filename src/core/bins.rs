@@ -307,8 +307,11 @@ mod tests {
             number = number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             (number >> 33) % below
         };
+        let size = |random: &mut dyn FnMut(u64) -> u64| {
+            (BLOCK_BYTES_MIN << (4 * random(6))) + random(3) * BLOCK_BYTES_MIN
+        };
         for step in 0..20_000_u32 {
-            let bytes = (BLOCK_BYTES_MIN << (4 * random(6))) + random(3) * BLOCK_BYTES_MIN;
+            let bytes = size(&mut random);
             let rank = Rank { bytes, registration: random(2), address: Address(random(3) * 512) };
             match model.remove(&rank) {
                 Some(id) => bins.remove(rank, id),
@@ -322,7 +325,11 @@ mod tests {
                 let (rank, id) = model.pop_first().expect("one is left");
                 bins.remove(rank, id);
             }
-            let least = random(1 << 30) >> random(22);
+            // Also between sizes of one bin.
+            let least = match random(2) {
+                0 => random(1 << 30) >> random(22),
+                _ => size(&mut random) + random(2),
+            };
             let listed: Vec<_> =
                 model.range(Rank::first_of(least)..).map(|(a, b)| (*a, *b)).collect();
             assert_eq!(bins.at_least(least).collect::<Vec<_>>(), listed);

@@ -81,7 +81,8 @@ mod tests {
     fn where_there_is_room_no_memory_is_needed() {
         let mut table = Table::new();
         let capacities = |table: &Table<u8>| (table.rows.capacity(), table.vacant.capacity());
-        let mut numbers = Vec::new();
+        // These came without a question.
+        let mut numbers: Vec<u32> = (0..50).map(|_| table.insert(0)).collect();
         for count in [1, 2, 3, 100, 5, 1_000] {
             assert!(table.has_room(count));
             let before = capacities(&table);

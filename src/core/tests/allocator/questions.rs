@@ -101,3 +101,31 @@ fn the_driver_is_asked_for_whatever_a_device_could_have() {
     assert_eq!(policy.block_bytes(REQUEST_BYTES_MAX + 1), None);
     assert_eq!(policy.block_bytes(u64::MAX), None);
 }
+
+/// However many streams there are, each finds what it has freed, the last of it too.
+#[test]
+fn each_of_many_streams_has_what_it_freed() {
+    let mut allocator = Allocator::new(Policy::default());
+    let streams = || (0..200).map(StreamId);
+    for _ in 0..2 {
+        for stream in streams() {
+            let ask = || Request::new(BYTES, Requester::Stream(stream));
+            let blocks = [(); 3].map(|()| served(&mut allocator, ask()));
+            for (number, block) in (0..).zip(blocks) {
+                let event = EventId(3 * stream.0 + number);
+                allocator.free(block, Ready::OnStream { stream, event });
+            }
+        }
+        allocator.check();
+        let reserved_count = allocator.stats().num_device_alloc;
+        for stream in streams() {
+            let ask = || Request::new(BYTES, Requester::Stream(stream));
+            let blocks = [(); 3].map(|()| served(&mut allocator, ask()));
+            allocator.check();
+            for block in blocks {
+                allocator.free(block, Ready::Everywhere);
+            }
+        }
+        assert_eq!(allocator.stats().num_device_alloc, reserved_count);
+    }
+}
