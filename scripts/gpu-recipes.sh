@@ -181,6 +181,12 @@ if has numba && wanted numba; then
     NUMBA_CUDA_MAX_PENDING_DEALLOCS_COUNT=1 record -- "$python" "$programs/numba_arrays.py"
     tensors "$programs/numba_arrays.py"
 fi
+if has rmm && wanted rmm; then
+    begin rmm "reinitialize(pool_allocator=False) in a program that has set a pool"
+    reported "$programs/rmm_buffers.py"
+    RECIPE_CACHED=1 record -- "$python" "$programs/rmm_buffers.py"
+    segments "$programs/rmm_buffers.py"
+fi
 if command -v nvcc >/dev/null && wanted cublas; then
     begin cublas "nvcc -g app.cu -lcublas -o app; run --report"
     cp "$root/tests/gpu/cublas_gemm.cu" app.cu

@@ -1,0 +1,16 @@
+# RMM: a pool that the program has set, and the line that takes it away.
+#
+# needs: rmm
+import os
+
+import rmm
+
+rmm.reinitialize(pool_allocator=True, initial_pool_size=256 << 20)
+if "RECIPE_CACHED" not in os.environ:
+    rmm.reinitialize(pool_allocator=False)
+kept = []
+for step in range(8):
+    kept.append(rmm.DeviceBuffer.to_device(bytes([step]) * (4 << 20)))  # tensor: 4194304 x 8
+    temporary = rmm.DeviceBuffer(size=2 << 20)  # tensor: 2097152 x 8
+    del temporary
+print("sum", sum(int(buffer.copy_to_host().sum()) for buffer in kept))
