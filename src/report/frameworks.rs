@@ -10,19 +10,19 @@ struct Framework {
     name: &'static str,
     /// What the files of its allocator begin with.
     files: &'static [&'static str],
-    /// What names of functions contain where its cache grows, and where it is bypassed.
-    grows: &'static str,
+    /// What names of functions contain where its cache grows, one of these, and where it is bypassed.
+    grows: &'static [&'static str],
     bypassed: &'static str,
     /// Its segments are multiples of this; 0: they are as large as what is asked for.
     segment_bytes: u64,
     remedy: &'static str,
 }
 
-const FRAMEWORKS: [Framework; 3] = [
+const FRAMEWORKS: [Framework; 5] = [
     Framework {
         name: "PyTorch",
         files: &["libc10_cuda"],
-        grows: "DeviceCachingAllocator",
+        grows: &["DeviceCachingAllocator"],
         bypassed: "uncached_allocate",
         segment_bytes: 2 << 20,
         remedy: "run it with PYTORCH_NO_CUDA_MEMORY_CACHING=1 (cachealloc run --uncached)",
@@ -30,7 +30,7 @@ const FRAMEWORKS: [Framework; 3] = [
     Framework {
         name: "JAX",
         files: &["xla_extension", "xla_cuda_plugin", "libjax_common", "pjrt_c_api_gpu"],
-        grows: "BFCAllocator",
+        grows: &["BFCAllocator"],
         bypassed: "StreamExecutorMemoryAllocator",
         segment_bytes: 1 << 20,
         remedy: "run it with XLA_PYTHON_CLIENT_ALLOCATOR=platform and \
@@ -39,10 +39,26 @@ const FRAMEWORKS: [Framework; 3] = [
     Framework {
         name: "CuPy",
         files: &[],
-        grows: "SingleDeviceMemoryPool",
+        grows: &["SingleDeviceMemoryPool"],
         bypassed: "",
         segment_bytes: 0,
         remedy: "write cupy.cuda.set_allocator(None) in the program",
+    },
+    Framework {
+        name: "TensorFlow",
+        files: &["libtensorflow", "_pywrap_tensorflow"],
+        grows: &["BFCAllocator"],
+        bypassed: "GpuCudaMallocAsyncAllocator",
+        segment_bytes: 0,
+        remedy: "run it with TF_GPU_ALLOCATOR=cuda_malloc_async (cachealloc run --uncached)",
+    },
+    Framework {
+        name: "RMM",
+        files: &[],
+        grows: &["pool_memory_resource", "arena_memory_resource", "fixed_size_memory_resource"],
+        bypassed: "",
+        segment_bytes: 0,
+        remedy: "write rmm.reinitialize(pool_allocator=False) in the program, or leave its pool out",
     },
 ];
 
@@ -132,18 +148,20 @@ fn requests(device: &Device) -> Box<dyn Iterator<Item = (StackId, u64)> + '_> {
 fn says(snapshot: &Snapshot, frame: &Frame) -> Says {
     let (name, path) = (snapshot.texts.get(frame.name), snapshot.texts.get(frame.filename));
     let file = path.rsplit('/').next().unwrap_or(path);
-    for (of, framework) in FRAMEWORKS.iter().enumerate() {
-        if !framework.bypassed.is_empty() && name.contains(framework.bypassed) {
-            return Says::Bypassed(of);
-        }
-        if name.contains(framework.grows) {
-            return Says::Grows(of);
-        }
-        if framework.files.iter().any(|begin| file.starts_with(begin)) {
-            return Says::Passes(of);
-        }
+    let is_its_file = |it: &Framework| it.files.iter().any(|begin| file.starts_with(begin));
+    let grows = |it: &Framework| it.grows.iter().any(|part| name.contains(part));
+    let bypassed = |it: &Framework| !it.bypassed.is_empty() && name.contains(it.bypassed);
+    // TensorFlow and JAX have one cache by one name: the file tells them apart, where it is known.
+    let known = FRAMEWORKS.iter().position(is_its_file);
+    let Some(of) = known.or_else(|| FRAMEWORKS.iter().position(|it| bypassed(it) || grows(it)))
+    else {
+        return Says::Nothing;
+    };
+    match &FRAMEWORKS[of] {
+        it if bypassed(it) => Says::Bypassed(of),
+        it if grows(it) => Says::Grows(of),
+        _ => Says::Passes(of),
     }
-    Says::Nothing
 }
 
 fn strongest(frames: impl Iterator<Item = Says>) -> Says {

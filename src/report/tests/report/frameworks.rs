@@ -60,6 +60,17 @@ fn other_frameworks_have_their_own_line() {
     let pool = "__pyx_f_4cupy_4cuda_6memory_22SingleDeviceMemoryPool__alloc";
     let found = said(&[(pool, "/site-packages/cupy/cuda/memory.cpython-312.so", 512)]);
     assert!(found[0].ends_with("write cupy.cuda.set_allocator(None) in the program."), "{found:?}");
+    // As JAX's by its name.
+    let tensorflow = "/site-packages/tensorflow/libtensorflow_framework.so.2";
+    let found = said(&[("tsl::BFCAllocator::Extend(unsigned long)", tensorflow, 77)]);
+    assert!(found[0].starts_with("TensorFlow has a cache of its own: "), "{found:?}");
+    let asynchronous = "tensorflow::GpuCudaMallocAsyncAllocator::AllocateRaw";
+    assert_eq!(said(&[(asynchronous, tensorflow, 77)]), [""; 0]);
+    let rmm = "/site-packages/librmm/lib64/librmm.so";
+    let pool = "rmm::_RMM_26_10::mr::detail::pool_memory_resource_impl::try_to_expand";
+    let device = "rmm::_RMM_26_10::mr::cuda_memory_resource::allocate";
+    let found = said(&[(pool, rmm, 512), (device, rmm, 512)]);
+    assert!(found[0].starts_with("RMM has a cache of its own: 1 allocation, 512 B, "), "{found:?}");
 }
 
 /// PyTorch's own snapshots have its tensors, below the same functions.
