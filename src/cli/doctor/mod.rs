@@ -2,6 +2,7 @@
 //! says what was looked at and no more: that nothing was found is no promise.
 
 mod asked;
+mod deep;
 mod driver;
 mod finding;
 mod lacking;
@@ -21,6 +22,8 @@ pub(crate) fn examine(named: Named, command: &[OsString]) -> Vec<Finding> {
     findings.extend(driver::examine());
     let program = command.first();
     findings.extend(program.map(|program| program::examine(program, library.as_ref())));
+    let file = program.and_then(|program| crate::launch::program::executable(program).ok());
+    findings.extend(file.and_then(|file| deep::examine(&file)));
     findings.extend(surroundings::examine(program));
     findings
 }

@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use cachealloc_tests::{Ran, Run, compile_library, driver_of_version, library};
 
 use super::cachealloc;
-use super::fit::{build, change, replace};
+use super::fit::{build, build_of, change, replace};
 use crate::snapshots::Place;
 
 /// The lines about one thing, without their column.
@@ -155,6 +155,32 @@ fn a_program_is_looked_at_and_not_started() {
         assert_eq!(about(&ran, "program"), [wanted]);
     }
     assert!(!place.path.join("started").exists());
+}
+
+/// Libraries that a program opens so are past us, and nothing tells that while it runs.
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn who_opens_libraries_with_deepbind_is_named() {
+    let place = Place::new();
+    let text = "#include <dlfcn.h>\nint opens(void) { return dlopen(\"none.so\", MODE) != 0; }\n";
+    let folder = place.path.display().to_string();
+    let (find, run_path) = (format!("-L{folder}"), format!("-Wl,-rpath,{folder}"));
+    let links = [&find, "-Wl,--no-as-needed", "-ldeep", &run_path];
+    for (mode, code, found) in [
+        ("-DMODE=RTLD_NOW|RTLD_DEEPBIND", "-O2", true),
+        ("-DMODE=RTLD_LAZY|RTLD_DEEPBIND|RTLD_GLOBAL", "-O0", true),
+        ("-DMODE=RTLD_LAZY|RTLD_DEEPBIND", "-fno-plt", true),
+        ("-DMODE=RTLD_NOW|RTLD_GLOBAL|RTLD_NODELETE", "-O2", false),
+    ] {
+        let flags = ["-shared", "-fPIC", "-D_GNU_SOURCE", mode, code, "-ldl"];
+        build_of(&place, "libdeep.so", text, &flags);
+        build(&place, "linked", &links);
+        let ran = examined(&place, &cachealloc("doctor -- ./linked"), 0);
+        let lines = about(&ran, "plugins");
+        let begin = format!("note: {folder}/libdeep.so opens libraries with RTLD_DEEPBIND: ");
+        assert_eq!(lines.len(), usize::from(found), "{mode} {code}: {ran:#?}");
+        assert!(lines.iter().all(|line| line.starts_with(&begin)), "{ran:#?}");
+    }
 }
 
 #[test]

@@ -12,8 +12,12 @@ use crate::snapshots::Place;
 
 /// A program that exits with 3, built in this place.
 pub(super) fn build(place: &Place, name: &str, flags: &[&str]) {
+    build_of(place, name, "int main(void) { return 3; }\n", flags);
+}
+
+pub(super) fn build_of(place: &Place, name: &str, text: &str, flags: &[&str]) {
     let source = place.path.join("three.c");
-    fs::write(&source, "int main(void) { return 3; }\n").expect("target/ is writable");
+    fs::write(&source, text).expect("target/ is writable");
     let mut gcc = Command::new("gcc");
     gcc.arg("-o").arg(place.path.join(name)).args(flags).arg(&source);
     assert!(gcc.status().expect("gcc is installed: see .ci/run").success());
