@@ -40,6 +40,7 @@ rm "$documents/LICENSE-APACHE" # every Debian has it
     "$root/scripts/third-party.py" --debian
 } >"$documents/copyright"
 rm "$documents/LICENSE-MIT"
+sed -i 's/(LICENSE-[A-Z]*)/(copyright)/g' "$documents/README.md"
 # What is new in this version, in the form of Debian's changelogs.
 {
     echo "cachealloc ($version) unstable; urgency=medium"

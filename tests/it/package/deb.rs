@@ -9,6 +9,7 @@ use std::process::Command;
 use cachealloc_tests::skipped;
 
 use super::{ok, packing, script, works};
+use crate::documents::links_lead_somewhere_in;
 use crate::snapshots::Place;
 
 fn make(place: &Place) -> PathBuf {
@@ -117,6 +118,7 @@ fn its_documents_are_in_debians_form() {
     let copyright = fs::read_to_string(documents.join("copyright")).expect("the licences");
     assert!(copyright.contains("/usr/share/common-licenses/Apache-2.0"));
     assert!(copyright.contains("Redistributions in binary form must reproduce"));
+    links_lead_somewhere_in(&documents);
     // Its whole text lies there already.
     assert!(!copyright.contains("Grant of Patent License"));
 
