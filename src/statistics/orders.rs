@@ -4,6 +4,8 @@
 
 use cachealloc_options::{Record, StackContext, StackKind, Word};
 
+use crate::account::Said;
+
 /// The bytes of a record.
 pub const ORDER_BYTES: usize = 24;
 
@@ -22,6 +24,11 @@ pub enum Order {
     },
     /// Ask the driver what the accounts of the statistics need (`account`).
     Measure,
+    /// Keep what NVML says of the process for the snapshot that is asked for next.
+    Note {
+        device: i32,
+        said: Said,
+    },
     /// Answer how much of this GPU the process could give to one that lacks memory.
     Offer {
         gpu: GpuId,
@@ -55,6 +62,7 @@ const LIMIT: u32 = 3;
 const MEASURE: u32 = 4;
 const OFFER: u32 = 5;
 const GIVE: u32 = 6;
+const NOTE: u32 = 7;
 /// Where nothing is said of it.
 const AS_IT_IS: u64 = u64::MAX;
 const DEVICE_AS_IT_IS: i32 = -2;
@@ -70,6 +78,7 @@ impl Order {
                 (LIMIT, device.unwrap_or(ALL_DEVICES), bytes.unwrap_or(AS_IT_IS), [0; 4])
             }
             Order::Measure => (MEASURE, ALL_DEVICES, 0, [0; 4]),
+            Order::Note { device, said } => (NOTE, device, said.bytes(), [kind_of(said), 0, 0, 0]),
             Order::Record(change) => {
                 let device =
                     change.device.map_or(DEVICE_AS_IT_IS, |one| one.unwrap_or(ALL_DEVICES));
@@ -116,6 +125,7 @@ impl Order {
                 clear: bytes[19] != 0,
             })),
             MEASURE => Some(Order::Measure),
+            NOTE => Some(Order::Note { device: one_or_all()??, said: said_of(bytes[16], number)? }),
             OFFER => Some(Order::Offer { gpu: bytes[4..20].try_into().ok()? }),
             GIVE => Some(Order::Give {
                 gpu: bytes[4..20].try_into().ok()?,
@@ -132,6 +142,18 @@ fn of_gpu(kind: u32, gpu: GpuId, mebibytes: u32) -> [u8; ORDER_BYTES] {
     bytes[4..20].copy_from_slice(&gpu);
     bytes[20..].copy_from_slice(&mebibytes.to_ne_bytes());
     bytes
+}
+
+fn kind_of(said: Said) -> u8 {
+    match said {
+        Said::Process(_) => 1,
+        Said::Others(_) => 2,
+    }
+}
+
+fn said_of(kind: u8, bytes: u64) -> Option<Said> {
+    let all = [Said::Process(bytes), Said::Others(bytes)];
+    all.into_iter().find(|said| kind_of(*said) == kind)
 }
 
 /// Of a word.

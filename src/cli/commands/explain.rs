@@ -2,25 +2,22 @@
 
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use cachealloc_statistics::account::{Account, HOST, Sum};
+use cachealloc_statistics::account::{Account, HOST};
 use cachealloc_statistics::orders::Order;
 use clap::Args;
 
 use super::Result;
+use super::nvml::{self, used_gpus};
 use super::orders::{Ordered, patience};
 use crate::failure::Failure;
-use crate::kernel::libraries::{UsedGpu, Watcher};
 use crate::processes::Process;
 use crate::show::account::{self, Explained};
 use crate::snapshots;
 
 const LOOK_EVERY: Duration = Duration::from_millis(10);
-/// NVML's first answer takes as long as the driver takes to wake up.
-const NVML_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Show where the GPU memory of a program is, down to the number of nvidia-smi.
 ///
@@ -97,72 +94,13 @@ fn of_process(process: Process, patience: Duration) -> Result<Vec<Explained>> {
         let (sum, note) = match used {
             _ if account.device == HOST => (None, None),
             None => (None, Some("NVML does not know the device: other processes count as well")),
-            Some(used) => sum(account, used, process.0),
+            Some(used) => {
+                let (said, note) = nvml::of_process(used, process.0);
+                let in_use_bytes = account.in_use_bytes.or(Some(used.in_use_bytes));
+                (said.and_then(|said| said.sum(in_use_bytes)), note)
+            }
         };
         Explained { settled: account.settle(sum), gpu, note }
     });
     Ok(explained.collect())
-}
-
-/// What the rows add up to, and why it is not what NVML says of the process.
-fn sum(account: &Account, used: &UsedGpu, process: u32) -> (Option<Sum>, Option<&'static str>) {
-    let is_own = |number: u32| number == process;
-    // A process that is alone must be ours, by whatever number: of a namespace that NVML does not know.
-    let own = match &used.processes[..] {
-        [only] => Some(only),
-        all => all.iter().find(|(number, _)| is_own(*number)),
-    };
-    let Some((number, bytes)) = own else {
-        return (None, Some("NVML does not list the process here: other processes count as well"));
-    };
-    if let Some(bytes) = bytes {
-        return (Some(Sum::Process(*bytes)), None);
-    }
-    let others = used.processes.iter().filter(|(other, _)| other != number);
-    let others: Option<u64> = others.map(|(_, bytes)| *bytes).sum();
-    let in_use_bytes = account.in_use_bytes.unwrap_or(used.in_use_bytes);
-    match others.and_then(|others| in_use_bytes.checked_sub(others)) {
-        Some(own) => (Some(Sum::LessOthers(own)), Some("NVML does not say what the process has")),
-        None => (None, Some("NVML does not say what each process has: all count")),
-    }
-}
-
-/// What NVML says of these GPUs; nothing where it does not answer in time.
-fn used_gpus(uuids: Vec<String>) -> Vec<UsedGpu> {
-    let (sender, answers) = channel();
-    thread::spawn(move || {
-        let watcher = Watcher::start();
-        let used = |uuid: &String| watcher.as_ref()?.used(uuid);
-        let _ = sender.send(uuids.iter().filter_map(used).collect());
-    });
-    answers.recv_timeout(NVML_PATIENCE).unwrap_or_default()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[track_caller]
-    fn sum_is(processes: &[(u32, Option<u64>)], wanted: Option<Sum>) {
-        let account = Account { in_use_bytes: Some(100), ..Account::new(0) };
-        let used =
-            UsedGpu { uuid: String::new(), in_use_bytes: 110, processes: processes.to_vec() };
-        let (found, note) = sum(&account, &used, 7);
-        assert_eq!(found, wanted);
-        assert_eq!(note.is_none(), matches!(wanted, Some(Sum::Process(_))));
-    }
-
-    #[test]
-    fn which_process_is_ours() {
-        sum_is(&[(3, Some(1)), (7, Some(2))], Some(Sum::Process(2)));
-        // By another number, but alone.
-        sum_is(&[(3, Some(1))], Some(Sum::Process(1)));
-        sum_is(&[(3, None)], Some(Sum::LessOthers(100)));
-        sum_is(&[(3, Some(30)), (7, None)], Some(Sum::LessOthers(70)));
-        sum_is(&[(3, Some(300)), (7, None)], None);
-        sum_is(&[(3, None), (7, None)], None);
-        // It may be any of them, or another.
-        sum_is(&[(3, Some(1)), (4, Some(2))], None);
-        sum_is(&[], None);
-    }
 }

@@ -14,6 +14,7 @@ pub(crate) mod findings;
 pub(crate) mod fit;
 pub(crate) mod limit;
 pub(crate) mod man;
+pub(crate) mod nvml;
 pub(crate) mod options;
 pub(crate) mod orders;
 pub(crate) mod record;

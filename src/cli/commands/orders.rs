@@ -80,6 +80,7 @@ impl Ordered {
                 let device = match order {
                     Order::Record(change) => change.device.flatten(),
                     Order::Trim { device } | Order::Limit { device, .. } => device,
+                    Order::Note { device, .. } => Some(device),
                     Order::Measure | Order::Offer { .. } | Order::Give { .. } => None,
                 };
                 Failure::new(format!(

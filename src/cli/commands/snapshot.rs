@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use cachealloc_statistics::orders::Order;
 use cachealloc_text::plain;
 use clap::Args;
 use nix::errno::Errno;
@@ -12,8 +13,9 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use super::Result;
+use super::nvml::{self, used_gpus};
 use crate::failure::Failure;
-use crate::live::{self, Live, Problem};
+use crate::live::{self, Live, Problem, Statistics};
 use crate::processes::{Disposition, Process};
 use crate::progress::Progress;
 
@@ -39,8 +41,10 @@ pub(crate) fn run(arguments: Arguments) -> Result {
     let explain = |problem: Problem| live::explain(process, &problem);
     let live = Live::of(process).map_err(explain)?;
     let begun = Instant::now();
-    let before = live.statistics(false, limit).map_err(explain)?.snapshots;
-    let signal = usable_signal(process, before.signal)?;
+    let before = live.statistics(false, limit).map_err(explain)?;
+    let signal = usable_signal(process, before.snapshots.signal)?;
+    note_nvml(&live, &before, begun + limit);
+    let before = before.snapshots;
     send(process, signal)?;
     let mut waiting = Progress::waiting(&format!("waiting for process {}", process.0));
     loop {
@@ -68,6 +72,23 @@ pub(crate) fn run(arguments: Arguments) -> Result {
             return Err(Failure::new(what).next("its option `snapshot` sets the file"));
         }
         std::thread::sleep(LOOK_EVERY);
+    }
+}
+
+/// Tells the program what NVML says of it, for the snapshot. Without that it has what is in use by all processes: where NVML
+/// does not say it, and where the program takes no order or not this one, whose library is older.
+fn note_nvml(live: &Live, statistics: &Statistics, deadline: Instant) {
+    let gpus = || statistics.gpus.iter().filter_map(|gpu| Some((gpu.device, gpu.uuid.clone()?)));
+    let used = match gpus().next() {
+        None => return,
+        Some(_) => used_gpus(gpus().map(|(_, uuid)| uuid).collect()),
+    };
+    for (device, uuid) in gpus() {
+        let used = used.iter().find(|used| used.uuid == uuid);
+        let said = used.and_then(|used| nvml::of_process(used, live.process.0).0);
+        if let Some(said) = said {
+            let _ = live.order(Order::Note { device, said }, deadline);
+        }
     }
 }
 

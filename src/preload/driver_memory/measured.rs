@@ -2,12 +2,17 @@
 //! account, and for a snapshot that is asked for. Nothing is asked on the way of an allocation, nor at the end
 //! of the process, where the driver may be going as well.
 //!
+//! NVML says what of that is the process's. It is not loaded here: the thread that loads it needs the loader's lock, whose
+//! owner may be waiting for a snapshot, and the host would have another library's code and open files until it ends. So a
+//! command that asks for a snapshot asks NVML, and sends the answer first (`Order::Note`).
+//!
 //! Each question is asked in a context that is kept open meanwhile, and of pools that are kept as well
 //! (`pool_devices::while_they_stay`). Where the driver lacks a function, or refuses, the number is not known.
 
 use std::sync::Mutex;
+use std::time::Duration;
 
-use cachealloc_statistics::account::Part;
+use cachealloc_statistics::account::{Part, Said};
 
 use crate::cache::pools;
 use crate::clock::Instant;
@@ -27,6 +32,10 @@ static FIRST: Mutex<Vec<First>> = Mutex::new(Vec::new());
 /// The last answers of each device.
 static LAST: Mutex<[Option<Measured>; DEVICES_MAX]> = Mutex::new([None; DEVICES_MAX]);
 const DEVICES_MAX: usize = 64;
+/// What NVML said of each device, and when.
+static NOTED: Mutex<[Option<(Instant, Said)>; DEVICES_MAX]> = Mutex::new([None; DEVICES_MAX]);
+/// What was noted longer ago was for a snapshot that did not come.
+const NOTED_FOR: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Copy)]
 struct First {
@@ -72,6 +81,22 @@ pub(crate) fn at_first_context(device: i32, patience: Patience) -> Option<u64> {
 pub(crate) fn last(device: i32, patience: Patience) -> Option<Measured> {
     let last = patience.lock(&LAST)?;
     *last.get(usize::try_from(device).ok()?)?
+}
+
+/// NVML says this, now.
+pub(crate) fn note(device: i32, said: Said) {
+    let place = usize::try_from(device).ok();
+    let mut noted = lock(&NOTED);
+    if let Some(noted) = place.and_then(|place| noted.get_mut(place)) {
+        *noted = Some((Instant::now(), said));
+    }
+}
+
+/// What NVML said of this device, for the snapshot that it was asked for. The next one begins without.
+pub(crate) fn take_noted(device: i32, patience: Patience) -> Option<Said> {
+    let mut noted = patience.lock(&NOTED)?;
+    let (at, said) = noted.get_mut(usize::try_from(device).ok()?)?.take()?;
+    (at.elapsed() < NOTED_FOR).then_some(said)
 }
 
 /// Asks for every device. Call where the driver may be called, with no lock of ours. Allocates nothing: the caller

@@ -23,7 +23,7 @@ use cachealloc_statistics::account::Account;
 use crate::cache::blocks;
 use crate::clock::Instant;
 use crate::contexts::{self, Context};
-use crate::driver_memory::{account, limits, table};
+use crate::driver_memory::{account, limits, measured, table};
 use crate::heap::{self, Section};
 use crate::lock::lock;
 use crate::pagemap::{self, Place};
@@ -78,7 +78,12 @@ pub(crate) fn write(path: &Path, why: Why) -> io::Result<u64> {
     }
     let mut snapshot = take()?;
     snapshot.settings.more.push(("taken".to_string(), why.word().to_string()));
-    let accounts = account::accounts(Patience::GivesUp);
+    let mut accounts = account::accounts(Patience::GivesUp);
+    if let Why::Asked = why {
+        for account in &mut accounts {
+            account.said = measured::take_noted(account.device, Patience::GivesUp);
+        }
+    }
     snapshot.settings.more.extend(accounts.iter().flat_map(Account::texts));
     let mut names = lock(&NAMES);
     let names = names.get_or_insert_with(Names::default);

@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use cachealloc_statistics::orders::Order;
 
-use crate::driver_memory::limits;
+use crate::driver_memory::{limits, measured};
 use crate::process::bypass;
 use crate::process::patience::Patience;
 use crate::snapshots::recording;
@@ -35,6 +35,11 @@ fn carry_out(order: Order) -> Result<(), i32> {
             scavenger::trim(device)
         }
         Order::Measure => scavenger::measure(),
+        Order::Note { device, said } => {
+            known(Some(device))?;
+            measured::note(device, said);
+            Ok(())
+        }
         // The answer is all that it asks for.
         Order::Offer { .. } => Ok(()),
         Order::Give { gpu, mebibytes } => gifts::order(gpu, mebibytes),

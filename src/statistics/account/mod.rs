@@ -82,6 +82,8 @@ pub struct Account {
     pub in_use_bytes: Option<u64>,
     /// How long before the rest the driver was asked; None: it was not.
     pub age_ms: Option<u64>,
+    /// What NVML said at that moment, if it was asked.
+    pub said: Option<Said>,
     pub rows: Vec<Row>,
 }
 
@@ -94,6 +96,15 @@ pub enum Sum {
     LessOthers(u64),
     /// What is in use on the device, by all processes.
     Device(u64),
+}
+
+/// What NVML says of a device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Said {
+    /// The bytes of the process.
+    Process(u64),
+    /// Those of all other processes together, where it does not say the former.
+    Others(u64),
 }
 
 /// An account that adds up.
@@ -205,6 +216,34 @@ impl Sum {
     }
 }
 
+impl Said {
+    pub fn bytes(self) -> u64 {
+        match self {
+            Said::Process(bytes) | Said::Others(bytes) => bytes,
+        }
+    }
+
+    fn word(self) -> &'static str {
+        match self {
+            Said::Process(_) => "process",
+            Said::Others(_) => "others",
+        }
+    }
+
+    fn of_word(word: &str, bytes: u64) -> Option<Said> {
+        let all = [Said::Process(bytes), Said::Others(bytes)];
+        all.into_iter().find(|said| said.word() == word)
+    }
+
+    /// `in_use_bytes`: of the device, by all processes. None: the others have more than that, or it is not known.
+    pub fn sum(self, in_use_bytes: Option<u64>) -> Option<Sum> {
+        match self {
+            Said::Process(bytes) => Some(Sum::Process(bytes)),
+            Said::Others(bytes) => in_use_bytes?.checked_sub(bytes).map(Sum::LessOthers),
+        }
+    }
+}
+
 impl Account {
     pub fn new(device: i32) -> Account {
         Account { device, ..Account::default() }
@@ -226,9 +265,10 @@ impl Account {
         self.rows.iter().filter(|row| row.part == part).map(|row| row.bytes).sum()
     }
 
-    /// Makes the rows add up. None: what is in use on the device, where that is known.
+    /// Makes the rows add up. None: the sum that NVML said with them, else what is in use on the device, where that is known.
     pub fn settle(&self, sum: Option<Sum>) -> Settled {
-        let sum = sum.or(self.in_use_bytes.map(Sum::Device));
+        let said = || self.said.and_then(|said| said.sum(self.in_use_bytes));
+        let sum = sum.or_else(said).or(self.in_use_bytes.map(Sum::Device));
         let mut rows = self.rows.clone();
         rows.sort_by(|a, b| (a.part, b.bytes, &a.library).cmp(&(b.part, a.bytes, &b.library)));
         let added = |rows: &[Row]| {
@@ -270,11 +310,12 @@ impl Account {
         let name = |what: &str| format!("{TEXT_BEGIN} {} {what}", self.device);
         let facts = [(TOTAL, self.total_bytes), (IN_USE, self.in_use_bytes), (AGE_MS, self.age_ms)];
         let facts = facts.into_iter().filter_map(|(what, fact)| Some((name(what), fact?)));
+        let said = self.said.map(|said| (name(said.word()), said.bytes()));
         let rows = self.rows.iter().map(|Row { part, library, bytes }| {
             let what = format!("{} {library}", part.word());
             (name(what.trim_end()), *bytes)
         });
-        facts.chain(rows).map(|(name, bytes)| (name, bytes.to_string())).collect()
+        facts.chain(said).chain(rows).map(|(name, bytes)| (name, bytes.to_string())).collect()
     }
 }
 
@@ -293,7 +334,7 @@ pub fn of_texts<'a>(texts: impl IntoIterator<Item = (&'a str, &'a str)>) -> Vec<
             (IN_USE, _) => account.in_use_bytes = Some(number),
             (AGE_MS, _) => account.age_ms = Some(number),
             (_, Some(part)) => account.add(part, words.next().unwrap_or(""), number),
-            (_, None) => {}
+            (word, None) => account.said = Said::of_word(word, number).or(account.said),
         }
     }
     all.into_values().collect()

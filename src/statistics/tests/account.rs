@@ -1,6 +1,6 @@
 //! Rows add up, and come back from the texts of a snapshot.
 
-use cachealloc_statistics::account::{Account, HOST, Line, Part, Sum, of_texts};
+use cachealloc_statistics::account::{Account, HOST, Line, Part, Said, Sum, of_texts};
 
 fn account() -> Account {
     let mut account = Account { in_use_bytes: Some(1000), ..Account::new(0) };
@@ -42,6 +42,20 @@ fn rows_add_up() {
     assert_eq!(unknown.settle(Some(Sum::Process(0))).named_shares(), None);
 }
 
+/// Said together with the rows, a sum is theirs unless a later one is known.
+#[test]
+fn what_nvml_said_is_the_sum() {
+    let sum =
+        |in_use_bytes, said, later| Account { in_use_bytes, said, ..account() }.settle(later).sum;
+    let (process, others) = (Some(Said::Process(600)), Some(Said::Others(300)));
+    assert_eq!(sum(Some(1000), process, None), Some(Sum::Process(600)));
+    assert_eq!(sum(None, process, None), Some(Sum::Process(600)));
+    assert_eq!(sum(Some(1000), process, Some(Sum::Process(5))), Some(Sum::Process(5)));
+    assert_eq!(sum(Some(1000), others, None), Some(Sum::LessOthers(700)));
+    assert_eq!(sum(Some(200), others, None), Some(Sum::Device(200)));
+    assert_eq!(sum(None, others, None), None);
+}
+
 /// Another process had 100 of the 250 that were in use when the first context had been made: the context took 150, and
 /// 250 have no row.
 #[test]
@@ -65,8 +79,10 @@ fn texts_come_back() {
     account.add(Part::Arrays, "", 6);
     account.add(Part::Arrays, "", 0);
     account.add(Part::Arrays, "", 1);
-    let account = Account { total_bytes: Some(2), age_ms: Some(3), ..account };
-    let host = Account { rows: vec![], total_bytes: Some(1), ..Account::new(HOST) };
+    let said = Some(Said::Process(700));
+    let account = Account { total_bytes: Some(2), age_ms: Some(3), said, ..account };
+    let said = Some(Said::Others(700));
+    let host = Account { rows: vec![], total_bytes: Some(1), said, ..Account::new(HOST) };
     let texts = [account.texts(), host.texts()].concat();
     let odd = [("memory", "1"), ("memory x y", "1"), ("memory 0 cache_held", "-1")];
     let odd = odd.into_iter().chain([("memory 0 new", "1"), ("version", "0"), ("", "")]);
@@ -78,7 +94,8 @@ fn texts_come_back() {
 fn each_part_has_a_word_of_its_own() {
     for part in Part::ALL {
         assert_eq!(Part::of_word(part.word()), Some(*part));
-        assert!(!["total", "in_use", "age_ms"].contains(&part.word()));
+        let others = ["total", "in_use", "age_ms", "process", "others"];
+        assert!(!others.contains(&part.word()));
     }
 }
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use cachealloc_options::{Record, StackContext, StackKind};
+use cachealloc_statistics::account::Said;
 use cachealloc_statistics::orders::{Change, ORDER_BYTES, Order};
 use cachealloc_statistics::page::{HEAD_BYTES, Head, LAYOUT, Offer, Owner, Waiter, start_of};
 use cachealloc_statistics::{ContextReport, Holder, Report, Timed, text};
@@ -84,6 +85,8 @@ fn an_order_is_read_as_it_was_written() {
         Order::Limit { device: Some(0), bytes: Some(1) },
         Order::Limit { device: None, bytes: None },
         Order::Measure,
+        Order::Note { device: 0, said: Said::Process(12 << 30) },
+        Order::Note { device: 63, said: Said::Others(0) },
         Order::Offer { gpu: *b"a simulated GPU." },
         Order::Give { gpu: [255; 16], mebibytes: 1 << 20 },
     ] {

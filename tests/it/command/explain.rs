@@ -46,7 +46,11 @@ fn running(way: &str, conf: &str) -> Running {
 
 /// With NVML, which says of these processes what they have.
 fn explain(what: &str, processes: Option<&str>) -> Run {
-    let run = cachealloc(&format!("explain {what}"));
+    beside_nvml(&format!("explain {what}"), processes)
+}
+
+fn beside_nvml(words: &str, processes: Option<&str>) -> Run {
+    let run = cachealloc(words);
     let Some(processes) = processes else { return run };
     let library = compile_library("watcher.c", "watcher/libnvidia-ml.so.1", &[]);
     let folder = library.parent().expect("a folder").to_path_buf();
@@ -176,6 +180,40 @@ fn a_file_says_the_same() {
     }
     let ran = place.run(&explain("0.pickle --device 3", None));
     failed(&ran, "0.pickle has no GPU memory on device 3");
+}
+
+/// The command that asks for a snapshot says in it what NVML says of the process at that moment; no later one says it again.
+#[test]
+fn a_snapshot_has_the_number_of_nvml() {
+    let place = Place::new();
+    let run =
+        program("all").conf("log:quiet,idle_release_s:1000,snapshot:%n.pickle").env(PACE.0, PACE.1);
+    let running = Running::new(run.folder(&place.path));
+    running.wait_for_file();
+    let process = running.child.id();
+    let (own, others) = ((sum_mib() - 10) * MIB, 10 * MIB);
+    let says = |processes: &str, wanted: (&str, i64)| {
+        let file =
+            beside_nvml(&format!("snapshot {process}"), Some(processes)).output().ok().stdout;
+        let (device, parts) = account(explain(file.trim_end(), None));
+        assert_eq!(
+            (device["sum"].as_str(), device["sum_bytes"].as_i64()),
+            (Some(wanted.0), Some(wanted.1))
+        );
+        (parts["context"], parts["rest"])
+    };
+    let listed = format!("1={others} {process}={own}");
+    assert_eq!(says(&listed, ("process", own)), (CONTEXT - 10, MODULE));
+    // NVML says it of the others only, of processes none of which need be this one, and of none.
+    let less = format!("1={others} {process}=-1");
+    assert_eq!(says(&less, ("less_others", own)), (CONTEXT - 10, MODULE));
+    assert_eq!(says("1=5 2=6", ("device", sum_mib() * MIB)), (CONTEXT, MODULE));
+    assert_eq!(says("", ("device", sum_mib() * MIB)), (CONTEXT, MODULE));
+    // A report of it has the same sum.
+    place.run(&cachealloc("report 0.pickle -o a.html")).ok();
+    let page = fs::read_to_string(place.path.join("a.html")).expect("the report");
+    assert!(page.contains("of the process, as NVML says</td>"));
+    assert_eq!(running.end(), Some(0));
 }
 
 /// What is counted is known all the same.
