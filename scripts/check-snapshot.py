@@ -20,6 +20,7 @@ PROBLEMS_MAX = 20  # of one file; more say nothing new
 NUMBER_END = 1 << 53  # the viewer's numbers are floating point
 BATCH_ITEMS_MAX = 1000  # the viewer breaks somewhere above 100,000
 
+SEGMENT_LISTS = ("segments", "host_segments", "graph_segments")
 TOP = {"segments": list, "device_traces": list, "allocator_settings": dict, "external_annotations": list}
 SEGMENT = {
     "device": int, "address": int, "total_size": int, "allocated_size": int, "active_size": int, "requested_size": int,
@@ -105,7 +106,7 @@ def load(path):
 
 def tuples(snapshot):
     """JSON has no tuples."""
-    for segment in snapshot.get("segments", []) + snapshot.get("host_segments", []):
+    for segment in (segment for key in SEGMENT_LISTS for segment in snapshot.get(key, [])):
         segment["segment_pool_id"] = tuple(segment.get("segment_pool_id", ()))
     for entries in snapshot.get("device_traces", []) + [snapshot.get("host_traces", [])]:
         for entry in entries:
@@ -178,7 +179,7 @@ def check_segments(snapshot, key, frames, report):
         last, ends[device] = (device, address), address + segment["total_size"]
         if key == "host_segments" and device != -1:
             report.add(place, f"device {device} in a list of the host's")
-        elif key == "segments" and not 0 <= device < len(snapshot["device_traces"]):
+        elif key != "host_segments" and not 0 <= device < len(snapshot["device_traces"]):
             report.add(place, f"device {device} has no list in 'device_traces'")
         if segment["segment_type"] not in ("large", "small"):
             report.add(place, f"'segment_type' is {segment['segment_type']!r}")
@@ -421,8 +422,8 @@ def check(path, from_start, opcodes):
         if report.keys("the snapshot", snapshot, TOP):
             frames = Frames(report)
             check_settings(snapshot, report)
-            check_segments(snapshot, "segments", frames, report)
-            check_segments(snapshot, "host_segments", frames, report)
+            for key in SEGMENT_LISTS:
+                check_segments(snapshot, key, frames, report)
             check_entries(snapshot, frames, report)
             check_annotations(snapshot, report)
             if not report.problems:

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 
 use crate::lifetimes::{Lifetimes, Moment};
-use crate::model::{Frame, FrameId, HOST_DEVICE, Snapshot, StackId, TextId};
+use crate::model::{Frame, FrameId, GRAPHS, HOST_DEVICE, Snapshot, StackId, TextId};
 use crate::names::{self, Names};
 use crate::sites::{Site, Totals, sites, sites_of_ranges};
 use crate::{When, reserved_over_time};
@@ -36,7 +36,7 @@ pub struct Aggregate {
 /// What a device of a file comes to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DeviceSums {
-    /// The ordinal, or [`HOST_DEVICE`].
+    /// The ordinal, or [`HOST_DEVICE`], or [`GRAPHS`].
     pub device: u32,
     pub entries_count: u64,
     /// The moment that was asked for, and when it was: since the first entry.
@@ -85,7 +85,7 @@ impl Aggregate {
     }
 
     /// Adds the devices of a file that have anything, or the one that is asked for, which may be
-    /// [`HOST_DEVICE`]. The sites' stacks and categories are names in `common`.
+    /// [`HOST_DEVICE`] or [`GRAPHS`]. The sites' stacks and categories are names in `common`.
     pub fn add(
         &mut self,
         common: &mut Snapshot,
@@ -95,11 +95,11 @@ impl Aggregate {
     ) {
         let stacks = common.adopt_names(snapshot);
         common.file_bytes = common.file_bytes.saturating_add(snapshot.file_bytes);
-        let host = (HOST_DEVICE, &snapshot.host);
-        for (ordinal, device) in (0..).zip(&snapshot.devices).chain([host]) {
+        let others = [(HOST_DEVICE, &snapshot.host), (GRAPHS, &snapshot.graphs)];
+        for (ordinal, device) in (0..).zip(&snapshot.devices).chain(others) {
             let is_wanted = match only_device {
                 Some(wanted) => wanted == ordinal,
-                None => ordinal != HOST_DEVICE,
+                None => !matches!(ordinal, HOST_DEVICE | GRAPHS),
             };
             if !is_wanted || (device.entries.is_empty() && device.segments.is_empty()) {
                 continue;

@@ -44,7 +44,9 @@ impl Snapshot {
     pub fn check(&self) -> Result<(), Problem> {
         check_order(&self.segments)?;
         check_order(&self.host_segments)?;
-        for (index, segment) in self.segments.iter().chain(&self.host_segments).enumerate() {
+        check_order(&self.graph_segments)?;
+        let all = self.segments.iter().chain(&self.host_segments).chain(&self.graph_segments);
+        for (index, segment) in all.enumerate() {
             let place = || format!("segment {index} at {:#x}", segment.address);
             check_segment(segment).map_err(|(number, what)| problem(number, place(), what))?;
         }

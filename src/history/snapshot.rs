@@ -13,6 +13,9 @@ pub struct Snapshot {
     pub host: Device,
     /// The same, by address; each of [`HOST_DEVICE`].
     pub host_segments: Vec<Segment>,
+    /// Memory nodes of graphs: by device, then by address, without overlaps. The graph of each is its pool. It has memory of
+    /// its own, or shares some with other graphs, once it was launched; no entry tells of it.
+    pub graph_segments: Vec<Segment>,
     pub settings: Settings,
     pub clock: Clock,
     /// What the ranges of entries are called, by number; the first is [`NO_RANGE`](crate::NO_RANGE), and empty.
@@ -171,6 +174,7 @@ impl Snapshot {
     pub fn sort(&mut self) {
         self.segments.sort_by_key(|segment| (segment.device, segment.address));
         self.host_segments.sort_by_key(|segment| segment.address);
+        self.graph_segments.sort_by_key(|segment| (segment.device, segment.address));
         for segment in self.segments.iter_mut().chain(&mut self.host_segments) {
             segment.blocks.sort_by_key(|block| block.address);
         }
@@ -180,7 +184,8 @@ impl Snapshot {
     pub fn stacks(&self) -> impl Iterator<Item = StackId> {
         let histories = self.devices.iter().chain([&self.host]);
         let entries = histories.flat_map(|device| &device.entries).map(|entry| entry.stack);
-        let segments = || self.segments.iter().chain(&self.host_segments);
+        let segments =
+            || self.segments.iter().chain(&self.host_segments).chain(&self.graph_segments);
         let blocks = segments().flat_map(|segment| &segment.blocks).map(|block| block.stack);
         entries.chain(blocks).chain(segments().map(|segment| segment.stack))
     }

@@ -38,7 +38,7 @@ pub(crate) struct Pages<V> {
     pub under_way: Vec<(usize, V)>,
 }
 
-impl<V: Copy + PartialEq> Book<V> {
+impl<V: Clone + PartialEq> Book<V> {
     pub(crate) const fn new() -> Book<V> {
         let pages = Pages { given: BTreeMap::new(), under_way: Vec::new() };
         Book { pages: Mutex::new(pages), count: AtomicUsize::new(0) }
@@ -75,20 +75,20 @@ impl<V: Copy + PartialEq> Book<V> {
         call: impl FnOnce() -> CuResult,
     ) -> CuResult {
         let holds = rule_holds(Rule::RefusedEntryAlone);
-        let before = self.with(|pages| {
-            pages.under_way.push((place, value));
-            pages.given.get(&place).copied()
+        let was_there = self.with(|pages| {
+            pages.under_way.push((place, value.clone()));
+            pages.given.contains_key(&place)
         });
         let code = call();
         self.with(|pages| {
-            let own = |entry: &(usize, V)| *entry == (place, value);
+            let own = |entry: &(usize, V)| entry.0 == place && entry.1 == value;
             // Equal entries of several threads are interchangeable.
             if let Some(index) = pages.under_way.iter().position(own) {
                 pages.under_way.swap_remove(index);
             }
             if code.is_ok() {
                 pages.given.insert(place, value);
-            } else if !holds && before.is_none() {
+            } else if !holds && !was_there {
                 pages.given.remove(&place);
             }
         });
@@ -113,7 +113,7 @@ impl<V: Copy + PartialEq> Book<V> {
     }
 }
 
-impl<V: Copy + PartialEq> Default for Book<V> {
+impl<V: Clone + PartialEq> Default for Book<V> {
     fn default() -> Book<V> {
         Book::new()
     }

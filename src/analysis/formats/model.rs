@@ -44,6 +44,8 @@ pub fn json(snapshot: &Snapshot, out: impl Write) -> io::Result<()> {
         json.key("devices")?.list(&snapshot.devices, |json, it| device(json, snapshot, it))?;
         json.key("host")?;
         device(json, snapshot, &snapshot.host)?;
+        json.key("graphs")?;
+        device(json, snapshot, &snapshot.graphs)?;
         json.key("annotations")?.list(&snapshot.annotations, |json, it| {
             json.line()?;
             json.object(|json| {

@@ -16,6 +16,9 @@ pub use cachealloc_history::{BlockState, HOST_DEVICE};
 pub use stacks::{Frame, FrameId, Frames, StackId, Stacks};
 pub use texts::{TextId, Texts};
 
+/// In the place of a device's ordinal: memory nodes of graphs, [`Snapshot::graphs`].
+pub const GRAPHS: u32 = HOST_DEVICE - 1;
+
 /// One file.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
@@ -29,6 +32,9 @@ pub struct Snapshot {
     pub devices: Vec<Device>,
     /// Memory of the host that devices reach. Its addresses are the host's.
     pub host: Device,
+    /// Memory nodes of graphs, of all devices: each a segment, whose pool is its graph. They have no history, and may share
+    /// memory.
+    pub graphs: Device,
     pub annotations: Vec<Annotation>,
     pub settings: Settings,
     /// The length of the file: what is made of it is held to that.
@@ -192,7 +198,7 @@ impl Snapshot {
             ids.push(stacks.add(&of_stack));
         }
         (self.frames, self.stacks) = (frames, stacks);
-        for device in self.devices.iter_mut().chain([&mut self.host]) {
+        for device in self.devices.iter_mut().chain([&mut self.host, &mut self.graphs]) {
             let of_entries = device.entries.iter_mut().map(|entry| &mut entry.stack);
             of_entries.for_each(|stack| *stack = ids[stack.0 as usize]);
             for segment in &mut device.segments {

@@ -37,9 +37,10 @@ fn from_dict(nodes: &mut Nodes, map: u32) -> nodes::Result<Snapshot> {
         return Err("it is a dict without `segments` and `device_traces`".into());
     }
     let mut snapshot = Snapshot::default();
-    for key in [words::SEGMENTS, words::HOST_SEGMENTS] {
+    for key in [words::SEGMENTS, words::HOST_SEGMENTS, words::GRAPH_SEGMENTS] {
         if let Some(list) = get(nodes, key) {
-            add_segments(nodes, list, &mut snapshot).map_err(|what| within(nodes, key, what))?;
+            add_segments(nodes, list, key, &mut snapshot)
+                .map_err(|what| within(nodes, key, what))?;
         }
     }
     if let Some(list) = get(nodes, words::DEVICE_TRACES) {
@@ -67,11 +68,16 @@ fn from_dict(nodes: &mut Nodes, map: u32) -> nodes::Result<Snapshot> {
 
 fn segments_only(nodes: &mut Nodes, list: Value) -> nodes::Result<Snapshot> {
     let mut snapshot = Snapshot::default();
-    add_segments(nodes, list, &mut snapshot)?;
+    add_segments(nodes, list, words::SEGMENTS, &mut snapshot)?;
     Ok(snapshot)
 }
 
-fn add_segments(nodes: &mut Nodes, list: Value, snapshot: &mut Snapshot) -> nodes::Result<()> {
+fn add_segments(
+    nodes: &mut Nodes,
+    list: Value,
+    key: TextId,
+    snapshot: &mut Snapshot,
+) -> nodes::Result<()> {
     for item in nodes.take(list)? {
         let Value::Segment(index) = nodes.resolve(item) else {
             return Err(format!("{} is in the list of segments", nodes.resolve(item).kind()));
@@ -81,6 +87,7 @@ fn add_segments(nodes: &mut Nodes, list: Value, snapshot: &mut Snapshot) -> node
         let blocks = mem::take(&mut segment.blocks);
         let segment = in_order(Segment { blocks, ..segment.clone() });
         let of = match usize::try_from(*ordinal) {
+            _ if key == words::GRAPH_SEGMENTS => &mut snapshot.graphs,
             Ok(ordinal) => {
                 check_ordinal(ordinal)?;
                 device(snapshot, ordinal)
@@ -89,7 +96,8 @@ fn add_segments(nodes: &mut Nodes, list: Value, snapshot: &mut Snapshot) -> node
         };
         of.segments.push(segment);
     }
-    for device in snapshot.devices.iter_mut().chain([&mut snapshot.host]) {
+    let others = [&mut snapshot.host, &mut snapshot.graphs];
+    for device in snapshot.devices.iter_mut().chain(others) {
         device.segments.sort_by_key(|segment| segment.address);
     }
     Ok(())

@@ -32,7 +32,7 @@ pub(super) fn check(snapshot: &Snapshot, file_bytes: u64) -> Result<()> {
     }
     // Most are a few, and a million times.
     let mut counts: HashMap<TextId, u64> = HashMap::new();
-    for device in snapshot.devices.iter().chain([&snapshot.host]) {
+    for device in snapshot.devices.iter().chain([&snapshot.host, &snapshot.graphs]) {
         for entry in &device.entries {
             for text in [entry.category, entry.compile_context, entry.user_metadata] {
                 if !text.is_empty() {

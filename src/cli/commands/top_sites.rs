@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::LazyLock;
 
-use cachealloc_analysis::model::{HOST_DEVICE, Snapshot};
+use cachealloc_analysis::model::{GRAPHS, HOST_DEVICE, Snapshot};
 use cachealloc_analysis::names::Names;
 use cachealloc_analysis::{Aggregate, By, Group, Site, When};
 use clap::builder::PossibleValue;
@@ -39,8 +39,9 @@ pub(crate) struct Arguments {
     /// it was in (cachealloc_range_push). The default is stack.
     #[arg(long, value_enum)]
     group: Option<Unit>,
-    /// Only this device, or `host`: memory of the host that devices reach (pinned, registered).
-    #[arg(long, value_name = "N|host", value_parser = device)]
+    /// Only this device, or `host`: memory of the host that devices reach (pinned, registered); or `graphs`: memory nodes of
+    /// graphs.
+    #[arg(long, value_name = "N|host|graphs", value_parser = device)]
     device: Option<u32>,
     /// Print JSON, with whole stacks.
     #[arg(long)]
@@ -138,7 +139,10 @@ impl Unit {
 fn device(text: &str) -> std::result::Result<u32, String> {
     match text {
         "host" => Ok(HOST_DEVICE),
-        number => number.parse().map_err(|_| "expected the number of a device, or host".into()),
+        "graphs" => Ok(GRAPHS),
+        number => {
+            number.parse().map_err(|_| "expected the number of a device, host or graphs".into())
+        }
     }
 }
 
@@ -206,6 +210,8 @@ fn nothing(at: When, device: Option<u32>) -> Failure {
     match (at, device) {
         (When::Shortage, _) => no_such_time(),
         (_, Some(HOST_DEVICE)) => Failure::new("the snapshot has no memory of the host")
+            .next("omit --device to see all devices"),
+        (_, Some(GRAPHS)) => Failure::new("the snapshot has no memory nodes of graphs")
             .next("omit --device to see all devices"),
         (_, Some(device)) => Failure::new(format!("the snapshot has no device {device}"))
             .next("omit --device to see all"),

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use cachealloc_analysis::formats::Bounded;
-use cachealloc_analysis::model::{Dropped, HOST_DEVICE, Snapshot, StackId};
+use cachealloc_analysis::model::{Device, Dropped, GRAPHS, HOST_DEVICE, Snapshot, StackId};
 use cachealloc_analysis::names::{Names, place_key};
 use cachealloc_analysis::{Aggregate, By, DeviceSums, Site, SiteChange, Totals, When};
 use cachealloc_statistics::SCHEMA_VERSION;
@@ -45,8 +45,11 @@ impl Titles {
 pub(crate) fn device_line(file: Option<&str>, sums: &DeviceSums) -> String {
     let file = file.map(|file| format!("{}, ", plain(file))).unwrap_or_default();
     let DeviceSums { device, peak_bytes, end_bytes, entries_count, .. } = *sums;
-    let device =
-        if device == HOST_DEVICE { "host".to_string() } else { format!("device {device}") };
+    let device = match device {
+        HOST_DEVICE => "host".to_string(),
+        GRAPHS => "graphs".to_string(),
+        ordinal => format!("device {ordinal}"),
+    };
     let (peak, end) = (bytes(peak_bytes), bytes(end_bytes));
     if entries_count == 0 {
         return format!("{file}{device}: {end}, without history");
@@ -65,13 +68,19 @@ pub(crate) fn notes(snapshot: &Snapshot, devices: &[DeviceSums]) -> String {
         let dropped = count(dropped);
         let _ = writeln!(notes, "the oldest {dropped} entries are lost: max_entries was reached");
     }
-    let of_host = snapshot.host.segments.iter().flat_map(|segment| &segment.blocks);
-    let held = of_host.filter(|block| block.state.is_active());
-    let held = held.fold(0, |sum: u64, block| sum.saturating_add(block.bytes));
-    if held > 0 && devices.iter().all(|it| it.device != HOST_DEVICE) {
-        let held = bytes(held);
+    let is_left_out = |ordinal| devices.iter().all(|it| it.device != ordinal);
+    let (host, graphs) = (held_bytes(&snapshot.host), held_bytes(&snapshot.graphs));
+    if host > 0 && is_left_out(HOST_DEVICE) {
+        let held = bytes(host);
         let _ =
             writeln!(notes, "host: {held} that devices reach; --device host lists who holds it");
+    }
+    if graphs > 0 && is_left_out(GRAPHS) {
+        let held = bytes(graphs);
+        let _ = writeln!(
+            notes,
+            "graphs: memory nodes of {held}, which may share memory; --device graphs lists who added them"
+        );
     }
     if snapshot.setting("recorded_from_start") == Some("false") {
         notes += "not all was recorded: what was there before is held, and was never allocated\n";
@@ -85,6 +94,13 @@ pub(crate) fn notes(snapshot: &Snapshot, devices: &[DeviceSums]) -> String {
         let _ = writeln!(notes, "the history does not explain {blocks}: it has gaps");
     }
     notes
+}
+
+/// What the program has of it at the end.
+fn held_bytes(device: &Device) -> u64 {
+    let blocks = device.segments.iter().flat_map(|segment| &segment.blocks);
+    let held = blocks.filter(|block| block.state.is_active());
+    held.fold(0, |sum: u64, block| sum.saturating_add(block.bytes))
 }
 
 /// The first `shown`, and the rest in one line.
@@ -224,7 +240,11 @@ pub(super) fn done(written: Written, text: Vec<u8>) -> Result<String> {
 fn devices<W: std::io::Write>(json: &mut Json<W>, aggregate: &Aggregate) -> Written {
     json.list(&aggregate.devices, |json, sums| {
         json.object(|json| {
-            let device = if sums.device == HOST_DEVICE { -1 } else { i64::from(sums.device) };
+            let device = match sums.device {
+                HOST_DEVICE => -1,
+                GRAPHS => -2,
+                ordinal => i64::from(ordinal),
+            };
             json.key("device")?.number(device)?;
             json.key("entries")?.number(sums.entries_count)?;
             json.key("live_bytes")?.number(sums.at_bytes)?;

@@ -15,6 +15,10 @@
 //!   entries have no categories: nearly all would be `unknown`. Blocks have theirs
 //!   always, for our own tools.
 //!
+//! * `graph_segments` is a key of ours, where graphs have memory nodes: as `segments` are, of which each is one node, and its
+//!   pool the number of its graph. They are not among the others: their addresses have no memory before a launch, and graphs
+//!   may share it, so they add up to nothing that is reserved.
+//!
 //! In each dict the frames come last: they are what is large, and the keys before them can be read
 //! in a dump of the file.
 
@@ -118,6 +122,10 @@ impl<W: Write> Writer<'_, W> {
         self.list(&snapshot.host_segments, Self::segment)?;
         self.pickle.word(HOST_TRACES)?;
         self.entries(HOST_DEVICE, &snapshot.host.entries, false)?;
+        if !snapshot.graph_segments.is_empty() {
+            self.pickle.word(GRAPH_SEGMENTS)?;
+            self.list(&snapshot.graph_segments, Self::segment)?;
+        }
         self.pickle.end_dict()
     }
 

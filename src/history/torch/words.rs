@@ -15,6 +15,7 @@ macro_rules! schema_words {
             EXTERNAL_ANNOTATIONS = "external_annotations",
             HOST_SEGMENTS = "host_segments",
             HOST_TRACES = "host_traces",
+            GRAPH_SEGMENTS = "graph_segments",
 
             DEVICE = "device",
             ADDRESS = "address",

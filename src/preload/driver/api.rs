@@ -231,10 +231,13 @@ pub(crate) fn graph_get_nodes(graph: GraphHandle) -> CuResult<Vec<NodeHandle>> {
     Ok(nodes)
 }
 
-/// The bytes that a memory node of a graph allocates.
-pub(crate) fn graph_mem_alloc_node_bytes(node: NodeHandle) -> Option<u64> {
+/// What a memory node of a graph allocates: its device, its bytes and its address.
+pub(crate) fn graph_mem_alloc_node(node: NodeHandle) -> Option<(i32, u64, u64)> {
     const PARAMS_WORDS: usize = 15;
+    /// Its upper half is the number of the device.
+    const LOCATION_WORD: usize = 1;
     const BYTES_WORD: usize = 13;
+    const ADDRESS_WORD: usize = 14;
     let mut params = [0; PARAMS_WORDS];
     // SAFETY: the driver writes a `CUDA_MEM_ALLOC_NODE_PARAMS`, of this size in all versions.
     let code = unsafe {
@@ -242,7 +245,8 @@ pub(crate) fn graph_mem_alloc_node_bytes(node: NodeHandle) -> Option<u64> {
             id::cuGraphMemAllocNodeGetParams,
         )(node, &mut params)
     };
-    result(code).is_ok().then_some(params[BYTES_WORD])
+    let device = (params[LOCATION_WORD] >> 32) as i32;
+    result(code).is_ok().then_some((device, params[BYTES_WORD], params[ADDRESS_WORD]))
 }
 
 /// `cuLaunchKernelEx`, in the form that the program called.

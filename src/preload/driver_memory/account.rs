@@ -9,6 +9,7 @@ use cachealloc_statistics::account::{Account, HOST, Part};
 
 use crate::driver_memory::measured;
 use crate::driver_memory::table::{self, Held};
+use crate::graphs::graph_memory::{self, MemoryNode};
 use crate::process::patience::Patience;
 use crate::record::symbols::Names;
 use crate::snapshots::contents;
@@ -27,7 +28,11 @@ pub(crate) fn accounts(patience: Patience) -> Vec<Account> {
         account.add(Part::CacheWaiting, "", active.saturating_sub(held));
         account.add(Part::CacheFree, "", reserved.saturating_sub(active.max(held)));
     }
-    let held = table::held();
+    let mut held = table::held();
+    held.extend(graph_memory::nodes().iter().map(|(_, node)| {
+        let MemoryNode { device, bytes, stack, .. } = *node;
+        Held { device, part: Some(Part::GraphNodes), stack, bytes, handle: None }
+    }));
     contents::with_all_names(|names| {
         names.prepare_categories(held.iter().map(|held| held.stack));
         add_held(&mut accounts, &held, names);

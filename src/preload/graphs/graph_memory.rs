@@ -3,19 +3,44 @@
 //! A graph that finds the device too full keeps for good what it got by then, and no trim returns that
 //! (measured on driver 580, natively too). So room is made before the launch, not after it has failed.
 
+//!
+//! Snapshots show the nodes of each executable graph, from its instantiation to its end: before that they are no memory, and
+//! their graph may be gone before it. Where each came from is noted with the graph that it is added to.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use cachealloc_history::{Block, BlockState, PoolKind, Segment, StackId};
+
 use crate::books::Book;
 use crate::driver::api;
-use crate::driver::sys::{CuResult, GraphHandle, NODE_GRAPH, NODE_MEM_ALLOC, NodeHandle};
+use crate::driver::sys::{CuResult, GraphHandle, NODE_GRAPH, NODE_MEM_ALLOC};
+use crate::record;
 
 /// What an executable graph needs, and whether the driver has provided it.
-#[derive(Clone, Copy, PartialEq)]
+#[derive(Clone, PartialEq)]
 struct Need {
     bytes: u64,
     backed: bool,
+    /// Of this executable graph, and no other: handles come back.
+    number: u64,
+    nodes: Arc<[MemoryNode]>,
+}
+
+/// One node that allocates.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct MemoryNode {
+    pub address: u64,
+    pub bytes: u64,
+    pub device: i32,
+    pub stack: StackId,
 }
 
 /// Executable graphs with memory nodes.
 static NEEDS: Book<Need> = Book::new();
+/// By graph, the stacks of the calls that added its memory nodes, by their addresses.
+static STACKS: Book<BTreeMap<u64, StackId>> = Book::new();
 
 /// The driver rounds sizes up.
 const SLACK_BYTES: u64 = 64 << 20;
@@ -28,14 +53,93 @@ pub(crate) fn any() -> bool {
 
 /// An executable graph was made.
 pub(crate) fn instantiated(executable: usize, graph: GraphHandle) {
-    let bytes = bytes_of(graph);
+    static NUMBER: AtomicU64 = AtomicU64::new(1);
+    let mut nodes = Vec::new();
+    add_nodes_of(graph, &mut nodes);
+    // Too much if nodes share memory.
+    let bytes = nodes.iter().map(|node| node.bytes).fold(0, u64::saturating_add);
     if bytes == 0 && !any() {
         return;
     }
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let need = Need { bytes, backed: false, number, nodes: nodes.into() };
     NEEDS.with(|needs| match bytes {
         0 => needs.given.remove(&executable),
-        _ => needs.given.insert(executable, Need { bytes, backed: false }),
+        _ => needs.given.insert(executable, need),
     });
+}
+
+/// A node that allocates was added to this graph, which may be one that a stream captures into.
+pub(crate) fn added(graph: GraphHandle, address: u64, stack: StackId) {
+    if !stack.is_none() {
+        STACKS.with(|stacks| {
+            stacks.given.entry(graph as usize).or_default().insert(address, stack);
+        });
+    }
+}
+
+/// Runs the driver's call that destroys a graph, whose executables live on.
+pub(crate) fn graph_end_by(graph: GraphHandle, call: impl FnOnce() -> CuResult) -> CuResult {
+    if STACKS.is_empty() { call() } else { STACKS.end_by(graph as usize, call) }
+}
+
+/// What was recorded is forgotten.
+pub(crate) fn forget_stacks() {
+    STACKS.with(|stacks| stacks.given.clear());
+    let unknown = |node: &MemoryNode| MemoryNode { stack: StackId::NONE, ..*node };
+    NEEDS.with(|needs| {
+        let needs = needs.given.values_mut();
+        needs.for_each(|need| need.nodes = need.nodes.iter().map(unknown).collect());
+    });
+}
+
+/// The memory nodes of all executable graphs, each with the number of its graph, by device and address. Of those that
+/// overlap (nodes of one graph may take turns) the largest that begins first.
+pub(crate) fn nodes() -> Vec<(u64, MemoryNode)> {
+    const SPARE: usize = 100;
+    let count = NEEDS.read(|needs| needs.given.len());
+    // Before the lock: where there is no memory the writer gives up, and must hold no lock then.
+    let mut needs: Vec<(u64, Arc<[MemoryNode]>)> = Vec::with_capacity(count + SPARE);
+    NEEDS.read(|all| {
+        let all = all.given.values().map(|need| (need.number, need.nodes.clone()));
+        needs.extend(all.take(count + SPARE));
+    });
+    let of_graph = |(number, nodes): &(u64, Arc<[MemoryNode]>)| {
+        let number = *number;
+        nodes.iter().map(move |node| (number, *node)).collect::<Vec<_>>()
+    };
+    let mut nodes: Vec<(u64, MemoryNode)> = needs.iter().flat_map(of_graph).collect();
+    nodes.sort_by_key(|(_, node)| (node.device, node.address, u64::MAX - node.bytes));
+    let mut end = (i32::MIN, 0);
+    nodes.retain(|(_, node)| {
+        let is_apart = (node.device, node.address) >= end && node.bytes != 0;
+        if is_apart {
+            end = (node.device, node.address.saturating_add(node.bytes));
+        }
+        is_apart
+    });
+    nodes
+}
+
+/// As snapshots show them.
+pub(crate) fn segments() -> impl Iterator<Item = Segment> {
+    nodes().into_iter().map(|(number, node)| {
+        let MemoryNode { address, bytes, device, .. } = node;
+        let stack = if record::is_on_for(device) { node.stack } else { StackId::NONE };
+        let state = BlockState::Allocated;
+        Segment {
+            device: device.max(0) as u32,
+            address,
+            bytes,
+            stream: 0,
+            kind: PoolKind::Large,
+            pool_id: (number, 0),
+            pool_since_ns: None,
+            expandable: false,
+            stack,
+            blocks: vec![Block { address, bytes, requested_bytes: bytes, state, stack }],
+        }
+    })
 }
 
 /// Runs the driver's call that destroys it.
@@ -59,23 +163,30 @@ pub(crate) fn trimmed() {
 
 /// Whether this graph may find the device too full.
 pub(crate) fn lacks_room(executable: usize) -> bool {
-    let bytes = match NEEDS.read(|needs| needs.given.get(&executable).copied()) {
-        Some(Need { bytes, backed: false }) => bytes,
-        _ => return false,
-    };
+    let missing = NEEDS.read(|needs| {
+        let need = needs.given.get(&executable).filter(|need| !need.backed)?;
+        Some(need.bytes)
+    });
+    let Some(bytes) = missing else { return false };
     api::mem_get_info().is_ok_and(|(free, _)| (free as u64) < bytes.saturating_add(SLACK_BYTES))
 }
 
-/// The sum over all memory nodes: too much if nodes share memory.
-fn bytes_of(graph: GraphHandle) -> u64 {
-    let nodes = api::graph_get_nodes(graph).unwrap_or_default();
-    nodes.iter().map(|node| bytes_of_node(*node)).fold(0, u64::saturating_add)
-}
-
-fn bytes_of_node(node: NodeHandle) -> u64 {
-    match api::graph_node_get_type(node) {
-        Ok(NODE_MEM_ALLOC) => api::graph_mem_alloc_node_bytes(node).unwrap_or(0),
-        Ok(NODE_GRAPH) => api::graph_child_graph(node).map_or(0, bytes_of),
-        _ => 0,
+fn add_nodes_of(graph: GraphHandle, nodes: &mut Vec<MemoryNode>) {
+    for node in api::graph_get_nodes(graph).unwrap_or_default() {
+        match api::graph_node_get_type(node) {
+            Ok(NODE_MEM_ALLOC) => {
+                let Some((device, bytes, address)) = api::graph_mem_alloc_node(node) else {
+                    continue;
+                };
+                let stack =
+                    STACKS.read(|all| all.given.get(&(graph as usize))?.get(&address).copied());
+                let stack = stack.unwrap_or(StackId::NONE);
+                nodes.push(MemoryNode { address, bytes, device, stack });
+            }
+            Ok(NODE_GRAPH) => {
+                api::graph_child_graph(node).into_iter().for_each(|it| add_nodes_of(it, nodes));
+            }
+            _ => {}
+        }
     }
 }

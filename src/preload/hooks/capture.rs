@@ -4,15 +4,16 @@ use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::cache::streams;
 use crate::driver::sys::{
-    CAPTURE_MODE_GLOBAL, CAPTURE_MODE_RELAXED, CuResult, GraphHandle, StreamHandle,
+    CAPTURE_MODE_GLOBAL, CAPTURE_MODE_RELAXED, CuResult, GraphHandle, NODE_MEM_ALLOC, StreamHandle,
 };
 use crate::functions::Function;
-use crate::graphs::{open_captures, participants, pool_life};
+use crate::graphs::{graph_memory, open_captures, participants, pool_life};
 use crate::hooks::{Real, beside, common, guarded, guarded_with, stream_among, stream_of};
 use crate::lock::lock;
 use crate::ordering::captures;
 use crate::process::bypass;
 use crate::process::thread::Thread;
+use crate::record;
 
 /// `cuStreamBeginCapture(stream)`.
 pub(crate) fn begin(
@@ -148,6 +149,44 @@ pub(crate) fn edit_graph(
 ) -> CuResult {
     edited(function, Some(graph));
     common::pass(function, real)
+}
+
+/// `cuGraphAddMemAllocNode(node, graph, .., CUDA_MEM_ALLOC_NODE_PARAMS *)`: the driver writes the address into these.
+pub(crate) fn add_memory_node(
+    function: &'static Function,
+    graph: GraphHandle,
+    params: *const usize,
+    real: impl Real,
+) -> CuResult {
+    const ADDRESS_WORD: usize = 14;
+    let code = edit_graph(function, graph, real);
+    if code.is_ok() && bypass::is_caching() && !params.is_null() {
+        // SAFETY: the program's struct, into which the driver has just written the address.
+        let address = unsafe { params.add(ADDRESS_WORD).read() } as u64;
+        beside(function, || graph_memory::added(graph, address, record::capture::of_allocation()));
+    }
+    code
+}
+
+/// `cuGraphAddNode(node, graph, .., CUgraphNodeParams *)`: of any kind.
+pub(crate) fn add_node(
+    function: &'static Function,
+    graph: GraphHandle,
+    params: *const usize,
+    real: impl Real,
+) -> CuResult {
+    /// The kind and three reserved numbers stand before what there is of each kind.
+    const HEAD_WORDS: usize = 2;
+    // SAFETY: null, or the program's struct, which begins with a number of this size.
+    let kind = unsafe { params.cast::<u32>().as_ref() };
+    match kind {
+        Some(&NODE_MEM_ALLOC) => {
+            // SAFETY: as above; the struct is longer than its head.
+            let params = unsafe { params.add(HEAD_WORDS) };
+            add_memory_node(function, graph, params, real)
+        }
+        _ => edit_graph(function, graph, real),
+    }
 }
 
 /// `cuGraphDestroyNode(node)`: of any graph.

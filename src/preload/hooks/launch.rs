@@ -184,13 +184,24 @@ pub(crate) fn graph_destroy(
     real: impl Real,
 ) -> CuResult {
     if !bypass::is_caching() || !graph_memory::any() {
-        return graph_end(function, real);
+        return ended(function, real);
     }
-    graph_memory::end_by(executable, || graph_end(function, real))
+    graph_memory::end_by(executable, || ended(function, real))
 }
 
 /// `cuGraphDestroy(graph)`: memory of its capture may become free.
-pub(crate) fn graph_end(function: &'static Function, real: impl Real) -> CuResult {
+pub(crate) fn graph_end(
+    function: &'static Function,
+    graph: GraphHandle,
+    real: impl Real,
+) -> CuResult {
+    if !bypass::is_caching() {
+        return real();
+    }
+    graph_memory::graph_end_by(graph, || ended(function, real))
+}
+
+fn ended(function: &'static Function, real: impl Real) -> CuResult {
     let code = real();
     if bypass::is_caching() {
         beside(function, pool_life::graph_ended);

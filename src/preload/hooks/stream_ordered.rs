@@ -2,14 +2,16 @@
 //! serves explicit pools, captures, and a default pool that the program configures.
 
 use cachealloc_core::{Requester, StreamId};
+use cachealloc_history::StackId;
 
 use crate::cache::{alloc as cache, fill, free as frees, pools, shortage};
 use crate::contexts::{Context, lookup};
 use crate::driver::api;
+use crate::driver::graphs::{self, Capturing};
 use crate::driver::sys::{CuError, CuResult, PoolHandle, StreamHandle};
 use crate::driver_memory::serving::{self, MemoryKind, Reported, Wanted};
 use crate::functions::Function;
-use crate::graphs::private_pools;
+use crate::graphs::{graph_memory, private_pools};
 use crate::hooks::common::{self, Captured};
 use crate::hooks::{Real, beside, guarded_with, stream_of};
 use crate::ordering::{captures, early_start, native_wait};
@@ -109,7 +111,7 @@ fn served(
     }
     // A graph's node has no memory before its launch.
     let by_driver = |reported| match captures::maybe() && captures::is_capturing(stream) {
-        true => native(function, stream, real),
+        true => captured_node(function, pointer, stream, real),
         false => {
             let ask = || native(function, stream, real);
             // SAFETY: the driver writes there.
@@ -209,6 +211,24 @@ fn server(stream: StreamHandle, pool: Option<PoolHandle>) -> Option<(&'static Co
         return None;
     }
     Some((context, api::stream_get_id(stream).ok()?))
+}
+
+/// In a capture: the driver's own call adds a memory node to the graph.
+fn captured_node(
+    function: &'static Function,
+    pointer: *const u64,
+    stream: StreamHandle,
+    real: impl Real,
+) -> CuResult {
+    let code = native(function, stream, real);
+    let stack = if code.is_ok() { capture::of_allocation() } else { StackId::NONE };
+    if !stack.is_none()
+        && let Some(Capturing { graph, .. }) = graphs::capturing(stream)
+    {
+        // SAFETY: the driver has just written it.
+        graph_memory::added(graph, unsafe { pointer.read() }, stack);
+    }
+    code
 }
 
 /// The driver's own call, counted as a submission: it orders work on its stream.

@@ -24,6 +24,7 @@ use crate::cache::blocks;
 use crate::clock::Instant;
 use crate::contexts::{self, Context};
 use crate::driver_memory::{account, limits, measured, table};
+use crate::graphs::graph_memory;
 use crate::heap::{self, Section};
 use crate::lock::lock;
 use crate::pagemap::{self, Place};
@@ -295,6 +296,7 @@ fn take() -> io::Result<Snapshot> {
     drop(locked);
     drop(section);
     (snapshot.devices, snapshot.host) = gather.finish();
+    snapshot.graph_segments = graph_memory::segments().collect();
     // Behind the entries, so that there is a name for each of their numbers.
     let ranges = Patience::GivesUp.lock(&ranges::ALL);
     snapshot.ranges = ranges.map(|ranges| ranges.texts()).unwrap_or_default();

@@ -13,6 +13,7 @@ use cachealloc_statistics::orders::Change;
 
 use crate::contexts::{self, Context};
 use crate::driver_memory::table;
+use crate::graphs::graph_memory;
 use crate::process::patience::Patience;
 use crate::record::settings::{self, Settings};
 use crate::record::{capture, lasting};
@@ -73,6 +74,7 @@ fn begin_anew(all: &mut [Locked], wanted: Settings) {
         included.for_each(begin);
     }
     table::record(|_| false, false);
+    graph_memory::forget_stacks();
 }
 
 fn go_on(all: &mut [Locked], now: &Settings, wanted: Settings) {

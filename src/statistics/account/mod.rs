@@ -35,6 +35,7 @@ pub enum Part {
     LocalMemory,
     MallocHeap,
     PrintfBuffer,
+    GraphNodes,
     Managed,
     Pinned,
     /// Freed by the program, and kept for its next request.
@@ -160,6 +161,7 @@ parts! {
     LocalMemory = "local_memory", "local memory of kernels", Asked, Rest;
     MallocHeap = "malloc_heap", "heap of malloc in kernels", Asked, Rest;
     PrintfBuffer = "printf_buffer", "buffer of printf in kernels", Asked, Rest;
+    GraphNodes = "graph_nodes", "memory nodes of graphs, which may share memory and have none before a launch", Counted, Beside;
     Managed = "managed", "managed memory, wherever it is", Counted, Beside;
     Pinned = "pinned", "pinned and registered memory of the host", Counted, Beside;
     PinnedFree = "pinned_free", "pinned memory of the host, cached: free", Counted, Beside;

@@ -11,6 +11,7 @@ mod fit;
 mod fitting;
 mod generated;
 mod gpus;
+mod graph_nodes;
 mod hostile;
 mod limits;
 mod live;

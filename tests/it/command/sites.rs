@@ -54,7 +54,10 @@ fn who_holds_pinned_memory() {
     assert!(json.contains("\"device\": -1") || json.contains("\"device\":-1"), "{json}");
     let refused = run(&place, "top-sites p.pickle --device hosts");
     assert_eq!(refused.code, Some(2));
-    assert!(refused.stderr.contains("expected the number of a device, or host"), "{refused:?}");
+    assert!(
+        refused.stderr.contains("expected the number of a device, host or graphs"),
+        "{refused:?}"
+    );
 }
 
 #[test]

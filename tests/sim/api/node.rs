@@ -163,7 +163,9 @@ driver! {
         let NodeKind::Alloc { address, bytes } = found.kind else {
             return Err(Code::INVALID_VALUE);
         };
-        let known = params.get()?;
+        let device = call.world().memory.at_base(address).map_or(0, |it| it.device);
+        let mut known = params.get()?;
+        known.pool.location.id = device as i32;
         params.put(AllocNodeParams { bytes: bytes as usize, address, ..known })
     }
 
