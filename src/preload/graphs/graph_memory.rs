@@ -2,7 +2,6 @@
 //!
 //! A graph that finds the device too full keeps for good what it got by then, and no trim returns that
 //! (measured on driver 580, natively too). So room is made before the launch, not after it has failed.
-
 //!
 //! Snapshots show the nodes of each executable graph, from its instantiation to its end: before that they are no memory, and
 //! their graph may be gone before it. Where each came from is noted with the graph that it is added to.

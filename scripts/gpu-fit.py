@@ -1,0 +1,95 @@
+#!/usr/bin/env python3
+"""Is what `cachealloc fit` says of programs true on this machine's GPU? Ten programs of tests/gpu/py/sizes.py, each recorded
+once: the peak of what is reserved is compared, and each is run under limits one hundredth above and below the least one that
+is said. Then the first of them on a device that has only so much left: the least on which it completes, natively and under
+the library, found by halving.
+
+Needs python3 with torch, and the device for itself. Exit code 1 where something is more than 1 % off.
+"""
+import argparse
+import concurrent.futures
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+PROGRAMS = "bert gpt images lstm unet experts graph process transforms tables".split()
+DEVICE_MIB = 65536
+MIB = 1 << 20
+
+
+def built(name):
+    return next(path for path in (ROOT / "target/release" / name, ROOT / ".carry" / name) if path.exists())
+
+
+def run(folder, lib, *arguments, conf=()):
+    """Whether it completes. lib: None runs it natively."""
+    environment = dict(os.environ, PYTORCH_NO_CUDA_MEMORY_CACHING="1")
+    if lib:
+        environment |= {"LD_PRELOAD": str(lib), "CACHEALLOC_CONF": ",".join(["log:quiet", *conf])}
+    command = [sys.executable, ROOT / "tests/gpu/py/sizes.py", *arguments]
+    ran = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True)
+    shortage = "out of memory" in ran.stderr or "OutOfMemory" in ran.stderr or "ALLOC_FAILED" in ran.stderr
+    if ran.returncode and not shortage:
+        print(f"{arguments}, {conf}: {ran.stderr[-400:]}", file=sys.stderr)
+    return ran.returncode == 0
+
+
+def compare(options, name):
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        recorded = ["record:all", "context:none", "snapshot:s.pickle", "stats_on_exit:s.json"]
+        if not run(folder, options.lib, name, conf=recorded):
+            return f"{name:12} does not complete", 1.0, None
+        ask = [options.command, "fit", "s.pickle", "--json", f"--gpu={DEVICE_MIB}M", "--options="]
+        said = json.loads(subprocess.run(ask, cwd=folder, capture_output=True, check=True).stdout)["devices"][0]
+        tried, held = said["sets"][0], said["peak_bytes"]
+        devices = json.loads((folder / "s.json").read_text())["devices"].values()
+        reserved = sum(device["reserved_bytes.all.peak"] for device in devices)
+        least = tried["least_limit"]["bytes"]
+        above, below = -(-least * 101 // (100 * MIB)), least * 99 // (100 * MIB)
+        completes = [run(folder, options.lib, name, conf=[f"gpu_memory_limit_mb:{limit}"]) for limit in (above, below)]
+        ratio = tried["peak_reserved_bytes"] / reserved
+        row = f"{name:12}{held / MIB:10.0f}{ratio:24.4f}{least / held:22.4f}"
+        row += "".join(f"{'completes' if it else 'fails':>12}" for it in completes)
+        return row, max(abs(ratio - 1), 0 if completes == [True, False] else 1), held
+
+
+def least_left(folder, lib, held_mib):
+    """The least that a device may have left, MiB, in steps of one hundredth of `held_mib`."""
+    fails, works = 80, 130
+    while works - fails > 1:
+        share = (fails + works) // 2
+        completes = run(folder, lib, PROGRAMS[0], str(held_mib * share // 100))
+        works, fails = (share, fails) if completes else (works, share)
+    return works
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--lib", type=pathlib.Path, default=None)
+    parser.add_argument("--command", type=pathlib.Path, default=None)
+    parser.add_argument("--jobs", type=int, default=5)
+    options = parser.parse_args()
+    options.lib = (options.lib or built("libcachealloc.so")).resolve()
+    options.command = (options.command or built("cachealloc")).resolve()
+    print(f"{'program':12}{'held, MiB':>10}{'reserved: said / real':>24}{'least limit / held':>22}{'1 % more':>12}{'1 % less':>12}")
+    worst, held_by_first = 0, None
+    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+        for name, (row, off, held) in zip(PROGRAMS, pool.map(lambda name: compare(options, name), PROGRAMS)):
+            print(row, flush=True)
+            worst = max(worst, off)
+            held_by_first = held if name == PROGRAMS[0] else held_by_first
+    if held_by_first:
+        with tempfile.TemporaryDirectory() as folder:
+            held_mib = held_by_first // MIB
+            least = {word: least_left(folder, lib, held_mib) for word, lib in (("natively", None), ("ours", options.lib))}
+            print(f"{PROGRAMS[0]}, the least that is left, of {held_mib} MiB held:", *(f"{w} {l} %" for w, l in least.items()))
+    return 1 if worst > 0.01 else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
