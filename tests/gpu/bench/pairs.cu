@@ -66,13 +66,13 @@ void pairs_without_work(const Way &way, cudaStream_t stream, const char *suffix)
 }
 
 // Each thread has a size of its own, and measures itself: that it begins and ends is no part of it.
-void pairs_from_threads(const Way &way, int count) {
-    const int pairs = 4000;
+void pairs_from_threads(const Way &way, int count, bool launches) {
+    const int pairs = launches ? 300 : 4000;
     std::vector<cudaStream_t> streams;
     for (int i = 0; i < count; i++) streams.push_back(new_stream());
     std::vector<double> means;
     auto begin = Clock::now();
-    while (means.size() < 5 || (ns_since(begin) < 1.5e9 && means.size() < 401)) {
+    while (means.size() < 5 || (ns_since(begin) < 1e9 && means.size() < 401)) {
         std::atomic<int> ready{0};
         std::atomic<bool> go{false};
         std::vector<double> own(count);
@@ -86,7 +86,11 @@ void pairs_from_threads(const Way &way, int count) {
                 while (!go) {
                 }
                 auto start = Clock::now();
-                for (int j = 0; j < pairs; j++) way.free(way.allocate(bytes, stream), stream);
+                for (int j = 0; j < pairs; j++) {
+                    auto address = way.allocate(bytes, stream);
+                    if (launches) nothing<<<1, 1, 0, stream>>>((void *)address);
+                    way.free(address, stream);
+                }
                 own[i] = ns_since(start) / pairs;
             });
         while (ready < count) {
@@ -101,7 +105,7 @@ void pairs_from_threads(const Way &way, int count) {
     }
     std::sort(means.begin(), means.end());
     char name[80];
-    snprintf(name, sizeof name, "pair_64KiB_%d_threads", count);
+    snprintf(name, sizeof name, "%s_64KiB_%d_threads", launches ? "launch_and_pair" : "pair", count);
     print(way, name, means[means.size() / 2]);
     for (auto stream : streams) CHECK(cudaStreamDestroy(stream));
 }
@@ -233,9 +237,8 @@ int main(int argc, char **argv) {
     pairs_without_work(way, stream, "_1_stream");
     pairs_with_a_launch(way, stream, "");
     if (!async) hook_of_launches(stream);
-    pairs_from_threads(way, 2);
-    pairs_from_threads(way, 8);
-    pairs_from_threads(way, 16);
+    for (int count : {2, 8, 16}) pairs_from_threads(way, count, false);
+    for (int count : {1, 2, 4, 8}) pairs_from_threads(way, count, true);
     std::vector<cudaStream_t> many;
     for (int i = 0; i < 128; i++) {
         many.push_back(new_stream());
