@@ -95,6 +95,8 @@ rules! {
     PinnedIsZeroed = "pinned_is_zeroed",
     /// What waits for a blocking stream waits for the legacy work before a free there.
     FreeJoinsLegacy = "free_joins_legacy",
+    /// Also behind a free that no event of its stream is kept of.
+    ParkedFreeJoins = "parked_free_joins",
     /// What waits for any other stream waits for what its context was told to wait for before a free there.
     FreeJoinsContext = "free_joins_context",
     /// Only memory that was not used since the mark is released as idle.

@@ -18,14 +18,15 @@ use crate::statistics::waits::{self, Wait};
 
 impl Free<'_> {
     pub(super) fn on_stream(&self, stream: StreamHandle) -> CuResult {
-        if private_pools::comes_back(&self.block) {
-            return self.put_off();
-        }
         // A default stream belongs to the current context: without one the driver refuses. Nor does it
         // free on a stream that does not exist.
         let mut id = 0;
         if stream <= STREAM_PER_THREAD || rule_holds(Rule::StreamIsThere) {
             id = api::stream_get_id(stream).inspect_err(|_| self.block.give_back())?;
+        }
+        if private_pools::comes_back(&self.block) {
+            self.join(stream, id);
+            return self.put_off();
         }
         let facts = facts(self.context);
         // Where only one context has submitted, no other has anything to wait for.
@@ -40,6 +41,7 @@ impl Free<'_> {
             StreamRoute::ParkForBarrier => return self.park_for_barrier(),
             // A capture must know about its block.
             StreamRoute::Tag if captures::maybe() && private_pools::keep(&self.block) => {
+                self.join(stream, id);
                 return self.park_for_barrier();
             }
             StreamRoute::Tag => return self.tag(stream, id),
@@ -60,6 +62,7 @@ impl Free<'_> {
         let owner = self.owner_of(stream);
         let here = core::ptr::eq(owner, self.context);
         if self.is_on_other_streams() && here {
+            self.join(stream, id);
             return self.park_behind_all();
         }
         let Ok(event) = owner.events.take(self.thread, |body| owner.enter(body)) else {
@@ -77,7 +80,9 @@ impl Free<'_> {
             self.block.give_back();
             return code;
         }
-        joins::join(self.thread, stream, id, event.handle());
+        if let Some(due) = joins::due(self.thread, stream, id) {
+            joins::join(self.thread, due, event.handle());
+        }
         if let Some(copied) = copied {
             zones::check_after(self.context, copied, event.clone());
         }
@@ -90,6 +95,18 @@ impl Free<'_> {
         };
         stream_frees::free(self.context, self.freed(), ready, Some(event));
         Ok(())
+    }
+
+    /// As a free with a tag does by its event. Where there is none, the driver is short of memory.
+    #[cold]
+    fn join(&self, stream: StreamHandle, id: u64) {
+        let Some(due) = joins::due(self.thread, stream, id) else { return };
+        let owner = self.owner_of(stream);
+        let Ok(event) = owner.events.take(self.thread, |body| owner.enter(body)) else { return };
+        let recorded = api::relaxed(|| api::event_record(event.handle(), stream)).is_ok();
+        if recorded && rule_holds(Rule::ParkedFreeJoins) {
+            joins::join(self.thread, due, event.handle());
+        }
     }
 
     /// The pool of a graph ends behind the work of its own context only.

@@ -40,14 +40,23 @@ fn count() -> u64 {
     seen / 2
 }
 
-/// Gives the stream the wait for an event that was recorded there, unless it is behind all that already. On
-/// the legacy stream a free puts it behind nothing (measured).
-pub(crate) fn join(thread: &Thread, stream: StreamHandle, stream_id: u64, event: EventHandle) {
+/// What the stream is to be put behind, if it is not already. On the legacy stream a free puts it behind nothing
+/// (measured).
+pub(crate) struct Due {
+    stream: StreamHandle,
+    joined: (u64, u64),
+}
+
+/// For a free on this stream. None: there is nothing.
+pub(crate) fn due(thread: &Thread, stream: StreamHandle, stream_id: u64) -> Option<Due> {
     let count = count();
     let joined = (stream_id, count);
-    if count == 0 || stream <= STREAM_LEGACY || thread.joined.get() == joined {
-        return;
-    }
+    let none = count == 0 || stream <= STREAM_LEGACY || thread.joined.get() == joined;
+    (!none).then_some(Due { stream, joined })
+}
+
+/// Gives the stream the wait for an event that was recorded there.
+pub(crate) fn join(thread: &Thread, Due { stream, joined }: Due, event: EventHandle) {
     let blocking =
         || api::stream_get_flags(stream).is_ok_and(|flags| flags & STREAM_NON_BLOCKING == 0);
     let context_waits = CONTEXTS_WAIT.load(Ordering::SeqCst) && rule_holds(Rule::FreeJoinsContext);

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
 use std::time::Duration;
 
-use cachealloc_tests::driver::{Driver, LEGACY, Outcome, Stream};
+use cachealloc_tests::driver::{Driver, LEGACY, Outcome, RELAXED, Stream};
 
 use crate::tools::*;
 
@@ -25,6 +25,7 @@ pub const ALL: &[Hazard] = &[
     hazard!(Always, async_block_freed_plainly),
     hazard!(Always, async_block_freed_plainly_while_used_elsewhere),
     hazard!(Always, wait_for_a_stream_behind_a_free),
+    hazard!(Always, wait_for_a_stream_behind_a_free_beside_a_capture),
     hazard!(Always, query_behind_a_free_on_a_default_stream),
     hazard!(Always, wait_for_a_stream_of_a_waiting_context),
     hazard!(Always, room_is_made_behind_tags, machine = "SIM_MEMORY_MB=128"),
@@ -125,6 +126,24 @@ fn wait_for_a_stream_behind_a_free(d: &Driver) -> Verdict {
         }
     }
     Ok("ok".into())
+}
+
+/// [64] The same, of memory that an open capture uses.
+fn wait_for_a_stream_behind_a_free_beside_a_capture(d: &Driver) -> Verdict {
+    let (capturing, mut stream) = (d.stream()?, 0);
+    call!(d, cuStreamCreate(&mut stream, 0))?;
+    let (word, copied) = (d.pinned(4096)?, d.alloc(4096)?);
+    d.host_write(word, 1);
+    d.synchronize()?;
+    d.begin_capture(capturing, RELAXED)?;
+    let freed = d.alloc(BYTES)?;
+    d.memset(freed, 1, BYTES, capturing)?;
+    copy(d, LEGACY, copied, word, 8, LATE)?;
+    d.free_async(freed, stream)?;
+    call!(d, cuStreamSynchronize(stream))?;
+    d.host_write(word, 2);
+    d.end_capture(capturing)?;
+    ok_if(holds(d, copied, 8, 1)?, "the copy saw what the host wrote later")
 }
 
 /// [64] The same, where a query says that it is over, on the default stream of a thread.
