@@ -1,7 +1,8 @@
-// pinned_again [SHAPES]: pinned memory in a loop, and what the driver says of it: contents, flags, refusals.
+// pinned_again [SHAPES [registered]]: pinned memory in a loop, and what the driver says of it: contents, flags, refusals.
 #include "check.h"
 
 static int (*alloc_as)(void **, size_t, unsigned), (*alloc_plain)(void **, size_t), (*free_host)(void *);
+static int (*register_as)(void *, size_t, unsigned);
 static int (*flags_of)(unsigned *, void *), (*range_of)(Pointer *, size_t *, Pointer);
 
 static void look(char *memory, size_t bytes) {
@@ -22,6 +23,7 @@ int main(int count, char **words) {
     *(void **)&alloc_as = dlsym(driver, "cuMemHostAlloc");
     *(void **)&alloc_plain = dlsym(driver, "cuMemAllocHost_v2");
     *(void **)&free_host = dlsym(driver, "cuMemFreeHost");
+    *(void **)&register_as = dlsym(driver, "cuMemHostRegister_v2");
     *(void **)&flags_of = dlsym(driver, "cuMemHostGetFlags");
     *(void **)&range_of = dlsym(driver, "cuMemGetAddressRange_v2");
     if (count > 1) {
@@ -34,7 +36,10 @@ int main(int count, char **words) {
             for (int i = 0; i < shapes; i++)
                 OK(free_host(all[i]));
         }
-        OK(alloc_as(&memory, 1 << 20, 0));
+        if (count > 2)
+            OK(register_as(aligned_alloc(4096, 1 << 20), 1 << 20, 0));
+        else
+            OK(alloc_as(&memory, 1 << 20, 0));
         return 0;
     }
     for (int round = 0; round < 5; round++)

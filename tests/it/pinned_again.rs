@@ -47,4 +47,7 @@ fn what_is_kept_gives_way() {
     let run = Run::c("pinned_again.c").arg("20").env("SIM_FAIL", "cuMemHostAlloc@21=2");
     let ran = run.output().ok();
     assert_eq!((ran.report.calls("cuMemHostAlloc"), ran.report.calls("cuMemFreeHost")), (22, 20));
+    let run = Run::c("pinned_again.c").args("20 registered");
+    let ran = run.env("SIM_FAIL", "cuMemHostRegister_v2@1=2").output().ok();
+    assert_eq!(ran.report.calls("cuMemFreeHost"), 20);
 }

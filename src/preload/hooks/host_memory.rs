@@ -63,16 +63,7 @@ pub(crate) fn alloc_as(
         pinned::given(address, bytes);
         return Ok(());
     }
-    let mut code = real();
-    if code == Err(CuError::OUT_OF_MEMORY) {
-        let mut count = 0;
-        let empty = |thread: &Thread| {
-            count = pinned_memory::empty(thread);
-            Ok(())
-        };
-        let _ = guarded_with(function, empty, || Ok(()));
-        code = if count == 0 { code } else { real() };
-    }
+    let code = making_room(function, real);
     if code.is_ok() {
         // SAFETY: the driver has just written it.
         let address = unsafe { *pointer };
@@ -80,6 +71,21 @@ pub(crate) fn alloc_as(
         beside(function, || shape.into_iter().for_each(|it| pinned_blocks::lend(address, it)));
     }
     code
+}
+
+/// The call, and once more if it lacked host memory and some was kept.
+fn making_room(function: &'static Function, real: impl Real) -> CuResult {
+    let code = real();
+    if code != Err(CuError::OUT_OF_MEMORY) {
+        return code;
+    }
+    let mut count = 0;
+    let empty = |thread: &Thread| {
+        count = pinned_memory::empty(thread);
+        Ok(())
+    };
+    let _ = guarded_with(function, empty, || Ok(()));
+    if count == 0 { code } else { real() }
 }
 
 /// `cuMemHostRegister(void *pointer, size_t bytes, unsigned flags)`.
@@ -96,7 +102,7 @@ pub(crate) fn register(
     if flags & HOST_ALLOC_DEVICEMAP != 0 {
         reached(function, VisibleCause::DeviceMapped);
     }
-    pinned::registered_by(pointer, bytes, real)
+    pinned::registered_by(pointer, bytes, || making_room(function, real))
 }
 
 /// `cuMemFreeHost(pointer)`: kept for a later request if all work could be waited for.
