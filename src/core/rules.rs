@@ -93,6 +93,8 @@ rules! {
     PinnedFreeWaits = "pinned_free_waits",
     /// And is as new when it is given again.
     PinnedIsZeroed = "pinned_is_zeroed",
+    /// None is kept of a context that has ended meanwhile: its addresses may be others' by then.
+    KeptWhileOpen = "kept_while_open",
     /// What waits for a blocking stream waits for the legacy work before a free there.
     FreeJoinsLegacy = "free_joins_legacy",
     /// Also behind a free that no event of its stream is kept of.

@@ -148,6 +148,7 @@ const NO_HAZARDS: &[Rule] = &[
     Rule::IdleBehindBarrier,
     Rule::NeighboursAreAsked,
     Rule::WaitersQueue,
+    Rule::KeptWhileOpen,
     Rule::EndHoldsScavengerOff,
     Rule::ScavengerStopsAtExit,
     Rule::EndWaits,

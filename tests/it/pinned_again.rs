@@ -1,5 +1,6 @@
 //! Pinned memory that was freed is given again: the answers are the driver's, which is asked once for each shape.
 
+use cachealloc_core::rules::Rule;
 use cachealloc_tests::{Ran, Run};
 
 fn run(conf: &str) -> Ran {
@@ -50,4 +51,16 @@ fn what_is_kept_gives_way() {
     let run = Run::c("pinned_again.c").args("20 registered");
     let ran = run.env("SIM_FAIL", "cuMemHostRegister_v2@1=2").output().ok();
     assert_eq!(ran.report.calls("cuMemFreeHost"), 20);
+}
+
+/// The address of what another thread frees while its context ends may be the next one's by then.
+#[test]
+fn nothing_is_kept_of_a_context_that_has_ended() {
+    let taken = |broken: &str| {
+        let run = Run::c("pinned_at_end.c").conf("host_cache_mb:1");
+        run.env("CACHEALLOC_BREAK", broken).output().ok().stdout
+    };
+    assert_eq!(taken(""), "taken 0\n");
+    let name = Rule::KeptWhileOpen.name();
+    assert!((0..50).any(|_| taken(name) != "taken 0\n"), "the rule is not needed");
 }

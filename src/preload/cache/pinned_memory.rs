@@ -13,13 +13,13 @@ use cachealloc_core::rules::{Rule, rule_holds};
 use crate::cache::all_work;
 use crate::cache::pinned_blocks::{self, Owner, Shape};
 use crate::config;
-use crate::contexts::{Context, lookup};
+use crate::contexts::{self, Context, lookup};
 use crate::driver::api;
 use crate::driver::sys::CuError;
 use crate::driver_memory::ending;
 use crate::driver_memory::table::{self, Key};
 use crate::functions::Function;
-use crate::ordering::{LEDGER, real_frees};
+use crate::ordering::{LEDGER, real_frees, widen};
 use crate::process::bypass;
 use crate::process::thread::Thread;
 use crate::statistics::counters::{self, Count};
@@ -87,10 +87,19 @@ fn has_waited(thread: &Thread, shape: Shape) -> bool {
     !rule_holds(Rule::PinnedFreeWaits) || all_work::wait(thread, context).is_ok()
 }
 
-/// Keeps what was waited for. From the second line on another thread may have it.
+/// Keeps what was waited for, unless its context ends: then it goes, or has gone, with that, and the driver may have
+/// given its address to another one.
 pub(crate) fn keep(address: usize, shape: Shape) {
+    let holds = rule_holds(Rule::KeptWhileOpen);
+    widen(Rule::KeptWhileOpen);
+    let open = contexts::find(shape.context_id).and_then(Context::keep_open);
+    if open.is_none() && holds {
+        return;
+    }
     table::kept(address as u64);
-    give_back(pinned_blocks::keep(address, shape, config::host_cache_bytes()));
+    let too_much = pinned_blocks::keep(address, shape, config::host_cache_bytes());
+    drop(open);
+    give_back(too_much);
 }
 
 /// Gives what is kept back to the driver, unless its free would wait for work: neither a request nor a trim does that,
