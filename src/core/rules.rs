@@ -95,6 +95,8 @@ rules! {
     PinnedIsZeroed = "pinned_is_zeroed",
     /// None is kept of a context that has ended meanwhile: its addresses may be others' by then.
     KeptWhileOpen = "kept_while_open",
+    /// To the program there is nothing where pinned memory is kept that it has freed.
+    KeptIsUnknown = "kept_is_unknown",
     /// What waits for a blocking stream waits for the legacy work before a free there.
     FreeJoinsLegacy = "free_joins_legacy",
     /// Also behind a free that no event of its stream is kept of.

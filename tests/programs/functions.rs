@@ -175,6 +175,7 @@ functions! {
         cuMemHostUnregister = "cuMemHostUnregister" 4000 (Number);
         cuMemHostGetDevicePointer = "cuMemHostGetDevicePointer_v2" 3020
             (Place<Number>, Number, u32);
+        cuMemHostGetFlags = "cuMemHostGetFlags" 2030 (Place<u32>, Number);
         cuMemAddressReserve = "cuMemAddressReserve" 10020
             (Place<Number>, usize, usize, Number, Number);
         cuMemAddressFree = "cuMemAddressFree" 10020 (Number, usize);

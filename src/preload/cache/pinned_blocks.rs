@@ -2,6 +2,9 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::lock::lock;
 use crate::process::patience::Patience;
@@ -11,6 +14,9 @@ const KEPT_MAX: usize = 256;
 
 static BLOCKS: Mutex<Blocks> =
     Mutex::new(Blocks { lent: BTreeMap::new(), kept: VecDeque::new(), kept_bytes: 0 });
+
+/// How many pieces are kept, readable without the lock.
+static KEPT_COUNT: AtomicUsize = AtomicUsize::new(0);
 
 struct Blocks {
     /// What the program has, by address.
@@ -46,6 +52,7 @@ pub(crate) fn take(shape: Shape) -> Option<usize> {
     let (address, _) = blocks.kept.remove(index)?;
     blocks.kept_bytes -= shape.bytes as u64;
     blocks.lent.insert(address, shape);
+    blocks.publish();
     Some(address)
 }
 
@@ -79,6 +86,7 @@ pub(crate) fn keep(address: usize, shape: Shape, bytes_max: u64) -> Vec<(usize, 
         blocks.kept_bytes -= shape.bytes as u64;
         too_much.push((oldest, shape));
     }
+    blocks.publish();
     too_much
 }
 
@@ -90,7 +98,14 @@ pub(crate) fn take_all(context_id: Option<u64>) -> Vec<(usize, Shape)> {
         core::mem::take(&mut blocks.kept).into_iter().partition(|(_, shape)| goes(shape));
     blocks.kept_bytes = staying.iter().map(|(_, shape)| shape.bytes as u64).sum();
     blocks.kept = staying.into();
+    blocks.publish();
     going
+}
+
+/// Whether the program has freed what is at this address: to it there is nothing, though the driver has it still.
+#[inline]
+pub(crate) fn are_kept_at(address: u64) -> bool {
+    KEPT_COUNT.load(Ordering::Acquire) != 0 && lock(&BLOCKS).keep(address as usize)
 }
 
 /// How many pieces are kept, and their bytes. None: another thread does not let go of the table.
@@ -103,4 +118,16 @@ pub(crate) fn kept(patience: Patience) -> Option<(u64, u64)> {
 pub(crate) fn context_ended(context_id: u64) {
     take_all(Some(context_id));
     lock(&BLOCKS).lent.retain(|_, shape| shape.context_id != context_id);
+}
+
+impl Blocks {
+    #[cold]
+    fn keep(&self, address: usize) -> bool {
+        let around = |(begin, shape): &(usize, Shape)| address.wrapping_sub(*begin) < shape.bytes;
+        self.kept.iter().any(around) && rule_holds(Rule::KeptIsUnknown)
+    }
+
+    fn publish(&self) {
+        KEPT_COUNT.store(self.kept.len(), Ordering::Release);
+    }
 }

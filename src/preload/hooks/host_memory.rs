@@ -7,6 +7,7 @@ use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::cache::pinned_blocks;
 use crate::cache::pinned_memory::{self, Freed};
+use crate::driver::api;
 use crate::driver::sys::{
     ACCESS_READ_WRITE, ALLOCATION_MANAGED, AccessDescription, AllocationProperties, CuError,
     CuResult, HOST_ALLOC_DEVICEMAP, Location, PoolHandle, PoolProperties, RESOURCE_ARRAY,
@@ -151,12 +152,27 @@ pub(crate) fn end(_function: &'static Function, pointer: usize, real: impl Real)
     pinned::end_by(pointer, || real_frees::announced_everywhere(real))
 }
 
-/// `cuMemHostGetDevicePointer`: the memory gets another address on the device.
-pub(crate) fn device_pointer(function: &'static Function, real: impl Real) -> CuResult {
+/// `cuMemHostGetDevicePointer(device pointer *, pointer, flags)`: the memory gets another address on the device.
+pub(crate) fn device_pointer(
+    function: &'static Function,
+    pointer: usize,
+    real: impl Real,
+) -> CuResult {
     if bypass::is_caching() {
         reached(function, VisibleCause::DevicePointer);
     }
-    real()
+    asked(pointer, real)
+}
+
+/// `cuMemHostGetFlags(unsigned *, pointer)`.
+pub(crate) fn flags(_function: &'static Function, pointer: usize, real: impl Real) -> CuResult {
+    asked(pointer, real)
+}
+
+/// A question about pinned memory. Without a current context the driver refuses each.
+fn asked(pointer: usize, real: impl Real) -> CuResult {
+    let kept = bypass::is_caching() && pinned_blocks::are_kept_at(pointer as u64);
+    if kept && api::ctx_get_id(0).is_ok() { Err(CuError::INVALID_VALUE) } else { real() }
 }
 
 /// From now on any kernel may reach host memory, unless it is a communication library's own: then only

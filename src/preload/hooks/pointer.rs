@@ -5,6 +5,7 @@ use core::ffi::c_void;
 use cachealloc_core::Address;
 use cachealloc_core::order::Observer;
 
+use crate::cache::pinned_blocks;
 use crate::driver::api;
 use crate::driver::sys::*;
 use crate::driver_memory::table;
@@ -29,6 +30,10 @@ pub(crate) fn range(
     real: impl Real,
 ) -> CuResult {
     let Some(extent) = our_segment(address) else {
+        if is_kept(address) {
+            // SAFETY: each is null or the program's to be written.
+            return unsafe { api::mem_get_address_range_into(base, bytes, UNKNOWN_ADDRESS) };
+        }
         return match imports::find(address) {
             Some(import) => {
                 // SAFETY: each is null or the program's to be written.
@@ -70,6 +75,9 @@ pub(crate) fn attribute(
         show_p2p_tokens(function);
     }
     let Some(extent) = our_segment(address) else {
+        if is_kept(address) {
+            return Err(CuError::INVALID_VALUE);
+        }
         let import = imports::find(address).filter(|_| !data.is_null());
         let answered = import.and_then(|import| answer(&Queried::Import(import), attribute, data));
         return answered.unwrap_or_else(|| common::retried(function, real));
@@ -109,7 +117,19 @@ pub(crate) fn attributes(
     if !kinds.is_null() && (0..count).any(|index| kind(index) == POINTER_P2P_TOKENS) {
         show_p2p_tokens(function);
     }
+    let of_nothing = || {
+        // SAFETY: the program's arrays of this length.
+        let code = unsafe { api::pointer_get_attributes(count, kinds, data, UNKNOWN_ADDRESS) };
+        if code.is_ok() {
+            // SAFETY: as above.
+            unsafe { answer_all(&Queried::Nothing(address), count, kinds, data) };
+        }
+        code
+    };
     let Some(extent) = our_segment(address) else {
+        if is_kept(address) {
+            return of_nothing();
+        }
         let code = common::retried(function, real);
         if let Some(import) = imports::find(address).filter(|_| code.is_ok()) {
             // SAFETY: the program's arrays, which the driver has just worked with.
@@ -120,16 +140,7 @@ pub(crate) fn attributes(
     guarded(
         function,
         || {
-            let Some(block) = block_around(extent, address) else {
-                // SAFETY: the program's arrays of this length.
-                let code =
-                    unsafe { api::pointer_get_attributes(count, kinds, data, UNKNOWN_ADDRESS) };
-                if code.is_ok() {
-                    // SAFETY: as above.
-                    unsafe { answer_all(&Queried::Nothing(address), count, kinds, data) };
-                }
-                return code;
-            };
+            let Some(block) = block_around(extent, address) else { return of_nothing() };
             let code = common::retried(function, real);
             if code.is_ok() {
                 // SAFETY: as above.
@@ -155,7 +166,9 @@ pub(crate) fn set_attribute(
     if bypass::is_caching() && sync_memops {
         beside(function, || observers::observe(Observer::SyncMemops));
     }
-    let Some(extent) = our_segment(address) else { return real() };
+    let Some(extent) = our_segment(address) else {
+        return if is_kept(address) { Err(CuError::INVALID_VALUE) } else { real() };
+    };
     guarded(
         function,
         || {
@@ -231,6 +244,11 @@ fn our_segment(address: u64) -> Option<&'static Extent> {
     if bypass::is_caching() { pagemap::extent_of(address) } else { None }
 }
 
+/// Whether it is pinned memory that the program has freed, while hooks are on.
+fn is_kept(address: u64) -> bool {
+    bypass::is_caching() && pinned_blocks::are_kept_at(address)
+}
+
 /// The block of the program that the address lies in.
 pub(crate) fn block_around(extent: &'static Extent, address: u64) -> Option<LiveBlock> {
     if let Place::Block(block) = pagemap::place(address) {
@@ -246,7 +264,7 @@ pub(crate) fn block_around(extent: &'static Extent, address: u64) -> Option<Live
 /// Memory that the driver knows only as part of something larger.
 enum Queried {
     Block(LiveBlock),
-    /// A freed block: an address of no allocation.
+    /// What was freed: an address of no allocation.
     Nothing(u64),
     Import(Import),
 }

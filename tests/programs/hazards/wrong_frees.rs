@@ -14,6 +14,7 @@ pub const ALL: &[Hazard] = &[
     hazard!(Always, async_double_free),
     hazard!(Always, odd_sizes),
     hazard!(Always, address_range),
+    hazard!(Always, questions_about_freed_pinned_memory),
     hazard!(Always, free_in_callback),
     hazard!(Always, calls_in_callback),
 ];
@@ -43,6 +44,31 @@ fn wild_free(d: &Driver) -> Verdict {
     let wild = [0x1234_5000, (&raw const on_stack) as u64, 0, 8, u64::MAX, 1 << 48];
     let codes = wild.map(|address| code(d.free(address)));
     Ok(format!("codes {codes:?}"))
+}
+
+/// Freed pinned memory is as unknown as any address, and what is pinned beside it is not.
+fn questions_about_freed_pinned_memory(d: &Driver) -> Verdict {
+    const MEMORY_TYPE: u32 = 2;
+    const SYNC_MEMOPS: u32 = 6;
+    let bytes = 1 << 20;
+    let pinned = [d.pinned(bytes)?, d.pinned(bytes)?];
+    d.free_pinned(pinned[0])?;
+    let mut answers = Vec::new();
+    for address in pinned.map(|start| start + 5000) {
+        let (mut number, mut flags, mut kind, mut kinds) = (0, 0, 0, [MEMORY_TYPE]);
+        let mut places = [(&raw mut kind) as u64];
+        let lists = (kinds.as_mut_ptr().cast(), places.as_mut_ptr().cast());
+        answers.push(code(call!(d, cuMemHostGetFlags(&mut flags, address))));
+        answers.push(code(call!(d, cuMemHostGetDevicePointer(&mut number, address, 0))));
+        answers.push(code(call!(d, cuPointerGetAttribute(&mut number, MEMORY_TYPE, address))));
+        answers.push(code(call!(d, cuPointerGetAttributes(1, lists.0, lists.1, address))));
+        answers.push(kind as i32);
+        answers.push(code(d.address_range(address)));
+        let on = [1_u32];
+        answers
+            .push(code(call!(d, cuPointerSetAttribute(on.as_ptr().cast(), SYNC_MEMOPS, address))));
+    }
+    Ok(format!("answers {answers:?}"))
 }
 
 fn async_double_free(d: &Driver) -> Verdict {
