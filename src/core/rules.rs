@@ -109,6 +109,10 @@ rules! {
     IdleBehindBarrier = "idle_behind_barrier",
     /// The user's other processes are asked for memory before a request fails.
     NeighboursAreAsked = "neighbours_are_asked",
+    /// But not for a shortage of something else than memory of the device.
+    OtherShortagesFail = "other_shortages_fail",
+    /// Nor, as nothing waits then, once the process ends.
+    NoPleaAtEnd = "no_plea_at_end",
     /// Requests that wait for memory get it in the order in which they began to wait.
     WaitersQueue = "waiters_queue",
     /// No thread of ours is in a context that ends.

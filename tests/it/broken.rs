@@ -149,6 +149,8 @@ const NO_HAZARDS: &[Rule] = &[
     Rule::IdleBehindBarrier,
     Rule::NeighboursAreAsked,
     Rule::WaitersQueue,
+    Rule::OtherShortagesFail,
+    Rule::NoPleaAtEnd,
     Rule::KeptWhileOpen,
     Rule::EndHoldsScavengerOff,
     Rule::ScavengerStopsAtExit,

@@ -7,6 +7,7 @@
 //!     soon N                                                                    the same by another thread, after a while
 //!     late N                                                                    a kernel that writes it for long
 //!     begin | end                                                               a capture
+//!     module                                                                    loads one
 //!     wait                                                                      for all work
 //!     cancelled MIB                                                             by a thread that is cancelled, as long as it has nowhere to end
 //!     primary DEVICE                                                            its primary context
@@ -190,6 +191,7 @@ impl Program {
                 });
                 return Ok(());
             }
+            "module" => return d.kernel("delay").map(drop),
             "begin" => return d.begin_capture(self.capturing, RELAXED),
             "end" => return d.end_capture(self.capturing).map(drop),
             "wait" => return d.synchronize(),

@@ -17,6 +17,7 @@
 
 use std::time::Duration;
 
+use cachealloc_core::order::Observer;
 use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_statistics::orders::GpuId;
 use cachealloc_statistics::shares::shares;
@@ -27,6 +28,7 @@ use crate::driver::api;
 use crate::driver::hardware::Hardware;
 use crate::driver_memory::limits;
 use crate::lock::lock;
+use crate::ordering::LEDGER;
 use crate::preserved::preserving_thread_state;
 use crate::process::bypass;
 use crate::statistics::counters::{self, Count};
@@ -76,7 +78,9 @@ impl Plea {
     #[cold]
     pub(crate) fn is_heard(&mut self, needed: Needed) -> bool {
         // Also where files are closed: the thread may be cancelled there.
-        preserving_thread_state(|| self.is_given(needed) || self.has_waited(needed))
+        preserving_thread_state(|| {
+            may_help(needed) && (self.is_given(needed) || self.has_waited(needed))
+        })
     }
 
     /// Whether to try again after a while.
@@ -137,6 +141,20 @@ impl Plea {
         let wanted = Wanted { gpu, bytes, all: lacks_bytes.is_some() };
         waits::timed(Wait::Neighbours, || wanted.ask(&neighbours, begun))
     }
+}
+
+/// Not where the process ends, which must not take longer than natively. Nor where most of the device is free, and a
+/// call that does not say how much it lacks was refused: the driver's code for other shortages is the same.
+fn may_help(needed: Needed) -> bool {
+    let has_most = |context: &'static Context| free_bytes(context) > context.device_bytes / 2;
+    let is_other = needed.bytes.is_none()
+        && rule_holds(Rule::OtherShortagesFail)
+        && on_device(needed.device, has_most).unwrap_or(false);
+    !is_other && !is_end()
+}
+
+fn is_end() -> bool {
+    LEDGER.exclusive.has_observed(Observer::ProcessEnd) && rule_holds(Rule::NoPleaAtEnd)
 }
 
 /// Whether there is so much, if not in one piece.

@@ -14,8 +14,8 @@ use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_statistics::orders::GpuId;
 use cachealloc_statistics::page::Waiter;
 
-use super::may_ask;
 use super::pages::Neighbour;
+use super::{is_end, may_ask};
 use crate::clock::now_ns;
 use crate::lock::lock;
 use crate::preserved::preserving_thread_state;
@@ -46,13 +46,12 @@ impl Place {
         Place { gpu, since_ns }
     }
 
-    /// Waits until this request may try again. False: it has waited for so long.
+    /// Waits until this request may try again. False: it has waited for so long, or the process ends.
     pub(super) fn comes(&self, longest: Duration) -> bool {
         loop {
             let waited = Duration::from_nanos(now_ns().saturating_sub(self.since_ns));
-            let Some(left) = longest.checked_sub(waited).filter(|left| !left.is_zero()) else {
-                return false;
-            };
+            let left = longest.checked_sub(waited).filter(|left| !left.is_zero());
+            let Some(left) = left.filter(|_| !is_end()) else { return false };
             own_thread::sleep(LOOK_EVERY.min(left));
             if self.is_first() || !rule_holds(Rule::WaitersQueue) {
                 return true;

@@ -258,3 +258,40 @@ fn a_request_that_waits_claims_nothing() {
     holder.ends();
     house.ends_clean();
 }
+
+/// A process that ends waits for nothing.
+#[test]
+fn an_exit_handler_does_not_wait() {
+    let ended = |seconds: u32, broken: &str| {
+        let begun = Instant::now();
+        let conf = format!("wait_for_memory_s:{seconds}");
+        let run = Run::c("request_at_end.c").conf(&conf).env("CACHEALLOC_BREAK", broken);
+        assert_eq!(run.output().ok().stdout, "code 2\n");
+        begun.elapsed()
+    };
+    ended(86_400, "");
+    assert!(ended(2, Rule::NoPleaAtEnd.name()) >= Duration::from_secs(2));
+}
+
+/// The driver's code for a lack of something else is the same.
+#[test]
+fn what_is_no_lack_of_memory_is_not_waited_for() {
+    let run = |seconds: u32, broken: &'static str| {
+        let house = House::new();
+        let fails = |run: Run| {
+            let run = run.env("SIM_FAIL", "cuModuleLoadData@*=2");
+            run.env("CACHEALLOC_BREAK", broken)
+        };
+        let (mut neighbour, conf) = (house.process(KEEPS), format!("wait_for_memory_s:{seconds}"));
+        let mut process = house.process_with(&conf, fails);
+        neighbour.caches(300, 100);
+        assert_eq!(process.does("module"), OUT_OF_MEMORY);
+        let kept = neighbour.has_mib() >= 300;
+        process.ends();
+        neighbour.ends();
+        house.ends_clean();
+        kept
+    };
+    assert!(run(86_400, ""));
+    assert!(!run(1, Rule::OtherShortagesFail.name()));
+}
