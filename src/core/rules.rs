@@ -115,6 +115,8 @@ rules! {
     NoPleaAtEnd = "no_plea_at_end",
     /// Requests that wait for memory get it in the order in which they began to wait.
     WaitersQueue = "waiters_queue",
+    /// For each GPU, whichever others a process waits for.
+    EachGpuHasAFirst = "each_gpu_has_a_first",
     /// No thread of ours is in a context that ends.
     EndHoldsScavengerOff = "end_holds_scavenger_off",
     /// Nor in the driver when the process ends.

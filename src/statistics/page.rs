@@ -1,4 +1,4 @@
-//! The file by which another process speaks with a running one: a head of 160 bytes, and behind it the
+//! The file by which another process speaks with a running one: a head of 640 bytes, and behind it the
 //! report as JSON. It is written on request only:
 //!
 //! 1. a reader adds 1 to `requests`, then to `bell`, both atomically in a shared mapping of the file,
@@ -19,7 +19,7 @@
 //! A process that lacks memory orders an *offer*: the answer is in `offered` before `done`. What it then orders to be
 //! given is accepted by `done`; the process adds 1 to `gifts` and wakes the waiters on it once it has given what it could.
 //!
-//! A process of which a request waits for memory writes the first of them into `waiter`, again and again.
+//! A process of which requests wait for memory writes the first one for each GPU into `waiters`, again and again.
 //!
 //! All numbers are as the machine has them. A file whose process is gone, or has another start, is
 //! stale: process ids are reused. So is one that its process does not map: a program replaced
@@ -31,9 +31,9 @@ use crate::orders::{GpuId, ORDER_BYTES};
 /// The first bytes of every such file.
 pub const MAGIC: [u8; 8] = *b"cachLIVE";
 /// Changes with what is said above. What the JSON has may grow.
-pub const LAYOUT: u32 = 4;
+pub const LAYOUT: u32 = 5;
 /// The text begins here.
-pub const HEAD_BYTES: usize = 160;
+pub const HEAD_BYTES: usize = WAITERS_OFFSET + WAITERS_MAX * Waiter::BYTES;
 /// Where the words are that others wait for, or change.
 pub const BELL_OFFSET: usize = 32;
 pub const REQUESTS_OFFSET: usize = 36;
@@ -48,7 +48,9 @@ pub const RESULT_OFFSET: usize = 80;
 pub const ORDER_OFFSET: usize = 88;
 pub const OFFERED_OFFSET: usize = 112;
 pub const GIFTS_OFFSET: usize = 120;
-pub const WAITER_OFFSET: usize = 128;
+pub const WAITERS_OFFSET: usize = 128;
+/// As many GPUs as a machine has.
+pub const WAITERS_MAX: usize = 16;
 
 /// The file's name in `/dev/shm` begins with this; then come the user, the process's namespace and its number
 /// there, with a `-` between them; and if that name is taken, a `.` and anything. A
@@ -102,8 +104,11 @@ pub struct Head {
     pub offered: Offer,
     /// How many gifts were made so far.
     pub gifts: u32,
-    pub waiter: Waiter,
+    pub waiters: Waiters,
 }
+
+/// One for each GPU.
+pub type Waiters = [Waiter; WAITERS_MAX];
 
 /// A request that waits for memory of a GPU; zeros: none does. Times are in nanoseconds of the monotonic clock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -123,6 +128,17 @@ impl Waiter {
         bytes[16..24].copy_from_slice(&self.since_ns.to_ne_bytes());
         bytes[24..].copy_from_slice(&self.looked_ns.to_ne_bytes());
         bytes
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Waiter {
+        let long = |offset: usize| {
+            u64::from_ne_bytes(bytes[offset..offset + 8].try_into().unwrap_or_default())
+        };
+        Waiter {
+            gpu: bytes[..16].try_into().unwrap_or_default(),
+            since_ns: long(16),
+            looked_ns: long(24),
+        }
     }
 }
 
@@ -175,7 +191,8 @@ impl Head {
         }
         bytes[ORDER_OFFSET..ORDER_OFFSET + ORDER_BYTES].copy_from_slice(&self.order);
         bytes[OFFERED_OFFSET..OFFERED_OFFSET + 8].copy_from_slice(&self.offered.to_bytes());
-        bytes[WAITER_OFFSET..].copy_from_slice(&self.waiter.to_bytes());
+        let waiters = self.waiters.iter().flat_map(Waiter::to_bytes);
+        bytes[WAITERS_OFFSET..].iter_mut().zip(waiters).for_each(|(byte, of)| *byte = of);
         bytes
     }
 
@@ -197,7 +214,7 @@ impl Head {
             order: [0; ORDER_BYTES],
             offered: Offer::default(),
             gifts: 0,
-            waiter: Waiter::default(),
+            waiters: Waiters::default(),
         }
     }
 
@@ -230,11 +247,9 @@ impl Head {
                 idle_mebibytes: short(OFFERED_OFFSET + 4),
             },
             gifts: short(GIFTS_OFFSET),
-            waiter: Waiter {
-                gpu: bytes[WAITER_OFFSET..WAITER_OFFSET + 16].try_into().unwrap_or_default(),
-                since_ns: long(WAITER_OFFSET + 16),
-                looked_ns: long(WAITER_OFFSET + 24),
-            },
+            waiters: core::array::from_fn(|index| {
+                Waiter::from_bytes(&bytes[WAITERS_OFFSET + index * Waiter::BYTES..])
+            }),
         })
     }
 }

@@ -21,9 +21,9 @@ struct head {
     _Atomic uint32_t bell, requests, answered, sequence;
     uint64_t text_bytes, time_ns;
     _Atomic uint32_t site_requests;
-    uint32_t nothing[23];
+    uint32_t nothing[143];
 };
-_Static_assert(sizeof(struct head) == 160, "the text begins at 160");
+_Static_assert(sizeof(struct head) == 640, "the text begins at 640");
 
 static long futex(_Atomic uint32_t *word, int what, uint32_t value, const struct timespec *time) {
     return syscall(SYS_futex, word, what, value, time, NULL, 0);
@@ -34,7 +34,7 @@ int main(int argc, char **argv) {
         return 2;
     int file = open(argv[1], O_RDWR | O_CLOEXEC);
     struct head *head = file < 0 ? MAP_FAILED : mmap(NULL, sizeof *head, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-    if (head == MAP_FAILED || memcmp(head->magic, "cachLIVE", 8) || head->layout != 4) {
+    if (head == MAP_FAILED || memcmp(head->magic, "cachLIVE", 8) || head->layout != 5) {
         fprintf(stderr, "%s is no file of a running process\n", argv[1]);
         return 3;
     }

@@ -149,6 +149,7 @@ const NO_HAZARDS: &[Rule] = &[
     Rule::IdleBehindBarrier,
     Rule::NeighboursAreAsked,
     Rule::WaitersQueue,
+    Rule::EachGpuHasAFirst,
     Rule::OtherShortagesFail,
     Rule::NoPleaAtEnd,
     Rule::KeptWhileOpen,

@@ -70,8 +70,8 @@ impl Neighbour {
 
     /// The first of its requests that wait for memory of this GPU, if any does.
     pub(super) fn waiter(&self, gpu: GpuId) -> Option<Waiter> {
-        let waiter = self.head()?.waiter;
-        (waiter.gpu == gpu && waiter.looked_ns != 0).then_some(waiter)
+        let waiters = self.head()?.waiters;
+        waiters.into_iter().find(|waiter| waiter.gpu == gpu && waiter.looked_ns != 0)
     }
 
     /// What it could give. None: it does not say.

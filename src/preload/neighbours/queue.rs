@@ -1,7 +1,7 @@
 //! Requests that wait for memory of a GPU instead of failing: `wait_for_memory_s`.
 //!
 //! Note [Queue]. They queue, those of the user's other processes among them: each process writes the first of its own
-//! into its file again and again, and a request tries only while none that began to wait before it is known. So a large
+//! for each GPU into its file again and again, and a request tries only while none that began to wait before it is known. So a large
 //! request is not starved by small ones that wait as well. One that the driver can serve at once does not queue.
 //!
 //! A process that was stopped or killed does not write, and is waited for no longer. Each wait is bounded by the option,
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_statistics::orders::GpuId;
-use cachealloc_statistics::page::Waiter;
+use cachealloc_statistics::page::{Waiter, Waiters};
 
 use super::pages::Neighbour;
 use super::{is_end, may_ask};
@@ -91,11 +91,17 @@ impl Drop for Place {
     }
 }
 
-/// Tells the other processes which one is first here.
+/// Tells the other processes which ones are first here.
 fn tell(own: &mut [Waiter]) {
     if !may_ask() {
         return;
     }
     own.iter_mut().for_each(|waiter| waiter.looked_ns = now_ns());
-    live::waits(&own.first().copied().unwrap_or_default());
+    let mut told = Waiters::default();
+    let firsts = own.iter().enumerate().filter(|(index, waiter)| {
+        let told_of_all = rule_holds(Rule::EachGpuHasAFirst);
+        *index == 0 || told_of_all && own[..*index].iter().all(|other| other.gpu != waiter.gpu)
+    });
+    told.iter_mut().zip(firsts).for_each(|(place, (_, waiter))| *place = *waiter);
+    live::wait(&told);
 }

@@ -32,7 +32,7 @@ use cachealloc_statistics::orders::{GpuId, Order};
 use cachealloc_statistics::page::{
     ANSWERED_OFFSET, BEGUN_OFFSET, BELL_OFFSET, DONE_OFFSET, GIFTS_OFFSET, HEAD_BYTES, Head,
     NAME_BEGIN, OFFERED_OFFSET, Offer, Owner, RESULT_OFFSET, SEQUENCE_OFFSET, TEXT_BYTES_OFFSET,
-    WAITER_OFFSET, Waiter, name,
+    WAITERS_OFFSET, Waiter, Waiters, name,
 };
 
 use crate::clock::now_ns;
@@ -245,10 +245,11 @@ pub(crate) fn ring() {
     }
 }
 
-/// Says which request of this process waits for memory. Failure means that others do not let it go first.
-pub(crate) fn waits(waiter: &Waiter) {
+/// Says which requests of this process wait for memory. Failure means that others do not let them go first.
+pub(crate) fn wait(waiters: &Waiters) {
     if let Some(file) = get().and_then(|live| live.open().ok()) {
-        let _ = file.write_all_at(&waiter.to_bytes(), WAITER_OFFSET as u64);
+        let bytes: Vec<u8> = waiters.iter().flat_map(Waiter::to_bytes).collect();
+        let _ = file.write_all_at(&bytes, WAITERS_OFFSET as u64);
     }
 }
 

@@ -5,7 +5,9 @@ use std::time::Duration;
 use cachealloc_options::{Record, StackContext, StackKind};
 use cachealloc_statistics::account::Said;
 use cachealloc_statistics::orders::{Change, ORDER_BYTES, Order};
-use cachealloc_statistics::page::{HEAD_BYTES, Head, LAYOUT, Offer, Owner, Waiter, start_of};
+use cachealloc_statistics::page::{
+    HEAD_BYTES, Head, LAYOUT, Offer, Owner, WAITERS_MAX, Waiter, start_of,
+};
 use cachealloc_statistics::{ContextReport, Holder, Report, Timed, text};
 
 const HEAD: Head = Head {
@@ -24,7 +26,7 @@ const HEAD: Head = Head {
     order: [15; ORDER_BYTES],
     offered: Offer { free_mebibytes: 16, idle_mebibytes: 17 },
     gifts: 18,
-    waiter: Waiter { gpu: [19; 16], since_ns: 20 << 40, looked_ns: 21 << 40 },
+    waiters: [Waiter { gpu: [19; 16], since_ns: 20 << 40, looked_ns: 21 << 40 }; WAITERS_MAX],
 };
 
 #[test]
@@ -44,8 +46,10 @@ fn a_head_is_read_as_it_was_written() {
     assert_eq!(numbers(64, 88, 4), [10, 11, 12, 13, 14, 0]);
     assert_eq!(numbers(88, 112, 1), [15; ORDER_BYTES]);
     assert_eq!(numbers(112, 128, 4), [16, 17, 18, 0]);
-    assert_eq!(numbers(128, 144, 1), [19; 16]);
-    assert_eq!(numbers(144, HEAD_BYTES, 8), [20 << 40, 21 << 40]);
+    for waiter in (128..HEAD_BYTES).step_by(32) {
+        assert_eq!(numbers(waiter, waiter + 16, 1), [19; 16]);
+        assert_eq!(numbers(waiter + 16, waiter + 32, 8), [20 << 40, 21 << 40]);
+    }
 }
 
 #[test]

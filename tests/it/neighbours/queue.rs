@@ -23,12 +23,28 @@ impl Process {
         self.has_answered_within(A_WHILE)
     }
 
+    /// Until a request of its waits.
+    fn waits_for_memory(&self) {
+        let head = || std::fs::read(file_of(self)?).ok();
+        while head().is_none_or(|head| head.len() < 152 || head[144..152] == [0; 8]) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
     fn has_answered_within(&self, longest: Duration) -> bool {
         let mut entry =
             libc::pollfd { fd: self.says.get_ref().as_raw_fd(), events: libc::POLLIN, revents: 0 };
         // SAFETY: one entry.
         unsafe { libc::poll(&mut entry, 1, longest.as_millis() as i32) == 1 }
     }
+}
+
+/// The file of this process, by which others speak with it.
+fn file_of(process: &Process) -> Option<PathBuf> {
+    let folder = std::fs::read_dir("/dev/shm").expect("the folder of such files");
+    let end = format!("-{}", process.child.id());
+    let mut files = folder.map(|entry| entry.expect("an entry").path());
+    files.find(|path| path.to_string_lossy().ends_with(&end))
 }
 
 /// Memory of another process, of which the cache gives what is free, and the driver what goes past it.
@@ -79,17 +95,26 @@ fn what_cannot_be_had_is_not_waited_for() {
     house.ends_clean();
 }
 
-/// A small request does not pass a large one that waits, unless the order is broken.
+/// A small request does not pass a large one that waits, unless the order is broken; also not one of a process that has
+/// waited for memory of another GPU before.
 #[test]
 fn who_comes_first_is_served_first() {
-    let run = |rule: Option<Rule>| {
+    let run = |rule: Option<Rule>, waits_elsewhere: bool| {
         let house = House::new();
-        let breaks = |run: Run| match rule {
-            Some(rule) => run.env("CACHEALLOC_BREAK", rule.name()),
-            None => run,
+        let breaks = |run: Run| {
+            let run = run.env("SIM_DEVICES", "2");
+            rule.iter().fold(run, |run, rule| run.env("CACHEALLOC_BREAK", rule.name()))
         };
-        let mut holder = house.process(CACHES_NOTHING);
+        let mut holder = house.process_with(CACHES_NOTHING, breaks);
         let [mut large, mut small] = [0, 1].map(|_| house.process_with(WAITS, breaks));
+        if waits_elsewhere {
+            holder.takes("alloc 800");
+            assert_eq!(large.does("beside 600"), 0);
+            large.waits_for_memory();
+            for process in [&mut holder, &mut large, &mut small] {
+                assert_eq!(process.does("use 1"), 0);
+            }
+        }
         let blocks = [400, 200, 200].map(|mib| holder.takes(&format!("alloc {mib}")));
         large.tell("alloc 700");
         assert!(!large.has_answered());
@@ -108,8 +133,10 @@ fn who_comes_first_is_served_first() {
         holder.ends();
         has_passed
     };
-    assert!(!run(None));
-    assert!(run(Some(Rule::WaitersQueue)));
+    assert!(!run(None, false));
+    assert!(run(Some(Rule::WaitersQueue), false));
+    assert!(!run(None, true));
+    assert!(run(Some(Rule::EachGpuHasAFirst), true));
 }
 
 /// A process that was stopped or killed while it waited holds nobody up.
@@ -166,11 +193,9 @@ struct Planted {
 
 impl Planted {
     fn like(process: &Process, looked_ns: impl Fn() -> u64 + Send + 'static) -> Planted {
-        let folder = std::fs::read_dir("/dev/shm").expect("the folder of such files");
+        let mut head =
+            std::fs::read(file_of(process).expect("its file")).expect("a file of the user's");
         let end = format!("-{}", process.child.id());
-        let mut files = folder.map(|entry| entry.expect("an entry").path());
-        let file = files.find(|path| path.to_string_lossy().ends_with(&end)).expect("its file");
-        let mut head = std::fs::read(file).expect("a file of the user's");
         // Of another namespace, so that nobody can say that the process is gone; it came before all others.
         head[24..32].copy_from_slice(&1_u64.to_ne_bytes());
         head[144..152].copy_from_slice(&1_u64.to_ne_bytes());
