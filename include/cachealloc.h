@@ -110,10 +110,20 @@ int cachealloc_set_limit(int device, uint64_t bytes) CACHEALLOC_WEAK;
  * context or one that captures, or the library is off. */
 int cachealloc_record_stream(uint64_t address, void *stream) CACHEALLOC_WEAK;
 
+/* What memory is that is not linear memory of a device, in the callbacks other_allocated and other_freed. */
+enum cachealloc_kind {
+    CACHEALLOC_MANAGED = 1,  /* cuMemAllocManaged */
+    CACHEALLOC_PINNED = 2,   /* cuMemHostAlloc, cuMemAllocHost, cuMemHostRegister */
+    CACHEALLOC_ARRAY = 3,    /* cuArrayCreate, cuArray3DCreate, cuMipmappedArrayCreate: mem_ptr is the handle */
+    CACHEALLOC_PHYSICAL = 4, /* cuMemCreate: mem_ptr is the handle; until it is neither referenced nor mapped */
+    CACHEALLOC_MAPPED = 5,   /* cuMemMap, until cuMemUnmap: addresses of physical memory */
+    CACHEALLOC_GRAPH = 6     /* a memory node: cuGraphAddMemAllocNode, cuGraphAddNode, cuMemAllocAsync in a capture */
+};
+
 /* A memory hook: six functions that are called before and after what happens to device memory, with the order, the names
- * and the arguments of CuPy's MemoryHook.
+ * and the arguments of CuPy's MemoryHook, and two for memory of other kinds.
  *
- *     cuMemAlloc, cuMemAllocAsync, cuMemAllocFromPoolAsync (and what ends in them: cudaMalloc, ...):
+ *     cuMemAlloc, cuMemAllocPitch, cuMemAllocAsync, cuMemAllocFromPoolAsync (and what ends in them: cudaMalloc, ...):
  *         malloc_preprocess of every hook
  *         look for a free block in the cache
  *         if there is none, each time the driver is asked:
@@ -125,6 +135,8 @@ int cachealloc_record_stream(uint64_t address, void *stream) CACHEALLOC_WEAK;
  *         free_preprocess of every hook
  *         give the block back to the cache
  *         free_postprocess of every hook
+ *     a call that makes or ends memory of another kind, and succeeds:
+ *         other_allocated, other_freed of every hook
  *
  * `size` is what the program asked for; `mem_size` what it is rounded to: in malloc_preprocess the least that it takes,
  * in malloc_postprocess and of its free the bytes of the block, in alloc_* the bytes that the driver is asked for. What
@@ -132,8 +144,16 @@ int cachealloc_record_stream(uint64_t address, void *stream) CACHEALLOC_WEAK;
  * asked, `mem_size` is `size`. `pmem_id` is different for all blocks that are alive, and the same at the free of a block
  * as at its allocation. Where a call fails, mem_ptr and pmem_id are 0, and the _postprocess is called all the same.
  *
+ * For pitched memory `size` is the width times the rows, and `mem_size` after the call the pitch times the rows. In a
+ * capture malloc_* and free_* are called for what cuMemAlloc serves from the capture's own memory, but not alloc_*.
+ *
+ * Of other memory `device_id` is -1 where it is the host's. A memory node is allocated when it is added to a graph, not at
+ * each launch, and freed when a node that frees it is added, or by cuMemFreeAsync or cuMemFree; not by the end of its graph.
+ *
  * Not told: wrong calls (a null pointer, a size of 0, an address that is no block), calls without a current context, what
- * a stream allocates while it captures, and memory of other kinds (managed, pitched, arrays, virtual memory).
+ * ends with its context, memory that comes from another process or another library (cuIpcOpenMemHandle,
+ * cuMemImportFromShareableHandle, cuImportExternalMemory), and what modules bring with them (cuLibraryGetManaged). While
+ * there are hooks, pinned memory that is freed is not kept, and pitched memory is the driver's.
  *
  * A callback runs in the thread of the call, with no lock of the library held. It may call CUDA, allocate and free: that
  * is served as ever, and no hook hears of it. It may push and pop hooks: what is pushed hears of the next call. It must
@@ -152,6 +172,9 @@ typedef struct cachealloc_hook {
                                uint64_t pmem_id);
     void (*free_preprocess)(void *data, int device_id, size_t mem_size, uint64_t mem_ptr, uint64_t pmem_id);
     void (*free_postprocess)(void *data, int device_id, size_t mem_size, uint64_t mem_ptr, uint64_t pmem_id);
+    /* `kind` is an enum cachealloc_kind. A table that ends before these is as one in which they are NULL. */
+    void (*other_allocated)(void *data, int device_id, int kind, size_t size, uint64_t mem_ptr, uint64_t pmem_id);
+    void (*other_freed)(void *data, int device_id, int kind, size_t size, uint64_t mem_ptr, uint64_t pmem_id);
 } cachealloc_hook;
 
 /* The calling thread's hooks hear of its calls from here on, in the order in which they were pushed. The table is copied;

@@ -5,7 +5,7 @@
 //   LD_PRELOAD=/path/to/libcachealloc.so CACHEALLOC_CONF=hook:$PWD/debug_print.so ./app
 //
 // To stderr, or to the file that DEBUG_PRINT_FILE names. "malloc" and "free" are the program's calls; "alloc" is what the
-// cache had to ask the driver for.
+// cache had to ask the driver for; "other" and "other_free" are pinned, managed and virtual memory, arrays and nodes of graphs.
 #include "cachealloc.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,8 +39,26 @@ static void freed(void *data, int device_id, size_t mem_size, uint64_t mem_ptr, 
             device_id, mem_size, (unsigned long long)mem_ptr, (unsigned long long)pmem_id);
 }
 
+static void print_other(const char *what, int device_id, int kind, size_t size, uint64_t mem_ptr, uint64_t pmem_id) {
+    fprintf(out,
+            "{\"hook\":\"%s\",\"device_id\":%d,\"kind\":%d,\"size\":%zu,\"mem_ptr\":%llu,\"pmem_id\":\"%#llx\"}\n", what,
+            device_id, kind, size, (unsigned long long)mem_ptr, (unsigned long long)pmem_id);
+}
+
+static void other(void *data, int device_id, int kind, size_t size, uint64_t mem_ptr, uint64_t pmem_id) {
+    (void)data;
+    print_other("other", device_id, kind, size, mem_ptr, pmem_id);
+}
+
+static void other_freed(void *data, int device_id, int kind, size_t size, uint64_t mem_ptr, uint64_t pmem_id) {
+    (void)data;
+    print_other("other_free", device_id, kind, size, mem_ptr, pmem_id);
+}
+
 const cachealloc_hook cachealloc_hook_table = {.size = sizeof(cachealloc_hook),
                                                .name = "debug_print",
                                                .alloc_postprocess = alloc,
                                                .malloc_postprocess = malloced,
-                                               .free_postprocess = freed};
+                                               .free_postprocess = freed,
+                                               .other_allocated = other,
+                                               .other_freed = other_freed};

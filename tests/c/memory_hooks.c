@@ -28,6 +28,14 @@ static void find_more(void) {
     *(void **)&cuMemAllocFromPoolAsync = dlsym(driver, "cuMemAllocFromPoolAsync");
 }
 
+static void *find(const char *name) {
+    void *found = dlsym(dlopen("libcuda.so.1", RTLD_NOW), name);
+    CHECK(found);
+    return found;
+}
+
+#define CALL(name, types, arguments) OK(((int(*) types)find(name))arguments)
+
 static void use_context(void) {
     void *context;
     OK(cuDevicePrimaryCtxRetain(&context, 0));
@@ -77,8 +85,18 @@ static void free_post(void *data, int device, size_t bytes, uint64_t address, ui
     say(data, "free_post %d %zu #%d #%d\n", device, bytes, n, number(id));
 }
 
+static void other_allocated(void *data, int device, int kind, size_t bytes, uint64_t address, uint64_t id) {
+    int n = number(address);
+    say(data, "other_allocated %d %d %zu #%d #%d\n", device, kind, bytes, n, number(id));
+}
+static void other_freed(void *data, int device, int kind, size_t bytes, uint64_t address, uint64_t id) {
+    int n = number(address);
+    say(data, "other_freed %d %d %zu #%d #%d\n", device, kind, bytes, n, number(id));
+}
+
 #define SAYING(letter)                                                                                                \
-    { sizeof(cachealloc_hook), letter, letter, alloc_pre, alloc_post, malloc_pre, malloc_post, free_pre, free_post }
+    { sizeof(cachealloc_hook), letter, letter, alloc_pre, alloc_post, malloc_pre, malloc_post, free_pre, free_post,   \
+      other_allocated, other_freed }
 
 static cachealloc_hook first = SAYING("A "), second = SAYING("B ");
 
@@ -151,20 +169,115 @@ static void unheard(void) {
     OK(cuMemFreeAsync(b, stream));
 }
 
-// Memory of a graph: not there before a launch.
+// Memory of a graph, by memory nodes and from the cache, and nodes that are added without a capture.
 static void capture(void) {
-    void *stream, *graph;
-    Pointer a;
+    struct { int kind, handles, location, device; uint64_t more[9], access[2], bytes; Pointer address; } node = {
+        1, 0, 1, 0, {0}, {0}, 8000, 0};
+    struct { int kind, reserved[3]; uint64_t body[30]; } any = {10, {0}, {0}};
+    void *stream, *graph, *made;
+    Pointer a, b;
     find_more();
     OK(cuStreamCreate(&stream, 1));
     OK(cachealloc_hook_push(&first));
-    OK(cuStreamBeginCapture(stream, 1));
+    OK(cuStreamBeginCapture(stream, 2));
     OK(cuMemAllocAsync(&a, 3000, stream));
     OK(cuMemFreeAsync(a, stream));
+    OK(cuMemAlloc(&b, 1000));
+    OK(cuMemFree(b));
     OK(cuStreamEndCapture(stream, &graph));
     CHECK(graph);
+    CALL("cuGraphAddMemAllocNode", (void **, void *, void *, size_t, void *), (&made, graph, 0, 0, &node));
+    CALL("cuGraphAddMemFreeNode", (void **, void *, void *, size_t, Pointer), (&made, graph, 0, 0, node.address));
+    memcpy(any.body, &node, sizeof node);
+    CALL("cuGraphAddNode_v2", (void **, void *, void *, void *, size_t, void *), (&made, graph, 0, 0, 0, &any));
     OK(cachealloc_hook_pop(&first));
     puts("done");
+}
+
+// Memory of each other kind: told once it is there, and once it is gone; what fails is not told.
+static void kinds(void) {
+    struct { int type, handles, kind, device; uint64_t more[3]; } properties = {1, 0, 1, 0, {0}};
+    struct { size_t width, height; int format; unsigned channels; } flat = {64, 64, 0x20, 4};
+    static char own[8192] __attribute__((aligned(4096)));
+    void *pinned, *array, *refused = NULL;
+    Pointer managed, addresses;
+    uint64_t physical;
+    find_more();
+    OK(cachealloc_hook_push(&first));
+    CALL("cuMemAllocManaged", (Pointer *, size_t, unsigned), (&managed, 1000, 1));
+    OK(cuMemFree(managed));
+    CALL("cuMemHostAlloc", (void **, size_t, unsigned), (&pinned, 2000, 0));
+    CALL("cuMemFreeHost", (void *), (pinned));
+    CALL("cuMemHostRegister_v2", (void *, size_t, unsigned), (own, sizeof own, 0));
+    CALL("cuMemHostUnregister", (void *), (own));
+    CALL("cuArrayCreate_v2", (void **, void *), (&array, &flat));
+    CALL("cuArrayDestroy", (void *), (array));
+    CALL("cuMemCreate", (uint64_t *, size_t, void *, uint64_t), (&physical, 4 << 20, &properties, 0));
+    CALL("cuMemAddressReserve", (Pointer *, size_t, size_t, Pointer, long), (&addresses, 4 << 20, 0, 0, 0));
+    CALL("cuMemMap", (Pointer, size_t, size_t, uint64_t, long), (addresses, 4 << 20, 0, physical, 0));
+    // It is mapped, and stays.
+    CALL("cuMemRelease", (uint64_t), (physical));
+    CALL("cuMemUnmap", (Pointer, size_t), (addresses, 4 << 20));
+    CHECK(((int (*)(void **, void *))find("cuArrayCreate_v2"))(&refused, NULL));
+    CHECK(((int (*)(void *))find("cuArrayDestroy"))(array));
+    // From here on nobody hears.
+    OK(cachealloc_hook_pop(&first));
+    CALL("cuMemHostAlloc", (void **, size_t, unsigned), (&pinned, 2000, 0));
+    OK(cachealloc_hook_push(&first));
+    CALL("cuMemFreeHost", (void *), (pinned));
+    OK(cachealloc_hook_pop(&first));
+}
+
+// As linear memory.
+static void pitched(void) {
+    Pointer a;
+    size_t pitch;
+    OK(cachealloc_hook_push(&first));
+    for (int i = 0; i < 2; i++) {
+        CALL("cuMemAllocPitch_v2", (Pointer *, size_t *, size_t, size_t, unsigned), (&a, &pitch, 100, 10, 4));
+        OK(cuMemFree(a));
+    }
+    OK(cachealloc_hook_pop(&first));
+}
+
+// Hears of each other kind by a callback that allocates, as any callback may.
+static void allocates_meanwhile(void *data, int device, int kind, size_t bytes, uint64_t address, uint64_t id) {
+    void *pinned;
+    CALL("cuMemHostAlloc", (void **, size_t, unsigned), (&pinned, 100, 0));
+    CALL("cuMemFreeHost", (void *), (pinned));
+    ++*(int *)data;
+}
+static void nested(void) {
+    int heard = 0;
+    void *pinned;
+    cachealloc_hook hook = {.size = sizeof hook, .data = &heard};
+    hook.other_allocated = hook.other_freed = allocates_meanwhile;
+    OK(cachealloc_hook_push(&hook));
+    CALL("cuMemHostAlloc", (void **, size_t, unsigned), (&pinned, 2000, 0));
+    CALL("cuMemFreeHost", (void *), (pinned));
+    OK(cachealloc_hook_pop(&hook));
+    printf("heard %d\n", heard);
+}
+
+// Of a program that was built with the first header: what follows its table is none of it.
+static void older(void) {
+    struct { cachealloc_hook hook; } table = {first};
+    void *pinned;
+    Pointer a;
+    table.hook.size = offsetof(cachealloc_hook, other_allocated);
+    memset(&table.hook.other_allocated, 0x55, 2 * sizeof(void *));
+    OK(cachealloc_hook_push(&table.hook));
+    CALL("cuMemHostAlloc", (void **, size_t, unsigned), (&pinned, 2000, 0));
+    CALL("cuMemFreeHost", (void *), (pinned));
+    OK(cuMemAlloc(&a, 1000));
+    OK(cachealloc_hook_pop(&table.hook));
+    // One whose last callback is there in part.
+    table.hook.size += sizeof(void *) + 1;
+    table.hook.other_allocated = other_allocated;
+    OK(cachealloc_hook_push(&table.hook));
+    CALL("cuMemHostAlloc", (void **, size_t, unsigned), (&pinned, 2000, 0));
+    CALL("cuMemFreeHost", (void *), (pinned));
+    OK(cachealloc_hook_pop(&table.hook));
 }
 
 // Every callback allocates, frees, and sees that nothing it calls calls it.
@@ -304,7 +417,7 @@ static void threads(void) {
 }
 
 static void limits(void) {
-    cachealloc_hook many[17] = {{0}}, bad = {.size = sizeof bad - 1};
+    cachealloc_hook many[17] = {{0}}, bad = {.size = offsetof(cachealloc_hook, other_allocated) - 1};
     CHECK(cachealloc_hook_push(NULL) == EINVAL && cachealloc_hook_push(&bad) == EINVAL);
     CHECK(cachealloc_hook_pop(NULL) == ENOENT);
     for (int i = 0; i < 16; i++) {
@@ -455,7 +568,8 @@ int main(int count, char **arguments) {
         {"waiting", waiting}, {"changes", changes}, {"threads", threads}, {"limits", limits},
         {"child", in_child},  {"broken", broken},   {"plain", plain},     {"gone", gone},
         {"context_ends", context_ends}, {"capture", capture}, {"served", served},
-        {"unheard", unheard}, {"unmapped", unmapped},
+        {"unheard", unheard}, {"unmapped", unmapped}, {"kinds", kinds}, {"pitched", pitched}, {"older", older},
+        {"nested", nested},
     };
     CHECK(count > 1);
     if (count > 2)

@@ -102,10 +102,79 @@ fn an_address_that_is_given_out_again_is_other_memory() {
     );
 }
 
-/// What a capture allocates is not told, and the capture lives.
+/// Memory nodes, by a capture and by hand, and what the cache serves in a capture; the capture lives.
 #[test]
-fn captures_are_left_alone() {
-    hears("capture", "done");
+fn memory_of_graphs_is_told() {
+    hears(
+        "capture",
+        "A other_allocated 0 6 3000 #1 #2
+        A other_freed 0 6 3000 #1 #2
+        A malloc_pre 0 1000 1024
+        A malloc_post 0 1000 1024 #3 #4
+        A free_pre 0 1024 #3 #4
+        A free_post 0 1024 #3 #4
+        A other_allocated 0 6 8000 #5 #6
+        A other_freed 0 6 8000 #5 #6
+        A other_allocated 0 6 8000 #7 #8
+        done",
+    );
+}
+
+/// Managed memory, pinned and registered, an array, physical memory and where it is mapped, which ends before it.
+#[test]
+fn other_kinds_are_told() {
+    hears(
+        "kinds",
+        "A other_allocated 0 1 1000 #1 #2
+        A other_freed 0 1 1000 #1 #2
+        A other_allocated -1 2 2000 #1 #3
+        A other_freed -1 2 2000 #1 #3
+        A other_allocated -1 2 8192 #4 #5
+        A other_freed -1 2 8192 #4 #5
+        A other_allocated 0 3 65536 #6 #7
+        A other_freed 0 3 65536 #6 #7
+        A other_allocated 0 4 4194304 #8 #9
+        A other_allocated 0 5 4194304 #10 #11
+        A other_freed 0 5 4194304 #10 #11
+        A other_freed 0 4 4194304 #8 #9",
+    );
+}
+
+#[test]
+fn pitched_memory_is_told_as_linear_memory() {
+    hears(
+        "pitched",
+        "A malloc_pre 0 1000 1024
+        A alloc_pre 0 1000
+        A alloc_post 0 1000 there
+        A malloc_post 0 1000 5120 #1 #2
+        A free_pre 0 5120 #1 #2
+        A free_post 0 5120 #1 #2
+        A malloc_pre 0 1000 1024
+        A alloc_pre 0 1000
+        A alloc_post 0 1000 there
+        A malloc_post 0 1000 5120 #1 #3
+        A free_pre 0 5120 #1 #3
+        A free_post 0 5120 #1 #3",
+    );
+}
+
+#[test]
+fn callbacks_for_other_kinds_may_allocate_them() {
+    hears("nested", "heard 2");
+}
+
+/// A table as long as that of the first header, and one that ends inside of a callback.
+#[test]
+fn a_table_of_an_older_header_is_read() {
+    hears(
+        "older",
+        "A malloc_pre 0 1000 1024
+        A alloc_pre 0 2097152
+        A alloc_post 0 2097152 there
+        A malloc_post 0 1000 1024 #1 #2
+        A other_allocated -1 2 2000 #3 #4",
+    );
 }
 
 /// Four threads, whose hooks allocate and free in each of the six callbacks, while memory is short:

@@ -92,6 +92,7 @@ pub(crate) struct EdgeData {
 /// `CUgraphNodeType`.
 pub(crate) const NODE_GRAPH: u32 = 4;
 pub(crate) const NODE_MEM_ALLOC: u32 = 10;
+pub(crate) const NODE_MEM_FREE: u32 = 11;
 
 pub(crate) const STREAM_LEGACY: StreamHandle = 1;
 pub(crate) const STREAM_PER_THREAD: StreamHandle = 2;

@@ -3,6 +3,7 @@
 pub(crate) mod account;
 pub(crate) mod claims;
 pub(crate) mod ending;
+pub(crate) mod heard;
 pub(crate) mod limits;
 pub(crate) mod measured;
 pub(crate) mod pool_devices;

@@ -7,6 +7,7 @@ use crate::cache::{pools, shortage};
 use crate::contexts::lookup;
 use crate::driver::api;
 use crate::driver::sys::{CuError, CuResult, PoolHandle};
+use crate::driver_memory::heard::Named;
 use crate::driver_memory::limits::Claim;
 use crate::driver_memory::table::{self, Key, Served};
 use crate::driver_memory::{claims, ending, pool_devices};
@@ -116,12 +117,13 @@ impl Asked {
     }
 
     /// The driver has served it: at this address, or by this handle.
-    pub(crate) fn served(self, number: u64) {
+    pub(crate) fn served(self, number: u64) -> Named {
         let Asked { kind, mut served, claim } = self;
         served.claimed_bytes = claim.map_or(0, Claim::keep);
         let key = match kind {
             MemoryKind::Physical(device) => {
-                return table::created(number, device, served.claimed_bytes);
+                table::created(number, device, served.bytes, served.claimed_bytes);
+                return Named::Physical(number);
             }
             MemoryKind::Array => Key::Array(number),
             MemoryKind::Linear | MemoryKind::Managed | MemoryKind::Pooled(_) | MemoryKind::Host => {
@@ -130,6 +132,7 @@ impl Asked {
         };
         served.stack = capture::of_allocation();
         table::enter(key, served);
+        Named::Place(key)
     }
 }
 

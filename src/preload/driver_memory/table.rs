@@ -15,6 +15,7 @@ use crate::driver_memory::ending::Ending;
 use crate::driver_memory::limits;
 use crate::heap;
 use crate::lock::lock;
+use crate::memory_hooks::told::Observed;
 use crate::record;
 use crate::record::driver_memory::{self, Allocation, EntriesOf, History};
 
@@ -63,20 +64,15 @@ pub(crate) struct Served {
     pub hidden: bool,
 }
 
-/// What memory hooks were told of an allocation, and are told again at its free.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Observed {
-    pub buffer_id: u64,
-    pub device: i32,
-}
-
 /// Physical memory: it lives while it is referenced or mapped anywhere.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Physical {
-    device: i32,
+    pub device: i32,
+    pub bytes: u64,
     claimed_bytes: u64,
     pub references: u64,
     pub mappings: u64,
+    pub observed: Option<Observed>,
 }
 
 /// What an account counts of one allocation, or of physical memory.
@@ -98,8 +94,9 @@ pub(crate) fn enter(key: Key, served: Served) {
 }
 
 /// The driver has created physical memory.
-pub(crate) fn created(handle: u64, device: i32, claimed_bytes: u64) {
-    let physical = Physical { device, claimed_bytes, references: 1, mappings: 0 };
+pub(crate) fn created(handle: u64, device: i32, bytes: u64, claimed_bytes: u64) {
+    let (references, mappings, observed) = (1, 0, None);
+    let physical = Physical { device, bytes, claimed_bytes, references, mappings, observed };
     if heap::is_short() {
         return physical.give_back();
     }
@@ -153,11 +150,12 @@ pub(crate) fn context_ended(context_id: u64) {
     keys.into_iter().for_each(|key| table.forget(key));
 }
 
-/// Memory hooks were told of the allocation at this address.
-pub(crate) fn observe(address: u64, observed: Observed) {
-    if let Some(served) = lock(&TABLE).served.get_mut(&Key::Memory(address)) {
-        served.observed = Some(observed);
-    }
+/// Memory hooks are told of the allocation at this address. Returns its bytes.
+pub(crate) fn observe(address: u64, observed: Observed) -> Option<u64> {
+    let mut table = lock(&TABLE);
+    let served = table.served.get_mut(&Key::Memory(address))?;
+    served.observed = Some(observed);
+    Some(served.bytes)
 }
 
 /// The bytes at this address, and what memory hooks were told of them.
@@ -337,7 +335,7 @@ impl Physical {
 }
 
 impl Key {
-    fn number(self) -> u64 {
+    pub(crate) fn number(self) -> u64 {
         match self {
             Key::Memory(number) | Key::Array(number) => number,
         }

@@ -15,6 +15,7 @@ use cachealloc_history::{Block, BlockState, PoolKind, Segment, StackId};
 use crate::books::Book;
 use crate::driver::api;
 use crate::driver::sys::{CuResult, GraphHandle, NODE_GRAPH, NODE_MEM_ALLOC};
+use crate::memory_hooks::told::Observed;
 use crate::record;
 
 /// What an executable graph needs, and whether the driver has provided it.
@@ -40,6 +41,8 @@ pub(crate) struct MemoryNode {
 static NEEDS: Book<Need> = Book::new();
 /// By graph, the stacks of the calls that added its memory nodes, by their addresses.
 static STACKS: Book<BTreeMap<u64, StackId>> = Book::new();
+/// By address, the bytes of memory nodes that memory hooks were told of, and what they were told.
+static OBSERVED: Book<(u64, Observed)> = Book::new();
 
 /// The driver rounds sizes up.
 const SLACK_BYTES: u64 = 64 << 20;
@@ -75,6 +78,21 @@ pub(crate) fn added(graph: GraphHandle, address: u64, stack: StackId) {
             stacks.given.entry(graph as usize).or_default().insert(address, stack);
         });
     }
+}
+
+/// Memory hooks are told of the node with this address.
+pub(crate) fn observe(address: u64, bytes: u64, observed: Observed) {
+    OBSERVED.enter(address as usize, (bytes, observed));
+}
+
+/// The bytes of the node with this address, and what memory hooks were told of them.
+pub(crate) fn observed(address: u64) -> Option<(u64, Observed)> {
+    OBSERVED.read(|all| all.given.get(&(address as usize)).copied())
+}
+
+/// Memory hooks are told of its end. What a launch allocates there again, they are not.
+pub(crate) fn forget_observed(address: u64) {
+    OBSERVED.with(|all| all.given.remove(&(address as usize)));
 }
 
 /// Runs the driver's call that destroys a graph, whose executables live on.

@@ -4,7 +4,8 @@ use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::cache::streams;
 use crate::driver::sys::{
-    CAPTURE_MODE_GLOBAL, CAPTURE_MODE_RELAXED, CuResult, GraphHandle, NODE_MEM_ALLOC, StreamHandle,
+    CAPTURE_MODE_GLOBAL, CAPTURE_MODE_RELAXED, CuResult, GraphHandle, NODE_MEM_ALLOC,
+    NODE_MEM_FREE, StreamHandle,
 };
 use crate::functions::Function;
 use crate::graphs::{graph_memory, open_captures, participants, pool_life};
@@ -13,7 +14,7 @@ use crate::lock::lock;
 use crate::ordering::captures;
 use crate::process::bypass;
 use crate::process::thread::Thread;
-use crate::record;
+use crate::{memory_hooks, record};
 
 /// `cuStreamBeginCapture(stream)`.
 pub(crate) fn begin(
@@ -158,14 +159,41 @@ pub(crate) fn add_memory_node(
     params: *const usize,
     real: impl Real,
 ) -> CuResult {
+    const LOCATION_WORD: usize = 1;
+    const BYTES_WORD: usize = 13;
     const ADDRESS_WORD: usize = 14;
-    let code = edit_graph(function, graph, real);
+    let add = || edit_graph(function, graph, real);
+    let mut observed = None;
+    if !bypass::is_fast_path() && bypass::is_caching() && !params.is_null() {
+        // SAFETY: the program's struct, which the driver reads as well; it writes the address where that is read.
+        unsafe {
+            let device = (params.add(LOCATION_WORD).read() >> 32) as i32;
+            let (bytes, place) = (params.add(BYTES_WORD).read(), params.add(ADDRESS_WORD));
+            observed = memory_hooks::around_node(|| Some(device), place.cast(), bytes as u64, add);
+        }
+    }
+    let code = observed.unwrap_or_else(add);
     if code.is_ok() && bypass::is_caching() && !params.is_null() {
         // SAFETY: the program's struct, into which the driver has just written the address.
         let address = unsafe { params.add(ADDRESS_WORD).read() } as u64;
         beside(function, || graph_memory::added(graph, address, record::capture::of_allocation()));
     }
     code
+}
+
+/// `cuGraphAddMemFreeNode(node, graph, .., address)`.
+pub(crate) fn add_free_node(
+    function: &'static Function,
+    graph: GraphHandle,
+    address: u64,
+    real: impl Real,
+) -> CuResult {
+    let add = || edit_graph(function, graph, real);
+    let mut observed = None;
+    if !bypass::is_fast_path() && bypass::is_caching() {
+        observed = memory_hooks::around_free(address, add);
+    }
+    observed.unwrap_or_else(add)
 }
 
 /// `cuGraphAddNode(node, graph, .., CUgraphNodeParams *)`: of any kind.
@@ -184,6 +212,11 @@ pub(crate) fn add_node(
             // SAFETY: as above; the struct is longer than its head.
             let params = unsafe { params.add(HEAD_WORDS) };
             add_memory_node(function, graph, params, real)
+        }
+        Some(&NODE_MEM_FREE) => {
+            // SAFETY: as above.
+            let address = unsafe { params.add(HEAD_WORDS).read() } as u64;
+            add_free_node(function, graph, address, real)
         }
         _ => edit_graph(function, graph, real),
     }

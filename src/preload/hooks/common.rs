@@ -57,25 +57,47 @@ pub(crate) fn submit_to(
     })
 }
 
-/// An allocation of the program, by a function with these arguments, of which the first are the place for
-/// its address and its bytes. Serves it completely if memory hooks observe it. None: no hook does, or one already has; then the caller
+/// An allocation of so many bytes of the program, by a function with these arguments, of which the first is the place for
+/// its address. Serves it completely if memory hooks observe it. None: no hook does, or one already has; then the caller
 /// continues.
 ///
 /// An observed call is made again through its entry point. So the code that serves it exists once, and
 /// the compiler inlines it as if there were no memory hooks.
 #[cold]
-pub(crate) fn observed_malloc(function: &'static Function, words: &[usize]) -> Option<CuResult> {
-    let (pointer, bytes) = (words[0] as *const u64, words[1]);
+pub(crate) fn observed_malloc(
+    function: &'static Function,
+    words: &[usize],
+    bytes: u64,
+) -> Option<CuResult> {
+    let pointer = words[0] as *const u64;
     if pointer.is_null() || bytes == 0 {
         return None;
     }
-    let device = || {
-        let mut device = None;
-        beside(function, || device = lookup::current().ok().map(|context| context.device));
-        device
-    };
+    let device = || current_device(function);
     // SAFETY: the call writes there, as the driver's would.
-    unsafe { memory_hooks::around_malloc(device, pointer, bytes as u64, || again(function, words)) }
+    unsafe { memory_hooks::around_malloc(device, pointer, bytes, || again(function, words)) }
+}
+
+/// As `observed_malloc`, for one on a stream that captures: by the driver, of a memory node.
+#[cold]
+pub(crate) fn observed_node(
+    function: &'static Function,
+    words: &[usize],
+    bytes: u64,
+) -> Option<CuResult> {
+    let pointer = words[0] as *const u64;
+    if pointer.is_null() || bytes == 0 {
+        return None;
+    }
+    let device = || current_device(function);
+    // SAFETY: the driver writes there.
+    unsafe { memory_hooks::around_node(device, pointer, bytes, || again(function, words)) }
+}
+
+fn current_device(function: &'static Function) -> Option<i32> {
+    let mut device = None;
+    beside(function, || device = lookup::current().ok().map(|context| context.device));
+    device
 }
 
 /// As `observed_malloc`, for a free.
@@ -88,11 +110,11 @@ fn again(function: &'static Function, words: &[usize]) -> CuResult {
     let export = function.export.expect("only what has an export gets here");
     let word = |index: usize| words.get(index).copied().unwrap_or(0);
     // SAFETY: our export of this function, with the words that it was called with; it takes no more
-    // than four, and ignores what it does not take.
+    // than six, and ignores what it does not take.
     result(unsafe {
-        let export: unsafe extern "C" fn(usize, usize, usize, usize) -> CuCode =
+        let export: unsafe extern "C" fn(usize, usize, usize, usize, usize, usize) -> CuCode =
             core::mem::transmute(export);
-        export(word(0), word(1), word(2), word(3))
+        export(word(0), word(1), word(2), word(3), word(4), word(5))
     })
 }
 

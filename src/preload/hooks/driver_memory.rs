@@ -4,6 +4,7 @@
 use crate::driver::api;
 use crate::driver::sys::{AllocationProperties, CuError, CuResult};
 use crate::driver_memory::ending::{self, Ending};
+use crate::driver_memory::heard::{Heard, Named};
 use crate::driver_memory::serving::{self, Asked, MemoryKind, Reported, Wanted};
 use crate::driver_memory::table::{self, Key};
 use crate::functions::{Function, id};
@@ -44,7 +45,11 @@ pub(crate) fn around(
     while code.is_err() && common::in_guard(function, || is_heard(&mut call, &mut plea, code)) {
         code = real();
     }
-    beside(function, || code = end(call, words, code));
+    let mut heard = Heard::Nothing;
+    beside(function, || (code, heard) = end(call, words, code));
+    if code.is_ok() {
+        heard.tell();
+    }
     code
 }
 
@@ -106,23 +111,29 @@ fn begin(function: &Function, words: &[usize]) -> CuResult<Option<Call>> {
     Ok(Some(call))
 }
 
-/// The driver has answered, and written what it made.
-fn end(call: Call, words: &[usize], code: CuResult) -> CuResult {
+/// The driver has answered, and written what it made. Returns what memory hooks hear of it.
+fn end(call: Call, words: &[usize], code: CuResult) -> (CuResult, Heard) {
     // SAFETY: the driver has accepted the call, so it has written the address or handle there.
     let made = || unsafe { *(words[0] as *const u64) };
-    match call {
-        Call::Ends(ending) => ending.finish(code),
-        _ if code.is_err() => {}
-        Call::Makes(Some(asked)) => asked.served(made()),
-        Call::Registers(Some(asked)) => asked.served(words[0] as u64),
-        Call::MakesPitched(Some(asked)) => return pitched(words, made(), asked),
-        Call::Makes(None) | Call::MakesPitched(None) | Call::Registers(None) => {}
+    let heard = match call {
+        Call::Ends(ending) => {
+            let heard = Heard::ended(&ending);
+            ending.finish(code);
+            heard
+        }
+        _ if code.is_err() => Heard::Nothing,
+        Call::Makes(Some(asked)) => Heard::made(asked.served(made())),
+        Call::Registers(Some(asked)) => Heard::made(asked.served(words[0] as u64)),
+        // As of linear memory, around the whole call.
+        Call::MakesPitched(Some(asked)) => return (pitched(words, made(), asked), Heard::Nothing),
+        Call::Makes(None) | Call::MakesPitched(None) | Call::Registers(None) => Heard::Nothing,
         Call::Maps => {
             let [address, bytes, handle] = [0, 1, 3].map(|at| words[at] as u64);
             table::mapped(address, bytes, handle, capture::of_allocation());
+            Heard::made(Named::Place(Key::Memory(address)))
         }
-    }
-    code
+    };
+    (code, heard)
 }
 
 /// Only now the pitch is known, and whether the limit allows the memory.

@@ -111,6 +111,11 @@ pub(crate) fn free(function: &'static Function, pointer: usize, real: impl Real)
     if !bypass::is_caching() {
         return real();
     }
+    if !bypass::is_fast_path()
+        && let Some(code) = common::observed_free(function, &[pointer])
+    {
+        return code;
+    }
     let mut freed = Freed::Unknown;
     let claim = |thread: &Thread| {
         freed = pinned_memory::claim(thread, pointer);

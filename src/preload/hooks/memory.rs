@@ -106,7 +106,7 @@ fn alloc_seldom(
         }
         return Some(Err(error));
     }
-    let observed = common::observed_malloc(function, &[pointer as usize, bytes]);
+    let observed = common::observed_malloc(function, &[pointer as usize, bytes], bytes as u64);
     if observed.is_none() && captures::maybe() {
         alloc_in_capture(function, pointer, bytes as u64, real)
     } else {

@@ -4,13 +4,13 @@ use cachealloc_core::Requester;
 
 use crate::cache::pitches::{self, Rows};
 use crate::cache::{alloc, fill};
-use crate::config;
 use crate::contexts::lookup;
 use crate::driver::sys::{CuError, CuResult};
 use crate::functions::Function;
 use crate::hooks::{Real, beside, common, driver_memory, guarded_with};
 use crate::process::bypass;
 use crate::process::thread::Thread;
+use crate::{config, memory_hooks};
 
 /// What the program asks for, and its places for the answer.
 #[derive(Clone, Copy)]
@@ -34,6 +34,13 @@ pub(crate) fn alloc(
     real: impl Real,
 ) -> CuResult {
     let request = Request { pointer, pitch, width_bytes, rows_count, element_bytes };
+    if !bypass::is_fast_path()
+        && bypass::is_caching()
+        && let Some(code) =
+            common::observed_malloc(function, &request.words(), request.asked_bytes())
+    {
+        return code;
+    }
     // Beside a capture it is the driver that refuses.
     let cacheable = bypass::is_fast_path() && !config::caches_nothing();
     if !cacheable || pointer.is_null() || pitch.is_null() || rows_count == 0 {
@@ -79,9 +86,12 @@ fn from_cache(thread: &Thread, request: Request) -> Option<CuResult> {
 }
 
 fn by_driver(function: &'static Function, request: Request, real: impl Real) -> CuResult {
-    let Request { pointer, pitch, width_bytes, rows_count, element_bytes } = request;
-    let words = [pointer as usize, pitch as usize, width_bytes, rows_count, element_bytes as usize];
-    let code = driver_memory::around(function, &words, || common::retried(function, real));
+    let Request { pointer, pitch, .. } = request;
+    let code = driver_memory::around(function, &request.words(), || {
+        let ask = || common::retried(function, real);
+        // SAFETY: the driver writes there.
+        unsafe { memory_hooks::around_driver(request.asked_bytes(), pointer, ask) }
+    });
     if code.is_ok() && bypass::is_caching() {
         // SAFETY: the driver has just written it.
         let pitch_bytes = unsafe { pitch.read() };
@@ -95,6 +105,16 @@ fn by_driver(function: &'static Function, request: Request, real: impl Real) -> 
 }
 
 impl Request {
+    fn words(&self) -> [usize; 5] {
+        let Request { pointer, pitch, width_bytes, rows_count, element_bytes } = *self;
+        [pointer as usize, pitch as usize, width_bytes, rows_count, element_bytes as usize]
+    }
+
+    /// Without what the pitch adds to each row.
+    fn asked_bytes(&self) -> u64 {
+        (self.width_bytes as u64).saturating_mul(self.rows_count as u64)
+    }
+
     fn of(&self, device: i32) -> Rows {
         let Request { width_bytes, element_bytes, .. } = *self;
         Rows { device, width_bytes, element_bytes }

@@ -29,9 +29,9 @@ pub(crate) fn alloc(
     stream: StreamHandle,
     real: impl Real,
 ) -> CuResult {
-    let whole = || common::observed_malloc(function, &[pointer as usize, bytes, stream]);
+    let observe = |ask: Observe| ask(function, &[pointer as usize, bytes, stream], bytes as u64);
     let request = AsyncRequest { pointer, bytes, stream: stream_of(function, stream), pool: None };
-    served(function, request, whole, real)
+    served(function, request, observe, real)
 }
 
 /// `cuMemAllocFromPoolAsync(CUdeviceptr *pointer, size_t bytes, CUmemoryPool pool, CUstream stream)`.
@@ -43,10 +43,11 @@ pub(crate) fn alloc_from_pool(
     stream: StreamHandle,
     real: impl Real,
 ) -> CuResult {
-    let whole = || common::observed_malloc(function, &[pointer as usize, bytes, pool, stream]);
+    let observe =
+        |ask: Observe| ask(function, &[pointer as usize, bytes, pool, stream], bytes as u64);
     let request =
         AsyncRequest { pointer, bytes, stream: stream_of(function, stream), pool: Some(pool) };
-    served(function, request, whole, real)
+    served(function, request, observe, real)
 }
 
 /// `cuMemFreeAsync(CUdeviceptr pointer, CUstream stream)`.
@@ -92,18 +93,22 @@ struct AsyncRequest {
     pool: Option<PoolHandle>,
 }
 
-/// `observe`: makes the whole call, observed by memory hooks, if there are any.
+/// Makes the whole call, of so many bytes, again with all its arguments, if memory hooks observe it.
+type Observe = fn(&'static Function, &[usize], u64) -> Option<CuResult>;
+
+/// `observe`: has the call made so, as memory or as a node.
 fn served(
     function: &'static Function,
     AsyncRequest { pointer, bytes, stream, pool }: AsyncRequest,
-    observe: impl Fn() -> Option<CuResult>,
+    observe: impl Fn(Observe) -> Option<CuResult>,
     real: impl Real,
 ) -> CuResult {
-    let whole = || match common::lost(function) {
-        Some(_) => Some(native(function, stream, real)),
-        None => observe(),
+    let whole = || match captured(function, stream) {
+        true => observe(common::observed_node),
+        false if common::lost(function).is_some() => Some(native(function, stream, real)),
+        false => observe(common::observed_malloc),
     };
-    if let Some(code) = observed(|| if captured(function, stream) { None } else { whole() }) {
+    if let Some(code) = observed(whole) {
         return code;
     }
     if !bypass::is_caching() || pointer.is_null() || bytes == 0 {

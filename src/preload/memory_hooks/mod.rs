@@ -1,5 +1,5 @@
 //! Memory hooks: callbacks of the program or its user for allocations and frees. Six, with the order and
-//! the arguments of CuPy's `MemoryHook` (`include/cachealloc.h` is the contract).
+//! the arguments of CuPy's `MemoryHook`, and two for memory of other kinds (`include/cachealloc.h` is the contract).
 //!
 //! A callback may do what the program may do at this place: call CUDA, allocate, wait for a thread that
 //! allocates. So it runs with no lock of ours held and outside of our hooks of driver functions: its own
@@ -11,6 +11,7 @@ mod guard;
 mod list;
 mod plugin;
 mod table;
+pub(crate) mod told;
 
 pub(crate) use list::{pop, push};
 pub(crate) use plugin::expect as expect_plugin;
@@ -19,9 +20,11 @@ pub(crate) use table::Table;
 use core::ptr::null;
 
 use crate::driver::sys::CuResult;
-use crate::driver_memory::table::{Observed, observe, observed};
+use crate::driver_memory::table as driver_memory;
+use crate::graphs::graph_memory;
 use crate::memory_hooks::guard::Escape;
 use crate::memory_hooks::table::Event;
+use crate::memory_hooks::told::{Kind, Observed, Other};
 use crate::pagemap::{self, Place};
 use crate::preserved::without_cancellation;
 use crate::process::bypass;
@@ -69,21 +72,77 @@ pub(crate) unsafe fn around_malloc(
 /// as a null pointer, a wrong address, or driver memory allocated earlier.
 pub(crate) fn around_free(address: u64, free: impl FnOnce() -> CuResult) -> Option<CuResult> {
     thread::with(|thread| {
-        let (bytes, pmem_id, device) = match pagemap::place(address) {
-            Place::Block(block) => (block.bytes, block.buffer_id(), block.context().device),
+        let (bytes, Observed { buffer_id, device, kind }) = match pagemap::place(address) {
+            Place::Block(block) => {
+                let (buffer_id, device) = (block.buffer_id(), block.context().device);
+                (block.bytes, Observed { buffer_id, device, kind: None })
+            }
             Place::Inside => return None,
             Place::Elsewhere => {
-                let (bytes, Observed { buffer_id, device }) = observed(address)?;
-                (bytes, buffer_id, device)
+                driver_memory::observed(address).or_else(|| graph_memory::observed(address))?
             }
         };
         let call = Call::begin(thread, || Some(device))?;
-        let words = [bytes, address, pmem_id, 0];
+        if let Some(kind) = kind {
+            let code = call.during(free);
+            if code.is_ok() {
+                graph_memory::forget_observed(address);
+                let other = Other { kind, device, bytes, number: address };
+                call.notify(Event::OtherFreed, other.words(buffer_id));
+            }
+            return Some(code);
+        }
+        let words = [bytes, address, buffer_id, 0];
         call.notify(Event::FreePre, words);
         let code = call.during(free);
         call.notify(Event::FreePost, words);
         Some(code)
     })
+}
+
+/// Around a call in which a graph gets a memory node, as `around_malloc`.
+///
+/// # Safety
+///
+/// As `around_malloc`.
+pub(crate) unsafe fn around_node(
+    device: impl FnOnce() -> Option<i32>,
+    pointer: *const u64,
+    bytes: u64,
+    add: impl FnOnce() -> CuResult,
+) -> Option<CuResult> {
+    thread::with(|thread| {
+        let call = Call::begin(thread, device)?;
+        let code = call.during(add);
+        if code.is_ok() {
+            // SAFETY: the caller's promise.
+            let number = unsafe { pointer.read() };
+            let (device, kind, buffer_id) = (call.device, Kind::Graph, pagemap::fresh_buffer_id());
+            graph_memory::observe(number, bytes, Observed { buffer_id, device, kind: Some(kind) });
+            let other = Other { kind, device, bytes, number };
+            call.notify(Event::OtherAllocated, other.words(buffer_id));
+        }
+        Some(code)
+    })
+}
+
+/// A call of the program has made this. `note` keeps for its end what is told of it.
+pub(crate) fn other_allocated(other: Other, note: impl FnOnce(Observed)) {
+    let Other { kind, device, .. } = other;
+    thread::with(|thread| {
+        let Some(call) = Call::begin(thread, || Some(device)) else { return };
+        let buffer_id = pagemap::fresh_buffer_id();
+        note(Observed { buffer_id, device, kind: Some(kind) });
+        call.notify(Event::OtherAllocated, other.words(buffer_id));
+    });
+}
+
+/// A call of the program has ended this.
+pub(crate) fn other_freed(other: &Other, observed: &Observed) {
+    thread::with(|thread| {
+        let Some(call) = Call::begin(thread, || Some(other.device)) else { return };
+        call.notify(Event::OtherFreed, other.words(observed.buffer_id));
+    });
 }
 
 /// The call in which this thread asks the driver for memory, if memory hooks observe it. Notify them
@@ -155,9 +214,10 @@ impl<'a> Call<'a> {
         match pagemap::place(address) {
             Place::Block(block) => [block.bytes, address, block.buffer_id()],
             _ => {
-                let buffer_id = pagemap::fresh_buffer_id();
-                observe(address, Observed { buffer_id, device: self.device });
-                [asked_bytes, address, buffer_id]
+                let (buffer_id, device) = (pagemap::fresh_buffer_id(), self.device);
+                let bytes =
+                    driver_memory::observe(address, Observed { buffer_id, device, kind: None });
+                [bytes.unwrap_or(asked_bytes), address, buffer_id]
             }
         }
     }

@@ -1,6 +1,7 @@
 //! The table of a memory hook, laid out as in C (`cachealloc_hook` in `include/cachealloc.h`).
 
 use core::ffi::{CStr, c_char};
+use core::mem::offset_of;
 
 /// The events that hooks observe, in the order of the table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -11,14 +12,18 @@ pub(crate) enum Event {
     MallocPost,
     FreePre,
     FreePost,
+    OtherAllocated,
+    OtherFreed,
 }
 
-const EVENTS: usize = 6;
+const EVENTS: usize = 8;
+/// Of the shortest table, that of the first headers.
+const EVENTS_MIN: usize = 6;
 
-/// One of six signatures, which differ in the number of words.
+/// One of several signatures, which differ in the number of words.
 pub(super) type Callback = unsafe extern "C" fn();
 
-/// A later version may be longer: `size` is the length of this one.
+/// A later version is longer, with callbacks at its end: `size` is the length of this one.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct Table {
@@ -42,22 +47,39 @@ impl Event {
             Event::MallocPost => "malloc_postprocess",
             Event::FreePre => "free_preprocess",
             Event::FreePost => "free_postprocess",
+            Event::OtherAllocated => "other_allocated",
+            Event::OtherFreed => "other_freed",
         }
     }
 }
 
 impl Table {
-    /// A copy of the program's table. None: it is shorter than any version.
+    /// A copy of the program's table, which may be of a header older or newer than this. None: it is shorter than any.
     ///
     /// # Safety
     ///
     /// `table` is null, or points to a table as long as its `size` says.
     pub(crate) unsafe fn read(table: *const Table) -> Option<Table> {
-        // SAFETY: the caller's promise: there is a `size` at least, and then the rest of it.
+        if table.is_null() {
+            return None;
+        }
+        // SAFETY: the caller's promise: there is a `size` at least.
+        let bytes = unsafe { (&raw const (*table).size).read() };
+        // A callback that is there in part is not there.
+        let head_bytes = offset_of!(Table, callbacks);
+        let count = bytes.checked_sub(head_bytes)? / size_of::<Option<Callback>>();
+        if count < EVENTS_MIN {
+            return None;
+        }
+        // SAFETY: as above; so much of it is there.
         unsafe {
-            let long_enough =
-                !table.is_null() && (&raw const (*table).size).read() >= size_of::<Table>();
-            long_enough.then(|| table.read())
+            let name = (&raw const (*table).name).read();
+            let data = (&raw const (*table).data).read();
+            let mut callbacks = [None; EVENTS];
+            let first = (&raw const (*table).callbacks).cast::<Option<Callback>>();
+            let places = callbacks.iter_mut().enumerate().take(count);
+            places.for_each(|(at, place)| *place = first.add(at).read());
+            Some(Table { size: bytes, name, data, callbacks })
         }
     }
 

@@ -6,6 +6,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple, TypeVar
 
 from ._library import INT, POINTER, SIZE, U64, Error, check, function
 
+_KIND = ("kind", INT)
 _DEVICE, _ASKED, _ROUNDED, _ADDRESS, _ID = (
     ("device_id", INT),
     ("size", SIZE),
@@ -21,6 +22,8 @@ _CALLBACKS: List[Tuple[str, List[Tuple[str, Any]]]] = [
     ("malloc_postprocess", [_DEVICE, _ASKED, _ROUNDED, _ADDRESS, _ID]),
     ("free_preprocess", [_DEVICE, _ROUNDED, _ADDRESS, _ID]),
     ("free_postprocess", [_DEVICE, _ROUNDED, _ADDRESS, _ID]),
+    ("other_allocated", [_DEVICE, _KIND, _ASKED, _ADDRESS, _ID]),
+    ("other_freed", [_DEVICE, _KIND, _ASKED, _ADDRESS, _ID]),
 ]
 _TYPES: Dict[str, Any] = {
     name: ctypes.CFUNCTYPE(None, POINTER, *(kind for _, kind in taken)) for name, taken in _CALLBACKS
@@ -58,7 +61,13 @@ class MemoryHook:
     ``mem_size`` what that is rounded to, ``mem_ptr`` the address (0 where the call failed), ``pmem_id`` the same for
     an allocation and its free. They may allocate and call CUDA; no hook is told of that. What they raise is printed
     (``sys.unraisablehook``), and the program goes on.
+
+    ``other_allocated`` and ``other_freed``, which CuPy has not, hear of memory of other kinds, after a call that
+    succeeded. ``kind`` is one of the numbers below; of ``ARRAY`` and ``PHYSICAL`` ``mem_ptr`` is the handle, and of memory
+    of the host ``device_id`` is -1.
     """
+
+    MANAGED, PINNED, ARRAY, PHYSICAL, MAPPED, GRAPH = range(1, 7)
 
     name = "MemoryHook"
     _table: Optional[_Table] = None
@@ -80,6 +89,12 @@ class MemoryHook:
 
     def free_postprocess(self, *, device_id: int, mem_size: int, mem_ptr: int, pmem_id: int) -> None:
         """After a free."""
+
+    def other_allocated(self, *, device_id: int, kind: int, size: int, mem_ptr: int, pmem_id: int) -> None:
+        """After memory of another kind was allocated."""
+
+    def other_freed(self, *, device_id: int, kind: int, size: int, mem_ptr: int, pmem_id: int) -> None:
+        """After memory of another kind was freed."""
 
     def __enter__(self: _Hook) -> _Hook:
         push = function("cachealloc_hook_push")

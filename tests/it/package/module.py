@@ -207,6 +207,28 @@ class Listens(cachealloc.MemoryHook):
         self.heard.append(("free", mem_size))
 
 
+class ListensToOthers(cachealloc.MemoryHook):
+    def __init__(self):
+        self.heard = []
+
+    def other_allocated(self, *, device_id, kind, size, mem_ptr, pmem_id):
+        self.heard.append(("allocated", device_id, kind, size, mem_ptr, pmem_id))
+
+    def other_freed(self, *, device_id, kind, size, mem_ptr, pmem_id):
+        self.heard.append(("freed", device_id, kind, size, mem_ptr, pmem_id))
+
+
+def hooks_of_other_kinds(driver):
+    pinned = ctypes.c_void_p()
+    with ListensToOthers() as hook:
+        driver.pair(1000)
+        driver.call("cuMemHostAlloc", ctypes.byref(pinned), ctypes.c_size_t(5000), 0)
+        driver.call("cuMemFreeHost", pinned)
+    (_, *told), (_, *again) = hook.heard
+    assert told == again and told[:4] == [-1, hook.PINNED, 5000, pinned.value], hook.heard
+    assert [what for what, *_ in hook.heard] == ["allocated", "freed"], hook.heard
+
+
 def hooks(driver):
     cachealloc.trim()
     with Listens() as hook:
@@ -269,6 +291,7 @@ def loaded():
     recordings(driver)
     ranges(driver)
     hooks(driver)
+    hooks_of_other_kinds(driver)
 
 
 def off():
