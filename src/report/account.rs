@@ -4,7 +4,7 @@
 use cachealloc_analysis::accounts;
 use cachealloc_statistics::account::{Line, Settled};
 
-use crate::inputs::Input;
+use crate::inputs::{Input, last_snapshot, same_process};
 use crate::text::escaped;
 
 /// The title of a column, and its class: with `narrow-hide` it is left out on a phone.
@@ -19,13 +19,21 @@ const COLUMNS: [(&str, &str); 5] = [
 /// The section with its heading; empty where no file says more than its segments do.
 pub(crate) fn section(inputs: &[Input]) -> String {
     let mut tables = String::new();
-    for input in inputs.iter().filter(|input| input.snapshot.is_ours()) {
+    // Of several moments of one process the last is what counts now; the others are there to be opened.
+    let last = same_process(inputs).then(|| last_snapshot(inputs).unwrap_or(inputs.len() - 1));
+    let mut earlier = String::new();
+    for (file, input) in inputs.iter().enumerate().filter(|(_, it)| it.snapshot.is_ours()) {
+        let is_earlier = last.is_some_and(|last| last != file);
+        let tables = if is_earlier { &mut earlier } else { &mut tables };
         for account in accounts(&input.snapshot) {
             let settled = account.settle(None);
             let device = settled.title(None);
             let title = if inputs.len() > 1 { format!("{}, {device}", input.name) } else { device };
-            tables += &table(&title, &settled);
+            *tables += &table(&title, &settled);
         }
+    }
+    if !earlier.is_empty() {
+        tables += &format!("<details><summary>At other moments</summary>{earlier}</details>");
     }
     if tables.is_empty() {
         return tables;

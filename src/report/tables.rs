@@ -15,7 +15,7 @@ use crate::head::json;
 use crate::sites;
 
 /// Letters of a name in a sentence.
-const NAME_CHARS_MAX: usize = 120;
+const LABEL_CHARS_MAX: usize = 240;
 
 /// Things that are numbered in the order in which they come, each once.
 pub(crate) struct Numbered<T> {
@@ -84,6 +84,8 @@ pub(crate) struct Tables {
     /// A node is its parent (as in [`StackRow`]) and its frame.
     nodes: Numbered<(u32, u32)>,
     sites: Numbered<SiteRow>,
+    /// What each site is called in a sentence, as in the tables of the command: "get pool.c:12 < load load.c:30".
+    labels: Vec<String>,
     libraries: Numbered<u32>,
     stacks: Numbered<StackRow>,
     /// The frames that name the site of each stack of each file.
@@ -209,7 +211,9 @@ impl Tables {
         let places: Vec<_> = rows.iter().map(|row| self.place(row)).collect();
         let texts = self.texts.all();
         let functions: Vec<_> = rows.iter().map(|row| texts[row.short as usize].as_str()).collect();
-        let functions = functions.join(BY);
+        let labels: Vec<_> =
+            functions.iter().zip(&places).map(|it| names::label_of(it.0, it.1)).collect();
+        let (functions, labels) = (functions.join(BY), labels.join(BY));
         let row = match rows.first() {
             Some(first) => SiteRow {
                 place: self.text(&places.join(BY)),
@@ -221,7 +225,11 @@ impl Tables {
                 SiteRow { place: self.text(NO_STACK), function: nothing, file: nothing }
             }
         };
-        self.sites.number(row)
+        let number = self.sites.number(row);
+        if self.labels.len() == number as usize {
+            self.labels.push(if rows.is_empty() { NO_STACK.to_string() } else { labels });
+        }
+        number
     }
 
     /// "model/train.py:88"; of a library without lines "libcublas.so.12+0x3f2".
@@ -239,13 +247,7 @@ impl Tables {
 
     /// The call site of a stack, in words, and not in too many.
     pub(crate) fn site_text(&self, site: u32) -> String {
-        let site = self.sites.all()[site as usize];
-        let text =
-            |number: u32| cut(&self.texts.all()[number as usize], NAME_CHARS_MAX).into_owned();
-        match text(site.function).as_str() {
-            "" | "??" => text(site.place),
-            function => format!("{} ({function})", text(site.place)),
-        }
+        cut(&self.labels[site as usize], LABEL_CHARS_MAX).into_owned()
     }
 
     pub(crate) fn write(&self, columns: &mut Columns) {

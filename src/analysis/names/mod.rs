@@ -6,7 +6,7 @@
 
 mod short;
 
-pub use short::{is_source, label, place_key, short_name, short_path};
+pub use short::{is_source, label, label_of, place_key, short_name, short_path};
 
 use crate::model::{Frame, FrameId, Snapshot, StackId, TextId};
 

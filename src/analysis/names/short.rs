@@ -17,7 +17,12 @@ pub fn label(texts: &Texts, frame: &Frame) -> String {
         (true, _) => format!("{}:{}", short_path(file), frame.line),
         (false, _) => format!("{}+{:#x}", short_path(file), frame.line),
     };
-    match (&*name, &*place) {
+    label_of(&name, &place)
+}
+
+/// Of a function and its place, either of which may not be known.
+pub fn label_of(name: &str, place: &str) -> String {
+    match (name, place) {
         ("" | "??", "") => "unknown".to_string(),
         ("" | "??", place) => place.to_string(),
         (name, "") => name.to_string(),

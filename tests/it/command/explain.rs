@@ -178,6 +178,17 @@ fn a_file_says_the_same() {
     {
         assert!(page.contains(wanted), "{wanted}");
     }
+    // One of both moments shows the last, and the other where that is opened: each the device and the host.
+    place.run(&cachealloc("report 0.pickle 1.pickle -o both.html")).ok();
+    let page = fs::read_to_string(place.path.join("both.html")).expect("the report");
+    let folded = page.split_once("<details><summary>At other moments</summary>");
+    let (open, folded) = folded.expect("what is folded");
+    let (folded, _) = folded.split_once("</details>").expect("its end");
+    for (tables, moment) in [(open, "1.pickle"), (folded, "0.pickle")] {
+        let captions: Vec<&str> = tables.split("<caption>").skip(1).collect();
+        assert_eq!(captions.len(), 2, "{tables}");
+        assert!(captions.iter().all(|it| it.starts_with(moment)), "{captions:#?}");
+    }
     let ran = place.run(&explain("0.pickle --device 3", None));
     failed(&ran, "0.pickle has no GPU memory on device 3");
 }

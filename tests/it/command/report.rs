@@ -19,7 +19,7 @@ fn what_was_planted_is_said() {
     let findings = findings.replace("&lt;", "<");
     let get = line_of("asks");
     let from = |comment, function| {
-        format!("c/planted.c:{get} < c/planted.c:{} (get < {function})", line_of(comment))
+        format!("get c/planted.c:{get} < {function} c/planted.c:{}", line_of(comment))
     };
     for wanted in [
         format!("2 blocks, 6.00 MiB, were never freed: all from {}", from("leak", "leak")),

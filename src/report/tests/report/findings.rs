@@ -16,12 +16,12 @@ pub fn sentences(page: &str) -> Vec<String> {
 fn small_snapshot_in_words() {
     let found = sentences(&written(&[small().input("small.pickle")]));
     let wanted = [
-        "Peak: 13.0 MiB live, 20 us after start; 61.53 % of it from user/app.py:7 (passing); 22.0 MiB \
+        "Peak: 13.0 MiB live, 20 us after start; 61.53 % of it from passing user/app.py:7; 22.0 MiB \
          reserved.",
         "A 4.00 GiB allocation failed, 30 us after start, with 5.00 MiB free on the device; largest \
-         holder: user/app.py:7 (passing), 8.00 MiB.",
+         holder: passing user/app.py:7, 8.00 MiB.",
         "Replayed, the run cannot fit within 27.0 MiB: 4.01 GiB are needed at once.",
-        "1 block, 3.00 MiB, was never freed: all from user/app.cu:12 (keep).",
+        "1 block, 3.00 MiB, was never freed: all from keep user/app.cu:12.",
         "Fragmentation: 17.0 MiB of the 22.0 MiB reserved at the end (77.27 %) are free, but lie between \
          blocks in use.",
     ];
@@ -45,7 +45,7 @@ fn what_grows_is_named() {
     assert_eq!(
         growing,
         [
-            "user/train.py:9 (log) keeps growing: 399 blocks, 399 MiB, allocated throughout the run, none freed."
+            "log user/train.py:9 keeps growing: 399 blocks, 399 MiB, allocated throughout the run, none freed."
         ]
     );
 }
@@ -60,7 +60,7 @@ fn temporaries_are_counted() {
     }
     let found = sentences(&written(&[made.input("loop")]));
     let wanted = "1,200 of 1,200 allocations (100.00 %) were temporary, freed with at most 1 other \
-                  allocation in between: most (1,200) from user/app.c:5 (scratch).";
+                  allocation in between: most (1,200) from scratch user/app.c:5.";
     assert!(found.iter().any(|finding| finding == wanted), "{found:?}");
     assert!(found.iter().any(|finding| finding.starts_with("Every block was freed")), "{found:?}");
 }
@@ -102,7 +102,7 @@ fn what_several_files_have_in_common_is_told_once() {
     // One has the higher peak, from the same call site.
     let found = sentences(&written(&[rank(0, 0), rank(1, 11 * MIB)]));
     let peaks: Vec<_> = found.iter().filter(|finding| finding.contains("Peak: ")).collect();
-    let wanted = "rank0 and rank1: Peak: 14.0 MiB live, 90 us after start; 78.57 % of it from user/app.py:7 (passing); \
+    let wanted = "rank0 and rank1: Peak: 14.0 MiB live, 90 us after start; 78.57 % of it from passing user/app.py:7; \
                   22.0 MiB reserved. These are the figures of rank1, the largest.";
     assert_eq!(peaks, [wanted]);
     assert_eq!(found.len(), 5, "{found:?}");
@@ -135,9 +135,9 @@ fn a_function_that_all_goes_through_is_split_by_its_callers() {
     }
     let page = written(&[made.input("wrapped")]);
     let found = sentences(&page);
-    let leak = "most (1.00 MiB) from user/pool.c:12 < user/app.c:5 (get < weights)";
+    let leak = "most (1.00 MiB) from get user/pool.c:12 < weights user/app.c:5";
     assert!(found.iter().any(|finding| finding.replace("&lt;", "<").contains(leak)), "{found:?}");
-    assert!(page.contains("user/pool.c:12 &lt; user/app.c:5"), "it is escaped");
+    assert!(page.contains("user/pool.c:12 &lt; weights user/app.c:5"), "it is escaped");
 }
 
 /// A line that is called from two places, and stands for little, is one site.
@@ -242,9 +242,9 @@ fn a_steady_state_and_what_ended_the_one_before() {
         found.into_iter().filter(|finding| finding.contains("driver")).collect::<Vec<_>>()
     };
     let now = "No allocation reached the driver in the last 3.00 s; the steady state before, of 2.00 s, was \
-               ended by user/app.c:9 (evaluate).";
+               ended by evaluate user/app.c:9.";
     let before = "The last steady state without an allocation that reached the driver, of 2.00 s, was ended by \
-                  user/app.c:9 (evaluate).";
+                  evaluate user/app.c:9.";
     assert_eq!(told(5), [now]);
     assert_eq!(told(4), [before]);
     assert_eq!(told(2), [""; 0]);

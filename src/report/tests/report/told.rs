@@ -20,7 +20,7 @@ fn a_small_snapshot() {
     assert_eq!((failed.since_start_us, failed.requested_bytes >> 20), (30, 4096));
     let of_device = [failed.device_free_bytes, failed.reserved_bytes, failed.live_bytes];
     assert_eq!(of_device.map(|bytes| bytes >> 20), [5, 22, 13]);
-    assert_eq!(failed.site, "user/app.py:7 (passing)");
+    assert_eq!(failed.site, "passing user/app.py:7");
 
     let ranges: Vec<_> = device
         .ranges
@@ -43,7 +43,7 @@ fn a_small_snapshot() {
         first_us: Some(10),
         last_us: Some(10),
         freed_us: None,
-        site: "user/app.cu:12 (keep)".to_string(),
+        site: "keep user/app.cu:12".to_string(),
     };
     assert_eq!(device.held_at_end, std::slice::from_ref(&was_kept));
     assert_eq!(device.early, [was_kept]);
@@ -62,7 +62,7 @@ fn a_small_snapshot() {
     assert_eq!(inside.sizes, [(17 * MIB, 1), (2 * MIB, 1)]);
     let kept =
         Beside { free_bytes: 17 * MIB, free_count: 1, blocks_count: 1, blocks_bytes: 3 * MIB };
-    assert_eq!(sites(inside), [("user/app.cu:12 (keep)", kept)]);
+    assert_eq!(sites(inside), [("keep user/app.cu:12", kept)]);
 }
 
 fn sites(inside: &Inside) -> Vec<(&str, Beside)> {
@@ -84,7 +84,7 @@ fn what_was_free_when_an_allocation_failed() {
         assert_eq!(inside.sizes, [(9 * MIB, 1)]);
         let passing =
             Beside { free_bytes: 9 * MIB, free_count: 1, blocks_count: 1, blocks_bytes: 8 * MIB };
-        assert_eq!(sites(inside), [("user/app.py:7 (passing)", passing)]);
+        assert_eq!(sites(inside), [("passing user/app.py:7", passing)]);
     }
     assert_eq!(failed.fitting_count, 0);
     let why = "An allocation of 4.00 GiB failed: 9.00 MiB were free inside segments, in 1 piece, \
