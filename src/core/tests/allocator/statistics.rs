@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use cachealloc_core::policy::MIB;
 use cachealloc_core::{
     Address, Allocator, BlockId, BlockState, EventId, Policy, Pool, Ready, Request, Requester,
-    Step, StreamId,
+    Stats, Step, StreamId,
 };
 use cachealloc_statistics::keys;
 
@@ -310,4 +310,35 @@ fn peaks_and_totals_begin_anew() {
         assert!(value == 0 || !(total || key.starts_with("num_")), "{key} is {value}");
     }
     assert_eq!(program.allocator.stats().allocated_bytes.all.current, 1024);
+}
+
+/// What all contexts of a device have, and peaks that are carried over.
+#[test]
+fn numbers_of_two_contexts_are_added_and_their_peaks_compared() {
+    let policy = || Policy { max_split_bytes: Some(20 * MIB), ..Policy::default() };
+    let [mut one, mut two] = [100 * MIB, 60 * MIB].map(|bytes| Program::new(policy(), bytes));
+    for bytes in [30 * MIB, 5 * MIB, 1000, 80 * MIB, 2 * MIB] {
+        one.alloc(bytes, Requester::Context);
+    }
+    for bytes in [21 * MIB, 512, 3 * MIB, 22 * MIB, 25 * MIB] {
+        two.alloc(bytes, Requester::Context);
+        two.free(0, Ready::Everywhere);
+    }
+    let (one, two) = (one.allocator.stats(), two.allocator.stats());
+    let of = |stats: &_, key: &str| keys::find(stats, key).expect("a key of both");
+    let changed = |change: fn(&mut Stats, &Stats), expected: fn(&str, i64, i64) -> i64| {
+        let mut stats = one.clone();
+        change(&mut stats, two);
+        for (key, value) in keys::all(&stats).into_iter().filter(|it| it.0 != "max_split_size") {
+            assert_eq!(value, expected(&key, of(one, &key), of(two, &key)), "{key}");
+        }
+    };
+    changed(Stats::add, |_, one, two| one + two);
+    let is_peak = |key: &str| key.ends_with(".peak");
+    assert!(keys::all(one).iter().any(|(key, value)| is_peak(key) && *value < of(two, key)));
+    changed(Stats::raise_peaks, |key, one, two| match key.ends_with(".peak") {
+        true => one.max(two),
+        false => one,
+    });
+    changed(Stats::take_peaks, |key, one, two| if key.ends_with(".peak") { two } else { one });
 }

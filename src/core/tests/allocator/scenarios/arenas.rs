@@ -232,6 +232,35 @@ fn the_limit_counts_what_is_mapped() {
 }
 
 #[test]
+fn within_the_limit_no_more_goes_than_is_above_it() {
+    check(
+        "
+            policy expandable_segments:true
+            limit 24M
+            a = alloc 4M
+            b = alloc 4M
+            c = alloc 4M
+            d = alloc 4M
+            e = alloc 4M
+            free b
+            free d
+            f = alloc 8M
+        ",
+        "
+            a: map 4M
+            b: map 4M
+            c: map 4M
+            d: map 4M
+            e: map 4M
+            f: unmap 4M, map 8M
+            4M large | a 4M
+            20M large | c 4M | 4M free | e 4M | f 8M
+            reserved 24M  allocated 20M  active 20M
+        ",
+    );
+}
+
+#[test]
 fn a_large_request_is_mapped_in_few_parts() {
     check(
         "
