@@ -161,6 +161,7 @@ fn pending_barriers_end_with_a_later_one() {
     pending.complete(second);
     assert_eq!(pending.pending(), None);
     assert!(!pending.is_pending(first), "D2");
+    assert!(!pending.is_pending(second), "it is complete itself");
 
     let mut thread = TrackedBarrier::new();
     thread.track(5, first);

@@ -126,7 +126,8 @@ impl World {
         let expected = naive::best_fit(&self.allocator, bytes, requester, private);
         let joined = self.joined_of_own(bytes, requester, private);
         let retries = self.allocator.stats().num_alloc_retries;
-        let mut request = request(bytes, requester, private);
+        // From its beginning a request is what it was.
+        let mut request = request(bytes, requester, private).again();
         let mut asked = Vec::new();
         let found = loop {
             match self.poll(&mut request) {
@@ -241,11 +242,15 @@ impl World {
 
     /// The memory that the request has asked for comes, or not.
     pub fn answer(&mut self, request: &mut Request, mappings: &[Mapping]) -> bool {
+        let came_count = self.allocator.stats().num_device_alloc;
         let granted = self.driver.map(mappings);
         match granted {
             true => self.allocator.mapped(request),
             false => self.allocator.reserve_failed(request),
         }
+        let ranges = mappings.chunk_by(|left, right| left.end() == right.base);
+        let came_count = came_count + if granted { ranges.count() as u64 } else { 0 };
+        assert_eq!(self.allocator.stats().num_device_alloc, came_count);
         granted
     }
 
