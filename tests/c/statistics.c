@@ -182,13 +182,17 @@ static __attribute__((noinline)) void hold_two(Pointer *a) {
     OK(cuMemAlloc(&a[1], 2 * MIB));
 }
 
-// The peak is in the middle.
-static int holders(void) {
+// The peak is in the middle; a later one counts where peaks have begun anew.
+static int holders(int anew) {
     start_cuda();
-    Pointer a[2], later;
+    Pointer a[2], later, last;
     hold_two(a);
     OK(cuMemFree(a[0]));
     OK(cuMemAlloc(&later, 5 * MIB));
+    if (anew)
+        OK(cachealloc_reset_peak_stats(0));
+    OK(cuMemAlloc(&last, 3 * MIB));
+    OK(cuMemFree(last));
     return 0;
 }
 
@@ -327,7 +331,9 @@ int main(int argc, char **argv) {
     if (!strcmp(argv[1], "contexts"))
         return contexts();
     if (!strcmp(argv[1], "holders"))
-        return holders();
+        return holders(0);
+    if (!strcmp(argv[1], "holders_anew"))
+        return holders(1);
     if (!strcmp(argv[1], "peak"))
         return peak();
     CHECK(!strcmp(argv[1], "busy") && argc == 4);
