@@ -75,7 +75,7 @@ pub(crate) fn instantiated(executable: usize, graph: GraphHandle) {
 pub(crate) fn added(graph: GraphHandle, address: u64, stack: StackId) {
     if !stack.is_none() {
         STACKS.with(|stacks| {
-            stacks.given.entry(graph as usize).or_default().insert(address, stack);
+            stacks.given.entry(graph).or_default().insert(address, stack);
         });
     }
 }
@@ -97,7 +97,7 @@ pub(crate) fn forget_observed(address: u64) {
 
 /// Runs the driver's call that destroys a graph, whose executables live on.
 pub(crate) fn graph_end_by(graph: GraphHandle, call: impl FnOnce() -> CuResult) -> CuResult {
-    if STACKS.is_empty() { call() } else { STACKS.end_by(graph as usize, call) }
+    if STACKS.is_empty() { call() } else { STACKS.end_by(graph, call) }
 }
 
 /// What was recorded is forgotten.
@@ -195,8 +195,7 @@ fn add_nodes_of(graph: GraphHandle, nodes: &mut Vec<MemoryNode>) {
                 let Some((device, bytes, address)) = api::graph_mem_alloc_node(node) else {
                     continue;
                 };
-                let stack =
-                    STACKS.read(|all| all.given.get(&(graph as usize))?.get(&address).copied());
+                let stack = STACKS.read(|all| all.given.get(&graph)?.get(&address).copied());
                 let stack = stack.unwrap_or(StackId::NONE);
                 nodes.push(MemoryNode { address, bytes, device, stack });
             }
