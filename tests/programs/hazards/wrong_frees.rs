@@ -62,7 +62,7 @@ fn questions_about_freed_pinned_memory(d: &Driver) -> Verdict {
         answers.push(code(call!(d, cuMemHostGetDevicePointer(&mut number, address, 0))));
         answers.push(code(call!(d, cuPointerGetAttribute(&mut number, MEMORY_TYPE, address))));
         answers.push(code(call!(d, cuPointerGetAttributes(1, lists.0, lists.1, address))));
-        answers.push(kind as i32);
+        answers.push(kind);
         answers.push(code(d.address_range(address)));
         let on = [1_u32];
         answers
