@@ -43,7 +43,7 @@ impl Allocator {
     }
 
     /// PyTorch's rule: above the threshold, whole free segments of the large pool go, those of at
-    /// least average age first, until what is reserved is below it.
+    /// least average age first, until what is reserved is below it. As in `release_free`, none that waits.
     pub(crate) fn collect_garbage(&mut self) -> Vec<Segment> {
         let mut target_bytes = self.policy.garbage_bytes(self.stats.reserved_bytes.all.current);
         let mut released = Vec::new();
@@ -129,9 +129,11 @@ impl Allocator {
     /// How many requests have come since the segment became one free block; None if it is not.
     fn age(&self, segment: &SegmentRow) -> Option<u64> {
         let first = self.blocks.at(segment.first.0);
-        let whole = !first.is_split() && first.state != State::Allocated && !first.is_pending();
-        let candidate =
-            segment.pool == Pool::Large && whole && !segment.expandable && first.private.is_none();
+        let whole = !first.is_split() && first.state != State::Allocated;
+        let candidate = segment.pool == Pool::Large
+            && whole
+            && !segment.expandable
+            && self.is_reclaimable(segment);
         candidate.then(|| self.clock - first.freed_at)
     }
 

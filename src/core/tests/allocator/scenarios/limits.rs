@@ -146,6 +146,27 @@ fn garbage_collection_takes_the_older_ones() {
     );
 }
 
+/// It would come back only when the stream is done, and serves other streams behind that.
+#[test]
+fn garbage_collection_leaves_what_a_stream_uses() {
+    check(
+        "
+            policy garbage_collection_threshold:0.4
+            limit 100M
+            a = alloc 50M s1
+            free a on s1 e1
+            b = alloc 30M s2
+        ",
+        "
+            a: reserve 50M
+            b: query, reserve 30M
+            50M large | 50M free s1 e1
+            30M large | b 30M
+            reserved 80M  allocated 30M  active 30M
+        ",
+    );
+}
+
 #[test]
 fn garbage_collection_waits_for_the_threshold() {
     check(
