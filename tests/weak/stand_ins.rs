@@ -1,0 +1,241 @@
+//! What the files under test use of the rest of the library, of the C library and of the driver, as little as they need.
+
+#![allow(dead_code)]
+
+/// A context of the program.
+pub(crate) struct Context {
+    pub id: u64,
+    pub links: crate::contexts::registry::Links,
+}
+
+impl Context {
+    /// One that lives for ever, as all do.
+    pub(crate) fn leaked(id: u64) -> &'static Context {
+        Box::leak(Box::new(Context { id, links: Default::default() }))
+    }
+}
+
+/// The driver's functions: of four it has three.
+pub(crate) mod functions {
+    use core::ffi::CStr;
+
+    pub(crate) struct Function {
+        pub id: usize,
+        pub symbol: &'static CStr,
+    }
+
+    pub(crate) const COUNT: usize = 4;
+    pub(crate) static FUNCTIONS: [Function; COUNT] = [
+        Function { id: 0, symbol: c"a" },
+        Function { id: 1, symbol: c"b" },
+        Function { id: 2, symbol: c"" },
+        Function { id: 3, symbol: c"c" },
+    ];
+}
+
+pub(crate) mod c_library {
+    pub(crate) mod dlsym {
+        use core::ffi::{c_char, c_void};
+        use core::ptr::null_mut;
+
+        /// Its own letter is a function's address.
+        pub(crate) fn real(_: *mut c_void, symbol: *const c_char) -> *mut c_void {
+            // SAFETY: at least one byte.
+            null_mut::<c_void>().wrapping_byte_add(unsafe { *symbol } as usize)
+        }
+    }
+}
+
+pub(crate) mod clock {
+    pub(crate) use std::time::Instant;
+}
+
+pub(crate) mod config {
+    use std::sync::LazyLock;
+
+    #[derive(Default)]
+    pub(crate) struct Config {
+        pub policy: cachealloc_core::Policy,
+    }
+
+    static CONFIG: LazyLock<Config> = LazyLock::new(Config::default);
+
+    pub(crate) fn get() -> &'static Config {
+        &CONFIG
+    }
+
+    pub(crate) fn zone_bytes() -> u64 {
+        0
+    }
+}
+
+pub(crate) mod ordering {
+    pub(crate) fn widen(_: cachealloc_core::rules::Rule) {}
+}
+
+pub(crate) mod process {
+    pub(crate) mod own_thread {
+        pub(crate) fn sleep(_: std::time::Duration) {
+            std::thread::yield_now();
+        }
+    }
+
+    pub(crate) mod patience {
+        #[derive(Clone, Copy)]
+        pub(crate) enum Patience {
+            Waits,
+            GivesUp,
+            Never,
+        }
+    }
+
+    pub(crate) mod thread {
+        use core::cell::Cell;
+        use core::ptr::null;
+
+        use crate::contexts::events::Event;
+
+        pub(crate) struct Thread {
+            pub number: usize,
+            pub spare_event: Cell<*const Event>,
+        }
+
+        impl Thread {
+            pub(crate) fn new(number: usize) -> Thread {
+                Thread { number, spare_event: Cell::new(null()) }
+            }
+
+            pub(crate) fn number(&self) -> usize {
+                self.number
+            }
+        }
+    }
+}
+
+pub(crate) mod statistics {
+    pub(crate) mod waits {
+        pub(crate) enum Wait {
+            Release,
+        }
+
+        pub(crate) fn timed<T>(_: Wait, call: impl FnOnce() -> T) -> T {
+            call()
+        }
+    }
+}
+
+pub(crate) mod driver {
+    pub(crate) mod sys {
+        pub(crate) type EventHandle = usize;
+        pub(crate) type CuCode = u32;
+        pub(crate) type CuResult<T = ()> = Result<T, CuError>;
+
+        #[derive(Debug)]
+        pub(crate) struct CuError;
+
+        impl CuError {
+            pub(crate) const OUT_OF_MEMORY: CuError = CuError;
+            pub(crate) const NOT_FOUND: CuError = CuError;
+        }
+
+        pub(crate) fn code(_: CuResult) -> CuCode {
+            500
+        }
+
+        pub(crate) const EVENT_DISABLE_TIMING: u32 = 2;
+    }
+
+    /// An event is what was recorded last: a number.
+    pub(crate) mod api {
+        use core::sync::atomic::{AtomicUsize, Ordering};
+
+        use super::sys::{CuResult, EventHandle};
+        use crate::Bare;
+
+        static RECORDED: [Bare; 4096] = [const { Bare(core::cell::UnsafeCell::new(0)) }; 4096];
+        static CREATED: AtomicUsize = AtomicUsize::new(0);
+
+        pub(crate) fn event_create(_: u32) -> CuResult<EventHandle> {
+            Ok(CREATED.fetch_add(1, Ordering::Relaxed))
+        }
+
+        pub(crate) fn event_record(event: EventHandle, what: u64) {
+            RECORDED[event].write(what);
+        }
+
+        pub(crate) fn event_recorded(event: EventHandle) -> u64 {
+            RECORDED[event].read()
+        }
+
+        pub(crate) fn event_synchronize(_: EventHandle) -> CuResult {
+            Ok(())
+        }
+
+        pub(crate) fn event_query(_: EventHandle) -> CuResult {
+            Ok(())
+        }
+    }
+}
+
+pub(crate) mod libc_of_miri {
+    use core::ffi::{c_char, c_void};
+    use core::ptr::null_mut;
+    use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+    pub const PROT_READ: i32 = 1;
+    pub const PROT_WRITE: i32 = 2;
+    pub const MAP_PRIVATE: i32 = 2;
+    pub const MAP_ANONYMOUS: i32 = 0x20;
+    pub const MAP_NORESERVE: i32 = 0x4000;
+    pub const MAP_FAILED: *mut c_void = usize::MAX as *mut c_void;
+    pub const MADV_DONTNEED: i32 = 4;
+
+    /// Zeroed memory, which stays for ever.
+    ///
+    /// # Safety
+    ///
+    /// - None; as the C library's.
+    pub unsafe fn mmap(
+        _: *mut c_void,
+        bytes: usize,
+        _: i32,
+        _: i32,
+        _: i32,
+        _: i64,
+    ) -> *mut c_void {
+        let words: Box<[u64]> = vec![0; bytes.div_ceil(8)].into_boxed_slice();
+        Box::leak(words).as_mut_ptr().cast()
+    }
+
+    /// Zeroes the first slots of an extent, the only ones that the tests use, as the kernel does: whoever reads
+    /// one sees what was there, or zero.
+    ///
+    /// # Safety
+    ///
+    /// - These are slots.
+    pub unsafe fn madvise(start: *mut c_void, _: usize, _: i32) -> i32 {
+        for slot in 0..4 {
+            // SAFETY: the caller's; a slot is a word and two halves of one.
+            unsafe {
+                let word = start.cast::<AtomicU64>().add(2 * slot);
+                (*word).store(0, Ordering::Relaxed);
+                let halves = word.add(1).cast::<AtomicU32>();
+                (*halves).store(0, Ordering::Relaxed);
+                (*halves.add(1)).store(0, Ordering::Relaxed);
+            }
+        }
+        0
+    }
+
+    pub const RTLD_NOW: i32 = 2;
+    pub const RTLD_NOLOAD: i32 = 4;
+
+    /// The driver is there.
+    ///
+    /// # Safety
+    ///
+    /// - None; as the C library's.
+    pub unsafe fn dlopen(_: *const c_char, _: i32) -> *mut c_void {
+        null_mut::<c_void>().wrapping_byte_add(1)
+    }
+}

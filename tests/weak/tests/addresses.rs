@@ -1,0 +1,129 @@
+//! From an address to its block: what is found is whole, and only one free takes it.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use cachealloc_core::BlockId;
+
+use crate::pagemap::{self, Kind, Place, insert, occupy, place, remove};
+use crate::stand_ins::Context;
+use crate::{ROUNDS, look_until};
+
+const SEGMENT_BYTES: u64 = 2 << 20;
+
+/// Addresses of this round alone, with a table of their own: the map is the process's.
+fn segment(test: u64, round: u64) -> u64 {
+    (test << 42) + (round << 35)
+}
+
+/// Whoever looks at an address that somebody is about to hand out finds nothing, or all of it.
+#[test]
+fn a_block_that_is_found_is_whole() {
+    (0..ROUNDS).for_each(|round| find(segment(1, round), round % 2 == 0));
+}
+
+/// Not removed at the end: the next one would get its tables. `beside`: the page's own table is there already.
+fn find(base: u64, beside: bool) {
+    let context = Context::leaked(7);
+    assert!(!beside || insert(context, base + (1 << 30), SEGMENT_BYTES));
+    let claims = AtomicU32::new(0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            assert!(insert(context, base, SEGMENT_BYTES));
+            occupy(base, Kind::Context, 1024, 1000, BlockId(3));
+            occupy(base + 1024, Kind::Stream, 512, 512, BlockId(4));
+        });
+        for _ in 0..2 {
+            scope.spawn(|| {
+                look_until(|| {
+                    let Place::Block(block) = place(base) else { return false };
+                    assert_eq!((block.bytes, block.requested_bytes), (1024, 1000));
+                    assert_eq!((block.block, block.context().id), (BlockId(3), 7));
+                    claims.fetch_add(u32::from(block.claim()), Ordering::Relaxed);
+                    true
+                });
+                look_until(|| {
+                    let Place::Block(block) = place(base + 1024) else { return false };
+                    assert_eq!((block.kind, block.bytes), (Kind::Stream, 512));
+                    assert_eq!((block.block, block.context().id), (BlockId(4), 7));
+                    true
+                });
+            });
+        }
+    });
+    assert!(claims.into_inner() <= 1, "two frees have taken one block");
+}
+
+/// The tables of a segment that went are another's: nobody finds the first one's blocks at the second's addresses.
+#[test]
+fn tables_are_used_again() {
+    (0..ROUNDS).for_each(|round| exchange(segment(2, round), segment(3, round)));
+}
+
+fn exchange(first: u64, second: u64) {
+    let (old, new) = (Context::leaked(8), Context::leaked(9));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            assert!(insert(old, first, SEGMENT_BYTES));
+            occupy(first, Kind::Context, 1024, 1024, BlockId(5));
+            let Place::Block(block) = place(first) else { panic!("just handed out") };
+            assert!(block.claim());
+            pagemap::vacate(first);
+            remove(first);
+            assert!(insert(new, second, SEGMENT_BYTES));
+            occupy(second, Kind::Context, 512, 512, BlockId(6));
+        });
+        for _ in 0..2 {
+            scope.spawn(|| {
+                look_until(|| {
+                    let Place::Block(block) = place(second) else { return false };
+                    assert_eq!((block.bytes, block.block), (512, BlockId(6)));
+                    assert_eq!(block.context().id, 9);
+                    true
+                });
+            });
+        }
+    });
+    remove(second);
+}
+
+/// A block goes through a thread cache without the allocator: who gets it again finds it free.
+#[test]
+fn a_claimed_block_comes_back_whole() {
+    (0..ROUNDS).for_each(|round| come_back(segment(4, round)));
+}
+
+fn come_back(base: u64) {
+    let context = Context::leaked(10);
+    assert!(insert(context, base, SEGMENT_BYTES));
+    occupy(base, Kind::Context, 2048, 2000, BlockId(11));
+    let cached = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let Place::Block(block) = place(base) else { panic!("handed out before") };
+            assert!(block.claim());
+            block.mark_cached();
+            // As a list does.
+            cached.store(true, Ordering::Release);
+        });
+        scope.spawn(|| {
+            look_until(|| {
+                let free = cached.load(Ordering::Acquire);
+                if free {
+                    occupy(base, Kind::Stream, 2048, 1999, BlockId(12));
+                }
+                free
+            });
+        });
+        scope.spawn(|| {
+            look_until(|| {
+                let Place::Block(block) = place(base) else { return false };
+                let again = block.kind == Kind::Stream;
+                assert_eq!(block.requested_bytes, if again { 1999 } else { 2000 });
+                // The number is read behind the word: a newer one only with an older word, which no claim finds.
+                assert!(block.block == BlockId(12) || !again, "{:?}", block.block);
+                again
+            });
+        });
+    });
+    remove(base);
+}

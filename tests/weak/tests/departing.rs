@@ -1,0 +1,41 @@
+//! Memory on its way from a cache to the device: a request that finds it in neither waits for it.
+
+use std::sync::Mutex;
+
+use crate::ROUNDS;
+use crate::cache::departures::{self, Departure};
+use crate::lock::lock;
+
+/// The device has nothing, a cache has what is wanted, and it goes back meanwhile.
+#[test]
+fn memory_is_somewhere() {
+    (0..ROUNDS).for_each(|_| depart());
+}
+
+fn depart() {
+    const DEVICE: i32 = 5;
+    let (in_cache, on_device) = (Mutex::new(true), Mutex::new(false));
+    let found = |place: &Mutex<bool>| core::mem::replace(&mut *lock(place), false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let leaves = {
+                let mut in_cache = lock(&in_cache);
+                let departure = in_cache.then(|| Departure::to(DEVICE));
+                *in_cache = false;
+                departure
+            };
+            if let Some(departure) = leaves {
+                *lock(&on_device) = true;
+                drop(departure);
+            }
+        });
+        scope.spawn(|| {
+            let mut seen = departures::arrivals();
+            while !found(&in_cache) && !found(&on_device) {
+                let now = departures::awaited(DEVICE);
+                assert_ne!(now, seen, "refused, though the memory is there");
+                seen = now;
+            }
+        });
+    });
+}

@@ -1,0 +1,55 @@
+//! What any thread leaves, and one takes.
+
+use std::ptr::null_mut;
+
+use crate::ROUNDS;
+use crate::left::{Left, Linked};
+
+struct Thing {
+    written: u64,
+    next: *mut Thing,
+}
+
+impl Linked for Thing {
+    unsafe fn next(this: *mut Thing) -> *mut *mut Thing {
+        // SAFETY: valid, by the caller's word.
+        unsafe { &raw mut (*this).next }
+    }
+}
+
+#[test]
+fn what_is_left_is_whole() {
+    (0..ROUNDS).for_each(|_| leave());
+}
+
+fn leave() {
+    static LEFT: Left<Thing> = Left::new();
+    let mut taken = 0;
+    let mut take = || {
+        let mut thing = LEFT.take();
+        while !thing.is_null() {
+            // SAFETY: left once, by a thread that let go of it.
+            let whole = unsafe { Box::from_raw(thing) };
+            assert!((1..=3).contains(&whole.written));
+            taken += 1;
+            thing = whole.next;
+        }
+    };
+    std::thread::scope(|scope| {
+        for number in 1..=3 {
+            scope.spawn(move || {
+                let thing = Box::into_raw(Box::new(Thing { written: 0, next: null_mut() }));
+                // SAFETY: just made; not used again.
+                unsafe {
+                    (*thing).written = number;
+                    LEFT.leave(thing);
+                }
+            });
+        }
+        take();
+        take();
+    });
+    take();
+    assert!(LEFT.is_empty());
+    assert_eq!(taken, 3);
+}
