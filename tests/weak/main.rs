@@ -48,6 +48,7 @@ mod tests {
     mod addresses;
     mod contexts;
     mod departing;
+    mod driver;
     mod events;
     mod leaving;
     mod lists;

@@ -30,9 +30,11 @@ pub(crate) fn is_loaded() -> bool {
     FOUND.load(Ordering::Acquire) != 0
 }
 
-/// Whether this driver has the function.
+/// Whether this driver has the function. Another thread may be filling the table: what this one does not find
+/// there counts only when the table is complete.
 pub(crate) fn has(id: usize) -> bool {
-    !REAL[id].load(Ordering::Relaxed).is_null()
+    let is_there = || !REAL[id].load(Ordering::Relaxed).is_null();
+    is_there() || (load() && is_there())
 }
 
 /// The real function, or one that returns `NOT_FOUND` if this driver has none.
