@@ -1,4 +1,4 @@
-// pinned_again [SHAPES [registered]]: pinned memory in a loop, and what the driver says of it: contents, flags, refusals.
+// pinned_again [SHAPES [MORE|registered]]: pinned memory in a loop, and what the driver says of it: contents, flags, refusals.
 #include "check.h"
 
 static int (*alloc_as)(void **, size_t, unsigned), (*alloc_plain)(void **, size_t), (*free_host)(void *);
@@ -36,7 +36,17 @@ int main(int count, char **words) {
             for (int i = 0; i < shapes; i++)
                 OK(free_host(all[i]));
         }
-        if (count > 2)
+        // One that is kept serves, and then as many other shapes come and go.
+        int more = count > 2 ? atoi(words[2]) : 0;
+        if (more) {
+            OK(alloc_as(&memory, 4096 + 64 * (shapes - 1), 0));
+            OK(free_host(memory));
+        }
+        for (int i = shapes; i < shapes + more; i++) {
+            OK(alloc_as(&memory, 4096 + 64 * i, 0));
+            OK(free_host(memory));
+        }
+        if (count > 2 && !more)
             OK(register_as(aligned_alloc(4096, 1 << 20), 1 << 20, 0));
         else
             OK(alloc_as(&memory, 1 << 20, 0));
