@@ -167,6 +167,42 @@ fn garbage_collection_leaves_what_a_stream_uses() {
     );
 }
 
+/// An age is a difference: of 27, 18 and 9 requests two are at least the average.
+#[test]
+fn garbage_collection_takes_all_that_are_as_old_as_the_average() {
+    let nine = "x = alloc 512\nfree x\n".repeat(9);
+    check(
+        &format!(
+            "
+            policy garbage_collection_threshold:0.4
+            limit 100M
+            a = alloc 20M
+            b = alloc 12M
+            c = alloc 12M
+            s = alloc 512
+            free a
+            {nine}
+            free b
+            {nine}
+            free c
+            {nine}
+            d = alloc 26M
+            "
+        ),
+        "
+            a: reserve 20M
+            b: reserve 12M
+            c: reserve 12M
+            s: reserve 2M
+            d: release 20M + 12M, reserve 26M
+            26M large | d 26M
+            12M large | 12M free
+            2M small | s 512 | 2096640 free
+            reserved 40M  allocated 27263488  active 27263488
+        ",
+    );
+}
+
 #[test]
 fn garbage_collection_waits_for_the_threshold() {
     check(
