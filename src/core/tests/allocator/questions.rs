@@ -102,6 +102,16 @@ fn the_driver_is_asked_for_whatever_a_device_could_have() {
     assert_eq!(policy.block_bytes(u64::MAX), None);
 }
 
+/// Not to the next power of two: PyTorch's condition is more than one.
+#[test]
+fn one_division_is_none() {
+    let bytes = 9 << 20;
+    for divisions in [0, 1] {
+        let policy = Policy { roundup_power2_divisions: [divisions; 16], ..Policy::default() };
+        assert_eq!(policy.block_bytes(bytes + 1), Some(bytes + 512), "{divisions}");
+    }
+}
+
 /// However many streams there are, each finds what it has freed, the last of it too.
 #[test]
 fn each_of_many_streams_has_what_it_freed() {
