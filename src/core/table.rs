@@ -76,7 +76,7 @@ impl<T> Table<T> {
 mod tests {
     use super::*;
 
-    /// Nobody can do without memory in the middle of an insertion or a removal.
+    /// The system may refuse memory, and an insertion or a removal cannot fail.
     #[test]
     fn where_there_is_room_no_memory_is_needed() {
         let mut table = Table::new();

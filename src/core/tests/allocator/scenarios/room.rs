@@ -70,26 +70,6 @@ fn then_a_large_request_begins_no_segment_for_several() {
     );
 }
 
-/// Of 12 MiB, where 20 MiB would be too much.
-#[test]
-fn unless_the_hole_is_small() {
-    check(
-        "
-            room 10240M
-            a = alloc 6000M
-            b = alloc 8M
-            c = alloc 6M
-        ",
-        "
-            a: reserve 6000M
-            b: reserve 20M
-            6000M large | a 6000M
-            20M large | b 8M | c 6M | 6M free
-            reserved 6020M  allocated 6014M  active 6014M
-        ",
-    );
-}
-
 /// Of each 2 MiB 848 KiB would be of no use.
 #[test]
 fn unless_it_loses_much_of_its_last_page() {
