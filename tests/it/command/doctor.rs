@@ -6,7 +6,9 @@ use std::os::unix::fs::PermissionsExt;
 use cachealloc_tests::{Ran, Run, compile_library, driver_of_version, library};
 
 use super::cachealloc;
-use super::fit::{build, build_of, change, replace};
+#[cfg(target_arch = "x86_64")]
+use super::fit::build_of;
+use super::fit::{build, change, replace};
 use crate::snapshots::Place;
 
 /// The lines about one thing, without their column.
