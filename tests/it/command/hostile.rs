@@ -44,15 +44,15 @@ def text():
     return json.dumps(said, ensure_ascii=False).encode()
 def head(text):
     # Answered for ever, and never being written.
-    return struct.pack('=8sIIQQIIIIQQI', b'cachLIVE', 4, os.getpid(), start, namespace,
-        0, 0, 1 << 30, 2, len(text), 0, 0).ljust(160, b'\0')
+    return struct.pack('=8sIIQQIIIIQQI', b'cachLIVE', 5, os.getpid(), start, namespace,
+        0, 0, 1 << 30, 2, len(text), 0, 0).ljust(640, b'\0')
 def write():
     with open(path, 'r+b') as file:
         file.write(head(text()) + text())
 open(path, 'wb').close()
 os.chmod(path, 0o600)
 write()
-page = mmap.mmap(os.open(path, os.O_RDWR), 160)
+page = mmap.mmap(os.open(path, os.O_RDWR), 640)
 def asked(*_):
     said['snapshots'].update(dict(failed=1, last_problem=name) if way == 'fails' else dict(written=2, last='/' + name))
     write()
