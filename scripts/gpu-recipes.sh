@@ -182,7 +182,7 @@ if has numba && wanted numba; then
     tensors "$programs/numba_arrays.py"
 fi
 if has rmm && wanted rmm; then
-    begin rmm "reinitialize(pool_allocator=False) in a program that has set a pool"
+    begin rmm "reinitialize(pool_allocator=False) in place of a pool"
     reported "$programs/rmm_buffers.py"
     RECIPE_CACHED=1 record -- "$python" "$programs/rmm_buffers.py"
     segments "$programs/rmm_buffers.py"

@@ -1,12 +1,13 @@
-# RMM: a pool that the program has set, and the line that takes it away.
+# RMM: without a pool, as the recipe has it, or with one.
 #
 # needs: rmm
 import os
 
 import rmm
 
-rmm.reinitialize(pool_allocator=True, initial_pool_size=256 << 20)
-if "RECIPE_CACHED" not in os.environ:
+if "RECIPE_CACHED" in os.environ:
+    rmm.reinitialize(pool_allocator=True, initial_pool_size=256 << 20)
+else:
     rmm.reinitialize(pool_allocator=False)
 kept = []
 for step in range(8):
