@@ -32,9 +32,20 @@ pub(crate) fn is_loaded() -> bool {
 
 /// Whether this driver has the function. Another thread may be filling the table: what this one does not find
 /// there counts only when the table is complete.
+#[inline]
 pub(crate) fn has(id: usize) -> bool {
-    let is_there = || !REAL[id].load(Ordering::Relaxed).is_null();
-    is_there() || (load() && is_there())
+    is_there(id) || has_late(id)
+}
+
+#[inline]
+fn is_there(id: usize) -> bool {
+    !REAL[id].load(Ordering::Relaxed).is_null()
+}
+
+#[cold]
+#[inline(never)]
+fn has_late(id: usize) -> bool {
+    load() && is_there(id)
 }
 
 /// The real function, or one that returns `NOT_FOUND` if this driver has none.
