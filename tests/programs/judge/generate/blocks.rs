@@ -51,7 +51,7 @@ impl Maker {
                 self.say(op, &[slot, bytes, pool, stream]);
                 let lane = self.lane(stream);
                 touched = self.model.order.mark(lane);
-                kind = Kind::Async;
+                kind = Kind::Pooled;
             }
             Op::AllocPitch => self.say(op, &[slot, bytes, 8]),
             Op::AllocVirtual => {
@@ -85,7 +85,7 @@ impl Maker {
         let kind = self.block(slot).kind;
         match self.dice.below(10) {
             0..3 => self.free_async(slot, stream),
-            3..8 if kind == Kind::Async => self.free_async(slot, stream),
+            3..8 if matches!(kind, Kind::Async | Kind::Pooled) => self.free_async(slot, stream),
             _ => self.free(slot),
         }
     }

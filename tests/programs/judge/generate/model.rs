@@ -32,6 +32,8 @@ pub struct EventModel {
 pub enum Kind {
     Plain,
     Async,
+    /// As `Async`, of a pool that the program has made.
+    Pooled,
     Virtual,
 }
 

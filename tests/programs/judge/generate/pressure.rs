@@ -63,7 +63,7 @@ impl Maker {
             return;
         }
         match kind {
-            Kind::Async if self.dice.chance(75) => {
+            Kind::Async | Kind::Pooled if self.dice.chance(75) => {
                 let stream = self.any_stream();
                 self.free_async(slot, stream);
                 if self.dice.chance(20) {
