@@ -9,7 +9,7 @@ use std::collections::BinaryHeap;
 use std::sync::Arc;
 
 use super::callbacks::{self, Job};
-use super::clock::ChainSet;
+use super::clock::{ChainSet, Clock};
 use super::kernels::Builtin;
 use super::memory::{Kind, Standing};
 use super::op::{BIRTH, Deps, FREE, Op, OpRef, Phase, Work};
@@ -61,12 +61,15 @@ impl World {
         let op = Arc::new(Op::new(work, ctx, source, chains, submit_ns));
         let mut state = op.state();
         state.clock = deps.clock;
-        state.waiting = deps.ends.len() + deps.starts.len();
+        state.waiting = deps.ends.len() + deps.starts.len() + deps.later_than.len();
         for before in &deps.ends {
             before.state().after_end.push(op.clone());
         }
         for before in &deps.starts {
             before.state().after_start.push(op.clone());
+        }
+        for before in &deps.later_than {
+            before.state().later.push(op.clone());
         }
         if state.waiting == 0 {
             self.engine.push(submit_ns.max(self.engine.now), true, op.clone());
@@ -168,6 +171,7 @@ impl World {
         state.phase = Phase::Done;
         state.end_ns = self.engine.now;
         let next = std::mem::take(&mut state.after_end);
+        let later = std::mem::take(&mut state.later);
         let clock = state.clock.clone();
         let keep = state.keep.take();
         drop(state);
@@ -178,9 +182,12 @@ impl World {
         for op in next {
             self.predecessor_done(&op, &clock);
         }
+        for op in later {
+            self.predecessor_done(&op, &Clock::default());
+        }
     }
 
-    fn predecessor_done(&mut self, op: &OpRef, clock: &super::clock::Clock) {
+    fn predecessor_done(&mut self, op: &OpRef, clock: &Clock) {
         let mut state = op.state();
         state.clock.join(clock);
         state.waiting -= 1;

@@ -119,6 +119,8 @@ pub struct OpState {
     pub start_clock: Clock,
     pub after_end: Vec<OpRef>,
     pub after_start: Vec<OpRef>,
+    /// Those that begin later than this one ends, and know nothing of it.
+    pub later: Vec<OpRef>,
     /// User objects that live until the operation is complete.
     pub keep: Option<Arc<Vec<Arc<UserObject>>>>,
 }
@@ -129,6 +131,8 @@ pub struct Deps {
     pub clock: Clock,
     pub ends: Vec<OpRef>,
     pub starts: Vec<OpRef>,
+    /// It begins later than these end, by the driver's own doing: nothing may lean on that.
+    pub later_than: Vec<OpRef>,
 }
 
 impl Op {
@@ -141,6 +145,7 @@ impl Op {
             start_clock: Clock::default(),
             after_end: Vec::new(),
             after_start: Vec::new(),
+            later: Vec::new(),
             keep: None,
         };
         Op { work, ctx, source, chains, submit_ns, state: Mutex::new(state) }
@@ -165,6 +170,13 @@ impl Deps {
         } else {
             drop(state);
             self.ends.push(op.clone());
+        }
+    }
+
+    /// Begins later than `op` ends, and knows nothing of it.
+    pub fn later_than(&mut self, op: &OpRef) {
+        if !op.done() {
+            self.later_than.push(op.clone());
         }
     }
 

@@ -147,17 +147,17 @@ impl World {
         let mut deps = None;
         let (base, block_bytes) = match state.take(rounded, stream_id) {
             Some(block) => {
-                let mut recycled = self.stream_deps(stream)?;
                 if block.stream != stream_id {
-                    recycled.after(&block.op);
+                    // Its free is over; a program has no way to know that, and may lean on nothing before it.
+                    self.shadow.clear(block.base, block.base + block.bytes);
                 }
-                deps = Some(recycled);
+                deps = Some(self.birth_deps(stream)?);
                 (block.base, block.bytes)
             }
             None => match self.grow_pool(pool, rounded) {
                 Ok(base) => (base, rounded),
                 Err(code) => {
-                    let mut recycled = self.stream_deps(stream)?;
+                    let mut recycled = self.birth_deps(stream)?;
                     let base = self.take_behind(pool, rounded, &mut recycled).ok_or(code)?;
                     deps = Some(recycled);
                     (base, rounded)
@@ -179,6 +179,18 @@ impl World {
         Ok(base)
     }
 
+    /// What a request for recycled memory comes behind: what the stream has, as far as anyone may lean on it. That the
+    /// request is work, which the legacy stream stops, depends on which memory it gets.
+    fn birth_deps(&mut self, stream: Handle) -> Outcome<Deps> {
+        let later_than = self.stream_deps(stream)?.ends;
+        let state = self.streams.get(stream)?;
+        let mut own = Deps { later_than, ..Deps::default() };
+        own.clock.join(&self.host.clock);
+        own.clock.join(&state.clock);
+        state.tail.iter().for_each(|op| own.after(op));
+        Ok(own)
+    }
+
     /// Memory begins here in the stream.
     fn born(&mut self, stream: Handle, start: u64, bytes: u64) -> Outcome {
         let Stream { id, clock, births, .. } = self.streams.get_mut(stream)?;
@@ -194,7 +206,7 @@ impl World {
         let device = state.device;
         let blocks = state.take_behind(bytes)?;
         for block in &blocks {
-            deps.after(&block.op);
+            deps.later_than(&block.op);
             state.reserved_bytes -= block.bytes;
             self.memory.devices[device].give_pages(block.bytes);
         }

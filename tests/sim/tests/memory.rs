@@ -151,6 +151,48 @@ fn what_a_stream_does_not_need_of_others_stays_the_pools() {
     outcome.clean();
 }
 
+/// That the driver makes a request wait for memory which another stream has freed is its own affair.
+#[test]
+fn nothing_leans_on_what_a_pools_request_waits_for() {
+    let name = "nothing_leans_on_what_a_pools_request_waits_for";
+    let outcome = child(name, &[("SIM_MEMORY_MB", "64")], |d| {
+        let (a, b) = (d.stream().unwrap(), d.stream().unwrap());
+        let shared = d.alloc(4096).unwrap();
+        for over in [false, true] {
+            let block = d.alloc_async(40 * MIB, a).unwrap();
+            d.launch("fill", a, &[shared, 64, 1, MS]).unwrap();
+            d.free_async(block, a).unwrap();
+            if over {
+                d.launch("delay", b, &[2 * MS]).unwrap();
+                d.synchronize_stream(b).unwrap();
+            }
+            let block = d.alloc_async(40 * MIB, b).unwrap();
+            d.synchronize_stream(b).unwrap();
+            d.query_stream(a).unwrap();
+            assert_eq!(d.answered_by_chance(), Some(true));
+            d.free_async(block, b).unwrap();
+            d.synchronize().unwrap();
+        }
+        // Nor on whether the legacy stream stops a request.
+        let c = d.blocking_stream().unwrap();
+        let block = d.alloc_async(8 * MIB, c).unwrap();
+        d.free_async(block, c).unwrap();
+        d.launch("delay", LEGACY, &[MS]).unwrap();
+        let block = d.alloc_async(8 * MIB, c).unwrap();
+        d.synchronize_stream(c).unwrap();
+        d.query_stream(LEGACY).unwrap();
+        assert_eq!(d.answered_by_chance(), Some(true));
+        d.free_async(block, c).unwrap();
+        let block = d.alloc_async(40 * MIB, a).unwrap();
+        d.launch("fill", a, &[shared, 64, 1, MS]).unwrap();
+        d.free_async(block, a).unwrap();
+        let _ = d.alloc_async(40 * MIB, b).unwrap();
+        d.launch("fill", b, &[shared, 64, 2, 0]).unwrap();
+        d.synchronize().unwrap();
+    });
+    outcome.reports("sim: race: fill#");
+}
+
 /// Whether a call by another thread stands still while a free waits.
 fn stands_still(d: &Driver, step: fn(&Driver, u64, u64)) -> bool {
     let (busy, other) = (d.stream().unwrap(), d.stream().unwrap());
