@@ -130,7 +130,13 @@ impl Native {
         }
         if ran.code != 0 {
             let said = ran.stderr.lines().next().unwrap_or("");
-            found.push(finding(format!("exit code {}", ran.code), said.into()));
+            let last = ran.seen.keys().next_back().map_or("before its first line".into(), |line| {
+                format!(
+                    "after line {line} ({})",
+                    program.lines.get(*line).map_or("the end".into(), |it| it.text())
+                )
+            });
+            found.push(finding(format!("exit code {}", ran.code), format!("{last} {said}")));
         }
         if ran.stdout != self.stdout {
             found.push(finding("another output".into(), ran.stdout.clone()));
@@ -138,7 +144,8 @@ impl Native {
         if let Some(line) = ran.stderr.lines().find(|line| is_trouble(line)) {
             found.push(finding(without_numbers(line), line.into()));
         }
-        let different = self.counted.iter().find_map(|line| {
+        let until = self.end_of_likeness(program, &ran.seen);
+        let different = self.counted.iter().take_while(|line| **line < until).find_map(|line| {
             let native = &self.seen[line];
             let refused_natively =
                 native.code == OUT_OF_MEMORY && op_at(program, *line).is_some_and(Op::requests);
@@ -163,6 +170,25 @@ impl Native {
             found.push(self.line_differs(program, conf, native, ours));
         }
         found
+    }
+
+    /// The first line on which another program was played, without any fault: a request was served that natively is
+    /// refused, in the order of a stream, and given back at once; where work is before that, another request
+    /// finds it still taken.
+    fn end_of_likeness(&self, program: &Program, seen: &Seen) -> usize {
+        let mut given_back = false;
+        for (line, ours) in seen {
+            let (Some(op), Some(native)) = (op_at(program, *line), self.seen.get(line)) else {
+                continue;
+            };
+            match (op, native.code, ours.code) {
+                (Op::CtxSync, _, 0) => given_back = false,
+                (Op::AllocAsync | Op::AllocPool, OUT_OF_MEMORY, 0) => given_back = true,
+                (_, 0, OUT_OF_MEMORY) if given_back && op.requests() => return *line,
+                _ => {}
+            }
+        }
+        usize::MAX
     }
 
     fn line_differs(
