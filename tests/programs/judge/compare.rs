@@ -145,8 +145,13 @@ impl Native {
             found.push(finding(without_numbers(line), line.into()));
         }
         let until = self.end_of_likeness(program, &ran.seen);
+        // Filling is work of ours, which a question may find under way.
+        let fills = conf.contains("fill:");
         let different = self.counted.iter().take_while(|line| **line < until).find_map(|line| {
             let native = &self.seen[line];
+            if fills && op_at(program, *line).is_some_and(Op::asks) {
+                return None;
+            }
             let refused_natively =
                 native.code == OUT_OF_MEMORY && op_at(program, *line).is_some_and(Op::requests);
             match ran.seen.get(line) {

@@ -272,7 +272,7 @@ impl Machine {
 
 const PATIENCE: Duration = Duration::from_secs(60);
 /// There nothing is slowed down, and some programs hang the driver natively.
-const PATIENCE_ON_GPU: Duration = Duration::from_secs(5);
+const PATIENCE_ON_GPU: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_micros(300);
 /// Each piece of work takes so long at least, longer than any call: nothing is done by chance.
 const SLOW_WORK_NS: &str = "2000000";
