@@ -174,7 +174,9 @@ impl World {
         let later = std::mem::take(&mut state.later);
         let clock = state.clock.clone();
         let keep = state.keep.take();
+        let launched = state.ends_launch_of.take();
         drop(state);
+        launched.into_iter().for_each(|graph| self.drop_graph_memory(graph));
         keep.iter()
             .flat_map(|objects| objects.iter())
             .for_each(|object| object.note_launch(&clock));

@@ -119,7 +119,12 @@ impl World {
         ops.iter().for_each(|op| deps.after(op));
         let end = self.submit_after(stream, Work::Marker, deps, at)?;
         end.state().keep = Some(objects);
-        self.graphs.executables.get_mut(executable)?.last = Some(end);
+        let state = self.graphs.executables.get_mut(executable)?;
+        if let Some((users, _)) = self.graphs.memory.get_mut(&state.graph) {
+            *users += 1;
+            end.state().ends_launch_of = Some(state.graph);
+        }
+        state.last = Some(end);
         Ok(())
     }
 

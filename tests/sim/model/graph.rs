@@ -18,7 +18,7 @@ pub struct Graphs {
     pub objects: Slab<(Arc<UserObject>, u32)>,
     /// Conditions by handle, and whether each holds from the start.
     pub conditions: HashMap<u64, bool>,
-    /// Addresses of memory nodes by graph id, with how many graphs and executables need them.
+    /// Addresses of memory nodes by graph id, with how many graphs, executables and launches need them.
     pub memory: HashMap<u64, (u32, Vec<u64>)>,
     /// Of these, what a launch has allocated and nothing has freed: that outlives its graph.
     pub allocated: HashSet<u64>,

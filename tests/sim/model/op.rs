@@ -123,6 +123,8 @@ pub struct OpState {
     pub later: Vec<OpRef>,
     /// User objects that live until the operation is complete.
     pub keep: Option<Arc<Vec<Arc<UserObject>>>>,
+    /// The graph whose launch it ends, if that has memory of its own.
+    pub ends_launch_of: Option<u64>,
 }
 
 /// What an operation to be submitted has to come after.
@@ -147,6 +149,7 @@ impl Op {
             after_start: Vec::new(),
             later: Vec::new(),
             keep: None,
+            ends_launch_of: None,
         };
         Op { work, ctx, source, chains, submit_ns, state: Mutex::new(state) }
     }

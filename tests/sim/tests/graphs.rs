@@ -250,6 +250,26 @@ fn an_updated_executable_keeps_what_the_new_graph_keeps() {
     outcome.clean();
 }
 
+/// An executable that is destroyed while it runs keeps its memory until then.
+#[test]
+fn memory_of_a_graph_lasts_as_long_as_its_launch() {
+    let outcome = child("memory_of_a_graph_lasts_as_long_as_its_launch", &[], |d| {
+        let s = d.stream().unwrap();
+        d.begin_capture(s, RELAXED).unwrap();
+        let x = d.alloc_async(N as usize, s).unwrap();
+        d.launch("fill", s, &[x, N, 1, MS]).unwrap();
+        d.free_async(x, s).unwrap();
+        let graph = d.end_capture(s).unwrap();
+        let executable = d.instantiate(graph).unwrap();
+        d.destroy_graph(graph).unwrap();
+        d.launch_graph(executable, s).unwrap();
+        d.destroy_executable(executable).unwrap();
+        d.synchronize().unwrap();
+        assert!(d.address_range(x).is_err());
+    });
+    outcome.clean();
+}
+
 #[test]
 fn a_destructor_may_not_call_the_driver() {
     static ANSWER: AtomicU64 = AtomicU64::new(0);
