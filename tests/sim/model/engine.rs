@@ -203,6 +203,7 @@ impl World {
         let accesses = op.work.accesses(&self.memory);
         if let Work::Release { allocation } = op.work {
             self.judge_free(allocation, &accesses);
+            self.judge_birth(op);
         }
         let mut clock = op.state().clock.clone();
         if let Some((address, _)) = awaited_word(&op.work) {

@@ -9,9 +9,11 @@
 //! Of what `cuMemFree` frees the driver assumes that nothing uses it any more: where memory is short, it
 //! is back at once.
 
+use std::sync::Arc;
+
 use super::memory::{Allocation, Kind};
 use super::op::{BIRTH, Deps, OpRef, Work};
-use super::shadow::{Access, AccessKind, Source};
+use super::shadow::{Access, AccessKind, Race, Source};
 use super::space::PAGE_BYTES;
 use super::stream::Stream;
 use super::world::World;
@@ -248,6 +250,17 @@ impl World {
                 state.used_bytes -= requested_bytes;
             }
             state.free.push(FreeBlock { base, bytes, stream, op, birth, seen: false });
+        }
+    }
+
+    /// A free in the order of a stream that comes before the request: of two streams that nothing orders.
+    pub fn judge_birth(&mut self, free: &OpRef) {
+        let mut freed = self.pools.values_mut().flat_map(|pool| &pool.free);
+        let this = |block: &&FreeBlock| block.stream != 0 && Arc::ptr_eq(&block.op, free);
+        let Some(block) = freed.find(this) else { return };
+        if let Some(birth) = block.birth.as_ref().filter(|birth| !birth.done()) {
+            let (start, end) = (block.base, block.base + block.bytes);
+            self.report.race(&Race { first: birth.source, second: free.source, start, end });
         }
     }
 

@@ -69,6 +69,21 @@ fn pool_memory_is_freed_before_its_work_has_begun() {
 }
 
 #[test]
+fn recycled_pool_memory_is_freed_before_its_request() {
+    let outcome = child("recycled_pool_memory_is_freed_before_its_request", &[], |d| {
+        let (s, t) = (d.blocking_stream().unwrap(), d.stream().unwrap());
+        let x = d.alloc_async(N as usize, s).unwrap();
+        d.free_async(x, s).unwrap();
+        d.launch("delay", LEGACY, &[MS]).unwrap();
+        let y = d.alloc_async(N as usize, s).unwrap();
+        assert_eq!(x, y);
+        d.free_async(y, t).unwrap();
+        d.synchronize().unwrap();
+    });
+    outcome.reports("sim: race: request#");
+}
+
+#[test]
 fn pool_memory_is_freed_behind_a_wait() {
     let test = "pool_memory_is_freed_behind_a_wait";
     let outcome = child(test, &[("SIM_FREES_JUDGED", "1")], |d| {
