@@ -2,7 +2,23 @@
 #include "check.h"
 
 static int (*alloc_as)(void **, size_t, unsigned), (*alloc_plain)(void **, size_t), (*free_host)(void *);
-static int (*register_as)(void *, size_t, unsigned);
+static int (*register_as)(void *, size_t, unsigned), (*attribute_of)(void *, int, Pointer);
+static int (*attributes_of)(unsigned, int *, void **, Pointer);
+
+/// Each allocation has an id that no other has had.
+static int is_new(char *memory, size_t bytes) {
+    static unsigned long long known[1000];
+    static int count;
+    unsigned long long id = 0, last = 1;
+    int kind = 7, is_new = 1;
+    void *place = &last;
+    OK(attribute_of(&id, kind, (Pointer)memory));
+    OK(attributes_of(1, &kind, &place, (Pointer)(memory + bytes - 1)));
+    for (int i = 0; i < count; i++)
+        is_new = is_new && known[i] != id;
+    known[count++] = id;
+    return is_new && id == last;
+}
 static int (*flags_of)(unsigned *, void *), (*range_of)(Pointer *, size_t *, Pointer);
 
 static void look(char *memory, size_t bytes) {
@@ -11,7 +27,8 @@ static void look(char *memory, size_t bytes) {
     size_t all = 0;
     OK(flags_of(&flags, memory));
     int code = range_of(&base, &all, (Pointer)memory);
-    printf("flags %u, first %d, last %d; %d, %zu bytes\n", flags, memory[0], memory[bytes - 1], code, all);
+    printf("flags %u, first %d, last %d; %d, %zu bytes; new %d\n", flags, memory[0], memory[bytes - 1], code, all,
+           is_new(memory, bytes));
     memset(memory, 7, bytes);
 }
 
@@ -25,6 +42,8 @@ int main(int count, char **words) {
     *(void **)&free_host = dlsym(driver, "cuMemFreeHost");
     *(void **)&register_as = dlsym(driver, "cuMemHostRegister_v2");
     *(void **)&flags_of = dlsym(driver, "cuMemHostGetFlags");
+    *(void **)&attribute_of = dlsym(driver, "cuPointerGetAttribute");
+    *(void **)&attributes_of = dlsym(driver, "cuPointerGetAttributes");
     *(void **)&range_of = dlsym(driver, "cuMemGetAddressRange_v2");
     if (count > 1) {
         // As many shapes, all alive at once, then freed; and another one.

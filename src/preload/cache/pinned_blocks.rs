@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::lock::lock;
+use crate::pagemap;
 use crate::process::patience::Patience;
 
 /// So many are looked through in less time than the free of one saves.
@@ -17,10 +18,12 @@ static BLOCKS: Mutex<Blocks> =
 
 /// How many pieces are kept, readable without the lock.
 static KEPT_COUNT: AtomicUsize = AtomicUsize::new(0);
+/// Whether any piece was given again.
+static ANY_AGAIN: AtomicBool = AtomicBool::new(false);
 
 struct Blocks {
     /// What the program has, by address.
-    lent: BTreeMap<usize, Shape>,
+    lent: BTreeMap<usize, Lent>,
     /// What it has freed, oldest first.
     kept: VecDeque<(usize, Shape)>,
     kept_bytes: u64,
@@ -36,10 +39,18 @@ pub(crate) struct Shape {
     pub bytes: usize,
 }
 
+/// What the program has.
+#[derive(Clone, Copy)]
+pub(crate) struct Lent {
+    pub shape: Shape,
+    /// Of memory that is given again: to the program it is another allocation, and to the driver it is not.
+    buffer_id: Option<u64>,
+}
+
 /// Whose memory an address is.
 pub(crate) enum Owner {
     /// The program, from here.
-    Program(Shape),
+    Program(Lent),
     /// The program has freed it, and it is kept.
     Kept,
     Unknown,
@@ -51,20 +62,32 @@ pub(crate) fn take(shape: Shape) -> Option<usize> {
     let index = blocks.kept.iter().rposition(|(_, kept)| *kept == shape)?;
     let (address, _) = blocks.kept.remove(index)?;
     blocks.kept_bytes -= shape.bytes as u64;
-    blocks.lent.insert(address, shape);
+    let buffer_id = Some(pagemap::fresh_buffer_id());
+    blocks.lent.insert(address, Lent { shape, buffer_id });
+    ANY_AGAIN.store(true, Ordering::Release);
     blocks.publish();
     Some(address)
 }
 
 /// The program has this memory.
-pub(crate) fn lend(address: usize, shape: Shape) {
-    lock(&BLOCKS).lent.insert(address, shape);
+pub(crate) fn lend(address: usize, lent: Lent) {
+    lock(&BLOCKS).lent.insert(address, lent);
+}
+
+/// The id of the memory at this address, if that is not the driver's.
+pub(crate) fn buffer_id(address: u64) -> Option<u64> {
+    if !ANY_AGAIN.load(Ordering::Acquire) {
+        return None;
+    }
+    let (blocks, address) = (lock(&BLOCKS), address as usize);
+    let (begin, Lent { shape, buffer_id }) = blocks.lent.range(..=address).next_back()?;
+    buffer_id.filter(|_| address - begin < shape.bytes)
 }
 
 pub(crate) fn owner(address: usize) -> Owner {
     let blocks = lock(&BLOCKS);
     match blocks.lent.get(&address) {
-        Some(shape) => Owner::Program(*shape),
+        Some(lent) => Owner::Program(*lent),
         None if blocks.kept.iter().any(|(kept, _)| *kept == address) => Owner::Kept,
         None => Owner::Unknown,
     }
@@ -117,7 +140,14 @@ pub(crate) fn kept(patience: Patience) -> Option<(u64, u64)> {
 /// The driver has destroyed the context, and its memory with it.
 pub(crate) fn context_ended(context_id: u64) {
     take_all(Some(context_id));
-    lock(&BLOCKS).lent.retain(|_, shape| shape.context_id != context_id);
+    lock(&BLOCKS).lent.retain(|_, lent| lent.shape.context_id != context_id);
+}
+
+impl Lent {
+    /// As new from the driver.
+    pub(crate) fn new(shape: Shape) -> Lent {
+        Lent { shape, buffer_id: None }
+    }
 }
 
 impl Blocks {

@@ -11,7 +11,7 @@
 use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::cache::all_work;
-use crate::cache::pinned_blocks::{self, Owner, Shape};
+use crate::cache::pinned_blocks::{self, Lent, Owner, Shape};
 use crate::config;
 use crate::contexts::{self, Context, lookup};
 use crate::driver::api;
@@ -32,7 +32,7 @@ pub(crate) enum Freed {
     /// As natively; to be kept.
     Waited(Shape),
     /// The driver frees it, and waits.
-    ByDriver(Shape),
+    ByDriver(Lent),
 }
 
 /// Of a request in the current context. None: it is the driver's.
@@ -62,8 +62,8 @@ pub(crate) fn take(thread: &Thread, shape: Shape) -> Option<usize> {
 
 /// The free of this memory begins: from here on it is in no table.
 pub(crate) fn claim(thread: &Thread, address: usize) -> Freed {
-    let shape = match pinned_blocks::owner(address) {
-        Owner::Program(shape) => shape,
+    let lent = match pinned_blocks::owner(address) {
+        Owner::Program(lent) => lent,
         Owner::Kept => return Freed::Refused(CuError::INVALID_VALUE),
         Owner::Unknown => return Freed::Unknown,
     };
@@ -73,7 +73,7 @@ pub(crate) fn claim(thread: &Thread, address: usize) -> Freed {
     if !pinned_blocks::forget(address) {
         return Freed::Refused(CuError::INVALID_VALUE);
     }
-    if has_waited(thread, shape) { Freed::Waited(shape) } else { Freed::ByDriver(shape) }
+    if has_waited(thread, lent.shape) { Freed::Waited(lent.shape) } else { Freed::ByDriver(lent) }
 }
 
 /// Waits as the native free does. False: only that can; or something went wrong, which it will return.

@@ -5,7 +5,7 @@
 use cachealloc_core::order::VisibleCause;
 use cachealloc_core::rules::{Rule, rule_holds};
 
-use crate::cache::pinned_blocks;
+use crate::cache::pinned_blocks::{self, Lent};
 use crate::cache::pinned_memory::{self, Freed};
 use crate::driver::api;
 use crate::driver::sys::{
@@ -69,7 +69,8 @@ pub(crate) fn alloc_as(
         // SAFETY: the driver has just written it.
         let address = unsafe { *pointer };
         pinned::given(address, bytes);
-        beside(function, || shape.into_iter().for_each(|it| pinned_blocks::lend(address, it)));
+        let lent = shape.map(Lent::new);
+        beside(function, || lent.into_iter().for_each(|it| pinned_blocks::lend(address, it)));
     }
     code
 }
@@ -129,10 +130,10 @@ pub(crate) fn free(function: &'static Function, pointer: usize, real: impl Real)
             beside(function, || pinned_memory::keep(pointer, shape));
             Ok(())
         }),
-        Freed::ByDriver(shape) => {
+        Freed::ByDriver(lent) => {
             let code = end_by_driver(function, pointer, real);
             if code.is_err() {
-                beside(function, || pinned_blocks::lend(pointer, shape));
+                beside(function, || pinned_blocks::lend(pointer, lent));
             }
             code
         }

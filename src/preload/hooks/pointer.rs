@@ -78,8 +78,8 @@ pub(crate) fn attribute(
         if is_kept(address) {
             return Err(CuError::INVALID_VALUE);
         }
-        let import = imports::find(address).filter(|_| !data.is_null());
-        let answered = import.and_then(|import| answer(&Queried::Import(import), attribute, data));
+        let known = known_in_part(address).filter(|_| !data.is_null());
+        let answered = known.and_then(|known| answer(&known, attribute, data));
         return answered.unwrap_or_else(|| common::retried(function, real));
     };
     if data.is_null() {
@@ -131,9 +131,9 @@ pub(crate) fn attributes(
             return of_nothing();
         }
         let code = common::retried(function, real);
-        if let Some(import) = imports::find(address).filter(|_| code.is_ok()) {
+        if let Some(known) = known_in_part(address).filter(|_| code.is_ok()) {
             // SAFETY: the program's arrays, which the driver has just worked with.
-            unsafe { answer_all(&Queried::Import(import), count, kinds, data) };
+            unsafe { answer_all(&known, count, kinds, data) };
         }
         return code;
     };
@@ -261,12 +261,20 @@ pub(crate) fn block_around(extent: &'static Extent, address: u64) -> Option<Live
     }
 }
 
-/// Memory that the driver knows only as part of something larger.
+/// Memory that the driver knows only as part of something larger, or as an earlier allocation.
 enum Queried {
     Block(LiveBlock),
     /// What was freed: an address of no allocation.
     Nothing(u64),
     Import(Import),
+    /// Pinned memory that was given again, with this id.
+    Pinned(u64),
+}
+
+/// What lies at an address outside of our segments, if the driver does not know all of it.
+fn known_in_part(address: u64) -> Option<Queried> {
+    let import = imports::find(address).map(Queried::Import);
+    import.or_else(|| pinned_blocks::buffer_id(address).map(Queried::Pinned))
 }
 
 /// Writes the value if it depends on the block.
@@ -278,6 +286,7 @@ fn answer(asked: &Queried, attribute: u32, data: *mut u64) -> Option<CuResult> {
         (POINTER_RANGE_SIZE, Queried::Import(import)) => import.requested_bytes,
         (POINTER_BUFFER_ID, Queried::Block(block)) => block.buffer_id(),
         (POINTER_BUFFER_ID, Queried::Import(import)) => import.buffer_id,
+        (POINTER_BUFFER_ID, Queried::Pinned(id)) => *id,
         // Stream-ordered memory belongs to its pool (measured).
         (POINTER_CONTEXT, Queried::Block(block)) if block.kind == Kind::Stream => 0,
         // For virtual memory the driver reports no context.
