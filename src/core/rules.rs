@@ -101,6 +101,8 @@ rules! {
     FreeJoinsLegacy = "free_joins_legacy",
     /// Also behind a free that no event of its stream is kept of.
     ParkedFreeJoins = "parked_free_joins",
+    /// Also where the driver has no event left.
+    FreeJoinsWithoutEvent = "free_joins_without_event",
     /// What waits for any other stream waits for what its context was told to wait for before a free there.
     FreeJoinsContext = "free_joins_context",
     /// Only memory that was not used since the mark is released as idle.

@@ -35,6 +35,7 @@ const TABLE: &[(Rule, &str, &str)] = &[
     (Rule::AsyncTagWaitsElsewhere, "crossed_frees", "ordered"),
     (Rule::FreeJoinsLegacy, "wait_for_a_stream_behind_a_free", "ordered"),
     (Rule::ParkedFreeJoins, "wait_for_a_stream_behind_a_free_beside_a_capture", "ordered"),
+    (Rule::FreeJoinsWithoutEvent, "wait_for_a_stream_behind_a_free_without_an_event", "ordered"),
     (Rule::FreeJoinsContext, "wait_for_a_stream_of_a_waiting_context", "ordered"),
     (Rule::FreeOfStreamBlockParks, "spin_and_free_async_pointer", "ordered"),
     (Rule::RecordedStreamsPark, "block_recorded_on_another_stream", "ordered"),

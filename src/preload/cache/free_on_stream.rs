@@ -13,7 +13,7 @@ use crate::driver::api;
 use crate::driver::sys::{CuError, CuResult, STREAM_PER_THREAD, StreamHandle};
 use crate::graphs::{pools, private_pools};
 use crate::lock::lock;
-use crate::ordering::{across, barrier, captures, joins};
+use crate::ordering::{across, barrier, captures, joins, native_wait};
 use crate::statistics::waits::{self, Wait};
 
 impl Free<'_> {
@@ -66,7 +66,7 @@ impl Free<'_> {
             return self.park_behind_all();
         }
         let Ok(event) = owner.events.take(self.thread, |body| owner.enter(body)) else {
-            return self.without_event(stream, here);
+            return self.without_event(stream, id, here);
         };
         let copies = self.has_zone() && rule_holds(Rule::ZonesAreCopied);
         let copied = if copies { zones::copy(self.context, self.zone(), stream) } else { None };
@@ -74,14 +74,16 @@ impl Free<'_> {
         let code = api::relaxed(|| api::event_record(event.handle(), stream));
         if code == Err(CuError::OUT_OF_MEMORY) {
             drop(in_order);
-            return self.without_event(stream, here);
+            return self.without_event(stream, id, here);
         }
         if code.is_err() {
             self.block.give_back();
             return code;
         }
         if let Some(due) = joins::due(self.thread, stream, id) {
-            joins::join(self.thread, due, event.handle());
+            joins::join(self.thread, due, |stream| {
+                api::stream_wait_event(stream, event.handle(), 0)
+            });
         }
         if let Some(copied) = copied {
             zones::check_after(self.context, copied, event.clone());
@@ -97,15 +99,28 @@ impl Free<'_> {
         Ok(())
     }
 
-    /// As a free with a tag does by its event. Where there is none, the driver is short of memory.
+    /// As a free with a tag does by its event. Where there is none, the driver is short of memory, and a free of its
+    /// own does it.
     #[cold]
     fn join(&self, stream: StreamHandle, id: u64) {
         let Some(due) = joins::due(self.thread, stream, id) else { return };
         let owner = self.owner_of(stream);
-        let Ok(event) = owner.events.take(self.thread, |body| owner.enter(body)) else { return };
-        let recorded = api::relaxed(|| api::event_record(event.handle(), stream)).is_ok();
-        if recorded && rule_holds(Rule::ParkedFreeJoins) {
-            joins::join(self.thread, due, event.handle());
+        let event = owner.events.take(self.thread, |body| owner.enter(body)).ok();
+        let record = |event: &EventRef| api::relaxed(|| api::event_record(event.handle(), stream));
+        match event.filter(|event| record(event).is_ok()) {
+            Some(event) if rule_holds(Rule::ParkedFreeJoins) => {
+                let wait = |stream| api::stream_wait_event(stream, event.handle(), 0);
+                joins::join(self.thread, due, wait);
+            }
+            None if rule_holds(Rule::FreeJoinsWithoutEvent) => {
+                let free = |stream| {
+                    native_wait::spend_sentinel(owner, |pointer| {
+                        api::mem_free_async(pointer, stream)
+                    })
+                };
+                joins::join(self.thread, due, free);
+            }
+            _ => {}
         }
     }
 
@@ -132,8 +147,9 @@ impl Free<'_> {
 
     /// A shortage that a native free does not have. Behind the next barrier of its context a block is
     /// safe as well; for a stream of another context that proves nothing, and only a wait helps.
-    fn without_event(&self, stream: StreamHandle, here: bool) -> CuResult {
+    fn without_event(&self, stream: StreamHandle, id: u64, here: bool) -> CuResult {
         if here {
+            self.join(stream, id);
             return self.park_for_barrier();
         }
         let wait = || api::relaxed(|| api::stream_synchronize(stream));

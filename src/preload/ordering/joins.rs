@@ -1,14 +1,14 @@
 //! What a free in stream order puts its stream behind (hazards 64 and 65): natively it is work there, which
 //! comes behind what the legacy stream was given, and behind what the context was told to wait for, and a wait
 //! for the stream is then one for these too. Ours is an event, and recording one gives the stream nothing
-//! (measured).
+//! (measured): a wait for it does.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::driver::api;
-use crate::driver::sys::{EventHandle, STREAM_LEGACY, STREAM_NON_BLOCKING, StreamHandle};
+use crate::driver::sys::{CuResult, STREAM_LEGACY, STREAM_NON_BLOCKING, StreamHandle};
 use crate::process::thread::Thread;
 
 /// Twice the number of times that there was seen to be more; one more: there is since.
@@ -55,16 +55,17 @@ pub(crate) fn due(thread: &Thread, stream: StreamHandle, stream_id: u64) -> Opti
     (!none).then_some(Due { stream, joined })
 }
 
-/// Gives the stream the wait for an event that was recorded there.
-pub(crate) fn join(thread: &Thread, Due { stream, joined }: Due, event: EventHandle) {
+/// Gives the stream, by `give`, something that comes behind what it is due to.
+pub(crate) fn join(
+    thread: &Thread,
+    Due { stream, joined }: Due,
+    give: impl FnOnce(StreamHandle) -> CuResult,
+) {
     let blocking =
         || api::stream_get_flags(stream).is_ok_and(|flags| flags & STREAM_NON_BLOCKING == 0);
     let context_waits = CONTEXTS_WAIT.load(Ordering::SeqCst) && rule_holds(Rule::FreeJoinsContext);
     let behind_more = context_waits || (rule_holds(Rule::FreeJoinsLegacy) && blocking());
-    let done = match behind_more {
-        true => api::relaxed(|| api::stream_wait_event(stream, event, 0)),
-        false => Ok(()),
-    };
+    let done = if behind_more { api::relaxed(|| give(stream)) } else { Ok(()) };
     // A handle may be another stream's by the next free.
     if done.is_ok() && api::has_stream_ids() {
         thread.joined.set(joined);

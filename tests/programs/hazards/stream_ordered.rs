@@ -26,6 +26,7 @@ pub const ALL: &[Hazard] = &[
     hazard!(Always, async_block_freed_plainly_while_used_elsewhere),
     hazard!(Always, wait_for_a_stream_behind_a_free),
     hazard!(Always, wait_for_a_stream_behind_a_free_beside_a_capture),
+    hazard!(Always, wait_for_a_stream_behind_a_free_without_an_event),
     hazard!(Always, query_behind_a_free_on_a_default_stream),
     hazard!(Always, wait_for_a_stream_of_a_waiting_context),
     hazard!(Always, room_is_made_behind_tags, machine = "SIM_MEMORY_MB=128"),
@@ -144,6 +145,18 @@ fn wait_for_a_stream_behind_a_free_beside_a_capture(d: &Driver) -> Verdict {
     d.host_write(word, 2);
     d.end_capture(capturing)?;
     ok_if(holds(d, copied, 8, 1)?, "the copy saw what the host wrote later")
+}
+
+/// [64] The same, where the driver has no event left.
+fn wait_for_a_stream_behind_a_free_without_an_event(d: &Driver) -> Verdict {
+    let mut stream = 0;
+    call!(d, cuStreamCreate(&mut stream, 0))?;
+    d.fail("cuEventCreate@*=2");
+    let wait = || call!(d, cuStreamSynchronize(stream));
+    ok_if(
+        read_by_the_legacy_stream_before(d, stream, wait)?,
+        "the copy saw what the host wrote later",
+    )
 }
 
 /// [64] The same, where a query says that it is over, on the default stream of a thread.
