@@ -42,6 +42,10 @@ int main(int count, char **words) {
     *(void **)&free_host = dlsym(driver, "cuMemFreeHost");
     *(void **)&register_as = dlsym(driver, "cuMemHostRegister_v2");
     *(void **)&flags_of = dlsym(driver, "cuMemHostGetFlags");
+    // Refused, as where a program tries how many blocks fit.
+    int (*launch)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **);
+    *(void **)&launch = dlsym(driver, "cuLaunchCooperativeKernel");
+    printf("launched: %d\n", launch(0, 1, 1, 1, 1, 1, 1, 0, 0, 0) == 0);
     *(void **)&attribute_of = dlsym(driver, "cuPointerGetAttribute");
     *(void **)&attributes_of = dlsym(driver, "cuPointerGetAttributes");
     *(void **)&range_of = dlsym(driver, "cuMemGetAddressRange_v2");

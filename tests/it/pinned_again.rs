@@ -28,6 +28,13 @@ fn the_driver_is_asked_once_for_each_shape() {
     }
 }
 
+/// A launch of too many blocks, which is refused, is no fault: all goes on as before.
+#[test]
+fn a_refused_launch_changes_nothing() {
+    let run = Run::c("pinned_again.c").env("SIM_FAIL", "cuLaunchCooperativeKernel@1=720");
+    assert_eq!(made(&run.output().ok()), 4 * (8 + 2) + 2);
+}
+
 /// No more than so many pieces and bytes are kept.
 #[test]
 fn what_is_kept_is_bounded() {

@@ -39,9 +39,11 @@ impl CuError {
         self == CuError::NOT_PERMITTED || self.means_lost()
     }
 
-    /// Whether the error means that a context is lost.
+    /// Whether the error means that a context is lost. Among these numbers are two that say so of an argument: 713, host
+    /// memory that is not registered, and 720, a cooperative launch of too many blocks, by which programs try how many fit.
     pub(crate) fn means_lost(self) -> bool {
-        matches!(self.0.get(), 214 | 700 | 702 | 709 | 710 | 713..=721 | 999)
+        let code = self.0.get();
+        matches!(code, 214 | 220 | 226 | 700 | 702 | 709 | 710 | 714..=719 | 721 | 809 | 999)
     }
 }
 
