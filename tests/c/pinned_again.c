@@ -1,4 +1,4 @@
-// pinned_again [SHAPES [MORE|registered]]: pinned memory in a loop, and what the driver says of it: contents, flags, refusals.
+// pinned_again [SHAPES [MORE|registered|elsewhere]]: pinned memory in a loop, and what the driver says of it: contents, flags, refusals.
 #include "check.h"
 
 static int (*alloc_as)(void **, size_t, unsigned), (*alloc_plain)(void **, size_t), (*free_host)(void *);
@@ -69,10 +69,24 @@ int main(int count, char **words) {
             OK(alloc_as(&memory, 4096 + 64 * i, 0));
             OK(free_host(memory));
         }
-        if (count > 2 && !more)
+        if (count > 2 && words[2][0] == 'e') {
+            // Each of two contexts has had work, which is over.
+            int (*create)(void **, unsigned, int);
+            *(void **)&create = dlsym(driver, "cuCtxCreate_v2");
+            Pointer block;
+            void *second;
+            for (int context = 0; context < 2; context++) {
+                OK(cuMemAlloc(&block, 4096));
+                OK(cuMemsetD8(block, 1, 4096));
+                OK(cuCtxSynchronize());
+                if (!context)
+                    OK(create(&second, 0, 0));
+            }
+        }
+        if (count > 2 && words[2][0] == 'r')
             OK(register_as(aligned_alloc(4096, 1 << 20), 1 << 20, 0));
         else
-            OK(alloc_as(&memory, 1 << 20, 0));
+            printf("served: %d\n", alloc_as(&memory, 1 << 20, 0) == 0);
         return 0;
     }
     for (int round = 0; round < 5; round++)

@@ -106,7 +106,7 @@ const TABLE: &[(Rule, &str, &str)] = &[
 
 const EXPANDABLE: &str = "ordered,expandable_segments:true";
 /// Of what there is natively nothing like, or what shows only at the end, or beside other libraries:
-/// `communication.rs`, `limits.rs`, `idle.rs`, `snapshots.rs`, `graphs.rs`, `judge.rs` and `processes.rs` show them, and of the
+/// `communication.rs`, `limits.rs`, `idle.rs`, `snapshots.rs`, `graphs.rs`, `judge.rs`, `pinned_again.rs` and `processes.rs` show them, and of the
 /// reuse in captures `core/order/tests/reuse`.
 const NO_HAZARDS: &[Rule] = &[
     Rule::PrivateWaitsForPool,
@@ -154,6 +154,7 @@ const NO_HAZARDS: &[Rule] = &[
     Rule::OtherShortagesFail,
     Rule::NoPleaAtEnd,
     Rule::KeptWhileOpen,
+    Rule::KeptGivesWayAnywhere,
     Rule::EndHoldsScavengerOff,
     Rule::ScavengerStopsAtExit,
     Rule::EndWaits,

@@ -35,6 +35,16 @@ fn a_refused_launch_changes_nothing() {
     assert_eq!(made(&run.output().ok()), 4 * (8 + 2) + 2);
 }
 
+/// Host memory may be short in another context than the one in which it is kept.
+#[test]
+fn what_is_kept_gives_way_to_another_context() {
+    let frees = |broken: &str| {
+        let run = Run::c("pinned_again.c").args("20 elsewhere").env("CACHEALLOC_BREAK", broken);
+        run.env("SIM_FAIL", "cuMemHostAlloc@21=2").output().report.calls("cuMemFreeHost")
+    };
+    assert_eq!((frees(""), frees(Rule::KeptGivesWayAnywhere.name())), (20, 0));
+}
+
 /// No more than so many pieces and bytes are kept.
 #[test]
 fn what_is_kept_is_bounded() {

@@ -128,7 +128,13 @@ pub(crate) fn take_all(context_id: Option<u64>) -> Vec<(usize, Shape)> {
 /// Whether the program has freed what is at this address: to it there is nothing, though the driver has it still.
 #[inline]
 pub(crate) fn are_kept_at(address: u64) -> bool {
-    KEPT_COUNT.load(Ordering::Acquire) != 0 && lock(&BLOCKS).keep(address as usize)
+    are_any_kept() && lock(&BLOCKS).keep(address as usize)
+}
+
+/// Whether anything is kept.
+#[inline]
+pub(crate) fn are_any_kept() -> bool {
+    KEPT_COUNT.load(Ordering::Acquire) != 0
 }
 
 /// How many pieces are kept, and their bytes. None: another thread does not let go of the table.

@@ -19,7 +19,7 @@ use crate::driver::sys::CuError;
 use crate::driver_memory::ending;
 use crate::driver_memory::table::{self, Key};
 use crate::functions::Function;
-use crate::ordering::{LEDGER, real_frees, widen};
+use crate::ordering::{LEDGER, observers, real_frees, widen};
 use crate::process::bypass;
 use crate::process::thread::Thread;
 use crate::statistics::counters::{self, Count};
@@ -103,13 +103,21 @@ pub(crate) fn keep(address: usize, shape: Shape) {
 }
 
 /// Gives what is kept back to the driver, unless its free would wait for work: neither a request nor a trim does that,
-/// and the work may wait for this thread (hazard 10). Returns the number of pieces.
+/// and the work may wait for this thread (hazard 10). The driver's free waits for every context that may have work.
+/// Returns the number of pieces.
 pub(crate) fn empty(thread: &Thread) -> usize {
-    let Ok(context) = lookup::current() else { return 0 };
-    if !LEDGER.exclusive.is_exclusive(context.id) || !all_work::is_over(thread, context) {
+    let Ok(current) = lookup::current() else { return 0 };
+    let is_over = |context| all_work::is_over(thread, context);
+    let alone = LEDGER.exclusive.is_exclusive(current.id);
+    let all_over = || {
+        let seen = observers::contexts_seen().into_iter();
+        seen.for_each(|seen| _ = lookup::of_handle(seen.handle));
+        rule_holds(Rule::KeptGivesWayAnywhere) && contexts::all().all(is_over)
+    };
+    if !pinned_blocks::are_any_kept() || !(if alone { is_over(current) } else { all_over() }) {
         return 0;
     }
-    give_back(pinned_blocks::take_all(Some(context.id)))
+    give_back(pinned_blocks::take_all(None))
 }
 
 /// The context is about to end. Natively nothing of this was left to it, so this does not depend on what the driver does with
