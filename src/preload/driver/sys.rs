@@ -27,6 +27,7 @@ impl CuError {
     pub(crate) const PEER_ACCESS_ALREADY_ENABLED: CuError = CuError::of(704);
     pub(crate) const PEER_ACCESS_NOT_ENABLED: CuError = CuError::of(705);
     pub(crate) const CONTEXT_IS_DESTROYED: CuError = CuError::of(709);
+    pub(crate) const HOST_MEMORY_ALREADY_REGISTERED: CuError = CuError::of(712);
     /// A call from inside a host function of a stream.
     pub(crate) const NOT_PERMITTED: CuError = CuError::of(800);
 

@@ -104,7 +104,13 @@ pub(crate) fn register(
     if flags & HOST_ALLOC_DEVICEMAP != 0 {
         reached(function, VisibleCause::DeviceMapped);
     }
-    pinned::registered_by(pointer, bytes, || making_room(function, real))
+    let code = pinned::registered_by(pointer, bytes, || making_room(function, real));
+    // Natively there is nothing at the address of what the program has freed.
+    let is_kept = || pinned_blocks::are_kept_at(pointer as u64);
+    match code {
+        Err(CuError::HOST_MEMORY_ALREADY_REGISTERED) if is_kept() => Err(CuError::INVALID_VALUE),
+        code => code,
+    }
 }
 
 /// `cuMemFreeHost(pointer)`: kept for a later request if all work could be waited for.

@@ -67,6 +67,7 @@ fn questions_about_freed_pinned_memory(d: &Driver) -> Verdict {
         let on = [1_u32];
         answers
             .push(code(call!(d, cuPointerSetAttribute(on.as_ptr().cast(), SYNC_MEMOPS, address))));
+        answers.push(code(call!(d, cuMemHostRegister(address, 4096, 0))));
     }
     Ok(format!("answers {answers:?}"))
 }

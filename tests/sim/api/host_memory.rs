@@ -36,6 +36,10 @@ driver! {
         if world.memory.find(address).is_some() || world.memory.find(last).is_some() {
             return Err(Code::HOST_MEMORY_ALREADY_REGISTERED);
         }
+        // What was freed is mapped no longer.
+        if world.memory.host.contains(address) || world.memory.host.contains(last) {
+            return Err(Code::INVALID_VALUE);
+        }
         call.forbid_unsafe()?;
         let world = call.world();
         let ctx = world.contexts.get(context)?.id;
