@@ -145,6 +145,8 @@ rules! {
     VisibleWorkMarksBothSides = "visible_work_marks_both_sides",
     /// A barrier stands in for a wait only in an exclusive context.
     ExclusiveContextOnly = "exclusive_context_only",
+    /// A submission is counted before its thread looks whether it is watched.
+    CountedBeforeWatched = "counted_before_watched",
     /// Where the program orders its contexts itself, a call waits for no other thread's free elsewhere.
     PromisedContextsApart = "promised_contexts_apart",
     /// And a free in the order of a stream asks which context that is of.

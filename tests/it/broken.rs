@@ -27,6 +27,7 @@ const TABLE: &[(Rule, &str, &str)] = &[
     (Rule::VisibleWorkWaits, "pinned_write", "ordered"),
     (Rule::VisibleWorkMarksBothSides, "a_flag_is_raised_before_the_launch_returns", "ordered"),
     (Rule::ExclusiveContextOnly, "foreign_stream_of_a_peer_in_reused_memory", "ordered"),
+    (Rule::CountedBeforeWatched, "first_work_beside_a_second_context", "ordered"),
     (Rule::PromisedContextsApart, "halves_and_an_export", PROMISED),
     (Rule::PromisedStreamsAreAsked, "freed_on_a_peers_stream", PROMISED),
     (Rule::FreesInEachContext, "teardown_behind_frees_in_two_contexts", PROMISED),

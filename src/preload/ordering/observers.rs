@@ -2,7 +2,7 @@
 //! the host can see (4). Each first observation waits for the pending barriers before the call proceeds.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 
 use cachealloc_core::order::{BlindSpot, Observer, VisibleCause};
 use cachealloc_core::rules::{Rule, rule_holds};
@@ -95,7 +95,8 @@ static STREAMS: AtomicBool = AtomicBool::new(false);
 /// A stream is about to be created in the current context. Copies, fills and launches work on it even
 /// while another context is current (measured), so it counts as a submission of its context.
 pub(crate) fn watch_stream() {
-    STREAMS.store(true, Ordering::Release);
+    STREAMS.store(true, Ordering::SeqCst);
+    fence(Ordering::SeqCst);
     watch_submission();
 }
 
@@ -110,10 +111,19 @@ pub(crate) fn note_context(context: SeenContext) -> bool {
     if seen.len() < 2 || WATCH.load(Ordering::Relaxed) || across::is_promised() {
         return true;
     }
-    // Unwatched submissions belong to the first context.
-    let unwatched = LEDGER.submitted.begun() > 0 || STREAMS.load(Ordering::Acquire);
+    // Unwatched submissions belong to the first context. Of a thread that counts its own just now, and looks whether it is
+    // watched, one of the two is seen: by that thread, or here.
+    let holds = rule_holds(Rule::CountedBeforeWatched);
+    let watch = || WATCH.store(true, Ordering::SeqCst);
+    if holds {
+        watch();
+        fence(Ordering::SeqCst);
+    }
+    let unwatched = LEDGER.submitted.begun() > 0 || STREAMS.load(Ordering::SeqCst);
     let second = unwatched && LEDGER.exclusive.submits(seen[0].id);
-    WATCH.store(true, Ordering::Release);
+    if !holds {
+        watch();
+    }
     drop(seen);
     if second {
         observe(Observer::SecondContext);

@@ -1,6 +1,6 @@
 //! Counts in the ledger whatever is submitted to the driver, by the program or by us.
 
-use cachealloc_core::rules::Rule;
+use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::driver::sys::CuResult;
 use crate::ordering::{LEDGER, observers, widen};
@@ -10,9 +10,16 @@ use crate::process::thread;
 /// synchronizing.
 #[inline(always)]
 pub(crate) fn counted(host_visible: bool, call: impl FnOnce() -> CuResult) -> CuResult {
-    observers::watch_submission();
-    let lane = thread::lane();
+    let lane = thread::lane_of_submission();
+    if !rule_holds(Rule::CountedBeforeWatched) {
+        observers::watch_submission();
+        widen(Rule::CountedBeforeWatched);
+    }
     LEDGER.begin(host_visible, lane);
+    // Behind the count: who begins to watch finds one that was not watched.
+    if rule_holds(Rule::CountedBeforeWatched) {
+        observers::watch_submission();
+    }
     widen(Rule::ElisionNeedsEnded);
     widen(Rule::CoverNeedsSeen);
     widen(Rule::VisibleWorkMarksBothSides);

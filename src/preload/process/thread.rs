@@ -87,22 +87,30 @@ pub(crate) fn watch() {
 /// another may be there: one at a time all the same.
 static OWNER: AtomicUsize = AtomicUsize::new(0);
 
-/// The lane in which the calling thread counts its submissions: the first thread that submits has its own.
+/// The lane in which the calling thread counts.
 #[inline(always)]
 pub(crate) fn lane() -> Lane {
+    if OWNER.load(Ordering::Relaxed) == here() { Lane::Own } else { Lane::Shared }
+}
+
+/// As `lane`, for a submission: the first thread that submits has a lane of its own from then on. The very first submission
+/// is counted in the shared lane, at once for all threads: who begins to watch finds that there has been one
+/// (`ordering::observers`).
+#[inline(always)]
+pub(crate) fn lane_of_submission() -> Lane {
     let (owner, here) = (OWNER.load(Ordering::Relaxed), here());
     if owner == here {
         return Lane::Own;
     }
-    if owner == 0 { choose_lane(here) } else { Lane::Shared }
+    if owner == 0 {
+        choose_lane(here);
+    }
+    Lane::Shared
 }
 
 #[cold]
-fn choose_lane(here: usize) -> Lane {
-    match OWNER.compare_exchange(0, here, Ordering::Relaxed, Ordering::Relaxed) {
-        Ok(_) => Lane::Own,
-        Err(_) => Lane::Shared,
-    }
+fn choose_lane(here: usize) {
+    let _ = OWNER.compare_exchange(0, here, Ordering::Relaxed, Ordering::Relaxed);
 }
 
 /// A number that no other thread has while this one lives: its thread pointer. A look at a thread-local

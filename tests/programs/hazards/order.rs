@@ -1,6 +1,7 @@
 //! [6] [7] [26] Later work, on whatever stream, comes after the work before a free.
 
 use std::ffi::c_void;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use cachealloc_tests::driver::{Driver, LEGACY, Outcome, PER_THREAD, Stream, THREAD_LOCAL};
 
@@ -17,6 +18,7 @@ pub const ALL: &[Hazard] = &[
     hazard!(Full, free_orders_a_programmatic_launch),
     hazard!(Full, free_orders_every_kind_of_work),
     hazard!(Always, many_frees_in_a_row),
+    hazard!(Always, first_work_beside_a_second_context),
 ];
 
 /// Fills a block late on `a`, frees it, and lets `b` have the memory again.
@@ -176,4 +178,30 @@ fn many_frees_in_a_row(d: &Driver) -> Verdict {
     }
     d.synchronize()?;
     Ok("ok".into())
+}
+
+/// [30] The first work of the process, while another thread makes a second context. That works behind a free.
+fn first_work_beside_a_second_context(d: &Driver) -> Verdict {
+    let (first, old, begins) = (d.context(), d.alloc(BYTES)?, AtomicBool::new(false));
+    let mut second = 0;
+    // So that the thread's launch begins at once.
+    d.kernel("late_fill")?;
+    std::thread::scope(|scope| {
+        let working = spawn(scope, d, || {
+            begins.store(true, Ordering::SeqCst);
+            fill(d, LEGACY, old, BYTES, 1, LATE)
+        });
+        while !begins.load(Ordering::SeqCst) {}
+        call!(d, cuCtxCreate(&mut second, 0, 0))?;
+        working.join().expect("no program panics")
+    })?;
+    d.set_context(first)?;
+    d.free(old)?;
+    let new = d.alloc(BYTES)?;
+    d.set_context(second)?;
+    d.memset(new, 2, BYTES, LEGACY)?;
+    let done = holds(d, new, BYTES, 0x0202_0202_0202_0202)?;
+    d.set_context(first)?;
+    let still = holds(d, new, BYTES, 0x0202_0202_0202_0202)?;
+    ok_if(done && still, "the old kernel wrote into the new block")
 }
