@@ -97,6 +97,8 @@ rules! {
     KeptWhileOpen = "kept_while_open",
     /// To the program there is nothing where pinned memory is kept that it has freed.
     KeptIsUnknown = "kept_is_unknown",
+    /// A reference to a context that is given up waits for no work, though pinned memory is kept.
+    ReferenceWaitsForNone = "reference_waits_for_none",
     /// What is kept gives way also where several contexts have submitted.
     KeptGivesWayAnywhere = "kept_gives_way_anywhere",
     /// What waits for a blocking stream waits for the legacy work before a free there.

@@ -21,7 +21,7 @@ use crate::driver_memory::table::{self, Key};
 use crate::functions::Function;
 use crate::ordering::{LEDGER, observers, real_frees, widen};
 use crate::process::bypass;
-use crate::process::thread::Thread;
+use crate::process::thread::{self, Thread};
 use crate::statistics::counters::{self, Count};
 
 /// What becomes of a free.
@@ -120,13 +120,16 @@ pub(crate) fn empty(thread: &Thread) -> usize {
     give_back(pinned_blocks::take_all(None))
 }
 
-/// The context is about to end. Natively nothing of this was left to it, so this does not depend on what the driver does with
-/// pinned memory then. The driver's free waits for every context, and this end for none but its own.
-pub(crate) fn context_ends(context: &'static Context) {
-    let kept = pinned_blocks::take_all(Some(context.id));
-    if !kept.is_empty() && LEDGER.exclusive.is_exclusive(context.id) {
-        let give_back = || Ok(give_back(kept));
-        let _ = context.enter(give_back);
+/// The context is about to end: `surely`, or if this is the last reference to it. Natively nothing of this was left to it,
+/// so this does not depend on what the driver does with pinned memory then. The driver's free waits for work: for that of
+/// every context, where a certain end waits for its own, and a reference that is given up for none.
+pub(crate) fn context_ends(context: &'static Context, surely: bool) {
+    let may_wait = surely || !rule_holds(Rule::ReferenceWaitsForNone);
+    let is_over = || thread::with(|thread| all_work::is_over(thread, context));
+    let alone = || LEDGER.exclusive.is_exclusive(context.id);
+    if pinned_blocks::are_any_kept() && alone() && (may_wait || is_over()) {
+        let kept = pinned_blocks::take_all(Some(context.id));
+        let _ = context.enter(|| Ok(give_back(kept)));
     }
 }
 

@@ -98,14 +98,15 @@ pub(crate) fn destroy(
     let mut id = None;
     beside(function, || id = contexts::id_of(handle));
     let Some(id) = id else { return real() };
-    let mut ending = contexts::find(id).map(EndingContext::begin);
     // A detach may end one of several attachments, and the context stays in use.
-    if function.id != id::cuCtxDetach && rule_holds(Rule::OutBeforeDriver) {
+    let surely = function.id != id::cuCtxDetach;
+    let mut ending = contexts::find(id).map(|context| EndingContext::begin(context, surely));
+    if surely && rule_holds(Rule::OutBeforeDriver) {
         ending.iter_mut().for_each(EndingContext::hide);
     }
     forget_kernels();
     let code = real();
-    let over = code.is_ok() && !(function.id == id::cuCtxDetach && is_still(handle, id));
+    let over = code.is_ok() && (surely || !is_still(handle, id));
     beside(function, || end(id, ending, over));
     code
 }
@@ -126,7 +127,8 @@ pub(crate) fn primary_end(function: &'static Function, device: i32, real: impl R
     }
     // Before the call: afterwards there may be another, living one.
     let ending = primaries(device).into_iter().map(|(id, home)| {
-        let ending = contexts::find(id).map(EndingContext::begin);
+        // There may be more references, and whether the driver waits is its own affair.
+        let ending = contexts::find(id).map(|context| EndingContext::begin(context, false));
         (id, home, ending)
     });
     let ending: Vec<_> = ending.collect();
@@ -214,10 +216,10 @@ struct EndingContext {
 }
 
 impl EndingContext {
-    fn begin(context: &'static Context) -> EndingContext {
+    fn begin(context: &'static Context, surely: bool) -> EndingContext {
         let held_off = context.idle.hold_off();
         zones::check_copies(context);
-        pinned_memory::context_ends(context);
+        pinned_memory::context_ends(context, surely);
         // Before the door is shut: a thread that finds it shut and no barrier need not wait.
         let barrier = context.last_barrier.forget();
         let shut = context.shut();

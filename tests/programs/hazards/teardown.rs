@@ -16,6 +16,7 @@ pub const ALL: &[Hazard] = &[
     hazard!(Full, free_pinned),
     hazard!(Full, pinned_memory_again),
     hazard!(Full, look_behind_the_end_of_pinned_memory),
+    hazard!(Always, spin_and_one_reference_less),
     hazard!(Full, free_of_foreign_memory),
 ];
 
@@ -149,6 +150,19 @@ fn look_behind_the_end_of_pinned_memory(d: &Driver) -> Verdict {
     fill(d, stream, page, 4096, 7, LATE)?;
     d.free_pinned(unrelated)?;
     ok_if(d.host_read(page) == 7, "the host looked before the work was done")
+}
+
+/// [63] Libraries take a reference to the primary context for a while. To give it up waits for no work.
+fn spin_and_one_reference_less(d: &Driver) -> Verdict {
+    d.free_pinned(d.pinned(SMALL)?)?;
+    let (stream, flag, mut context) = (d.stream()?, d.pinned(64)?, 0);
+    d.host_write(flag, 0);
+    d.launch("spin", stream, &[flag, 1])?;
+    call!(d, cuDevicePrimaryCtxRetain(&mut context, 0))?;
+    call!(d, cuDevicePrimaryCtxRelease(0))?;
+    d.set_flag(flag, 1);
+    d.synchronize()?;
+    Ok("ok".into())
 }
 
 fn end_of_host_memory(d: &Driver, page: u64, end: impl FnOnce(u64) -> Outcome) -> Verdict {
