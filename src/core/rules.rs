@@ -99,6 +99,8 @@ rules! {
     KeptIsUnknown = "kept_is_unknown",
     /// A reference to a context that is given up waits for no work, though pinned memory is kept.
     ReferenceWaitsForNone = "reference_waits_for_none",
+    /// Memory is found also while a reference to its context is given up.
+    ReferenceHidesNothing = "reference_hides_nothing",
     /// What is kept gives way also where several contexts have submitted.
     KeptGivesWayAnywhere = "kept_gives_way_anywhere",
     /// What waits for a blocking stream waits for the legacy work before a free there.

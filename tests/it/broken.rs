@@ -60,6 +60,7 @@ const TABLE: &[(Rule, &str, &str)] = &[
     (Rule::PinnedIsZeroed, "pinned_memory_again", "ordered"),
     (Rule::KeptIsUnknown, "questions_about_freed_pinned_memory", "ordered"),
     (Rule::ReferenceWaitsForNone, "spin_and_one_reference_less", "ordered"),
+    (Rule::ReferenceHidesNothing, "beside_references_that_are_given_up", "ordered"),
     (Rule::ObserverWaits, "peer_copy_into_reused_memory", "ordered"),
     (Rule::QueryAsksAgain, "elapsed_time", "ordered"),
     (Rule::QueryWaitsForOwnFrees, "query_while_a_free_waits", "ordered"),

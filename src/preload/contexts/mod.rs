@@ -10,19 +10,23 @@ pub(crate) mod registry;
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::Duration;
 
 use cachealloc_core::order::Covers;
+use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_core::{Allocator, Stats};
 
 use crate::cache::pool_numbers::PoolNumbers;
 use crate::cache::thread_cache::ThreadCache;
 use crate::cache::{Arenas, FillStream, StreamFrees, Zones};
+use crate::clock::Instant;
 use crate::contexts::events::Events;
 use crate::contexts::registry::Links;
 use crate::driver::api;
 use crate::driver::hardware::Hardware;
 use crate::driver::sys::{ContextHandle, CuResult};
 use crate::ordering::{LastBarrier, Sentinels};
+use crate::process::own_thread;
 use crate::record::recorder::Recorder;
 use crate::statistics::ThreadCacheCorrection;
 use crate::trim::{Idle, ReleaseStreams};
@@ -86,6 +90,10 @@ pub(crate) struct Context {
     pub ending_ns: AtomicU64,
     pub links: Links,
 }
+
+/// How long the driver takes to count a reference less, on a busy machine.
+const SOON: Duration = Duration::from_millis(100);
+const SOON_STEP: Duration = Duration::from_micros(20);
 
 static GROWING: Mutex<()> = Mutex::new(());
 
@@ -162,6 +170,20 @@ impl Context {
     /// end. None: it is gone or about to end.
     pub(crate) fn keep_open(&self) -> Option<RwLockReadGuard<'_, ()>> {
         self.door.try_read().ok().filter(|_| !self.is_dead())
+    }
+
+    /// As `keep_open`, for a caller that looks for memory. Where a reference to a primary context is given up, nobody knows
+    /// beforehand whether it is the last one; mostly it is not, and the context is open again in a moment.
+    pub(crate) fn keep_open_soon(&self) -> Option<RwLockReadGuard<'_, ()>> {
+        let begun = Instant::now();
+        loop {
+            let open = self.keep_open();
+            let may_be_soon = !self.explicit && !self.is_dead() && begun.elapsed() < SOON;
+            if open.is_some() || !may_be_soon || !rule_holds(Rule::ReferenceHidesNothing) {
+                return open;
+            }
+            own_thread::sleep(SOON_STEP);
+        }
     }
 
     /// As `keep_open`, for a caller that must not skip the context: waits. A primary context outlives

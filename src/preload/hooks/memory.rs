@@ -272,7 +272,7 @@ fn reclaimable_bytes(current: &'static contexts::Context) -> u64 {
     contexts::all()
         .filter(|context| context.device == current.device)
         .filter_map(|context| {
-            let _open = context.keep_open()?;
+            let _open = context.keep_open_soon()?;
             blocks::empty_lists(context);
             if rule_holds(Rule::ToldBehindFrees) {
                 stream_frees::wait_for_plain_frees(context);

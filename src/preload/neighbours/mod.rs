@@ -174,7 +174,7 @@ fn may_fit(needed: &Needed) -> bool {
 /// Of a context on the device that does not end meanwhile. None: there is none.
 fn on_device<T>(device: i32, find: impl Fn(&'static Context) -> T) -> Option<T> {
     contexts::all().filter(|context| context.device == device).find_map(|context| {
-        let _open = context.keep_open()?;
+        let _open = context.keep_open_soon()?;
         Some(find(context))
     })
 }

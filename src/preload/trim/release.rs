@@ -246,7 +246,7 @@ fn give_back(
     let (mut code, mut bytes) = (Ok(()), 0);
     let concerned = |context: &&Context| device.is_none_or(|device| context.device == device);
     for context in contexts::all().filter(concerned) {
-        let Some(_open) = context.keep_open() else { continue };
+        let Some(_open) = context.keep_open_soon() else { continue };
         stream_frees::query(context);
         let waited = stream_frees::wait_for_plain_frees(context);
         pool_life::reap_late(context, waited);

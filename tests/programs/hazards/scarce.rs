@@ -1,12 +1,15 @@
 //! [22] Memory that another thread is about to give back.
 
-use cachealloc_tests::driver::{Driver, RELAXED};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use cachealloc_tests::driver::{Driver, Outcome, RELAXED};
 
 use crate::tools::*;
 
 pub const ALL: &[Hazard] = &[
     hazard!(Always, another_thread_is_freeing_it, machine = "SIM_MEMORY_MB=64"),
     hazard!(Always, another_thread_is_freeing_it_beside_a_capture, machine = "SIM_MEMORY_MB=64"),
+    hazard!(Always, beside_references_that_are_given_up, machine = "SIM_MEMORY_MB=64"),
     hazard!(
         Always,
         two_threads_share_a_barrier,
@@ -69,4 +72,38 @@ fn two_threads_share_a_barrier(d: &Driver) -> Verdict {
         let freed: Vec<i32> = freed.collect();
         Ok(format!("freed {freed:?}, asked {asked}"))
     })
+}
+
+/// Another thread takes references to the primary context and gives them up, as libraries do.
+fn beside_references_that_are_given_up(d: &Driver) -> Verdict {
+    let done = AtomicBool::new(false);
+    let references = || -> Outcome {
+        let mut context = 0;
+        while !done.load(Ordering::SeqCst) {
+            call!(d, cuDevicePrimaryCtxRetain(&mut context, 0))?;
+            call!(d, cuDevicePrimaryCtxRelease(0))?;
+        }
+        Ok(())
+    };
+    std::thread::scope(|scope| {
+        let referring = spawn(scope, d, references);
+        let missed = (0..300).map(|_| other_memory(d)).sum::<Outcome<usize>>();
+        done.store(true, Ordering::SeqCst);
+        referring.join().expect("no program panics")?;
+        ok_if(missed? == 0, "what the cache had was not found")
+    })
+}
+
+/// Whether what the program has freed is missing: not told, or not there for physical memory.
+fn other_memory(d: &Driver) -> Outcome<usize> {
+    let mut properties = [0_u32; 22];
+    (properties[0], properties[2]) = (1, 1);
+    d.free(d.alloc(40 * MIB)?)?;
+    let (free, _) = d.memory_info()?;
+    let mut memory = 0;
+    let made = call!(d, cuMemCreate(&mut memory, 40 * MIB, properties.as_ptr().cast(), 0));
+    if made.is_ok() {
+        call!(d, cuMemRelease(memory))?;
+    }
+    Ok(usize::from(free < 40 * MIB || made.is_err()))
 }
