@@ -150,7 +150,7 @@ impl Allocator {
                 Stage::ReleaseAll => release_step(self.release_free()),
                 Stage::UnmapAll => unmap_step(self.unmap_free()),
                 Stage::ReserveAfterRelease => {
-                    self.stats.num_alloc_retries += 1;
+                    self.counts.kept.num_alloc_retries += 1;
                     self.reserve(request, block_bytes)
                 }
                 Stage::ReserveExact => self.reserve_exact(request, block_bytes),
@@ -214,7 +214,7 @@ impl Allocator {
     }
 
     fn out_of_memory(&mut self) -> Step {
-        self.stats.num_ooms += 1;
+        self.counts.kept.num_ooms += 1;
         Step::OutOfMemory
     }
 
@@ -314,14 +314,10 @@ impl Allocator {
         block.requested_bytes = requested_bytes;
         self.segments.at_mut(block.segment.0).allocated_count += 1;
         let (pool, bytes) = (block.pool, block.bytes);
-        self.stats.settle_split(pool);
-        self.stats.allocation.increase(pool, 1);
-        self.stats.allocated_bytes.increase(pool, bytes);
-        self.stats.active.increase(pool, 1);
-        self.stats.active_bytes.increase(pool, bytes);
-        self.stats.requested_bytes.increase(pool, requested_bytes);
+        self.counts.settle_split(pool);
+        self.counts.allocated(pool, bytes, requested_bytes);
         if self.policy.is_oversize(bytes) {
-            self.stats.oversize_allocations.increase(1);
+            self.counts.kept.oversize_allocations.increase(1);
         }
         let Block { segment, address, behind, .. } = *block;
         let behind = behind.and_then(|tag| tag.ready.event());

@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 
 use crate::arenas::Arenas;
 use crate::block::{Block, SegmentRow, State};
+use crate::counts::Counts;
 use crate::decay::{Decay, IdleMark};
 use crate::free_index::FreeIndex;
 use crate::policy::Policy;
@@ -33,7 +34,7 @@ pub struct Allocator {
     /// The private pools that are open, each with its own free blocks.
     pub(crate) private: BTreeMap<PrivatePool, PrivateMemory>,
     pub(crate) tags: Tags,
-    pub(crate) stats: Stats,
+    pub(crate) counts: Counts,
     pub(crate) segments_reserved_count: u64,
     /// Advances with every request, and with every mark of Note [Idle memory]: the ages of free blocks.
     pub(crate) clock: u64,
@@ -64,7 +65,7 @@ impl Allocator {
             large: FreeIndex::new(),
             private: BTreeMap::new(),
             tags: Tags::new(),
-            stats: Stats::default(),
+            counts: Counts::default(),
             segments_reserved_count: 0,
             clock: 0,
             pressure: false,
@@ -111,12 +112,19 @@ impl Allocator {
         }
     }
 
-    pub fn stats(&self) -> &Stats {
-        &self.stats
+    pub fn stats(&self) -> Stats {
+        self.counts.stats()
     }
 
-    pub fn stats_mut(&mut self) -> &mut Stats {
-        &mut self.stats
+    /// The bytes of all blocks that the program holds, as `stats` has them.
+    #[inline]
+    pub fn allocated_bytes(&self) -> u64 {
+        self.counts.allocated_bytes()
+    }
+
+    /// For what begins anew.
+    pub fn counts_mut(&mut self) -> &mut Counts {
+        &mut self.counts
     }
 
     /// Whether memory is known to be short. Set by the first reservation that fails, and by the
@@ -175,7 +183,7 @@ impl Allocator {
             self.tags.insert(id, tag);
         }
         if block.counts_as_split() && !block.is_pending() {
-            self.stats.split_came(block.bytes);
+            self.counts.split_came(block.bytes);
         }
     }
 
@@ -196,27 +204,20 @@ impl Allocator {
         if block.is_pending() {
             self.note_completed(id);
         } else if block.counts_as_split() {
-            self.stats.split_went(block.bytes);
+            self.counts.split_went(block.bytes);
         }
     }
 
     /// A pending free is over.
     #[inline(never)]
     fn note_completed(&mut self, id: BlockId) {
-        let Block { address, requested_bytes, .. } = *self.blocks.at(id.0);
+        let Block { pool, address, bytes, requested_bytes, .. } = *self.blocks.at(id.0);
         if let Some(completed) = &mut self.completed {
             completed.push(Completed { block: id, address, requested_bytes });
         }
-        self.note_inactive(id);
-    }
-
-    /// The block is no longer active: neither allocated nor pending.
-    pub(crate) fn note_inactive(&mut self, id: BlockId) {
-        let block = self.blocks.at_mut(id.0);
-        self.stats.active.decrease(block.pool, 1);
-        self.stats.active_bytes.decrease(block.pool, block.bytes);
-        self.stats.requested_bytes.decrease(block.pool, block.requested_bytes);
-        block.requested_bytes = 0;
+        self.counts.pends_no_more(pool, bytes);
+        self.counts.is_inactive(pool, requested_bytes);
+        self.blocks.at_mut(id.0).requested_bytes = 0;
     }
 
     /// Adds a segment of one block, which is in no index yet, for this request.
@@ -229,13 +230,13 @@ impl Allocator {
     ) -> BlockId {
         let registration = self.segments_reserved_count;
         self.segments_reserved_count += 1;
-        self.stats.segment.increase(pool, 1);
-        self.stats.num_device_alloc += 1;
+        self.counts.kept.segment.increase(pool, 1);
+        self.counts.kept.num_device_alloc += 1;
         if request.private.is_none() {
             self.decay.segment_came(bytes);
         }
         if self.policy.is_oversize(bytes) {
-            self.stats.oversize_segments.increase(1);
+            self.counts.kept.oversize_segments.increase(1);
         }
         let row = SegmentRow::new(base, bytes, pool, registration, request.requester);
         self.insert_row(SegmentRow { private: request.private, ..row })
@@ -267,7 +268,7 @@ impl Allocator {
         let row = self.segments.at_mut(segment.0);
         (row.first, row.last) = (first, first);
         self.segment_at.insert(base, segment);
-        self.stats.reserved_bytes.increase(pool, bytes);
+        self.counts.kept.reserved_bytes.increase(pool, bytes);
         self.note_room();
         first
     }

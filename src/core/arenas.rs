@@ -277,7 +277,7 @@ impl Allocator {
         let (registration, arena_base, arena_end) = (arena.registration, arena.base, arena.end());
         let row = SegmentRow::new(base, bytes, pool, registration, requester);
         let id = self.insert_row(SegmentRow { expandable: true, ..row });
-        self.stats.num_device_alloc += 1;
+        self.counts.kept.num_device_alloc += 1;
         let below = self.segment_at.range(arena_base..base).next_back().map(|(_, id)| *id);
         if let Some(left) = below.filter(|left| self.segments.at(left.0).end() == base) {
             self.join(left, self.blocks.at(id.0).segment);
@@ -314,9 +314,9 @@ impl Allocator {
     fn remove_memory(&mut self, going: BlockId) {
         let block = self.blocks.remove(going.0);
         let id = block.segment;
-        self.stats.reserved_bytes.decrease(block.pool, block.bytes);
+        self.counts.kept.reserved_bytes.decrease(block.pool, block.bytes);
         self.note_room();
-        self.stats.num_device_free += 1;
+        self.counts.kept.num_device_free += 1;
         let row = self.segments.at(id.0).clone();
         match (block.previous, block.next) {
             (None, None) => {
@@ -375,7 +375,13 @@ impl Allocator {
     /// By how much so many bytes more would be above the limit.
     pub(crate) fn excess(&self, more_bytes: u64) -> u64 {
         let limit_bytes = self.policy.limit_bytes.unwrap_or(u64::MAX);
-        self.stats.reserved_bytes.all.current.saturating_add(more_bytes).saturating_sub(limit_bytes)
+        self.counts
+            .kept
+            .reserved_bytes
+            .all
+            .current
+            .saturating_add(more_bytes)
+            .saturating_sub(limit_bytes)
     }
 }
 

@@ -170,8 +170,8 @@ impl Allocator {
     }
 
     fn check_stats(&self, count: &Count) {
-        let stats = &self.stats;
-        assert!(stats.is_between_operations(), "I10: an operation is in progress: {stats:?}");
+        assert!(self.counts.is_between_operations(), "I10: an operation is in progress");
+        let stats = &self.stats();
         check_stat("allocation", &stats.allocation, &count.allocation);
         check_stat("segment", &stats.segment, &count.segment);
         check_stat("active", &stats.active, &count.active);

@@ -58,7 +58,7 @@ impl Allocator {
             return;
         }
         if rule_holds(Rule::ExportedNotReused) {
-            self.stats.retired_bytes.increase(block.pool, block.bytes);
+            self.counts.kept.retired_bytes.increase(block.pool, block.bytes);
         } else {
             block.exported = false;
             self.segments.at_mut(block.segment.0).exported_count -= 1;

@@ -1,5 +1,7 @@
 //! From an allocated block back to a free one: tags, coalescing, and how tags go away.
 
+use core::mem::take;
+
 use crate::allocator::Allocator;
 use crate::block::{Block, Calm, State, Tag};
 use crate::tags::{self, TagMark};
@@ -44,19 +46,21 @@ impl Allocator {
         assert!(block.state == State::Allocated, "{id:?} is freed but not allocated");
         let behind = block.behind.take();
         self.segments.at_mut(block.segment.0).allocated_count -= 1;
-        self.stats.allocation.decrease(block.pool, 1);
-        self.stats.allocated_bytes.decrease(block.pool, block.bytes);
+        self.counts.freed(block.pool, block.bytes);
         if self.policy.is_oversize(block.bytes) {
-            self.stats.oversize_allocations.decrease(1);
+            self.counts.kept.oversize_allocations.decrease(1);
         }
         block.becomes_free(self.clock);
         block.state = match self.tags.make(ready) {
             None => State::Free,
             Some(tag) => State::Tagged(tag),
         };
-        let segment = block.segment;
-        if !ready.is_pending() {
-            self.note_inactive(id);
+        let (segment, pool, bytes) = (block.segment, block.pool, block.bytes);
+        if ready.is_pending() {
+            self.counts.pends(pool, bytes);
+        } else {
+            let block = self.blocks.at_mut(id.0);
+            self.counts.is_inactive(pool, take(&mut block.requested_bytes));
         }
         self.retire_if_exported(id);
         self.coalesce_and_insert(id);
@@ -158,7 +162,7 @@ impl Allocator {
             }
             None => self.insert_free(id),
         }
-        self.stats.settle_split(pool);
+        self.counts.settle_split(pool);
     }
 
     #[inline(always)]

@@ -57,6 +57,7 @@ mod stats;
 mod bins;
 mod block;
 mod check;
+mod counts;
 mod free_index;
 mod table;
 mod tags;
@@ -65,6 +66,7 @@ pub mod order;
 pub mod rules;
 
 pub use allocator::Allocator;
+pub use counts::Counts;
 pub use decay::{IdleMark, Pass};
 pub use free::{Behind, Waiting};
 pub use policy::Policy;

@@ -14,14 +14,14 @@ impl Allocator {
     /// stream still uses would help no request before the stream is done; here it can serve another stream,
     /// behind that one.
     pub fn release_free(&mut self) -> Vec<Segment> {
-        self.stats.num_sync_all_streams += 1;
+        self.counts.kept.num_sync_all_streams += 1;
         self.release_where(|allocator, segment| allocator.is_reclaimable(segment))
     }
 
     /// As `release_free`, with those whose blocks wait for events. Segments with a block that waits for
     /// the next barrier stay: there is no event to wait for.
     pub fn release_freed(&mut self) -> Vec<Segment> {
-        self.stats.num_sync_all_streams += 1;
+        self.counts.kept.num_sync_all_streams += 1;
         self.release_where(Allocator::is_freed)
     }
 
@@ -45,7 +45,8 @@ impl Allocator {
     /// PyTorch's rule: above the threshold, whole free segments of the large pool go, those of at
     /// least average age first, until what is reserved is below it. As in `release_free`, none that waits.
     pub(crate) fn collect_garbage(&mut self) -> Vec<Segment> {
-        let mut target_bytes = self.policy.garbage_bytes(self.stats.reserved_bytes.all.current);
+        let mut target_bytes =
+            self.policy.garbage_bytes(self.counts.kept.reserved_bytes.all.current);
         let mut released = Vec::new();
         while target_bytes > 0 {
             let ages = self.segments.iter().filter_map(|(_, segment)| self.age(segment));
@@ -151,22 +152,22 @@ impl Allocator {
             }
             let block = self.blocks.remove(block.0);
             if block.exported {
-                self.stats.retired_bytes.decrease(block.pool, block.bytes);
+                self.counts.kept.retired_bytes.decrease(block.pool, block.bytes);
             }
             events.extend(block.tag().and_then(|tag| tag.ready.event()));
         }
         events.sort_unstable();
         events.dedup();
         let segment = self.segments.remove(id.0);
-        self.stats.settle_split(segment.pool);
-        self.stats.num_device_free += 1;
+        self.counts.settle_split(segment.pool);
+        self.counts.kept.num_device_free += 1;
         self.segment_at.remove(&segment.base);
         self.leaving.retain(|leaving| *leaving != id);
-        self.stats.segment.decrease(segment.pool, 1);
-        self.stats.reserved_bytes.decrease(segment.pool, segment.bytes);
+        self.counts.kept.segment.decrease(segment.pool, 1);
+        self.counts.kept.reserved_bytes.decrease(segment.pool, segment.bytes);
         self.note_room();
         if self.policy.is_oversize(segment.bytes) {
-            self.stats.oversize_segments.decrease(1);
+            self.counts.kept.oversize_segments.decrease(1);
         }
         let exported = segment.exported_count > 0;
         Segment { id, base: segment.base, bytes: segment.bytes, events, exported }

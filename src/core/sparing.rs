@@ -27,7 +27,7 @@ impl Allocator {
 
     /// What is reserved has changed, or the room.
     pub(crate) fn note_room(&mut self) {
-        self.room.reserved(self.stats.reserved_bytes.all.current);
+        self.room.reserved(self.counts.kept.reserved_bytes.all.current);
     }
 
     /// Whether so many bytes more for this request would be above the limit: refused as by the driver, which
@@ -43,7 +43,7 @@ impl Allocator {
     /// There is no more for this request, by the driver or by the limit.
     pub(crate) fn note_refusal(&mut self, request: &Request) {
         self.pressure = true;
-        let reserved_bytes = self.stats.reserved_bytes.all.current;
+        let reserved_bytes = self.counts.kept.reserved_bytes.all.current;
         self.room.is_below(reserved_bytes.saturating_add(request.requested_bytes));
         if request.has_released_all() {
             self.room.is_short();
@@ -53,7 +53,7 @@ impl Allocator {
 
     /// Whether a call to the driver may be made although free memory could serve, leaving such a hole.
     pub fn may_spare(&self, hole_bytes: u64) -> bool {
-        let peak_bytes = self.stats.active_bytes.all.peak;
+        let peak_bytes = self.counts.active_bytes_peak();
         self.room.may_spare(self.clock, self.holes_bytes(hole_bytes), peak_bytes)
     }
 
@@ -65,7 +65,7 @@ impl Allocator {
         let shared = (segment_bytes < shared).then_some(shared);
         if let Some(cut_bytes) = free.or(shared) {
             let holes_bytes = self.holes_bytes(cut_bytes - block_bytes);
-            self.room.count_spared(holes_bytes, self.stats.active_bytes.all.peak);
+            self.room.count_spared(holes_bytes, self.counts.active_bytes_peak());
         }
     }
 
@@ -91,6 +91,6 @@ impl Allocator {
 
     /// With one more.
     fn holes_bytes(&self, hole_bytes: u64) -> u64 {
-        self.stats.inactive_split_bytes.all.current + hole_bytes
+        self.counts.split_bytes() + hole_bytes
     }
 }

@@ -62,16 +62,6 @@ impl PoolStats {
         self.of(pool).decrease(amount);
     }
 
-    /// Up or down, in one step.
-    #[inline]
-    fn change(&mut self, pool: Pool, by: i64) {
-        match by {
-            0 => {}
-            1.. => self.increase(pool, by as u64),
-            _ => self.decrease(pool, by.unsigned_abs()),
-        }
-    }
-
     #[inline]
     fn of(&mut self, pool: Pool) -> &mut Stat {
         match pool {
@@ -115,25 +105,16 @@ pub struct Stats {
     pub num_oom_rejections: u64,
     /// The policy's; a copy for display.
     pub max_split_bytes: Option<u64>,
-    change: SplitChange,
-}
-
-/// What the operation in progress does to `inactive_split`: PyTorch counts the difference that a
-/// whole operation makes, not its steps.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-struct SplitChange {
-    blocks: i64,
-    bytes: i64,
 }
 
 impl Stats {
     /// Every peak becomes the current value.
-    pub fn reset_peaks(&mut self) {
+    pub(crate) fn reset_peaks(&mut self) {
         self.for_each_stat(|stat| stat.peak = stat.current);
     }
 
     /// Every total and counter begins anew.
-    pub fn reset_totals(&mut self) {
+    pub(crate) fn reset_totals(&mut self) {
         self.for_each_stat(|stat| (stat.allocated, stat.freed) = (0, 0));
         self.counters().into_iter().for_each(|counter| *counter = 0);
     }
@@ -182,33 +163,6 @@ impl Stats {
         });
     }
 
-    /// A free block of a segment with several has come; it counts once the operation is over.
-    #[inline]
-    pub(crate) fn split_came(&mut self, bytes: u64) {
-        self.change.blocks += 1;
-        self.change.bytes += bytes as i64;
-    }
-
-    /// One has gone.
-    #[inline]
-    pub(crate) fn split_went(&mut self, bytes: u64) {
-        self.change.blocks -= 1;
-        self.change.bytes -= bytes as i64;
-    }
-
-    /// The operation is over, in this pool.
-    #[inline]
-    pub(crate) fn settle_split(&mut self, pool: Pool) {
-        let SplitChange { blocks, bytes } = core::mem::take(&mut self.change);
-        self.inactive_split.change(pool, blocks);
-        self.inactive_split_bytes.change(pool, bytes);
-    }
-
-    /// Whether no operation is in progress. For `check()`.
-    pub(crate) fn is_between_operations(&self) -> bool {
-        self.change == SplitChange::default()
-    }
-
     fn for_each_stat(&mut self, mut change: impl FnMut(&mut Stat)) {
         for pooled in self.pooled() {
             change(&mut pooled.all);
@@ -216,6 +170,19 @@ impl Stats {
             change(&mut pooled.large);
         }
         self.single().into_iter().for_each(change);
+    }
+
+    /// What changes with every request and free, and is counted in `Counts`.
+    pub(crate) fn flowing(&mut self) -> [&mut PoolStats; 7] {
+        [
+            &mut self.allocation,
+            &mut self.active,
+            &mut self.allocated_bytes,
+            &mut self.active_bytes,
+            &mut self.requested_bytes,
+            &mut self.inactive_split,
+            &mut self.inactive_split_bytes,
+        ]
     }
 
     fn pooled(&mut self) -> [&mut PoolStats; 10] {

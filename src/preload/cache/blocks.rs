@@ -142,8 +142,7 @@ fn free_in_core(
 
 /// Mirrors the core's allocated bytes for readers without its lock.
 pub(super) fn note_allocated(context: &Context, allocator: &Allocator) {
-    let bytes = allocator.stats().allocated_bytes.all.current;
-    context.core_allocated_bytes.store(bytes, Ordering::Relaxed);
+    context.core_allocated_bytes.store(allocator.allocated_bytes(), Ordering::Relaxed);
 }
 
 /// Gives a block of a thread cache to the program, where nothing is recorded.

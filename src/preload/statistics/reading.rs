@@ -61,7 +61,7 @@ pub(crate) fn stats_locked(
     allocator: &mut Allocator,
     patience: Patience,
 ) -> Stats {
-    let mut stats = allocator.stats().clone();
+    let mut stats = allocator.stats();
     stats.max_split_bytes = allocator.policy().max_split_bytes;
     stats.num_ooms = context.ooms_count.load(Ordering::Relaxed);
     let tally = context.thread_cache.tally(patience);
@@ -72,7 +72,7 @@ pub(crate) fn stats_locked(
     let allocated = &mut stats.allocated_bytes.all;
     let peak = context.allocated_bytes_peak.fetch_max(allocated.current, Ordering::Relaxed);
     allocated.peak = peak.max(allocated.current);
-    allocator.stats_mut().raise_peaks(&stats);
+    allocator.counts_mut().raise_peaks(&stats);
     stats
 }
 
@@ -83,7 +83,7 @@ pub(crate) fn reset_peaks(context: &Context) {
         return;
     }
     blocks::take_back_all(context, &mut allocator);
-    allocator.stats_mut().reset_peaks();
+    allocator.counts_mut().reset_peaks();
     context.recorder.reset_peak();
     let current = allocator.stats().allocated_bytes.all.current;
     context.allocated_bytes_peak.store(current, Ordering::Relaxed);
@@ -107,7 +107,7 @@ pub(crate) fn reset_totals(context: &Context) -> Option<Stats> {
         add(&requested.before, left + passes.requested_taken as i64 - passes.requested_put as i64);
     }
     context.ooms_count.store(0, Ordering::Relaxed);
-    allocator.stats_mut().reset_totals();
+    allocator.counts_mut().reset_totals();
     Some(before)
 }
 

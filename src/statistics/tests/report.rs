@@ -20,7 +20,7 @@ fn stats_of(sizes: &[u64]) -> Stats {
             base += bytes + 2 * MIB;
         }
     }
-    allocator.stats().clone()
+    allocator.stats()
 }
 
 #[test]

@@ -59,10 +59,10 @@ impl Naive {
             wanted.insert(counter.to_string(), value as i64);
         }
         wanted.insert("max_split_size".to_string(), -1); // filled in where the numbers are shown
-        let found: BTreeMap<String, i64> = keys::all(stats).into_iter().collect();
+        let found: BTreeMap<String, i64> = keys::all(&stats).into_iter().collect();
         for (key, value) in &found {
             assert_eq!(Some(value), wanted.get(key), "{key}");
-            assert_eq!(keys::find(stats, key), Some(*value), "{key}");
+            assert_eq!(keys::find(&stats, key), Some(*value), "{key}");
         }
         assert_eq!(found.len(), wanted.len());
     }
@@ -297,15 +297,15 @@ fn peaks_and_totals_begin_anew() {
     program.alloc(40 * MIB, Requester::Context);
     program.alloc(1000, Requester::Context);
     program.free(0, Ready::Everywhere);
-    let before = program.allocator.stats().clone();
+    let before = program.allocator.stats();
     assert_eq!((before.num_ooms, before.num_alloc_retries), (1, 1));
-    program.allocator.stats_mut().reset_peaks();
+    program.allocator.counts_mut().reset_peaks();
     let after = program.allocator.stats();
     assert_eq!(after.allocated_bytes.all.peak, 1024);
     assert_eq!(after.allocated_bytes.all.allocated, before.allocated_bytes.all.allocated);
     assert_eq!(after.num_device_alloc, 2);
-    program.allocator.stats_mut().reset_totals();
-    for (key, value) in keys::all(program.allocator.stats()) {
+    program.allocator.counts_mut().reset_totals();
+    for (key, value) in keys::all(&program.allocator.stats()) {
         let total = key.ends_with(".allocated") || key.ends_with(".freed");
         assert!(value == 0 || !(total || key.starts_with("num_")), "{key} is {value}");
     }
@@ -324,7 +324,7 @@ fn numbers_of_two_contexts_are_added_and_their_peaks_compared() {
         two.alloc(bytes, Requester::Context);
         two.free(0, Ready::Everywhere);
     }
-    let (one, two) = (one.allocator.stats(), two.allocator.stats());
+    let (one, two) = (&one.allocator.stats(), &two.allocator.stats());
     let of = |stats: &_, key: &str| keys::find(stats, key).expect("a key of both");
     let changed = |change: fn(&mut Stats, &Stats), expected: fn(&str, i64, i64) -> i64| {
         let mut stats = one.clone();
