@@ -15,7 +15,7 @@ use crate::allocator::Allocator;
 use crate::bins::Bins;
 use crate::block::{Block, State};
 use crate::policy::{BLOCK_BYTES_MIN, exact_block_bytes, is_small, own_segment_bytes};
-use crate::request::{Request, Stage};
+use crate::request::{Request, Stage, Wanted};
 use crate::rules::{Rule, rule_holds};
 use crate::types::{Address, Allocation, BlockId, Mapping, Pool, Requester, Segment, Step};
 
@@ -33,11 +33,12 @@ impl Allocator {
         request.awaited_bytes = None;
         self.forget_arriving(request);
         let block_bytes = self.policy.block_bytes(request.requested_bytes);
-        let served = !self.is_refused(request) && self.has_rows();
+        let served = !self.is_refused(request.private) && self.has_rows();
         let Some(block_bytes) = block_bytes.filter(|_| served) else {
             return self.out_of_memory();
         };
-        match self.search(request, block_bytes) {
+        let whole = self.keeps_whole(request, block_bytes);
+        match self.search(request.wanted(), block_bytes, whole) {
             Some(allocation) => Step::Done(allocation),
             None => self.miss(request, block_bytes),
         }
@@ -48,10 +49,28 @@ impl Allocator {
     /// segments of a `Step::Release` have left the allocator.
     pub fn hit(&mut self, request: &Request) -> Option<Allocation> {
         let block_bytes = self.policy.block_bytes(request.requested_bytes)?;
+        self.hit_wanted(request.wanted(), block_bytes)
+    }
+
+    /// As `hit`, for a request like `Request::new`. `block_bytes` is what the policy says for it.
+    #[inline(always)]
+    pub fn hit_new(
+        &mut self,
+        requested_bytes: u64,
+        block_bytes: u64,
+        requester: Requester,
+    ) -> Option<Allocation> {
+        debug_assert_eq!(self.policy.block_bytes(requested_bytes), Some(block_bytes));
+        self.hit_wanted(Wanted { bytes: requested_bytes, requester, private: None }, block_bytes)
+    }
+
+    #[inline(always)]
+    fn hit_wanted(&mut self, wanted: Wanted, block_bytes: u64) -> Option<Allocation> {
         if !self.has_rows() {
             return None;
         }
-        let allocation = self.search(request, block_bytes)?;
+        let whole = self.keeps_whole_at(Stage::Search, block_bytes);
+        let allocation = self.search(wanted, block_bytes, whole)?;
         self.clock += 1;
         Some(allocation)
     }
@@ -64,7 +83,7 @@ impl Allocator {
         assert!(base.0.is_multiple_of(BLOCK_BYTES_MIN), "{base:?} is not aligned");
         assert!(bytes.is_multiple_of(BLOCK_BYTES_MIN), "{bytes} is not a number of blocks");
         assert!(bytes >= block_bytes, "{bytes} bytes arrived for {block_bytes}");
-        if self.is_refused(request) {
+        if self.is_refused(request.private) {
             request.private = None;
         }
         let whole = self.keeps_whole(request, block_bytes);
@@ -83,25 +102,33 @@ impl Allocator {
         self.note_refusal(request);
     }
 
+    /// A block that is there already. `whole`: as `keeps_whole` says.
     #[inline(always)]
-    pub(crate) fn search(&mut self, request: &Request, block_bytes: u64) -> Option<Allocation> {
-        if self.is_refused(request) {
+    pub(crate) fn search(
+        &mut self,
+        wanted: Wanted,
+        block_bytes: u64,
+        whole: bool,
+    ) -> Option<Allocation> {
+        if self.is_refused(wanted.private) {
             return None;
         }
-        let whole = self.keeps_whole(request, block_bytes);
-        let Some(id) = self.best_fit(request, block_bytes, whole) else {
+        let Some((bytes, id)) = self.best_fit(wanted, block_bytes, whole) else {
             // A block that must be a segment of its own is not made of parts.
-            let own = if whole { None } else { self.join_own(request, block_bytes) };
-            return own.map(|id| self.take(id, block_bytes, request.requested_bytes, true));
+            let own = if whole { None } else { self.join_own(wanted, block_bytes) };
+            return own.map(|id| self.take(id, block_bytes, wanted.bytes, true));
         };
+        if !whole && let Some(taken) = self.take_plain(id, bytes, block_bytes, wanted.bytes) {
+            return Some(taken);
+        }
         self.remove_free(id);
-        Some(self.take(id, block_bytes, request.requested_bytes, whole))
+        Some(self.take(id, block_bytes, wanted.bytes, whole))
     }
 
     /// The last word: whatever is large enough, of either pool, though the policy would rather keep it.
     #[cold]
     fn take_any(&mut self, request: &Request) -> Option<Allocation> {
-        if self.is_refused(request) {
+        if self.is_refused(request.private) {
             return None;
         }
         let bytes = exact_block_bytes(request.requested_bytes);
@@ -218,26 +245,22 @@ impl Allocator {
         Step::OutOfMemory
     }
 
-    /// The block that serves the request best, if any may.
+    /// The block that serves the request best, if any may, and its bytes.
     #[inline(always)]
-    fn best_fit(&self, request: &Request, block_bytes: u64, whole: bool) -> Option<BlockId> {
-        let index = self.index(self.policy.pool_of(block_bytes), request.private);
-        let first_fit = |bins: &Bins| self.first_fit(bins, block_bytes, whole);
-        let everywhere = first_fit(index.everywhere());
-        let on_stream = match request.requester {
-            Requester::Stream(_) if !rule_holds(Rule::StreamTakesOwnTagOnly) => {
-                index.on_any_stream().find_map(first_fit)
+    fn best_fit(&self, wanted: Wanted, block_bytes: u64, whole: bool) -> Option<(u64, BlockId)> {
+        let index = self.index(self.policy.pool_of(block_bytes), wanted.private);
+        let any = self.first_fit(index.everywhere(), block_bytes, whole);
+        let own = match wanted.requester {
+            Requester::Context if rule_holds(Rule::ContextTakesUntaggedOnly) => None,
+            Requester::Stream(stream) if rule_holds(Rule::StreamTakesOwnTagOnly) => {
+                index.on_stream(stream).and_then(|bins| self.first_fit(bins, block_bytes, whole))
             }
-            Requester::Context if !rule_holds(Rule::ContextTakesUntaggedOnly) => {
-                index.on_any_stream().find_map(first_fit)
-            }
-            Requester::Stream(stream) => index.on_stream(stream).and_then(first_fit),
-            Requester::Context => None,
+            _ => index.on_any_stream().find_map(|bins| self.first_fit(bins, block_bytes, whole)),
         };
-        match (on_stream, everywhere) {
+        match (own, any) {
             // On a tie the stream's own: what is free for every request serves more of them.
-            (Some(own), Some(any)) => Some(if own.0 <= any.0 { own.1 } else { any.1 }),
-            (own, any) => own.or(any).map(|(_, id)| id),
+            (Some(own), Some(any)) => Some(if own.0 <= any.0 { own } else { any }),
+            (own, any) => own.or(any),
         }
     }
 
@@ -263,8 +286,8 @@ impl Allocator {
     /// Whether not every block that fits may serve: while memory is short, or much of the room is taken.
     pub(crate) fn is_choosy(&self, block_bytes: u64) -> bool {
         // Note [Chunks]: a chunk is there to be cut.
-        (self.pressure || self.room.is_saved())
-            && !is_small(block_bytes)
+        !is_small(block_bytes)
+            && (self.pressure || self.room.is_saved())
             && self.policy.chunk_bytes.is_none()
     }
 
@@ -288,6 +311,7 @@ impl Allocator {
     }
 
     /// Turns a free block, which is in no index any more, into an allocated one of `block_bytes`.
+    #[inline(never)]
     pub(crate) fn take(
         &mut self,
         id: BlockId,

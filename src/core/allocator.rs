@@ -13,7 +13,6 @@ use crate::policy::Policy;
 use crate::private::{PrivateMemory, private_index};
 use crate::request::Request;
 use crate::room::Room;
-use crate::rules::{Rule, rule_holds};
 use crate::stats::Stats;
 use crate::table::Table;
 use crate::tags::Tags;
@@ -169,6 +168,7 @@ impl Allocator {
     }
 
     /// Puts a freed block into the index of those that may take it.
+    #[inline(never)]
     pub(crate) fn insert_free(&mut self, id: BlockId) {
         let block = self.blocks.at(id.0);
         let index = match (block.private, block.pool) {
@@ -188,6 +188,7 @@ impl Allocator {
     }
 
     /// The reverse of `insert_free`, to be called before anything about the block changes.
+    #[inline(never)]
     pub(crate) fn remove_free(&mut self, id: BlockId) {
         let block = self.blocks.at(id.0);
         let index = match (block.private, block.pool) {
@@ -275,38 +276,22 @@ impl Allocator {
 
     /// Cuts a block that is in no index after `bytes`. What is left becomes a block of its own
     /// that waits for whatever the whole waited for, and is not in an index either.
-    #[inline(always)]
     pub(crate) fn split(&mut self, id: BlockId, bytes: u64) -> BlockId {
-        let block = self.blocks.at_mut(id.0);
-        assert!(bytes > 0, "a block of nothing");
-        assert!(bytes < block.bytes, "{bytes} of {} bytes leave nothing", block.bytes);
-        let state = if rule_holds(Rule::SplitInheritsTag) { block.state } else { State::Free };
-        let next = block.next;
-        let mut remainder = Block {
-            address: Address(block.address.0 + bytes),
-            bytes: block.bytes - bytes,
-            previous: Some(id),
-            requested_bytes: 0,
-            state,
-            behind: None,
-            ..*block
-        };
-        block.bytes = bytes;
-        block.clip_calm();
-        remainder.clip_calm();
-        let remainder = BlockId(self.blocks.insert(remainder));
-        self.blocks.at_mut(id.0).next = Some(remainder);
-        match next {
-            Some(next) => self.blocks.at_mut(next.0).previous = Some(remainder),
-            None => self.note_last(remainder),
-        }
+        let (block, number, place) = self.blocks.beside(id.0);
+        let remainder = BlockId(number);
+        let rest = block.cut(id, bytes, remainder, place);
+        let (after, segment) = (rest.next, rest.segment);
+        self.link_after(remainder, after, segment);
         remainder
     }
 
-    /// The block has become the last one of its segment.
-    pub(crate) fn note_last(&mut self, id: BlockId) {
-        let segment = self.blocks.at(id.0).segment;
-        self.segments.at_mut(segment.0).last = id;
+    /// Another block than before ends where the next one begins, or the segment ends.
+    #[inline(always)]
+    pub(crate) fn link_after(&mut self, id: BlockId, after: Option<BlockId>, segment: SegmentId) {
+        match after {
+            Some(after) => self.blocks.at_mut(after.0).previous = Some(id),
+            None => self.segments.at_mut(segment.0).last = id,
+        }
     }
 
     /// No byte may be in two segments, or it could be handed out twice.

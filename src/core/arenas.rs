@@ -82,7 +82,8 @@ impl Allocator {
             self.arenas.mappings.extend(range.iter().map(|mapping| (mapping.base, mapping.bytes)));
             self.insert_memory(range[0].base, bytes, pool, request.requester);
         }
-        request.arrived = self.search(request, block_bytes);
+        let whole = self.keeps_whole(request, block_bytes);
+        request.arrived = self.search(request.wanted(), block_bytes, whole);
         // The free blocks that were counted in have been taken. Once more, with memory of its own.
         if request.arrived.is_none() {
             assert!(!request.alone, "{request:?} does not fit where it was mapped");

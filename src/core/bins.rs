@@ -148,7 +148,8 @@ impl Bins {
     pub(crate) fn at_least(&self, bytes: u64) -> impl Iterator<Item = (Rank, BlockId)> {
         let bin = bin_of(bytes);
         let same = self.bins.get(bin).into_iter().flat_map(move |bin| bin.at_least(bytes));
-        let larger = iter::successors(self.filled_after(bin), |bin| self.filled_after(*bin));
+        let filled_after = |bin: &usize| self.filled_from(bin + 1);
+        let larger = iter::successors(filled_after(&bin), filled_after);
         let larger = larger.flat_map(|bin| self.bins[bin].at_least(0));
         let mut listed = same.chain(larger).peekable();
         let mut newest = self.newest.filter(|(rank, _)| rank.bytes >= bytes);
@@ -175,12 +176,12 @@ impl Bins {
     #[inline(always)]
     fn best_listed(&self, bytes: u64) -> Option<(&Rank, BlockId)> {
         let number = bin_of(bytes);
-        let bin = self.bins.get(number)?;
-        let (rank, id) = match &bin.best {
-            Some(best) if best.0.bytes >= bytes => best,
-            Some(_) if !bin.others.is_empty() => return self.best_beside(number, bytes),
-            _ => self.best_after(number)?,
-        };
+        let found = self.filled_from(number)?;
+        let (rank, id) = self.bins[found].best.as_ref().expect("a filled bin has a block");
+        // Those of the bins behind it all are.
+        if rank.bytes < bytes {
+            return self.best_beside(number, bytes);
+        }
         Some((rank, *id))
     }
 
@@ -195,7 +196,7 @@ impl Bins {
     /// The best of the bins behind this one.
     #[inline(always)]
     fn best_after(&self, number: usize) -> Option<&(Rank, BlockId)> {
-        self.bins[self.filled_after(number)?].best.as_ref()
+        self.bins[self.filled_from(number + 1)?].best.as_ref()
     }
 
     /// The block of this rank.
@@ -226,10 +227,9 @@ impl Bins {
         }
     }
 
-    /// The first bin behind this one that is not empty.
+    /// The first bin from this one on that is not empty.
     #[inline(always)]
-    fn filled_after(&self, number: usize) -> Option<usize> {
-        let first = number + 1;
+    fn filled_from(&self, first: usize) -> Option<usize> {
         let (mut word, mut bits) = (first / WORD_BITS, 0);
         if let Some(filled) = self.filled.get(word) {
             bits = filled & (u64::MAX << (first % WORD_BITS));

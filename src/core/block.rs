@@ -6,9 +6,10 @@
 //!             first --next--> block --next--> block --next--> None
 //! ```
 
+use crate::rules::{Rule, rule_holds};
 use crate::types::{Address, BlockId, Pool, PrivatePool, Ready, Requester, SegmentId};
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Block {
     pub segment: SegmentId,
     pub pool: Pool,
@@ -86,6 +87,38 @@ impl Block {
         self.calm.unwrap_or(whole)
     }
 
+    /// Cuts it after so many bytes. What is left, a block of this number, is as it was.
+    #[inline(always)]
+    pub(crate) fn cut<'a>(
+        &mut self,
+        id: BlockId,
+        bytes: u64,
+        rest: BlockId,
+        place: &'a mut Option<Block>,
+    ) -> &'a mut Block {
+        assert!(bytes > 0, "a block of nothing");
+        assert!(bytes < self.bytes, "{bytes} of {} bytes leave nothing", self.bytes);
+        let state = if rule_holds(Rule::SplitInheritsTag) { self.state } else { State::Free };
+        let rest_bytes = self.bytes - bytes;
+        self.bytes = bytes;
+        let next = self.next.replace(rest);
+        let rest = place.insert(Block {
+            address: self.end(),
+            bytes: rest_bytes,
+            requested_bytes: 0,
+            previous: Some(id),
+            next,
+            state,
+            behind: None,
+            ..*self
+        });
+        if self.calm.is_some() {
+            self.clip_calm();
+            rest.clip_calm();
+        }
+        rest
+    }
+
     /// The block has lost a part: what it has left of the calm one.
     pub(crate) fn clip_calm(&mut self) {
         let (begin, end) = (self.address, self.end());
@@ -114,6 +147,14 @@ impl Block {
     /// Freed after it was exported: neither allocated nor free.
     pub(crate) fn is_retired(&self) -> bool {
         self.exported && self.state != State::Allocated
+    }
+
+    /// Free for every request, of no capture, in no arena, and no other process has mapped it: so are most free
+    /// blocks. See plain.rs.
+    #[inline(always)]
+    pub(crate) fn is_plain(&self) -> bool {
+        let is_free = matches!(self.state, State::Free) && self.private.is_none();
+        is_free && !self.exported && !self.expandable
     }
 
     /// Whether every request may take it.

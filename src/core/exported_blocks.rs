@@ -77,9 +77,15 @@ impl Allocator {
 
     /// Whether the request gets a whole segment or nothing.
     pub(crate) fn keeps_whole(&self, request: &Request, block_bytes: u64) -> bool {
+        self.keeps_whole_at(request.stage, block_bytes)
+    }
+
+    /// The same at this stage of it.
+    #[inline]
+    pub(crate) fn keeps_whole_at(&self, stage: Stage, block_bytes: u64) -> bool {
         self.whole_large
             && !is_small(block_bytes)
-            && request.stage < Stage::TakeAny
+            && stage < Stage::TakeAny
             && rule_holds(Rule::WholeAfterExport)
     }
 

@@ -4,6 +4,7 @@ use core::mem::take;
 
 use crate::allocator::Allocator;
 use crate::block::{Block, Calm, State, Tag};
+use crate::rules::{Rule, rule_holds};
 use crate::tags::{self, TagMark};
 use crate::types::{BlockId, EventId, Ready};
 
@@ -34,37 +35,51 @@ impl Allocator {
     /// A block of a private pool waits for that, whatever else it waited for. Returns what its
     /// allocation said it was behind.
     pub fn free(&mut self, id: BlockId, ready: Ready) -> Option<Behind> {
-        self.blocks.at_mut(id.0).used_outside = ready != Ready::Everywhere;
-        let ready = self.ready_if_freed(id, ready);
-        self.free_as(id, ready)
+        let is_private = self.blocks.at(id.0).private.is_some();
+        let used_outside = ready != Ready::Everywhere;
+        let ready = if is_private { self.ready_if_freed(id, ready) } else { ready };
+        self.free_as(id, ready, used_outside)
     }
 
     /// As `free`, with the condition as it is.
     #[inline(always)]
-    pub(crate) fn free_as(&mut self, id: BlockId, ready: Ready) -> Option<Behind> {
+    pub(crate) fn free_as(
+        &mut self,
+        id: BlockId,
+        ready: Ready,
+        used_outside: bool,
+    ) -> Option<Behind> {
         let block = self.blocks.at_mut(id.0);
         assert!(block.state == State::Allocated, "{id:?} is freed but not allocated");
+        block.used_outside = used_outside;
         let behind = block.behind.take();
-        self.segments.at_mut(block.segment.0).allocated_count -= 1;
+        let segment = block.segment;
+        let row = self.segments.at_mut(segment.0);
+        row.allocated_count -= 1;
+        let may_leave = row.exported_count > 0;
         self.counts.freed(block.pool, block.bytes);
         if self.policy.is_oversize(block.bytes) {
             self.counts.kept.oversize_allocations.decrease(1);
         }
         block.becomes_free(self.clock);
+        if ready.is_pending() {
+            self.counts.pends(block.pool, block.bytes);
+        } else {
+            self.counts.is_inactive(block.pool, take(&mut block.requested_bytes));
+        }
         block.state = match self.tags.make(ready) {
             None => State::Free,
             Some(tag) => State::Tagged(tag),
         };
-        let (segment, pool, bytes) = (block.segment, block.pool, block.bytes);
-        if ready.is_pending() {
-            self.counts.pends(pool, bytes);
+        if block.is_plain() && rule_holds(Rule::MergeSameTagOnly) {
+            self.insert_plain(id);
         } else {
-            let block = self.blocks.at_mut(id.0);
-            self.counts.is_inactive(pool, take(&mut block.requested_bytes));
+            self.retire_if_exported(id);
+            self.coalesce_and_insert(id);
         }
-        self.retire_if_exported(id);
-        self.coalesce_and_insert(id);
-        self.note_leaving(segment);
+        if may_leave {
+            self.note_leaving(segment);
+        }
         behind.map(Behind)
     }
 
@@ -193,10 +208,8 @@ impl Allocator {
         block.freed_at = block.freed_at.max(freed_at);
         block.calm = calm;
         block.used_outside |= used_outside;
-        match after {
-            Some(after) => self.blocks.at_mut(after.0).previous = Some(id),
-            None => self.note_last(id),
-        }
+        let segment = block.segment;
+        self.link_after(id, after, segment);
     }
 
     /// What was free for long does not become young by a neighbour: small ones come and go beside it.

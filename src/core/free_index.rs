@@ -40,6 +40,18 @@ impl FreeIndex {
         }
     }
 
+    /// As `insert`, of a plain block.
+    #[inline(always)]
+    pub(crate) fn insert_everywhere(&mut self, rank: Rank, id: BlockId) {
+        self.everywhere.insert(rank, id);
+    }
+
+    /// As `remove`, of a plain block.
+    #[inline(always)]
+    pub(crate) fn remove_everywhere(&mut self, rank: Rank, id: BlockId) {
+        self.everywhere.remove(rank, id);
+    }
+
     #[inline(never)]
     fn insert_on_stream(&mut self, stream: StreamId, rank: Rank, id: BlockId) {
         self.on_stream.entry(stream).or_insert_with(Bins::new).insert(rank, id);

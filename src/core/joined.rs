@@ -34,11 +34,10 @@ impl Allocator {
     /// The program has freed this block of a pool behind all work with it, and no node names it.
     pub fn free_unused(&mut self, id: BlockId) {
         let block = self.blocks.at_mut(id.0);
-        block.used_outside = false;
         if self.segments.at(block.segment.0).private.is_none() {
             block.private = None;
         }
-        self.free_as(id, Ready::Everywhere);
+        self.free_as(id, Ready::Everywhere, false);
     }
 
     /// The program still holds this block of a pool, and no node names it: it will be freed as any block. What

@@ -27,6 +27,8 @@ mod behind;
 
 mod free;
 
+mod plain;
+
 mod release;
 
 mod room;

@@ -140,12 +140,13 @@ impl Policy {
     }
 
     /// Whether a free block of `found_bytes` is divided to serve `block_bytes`.
+    #[inline]
     pub fn splits(&self, pool: Pool, found_bytes: u64, block_bytes: u64) -> bool {
         let remaining_bytes = found_bytes - block_bytes;
         match pool {
+            Pool::Small => remaining_bytes >= BLOCK_BYTES_MIN,
             _ if self.expandable_segments => remaining_bytes >= BLOCK_BYTES_MIN,
             _ if self.chunk_bytes.is_some() => remaining_bytes >= BLOCK_BYTES_MIN,
-            Pool::Small => remaining_bytes >= BLOCK_BYTES_MIN,
             // Only where there was nothing else.
             Pool::Large if is_small(block_bytes) => remaining_bytes >= BLOCK_BYTES_MIN,
             Pool::Large => {
@@ -170,9 +171,9 @@ impl Policy {
 
     pub fn is_oversize(&self, bytes: u64) -> bool {
         // Nothing is kept whole in an arena, where any part can be given back.
-        !self.expandable_segments
+        self.max_split_bytes.is_some_and(|max_split_bytes| bytes >= max_split_bytes)
+            && !self.expandable_segments
             && self.chunk_bytes.is_none()
-            && self.max_split_bytes.is_some_and(|max_split_bytes| bytes >= max_split_bytes)
     }
 
     /// Whether serving `block_bytes` with all of `found_bytes` would waste more than the slack.

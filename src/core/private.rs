@@ -222,8 +222,8 @@ impl Allocator {
         Some(part)
     }
 
-    /// The private pool a request is for, as far as it is served.
-    pub(crate) fn is_refused(&self, request: &Request) -> bool {
-        request.private.is_some_and(|private| !self.serves_pool(private))
+    /// Whether a request is for a private pool that serves none any more.
+    pub(crate) fn is_refused(&self, private: Option<PrivatePool>) -> bool {
+        private.is_some_and(|private| !self.serves_pool(private))
     }
 }

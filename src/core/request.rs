@@ -54,6 +54,14 @@ pub(crate) enum Stage {
     OutOfMemory,
 }
 
+/// What was asked for, without what has been tried.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted {
+    pub bytes: u64,
+    pub requester: Requester,
+    pub private: Option<PrivatePool>,
+}
+
 impl Request {
     /// `bytes` is what the program asked for, more than 0.
     pub fn new(bytes: u64, requester: Requester) -> Request {
@@ -80,6 +88,12 @@ impl Request {
     /// The same request from its beginning.
     pub fn again(&self) -> Request {
         Request { private: self.private, ..Request::new(self.requested_bytes, self.requester) }
+    }
+
+    #[inline(always)]
+    pub(crate) fn wanted(&self) -> Wanted {
+        let Request { requested_bytes: bytes, requester, private, .. } = *self;
+        Wanted { bytes, requester, private }
     }
 
     pub fn private(&self) -> Option<PrivatePool> {

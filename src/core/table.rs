@@ -42,6 +42,32 @@ impl<T> Table<T> {
         number
     }
 
+    /// A row that is there, and the place of a new one, which the caller fills.
+    #[inline(always)]
+    pub(crate) fn beside(&mut self, number: u32) -> (&mut T, u32, &mut Option<T>) {
+        let other = self.vacant.pop().unwrap_or_else(|| self.push_vacant());
+        let both = self.rows.get_disjoint_mut([number as usize, other as usize]);
+        let Ok([Some(row), place]) = both else { panic!("row {number} is in use, {other} is not") };
+        debug_assert!(place.is_none(), "vacant row {other} is in use");
+        (row, other, place)
+    }
+
+    /// Two rows. The second is vacant once the caller has taken out what is in it.
+    #[inline(always)]
+    pub(crate) fn merge(&mut self, number: u32, gone: u32) -> (&mut T, &mut Option<T>) {
+        let both = self.rows.get_disjoint_mut([number as usize, gone as usize]);
+        let Ok([Some(row), place]) = both else { panic!("rows {number} and {gone} are in use") };
+        self.vacant.push(gone);
+        (row, place)
+    }
+
+    #[cold]
+    fn push_vacant(&mut self) -> u32 {
+        let number = u32::try_from(self.rows.len()).expect("fewer than 2^32 rows");
+        self.rows.push(None);
+        number
+    }
+
     #[inline]
     pub(crate) fn remove(&mut self, number: u32) -> T {
         let row = self.rows[number as usize].take().expect("the row is in use");
@@ -54,12 +80,12 @@ impl<T> Table<T> {
     }
 
     /// A number without a row is a fault of this crate: better to stop than to guess.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn at(&self, number: u32) -> &T {
         self.rows[number as usize].as_ref().expect("the row is in use")
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn at_mut(&mut self, number: u32) -> &mut T {
         self.rows[number as usize].as_mut().expect("the row is in use")
     }
