@@ -138,7 +138,9 @@ functions! {
         cuDevicePrimaryCtxRelease = "cuDevicePrimaryCtxRelease_v2" 11000 (i32);
         cuDevicePrimaryCtxReset = "cuDevicePrimaryCtxReset_v2" 11000 (i32);
         cuCtxCreate = "cuCtxCreate_v2" 3020 (Place<Number>, u32, i32);
+        cuCtxAttach = "cuCtxAttach" 2000 (Place<Number>, u32);
         cuCtxDestroy = "cuCtxDestroy_v2" 4000 (Number);
+        cuCtxDetach = "cuCtxDetach" 2000 (Number);
         cuCtxSetCurrent = "cuCtxSetCurrent" 4000 (Number);
         cuCtxGetCurrent = "cuCtxGetCurrent" 4000 (Place<Number>);
         cuCtxGetId = "cuCtxGetId" 12000 (Number, Place<Number>);

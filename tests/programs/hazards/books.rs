@@ -15,6 +15,7 @@ pub const ALL: &[Hazard] = &[
     hazard!(Always, contexts_of_several_threads, machine = "SIM_LINGER_US=50"),
     hazard!(Always, primary_context_of_several_threads, machine = "SIM_LINGER_US=50"),
     hazard!(Always, more_contexts_than_fit_a_table),
+    hazard!(Always, context_that_is_detached),
     hazard!(Full, kernel_of_a_later_context),
     hazard!(Always, free_on_a_stream_that_is_gone),
 ];
@@ -175,6 +176,29 @@ fn more_contexts_than_fit_a_table(d: &Driver) -> Verdict {
     }
     d.set_context(primary)?;
     ok_if(wrong.is_empty(), &format!("contexts {wrong:?}"))
+}
+
+/// [43] A context is in use until the last that is attached to it has left, and then no more.
+fn context_that_is_detached(d: &Driver) -> Verdict {
+    let primary = d.context();
+    let (before, _) = d.memory_info()?;
+    for _ in 0..10 {
+        let (context, mut same) = (d.create_context(0)?, 0);
+        call!(d, cuCtxAttach(&mut same, 0))?;
+        let large = d.alloc(60 << 20)?;
+        d.free(large)?;
+        call!(d, cuCtxDetach(context))?;
+        let block = d.alloc(SMALL)?;
+        d.memset(block, 1, SMALL, LEGACY)?;
+        d.free(block)?;
+        call!(d, cuCtxDetach(context))?;
+        d.set_context(primary)?;
+    }
+    let (after, _) = d.memory_info()?;
+    ok_if(
+        after <= before + (100 << 20),
+        &format!("{} bytes more are free than before", after - before),
+    )
 }
 
 /// A kernel's handle is that of another kernel, with other arguments, once its context is gone.

@@ -26,14 +26,24 @@ driver! {
         if state.primary {
             return Err(Code::INVALID_CONTEXT);
         }
-        let deps = call.world().context_deps(context)?;
-        call.wait_all(deps);
-        call.world().destroy_context(context);
-        let stack = stack(call);
-        if stack.last() == Some(&context) {
-            stack.pop();
+        destroy(call, context)
+    }
+
+    fn cuCtxAttach: (context: Out<Handle>, flags: u32) |call| {
+        let current = call.context()?;
+        call.world().contexts.get_mut(current)?.attached += 1;
+        context.put(current)
+    }
+
+    fn cuCtxDetach: (context: Handle) |call| {
+        find(call, context)?;
+        match &mut call.world().contexts.get_mut(context)?.attached {
+            0 => destroy(call, context),
+            attached => {
+                *attached -= 1;
+                Ok(())
+            }
         }
-        Ok(())
     }
 
     fn cuCtxPushCurrent, cuCtxPushCurrent_v2: (context: Handle) |call| {
@@ -203,6 +213,18 @@ fn create(call: &mut Call, context: Out<Handle>, flags: u32, device: i32) -> Out
     let handle = call.world().create_context(device, false, flags)?;
     stack(call).push(handle);
     context.put(handle)
+}
+
+/// Waits for all work of the context, and ends it.
+fn destroy(call: &mut Call, context: Handle) -> Outcome {
+    let deps = call.world().context_deps(context)?;
+    call.wait_all(deps);
+    call.world().destroy_context(context);
+    let stack = stack(call);
+    if stack.last() == Some(&context) {
+        stack.pop();
+    }
+    Ok(())
 }
 
 fn synchronize(call: &mut Call, context: Handle) -> Outcome {

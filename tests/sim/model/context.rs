@@ -17,6 +17,8 @@ pub struct Context {
     /// (measured).
     pub part_of: Option<Handle>,
     pub flags: u32,
+    /// How often the program has attached to it, besides making it.
+    pub attached: u32,
     /// Set by a fault; every later call in the context returns it.
     pub error: Option<Code>,
     pub streams: Vec<Handle>,
@@ -48,6 +50,7 @@ impl World {
             primary,
             part_of: None,
             flags,
+            attached: 0,
             error: None,
             streams: Vec::new(),
             legacy: 0,
