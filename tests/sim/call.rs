@@ -159,8 +159,8 @@ impl Call {
         let (end, clock) = (state.end_ns, state.clock.clone());
         drop(state);
         let thread = self.thread;
+        self.know(&clock);
         let world = self.world();
-        world.host.clock.join(&clock);
         let state = world.threads.get_mut(&thread).expect("entered at the call's begin");
         state.ns = state.ns.max(end);
         self.let_text_out();
@@ -169,15 +169,25 @@ impl Call {
     /// Answers with the end of work, whose clock is given.
     pub fn learn(&mut self, clock: &Clock) {
         let thread = self.thread;
-        let news = !self.world().host.clock.covers_all(clock);
+        let news = !self.world().host.sure.covers_all(clock);
         self.world().threads.get_mut(&thread).expect("entered at the call's begin").news |= news;
+    }
+
+    /// What an answer tells by chance counts as known, and the next answer that rests on it is chance as well.
+    fn know(&mut self, clock: &Clock) {
+        let asks = is_question(self.name);
+        let host = &mut self.world().host;
+        host.clock.join(clock);
+        if !asks {
+            host.sure.join(clock);
+        }
     }
 
     pub fn wait_all(&mut self, deps: Deps) {
         for op in &deps.ends {
             self.wait(op);
         }
-        self.world().host.clock.join(&deps.clock);
+        self.know(&deps.clock);
         self.let_text_out();
     }
 

@@ -140,6 +140,7 @@ fn note_end(call: &mut Call, address: DevicePtr, bytes: u64) {
     for race in world.shadow.access(access, source, epoch, &clock) {
         world.report.race(&race);
     }
+    world.host.sure.note(epoch);
     world.host.clock = clock;
 }
 

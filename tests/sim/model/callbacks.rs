@@ -153,7 +153,11 @@ fn pass_idle_time(seen: u64) -> u64 {
 fn run_destructor(Destructor { function, data, launches }: Destructor) {
     INSIDE.set(true);
     // Whoever learns of it knows that they are over.
-    launches.iter().for_each(|known| world::lock().host.clock.join(known));
+    launches.iter().for_each(|known| {
+        let host = &mut world::lock().host;
+        host.clock.join(known);
+        host.sure.join(known);
+    });
     DESTRUCTS.set(true);
     // SAFETY: the program gave this destructor, of this signature, for this pointer.
     unsafe {

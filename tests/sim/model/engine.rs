@@ -239,7 +239,10 @@ impl World {
         }
         match inside {
             Some(op) => op.state().clock = clock,
-            None => self.host.clock = clock,
+            None => {
+                self.host.sure.note(epoch);
+                self.host.clock = clock;
+            }
         }
     }
 

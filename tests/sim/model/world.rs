@@ -74,6 +74,8 @@ pub struct World {
 #[derive(Default)]
 pub struct Host {
     pub clock: Clock,
+    /// What it would know without an answer that was chance.
+    pub sure: Clock,
     pub chains: ChainSet,
 }
 

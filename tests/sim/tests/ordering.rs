@@ -209,7 +209,10 @@ fn an_answer_without_a_wait_is_chance() {
             assert_eq!(d.answered_by_chance(), Some(false));
         }
         assert_eq!(d.answered_by_chance(), Some(true));
-        // By now the program knows.
+        // What rests on that is no better.
+        d.query_stream(s).unwrap();
+        assert_eq!(d.answered_by_chance(), Some(true));
+        d.synchronize_stream(s).unwrap();
         d.query_stream(s).unwrap();
         assert_eq!(d.answered_by_chance(), Some(false));
         d.launch("delay", s, &[MS]).unwrap();
