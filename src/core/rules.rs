@@ -101,6 +101,8 @@ rules! {
     ReferenceWaitsForNone = "reference_waits_for_none",
     /// Memory is found also while a reference to its context is given up.
     ReferenceHidesNothing = "reference_hides_nothing",
+    /// What leaves the memory of a context comes behind its last barrier, also while a reference to it is given up.
+    BarrierOutlastsReference = "barrier_outlasts_reference",
     /// What is kept gives way also where several contexts have submitted.
     KeptGivesWayAnywhere = "kept_gives_way_anywhere",
     /// What waits for a blocking stream waits for the legacy work before a free there.

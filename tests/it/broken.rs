@@ -61,6 +61,11 @@ const TABLE: &[(Rule, &str, &str)] = &[
     (Rule::KeptIsUnknown, "questions_about_freed_pinned_memory", "ordered"),
     (Rule::ReferenceWaitsForNone, "spin_and_one_reference_less", "ordered"),
     (Rule::ReferenceHidesNothing, "beside_references_that_are_given_up", "ordered"),
+    (
+        Rule::BarrierOutlastsReference,
+        "memory_moves_beside_references",
+        "ordered,expandable_segments:true",
+    ),
     (Rule::ObserverWaits, "peer_copy_into_reused_memory", "ordered"),
     (Rule::QueryAsksAgain, "elapsed_time", "ordered"),
     (Rule::QueryWaitsForOwnFrees, "query_while_a_free_waits", "ordered"),

@@ -3,12 +3,11 @@
 use std::sync::RwLockWriteGuard;
 use std::sync::atomic::Ordering;
 
-use cachealloc_core::order::{BarrierNumber, Observer};
+use cachealloc_core::order::Observer;
 use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::cache::{arenas, pinned_memory, zones};
 use crate::config;
-use crate::contexts::events::EventRef;
 use crate::contexts::{self, Context, Home, end, lookup};
 use crate::driver::sys::{ContextHandle, CuResult};
 use crate::driver::{api, table};
@@ -209,7 +208,6 @@ pub(crate) fn waits(function: &'static Function, real: impl Real) -> CuResult {
 /// A context that the driver is about to end: nothing of ours is in it or waits for its events.
 struct EndingContext {
     context: &'static Context,
-    barrier: Option<(BarrierNumber, EventRef)>,
     hidden: Vec<&'static Extent>,
     _held_off: HeldOff<'static>,
     _shut: RwLockWriteGuard<'static, ()>,
@@ -221,10 +219,12 @@ impl EndingContext {
         zones::check_copies(context);
         pinned_memory::context_ends(context, surely);
         // Before the door is shut: a thread that finds it shut and no barrier need not wait.
-        let barrier = context.last_barrier.forget();
+        widen(Rule::BarrierOutlastsReference);
+        context.last_barrier.put_aside();
         let shut = context.shut();
+        widen(Rule::BarrierOutlastsReference);
         context.ending_ns.store(crate::clock::now_ns(), Ordering::Relaxed);
-        EndingContext { context, barrier, hidden: Vec::new(), _held_off: held_off, _shut: shut }
+        EndingContext { context, hidden: Vec::new(), _held_off: held_off, _shut: shut }
     }
 
     /// Its addresses are released here, and may be reused before the driver returns.
@@ -251,10 +251,9 @@ fn end(id: u64, mut ending: Option<EndingContext>, over: bool) {
         Some(ending) => Some(ending.context),
     };
     if !over {
-        let Some(EndingContext { context, barrier, .. }) = ending else { return };
-        context.ending_ns.store(0, Ordering::Relaxed);
-        if let Some((number, event)) = barrier {
-            context.last_barrier.remember(number, event);
+        if let Some(EndingContext { context, .. }) = ending {
+            context.ending_ns.store(0, Ordering::Relaxed);
+            context.last_barrier.take_back();
         }
         return;
     }

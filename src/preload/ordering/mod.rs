@@ -44,6 +44,9 @@ pub(crate) struct LastBarrier(Mutex<Last>);
 #[derive(Default)]
 struct Last {
     barrier: Option<(BarrierNumber, EventRef)>,
+    /// The context may be about to end, and nothing waits for its barriers any more. But it may only lose a reference,
+    /// and then what leaves its memory comes behind this one as before.
+    aside: Option<(BarrierNumber, EventRef)>,
     /// Number of barriers made so far.
     count: u64,
 }
@@ -61,7 +64,9 @@ impl LastBarrier {
 
     /// The newest event, whatever its number.
     pub(crate) fn newest(&self) -> Option<EventRef> {
-        lock(&self.0).barrier.as_ref().map(|(_, event)| event.clone())
+        let last = lock(&self.0);
+        let aside = last.aside.as_ref().filter(|_| rule_holds(Rule::BarrierOutlastsReference));
+        last.barrier.as_ref().or(aside).map(|(_, event)| event.clone())
     }
 
     /// How many barriers were made. 0 while another thread holds the lock: for the table at exit.
@@ -70,13 +75,25 @@ impl LastBarrier {
     }
 
     /// The context is about to end: its events must not be waited for any more.
-    pub(crate) fn forget(&self) -> Option<(BarrierNumber, EventRef)> {
-        lock(&self.0).barrier.take()
+    pub(crate) fn put_aside(&self) {
+        let mut last = lock(&self.0);
+        if let Some(barrier) = last.barrier.take() {
+            last.aside = Some(barrier);
+        }
     }
 
-    /// It did not end after all: restores what `forget` returned.
-    pub(crate) fn remember(&self, number: BarrierNumber, event: EventRef) {
-        lock(&self.0).keep(number, event);
+    /// It did not end after all.
+    pub(crate) fn take_back(&self) {
+        let mut last = lock(&self.0);
+        if let Some((number, event)) = last.aside.take() {
+            last.keep(number, event);
+        }
+    }
+
+    /// It has ended.
+    pub(crate) fn forget(&self) {
+        let mut last = lock(&self.0);
+        (last.barrier, last.aside) = (None, None);
     }
 
     #[inline]
