@@ -61,6 +61,7 @@ const TABLE: &[(Rule, &str, &str)] = &[
     (Rule::KeptIsUnknown, "questions_about_freed_pinned_memory", "ordered"),
     (Rule::ReferenceWaitsForNone, "spin_and_one_reference_less", "ordered"),
     (Rule::ReferenceHidesNothing, "beside_references_that_are_given_up", "ordered"),
+    (Rule::BarrierOutlastsReference, "unmap_beside_references", "ordered"),
     (
         Rule::BarrierOutlastsReference,
         "memory_moves_beside_references",

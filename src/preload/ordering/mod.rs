@@ -62,11 +62,15 @@ impl LastBarrier {
         lock(&self.0).barrier.clone().filter(|(last, _)| *last >= number)
     }
 
-    /// The newest event, whatever its number.
-    pub(crate) fn newest(&self) -> Option<EventRef> {
+    /// As `event`, also of one that was put aside. Call where the context does not end meanwhile.
+    pub(crate) fn event_of_open(&self, number: BarrierNumber) -> Option<EventRef> {
         let last = lock(&self.0);
-        let aside = last.aside.as_ref().filter(|_| rule_holds(Rule::BarrierOutlastsReference));
-        last.barrier.as_ref().or(aside).map(|(_, event)| event.clone())
+        last.of_open().filter(|(last, _)| *last >= number).map(|(_, event)| event.clone())
+    }
+
+    /// The newest event, whatever its number. Call where the context does not end meanwhile.
+    pub(crate) fn newest(&self) -> Option<EventRef> {
+        lock(&self.0).of_open().map(|(_, event)| event.clone())
     }
 
     /// How many barriers were made. 0 while another thread holds the lock: for the table at exit.
@@ -105,6 +109,11 @@ impl LastBarrier {
 }
 
 impl Last {
+    fn of_open(&self) -> Option<&(BarrierNumber, EventRef)> {
+        let aside = self.aside.as_ref().filter(|_| rule_holds(Rule::BarrierOutlastsReference));
+        self.barrier.as_ref().or(aside)
+    }
+
     #[inline]
     fn keep(&mut self, number: BarrierNumber, event: EventRef) {
         if self.barrier.as_ref().is_none_or(|(last, _)| *last < number) {

@@ -139,8 +139,11 @@ pub(crate) fn wait_for_others() -> bool {
             continue;
         }
         let Some(number) = context.covers.pending() else { continue };
-        let Some(event) = context.last_barrier.event(number) else { continue };
+        if !is_known(context, number) {
+            continue;
+        }
         let Some(_open) = context.stay_open() else { continue };
+        let Some(event) = context.last_barrier.event_of_open(number) else { continue };
         any = true;
         let begun = Instant::now();
         let patience = patience_left();
@@ -207,16 +210,22 @@ pub(crate) fn is_left_to_others() -> bool {
         })
 }
 
+/// Whether the barrier can be waited for. The end of a context has taken it away before; but what may be an end is
+/// mostly a reference less, and then it is there again in a moment.
+fn is_known(context: &Context, number: BarrierNumber) -> bool {
+    let soon = || rule_holds(Rule::BarrierOutlastsReference) && context.keep_open_soon().is_some();
+    context.last_barrier.event(number).is_some() || soon()
+}
+
 /// As `wait_all`, for one context.
 #[inline]
 pub(crate) fn wait(context: &Context, reason: Wait) {
     let Some(number) = context.covers.pending() else { return };
-    if context.last_barrier.event(number).is_none() {
+    if !is_known(context, number) {
         return;
     }
-    // The end of a context has taken the barrier away before.
     let Some(_open) = context.stay_open() else { return };
-    let Some(event) = context.last_barrier.event(number) else { return };
+    let Some(event) = context.last_barrier.event_of_open(number) else { return };
     if !rule_holds(Rule::PendingBarrierIsOfItsFree) {
         let _ = context.enter(api::ctx_synchronize);
         return;

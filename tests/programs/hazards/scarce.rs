@@ -76,7 +76,7 @@ fn two_threads_share_a_barrier(d: &Driver) -> Verdict {
 }
 
 /// While another thread takes references to the primary context and gives them up, as libraries do.
-fn beside_references<T>(d: &Driver, body: impl FnOnce() -> Outcome<T>) -> Outcome<T> {
+pub fn beside_references<T>(d: &Driver, body: impl FnOnce() -> Outcome<T>) -> Outcome<T> {
     let done = AtomicBool::new(false);
     let references = || -> Outcome {
         let mut context = 0;

@@ -2,6 +2,7 @@
 
 use cachealloc_tests::driver::{Driver, Outcome};
 
+use crate::scarce::beside_references;
 use crate::tools::*;
 use crate::visible::page_of_host;
 
@@ -17,6 +18,7 @@ pub const ALL: &[Hazard] = &[
     hazard!(Full, pinned_memory_again),
     hazard!(Full, look_behind_the_end_of_pinned_memory),
     hazard!(Always, spin_and_one_reference_less),
+    hazard!(Full, unmap_beside_references),
     hazard!(Full, free_of_foreign_memory),
 ];
 
@@ -162,6 +164,24 @@ fn spin_and_one_reference_less(d: &Driver) -> Verdict {
     call!(d, cuDevicePrimaryCtxRelease(0))?;
     d.set_flag(flag, 1);
     d.synchronize()?;
+    Ok("ok".into())
+}
+
+/// [4] While another thread takes references to the primary context and gives them up.
+fn unmap_beside_references(d: &Driver) -> Verdict {
+    let stream = d.stream()?;
+    let round = |_| {
+        let (unrelated, (address, memory)) = (d.alloc(SMALL)?, mapped_page(d)?);
+        fill(d, stream, address, SMALL, 1, LATE)?;
+        d.free(unrelated)?;
+        // The other thread may be anywhere.
+        std::thread::sleep(std::time::Duration::from_micros(100));
+        call!(d, cuMemUnmap(address, PAGE))?;
+        call!(d, cuMemRelease(memory))?;
+        call!(d, cuMemAddressFree(address, PAGE))?;
+        d.synchronize()
+    };
+    beside_references(d, || (0..50).try_for_each(round))?;
     Ok("ok".into())
 }
 
