@@ -181,6 +181,9 @@ fn type_of(letter: char) -> &'static str {
     }
 }
 
+/// The hooks of kernels' launches, whose first may be measured.
+const LAUNCHES: [&str; 3] = ["launch::kernel", "launch::kernel_ex", "launch::cooperative"];
+
 fn exports(rows: &[Row]) -> String {
     let mut code = String::new();
     for row in rows.iter().filter(|row| row.hooked()) {
@@ -210,6 +213,7 @@ fn exports(rows: &[Row]) -> String {
                 _ if row.class == "record" => "recorded ",
                 _ if row.submits_on == "legacy" => "submits_to_legacy ",
                 "Nowhere" => "",
+                _ if LAUNCHES.contains(&hook) => "launches ",
                 _ => "submits ",
             },
             row.symbol,

@@ -2,7 +2,7 @@
 //! its messages are in the crate of the options.
 
 use core::ffi::CStr;
-use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering, fence};
 use std::sync::OnceLock;
 
 use cachealloc_history::name;
@@ -17,6 +17,31 @@ const RECORDS: u8 = 1;
 const WRITES_BLOCKS: u8 = 2;
 const LIMITS: u8 = 4;
 const CACHES_NOTHING: u8 = 8;
+
+/// Whether a launch needs no more than each does. False until a launch has looked.
+static LAUNCHES_ARE_PLAIN: AtomicBool = AtomicBool::new(false);
+
+/// Whether a launch needs no more than each does: hooks do their work, and nothing is recorded.
+#[inline(always)]
+pub(crate) fn launches_are_plain() -> bool {
+    LAUNCHES_ARE_PLAIN.load(Ordering::Relaxed)
+}
+
+/// Launches are plain from here on, if they still are: what changes that meanwhile is seen here, or takes it back.
+#[cold]
+pub(crate) fn note_plain_launches(still: impl FnOnce() -> bool) {
+    LAUNCHES_ARE_PLAIN.store(true, Ordering::Relaxed);
+    fence(Ordering::SeqCst);
+    if !still() {
+        LAUNCHES_ARE_PLAIN.store(false, Ordering::Relaxed);
+    }
+}
+
+/// A launch must look again. Call after the change.
+pub(crate) fn launches_change() {
+    fence(Ordering::SeqCst);
+    LAUNCHES_ARE_PLAIN.store(false, Ordering::Relaxed);
+}
 
 /// Whether anything is recorded.
 #[inline(always)]
@@ -64,6 +89,7 @@ pub(crate) fn caches_nothing() -> bool {
 pub(crate) fn set_records(on: bool) {
     if on {
         ASKED_OFTEN.fetch_or(RECORDS, Ordering::Relaxed);
+        launches_change();
     } else {
         ASKED_OFTEN.fetch_and(!RECORDS, Ordering::Relaxed);
     }
@@ -182,6 +208,7 @@ fn read() -> Config {
     ];
     let asked = asked.into_iter().filter(|(on, _)| *on).fold(0, |asked, (_, bit)| asked | bit);
     ASKED_OFTEN.fetch_or(asked, Ordering::Relaxed);
+    launches_change();
     // Printed at any level: a setting that is not in force must not go unnoticed.
     problems.iter().for_each(|problem| log::line(format_args!("{problem}")));
     #[cfg(feature = "break-rules")]

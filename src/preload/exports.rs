@@ -51,6 +51,27 @@ macro_rules! export {
             done
         } }
     };
+    (launches $name:ident $p:tt, $a:tt, $w:tt, $hook:path, [$($h:ident)*]) => {
+        symbol! { $name $p, $a, |function, real| {
+            let seldom = match crate::config::launches_are_plain() {
+                true => None,
+                // SAFETY: the arguments are the caller's promise.
+                false => unsafe { launch::seldom(function, &$w) },
+            };
+            if let Some(done) = seldom {
+                return code(done);
+            }
+            // The words are in memory only during a capture.
+            if crate::ordering::captures::maybe() {
+                // SAFETY: the arguments are the caller's promise.
+                unsafe { capture::submits(function, &$w) };
+            }
+            let done = $hook(function, $($h,)* real);
+            // SAFETY: the arguments are the caller's promise.
+            unsafe { submitted(function, &$w) };
+            done
+        } }
+    };
     (submits_to_legacy $name:ident $p:tt, $a:tt, $w:tt, $hook:path, [$($h:ident)*]) => {
         symbol! { $name $p, $a, |function, real| {
             let done = $hook(function, $($h,)* real);

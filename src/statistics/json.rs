@@ -98,6 +98,7 @@ fn account(json: &mut Out, account: &Account) -> Written {
         number_or_null(json.key("total_bytes")?, account.total_bytes)?;
         number_or_null(json.key("in_use_bytes")?, account.in_use_bytes)?;
         number_or_null(json.key("age_ms")?, account.age_ms)?;
+        json.key("missed")?.number(account.missed_count)?;
         json.key("rows")?.list(&account.rows, |json, row| {
             json.object(|json| {
                 json.key("part")?.text(row.part.word())?;

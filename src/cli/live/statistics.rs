@@ -55,6 +55,9 @@ pub(crate) struct SaidAccount {
     total_bytes: Option<u64>,
     in_use_bytes: Option<u64>,
     age_ms: Option<u64>,
+    /// Libraries of this version do not all say so.
+    #[serde(default)]
+    missed: u64,
     rows: Vec<SaidRow>,
 }
 
@@ -68,9 +71,16 @@ pub(crate) struct SaidRow {
 impl SaidAccount {
     /// Without parts that this version does not know: they are in the rest.
     pub(crate) fn account(&self) -> Account {
-        let SaidAccount { device, total_bytes, in_use_bytes, age_ms, .. } = *self;
-        let mut account =
-            Account { device, total_bytes, in_use_bytes, age_ms, ..Account::default() };
+        let SaidAccount { device, total_bytes, in_use_bytes, age_ms, missed: missed_count, .. } =
+            *self;
+        let mut account = Account {
+            device,
+            total_bytes,
+            in_use_bytes,
+            age_ms,
+            missed_count,
+            ..Account::default()
+        };
         for SaidRow { part, library, bytes } in &self.rows {
             Part::of_word(part).into_iter().for_each(|part| account.add(part, library, *bytes));
         }

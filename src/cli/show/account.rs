@@ -79,6 +79,7 @@ fn of_device(json: &mut Json<&mut Vec<u8>>, explained: &Explained) -> io::Result
     number_or_null(json.key("rest_bytes")?, settled.rest_bytes.map(i128::from))?;
     number_or_null(json.key("age_ms")?, settled.age_ms.map(i128::from))?;
     text_or_null(json.key("note")?, *note)?;
+    json.key("missed")?.number(settled.missed_count)?;
     json.key("rows")?.list(&settled.rows, |json, row| {
         json.line()?;
         json.object(|json| {

@@ -7,7 +7,7 @@ use cachealloc_core::{Ready, Stats};
 
 use crate::cache::{arenas, pinned_blocks};
 use crate::contexts::{Context, creation, registry};
-use crate::driver_memory::{limits, table};
+use crate::driver_memory::{limits, table, taken};
 use crate::ipc::imports;
 use crate::lock::lock;
 use crate::ordering::last_frees;
@@ -42,6 +42,7 @@ fn destroy(context: &'static Context) -> Stats {
     let ended_ns = if ending_ns == 0 { clock::now_ns() } else { ending_ns };
     context.recorder.context_ended(&mut allocator, ended_ns);
     table::context_ended(context.id);
+    taken::context_ended(context.id);
     let mut stats = reading::stats_locked(context, &mut allocator, Patience::Waits);
     stats.end();
     context.seen_at_end.store(registry::count(), Ordering::Relaxed);

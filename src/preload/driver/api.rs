@@ -8,7 +8,7 @@ use core::ffi::c_void;
 use core::ptr::null_mut;
 
 use crate::driver::sys::*;
-use crate::driver::table;
+use crate::driver::{changes, table};
 use crate::functions::id;
 
 /// The type of an argument, as the function's parameters give it.
@@ -85,8 +85,8 @@ calls! {
     ipc_close_mem_handle(pointer: DevicePointer) = cuIpcCloseMemHandle(pointer);
     mem_get_address_range(at: DevicePointer) -> (base: DevicePointer, bytes: usize) =
         cuMemGetAddressRange_v2(&mut base, &mut bytes, at);
-    mem_alloc(bytes: usize) -> (pointer: DevicePointer) = cuMemAlloc_v2(&mut pointer, bytes);
-    mem_free(pointer: DevicePointer) = cuMemFree_v2(pointer);
+    mem_alloc_raw(bytes: usize) -> (pointer: DevicePointer) = cuMemAlloc_v2(&mut pointer, bytes);
+    mem_free_raw(pointer: DevicePointer) = cuMemFree_v2(pointer);
     mem_host_alloc(bytes: usize, flags: u32) -> (pointer: usize) =
         cuMemHostAlloc(&mut pointer, bytes, flags);
     mem_free_host(pointer: usize) = cuMemFreeHost(pointer);
@@ -95,14 +95,12 @@ calls! {
     mem_address_reserve(bytes: usize, alignment: usize, wish: DevicePointer, flags: u64)
         -> (base: DevicePointer) = cuMemAddressReserve(&mut base, bytes, alignment, wish, flags);
     mem_address_free(base: DevicePointer, bytes: usize) = cuMemAddressFree(base, bytes);
-    /// Memory without addresses.
-    mem_create(bytes: usize, properties: &AllocationProperties, flags: u64) -> (handle: u64) =
+    mem_create_raw(bytes: usize, properties: &AllocationProperties, flags: u64) -> (handle: u64) =
         cuMemCreate(&mut handle, bytes, properties, flags);
-    mem_release(handle: u64) = cuMemRelease(handle);
+    mem_release_raw(handle: u64) = cuMemRelease(handle);
     mem_map(base: DevicePointer, bytes: usize, offset: usize, handle: u64, flags: u64) =
         cuMemMap(base, bytes, offset, handle, flags);
-    /// Waits for nothing (measured).
-    mem_unmap(base: DevicePointer, bytes: usize) = cuMemUnmap(base, bytes);
+    mem_unmap_raw(base: DevicePointer, bytes: usize) = cuMemUnmap(base, bytes);
     mem_set_access(base: DevicePointer, bytes: usize, accesses: &[AccessDescription]) =
         cuMemSetAccess(base, bytes, accesses.as_ptr(), accesses.len());
     memset_d8_async(pointer: DevicePointer, value: u8, bytes: usize, stream: StreamHandle) =
@@ -186,6 +184,28 @@ calls_with_pointers! {
     pointer_get_attributes(
         count: u32, kinds: *const u32, data: *const *mut u64, pointer: DevicePointer
     ) = cuPointerGetAttributes;
+}
+
+pub(crate) fn mem_alloc(bytes: usize) -> CuResult<DevicePointer> {
+    changes::during(|| mem_alloc_raw(bytes))
+}
+
+pub(crate) fn mem_free(pointer: DevicePointer) -> CuResult {
+    changes::during(|| mem_free_raw(pointer))
+}
+
+/// Memory without addresses.
+pub(crate) fn mem_create(bytes: usize, of: &AllocationProperties, flags: u64) -> CuResult<u64> {
+    changes::during(|| mem_create_raw(bytes, of, flags))
+}
+
+pub(crate) fn mem_release(handle: u64) -> CuResult {
+    changes::during(|| mem_release_raw(handle))
+}
+
+/// Waits for nothing (measured).
+pub(crate) fn mem_unmap(base: DevicePointer, bytes: usize) -> CuResult {
+    changes::during(|| mem_unmap_raw(base, bytes))
 }
 
 /// `cuCtxGetId`; before driver 12.0, which lacks it, the handle serves as the id.

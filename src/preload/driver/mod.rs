@@ -1,6 +1,7 @@
 //! The boundary to the real CUDA driver. Knows nothing about the allocator.
 
 pub(crate) mod api;
+pub(crate) mod changes;
 pub(crate) mod graphs;
 pub(crate) mod hardware;
 #[cfg(target_env = "gnu")]

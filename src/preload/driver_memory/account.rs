@@ -7,8 +7,8 @@ use std::collections::HashMap;
 use cachealloc_history::{Describe, StackId};
 use cachealloc_statistics::account::{Account, HOST, Part};
 
-use crate::driver_memory::measured;
 use crate::driver_memory::table::{self, Held};
+use crate::driver_memory::{measured, taken};
 use crate::graphs::graph_memory::{self, MemoryNode};
 use crate::process::patience::Patience;
 use crate::record::symbols::Names;
@@ -33,10 +33,18 @@ pub(crate) fn accounts(patience: Patience) -> Vec<Account> {
         let MemoryNode { device, bytes, stack, .. } = *node;
         Held { device, part: Some(Part::GraphNodes), stack, bytes, handle: None }
     }));
+    let (taken, missed) = taken::all(patience);
+    held.extend(taken.iter().map(|row| {
+        let taken::Row { device, part, stack, bytes, .. } = *row;
+        Held { device, part: Some(part), stack, bytes, handle: None }
+    }));
     contents::with_all_names(|names| {
         names.prepare_categories(held.iter().map(|held| held.stack));
         add_held(&mut accounts, &held, names);
     });
+    for (device, count) in missed {
+        of_device(&mut accounts, device).missed_count = count;
+    }
     for account in accounts.iter_mut().filter(|account| account.device != HOST) {
         add_measured(account, patience);
     }

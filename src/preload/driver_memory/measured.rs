@@ -131,11 +131,7 @@ pub(crate) fn ask() -> bool {
 fn of(context: &Context) -> CuResult<Measured> {
     let device = context.device;
     let (free, total) = api::mem_get_info()?;
-    let reserved = |pool| api::mem_pool_get_attribute(pool, POOL_RESERVED).unwrap_or(0);
-    let of_program = pool_devices::while_they_stay(device, |pools| {
-        pools.iter().map(|pool| reserved(*pool)).fold(0, u64::saturating_add)
-    });
-    let of_default = pools::default_of(device).map_or(0, reserved);
+    let [pools_reserved_bytes, graphs_reserved_bytes] = reserved(device);
     let limit = |limit| api::ctx_get_limit(limit).unwrap_or(0) as u64;
     let attribute =
         |which| api::device_get_attribute(which, device).map_or(0, |it| it.max(0) as u64);
@@ -145,15 +141,25 @@ fn of(context: &Context) -> CuResult<Measured> {
         at: Instant::now(),
         total_bytes: total as u64,
         in_use_bytes: total.saturating_sub(free) as u64,
-        pools_reserved_bytes: of_program.saturating_add(of_default),
-        graphs_reserved_bytes: api::device_get_graph_mem_attribute(device, GRAPH_MEMORY_RESERVED)
-            .unwrap_or(0),
+        pools_reserved_bytes,
+        graphs_reserved_bytes,
         limits: [
             (Part::LocalMemory, limit(LIMIT_STACK).saturating_mul(threads)),
             (Part::MallocHeap, limit(LIMIT_MALLOC_HEAP)),
             (Part::PrintfBuffer, limit(LIMIT_PRINTF_BUFFER)),
         ],
     })
+}
+
+/// What is reserved by the default pool of a device and all pools of the program there, and by its graphs.
+pub(crate) fn reserved(device: i32) -> [u64; 2] {
+    let reserved = |pool| api::mem_pool_get_attribute(pool, POOL_RESERVED).unwrap_or(0);
+    let of_program = pool_devices::while_they_stay(device, |pools| {
+        pools.iter().map(|pool| reserved(*pool)).fold(0, u64::saturating_add)
+    });
+    let of_default = pools::default_of(device).map_or(0, reserved);
+    let of_graphs = api::device_get_graph_mem_attribute(device, GRAPH_MEMORY_RESERVED);
+    [of_program.saturating_add(of_default), of_graphs.unwrap_or(0)]
 }
 
 /// The current device, and what is in use on it.

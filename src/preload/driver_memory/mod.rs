@@ -3,9 +3,12 @@
 pub(crate) mod account;
 pub(crate) mod claims;
 pub(crate) mod ending;
+pub(crate) mod first_uses;
 pub(crate) mod heard;
 pub(crate) mod limits;
 pub(crate) mod measured;
 pub(crate) mod pool_devices;
 pub(crate) mod serving;
 pub(crate) mod table;
+pub(crate) mod taken;
+pub(crate) mod windows;

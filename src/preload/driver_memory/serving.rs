@@ -5,8 +5,8 @@ use cachealloc_statistics::account::Part;
 
 use crate::cache::{pools, shortage};
 use crate::contexts::lookup;
-use crate::driver::api;
 use crate::driver::sys::{CuError, CuResult, PoolHandle};
+use crate::driver::{api, changes};
 use crate::driver_memory::heard::Named;
 use crate::driver_memory::limits::Claim;
 use crate::driver_memory::table::{self, Key, Served};
@@ -93,8 +93,8 @@ impl Asked {
     /// Whether other processes gave memory for what the driver has answered so: then it is asked again. Meanwhile nothing is
     /// claimed for it: other requests of the program need not fail for one that waits.
     pub(crate) fn is_heard(&mut self, plea: &mut Plea, code: CuResult) -> bool {
-        let Served { device, bytes, part, .. } = self.served;
-        let on_device = device != HOST && !matches!(part, Some(Part::Managed | Part::Pinned));
+        let Served { device, bytes, .. } = self.served;
+        let on_device = self.is_on_device();
         let needed =
             Needed { device, bytes: Some(bytes), context: lookup::current().ok(), may_wait: true };
         if !on_device || code != Err(CuError::OUT_OF_MEMORY) {
@@ -108,6 +108,12 @@ impl Asked {
             }
         }
         false
+    }
+
+    /// Whether it is memory of a device, from the begin.
+    pub(crate) fn is_on_device(&self) -> bool {
+        let Served { device, part, .. } = self.served;
+        device != HOST && !matches!(part, Some(Part::Managed | Part::Pinned))
     }
 
     /// The driver has served more than the arguments said. False: more than the limit allows.
@@ -143,6 +149,7 @@ pub(crate) fn serve(
     address: impl FnOnce() -> u64,
 ) -> CuResult {
     let mut asked = ask(wanted)?;
+    let mut call = || changes::during(&mut call);
     let (mut code, mut plea) = (call(), Plea::default());
     while asked.as_mut().is_some_and(|asked| asked.is_heard(&mut plea, code)) {
         code = call();
@@ -158,7 +165,7 @@ pub(crate) fn serve(
 /// Runs the driver's free of this address.
 pub(crate) fn free_by(address: u64, call: impl FnOnce() -> CuResult) -> CuResult {
     let ending = ending::ends(Key::Memory(address));
-    let code = call();
+    let code = changes::during(call);
     ending.finish(code);
     code
 }

@@ -5,15 +5,16 @@ use std::sync::atomic::Ordering;
 
 use cachealloc_core::order::Observer;
 use cachealloc_core::rules::{Rule, rule_holds};
+use cachealloc_statistics::account::Part;
 
 use crate::cache::{arenas, pinned_memory, zones};
 use crate::config;
 use crate::contexts::{self, Context, Home, end, lookup};
 use crate::driver::sys::{ContextHandle, CuResult};
-use crate::driver::{api, table};
-use crate::driver_memory::measured;
+use crate::driver::{api, changes, table};
+use crate::driver_memory::{first_uses, measured};
 use crate::functions::{Function, id};
-use crate::hooks::{Real, beside, common};
+use crate::hooks::{Real, beside, common, taking};
 use crate::interpose::signals;
 use crate::ipc::peers;
 use crate::ordering::observers::{self, SeenContext};
@@ -62,7 +63,7 @@ fn made(
     is_primary: bool,
     real: impl Real,
 ) -> CuResult {
-    let code = common::retried_on(function, device, real);
+    let code = changes::during(|| common::retried_on(function, device, real));
     let primary_of = is_primary.then_some(device);
     if code.is_ok() && bypass::is_caching() && !handle.is_null() {
         // SAFETY: the driver has just written it.
@@ -104,7 +105,7 @@ pub(crate) fn destroy(
         ending.iter_mut().for_each(EndingContext::hide);
     }
     forget_kernels();
-    let code = real();
+    let code = changes::during(real);
     let over = code.is_ok() && (surely || !is_still(handle, id));
     beside(function, || end(id, ending, over));
     code
@@ -132,7 +133,7 @@ pub(crate) fn primary_end(function: &'static Function, device: i32, real: impl R
     });
     let ending: Vec<_> = ending.collect();
     forget_kernels();
-    let code = real();
+    let code = changes::during(real);
     beside(function, || {
         for (id, home, ending) in ending {
             let over = code.is_ok() && !(is_active(device) && is_still(home.handle, home.id));
@@ -147,7 +148,15 @@ pub(crate) fn stream_create(function: &'static Function, real: impl Real) -> CuR
     if bypass::is_caching() {
         beside(function, observers::watch_stream);
     }
-    common::retried(function, real)
+    taking::around(function, Part::Objects, || common::retried(function, real))
+}
+
+/// `cuCtxSetLimit(limit, bytes)`.
+pub(crate) fn set_limit(function: &'static Function, real: impl Real) -> CuResult {
+    if !bypass::is_caching() {
+        return real();
+    }
+    taking::around(function, Part::Limits, || common::retried(function, real))
 }
 
 /// Green contexts share the memory of the primary one and order only their own streams.
@@ -237,6 +246,7 @@ impl EndingContext {
 fn forget_kernels() {
     if rule_holds(Rule::KernelsEndWithContext) {
         kernels::forget_all();
+        first_uses::forget_all();
     }
 }
 

@@ -1,8 +1,8 @@
 //! Calls that create or end memory of the driver (class `record` in the list), from their
 //! arguments to what is asked of the table (`driver_memory/table.rs`).
 
-use crate::driver::api;
 use crate::driver::sys::{AllocationProperties, CuError, CuResult};
+use crate::driver::{api, changes};
 use crate::driver_memory::ending::{self, Ending};
 use crate::driver_memory::heard::{Heard, Named};
 use crate::driver_memory::serving::{self, Asked, MemoryKind, Reported, Wanted};
@@ -23,6 +23,19 @@ enum Call {
     Ends(Ending),
 }
 
+impl Call {
+    /// Whether memory of a device comes or goes by it that is counted.
+    fn changes_device(&self) -> bool {
+        match self {
+            Call::Makes(asked) | Call::MakesPitched(asked) => {
+                asked.as_ref().is_some_and(Asked::is_on_device)
+            }
+            Call::Registers(_) | Call::Maps => false,
+            Call::Ends(_) => true,
+        }
+    }
+}
+
 /// Around the hook of such a call. A call that the limit forbids does not reach the driver and writes
 /// nothing.
 #[inline]
@@ -41,6 +54,8 @@ pub(crate) fn around(
         Ok(None) => return real(),
         Err(error) => return Err(error),
     };
+    let call_changes = call.changes_device();
+    let mut real = || if call_changes { changes::during(&mut real) } else { real() };
     let (mut code, mut plea) = (real(), Plea::default());
     while code.is_err() && common::in_guard(function, || is_heard(&mut call, &mut plea, code)) {
         code = real();

@@ -6,18 +6,21 @@ use core::ffi::c_void;
 use core::ptr::null_mut;
 
 use cachealloc_core::rules::{Rule, rule_holds};
+use cachealloc_statistics::account::Part;
 
 use crate::cache::departures;
-use crate::driver::api;
 use crate::driver::sys::{
-    CuResult, GraphHandle, LAUNCH_PROGRAMMATIC_STREAM_SERIALIZATION, LaunchAttribute, LaunchConfig,
+    CuCode, CuResult, GraphHandle, LAUNCH_PROGRAMMATIC_STREAM_SERIALIZATION, LaunchAttribute,
+    LaunchConfig, result,
 };
+use crate::driver::{api, table};
 use crate::functions::Function;
 use crate::graphs::{graph_memory, open_captures, pool_life};
 use crate::hooks::common::{self, Captured};
-use crate::hooks::{Real, beside, stream_of};
+use crate::hooks::{Real, beside, stream_of, taking};
 use crate::ordering::{LEDGER, captures, communication, early_start, kernels, pinned};
 use crate::process::bypass;
+use crate::{config, record};
 
 /// `cuLaunchKernel(function, grid x y z, block x y z, shared bytes, stream, void **params, void **extra)`.
 #[inline(always)]
@@ -123,7 +126,7 @@ pub(crate) fn graph_instantiate(
     if !bypass::is_caching() {
         return real();
     }
-    let code = common::retried(function, real);
+    let code = taking::around(function, Part::Objects, || common::retried(function, real));
     if code.is_ok() && !executable.is_null() {
         beside(function, || {
             // SAFETY: the driver has just written it.
@@ -240,15 +243,54 @@ fn launch(
     extra: *mut *mut c_void,
     real: impl Real,
 ) -> CuResult {
-    if !bypass::is_caching() {
-        return real();
-    }
     let mut visible = LEDGER.visible.every_kernel();
     if !visible && (pinned::any() || communication::any()) {
         visible = is_visible(function, kernel, params, extra);
     }
     common::submit(function, visible, real)
 }
+
+/// Before a launch that may not be plain (`config::launches_are_plain`), with the program's arguments. None: it is plain
+/// all the same. Else this is its result: a first launch that is measured is made again through its entry point, so that
+/// the compiler inlines the others as if there were none.
+///
+/// # Safety
+///
+/// `words` are the program's arguments of this function.
+#[cold]
+pub(crate) unsafe fn seldom(function: &'static Function, words: &[usize]) -> Option<CuResult> {
+    let call = |launch: Launch| {
+        let mut all = [0; 11];
+        all.iter_mut().zip(words).for_each(|(place, word)| *place = *word);
+        let [a, b, c, d, e, f, g, h, i, j, k] = all;
+        // SAFETY: a launch takes no more than eleven words, and ignores what it does not take; the arguments are the
+        // caller's promise.
+        result(unsafe { launch(a, b, c, d, e, f, g, h, i, j, k) })
+    };
+    if !bypass::is_caching() {
+        // SAFETY: the real function, as above.
+        return Some(call(unsafe { table::real(function.id) }));
+    }
+    if !record::is_on() {
+        config::note_plain_launches(|| bypass::is_caching() && !record::is_on());
+        return None;
+    }
+    let kernel = if words.len() == KERNEL_EX_WORDS { words[1] } else { words[0] };
+    let window = taking::first_launch(function, kernel)?;
+    let export = function.export.expect("only what has an export gets here");
+    // SAFETY: our export of this function, as above.
+    let code = call(unsafe { core::mem::transmute::<unsafe extern "C" fn(), Launch>(export) });
+    taking::launched(function, window);
+    Some(code)
+}
+
+/// Of all launches, those with the fewest arguments have `cuLaunchConfig` before the kernel.
+const KERNEL_EX_WORDS: usize = 4;
+
+#[rustfmt::skip]
+type Launch = unsafe extern "C" fn(
+    usize, usize, usize, usize, usize, usize, usize, usize, usize, usize, usize,
+) -> CuCode;
 
 #[cold]
 fn is_visible(

@@ -23,6 +23,7 @@ pub(crate) mod pool;
 pub(crate) mod query;
 pub(crate) mod resolve;
 pub(crate) mod stream_ordered;
+pub(crate) mod taking;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

@@ -5,11 +5,13 @@ use core::ptr::null_mut;
 
 use cachealloc_core::order::VisibleCause;
 use cachealloc_core::rules::{Rule, rule_holds};
+use cachealloc_statistics::account::Part;
 
 use crate::driver::api;
 use crate::driver::sys::{CuResult, POINTER_IS_MANAGED};
+use crate::driver_memory::first_uses;
 use crate::functions::Function;
-use crate::hooks::{Real, common, guarded};
+use crate::hooks::{Real, common, guarded, taking};
 use crate::ordering::{kernels, observers, pending, real_frees};
 use crate::process::bypass;
 use crate::statistics::waits::Wait;
@@ -18,6 +20,22 @@ use crate::statistics::waits::Wait;
 /// driver overwrites with what it used.
 const JIT_LOG_SIZES: [u32; 2] = [4, 6];
 const JIT_OPTIONS_MAX: usize = 64;
+
+/// `cuModuleLoad*`, and calls that may load what was left to load later.
+pub(crate) fn loads(function: &'static Function, real: impl Real) -> CuResult {
+    if !bypass::is_caching() {
+        return real();
+    }
+    taking::around(function, Part::Modules, || common::retried(function, real))
+}
+
+/// A call that needs the code of this kernel, in whichever form it is named.
+pub(crate) fn uses(function: &'static Function, kernel: usize, real: impl Real) -> CuResult {
+    if !bypass::is_caching() {
+        return real();
+    }
+    taking::around_first_use(function, kernel, || common::retried(function, real))
+}
 
 /// `cuModuleLoadDataEx(module, image, count, options, values)` and `cuLibraryLoad*(library, code,
 /// options, values, count, ...)`. The log buffer sizes among the option values are in-out: a retry must
@@ -52,19 +70,20 @@ pub(crate) fn load_data(
         }
     };
     let mut again = false;
-    common::retried_mut(function, &mut || {
+    let mut load = || {
         if core::mem::replace(&mut again, true) {
             restore();
         }
         real()
-    })
+    };
+    taking::around(function, Part::Modules, || common::retried_mut(function, &mut load))
 }
 
 /// `cuModuleGetGlobal(CUdeviceptr *address, size_t *bytes, module, name)`, `cuLibraryGetGlobal`: before
 /// this call the host cannot know the address of a module's variable. Through a managed one it sees what
 /// kernels write (hazard 1).
 pub(crate) fn global(function: &'static Function, address: *mut u64, real: impl Real) -> CuResult {
-    let code = common::retried(function, real);
+    let code = loads(function, real);
     if code.is_err() || address.is_null() || !bypass::is_caching() {
         return code;
     }
@@ -84,11 +103,12 @@ pub(crate) fn global(function: &'static Function, address: *mut u64, real: impl 
 }
 
 /// `cuModuleUnload(module)`, `cuLibraryUnload(library)`.
-pub(crate) fn unload(_function: &'static Function, real: impl Real) -> CuResult {
+pub(crate) fn unload(function: &'static Function, real: impl Real) -> CuResult {
     if !bypass::is_caching() {
         return real();
     }
     pending::wait_all(Wait::Teardown);
     kernels::forget_all();
-    real_frees::announced_end(real)
+    first_uses::forget_all();
+    taking::around_end(function, Part::Modules, || real_frees::announced_end(real))
 }

@@ -74,6 +74,7 @@ pub(crate) fn is_switched_off() -> bool {
 pub(crate) fn begin(reason: fmt::Arguments) {
     let worse = |word: u32| (word & STATE_MASK < BYPASS).then_some(word & !STATE_MASK | BYPASS);
     if WORD.fetch_update(Ordering::Relaxed, Ordering::Relaxed, worse).is_ok() {
+        config::launches_change();
         log::warn(format_args!("{reason}; caching is off for the rest of this process"));
     }
 }
@@ -81,6 +82,7 @@ pub(crate) fn begin(reason: fmt::Arguments) {
 /// Passes every call to the driver from here on: for a forked child.
 pub(crate) fn turn_off() {
     WORD.store(OFF, Ordering::Relaxed);
+    config::launches_change();
 }
 
 #[cold]

@@ -30,7 +30,7 @@ use crate::clock::Instant;
 use crate::contexts::events::EventRef;
 use crate::contexts::{Context, lookup};
 use crate::driver::sys::{CuError, STREAM_NON_BLOCKING};
-use crate::driver::{api, table};
+use crate::driver::{api, changes, table};
 use crate::driver_memory::limits;
 use crate::functions::id;
 use crate::lock::lock;
@@ -266,12 +266,16 @@ impl Pass {
         for segment in self.refused.drain(..).chain(segments).collect::<Vec<_>>() {
             let in_a_hurry = context.idle.is_held_off() || scavenger::is_stopped();
             let free = || api::mem_free_async(segment.base.0, self.stream);
-            if in_a_hurry || counters::timed_release(free).is_err() {
+            let goes_back = || {
+                let code = counters::timed_release(free);
+                if code.is_ok() && rule_holds(Rule::ReleaseSynchronizes) {
+                    let _ = api::stream_synchronize(self.stream);
+                }
+                code.is_ok()
+            };
+            if in_a_hurry || !changes::during(goes_back) {
                 self.refused.push(segment);
                 continue;
-            }
-            if rule_holds(Rule::ReleaseSynchronizes) {
-                let _ = api::stream_synchronize(self.stream);
             }
             counters::count(Count::SegmentsReleased);
             limits::give_back(context.device, segment.bytes);

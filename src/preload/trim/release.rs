@@ -15,7 +15,7 @@ use crate::cache::{arenas, blocks, stream_frees};
 use crate::contexts::events::EventRef;
 use crate::contexts::{self, Context};
 use crate::driver::sys::{CuResult, DevicePointer, STREAM_NON_BLOCKING, StreamHandle};
-use crate::driver::{api, table};
+use crate::driver::{api, changes, table};
 use crate::driver_memory::limits;
 use crate::functions::id;
 use crate::graphs::pool_life;
@@ -74,8 +74,10 @@ impl ReleaseStream {
     }
 
     fn wait(&self, handle: StreamHandle) -> CuResult {
-        self.uncollected.store(false, Ordering::Release);
-        waits::timed(Wait::Release, || api::stream_synchronize(handle))
+        changes::during(|| {
+            self.uncollected.store(false, Ordering::Release);
+            waits::timed(Wait::Release, || api::stream_synchronize(handle))
+        })
     }
 
     /// Frees the segments behind what this stream waits for. Returns those that the driver refused,

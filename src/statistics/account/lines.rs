@@ -2,7 +2,7 @@
 
 use cachealloc_text::{bytes, share, time};
 
-use super::{HOST, Method, Place, Row, Settled, Sum};
+use super::{HOST, Method, Part, Place, Row, Settled, Sum};
 
 /// From here on the driver's answers are older than what they are added to.
 const OLD_MS: u64 = 1000;
@@ -40,7 +40,13 @@ impl Settled {
                 ..Line::default()
             });
         }
-        lines.extend(own(Place::Rest, "in the rest, if a kernel needs it: "));
+        let launched = self.rows.iter().any(|row| row.part == Part::Launches);
+        let place = if launched {
+            "in first launches or the rest, if a kernel needs it: "
+        } else {
+            "in the rest, if a kernel needs it: "
+        };
+        lines.extend(own(Place::Rest, place));
         lines.extend(own(Place::Beside, "beside: "));
         lines
     }
@@ -57,13 +63,17 @@ impl Settled {
 
     /// How much has a row, and what is to be known of the driver's answers.
     pub fn notes(&self) -> Vec<String> {
-        let named = self.named_shares().map(|[certain, with_context]| {
+        let named = self.named_shares().map(|[certain, with_differences]| {
             let uncertain = format!(
-                ", {} without that of the first context, which other processes may have changed",
+                ", {} without differences, which other processes may have changed",
                 share(certain)
             );
-            let uncertain = if certain == with_context { "" } else { &uncertain };
-            format!("{} of it has a row{uncertain}", share(with_context))
+            let uncertain = if certain == with_differences { "" } else { &uncertain };
+            format!("{} of it has a row{uncertain}", share(with_differences))
+        });
+        let missed = (self.missed_count > 0).then(|| {
+            let count = self.missed_count;
+            format!("not measured: {count} calls that may have taken memory, because other memory came or went meanwhile")
         });
         let of_sum = match self.sum {
             _ if self.device == HOST => None,
@@ -78,7 +88,7 @@ impl Settled {
                 Some(format!("the driver was asked {} before", time(age.saturating_mul(1_000_000))))
             }
         };
-        [named, of_sum, age].into_iter().flatten().collect()
+        [named, missed, of_sum, age].into_iter().flatten().collect()
     }
 
     fn line_of(&self, row: &Row, begin: &str) -> Line {

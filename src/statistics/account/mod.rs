@@ -16,6 +16,7 @@ const TEXT_BEGIN: &str = "memory";
 const TOTAL: &str = "total";
 const IN_USE: &str = "in_use";
 const AGE_MS: &str = "age_ms";
+const MISSED: &str = "missed";
 
 /// What the memory of a row is for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -32,6 +33,11 @@ pub enum Part {
     Graphs,
     /// Before it is settled: all that was in use on the device when the first context had been made.
     Context,
+    /// The driver's own, taken by calls that load code, by first launches, by limits, and for objects.
+    Modules,
+    Launches,
+    Limits,
+    Objects,
     LocalMemory,
     MallocHeap,
     PrintfBuffer,
@@ -85,6 +91,8 @@ pub struct Account {
     pub age_ms: Option<u64>,
     /// What NVML said at that moment, if it was asked.
     pub said: Option<Said>,
+    /// How many calls took what has no row, because it could not be measured.
+    pub missed_count: u64,
     pub rows: Vec<Row>,
 }
 
@@ -114,6 +122,7 @@ pub struct Settled {
     pub device: i32,
     pub total_bytes: Option<u64>,
     pub age_ms: Option<u64>,
+    pub missed_count: u64,
     pub sum: Option<Sum>,
     /// All rows, in the order of their parts.
     pub rows: Vec<Row>,
@@ -158,6 +167,10 @@ parts! {
     PoolsFree = "pools_free", "driver's pools: free", Asked, Sum;
     Graphs = "graphs", "graphs: memory nodes", Asked, Sum;
     Context = "context", "first context, if other processes have what they had then", Difference, Sum;
+    Modules = "modules", "modules and kernels, as they were loaded", Difference, Sum;
+    Launches = "launches", "first launches of kernels: their code, local memory, heaps", Difference, Sum;
+    Limits = "limits", "heaps and local memory, as cuCtxSetLimit set them", Difference, Sum;
+    Objects = "objects", "streams and graphs, as they were made", Difference, Sum;
     LocalMemory = "local_memory", "local memory of kernels", Asked, Rest;
     MallocHeap = "malloc_heap", "heap of malloc in kernels", Asked, Rest;
     PrintfBuffer = "printf_buffer", "buffer of printf in kernels", Asked, Rest;
@@ -168,6 +181,11 @@ parts! {
 }
 
 impl Part {
+    /// Whether it is what calls took, as the difference between before and after.
+    fn is_taken(self) -> bool {
+        self.method() == Method::Difference && self != Part::Context
+    }
+
     pub fn of_word(word: &str) -> Option<Part> {
         Part::ALL.iter().copied().find(|part| part.word() == word)
     }
@@ -273,10 +291,9 @@ impl Account {
         let sum = sum.or_else(said).or(self.in_use_bytes.map(Sum::Device));
         let mut rows = self.rows.clone();
         rows.sort_by(|a, b| (a.part, b.bytes, &a.library).cmp(&(b.part, a.bytes, &b.library)));
-        let added = |rows: &[Row]| {
-            let added = rows.iter().filter(|row| row.part.place() == Place::Sum);
-            added.fold(0, |all: u64, row| all.saturating_add(row.bytes))
-        };
+        if let Some(sum) = sum {
+            shorten_taken(&mut rows, sum.bytes());
+        }
         if let Some(at) = rows.iter().position(|row| row.part == Part::Context) {
             let before = rows.remove(at);
             let left_bytes = sum.map_or(Some(0), |sum| sum.bytes().checked_sub(added(&rows)));
@@ -290,8 +307,8 @@ impl Account {
         }
         let rest = |sum: Sum| i128::from(sum.bytes()) - i128::from(added(&rows));
         let rest_bytes = sum.map(|sum| rest(sum).clamp(i64::MIN.into(), i64::MAX.into()) as i64);
-        let Account { device, total_bytes, age_ms, .. } = *self;
-        Settled { device, total_bytes, age_ms, sum, rows, rest_bytes }
+        let Account { device, total_bytes, age_ms, missed_count, .. } = *self;
+        Settled { device, total_bytes, age_ms, missed_count, sum, rows, rest_bytes }
     }
 
     /// What of the bytes that were in use when the first context had been made is in the sum: without the other
@@ -317,8 +334,36 @@ impl Account {
             let what = format!("{} {library}", part.word());
             (name(what.trim_end()), *bytes)
         });
-        facts.chain(said).chain(rows).map(|(name, bytes)| (name, bytes.to_string())).collect()
+        let missed = (self.missed_count > 0).then(|| (name(MISSED), self.missed_count));
+        facts
+            .chain(said)
+            .chain(missed)
+            .chain(rows)
+            .map(|(name, bytes)| (name, bytes.to_string()))
+            .collect()
     }
+}
+
+fn added(rows: &[Row]) -> u64 {
+    let added = rows.iter().filter(|row| row.part.place() == Place::Sum);
+    added.fold(0, |all: u64, row| all.saturating_add(row.bytes))
+}
+
+/// What calls took fits into what is counted no more: other processes took memory meanwhile. The last rows lose it. Where what
+/// is counted alone is more than the sum, that has grown since, and nothing is known of the others.
+fn shorten_taken(rows: &mut Vec<Row>, sum_bytes: u64) {
+    let is_taken = |row: &Row| row.part.is_taken();
+    let taken: Vec<Row> = rows.iter().filter(|row| is_taken(row)).cloned().collect();
+    let counted: Vec<Row> =
+        rows.iter().filter(|row| !is_taken(row) && row.part != Part::Context).cloned().collect();
+    let Some(left_bytes) = sum_bytes.checked_sub(added(&counted)) else { return };
+    let mut over_bytes = added(&taken).saturating_sub(left_bytes);
+    for row in rows.iter_mut().rev().filter(|row| is_taken(row)) {
+        let bytes = row.bytes.min(over_bytes);
+        row.bytes -= bytes;
+        over_bytes -= bytes;
+    }
+    rows.retain(|row| row.bytes > 0 || !is_taken(row));
 }
 
 /// The accounts that are among these texts, by device. What is not understood is left out.
@@ -335,6 +380,7 @@ pub fn of_texts<'a>(texts: impl IntoIterator<Item = (&'a str, &'a str)>) -> Vec<
             (TOTAL, _) => account.total_bytes = Some(number),
             (IN_USE, _) => account.in_use_bytes = Some(number),
             (AGE_MS, _) => account.age_ms = Some(number),
+            (MISSED, _) => account.missed_count = number,
             (_, Some(part)) => account.add(part, words.next().unwrap_or(""), number),
             (word, None) => account.said = Said::of_word(word, number).or(account.said),
         }
@@ -353,18 +399,21 @@ impl Settled {
         let context = if has_context { "" } else { "contexts, " };
         let others =
             if matches!(self.sum, Some(Sum::Device(_))) { "; other processes" } else { "" };
-        format!("the rest: {context}modules, lazily loaded kernels, their memory, rounding{others}")
+        let has_taken = self.rows.iter().any(|row| row.part.is_taken());
+        let kernels = if has_taken { "" } else { "modules, lazily loaded kernels, their memory, " };
+        let events = if has_taken { "what no call was seen to take, " } else { "" };
+        format!("the rest: {context}{kernels}{events}rounding{others}")
     }
 
-    /// The share of the sum that has a row: without that of the first context, and with it. None without a sum.
+    /// The share of the sum that has a row: without those of differences, and with them. None without a sum.
     ///
-    /// What other processes gave back since that context was made is in its row, and nothing says how much that is: only
-    /// the first share is certain.
+    /// What other processes gave back since the first context was made is in its row, and what they took during a call in that
+    /// of the call; nothing says how much that is: only the first share is certain.
     pub fn named_shares(&self) -> Option<[f64; 2]> {
         let sum = self.sum.filter(|sum| sum.bytes() != 0)?;
         let rest = self.rest_bytes?.max(0);
-        let context = self.rows.iter().find(|row| row.part == Part::Context);
-        let uncertain = context.map_or(0, |row| row.bytes);
+        let differences = self.rows.iter().filter(|row| row.part.method() == Method::Difference);
+        let uncertain = differences.fold(0, |all: u64, row| all.saturating_add(row.bytes));
         let named = |unnamed: f64| (1.0 - unnamed / sum.bytes() as f64).max(0.0);
         Some([named(rest as f64 + uncertain as f64), named(rest as f64)])
     }

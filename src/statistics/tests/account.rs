@@ -94,7 +94,7 @@ fn texts_come_back() {
 fn each_part_has_a_word_of_its_own() {
     for part in Part::ALL {
         assert_eq!(Part::of_word(part.word()), Some(*part));
-        let others = ["total", "in_use", "age_ms", "process", "others"];
+        let others = ["total", "in_use", "age_ms", "process", "others", "missed"];
         assert!(!others.contains(&part.word()));
     }
 }
@@ -120,7 +120,7 @@ fn lines_say_what_is_not_known() {
     assert_eq!(
         notes(Some(1000), Some(999)),
         [
-            "55.00 % of it has a row, 30.00 % without that of the first context, which other processes may have changed"
+            "55.00 % of it has a row, 30.00 % without differences, which other processes may have changed"
         ]
     );
     assert_eq!(notes(Some(1000), Some(2500))[1], "the driver was asked 2.50 s before");

@@ -45,7 +45,7 @@ fn running(way: &str, conf: &str) -> Running {
 }
 
 /// With NVML, which says of these processes what they have.
-fn explain(what: &str, processes: Option<&str>) -> Run {
+pub(super) fn explain(what: &str, processes: Option<&str>) -> Run {
     beside_nvml(&format!("explain {what}"), processes)
 }
 
@@ -59,7 +59,7 @@ fn beside_nvml(words: &str, processes: Option<&str>) -> Run {
 
 /// Device 0 of what is printed, and the bytes of its parts with the rest, in MiB.
 #[track_caller]
-fn account(run: Run) -> (Value, BTreeMap<String, i64>) {
+pub(super) fn account(run: Run) -> (Value, BTreeMap<String, i64>) {
     let json: Value = serde_json::from_str(&run.arg("--json").output().ok().stdout).expect("JSON");
     let device = json["devices"][0].clone();
     assert_eq!(device["device"], 0, "{json}");
@@ -145,7 +145,8 @@ fn what_people_read() {
         "14.0 MiB 8.23 % difference the rest: modules, lazily loaded kernels, their memory, rounding",
         "170 MiB 100.00 % = of the process, as NVML says",
         "6.00 MiB counted app beside: managed memory, wherever it is",
-        "91.76 % of it has a row, 67.05 % without that of the first context, which other processes may have changed",
+        "91.76 % of it has a row, 67.05 % without differences, which other processes may have changed",
+        "not measured: 1 calls that may have taken memory, because other memory came or went meanwhile",
         "host",
         "5.00 MiB counted app beside: pinned and registered memory of the host",
         "3.00 MiB counted beside: pinned memory of the host, cached: free",

@@ -26,6 +26,7 @@ mod screen;
 mod sites;
 mod snapshot;
 mod steady;
+mod taken;
 
 /// The command with these arguments, separated by spaces; nothing is preloaded by others.
 pub fn cachealloc(arguments: &str) -> Run {

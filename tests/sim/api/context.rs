@@ -116,8 +116,7 @@ driver! {
 
     fn cuCtxSetLimit: (limit: u32, bytes: usize) |call| {
         let context = call.context()?;
-        call.world().contexts.get_mut(context)?.limits.insert(limit, bytes);
-        Ok(())
+        call.world().set_limit(context, limit, bytes)
     }
 
     fn cuCtxGetStreamPriorityRange: (least: Out<i32>, greatest: Out<i32>) |call| {

@@ -61,6 +61,8 @@ fn launch(
     if ctx != 0 && ctx != world.streams.get(resolved)?.ctx {
         return Err(Code::INVALID_HANDLE);
     }
+    let context = call.context()?;
+    call.world().launch_function(function, context)?;
     call.submit(stream, Work::Kernel(launch), order).map(drop)
 }
 

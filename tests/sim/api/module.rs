@@ -92,7 +92,7 @@ driver! {
     }
 
     fn cuKernelGetFunction: (function: Out<Handle>, kernel: Handle) |call| {
-        find(call, kernel)?;
+        used(call, kernel)?;
         function.put(kernel)
     }
 
@@ -118,7 +118,7 @@ driver! {
     }
 
     fn cuFuncGetAttribute: (value: Out<i32>, attribute: u32, function: Handle) |call| {
-        find(call, function)?;
+        used(call, function)?;
         value.put(function_attribute(attribute))
     }
 
@@ -128,7 +128,7 @@ driver! {
     }
 
     fn cuFuncSetAttribute: (function: Handle, attribute: u32, value: i32) |call| {
-        find(call, function).map(drop)
+        used(call, function)
     }
 
     fn cuKernelSetAttribute: (attribute: u32, value: i32, kernel: Handle, device: i32) |call| {
@@ -140,7 +140,7 @@ driver! {
     }
 
     fn cuFuncLoad: (function: Handle) |call| {
-        find(call, function).map(drop)
+        used(call, function)
     }
 
     fn cuFuncIsLoaded: (state: Out<u32>, function: Handle) |call| {
@@ -165,6 +165,15 @@ driver! {
 
 fn find(call: &mut Call, function: Handle) -> Outcome<&Function> {
     call.world().modules.functions.get(function)
+}
+
+/// Loads it to the current context, where there is one.
+fn used(call: &mut Call, function: Handle) -> Outcome {
+    find(call, function)?;
+    match call.context() {
+        Ok(context) => call.world().load_function(function, context),
+        Err(_) => Ok(()),
+    }
 }
 
 fn loading_context(call: &mut Call) -> Outcome<u64> {
@@ -193,6 +202,7 @@ fn keep(call: &mut Call, module: Module) -> Outcome<Handle> {
 }
 
 fn unload(world: &mut World, module: Handle) -> Outcome {
+    world.unload_functions(module);
     let state = world.modules.unload(module).ok_or(Code::INVALID_HANDLE)?;
     state.global_addresses.values().for_each(|address| world.discard(*address));
     if let Some(device) = device_of(world, state.ctx) {

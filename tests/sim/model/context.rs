@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::clock::Clock;
+use super::code::CodeMemory;
 use super::memory::Kind;
 use super::op::{Deps, OpRef, Work};
 use super::stream::{Stream, StreamKind};
@@ -36,6 +37,7 @@ pub struct Context {
     pub held_by: Option<u32>,
     pub peers: HashSet<Handle>,
     pub limits: HashMap<u32, usize>,
+    pub code: CodeMemory,
 }
 
 impl World {
@@ -63,6 +65,7 @@ impl World {
             held_by: None,
             peers: HashSet::new(),
             limits: HashMap::new(),
+            code: CodeMemory::default(),
         });
         self.context_handles.insert(id, handle);
         // What the driver itself keeps in the first small page of a context.
@@ -90,7 +93,8 @@ impl World {
         }
         // Handles of its kernels are given out again.
         let modules = self.modules.unload_all_of(context.id);
-        self.memory.devices[context.device].give_pages(modules * config().module_bytes);
+        let held_bytes = modules * config().module_bytes + context.code.bytes;
+        self.memory.devices[context.device].give_pages(held_bytes);
         let of_context = |a: &&super::memory::Allocation| a.ctx == context.id;
         let bases: Vec<u64> = self.memory.live().filter(of_context).map(|a| a.base).collect();
         for base in bases {

@@ -2,6 +2,7 @@
 //! what orders work, what records it, and the one lock around all of it.
 
 pub mod clock;
+pub mod code;
 pub mod shadow;
 
 pub mod callbacks;

@@ -35,6 +35,8 @@ pub struct Function {
     pub builtin: Builtin,
     pub parameters: Vec<Parameter>,
     pub module: Handle,
+    /// Contexts, by id.
+    pub loaded_in: Vec<u64>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -63,10 +65,11 @@ impl Modules {
             None => words(builtin?.parameter_count()).collect(),
         };
         let builtin = builtin.unwrap_or(Builtin::Opaque);
-        let name_text = CString::new(name).ok()?;
-        let handle =
-            self.functions.insert(Function { name: name_text, builtin, parameters, module });
-        self.modules.find_mut(module)?.functions.insert(name.to_string(), handle);
+        let (key, name_text) = (name.to_string(), CString::new(name).ok()?);
+        let (name, loaded_in) = (name_text, Vec::new());
+        let function = Function { name, builtin, parameters, module, loaded_in };
+        let handle = self.functions.insert(function);
+        self.modules.find_mut(module)?.functions.insert(key, handle);
         Some(handle)
     }
 

@@ -120,6 +120,12 @@ pub struct Config {
     pub context_bytes: u64,
     /// What a module takes of the device it is loaded to.
     pub module_bytes: u64,
+    /// What a function takes that is loaded to a context.
+    pub kernel_bytes: u64,
+    /// What the first launch in a context takes besides.
+    pub local_bytes: u64,
+    /// Whether heaps of kernels take what their limits say.
+    pub limits_take: bool,
     pub deadlock_ms: u64,
     pub idle_ms: u64,
     pub teardown_ms: u64,
@@ -245,6 +251,9 @@ pub fn config() -> &'static Config {
             pitch_bytes: number("SIM_PITCH_BYTES", 512) as usize,
             context_bytes: number("SIM_CONTEXT_MB", 2) << 20,
             module_bytes: number("SIM_MODULE_MB", 0) << 20,
+            kernel_bytes: number("SIM_KERNEL_MB", 0) << 20,
+            local_bytes: number("SIM_LOCAL_MB", 0) << 20,
+            limits_take: number("SIM_LIMITS_TAKE", 0) != 0,
             deadlock_ms: number("SIM_DEADLOCK_MS", 3_000),
             idle_ms: number("SIM_IDLE_MS", 250),
             teardown_ms: number("SIM_TEARDOWN_MS", 0),

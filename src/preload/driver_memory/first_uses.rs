@@ -1,0 +1,52 @@
+//! Which kernels were used in which context: the first use may make the driver load one.
+
+use std::collections::HashSet;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::heap;
+use crate::lock::lock;
+
+/// What a kernel or a graph is used for; each has a first time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Use {
+    /// Its code is needed.
+    Code,
+    /// So is what it runs in.
+    Launch,
+}
+
+/// All first uses so far.
+static KNOWN: Mutex<Option<HashSet<usize>>> = Mutex::new(None);
+/// Some of them, by their low bits, readable without the lock.
+static RECENT: [AtomicUsize; RECENT_COUNT] = [const { AtomicUsize::new(0) }; RECENT_COUNT];
+const RECENT_COUNT: usize = 1024;
+/// Handles are addresses of objects at least this large.
+const HANDLE_SHIFT: u32 = 4;
+
+/// Whether this handle is used so in this context for the first time. A call that says so is the first.
+pub(crate) fn is_first(handle: usize, context_id: u64, what: Use) -> bool {
+    let key = handle ^ (context_id as usize).rotate_right(16) ^ (what as usize).rotate_right(2);
+    let recent = &RECENT[(key >> HANDLE_SHIFT) % RECENT_COUNT];
+    recent.load(Ordering::Relaxed) != key && is_first_slowly(key, recent)
+}
+
+#[cold]
+fn is_first_slowly(key: usize, recent: &AtomicUsize) -> bool {
+    if heap::is_short() {
+        return false;
+    }
+    let mut known = lock(&KNOWN);
+    let is_first = known.get_or_insert_default().insert(key);
+    // Under the lock: `forget_all` must not come between.
+    recent.store(key, Ordering::Relaxed);
+    is_first
+}
+
+/// Something was unloaded: its handles may be reused.
+pub(crate) fn forget_all() {
+    let mut known = lock(&KNOWN);
+    if known.take().is_some() {
+        RECENT.iter().for_each(|recent| recent.store(0, Ordering::Relaxed));
+    }
+}

@@ -1,0 +1,82 @@
+//! Calls that may make the driver take memory of the device for itself, or give it back: measured while something is
+//! recorded (Note [Windows] in `driver_memory/windows.rs`).
+
+use cachealloc_statistics::account::Part;
+
+use crate::driver::api;
+use crate::driver::sys::CuResult;
+use crate::driver_memory::first_uses::{self, Use};
+use crate::driver_memory::taken;
+use crate::driver_memory::windows::Window;
+use crate::functions::Function;
+use crate::hooks::beside;
+use crate::record;
+
+/// Around a call that may take some.
+#[inline]
+pub(crate) fn around(
+    function: &'static Function,
+    part: Part,
+    call: impl FnOnce() -> CuResult,
+) -> CuResult {
+    if !record::is_on() {
+        return call();
+    }
+    measured(function, part, || Window::open(false), call)
+}
+
+/// Around a call that gives some back, perhaps what was taken while something was recorded.
+pub(crate) fn around_end(
+    function: &'static Function,
+    part: Part,
+    call: impl FnOnce() -> CuResult,
+) -> CuResult {
+    if !record::is_on() && !taken::any() {
+        return call();
+    }
+    measured(function, part, || Window::open(true), call)
+}
+
+/// Around a call that needs the code of a kernel, the first of which in a context may take some.
+pub(crate) fn around_first_use(
+    function: &'static Function,
+    kernel: usize,
+    call: impl FnOnce() -> CuResult,
+) -> CuResult {
+    if !record::is_on() {
+        return call();
+    }
+    measured(function, Part::Modules, || open_first(kernel, Use::Code), call)
+}
+
+/// Before a launch, while something is recorded. None: it is not the first of this kernel in its context.
+pub(crate) fn first_launch(function: &'static Function, kernel: usize) -> Option<Window> {
+    let mut window = None;
+    beside(function, || window = open_first(kernel, Use::Launch));
+    window
+}
+
+/// Behind such a launch.
+pub(crate) fn launched(function: &'static Function, window: Window) {
+    beside(function, || window.close(Part::Launches));
+}
+
+fn open_first(kernel: usize, what: Use) -> Option<Window> {
+    let context_id = api::ctx_get_id(0).ok()?;
+    if first_uses::is_first(kernel, context_id, what) { Window::open(false) } else { None }
+}
+
+fn measured(
+    function: &'static Function,
+    part: Part,
+    open: impl FnOnce() -> Option<Window>,
+    call: impl FnOnce() -> CuResult,
+) -> CuResult {
+    let mut window = None;
+    beside(function, || window = open());
+    let code = call();
+    if let Some(window) = window {
+        beside(function, || window.close(part));
+    }
+    code
+}

@@ -1,0 +1,90 @@
+//! What the driver takes for itself has rows in `cachealloc explain` where something is recorded: nothing of it is missing,
+//! nothing is there twice, and what cannot be measured is said.
+
+use std::collections::BTreeMap;
+
+use cachealloc_tests::Run;
+
+use super::explain::{account, explain};
+use crate::statistics::Running;
+
+/// What a module takes, in MiB, a kernel, and the first launch besides.
+const MODULE: i64 = 14;
+const KERNEL: i64 = 4;
+const LOCAL: i64 = 6;
+
+fn program(way: &str) -> Run {
+    let run = Run::c("taken.c").arg(way).env("SIM_CONTEXT_MB", "40").env("SIM_LIMITS_TAKE", "1");
+    let sizes = [("SIM_MODULE_MB", MODULE), ("SIM_KERNEL_MB", KERNEL), ("SIM_LOCAL_MB", LOCAL)];
+    sizes.into_iter().fold(run, |run, (name, mib)| run.env(name, mib.to_string()))
+}
+
+/// The rows of what was taken, with the rest, in MiB; and how many calls could not be measured.
+#[track_caller]
+fn taken(run: Run) -> (BTreeMap<String, i64>, i64) {
+    let running = Running::new(run);
+    running.wait_for_file();
+    let (device, mut parts) = account(explain(&running.child.id().to_string(), None));
+    assert_eq!(running.end(), Some(0));
+    let taken = ["modules", "launches", "limits", "objects", "rest"];
+    parts.retain(|part, _| taken.contains(&part.as_str()));
+    (parts, device["missed"].as_i64().expect("a number"))
+}
+
+fn rows(rows: &[(&str, i64)]) -> BTreeMap<String, i64> {
+    rows.iter().map(|(part, mib)| (part.to_string(), *mib)).collect()
+}
+
+const RECORDED: &str = "log:quiet,record:state,snapshot:/dev/null/no";
+
+#[test]
+fn each_call_has_what_it_took() {
+    let modules = MODULE + 2 * KERNEL;
+    let launches = LOCAL + 2 * KERNEL;
+    let wanted = rows(&[("modules", modules), ("launches", launches), ("limits", 8), ("rest", 0)]);
+    assert_eq!(taken(program("calls").conf(RECORDED)), (wanted, 0));
+    let unrecorded = rows(&[("rest", modules + launches + 8)]);
+    assert_eq!(taken(program("calls").conf("log:quiet")), (unrecorded, 0));
+}
+
+/// Windows that overlap are one.
+#[test]
+fn threads_at_once_are_not_counted_twice() {
+    let wanted = rows(&[("modules", 24 * (MODULE + KERNEL)), ("rest", 0)]);
+    for pause in ["", "cuModuleLoadData@*=1,cuFuncLoad@*=1"] {
+        let run = program("threads").conf(RECORDED).env("SIM_PAUSE_MS", pause);
+        assert_eq!(taken(run), (wanted.clone(), 0));
+    }
+}
+
+/// The cache gives 50 MiB back while the driver loads.
+#[test]
+fn what_comes_meanwhile_is_not_taken_for_the_calls() {
+    let run = program("short").conf(RECORDED).env("SIM_MEMORY_MB", "100");
+    assert_eq!(taken(run), (rows(&[("rest", MODULE)]), 1));
+}
+
+#[test]
+fn beside_managed_memory_nothing_is_measured() {
+    let run = program("managed").conf(RECORDED);
+    assert_eq!(taken(run), (rows(&[("rest", MODULE)]), 1));
+}
+
+#[test]
+fn what_was_taken_before_is_given_back_by_nobody() {
+    let run = program("late").conf("log:quiet,snapshot:/dev/null/no");
+    assert_eq!(taken(run), (rows(&[("modules", MODULE), ("rest", 0)]), 0));
+}
+
+#[test]
+fn it_ends_with_its_context() {
+    let run = program("ends").conf(RECORDED);
+    assert_eq!(taken(run), (rows(&[("rest", 0)]), 0));
+}
+
+/// Nothing is asked for a program that is not recorded.
+#[test]
+fn unrecorded_calls_ask_nothing() {
+    let ran = program("calls").conf("log:quiet").output().ok();
+    assert_eq!(ran.report.calls("cuMemGetInfo_v2"), 1);
+}
