@@ -2,7 +2,7 @@
 //! its messages are in the crate of the options.
 
 use core::ffi::CStr;
-use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering, fence};
+use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::OnceLock;
 
 use cachealloc_history::name;
@@ -18,29 +18,30 @@ const WRITES_BLOCKS: u8 = 2;
 const LIMITS: u8 = 4;
 const CACHES_NOTHING: u8 = 8;
 
-/// Whether a launch needs no more than each does. False until a launch has looked.
-static LAUNCHES_ARE_PLAIN: AtomicBool = AtomicBool::new(false);
+/// The lowest bit: a launch needs no more than each does. Above it, how often that may have changed.
+static LAUNCHES: AtomicU64 = AtomicU64::new(0);
+const ARE_PLAIN: u64 = 1;
 
-/// Whether a launch needs no more than each does: hooks do their work, and nothing is recorded.
+/// Whether a launch needs no more than each does: hooks do their work, nothing is recorded, and no stream captures.
 #[inline(always)]
 pub(crate) fn launches_are_plain() -> bool {
-    LAUNCHES_ARE_PLAIN.load(Ordering::Relaxed)
+    LAUNCHES.load(Ordering::Relaxed) & ARE_PLAIN != 0
 }
 
-/// Launches are plain from here on, if they still are: what changes that meanwhile is seen here, or takes it back.
+/// Launches are plain from here on, if they are and nothing changes that meanwhile.
 #[cold]
-pub(crate) fn note_plain_launches(still: impl FnOnce() -> bool) {
-    LAUNCHES_ARE_PLAIN.store(true, Ordering::Relaxed);
-    fence(Ordering::SeqCst);
-    if !still() {
-        LAUNCHES_ARE_PLAIN.store(false, Ordering::Relaxed);
+pub(crate) fn look_whether_plain(are_plain: impl FnOnce() -> bool) {
+    let before = LAUNCHES.load(Ordering::Acquire);
+    if are_plain() {
+        let after = before | ARE_PLAIN;
+        let _ = LAUNCHES.compare_exchange(before, after, Ordering::AcqRel, Ordering::Relaxed);
     }
 }
 
 /// A launch must look again. Call after the change.
 pub(crate) fn launches_change() {
-    fence(Ordering::SeqCst);
-    LAUNCHES_ARE_PLAIN.store(false, Ordering::Relaxed);
+    let changed = |before: u64| Some((before | ARE_PLAIN).wrapping_add(1));
+    let _ = LAUNCHES.fetch_update(Ordering::AcqRel, Ordering::Relaxed, changed);
 }
 
 /// Whether anything is recorded.

@@ -61,11 +61,6 @@ macro_rules! export {
             if let Some(done) = seldom {
                 return code(done);
             }
-            // The words are in memory only during a capture.
-            if crate::ordering::captures::maybe() {
-                // SAFETY: the arguments are the caller's promise.
-                unsafe { capture::submits(function, &$w) };
-            }
             let done = $hook(function, $($h,)* real);
             // SAFETY: the arguments are the caller's promise.
             unsafe { submitted(function, &$w) };

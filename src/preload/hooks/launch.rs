@@ -17,7 +17,7 @@ use crate::driver::{api, table};
 use crate::functions::Function;
 use crate::graphs::{graph_memory, open_captures, pool_life};
 use crate::hooks::common::{self, Captured};
-use crate::hooks::{Real, beside, stream_of, taking};
+use crate::hooks::{Real, beside, capture, stream_of, taking};
 use crate::ordering::{LEDGER, captures, communication, early_start, kernels, pinned};
 use crate::process::bypass;
 use crate::{config, record};
@@ -271,10 +271,25 @@ pub(crate) unsafe fn seldom(function: &'static Function, words: &[usize]) -> Opt
         // SAFETY: the real function, as above.
         return Some(call(unsafe { table::real(function.id) }));
     }
-    if !record::is_on() {
-        config::note_plain_launches(|| bypass::is_caching() && !record::is_on());
-        return None;
+    config::look_whether_plain(|| bypass::is_caching() && !record::is_on() && !captures::maybe());
+    if record::is_on()
+        && let Some(code) = first(function, words, call)
+    {
+        return Some(code);
     }
+    if captures::maybe() {
+        // SAFETY: the caller's promise.
+        unsafe { capture::submits(function, words) };
+    }
+    None
+}
+
+/// A first launch, measured. None: it is not the first of this kernel in its context.
+fn first(
+    function: &'static Function,
+    words: &[usize],
+    call: impl FnOnce(Launch) -> CuResult,
+) -> Option<CuResult> {
     let kernel = if words.len() == KERNEL_EX_WORDS { words[1] } else { words[0] };
     let window = taking::first_launch(function, kernel)?;
     let export = function.export.expect("only what has an export gets here");

@@ -61,6 +61,7 @@ pub(crate) fn note_captures(any: bool) {
         true => WORD.fetch_or(CAPTURING, Ordering::Relaxed),
         false => WORD.fetch_and(!CAPTURING, Ordering::Relaxed),
     };
+    config::launches_change();
 }
 
 /// Whether every call is passed to the driver unchanged.
