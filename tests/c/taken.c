@@ -1,6 +1,6 @@
-// Calls that make the driver take memory for itself: `taken calls` makes one of each kind, `taken short` loads where the
-// cache has to make room first, `taken threads` loads in several threads at once, `taken late` is recorded only after it has loaded,
-// `taken managed` loads beside managed memory, `taken ends` in a context that ends. Each then waits for the end of its input.
+// Calls that make the driver take memory for itself: `taken calls` makes one of each kind, `taken objects` makes
+// streams and graphs, `taken short` loads where the cache has to make room first, `taken threads` loads in several threads at once, `taken late` is recorded only after it has loaded,
+// `taken managed` loads beside managed memory, `taken captured` in a capture, `taken ends` in a context that ends. Each then waits for the end of its input.
 #include "check.h"
 #include <pthread.h>
 
@@ -71,6 +71,24 @@ static void all_kinds(void) {
     other = load();
     CALL("cuFuncLoad", (void *), (function_of(other, "delay")));
     CALL("cuModuleUnload", (void *), (other));
+    // With the handles of before.
+    CALL("cuFuncLoad", (void *), (function_of(load(), "delay")));
+}
+
+// Twice, and one of each goes.
+static void objects(void) {
+    for (int at = 0; at < 2; at++) {
+        void *stream, *graph, *executable;
+        CALL("cuStreamCreate", (void **, unsigned), (&stream, 1));
+        CALL("cuGraphCreate", (void **, unsigned), (&graph, 0));
+        CALL("cuGraphInstantiateWithFlags", (void **, void *, unsigned long long), (&executable, graph, 0));
+        CALL("cuGraphLaunch", (void *, void *), (executable, stream));
+        CALL("cuGraphLaunch", (void *, void *), (executable, stream));
+        if (at == 0) {
+            CALL("cuGraphExecDestroy", (void *), (executable));
+            CALL("cuStreamDestroy_v2", (void *), (stream));
+        }
+    }
 }
 
 static void *loads(void *unused) {
@@ -88,6 +106,8 @@ int main(int count, char **words) {
     OK(cuCtxSetCurrent(context));
     if (!strcmp(way, "calls")) {
         all_kinds();
+    } else if (!strcmp(way, "objects")) {
+        objects();
     } else if (!strcmp(way, "short")) {
         Pointer freed;
         OK(cuMemAlloc(&freed, 50 * MIB));
@@ -108,6 +128,12 @@ int main(int count, char **words) {
         Pointer managed;
         CALL("cuMemAllocManaged", (Pointer *, size_t, unsigned), (&managed, 6 * MIB, 1));
         load();
+    } else if (!strcmp(way, "captured")) {
+        void *stream, *graph, *module = load();
+        CALL("cuStreamCreate", (void **, unsigned), (&stream, 1));
+        CALL("cuStreamBeginCapture_v2", (void *, int), (stream, 2));
+        CALL("cuFuncLoad", (void *), (function_of(module, "delay")));
+        CALL("cuStreamEndCapture", (void *, void **), (stream, &graph));
     } else if (!strcmp(way, "ends")) {
         void *second;
         Pointer held;

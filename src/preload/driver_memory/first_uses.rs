@@ -14,6 +14,8 @@ pub(crate) enum Use {
     Code,
     /// So is what it runs in.
     Launch,
+    /// A graph is launched or uploaded.
+    Graph,
 }
 
 /// All first uses so far.
@@ -26,9 +28,13 @@ const HANDLE_SHIFT: u32 = 4;
 
 /// Whether this handle is used so in this context for the first time. A call that says so is the first.
 pub(crate) fn is_first(handle: usize, context_id: u64, what: Use) -> bool {
-    let key = handle ^ (context_id as usize).rotate_right(16) ^ (what as usize).rotate_right(2);
+    let key = key(handle, context_id, what);
     let recent = &RECENT[(key >> HANDLE_SHIFT) % RECENT_COUNT];
     recent.load(Ordering::Relaxed) != key && is_first_slowly(key, recent)
+}
+
+fn key(handle: usize, context_id: u64, what: Use) -> usize {
+    handle ^ (context_id as usize).rotate_right(16) ^ (what as usize).rotate_right(2)
 }
 
 #[cold]
@@ -43,7 +49,16 @@ fn is_first_slowly(key: usize, recent: &AtomicUsize) -> bool {
     is_first
 }
 
-/// Something was unloaded: its handles may be reused.
+/// This graph has ended: its handle may be reused.
+pub(crate) fn forget_graph(executable: usize, context_id: u64) {
+    let key = key(executable, context_id, Use::Graph);
+    let mut known = lock(&KNOWN);
+    if known.as_mut().is_some_and(|known| known.remove(&key)) {
+        RECENT[(key >> HANDLE_SHIFT) % RECENT_COUNT].store(0, Ordering::Relaxed);
+    }
+}
+
+/// Handles may be reused, or what is known of them holds no more.
 pub(crate) fn forget_all() {
     let mut known = lock(&KNOWN);
     if known.take().is_some() {

@@ -1,6 +1,7 @@
 //! Begin and end of captures, and what may pull a stream into one (docs/ordering.md 5).
 
 use cachealloc_core::rules::{Rule, rule_holds};
+use cachealloc_statistics::account::Part;
 
 use crate::cache::streams;
 use crate::driver::sys::{
@@ -9,7 +10,7 @@ use crate::driver::sys::{
 };
 use crate::functions::Function;
 use crate::graphs::{graph_memory, open_captures, participants, pool_life};
-use crate::hooks::{Real, beside, common, guarded, guarded_with, stream_among, stream_of};
+use crate::hooks::{Real, beside, common, guarded, guarded_with, stream_among, stream_of, taking};
 use crate::lock::lock;
 use crate::ordering::captures;
 use crate::process::bypass;
@@ -134,8 +135,11 @@ pub(crate) fn stream_destroy(
     stream: StreamHandle,
     real: impl Real,
 ) -> CuResult {
-    if !bypass::is_caching() || !captures::maybe() {
+    if !bypass::is_caching() {
         return real();
+    }
+    if !captures::maybe() {
+        return taking::around_end(function, Part::Objects, real);
     }
     let stream = stream_of(function, stream);
     guarded(function, || captures::destroy(stream, real), real)

@@ -156,7 +156,10 @@ pub(crate) fn set_limit(function: &'static Function, real: impl Real) -> CuResul
     if !bypass::is_caching() {
         return real();
     }
-    taking::around(function, Part::Limits, || common::retried(function, real))
+    let code = taking::around(function, Part::Limits, || common::retried(function, real));
+    // Local memory grows with the next launch of any kernel.
+    first_uses::forget_all();
+    code
 }
 
 /// Green contexts share the memory of the primary one and order only their own streams.

@@ -14,6 +14,7 @@ use crate::driver::sys::{
     LaunchConfig, result,
 };
 use crate::driver::{api, table};
+use crate::driver_memory::first_uses::{self, Use};
 use crate::functions::Function;
 use crate::graphs::{graph_memory, open_captures, pool_life};
 use crate::hooks::common::{self, Captured};
@@ -161,9 +162,36 @@ fn with_graph_memory(
     look: bool,
     real: impl Real,
 ) -> CuResult {
+    if config::launches_are_plain() {
+        with_nodes(function, executable, look, real)
+    } else {
+        graph_seldom(function, executable, look, &move || real())
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn graph_seldom(
+    function: &'static Function,
+    executable: usize,
+    look: bool,
+    real: &dyn Fn() -> CuResult,
+) -> CuResult {
     if !bypass::is_caching() {
         return real();
     }
+    look_whether_plain();
+    taking::around_first(function, executable, Use::Graph, || {
+        with_nodes(function, executable, look, real)
+    })
+}
+
+fn with_nodes(
+    function: &'static Function,
+    executable: usize,
+    look: bool,
+    real: impl Real,
+) -> CuResult {
     if !graph_memory::any() {
         return common::submit_to(function, look, Captured::No, real);
     }
@@ -186,10 +214,21 @@ pub(crate) fn graph_destroy(
     executable: usize,
     real: impl Real,
 ) -> CuResult {
-    if !bypass::is_caching() || !graph_memory::any() {
-        return ended(function, real);
+    let end = || match bypass::is_caching() && graph_memory::any() {
+        true => graph_memory::end_by(executable, || ended(function, real)),
+        false => ended(function, real),
+    };
+    if !bypass::is_caching() {
+        return end();
     }
-    graph_memory::end_by(executable, || ended(function, real))
+    if record::is_on() {
+        beside(function, || {
+            if let Ok(id) = api::ctx_get_id(0) {
+                first_uses::forget_graph(executable, id);
+            }
+        });
+    }
+    taking::around_end(function, Part::Objects, end)
 }
 
 /// `cuGraphDestroy(graph)`: memory of its capture may become free.
@@ -271,7 +310,7 @@ pub(crate) unsafe fn seldom(function: &'static Function, words: &[usize]) -> Opt
         // SAFETY: the real function, as above.
         return Some(call(unsafe { table::real(function.id) }));
     }
-    config::look_whether_plain(|| bypass::is_caching() && !record::is_on() && !captures::maybe());
+    look_whether_plain();
     if record::is_on()
         && let Some(code) = first(function, words, call)
     {
@@ -282,6 +321,11 @@ pub(crate) unsafe fn seldom(function: &'static Function, words: &[usize]) -> Opt
         unsafe { capture::submits(function, words) };
     }
     None
+}
+
+fn look_whether_plain() {
+    let are_plain = || bypass::is_caching() && !record::is_on() && !captures::maybe();
+    config::look_whether_plain(are_plain);
 }
 
 /// A first launch, measured. None: it is not the first of this kernel in its context.

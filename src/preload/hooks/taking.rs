@@ -37,16 +37,17 @@ pub(crate) fn around_end(
     measured(function, part, || Window::open(true), call)
 }
 
-/// Around a call that needs the code of a kernel, the first of which in a context may take some.
-pub(crate) fn around_first_use(
+/// Around a use of a kernel or a graph, the first of which in a context may take some.
+pub(crate) fn around_first(
     function: &'static Function,
-    kernel: usize,
+    handle: usize,
+    what: Use,
     call: impl FnOnce() -> CuResult,
 ) -> CuResult {
     if !record::is_on() {
         return call();
     }
-    measured(function, Part::Modules, || open_first(kernel, Use::Code), call)
+    measured(function, part_of(what), || open_first(handle, what), call)
 }
 
 /// Before a launch, while something is recorded. None: it is not the first of this kernel in its context.
@@ -58,12 +59,20 @@ pub(crate) fn first_launch(function: &'static Function, kernel: usize) -> Option
 
 /// Behind such a launch.
 pub(crate) fn launched(function: &'static Function, window: Window) {
-    beside(function, || window.close(Part::Launches));
+    beside(function, || window.close(part_of(Use::Launch)));
 }
 
-fn open_first(kernel: usize, what: Use) -> Option<Window> {
+fn open_first(handle: usize, what: Use) -> Option<Window> {
     let context_id = api::ctx_get_id(0).ok()?;
-    if first_uses::is_first(kernel, context_id, what) { Window::open(false) } else { None }
+    if first_uses::is_first(handle, context_id, what) { Window::open(false) } else { None }
+}
+
+fn part_of(what: Use) -> Part {
+    match what {
+        Use::Code => Part::Modules,
+        Use::Launch => Part::Launches,
+        Use::Graph => Part::Objects,
+    }
 }
 
 fn measured(

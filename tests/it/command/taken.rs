@@ -39,12 +39,19 @@ const RECORDED: &str = "log:quiet,record:state,snapshot:/dev/null/no";
 
 #[test]
 fn each_call_has_what_it_took() {
-    let modules = MODULE + 2 * KERNEL;
+    let modules = 2 * MODULE + 3 * KERNEL;
     let launches = LOCAL + 2 * KERNEL;
     let wanted = rows(&[("modules", modules), ("launches", launches), ("limits", 8), ("rest", 0)]);
     assert_eq!(taken(program("calls").conf(RECORDED)), (wanted, 0));
     let unrecorded = rows(&[("rest", modules + launches + 8)]);
     assert_eq!(taken(program("calls").conf("log:quiet")), (unrecorded, 0));
+}
+
+/// A stream takes a piece, and a graph one when it is made and one when it is first launched.
+#[test]
+fn objects_have_what_they_took() {
+    let run = program("objects").conf(RECORDED).env("SIM_OBJECT_MB", "2");
+    assert_eq!(taken(run), (rows(&[("objects", 3 * 2), ("rest", 0)]), 0));
 }
 
 /// Windows that overlap are one.
@@ -68,6 +75,13 @@ fn what_comes_meanwhile_is_not_taken_for_the_calls() {
 fn beside_managed_memory_nothing_is_measured() {
     let run = program("managed").conf(RECORDED);
     assert_eq!(taken(run), (rows(&[("rest", MODULE)]), 1));
+}
+
+#[test]
+fn in_a_capture_nothing_is_measured() {
+    let run = program("captured").conf(RECORDED);
+    // The function that is looked up, and its code.
+    assert_eq!(taken(run), (rows(&[("modules", MODULE), ("rest", KERNEL)]), 2));
 }
 
 #[test]

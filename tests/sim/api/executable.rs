@@ -16,12 +16,12 @@ driver! {
     ) |call| {
         error_node.put_if_asked(0);
         call.forbid_unsafe()?;
-        executable.put(call.world().instantiate(graph, 0)?)
+        executable.put(instantiate(call, graph, 0)?)
     }
 
     fn cuGraphInstantiateWithFlags: (executable: Out<Handle>, graph: Handle, flags: u64) |call| {
         call.forbid_unsafe()?;
-        executable.put(call.world().instantiate(graph, flags)?)
+        executable.put(instantiate(call, graph, flags)?)
     }
 
     fn cuGraphInstantiateWithParams, cuGraphInstantiateWithParams_ptsz: (
@@ -29,14 +29,16 @@ driver! {
     ) |call| {
         call.forbid_unsafe()?;
         let known = params.get()?;
-        let made = call.world().instantiate(graph, known.flags)?;
+        let made = instantiate(call, graph, known.flags)?;
         params.put(InstantiateParams { error_node: 0, result: 0, ..known })?;
         executable.put(made)
     }
 
     fn cuGraphExecDestroy: (executable: Handle) |call| {
         call.forbid_unsafe()?;
-        call.world().destroy_executable(executable)
+        call.world().destroy_executable(executable)?;
+        call.world().end_object(executable);
+        Ok(())
     }
 
     fn cuGraphExecGetFlags: (executable: Handle, flags: Out<u64>) |call| {
@@ -49,7 +51,9 @@ driver! {
 
     fn cuGraphUpload, cuGraphUpload_ptsz: (executable: Handle, stream: Handle) |call| {
         find(call, executable)?;
-        call.stream(stream).map(drop)
+        let stream = call.stream(stream)?;
+        let context = call.world().streams.get(stream)?.context;
+        call.world().make_ready(executable, context)
     }
 
     fn cuGraphLaunch, cuGraphLaunch_ptsz: (executable: Handle, stream: Handle) |call| {
@@ -62,6 +66,7 @@ driver! {
         call.check_legacy(stream)?;
         let context = call.world().streams.get(stream)?.context;
         call.wait_for_context(context);
+        call.world().make_ready(executable, context)?;
         let at = call.ns();
         call.world().launch_graph(executable, stream, at)
     }
@@ -122,6 +127,15 @@ driver! {
 }
 
 use crate::model::executable::{Executable, Step};
+
+/// It has memory where a context is current.
+fn instantiate(call: &mut Call, graph: Handle, flags: u64) -> Outcome<Handle> {
+    let made = call.world().instantiate(graph, flags)?;
+    if let Ok(context) = call.context() {
+        call.world().make_object(made, context)?;
+    }
+    Ok(made)
+}
 
 fn find(call: &mut Call, executable: Handle) -> Outcome<&mut Executable> {
     call.world().graphs.executables.find_mut(executable).ok_or(Code::INVALID_VALUE)

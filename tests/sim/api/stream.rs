@@ -18,7 +18,9 @@ driver! {
     }
 
     fn cuStreamDestroy, cuStreamDestroy_v2: (stream: Handle) |call| {
-        call.world().destroy_stream(stream)
+        call.world().destroy_stream(stream)?;
+        call.world().end_object(stream);
+        Ok(())
     }
 
     fn cuStreamQuery, cuStreamQuery_ptsz: (stream: Handle) |call| {
@@ -171,6 +173,7 @@ fn create(call: &mut Call, stream: Out<Handle>, flags: u32, priority: i32) -> Ou
     call.wait_for_context(context);
     let kind = StreamKind::Created;
     let created = call.world().create_stream(context, kind, flags == NON_BLOCKING, priority)?;
+    call.world().make_object(created, context)?;
     stream.put(created)
 }
 

@@ -1,6 +1,7 @@
 //! What a device holds for what runs on it: the code of functions that were used in a context, the local memory of
-//! kernels, and heaps. A function is loaded where it is first used, as with `CUDA_MODULE_LOADING=LAZY`; local memory comes
-//! with the first launch in a context. All of it goes with its context, and a function's with its module.
+//! kernels, heaps, and streams and executable graphs. A function is loaded where it is first used, as with
+//! `CUDA_MODULE_LOADING=LAZY`; local memory comes with the first launch in a context; a graph takes some when it is made and again
+//! when it is first launched or uploaded. All of it goes with its context, and what is made by the program with that.
 
 use super::world::{World, config};
 use crate::abi::{Code, Handle, Outcome};
@@ -16,7 +17,39 @@ pub struct CodeMemory {
     has_launched: bool,
 }
 
+/// What a stream or an executable graph has.
+pub struct Object {
+    context: u64,
+    pieces: u64,
+    is_ready: bool,
+}
+
 impl World {
+    /// A stream or an executable graph was made.
+    pub fn make_object(&mut self, object: Handle, context: Handle) -> Outcome {
+        self.take_code(context, config().object_bytes)?;
+        let context = self.contexts.get(context)?.id;
+        self.objects.insert(object, Object { context, pieces: 1, is_ready: false });
+        Ok(())
+    }
+
+    /// An executable graph is about to be launched or uploaded.
+    pub fn make_ready(&mut self, executable: Handle, context: Handle) -> Outcome {
+        if self.objects.get(&executable).is_some_and(|object| !object.is_ready) {
+            self.take_code(context, config().object_bytes)?;
+            let object = self.objects.get_mut(&executable).expect("looked up just now");
+            (object.pieces, object.is_ready) = (2, true);
+        }
+        Ok(())
+    }
+
+    /// It has ended.
+    pub fn end_object(&mut self, object: Handle) {
+        if let Some(Object { context, pieces, .. }) = self.objects.remove(&object) {
+            (0..pieces).for_each(|_| self.give_code(context, config().object_bytes));
+        }
+    }
+
     /// The function is about to be used in this context.
     pub fn load_function(&mut self, function: Handle, context: Handle) -> Outcome {
         let id = self.contexts.get(context)?.id;

@@ -7,6 +7,7 @@ use super::array::Array;
 use super::backing::Backing;
 use super::capture::Captures;
 use super::clock::{ChainSet, Chains, Clock, Epoch};
+use super::code::Object;
 use super::context::Context;
 use super::engine::Engine;
 use super::event::Event;
@@ -41,6 +42,7 @@ pub struct World {
     pub streams: Slab<Stream>,
     pub events: Slab<Event>,
     pub modules: Modules,
+    pub objects: HashMap<Handle, Object>,
     pub pools: Slab<Pool>,
     pub device_pools: Vec<DevicePools>,
     /// What made the living blocks of pools their owners', by address.
@@ -124,6 +126,8 @@ pub struct Config {
     pub kernel_bytes: u64,
     /// What the first launch in a context takes besides.
     pub local_bytes: u64,
+    /// What a stream takes, and an executable graph, twice.
+    pub object_bytes: u64,
     /// Whether heaps of kernels take what their limits say.
     pub limits_take: bool,
     pub deadlock_ms: u64,
@@ -175,6 +179,7 @@ impl World {
             streams: Slab::new(tag::STREAM),
             events: Slab::new(tag::EVENT),
             modules: Modules::default(),
+            objects: HashMap::new(),
             pools,
             device_pools,
             pool_births: HashMap::new(),
@@ -253,6 +258,7 @@ pub fn config() -> &'static Config {
             module_bytes: number("SIM_MODULE_MB", 0) << 20,
             kernel_bytes: number("SIM_KERNEL_MB", 0) << 20,
             local_bytes: number("SIM_LOCAL_MB", 0) << 20,
+            object_bytes: number("SIM_OBJECT_MB", 0) << 20,
             limits_take: number("SIM_LIMITS_TAKE", 0) != 0,
             deadlock_ms: number("SIM_DEADLOCK_MS", 3_000),
             idle_ms: number("SIM_IDLE_MS", 250),
