@@ -121,9 +121,11 @@ int main(int count, char **words) {
         int (*record)(const char *) = (int (*)(const char *))dlsym(RTLD_DEFAULT, "cachealloc_record");
         void *before = load();
         CHECK(record);
+        launch(function_of(before, "delay"));
+        launch(function_of(before, "delay"));
         OK(record("state"));
         CALL("cuModuleUnload", (void *), (before));
-        load();
+        launch(function_of(load(), "delay"));
     } else if (!strcmp(way, "managed")) {
         Pointer managed;
         CALL("cuMemAllocManaged", (Pointer *, size_t, unsigned), (&managed, 6 * MIB, 1));

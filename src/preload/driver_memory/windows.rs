@@ -15,7 +15,7 @@ use cachealloc_core::order::VisibleCause;
 use cachealloc_history::StackId;
 use cachealloc_statistics::account::Part;
 
-use crate::contexts::{self, Context, lookup};
+use crate::contexts::{Context, lookup};
 use crate::driver::{api, changes};
 use crate::driver_memory::measured;
 use crate::driver_memory::taken::{self, Row};
@@ -120,14 +120,7 @@ impl Window {
     fn leave(&self) -> Closed {
         let device = self.context.device as usize;
         for last in (0..TRIES_MAX).map(|index| index + 1 == TRIES_MAX) {
-            let steps = {
-                let open = &mut lock(&OPEN)[device];
-                if open.count > 1 {
-                    open.leave();
-                    return Closed::Others;
-                }
-                open.steps
-            };
+            let steps = lock(&OPEN)[device].steps;
             let after = read(self.context.device);
             let open = &mut lock(&OPEN)[device];
             if open.count > 1 {
@@ -177,13 +170,7 @@ fn read(device: i32) -> Option<Reading> {
     if has_managed || captures::maybe() {
         return None;
     }
-    // Freed, and the device has it when the next stream is synchronized.
-    let is_between =
-        |context: &&Context| context.device == device && context.release_streams.has_uncollected();
     for _ in 0..TRIES_MAX {
-        if contexts::all().any(|context| is_between(&context)) {
-            return None;
-        }
         let Some(changes) = changes::count() else { continue };
         let reserved = || measured::reserved(device).iter().sum::<u64>();
         let (reserved_bytes, in_use, again) =

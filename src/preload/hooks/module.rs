@@ -1,6 +1,6 @@
 //! Modules and libraries: loading may lack device memory, unloading ends what kernels use.
 
-use core::ffi::c_void;
+use core::ffi::{CStr, c_char, c_void};
 use core::ptr::null_mut;
 
 use cachealloc_core::order::VisibleCause;
@@ -14,6 +14,7 @@ use crate::functions::Function;
 use crate::hooks::{Real, common, guarded, taking};
 use crate::ordering::{kernels, observers, pending, real_frees};
 use crate::process::bypass;
+use crate::record;
 use crate::statistics::waits::Wait;
 
 /// `CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES`, `CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES`: sizes that the
@@ -27,6 +28,33 @@ pub(crate) fn loads(function: &'static Function, real: impl Real) -> CuResult {
         return real();
     }
     taking::around(function, Part::Modules, || common::retried(function, real))
+}
+
+/// `cuModuleGetFunction(function *, module, name)`: the first time by this name, for some programs look up before each launch.
+pub(crate) fn looks_up(
+    function: &'static Function,
+    module: usize,
+    name: usize,
+    real: impl Real,
+) -> CuResult {
+    if !bypass::is_caching() {
+        return real();
+    }
+    if !record::is_on() {
+        return common::retried(function, real);
+    }
+    uses(function, module ^ hash(name as *const c_char), real)
+}
+
+/// FNV-1a, of a C string or of none.
+fn hash(name: *const c_char) -> usize {
+    if name.is_null() {
+        return 0;
+    }
+    // SAFETY: the program's name, which the driver reads as well.
+    let name = unsafe { CStr::from_ptr(name) };
+    let step = |hash: usize, byte: &u8| (hash ^ *byte as usize).wrapping_mul(0x0100_0000_01b3);
+    name.to_bytes().iter().fold(0xcbf2_9ce4_8422_2325, step)
 }
 
 /// A call that needs the code of this kernel, in whichever form it is named.
@@ -82,8 +110,14 @@ pub(crate) fn load_data(
 /// `cuModuleGetGlobal(CUdeviceptr *address, size_t *bytes, module, name)`, `cuLibraryGetGlobal`: before
 /// this call the host cannot know the address of a module's variable. Through a managed one it sees what
 /// kernels write (hazard 1).
-pub(crate) fn global(function: &'static Function, address: *mut u64, real: impl Real) -> CuResult {
-    let code = loads(function, real);
+pub(crate) fn global(
+    function: &'static Function,
+    address: *mut u64,
+    module: usize,
+    name: usize,
+    real: impl Real,
+) -> CuResult {
+    let code = looks_up(function, module, name, real);
     if code.is_err() || address.is_null() || !bypass::is_caching() {
         return code;
     }

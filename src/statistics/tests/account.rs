@@ -42,6 +42,32 @@ fn rows_add_up() {
     assert_eq!(unknown.settle(Some(Sum::Process(0))).named_shares(), None);
 }
 
+/// What calls took is there before what is left for the first context: another process took some of it, and the last rows
+/// lose it. Where what is counted is more than the sum, that has grown since, and nothing is shortened.
+#[test]
+fn what_calls_took_fits_in() {
+    let mut account = account();
+    account.add(Part::Modules, "a", 80);
+    account.add(Part::Launches, "b", 60);
+    let taken = |sum| {
+        let settled = account.settle(Some(Sum::Process(sum)));
+        let bytes = |part| settled.rows.iter().find(|row| row.part == part).map(|row| row.bytes);
+        let rows = [Part::Modules, Part::Launches, Part::Context].map(bytes);
+        (rows, settled.rest_bytes.expect("a sum"))
+    };
+    assert_eq!(taken(1000), ([Some(80), Some(60), Some(250)], 310));
+    assert_eq!(taken(440), ([Some(80), Some(60), None], 0));
+    assert_eq!(taken(400), ([Some(80), Some(20), None], 0));
+    assert_eq!(taken(370), ([Some(70), None, None], 0));
+    assert_eq!(taken(290), ([Some(80), Some(60), None], -150));
+    let settled = account.settle(Some(Sum::Process(1000)));
+    let [certain, with_differences] = settled.named_shares().expect("a sum");
+    assert_eq!((certain, with_differences), (0.3, 0.69));
+    let notes = |missed_count| Account { missed_count, ..account.clone() }.settle(None).notes();
+    assert!(!notes(0).iter().any(|note| note.contains("not measured")));
+    assert!(notes(3).iter().any(|note| note.starts_with("not measured: 3 calls ")));
+}
+
 /// Said together with the rows, a sum is theirs unless a later one is known.
 #[test]
 fn what_nvml_said_is_the_sum() {
@@ -80,7 +106,8 @@ fn texts_come_back() {
     account.add(Part::Arrays, "", 0);
     account.add(Part::Arrays, "", 1);
     let said = Some(Said::Process(700));
-    let account = Account { total_bytes: Some(2), age_ms: Some(3), said, ..account };
+    let (total_bytes, age_ms, missed_count) = (Some(2), Some(3), 4);
+    let account = Account { total_bytes, age_ms, said, missed_count, ..account };
     let said = Some(Said::Others(700));
     let host = Account { rows: vec![], total_bytes: Some(1), said, ..Account::new(HOST) };
     let texts = [account.texts(), host.texts()].concat();
