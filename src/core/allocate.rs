@@ -60,6 +60,7 @@ impl Allocator {
         block_bytes: u64,
         requester: Requester,
     ) -> Option<Allocation> {
+        assert!(requested_bytes > 0, "a request for nothing has no block");
         debug_assert_eq!(self.policy.block_bytes(requested_bytes), Some(block_bytes));
         self.hit_wanted(Wanted { bytes: requested_bytes, requester, private: None }, block_bytes)
     }
@@ -115,7 +116,11 @@ impl Allocator {
         }
         let Some((bytes, id)) = self.best_fit(wanted, block_bytes, whole) else {
             // A block that must be a segment of its own is not made of parts.
-            let own = if whole { None } else { self.join_own(wanted, block_bytes) };
+            let own = if whole {
+                None
+            } else {
+                self.join_own(wanted.requester, wanted.private, block_bytes)
+            };
             return own.map(|id| self.take(id, block_bytes, wanted.bytes, true));
         };
         if !whole && let Some(taken) = self.take_plain(id, bytes, block_bytes, wanted.bytes) {

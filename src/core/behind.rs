@@ -18,9 +18,11 @@ use alloc::vec::Vec;
 use crate::allocator::Allocator;
 use crate::block::{Block, State, Tag};
 use crate::policy::exact_block_bytes;
-use crate::request::{Request, Wanted};
+use crate::request::Request;
 use crate::rules::{Rule, rule_holds};
-use crate::types::{Allocation, BlockId, EventId, Ready, Requester, SegmentId, Step, StreamId};
+use crate::types::{
+    Allocation, BlockId, EventId, PrivatePool, Ready, Requester, SegmentId, Step, StreamId,
+};
 
 /// Neighbours that together are large enough.
 struct Neighbours {
@@ -60,8 +62,13 @@ impl Allocator {
 
     /// What the stream of the request has freed, and what is free beside it: one block for it, in no index.
     #[cold]
-    pub(crate) fn join_own(&mut self, wanted: Wanted, block_bytes: u64) -> Option<BlockId> {
-        let stream = stream_of(wanted)?;
+    pub(crate) fn join_own(
+        &mut self,
+        requester: Requester,
+        private: Option<PrivatePool>,
+        block_bytes: u64,
+    ) -> Option<BlockId> {
+        let stream = stream_of(requester, private)?;
         let own = self.index(self.policy.pool_of(block_bytes), None).on_stream(stream)?;
         let mut segments: Vec<SegmentId> =
             own.at_least(0).map(|(_, id)| self.blocks.at(id.0).segment).collect();
@@ -82,7 +89,7 @@ impl Allocator {
     }
 
     pub(crate) fn order(&mut self, request: &mut Request, block_bytes: u64) -> Option<Step> {
-        stream_of(request.wanted())?;
+        stream_of(request.requester, request.private)?;
         if !rule_holds(Rule::StreamComesBehindOthers) {
             return None;
         }
@@ -196,9 +203,9 @@ impl Allocator {
 }
 
 /// None: the request has no stream, or is for a private pool.
-fn stream_of(wanted: Wanted) -> Option<StreamId> {
-    match wanted.requester {
-        Requester::Stream(stream) if wanted.private.is_none() => Some(stream),
+fn stream_of(requester: Requester, private: Option<PrivatePool>) -> Option<StreamId> {
+    match requester {
+        Requester::Stream(stream) if private.is_none() => Some(stream),
         _ => None,
     }
 }

@@ -149,12 +149,16 @@ impl Block {
         self.exported && self.state != State::Allocated
     }
 
-    /// Free for every request, of no capture, in no arena, and no other process has mapped it: so are most free
-    /// blocks. See plain.rs.
+    /// Of no capture, in no arena, and no other process has mapped it: so are most.
+    #[inline(always)]
+    pub(crate) fn is_ordinary(&self) -> bool {
+        self.private.is_none() && !self.exported && !self.expandable
+    }
+
+    /// Such a block, and free for every request. See plain.rs.
     #[inline(always)]
     pub(crate) fn is_plain(&self) -> bool {
-        let is_free = matches!(self.state, State::Free) && self.private.is_none();
-        is_free && !self.exported && !self.expandable
+        matches!(self.state, State::Free) && self.is_ordinary()
     }
 
     /// Whether every request may take it.

@@ -4,7 +4,6 @@ use core::mem::take;
 
 use crate::allocator::Allocator;
 use crate::block::{Block, Calm, State, Tag};
-use crate::rules::{Rule, rule_holds};
 use crate::tags::{self, TagMark};
 use crate::types::{BlockId, EventId, Ready};
 
@@ -71,12 +70,8 @@ impl Allocator {
             None => State::Free,
             Some(tag) => State::Tagged(tag),
         };
-        if block.is_plain() && rule_holds(Rule::MergeSameTagOnly) {
-            self.insert_plain(id);
-        } else {
-            self.retire_if_exported(id);
-            self.coalesce_and_insert(id);
-        }
+        self.retire_if_exported(id);
+        self.coalesce_and_insert(id);
         if may_leave {
             self.note_leaving(segment);
         }

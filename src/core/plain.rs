@@ -6,6 +6,7 @@
 use crate::allocator::Allocator;
 use crate::bins::Rank;
 use crate::block::{Block, State};
+use crate::rules::{Rule, rule_holds};
 use crate::types::{Address, Allocation, BlockId, Pool};
 
 impl Allocator {
@@ -30,6 +31,8 @@ impl Allocator {
         block.state = State::Allocated;
         block.requested_bytes = requested_bytes;
         let gone_bytes = if was_split { found_bytes as i64 } else { 0 };
+        let row = self.segments.at_mut(segment.0);
+        row.allocated_count += 1;
         let mut bytes = found_bytes;
         if self.policy.splits(pool, found_bytes, block_bytes) {
             bytes = block_bytes;
@@ -57,16 +60,15 @@ impl Allocator {
                 calm: None,
             });
             index.insert_everywhere(Rank::of(placed), rest);
-            self.link_after(rest, next, segment);
-            self.counts.split_changed(
-                pool,
-                1 - i64::from(was_split),
-                rest_bytes as i64 - gone_bytes,
-            );
+            match next {
+                Some(next) => self.blocks.at_mut(next.0).previous = Some(rest),
+                None => row.last = rest,
+            }
+            let blocks = 1 - i64::from(was_split);
+            self.counts.split_changed(pool, blocks, rest_bytes as i64 - gone_bytes);
         } else {
             self.counts.split_changed(pool, -i64::from(was_split), -gone_bytes);
         }
-        self.segments.at_mut(segment.0).allocated_count += 1;
         self.counts.allocated(pool, bytes, requested_bytes);
         if self.policy.is_oversize(bytes) {
             self.counts.kept.oversize_allocations.increase(1);
@@ -74,58 +76,99 @@ impl Allocator {
         Some(Allocation { block: id, segment, address, bytes, requested_bytes, behind: None })
     }
 
-    /// As `coalesce_and_insert`, of a plain block.
+    /// As `free` of a block that every request may take from now on: most frees. Returns what `requested` said. None:
+    /// the block would not be plain, and nothing has changed.
+    #[inline(never)]
+    pub fn free_plain(&mut self, id: BlockId) -> Option<(Pool, u64)> {
+        let block = self.blocks.at_mut(id.0);
+        assert!(block.state == State::Allocated, "{id:?} is freed but not allocated");
+        let Block { segment, pool, bytes, previous, next, requested_bytes, .. } = *block;
+        let becomes_plain = block.is_ordinary() && block.behind.is_none();
+        if !becomes_plain || !rule_holds(Rule::MergeSameTagOnly) {
+            return None;
+        }
+        block.state = State::Free;
+        block.freed_at = self.clock;
+        block.used_outside = false;
+        block.requested_bytes = 0;
+        let row = self.segments.at_mut(segment.0);
+        row.allocated_count -= 1;
+        let may_leave = row.exported_count > 0;
+        self.counts.freed(pool, bytes);
+        self.counts.is_inactive(pool, requested_bytes);
+        if self.policy.is_oversize(bytes) {
+            self.counts.kept.oversize_allocations.decrease(1);
+        }
+        self.insert_plain(id, pool, previous, next);
+        if may_leave {
+            self.note_leaving(segment);
+        }
+        Some((pool, requested_bytes))
+    }
+
+    /// As `coalesce_and_insert`, of a plain block in this pool between these.
     #[inline(always)]
-    pub(crate) fn insert_plain(&mut self, id: BlockId) {
-        let Block { pool, previous, next, .. } = *self.blocks.at(id.0);
+    fn insert_plain(
+        &mut self,
+        id: BlockId,
+        pool: Pool,
+        previous: Option<BlockId>,
+        next: Option<BlockId>,
+    ) {
         let (mut blocks, mut bytes) = (0, 0);
         if let Some(next) = next
-            && self.blocks.at(next.0).is_plain()
+            && let Some((_, gone)) = self.join_plain(id, next, next)
         {
-            bytes -= self.unlist_plain(next) as i64;
-            blocks -= 1;
-            self.absorb_plain(id, next);
+            (blocks, bytes) = (-1, -gone);
         }
-        let mut id = id;
-        if let Some(previous) = previous
-            && self.blocks.at(previous.0).is_plain()
-        {
-            bytes -= self.unlist_plain(previous) as i64;
-            blocks -= 1;
-            self.absorb_plain(previous, id);
-            id = previous;
-        }
-        let block = self.blocks.at(id.0);
+        let (id, rank, is_split) = match previous {
+            Some(previous)
+                if let Some((joined, gone)) = self.join_plain(previous, id, previous) =>
+            {
+                (blocks, bytes) = (blocks - 1, bytes - gone);
+                (previous, joined.0, joined.1)
+            }
+            _ => {
+                let block = self.blocks.at(id.0);
+                (id, Rank::of(block), block.is_split())
+            }
+        };
         let index = if pool == Pool::Small { &mut self.small } else { &mut self.large };
-        index.insert_everywhere(Rank::of(block), id);
-        if block.is_split() {
-            blocks += 1;
-            bytes += block.bytes as i64;
+        index.insert_everywhere(rank, id);
+        if is_split {
+            (blocks, bytes) = (blocks + 1, bytes + rank.bytes as i64);
         }
         self.counts.split_changed(pool, blocks, bytes);
     }
 
-    /// Takes it out of its index, and returns its bytes.
+    /// As `remove_free` of the one of two neighbours that is listed, and `absorb_next`. Returns where what they are now
+    /// belongs, whether it is split, and the bytes of the listed one. None: that is not plain, and nothing has changed.
     #[inline(always)]
-    fn unlist_plain(&mut self, id: BlockId) -> u64 {
-        let block = self.blocks.at(id.0);
-        let index = if block.pool == Pool::Small { &mut self.small } else { &mut self.large };
-        index.remove_everywhere(Rank::of(block), id);
-        block.bytes
-    }
-
-    /// As `absorb_next`.
-    #[inline(always)]
-    fn absorb_plain(&mut self, id: BlockId, next: BlockId) {
-        let (block, place) = self.blocks.merge(id.0, next.0);
+    fn join_plain(
+        &mut self,
+        left: BlockId,
+        right: BlockId,
+        listed: BlockId,
+    ) -> Option<((Rank, bool), i64)> {
+        let (block, place) = self.blocks.with_place(left.0, right.0);
         let absorbed = place.as_ref().expect("the block is there");
-        assert!(block.end() == absorbed.address, "{id:?} and {next:?} do not touch");
+        let found = if listed == left { &*block } else { absorbed };
+        if !found.is_plain() {
+            return None;
+        }
+        let gone_bytes = found.bytes as i64;
+        let index = if found.pool == Pool::Small { &mut self.small } else { &mut self.large };
+        index.remove_everywhere(Rank::of(found), listed);
+        assert!(block.end() == absorbed.address, "{left:?} and {right:?} do not touch");
         block.bytes += absorbed.bytes;
         block.freed_at = block.freed_at.max(absorbed.freed_at);
         block.used_outside |= absorbed.used_outside;
         block.next = absorbed.next;
-        *place = None;
         let (after, segment) = (block.next, block.segment);
-        self.link_after(id, after, segment);
+        let joined = (Rank::of(block), block.is_split());
+        *place = None;
+        self.blocks.note_vacant(right.0);
+        self.link_after(left, after, segment);
+        Some((joined, gone_bytes))
     }
 }

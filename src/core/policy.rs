@@ -92,16 +92,19 @@ impl Default for Policy {
 impl Policy {
     /// Block bytes for a request, or None if it is beyond any device.
     pub fn block_bytes(&self, requested_bytes: u64) -> Option<u64> {
-        if requested_bytes > REQUEST_BYTES_MAX {
-            return None;
-        }
+        let exact_bytes = undivided_block_bytes(requested_bytes)?;
         let divisions = self.roundup_power2_divisions[roundup_interval(requested_bytes)];
         // PyTorch's order: too small requests are never rounded to a division.
         if divisions > 1 && requested_bytes > BLOCK_BYTES_MIN.saturating_mul(divisions) {
             let rounded = round_to_division(requested_bytes, divisions);
             return Some(round_up(rounded, BLOCK_BYTES_MIN));
         }
-        Some(exact_block_bytes(requested_bytes))
+        Some(exact_bytes)
+    }
+
+    /// Whether any size is rounded to a division.
+    pub fn rounds_to_divisions(&self) -> bool {
+        self.roundup_power2_divisions.iter().any(|divisions| *divisions > 1)
     }
 
     /// Bytes of the segment that is reserved when no free block of `block_bytes` is there.
@@ -200,6 +203,12 @@ pub fn is_small(block_bytes: u64) -> bool {
 /// Bytes of a segment for this block alone.
 pub fn own_segment_bytes(block_bytes: u64) -> u64 {
     round_up(block_bytes, SEGMENT_ROUNDING_BYTES)
+}
+
+/// `Policy::block_bytes` where nothing is rounded to a division.
+#[inline]
+pub fn undivided_block_bytes(requested_bytes: u64) -> Option<u64> {
+    (requested_bytes <= REQUEST_BYTES_MAX).then(|| exact_block_bytes(requested_bytes))
 }
 
 /// Block bytes without any generosity: the next multiple of 512.

@@ -52,13 +52,18 @@ impl<T> Table<T> {
         (row, other, place)
     }
 
-    /// Two rows. The second is vacant once the caller has taken out what is in it.
+    /// A row, and the place of another one; if the caller empties that, it says so (`note_vacant`).
     #[inline(always)]
-    pub(crate) fn merge(&mut self, number: u32, gone: u32) -> (&mut T, &mut Option<T>) {
-        let both = self.rows.get_disjoint_mut([number as usize, gone as usize]);
-        let Ok([Some(row), place]) = both else { panic!("rows {number} and {gone} are in use") };
-        self.vacant.push(gone);
-        (row, place)
+    pub(crate) fn with_place(&mut self, number: u32, other: u32) -> (&mut T, &mut Option<T>) {
+        match self.rows.get_disjoint_mut([number as usize, other as usize]) {
+            Ok([Some(row), place]) => (row, place),
+            _ => panic!("rows {number} and {other} are in use"),
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn note_vacant(&mut self, number: u32) {
+        self.vacant.push(number);
     }
 
     #[cold]

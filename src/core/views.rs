@@ -57,6 +57,7 @@ impl Allocator {
     }
 
     /// What an allocated block was requested for when it left the allocator, and its pool.
+    #[inline]
     pub fn requested(&self, id: BlockId) -> (Pool, u64) {
         let block = self.blocks.at(id.0);
         (block.pool, block.requested_bytes)

@@ -17,6 +17,8 @@ const RECORDS: u8 = 1;
 const WRITES_BLOCKS: u8 = 2;
 const LIMITS: u8 = 4;
 const CACHES_NOTHING: u8 = 8;
+const MAKES_BARRIERS: u8 = 16;
+const ROUNDS_UP: u8 = 32;
 
 /// The lowest bit: a launch needs no more than each does. Above it, how often that may have changed.
 static LAUNCHES: AtomicU64 = AtomicU64::new(0);
@@ -54,6 +56,18 @@ pub(crate) fn records() -> bool {
 #[inline(always)]
 pub(crate) fn writes_blocks() -> bool {
     ASKED_OFTEN.load(Ordering::Relaxed) & WRITES_BLOCKS != 0
+}
+
+/// Whether a request is only for memory: nothing is recorded or written, and its size is rounded to units alone.
+#[inline(always)]
+pub(crate) fn allocates_simply() -> bool {
+    ASKED_OFTEN.load(Ordering::Relaxed) & (RECORDS | WRITES_BLOCKS | ROUNDS_UP) == 0
+}
+
+/// Whether a free of such blocks may find that it needs no barrier (`skip_barriers`), and does nothing but that.
+#[inline(always)]
+pub(crate) fn frees_simply() -> bool {
+    ASKED_OFTEN.load(Ordering::Relaxed) & (RECORDS | WRITES_BLOCKS | MAKES_BARRIERS) == 0
 }
 
 /// Bytes to keep free after each block.
@@ -206,6 +220,8 @@ fn read() -> Config {
         (writes_blocks, WRITES_BLOCKS),
         (config.limit.is_set(), LIMITS),
         (!config.caches(), CACHES_NOTHING),
+        (!config.skip_barriers, MAKES_BARRIERS),
+        (config.policy.rounds_to_divisions(), ROUNDS_UP),
     ];
     let asked = asked.into_iter().filter(|(on, _)| *on).fold(0, |asked, (_, bit)| asked | bit);
     ASKED_OFTEN.fetch_or(asked, Ordering::Relaxed);

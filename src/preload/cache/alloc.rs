@@ -2,12 +2,12 @@
 
 use std::sync::MutexGuard;
 
+use cachealloc_core::policy::undivided_block_bytes;
 use cachealloc_core::{Allocator, Request, Requester};
 use cachealloc_history::StackId;
 
 use crate::cache::blocks::{self, Call};
 use crate::cache::miss::miss_or_report;
-use crate::cache::thread_cache::CachedBlock;
 use crate::config;
 use crate::contexts::Context;
 use crate::driver::sys::{CuResult, StreamHandle};
@@ -24,46 +24,43 @@ pub(crate) fn allocate(
     requester: Requester,
     stream: StreamHandle,
 ) -> CuResult<u64> {
-    if record::is_on() {
-        return allocate_recorded(thread, context, bytes, requester, stream);
+    if !config::allocates_simply() {
+        return allocate_specially(thread, context, bytes, requester, stream);
     }
-    match take_cached(thread, context, bytes) {
+    let block_bytes = undivided_block_bytes(bytes);
+    match block_bytes.and_then(|found| context.thread_cache.take(thread, found, bytes)) {
         Some(cached) => Ok(blocks::hand_out_cached(context, cached, bytes, requester)),
-        None => {
-            let call = Call { requester, stream, stack: StackId::NONE };
-            from_core(thread, context, bytes, call, None)
-        }
+        None => from_core(thread, context, bytes, block_bytes, requester, stream),
     }
 }
 
-/// Recording happens under the allocator's lock, which a thread cache would bypass.
+/// The same in any case.
 #[cold]
-fn allocate_recorded(
+fn allocate_specially(
     thread: &Thread,
     context: &'static Context,
     bytes: u64,
     requester: Requester,
     stream: StreamHandle,
 ) -> CuResult<u64> {
-    let call = Call { requester, stream, stack: capture::of_allocation() };
-    let mut recording = lock(&context.allocator);
-    match take_cached(thread, context, bytes) {
-        Some(cached) => {
-            Ok(blocks::hand_out_cached_recorded(context, &mut recording, cached, bytes, call))
+    let is_recorded = record::is_on();
+    let stack = if is_recorded { capture::of_allocation() } else { StackId::NONE };
+    let call = Call { requester, stream, stack };
+    // Recording happens under the allocator's lock, which a thread cache would bypass.
+    let recording = is_recorded.then(|| lock(&context.allocator));
+    let wanted_bytes = bytes.saturating_add(config::zone_bytes());
+    let block_bytes = config::get().policy.block_bytes(wanted_bytes);
+    let cached = block_bytes.and_then(|found| context.thread_cache.take(thread, found, bytes));
+    match (cached, recording) {
+        (Some(cached), Some(mut allocator)) => {
+            Ok(blocks::hand_out_cached_recorded(context, &mut allocator, cached, bytes, call))
         }
-        None => from_core(thread, context, bytes, call, Some(recording)),
+        (Some(cached), None) => Ok(blocks::hand_out_cached(context, cached, bytes, requester)),
+        (None, recording) => {
+            let allocator = recording.unwrap_or_else(|| lock(&context.allocator));
+            from_core_locked(thread, context, wanted_bytes, block_bytes, call, allocator)
+        }
     }
-}
-
-#[inline(always)]
-fn take_cached(thread: &Thread, context: &Context, bytes: u64) -> Option<CachedBlock> {
-    let block_bytes = config::get().policy.block_bytes(with_zone(bytes))?;
-    context.thread_cache.take(thread, block_bytes, bytes)
-}
-
-#[inline]
-fn with_zone(bytes: u64) -> u64 {
-    bytes.saturating_add(config::zone_bytes())
 }
 
 #[inline(never)]
@@ -71,19 +68,36 @@ fn from_core(
     thread: &Thread,
     context: &'static Context,
     bytes: u64,
-    call: Call,
-    recording: Option<MutexGuard<Allocator>>,
+    block_bytes: Option<u64>,
+    requester: Requester,
+    stream: StreamHandle,
 ) -> CuResult<u64> {
-    let request = Request::new(with_zone(bytes), call.requester);
-    let mut allocator = recording.unwrap_or_else(|| lock(&context.allocator));
+    let call = Call { requester, stream, stack: StackId::NONE };
+    from_core_locked(thread, context, bytes, block_bytes, call, lock(&context.allocator))
+}
+
+/// `bytes` with the red zone, if there is one.
+#[inline(always)]
+fn from_core_locked(
+    thread: &Thread,
+    context: &'static Context,
+    bytes: u64,
+    block_bytes: Option<u64>,
+    call: Call,
+    mut allocator: MutexGuard<Allocator>,
+) -> CuResult<u64> {
     context
         .thread_cache
         .empty_own(thread, |cached| blocks::take_back(context, &mut allocator, cached));
-    match allocator.hit(&request) {
+    let found = match block_bytes {
+        Some(block_bytes) => allocator.hit_new(bytes, block_bytes, call.requester),
+        None => None,
+    };
+    match found {
         Some(allocation) => Ok(blocks::hand_out(context, &mut allocator, allocation, call)),
         None => {
             drop(allocator);
-            miss_or_report(context, request, call)
+            miss_or_report(context, Request::new(bytes, call.requester), call)
         }
     }
 }

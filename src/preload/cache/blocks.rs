@@ -15,6 +15,7 @@ use crate::driver::sys::StreamHandle;
 use crate::lock::lock;
 use crate::pagemap::{self, Kind, LiveBlock};
 use crate::process::thread::Thread;
+use crate::record;
 use crate::record::recorder::{Allocated, Freed};
 
 /// Which request this is, and from where in the program.
@@ -37,6 +38,7 @@ pub(crate) fn take_back_all(context: &Context, allocator: &mut Allocator) {
 }
 
 /// A cached block merges into the core.
+#[inline(never)]
 pub(crate) fn take_back(context: &Context, allocator: &mut Allocator, cached: CachedBlock) {
     context.correction.left_list(allocator, cached.id());
     // The slot first: its next owner writes it under this lock.
@@ -94,7 +96,7 @@ fn put_into_list(thread: &Thread, context: &Context, block: &LiveBlock) -> Resul
 }
 
 /// What the list did not take, when this block was freed.
-#[inline(never)]
+#[inline(always)]
 fn put_into_core(
     context: &Context,
     allocator: &mut Allocator,
@@ -104,8 +106,14 @@ fn put_into_core(
     if out.id() != block.block {
         return take_back(context, allocator, out);
     }
-    end(context, allocator, block.block, block.address, block.requested());
-    free_in_core(context, allocator, block.block, Ready::Everywhere);
+    block.vacate();
+    if let Some((pool, known_bytes)) = allocator.free_plain(block.block) {
+        context.correction.passed(pool, known_bytes, block.requested());
+        note_allocated(context, allocator);
+    } else {
+        context.correction.passed_by(allocator, block.block, block.requested());
+        free_in_core(context, allocator, block.block, Ready::Everywhere);
+    }
 }
 
 /// As `free`, for a block of a private pool that no node and no work uses.
@@ -128,6 +136,7 @@ fn end(
     context.correction.passed_by(allocator, block, requested_bytes);
 }
 
+#[inline(never)]
 fn free_in_core(
     context: &Context,
     allocator: &mut Allocator,
@@ -175,6 +184,7 @@ pub(crate) fn hand_out_cached_recorded(
 }
 
 /// Gives the block to the program, under the allocator's lock.
+#[inline(always)]
 pub(crate) fn hand_out(
     context: &Context,
     allocator: &mut Allocator,
@@ -187,6 +197,7 @@ pub(crate) fn hand_out(
 
 /// The core has taken the block for a request. Recorded under the same lock, though the program may get it
 /// later: a concurrent reader finds it in use.
+#[inline(always)]
 pub(crate) fn record_taken(
     context: &Context,
     allocator: &mut Allocator,
@@ -196,13 +207,16 @@ pub(crate) fn record_taken(
     if rule_holds(Rule::ArrivedKeepsEvent) {
         keep_event(block);
     }
+    if record::is_on() {
+        note_taken(context, allocator, block, call);
+    }
+}
+
+#[cold]
+fn note_taken(context: &Context, allocator: &mut Allocator, block: &Allocation, call: Call) {
     let requested_bytes = block.requested_bytes - config::zone_bytes();
-    let allocated = Allocated {
-        block: block.block,
-        address: block.address.0,
-        bytes: block.bytes,
-        requested_bytes,
-    };
+    let Allocation { block, address, bytes, .. } = *block;
+    let allocated = Allocated { block, address: address.0, bytes, requested_bytes };
     context.recorder.allocated(allocator, allocated, call.requester, call.stack);
 }
 
@@ -214,6 +228,7 @@ fn keep_event(block: &Allocation) {
 }
 
 /// As `hand_out`, for a block already recorded by `record_taken`.
+#[inline(always)]
 pub(crate) fn hand_out_recorded(
     context: &Context,
     allocator: &mut Allocator,

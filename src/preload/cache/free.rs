@@ -52,9 +52,7 @@ pub(crate) fn plainly(thread: &Thread, address: u64) -> Option<CuResult> {
 #[inline]
 fn is_simple(block: &LiveBlock, context: &Context) -> bool {
     block.kind == Kind::Context
-        && !config::records()
-        && !config::writes_blocks()
-        && config::get().skip_barriers
+        && config::frees_simply()
         && LEDGER.all_is_over(&context.covers)
         && block.extent.may_list()
 }

@@ -188,6 +188,7 @@ impl ThreadCache {
     }
 
     /// Takes out the blocks of this thread's list.
+    #[inline]
     pub(crate) fn empty_own(&self, thread: &Thread, mut each: impl FnMut(CachedBlock)) {
         self.shard(thread).empty(&mut each);
     }
@@ -262,6 +263,7 @@ impl Shard {
 
     /// The list had no block for this request, and is about to be emptied. It changes its size only
     /// while empty, so that all its blocks have one size.
+    #[inline]
     fn note_request(&self, list: &mut List, bytes: u64) {
         let wanted = self.wanted_bytes.load(Ordering::Relaxed);
         if bytes == wanted {
@@ -313,10 +315,15 @@ impl Shard {
         Some(result)
     }
 
+    #[inline]
     fn empty(&self, each: &mut impl FnMut(CachedBlock)) {
-        if self.cached_count.load(Ordering::Relaxed) == 0 {
-            return;
+        if self.cached_count.load(Ordering::Relaxed) != 0 {
+            self.take_out(each);
         }
+    }
+
+    #[inline(never)]
+    fn take_out(&self, each: &mut impl FnMut(CachedBlock)) {
         let mut taken = [ListedBlock::default(); CACHED_PER_SHARD_MAX];
         let (mut count, mut bytes) = (0, 0);
         self.with(|list| {

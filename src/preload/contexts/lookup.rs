@@ -19,7 +19,7 @@ pub(crate) fn when_first_seen(seen: fn()) {
 }
 
 /// The calling thread's current context. Errors are the driver's own (`INVALID_CONTEXT`).
-#[inline]
+#[inline(always)]
 pub(crate) fn current() -> CuResult<&'static Context> {
     let id = api::ctx_get_id(0)?;
     contexts::find(id).map_or_else(|| adopt(0, id), Ok)

@@ -76,14 +76,20 @@ static EVER: AtomicPtr<Extent> = AtomicPtr::new(null_mut());
 /// Looks an address up.
 #[inline]
 pub(crate) fn place(address: u64) -> Place {
-    let Some(extent) = extent_of(address) else { return Place::Elsewhere };
-    let Some(slot) = extent.slot_at(address) else { return Place::Inside };
+    let Some((extent, offset)) = find(address) else { return Place::Elsewhere };
+    let Some(slot) = extent.slot_at(offset) else { return Place::Inside };
     slot.place(extent, address)
 }
 
 /// The segment that an address lies in.
 #[inline]
 pub(crate) fn extent_of(address: u64) -> Option<&'static Extent> {
+    find(address).map(|(extent, _)| extent)
+}
+
+/// The same, and where in it.
+#[inline]
+fn find(address: u64) -> Option<(&'static Extent, u64)> {
     if address >= ADDRESS_MAX {
         return None;
     }
@@ -99,8 +105,7 @@ pub(crate) fn extent_of(address: u64) -> Option<&'static Extent> {
     }
     // SAFETY: extents are never unmapped.
     let extent = unsafe { &*extent };
-    // An address below the base is further from it than any segment is long.
-    (address.wrapping_sub(extent.base()) < extent.bytes()).then_some(extent)
+    extent.offset_of(address).map(|offset| (extent, offset))
 }
 
 /// Whether the radix can hold a segment at this base.
@@ -197,6 +202,14 @@ pub(crate) fn remove_context(context: &Context) {
 }
 
 impl Extent {
+    /// Where in it an address is, if it is.
+    #[inline]
+    fn offset_of(&self, address: u64) -> Option<u64> {
+        // An address below the base is further from it than any segment is long.
+        let offset = address.wrapping_sub(self.base());
+        (offset < self.bytes()).then_some(offset)
+    }
+
     pub(crate) fn base(&self) -> u64 {
         self.base.load(Ordering::Relaxed)
     }
@@ -241,10 +254,9 @@ impl Extent {
         self.special.load(Ordering::Acquire) == 0
     }
 
-    /// The slot of a block that starts at this address; none off the 512-byte grid.
+    /// The slot of a block that starts there; none off the 512-byte grid.
     #[inline]
-    fn slot_at(&self, address: u64) -> Option<&'static Slot> {
-        let offset = address.wrapping_sub(self.base());
+    fn slot_at(&self, offset: u64) -> Option<&'static Slot> {
         let index = (offset / GRANULE_BYTES) as usize;
         let on_grid = offset.is_multiple_of(GRANULE_BYTES) && index < self.slots_count;
         // SAFETY: index is inside the mapping, which lives for ever; all-zero is a valid slot.

@@ -10,7 +10,7 @@ use cachealloc_core::rules::{Rule, rule_holds};
 use crate::config;
 use crate::contexts::Context;
 use crate::ordering::widen;
-use crate::pagemap::{Extent, GRANULE_BYTES, Place, extent_of};
+use crate::pagemap::{Extent, GRANULE_BYTES, Place, find};
 
 /// State and size of the block that starts here, in one word (see `pack`), and its number.
 #[derive(Default)]
@@ -166,6 +166,16 @@ impl LiveBlock {
         self.slot.word.store(self.word & !((1 << STATE_BITS) - 1) | CACHED, Ordering::Release);
     }
 
+    /// The claimed block goes to the core. As the function, with what is known of where the slot is.
+    #[inline]
+    pub(crate) fn vacate(&self) {
+        // Not if the segment has gone, with its context.
+        if self.extent.offset_of(self.address).is_some() {
+            self.slot.expect_state(FREEING, CACHED);
+            self.slot.word.store(FREE, Ordering::Release);
+        }
+    }
+
     /// The bytes requested from the cache, including the red zone after the block.
     #[inline]
     pub(crate) fn requested(&self) -> u64 {
@@ -190,8 +200,8 @@ fn next_buffer() -> u32 {
 /// thread cache.
 #[inline(always)]
 pub(crate) fn occupy(address: u64, kind: Kind, bytes: u64, requested_bytes: u64, block: BlockId) {
-    let extent = extent_of(address).expect("a block lies in a segment");
-    let slot = extent.slot_at(address).expect("blocks start on the grid");
+    let (extent, offset) = find(address).expect("a block lies in a segment");
+    let slot = extent.slot_at(offset).expect("blocks start on the grid");
     let state = if kind == Kind::Context { OF_CONTEXT } else { OF_STREAM };
     slot.expect_state(FREE, CACHED);
     slot.block.store(block.0, Ordering::Relaxed);
@@ -201,7 +211,7 @@ pub(crate) fn occupy(address: u64, kind: Kind, bytes: u64, requested_bytes: u64,
 
 /// Empties the slot of a block that moves from a thread cache to the core.
 pub(crate) fn vacate(address: u64) {
-    if let Some(slot) = extent_of(address).and_then(|extent| extent.slot_at(address)) {
+    if let Some(slot) = find(address).and_then(|(extent, offset)| extent.slot_at(offset)) {
         slot.expect_state(FREEING, CACHED);
         slot.word.store(FREE, Ordering::Release);
     }

@@ -41,6 +41,12 @@ impl ThreadCacheCorrection {
     #[inline]
     pub(crate) fn passed_by(&self, allocator: &Allocator, block: BlockId, requested_bytes: u64) {
         let (pool, known_bytes) = allocator.requested(block);
+        self.passed(pool, known_bytes, requested_bytes);
+    }
+
+    /// The same of a block that the core knows so.
+    #[inline]
+    pub(crate) fn passed(&self, pool: Pool, known_bytes: u64, requested_bytes: u64) {
         if known_bytes != requested_bytes {
             add(&self.of(pool).not_freed, known_bytes as i64 - requested_bytes as i64);
         }
