@@ -56,9 +56,72 @@ thread_local! {
 }
 
 /// Runs `body` with the calling thread's record.
-#[inline]
+#[inline(always)]
 pub(crate) fn with<T>(body: impl FnOnce(&Thread) -> T) -> T {
-    THREAD.with(body)
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    return THREAD.with(body);
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    {
+        let known = near::record();
+        let record = if known.is_null() { near::find() } else { known };
+        // SAFETY: the thread's own. It has no destructor, so it is there as long as the thread.
+        body(unsafe { &*record })
+    }
+}
+
+/// Where the calling thread's record is, in a word at a fixed distance from its thread pointer. In a library that may be
+/// loaded late a look at one of Rust's thread-local variables is a call of the loader.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+mod near {
+    use core::arch::{asm, global_asm};
+
+    use super::{THREAD, Thread};
+
+    // The loader keeps room of more than a thousand bytes for such words of libraries that are loaded late.
+    global_asm!(
+        ".pushsection .tbss,\"awT\",@nobits",
+        ".globl cachealloc_thread",
+        ".hidden cachealloc_thread",
+        ".type cachealloc_thread, @object",
+        ".size cachealloc_thread, 8",
+        ".balign 8",
+        "cachealloc_thread:",
+        ".zero 8",
+        ".popsection",
+    );
+
+    /// Null before `find`.
+    #[inline(always)]
+    pub(super) fn record() -> *const Thread {
+        let record;
+        // SAFETY: reads the word, which is zero when the thread begins; the ABI has the thread pointer in fs.
+        unsafe {
+            asm!(
+                "mov {record}, qword ptr [rip + cachealloc_thread@GOTTPOFF]",
+                "mov {record}, qword ptr fs:[{record}]",
+                record = out(reg) record,
+                options(readonly, nostack, preserves_flags),
+            );
+        }
+        record
+    }
+
+    /// The first time.
+    #[cold]
+    pub(super) fn find() -> *const Thread {
+        let record = THREAD.with(|thread| thread as *const Thread);
+        // SAFETY: writes the word, which only this thread reads.
+        unsafe {
+            asm!(
+                "mov {place}, qword ptr [rip + cachealloc_thread@GOTTPOFF]",
+                "mov qword ptr fs:[{place}], {record}",
+                place = out(reg) _,
+                record = in(reg) record,
+                options(nostack, preserves_flags),
+            );
+        }
+        record
+    }
 }
 
 /// The key whose destructor runs when a thread ends; `NO_KEY` if there is none.
