@@ -98,6 +98,7 @@ fn needs_the_c_library_and_the_unwinder_only() {
     assert!(flags.contains("NODELETE"), "could be unmapped under the driver's feet: {flags}");
     assert!(!text.contains("RUNPATH") && !text.contains("RPATH"), "looks for libraries in places");
     assert!(!text.contains("TEXTREL"));
+    assert!(!text.contains("STATIC_TLS"), "cannot be opened late");
 }
 
 /// The library with assertions is the same shape, as far as a program can see.

@@ -69,15 +69,15 @@ pub(crate) fn with<T>(body: impl FnOnce(&Thread) -> T) -> T {
     }
 }
 
-/// Where the calling thread's record is, in a word at a fixed distance from its thread pointer. In a library that may be
-/// loaded late a look at one of Rust's thread-local variables is a call of the loader.
+/// Where the calling thread's record is, in a word that a descriptor of the loader leads to. One of Rust's thread-local
+/// variables is a call of `__tls_get_addr`, which is ten times as long. A fixed distance from the thread pointer would be
+/// shorter still, and then the loader refuses the library where it is not preloaded but opened late.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 mod near {
     use core::arch::{asm, global_asm};
 
     use super::{THREAD, Thread};
 
-    // The loader keeps room of more than a thousand bytes for such words of libraries that are loaded late.
     global_asm!(
         ".pushsection .tbss,\"awT\",@nobits",
         ".globl cachealloc_thread",
@@ -90,6 +90,27 @@ mod near {
         ".popsection",
     );
 
+    /// The distance of the word from the thread pointer.
+    #[inline(always)]
+    fn place() -> usize {
+        let place;
+        // SAFETY: the ABI's way to ask for it: the call changes rax and flags only, but vector registers too where the
+        // library was opened late and glibc is older than 2.40.
+        unsafe {
+            asm!(
+                "leaq cachealloc_thread@TLSDESC(%rip), %rax",
+                "call *cachealloc_thread@TLSCALL(%rax)",
+                out("rax") place,
+                out("xmm0") _, out("xmm1") _, out("xmm2") _, out("xmm3") _,
+                out("xmm4") _, out("xmm5") _, out("xmm6") _, out("xmm7") _,
+                out("xmm8") _, out("xmm9") _, out("xmm10") _, out("xmm11") _,
+                out("xmm12") _, out("xmm13") _, out("xmm14") _, out("xmm15") _,
+                options(att_syntax),
+            );
+        }
+        place
+    }
+
     /// Null before `find`.
     #[inline(always)]
     pub(super) fn record() -> *const Thread {
@@ -97,10 +118,10 @@ mod near {
         // SAFETY: reads the word, which is zero when the thread begins; the ABI has the thread pointer in fs.
         unsafe {
             asm!(
-                "mov {record}, qword ptr [rip + cachealloc_thread@GOTTPOFF]",
-                "mov {record}, qword ptr fs:[{record}]",
+                "movq %fs:({place}), {record}",
+                place = in(reg) place(),
                 record = out(reg) record,
-                options(readonly, nostack, preserves_flags),
+                options(att_syntax, readonly, nostack, preserves_flags),
             );
         }
         record
@@ -113,11 +134,10 @@ mod near {
         // SAFETY: writes the word, which only this thread reads.
         unsafe {
             asm!(
-                "mov {place}, qword ptr [rip + cachealloc_thread@GOTTPOFF]",
-                "mov qword ptr fs:[{place}], {record}",
-                place = out(reg) _,
+                "movq {record}, %fs:({place})",
+                place = in(reg) place(),
                 record = in(reg) record,
-                options(nostack, preserves_flags),
+                options(att_syntax, nostack, preserves_flags),
             );
         }
         record
@@ -161,11 +181,12 @@ pub(crate) fn lane() -> Lane {
 /// (`ordering::observers`).
 #[inline(always)]
 pub(crate) fn lane_of_submission() -> Lane {
-    let (owner, here) = (OWNER.load(Ordering::Relaxed), here());
-    if owner == here {
+    let here = here();
+    if OWNER.load(Ordering::Relaxed) == here {
         return Lane::Own;
     }
-    if owner == 0 {
+    // A load of its own keeps the two questions apart: the thread with a lane of its own asks one.
+    if OWNER.load(Ordering::Relaxed) == 0 {
         choose_lane(here);
     }
     Lane::Shared
