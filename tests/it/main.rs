@@ -20,6 +20,7 @@ mod instructions;
 mod interleaving;
 mod ipc;
 mod judge;
+mod kernels;
 mod layers;
 mod limits;
 mod lookups;

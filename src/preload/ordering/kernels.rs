@@ -25,7 +25,8 @@ const EXTRA_BUFFER: usize = 1;
 const EXTRA_BUFFER_BYTES: usize = 2;
 
 /// What the driver reports about one kernel. Never deallocated: another thread may be reading it while
-/// its module is unloaded.
+/// its module is unloaded. One that comes again with the same handle and arguments is the same record.
+#[derive(PartialEq)]
 struct Kernel {
     handle: usize,
     /// Argument sizes; `None` if the driver does not report them.
@@ -34,8 +35,10 @@ struct Kernel {
     communicates: bool,
 }
 
-/// All kernels looked up so far.
+/// The kernels looked up since the last `forget_all`, by handle.
 static KERNELS: Mutex<Option<HashMap<usize, &'static Kernel>>> = Mutex::new(None);
+/// All records there ever were, by handle.
+static RECORDS: Mutex<Option<HashMap<usize, Vec<&'static Kernel>>>> = Mutex::new(None);
 /// The kernels of the last launches, by their handles' low bits, readable without the lock.
 static RECENT: [AtomicPtr<Kernel>; RECENT_COUNT] =
     [const { AtomicPtr::new(null_mut()) }; RECENT_COUNT];
@@ -137,13 +140,26 @@ fn find_slowly(handle: usize, recent: &AtomicPtr<Kernel>) -> &'static Kernel {
     let kernel = known.unwrap_or_else(|| {
         let sizes = ask(handle, api::func_get_param_info)
             .or_else(|| ask(handle, api::kernel_get_param_info));
-        Box::leak(Box::new(Kernel { handle, sizes, communicates: communication::may_call() }))
+        record(Kernel { handle, sizes, communicates: communication::may_call() })
     });
     let mut kernels = lock(&KERNELS);
     let kernel = *kernels.get_or_insert_with(HashMap::new).entry(handle).or_insert(kernel);
     // Under the lock: `forget_all` must not come between.
     recent.store((kernel as *const Kernel).cast_mut(), Ordering::Release);
     kernel
+}
+
+/// A program that unloads modules, or a library that takes references to the primary context and gives them up, has the
+/// same kernels looked up again and again.
+fn record(found: Kernel) -> &'static Kernel {
+    let mut records = lock(&RECORDS);
+    let same = records.get_or_insert_with(HashMap::new).entry(found.handle).or_default();
+    if let Some(known) = same.iter().find(|known| ***known == found) {
+        return known;
+    }
+    let new = Box::leak(Box::new(found));
+    same.push(new);
+    new
 }
 
 type Ask = fn(usize, usize) -> CuResult<(usize, usize)>;
