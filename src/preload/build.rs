@@ -181,8 +181,14 @@ fn type_of(letter: char) -> &'static str {
     }
 }
 
-/// The hooks of kernels' launches, whose first may be measured.
-const LAUNCHES: [&str; 3] = ["launch::kernel", "launch::kernel_ex", "launch::cooperative"];
+/// The hooks of launches of kernels and graphs, whose first may be measured.
+const LAUNCHES: [&str; 5] = [
+    "launch::kernel",
+    "launch::kernel_ex",
+    "launch::cooperative",
+    "launch::graph_launch",
+    "launch::graph_upload",
+];
 
 fn exports(rows: &[Row]) -> String {
     let mut code = String::new();

@@ -162,36 +162,6 @@ fn with_graph_memory(
     look: bool,
     real: impl Real,
 ) -> CuResult {
-    if config::launches_are_plain() {
-        with_nodes(function, executable, look, real)
-    } else {
-        graph_seldom(function, executable, look, &move || real())
-    }
-}
-
-#[cold]
-#[inline(never)]
-fn graph_seldom(
-    function: &'static Function,
-    executable: usize,
-    look: bool,
-    real: &dyn Fn() -> CuResult,
-) -> CuResult {
-    if !bypass::is_caching() {
-        return real();
-    }
-    look_whether_plain();
-    taking::around_first(function, executable, Use::Graph, || {
-        with_nodes(function, executable, look, real)
-    })
-}
-
-fn with_nodes(
-    function: &'static Function,
-    executable: usize,
-    look: bool,
-    real: impl Real,
-) -> CuResult {
     if !graph_memory::any() {
         return common::submit_to(function, look, Captured::No, real);
     }
@@ -328,23 +298,25 @@ fn look_whether_plain() {
     config::look_whether_plain(are_plain);
 }
 
-/// A first launch, measured. None: it is not the first of this kernel in its context.
+/// A first launch, measured. None: it is not the first of this kernel or graph in its context.
 fn first(
     function: &'static Function,
     words: &[usize],
     call: impl FnOnce(Launch) -> CuResult,
 ) -> Option<CuResult> {
-    let kernel = if words.len() == KERNEL_EX_WORDS { words[1] } else { words[0] };
-    let window = taking::first_launch(function, kernel)?;
+    let (handle, what) = match *words {
+        [executable, _stream] => (executable, Use::Graph),
+        [_config, kernel, _params, _extra] => (kernel, Use::Launch),
+        [kernel, ..] => (kernel, Use::Launch),
+        [] => return None,
+    };
+    let window = taking::first_launch(function, handle, what)?;
     let export = function.export.expect("only what has an export gets here");
     // SAFETY: our export of this function, as above.
     let code = call(unsafe { core::mem::transmute::<unsafe extern "C" fn(), Launch>(export) });
-    taking::launched(function, window);
+    taking::launched(function, what, window);
     Some(code)
 }
-
-/// Of all launches, those with the fewest arguments have `cuLaunchConfig` before the kernel.
-const KERNEL_EX_WORDS: usize = 4;
 
 #[rustfmt::skip]
 type Launch = unsafe extern "C" fn(

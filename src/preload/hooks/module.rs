@@ -9,7 +9,7 @@ use cachealloc_statistics::account::Part;
 
 use crate::driver::api;
 use crate::driver::sys::{CuResult, POINTER_IS_MANAGED};
-use crate::driver_memory::first_uses::{self, Use};
+use crate::driver_memory::first_uses;
 use crate::functions::Function;
 use crate::hooks::{Real, common, guarded, taking};
 use crate::ordering::{kernels, observers, pending, real_frees};
@@ -62,7 +62,7 @@ pub(crate) fn uses(function: &'static Function, kernel: usize, real: impl Real) 
     if !bypass::is_caching() {
         return real();
     }
-    taking::around_first(function, kernel, Use::Code, || common::retried(function, real))
+    taking::around_first(function, kernel, || common::retried(function, real))
 }
 
 /// `cuModuleLoadDataEx(module, image, count, options, values)` and `cuLibraryLoad*(library, code,

@@ -37,29 +37,32 @@ pub(crate) fn around_end(
     measured(function, part, || Window::open(true), call)
 }
 
-/// Around a use of a kernel or a graph, the first of which in a context may take some.
+/// Around a call that needs the code of a kernel, the first of which in a context may take some.
 pub(crate) fn around_first(
     function: &'static Function,
-    handle: usize,
-    what: Use,
+    kernel: usize,
     call: impl FnOnce() -> CuResult,
 ) -> CuResult {
     if !record::is_on() {
         return call();
     }
-    measured(function, part_of(what), || open_first(handle, what), call)
+    measured(function, part_of(Use::Code), || open_first(kernel, Use::Code), call)
 }
 
-/// Before a launch, while something is recorded. None: it is not the first of this kernel in its context.
-pub(crate) fn first_launch(function: &'static Function, kernel: usize) -> Option<Window> {
+/// Before a launch of a kernel or a graph, while something is recorded. None: it is not the first in this context.
+pub(crate) fn first_launch(
+    function: &'static Function,
+    handle: usize,
+    what: Use,
+) -> Option<Window> {
     let mut window = None;
-    beside(function, || window = open_first(kernel, Use::Launch));
+    beside(function, || window = open_first(handle, what));
     window
 }
 
 /// Behind such a launch.
-pub(crate) fn launched(function: &'static Function, window: Window) {
-    beside(function, || window.close(part_of(Use::Launch)));
+pub(crate) fn launched(function: &'static Function, what: Use, window: Window) {
+    beside(function, || window.close(part_of(what)));
 }
 
 fn open_first(handle: usize, what: Use) -> Option<Window> {
