@@ -57,6 +57,14 @@ pub(crate) fn submit_to(
     })
 }
 
+/// What an observed call makes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Makes {
+    Memory,
+    /// A memory node, on a stream that captures: the driver makes it.
+    Node,
+}
+
 /// An allocation of so many bytes of the program, by a function with these arguments, of which the first is the place for
 /// its address. Serves it completely if memory hooks observe it. None: no hook does, or one already has; then the caller
 /// continues.
@@ -68,30 +76,21 @@ pub(crate) fn observed_malloc(
     function: &'static Function,
     words: &[usize],
     bytes: u64,
+    makes: Makes,
 ) -> Option<CuResult> {
     let pointer = words[0] as *const u64;
     if pointer.is_null() || bytes == 0 {
         return None;
     }
     let device = || current_device(function);
+    let again = || again(function, words);
     // SAFETY: the call writes there, as the driver's would.
-    unsafe { memory_hooks::around_malloc(device, pointer, bytes, || again(function, words)) }
-}
-
-/// As `observed_malloc`, for one on a stream that captures: by the driver, of a memory node.
-#[cold]
-pub(crate) fn observed_node(
-    function: &'static Function,
-    words: &[usize],
-    bytes: u64,
-) -> Option<CuResult> {
-    let pointer = words[0] as *const u64;
-    if pointer.is_null() || bytes == 0 {
-        return None;
+    unsafe {
+        match makes {
+            Makes::Memory => memory_hooks::around_malloc(device, pointer, bytes, again),
+            Makes::Node => memory_hooks::around_node(device, pointer, bytes, again),
+        }
     }
-    let device = || current_device(function);
-    // SAFETY: the driver writes there.
-    unsafe { memory_hooks::around_node(device, pointer, bytes, || again(function, words)) }
 }
 
 fn current_device(function: &'static Function) -> Option<i32> {

@@ -10,7 +10,8 @@ use crate::driver_memory::limits;
 use crate::driver_memory::serving::{self, MemoryKind, Reported, Wanted};
 use crate::functions::Function;
 use crate::graphs::{participants, pool_life, private_pools};
-use crate::hooks::{Real, beside, common, guarded, guarded_with};
+use crate::hooks::common::{self, Makes};
+use crate::hooks::{Real, beside, guarded, guarded_with};
 use crate::lock::lock;
 use crate::ordering::{captures, pending, real_frees};
 use crate::process::bypass;
@@ -106,7 +107,8 @@ fn alloc_seldom(
         }
         return Some(Err(error));
     }
-    let observed = common::observed_malloc(function, &[pointer as usize, bytes], bytes as u64);
+    let observed =
+        common::observed_malloc(function, &[pointer as usize, bytes], bytes as u64, Makes::Memory);
     if observed.is_none() && captures::maybe() {
         alloc_in_capture(function, pointer, bytes as u64, real)
     } else {

@@ -7,7 +7,8 @@ use crate::cache::{alloc, fill};
 use crate::contexts::lookup;
 use crate::driver::sys::{CuError, CuResult};
 use crate::functions::Function;
-use crate::hooks::{Real, beside, common, driver_memory, guarded_with};
+use crate::hooks::common::{self, Makes};
+use crate::hooks::{Real, beside, driver_memory, guarded_with};
 use crate::process::bypass;
 use crate::process::thread::Thread;
 use crate::{config, memory_hooks};
@@ -36,8 +37,12 @@ pub(crate) fn alloc(
     let request = Request { pointer, pitch, width_bytes, rows_count, element_bytes };
     if !bypass::is_fast_path()
         && bypass::is_caching()
-        && let Some(code) =
-            common::observed_malloc(function, &request.words(), request.asked_bytes())
+        && let Some(code) = common::observed_malloc(
+            function,
+            &request.words(),
+            request.asked_bytes(),
+            Makes::Memory,
+        )
     {
         return code;
     }

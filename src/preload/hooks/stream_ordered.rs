@@ -12,7 +12,7 @@ use crate::driver::sys::{CuError, CuResult, PoolHandle, StreamHandle};
 use crate::driver_memory::serving::{self, MemoryKind, Reported, Wanted};
 use crate::functions::Function;
 use crate::graphs::{graph_memory, private_pools};
-use crate::hooks::common::{self, Captured};
+use crate::hooks::common::{self, Captured, Makes};
 use crate::hooks::{Real, beside, guarded_with, stream_of};
 use crate::ordering::{captures, early_start, native_wait};
 use crate::process::bypass;
@@ -29,7 +29,10 @@ pub(crate) fn alloc(
     stream: StreamHandle,
     real: impl Real,
 ) -> CuResult {
-    let observe = |ask: Observe| ask(function, &[pointer as usize, bytes, stream], bytes as u64);
+    let observe = |makes| {
+        let words = [pointer as usize, bytes, stream];
+        common::observed_malloc(function, &words, bytes as u64, makes)
+    };
     let request = AsyncRequest { pointer, bytes, stream: stream_of(function, stream), pool: None };
     served(function, request, observe, real)
 }
@@ -43,8 +46,10 @@ pub(crate) fn alloc_from_pool(
     stream: StreamHandle,
     real: impl Real,
 ) -> CuResult {
-    let observe =
-        |ask: Observe| ask(function, &[pointer as usize, bytes, pool, stream], bytes as u64);
+    let observe = |makes| {
+        let words = [pointer as usize, bytes, pool, stream];
+        common::observed_malloc(function, &words, bytes as u64, makes)
+    };
     let request =
         AsyncRequest { pointer, bytes, stream: stream_of(function, stream), pool: Some(pool) };
     served(function, request, observe, real)
@@ -93,20 +98,17 @@ struct AsyncRequest {
     pool: Option<PoolHandle>,
 }
 
-/// Makes the whole call, of so many bytes, again with all its arguments, if memory hooks observe it.
-type Observe = fn(&'static Function, &[usize], u64) -> Option<CuResult>;
-
-/// `observe`: has the call made so, as memory or as a node.
+/// `observe`: makes the whole call again with all its arguments, if memory hooks observe it.
 fn served(
     function: &'static Function,
     AsyncRequest { pointer, bytes, stream, pool }: AsyncRequest,
-    observe: impl Fn(Observe) -> Option<CuResult>,
+    observe: impl Fn(Makes) -> Option<CuResult>,
     real: impl Real,
 ) -> CuResult {
     let whole = || match captured(function, stream) {
-        true => observe(common::observed_node),
+        true => observe(Makes::Node),
         false if common::lost(function).is_some() => Some(native(function, stream, real)),
-        false => observe(common::observed_malloc),
+        false => observe(Makes::Memory),
     };
     if let Some(code) = observed(whole) {
         return code;
