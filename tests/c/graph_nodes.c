@@ -1,4 +1,5 @@
-// Memory nodes of graphs, each added by a function of its own: `graph_nodes` ends with three executable graphs.
+// Memory nodes of graphs, each added by a function of its own: `graph_nodes` ends with three executable graphs, and
+// `graph_nodes anew` with two that were recorded before a recording which begins anew, and one of after.
 #include "check.h"
 
 #define MIB (1ul << 20)
@@ -79,6 +80,17 @@ static void *instantiate(void *graph) {
 
 int main(int count, char **words) {
     start_cuda();
+    if (count == 2 && !strcmp(words[1], "anew")) {
+        int (*record)(const char *, const char *, const char *, uint64_t, int, int) =
+            dlsym(RTLD_DEFAULT, "cachealloc_record_memory_history");
+        void *graph = by_hand(8 * MIB);
+        CHECK(record);
+        instantiate(capture(16 * MIB));
+        OK(record("state", "all", "all", 1000, -1, 1));
+        instantiate(graph);
+        instantiate(of_any_kind(4 * MIB));
+        return 0;
+    }
     instantiate(capture(16 * MIB));
     instantiate(by_hand(8 * MIB));
     instantiate(of_any_kind(4 * MIB));

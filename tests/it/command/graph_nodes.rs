@@ -44,3 +44,14 @@ for g in sorted(s['graph_segments'], key=lambda g: g['segment_pool_id']):
     let sites = said("top-sites b.pickle --device graphs --at end");
     assert!(sites.contains("graphs: 28.0 MiB") && !sites.contains("graph_nodes.c"), "{sites}");
 }
+
+/// A recording that begins anew knows no call of before, whether its graph could be launched then or not.
+#[test]
+fn a_recording_that_begins_anew_forgets_who_added_nodes() {
+    let place = Place::new();
+    let run = Run::c("graph_nodes.c").folder(&place.path).arg("anew");
+    place.run(&run.conf("record:all,log:quiet,snapshot:c.pickle")).ok();
+    let sites = place.run(&cachealloc("top-sites c.pickle --device graphs --at end")).ok().stdout;
+    let names = ["graphs: 28.0 MiB", "of_any_kind", "by_hand", "capture"];
+    assert_eq!(names.map(|name| sites.contains(name)), [true, true, false, false], "{sites}");
+}
