@@ -1,11 +1,11 @@
-//! What the allocator counts while it works, and the statistics that are made of it when somebody asks.
+//! What the allocator counts while it works, and the statistics that are made of it when they are asked for.
 //!
 //! A request and a free add to a few sums of what came and went. What follows from others is not counted: both pools
 //! together are the sum of each, what is there is what came less what went, and an active block is an allocated one
 //! or a pending one.
 //!
 //! Note [Peaks]. A number is at its peak where it falls after it has risen. So a peak is looked at before the first fall
-//! after a rise, and where somebody asks, not with each rise.
+//! after a rise, and where statistics are asked for, not with each rise.
 
 use crate::stats::{PoolStats, Stat, Stats};
 use crate::types::Pool;

@@ -20,7 +20,7 @@ const BOUNDS: [(&str, &str, u64); 10] = [
     // Eight blocks of different sizes: the core, not the list of a size that comes again and again.
     ("mixed", "off", 8_750),
     // Three ranges, entered and left.
-    ("range", "off", 120),
+    ("range", "off", 82),
     ("range", "all", 600),
 ];
 
