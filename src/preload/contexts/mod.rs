@@ -172,8 +172,8 @@ impl Context {
         self.door.try_read().ok().filter(|_| !self.is_dead())
     }
 
-    /// As `keep_open`, for a caller that looks for memory. Where a reference to a primary context is given up, nobody knows
-    /// beforehand whether it is the last one; mostly it is not, and the context is open again in a moment.
+    /// As `keep_open`, for a caller that looks for memory. Where a reference to a primary context is given up, it is not
+    /// known beforehand whether it is the last one; mostly it is not, and the context is open again in a moment.
     pub(crate) fn keep_open_soon(&self) -> Option<RwLockReadGuard<'_, ()>> {
         let begun = Instant::now();
         loop {

@@ -16,7 +16,7 @@ pub(crate) fn counted(host_visible: bool, call: impl FnOnce() -> CuResult) -> Cu
         widen(Rule::CountedBeforeWatched);
     }
     LEDGER.begin(host_visible, lane);
-    // Behind the count: who begins to watch finds one that was not watched.
+    // Behind the count: a thread that begins to watch finds one that was not watched.
     if rule_holds(Rule::CountedBeforeWatched) {
         observers::watch_submission();
     }

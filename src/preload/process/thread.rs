@@ -177,7 +177,7 @@ pub(crate) fn lane() -> Lane {
 }
 
 /// As `lane`, for a submission: the first thread that submits has a lane of its own from then on. The very first submission
-/// is counted in the shared lane, at once for all threads: who begins to watch finds that there has been one
+/// is counted in the shared lane, at once for all threads: a thread that begins to watch finds that there has been one
 /// (`ordering::observers`).
 #[inline(always)]
 pub(crate) fn lane_of_submission() -> Lane {
