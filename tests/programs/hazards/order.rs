@@ -191,7 +191,9 @@ fn first_work_beside_a_second_context(d: &Driver) -> Verdict {
             begins.store(true, Ordering::SeqCst);
             fill(d, LEGACY, old, BYTES, 1, LATE)
         });
-        while !begins.load(Ordering::SeqCst) {}
+        while !begins.load(Ordering::SeqCst) {
+            std::hint::spin_loop();
+        }
         call!(d, cuCtxCreate(&mut second, 0, 0))?;
         working.join().expect("no program panics")
     })?;
