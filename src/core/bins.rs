@@ -9,27 +9,43 @@ use alloc::vec::Vec;
 use core::iter;
 use core::mem::replace;
 
-use crate::block::Block;
+use crate::block::{Block, Tag};
 use crate::policy::BLOCK_BYTES_MIN;
-use crate::types::{Address, BlockId};
+use crate::rules::{Rule, rule_holds};
+use crate::types::{Address, BlockId, Ready};
 
 /// The order of choice: the smallest block, of the oldest segment, at the lowest address.
+///
+/// Note [Newest first]. Among equally large blocks that work of a stream may still use, the one that was freed last is
+/// taken first. That of the others may be over: then they are everyone's as soon as somebody asks their events, and
+/// natively the device has had their memory since the program's last wait.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Rank {
     pub bytes: u64,
-    registration: u64,
+    turn: u64,
     address: Address,
 }
 
 impl Rank {
+    #[inline(always)]
     pub(crate) fn of(block: &Block) -> Rank {
-        let Block { bytes, registration, address, .. } = *block;
-        Rank { bytes, registration, address }
+        let Block { bytes, registration: turn, address, .. } = *block;
+        Rank { bytes, turn, address }
+    }
+
+    /// As `of`, for a block that a stream has freed.
+    pub(crate) fn of_tagged(block: &Block, tag: Tag) -> Rank {
+        match tag.ready {
+            Ready::OnStream { .. } if rule_holds(Rule::NewestFreeFirst) => {
+                Rank { turn: u64::MAX - tag.sequence, ..Rank::of(block) }
+            }
+            _ => Rank::of(block),
+        }
     }
 
     /// Not after any block of at least `bytes`.
     fn first_of(bytes: u64) -> Rank {
-        Rank { bytes, registration: 0, address: Address(0) }
+        Rank { bytes, turn: 0, address: Address(0) }
     }
 }
 
@@ -279,8 +295,7 @@ mod tests {
     #[test]
     fn the_best_comes_first_across_bins() {
         let mut bins = Bins::new();
-        let rank =
-            |bytes, registration, address| Rank { bytes, registration, address: Address(address) };
+        let rank = |bytes, turn, address| Rank { bytes, turn, address: Address(address) };
         let large = rank(1 << 40, 0, 0);
         let ranks = [rank(512, 1, 0), rank(1 << 20, 1, 0), rank((1 << 20) + 512, 0, 512), large];
         for (number, rank) in ranks.into_iter().enumerate().rev() {
@@ -312,7 +327,7 @@ mod tests {
         };
         for step in 0..20_000_u32 {
             let bytes = size(&mut random);
-            let rank = Rank { bytes, registration: random(2), address: Address(random(3) * 512) };
+            let rank = Rank { bytes, turn: random(2), address: Address(random(3) * 512) };
             match model.remove(&rank) {
                 Some(id) => bins.remove(rank, id),
                 None => {

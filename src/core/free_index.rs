@@ -4,7 +4,7 @@
 use alloc::collections::BTreeMap;
 
 use crate::bins::{Bins, Rank};
-use crate::block::{Block, State, Tag};
+use crate::block::{Block, State};
 use crate::types::{BlockId, Ready, StreamId};
 
 /// Bins of streams without free blocks are kept for the next free, but not for more streams
@@ -26,7 +26,7 @@ impl FreeIndex {
     pub(crate) fn insert(&mut self, id: BlockId, block: &Block) {
         match listing(block) {
             Listing::Everywhere => self.everywhere.insert(Rank::of(block), id),
-            Listing::Stream(stream) => self.insert_on_stream(stream, Rank::of(block), id),
+            Listing::Stream(stream, rank) => self.insert_on_stream(stream, rank, id),
             Listing::Nowhere => {}
         }
     }
@@ -35,7 +35,7 @@ impl FreeIndex {
     pub(crate) fn remove(&mut self, id: BlockId, block: &Block) {
         match listing(block) {
             Listing::Everywhere => self.everywhere.remove(Rank::of(block), id),
-            Listing::Stream(stream) => self.remove_on_stream(stream, Rank::of(block), id),
+            Listing::Stream(stream, rank) => self.remove_on_stream(stream, rank, id),
             Listing::Nowhere => {}
         }
     }
@@ -93,10 +93,9 @@ impl FreeIndex {
 
     /// Whether the block is in the index where it belongs. For `check()`.
     pub(crate) fn holds(&self, id: BlockId, block: &Block) -> bool {
-        let rank = Rank::of(block);
         match listing(block) {
-            Listing::Everywhere => self.everywhere.get(rank) == Some(id),
-            Listing::Stream(stream) => {
+            Listing::Everywhere => self.everywhere.get(Rank::of(block)) == Some(id),
+            Listing::Stream(stream, rank) => {
                 self.on_stream.get(&stream).and_then(|bins| bins.get(rank)) == Some(id)
             }
             Listing::Nowhere => true,
@@ -106,7 +105,7 @@ impl FreeIndex {
 
 enum Listing {
     Everywhere,
-    Stream(StreamId),
+    Stream(StreamId, Rank),
     Nowhere,
 }
 
@@ -119,11 +118,11 @@ fn listing(block: &Block) -> Listing {
     if let State::Free = block.state {
         return Listing::Everywhere;
     }
-    match &block.state {
-        State::Tagged(Tag {
-            ready: Ready::OnStream { stream, .. } | Ready::InPool { stream },
-            ..
-        }) => Listing::Stream(*stream),
+    let State::Tagged(tag) = block.state else { return Listing::Nowhere };
+    match tag.ready {
+        Ready::OnStream { stream, .. } | Ready::InPool { stream } => {
+            Listing::Stream(stream, Rank::of_tagged(block, tag))
+        }
         _ => Listing::Nowhere,
     }
 }

@@ -31,6 +31,8 @@ rules! {
     ContextTakesUntaggedOnly = "context_takes_untagged_only",
     /// A stream takes no block that was freed on another stream.
     StreamTakesOwnTagOnly = "stream_takes_own_tag_only",
+    /// Of equally large blocks of a stream the one that was freed last is taken first.
+    NewestFreeFirst = "newest_free_first",
     /// What is left of a split block waits for what the block waited for.
     SplitInheritsTag = "split_inherits_tag",
     /// Of two coalesced blocks of one stream the later event counts.

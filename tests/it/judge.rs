@@ -62,6 +62,7 @@ fn programs_differ_without_their_rule() {
         (Rule::GreenIsEnteredByPrimary, "green_context_that_is_gone"),
         (Rule::ElsewhereOutlastsBarrier, "freed_on_a_stream_elsewhere"),
         (Rule::StreamElsewhereTags, "used_on_a_stream_elsewhere"),
+        (Rule::NewestFreeFirst, "older_of_two_freed_blocks"),
         (Rule::ZonesAreCopied, "zone_behind_a_kernel_that_waits"),
     ];
     for (rule, name) in TABLE {

@@ -65,7 +65,12 @@ pub fn best_fit(
                     continue;
                 }
             }
-            let rank = (block.bytes, others, segment.registration, block.address);
+            // Events are numbered in the order of the frees. Note [Newest first].
+            let turn = match block.state {
+                BlockState::Free(Ready::OnStream { event, .. }) => u64::MAX - event.0,
+                _ => segment.registration,
+            };
+            let rank = (block.bytes, others, turn, block.address);
             best = Some(best.map_or(rank, |best| rank.min(best)));
         }
     }
