@@ -169,17 +169,14 @@ impl Call {
     /// Answers with the end of work, whose clock is given.
     pub fn learn(&mut self, clock: &Clock) {
         let thread = self.thread;
-        let news = !self.world().host.sure.covers_all(clock);
+        let news = !self.world().host.clock.covers_all(clock);
         self.world().threads.get_mut(&thread).expect("entered at the call's begin").news |= news;
     }
 
-    /// What an answer tells by chance counts as known, and the next answer that rests on it is chance as well.
+    /// Where the program is judged, what an answer tells by chance is nothing that it may lean on.
     fn know(&mut self, clock: &Clock) {
-        let asks = is_question(self.name);
-        let host = &mut self.world().host;
-        host.clock.join(clock);
-        if !asks {
-            host.sure.join(clock);
+        if !(config().judges && is_question(self.name)) {
+            self.world().host.clock.join(clock);
         }
     }
 

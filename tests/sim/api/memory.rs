@@ -140,7 +140,6 @@ fn note_end(call: &mut Call, address: DevicePtr, bytes: u64) {
     for race in world.shadow.access(access, source, epoch, &clock) {
         world.report.race(&race);
     }
-    world.host.sure.note(epoch);
     world.host.clock = clock;
 }
 
@@ -171,7 +170,7 @@ fn free_pool_memory(call: &mut Call, address: DevicePtr) -> Outcome {
     let found = call.world().memory.at_base(address).ok_or(Code::INVALID_VALUE)?;
     let Kind::Pool { pool, block_bytes } = found.kind else { return Err(Code::INVALID_VALUE) };
     let allocation = call.world().memory.begin_dying(address).ok_or(Code::INVALID_VALUE)?;
-    if config().frees_are_judged {
+    if config().judges {
         judge_end(call, allocation);
     }
     let world = call.world();

@@ -28,7 +28,6 @@ pub extern "C" fn sim_host_acquire(at: u64) {
     let mut world = world::lock();
     if let Some(clock) = world.flags.get(&at).cloned() {
         world.host.clock.join(&clock);
-        world.host.sure.join(&clock);
     }
 }
 

@@ -154,9 +154,7 @@ fn run_destructor(Destructor { function, data, launches }: Destructor) {
     INSIDE.set(true);
     // Whoever learns of it knows that they are over.
     launches.iter().for_each(|known| {
-        let host = &mut world::lock().host;
-        host.clock.join(known);
-        host.sure.join(known);
+        world::lock().host.clock.join(known);
     });
     DESTRUCTS.set(true);
     // SAFETY: the program gave this destructor, of this signature, for this pointer.

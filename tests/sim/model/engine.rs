@@ -240,7 +240,6 @@ impl World {
         match inside {
             Some(op) => op.state().clock = clock,
             None => {
-                self.host.sure.note(epoch);
                 self.host.clock = clock;
             }
         }
