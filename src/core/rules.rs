@@ -177,6 +177,10 @@ rules! {
     VisibleIsSticky = "visible_is_sticky",
     /// A kernel's arguments are searched for addresses of pinned memory.
     ArgumentsAreScanned = "arguments_are_scanned",
+    /// Only of kernels of certain libraries it is known that they keep no address out of a table.
+    OnlyFrameworksPassTables = "only_frameworks_pass_tables",
+    /// And what is an argument by itself they may keep.
+    OnlyTablesArePassed = "only_tables_are_passed",
     /// A copy or a fill of pinned memory is host-visible.
     PinnedOperandsAreVisible = "pinned_operands_are_visible",
     /// An address may stand at any byte of a kernel's arguments.

@@ -172,6 +172,9 @@ const NO_HAZARDS: &[Rule] = &[
     Rule::RoomIsAwaited,
     Rule::CommunicationIsVisible,
     Rule::OnlyLibrariesAreExempt,
+    Rule::OnlyFrameworksPassTables,
+    Rule::OnlyTablesArePassed,
+    Rule::NewestFreeFirst,
     Rule::RegisteredMemoryIsShared,
     Rule::SymmetricMemoryIsShared,
 ];

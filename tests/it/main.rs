@@ -12,6 +12,7 @@ mod documents;
 mod doors;
 mod ends;
 mod faults;
+mod framework;
 mod graphs;
 mod hazards;
 mod header;

@@ -1,6 +1,12 @@
 //! Whether the host sees a kernel's work (docs/ordering.md 4): by whose it is, and by its arguments, among
 //! whose bytes addresses of pinned memory are looked for. Only while there is pinned memory or a
 //! communication library, and only until the first find: from then on every kernel counts as visible.
+//!
+//! Note [Tables]. PyTorch hands its kernels tables by value of which it fills a part. The rest is what lay on its stack: the
+//! address of pinned memory, where the program has just asked for a number (`loss.item()`), though no kernel
+//! uses it. These kernels use what is in their table or not, and keep none of it: what they start from later they are
+//! handed anew. So an address there says that this launch is visible, and nothing of others. An address that
+//! is an argument by itself is none that was left over, and may be kept by any kernel.
 
 use core::ffi::c_void;
 use core::ptr::null_mut;
@@ -15,6 +21,7 @@ use crate::driver::api;
 use crate::driver::sys::{CuError, CuResult};
 use crate::lock::lock;
 use crate::ordering::{LEDGER, communication, observers, pinned};
+use crate::record::caller;
 
 /// A kernel with more arguments than this counts as unknown.
 const ARGUMENTS_MAX: usize = 4096;
@@ -23,6 +30,19 @@ const ARGUMENTS_MAX: usize = 4096;
 const EXTRA_END: usize = 0;
 const EXTRA_BUFFER: usize = 1;
 const EXTRA_BUFFER_BYTES: usize = 2;
+
+/// The libraries that keep to the note, by the begin of their file names.
+const PASS_TABLES: [&str; 1] = ["libtorch_cuda"];
+/// An argument of so many bytes is a table.
+const TABLE_BYTES_MIN: usize = 256;
+
+/// What is found among the arguments of a launch.
+enum Found {
+    Nothing,
+    /// An address that this launch alone knows.
+    InTable,
+    Cause(VisibleCause),
+}
 
 /// What the driver reports about one kernel. Never deallocated: another thread may be reading it while
 /// its module is unloaded. One that comes again with the same handle and arguments is the same record.
@@ -33,6 +53,8 @@ struct Kernel {
     sizes: Option<Box<[usize]>>,
     /// A communication library's: it was the first to launch it.
     communicates: bool,
+    /// One of `PASS_TABLES` was.
+    passes_tables: bool,
 }
 
 /// The kernels looked up since the last `forget_all`, by handle.
@@ -62,25 +84,26 @@ pub(crate) unsafe fn is_visible(
     }
     if pinned::any() {
         // SAFETY: the caller's promise.
-        unsafe { scan(kernel, params, extra) };
+        match unsafe { scan(kernel, params, extra) } {
+            Found::Nothing => {}
+            Found::InTable => return true,
+            Found::Cause(cause) => observers::visible(cause),
+        }
     }
     LEDGER.visible.every_kernel()
 }
 
 /// As `is_visible`.
-unsafe fn scan(kernel: usize, params: *const *const c_void, extra: *const *const c_void) {
+unsafe fn scan(kernel: usize, params: *const *const c_void, extra: *const *const c_void) -> Found {
     if !rule_holds(Rule::ArgumentsAreScanned) {
-        return;
+        return Found::Nothing;
     }
-    let found = match (params.is_null(), extra.is_null()) {
+    match (params.is_null(), extra.is_null()) {
         // SAFETY: the caller's promise.
-        (false, _) => unsafe { scan_params(kernel, params) },
+        (false, _) => unsafe { scan_params(find(kernel), params) },
         // SAFETY: the caller's promise.
         (true, false) => unsafe { scan_extra(extra) },
-        (true, true) => None,
-    };
-    if let Some(cause) = found {
-        observers::visible(cause);
+        (true, true) => Found::Nothing,
     }
 }
 
@@ -91,18 +114,25 @@ pub(crate) fn forget_all() {
     RECENT.iter().for_each(|recent| recent.store(null_mut(), Ordering::Release));
 }
 
-unsafe fn scan_params(kernel: usize, params: *const *const c_void) -> Option<VisibleCause> {
-    let Some(sizes) = &find(kernel).sizes else { return Some(VisibleCause::UnknownArguments) };
-    let named = sizes.iter().enumerate().any(|(index, bytes)| {
+unsafe fn scan_params(kernel: &Kernel, params: *const *const c_void) -> Found {
+    let Some(sizes) = &kernel.sizes else { return Found::Cause(VisibleCause::UnknownArguments) };
+    let mut found = Found::Nothing;
+    for (index, bytes) in sizes.iter().enumerate() {
         // SAFETY: the array has one pointer for each argument of the kernel, and each points to as
         // many bytes as the argument has.
-        unsafe { pinned::is_named_in((*params.add(index)).cast(), *bytes) }
-    });
-    named.then_some(VisibleCause::PinnedArgument)
+        if unsafe { pinned::is_named_in((*params.add(index)).cast(), *bytes) } {
+            let table = *bytes >= TABLE_BYTES_MIN || !rule_holds(Rule::OnlyTablesArePassed);
+            if !(table && kernel.passes_tables) {
+                return Found::Cause(VisibleCause::PinnedArgument);
+            }
+            found = Found::InTable;
+        }
+    }
+    found
 }
 
 /// `extra` is a list of name, value pairs up to a zero name.
-unsafe fn scan_extra(extra: *const *const c_void) -> Option<VisibleCause> {
+unsafe fn scan_extra(extra: *const *const c_void) -> Found {
     let (mut buffer, mut bytes) = (core::ptr::null(), 0);
     for pair in 0..8 {
         // SAFETY: the list ends with a zero name; its values are pointers as named.
@@ -111,13 +141,13 @@ unsafe fn scan_extra(extra: *const *const c_void) -> Option<VisibleCause> {
                 EXTRA_END => break,
                 EXTRA_BUFFER => buffer = *extra.add(2 * pair + 1),
                 EXTRA_BUFFER_BYTES => bytes = *(*extra.add(2 * pair + 1)).cast::<usize>(),
-                _ => return Some(VisibleCause::UnknownArguments),
+                _ => return Found::Cause(VisibleCause::UnknownArguments),
             }
         }
     }
     // SAFETY: the program says that the buffer holds so many bytes.
     let hit = !buffer.is_null() && unsafe { pinned::is_named_in(buffer.cast(), bytes) };
-    hit.then_some(VisibleCause::PinnedArgument)
+    if hit { Found::Cause(VisibleCause::PinnedArgument) } else { Found::Nothing }
 }
 
 /// The sizes of all arguments of a kernel. None: the driver does not report them.
@@ -140,13 +170,20 @@ fn find_slowly(handle: usize, recent: &AtomicPtr<Kernel>) -> &'static Kernel {
     let kernel = known.unwrap_or_else(|| {
         let sizes = ask(handle, api::func_get_param_info)
             .or_else(|| ask(handle, api::kernel_get_param_info));
-        record(Kernel { handle, sizes, communicates: communication::may_call() })
+        let communicates = communication::may_call();
+        record(Kernel { handle, sizes, communicates, passes_tables: passes_tables() })
     });
     let mut kernels = lock(&KERNELS);
     let kernel = *kernels.get_or_insert_with(HashMap::new).entry(handle).or_insert(kernel);
     // Under the lock: `forget_all` must not come between.
     recent.store((kernel as *const Kernel).cast_mut(), Ordering::Release);
     kernel
+}
+
+/// Whether one of `PASS_TABLES` makes the present call.
+fn passes_tables() -> bool {
+    let is_one = |file: String| PASS_TABLES.iter().any(|library| file.starts_with(library));
+    !rule_holds(Rule::OnlyFrameworksPassTables) || caller::library().is_some_and(is_one)
 }
 
 /// A program that unloads modules, or a library that takes references to the primary context and gives them up, has the
