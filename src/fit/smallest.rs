@@ -1,7 +1,10 @@
 //! The smallest size of something with which a run completes.
 //!
 //! More memory need not be better: with more of it the cache keeps other segments. So a size counts as the smallest
-//! only if the run completes with each larger size that is tried as well, and what is tried is part of the result.
+//! only if the run completes with each larger size that is tried as well, and what is tried is part of the result. Where it
+//! fails with some, the smaller sizes with which it completes are part of it, too.
+
+use std::collections::BTreeMap;
 
 /// What was found.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -15,61 +18,101 @@ pub struct Smallest {
 
 /// Larger sizes are tried up to this part more than the smallest.
 const LARGER_PART: u64 = 3;
+/// And as many up to this part: most that fail lie there.
+const NEAR_PART: u64 = 24;
 /// Where a run does not complete with so many times what it holds, and so many units more, it never does.
 const FACTOR_MAX: u64 = 16;
 const MORE_MAX: u64 = 64;
 
-/// In units of `unit_bytes`, from `least_bytes` on: with less it cannot complete. None: with no size that was tried.
+/// In units of `unit_bytes`, from `least_bytes` on: with less it cannot complete. `more_count`: how many sizes are tried
+/// besides, below what is found and above it. None: it completes with no size that was tried.
 pub fn smallest(
     least_bytes: u64,
     unit_bytes: u64,
-    larger_count: u32,
-    mut completes: impl FnMut(u64) -> bool,
+    more_count: u32,
+    completes: impl FnMut(u64) -> bool,
 ) -> Option<Smallest> {
-    let mut completes = |units: u64| completes(units * unit_bytes);
+    let mut tried = Tried { unit_bytes, completes, known: BTreeMap::new() };
     let least = least_bytes.div_ceil(unit_bytes).max(1);
     let most = FACTOR_MAX.saturating_mul(least).saturating_add(MORE_MAX);
-    let mut works = first_above(least - 1, most, &mut completes)?;
+    let found = tried.first_above(least - 1, most)?;
+    let mut works = tried.first_among(least, found, more_count.into());
     let mut also_bytes = Vec::new();
     loop {
-        // Sizes that differ by less than a unit are one.
-        let step =
-            |number: u32| works * u64::from(number) / (LARGER_PART * u64::from(larger_count));
-        let mut larger: Vec<u64> = (1..=larger_count).map(|number| works + step(number)).collect();
-        larger.dedup();
-        larger.retain(|size| *size > works);
-        match larger.iter().rev().find(|size| !completes(**size)) {
-            None => {
-                let larger_count = larger.len() as u32;
-                return Some(Smallest { bytes: works * unit_bytes, larger_count, also_bytes });
-            }
-            Some(&fails) => {
-                also_bytes.push(works * unit_bytes);
-                works = first_above(fails, most, &mut completes)?;
-            }
-        }
+        tried.try_above(works, more_count.into());
+        let Some(fails) = tried.last_failure_above(works) else {
+            let larger_count = tried.known.range(works + 1..).count() as u32;
+            return Some(Smallest { bytes: works * unit_bytes, larger_count, also_bytes });
+        };
+        also_bytes.push(works * unit_bytes);
+        works = tried.first_above(fails, most)?;
     }
 }
 
-/// In steps that double, then by halving: sizes that fail end early, and cost less to try.
-fn first_above(mut fails: u64, most: u64, completes: &mut impl FnMut(u64) -> bool) -> Option<u64> {
-    let (mut works, mut step) = (fails + 1, 1);
-    while !completes(works) {
-        if works >= most {
-            return None;
-        }
-        fails = works;
-        works = (works + step).min(most);
-        step *= 2;
+/// By size, in units, whether the run completes with it.
+struct Tried<F> {
+    unit_bytes: u64,
+    completes: F,
+    known: BTreeMap<u64, bool>,
+}
+
+impl<F: FnMut(u64) -> bool> Tried<F> {
+    fn completes(&mut self, size: u64) -> bool {
+        let Tried { unit_bytes, completes, known } = self;
+        *known.entry(size).or_insert_with(|| completes(size * *unit_bytes))
     }
-    while works - fails > 1 {
-        let size = fails + (works - fails) / 2;
-        match completes(size) {
-            true => works = size,
-            false => fails = size,
+
+    /// In steps that double, then by halving: sizes that fail end early, and cost less to try.
+    fn first_above(&mut self, mut fails: u64, most: u64) -> Option<u64> {
+        let (mut works, mut step) = (fails + 1, 1);
+        while !self.completes(works) {
+            if works >= most {
+                return None;
+            }
+            fails = works;
+            works = (works + step).min(most);
+            step *= 2;
+        }
+        Some(self.between(fails, works))
+    }
+
+    fn between(&mut self, mut fails: u64, mut works: u64) -> u64 {
+        while works - fails > 1 {
+            let size = fails + (works - fails) / 2;
+            match self.completes(size) {
+                true => works = size,
+                false => fails = size,
+            }
+        }
+        works
+    }
+
+    /// Steps that double may pass over sizes that do. `works`, or one of those below it, from `least` on.
+    fn first_among(&mut self, least: u64, works: u64, count: u64) -> u64 {
+        let mut fails = least - 1;
+        for number in 1..=count {
+            let size = least + (works - least) * number / (count + 1);
+            if self.completes(size) {
+                return self.between(fails, size);
+            }
+            fails = size;
+        }
+        works
+    }
+
+    fn try_above(&mut self, works: u64, count: u64) {
+        let near_count = count / 2;
+        for (part, count) in [(NEAR_PART, near_count), (LARGER_PART, count - near_count)] {
+            for number in 1..=count {
+                self.completes(works + works * number / (part * count));
+            }
         }
     }
-    Some(works)
+
+    fn last_failure_above(&self, works: u64) -> Option<u64> {
+        let above = self.known.range(works + 1..).rev();
+        above.filter(|(_, completes)| !**completes).map(|(size, _)| *size).next()
+    }
 }
 
 #[cfg(test)]
@@ -98,7 +141,23 @@ mod tests {
     fn larger_sizes_count() {
         let works = |size: u64| size == 91 || size >= 130;
         assert_eq!(found(90, 1, works), Some((130, vec![91])));
-        let larger = smallest(90, 1, 12, works).expect("it is found").larger_count;
+        let larger = smallest(240, 1, 12, |size| size >= 240).expect("it is found").larger_count;
         assert_eq!(larger, 12);
+    }
+
+    /// A size that fails may be where the search looks first: those below it are found all the same.
+    #[test]
+    fn smaller_sizes_are_found_below_one_that_fails() {
+        let works = |size: u64| (1234..1250).contains(&size) || size >= 1254;
+        assert_eq!(found(1189, 1, works), Some((1254, vec![1234])));
+        // 1 + 1 + 2 + 4 + 8 + 16 + 32.
+        assert!(!works(1189 + 63));
+    }
+
+    /// What fails a little above the smallest size is found, too.
+    #[test]
+    fn failures_are_looked_for_nearby() {
+        let works = |size: u64| size >= 1000 && !(1012..1020).contains(&size);
+        assert_eq!(found(990, 1, works), Some((1020, vec![1000])));
     }
 }

@@ -23,7 +23,7 @@ pub struct Try {
     pub outcome: Outcome,
     /// The smallest `gpu_memory_limit_mb`. None: it completes with none.
     pub limit: Option<Smallest>,
-    /// The smallest memory of a device that is there for these requests, from that limit on.
+    /// The smallest memory of a device that is there for these requests.
     pub device: Option<Smallest>,
 }
 
@@ -40,9 +40,9 @@ pub enum Verdict {
 
 /// The smallest sizes are found to this part of what is held, or to a MiB.
 const UNITS_COUNT: u64 = 1024;
-/// How many steps may be replayed for larger sizes alone.
-const LARGER_STEPS_MAX: usize = 2_000_000;
-const LARGER_COUNT_MAX: usize = 12;
+/// How many steps may be replayed for larger sizes alone, and as many for smaller ones.
+const MORE_STEPS_MAX: usize = 2_000_000;
+const MORE_COUNT_MAX: usize = 24;
 
 /// The room of a device of this size, or of one that is not known, with a limit that the options have themselves.
 pub(crate) fn room_of(config: &Config, device_bytes: Option<u64>) -> Room {
@@ -91,13 +91,12 @@ fn try_one(requests: &Requests, set: &OptionSet, room: Room) -> Try {
     let held_bytes = requests.peak_bytes();
     let unit_bytes = (held_bytes / UNITS_COUNT / MIB).max(1) * MIB;
     let steps_count = requests.steps().len().max(1);
-    let larger_count = (LARGER_STEPS_MAX / steps_count).clamp(2, LARGER_COUNT_MAX) as u32;
-    let smallest = |least_bytes, room: fn(u64) -> Room| {
-        smallest(least_bytes, unit_bytes, larger_count, |bytes| completes(room(bytes)))
+    let more_count = (MORE_STEPS_MAX / steps_count).clamp(2, MORE_COUNT_MAX) as u32;
+    let smallest = |room: fn(u64) -> Room| {
+        smallest(held_bytes, unit_bytes, more_count, |bytes| completes(room(bytes)))
     };
-    let limit = smallest(held_bytes, Room::Limit);
-    // Pages of a device hold no more than as many bytes of a limit.
-    let device = limit.as_ref().and_then(|limit| smallest(limit.bytes, Room::Device));
+    // Segments within a limit and on a device are not the same ones (`Allocator::set_room`).
+    let (limit, device) = (smallest(Room::Limit), smallest(Room::Device));
     Try { outcome: replay(requests, &set.config, room), limit, device, set: set.clone() }
 }
 
