@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Is what `cachealloc fit` says of programs true on this machine's GPU? Ten programs of tests/gpu/py/sizes.py, each recorded
 once: the peak of what is reserved is compared, and each is run under limits one hundredth above and below the least one that
-is said. Then the first of them on a device that has only so much left: the least on which it completes, natively and under
+is said, and under the least smaller one that is said to do as well, where there is one. Then the first of them on a device that has only so much left: the least on which it completes, natively and under
 the library, found by halving.
 
 Needs python3 with torch, and the device for itself. Exit code 1 where something is more than 1 % off.
@@ -38,24 +38,33 @@ def run(folder, lib, *arguments, conf=()):
     return ran.returncode == 0
 
 
+def fit(options, folder, sets):
+    """What is said of each set of options, and what the program holds at its peak."""
+    ask = [options.command, "fit", "s.pickle", "--json", f"--gpu={DEVICE_MIB}M", *(f"--options={it}" for it in sets)]
+    said = json.loads(subprocess.run(ask, cwd=folder, capture_output=True, check=True).stdout)["devices"][0]
+    return said["sets"], said["peak_bytes"]
+
+
 def compare(options, name):
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         recorded = ["record:all", "context:none", "snapshot:s.pickle", "stats_on_exit:s.json"]
         if not run(folder, options.lib, name, conf=recorded):
             return f"{name:12} does not complete", 1.0, None
-        ask = [options.command, "fit", "s.pickle", "--json", f"--gpu={DEVICE_MIB}M", "--options="]
-        said = json.loads(subprocess.run(ask, cwd=folder, capture_output=True, check=True).stdout)["devices"][0]
-        tried, held = said["sets"][0], said["peak_bytes"]
+        (tried,), held = fit(options, folder, [""])
         devices = json.loads((folder / "s.json").read_text())["devices"].values()
         reserved = sum(device["reserved_bytes.all.peak"] for device in devices)
         least = tried["least_limit"]["bytes"]
-        above, below = -(-least * 101 // (100 * MIB)), least * 99 // (100 * MIB)
-        completes = [run(folder, options.lib, name, conf=[f"gpu_memory_limit_mb:{limit}"]) for limit in (above, below)]
+        limits = [-(-least * 101 // (100 * MIB)), least * 99 // (100 * MIB)]
+        limits += [limit // MIB for limit in tried["least_limit"]["also_bytes"][:1]]
+        confs = [f"gpu_memory_limit_mb:{limit}" for limit in limits]
+        said = {it["options"]: it["completes"] for it in fit(options, folder, confs)[0]}
+        real = {conf: run(folder, options.lib, name, conf=[conf]) for conf in confs}
         ratio = tried["peak_reserved_bytes"] / reserved
         row = f"{name:12}{held / MIB:10.0f}{ratio:24.4f}{least / held:22.4f}"
-        row += "".join(f"{'completes' if it else 'fails':>12}" for it in completes)
-        return row, max(abs(ratio - 1), 0 if completes == [True, False] else 1), held
+        word = {True: "completes", False: "fails"}
+        row += "".join(f"{word[said[conf]]:>14} / {word[real[conf]]:9}" for conf in confs)
+        return row, max(abs(ratio - 1), 0 if said == real else 1), held
 
 
 def least_left(folder, lib, held_mib):
@@ -76,7 +85,8 @@ def main():
     options = parser.parse_args()
     options.lib = (options.lib or built("libcachealloc.so")).resolve()
     options.command = (options.command or built("cachealloc")).resolve()
-    print(f"{'program':12}{'held, MiB':>10}{'reserved: said / real':>24}{'least limit / held':>22}{'1 % more':>12}{'1 % less':>12}")
+    heads = "".join(f"{head + ': said / real':>26}" for head in ("1 % more", "1 % less", "a smaller one"))
+    print(f"{'program':12}{'held, MiB':>10}{'reserved: said / real':>24}{'least limit / held':>22}{heads}")
     worst, held_by_first = 0, None
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
         for name, (row, off, held) in zip(PROGRAMS, pool.map(lambda name: compare(options, name), PROGRAMS)):

@@ -12,6 +12,7 @@
 mod requests;
 
 mod memory;
+mod passes;
 mod replay;
 
 mod smallest;

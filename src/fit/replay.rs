@@ -2,15 +2,17 @@
 //! (`preload/cache/miss.rs`).
 //!
 //! What is left out, because no history says when it would happen: the thread caches, which return their blocks
-//! before the cache grows; memory that goes back because it was idle for seconds; and the time that work takes: where a
-//! request finds nothing else, the work with what a stream has freed is taken to be over.
+//! before the cache grows; and the time that work takes: where a request finds nothing else, the work with what a stream
+//! has freed is taken to be over.
 
 use cachealloc_core::{
-    Address, Allocator, BlockId, EventId, Mapping, Pool, Ready, Request, Requester, StreamId,
+    Address, Allocator, BlockId, EventId, Mapping, Pool, Ready, Request, Requester, Segment,
+    StreamId,
 };
-use cachealloc_options::Config;
+use cachealloc_options::{Config, IdleRelease};
 
 use crate::memory::{Memory, Room};
+use crate::passes::Passes;
 use crate::requests::{Requests, Step};
 
 /// What came of it, as far as it went.
@@ -72,6 +74,8 @@ struct Replay<'a> {
     allocator: Allocator,
     memory: Memory,
     zone_bytes: u64,
+    idle_release: IdleRelease,
+    passes: Passes,
     places: Vec<Place>,
     held_bytes: u64,
     held_then_bytes: u64,
@@ -96,6 +100,8 @@ impl<'a> Replay<'a> {
             allocator,
             memory: Memory::new(room),
             zone_bytes: config.red_zone_bytes,
+            idle_release: config.idle_release,
+            passes: Passes::new(config),
             places: vec![Place::Nowhere; requests.count()],
             held_bytes: 0,
             held_then_bytes: 0,
@@ -107,6 +113,14 @@ impl<'a> Replay<'a> {
     /// False: there is no memory for it.
     fn step(&mut self, step: Step) -> bool {
         match step {
+            Step::Time { us } => {
+                self.passes.time_is(us);
+                while self.passes.is_due() {
+                    self.pass();
+                    self.passes.passed(self.reserved_bytes());
+                }
+                true
+            }
             Step::Allocate(number) => self.allocate(number),
             Step::Free(number) => {
                 // A plain free comes behind all work, and what comes after it does so, too.
@@ -162,7 +176,13 @@ impl<'a> Replay<'a> {
         self.held_bytes = self.held_bytes.saturating_sub(asked.bytes);
     }
 
-    fn miss(&mut self, mut request: Request) -> Option<Place> {
+    fn miss(&mut self, request: Request) -> Option<Place> {
+        let place = self.grow(request);
+        self.passes.cache_grew(self.reserved_bytes());
+        place
+    }
+
+    fn grow(&mut self, mut request: Request) -> Option<Place> {
         if request.bytes() > self.memory.room().most_bytes() {
             return None;
         }
@@ -193,9 +213,7 @@ impl<'a> Replay<'a> {
                 Step::OutOfMemory => return None,
                 Step::QueryEvents => self.streams_are_done(),
                 Step::Order(_) => self.allocator.order_failed(request),
-                Step::Release(segments) => {
-                    segments.iter().for_each(|segment| self.memory.give_back(segment.bytes));
-                }
+                Step::Release(segments) => self.released(&segments),
                 Step::Unmap(mappings) => self.unmapped(&mappings),
                 Step::Map(mappings) => match self.map(&mappings) {
                     true => self.allocator.mapped(request),
@@ -233,6 +251,30 @@ impl<'a> Replay<'a> {
         fit == mappings.len()
     }
 
+    /// As the library, all work having ended that began before the last pass.
+    fn pass(&mut self) {
+        let pass = self.allocator.pass(self.idle_release.seconds());
+        if let Some(due) = pass.due.filter(|_| self.idle_release != IdleRelease::Never) {
+            let (segments, mappings) = self.allocator.release_idle(due);
+            self.released(&segments);
+            self.unmapped(&mappings);
+        }
+        if self.allocator.policy().free_bytes_max.is_some() {
+            self.streams_are_done();
+            let (segments, mappings) = self.allocator.release_excess(pass.mark);
+            self.released(&segments);
+            self.unmapped(&mappings);
+        }
+    }
+
+    fn reserved_bytes(&self) -> u64 {
+        self.allocator.stats().reserved_bytes.all.current
+    }
+
+    fn released(&mut self, segments: &[Segment]) {
+        segments.iter().for_each(|segment| self.memory.give_back(segment.bytes));
+    }
+
     fn unmapped(&mut self, mappings: &[Mapping]) {
         mappings.iter().for_each(|mapping| self.memory.give_back(mapping.bytes));
     }
@@ -240,7 +282,7 @@ impl<'a> Replay<'a> {
     fn release_everything(&mut self) {
         self.streams_are_done();
         let segments = self.allocator.release_free();
-        segments.iter().for_each(|segment| self.memory.give_back(segment.bytes));
+        self.released(&segments);
         let mappings = self.allocator.unmap_free();
         self.unmapped(&mappings);
     }

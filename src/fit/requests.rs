@@ -22,7 +22,12 @@ pub enum Step {
     Free(u32),
     /// In the order of the stream on which it was allocated: others get it when work there is over.
     FreeOnStream(u32),
+    /// So late it is.
+    Time { us: u64 },
 }
+
+/// Steps that say the time are so far apart at least.
+const TIMES_APART_US: u64 = 100_000;
 
 #[derive(Clone, Debug, Default)]
 pub struct Requests {
@@ -32,6 +37,8 @@ pub struct Requests {
     peak_bytes: u64,
     /// Those that failed when they were recorded.
     failed_count: u64,
+    /// The last step that says the time says this.
+    time_us: u64,
     /// When what is held, or was asked for in vain, is most; in a history.
     peak_moment: Moment,
 }
@@ -60,6 +67,9 @@ impl Requests {
         let mut numbers = vec![None; lifetimes.all.len()];
         let (mut frees, mut births) = (frees.into_iter().peekable(), births.into_iter().peekable());
         for moment in 0..=lifetimes.last {
+            if let Some(entry) = device.entries.get(moment as usize) {
+                requests.time_is(entry.time_us);
+            }
             // Entry `moment - 1` has happened. What ended with it without an entry ended before it.
             while let Some((_, index)) = frees.next_if(|(at, _)| *at == moment) {
                 let life = &lifetimes.all[index as usize];
@@ -115,6 +125,14 @@ impl Requests {
         self.steps.push(Step::FreeOnStream(number));
     }
 
+    /// So late it is, in microseconds: while nothing is asked for, what nothing uses goes back.
+    pub fn time_is(&mut self, us: u64) {
+        if us >= self.time_us.saturating_add(TIMES_APART_US) {
+            self.time_us = us;
+            self.steps.push(Step::Time { us });
+        }
+    }
+
     fn allocate_at(&mut self, moment: Moment, asked: Asked) -> Option<u32> {
         let before_bytes = self.peak_bytes;
         let number = self.allocate(asked);
@@ -139,6 +157,11 @@ impl Requests {
 
     pub fn largest_bytes(&self) -> u64 {
         self.asked.iter().map(|asked| asked.bytes).max().unwrap_or(0)
+    }
+
+    /// Whether it is known when they were.
+    pub fn has_times(&self) -> bool {
+        self.time_us > 0
     }
 
     /// Whether any is ordered by a stream.

@@ -54,6 +54,11 @@ pub(crate) fn unknowns(
             plural(late as u64, "free")
         ));
     }
+    if !requests.has_times() {
+        unknowns.push(
+            "the history has no times: memory that nothing uses for seconds counts as kept".to_string(),
+        );
+    }
     if requests.has_streams() {
         unknowns.push(
             "where a request finds nothing else, the work on a stream is taken to be over: how long it runs is not known"

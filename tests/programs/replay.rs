@@ -1,9 +1,11 @@
-//! Replays an allocation trace: `replay FILE`. Prints the peak of what the program held.
+//! Replays an allocation trace: `replay FILE`. Prints the peak of what the program held. Beside the lines of a trace
+//! (`tests/data/traces/README.md`), `w MILLISECONDS` waits so long.
 //!
 //! Natively and under the library alike; what was reserved for it, the library's own table says
 //! (`stats_on_exit:stderr`).
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use cachealloc_tests::driver::{Driver, Lookup};
 
@@ -36,6 +38,11 @@ fn main() {
                     .free(address)
                     .unwrap_or_else(|code| stop(&format!("line {number}: free: error {code}")));
                 live_bytes -= bytes;
+            }
+            ["w", milliseconds] => {
+                let milliseconds = milliseconds.parse();
+                let wait = milliseconds.unwrap_or_else(|_| stop(&format!("line {number}")));
+                std::thread::sleep(Duration::from_millis(wait));
             }
             _ => {}
         }

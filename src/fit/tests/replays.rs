@@ -137,3 +137,32 @@ fn no_numbers_are_too_large() {
     assert_eq!(Requests::default().allocate(plain(0)), None);
     assert!(completes(&Requests::default(), "", Room::Device(0)));
 }
+
+/// As the library gives it back, by the times of the history.
+#[test]
+fn what_nothing_uses_for_seconds_goes_back() {
+    const SECOND_US: u64 = 1_000_000;
+    let reserved = |seconds: u64, options: &str| {
+        let mut requests = Requests::default();
+        requests.time_is(SECOND_US);
+        let first = requests.allocate(plain(64 * MIB)).expect("bytes");
+        requests.free(first);
+        requests.time_is((1 + seconds) * SECOND_US);
+        requests.allocate(plain(96 * MIB));
+        replay(&requests, &config(options), Room::Plenty).peak_reserved_bytes / MIB
+    };
+    for options in ["", "expandable_segments:true"] {
+        let kept = if options.is_empty() { 160 } else { 96 };
+        assert_eq!((reserved(3, options), reserved(5, options)), (kept, 96), "{options}");
+    }
+    assert_eq!(reserved(3600, "idle_release_s:off"), 160);
+    assert_eq!((reserved(5, "idle_release_s:10"), reserved(12, "idle_release_s:10")), (160, 96));
+    // What lies free beyond this goes at the next pass.
+    assert_eq!(reserved(2, "eager_delete_tensor_gb:0.01"), 96);
+    // Less is not worth a thread.
+    let mut requests = pairs(&[plain(40 * MIB)]);
+    requests.time_is(100 * SECOND_US);
+    requests.allocate(plain(48 * MIB));
+    let outcome = replay(&requests, &Config::default(), Room::Plenty);
+    assert_eq!(outcome.peak_reserved_bytes, 88 * MIB);
+}
