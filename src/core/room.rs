@@ -12,9 +12,9 @@
 //!
 //! A program whose sizes never repeat would pay that call for each request, for ever. So the calls are counted:
 //! 512 while it grows, then one for each 4,096 requests, and 16 for each refusal when nothing is left to release,
-//! which shows that memory is short, and not only held by the cache. More are worth it only where the holes would take more than half of the *slack*, which is what the
-//! program's peak so far leaves of 31/32 of the room: it will come to that peak again, in the next step of a
-//! training run.
+//! which shows that memory is short, and not only held by the cache. More are worth it only where the holes would take more
+//! than a quarter of the *slack*, which is what the program's peak so far leaves of 31/32 of the room: it will come to that
+//! peak again, in the next step of a training run, or, where sizes never repeat, to a higher one.
 //!
 //! What the driver refuses shows how large the room is now: other processes may hold the rest. What it gives
 //! beyond that shows that they have gone.
@@ -26,7 +26,7 @@ const HOLES_PART: u64 = 512;
 /// What a program's peak leaves of it, but for this part of the room, is its slack.
 const MARGIN_PART: u64 = 32;
 /// Holes may take this part of the slack without harm.
-const SLACK_PART: u64 = 2;
+const SLACK_PART: u64 = 4;
 /// So many calls to the driver may be made although free memory could have served, one more for each so many
 /// requests, and so many more for each refusal when nothing is left to release.
 const SPARED_COUNT: u64 = 512;
