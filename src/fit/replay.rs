@@ -113,8 +113,8 @@ impl<'a> Replay<'a> {
     /// False: there is no memory for it.
     fn step(&mut self, step: Step) -> bool {
         match step {
-            Step::Time { us } => {
-                self.passes.time_is(us);
+            Step::Time(tenths) => {
+                self.passes.time_is(tenths);
                 while self.passes.is_due() {
                     self.pass();
                     self.passes.passed(self.reserved_bytes());

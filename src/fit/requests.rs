@@ -22,12 +22,13 @@ pub enum Step {
     Free(u32),
     /// In the order of the stream on which it was allocated: others get it when work there is over.
     FreeOnStream(u32),
-    /// So late it is.
-    Time { us: u64 },
+    /// So many tenths of a second have passed since it was first known how late it is.
+    Time(u32),
 }
 
-/// Steps that say the time are so far apart at least.
-const TIMES_APART_US: u64 = 100_000;
+const TENTH_US: u64 = 100_000;
+/// Years. What comes later is taken to be at that time.
+const TENTHS_MAX: u32 = u32::MAX / 2;
 
 #[derive(Clone, Debug, Default)]
 pub struct Requests {
@@ -37,8 +38,9 @@ pub struct Requests {
     peak_bytes: u64,
     /// Those that failed when they were recorded.
     failed_count: u64,
-    /// The last step that says the time says this.
-    time_us: u64,
+    /// None: no time is known.
+    first_us: Option<u64>,
+    tenths: u32,
     /// When what is held, or was asked for in vain, is most; in a history.
     peak_moment: Moment,
 }
@@ -125,11 +127,16 @@ impl Requests {
         self.steps.push(Step::FreeOnStream(number));
     }
 
-    /// So late it is, in microseconds: while nothing is asked for, what nothing uses goes back.
+    /// So late it is, in microseconds since some moment; 0: that is not known. What nothing uses for seconds goes back.
     pub fn time_is(&mut self, us: u64) {
-        if us >= self.time_us.saturating_add(TIMES_APART_US) {
-            self.time_us = us;
-            self.steps.push(Step::Time { us });
+        if us == 0 {
+            return;
+        }
+        let passed_us = us.saturating_sub(*self.first_us.get_or_insert(us));
+        let tenths = (passed_us / TENTH_US).min(TENTHS_MAX.into()) as u32;
+        if tenths > self.tenths {
+            self.tenths = tenths;
+            self.steps.push(Step::Time(tenths));
         }
     }
 
@@ -161,7 +168,7 @@ impl Requests {
 
     /// Whether it is known when they were.
     pub fn has_times(&self) -> bool {
-        self.time_us > 0
+        self.first_us.is_some()
     }
 
     /// Whether any is ordered by a stream.
