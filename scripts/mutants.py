@@ -1,77 +1,81 @@
 #!/usr/bin/env python3
 """A sample of mutants of the library, and which of them the tests do not notice.
 
-    scripts/mutants.py core --count 300 --seed 1
-    scripts/mutants.py preload --count 60 --seed 1 --seconds 3600
-    scripts/mutants.py core --like 'reach.rs.*follow'
+    scripts/mutants.py build core --count 300 --seed 2 --out core.tar.xz
+    scripts/mutants.py build preload --like 'reach.rs.*follow' --out some.tar.xz
+    scripts/mutants.py try core.tar.xz --jobs 16 --seconds 560 --out result.json
+    scripts/mutants.py try core.tar.xz --from result.json --out result.json
 
-cargo-mutants says which mutants there are (cargo install cargo-mutants). They are built all at once, in a copy of the
-tree: each function with mutants has their bodies beside its own, and a number in the built file chooses one. So a
-mutant costs no build, but for the few that cannot stand beside others: constants, `const fn`, what returns
-a type without a name. These are built one by one.
+`build` asks cargo-mutants which mutants there are (cargo install cargo-mutants). They are built all at once, in a copy of
+the tree: each function with mutants has their bodies beside its own, and a number in the built file chooses one. So a
+mutant costs no build, but for the few that cannot stand beside others: constants, `const fn`, what returns a type
+without a name. These are built one by one. What the tests need is packed. CARGO is what builds, if it is set.
 
-First the tests run without a mutant, and only those that pass take part. Then the mutants in random order, those that are
-built alone last, so that a part is a fair sample as well; of the tests the fast ones first. The first that fails ends a
-mutant; a test of real processes has to fail twice. Each is printed as it is known, and kept in
-target/mutants/PART/results-COMMIT.jsonl: what is there is not tried again, so the tree must be the commit's.
-The copy, and what is built in it, stay for the next time. All of it runs with low priority; CARGO is what builds, if it is set.
+`try` needs that file and Python, and for the preloaded part gcc, so it may run where there are many processors. Tests know the
+path of their tree: both work in /tmp/cachealloc-mutants. First each test runs without a mutant, and only what passes takes
+part. Then the mutants come in random order, those that were built alone last, so that a part is a fair sample as well. For each the
+fast tests are first, and the first that fails or hangs ends it; a test of real processes has to fail twice. Where the
+time is over, the result says how far it came, and a run with --from goes on from there.
 """
 import argparse
+import concurrent.futures
 import json
 import os
 import pathlib
+import queue
 import random
 import re
-import resource
 import shutil
 import signal
 import subprocess
 import sys
+import tarfile
+import tempfile
 import threading
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+PLACE = pathlib.Path('/tmp/cachealloc-mutants')
 CHECKED = ['--profile', 'checked']
 TESTS = [*CHECKED, '-p', 'cachealloc-tests', '--test', 'it']
 
 
 class Part:
-    def __init__(self, package, source, others, builds, patched, threads, skipped, matters):
+    def __init__(self, package, source, others, builds, library, skipped, matters):
         self.package, self.source, self.others = package, source, others
         self.builds = builds    # commands of cargo; the last one builds the tests
-        self.patched = patched  # the file with the mutants, if it is not the tests themselves
-        self.threads = threads  # tests at once
+        self.library = library  # the file with the mutants, where the tests are real processes and do not have them themselves
         self.skipped = skipped  # tests to which no mutant can matter
         self.matters = matters  # whether a file can matter to a test
 
 
 PARTS = {
     'core': Part('cachealloc-core', 'src/core', ['check.rs'],
-                 [['test', '--no-run', *CHECKED, '-p', 'cachealloc-core', '--features', 'break-rules']], None, 2, [],
+                 [['test', '--no-run', *CHECKED, '-p', 'cachealloc-core', '--features', 'break-rules']], None, [],
                  # The allocator and the ordering rules know nothing of each other.
                  lambda file, test: file.endswith('/rules.rs') or ('/order/' in file) == test.startswith('order::')),
     'preload': Part('cachealloc-preload', 'src/preload', ['build.rs', 'build/**'],
                     [['build', *CHECKED, '-p', 'simulated-driver', '-p', 'cachealloc-preload', '--features', 'cachealloc-preload/break-rules'],
                      ['build', *CHECKED, '-p', 'cachealloc-cli'], ['build', *CHECKED, '-p', 'cachealloc-tests', '--bins'],
                      ['test', '--no-run', *TESTS]],
-                    'checked/libcachealloc.so', 4,
+                    'checked/libcachealloc.so',
                     ['tidy::', 'layers::', 'documents::', 'shape::', 'package::', 'samples::', 'instructions::', 'storm::'],
                     lambda file, test: True),
 }
 # In the file that is built, before the number of the mutant that it has.
-MAGIC = 0x6d75_7461_6e74_5f23
+MAGIC = b'#_tnatum'
 CHOSEN = f'''
 static CHOSEN_MUTANT: [core::sync::atomic::AtomicU64; 2] =
-    [core::sync::atomic::AtomicU64::new({MAGIC}), core::sync::atomic::AtomicU64::new(0)];
+    [core::sync::atomic::AtomicU64::new({int.from_bytes(MAGIC, 'little')}), core::sync::atomic::AtomicU64::new(0)];
 #[inline(always)]
 fn chosen_mutant() -> u64 {{
     core::hint::black_box(&CHOSEN_MUTANT)[1].load(core::sync::atomic::Ordering::Relaxed)
 }}
 '''
 # A mutant that allocates without end must not take the machine with it.
-DATA_BYTES_MAX = 6 << 30
-# Tests are taken together up to so many seconds each, the fast ones first.
-STEPS_S = [0.1, 0.5, 2, 8, 30, 1 << 20]
+DATA_KB_MAX = 6 << 20
+# Tests are taken together up to so many seconds, the first ones up to one.
+TOGETHER_S_MAX = 20
 
 
 class Mutant:
@@ -125,13 +129,13 @@ def together(text, mutants):
 class Tree:
     """The copy in which mutants are built."""
 
-    def __init__(self, part, folder):
-        self.part, self.root, self.target = part, folder / 'tree', folder / 'target'
+    def __init__(self, part, place):
+        self.part, self.root, self.target = part, place / 'tree', place / 'target'
         names = subprocess.run(['git', 'ls-files', '-z'], cwd=ROOT, check=True, capture_output=True, text=True).stdout
-        names = [it for it in names.split('\0') if it and (ROOT / it).is_file()]
-        for name in names:
+        self.names = [it for it in names.split('\0') if it and (ROOT / it).is_file()]
+        for name in self.names:
             self.write(name, (ROOT / name).read_bytes())
-        self.files = {it: (ROOT / it).read_bytes() for it in names if it.startswith(part.source) and it.endswith('.rs')}
+        self.files = {it: (ROOT / it).read_bytes() for it in self.names if it.startswith(part.source) and it.endswith('.rs')}
         if not self.target.exists() and (ROOT / 'target/checked').exists():
             # What others wrote need not be built again.
             shutil.copytree(ROOT / 'target/checked', self.target / 'checked', symlinks=True, ignore=shutil.ignore_patterns('incremental'))
@@ -149,10 +153,10 @@ class Tree:
             self.write(name, texts[name].encode() if name in texts else data)
 
     def build(self):
-        """The tests, or the errors of the compiler."""
+        """The tests as executables and their folders, or the errors of the compiler."""
         tests, errors = [], []
         for command in self.part.builds:
-            command = [os.environ.get('CARGO', 'cargo'), *command, '-j', '1', '--message-format', 'json', '-q']
+            command = [os.environ.get('CARGO', 'cargo'), *command, '--message-format', 'json', '-q']
             built = subprocess.run(command, cwd=self.root, capture_output=True, text=True,
                                    env={**os.environ, 'CARGO_TARGET_DIR': str(self.target)})
             for line in built.stdout.splitlines():
@@ -167,15 +171,9 @@ class Tree:
                 return None, errors
         return tests, []
 
-    def choose(self, number, tests):
-        for path in [self.target / self.part.patched] if self.part.patched else [it for it, _ in tests]:
-            data = path.read_bytes()
-            at = data.index(MAGIC.to_bytes(8, 'little')) + 8
-            # A new file: the old one may still be run.
-            new = path.with_suffix('.new')
-            new.write_bytes(data[:at] + number.to_bytes(8, 'little') + data[at + 8:])
-            shutil.copymode(path, new)
-            new.replace(path)
+    def with_mutants(self, tests):
+        """The built files that have mutants in them."""
+        return [self.target / self.part.library] if self.part.library else [it for it, _ in tests]
 
 
 def build_together(tree, mutants):
@@ -205,149 +203,225 @@ def build_together(tree, mutants):
         alone += wrong
 
 
-class Tests:
-    """The tests of one build, in the order in which they run."""
+def build(options):
+    part, place = PARTS[options.part], PLACE / options.part
+    command = ['cargo-mutants', 'mutants', '--list', '--json', '--diff', '-p', part.package, '--file', f'{part.source}/**']
+    command += [word for it in part.others for word in ('--exclude', f'{part.source}/{it}')]
+    listed = json.loads(subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout)
+    commit = subprocess.run(['git', 'describe', '--always', '--dirty'], cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
+    plan = {'part': options.part, 'sample': f'seed {options.seed} at {commit}, of {len(listed)}', 'mutants': []}
+    if options.like:
+        listed = [it for it in listed if re.search(options.like, it['name'])]
+    listed.sort(key=lambda it: it['name'])
+    chosen = random.Random(options.seed).sample(listed, len(listed) if options.like else options.count)
+    chosen = [Mutant(number + 1, it) for number, it in enumerate(chosen)]
 
-    def __init__(self, part):
-        self.part = part
-        self.times = {}
+    tree = Tree(part, place)
+    alone, tests = build_together(tree, chosen)
+    print(f'{len(chosen)} mutants, {len(alone)} of them to be built alone', flush=True)
+    with tempfile.TemporaryDirectory(dir=place) as folder:
+        packed = pathlib.Path(folder)
 
-    def measure(self, tests):
-        """Runs all of them without a mutant."""
-        for exe, folder in tests:
-            words = [word for it in self.part.skipped for word in ('--skip', it)]
-            command = [str(exe), '--test-threads', str(self.part.threads), '-Zunstable-options', '--report-time', *words]
-            for line in run(command, folder, 7200)[1]:
-                if found := re.search(r'^test (\S+).* ok <([0-9.]+)s>$', line):
-                    self.times[f'{key(exe)} {found[1]}'] = float(found[2])
-                elif re.match(r'^test .* FAILED <', line):
-                    print(f'does not take part: {line}', flush=True)
+        def pack(paths, below):
+            for path in paths:
+                out = packed / below / path.relative_to(tree.target)
+                out.parent.mkdir(parents=True, exist_ok=True)
+                # The names of functions are asked for by tests.
+                subprocess.run(['strip', '--strip-debug', '-o', str(out), str(path)], check=True)
 
-    def catch(self, tests, file):
-        """What notices the mutant of this file that is in place."""
-        before_s = -1
-        for step_s in STEPS_S:
-            names = [it for it, taken in self.times.items() if before_s < taken <= step_s and self.part.matters(file, it.split()[1])]
-            before_s = step_s
-            for exe, folder in tests:
-                here = [it for it in names if it.split()[0] == key(exe)]
-                while here and (seen := self.failing(exe, folder, here)):
-                    again = f'{key(exe)} {seen}'
-                    # Real processes may be late on a busy machine.
-                    if not self.part.patched or again not in here or self.failing(exe, folder, [again]):
-                        return seen
-                    here.remove(again)
+        programs = [it for it in (tree.target / 'checked').iterdir() if it.is_file() and os.access(it, os.X_OK)] if part.library else []
+        pack([*(it for it, _ in tests), *programs], 'target')
+        plan['tests'] = [{'name': it.stem.rsplit('-', 1)[0], 'file': str(it.relative_to(tree.target)), 'folder': str(folder)}
+                         for it, folder in tests]
+        for mutant in sorted(chosen, key=lambda it: it in alone):
+            how = 'together'
+            if mutant in alone:
+                tree.with_texts({mutant.file: mutant.text})
+                built, _ = tree.build()
+                how = 'alone' if built else 'does not compile'
+                pack(tree.with_mutants(built) if built else [], f'alone/{mutant.number}')
+                print(f'{how}: {mutant.name}', flush=True)
+            plan['mutants'].append({'number': mutant.number, 'name': mutant.name, 'file': mutant.file, 'built': how})
+        tree.with_texts({})
+        (packed / 'plan.json').write_text(json.dumps(plan))
+        with tarfile.open(options.out, 'w:xz', preset=9) as file:
+            file.add(packed, f'{options.part}/packed')
+            for name in tree.names:
+                file.add(tree.root / name, f'{options.part}/packed/tree/{name}')
+
+
+class Late(Exception):
+    """The time for all jobs is over."""
+
+
+class Job:
+    """A folder in which one mutant after the other is tried."""
+
+    def __init__(self, plan, number, deadline):
+        self.part, self.tests, self.deadline = PARTS[plan['part']], {it['name']: it for it in plan['tests']}, deadline
+        self.packed, self.target = PLACE / plan['part'] / 'packed', PLACE / plan['part'] / f'job-{number}'
+        shutil.rmtree(self.target, ignore_errors=True)
+        shutil.copytree(self.packed / 'target', self.target, copy_function=os.link)
+
+    def choose(self, mutant):
+        """Puts the mutant into what has mutants."""
+        for name in [self.part.library] if self.part.library else [it['file'] for it in self.tests.values()]:
+            data = (self.packed / (f'alone/{mutant["number"]}' if mutant['built'] == 'alone' else 'target') / name).read_bytes()
+            number = MAGIC + mutant['number'].to_bytes(8, 'little')
+            data = re.sub(re.escape(MAGIC) + b'.{8}', lambda _: number, data, flags=re.DOTALL)
+            # A new file: the old one may still be run, or be another job's too.
+            (self.target / name).unlink()
+            (self.target / name).write_bytes(data)
+            (self.target / name).chmod(0o755)
+
+    def failing(self, names, expected_s):
+        """The first of these tests of one executable that fails."""
+        test = self.tests[names[0].split()[0]]
+        limits = '' if self.part.library else f'ulimit -t {int(10 + 10 * expected_s)} -d {DATA_KB_MAX}; '
+        arguments = ['--test-threads', '1', '--exact', *(it.split()[1] for it in names)]
+        command = ['bash', '-c', f'ulimit -c 0; {limits}exec "$@"', 'bash', str(self.target / test['file']), *arguments]
+        seconds = min(60 + 10 * expected_s, self.deadline - time.monotonic())
+        if seconds <= 0:
+            raise Late
+        # Every tool that is missing here is one for all mutants.
+        child = subprocess.Popen(command, cwd=test['folder'], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+                                 errors='replace', start_new_session=True, env={**os.environ, 'CI': ''})
+        stop = lambda: os.killpg(child.pid, signal.SIGKILL)
+        clock = threading.Timer(seconds, stop)
+        clock.start()
+        failed = None
+        for line in child.stdout:
+            if found := re.match(r'test (\S+) .*FAILED$', line):
+                failed = f'{test["name"]} {found[1]}'
+                stop()
+                break
+        code = child.wait()
+        clock.cancel()
+        if not failed and time.monotonic() >= self.deadline:
+            raise Late
+        return failed or (f'{test["name"]} by its end or by none, of {len(names)}' if code != 0 else None)
+
+    def measure(self, name):
+        """How long the test takes; None if it fails."""
+        begun = time.monotonic()
+        failed = self.failing([name], 60)
+        return None if failed else round(time.monotonic() - begun, 3)
+
+    def attempt(self, mutant, known, times):
+        """Goes on with the mutant from what is known of it."""
+        begun = time.monotonic() - known.get('seconds', 0)
+        known = {'how': 'survives', 'passed': known.get('passed', 0)}
+        self.choose(mutant)
+        try:
+            names = sorted((it for it in times if self.part.matters(mutant['file'], it.split()[1])), key=times.get)
+            most_s = 1
+            while (rest := names[known['passed']:]) and not known.get('by'):
+                count = 1
+                while count < len(rest) and sum(times[it] for it in rest[:count + 1]) <= most_s:
+                    count += 1
+                most_s = min(2 * most_s, TOGETHER_S_MAX)
+                known |= {'how': 'caught', 'by': seen} if (seen := self.seen(rest[:count], times)) else {'passed': known['passed'] + count}
+        except Late:
+            known['how'] = 'not reached'
+        return known | {'seconds': round(time.monotonic() - begun, 1)}
+
+    def seen(self, names, times):
+        """What notices the mutant that is in place."""
+        for test in self.tests:
+            here = [it for it in names if it.split()[0] == test]
+            while here and (failed := self.failing(here, sum(times[it] for it in here))):
+                # Real processes may be late on a busy machine.
+                if not self.part.library or failed not in here or self.failing([failed], times[failed]):
+                    return failed
+                here.remove(failed)
         return None
 
-    def failing(self, exe, folder, names):
-        expected_s = sum(self.times[name] for name in names)
-        command = [str(exe), '--test-threads', str(self.part.threads), '--exact', *(name.split()[1] for name in names)]
-        code, lines = run(command, folder, 60 + 10 * expected_s, None if self.part.patched else 5 + 10 * expected_s, True)
-        failed = [line for line in lines if re.match(r'test .*FAILED$', line)]
-        if failed:
-            return failed[0].split()[1]
-        return f'one of {len(names)} tests, by its end or by none' if code != 0 else None
 
+def attempt(options):
+    deadline = time.monotonic() + options.seconds
+    with tarfile.open(options.file) as file:
+        place = PLACE / file.next().name.split('/')[0]
+        shutil.rmtree(place / 'packed', ignore_errors=True)
+        file.extractall(PLACE)
+    plan = json.loads((place / 'packed/plan.json').read_text())
+    for name in 'tree', 'target':
+        if not (place / name).exists():
+            (place / name).symlink_to(place / 'packed' / name)
+    result = json.loads(options.known.read_text()) if options.known else {'sample': plan['sample'], 'times': {}, 'mutants': {}}
+    if result['sample'] != plan['sample']:
+        sys.exit(f'that is of {result["sample"]}, and this of {plan["sample"]}')
 
-def key(exe):
-    return exe.stem.rsplit('-', 1)[0]
+    idle, lock, jobs = queue.Queue(), threading.Lock(), concurrent.futures.ThreadPoolExecutor(options.jobs)
+    for number in range(options.jobs):
+        idle.put(Job(plan, number, deadline))
 
+    def keep(kind, name, known):
+        with lock:
+            result[kind][name] = known
+            options.out.write_text(json.dumps(result, indent=1))
 
-def run(command, folder, seconds_max, cpu_s_max=None, first_ends=False):
-    """The exit code, and the lines of what it prints."""
-    def limit():
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        if cpu_s_max:
-            resource.setrlimit(resource.RLIMIT_CPU, (int(cpu_s_max) + 1,) * 2)
-            resource.setrlimit(resource.RLIMIT_DATA, (DATA_BYTES_MAX,) * 2)
+    def each(work, items):
+        """Does it with all of them, so many at once as there are jobs."""
+        def one(item):
+            job = idle.get()
+            try:
+                work(job, item)
+            except Late:
+                pass
+            finally:
+                idle.put(job)
 
-    # Every tool that is missing here is one for all mutants. Times are told by unstable options only.
-    environment = {**os.environ, 'CI': '', 'RUSTC_BOOTSTRAP': '1'}
-    child = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, errors='replace',
-                             start_new_session=True, preexec_fn=limit, env=environment)
-    stop = lambda: os.killpg(child.pid, signal.SIGKILL)
-    clock = threading.Timer(seconds_max, stop)
-    clock.start()
-    lines = []
-    for line in child.stdout:
-        lines.append(line.rstrip('\n'))
-        if first_ends and re.match(r'test .*FAILED$', lines[-1]):
-            stop()
-            break
-    code = child.wait()
-    clock.cancel()
-    return code, lines
+        list(jobs.map(one, items))
+
+    part = PARTS[plan['part']]
+    names = []
+    for test in plan['tests']:
+        listed = subprocess.run([place / 'packed/target' / test['file'], '--list'], check=True, capture_output=True, text=True).stdout
+        names += [f'{test["name"]} {it}' for it in re.findall(r'^(\S+): test$', listed, re.MULTILINE) if not any(map(it.startswith, part.skipped))]
+    each(lambda job, name: keep('times', name, job.measure(name)), [it for it in names if it not in result['times']])
+    times = {name: taken for name, taken in result['times'].items() if taken is not None}
+    for name in result['times'].keys() - times.keys():
+        print(f'takes no part: {name}')
+    print(f'{len(times)} of {len(names)} tests take part, {sum(times.values()):.0f} s; {time.monotonic() - deadline + options.seconds:.0f} s', flush=True)
+
+    def judge(job, mutant):
+        known = job.attempt(mutant, result['mutants'].get(mutant['name'], {}), times)
+        keep('mutants', mutant['name'], known)
+        print(f'{known["how"]} ({known["seconds"]} s{", " + known["by"] if "by" in known else ""}): {mutant["name"]}', flush=True)
+
+    known = lambda mutant: result['mutants'].get(mutant['name'], {}).get('how', 'not reached')
+    compiled = [it for it in plan['mutants'] if it['built'] != 'does not compile']
+    if len(result['times']) == len(names):
+        each(judge, [it for it in compiled if known(it) == 'not reached'])
+    hows = [known(it) for it in compiled]
+    caught, survive = hows.count('caught'), hows.count('survives')
+    print(f'{plan["part"]}, {plan["sample"]}: {caught} of {caught + survive} caught ({100 * caught / max(caught + survive, 1):.1f} %), '
+          f'{hows.count("not reached")} not tried to the end; {len(plan["mutants"]) - len(compiled)} more do not compile')
+    for it in compiled:
+        if known(it) == 'survives':
+            print(f'survives: {it["name"]}')
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument('part', choices=PARTS)
-    parser.add_argument('--count', type=int, default=20)
-    parser.add_argument('--seed', type=int, default=1)
-    parser.add_argument('--like', metavar='REGEX', help='all mutants whose name this finds, in place of a sample')
-    parser.add_argument('--seconds', type=int, default=1 << 30, help='no further mutant is begun after so long')
-    parser.add_argument('--fast', type=float, default=1 << 20, metavar='SECONDS', help='only tests that take no longer')
+    commands = parser.add_subparsers(required=True)
+    one = commands.add_parser('build')
+    one.set_defaults(run=build)
+    one.add_argument('part', choices=PARTS)
+    one.add_argument('--count', type=int, default=20)
+    one.add_argument('--seed', type=int, default=1)
+    one.add_argument('--like', metavar='REGEX', help='all mutants whose name this finds, in place of a sample')
+    one.add_argument('--out', type=pathlib.Path, required=True)
+    one = commands.add_parser('try')
+    one.set_defaults(run=attempt)
+    one.add_argument('file', type=pathlib.Path)
+    one.add_argument('--jobs', type=int, default=os.cpu_count())
+    one.add_argument('--seconds', type=int, default=1 << 30, help='when all stops')
+    one.add_argument('--from', dest='known', type=pathlib.Path, metavar='RESULT', help='an earlier result of the same file')
+    one.add_argument('--out', type=pathlib.Path, required=True)
     options = parser.parse_args()
     os.nice(15)
-    begun = time.monotonic()
-    part = PARTS[options.part]
-    command = ['cargo-mutants', 'mutants', '--list', '--json', '--diff', '-p', part.package, '--file', f'{part.source}/**']
-    command += [word for it in part.others for word in ('--exclude', f'{part.source}/{it}')]
-    listed = json.loads(subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout)
-    if options.like:
-        listed = [it for it in listed if re.search(options.like, it['name'])]
-        options.count = len(listed)
-    listed.sort(key=lambda it: it['name'])
-    chosen = [Mutant(number + 1, it) for number, it in enumerate(random.Random(options.seed).sample(listed, options.count))]
-
-    folder = (ROOT / 'target/mutants').resolve() / options.part
-    tree = Tree(part, folder)
-    commit = subprocess.run(['git', 'rev-parse', '--short', 'HEAD'], cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
-    kept = folder / f'results-{commit}.jsonl'
-    known = {it['name']: it for it in map(json.loads, kept.read_text().splitlines())} if kept.exists() else {}
-
-    def tell(mutant, how, by, taken_s):
-        known[mutant.name] = {'name': mutant.name, 'how': how, 'by': by, 'seconds': round(taken_s, 1)}
-        with kept.open('a') as file:
-            print(json.dumps(known[mutant.name]), file=file)
-        print(f'{how} ({taken_s:.1f} s{", " + by if by else ""}): {mutant.name}', flush=True)
-
-    judge = Tests(part)
-    alone, tests = build_together(tree, chosen)
-    print(f'{len(chosen)} of {len(listed)} mutants, {len(alone)} of them to be built alone; {time.monotonic() - begun:.0f} s', flush=True)
-    times = folder / f'times-{commit}.json'
-    if times.exists():
-        known_times = json.loads(times.read_text())
-        judge.times = {it: taken for it, taken in known_times.items() if not any(word in it for word in part.skipped)}
-    else:
-        judge.measure(tests)
-        times.write_text(json.dumps(judge.times))
-    print(f'{len(judge.times)} tests take part; {time.monotonic() - begun:.0f} s', flush=True)
-    judge.times = {it: taken for it, taken in judge.times.items() if taken <= options.fast}
-    for mutant in sorted(chosen, key=lambda it: it in alone):
-        if mutant.name in known:
-            continue
-        if time.monotonic() - begun > options.seconds:
-            break
-        before = time.monotonic()
-        if mutant in alone:
-            tree.with_texts({mutant.file: mutant.text})
-            tests, _ = tree.build()
-            if not tests:
-                tell(mutant, 'does not compile', '', time.monotonic() - before)
-                continue
-        else:
-            tree.choose(mutant.number, tests)
-        seen = judge.catch(tests, mutant.file)
-        tell(mutant, 'caught' if seen else 'survives', seen, time.monotonic() - before)
-
-    tried = [known[it.name]['how'] for it in chosen if it.name in known]
-    caught, survive = tried.count('caught'), tried.count('survives')
-    print(f'{caught} of {caught + survive} caught ({100 * caught / max(caught + survive, 1):.1f} %); '
-          f'{tried.count("does not compile")} more do not compile, {len(chosen) - len(tried)} were not tried')
-    for it in chosen:
-        if known.get(it.name, {}).get('how') == 'survives':
-            print(f'survives: {it.name}')
+    options.run(options)
 
 
 if __name__ == '__main__':
