@@ -137,7 +137,7 @@ impl Decay {
     }
 
     fn learn(&mut self) {
-        let is_again = |gone: &mut Gone| gone.again_bytes > 0 && gone.again_bytes >= gone.bytes / 2;
+        let is_again = |gone: &mut Gone| gone.again_bytes >= gone.bytes / 2;
         let Some(gone) = self.gone.take_if(is_again) else { return };
         let unused_count = self.passes_count - gone.at_pass + gone.unused_count;
         let kept_count = (unused_count + unused_count / 2 + 1).min(PASSES_MOST);
