@@ -107,3 +107,67 @@ impl Room {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 1/3, 1/512 and 31/32 of a multiple of it are whole.
+    const UNIT: u64 = 3 * 512 * 32;
+
+    /// Random rooms, near each bound: each answer is what Note [Room] says, in its numbers.
+    #[test]
+    fn a_room_is_what_the_note_says() {
+        let mut number = 1_u64;
+        let mut random = |below: u64| {
+            number = number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (number >> 33) % below
+        };
+        let mut room = Room::default();
+        let (mut known, mut shown, mut spared_count, mut refusals_count) = (None, None, 0, 0);
+        for _ in 0..20_000 {
+            match random(8) {
+                0 => {
+                    (room, spared_count, refusals_count) = (Room::default(), 0, 0);
+                    known = [None, Some(UNIT * (1 + random(3)))][random(4).min(1) as usize];
+                    shown = known;
+                    room.set(known);
+                }
+                1 => {
+                    let bytes = UNIT * random(4);
+                    shown = shown.map(|shown: u64| shown.min(bytes));
+                    room.is_below(bytes);
+                }
+                2 => {
+                    refusals_count += 1;
+                    room.is_short();
+                }
+                _ => {}
+            }
+            let reserved_bytes = (UNIT / 3 * random(10) + random(3)).saturating_sub(1);
+            room.reserved(reserved_bytes);
+            if shown.is_some_and(|shown| reserved_bytes > shown) {
+                shown = known;
+            }
+            assert_eq!(room.bytes(), shown);
+            let is_saved = shown.is_some_and(|shown| 3 * reserved_bytes >= shown);
+            assert_eq!(room.is_saved(), is_saved);
+
+            let (bytes, peak_bytes) = (shown.unwrap_or(UNIT), UNIT * random(4) / 2);
+            let slack_bytes = (bytes / 32 * 31).saturating_sub(peak_bytes);
+            let bound = [bytes / 512, slack_bytes / 2][random(2) as usize];
+            let holes_bytes = (bound + random(3)).saturating_sub(1);
+            let is_too_much = is_saved && 512 * holes_bytes > bytes;
+            assert_eq!(room.are_holes_too_much(holes_bytes), is_too_much);
+            let is_harmful = shown.is_none() || 2 * holes_bytes > slack_bytes;
+            for _ in 0..[1, 20, 520][random(3) as usize] {
+                room.count_spared(holes_bytes, peak_bytes);
+                spared_count += u64::from(!is_harmful);
+            }
+            let requests_count = (4096 * random(600)).saturating_sub(random(2));
+            let counted_max = 512 + requests_count / 4096 + 16 * refusals_count;
+            let may_spare = spared_count < counted_max || is_harmful;
+            assert_eq!(room.may_spare(requests_count, holes_bytes, peak_bytes), may_spare);
+        }
+    }
+}

@@ -99,10 +99,13 @@ impl Program {
     }
 
     fn hit(&mut self, count: u64) {
-        for _ in 0..count {
-            let block = self.alloc(MIB / 2);
+        let mut block = self.alloc(MIB / 2);
+        for _ in 1..count {
             self.free(block);
+            let request = Request::new(MIB / 2, Requester::Context);
+            block = self.allocator.hit(&request).expect("it is free");
         }
+        self.free(block);
     }
 
     /// Whether a request makes a call although a larger segment is free.

@@ -116,12 +116,12 @@ fn a_chunk_is_cut_and_shared() {
     );
 }
 
-/// A single segment of 20 MiB could be too much.
+/// A single segment of 20 MiB would be more than 1/256 of it.
 #[test]
 fn within_a_low_limit_nothing_large_is_shared() {
     check(
         "
-            room 1024M limit
+            room 5119M limit
             a = alloc 8M
             b = alloc 3M
         ",
@@ -131,6 +131,23 @@ fn within_a_low_limit_nothing_large_is_shared() {
             8M large | a 8M
             3M large | b 3M
             reserved 11M  allocated 11M  active 11M
+        ",
+    );
+}
+
+/// And here it is not.
+#[test]
+fn within_a_high_limit_segments_are_shared() {
+    check(
+        "
+            room 5120M limit
+            a = alloc 8M
+            b = alloc 3M
+        ",
+        "
+            a: reserve 20M
+            20M large | a 8M | b 3M | 9M free
+            reserved 20M  allocated 11M  active 11M
         ",
     );
 }
