@@ -1,8 +1,17 @@
-//! What the caller does where a stream comes behind others.
+//! What the caller does where a stream comes behind others, and where it assumes that work is over.
 
-use cachealloc_core::{Allocation, EventId, Request, Requester};
+use cachealloc_core::{Allocation, Behind, BlockId, EventId, Request, Requester, Waiting};
 
 use crate::world::World;
+
+/// A freed block that waits, by the number of its free; and what it had been handed out behind.
+#[derive(Clone)]
+pub struct Assumed {
+    block: BlockId,
+    waiting: Waiting,
+    behind: Option<Behind>,
+    free_number: u64,
+}
 
 impl World {
     /// The stream of the request waits for these events, and gets its block.
@@ -31,5 +40,26 @@ impl World {
             }
         }
         all
+    }
+
+    /// The block was freed just now. Whoever freed it may have known that the work is over.
+    pub fn may_be_assumed(&mut self, block: BlockId, behind: Option<Behind>) {
+        let free_number = self.model.frees_count() - 1;
+        let waiting = self.allocator.wait_of(block);
+        self.assumed.extend(waiting.map(|waiting| Assumed { block, waiting, behind, free_number }));
+    }
+
+    /// Memory is short: what waits, waits only for what it was handed out behind.
+    pub fn assume_over(&mut self) {
+        for Assumed { block, waiting, behind, free_number } in std::mem::take(&mut self.assumed) {
+            let event = behind.and_then(|behind| behind.event());
+            self.model.assumed_over(free_number, event);
+            match behind {
+                Some(behind) => self.allocator.wait_only_behind(waiting, behind),
+                None => self.allocator.wait_is_over(waiting),
+            }
+            assert_ne!(self.allocator.wait_of(block), Some(waiting));
+        }
+        self.retire();
     }
 }

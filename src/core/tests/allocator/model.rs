@@ -13,7 +13,10 @@ pub struct Model {
     exported: Vec<BlockId>,
     /// Bytes of freed blocks that another process may still read.
     retired: Vec<Range<u64>>,
+    /// In the order of `free_number`.
     waiting: Vec<Waiting>,
+    /// What blocks may be handed out behind: of frees on a stream, and of streams that were put behind others.
+    events: Vec<(StreamId, EventId, u64)>,
     frees_count: u64,
     /// Every range that was taken, or became free for every request, in that order.
     touches: Vec<Range<u64>>,
@@ -170,6 +173,8 @@ impl Model {
             parts.push(Waiting { bytes: inside, ready, ..*waiting });
         }
         self.waiting = parts;
+        self.events.push((stream, event, self.frees_count));
+        self.frees_count += 1;
     }
 
     fn taken_from_captures(&self, bytes: &Range<u64>, private: Option<PrivatePool>) {
@@ -319,6 +324,9 @@ impl Model {
             }
         });
         let ready = if kept.is_some() { Ready::WithPool } else { ready };
+        if let Ready::OnStream { stream, event } = ready {
+            self.events.push((stream, event, self.frees_count));
+        }
         if ready == Ready::Everywhere {
             self.touches.push(bytes);
         } else {
@@ -334,6 +342,7 @@ impl Model {
     }
 
     pub fn completed(&mut self, event: EventId) {
+        self.events.retain(|(_, recorded, _)| *recorded != event);
         self.end_waiting(|waiting| waiting.ready.event() == Some(event));
     }
 
@@ -349,6 +358,19 @@ impl Model {
             let before = waiting.free_number < frees_count;
             before && !of_pool(waiting.ready) && !elsewhere(waiting.ready)
         });
+    }
+
+    /// What this free waits for is over; or but for this event, as old as that is.
+    pub fn assumed_over(&mut self, free_number: u64, behind: Option<EventId>) {
+        let behind = self.events.iter().find(|(_, event, _)| Some(*event) == behind);
+        let Some(&(stream, event, number)) = behind else {
+            return self.end_waiting(|waiting| waiting.free_number == free_number);
+        };
+        for waiting in self.waiting.iter_mut().filter(|one| one.free_number == free_number) {
+            waiting.ready = Ready::OnStream { stream, event };
+            waiting.free_number = number;
+        }
+        self.waiting.sort_by_key(|waiting| waiting.free_number);
     }
 
     fn end_waiting(&mut self, over: impl Fn(&Waiting) -> bool) {

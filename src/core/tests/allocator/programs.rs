@@ -103,12 +103,13 @@ impl Program {
                 let mark = self.mark.take().unwrap_or_else(|| self.world.mark());
                 self.world.barrier_passed(mark);
             }
-            19 => match self.random.below(9) {
+            19 => match self.random.below(10) {
                 0 => drop(self.world.trim()),
                 1 => self.world.allocator.set_pressure(false),
                 3 => self.world.allocator.set_chunk(self.random.pick(&CHUNKS_BYTES)),
                 2 => self.world.report_finished(),
                 8 => self.world.pass(),
+                9 => self.world.assume_over(),
                 4 => self.moment = Some(self.world.moment()),
                 5 => drop(self.moment.map(|moment| self.world.release_idle(moment))),
                 6 => {

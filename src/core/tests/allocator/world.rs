@@ -14,6 +14,7 @@ use cachealloc_core::{
     PrivatePool, Ready, Request, Requester, Segment, Step, StreamId, TagMark,
 };
 
+use crate::behind::Assumed;
 use crate::driver::{ARENA_BYTES, ARENAS_BASE, Driver};
 use crate::model::Model;
 use crate::naive;
@@ -44,6 +45,7 @@ pub struct World {
     pub late: Option<Vec<Mapping>>,
     /// When the caller last passed by.
     passed: Option<IdleMark>,
+    pub assumed: Vec<Assumed>,
 }
 
 /// What the allocator asked for while it served one request, with the driver's answer.
@@ -97,6 +99,7 @@ impl World {
             maps_late: false,
             late: None,
             passed: None,
+            assumed: Vec::new(),
         }
     }
 
@@ -105,6 +108,12 @@ impl World {
             self.allocator.check();
             let retired_bytes = self.allocator.stats().retired_bytes.all.current;
             assert_eq!(retired_bytes, self.model.retired_bytes());
+            for segment in self.allocator.segments() {
+                let (base, end) = (segment.base, Address(segment.base.0 + segment.bytes));
+                let mut blocks = self.allocator.blocks(segment.id);
+                let private = blocks.any(|block| block.private.is_some());
+                assert_eq!(self.allocator.is_anywhere_private(base, end), private);
+            }
         }
     }
 
@@ -260,7 +269,8 @@ impl World {
         }
         let over = ready.event().is_some_and(|event| self.finished.contains(&event));
         self.model.freed(block, if over { Ready::Everywhere } else { ready });
-        self.allocator.free(block, ready);
+        let behind = self.allocator.free(block, ready);
+        self.may_be_assumed(block, behind);
         self.retire();
     }
 
@@ -299,7 +309,7 @@ impl World {
     }
 
     /// What the caller does after whatever may have ended a segment's last use.
-    fn retire(&mut self) {
+    pub fn retire(&mut self) {
         let segments = self.allocator.take_retired();
         for segment in &segments {
             assert!(segment.events.is_empty(), "{segment:x?} still waits");
