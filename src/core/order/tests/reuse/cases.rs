@@ -5,7 +5,7 @@ use std::vec::Vec;
 
 use super::super::{std, whole};
 use super::graph::{Graph, Link, Promise};
-use crate::order::reuse::{Edge, Mend, Node, Reuse, Scope};
+use crate::order::reuse::{Edge, EdgeKind, MARKERS_COUNT_MAX, Mend, Node, Reuse, Scope};
 use crate::types::BlockId;
 
 const X: BlockId = BlockId(7);
@@ -62,7 +62,9 @@ impl Case {
     }
 
     fn ready(&mut self) -> Vec<Scope> {
+        let waiting_count = self.reuse.waiting_count();
         let ready = self.look(|look, graph| look.ready(|node, edges| graph.ask(node, edges)));
+        assert_eq!(self.reuse.waiting_count(), waiting_count - ready.len());
         ready.into_iter().map(|(_, scope)| scope).collect()
     }
 
@@ -99,6 +101,17 @@ fn case_1_stream_1_is_behind_both_frees() {
     assert_eq!(case.ready(), [Scope::Everywhere], "stream 2 was joined");
 }
 
+/// A branch of one node, which is the first that was captured since it began.
+#[test]
+fn case_1_where_only_stream_2_uses_it() {
+    let _whole = whole();
+    let mut case = Case::used_on_both();
+    case.kernel(S2);
+    case.free_x(Scope::Everywhere);
+    case.wait(S1, S2);
+    assert_eq!(case.ready(), [Scope::Everywhere]);
+}
+
 #[test]
 fn case_2_stream_2_is_not_behind_the_free_of_stream_1() {
     let _whole = whole();
@@ -119,6 +132,21 @@ fn case_2_stream_2_is_not_behind_the_free_of_stream_1() {
     assert_eq!(case.mends()[1], Mend::FullOrder);
     case.kernel(S2);
     assert_eq!(case.mends()[1], Mend::Nothing);
+}
+
+/// What stream 2 had captured is complete where that node is.
+#[test]
+fn case_2_where_one_node_says_it_all() {
+    let _whole = whole();
+    let mut case = Case::used_on_both();
+    case.kernel(S2);
+    case.wait(S1, S2);
+    let used = case.kernel(S1);
+    case.free_x(Scope::Everywhere);
+    case.kernel(S1);
+    assert_eq!(case.ready(), [Scope::Everywhere]);
+    let Mend::Set(edges) = &case.mends()[1] else { panic!("stream 2 is not mended") };
+    assert_eq!(edges.iter().map(|edge| edge.from).collect::<Vec<_>>(), [used]);
 }
 
 #[test]
@@ -281,6 +309,39 @@ fn a_graph_that_is_not_shown_is_opaque_and_what_was_proven_stays() {
     assert_eq!(case.reuse.waiting_count(), 0, "it waits for the end");
     let [Mend::Set(edges), Mend::Nothing] = case.mends() else { panic!("{:?}", case.mends()) };
     assert!(edges.iter().any(|edge| edge.from == used));
+    assert!(shown.iter().all(|edge| edges.contains(edge)), "it stays behind its own work");
+}
+
+/// By port of the node before, port of the node behind, and type: what the driver documents, and nothing else.
+#[test]
+fn only_what_an_edge_is_known_to_promise_counts() {
+    for (from_port, to_port, kind) in
+        (0..64).map(|number| (number / 16, number / 4 % 4, number % 4))
+    {
+        let promised = match [from_port, to_port, kind] {
+            [0, 0, 0] => EdgeKind::Full,
+            [1, 0, 1] | [2, 0, 1] => EdgeKind::Early,
+            _ => EdgeKind::Unknown,
+        };
+        assert_eq!(EdgeKind::from_data(from_port, to_port, kind), promised);
+    }
+}
+
+/// Of more it is not asked whether they are complete.
+#[test]
+fn as_many_markers_as_there_may_be() {
+    let _whole = whole();
+    for (count, ready) in
+        [(MARKERS_COUNT_MAX, &[Scope::Stream(S1)][..]), (MARKERS_COUNT_MAX + 1, &[])]
+    {
+        let mut case = Case::used_on_both();
+        let edge = |from| Edge { from, kind: EdgeKind::Full };
+        let edges: Vec<Edge> = (0..count).map(|_| edge(case.kernel(S1))).collect();
+        case.set(S1, &edges);
+        case.free_x(Scope::Stream(S1));
+        case.kernel(S1);
+        assert_eq!(case.ready(), ready);
+    }
 }
 
 /// One node is behind what was handed out on this stream, and behind what was handed out to any.
