@@ -190,6 +190,8 @@ fn exclusive_ends_for_good_and_all_wait_until_that_is_done() {
     assert!(!exclusive.is_exclusive(1));
     let seen = [Observer::SecondContext, Observer::Ipc, Observer::PeerAccess];
     assert_eq!(exclusive.observers(), seen.iter().fold(0, |bits, &agent| bits | 1 << agent as u32));
+    assert!(seen.iter().all(|agent| exclusive.has_observed(*agent)));
+    assert!(!exclusive.has_observed(Observer::GreenContext));
 }
 
 #[test]
