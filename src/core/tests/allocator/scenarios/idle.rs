@@ -95,6 +95,32 @@ fn what_is_left_of_a_split_block_is_as_old_as_the_whole() {
     );
 }
 
+/// No request came between the mark and the first free.
+#[test]
+fn what_was_freed_right_after_the_mark_is_not_older() {
+    check(
+        "
+            policy expandable_segments:true
+            a = alloc 30M
+            b = alloc 12M
+            n = now
+            free a
+            c = alloc 1K
+            free b
+            idle n
+        ",
+        "
+            a: map 30M
+            b: map 12M
+            c: map 2M
+            idle: release nothing
+            2M small | c 1K | 2047K free
+            42M large | 42M free
+            reserved 44M  allocated 1K  active 1K
+        ",
+    );
+}
+
 #[test]
 fn memory_that_waits_is_not_idle() {
     check(

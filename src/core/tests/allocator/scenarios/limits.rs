@@ -101,6 +101,28 @@ fn several_oversize_segments_make_room_largest_first() {
     );
 }
 
+/// They go with everything else that is free, and not before.
+#[test]
+fn oversize_segments_that_are_not_enough_are_not_taken_for_it() {
+    check(
+        "
+            policy max_split_size_mb:20
+            capacity 70M
+            a = alloc 25M
+            b = alloc 30M
+            free a
+            free b
+            c = alloc 80M
+        ",
+        "
+            a: reserve 26M
+            b: reserve 30M
+            c: reserve 80M fails, release 26M + 30M, reserve 80M fails, out of memory
+            reserved 0  allocated 0  active 0
+        ",
+    );
+}
+
 #[test]
 fn the_ordinary_segment_is_shared_even_at_the_smallest_split_limit() {
     check(
