@@ -46,6 +46,8 @@ pub struct World {
     /// When the caller last passed by.
     passed: Option<IdleMark>,
     pub assumed: Vec<Assumed>,
+    /// How often something went back: one call for what lies together, or for each mapping.
+    gone_counts: [u64; 2],
 }
 
 /// What the allocator asked for while it served one request, with the driver's answer.
@@ -100,6 +102,7 @@ impl World {
             late: None,
             passed: None,
             assumed: Vec::new(),
+            gone_counts: [0; 2],
         }
     }
 
@@ -108,6 +111,9 @@ impl World {
             self.allocator.check();
             let retired_bytes = self.allocator.stats().retired_bytes.all.current;
             assert_eq!(retired_bytes, self.model.retired_bytes());
+            let [least, most] = self.gone_counts;
+            let gone_count = self.allocator.stats().num_device_free;
+            assert!((least..=most).contains(&gone_count), "{gone_count}, not {least} to {most}");
             for segment in self.allocator.segments() {
                 let (base, end) = (segment.base, Address(segment.base.0 + segment.bytes));
                 let mut blocks = self.allocator.blocks(segment.id);
@@ -401,6 +407,7 @@ impl World {
     }
 
     fn released(&mut self, segments: &[Segment]) {
+        self.gone_counts = self.gone_counts.map(|count| count + segments.len() as u64);
         for segment in segments {
             // The caller waits for these before the memory really goes.
             for &event in &segment.events {
@@ -412,6 +419,9 @@ impl World {
     }
 
     fn unmapped(&mut self, mappings: &[Mapping]) {
+        self.gone_counts[0] +=
+            mappings.chunk_by(|left, right| left.end() == right.base).count() as u64;
+        self.gone_counts[1] += mappings.len() as u64;
         for mapping in mappings {
             self.model.unmapped(mapping);
             self.driver.unmap(mapping);
