@@ -217,8 +217,9 @@ impl Program {
             return;
         }
         self.world.maps_late = self.random.below(2) == 0;
+        self.world.orders_fail = self.random.below(4) == 0;
         let polled = self.world.poll(request);
-        self.world.maps_late = false;
+        (self.world.maps_late, self.world.orders_fail) = (false, false);
         *late = self.world.late.take();
         if let Ok(found) = polled {
             self.in_flight.swap_remove(place);

@@ -164,6 +164,26 @@ fn where_holes_do_harm_calls_are_not_counted() {
     assert!(!program.is_spared_a_cut());
 }
 
+/// Of 400 MiB, with 900 in use before. What is left of the room is 2,000, then 500.
+#[test]
+fn a_call_counts_by_the_hole_that_it_spares() {
+    let mut program = Program::new();
+    program.alloc(ROOM_BYTES / 2);
+    program.train(50, ROOM_BYTES / 4);
+    program.alloc(ROOM_BYTES / 32 * 15 - 2_900 * MIB);
+    assert!(!program.is_spared_a_cut());
+    program.hit(4_096);
+    assert!(program.is_spared_a_cut());
+    assert!(!program.is_spared_a_cut());
+    program.hit(4_096);
+    let more = program.alloc(1_500 * MIB);
+    assert!((0..3).all(|_| program.is_spared_a_cut()));
+    program.free(more);
+    program.allocator.counts_mut().reset_peaks();
+    assert!(program.is_spared_a_cut());
+    assert!(!program.is_spared_a_cut());
+}
+
 /// 4 MiB could share segments of 20 MiB.
 #[test]
 fn requests_that_could_share_are_counted_as_well() {

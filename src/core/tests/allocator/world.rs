@@ -43,6 +43,8 @@ pub struct World {
     /// Whether memory in arenas comes only when the caller calls `answer`, with what is to come.
     pub maps_late: bool,
     pub late: Option<Vec<Mapping>>,
+    /// Whether no stream can be put behind others.
+    pub orders_fail: bool,
     /// When the caller last passed by.
     passed: Option<IdleMark>,
     pub assumed: Vec<Assumed>,
@@ -100,6 +102,7 @@ impl World {
             behind: None,
             maps_late: false,
             late: None,
+            orders_fail: false,
             passed: None,
             assumed: Vec::new(),
             gone_counts: [0; 2],
@@ -247,6 +250,10 @@ impl World {
             Step::Unmap(mappings) => {
                 self.unmapped(&mappings);
                 Asked::Unmap(mappings)
+            }
+            Step::Order(events) if self.orders_fail => {
+                self.allocator.order_failed(request);
+                Asked::Order(events)
             }
             Step::Order(events) => {
                 return Ok(Some(self.ordered(request, events)));
