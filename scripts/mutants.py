@@ -13,9 +13,9 @@ without a name. These are built one by one. What the tests need is packed. CARGO
 
 `try` needs that file and Python, and for the preloaded part gcc, so it may run where there are many processors. Tests know the
 path of their tree: both work in /tmp/cachealloc-mutants. First each test runs without a mutant, and only what passes takes
-part. Then the mutants come in random order, those that were built alone last, so that a part is a fair sample as well. For each the
-fast tests are first, and the first that fails or hangs ends it; a test of real processes has to fail twice. Where the
-time is over, the result says how far it came, and a run with --from goes on from there.
+part. Then all mutants meet the fast tests, and what is left of them slower ones. The first test that fails or hangs ends a
+mutant; one of real processes has to fail twice, and to pass without the mutant. Where the time is over, the result says how
+far it came, and a run with --from goes on from there.
 """
 import argparse
 import concurrent.futures
@@ -59,7 +59,7 @@ PARTS = {
                      ['build', *CHECKED, '-p', 'cachealloc-cli'], ['build', *CHECKED, '-p', 'cachealloc-tests', '--bins'],
                      ['test', '--no-run', *TESTS]],
                     'checked/libcachealloc.so',
-                    ['tidy::', 'layers::', 'documents::', 'shape::', 'package::', 'samples::', 'instructions::', 'storm::'],
+                    ['tidy::', 'layers::', 'documents::', 'shape::', 'package::', 'samples::', 'instructions::', 'storm::', 'natively_clean'],
                     lambda file, test: True),
 }
 # In the file that is built, before the number of the mutant that it has.
@@ -76,6 +76,8 @@ fn chosen_mutant() -> u64 {{
 DATA_KB_MAX = 6 << 20
 # Tests are taken together up to so many seconds, the first ones up to one.
 TOGETHER_S_MAX = 20
+# Processes of the library find each other there: other jobs' are none of a test's.
+APART = ['unshare', '--mount', 'sh', '-c', 'mount -t tmpfs none /dev/shm && exec "$@"', 'sh']
 
 
 class Mutant:
@@ -260,15 +262,16 @@ class Job:
     def __init__(self, plan, number, deadline):
         self.part, self.tests, self.deadline = PARTS[plan['part']], {it['name']: it for it in plan['tests']}, deadline
         self.packed, self.target = PLACE / plan['part'] / 'packed', PLACE / plan['part'] / f'job-{number}'
+        self.apart = APART if self.part.library and subprocess.run([*APART, 'true'], stderr=subprocess.DEVNULL).returncode == 0 else []
         shutil.rmtree(self.target, ignore_errors=True)
         shutil.copytree(self.packed / 'target', self.target, copy_function=os.link)
 
     def choose(self, mutant):
-        """Puts the mutant into what has mutants."""
+        """Puts the mutant into what has mutants; None: no mutant."""
+        folder = self.packed / (f'alone/{mutant["number"]}' if mutant and mutant['built'] == 'alone' else 'target')
+        number = MAGIC + (mutant['number'] if mutant else 0).to_bytes(8, 'little')
         for name in [self.part.library] if self.part.library else [it['file'] for it in self.tests.values()]:
-            data = (self.packed / (f'alone/{mutant["number"]}' if mutant['built'] == 'alone' else 'target') / name).read_bytes()
-            number = MAGIC + mutant['number'].to_bytes(8, 'little')
-            data = re.sub(re.escape(MAGIC) + b'.{8}', lambda _: number, data, flags=re.DOTALL)
+            data = re.sub(re.escape(MAGIC) + b'.{8}', lambda _: number, (folder / name).read_bytes(), flags=re.DOTALL)
             # A new file: the old one may still be run, or be another job's too.
             (self.target / name).unlink()
             (self.target / name).write_bytes(data)
@@ -279,7 +282,7 @@ class Job:
         test = self.tests[names[0].split()[0]]
         limits = '' if self.part.library else f'ulimit -t {int(10 + 10 * expected_s)} -d {DATA_KB_MAX}; '
         arguments = ['--test-threads', '1', '--exact', *(it.split()[1] for it in names)]
-        command = ['bash', '-c', f'ulimit -c 0; {limits}exec "$@"', 'bash', str(self.target / test['file']), *arguments]
+        command = [*self.apart, 'bash', '-c', f'ulimit -c 0; {limits}exec "$@"', 'bash', str(self.target / test['file']), *arguments]
         seconds = min(60 + 10 * expected_s, self.deadline - time.monotonic())
         if seconds <= 0:
             raise Late
@@ -304,41 +307,42 @@ class Job:
     def measure(self, name):
         """How long the test takes; None if it fails."""
         begun = time.monotonic()
-        failed = self.failing([name], 60)
-        return None if failed else round(time.monotonic() - begun, 3)
+        return None if self.failing([name], 60) else round(time.monotonic() - begun, 3)
 
-    def attempt(self, mutant, known, times):
-        """Goes on with the mutant from what is known of it."""
-        begun = time.monotonic() - known.get('seconds', 0)
-        known = {'how': 'survives', 'passed': known.get('passed', 0)}
+    def seen(self, mutant, names, times):
+        """Which of these tests notices the mutant."""
         self.choose(mutant)
-        try:
-            names = sorted((it for it in times if self.part.matters(mutant['file'], it.split()[1])), key=times.get)
-            most_s = 1
-            while (rest := names[known['passed']:]) and not known.get('by'):
-                count = 1
-                while count < len(rest) and sum(times[it] for it in rest[:count + 1]) <= most_s:
-                    count += 1
-                most_s = min(2 * most_s, TOGETHER_S_MAX)
-                known |= {'how': 'caught', 'by': seen} if (seen := self.seen(rest[:count], times)) else {'passed': known['passed'] + count}
-        except Late:
-            known['how'] = 'not reached'
-        return known | {'seconds': round(time.monotonic() - begun, 1)}
-
-    def seen(self, names, times):
-        """What notices the mutant that is in place."""
         for test in self.tests:
             here = [it for it in names if it.split()[0] == test]
             while here and (failed := self.failing(here, sum(times[it] for it in here))):
-                # Real processes may be late on a busy machine.
-                if not self.part.library or failed not in here or self.failing([failed], times[failed]):
+                if not self.part.library or failed not in here or self.is_seen_by(mutant, failed, times[failed]):
                     return failed
                 here.remove(failed)
         return None
 
+    def is_seen_by(self, mutant, name, expected_s):
+        """Real processes may be late on a busy machine: it fails once more, and not without the mutant."""
+        if not self.failing([name], expected_s):
+            return False
+        self.choose(None)
+        without = self.failing([name], expected_s)
+        self.choose(mutant)
+        return not without
+
+
+def groups_of(times):
+    """The tests, the fast ones first, in groups."""
+    groups, most_s = [[]], 1
+    for name in sorted(times, key=lambda it: (times[it], it)):
+        if groups[-1] and sum(times[it] for it in groups[-1]) + times[name] > most_s:
+            groups.append([])
+            most_s = min(2 * most_s, TOGETHER_S_MAX)
+        groups[-1].append(name)
+    return groups
+
 
 def attempt(options):
-    deadline = time.monotonic() + options.seconds
+    begun = time.monotonic()
     with tarfile.open(options.file) as file:
         place = PLACE / file.next().name.split('/')[0]
         shutil.rmtree(place / 'packed', ignore_errors=True)
@@ -353,19 +357,18 @@ def attempt(options):
 
     idle, lock, jobs = queue.Queue(), threading.Lock(), concurrent.futures.ThreadPoolExecutor(options.jobs)
     for number in range(options.jobs):
-        idle.put(Job(plan, number, deadline))
+        idle.put(Job(plan, number, begun + options.seconds))
 
-    def keep(kind, name, known):
-        with lock:
-            result[kind][name] = known
-            options.out.write_text(json.dumps(result, indent=1))
+    def keep():
+        options.out.write_text(json.dumps(result, indent=1))
 
     def each(work, items):
         """Does it with all of them, so many at once as there are jobs."""
         def one(item):
             job = idle.get()
             try:
-                work(job, item)
+                if time.monotonic() < job.deadline:
+                    work(job, *item)
             except Late:
                 pass
             finally:
@@ -373,33 +376,56 @@ def attempt(options):
 
         list(jobs.map(one, items))
 
-    part = PARTS[plan['part']]
-    names = []
+    def measure(job, name):
+        taken = job.measure(name)
+        with lock:
+            result['times'][name] = taken
+            keep()
+
+    part, names = PARTS[plan['part']], []
     for test in plan['tests']:
         listed = subprocess.run([place / 'packed/target' / test['file'], '--list'], check=True, capture_output=True, text=True).stdout
-        names += [f'{test["name"]} {it}' for it in re.findall(r'^(\S+): test$', listed, re.MULTILINE) if not any(map(it.startswith, part.skipped))]
-    each(lambda job, name: keep('times', name, job.measure(name)), [it for it in names if it not in result['times']])
-    times = {name: taken for name, taken in result['times'].items() if taken is not None}
-    for name in result['times'].keys() - times.keys():
-        print(f'takes no part: {name}')
-    print(f'{len(times)} of {len(names)} tests take part, {sum(times.values()):.0f} s; {time.monotonic() - deadline + options.seconds:.0f} s', flush=True)
+        listed = [it for it in re.findall(r'^(\S+): test$', listed, re.MULTILINE) if not any(word in it for word in part.skipped)]
+        names += [f'{test["name"]} {it}' for it in listed]
+    each(measure, [[it] for it in names if it not in result['times']])
+    times = {name: result['times'][name] for name in names if result['times'].get(name)}
+    for name in names:
+        if name in result['times'] and name not in times:
+            print(f'takes no part: {name}')
+    print(f'{len(times)} of {len(names)} tests take part, {sum(times.values()):.0f} s; {time.monotonic() - begun:.0f} s', flush=True)
 
-    def judge(job, mutant):
-        known = job.attempt(mutant, result['mutants'].get(mutant['name'], {}), times)
-        keep('mutants', mutant['name'], known)
-        print(f'{known["how"]} ({known["seconds"]} s{", " + known["by"] if "by" in known else ""}): {mutant["name"]}', flush=True)
+    groups = groups_of(times)
 
-    known = lambda mutant: result['mutants'].get(mutant['name'], {}).get('how', 'not reached')
+    def judge(job, number, mutant):
+        known = result['mutants'][mutant['name']]
+        if known['how'] != 'not reached' or number in known['passed']:
+            return
+        before = time.monotonic()
+        seen = job.seen(mutant, [it for it in groups[number] if part.matters(mutant['file'], it.split()[1])], times)
+        with lock:
+            known['seconds'] = round(known['seconds'] + time.monotonic() - before, 1)
+            known['passed'] += [] if seen else [number]
+            if seen:
+                known |= {'how': 'caught', 'by': seen}
+            elif len(known['passed']) == len(groups) and known['how'] == 'not reached':
+                known['how'] = 'survives'
+            keep()
+        if known['how'] != 'not reached':
+            print(f'{known["how"]} ({known["seconds"]} s, {known.get("by")}): {mutant["name"]}', flush=True)
+
     compiled = [it for it in plan['mutants'] if it['built'] != 'does not compile']
-    if len(result['times']) == len(names):
-        each(judge, [it for it in compiled if known(it) == 'not reached'])
-    hows = [known(it) for it in compiled]
+    for mutant in compiled:
+        result['mutants'].setdefault(mutant['name'], {'how': 'not reached', 'passed': [], 'seconds': 0})
+    if names and all(it in result['times'] for it in names):
+        each(judge, [(number, mutant) for number in range(len(groups)) for mutant in compiled])
+    keep()
+    hows = [result['mutants'][it['name']]['how'] for it in compiled]
     caught, survive = hows.count('caught'), hows.count('survives')
-    print(f'{plan["part"]}, {plan["sample"]}: {caught} of {caught + survive} caught ({100 * caught / max(caught + survive, 1):.1f} %), '
+    print(f'{plan["part"]}, {plan["sample"]}: {caught} caught, {survive} survive ({100 * caught / max(caught + survive, 1):.1f} %), '
           f'{hows.count("not reached")} not tried to the end; {len(plan["mutants"]) - len(compiled)} more do not compile')
-    for it in compiled:
-        if known(it) == 'survives':
-            print(f'survives: {it["name"]}')
+    for it, how in zip(compiled, hows):
+        if how != 'caught':
+            print(f'{how}, {len(result["mutants"][it["name"]]["passed"])} of {len(groups)} groups of tests: {it["name"]}')
 
 
 def main():
