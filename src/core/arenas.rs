@@ -194,7 +194,7 @@ impl Allocator {
     fn place(&self, block_bytes: u64, alone: bool) -> Option<Window> {
         let pool = self.policy.pool_of(block_bytes);
         let arenas = self.arenas.list.iter().filter(|arena| arena.pool == pool);
-        arenas.filter_map(|arena| self.place_in(arena, block_bytes, alone)).min()
+        arenas.filter_map(|arena| self.place_in(arena, block_bytes, alone)).min_by_key(Window::rank)
     }
 
     /// The free blocks with whole mappings in them, and how many bytes those are.

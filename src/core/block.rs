@@ -105,7 +105,6 @@ impl Block {
         let rest = place.insert(Block {
             address: self.end(),
             bytes: rest_bytes,
-            requested_bytes: 0,
             previous: Some(id),
             next,
             state,

@@ -9,7 +9,6 @@
 //! ```
 
 use alloc::vec::Vec;
-use core::cmp::Ordering;
 
 use crate::allocator::Allocator;
 use crate::arenas::{Arena, PAGE_BYTES};
@@ -30,31 +29,11 @@ impl Window {
         self.missing.iter().map(|range| range.bytes).sum()
     }
 
-    /// The least missing, then the lowest.
-    fn rank(&self) -> (u64, u64) {
+    /// The best is the least: of what is missing, then of the addresses.
+    pub(crate) fn rank(&self) -> (u64, u64) {
         (self.missing_bytes(), self.begin)
     }
 }
-
-impl Ord for Window {
-    fn cmp(&self, other: &Window) -> Ordering {
-        self.rank().cmp(&other.rank())
-    }
-}
-
-impl PartialOrd for Window {
-    fn partial_cmp(&self, other: &Window) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for Window {
-    fn eq(&self, other: &Window) -> bool {
-        self.rank() == other.rank()
-    }
-}
-
-impl Eq for Window {}
 
 /// A hole, or a free block.
 #[derive(Clone, Copy, Debug)]
@@ -83,7 +62,7 @@ impl Allocator {
     /// `alone`: free blocks do not count, since others may take them.
     pub(crate) fn place_in(&self, arena: &Arena, bytes: u64, alone: bool) -> Option<Window> {
         let runs = self.runs(arena, alone);
-        runs.iter().flat_map(|run| run.places(bytes)).min()
+        runs.iter().flat_map(|run| run.places(bytes)).min_by_key(Window::rank)
     }
 
     fn runs(&self, arena: &Arena, alone: bool) -> Vec<Run> {
