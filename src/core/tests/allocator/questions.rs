@@ -5,6 +5,7 @@ use cachealloc_core::{
     Address, Allocator, BlockId, EventId, Policy, PrivatePool, Ready, Request, Requester, Step,
     StreamId,
 };
+use cachealloc_options::parse;
 
 const BYTES: u64 = 12 << 20;
 
@@ -71,6 +72,35 @@ fn a_segment_is_found_by_each_of_its_addresses_and_no_other() {
     }
     for outside in [0, base - 1, base + BYTES, base + 2 * BYTES, u64::MAX] {
         assert_eq!(found(outside), None);
+    }
+}
+
+#[test]
+fn a_policy_rounds_where_a_power_of_two_has_divisions() {
+    for (text, rounds) in [("", false), (":1", false), (":2", true), (":[256:1,>:8]", true)] {
+        let text = if text.is_empty() { "" } else { &format!("roundup_power2_divisions{text}") };
+        assert_eq!(parse(text).0.policy.rounds_to_divisions(), rounds, "{text}");
+    }
+}
+
+/// Its memory went with it, in as many calls as there were segments.
+#[test]
+fn a_context_that_has_ended_holds_nothing() {
+    let mut allocator = Allocator::new(Policy::default());
+    for bytes in [BYTES, 2 * BYTES, 512] {
+        served(&mut allocator, Request::new(bytes, Requester::Context));
+    }
+    let before = allocator.stats();
+    let mut stats = before.clone();
+    stats.end();
+    assert_eq!(stats.num_device_free, before.num_device_free + 3);
+    for (left, had) in [
+        (&stats.segment, &before.segment),
+        (&stats.reserved_bytes, &before.reserved_bytes),
+        (&stats.allocated_bytes, &before.allocated_bytes),
+    ] {
+        assert_eq!((left.all.current, left.small.current, left.large.current), (0, 0, 0));
+        assert_eq!((left.all.freed, left.all.peak), (had.all.allocated, had.all.peak));
     }
 }
 
