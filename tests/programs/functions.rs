@@ -136,6 +136,8 @@ functions! {
         cuDeviceTotalMem = "cuDeviceTotalMem_v2" 3020 (Place<usize>, i32);
         cuDevicePrimaryCtxRetain = "cuDevicePrimaryCtxRetain" 7000 (Place<Number>, i32);
         cuDevicePrimaryCtxRelease = "cuDevicePrimaryCtxRelease_v2" 11000 (i32);
+        cuDevicePrimaryCtxGetState = "cuDevicePrimaryCtxGetState" 7000 (i32, Place<u32>, Place<i32>);
+        cuDevicePrimaryCtxSetFlags = "cuDevicePrimaryCtxSetFlags_v2" 11000 (i32, u32);
         cuDevicePrimaryCtxReset = "cuDevicePrimaryCtxReset_v2" 11000 (i32);
         cuCtxCreate = "cuCtxCreate_v2" 3020 (Place<Number>, u32, i32);
         cuCtxAttach = "cuCtxAttach" 2000 (Place<Number>, u32);

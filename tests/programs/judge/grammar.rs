@@ -38,6 +38,20 @@ operations! {
     CtxPop = "ctx_pop" ();
     // On the second device, where there is one; all devices' kernels may then reach its memory.
     CtxBeyond = "ctx_beyond" (ctx);
+    // References to the primary context: one more, one of the thread's own given up, all of them.
+    RefTake = "ref_take" ();
+    RefGive = "ref_give" ();
+    RefGiveAll = "ref_give_all" ();
+    // One more thread takes one and gives it up, over and over, beside all that follows, until it is told to stop.
+    RefStorm = "ref_storm" (on);
+    PrimaryFlags = "primary_flags" (flags);
+    // The second device's primary context, which ends with the last thread that has taken it.
+    PrimaryTake = "primary_take" (ctx);
+    PrimaryGive = "primary_give" (ctx how);
+    CtxAttach = "ctx_attach" (ctx);
+    CtxDetach = "ctx_detach" (ctx how);
+    // No context is current.
+    CtxNone = "ctx_none" ();
     // A part of the primary context.
     GreenCreate = "green_create" (ctx);
 
@@ -190,7 +204,7 @@ pub struct Program {
 impl Program {
     /// It is about memory that runs out.
     pub fn wants_scarcity(&self) -> bool {
-        ["pressure", "beside"].contains(&self.theme.as_str())
+        ["pressure", "beside", "references_scarce"].contains(&self.theme.as_str())
     }
 }
 

@@ -10,6 +10,7 @@ impl Maker {
         self.threads = theme.threads;
         self.memory_mb = theme.memory_mb;
         self.beyond = theme.devices > 1;
+        self.attaches = theme.name.starts_with("references");
         for blocking in [true, false, false] {
             self.create_stream(blocking);
         }

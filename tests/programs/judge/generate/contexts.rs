@@ -42,12 +42,21 @@ impl Maker {
         let id = self.ctx_id(slot);
         self.drop_graphs_of(id);
         self.wait_for_users(id);
-        self.set_ctx(0);
-        self.say(Op::CtxDestroy, &[slot as u64]);
+        if self.attaches && self.dice.chance(50) {
+            self.set_ctx(slot);
+            self.say(Op::CtxDetach, &[slot as u64, 1]);
+        } else {
+            self.set_ctx(0);
+            self.say(Op::CtxDestroy, &[slot as u64]);
+        }
         self.forget_context(slot, id);
     }
 
     pub fn reset_primary(&mut self) {
+        self.end_primary(Op::CtxReset);
+    }
+
+    pub fn end_primary(&mut self, op: Op) {
         if self.captures_open > 0 || self.dice.chance(60) {
             return;
         }
@@ -55,7 +64,7 @@ impl Maker {
         self.drop_graphs_of(id);
         self.wait_for_users(id);
         self.set_ctx(0);
-        self.say(Op::CtxReset, &[]);
+        self.say(op, &[]);
         self.forget_context(0, id);
         self.begin_context(0);
         self.model.threads[self.thread as usize] = Some(ThreadModel { ctx: 0 });
@@ -240,7 +249,7 @@ fn empty_if<T>(slot: &mut Option<T>, goes: impl Fn(&T) -> bool) {
     }
 }
 
-const CONTEXTS_MAX: usize = 4;
+pub const CONTEXTS_MAX: usize = 4;
 const TEMPORARY_BLOCK: u64 = 40;
 /// A context that no slot holds, so that the next use makes another one current.
 const NOWHERE: usize = 99;

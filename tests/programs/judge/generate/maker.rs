@@ -31,6 +31,8 @@ pub struct Maker {
     taste: u64,
     /// There is a second device.
     pub beyond: bool,
+    /// Contexts are attached to, and ended by the last detach.
+    pub attaches: bool,
 }
 
 pub const SIZES: [u64; 8] = [512, 4_096, 20_000, 64 << 10, 1 << 20, 3 << 19, 3 << 20, 12 << 20];
@@ -65,6 +67,7 @@ impl Maker {
             flags_used: 0,
             taste,
             beyond: false,
+            attaches: false,
         };
         maker.begin_context(0);
         maker.model.threads[0] = Some(ThreadModel { ctx: 0 });

@@ -11,6 +11,7 @@ mod maker;
 mod model;
 mod order;
 mod pressure;
+mod references;
 mod themes;
 mod together;
 mod wrong;

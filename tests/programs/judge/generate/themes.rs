@@ -124,6 +124,27 @@ const THEMES: &[Theme] = &[
         ],
     },
     Theme {
+        name: "references", lines: 700, memory_mb: 256, devices: 1, leaning: 40, threads: 4,
+        actions: actions![
+            references_at_once 4, storm 4, reference 10, last_reference 1, attach 4, nowhere 6, create_context 2, destroy_context 2, push_context 2,
+            use_context 4, allocate_any 10, free_any 8, fill 12, copy 4, read 6, switch_thread 8, change_streams 3, ask 6,
+            host_memory 4, host_free 3, write_host 6, host_read 4, ask_about_a_block 2, modules 1,
+        ],
+    },
+    Theme {
+        name: "references_scarce", lines: 400, memory_mb: 256, devices: 1, leaning: 0, threads: 3,
+        actions: actions![
+            press 40, storm 4, reference 3, new_phase 3, read 4, switch_thread 6, change_streams 2, ask_for_room 4, trim_pool 1,
+            wait 3, copy 3,
+        ],
+    },
+    Theme {
+        name: "references_beyond", lines: 500, memory_mb: 256, devices: 2, leaning: 40, threads: 4,
+        actions: actions![
+            references_at_once 6, reference 6, nowhere 3, allocate_any 6, free_any 5, fill 6, read 4, switch_thread 4, ask 4,
+        ],
+    },
+    Theme {
         name: "cached", lines: 500, memory_mb: 1024, devices: 1, leaning: 40, threads: 2,
         actions: actions![
             cached_capture 8, cached_contexts 3, launch_graph 16, drop_graph 4, allocate 12, free_any 8, fill 14, read 12,

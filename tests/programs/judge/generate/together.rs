@@ -4,19 +4,28 @@
 use super::maker::Maker;
 use crate::grammar::Op;
 
-const FIRST_BLOCK: u64 = 100;
-const BLOCKS_OF_EACH: u64 = 8;
+pub const FIRST_BLOCK: u64 = 100;
+pub const BLOCKS_OF_EACH: u64 = 8;
 const SHARED_HOST: u64 = 55;
 const MIB: u64 = 1 << 20;
 
-type Plot = fn(&mut Maker, u64);
+pub type Plot = fn(&mut Maker, u64);
 
-const SMALL: &[Plot] =
+pub const SMALL: &[Plot] =
     &[Maker::pinned_loop, Maker::block_loop, Maker::context_loop, Maker::register_loop];
-const LARGE: &[Plot] = &[Maker::virtual_loop, Maker::refused_loop];
+pub const LARGE: &[Plot] = &[Maker::virtual_loop, Maker::refused_loop];
 
 impl Maker {
     pub fn all_at_once(&mut self) {
+        // What asks for much, and what holds a little, would meet inside a segment: that is known.
+        let large = self.dice.chance(30);
+        // Mostly all do the same: that is where they meet.
+        let same = self.dice.chance(60);
+        self.at_once(if large { LARGE } else { SMALL }, same);
+    }
+
+    /// The threads of the program, each by one of these plots, or all by the same.
+    pub fn at_once(&mut self, plots: &[Plot], same: bool) {
         if self.captures_open > 0 {
             return;
         }
@@ -28,11 +37,7 @@ impl Maker {
         let id = self.ctx_id(0);
         self.model.order.waited_for_context(id);
         let count = self.threads.clamp(2, 4);
-        // What asks for much, and what holds a little, would meet inside a segment: that is known.
-        let large = self.dice.chance(30);
-        let plots = if large { LARGE } else { SMALL };
-        // Mostly all do the same: that is where they meet.
-        let same = self.dice.chance(60).then(|| self.dice.pick(plots));
+        let same = same.then(|| self.dice.pick(plots));
         let twice = self.dice.chance(50);
         if twice {
             self.say(Op::HostPlain, &[SHARED_HOST, 8192]);
@@ -63,14 +68,14 @@ impl Maker {
         self.switch(home);
     }
 
-    fn own_stream(&mut self, thread: u64) -> u64 {
+    pub fn own_stream(&mut self, thread: u64) -> u64 {
         let stream = 100 + thread;
         self.say(Op::CtxSet, &[0]);
         self.say(Op::StreamCreate, &[stream, 1, 0]);
         stream
     }
 
-    fn rounds(&mut self) -> usize {
+    pub fn rounds(&mut self) -> usize {
         4 + self.dice.below(12)
     }
 

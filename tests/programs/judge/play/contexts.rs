@@ -1,7 +1,7 @@
 //! Contexts and modules.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering;
 
 use cachealloc_tests::driver::Outcome;
 
@@ -19,15 +19,15 @@ impl Player {
 
     fn context(&self, handle: u64, device: i32, green: bool) -> Outcome<Ctx> {
         let kernels = Kernels::load(&self.driver)?;
-        let gone = AtomicBool::new(false);
-        let made = Arc::new(Context { handle, kernels, device, green, gone });
+        let made = Arc::new(Context { green, ..Context::new(handle, kernels, device) });
         self.befriend(&made)?;
         Ok(made)
     }
 
     /// Kernels of each device may reach the memory of the other.
     fn befriend(&self, made: &Ctx) -> Outcome {
-        let beyond = |other: &Ctx| other.device != made.device;
+        // One that threads take and give up may end at any time.
+        let beyond = |other: &Ctx| other.device != made.device && !other.shared;
         for other in self.slots.contexts.all().into_iter().filter(beyond) {
             for (from, to) in [(&other, made), (made, &other)] {
                 self.driver.set_context(from.handle)?;
@@ -83,7 +83,7 @@ impl Actor<'_> {
                 code(self.make_current(&ctx))
             }
             Op::CtxDestroy => {
-                let ctx = self.slots().contexts.get(slot).filter(|_| slot != 0)?;
+                let ctx = self.slots().contexts.get(slot).filter(|ctx| slot != 0 && !ctx.shared)?;
                 let ended = match ctx.green {
                     true => call!(self.driver(), cuGreenCtxDestroy(ctx.handle)),
                     false => call!(self.driver(), cuCtxDestroy(ctx.handle)),
@@ -149,11 +149,18 @@ impl Actor<'_> {
     /// Ends the primary context with all that is in it, and takes a new one.
     fn reset_primary(&mut self) -> Seen {
         let old = self.slots().contexts.get(0)?;
+        self.player.end_storm();
         let ended = call!(self.driver(), cuDevicePrimaryCtxReset(0));
-        if ended.is_err() {
-            return code(ended);
+        match ended {
+            Ok(()) => self.begin_anew(&old),
+            Err(_) => code(ended),
         }
+    }
+
+    /// The primary context has ended, with all references to it.
+    pub fn begin_anew(&mut self, old: &Ctx) -> Seen {
         old.bury();
+        self.player.references.store(0, Ordering::SeqCst);
         *super::slots::lock(&self.player.flags) = 0;
         let made = self.player.open_primary();
         if let Ok(ctx) = &made {
@@ -164,7 +171,7 @@ impl Actor<'_> {
     }
 
     /// A context has ended; the primary one, which a program always comes back to, is current.
-    fn leave(&mut self, gone: &Ctx) {
+    pub fn leave(&mut self, gone: &Ctx) {
         if self.current.as_ref().is_some_and(|ctx| Arc::ptr_eq(ctx, gone)) {
             self.current = None;
             if let Some(first) = self.slots().contexts.get(0) {

@@ -49,6 +49,10 @@ impl Player {
             }
         }
         for ctx in (1..16).filter_map(|slot| slots.contexts.get(slot)) {
+            if ctx.shared {
+                call!(driver, cuDevicePrimaryCtxReset(ctx.device))?;
+                continue;
+            }
             match ctx.green {
                 true => call!(driver, cuGreenCtxDestroy(ctx.handle))?,
                 false => call!(driver, cuCtxDestroy(ctx.handle))?,

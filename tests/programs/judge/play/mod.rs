@@ -25,6 +25,7 @@ mod memory;
 mod nodes;
 mod order;
 mod questions;
+mod references;
 mod request;
 mod slots;
 mod work;
@@ -39,6 +40,7 @@ use cachealloc_tests::driver::{Driver, LEGACY, Lookup, Outcome, PER_THREAD};
 
 use crate::grammar::{Line, Op, Program};
 use crate::log::{Log, Record};
+use references::Storm;
 use slots::{Ctx, Slots, Stream};
 
 /// How long kernels take, against what the program says.
@@ -100,6 +102,9 @@ pub struct Player {
     options: Options,
     /// Pinned words that kernels spin on; 0 until the first is needed.
     flags: Mutex<u64>,
+    /// References to the primary context, besides the first.
+    references: AtomicUsize,
+    storm: Mutex<Option<Storm>>,
     /// What host functions were answered: the line and the code.
     answers: Arc<Mutex<Vec<(usize, i32)>>>,
     /// Lines that have been played.
@@ -118,6 +123,8 @@ pub struct Actor<'a> {
     current: Option<Ctx>,
     /// Those that it was before, where one was pushed over it.
     below: Vec<Option<Ctx>>,
+    /// The primary contexts, as they were when it took references to them that it has not given up.
+    taken: Vec<Ctx>,
     /// It has used the stream of its own.
     own_stream: Cell<bool>,
 }
@@ -152,6 +159,8 @@ fn play(driver: &Arc<Driver>, program: &Program, options: Options) -> Result<Pla
         log,
         options,
         flags: Mutex::new(0),
+        references: AtomicUsize::new(0),
+        storm: Mutex::new(None),
         answers: Arc::default(),
         played: AtomicUsize::new(0),
         lines: program.lines.len(),
@@ -163,6 +172,7 @@ fn play(driver: &Arc<Driver>, program: &Program, options: Options) -> Result<Pla
     player.make_memory_scarce(program);
     let mut main = Actor { player: &player, current: Some(first), ..Actor::of(&player) };
     crew::play_all(&mut main, &program.lines);
+    player.end_storm();
     main.look_at_everything();
     drop(main);
     Ok(player)
@@ -183,7 +193,13 @@ impl Player {
 
 impl<'a> Actor<'a> {
     fn of(player: &'a Player) -> Actor<'a> {
-        Actor { player, current: None, below: Vec::new(), own_stream: Cell::new(false) }
+        Actor {
+            player,
+            current: None,
+            below: Vec::new(),
+            taken: Vec::new(),
+            own_stream: Cell::new(false),
+        }
     }
 
     fn new(player: &'a Player) -> Actor<'a> {
@@ -232,6 +248,16 @@ impl<'a> Actor<'a> {
             | Op::GreenCreate
             | Op::ModuleLoad
             | Op::ModuleUnload => self.contexts(line),
+            Op::RefTake
+            | Op::RefGive
+            | Op::RefGiveAll
+            | Op::RefStorm
+            | Op::PrimaryFlags
+            | Op::PrimaryTake
+            | Op::PrimaryGive
+            | Op::CtxAttach
+            | Op::CtxDetach
+            | Op::CtxNone => self.references(line),
             Op::StreamCreate
             | Op::StreamDestroy
             | Op::StreamSync

@@ -1,6 +1,6 @@
 //! What a program holds, in numbered slots. A slot whose context is gone counts as empty.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use super::kernels::Kernels;
@@ -12,12 +12,21 @@ pub struct Context {
     pub device: i32,
     /// A part of the primary one.
     pub green: bool,
+    /// A primary one that threads take and give up: it is not destroyed by name.
+    pub shared: bool,
+    /// How often threads have attached to it.
+    pub attached: AtomicUsize,
     pub gone: AtomicBool,
 }
 
 pub type Ctx = Arc<Context>;
 
 impl Context {
+    pub fn new(handle: u64, kernels: Kernels, device: i32) -> Context {
+        let (gone, attached) = (AtomicBool::new(false), AtomicUsize::new(0));
+        Context { handle, kernels, device, green: false, shared: false, attached, gone }
+    }
+
     pub fn alive(&self) -> bool {
         !self.gone.load(Ordering::SeqCst)
     }
