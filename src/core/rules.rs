@@ -101,6 +101,8 @@ rules! {
     KeptIsUnknown = "kept_is_unknown",
     /// A reference to a context that is given up waits for no work, though pinned memory is kept.
     ReferenceWaitsForNone = "reference_waits_for_none",
+    /// What the driver serves lies in no segment of a context that has ended, though that end is not noted yet.
+    ServedIsNobodys = "served_is_nobodys",
     /// Memory is found also while a reference to its context is given up.
     ReferenceHidesNothing = "reference_hides_nothing",
     /// What leaves the memory of a context comes behind its last barrier, also while a reference to it is given up.

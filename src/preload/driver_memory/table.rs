@@ -8,16 +8,17 @@
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
+use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_history::{Entry, Segment, StackId};
 use cachealloc_statistics::account::Part;
 
 use crate::driver_memory::ending::Ending;
 use crate::driver_memory::limits;
-use crate::heap;
 use crate::lock::lock;
 use crate::memory_hooks::told::Observed;
-use crate::record;
+use crate::record::HOST;
 use crate::record::driver_memory::{self, Allocation, EntriesOf, History};
+use crate::{heap, pagemap, record};
 
 pub(crate) static TABLE: Mutex<Table> = Mutex::new(Table {
     served: BTreeMap::new(),
@@ -90,7 +91,19 @@ pub(crate) struct Held {
 
 /// The driver has served this.
 pub(crate) fn enter(key: Key, served: Served) {
+    if let Key::Memory(address) = key
+        && served.device != HOST
+    {
+        served_at(address, served.bytes);
+    }
     lock(&TABLE).enter(key, served);
+}
+
+/// These addresses are the program's from now on, and nothing of ours.
+fn served_at(address: u64, bytes: u64) {
+    if rule_holds(Rule::ServedIsNobodys) {
+        pagemap::forget_ended(address, bytes);
+    }
 }
 
 /// The driver has created physical memory.
@@ -114,6 +127,7 @@ pub(crate) fn retained(handle: u64) {
 
 /// The driver has mapped physical memory of this process.
 pub(crate) fn mapped(address: u64, bytes: u64, handle: u64, stack: StackId) {
+    served_at(address, bytes);
     let mut table = lock(&TABLE);
     if let Some(physical) = table.physical.get_mut(&handle) {
         physical.mappings += 1;

@@ -106,6 +106,7 @@ pub(crate) fn destroy(
     }
     forget_kernels();
     let code = changes::during(real);
+    widen(Rule::ServedIsNobodys);
     let over = code.is_ok() && (surely || !is_still(handle, id));
     beside(function, || end(id, ending, over));
     code

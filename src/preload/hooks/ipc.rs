@@ -145,10 +145,12 @@ fn open_inside(
         return Err(CuError::INVALID_VALUE);
     }
     counters::count(Count::BlocksImported);
+    pagemap::forget_ended(base, inside.offset.saturating_add(inside.requested_bytes));
     Ok(imports::opened(base, inside, context_id))
 }
 
 fn note_whole(address: u64) {
+    pagemap::forget_ended(address, 1);
     if let Ok(context) = lookup::current() {
         imports::opened_whole(address, context.id);
     }

@@ -153,6 +153,21 @@ pub(crate) fn forget_lost(context: &Context, base: u64, bytes: u64) -> bool {
     lost.fold(false, |any, own| any | own)
 }
 
+/// The driver has served these addresses to the program: what is still recorded for them ended with its context, and
+/// the thread that ended that is about to report it.
+pub(crate) fn forget_ended(base: u64, bytes: u64) {
+    let first = base & !(PAGE_BYTES - 1);
+    let pages = (first..base.saturating_add(bytes)).step_by(PAGE_BYTES as usize);
+    let ended =
+        |extent: &&'static Extent| extent.context().is_dead() || extent.context().is_ending();
+    for base in pages.filter(|page| extent_of(*page).as_ref().is_some_and(ended)) {
+        let mut spare = lock(&SPARE);
+        if let Some(extent) = extent_of(base).filter(ended) {
+            retire(extent, &mut spare);
+        }
+    }
+}
+
 /// Removes the segments of a context from the radix. Call before the driver is asked to destroy it:
 /// afterwards the addresses may belong to another owner, also through calls that only the driver serves.
 pub(crate) fn hide_context(context: &Context) -> Vec<&'static Extent> {

@@ -16,6 +16,7 @@ pub const ALL: &[Hazard] = &[
     hazard!(Always, primary_context_of_several_threads, machine = "SIM_LINGER_US=50"),
     hazard!(Always, more_contexts_than_fit_a_table),
     hazard!(Always, context_that_is_detached),
+    hazard!(Always, memory_where_a_context_was, machine = "SIM_LINGER_US=50"),
     hazard!(Full, kernel_of_a_later_context),
     hazard!(Always, free_on_a_stream_that_is_gone),
 ];
@@ -199,6 +200,32 @@ fn context_that_is_detached(d: &Driver) -> Verdict {
         after <= before + (100 << 20),
         &format!("{} bytes more are free than before", after - before),
     )
+}
+
+/// [42] Contexts end by their last detach, and by the last reference; another thread is served where their memory was.
+fn memory_where_a_context_was(d: &Driver) -> Verdict {
+    let primary = d.context();
+    let wrong = in_bare_threads(3, |seed| {
+        let mut wrong = 0;
+        for _ in 0..ROUNDS / 2 {
+            if seed == 1 {
+                let context = d.create_context(0)?;
+                d.alloc(BYTES)?;
+                call!(d, cuCtxDetach(context))?;
+                continue;
+            }
+            d.set_context(primary)?;
+            let mut block = 0;
+            call!(d, cuMemAllocManaged(&mut block, BYTES, 1))?;
+            wrong += u64::from(d.address_range(block)? != (block, BYTES));
+            std::thread::yield_now();
+            wrong += u64::from(d.free(block).is_err());
+            let pooled = d.alloc_async(BYTES, LEGACY)?;
+            wrong += u64::from(d.free_async(pooled, LEGACY).is_err());
+        }
+        Ok(wrong)
+    })?;
+    ok_if(wrong == 0, &format!("{wrong} times what there is was not known"))
 }
 
 /// A kernel's handle is that of another kernel, with other arguments, once its context is gone.
