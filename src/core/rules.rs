@@ -103,6 +103,8 @@ rules! {
     ReferenceWaitsForNone = "reference_waits_for_none",
     /// What the driver serves lies in no segment of a context that has ended, though that end is not noted yet.
     ServedIsNobodys = "served_is_nobodys",
+    /// Opens of memory of other processes are counted on while a reference to their context is given up.
+    OpensOutliveReference = "opens_outlive_reference",
     /// Memory is found also while a reference to its context is given up.
     ReferenceHidesNothing = "reference_hides_nothing",
     /// What leaves the memory of a context comes behind its last barrier, also while a reference to it is given up.

@@ -62,6 +62,7 @@ const TABLE: &[(Rule, &str, &str)] = &[
     (Rule::ReferenceWaitsForNone, "spin_and_one_reference_less", "ordered"),
     (Rule::ReferenceHidesNothing, "beside_references_that_are_given_up", "ordered"),
     (Rule::ServedIsNobodys, "memory_where_a_context_was", "ordered"),
+    (Rule::OpensOutliveReference, "opens_beside_references", "ordered"),
     (Rule::BarrierOutlastsReference, "unmap_beside_references", "ordered"),
     (
         Rule::BarrierOutlastsReference,

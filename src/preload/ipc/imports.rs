@@ -9,6 +9,8 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use cachealloc_core::rules::{Rule, rule_holds};
+
 use crate::contexts::{self, Context};
 use crate::ipc::ipc_handle::Inside;
 use crate::lock::lock;
@@ -64,7 +66,7 @@ pub(crate) fn opened(base: u64, inside: Inside, context_id: u64) -> u64 {
     let mut imports = lock(&IMPORTS);
     let address = base + inside.offset;
     // The driver reuses the address: what was there ended with its context, which is not recorded yet.
-    imports.inside.retain(|at, import| *at != address || !is_over(import.context_id));
+    imports.inside.retain(|at, import| *at != address || !is_over(import.context_id, context_id));
     let import = imports.inside.entry(address).or_insert_with(|| Import {
         address,
         requested_bytes: inside.requested_bytes,
@@ -81,7 +83,7 @@ pub(crate) fn opened(base: u64, inside: Inside, context_id: u64) -> u64 {
 /// The driver has opened a handle of its own and returned this address.
 pub(crate) fn opened_whole(address: u64, context_id: u64) {
     let mut imports = lock(&IMPORTS);
-    imports.whole.retain(|at, whole| *at != address || !is_over(whole.context_id));
+    imports.whole.retain(|at, whole| *at != address || !is_over(whole.context_id, context_id));
     let whole = imports.whole.entry(address).or_insert(Whole { context_id, opened_count: 0 });
     whole.opened_count += 1;
 }
@@ -141,8 +143,11 @@ pub(crate) fn context_ended(context_id: u64) {
     imports.note_count();
 }
 
-fn is_over(context_id: u64) -> bool {
-    contexts::find(context_id).is_none_or(Context::is_ending)
+/// Whether a context has ended, as the one in which the driver has just opened a handle has not: of that one perhaps
+/// another thread gives up a reference.
+fn is_over(context_id: u64, here: u64) -> bool {
+    let is_here = context_id == here && rule_holds(Rule::OpensOutliveReference);
+    !is_here && contexts::find(context_id).is_none_or(Context::is_ending)
 }
 
 impl Import {

@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, Ordering};
 pub(crate) use slots::{Kind, LiveBlock, fresh_buffer_id, occupy, vacate};
 
 use crate::contexts::Context;
+use crate::driver::api;
 use crate::lock::lock;
 use slots::Slot;
 
@@ -158,11 +159,17 @@ pub(crate) fn forget_lost(context: &Context, base: u64, bytes: u64) -> bool {
 pub(crate) fn forget_ended(base: u64, bytes: u64) {
     let first = base & !(PAGE_BYTES - 1);
     let pages = (first..base.saturating_add(bytes)).step_by(PAGE_BYTES as usize);
-    let ended =
-        |extent: &&'static Extent| extent.context().is_dead() || extent.context().is_ending();
-    for base in pages.filter(|page| extent_of(*page).as_ref().is_some_and(ended)) {
+    let may_be_over = |extent: &&'static Extent| {
+        let context = extent.context();
+        context.is_dead() || context.is_ending()
+    };
+    for base in pages.filter(|page| extent_of(*page).as_ref().is_some_and(may_be_over)) {
+        // Of this one only a reference is given up: it has just been used.
+        let current = api::ctx_get_id(0).ok();
+        let is_over =
+            |extent: &&'static Extent| may_be_over(extent) && Some(extent.context().id) != current;
         let mut spare = lock(&SPARE);
-        if let Some(extent) = extent_of(base).filter(ended) {
+        if let Some(extent) = extent_of(base).filter(is_over) {
             retire(extent, &mut spare);
         }
     }

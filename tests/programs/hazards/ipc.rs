@@ -4,10 +4,12 @@
 use cachealloc_tests::driver::{Driver, Outcome};
 use cachealloc_tests::functions::IpcHandle;
 
+use crate::scarce::beside_references;
 use crate::tools::*;
 
 pub const ALL: &[Hazard] = &[
     hazard!(Always, export_of_neighbours),
+    hazard!(Always, opens_beside_references),
     hazard!(Always, exported_block_is_not_reused, ours),
     hazard!(Always, large_blocks_after_an_export),
     hazard!(Always, handle_of_a_freed_block),
@@ -74,6 +76,21 @@ fn export_of_neighbours(d: &Driver) -> Verdict {
         blocks.into_iter().try_for_each(|block| d.free(block))?;
     }
     Ok(format!("ok, sizes {said:?}"))
+}
+
+/// Opened as often as closed, while another thread takes references to the context and gives them up.
+fn opens_beside_references(d: &Driver) -> Verdict {
+    let (first, second) = (d.alloc(SMALL)?, d.alloc(SMALL)?);
+    let handles = [handle(d, first)?, handle(d, second)?];
+    let refused = beside_references(d, || {
+        let mut refused = 0;
+        for handle in (0..400).flat_map(|_| handles) {
+            let opened = [open(d, handle)?, open(d, handle)?, open(d, handle)?];
+            refused += opened.iter().filter(|at| close(d, **at).is_err()).count();
+        }
+        Ok(refused)
+    })?;
+    ok_if(refused == 0, &format!("{refused} times it was not open"))
 }
 
 /// Natively the same place comes next; here an importer may still read it.
