@@ -91,6 +91,8 @@ operations! {
     HostUnregister = "host_unregister" (host);
     HostPlain = "host_plain" (host bytes);
     HostFree = "host_free" (host);
+    // Right behind it: what is said of its address.
+    HostGone = "host_gone" ();
     TextureCreate = "texture_create" (texture kind slot);
     TextureDestroy = "texture_destroy" (texture);
     ModuleLoad = "module_load" (module);

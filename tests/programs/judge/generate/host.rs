@@ -73,6 +73,9 @@ impl Maker {
             self.ensure_host(&touched);
         }
         self.say(Op::HostFree, &[slot]);
+        if self.attaches {
+            self.say(Op::HostGone, &[]);
+        }
         self.model.hosts[slot as usize] = None;
         self.set_ctx(home);
     }

@@ -105,8 +105,9 @@ impl Actor<'_> {
         }
         self.slots().hosts.clear(slot);
         let freed = self.driver().free_pinned(host.address);
-        if freed.is_err() {
-            self.slots().hosts.put(slot, host);
+        match freed {
+            Ok(()) => self.freed = host.address,
+            Err(_) => self.slots().hosts.put(slot, host),
         }
         code(freed)
     }

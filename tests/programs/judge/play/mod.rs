@@ -33,6 +33,7 @@ mod wrong;
 
 use std::cell::Cell;
 use std::collections::HashSet;
+use std::num::NonZero;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -125,6 +126,8 @@ pub struct Actor<'a> {
     below: Vec<Option<Ctx>>,
     /// The primary contexts, as they were when it took references to them that it has not given up.
     taken: Vec<Ctx>,
+    /// Where the pinned memory was that it has freed by its last line, or 0.
+    freed: u64,
     /// It has used the stream of its own.
     own_stream: Cell<bool>,
 }
@@ -198,6 +201,7 @@ impl<'a> Actor<'a> {
             current: None,
             below: Vec::new(),
             taken: Vec::new(),
+            freed: 0,
             own_stream: Cell::new(false),
         }
     }
@@ -234,7 +238,12 @@ impl<'a> Actor<'a> {
     }
 
     fn perform(&mut self, index: usize, line: &Line) -> Seen {
+        let freed = std::mem::take(&mut self.freed);
         match line.op {
+            Op::HostGone => {
+                let (mut flags, at) = (0, NonZero::new(freed)?.get());
+                code(call!(self.driver(), cuMemHostGetFlags(&mut flags, at)))
+            }
             Op::Together | Op::Joined | Op::ThreadEnd => None,
             Op::Init
             | Op::CtxCreate
