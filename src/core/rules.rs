@@ -97,6 +97,8 @@ rules! {
     PinnedIsZeroed = "pinned_is_zeroed",
     /// None is kept of a context that has ended meanwhile: its addresses may be others' by then.
     KeptWhileOpen = "kept_while_open",
+    /// But what is freed while only a reference to its context is given up is kept like any: else it is nobody's.
+    KeptBesideReferences = "kept_beside_references",
     /// To the program there is nothing where pinned memory is kept that it has freed.
     KeptIsUnknown = "kept_is_unknown",
     /// A reference to a context that is given up waits for no work, though pinned memory is kept.

@@ -3,20 +3,30 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use cachealloc_core::rules::{Rule, rule_holds};
 
+use crate::clock::Instant;
 use crate::lock::lock;
 use crate::pagemap;
+use crate::process::own_thread;
 use crate::process::patience::Patience;
 
+/// The driver frees what no work uses in less, also on a busy machine.
+const LEAVES_WITHIN: Duration = Duration::from_millis(100);
+const LOOK_EVERY: Duration = Duration::from_micros(20);
 /// So many are looked through in less time than the free of one saves.
 const KEPT_MAX: usize = 256;
 
-static BLOCKS: Mutex<Blocks> =
-    Mutex::new(Blocks { lent: BTreeMap::new(), kept: VecDeque::new(), kept_bytes: 0 });
+static BLOCKS: Mutex<Blocks> = Mutex::new(Blocks {
+    lent: BTreeMap::new(),
+    kept: VecDeque::new(),
+    kept_bytes: 0,
+    leaving: Vec::new(),
+});
 
-/// How many pieces are kept, readable without the lock.
+/// How many pieces are kept or leave, readable without the lock.
 static KEPT_COUNT: AtomicUsize = AtomicUsize::new(0);
 /// Whether any piece was given again.
 static ANY_AGAIN: AtomicBool = AtomicBool::new(false);
@@ -27,6 +37,8 @@ struct Blocks {
     /// What it has freed, oldest first.
     kept: VecDeque<(usize, Shape)>,
     kept_bytes: u64,
+    /// What was kept, and the driver is about to free.
+    leaving: Vec<(usize, Shape)>,
 }
 
 /// What a request must have in common with the memory that serves it.
@@ -88,7 +100,7 @@ pub(crate) fn owner(address: usize) -> Owner {
     let blocks = lock(&BLOCKS);
     match blocks.lent.get(&address) {
         Some(lent) => Owner::Program(*lent),
-        None if blocks.kept.iter().any(|(kept, _)| *kept == address) => Owner::Kept,
+        None if blocks.freed().any(|(freed, _)| *freed == address) => Owner::Kept,
         None => Owner::Unknown,
     }
 }
@@ -98,7 +110,7 @@ pub(crate) fn forget(address: usize) -> bool {
     lock(&BLOCKS).lent.remove(&address).is_some()
 }
 
-/// Keeps this memory. Returns the oldest, which gives way where there is too much.
+/// Keeps this memory. Returns the oldest, which leaves where there is too much.
 pub(crate) fn keep(address: usize, shape: Shape, bytes_max: u64) -> Vec<(usize, Shape)> {
     let mut blocks = lock(&BLOCKS);
     blocks.kept_bytes += shape.bytes as u64;
@@ -109,29 +121,60 @@ pub(crate) fn keep(address: usize, shape: Shape, bytes_max: u64) -> Vec<(usize, 
         blocks.kept_bytes -= shape.bytes as u64;
         too_much.push((oldest, shape));
     }
+    blocks.leaving.extend(&too_much);
     blocks.publish();
     too_much
 }
 
-/// Keeps none of one context, or none at all. Returns what was kept.
+/// Keeps none of one context, or none at all. Returns what was kept: it leaves.
 pub(crate) fn take_all(context_id: Option<u64>) -> Vec<(usize, Shape)> {
     let mut blocks = lock(&BLOCKS);
-    let goes = |shape: &Shape| context_id.is_none_or(|id| shape.context_id == id);
-    let (going, staying): (Vec<_>, Vec<_>) =
-        core::mem::take(&mut blocks.kept).into_iter().partition(|(_, shape)| goes(shape));
-    blocks.kept_bytes = staying.iter().map(|(_, shape)| shape.bytes as u64).sum();
-    blocks.kept = staying.into();
+    let going = blocks.keep_none(context_id);
+    blocks.leaving.extend(&going);
     blocks.publish();
     going
 }
 
-/// Whether the program has freed what is at this address: to it there is nothing, though the driver has it still.
-#[inline]
-pub(crate) fn are_kept_at(address: u64) -> bool {
-    are_any_kept() && lock(&BLOCKS).keep(address as usize)
+/// The driver has freed what left, or never will.
+pub(crate) fn has_left(address: usize) {
+    let mut blocks = lock(&BLOCKS);
+    if let Some(index) = blocks.leaving.iter().position(|(leaving, _)| *leaving == address) {
+        blocks.leaving.swap_remove(index);
+    }
+    blocks.publish();
 }
 
-/// Whether anything is kept.
+/// Whether the program has freed what is at this address: to it there is nothing, though the driver has it still. What
+/// the driver is about to free is there until it has done so, and then perhaps another's: so that is waited for.
+#[inline]
+pub(crate) fn are_kept_at(address: u64) -> bool {
+    are_any_kept() && rule_holds(Rule::KeptIsUnknown) && are_kept_around(address as usize)
+}
+
+#[cold]
+fn are_kept_around(address: usize) -> bool {
+    let around = |(begin, shape): &(usize, Shape)| address.wrapping_sub(*begin) < shape.bytes;
+    while_leaving(around);
+    lock(&BLOCKS).freed().any(around)
+}
+
+/// Waits for what other threads are giving back. Returns how many pieces that were.
+pub(crate) fn wait_for_leaving() -> usize {
+    while_leaving(|_| true)
+}
+
+/// Waits as long as such pieces leave. Returns how many did at first.
+fn while_leaving(which: impl Fn(&(usize, Shape)) -> bool) -> usize {
+    let begun = Instant::now();
+    let count = || lock(&BLOCKS).leaving.iter().filter(|piece| which(piece)).count();
+    let at_first = count();
+    while count() > 0 && begun.elapsed() < LEAVES_WITHIN {
+        own_thread::sleep(LOOK_EVERY);
+    }
+    at_first
+}
+
+/// Whether anything is kept, or leaves.
 #[inline]
 pub(crate) fn are_any_kept() -> bool {
     KEPT_COUNT.load(Ordering::Acquire) != 0
@@ -145,8 +188,11 @@ pub(crate) fn kept(patience: Patience) -> Option<(u64, u64)> {
 
 /// The driver has destroyed the context, and its memory with it.
 pub(crate) fn context_ended(context_id: u64) {
-    take_all(Some(context_id));
-    lock(&BLOCKS).lent.retain(|_, lent| lent.shape.context_id != context_id);
+    let mut blocks = lock(&BLOCKS);
+    blocks.keep_none(Some(context_id));
+    blocks.leaving.retain(|(_, shape)| shape.context_id != context_id);
+    blocks.lent.retain(|_, lent| lent.shape.context_id != context_id);
+    blocks.publish();
 }
 
 impl Lent {
@@ -157,13 +203,21 @@ impl Lent {
 }
 
 impl Blocks {
-    #[cold]
-    fn keep(&self, address: usize) -> bool {
-        let around = |(begin, shape): &(usize, Shape)| address.wrapping_sub(*begin) < shape.bytes;
-        self.kept.iter().any(around) && rule_holds(Rule::KeptIsUnknown)
+    /// What the program has freed, and the driver has not.
+    fn freed(&self) -> impl Iterator<Item = &(usize, Shape)> {
+        self.kept.iter().chain(&self.leaving)
+    }
+
+    fn keep_none(&mut self, context_id: Option<u64>) -> Vec<(usize, Shape)> {
+        let goes = |shape: &Shape| context_id.is_none_or(|id| shape.context_id == id);
+        let (going, staying): (Vec<_>, Vec<_>) =
+            core::mem::take(&mut self.kept).into_iter().partition(|(_, shape)| goes(shape));
+        self.kept_bytes = staying.iter().map(|(_, shape)| shape.bytes as u64).sum();
+        self.kept = staying.into();
+        going
     }
 
     fn publish(&self) {
-        KEPT_COUNT.store(self.kept.len(), Ordering::Release);
+        KEPT_COUNT.store(self.kept.len() + self.leaving.len(), Ordering::Release);
     }
 }

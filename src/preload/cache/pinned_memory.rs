@@ -92,7 +92,12 @@ fn has_waited(thread: &Thread, shape: Shape) -> bool {
 pub(crate) fn keep(address: usize, shape: Shape) {
     let holds = rule_holds(Rule::KeptWhileOpen);
     widen(Rule::KeptWhileOpen);
-    let open = contexts::find(shape.context_id).and_then(Context::keep_open);
+    let open =
+        contexts::find(shape.context_id).and_then(if rule_holds(Rule::KeptBesideReferences) {
+            Context::stay_open
+        } else {
+            Context::keep_open
+        });
     if open.is_none() && holds {
         return;
     }
@@ -114,10 +119,14 @@ pub(crate) fn empty(thread: &Thread) -> usize {
         seen.for_each(|seen| _ = lookup::of_handle(seen.handle));
         rule_holds(Rule::KeptGivesWayAnywhere) && contexts::all().all(is_over)
     };
-    if !pinned_blocks::are_any_kept() || !(if alone { is_over(current) } else { all_over() }) {
+    if !pinned_blocks::are_any_kept() {
         return 0;
     }
-    give_back(pinned_blocks::take_all(None))
+    let left = pinned_blocks::wait_for_leaving();
+    if !(if alone { is_over(current) } else { all_over() }) {
+        return left;
+    }
+    left + give_back(pinned_blocks::take_all(None))
 }
 
 /// The context is about to end: `surely`, or if this is the last reference to it. Natively nothing of this was left to it,
@@ -139,6 +148,7 @@ fn give_back(pieces: Vec<(usize, Shape)>) -> usize {
         let ending = ending::ends(Key::Memory(*address as u64));
         let free = || real_frees::announced_everywhere(|| api::mem_free_host(*address));
         ending.finish(api::relaxed(free));
+        pinned_blocks::has_left(*address);
     }
     pieces.len()
 }
