@@ -60,6 +60,7 @@ pub(crate) fn new(handle: ContextHandle, id: u64) -> Context {
         seen_at_end: AtomicUsize::new(usize::MAX),
         final_stats: OnceLock::new(),
         dead: AtomicBool::new(false),
+        ends_surely: AtomicBool::new(false),
         door: RwLock::new(()),
         ending_ns: AtomicU64::new(0),
         links: Links::default(),

@@ -84,6 +84,8 @@ pub(crate) struct Context {
     /// Its statistics at its end.
     final_stats: OnceLock<Box<Stats>>,
     dead: AtomicBool,
+    /// The driver is asked to destroy it, and not to count a reference less.
+    ends_surely: AtomicBool,
     /// Shared by uses that no call of the program protects, exclusive for the end of the context.
     door: RwLock<()>,
     /// When the driver was asked to destroy it; 0: not yet.
@@ -172,13 +174,15 @@ impl Context {
         self.door.try_read().ok().filter(|_| !self.is_dead())
     }
 
-    /// As `keep_open`, for a caller that looks for memory. Where a reference to a primary context is given up, it is not
-    /// known beforehand whether it is the last one; mostly it is not, and the context is open again in a moment.
+    /// As `keep_open`, for a caller that looks for memory. Where a reference is given up, to a primary context or by a
+    /// detach, it is not known beforehand whether it is the last one; mostly it is not, and the context is open again in
+    /// a moment.
     pub(crate) fn keep_open_soon(&self) -> Option<RwLockReadGuard<'_, ()>> {
         let begun = Instant::now();
         loop {
             let open = self.keep_open();
-            let may_be_soon = !self.explicit && !self.is_dead() && begun.elapsed() < SOON;
+            let ends = self.is_dead() || self.ends_surely.load(Ordering::Relaxed);
+            let may_be_soon = !ends && begun.elapsed() < SOON;
             if open.is_some() || !may_be_soon || !rule_holds(Rule::ReferenceHidesNothing) {
                 return open;
             }
@@ -190,15 +194,23 @@ impl Context {
     /// most calls that might end it, and those calls are short.
     pub(crate) fn stay_open(&self) -> Option<RwLockReadGuard<'_, ()>> {
         if self.explicit {
-            return self.keep_open();
+            return self.keep_open_soon();
         }
         let open = self.door.read().unwrap_or_else(PoisonError::into_inner);
         Some(open).filter(|_| !self.is_dead())
     }
 
-    /// Call before the driver is asked to destroy it; hold until the end is recorded.
-    pub(crate) fn shut(&self) -> RwLockWriteGuard<'_, ()> {
+    /// Call before the driver is asked to destroy it, `surely` or if this is the last reference; hold until the end is
+    /// recorded.
+    pub(crate) fn shut(&self, surely: bool) -> RwLockWriteGuard<'_, ()> {
+        self.ends_surely.store(surely, Ordering::Relaxed);
         self.door.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The driver has not destroyed it after all.
+    pub(crate) fn is_still_there(&self) {
+        self.ending_ns.store(0, Ordering::Relaxed);
+        self.ends_surely.store(false, Ordering::Relaxed);
     }
 
     /// How many contexts the process had seen when this one was gone.

@@ -234,7 +234,7 @@ impl EndingContext {
         // Before the door is shut: a thread that finds it shut and no barrier need not wait.
         widen(Rule::BarrierOutlastsReference);
         context.last_barrier.put_aside();
-        let shut = context.shut();
+        let shut = context.shut(surely);
         widen(Rule::BarrierOutlastsReference);
         context.ending_ns.store(crate::clock::now_ns(), Ordering::Relaxed);
         EndingContext { context, hidden: Vec::new(), _held_off: held_off, _shut: shut }
@@ -266,7 +266,7 @@ fn end(id: u64, mut ending: Option<EndingContext>, over: bool) {
     };
     if !over {
         if let Some(EndingContext { context, .. }) = ending {
-            context.ending_ns.store(0, Ordering::Relaxed);
+            context.is_still_there();
             context.last_barrier.take_back();
         }
         return;

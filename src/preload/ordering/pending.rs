@@ -246,7 +246,7 @@ pub(crate) fn wait_at_end() {
     LEDGER.exclusive.waited();
     let until = Instant::now() + END_WAIT_MAX;
     for context in contexts::all() {
-        let Some(_open) = context.keep_open() else { continue };
+        let Some(_open) = context.keep_open_soon() else { continue };
         let barrier =
             context.covers.pending().and_then(|pending| context.last_barrier.event(pending));
         for event in [barrier, context.stream_frees.last_plain_free()].into_iter().flatten() {

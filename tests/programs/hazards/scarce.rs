@@ -10,6 +10,8 @@ pub const ALL: &[Hazard] = &[
     hazard!(Always, another_thread_is_freeing_it, machine = "SIM_MEMORY_MB=64"),
     hazard!(Always, another_thread_is_freeing_it_beside_a_capture, machine = "SIM_MEMORY_MB=64"),
     hazard!(Always, beside_references_that_are_given_up, machine = "SIM_MEMORY_MB=64"),
+    hazard!(Always, beside_users_that_detach, machine = "SIM_MEMORY_MB=64"),
+    hazard!(Always, pinned_memory_freed_beside_references),
     hazard!(Always, memory_moves_beside_references, machine = "SIM_MEMORY_MB=32"),
     hazard!(
         Always,
@@ -77,12 +79,24 @@ fn two_threads_share_a_barrier(d: &Driver) -> Verdict {
 
 /// While another thread takes references to the primary context and gives them up, as libraries do.
 pub fn beside_references<T>(d: &Driver, body: impl FnOnce() -> Outcome<T>) -> Outcome<T> {
+    let reference = || -> Outcome {
+        let mut context = 0;
+        call!(d, cuDevicePrimaryCtxRetain(&mut context, 0))?;
+        call!(d, cuDevicePrimaryCtxRelease(0))
+    };
+    beside(d, reference, body)
+}
+
+/// While another thread, in the same context, does this over and over.
+fn beside<T>(
+    d: &Driver,
+    other: impl Fn() -> Outcome + Sync,
+    body: impl FnOnce() -> Outcome<T>,
+) -> Outcome<T> {
     let done = AtomicBool::new(false);
     let references = || -> Outcome {
-        let mut context = 0;
         while !done.load(Ordering::SeqCst) {
-            call!(d, cuDevicePrimaryCtxRetain(&mut context, 0))?;
-            call!(d, cuDevicePrimaryCtxRelease(0))?;
+            other()?;
         }
         Ok(())
     };
@@ -98,6 +112,33 @@ pub fn beside_references<T>(d: &Driver, body: impl FnOnce() -> Outcome<T>) -> Ou
 fn beside_references_that_are_given_up(d: &Driver) -> Verdict {
     let all = || (0..300).map(|_| other_memory(d, 40 * MIB)).sum::<Outcome<usize>>();
     ok_if(beside_references(d, all)? == 0, "what the cache had was not found")
+}
+
+/// The same of a context that the program has made, to which others attach.
+fn beside_users_that_detach(d: &Driver) -> Verdict {
+    d.create_context(0)?;
+    let user = || -> Outcome {
+        let mut context = 0;
+        call!(d, cuCtxAttach(&mut context, 0))?;
+        call!(d, cuCtxDetach(context))
+    };
+    let all = || (0..300).map(|_| other_memory(d, 40 * MIB)).sum::<Outcome<usize>>();
+    ok_if(beside(d, user, all)? == 0, "what the cache had was not found")
+}
+
+/// What is freed is unknown from then on, and given again.
+fn pinned_memory_freed_beside_references(d: &Driver) -> Verdict {
+    let known = beside_references(d, || {
+        let mut known = 0;
+        for _ in 0..400 {
+            let pinned = d.pinned(SMALL)?;
+            d.free_pinned(pinned)?;
+            let mut flags = 0;
+            known += usize::from(call!(d, cuMemHostGetFlags(&mut flags, pinned)).is_ok());
+        }
+        Ok(known)
+    })?;
+    ok_if(known == 0, &format!("{known} times it was there still"))
 }
 
 /// With expandable segments, memory that a kernel still writes to is wanted at another address.
