@@ -160,6 +160,18 @@ static int close_plugin(const char *path) {
     return 0;
 }
 
+// A thread with little stack is the first to allocate: natively the driver's calls need less.
+static int small_stack(void) {
+    pthread_attr_t attributes;
+    pthread_t thread;
+    start_cuda();
+    OK(pthread_attr_init(&attributes));
+    OK(pthread_attr_setstacksize(&attributes, 40 << 10));
+    OK(pthread_create(&thread, &attributes, allocate_and_end, NULL));
+    OK(pthread_join(thread, NULL));
+    return 0;
+}
+
 int main(int count, char **arguments) {
     CHECK(count >= 2);
     const char *way = arguments[1];
@@ -169,6 +181,7 @@ int main(int count, char **arguments) {
     WAY(fork_and_exit);
     WAY(vfork_exit);
     WAY(threads_end);
+    WAY(small_stack);
     WAY(exit_from_thread);
     WAY(free_at_exit);
     if (!strcmp(way, "exec"))

@@ -42,6 +42,16 @@ fn threads_come_and_go() {
     assert_eq!(ran.report.races(), 0);
 }
 
+/// The record of a context is larger than some threads' stacks.
+#[test]
+fn a_thread_with_little_stack_may_allocate_first() {
+    for conf in
+        ["free_mode:ordered", "record:all", "expandable_segments:true", "fill:zero,red_zone:64"]
+    {
+        same(&way("small_stack").conf(conf)).ok();
+    }
+}
+
 #[test]
 fn every_way_of_ending_keeps_its_exit_code() {
     for (name, code) in [("_exit", 3), ("quick_exit", 4), ("abort", 134)] {

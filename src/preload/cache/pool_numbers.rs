@@ -19,7 +19,8 @@ const SPARE_BYTES_MAX: u64 = 2 << 20;
 /// Of one context. One thread counts in a lane of its own, like the marks of the core; the others leave
 /// what they free counted, as spare, for their next request: an allocation and its free then add nothing
 /// that another core must see.
-#[derive(Default)]
+///
+/// Zeros are its begin.
 #[repr(align(128))]
 pub(crate) struct PoolNumbers {
     spare: [Spare; SHARDS],

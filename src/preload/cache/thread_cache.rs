@@ -51,7 +51,7 @@ pub(crate) struct CachedBlock {
 #[derive(Default)]
 pub(crate) struct ListsSeen([u64; SHARDS]);
 
-/// The lists of one context, on pages of their own: `context_ended` returns them.
+/// The lists of one context, on pages of their own: `context_ended` returns them. Zeros are empty lists.
 #[repr(align(4096))]
 pub(crate) struct ThreadCache {
     shards: [Shard; SHARDS],
@@ -110,13 +110,12 @@ const _: () = assert!(size_of::<Shard>() == 256);
 // SAFETY: `list` is touched only by the thread that set `busy`.
 unsafe impl Sync for Shard {}
 
-impl Default for ThreadCache {
-    fn default() -> ThreadCache {
-        ThreadCache { shards: core::array::from_fn(|_| Shard::new()) }
-    }
-}
-
 impl ThreadCache {
+    /// Of zeros.
+    pub(crate) fn begin(&mut self) {
+        self.shards.iter_mut().for_each(|shard| shard.list.get_mut().past = Some(Box::default()));
+    }
+
     /// A cached block of exactly this size, if this thread's list has one, for a request of
     /// `requested_bytes`.
     #[inline]
@@ -247,20 +246,6 @@ impl CachedBlock {
 }
 
 impl Shard {
-    fn new() -> Shard {
-        Shard {
-            busy: AtomicBool::new(false),
-            cached_count: AtomicU32::new(0),
-            wanted_bytes: AtomicU64::new(0),
-            list: UnsafeCell::new(List {
-                cached: [ListedBlock::default(); CACHED_PER_SHARD_MAX],
-                streak: 0,
-                present: Passes::default(),
-                past: Some(Box::default()),
-            }),
-        }
-    }
-
     /// The list had no block for this request, and is about to be emptied. It changes its size only
     /// while empty, so that all its blocks have one size.
     #[inline]

@@ -7,8 +7,6 @@ use cachealloc_core::order::{Covers, Observer};
 use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_core::{Allocator, Policy};
 
-use crate::cache::pool_numbers::PoolNumbers;
-use crate::cache::thread_cache::ThreadCache;
 use crate::cache::{Arenas, FillStream, StreamFrees, Zones};
 use crate::contexts::events::Events;
 use crate::contexts::registry::{self, Links};
@@ -23,10 +21,21 @@ use crate::statistics::ThreadCacheCorrection;
 use crate::trim::{Idle, ReleaseStreams};
 use crate::{config, ipc, record};
 
-pub(crate) fn new(handle: ContextHandle, id: u64) -> Context {
-    let mut context = Context {
-        id,
-        handle,
+/// Writes the fields of a struct one by one, where it lies. One that is forgotten does not compile.
+macro_rules! in_place {
+    ($place:ident: $type:ident { $($field:ident: $value:expr,)+ } and zeros in { $($zeros:ident,)+ }) => {{
+        let _ = |whole: $type| { let $type { $($field: _,)+ $($zeros: _,)+ } = whole; };
+        // SAFETY: `$place` is valid for writes, and each field lies in it.
+        unsafe { $((&raw mut (*$place).$field).write($value);)+ }
+    }};
+}
+
+/// Made where it stays: it is larger than the stack of some threads.
+pub(crate) fn new(handle: ContextHandle, id: u64) -> &'static Context {
+    let place = Box::leak(Box::<Context>::new_zeroed()).as_mut_ptr();
+    in_place!(place: Context {
+        id: id,
+        handle: handle,
         home: Home { handle, id },
         device: 0,
         device_bytes: u64::MAX,
@@ -34,7 +43,6 @@ pub(crate) fn new(handle: ContextHandle, id: u64) -> Context {
         explicit: observers::is_explicit(id),
         allocator: Mutex::new(Allocator::new(Policy::default())),
         growth: Mutex::new(()),
-        thread_cache: ThreadCache::default(),
         covers: Covers::new(),
         gate: Mutex::new(()),
         events: Events::default(),
@@ -42,7 +50,6 @@ pub(crate) fn new(handle: ContextHandle, id: u64) -> Context {
         stream_frees: StreamFrees::default(),
         recorder: Recorder::default(),
         sentinels: Sentinels::default(),
-        pool_numbers: PoolNumbers::default(),
         fill_stream: FillStream::default(),
         zones: Zones::default(),
         release_streams: ReleaseStreams::default(),
@@ -64,10 +71,19 @@ pub(crate) fn new(handle: ContextHandle, id: u64) -> Context {
         door: RwLock::new(()),
         ending_ns: AtomicU64::new(0),
         links: Links::default(),
-    };
+    } and zeros in { thread_cache, pool_numbers, });
+    // SAFETY: every field is written, or valid as zeros; nobody else knows it.
+    let context = unsafe { &mut *place };
+    context.thread_cache.begin();
+    begin(context);
+    context
+}
+
+#[inline(never)]
+fn begin(context: &mut Context) {
     if let Ok(device) = context.enter(api::ctx_get_device) {
         context.device = device;
-        context.home = Home::of(handle, id, device, context.explicit);
+        context.home = Home::of(context.handle, context.id, device, context.explicit);
     }
     if let Ok(bytes) = api::device_total_mem(context.device) {
         context.device_bytes = bytes as u64;
@@ -78,7 +94,6 @@ pub(crate) fn new(handle: ContextHandle, id: u64) -> Context {
         context.recorder.begin(&mut allocator, context.device, |_| 0);
     }
     context.allocator = Mutex::new(allocator);
-    context
 }
 
 /// Garbage collection starts at a share of the limit or, without one, of the device. PyTorch requires a

@@ -63,7 +63,7 @@ fn enlist(handle: ContextHandle, id: u64) -> CuResult<&'static Context> {
     // A handle names one context at a time: the earlier one with this handle has ended, perhaps because
     // another thread made the primary context anew meanwhile.
     contexts::all().filter(|context| context.handle == handle).for_each(end::destroyed);
-    let context = Box::leak(Box::new(creation::new(handle, id)));
+    let context = creation::new(handle, id);
     registry::push(context);
     Ok(context)
 }

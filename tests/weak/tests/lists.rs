@@ -16,7 +16,9 @@ fn a_block_has_one_owner() {
 }
 
 fn hand_on() {
-    let cache = ThreadCache::default();
+    // SAFETY: zeros are empty lists.
+    let mut cache: ThreadCache = unsafe { core::mem::zeroed() };
+    cache.begin();
     let memory: [Bare; BLOCKS] = Default::default();
     let out = AtomicU32::new(0);
     let got = |cached: CachedBlock| {
