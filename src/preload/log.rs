@@ -4,8 +4,8 @@
 use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
-use crate::config;
 use crate::preserved::preserving_thread_state;
+use crate::{config, filter};
 
 /// How much is printed; the option `log`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -72,7 +72,7 @@ pub(crate) fn look_for_stderr() {
 
 /// Writes bytes to stderr as they are. A failure cannot be reported, and the program must not notice it.
 pub(crate) fn raw(bytes: &[u8]) {
-    if STDERR_IS_CLOSED.load(Ordering::Relaxed) {
+    if STDERR_IS_CLOSED.load(Ordering::Relaxed) || filter::silences() {
         return;
     }
     preserving_thread_state(|| {

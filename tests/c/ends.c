@@ -417,25 +417,32 @@ static int sealed(const char *how) {
         snprintf(line, sizeof line, "(sleep 0.5; LD_PRELOAD= \"$COMMAND\" stats %d) >/dev/null 2>&1 &", getpid());
         OK(system(line));
     }
-    struct sock_filter code[] = {
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+    // With "tight", also one that asks for the filter, for the time of a thread, or for signals.
+    static const int FORBIDDEN[] = {
+        SYS_unlinkat, SYS_openat,
 #ifdef SYS_unlink
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_unlink, 4, 0),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_open, 3, 0),
-#else
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_unlinkat, 4, 0),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_openat, 3, 0),
+        SYS_unlink, SYS_open,
 #endif
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_unlinkat, 2, 0),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_openat, 1, 0),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+        SYS_prctl, SYS_clock_gettime, SYS_rt_sigpending,
     };
-    struct sock_fprog program = {sizeof code / sizeof *code, code};
+    int is_tight = !strcmp(how, "tight"), all = sizeof FORBIDDEN / sizeof *FORBIDDEN;
+    int forbidden = is_tight ? all : all - 3, used = 0;
+    struct sock_filter code[2 * sizeof FORBIDDEN / sizeof *FORBIDDEN + 2];
+    code[used++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr));
+    for (int i = 0; i < forbidden; i++) {
+        code[used++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, FORBIDDEN[i], 0, 1);
+        code[used++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS);
+    }
+    code[used++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+    struct sock_fprog program = {used, code};
     OK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0));
     int flags = is_asked || !strcmp(how, "all") ? SECCOMP_FILTER_FLAG_TSYNC : 0;
     OK((int)syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, &program));
     loop(3);
+    if (is_tight) {
+        Pointer none;
+        CHECK(cuMemAlloc(&none, (size_t)1 << 45) == 2);
+    }
     if (is_asked)
         sleep(2);
     puts("sealed"), fflush(stdout);

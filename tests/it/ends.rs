@@ -176,7 +176,7 @@ fn somebody_else_may_have_taken_a_name() {
 /// where the filter is for all threads.
 #[test]
 fn a_filter_for_system_calls_kills_nobody() {
-    for threads in ["one", "all"] {
+    for threads in ["one", "all", "tight"] {
         let place = Place::new();
         same(&place, &format!("sealed {threads}"), "record:off");
         place.sound(0..=0, &[]);

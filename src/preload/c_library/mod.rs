@@ -77,12 +77,15 @@ macro_rules! real_functions {
 
 type Handler = usize;
 type Action = libc::sigaction;
+/// As the C library's own, which reads four words behind the first whatever the caller has given.
+type Prctl = unsafe extern "C" fn(c_int, usize, usize, usize, usize) -> c_int;
 type SetHandler = unsafe extern "C" fn(c_int, Handler) -> Handler;
 
 real_functions! {
     DLCLOSE = c"dlclose": unsafe extern "C" fn(*mut c_void) -> c_int,
     EXIT_AT_ONCE = c"_exit": unsafe extern "C" fn(c_int),
     EXIT_AT_ONCE_ISO = c"_Exit": unsafe extern "C" fn(c_int),
+    PRCTL = c"prctl": Prctl,
     SIGACTION = c"sigaction": unsafe extern "C" fn(c_int, *const Action, *mut Action) -> c_int,
     SIGNAL = c"signal": SetHandler,
     BSD_SIGNAL = c"bsd_signal": SetHandler,

@@ -7,7 +7,7 @@ use cachealloc_history::StackId;
 use crate::contexts::Context;
 use crate::driver::api;
 use crate::snapshots::triggers;
-use crate::{log, record};
+use crate::{filter, log, record};
 
 /// Some programs measure free memory by failed requests.
 const REPORTS_MAX: u32 = 3;
@@ -25,6 +25,9 @@ pub(crate) fn happened(context: &'static Context, bytes: u64, stack: StackId) {
     {
         let _in_order = crate::lock::lock(&context.allocator);
         context.recorder.out_of_memory(bytes.min(EXACT_MAX), free as u64, stack);
+    }
+    if filter::silences() {
+        return;
     }
     if REPORTS.fetch_add(1, Ordering::Relaxed) < REPORTS_MAX && log::warns() {
         let text = triggers::shortage_text(context, bytes, free as u64, total as u64);

@@ -77,6 +77,9 @@ impl Plea {
     /// thread of ours may want.
     #[cold]
     pub(crate) fn is_heard(&mut self, needed: Needed) -> bool {
+        if !may_ask() && config::get().wait_for_memory_s == 0 {
+            return false;
+        }
         // Also where files are closed: the thread may be cancelled there.
         preserving_thread_state(|| {
             may_help(needed) && (self.is_given(needed) || self.has_waited(needed))

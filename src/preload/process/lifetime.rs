@@ -17,7 +17,7 @@ use crate::process::{self, bypass, introduction, own_thread, thread};
 use crate::snapshots::{triggers, writer};
 use crate::statistics::{exit_table, live, orders, report};
 use crate::trim::gifts;
-use crate::{c_library, clock, config, identity, log, memory_hooks};
+use crate::{c_library, clock, config, filter, identity, log, memory_hooks};
 
 static STARTED: AtomicBool = AtomicBool::new(false);
 
@@ -170,6 +170,10 @@ pub(crate) fn exits() {
         return;
     }
     if !identity::is_ours() {
+        return;
+    }
+    // The next process removes the file that stays.
+    if filter::silences() {
         return;
     }
     while process::ends_by() != 0 {

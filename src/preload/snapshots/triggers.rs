@@ -55,6 +55,9 @@ pub(crate) fn start() {
     if !are_wanted() || !identity::is_ours() {
         return;
     }
+    if wanted_at_exit() || config::get().stats_on_exit == StatsOnExit::Stderr {
+        filter::is_asked();
+    }
     if STARTED.swap(true, Ordering::AcqRel) {
         // A later context, or a recording that was switched on later.
         expect_end();
