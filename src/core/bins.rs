@@ -17,8 +17,8 @@ use crate::types::{Address, BlockId, Ready};
 /// The order of choice: the smallest block, of the oldest segment, at the lowest address.
 ///
 /// Note [Newest first]. Among equally large blocks that work of a stream may still use, the one that was freed last is
-/// taken first. That of the others may be over: then they are everyone's as soon as somebody asks their events, and
-/// natively the device has had their memory since the program's last wait.
+/// taken first. The work with the others may be over: then they are free for every request as soon as their events are
+/// asked, and natively the device has had their memory since the program's last wait.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Rank {
     pub bytes: u64,

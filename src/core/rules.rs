@@ -97,7 +97,7 @@ rules! {
     PinnedIsZeroed = "pinned_is_zeroed",
     /// None is kept of a context that has ended meanwhile: its addresses may be others' by then.
     KeptWhileOpen = "kept_while_open",
-    /// But what is freed while only a reference to its context is given up is kept like any: else it is nobody's.
+    /// But what is freed while only a reference to its context is given up is kept like any: else it is lost.
     KeptBesideReferences = "kept_beside_references",
     /// To the program there is nothing where pinned memory is kept that it has freed.
     KeptIsUnknown = "kept_is_unknown",

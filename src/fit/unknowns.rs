@@ -56,7 +56,8 @@ pub(crate) fn unknowns(
     }
     if !requests.has_times() {
         unknowns.push(
-            "the history has no times: memory that nothing uses for seconds counts as kept".to_string(),
+            "the history has no times: memory that nothing uses for seconds counts as kept"
+                .to_string(),
         );
     }
     if requests.has_streams() {

@@ -29,7 +29,7 @@ pub(crate) fn is_asked() {
     IS_ASKED.store(true, Ordering::Relaxed);
 }
 
-/// Whether no call is made that nobody has asked for: not even to write a message, or to wait for our thread.
+/// Whether only calls are made that the user has asked for: none to write a message, or to wait for our thread.
 pub(crate) fn silences() -> bool {
     !IS_ASKED.load(Ordering::Relaxed) && is_new()
 }

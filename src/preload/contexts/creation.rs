@@ -72,7 +72,7 @@ pub(crate) fn new(handle: ContextHandle, id: u64) -> &'static Context {
         ending_ns: AtomicU64::new(0),
         links: Links::default(),
     } and zeros in { thread_cache, pool_numbers, });
-    // SAFETY: every field is written, or valid as zeros; nobody else knows it.
+    // SAFETY: every field is written, or valid as zeros; no other thread knows it.
     let context = unsafe { &mut *place };
     context.thread_cache.begin();
     begin(context);

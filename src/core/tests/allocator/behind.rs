@@ -42,7 +42,7 @@ impl World {
         all
     }
 
-    /// The block was freed just now. Whoever freed it may have known that the work is over.
+    /// The block was freed just now. The thread that freed it may have known that the work is over.
     pub fn may_be_assumed(&mut self, block: BlockId, behind: Option<Behind>) {
         let free_number = self.model.frees_count() - 1;
         let waiting = self.allocator.wait_of(block);
