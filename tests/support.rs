@@ -75,6 +75,15 @@ impl Run {
         self
     }
 
+    /// Another program of this machine starts it.
+    pub fn started_by(mut self, program: &str, arguments: &str) -> Run {
+        let own = std::mem::replace(&mut self.program, program.into());
+        let words = arguments.split_whitespace().map(OsString::from);
+        let before: Vec<OsString> = words.chain([own.into()]).collect();
+        self.arguments.splice(0..0, before);
+        self
+    }
+
     /// Settings of the library, as a user writes them.
     pub fn conf(self, settings: &str) -> Run {
         self.env("CACHEALLOC_CONF", settings)

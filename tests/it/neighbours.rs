@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use cachealloc_core::rules::Rule;
 use cachealloc_tests::dice::Dice;
-use cachealloc_tests::{Run, scratch_file};
+use cachealloc_tests::{Run, scratch_file, skipped};
 
 mod queue;
 mod threads;
@@ -158,6 +158,29 @@ fn a_neighbour_gives_what_it_has_freed() {
             second.ends();
             house.ends_clean();
         }
+    }
+}
+
+/// A container has its own numbers of processes, and shares the files in `/dev/shm`.
+#[test]
+fn a_container_gives_and_is_given() {
+    // Its second process.
+    let inside =
+        |run: Run| run.started_by("unshare", "--pid --fork --mount-proc sh -c \"$@\";exit sh");
+    if inside(Run::program("true").native()).output().code != Some(0) {
+        return skipped("only root makes namespaces");
+    }
+    for gives_inside in [true, false] {
+        let house = House::new();
+        let mut contained = house.process_with(KEEPS, inside);
+        let mut other = house.process(KEEPS);
+        let (first, second) =
+            if gives_inside { (&mut contained, &mut other) } else { (&mut other, &mut contained) };
+        first.caches(900, 100);
+        second.takes("alloc 600");
+        contained.ends();
+        other.ends();
+        house.ends_clean();
     }
 }
 
