@@ -272,11 +272,15 @@ impl Allocator {
     /// The first of these blocks, the smallest first, that the policy lets us take.
     #[inline(always)]
     fn first_fit(&self, bins: &Bins, block_bytes: u64, whole: bool) -> Option<(u64, BlockId)> {
-        if whole || self.is_choosy(block_bytes) {
-            return self.first_choice(bins, block_bytes, whole);
-        }
         let best = bins.best(block_bytes).map(|(rank, id)| (rank.bytes, id));
-        best.filter(|(bytes, _)| self.policy.fits(*bytes, block_bytes))
+        let best = best.filter(|(bytes, _)| self.policy.fits(*bytes, block_bytes));
+        let is_choosy = whole || self.is_choosy(block_bytes);
+        match best {
+            Some((_, id)) if is_choosy && !self.may_serve(id, block_bytes, whole) => {
+                self.first_choice(bins, block_bytes, whole)
+            }
+            best => best,
+        }
     }
 
     /// The same where not every block that fits may serve.
