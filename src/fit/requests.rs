@@ -69,9 +69,8 @@ impl Requests {
         let mut numbers = vec![None; lifetimes.all.len()];
         let (mut frees, mut births) = (frees.into_iter().peekable(), births.into_iter().peekable());
         for moment in 0..=lifetimes.last {
-            if let Some(entry) = device.entries.get(moment as usize) {
-                requests.time_is(entry.time_us);
-            }
+            let happened = moment.checked_sub(1).and_then(|it| device.entries.get(it as usize));
+            happened.into_iter().for_each(|entry| requests.time_is(entry.time_us));
             // Entry `moment - 1` has happened. What ended with it without an entry ended before it.
             while let Some((_, index)) = frees.next_if(|(at, _)| *at == moment) {
                 let life = &lifetimes.all[index as usize];
@@ -94,6 +93,7 @@ impl Requests {
             }
             let Some(entry) = device.entries.get(moment as usize) else { continue };
             if entry.action == Action::OutOfMemory && with_failed {
+                requests.time_is(entry.time_us);
                 requests.failed_count += 1;
                 let stream = stream_of(entry.stream);
                 let asked = Asked { bytes: entry.bytes, stream, by_driver: false };
