@@ -24,10 +24,12 @@ const NEAR_PART: u64 = 24;
 const FACTOR_MAX: u64 = 16;
 const MORE_MAX: u64 = 64;
 
-/// In units of `unit_bytes`, from `least_bytes` on: with less it cannot complete. `more_count`: how many sizes are tried
-/// besides, below what is found and above it. None: it completes with no size that was tried.
+/// In units of `unit_bytes`, from `least_bytes` on: with less it cannot complete. `guess_bytes`: where the search begins.
+/// `more_count`: how many sizes are tried besides, below what is found and above it. None: it completes with no size that
+/// was tried.
 pub fn smallest(
     least_bytes: u64,
+    guess_bytes: Option<u64>,
     unit_bytes: u64,
     more_count: u32,
     completes: impl FnMut(u64) -> bool,
@@ -35,7 +37,9 @@ pub fn smallest(
     let mut tried = Tried { unit_bytes, completes, known: BTreeMap::new() };
     let least = least_bytes.div_ceil(unit_bytes).max(1);
     let most = FACTOR_MAX.saturating_mul(least).saturating_add(MORE_MAX);
-    let found = tried.first_above(least - 1, most)?;
+    let guess = guess_bytes.map_or(least, |bytes| (bytes / unit_bytes).clamp(least, most));
+    let begin = if guess > least && !tried.completes(guess - 1) { guess } else { least };
+    let found = tried.first_above(begin - 1, most)?;
     let mut works = tried.first_among(least, found, more_count.into());
     let mut also_bytes = Vec::new();
     loop {
@@ -120,7 +124,7 @@ mod tests {
     use super::*;
 
     fn found(least: u64, unit: u64, works: impl Fn(u64) -> bool) -> Option<(u64, Vec<u64>)> {
-        let found = smallest(least, unit, 12, works)?;
+        let found = smallest(least, None, unit, 12, works)?;
         Some((found.bytes, found.also_bytes))
     }
 
@@ -141,7 +145,8 @@ mod tests {
     fn larger_sizes_count() {
         let works = |size: u64| size == 91 || size >= 130;
         assert_eq!(found(90, 1, works), Some((130, vec![91])));
-        let larger = smallest(240, 1, 12, |size| size >= 240).expect("it is found").larger_count;
+        let larger =
+            smallest(240, None, 1, 12, |size| size >= 240).expect("it is found").larger_count;
         assert_eq!(larger, 12);
     }
 
@@ -152,6 +157,26 @@ mod tests {
         assert_eq!(found(1189, 1, works), Some((1254, vec![1234])));
         // 1 + 1 + 2 + 4 + 8 + 16 + 32.
         assert!(!works(1189 + 63));
+    }
+
+    /// The result is the same, for less.
+    #[test]
+    fn a_guess_shortens_the_search() {
+        let tries_count = |guess| {
+            let mut tries_count = 0;
+            let mut works = |size| {
+                tries_count += 1;
+                size >= 1040
+            };
+            let found = smallest(1000, Some(guess), 1, 4, &mut works).expect("it is found");
+            assert_eq!((found.bytes, found.also_bytes), (1040, vec![]), "{guess}");
+            tries_count
+        };
+        let without = tries_count(1);
+        for guess in [999, 1000, 1039, 1041, 1200, 1 << 40] {
+            assert!(tries_count(guess) <= without + 1, "{guess}");
+        }
+        assert!(tries_count(1040) < without / 2 + 2, "{} of {without}", tries_count(1040));
     }
 
     /// What fails a little above the smallest size is found, too.

@@ -92,11 +92,13 @@ fn try_one(requests: &Requests, set: &OptionSet, room: Room) -> Try {
     let unit_bytes = (held_bytes / UNITS_COUNT / MIB).max(1) * MIB;
     let steps_count = requests.steps().len().max(1);
     let more_count = (MORE_STEPS_MAX / steps_count).clamp(2, MORE_COUNT_MAX) as u32;
-    let smallest = |room: fn(u64) -> Room| {
-        smallest(held_bytes, unit_bytes, more_count, |bytes| completes(room(bytes)))
+    let smallest = |guess_bytes, room: fn(u64) -> Room| {
+        let completes = |bytes| completes(room(bytes));
+        smallest(held_bytes, guess_bytes, unit_bytes, more_count, completes)
     };
-    // Segments within a limit and on a device are not the same ones (`Allocator::set_room`).
-    let (limit, device) = (smallest(Room::Limit), smallest(Room::Device));
+    let limit = smallest(None, Room::Limit);
+    // No more than a guess: segments within a limit and on a device are not the same ones (`Allocator::set_room`).
+    let device = smallest(limit.as_ref().map(|limit| limit.bytes), Room::Device);
     Try { outcome: replay(requests, &set.config, room), limit, device, set: set.clone() }
 }
 
