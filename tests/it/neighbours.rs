@@ -254,6 +254,21 @@ fn a_request_that_cannot_be_served_takes_nothing() {
     }
 }
 
+/// As much as the request wants seems to be free, and the driver refuses it all the same.
+#[test]
+fn what_is_free_and_refused_takes_more() {
+    let house = House::new();
+    let refused = |run: Run| run.env("SIM_FAIL", "cuMemAlloc_v2@*=2");
+    let (mut first, mut second) = (house.process(KEEPS), house.process_with(KEEPS, refused));
+    first.caches(800, 100);
+    let before = first.has_mib();
+    assert_eq!(second.does("alloc 50"), OUT_OF_MEMORY);
+    assert!(first.has_mib() < before);
+    first.ends();
+    second.ends();
+    house.ends_clean();
+}
+
 #[test]
 fn nothing_is_given_where_the_user_does_not_want_it() {
     let kept = |giver: &str, asker: &str| {

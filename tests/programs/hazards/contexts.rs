@@ -21,6 +21,7 @@ pub const ALL: &[Hazard] = &[
     hazard!(Always, reset_device),
     hazard!(Full, destroy_texture_after_a_failed_end),
     hazard!(Always, foreign_memory_after_a_contexts_end),
+    hazard!(Always, foreign_memory_after_the_last_detach),
     hazard!(Always, free_behind_a_wait_for_a_green_context),
 ];
 
@@ -245,13 +246,27 @@ fn destroy_texture_after_a_failed_end(d: &Driver) -> Verdict {
 
 /// The driver gives the addresses to memory that is not ours.
 fn foreign_memory_after_a_contexts_end(d: &Driver) -> Verdict {
+    foreign_memory_after(d, |other| call!(d, cuCtxDestroy(other)))
+}
+
+/// It ends by the last of its references.
+fn foreign_memory_after_the_last_detach(d: &Driver) -> Verdict {
+    foreign_memory_after(d, |other| {
+        call!(d, cuCtxAttach(&mut 0, 0))?;
+        call!(d, cuCtxDetach(other))?;
+        call!(d, cuCtxDetach(other))
+    })
+}
+
+/// What frees of memory that is not ours answer, behind the end of a context.
+fn foreign_memory_after(d: &Driver, end: impl Fn(u64) -> Outcome) -> Verdict {
     let primary = d.context();
     let other = d.create_context(0)?;
     for block in [d.alloc(12 << 20)?, d.alloc(BYTES)?, d.alloc(SMALL)?] {
         d.free(block)?;
     }
     d.alloc(33 << 20)?;
-    call!(d, cuCtxDestroy(other))?;
+    end(other)?;
     d.set_context(primary)?;
     let mut codes = Vec::new();
     for bytes in [12 << 20, 33 << 20, 2 << 20, 20 << 20, SMALL] {
