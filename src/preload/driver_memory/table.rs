@@ -101,7 +101,7 @@ pub(crate) fn enter(key: Key, served: Served) {
 
 /// These addresses are the program's from now on, and nothing of ours.
 fn served_at(address: u64, bytes: u64) {
-    if rule_holds(Rule::ServedIsNobodys) {
+    if rule_holds(Rule::ServedIsNobodys) && rule_holds(Rule::ContextEndForgets) {
         pagemap::forget_ended(address, bytes);
     }
 }
