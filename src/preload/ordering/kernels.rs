@@ -2,11 +2,12 @@
 //! whose bytes addresses of pinned memory are looked for. Only while there is pinned memory or a
 //! communication library, and only until the first find: from then on every kernel counts as visible.
 //!
-//! Note [Tables]. PyTorch hands its kernels tables by value of which it fills a part. The rest is what lay on its stack: the
-//! address of pinned memory, where the program has just asked for a number (`loss.item()`), though no kernel
-//! uses it. These kernels use what is in their table or not, and keep none of it: what they start from later they are
-//! handed anew. So an address there says that this launch is visible, and nothing of others. An address that
-//! is an argument by itself is none that was left over, and may be kept by any kernel.
+//! Note [Tables]. PyTorch hands its kernels tables by value of which it fills a part. The rest is what lay on its stack:
+//! the address of pinned memory, where the program has just asked for a number (`loss.item()`), though no kernel uses
+//! it. These kernels use what is in their table or not, and keep none of it. So an address there says that this launch is
+//! visible, and nothing of others. An address that is an argument by itself is not left over from elsewhere, and may
+//! be kept by any kernel: PyTorch's for groups of products write such addresses into memory
+//! (`prepare_grouped_gemm_data`).
 
 use core::ffi::c_void;
 use core::ptr::null_mut;

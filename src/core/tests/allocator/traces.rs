@@ -101,5 +101,6 @@ fn read(trace: &str) -> Requests {
 /// To the MiB.
 fn smallest_limit(requests: &Requests, config: &Config, larger_count: u32) -> Smallest {
     let completes = |bytes| replay(requests, config, Room::Limit(bytes)).completes();
-    smallest(requests.peak_bytes(), None, MIB, larger_count, completes).expect("some limit is enough")
+    smallest(requests.peak_bytes(), None, MIB, larger_count, completes)
+        .expect("some limit is enough")
 }
