@@ -82,6 +82,7 @@ def main():
     parser.add_argument("--lib", type=pathlib.Path, default=None)
     parser.add_argument("--command", type=pathlib.Path, default=None)
     parser.add_argument("--jobs", type=int, default=5)
+    parser.add_argument("--programs", nargs="+", choices=PROGRAMS, default=PROGRAMS)
     options = parser.parse_args()
     options.lib = (options.lib or built("libcachealloc.so")).resolve()
     options.command = (options.command or built("cachealloc")).resolve()
@@ -89,7 +90,7 @@ def main():
     print(f"{'program':12}{'held, MiB':>10}{'reserved: said / real':>24}{'least limit / held':>22}{heads}")
     worst, held_by_first = 0, None
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-        for name, (row, off, held) in zip(PROGRAMS, pool.map(lambda name: compare(options, name), PROGRAMS)):
+        for name, (row, off, held) in zip(options.programs, pool.map(lambda name: compare(options, name), options.programs)):
             print(row, flush=True)
             worst = max(worst, off)
             held_by_first = held if name == PROGRAMS[0] else held_by_first
