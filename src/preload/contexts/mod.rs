@@ -168,6 +168,12 @@ impl Context {
         self.final_stats.get().map(|stats| &**stats)
     }
 
+    /// Whether it has ended, or does while the driver serves its addresses to the caller. Of the current one perhaps a
+    /// reference is given up: it has just been used.
+    pub(crate) fn is_over(&self) -> bool {
+        (self.is_dead() || self.is_ending()) && api::ctx_get_id(0) != Ok(self.id)
+    }
+
     /// For a caller that no call of the program protects: while the guard lives, the context does not
     /// end. None: it is gone or about to end.
     pub(crate) fn keep_open(&self) -> Option<RwLockReadGuard<'_, ()>> {

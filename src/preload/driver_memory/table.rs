@@ -12,6 +12,7 @@ use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_history::{Entry, Segment, StackId};
 use cachealloc_statistics::account::Part;
 
+use crate::contexts::Context;
 use crate::driver_memory::ending::Ending;
 use crate::driver_memory::limits;
 use crate::lock::lock;
@@ -102,7 +103,7 @@ pub(crate) fn enter(key: Key, served: Served) {
 /// These addresses are the program's from now on, and nothing of ours.
 fn served_at(address: u64, bytes: u64) {
     if rule_holds(Rule::ServedIsNobodys) && rule_holds(Rule::ContextEndForgets) {
-        pagemap::forget_ended(address, bytes);
+        pagemap::forget_ended(address, bytes, Context::is_over);
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use cachealloc_core::order::Observer;
 use cachealloc_core::rules::{Rule, rule_holds};
 
-use crate::contexts::lookup;
+use crate::contexts::{Context, lookup};
 use crate::driver::api;
 use crate::driver::sys::{CuError, CuResult, Handle64};
 use crate::functions::Function;
@@ -145,12 +145,13 @@ fn open_inside(
         return Err(CuError::INVALID_VALUE);
     }
     counters::count(Count::BlocksImported);
-    pagemap::forget_ended(base, inside.offset.saturating_add(inside.requested_bytes));
+    let end = inside.offset.saturating_add(inside.requested_bytes);
+    pagemap::forget_ended(base, end, Context::is_over);
     Ok(imports::opened(base, inside, context_id))
 }
 
 fn note_whole(address: u64) {
-    pagemap::forget_ended(address, 1);
+    pagemap::forget_ended(address, 1, Context::is_over);
     if let Ok(context) = lookup::current() {
         imports::opened_whole(address, context.id);
     }

@@ -17,7 +17,6 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, Ordering};
 pub(crate) use slots::{Kind, LiveBlock, fresh_buffer_id, occupy, vacate};
 
 use crate::contexts::Context;
-use crate::driver::api;
 use crate::lock::lock;
 use slots::Slot;
 
@@ -154,22 +153,17 @@ pub(crate) fn forget_lost(context: &Context, base: u64, bytes: u64) -> bool {
     lost.fold(false, |any, own| any | own)
 }
 
-/// The driver has served these addresses to the program: what is still recorded for them ended with its context, and
-/// the thread that ended that is about to report it.
-pub(crate) fn forget_ended(base: u64, bytes: u64) {
+/// The driver has served these addresses to the program: what is still recorded for them of a context that is over is
+/// dropped, and the thread that ended that is about to report it.
+pub(crate) fn forget_ended(base: u64, bytes: u64, is_over: impl Fn(&Context) -> bool) {
     let first = base & !(PAGE_BYTES - 1);
-    let pages = (first..base.saturating_add(bytes)).step_by(PAGE_BYTES as usize);
-    let may_be_over = |extent: &&'static Extent| {
-        let context = extent.context();
-        context.is_dead() || context.is_ending()
-    };
-    for base in pages.filter(|page| extent_of(*page).as_ref().is_some_and(may_be_over)) {
-        // Of this one only a reference is given up: it has just been used.
-        let current = api::ctx_get_id(0).ok();
-        let is_over =
-            |extent: &&'static Extent| may_be_over(extent) && Some(extent.context().id) != current;
+    for page in (first..base.saturating_add(bytes)).step_by(PAGE_BYTES as usize) {
+        let Some(context) = extent_of(page).map(Extent::context).filter(|it| is_over(it)) else {
+            continue;
+        };
         let mut spare = lock(&SPARE);
-        if let Some(extent) = extent_of(base).filter(is_over) {
+        let same = |extent: &&'static Extent| core::ptr::eq(extent.context(), context);
+        if let Some(extent) = extent_of(page).filter(same) {
             retire(extent, &mut spare);
         }
     }
