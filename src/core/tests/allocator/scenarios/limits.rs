@@ -123,6 +123,86 @@ fn oversize_segments_that_are_not_enough_are_not_taken_for_it() {
     );
 }
 
+/// Neither one more, nor anything else.
+#[test]
+fn as_many_oversize_segments_go_as_are_enough() {
+    check(
+        "
+            policy max_split_size_mb:20
+            capacity 82M
+            a = alloc 30M
+            b = alloc 30M
+            c = alloc 20M
+            d = alloc 512
+            free a
+            free b
+            free c
+            free d
+            e = alloc 60M
+        ",
+        "
+            a: reserve 30M
+            b: reserve 30M
+            c: reserve 20M
+            d: reserve 2M
+            e: reserve 60M fails, release 30M + 30M, reserve 60M
+            60M large | e 60M
+            20M large | 20M free
+            2M small | 2M free
+            reserved 82M  allocated 60M  active 60M
+        ",
+    );
+}
+
+#[test]
+fn oversize_segments_that_are_just_enough_go_alone() {
+    check(
+        "
+            policy max_split_size_mb:20
+            capacity 62M
+            a = alloc 30M
+            b = alloc 30M
+            c = alloc 512
+            free a
+            free b
+            free c
+            d = alloc 60M
+        ",
+        "
+            a: reserve 30M
+            b: reserve 30M
+            c: reserve 2M
+            d: reserve 60M fails, release 30M + 30M, reserve 60M
+            60M large | d 60M
+            2M small | 2M free
+            reserved 62M  allocated 60M  active 60M
+        ",
+    );
+}
+
+/// They go with everything else, in no order of size.
+#[test]
+fn smaller_segments_are_not_taken_for_oversize() {
+    check(
+        "
+            policy max_split_size_mb:30
+            capacity 52M
+            a = alloc 8M
+            b = alloc 30M
+            free a
+            free b
+            c = alloc 34M
+        ",
+        "
+            a: reserve 20M
+            b: reserve 30M
+            c: reserve 34M fails, release 20M + 30M, reserve 34M
+            34M large | c 34M
+            reserved 34M  allocated 34M  active 34M
+        ",
+    );
+}
+
 #[test]
 fn the_ordinary_segment_is_shared_even_at_the_smallest_split_limit() {
     check(
