@@ -40,7 +40,7 @@ fn fit(time_us: u64) -> DeviceFit {
 fn the_times_of_a_history_pass() {
     let reserved = |time_us| fit(time_us).tries[0].outcome.peak_reserved_bytes / MIB;
     assert_eq!((reserved(3 * SECOND_US), reserved(9 * SECOND_US)), (160, 96));
-    // No file is to keep anyone busy.
+    // No file is to take long.
     assert_eq!(reserved(u64::MAX), 96);
 }
 
