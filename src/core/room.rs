@@ -155,11 +155,11 @@ mod tests {
 
             let (bytes, peak_bytes) = (shown.unwrap_or(UNIT), UNIT * random(4) / 2);
             let slack_bytes = (bytes / 32 * 31).saturating_sub(peak_bytes);
-            let bound = [bytes / 512, slack_bytes / 2][random(2) as usize];
+            let bound = [bytes / 512, slack_bytes / 4][random(2) as usize];
             let holes_bytes = (bound + random(3)).saturating_sub(1);
             let is_too_much = is_saved && 512 * holes_bytes > bytes;
             assert_eq!(room.are_holes_too_much(holes_bytes), is_too_much);
-            let is_harmful = shown.is_none() || 2 * holes_bytes > slack_bytes;
+            let is_harmful = shown.is_none() || 4 * holes_bytes > slack_bytes;
             for _ in 0..[1, 20, 520][random(3) as usize] {
                 room.count_spared(holes_bytes, peak_bytes);
                 spared_count += u64::from(!is_harmful);
