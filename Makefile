@@ -49,7 +49,7 @@ core-test: ## the allocator and the ordering rules, exhaustively on small progra
 	cargo test -q $(CHECKED) -p cachealloc-core --features break-rules
 
 command-test: ## the command's own parts, and what it makes of snapshots; the black-box tests run it as people do
-	cargo test -q $(CHECKED) -p cachealloc-analysis -p cachealloc-cli
+	cargo test -q $(CHECKED) -p cachealloc-analysis -p cachealloc-fit -p cachealloc-cli
 
 record-test: ## history, native stacks and Python stacks
 	cargo test -q $(CHECKED) -p cachealloc-history -p cachealloc-stacks -p cachealloc-python

@@ -36,6 +36,24 @@ fn files_stay_readable() {
     }
 }
 
+/// `make test` names the crates whose tests it runs.
+#[test]
+fn the_tests_of_each_crate_are_run() {
+    let text = |file: &Path| fs::read_to_string(file).expect("a text");
+    let makefile = text(&root().join("Makefile"));
+    let named: Vec<&str> = makefile.split_whitespace().collect();
+    for entry in fs::read_dir(root().join("src")).expect("a folder") {
+        let folder = entry.expect("an entry").path();
+        let is_tested = |file: &PathBuf| text(file).contains("#[test]");
+        if folder.is_dir() && rust_files(&folder).iter().any(is_tested) {
+            let manifest = text(&folder.join("Cargo.toml"));
+            let name = manifest.split('"').nth(1).expect("a name");
+            let is_run = named.windows(2).any(|words| words == ["-p", name]);
+            assert!(is_run, "make test leaves out {name}");
+        }
+    }
+}
+
 /// Comments cite docs/ordering.md by section and by the number of a hazard, and that page cites its tests.
 #[test]
 fn what_is_cited_exists() {
