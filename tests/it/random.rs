@@ -56,7 +56,7 @@ fn check(mode: Option<&str>, frees: &str) {
     for seed in first..first + number("RANDOM_SEEDS", SEEDS_DEFAULT) {
         let run = program(seed, frees);
         let ran = match mode {
-            None => run.native().env("SIM_JUDGED", "1").output(),
+            None => run.native().env("SIM_FREES_JUDGED", "1").output(),
             Some(mode) => run.conf(&format!("free_mode:{mode}")).output(),
         };
         if let Some(problem) = problem(&ran) {

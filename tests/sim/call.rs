@@ -173,9 +173,9 @@ impl Call {
         self.world().threads.get_mut(&thread).expect("entered at the call's begin").news |= news;
     }
 
-    /// Where the program is judged, what an answer tells by chance is nothing that it may lean on.
+    /// With `SIM_ONLY_WAITS_TELL` an answer by chance is nothing that the program may lean on.
     fn know(&mut self, clock: &Clock) {
-        if !(config().judges && is_question(self.name)) {
+        if !(config().only_waits_tell && is_question(self.name)) {
             self.world().host.clock.join(clock);
         }
     }

@@ -239,7 +239,7 @@ impl Machine {
             command.env("SIM_RECORDS_TAKE_TIME", "1");
         }
         if how.conf.is_none() {
-            command.env("SIM_JUDGED", "1");
+            command.env("SIM_FREES_JUDGED", "1").env("SIM_ONLY_WAITS_TELL", "1");
         }
         if how.frees_do_not_wait {
             command.env("SIM_FREES_WAIT", "0");

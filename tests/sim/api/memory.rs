@@ -170,7 +170,7 @@ fn free_pool_memory(call: &mut Call, address: DevicePtr) -> Outcome {
     let found = call.world().memory.at_base(address).ok_or(Code::INVALID_VALUE)?;
     let Kind::Pool { pool, block_bytes } = found.kind else { return Err(Code::INVALID_VALUE) };
     let allocation = call.world().memory.begin_dying(address).ok_or(Code::INVALID_VALUE)?;
-    if config().judges {
+    if config().frees_are_judged {
         judge_end(call, allocation);
     }
     let world = call.world();

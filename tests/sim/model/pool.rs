@@ -183,9 +183,9 @@ impl World {
 
     /// What a request for recycled memory comes behind: what the stream has, as far as anyone may lean on it. Measured:
     /// it is work, which the legacy stream stops; one for fresh memory is so at times. A program cannot know which memory
-    /// it gets, so where it is judged none is.
+    /// it gets, so where only waits tell none is.
     fn birth_deps(&mut self, stream: Handle) -> Outcome<Deps> {
-        let later_than = match config().judges {
+        let later_than = match config().only_waits_tell {
             true => Default::default(),
             false => self.stream_deps(stream)?.ends,
         };

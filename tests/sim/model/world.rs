@@ -49,7 +49,7 @@ pub struct World {
     pub pool_births: HashMap<u64, OpRef>,
     /// With `SIM_FREES_WAIT=0`: what would have waited.
     pub frees_not_waited_for: Vec<OpRef>,
-    /// With `SIM_JUDGED`: what the host knew at a `cuMemFree` of pool memory, by allocation.
+    /// With `SIM_FREES_JUDGED`: what the host knew at a `cuMemFree` of pool memory, by allocation.
     pub judged_frees: HashMap<u64, (Epoch, Clock)>,
     /// Freed on a stream (an id), which was not synchronised with since.
     pub freed_in_order: Vec<(u64, Allocation)>,
@@ -138,8 +138,10 @@ pub struct Config {
     pub records_take_time: bool,
     /// Whether a plain free waits; without, it shows what leans on that.
     pub frees_wait: bool,
-    /// Whether the program may lean on nothing but waits, and must not free pool memory too early.
-    pub judges: bool,
+    /// Whether it is told where a plain free of stream-ordered memory comes too early.
+    pub frees_are_judged: bool,
+    /// Whether the program may lean on nothing but waits.
+    pub only_waits_tell: bool,
     /// Whether each poll in a row takes twice as long as the one before.
     pub polls_grow: bool,
     pub report: Option<String>,
@@ -266,7 +268,8 @@ pub fn config() -> &'static Config {
             records_take_time: number("SIM_RECORDS_TAKE_TIME", 0) != 0,
             frees_wait: number("SIM_FREES_WAIT", 1) != 0,
             polls_grow: number("SIM_POLLS_GROW", 0) != 0,
-            judges: number("SIM_JUDGED", 0) != 0,
+            frees_are_judged: number("SIM_FREES_JUDGED", 0) != 0,
+            only_waits_tell: number("SIM_ONLY_WAITS_TELL", 0) != 0,
             report: std::env::var("SIM_REPORT").ok(),
             fail: std::env::var("SIM_FAIL").unwrap_or_default(),
             pause: std::env::var("SIM_PAUSE_MS").unwrap_or_default(),

@@ -57,7 +57,7 @@ fn an_address_hides_in_copied_data() {
 #[test]
 fn pool_memory_is_freed_before_its_work_has_begun() {
     let test = "pool_memory_is_freed_before_its_work_has_begun";
-    let outcome = child(test, &[("SIM_JUDGED", "1")], |d| {
+    let outcome = child(test, &[("SIM_FREES_JUDGED", "1")], |d| {
         let s = d.stream().unwrap();
         let x = d.alloc_async(N as usize, s).unwrap();
         d.launch("delay", s, &[MS]).unwrap();
@@ -86,7 +86,7 @@ fn recycled_pool_memory_is_freed_before_its_request() {
 #[test]
 fn pool_memory_is_freed_behind_a_wait() {
     let test = "pool_memory_is_freed_behind_a_wait";
-    let outcome = child(test, &[("SIM_JUDGED", "1")], |d| {
+    let outcome = child(test, &[("SIM_FREES_JUDGED", "1")], |d| {
         let s = d.stream().unwrap();
         let x = d.alloc_async(N as usize, s).unwrap();
         d.launch("fill", s, &[x, N, 1, MS]).unwrap();
