@@ -1,5 +1,6 @@
 //! Whether the process has installed a filter for system calls since we began: opening or removing a
-//! file may then be fatal, and so may be to ask for the filter. Inessential work is then skipped, in the program's threads and in ours.
+//! file may then be fatal, and so may be to ask for the filter. Inessential work is then skipped, in the program's
+//! threads and in ours.
 
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 

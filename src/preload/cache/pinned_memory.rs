@@ -92,12 +92,11 @@ fn has_waited(thread: &Thread, shape: Shape) -> bool {
 pub(crate) fn keep(address: usize, shape: Shape) {
     let holds = rule_holds(Rule::KeptWhileOpen);
     widen(Rule::KeptWhileOpen);
-    let open =
-        contexts::find(shape.context_id).and_then(if rule_holds(Rule::KeptBesideReferences) {
-            Context::stay_open
-        } else {
-            Context::keep_open
-        });
+    let hold = match rule_holds(Rule::KeptBesideReferences) {
+        true => Context::stay_open,
+        false => Context::keep_open,
+    };
+    let open = contexts::find(shape.context_id).and_then(hold);
     if open.is_none() && holds {
         return;
     }
