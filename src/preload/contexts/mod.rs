@@ -19,7 +19,6 @@ use cachealloc_core::{Allocator, Stats};
 use crate::cache::pool_numbers::PoolNumbers;
 use crate::cache::thread_cache::ThreadCache;
 use crate::cache::{Arenas, FillStream, StreamFrees, Zones};
-use crate::clock::Instant;
 use crate::contexts::events::Events;
 use crate::contexts::registry::Links;
 use crate::driver::api;
@@ -93,9 +92,10 @@ pub(crate) struct Context {
     pub links: Links,
 }
 
-/// How long the driver takes to count a reference less, on a busy machine.
-const SOON: Duration = Duration::from_millis(100);
-const SOON_STEP: Duration = Duration::from_micros(20);
+/// How often we look whether the driver has counted a reference less: some 100 ms. Not a time, since on a busy machine
+/// both threads wait for a processor.
+const LOOKS: u32 = 1500;
+const BETWEEN_LOOKS: Duration = Duration::from_micros(20);
 
 static GROWING: Mutex<()> = Mutex::new(());
 
@@ -184,16 +184,16 @@ impl Context {
     /// detach, it is not known beforehand whether it is the last one; mostly it is not, and the context is open again in
     /// a moment.
     pub(crate) fn keep_open_soon(&self) -> Option<RwLockReadGuard<'_, ()>> {
-        let begun = Instant::now();
-        loop {
-            let open = self.keep_open();
-            let ends = self.is_dead() || self.ends_surely.load(Ordering::Relaxed);
-            let may_be_soon = !ends && begun.elapsed() < SOON;
-            if open.is_some() || !may_be_soon || !rule_holds(Rule::ReferenceHidesNothing) {
-                return open;
-            }
-            own_thread::sleep(SOON_STEP);
+        let open = self.keep_open();
+        if open.is_some() || !rule_holds(Rule::ReferenceHidesNothing) {
+            return open;
         }
+        let ends = || self.is_dead() || self.ends_surely.load(Ordering::Relaxed);
+        let look = || {
+            own_thread::sleep(BETWEEN_LOOKS);
+            self.keep_open()
+        };
+        (0..LOOKS).take_while(|_| !ends()).find_map(|_| look())
     }
 
     /// As `keep_open`, for a caller that must not skip the context: waits. A primary context outlives
