@@ -43,6 +43,7 @@ const TABLE: &[(Rule, &str, &str)] = &[
     (Rule::VisibleIsSticky, "pinned_argument_then_copied_data", "ordered"),
     (Rule::ArgumentsAreScanned, "pinned_in_packed_arguments", "ordered"),
     (Rule::PinnedOperandsAreVisible, "refill_pinned", "ordered"),
+    (Rule::PinnedOperandsAreVisible, "flag_lowered_behind_a_wait_for_it", "ordered"),
     (Rule::ArgumentsAtAnyByte, "pinned_in_a_packed_struct", "ordered"),
     (Rule::RangesHaveMargins, "pinned_by_its_end", "ordered"),
     (Rule::OffsetsCount, "copy_2d_to_pinned_at_an_offset", "ordered"),

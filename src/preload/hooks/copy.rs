@@ -48,7 +48,8 @@ pub(crate) fn operands(
     submit(function, || host_sees(destination) || host_sees(source), real)
 }
 
-/// With one address: fills, words that the host may poll, and copies whose other side is an array.
+/// With one address: fills, words that the host may poll, or take back behind a wait for them (hazard 67), and copies
+/// whose other side is an array.
 pub(crate) fn operand(function: &'static Function, address: usize, real: impl Real) -> CuResult {
     submit(function, || host_sees(address), real)
 }

@@ -13,6 +13,7 @@ mod tools;
 mod visible;
 mod visible_indirect;
 mod visible_reach;
+mod visible_values;
 
 mod order;
 mod teardown;
@@ -55,10 +56,11 @@ fn main() {
 }
 
 fn all() -> impl Iterator<Item = &'static Hazard> {
-    let groups: [&[Hazard]; 19] = [
+    let groups: [&[Hazard]; 20] = [
         visible::ALL,
         visible_indirect::ALL,
         visible_reach::ALL,
+        visible_values::ALL,
         teardown::ALL,
         order::ALL,
         threads::ALL,
