@@ -38,6 +38,7 @@ const TABLE: &[(Rule, &str, &str)] = &[
     (Rule::ParkedFreeJoins, "wait_for_a_stream_behind_a_free_beside_a_capture", "ordered"),
     (Rule::FreeJoinsWithoutEvent, "wait_for_a_stream_behind_a_free_without_an_event", "ordered"),
     (Rule::FreeJoinsContext, "wait_for_a_stream_of_a_waiting_context", "ordered"),
+    (Rule::FreeJoinsContext, "wait_for_a_stream_of_a_waiting_green_context", "ordered"),
     (Rule::FreeOfStreamBlockParks, "spin_and_free_async_pointer", "ordered"),
     (Rule::RecordedStreamsPark, "block_recorded_on_another_stream", "ordered"),
     (Rule::VisibleIsSticky, "pinned_argument_then_copied_data", "ordered"),

@@ -152,6 +152,8 @@ functions! {
         cuGreenCtxCreate = "cuGreenCtxCreate" 12040 (Place<Number>, Number, i32, u32);
         cuGreenCtxDestroy = "cuGreenCtxDestroy" 12040 (Number);
         cuCtxFromGreenCtx = "cuCtxFromGreenCtx" 12040 (Place<Number>, Number);
+        cuGreenCtxStreamCreate = "cuGreenCtxStreamCreate" 12050 (Place<Number>, Number, u32, i32);
+        cuGreenCtxWaitEvent = "cuGreenCtxWaitEvent" 12040 (Number, Number);
         cuCtxEnablePeerAccess = "cuCtxEnablePeerAccess" 4000 (Number, u32);
         cuModuleLoadData = "cuModuleLoadData" 2000 (Place<Number>, List);
         cuCtxDisablePeerAccess = "cuCtxDisablePeerAccess" 4000 (Number);

@@ -211,7 +211,7 @@ pub(crate) fn disable_peer(
     answer.unwrap_or_else(|| common::pass(function, real))
 }
 
-/// `cuCtxWaitEvent(context, event)`.
+/// `cuCtxWaitEvent(context, event)`, `cuGreenCtxWaitEvent(green context, event)`.
 pub(crate) fn waits(function: &'static Function, real: impl Real) -> CuResult {
     let code = common::pass(function, real);
     joins::context_waits();

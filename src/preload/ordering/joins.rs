@@ -1,4 +1,4 @@
-//! What a free in stream order puts its stream behind (hazards 64 and 65): natively it is work there, which
+//! What a free in stream order puts its stream behind (hazards 64, 65 and 68): natively it is work there, which
 //! comes behind what the legacy stream was given, and behind what the context was told to wait for, and a wait
 //! for the stream is then one for these too. Ours is an event, and recording one gives the stream nothing
 //! (measured): a wait for it does.

@@ -25,6 +25,7 @@ mod stream_ordered;
 mod across;
 mod capture;
 mod contexts;
+mod green;
 mod ipc;
 mod memory;
 mod pools;
@@ -56,7 +57,7 @@ fn main() {
 }
 
 fn all() -> impl Iterator<Item = &'static Hazard> {
-    let groups: [&[Hazard]; 20] = [
+    let groups: [&[Hazard]; 21] = [
         visible::ALL,
         visible_indirect::ALL,
         visible_reach::ALL,
@@ -68,6 +69,7 @@ fn all() -> impl Iterator<Item = &'static Hazard> {
         stream_ordered::ALL,
         capture::ALL,
         contexts::ALL,
+        green::ALL,
         across::ALL,
         ipc::ALL,
         memory::ALL,

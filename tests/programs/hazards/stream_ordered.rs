@@ -206,7 +206,7 @@ fn read_by_the_legacy_stream_before(
 
 /// Whether a copy of pinned memory on `reader` reads what is there before the host writes more, which it does
 /// behind a free on `stream`, and `wait`.
-fn read_in_order(
+pub fn read_in_order(
     d: &Driver,
     reader: Stream,
     stream: Stream,

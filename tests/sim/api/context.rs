@@ -148,28 +148,11 @@ driver! {
     }
 
     fn cuCtxRecordEvent: (context: Handle, event: Handle) |call| {
-        find(call, context)?;
-        let name = call.name;
-        call.world().events.get(event)?;
-        call.world().forbid_in_context(context, name)?;
-        call.wait_for_context(context);
-        let at = call.ns();
-        let op = call.world().mark_context(context, at)?;
-        let event = call.world().events.get_mut(event)?;
-        (event.op, event.captured) = (Some(op), None);
-        Ok(())
+        record_event(call, context, event)
     }
 
     fn cuCtxWaitEvent: (context: Handle, event: Handle) |call| {
-        find(call, context)?;
-        let name = call.name;
-        let op = call.world().events.get(event)?.op.clone();
-        call.world().forbid_in_context(context, name)?;
-        let at = call.ns();
-        match op {
-            Some(op) => call.world().bar_context(context, &op, at),
-            None => Ok(()),
-        }
+        wait_event(call, context, event)
     }
 
     fn cuCtxEnablePeerAccess: (peer: Handle, flags: u32) |call| {
@@ -196,6 +179,33 @@ driver! {
 /// A context by handle, without its sticky error: questions are answered all the same.
 pub fn find(call: &mut Call, context: Handle) -> Outcome<&Context> {
     call.world().contexts.find(context).ok_or(Code::INVALID_CONTEXT)
+}
+
+/// Of all streams of the context, or of a green one.
+pub fn record_event(call: &mut Call, context: Handle, event: Handle) -> Outcome {
+    find(call, context)?;
+    let name = call.name;
+    call.world().events.get(event)?;
+    call.world().forbid_in_context(context, name)?;
+    call.wait_for_context(context);
+    let at = call.ns();
+    let op = call.world().mark_context(context, at)?;
+    let event = call.world().events.get_mut(event)?;
+    (event.op, event.captured) = (Some(op), None);
+    Ok(())
+}
+
+/// All later work of the context, or of a green one, comes after the event.
+pub fn wait_event(call: &mut Call, context: Handle, event: Handle) -> Outcome {
+    find(call, context)?;
+    let name = call.name;
+    let op = call.world().events.get(event)?.op.clone();
+    call.world().forbid_in_context(context, name)?;
+    let at = call.ns();
+    match op {
+        Some(op) => call.world().bar_context(context, &op, at),
+        None => Ok(()),
+    }
 }
 
 fn any_current(call: &mut Call) -> Outcome<Handle> {

@@ -1,6 +1,7 @@
 //! Green contexts, as far as order goes: streams of their own, memory of the primary context. Which part
 //! of the device they have is not looked at.
 
+use super::context::{record_event, wait_event};
 use super::device::check;
 use super::pointers::Out;
 use crate::abi::{Code, Handle};
@@ -35,5 +36,13 @@ driver! {
     ) |call| {
         call.world().contexts.find(green).ok_or(Code::INVALID_VALUE)?;
         stream.put(call.world().create_stream(green, StreamKind::Created, true, priority)?)
+    }
+
+    fn cuGreenCtxRecordEvent: (green: Handle, event: Handle) |call| {
+        record_event(call, green, event)
+    }
+
+    fn cuGreenCtxWaitEvent: (green: Handle, event: Handle) |call| {
+        wait_event(call, green, event)
     }
 }
