@@ -201,8 +201,10 @@ rules! {
     ObjectsAreVisible = "objects_are_visible",
     /// Access to mapped memory is taken away behind the barriers of earlier frees.
     LessAccessWaits = "less_access_waits",
-    /// A green context ends without a hooked call, and its memory stays: it is entered by the primary one.
+    /// A green context ends, and its memory stays: it is entered by the primary one.
     GreenIsEnteredByPrimary = "green_is_entered_by_primary",
+    /// Unless its end is that of the primary one.
+    GreenHoldsPrimary = "green_holds_primary",
     /// A wait with a green context current says nothing of other work.
     GreenWaitIsPartial = "green_wait_is_partial",
     /// What we put on a stream of the program counts as submitted.

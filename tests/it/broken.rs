@@ -53,6 +53,7 @@ const TABLE: &[(Rule, &str, &str)] = &[
     (Rule::LessAccessWaits, "access_taken_away", "ordered"),
     (Rule::OwnWorkCounts, "filled_block_changes_hands", "ordered,fill:zero"),
     (Rule::GreenWaitIsPartial, "free_behind_a_wait_for_a_green_context", "ordered"),
+    (Rule::GreenHoldsPrimary, "memory_where_a_green_context_was", "ordered"),
     (Rule::CallbackIsAsked, "calls_in_callback", "ordered"),
     (Rule::PoolNumbersAreOurs, "pool_numbers", "ordered"),
     (Rule::HostFunctionsAreVisible, "launched_host_function", "ordered"),

@@ -30,7 +30,7 @@ pub(crate) fn of_handle(handle: ContextHandle) -> CuResult<&'static Context> {
     contexts::find(id).map_or_else(|| adopt(handle, id), Ok)
 }
 
-/// Whether the context certainly exists. A green context ends unreported. So may a primary one, by a
+/// Whether the context certainly exists. The end of a green context is not noted. So may a primary one end, by a
 /// call that bypassed our hooks: the driver reports whether a primary context exists without its handle,
 /// but it may be another one.
 pub(crate) fn is_certain(context: &Context) -> bool {

@@ -135,7 +135,7 @@ pub(crate) fn find(id: u64) -> Option<&'static Context> {
 }
 
 /// A green context lends its streams a part of the device. The memory belongs to the primary context and
-/// stays when the green one ends, which no call reports. So it is entered through the primary one.
+/// stays when the green one ends, unless the primary one ends with it. So it is entered through that.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Home {
     pub handle: ContextHandle,

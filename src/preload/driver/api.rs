@@ -56,6 +56,8 @@ calls! {
     ctx_get_current() -> (context: ContextHandle) = cuCtxGetCurrent(&mut context);
     ctx_push_current(context: ContextHandle) = cuCtxPushCurrent_v2(context);
     ctx_pop_current() -> (context: ContextHandle) = cuCtxPopCurrent_v2(&mut context);
+    ctx_from_green_ctx(green: usize) -> (context: ContextHandle) =
+        cuCtxFromGreenCtx(&mut context, green);
     ctx_enable_peer_access(peer: ContextHandle, flags: u32) = cuCtxEnablePeerAccess(peer, flags);
     ctx_get_device() -> (device: i32) = cuCtxGetDevice(&mut device);
     ctx_synchronize() = cuCtxSynchronize();

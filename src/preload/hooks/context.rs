@@ -112,8 +112,8 @@ pub(crate) fn destroy(
     code
 }
 
-/// `cuDevicePrimaryCtxRelease(device)`, `cuDevicePrimaryCtxReset(device)`: the last release, and every
-/// reset, ends the primary context.
+/// `cuDevicePrimaryCtxRelease(device)`, `cuDevicePrimaryCtxReset(device)`, `cuGreenCtxDestroy`: the last release, and
+/// every reset, ends the primary context.
 pub(crate) fn primary_end(function: &'static Function, device: i32, real: impl Real) -> CuResult {
     if !bypass::is_caching() {
         return real();
@@ -161,14 +161,6 @@ pub(crate) fn set_limit(function: &'static Function, real: impl Real) -> CuResul
     // Local memory grows with the next launch of any kernel.
     first_uses::forget_all();
     code
-}
-
-/// Green contexts share the memory of the primary one and order only their own streams.
-pub(crate) fn green(function: &'static Function, real: impl Real) -> CuResult {
-    if bypass::is_caching() {
-        beside(function, || observers::observe(Observer::GreenContext));
-    }
-    common::retried(function, real)
 }
 
 /// `cuCtxEnablePeerAccess(peer, flags)`.

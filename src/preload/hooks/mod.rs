@@ -11,6 +11,7 @@ pub(crate) mod communication;
 pub(crate) mod context;
 pub(crate) mod copy;
 pub(crate) mod driver_memory;
+pub(crate) mod green_context;
 pub(crate) mod host_memory;
 pub(crate) mod ipc;
 pub(crate) mod launch;

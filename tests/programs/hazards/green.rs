@@ -1,4 +1,4 @@
-//! [68] Green contexts: parts of a device with streams of their own, and the memory of the primary context.
+//! [68] [69] Green contexts: parts of a device with streams of their own, and the memory of the primary context.
 //! On a GPU a part of the device would have to be named.
 
 use cachealloc_tests::driver::{Driver, Outcome};
@@ -6,7 +6,12 @@ use cachealloc_tests::driver::{Driver, Outcome};
 use crate::stream_ordered::read_in_order;
 use crate::tools::*;
 
-pub const ALL: &[Hazard] = &[hazard!(Always, wait_for_a_stream_of_a_waiting_green_context)];
+pub const ALL: &[Hazard] = &[
+    hazard!(Always, wait_for_a_stream_of_a_waiting_green_context),
+    hazard!(Always, memory_where_a_green_context_was, machine = "SIM_MEMORY_MB=64"),
+];
+
+const MIB: usize = 1 << 20;
 
 fn green(d: &Driver) -> Outcome<u64> {
     let mut green = 0;
@@ -24,4 +29,35 @@ fn wait_for_a_stream_of_a_waiting_green_context(d: &Driver) -> Verdict {
     };
     let read = read_in_order(d, reader, stream, green_waits, || d.synchronize_stream(stream))?;
     ok_if(read, "the copy saw what the host wrote later")
+}
+
+/// A green context that alone holds the primary one.
+fn last_reference(d: &Driver) -> Outcome<u64> {
+    let (green, mut context) = (green(d)?, 0);
+    call!(d, cuCtxFromGreenCtx(&mut context, green))?;
+    d.set_context(context)?;
+    call!(d, cuDevicePrimaryCtxRelease(0))?;
+    Ok(green)
+}
+
+/// [69] The primary context ends with the green one, and the driver serves its addresses again. A request that finds too
+/// little must not take back what the program had freed there before.
+fn memory_where_a_green_context_was(d: &Driver) -> Verdict {
+    let green = last_reference(d)?;
+    d.free(d.alloc(40 * MIB)?)?;
+    d.set_context(0)?;
+    call!(d, cuGreenCtxDestroy(green))?;
+    d.use_device(0)?;
+    let (stream, mut pool, mut pooled) = (d.stream()?, 0, 0);
+    // CUmemPoolProps: pinned to its place, no handles, a device, the first one.
+    let mut properties = [0_u32; 22];
+    properties[..3].copy_from_slice(&[1, 0, 1]);
+    call!(d, cuMemPoolCreate(&mut pool, properties.as_ptr().cast()))?;
+    call!(d, cuMemAllocFromPoolAsync(&mut pooled, 40 * MIB, pool, stream))?;
+    fill(d, stream, pooled, 40 * MIB, 1, 0)?;
+    let is_known = d.address_range(pooled) == Ok((pooled, 40 * MIB));
+    let refused = code(d.alloc(60 * MIB));
+    let holds = holds(d, pooled, 40 * MIB, 1)?;
+    let freed = code(d.free_async(pooled, stream));
+    Ok(format!("it is known: {is_known}, holds: {holds}, refused {refused}, freed {freed}"))
 }

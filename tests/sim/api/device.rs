@@ -68,26 +68,15 @@ driver! {
 
     fn cuDevicePrimaryCtxRetain: (context: Out<Handle>, device: i32) |call| {
         let device = check(device)?;
-        let primary = &call.world().primaries[device];
-        let (mut handle, flags) = (primary.context, primary.flags);
-        if handle == 0 {
-            handle = call.world().create_context(device, true, flags)?;
-        }
+        let handle = primary_of(call, device)?;
         context.put(handle)?;
-        let primary = &mut call.world().primaries[device];
-        primary.context = handle;
-        primary.retained += 1;
+        call.world().primaries[device].retained += 1;
         Ok(())
     }
 
     fn cuDevicePrimaryCtxRelease, cuDevicePrimaryCtxRelease_v2: (device: i32) |call| {
         let device = check(device)?;
-        let primary = &mut call.world().primaries[device];
-        primary.retained = primary.retained.checked_sub(1).ok_or(Code::INVALID_CONTEXT)?;
-        if primary.retained == 0 {
-            end_primary(call, device)?;
-        }
-        Ok(())
+        release_primary(call, device)
     }
 
     fn cuDevicePrimaryCtxReset, cuDevicePrimaryCtxReset_v2: (device: i32) |call| {
@@ -161,6 +150,24 @@ fn uuid_of(name: &[u8; 16], device: usize) -> [u8; 16] {
 
 fn pci_of(device: usize) -> String {
     format!("0000:{:02X}:00.0", config().first_device + device)
+}
+
+/// The primary context, made if there is none.
+pub fn primary_of(call: &mut Call, device: usize) -> Outcome<Handle> {
+    let primary = &call.world().primaries[device];
+    let (mut handle, flags) = (primary.context, primary.flags);
+    if handle == 0 {
+        handle = call.world().create_context(device, true, flags)?;
+        call.world().primaries[device].context = handle;
+    }
+    Ok(handle)
+}
+
+/// Gives up a reference to the primary context.
+pub fn release_primary(call: &mut Call, device: usize) -> Outcome {
+    let primary = &mut call.world().primaries[device];
+    primary.retained = primary.retained.checked_sub(1).ok_or(Code::INVALID_CONTEXT)?;
+    if primary.retained == 0 { end_primary(call, device) } else { Ok(()) }
 }
 
 /// Waits for the primary context's work and destroys it; retained or not, its handle ends.

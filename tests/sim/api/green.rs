@@ -1,8 +1,8 @@
-//! Green contexts, as far as order goes: streams of their own, memory of the primary context. Which part
-//! of the device they have is not looked at.
+//! Green contexts, as far as order goes: streams of their own, memory of the primary context, to which each
+//! holds a reference. Which part of the device they have is not looked at.
 
 use super::context::{record_event, wait_event};
-use super::device::check;
+use super::device::{check, primary_of, release_primary};
 use super::pointers::Out;
 use crate::abi::{Code, Handle};
 use crate::model::stream::StreamKind;
@@ -10,19 +10,24 @@ use crate::model::stream::StreamKind;
 driver! {
     fn cuGreenCtxCreate: (green: Out<Handle>, resources: u64, device: i32, flags: u32) |call| {
         let device = check(device)?;
+        let primary = primary_of(call, device)?;
         let world = call.world();
-        let primary = world.primaries[device].context;
-        world.contexts.get(primary)?;
+        let primary_id = world.contexts.get(primary)?.id;
         let context = world.create_context(device, false, 0)?;
-        world.contexts.get_mut(context)?.part_of = Some(primary);
+        let state = world.contexts.get_mut(context)?;
+        (state.part_of, state.refers_to) = (Some(primary), primary_id);
+        world.primaries[device].retained += 1;
         green.put(context)
     }
 
     fn cuGreenCtxDestroy: (green: Handle) |call| {
-        let part = call.world().contexts.find(green).and_then(|context| context.part_of);
-        part.ok_or(Code::INVALID_VALUE)?;
+        let state = call.world().contexts.find(green).ok_or(Code::INVALID_VALUE)?;
+        let (primary, id, device) = (state.part_of, state.refers_to, state.device);
+        let primary = primary.ok_or(Code::INVALID_VALUE)?;
         call.world().destroy_context(green);
-        Ok(())
+        // After a reset there may be another one by this handle.
+        let is_there = call.world().contexts.find(primary).is_some_and(|known| known.id == id);
+        if is_there { release_primary(call, device) } else { Ok(()) }
     }
 
     fn cuCtxFromGreenCtx: (context: Out<Handle>, green: Handle) |call| {

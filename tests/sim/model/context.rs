@@ -17,6 +17,8 @@ pub struct Context {
     /// Of a green context: the one that its memory belongs to, and whose waits wait for it, too
     /// (measured).
     pub part_of: Option<Handle>,
+    /// The id of that one, to which it holds a reference.
+    pub refers_to: u64,
     pub flags: u32,
     /// How often the program has attached to it, besides making it.
     pub attached: u32,
@@ -51,6 +53,7 @@ impl World {
             device,
             primary,
             part_of: None,
+            refers_to: 0,
             flags,
             attached: 0,
             error: None,
