@@ -143,9 +143,10 @@ pub(crate) struct Home {
 }
 
 impl Context {
-    /// Runs `body` with this context, or its home, current.
+    /// Runs `body` with its home current: for an ordinary context, itself. A stream of ours that was made with a green one
+    /// current would end with it (hazard 70).
     pub(crate) fn enter<T>(&self, body: impl FnOnce() -> CuResult<T>) -> CuResult<T> {
-        if api::ctx_get_id(0) == Ok(self.id) {
+        if api::ctx_get_id(0) == Ok(self.home.id) {
             return body();
         }
         api::ctx_push_current(self.home.handle)?;

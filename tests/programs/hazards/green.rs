@@ -1,4 +1,4 @@
-//! [68] [69] Green contexts: parts of a device with streams of their own, and the memory of the primary context.
+//! [68] [69] [70] Green contexts: parts of a device with streams of their own, and the memory of the primary context.
 //! On a GPU a part of the device would have to be named.
 
 use cachealloc_tests::driver::{Driver, Outcome};
@@ -9,6 +9,7 @@ use crate::tools::*;
 pub const ALL: &[Hazard] = &[
     hazard!(Always, wait_for_a_stream_of_a_waiting_green_context),
     hazard!(Always, memory_where_a_green_context_was, machine = "SIM_MEMORY_MB=64"),
+    hazard!(Always, room_behind_a_green_context, machine = "SIM_MEMORY_MB=64"),
 ];
 
 const MIB: usize = 1 << 20;
@@ -60,4 +61,20 @@ fn memory_where_a_green_context_was(d: &Driver) -> Verdict {
     let holds = holds(d, pooled, 40 * MIB, 1)?;
     let freed = code(d.free_async(pooled, stream));
     Ok(format!("it is known: {is_known}, holds: {holds}, refused {refused}, freed {freed}"))
+}
+
+/// [70] What was freed with a green context current is there for all when that is gone, also if more went back to the
+/// driver while it was there.
+fn room_behind_a_green_context(d: &Driver) -> Verdict {
+    let (primary, green, mut context) = (d.context(), green(d)?, 0);
+    call!(d, cuCtxFromGreenCtx(&mut context, green))?;
+    d.set_context(context)?;
+    // The second one has room only where the first one was.
+    for bytes in [40 * MIB, 45 * MIB] {
+        d.free(d.alloc(bytes)?)?;
+    }
+    d.set_context(primary)?;
+    call!(d, cuGreenCtxDestroy(green))?;
+    let asked = code(d.alloc(50 * MIB));
+    Ok(format!("asked {asked}"))
 }
