@@ -199,6 +199,8 @@ rules! {
     BatchesAreVisible = "batches_are_visible",
     /// Pinned memory behind a texture, a surface or a tensor map is host-visible.
     ObjectsAreVisible = "objects_are_visible",
+    /// Another address of host memory makes kernels visible, whichever call tells it.
+    OtherAddressIsVisible = "other_address_is_visible",
     /// Access to mapped memory is taken away behind the barriers of earlier frees.
     LessAccessWaits = "less_access_waits",
     /// A green context ends, and its memory stays: it is entered by the primary one.

@@ -253,6 +253,7 @@ pub(crate) struct AccessDescription {
 }
 
 pub(crate) const POINTER_CONTEXT: u32 = 1;
+pub(crate) const POINTER_DEVICE_POINTER: u32 = 3;
 pub(crate) const POINTER_HOST_POINTER: u32 = 4;
 pub(crate) const POINTER_P2P_TOKENS: u32 = 5;
 pub(crate) const POINTER_SYNC_MEMOPS: u32 = 6;

@@ -176,6 +176,13 @@ pub(crate) fn device_pointer(
     asked(pointer, real)
 }
 
+/// The driver has said where the device reaches what is at `asked`: the same, but for some host memory (hazard 71).
+pub(crate) fn device_reaches(function: &'static Function, asked: u64, told: u64) {
+    if told != asked && told != 0 && rule_holds(Rule::OtherAddressIsVisible) {
+        reached(function, VisibleCause::DevicePointer);
+    }
+}
+
 /// `cuMemHostGetFlags(unsigned *, pointer)`.
 pub(crate) fn flags(_function: &'static Function, pointer: usize, real: impl Real) -> CuResult {
     asked(pointer, real)

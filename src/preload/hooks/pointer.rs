@@ -11,7 +11,7 @@ use crate::driver::sys::*;
 use crate::driver_memory::table;
 use crate::functions::Function;
 use crate::hooks::observers::observed;
-use crate::hooks::{Real, beside, common, guarded};
+use crate::hooks::{Real, beside, common, guarded, host_memory};
 use crate::ipc::imports::{self, Import};
 use crate::lock::lock;
 use crate::ordering::{communication, observers};
@@ -80,7 +80,14 @@ pub(crate) fn attribute(
         }
         let known = known_in_part(address).filter(|_| !data.is_null());
         let answered = known.and_then(|known| answer(&known, attribute, data));
-        return answered.unwrap_or_else(|| common::retried(function, real));
+        return answered.unwrap_or_else(|| {
+            let code = common::retried(function, real);
+            if code.is_ok() {
+                // SAFETY: what the driver has just worked with.
+                unsafe { show_other_address(function, attribute, data, address) };
+            }
+            code
+        });
     };
     if data.is_null() {
         return real();
@@ -131,6 +138,15 @@ pub(crate) fn attributes(
             return of_nothing();
         }
         let code = common::retried(function, real);
+        if code.is_ok() && !kinds.is_null() && !data.is_null() {
+            for index in 0..count {
+                // SAFETY: the program's arrays of this length, which the driver has just worked with.
+                unsafe {
+                    let data = data.add(index as usize).read();
+                    show_other_address(function, kind(index), data, address);
+                }
+            }
+        }
         if let Some(known) = known_in_part(address).filter(|_| code.is_ok()) {
             // SAFETY: the program's arrays, which the driver has just worked with.
             unsafe { answer_all(&known, count, kinds, data) };
@@ -347,6 +363,21 @@ unsafe fn answer_all(asked: &Queried, count: u32, kinds: *const u32, data: *cons
         if let Queried::Block(block) = asked {
             correct(block, kind, data);
         }
+    }
+}
+
+/// # Safety
+///
+/// `data` is null, or what the driver has written for this attribute lies there.
+unsafe fn show_other_address(
+    function: &'static Function,
+    attribute: u32,
+    data: *const u64,
+    address: u64,
+) {
+    if attribute == POINTER_DEVICE_POINTER && !data.is_null() && bypass::is_caching() {
+        // SAFETY: the caller's promise; for this attribute it is an address.
+        host_memory::device_reaches(function, address, unsafe { data.read() });
     }
 }
 

@@ -1,4 +1,4 @@
-//! [1] [28] Host memory that a kernel reaches by an address no argument shows.
+//! [1] [28] [71] Host memory that a kernel reaches by an address no argument shows.
 
 use cachealloc_tests::driver::{Driver, Outcome};
 
@@ -8,6 +8,8 @@ use crate::visible::look_after;
 pub const ALL: &[Hazard] = &[
     hazard!(Full, mapped_write),
     hazard!(Full, device_pointer_write),
+    hazard!(Full, write_by_another_address, machine = "SIM_DISJOINT=1"),
+    hazard!(Full, write_by_another_address_among_others, machine = "SIM_DISJOINT=1"),
     hazard!(Full, managed_variable),
     hazard!(Full, pinned_argument_then_copied_data),
     hazard!(StrictOnly, pinned_in_copied_data),
@@ -26,6 +28,25 @@ fn device_pointer_write(d: &Driver) -> Verdict {
     call!(d, cuMemHostGetDevicePointer(&mut device, host, 0))?;
     write_by_table(d, device)
 }
+
+/// The device reaches the memory at an address of its own, which a question tells as well.
+fn write_by_another_address(d: &Driver) -> Verdict {
+    let (host, mut device) = (d.pinned(4096)?, 0);
+    call!(d, cuPointerGetAttribute(&mut device, DEVICE_POINTER, host + 8))?;
+    look_after(d, |s| fill(d, s, device, 8, 7, 0), || d.host_read(host + 8) == 7)
+}
+
+/// As the runtime asks for `cudaPointerGetAttributes`.
+fn write_by_another_address_among_others(d: &Driver) -> Verdict {
+    const MEMORY_TYPE: u32 = 2;
+    let (host, mut kind, mut device) = (d.pinned(4096)?, 0_u64, 0_u64);
+    let (kinds, places) = ([MEMORY_TYPE, DEVICE_POINTER], [&raw mut kind, &raw mut device]);
+    let (kinds, places) = (kinds.as_ptr().cast(), places.as_ptr().cast());
+    call!(d, cuPointerGetAttributes(2, kinds, places, host))?;
+    look_after(d, |s| fill(d, s, device, 8, 7, 0), || d.host_read(host) == 7)
+}
+
+const DEVICE_POINTER: u32 = 3;
 
 /// A variable that both sides name; nothing was allocated for it.
 fn managed_variable(d: &Driver) -> Verdict {

@@ -1,13 +1,18 @@
-//! Pinned and registered host memory; device and host address are the same (UVA).
+//! Pinned and registered host memory; device and host address are the same (UVA), unless `SIM_DISJOINT` says otherwise.
 
 use super::pointers::Out;
 use crate::abi::{Code, DevicePtr, Outcome};
 use crate::call::Call;
 use crate::model::memory::Kind;
+use crate::model::world::config;
 
 driver! {
     fn cuMemHostAlloc: (address: Out<u64>, bytes: usize, flags: u32) |call| {
-        address.put(super::memory::alloc(call, bytes as u64, Kind::Host { flags })?)
+        let host = super::memory::alloc(call, bytes as u64, Kind::Host { flags })?;
+        if config().is_disjoint {
+            call.world().memory.show_elsewhere(host);
+        }
+        address.put(host)
     }
 
     fn cuMemAllocHost_v2: (address: Out<u64>, bytes: usize) |call| {
@@ -22,6 +27,7 @@ driver! {
         let Kind::Host { .. } = found.kind else { return Err(Code::INVALID_VALUE) };
         call.forbid_unsafe()?;
         wait_for_everything(call)?;
+        call.world().memory.hide_elsewhere(address);
         call.world().discard(address);
         Ok(())
     }
@@ -60,9 +66,10 @@ driver! {
 
     fn cuMemHostGetDevicePointer_v2: (device: Out<DevicePtr>, host: u64, flags: u32) |call| {
         call.context()?;
-        let found = call.world().memory.find(host).ok_or(Code::INVALID_VALUE)?;
+        let memory = &call.world().memory;
+        let found = memory.find(host).ok_or(Code::INVALID_VALUE)?;
         match found.kind {
-            Kind::Host { .. } | Kind::Registered { .. } => device.put(host),
+            Kind::Host { .. } | Kind::Registered { .. } => device.put(memory.on_device(host)),
             _ => Err(Code::INVALID_VALUE),
         }
     }

@@ -80,7 +80,7 @@ fn answer(call: &mut Call, value: Out<u64>, attribute: u32, address: DevicePtr) 
                 2
             }
         }
-        DEVICE_POINTER => address,
+        DEVICE_POINTER => world.memory.on_device(address),
         HOST_POINTER if on_host || found.kind == Kind::Managed => address,
         SYNC_MEMOPS => u64::from(found.sync_memops),
         BUFFER_ID => found.id,

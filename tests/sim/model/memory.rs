@@ -55,6 +55,8 @@ pub struct Memory {
     dying_places: BTreeMap<(u64, u64), u64>,
     /// What a device may do with a mapping: 1 read, 3 read and write. Without an entry, nothing.
     access: HashMap<(u64, usize), u32>,
+    /// Where devices reach pinned memory, by its address, if elsewhere.
+    elsewhere: BTreeMap<u64, u64>,
     next_id: u64,
 }
 
@@ -72,6 +74,7 @@ impl Memory {
             dying: HashMap::new(),
             dying_places: BTreeMap::new(),
             access: HashMap::new(),
+            elsewhere: BTreeMap::new(),
             next_id: 0,
         }
     }
@@ -118,6 +121,33 @@ impl Memory {
 
     pub fn live(&self) -> impl Iterator<Item = &Allocation> {
         self.live.values()
+    }
+
+    /// Shows pinned memory to devices at another address.
+    pub fn show_elsewhere(&mut self, host: u64) -> Option<u64> {
+        let Allocation { bytes, kind: Kind::Host { flags }, ctx, .. } = *self.live.get(&host)?
+        else {
+            return None;
+        };
+        let (file, start, length) = self.host.share(host)?;
+        let place = raw::reserve(length).filter(|at| raw::place(*at, length, Some(file), 0))?;
+        let device = place + (host - start);
+        self.elsewhere.insert(host, device);
+        self.insert(device, bytes, Kind::Registered { flags }, ctx, 0);
+        Some(device)
+    }
+
+    /// The end of pinned memory is also that of what devices reach.
+    pub fn hide_elsewhere(&mut self, host: u64) {
+        if let Some(device) = self.elsewhere.remove(&host) {
+            self.live.remove(&device);
+        }
+    }
+
+    /// Where devices reach this address.
+    pub fn on_device(&self, address: u64) -> u64 {
+        let base = self.find(address).map_or(address, |found| found.base);
+        self.elsewhere.get(&base).map_or(address, |device| device + (address - base))
     }
 
     /// What a device may do with mapped memory from now on.

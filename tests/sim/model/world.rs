@@ -116,6 +116,8 @@ pub struct Config {
     pub is_mig: bool,
     pub memory_bytes: u64,
     pub pitch_bytes: usize,
+    /// Devices reach pinned memory at addresses of their own.
+    pub is_disjoint: bool,
     /// What a context takes of its device, besides its small page.
     pub context_bytes: u64,
     /// What a module takes of the device it is loaded to.
@@ -254,6 +256,7 @@ pub fn config() -> &'static Config {
             is_mig: number("SIM_MIG", 0) != 0,
             memory_bytes: number("SIM_MEMORY_MB", 1024) << 20,
             pitch_bytes: number("SIM_PITCH_BYTES", 512) as usize,
+            is_disjoint: number("SIM_DISJOINT", 0) != 0,
             context_bytes: number("SIM_CONTEXT_MB", 2) << 20,
             module_bytes: number("SIM_MODULE_MB", 0) << 20,
             kernel_bytes: number("SIM_KERNEL_MB", 0) << 20,
