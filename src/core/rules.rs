@@ -199,6 +199,8 @@ rules! {
     BatchesAreVisible = "batches_are_visible",
     /// Pinned memory behind a texture, a surface or a tensor map is host-visible.
     ObjectsAreVisible = "objects_are_visible",
+    /// A copy that does not wait where its sides are on devices may have managed memory for a side.
+    ManagedCopiesAreVisible = "managed_copies_are_visible",
     /// Another address of host memory makes kernels visible, whichever call tells it.
     OtherAddressIsVisible = "other_address_is_visible",
     /// Access to mapped memory is taken away behind the barriers of earlier frees.

@@ -49,6 +49,7 @@ const TABLE: &[(Rule, &str, &str)] = &[
     (Rule::RangesHaveMargins, "pinned_by_its_end", "ordered"),
     (Rule::OffsetsCount, "copy_2d_to_pinned_at_an_offset", "ordered"),
     (Rule::BatchesAreVisible, "batch_to_pageable", "ordered"),
+    (Rule::ManagedCopiesAreVisible, "copy_to_managed", "ordered"),
     (Rule::OtherAddressIsVisible, "write_by_another_address", "ordered"),
     (Rule::ObjectsAreVisible, "pinned_behind_a_texture", "ordered"),
     (Rule::LessAccessWaits, "access_taken_away", "ordered"),

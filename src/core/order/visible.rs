@@ -76,6 +76,12 @@ impl Visible {
         self.0.load(SeqCst) != 0 && rule_holds(Rule::VisibleIsSticky)
     }
 
+    /// Whether this cause has occurred.
+    #[inline]
+    pub fn has(&self, cause: VisibleCause) -> bool {
+        self.0.load(SeqCst) >> cause as u32 & 1 != 0
+    }
+
     /// Which causes have occurred, for the report: bit n is cause number n.
     pub fn causes(&self) -> u32 {
         self.0.load(SeqCst)

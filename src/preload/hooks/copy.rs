@@ -3,7 +3,7 @@
 //! when the call returns, except in a batch, and except where the program says when the source may be
 //! read (hazard 41).
 
-use cachealloc_core::order::Observer;
+use cachealloc_core::order::{Observer, VisibleCause};
 use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::driver::sys::{
@@ -46,6 +46,16 @@ pub(crate) fn operands(
     real: impl Real,
 ) -> CuResult {
     submit(function, || host_sees(destination) || host_sees(source), real)
+}
+
+/// Synchronous, from or to any memory. With host memory on one side the bytes have moved when it returns; between devices
+/// they may not have, and to the driver managed memory is one (hazard 72).
+pub(crate) fn plain(function: &'static Function, real: impl Real) -> CuResult {
+    if !bypass::is_caching() {
+        return real();
+    }
+    let managed = LEDGER.visible.has(VisibleCause::Managed);
+    common::submit(function, managed && rule_holds(Rule::ManagedCopiesAreVisible), real)
 }
 
 /// With one address: fills, words that the host may poll, or take back behind a wait for them (hazard 67), and copies

@@ -11,6 +11,7 @@
 mod tools;
 
 mod visible;
+mod visible_copies;
 mod visible_indirect;
 mod visible_reach;
 mod visible_values;
@@ -57,8 +58,9 @@ fn main() {
 }
 
 fn all() -> impl Iterator<Item = &'static Hazard> {
-    let groups: [&[Hazard]; 21] = [
+    let groups: [&[Hazard]; 22] = [
         visible::ALL,
+        visible_copies::ALL,
         visible_indirect::ALL,
         visible_reach::ALL,
         visible_values::ALL,

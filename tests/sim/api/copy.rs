@@ -11,6 +11,7 @@ use super::pointers::In;
 use super::submit::Order;
 use crate::abi::{Code, Copy2D, Copy3D, DevicePtr, Handle, Outcome, Side3D};
 use crate::call::Call;
+use crate::model::memory::Kind;
 use crate::model::op::{CopyWork, Plane, Work};
 use crate::model::raw;
 use crate::model::stream::StreamKind;
@@ -125,7 +126,7 @@ enum Mode {
     Async,
     Batch,
     Sync,
-    /// "Synchronous" between places on devices: the host does not wait.
+    /// "Synchronous" between places on devices, of which managed memory is one: the host does not wait, as documented.
     SyncOnDevice,
 }
 
@@ -148,9 +149,16 @@ fn batch(
     Ok(())
 }
 
-fn copy(call: &mut Call, stream: Handle, mut work: CopyWork, mode: Mode) -> Outcome {
+fn copy(call: &mut Call, stream: Handle, mut work: CopyWork, mut mode: Mode) -> Outcome {
     if work.width == 0 || work.height == 0 || work.depth == 0 {
         return Ok(());
+    }
+    let mut on_device = |at: u64| {
+        let found = call.world().memory.find(at);
+        found.is_some_and(|found| matches!(found.kind, Kind::Device | Kind::Managed))
+    };
+    if mode == Mode::Sync && on_device(work.dst.base) && on_device(work.src.base) {
+        mode = Mode::SyncOnDevice;
     }
     let pageable = |call: &mut Call, at: u64| call.world().memory.find(at).is_none();
     work.dst_pageable = pageable(call, work.dst.base);
