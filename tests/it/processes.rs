@@ -1,7 +1,9 @@
 //! Forks, exits, threads that end, plugins that are closed: nothing of ours may hang, print twice
 //! or fail where the program natively does not.
 
-use cachealloc_tests::{Ran, Run, compile_library};
+use cachealloc_tests::{Ran, Run, compile_library, compile_with};
+
+use crate::snapshots::Place;
 
 fn way(name: &str) -> Run {
     Run::c("process.c").arg(name)
@@ -49,6 +51,23 @@ fn a_thread_with_little_stack_may_allocate_first() {
         ["free_mode:ordered", "record:all", "expandable_segments:true", "fill:zero,red_zone:64"]
     {
         same(&way("small_stack").conf(conf)).ok();
+    }
+}
+
+/// The C library takes thread-local data from the stack of our thread: nearly all of it, and more than all.
+#[test]
+fn a_program_may_have_much_thread_local_data() {
+    for kib in [1900, 2000, 2024, 2032, 2036, 4096] {
+        let program =
+            compile_with("much_local.c", &format!("much_local_{kib}"), &[&format!("-DKIB={kib}")]);
+        let place = Place::new();
+        let run = Run::program(program);
+        let (native, ours) = (place.run(&run.clone().native()), place.run(&run.clone()));
+        assert_eq!((native.code, native.stdout), (ours.code, ours.stdout), "{kib}");
+        assert_eq!(ours.stderr, "", "{kib}");
+        let recorded = place.run(&run.conf("record:all,log:quiet"));
+        assert_eq!((recorded.code, &*recorded.stderr), (Some(3), ""), "{kib}");
+        place.sound(1..=1, &["--from-start"]);
     }
 }
 

@@ -1,4 +1,4 @@
-//! The C library's functions that we interpose.
+//! The C library's functions that we interpose, and one that has no name for others.
 //!
 //! No lock, and no `Once` as in redhook's `real!`: a look-up takes the loader's lock, which is held
 //! while a library's constructors run. A constructor that calls `sigaction` would wait for a thread
@@ -86,6 +86,8 @@ real_functions! {
     EXIT_AT_ONCE = c"_exit": unsafe extern "C" fn(c_int),
     EXIT_AT_ONCE_ISO = c"_Exit": unsafe extern "C" fn(c_int),
     PRCTL = c"prctl": Prctl,
+    // How much stack the C library needs for a thread, with all thread-local data. For its own libraries; std asks it as well.
+    STACK_LEAST = c"__pthread_get_minstack": unsafe extern "C" fn(*const libc::pthread_attr_t) -> usize,
     SIGACTION = c"sigaction": unsafe extern "C" fn(c_int, *const Action, *mut Action) -> c_int,
     SIGNAL = c"signal": SetHandler,
     BSD_SIGNAL = c"bsd_signal": SetHandler,

@@ -9,10 +9,12 @@ use core::ptr::{null, null_mut};
 use core::sync::atomic::AtomicU32;
 use std::time::Duration;
 
+use crate::c_library::STACK_LEAST;
 use crate::process::thread;
 
 /// Enough to symbolize names of functions at any nesting, and for the driver. Untouched pages cost only
-/// addresses.
+/// addresses. The thread-local data of the program and its libraries, which may be megabytes, comes on top: the C library
+/// takes it from the stack.
 const STACK_BYTES: usize = 2 << 20;
 
 /// What a thread of ours does.
@@ -30,7 +32,8 @@ pub(crate) fn start(body: &'static Body) -> bool {
         let before = set_mask(u64::MAX);
         let mut attributes: libc::pthread_attr_t = zeroed();
         libc::pthread_attr_init(&mut attributes);
-        libc::pthread_attr_setstacksize(&mut attributes, STACK_BYTES);
+        let least_bytes = STACK_LEAST.get().map_or(0, |least| least(&attributes));
+        libc::pthread_attr_setstacksize(&mut attributes, STACK_BYTES.saturating_add(least_bytes));
         libc::pthread_attr_setdetachstate(&mut attributes, libc::PTHREAD_CREATE_DETACHED);
         let mut made: libc::pthread_t = zeroed();
         let body = core::ptr::from_ref(body).cast_mut().cast();

@@ -1,0 +1,15 @@
+// much_local: a program with much thread-local data, of which the C library gives each thread its own on the thread's
+// stack. So much: KIB.
+#include "check.h"
+
+static __thread volatile char much[KIB << 10];
+
+int main(void) {
+    start_cuda();
+    loop(20);
+    Pointer kept;
+    OK(cuMemAlloc(&kept, 3000000));
+    much[sizeof much - 1] = 1;
+    printf("%d\n", much[0] + much[sizeof much - 1]);
+    return 3;
+}
