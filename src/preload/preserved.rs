@@ -4,9 +4,10 @@ use core::ffi::c_int;
 use core::mem::zeroed;
 use core::ptr::{null, null_mut};
 
-/// The signals that a write sends to its thread: to a pipe without a reader, or past the limit of a
-/// file.
-const OF_WRITES: [c_int; 2] = [libc::SIGPIPE, libc::SIGXFSZ];
+/// The signals that a write sends to its thread: to a pipe without a reader, past the limit of a file, or from the
+/// background to a terminal that wants no such output (`stty tostop`), which would stop the program: the kernel
+/// lets those through that block it.
+const OF_WRITES: [c_int; 3] = [libc::SIGPIPE, libc::SIGXFSZ, libc::SIGTTOU];
 const CANCEL_DISABLE: c_int = 1;
 
 /// Runs `body` without the thread being cancelled, and restores `errno`.

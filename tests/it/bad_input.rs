@@ -115,3 +115,13 @@ fn a_stderr_that_is_none_harms_nobody() {
     let closed = Run::c("broken_stderr.c").arg("closed").conf(bad).output().ok();
     assert_eq!(closed.stdout, "descriptor 2, 4 bytes\n");
 }
+
+/// A message from the background is no reason to stop the program.
+#[test]
+fn a_terminal_stops_no_program_for_our_lines() {
+    let native = Run::c("background.c").native().output().ok();
+    let ours = Run::c("background.c").output().ok();
+    assert_eq!(native.stdout, "ended with 3\n");
+    assert_eq!(ours.stdout, native.stdout);
+    assert!(ours.stderr.contains("out of memory"), "{}", ours.stderr);
+}
