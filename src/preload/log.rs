@@ -2,6 +2,7 @@
 //! and a closed stderr is no error. Never stdout: that is the program's own.
 
 use core::fmt::{self, Write};
+use core::ptr::null;
 use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use crate::preserved::preserving_thread_state;
@@ -75,10 +76,43 @@ pub(crate) fn raw(bytes: &[u8]) {
     if STDERR_IS_CLOSED.load(Ordering::Relaxed) || filter::silences() {
         return;
     }
+    // A filter may allow to write and nothing else.
+    let may_ask = !filter::is_new();
     preserving_thread_state(|| {
-        // SAFETY: the buffer is valid for its length.
-        unsafe { libc::write(2, bytes.as_ptr().cast(), bytes.len()) }
+        for part in bytes.chunks(PART_BYTES_MAX) {
+            if may_ask && !takes_more() {
+                return;
+            }
+            // SAFETY: the buffer is valid for its length.
+            unsafe { libc::write(libc::STDERR_FILENO, part.as_ptr().cast(), part.len()) };
+        }
     });
+}
+
+/// A pipe with any room has room for so much.
+const PART_BYTES_MAX: usize = libc::PIPE_BUF;
+/// A reader that does not read for so long gets no more until it does: the program may end meanwhile, or be told to.
+const READER_WAIT_MAX_S: libc::time_t = 1;
+
+/// Whether stderr takes more now, or in a while.
+fn takes_more() -> bool {
+    static IS_FULL: AtomicBool = AtomicBool::new(false);
+    let seconds = if IS_FULL.load(Ordering::Relaxed) { 0 } else { READER_WAIT_MAX_S };
+    let mut left = libc::timespec { tv_sec: seconds, tv_nsec: 0 };
+    let mut about = libc::pollfd { fd: libc::STDERR_FILENO, events: libc::POLLOUT, revents: 0 };
+    loop {
+        let mask = null::<libc::sigset_t>();
+        // SAFETY: one entry, and a time, of which the kernel leaves the rest where a signal comes. This thread's own errno.
+        let (code, errno) = unsafe {
+            let code = libc::syscall(libc::SYS_ppoll, &raw mut about, 1, &raw mut left, mask, 8);
+            (code, *libc::__errno_location())
+        };
+        if code == -1 && errno == libc::EINTR {
+            continue;
+        }
+        IS_FULL.store(code == 0, Ordering::Relaxed);
+        return code != 0;
+    }
 }
 
 struct Line {

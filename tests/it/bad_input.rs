@@ -125,3 +125,16 @@ fn a_terminal_stops_no_program_for_our_lines() {
     assert_eq!(ours.stdout, native.stdout);
     assert!(ours.stderr.contains("out of memory"), "{}", ours.stderr);
 }
+
+/// A line that the reader does not take is lost, and holds nothing up for long: least of all the end.
+#[test]
+fn a_pipe_that_nothing_reads_holds_nothing_up() {
+    for way in ["return", "raise", "shortage"] {
+        let run = Run::c("full_pipe.c").arg(way);
+        let native = run.clone().native().output().ok();
+        for conf in ["record:all,snapshot:/dev/null", "record:off,stats_on_exit:stderr"] {
+            let ours = run.clone().conf(conf).output().ok();
+            assert_eq!(native.stdout, ours.stdout, "{way}, {conf}: {}", ours.stderr);
+        }
+    }
+}
