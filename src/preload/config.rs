@@ -157,7 +157,6 @@ extern "C" fn help_at_start() {
     let text = std::env::var_os("CACHEALLOC_CONF").unwrap_or_default();
     let is_first = || !environment_of_parent().is_some_and(|parent| has_help_under_us(&parent));
     if cachealloc_options::parse(&text.to_string_lossy()).0.help && is_first() {
-        log::look_for_stderr();
         log::raw(cachealloc_options::help().as_bytes());
     }
 }

@@ -40,6 +40,7 @@ mod left;
 mod lock;
 mod log;
 mod preserved;
+mod stderr;
 
 mod driver;
 mod functions;

@@ -6,7 +6,7 @@ use core::ptr::null;
 use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use crate::preserved::preserving_thread_state;
-use crate::{config, filter};
+use crate::{config, filter, stderr};
 
 /// How much is printed; the option `log`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -60,24 +60,17 @@ pub(crate) fn line(message: fmt::Arguments) {
     raw(&line.bytes[..=line.used]);
 }
 
-/// Set if stderr was found closed at the start: descriptor 2 is then whatever file the program opens
-/// next, not a place for messages.
-static STDERR_IS_CLOSED: AtomicBool = AtomicBool::new(false);
-
-/// Checks whether stderr is open. Call at the first sign of CUDA.
-pub(crate) fn look_for_stderr() {
-    // SAFETY: asks for a flag of a descriptor, open or not.
-    let closed = unsafe { libc::fcntl(2, libc::F_GETFD) } == -1;
-    STDERR_IS_CLOSED.store(closed, Ordering::Relaxed);
-}
-
 /// Writes bytes to stderr as they are. A failure cannot be reported, and the program must not notice it.
 pub(crate) fn raw(bytes: &[u8]) {
-    if STDERR_IS_CLOSED.load(Ordering::Relaxed) || filter::silences() {
+    if filter::silences() {
         return;
     }
     // A filter may allow to write and nothing else.
     let may_ask = !filter::is_new();
+    let is_there = if may_ask { stderr::is_there() } else { stderr::was_there() };
+    if !is_there {
+        return;
+    }
     preserving_thread_state(|| {
         for part in bytes.chunks(PART_BYTES_MAX) {
             if may_ask && !takes_more() {

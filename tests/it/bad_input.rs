@@ -138,3 +138,19 @@ fn a_pipe_that_nothing_reads_holds_nothing_up() {
         }
     }
 }
+
+/// What gets the number of stderr by chance is data of the program's; what the program puts there is for messages.
+#[test]
+fn a_file_that_gets_number_2_keeps_its_data() {
+    for when in ["early", "late"] {
+        let run = |how: &str| Run::c("descriptor_2.c").arg(when).arg(how).output().ok();
+        let ran = run("chance");
+        assert_eq!((&*ran.stdout, &*ran.stderr), ("its own data\n", ""), "{when}");
+        for how in ["dup2", "dup3", "freopen", "daemon"] {
+            let ran = run(how);
+            assert_eq!((&*ran.stdout, &*ran.stderr), ("and messages\n", ""), "{when} {how}");
+        }
+        let ran = run("vfork");
+        assert!(ran.stderr.contains("out of memory"), "{when}: {}", ran.stderr);
+    }
+}

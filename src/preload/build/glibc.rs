@@ -31,7 +31,7 @@ const LIBRARIES: [Library; 3] = [
             (
                 "GLIBC_2.2.5",
                 "=environ __cxa_atexit __cxa_finalize __errno_location _exit abort bcmp calloc close \
-                 closedir dirfd dl_iterate_phdr dup dup2 execvp exit fcntl flock fork free fsync ftruncate64 \
+                 closedir dirfd dl_iterate_phdr dup dup2 execvp exit fcntl fileno flock fork free fsync ftruncate64 \
                  getcwd getenv geteuid gethostname getpid getppid getrlimit gettimeofday gnu_get_libc_version ioctl isatty kill \
                  lseek64 madvise malloc memchr memcmp memmove memrchr memset mkdir mmap mmap64 \
                  mprotect mremap msync munlock munmap nanosleep open open64 opendir pipe poll \

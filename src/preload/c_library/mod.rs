@@ -15,7 +15,7 @@
 
 pub(crate) mod dlsym;
 
-use core::ffi::{CStr, c_int, c_void};
+use core::ffi::{CStr, c_char, c_int, c_void};
 use core::marker::PhantomData;
 use core::mem::{size_of, transmute_copy};
 use core::ptr::null_mut;
@@ -79,12 +79,18 @@ type Handler = usize;
 type Action = libc::sigaction;
 /// As the C library's own, which reads four words behind the first whatever the caller has given.
 type Prctl = unsafe extern "C" fn(c_int, usize, usize, usize, usize) -> c_int;
+pub(crate) type Freopen =
+    unsafe extern "C" fn(*const c_char, *const c_char, *mut libc::FILE) -> *mut libc::FILE;
 type SetHandler = unsafe extern "C" fn(c_int, Handler) -> Handler;
 
 real_functions! {
     DLCLOSE = c"dlclose": unsafe extern "C" fn(*mut c_void) -> c_int,
+    DUP2 = c"dup2": unsafe extern "C" fn(c_int, c_int) -> c_int,
+    DUP3 = c"dup3": unsafe extern "C" fn(c_int, c_int, c_int) -> c_int,
     EXIT_AT_ONCE = c"_exit": unsafe extern "C" fn(c_int),
     EXIT_AT_ONCE_ISO = c"_Exit": unsafe extern "C" fn(c_int),
+    FREOPEN = c"freopen": Freopen,
+    FREOPEN64 = c"freopen64": Freopen,
     PRCTL = c"prctl": Prctl,
     // How much stack the C library needs for a thread, with all thread-local data. For its own libraries; std asks it as well.
     STACK_LEAST = c"__pthread_get_minstack": unsafe extern "C" fn(*const libc::pthread_attr_t) -> usize,

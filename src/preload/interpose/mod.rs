@@ -2,6 +2,7 @@
 
 pub(crate) mod dlsym;
 pub(crate) mod exit;
+pub(crate) mod redirect;
 pub(crate) mod sealing;
 pub(crate) mod signals;
 pub(crate) mod substitute;

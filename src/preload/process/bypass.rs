@@ -10,7 +10,7 @@
 use core::fmt;
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use crate::{config, identity, log};
+use crate::{config, identity, log, stderr};
 
 const UNKNOWN: u32 = 0;
 const ON: u32 = 1;
@@ -123,7 +123,7 @@ fn read_switch() -> u32 {
     if unsafe { environ.is_null() } && !identity::is_ours() {
         return ON;
     }
-    log::look_for_stderr();
+    stderr::note();
     // SAFETY: a C string constant; the result, if any, is a C string of the environment.
     let off = unsafe {
         let value = libc::getenv(c"CACHEALLOC".as_ptr());

@@ -17,7 +17,7 @@ use crate::process::{self, bypass, introduction, own_thread, thread};
 use crate::snapshots::{triggers, writer};
 use crate::statistics::{exit_table, live, orders, report};
 use crate::trim::gifts;
-use crate::{c_library, clock, config, filter, identity, log, memory_hooks};
+use crate::{c_library, clock, config, filter, identity, log, memory_hooks, stderr};
 
 static STARTED: AtomicBool = AtomicBool::new(false);
 
@@ -29,6 +29,7 @@ pub(crate) fn started(expect_signals: fn()) {
         return;
     }
     identity::note_start();
+    stderr::settle();
     // A program may exit in a signal handler, where resolving a symbol is not safe.
     c_library::find_all();
     clock::find();
