@@ -286,10 +286,21 @@ impl Allocator {
     /// The same where not every block that fits may serve.
     #[inline(never)]
     fn first_choice(&self, bins: &Bins, block_bytes: u64, whole: bool) -> Option<(u64, BlockId)> {
-        bins.at_least(block_bytes)
-            .map(|(rank, id)| (rank.bytes, id))
-            .take_while(|(bytes, _)| self.policy.fits(*bytes, block_bytes))
-            .find(|(_, id)| self.may_serve(*id, block_bytes, whole))
+        let fits = |bytes| self.policy.fits(bytes, block_bytes);
+        let is_choosy = self.is_choosy(block_bytes);
+        // Where a segment is spared, larger ones are.
+        let mut spared_from = u64::MAX;
+        let first = bins.first_that(block_bytes, fits, |bytes, id| {
+            let may_serve = !whole || self.is_whole_fit(id, block_bytes);
+            let is_spared = is_choosy
+                && self.is_whole_segment(id)
+                && (bytes >= spared_from || self.is_cut_spared(bytes, block_bytes));
+            if is_spared {
+                spared_from = spared_from.min(bytes);
+            }
+            may_serve && !is_spared
+        });
+        first.map(|(rank, id)| (rank.bytes, id))
     }
 
     /// Whether not every block that fits may serve: while memory is short, or much of the room is taken.
@@ -307,12 +318,16 @@ impl Allocator {
 
     /// Notes [Pressure] and [Room]: a whole segment that had better stay whole, or go back to the driver.
     fn is_spared(&self, id: BlockId, block_bytes: u64) -> bool {
-        let block = self.blocks.at(id.0);
-        let whole = !block.is_split() && !block.expandable && block.private.is_none();
-        whole && self.is_cut_spared(block.bytes, block_bytes)
+        self.is_whole_segment(id) && self.is_cut_spared(self.blocks.at(id.0).bytes, block_bytes)
     }
 
-    /// Whether a segment of so many bytes had better not be cut.
+    /// Whether this free block is one that could go back as it is.
+    fn is_whole_segment(&self, id: BlockId) -> bool {
+        let block = self.blocks.at(id.0);
+        !block.is_split() && !block.expandable && block.private.is_none()
+    }
+
+    /// Whether a segment of so many bytes had better not be cut. If so, no larger one is.
     pub(crate) fn is_cut_spared(&self, segment_bytes: u64, block_bytes: u64) -> bool {
         let pressed = self.pressure && self.policy.is_much_larger(segment_bytes, block_bytes);
         (pressed || self.is_cut_too_much(segment_bytes, block_bytes))

@@ -99,6 +99,10 @@ impl Bin {
         let others = self.others.range(Rank::first_of(bytes)..).map(|(rank, id)| (*rank, *id));
         best.into_iter().chain(others)
     }
+
+    fn all(&self) -> impl Iterator<Item = (Rank, BlockId)> {
+        self.best.into_iter().chain(self.others.iter().map(|(rank, id)| (*rank, *id)))
+    }
 }
 
 impl Bins {
@@ -162,12 +166,7 @@ impl Bins {
 
     /// Blocks of at least `bytes`, best first.
     pub(crate) fn at_least(&self, bytes: u64) -> impl Iterator<Item = (Rank, BlockId)> {
-        let bin = bin_of(bytes);
-        let same = self.bins.get(bin).into_iter().flat_map(move |bin| bin.at_least(bytes));
-        let filled_after = |bin: &usize| self.filled_from(bin + 1);
-        let larger = iter::successors(filled_after(&bin), filled_after);
-        let larger = larger.flat_map(|bin| self.bins[bin].at_least(0));
-        let mut listed = same.chain(larger).peekable();
+        let mut listed = self.listed(bytes).peekable();
         let mut newest = self.newest.filter(|(rank, _)| rank.bytes >= bytes);
         iter::from_fn(move || {
             let is_next = |newest: &mut (Rank, BlockId)| {
@@ -175,6 +174,30 @@ impl Bins {
             };
             newest.take_if(is_next).or_else(|| listed.next())
         })
+    }
+
+    /// The best of those that may serve, as long as they fit: where one does not, none after it does.
+    pub(crate) fn first_that(
+        &self,
+        bytes: u64,
+        fits: impl Fn(u64) -> bool,
+        mut may_serve: impl FnMut(u64, BlockId) -> bool,
+    ) -> Option<(Rank, BlockId)> {
+        let newest = self.newest.filter(|(rank, _)| rank.bytes >= bytes && fits(rank.bytes));
+        let newest = newest.filter(|(rank, id)| may_serve(rank.bytes, *id));
+        let mut before = self.listed(bytes).take_while(|(rank, _)| {
+            fits(rank.bytes) && newest.is_none_or(|newest| *rank < newest.0)
+        });
+        before.find(|(rank, id)| may_serve(rank.bytes, *id)).or(newest)
+    }
+
+    /// Those of the bins.
+    fn listed(&self, bytes: u64) -> impl Iterator<Item = (Rank, BlockId)> {
+        let bin = bin_of(bytes);
+        let same = self.bins.get(bin).into_iter().flat_map(move |bin| bin.at_least(bytes));
+        let filled_after = |bin: &usize| self.filled_from(bin + 1);
+        let larger = iter::successors(filled_after(&bin), filled_after);
+        same.chain(larger.flat_map(|bin| self.bins[bin].all()))
     }
 
     /// The best of those.
@@ -349,6 +372,10 @@ mod tests {
                 model.range(Rank::first_of(least)..).map(|(a, b)| (*a, *b)).collect();
             assert_eq!(bins.at_least(least).collect::<Vec<_>>(), listed);
             assert_eq!(bins.best(least).map(|(rank, id)| (*rank, id)), listed.first().copied());
+            let (part, most) = (random(3) as u32, size(&mut random) + (1 << 20));
+            let first = bins.first_that(least, |bytes| bytes < most, |_, id| id.0 % 3 == part);
+            let fits = listed.iter().take_while(|(rank, _)| rank.bytes < most);
+            assert_eq!(first, fits.copied().find(|(_, id)| id.0 % 3 == part));
             assert_eq!((bins.get(rank), bins.len()), (model.get(&rank).copied(), model.len()));
         }
     }
