@@ -121,6 +121,11 @@ impl Allocator {
         self.counts.allocated_bytes()
     }
 
+    /// The bytes of all segments, as `stats` has them.
+    pub fn reserved_bytes(&self) -> u64 {
+        self.counts.kept.reserved_bytes.all.current
+    }
+
     /// For what begins anew.
     pub fn counts_mut(&mut self) -> &mut Counts {
         &mut self.counts

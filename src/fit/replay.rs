@@ -268,7 +268,7 @@ impl<'a> Replay<'a> {
     }
 
     fn reserved_bytes(&self) -> u64 {
-        self.allocator.stats().reserved_bytes.all.current
+        self.allocator.reserved_bytes()
     }
 
     fn released(&mut self, segments: &[Segment]) {

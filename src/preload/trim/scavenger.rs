@@ -184,9 +184,8 @@ fn worth_bytes() -> Option<u64> {
 }
 
 fn is_worth_it() -> bool {
-    let reserved = contexts::all()
-        .map(|context| lock(&context.allocator).stats().reserved_bytes.all.current)
-        .sum::<u64>();
+    let reserved =
+        contexts::all().map(|context| lock(&context.allocator).reserved_bytes()).sum::<u64>();
     worth_bytes().is_some_and(|bytes| reserved >= bytes) || (pace().is_some() && reserved > 0)
 }
 
