@@ -66,15 +66,14 @@ impl<'a> Replay<'a> {
 
     fn allocated(&mut self, index: u32) {
         let entry = self.device.entries[index as usize];
-        let now = self.at(entry.address);
-        if let Some(before) = self.life(now) {
+        let before = self.now.insert(entry.address, Now::Born(self.born.len() as u32));
+        if let Some(before) = before.and_then(|before| self.life(before)) {
             // Its free is not in the history.
             before.end = before.end.min(index + 1);
             before.reusable = index + 1;
             self.disagreements_count += 1;
         }
         let never = self.never();
-        self.now.insert(entry.address, Now::Born(self.born.len() as u32));
         self.born.push(Lifetime {
             address: entry.address,
             bytes: entry.bytes,
@@ -91,8 +90,7 @@ impl<'a> Replay<'a> {
 
     fn freed(&mut self, index: u32, reusable: bool) {
         let never = self.never();
-        let address = self.device.entries[index as usize].address;
-        let now = self.here(index);
+        let now = if reusable { self.gone(index) } else { self.here(index) };
         let life = self.life(now).expect("there is one now");
         if life.end == never {
             life.end = index + 1;
@@ -100,46 +98,59 @@ impl<'a> Replay<'a> {
         }
         if reusable {
             life.reusable = index + 1;
-            self.now.insert(address, Now::Nothing { since: index + 1 });
         }
     }
 
     fn completed(&mut self, index: u32) {
         let never = self.never();
-        let address = self.device.entries[index as usize].address;
-        let now = self.here(index);
+        let now = self.gone(index);
         let life = self.life(now).expect("there is one now");
         if life.end == never {
             // Its request is not in the history: the program has not held it since before.
             life.end = life.begin;
         }
         life.reusable = index + 1;
-        self.now.insert(address, Now::Nothing { since: index + 1 });
     }
 
-    /// What is at the address of an entry that frees it; where nothing is, it was there before.
+    /// What is at the address of an entry that frees it.
     fn here(&mut self, index: u32) -> Now {
-        let entry = self.device.entries[index as usize];
-        match self.at(entry.address) {
+        let address = self.device.entries[index as usize].address;
+        match self.at(address) {
             Now::Nothing { since } => {
-                self.found.push(Lifetime {
-                    address: entry.address,
-                    bytes: entry.bytes,
-                    stream: entry.stream,
-                    stack: StackId::NONE,
-                    category: TextId::EMPTY,
-                    begin: since,
-                    end: self.never(),
-                    reusable: self.never(),
-                    begin_known: false,
-                    end_known: false,
-                });
-                let now = Now::Found(self.found.len() as u32 - 1);
-                self.now.insert(entry.address, now);
+                let now = self.found(index, since);
+                self.now.insert(address, now);
                 now
             }
             now => now,
         }
+    }
+
+    /// The same, and from now on nothing is there.
+    fn gone(&mut self, index: u32) -> Now {
+        let address = self.device.entries[index as usize].address;
+        let nothing = Now::Nothing { since: index + 1 };
+        match self.now.insert(address, nothing).unwrap_or(Now::Nothing { since: 0 }) {
+            Now::Nothing { since } => self.found(index, since),
+            now => now,
+        }
+    }
+
+    /// Nothing is at the address of an entry that frees it: it was there before.
+    fn found(&mut self, index: u32, since: Moment) -> Now {
+        let entry = self.device.entries[index as usize];
+        self.found.push(Lifetime {
+            address: entry.address,
+            bytes: entry.bytes,
+            stream: entry.stream,
+            stack: StackId::NONE,
+            category: TextId::EMPTY,
+            begin: since,
+            end: self.never(),
+            reusable: self.never(),
+            begin_known: false,
+            end_known: false,
+        });
+        Now::Found(self.found.len() as u32 - 1)
     }
 
     fn finish(mut self) -> Lifetimes {

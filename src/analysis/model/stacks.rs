@@ -74,6 +74,10 @@ impl Default for Stacks {
 impl Stacks {
     /// Innermost first.
     pub fn add(&mut self, frames: &[FrameId]) -> StackId {
+        // So are all where none were taken.
+        if frames.is_empty() && !self.stacks.is_empty() {
+            return StackId::NONE;
+        }
         if let Some(&stack) = self.ids.get(frames) {
             return stack;
         }
