@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 use std::num::NonZero;
-use std::sync::Mutex;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
@@ -64,19 +64,29 @@ pub(crate) fn try_all(
     sets: &[OptionSet],
     room: impl Fn(&Config) -> Room + Sync,
 ) -> Vec<Try> {
+    // The searches take longest, so they begin first, and no thread ends much later than the others.
+    let searches: Vec<OnceLock<[Option<Smallest>; 2]>> = vec![OnceLock::new(); sets.len()];
+    let outcomes: Vec<OnceLock<Outcome>> = vec![OnceLock::new(); sets.len()];
     let next = AtomicUsize::new(0);
-    let found: Mutex<Vec<(usize, Try)>> = Mutex::default();
-    let work = || {
-        while let Some((index, set)) =
-            sets.iter().enumerate().nth(next.fetch_add(1, Ordering::Relaxed))
-        {
-            let tried = try_one(requests, set, room(&set.config));
-            found.lock().expect("no thread panics").push((index, tried));
+    let work = || loop {
+        let number = next.fetch_add(1, Ordering::Relaxed);
+        if let Some(set) = sets.get(number) {
+            searches[number].get_or_init(|| search(requests, &set.config));
+        } else if let Some(set) = sets.get(number - sets.len()) {
+            let room = room(&set.config);
+            outcomes[number - sets.len()].get_or_init(|| replay(requests, &set.config, room));
+        } else {
+            break;
         }
     };
-    let threads = thread::available_parallelism().map_or(1, NonZero::get).min(sets.len());
+    let threads = thread::available_parallelism().map_or(1, NonZero::get).min(2 * sets.len());
     thread::scope(|scope| (0..threads).for_each(|_| _ = scope.spawn(work)));
-    let mut found = found.into_inner().expect("no thread panics");
+    let found = searches.into_iter().zip(outcomes).zip(sets).map(|((search, outcome), set)| {
+        let [limit, device] = search.into_inner().expect("a thread has searched");
+        let outcome = outcome.into_inner().expect("a thread has replayed it");
+        Try { set: set.clone(), outcome, limit, device }
+    });
+    let mut found: Vec<(usize, Try)> = found.enumerate().collect();
     found.sort_by_key(|(index, tried)| {
         let limit_bytes = tried.limit.as_ref().map_or(u64::MAX, |limit| limit.bytes);
         let Outcome { peak_reserved_bytes, driver_calls, .. } = tried.outcome;
@@ -86,20 +96,20 @@ pub(crate) fn try_all(
     found.into_iter().map(|(_, tried)| tried).collect()
 }
 
-fn try_one(requests: &Requests, set: &OptionSet, room: Room) -> Try {
-    let completes = |room| replay(requests, &set.config, room).completes();
+/// The smallest limit and the smallest device.
+fn search(requests: &Requests, config: &Config) -> [Option<Smallest>; 2] {
     let held_bytes = requests.peak_bytes();
     let unit_bytes = (held_bytes / UNITS_COUNT / MIB).max(1) * MIB;
     let steps_count = requests.steps().len().max(1);
     let more_count = (MORE_STEPS_MAX / steps_count).clamp(2, MORE_COUNT_MAX) as u32;
     let smallest = |guess_bytes, room: fn(u64) -> Room| {
-        let completes = |bytes| completes(room(bytes));
+        let completes = |bytes| replay(requests, config, room(bytes)).completes();
         smallest(held_bytes, guess_bytes, unit_bytes, more_count, completes)
     };
     let limit = smallest(None, Room::Limit);
     // No more than a guess: segments within a limit and on a device are not the same ones (`Allocator::set_room`).
     let device = smallest(limit.as_ref().map(|limit| limit.bytes), Room::Device);
-    Try { outcome: replay(requests, &set.config, room), limit, device, set: set.clone() }
+    [limit, device]
 }
 
 /// Of tries in the order of `try_all`, in a room of so many bytes.
