@@ -6,7 +6,11 @@ mod tags;
 
 mod misses;
 
-mod limits;
+mod oversize;
+
+mod garbage;
+
+mod pressure;
 
 mod room;
 
