@@ -261,9 +261,7 @@ impl<R: Read> Machine<R> {
         if count > bytes.len() {
             return Err(self.broken(format!("a number has {count} bytes")));
         }
-        for byte in &mut bytes[..count] {
-            *byte = self.source.byte()?;
-        }
+        self.source.exact(&mut bytes[..count])?;
         let unused = 128 - 8 * count as u32;
         let number = i128::from_le_bytes(bytes).checked_shl(unused).unwrap_or(0) >> unused.min(127);
         let value = match (u64::try_from(number), i64::try_from(number)) {

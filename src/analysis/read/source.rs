@@ -42,15 +42,20 @@ impl<R: Read> Source<R> {
 
     #[inline]
     pub(super) fn array<const N: usize>(&mut self) -> Result<[u8; N], ReadError> {
-        if let Some(bytes) = self.buffer[self.at..self.end].first_chunk() {
-            self.at += N;
-            return Ok(*bytes);
-        }
         let mut bytes = [0; N];
-        for byte in &mut bytes {
-            *byte = self.byte()?;
-        }
+        self.exact(&mut bytes)?;
         Ok(bytes)
+    }
+
+    /// As many bytes as there is room for.
+    #[inline]
+    pub(super) fn exact(&mut self, into: &mut [u8]) -> Result<(), ReadError> {
+        if let Some(bytes) = self.buffer[self.at..self.end].get(..into.len()) {
+            into.copy_from_slice(bytes);
+            self.at += into.len();
+            return Ok(());
+        }
+        into.iter_mut().try_for_each(|byte| self.byte().map(|read| *byte = read))
     }
 
     /// Appends so many bytes. Memory is taken as they come, not as they are announced.
