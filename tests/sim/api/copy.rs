@@ -155,7 +155,8 @@ fn copy(call: &mut Call, stream: Handle, mut work: CopyWork, mut mode: Mode) -> 
     }
     let mut on_device = |at: u64| {
         let found = call.world().memory.find(at);
-        found.is_some_and(|found| matches!(found.kind, Kind::Device | Kind::Managed))
+        found
+            .is_some_and(|found| !matches!(found.kind, Kind::Host { .. } | Kind::Registered { .. }))
     };
     if mode == Mode::Sync && on_device(work.dst.base) && on_device(work.src.base) {
         mode = Mode::SyncOnDevice;
