@@ -62,6 +62,8 @@ impl World {
         physical.mappings += 1;
         let device = physical.device;
         self.memory.insert(at, bytes, Kind::Mapped { handle, offset }, 0, device);
+        // Work of before must not find this memory where it meant another.
+        self.touch_by_host(at, bytes, "cuMemMap");
         Ok(())
     }
 
@@ -74,12 +76,17 @@ impl World {
             let (base, bytes, own) = (mapping.base, mapping.bytes, mapping.device);
             self.memory.set_access(base, device, flags);
             if flags == 0 && device == own {
-                let source = Source { name: "cuMemSetAccess", op: 0, stream: HOST_STREAM };
-                self.touch(Access { start: base, bytes, kind: AccessKind::Write }, source, None);
+                self.touch_by_host(base, bytes, "cuMemSetAccess");
             }
             next = base + bytes;
         }
         Ok(())
+    }
+
+    /// Nothing that the calling thread does not know to be over, and nothing submitted before, may use this memory.
+    fn touch_by_host(&mut self, start: u64, bytes: u64, name: &'static str) {
+        let source = Source { name, op: 0, stream: HOST_STREAM };
+        self.touch(Access { start, bytes, kind: AccessKind::Write }, source, None);
     }
 
     /// Unmaps whole mappings that tile the range. It does not wait for work (measured).
@@ -89,6 +96,7 @@ impl World {
             let mapping = self.memory.at_base(next).ok_or(Code::INVALID_VALUE)?;
             let Kind::Mapped { handle, .. } = mapping.kind else { return Err(Code::INVALID_VALUE) };
             let length = mapping.bytes;
+            self.touch_by_host(next, length, "cuMemUnmap");
             self.memory.remove(next);
             self.memory.forget_access(next);
             self.shadow.clear(next, next + length);
