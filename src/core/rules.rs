@@ -147,6 +147,22 @@ rules! {
     UnmapBehindBarrier = "unmap_behind_barrier",
     /// A free of a context block makes a barrier.
     BarrierOnFree = "barrier_on_free",
+    /// Before work goes to another stream than the only one so far, the wait that was put off is put in.
+    OtherStreamPays = "other_stream_pays",
+    /// The end of the only stream puts it in: another one may get its handle.
+    EndedStreamPays = "ended_stream_pays",
+    /// A launch that may begin before the earlier work of its stream is over is one of another stream.
+    EarlyStartPays = "early_start_pays",
+    /// The begin of a capture puts it in: later the wait would kill the capture.
+    CapturePaysFirst = "capture_pays_first",
+    /// So does work on a stream of our own.
+    OwnStreamPays = "own_stream_pays",
+    /// And a call that reveals work that the marks do not see.
+    BlindSpotPays = "blind_spot_pays",
+    /// What streams there were is forgotten behind a barrier by the thread with a lane of its own only.
+    OwnerForgetsStreams = "owner_forgets_streams",
+    /// And only if nothing has begun since the barrier's marks were read.
+    NothingBegunForgetsStreams = "nothing_begun_forgets_streams",
     /// The marks count the ends of submissions, not only their begins.
     ElisionNeedsEnded = "elision_needs_ended",
     /// A barrier covers only up to where everything begun had ended before it.

@@ -16,7 +16,8 @@
 //! Publish                  => publish; if covers.pending() is n: thread.track(n), the one it relies on
 //! Barrier, BarrierThenWait =>
 //!     seen = ledger.before_barrier(covers)         takes the number, reads the marks
-//!     record, wait; the runtime files the event under seen.number()
+//!     record, wait; the runtime files the event under seen.number(); ledger.wait_is_in(seen)
+//!         or, if ledger.may_put_off() before and after it is said to be owed, record only
 //!     ledger.barrier_is_in(covers, seen, context) is WaitFirst, or the route says wait
 //!                          => wait for the event; covers.waited(seen); publish
 //!     otherwise            => thread.track(seen.number()); publish
@@ -30,6 +31,7 @@ use crate::order::exclusive::{Exclusive, Observer};
 use crate::order::marks::{Cover, Lane, Marks, Seen};
 use crate::order::pending::{BarrierNumber, PendingBarriers};
 use crate::order::route::{Facts, Mode};
+use crate::order::sole::SoleStream;
 use crate::order::visible::{Elision, Visible, VisibleCause};
 use crate::rules::{Rule, rule_holds};
 
@@ -46,6 +48,8 @@ pub struct Ledger {
     pub visible: Visible,
     /// Whether the marks see every submission.
     pub elision: Elision,
+    /// Whether one stream is all there is.
+    pub sole: SoleStream,
 }
 
 /// The state of each context.
@@ -102,6 +106,7 @@ impl Ledger {
             exclusive: Exclusive::new(),
             visible: Visible::new(),
             elision: Elision::new(),
+            sole: SoleStream::new(),
         }
     }
 
@@ -201,7 +206,20 @@ impl Ledger {
         }
     }
 
-    /// After the barrier's wait was submitted and its event is filed, before the block is published.
+    /// Whether the barrier of an exclusive context may put its wait off: all submissions are seen, and all since the last
+    /// wait went to one stream. Call with the gate held.
+    #[inline]
+    pub fn may_put_off(&self) -> bool {
+        self.elision.is_allowed() && self.sole.is_one()
+    }
+
+    /// The wait of the barrier is in. Call with the gate held.
+    #[inline]
+    pub fn wait_is_in(&self, seen: SeenAll, lane: Lane) {
+        self.sole.wait_is_in(&self.submitted, seen.submitted, lane);
+    }
+
+    /// After the barrier's wait was submitted or put off, and its event is filed, before the block is published.
     /// Recorded, then covered, then checked for observers: the order of D3 and of
     /// Note [Showing an observer].
     #[must_use]

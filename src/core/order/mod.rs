@@ -13,12 +13,13 @@
 //! * `visible`: may the host see results without synchronizing; do we see every submission?
 //! * `route`: the decision for one free.
 //! * `pending`: what later calls wait for after a free that did not wait.
+//! * `sole`: may a barrier put its wait off, because one stream is all there is?
 //! * `captures`: which streams capture now; barriers would kill their captures.
 //! * `reuse`: which freed blocks a capture may reuse.
 //! * `ledger`: the parts above, combined in the only sound order.
 //!
-//! Orders: every atomic operation of this module is `SeqCst`, but two that say why not: the counters of the
-//! thread with a lane of its own (Note [Lanes]) and the test in `Exclusive::submits`. On x86 that costs
+//! Orders: every atomic operation of this module is `SeqCst`, but three that say why not: the counters of the
+//! thread with a lane of its own (Note [Lanes]) and the tests in `Exclusive::submits` and `SoleStream::admits`. On x86 that costs
 //! nothing (a locked instruction is one either way, a load is a plain load), on others little beside a
 //! driver call.
 //! It buys two things: the exhaustive tests in `tests/interleave.rs` explore one total order of
@@ -32,6 +33,7 @@ pub mod marks;
 pub mod pending;
 pub mod reuse;
 pub mod route;
+pub mod sole;
 pub mod visible;
 
 pub use captures::{Begun, Capture, Captures};
@@ -42,6 +44,7 @@ pub use pending::{BarrierNumber, PendingBarriers, TrackedBarrier};
 pub use route::{
     Facts, Mode, Route, StreamRoute, free_async_block_plainly, free_context_block, free_on_stream,
 };
+pub use sole::{ANY_STREAM, Move, SoleStream};
 pub use visible::{BlindSpot, Elision, Visible, VisibleCause};
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use super::interleave::{self, Protocol};
 use super::programs::{PROMISED, SETTINGS, THEMES, promised};
+use super::sole;
 use super::threads::{self, Careful};
 use super::{std, with_broken};
 use crate::rules::Rule;
@@ -10,13 +11,20 @@ use crate::rules::Rule;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Finder {
     Interleave,
+    Sole,
     Threads,
     Programs(&'static str),
     Promised,
 }
 
-const RULES: [(Rule, Finder); 14] = [
+const RULES: [(Rule, Finder); 20] = [
     (Rule::BarrierOnFree, Finder::Programs("streams")),
+    (Rule::OtherStreamPays, Finder::Programs("streams")),
+    (Rule::OtherStreamPays, Finder::Sole),
+    (Rule::OwnerForgetsStreams, Finder::Sole),
+    (Rule::NothingBegunForgetsStreams, Finder::Sole),
+    (Rule::EndedStreamPays, Finder::Programs("streams")),
+    (Rule::CapturePaysFirst, Finder::Programs("captures")),
     (Rule::ElisionNeedsEnded, Finder::Interleave),
     (Rule::CoverNeedsSeen, Finder::Interleave),
     (Rule::VisibleWorkWaits, Finder::Programs("visibility")),
@@ -45,6 +53,9 @@ fn find(finder: Finder) -> Option<alloc::string::String> {
     match finder {
         Finder::Interleave => {
             interleave::explore_all(Protocol::OURS, 4).violation.map(|what| what.into())
+        }
+        Finder::Sole => {
+            sole::explore_all(sole::Before::Several, true, 5).violation.map(|what| what.into())
         }
         Finder::Threads => threads::explore_all(Careful::OURS, &threads::VISIBLE, 4)
             .violation

@@ -89,8 +89,13 @@ impl Order {
 
     /// All later work of the context, on whatever stream, waits for all earlier.
     pub fn barrier(&mut self, context: usize) -> Set {
-        self.floor[context] |= self.all[context];
+        self.come_behind(context, self.all[context]);
         self.all[context]
+    }
+
+    /// All later work of the context, on whatever stream, waits for these.
+    pub fn come_behind(&mut self, context: usize, works: Set) {
+        self.floor[context] |= works;
     }
 
     pub fn wait(&mut self, works: Set) {

@@ -1,7 +1,9 @@
 //! The same program under our rules: the real ledger, routes and captures over a cache that is as greedy
 //! as possible. It hands out the most recently freed address that may be handed out at all.
 
-use super::native::{BLOCKS_MAX, Bytes, CONTEXTS, ELSEWHERE, LEGACY, Order, Set, WORKS_MAX};
+use super::native::{
+    BLOCKS_MAX, Bytes, CONTEXTS, ELSEWHERE, LEGACY, Order, Set, WORKS_MAX, context_of,
+};
 use crate::order::captures::{Capture, Captures};
 use crate::order::exclusive::Exclusive;
 use crate::order::ledger::{AfterBarrier, Covers, Ledger, SeenAll, Situation};
@@ -10,6 +12,7 @@ use crate::order::pending::{PendingBarriers, TrackedBarrier};
 use crate::order::route::{
     Facts, Mode, Route, StreamRoute, free_async_block_plainly, free_context_block, free_on_stream,
 };
+use crate::order::sole::{Move, SoleStream};
 use crate::order::visible::{BlindSpot, Elision, Visible, VisibleCause};
 use crate::rules::{Rule, rule_holds};
 
@@ -47,6 +50,11 @@ struct Address {
     old: Bytes,
 }
 
+/// What the state of the streams calls this one.
+fn handle(stream: usize) -> u64 {
+    stream as u64 + 1
+}
+
 /// Our side.
 pub struct Ours {
     pub order: Order,
@@ -67,6 +75,8 @@ pub struct Ours {
     over: Set,
     /// Items that are no work: the places of allocations and frees in their streams.
     places: Set,
+    /// What the wait that was put off stands for.
+    owed: Option<Set>,
 }
 
 impl Ours {
@@ -93,6 +103,7 @@ impl Ours {
             texture: Bytes::default(),
             over: 0,
             places: 0,
+            owed: None,
         };
         if !setting.elision {
             ours.ledger.elision.ends(BlindSpot::UnknownFunction);
@@ -121,6 +132,7 @@ impl Ours {
                 exclusive: Exclusive::at(shown, submitter),
                 visible: Visible::at(self.ledger.visible.causes()),
                 elision: Elision::at(self.ledger.elision.causes()),
+                sole: SoleStream::at(self.ledger.sole.state()),
             },
             covers: [covers(&self.covers[0]), covers(&self.covers[1])],
             captures: self.captures.clone(),
@@ -144,13 +156,14 @@ impl Ours {
         self.ledger.note_visible(cause);
     }
 
-    /// Around every call of class submit or order. `call` changes the order.
+    /// Around every call of class submit or order on a stream. `call` changes the order.
     pub fn submits<T>(
         &mut self,
-        context: usize,
+        stream: usize,
         look: bool,
         call: impl FnOnce(&mut Order) -> T,
-    ) -> T {
+    ) -> Result<T, Violation> {
+        let context = context_of(stream);
         if self.setting.promised {
             self.ledger.begin(look, Lane::Shared);
         } else if self.ledger.submits(context as u64, look) {
@@ -159,9 +172,35 @@ impl Ours {
             }
             self.ledger.exclusive.waited();
         }
+        let handle = handle(stream);
+        while !self.ledger.sole.admits(handle) && self.ledger.sole.moves(handle) == Move::Pay {
+            match self.owed {
+                Some(_) => self.put_in_wait()?,
+                None => self.ledger.sole.nothing_owed(),
+            }
+        }
         let answer = call(&mut self.order);
         self.ledger.submitted(look);
-        answer
+        Ok(answer)
+    }
+
+    /// Puts in the wait that was put off.
+    fn put_in_wait(&mut self) -> Result<(), Violation> {
+        if let Some(owed) = self.owed.take() {
+            self.may_record()?;
+            self.order.come_behind(0, owed);
+            self.ledger.sole.paid();
+        }
+        Ok(())
+    }
+
+    pub fn recreate(&mut self, stream: usize) -> Result<(), Violation> {
+        if self.ledger.sole.is(handle(stream)) && rule_holds(Rule::EndedStreamPays) {
+            self.put_in_wait()?;
+            self.ledger.sole.paid();
+        }
+        self.order.recreate(stream);
+        Ok(())
     }
 
     /// The place of an allocation or a free in its stream: nothing is submitted, nothing marked.
@@ -245,9 +284,13 @@ impl Ours {
         }
     }
 
-    pub fn begin_capture(&mut self, stream: usize) {
+    pub fn begin_capture(&mut self, stream: usize) -> Result<(), Violation> {
+        if rule_holds(Rule::CapturePaysFirst) {
+            self.put_in_wait()?;
+        }
         let stream_id = stream as u64;
         self.captures.begin(Capture { stream_id, stream_handle: stream_id, context_id: 0 });
+        Ok(())
     }
 
     pub fn end_capture(&mut self, stream: usize) {
@@ -374,7 +417,15 @@ impl Ours {
         self.may_record()?;
         let seen: SeenAll = self.ledger.before_barrier(&self.covers[0]);
         let number = seen.number();
-        self.recorded[number.0 as usize] = self.order.barrier(0);
+        self.recorded[number.0 as usize] = self.order.all[0];
+        let exclusive = self.ledger.exclusive.is_exclusive(0) && !self.setting.promised;
+        if exclusive && self.ledger.may_put_off() {
+            self.owed = Some(self.order.all[0]);
+        } else {
+            self.order.barrier(0);
+            self.owed = None;
+            self.ledger.wait_is_in(seen, Lane::Own);
+        }
         let after = self.ledger.barrier_is_in(&self.covers[0], seen, 0);
         self.debts[thread].track(0, number);
         if waits || after == AfterBarrier::WaitFirst {

@@ -177,8 +177,8 @@ impl World {
             }
             Op::LaunchBehind { stream, var } => {
                 let block = self.block(var)?;
-                self.order(Op::Record { event: 0, stream });
-                self.order(Op::WaitEvent { stream: ELSEWHERE, event: 0 });
+                self.order(Op::Record { event: 0, stream })?;
+                self.order(Op::WaitEvent { stream: ELSEWHERE, event: 0 })?;
                 self.launch(ELSEWHERE, false, Some((block.number, true)), None)
             }
             Op::LaunchTexture { stream } => self.launch_texture(stream),
@@ -218,25 +218,20 @@ impl World {
             }
             Op::LaunchGraph { stream } => self.launch_graph(stream),
             Op::Unseen { stream, var } => self.unseen(stream, var),
-            _ => {
-                self.order(op);
-                Ok(())
-            }
+            _ => self.order(op),
         }
     }
 
-    /// Calls that only order, and that cannot fail.
-    fn order(&mut self, op: Op) {
+    /// Calls that only order, and that natively cannot fail.
+    fn order(&mut self, op: Op) -> Result<(), Stop> {
         match op {
             Op::Record { event, stream } => {
                 self.native.order.record(event, stream);
-                let context = super::native::context_of(stream);
-                self.ours.submits(context, false, |order| order.record(event, stream));
+                self.ours.submits(stream, false, |order| order.record(event, stream))?;
             }
             Op::WaitEvent { stream, event } => {
                 self.native.order.wait_event(stream, event);
-                let context = super::native::context_of(stream);
-                self.ours.submits(context, false, |order| order.wait_event(stream, event));
+                self.ours.submits(stream, false, |order| order.wait_event(stream, event))?;
             }
             Op::SyncStream { stream } => {
                 self.native.wait(self.native.order.over(stream), 0);
@@ -249,7 +244,7 @@ impl World {
             Op::BeginCapture => {
                 self.capturing = true;
                 self.captured = [None; CAPTURED_MAX];
-                self.ours.begin_capture(CAPTURING);
+                self.ours.begin_capture(CAPTURING)?;
             }
             Op::EndCapture => {
                 self.capturing = false;
@@ -258,12 +253,13 @@ impl World {
             }
             Op::Recreate { stream } => {
                 self.native.order.recreate(stream);
-                self.ours.order.recreate(stream);
+                self.ours.recreate(stream)?;
                 self.stream_ids[stream] += STREAMS as u64;
             }
             Op::TimePasses => self.ours.time_passes(),
             _ => unreachable!("{op:?} does more than order"),
         }
+        Ok(())
     }
 
     /// What may not be called, or what this model does not follow, while a stream captures.
@@ -308,8 +304,7 @@ impl World {
     /// Submits an item on both sides; returns (item, before) of each.
     fn submit(&mut self, stream: usize, look: bool) -> Result<[(Set, Set); 2], Stop> {
         let native = self.native.order.submit(stream);
-        let context = super::native::context_of(stream);
-        let ours = self.ours.submits(context, look, |order| order.submit(stream));
+        let ours = self.ours.submits(stream, look, |order| order.submit(stream))?;
         self.same_or_fewer(native, ours)?;
         Ok([native, ours])
     }

@@ -1,0 +1,348 @@
+//! Barriers that put their wait off (`sole`), one step at a time, in all interleavings of three threads that launch on
+//! two streams and free. Thread 0 has a lane of its own.
+//!
+//! The oracle: what begins after a free has published comes, on the device, behind all that the device had when the free
+//! started: by a wait that is in, or by the order of its stream.
+
+use super::explore::{Alike, Key, Machine, Outcome, explore, programs};
+use super::programs::scale;
+use super::{std, whole};
+use crate::order::marks::{Lane, Marks, Seen, quiet};
+use crate::order::sole::{ANY_STREAM, Move, SoleStream};
+
+const THREADS: usize = 3;
+const OPS_MAX: usize = 3;
+const STREAMS: usize = 2;
+/// Enough for every set of launches, and for their count.
+const SET_BITS: u32 = 5;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Op {
+    /// To a stream, counted from 0.
+    Submit(usize),
+    Free,
+}
+
+/// Where a thread is in its operation.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+enum At {
+    #[default]
+    Start,
+    // A launch.
+    Begin,
+    Admit,
+    Move,
+    Owed,
+    PayGate,
+    PutIn,
+    NothingOwed,
+    Paid,
+    Launch,
+    End,
+    // A free.
+    Quiet,
+    Gate,
+    Ended,
+    Begun,
+    Record,
+    PutOff,
+    Owe,
+    AskAgain,
+    Wait,
+    Forget,
+    LookAgain,
+    File,
+    Publish,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Thread {
+    op: u8,
+    at: At,
+    begun: u64,
+    ended: u64,
+    /// Of a free, what it needs; of a launch, what it must come behind.
+    needed: u64,
+    recorded: u64,
+}
+
+#[derive(Clone, Copy)]
+struct Run {
+    /// A barrier that is owed is asked for again once that is said (O2).
+    asks_again: bool,
+    threads: [Thread; THREADS],
+    sole: u64,
+    begun: [u64; 2],
+    ended: [u64; 2],
+    covered: u64,
+    owed: bool,
+    gate: bool,
+    /// What the newest event stands for.
+    event: u64,
+    launched: u64,
+    /// What all later work is behind.
+    floor: u64,
+    tails: [u64; STREAMS],
+    /// What the frees that have published need.
+    published: u64,
+}
+
+impl Machine for Run {
+    type Program = super::explore::Program<Op, OPS_MAX>;
+    const THREADS: usize = THREADS;
+
+    fn step(&self, program: &Self::Program, thread: usize) -> Option<Result<Run, &'static str>> {
+        let mut next = *self;
+        let mut own = next.threads[thread];
+        let op = (*program[thread].get(usize::from(own.op))?)?;
+        let went = match op {
+            Op::Submit(stream) => next.submit(&mut own, thread, stream),
+            Op::Free => next.free(&mut own, thread),
+        };
+        match went {
+            Err(what) => return Some(Err(what)),
+            Ok(None) => return None,
+            Ok(Some(At::Start)) => own = Thread { op: own.op + 1, ..Thread::default() },
+            Ok(Some(at)) => own.at = at,
+        }
+        next.threads[thread] = own;
+        Some(Ok(next))
+    }
+
+    fn key(&self) -> u128 {
+        let mut key = Key::default();
+        for thread in &self.threads {
+            key.put(thread.op.into(), 2);
+            key.put(thread.at as u64, 5);
+            key.put(thread.begun, 3);
+            key.put(thread.ended, 3);
+            key.put(thread.needed, SET_BITS);
+            key.put(thread.recorded, SET_BITS);
+        }
+        let state = match self.sole {
+            0..=2 => self.sole,
+            ANY_STREAM => 3,
+            _ => 4,
+        };
+        key.put(state, 3);
+        [self.begun, self.ended].as_flattened().iter().for_each(|count| key.put(*count, 3));
+        key.put(self.covered, 3);
+        key.put(self.owed.into(), 1);
+        key.put(self.gate.into(), 1);
+        let sets = [self.event, self.launched, self.floor, self.tails[0], self.tails[1]];
+        sets.iter().for_each(|set| key.put(*set, SET_BITS));
+        key.put(self.published, SET_BITS);
+        key.finish()
+    }
+}
+
+/// The next place; none if another thread must move before.
+type Went = Result<Option<At>, &'static str>;
+
+impl Run {
+    fn marks(&self) -> Marks {
+        Marks::at(self.begun[0] + self.begun[1], self.ended[0] + self.ended[1])
+    }
+
+    fn sole<T>(&mut self, call: impl FnOnce(&SoleStream) -> T) -> T {
+        let sole = SoleStream::at(self.sole);
+        let answer = call(&sole);
+        self.sole = sole.state();
+        answer
+    }
+
+    fn submit(&mut self, own: &mut Thread, thread: usize, stream: usize) -> Went {
+        let (lane, handle) = (usize::from(thread != 0), stream as u64 + 1);
+        Ok(Some(match own.at {
+            At::Start => {
+                own.needed = self.published;
+                // The store of a plain count may be seen later than the load behind it.
+                if lane == 0 { At::Admit } else { At::Begin }
+            }
+            At::Begin => {
+                self.begun[lane] += 1;
+                let admitted = lane == 0 && own.begun != 0;
+                if admitted {
+                    At::Launch
+                } else if lane == 0 {
+                    At::Move
+                } else {
+                    At::Admit
+                }
+            }
+            At::Admit => {
+                let admitted = self.sole(|sole| sole.admits(handle));
+                own.begun = admitted.into();
+                match (lane, admitted) {
+                    (0, _) => At::Begin,
+                    (_, true) => At::Launch,
+                    (_, false) => At::Move,
+                }
+            }
+            At::Move => match self.sole(|sole| sole.step(handle)) {
+                None => At::Move,
+                Some(Move::Ahead) => At::Launch,
+                Some(Move::Pay) => At::Owed,
+            },
+            At::Owed if self.owed => At::PayGate,
+            At::Owed => {
+                self.sole(SoleStream::nothing_owed);
+                At::Move
+            }
+            At::PayGate if self.gate => return Ok(None),
+            At::PayGate => {
+                self.gate = true;
+                At::PutIn
+            }
+            At::PutIn => {
+                if self.owed {
+                    self.floor |= self.event;
+                }
+                At::NothingOwed
+            }
+            At::NothingOwed => {
+                self.owed = false;
+                At::Paid
+            }
+            At::Paid => {
+                self.sole(SoleStream::paid);
+                self.gate = false;
+                At::Move
+            }
+            At::Launch => {
+                let before = self.floor | self.tails[stream];
+                if own.needed & !before != 0 {
+                    return Err("a launch is not behind what a free has published");
+                }
+                let work = self.launched + 1;
+                self.launched |= work;
+                self.tails[stream] = before | work;
+                At::End
+            }
+            _ => {
+                self.ended[lane] += 1;
+                At::Start
+            }
+        }))
+    }
+
+    fn free(&mut self, own: &mut Thread, thread: usize) -> Went {
+        let seen = Seen::new(own.ended, own.begun);
+        Ok(Some(match own.at {
+            At::Start => {
+                own.needed = self.launched;
+                own.begun = self.marks().begun();
+                At::Quiet
+            }
+            At::Quiet if quiet(own.begun, self.marks().ended(), self.covered) => At::Publish,
+            At::Quiet => At::Gate,
+            At::Gate if self.gate => return Ok(None),
+            At::Gate => {
+                self.gate = true;
+                At::Ended
+            }
+            At::Ended => {
+                own.ended = self.marks().ended();
+                At::Begun
+            }
+            At::Begun => {
+                own.begun = self.marks().begun();
+                At::Record
+            }
+            At::Record => {
+                own.recorded = self.launched;
+                At::PutOff
+            }
+            At::PutOff if self.sole(|sole| sole.is_one()) => At::Owe,
+            At::Owe => {
+                self.owed = true;
+                if self.asks_again { At::AskAgain } else { At::File }
+            }
+            At::PutOff => At::Wait,
+            At::AskAgain if self.sole(|sole| sole.is_one()) => At::File,
+            At::AskAgain => At::Wait,
+            At::Wait => {
+                self.floor |= own.recorded;
+                self.owed = false;
+                At::Forget
+            }
+            At::Forget => {
+                let lane = if thread == 0 { Lane::Own } else { Lane::Shared };
+                if self.sole(|sole| sole.forgets(seen, lane)) { At::LookAgain } else { At::File }
+            }
+            At::LookAgain => {
+                let begun = self.marks().begun();
+                self.sole(|sole| sole.looks_again(begun, seen));
+                At::File
+            }
+            At::File => {
+                self.event = own.recorded;
+                self.covered = seen.covers().map_or(self.covered, |to| to.max(self.covered));
+                self.gate = false;
+                At::Publish
+            }
+            _ => {
+                self.published |= own.needed;
+                At::Start
+            }
+        }))
+    }
+}
+
+/// What came before.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Before {
+    Nothing,
+    /// Submissions to several streams, which are over.
+    Several,
+}
+
+/// Every program of up to so many operations in all, or up to the first violation.
+pub fn explore_all(before: Before, asks_again: bool, ops_max: usize) -> Outcome {
+    let (state, count) = match before {
+        Before::Nothing => (SoleStream::new().state(), 0),
+        Before::Several => (ANY_STREAM, 1),
+    };
+    let start = Run {
+        asks_again,
+        threads: Default::default(),
+        sole: state,
+        begun: [0, count],
+        ended: [0, count],
+        covered: 0,
+        owed: false,
+        gate: false,
+        event: 0,
+        launched: 0,
+        floor: 0,
+        tails: [0; STREAMS],
+        published: 0,
+    };
+    let mut outcome = Outcome::default();
+    let alphabet = [Op::Submit(0), Op::Submit(1), Op::Free];
+    for program in programs(&alphabet, Alike::AllButTheFirst, ops_max) {
+        outcome.add(explore(&program, start));
+        if outcome.violation.is_some() {
+            break;
+        }
+    }
+    outcome
+}
+
+#[test]
+fn waits_that_are_put_off_hold() {
+    let _whole = whole();
+    let ops_max = if scale() > 1 { 5 } else { 4 };
+    for before in [Before::Nothing, Before::Several] {
+        let outcome = explore_all(before, true, ops_max);
+        std::println!("sole, {before:?} before: {outcome:?}");
+        assert_eq!(outcome.violation, None);
+        assert!(outcome.paths > 1_000_000, "explored too little: {outcome:?}");
+    }
+}
+
+#[test]
+fn a_barrier_that_does_not_ask_again_is_caught() {
+    let _whole = whole();
+    assert!(explore_all(Before::Nothing, false, 4).violation.is_some());
+}
