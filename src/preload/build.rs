@@ -44,6 +44,24 @@ impl Row<'_> {
         }
     }
 
+    /// What the real call does first, of a function that submits: it says to which stream it goes.
+    fn goes_to(&self) -> String {
+        const PLACE: &str = "crate::ordering::sole_stream";
+        let per_thread = self.per_thread == "1";
+        let stream = match (self.class, self.submits_on) {
+            ("submit" | "order" | "own", column) if column.starts_with("arg:") => {
+                format!("{PLACE}::named(a{} as usize, {per_thread})", &column["arg:".len()..])
+            }
+            ("submit", "struct:CUlaunchConfig.hStream") => {
+                format!("unsafe {{ {PLACE}::of_launch(a0, {per_thread}) }}")
+            }
+            ("submit", "legacy") => format!("{PLACE}::named(0, false)"),
+            ("submit" | "order", _) => "cachealloc_core::order::ANY_STREAM".to_string(),
+            _ => return String::new(),
+        };
+        format!("{PLACE}::goes_to({stream});")
+    }
+
     fn hooked(&self) -> bool {
         let by_class = matches!(self.class, "submit" | "order");
         let wanted = !self.hook.is_empty() || by_class || self.oom_retry || self.teardown;
@@ -214,7 +232,7 @@ fn exports(rows: &[Row]) -> String {
         };
         writeln!(
             code,
-            "export! {{ {}{}({parameters}), ({forwarded}), [{words}], {hook}, [{taken}] }}",
+            "export! {{ {}{}({parameters}), ({forwarded}), [{words}], {hook}, [{taken}], {{ {} }} }}",
             match row.stream_at().as_str() {
                 _ if row.class == "record" => "recorded ",
                 _ if row.submits_on == "legacy" => "submits_to_legacy ",
@@ -223,6 +241,7 @@ fn exports(rows: &[Row]) -> String {
                 _ => "submits ",
             },
             row.symbol,
+            row.goes_to(),
         )
         .unwrap();
     }

@@ -1,6 +1,8 @@
 //! The exported symbols, expanded from `functions.csv` by `build.rs`. An export contains no logic: it
 //! passes its arguments to one hook.
 //!
+//! Of a function that submits work the closure first says to which stream: behind the mark that the hook makes.
+//!
 //! A hook is called as `hook(function, arguments.., real)`: the row of the list, the arguments that the
 //! row names, with their types, and a closure that calls the real function with all of the program's own
 //! arguments.
@@ -17,17 +19,20 @@ use crate::hooks::*;
 
 /// Defines the symbol. `|function, real|` are the names by which `body` calls the hook.
 macro_rules! symbol {
-    ($name:ident($($p:ident: $t:ty),*), ($($a:ident),*), |$function:ident, $real:ident| $body:expr) => {
+    ($name:ident($($p:ident: $t:ty),*), ($($a:ident),*), { $($goes:tt)* }, |$function:ident, $real:ident| $body:expr) => {
         /// # Safety
         ///
         /// Called with the arguments of the driver function of this name.
         #[unsafe(no_mangle)]
         pub(crate) unsafe extern "C" fn $name($($p: $t),*) -> CuCode {
-            // SAFETY: the list gives this function the argument list of the driver's header; the
-            // arguments are the caller's promise.
-            let real = move || result(unsafe {
-                table::real::<unsafe extern "C" fn($($t),*) -> CuCode>(id::$name)($($a),*)
-            });
+            // SAFETY: the list gives this function the argument list of the driver's header; the arguments, and what
+            // they point to, are the caller's promise.
+            let real = move || {
+                $($goes)*
+                result(unsafe {
+                    table::real::<unsafe extern "C" fn($($t),*) -> CuCode>(id::$name)($($a),*)
+                })
+            };
             let ($function, $real) = (&FUNCTIONS[id::$name], real);
             code($body)
         }
@@ -35,11 +40,11 @@ macro_rules! symbol {
 }
 
 macro_rules! export {
-    ($name:ident $p:tt, $a:tt, $w:tt, $hook:path, [$($h:ident)*]) => {
-        symbol! { $name $p, $a, |function, real| $hook(function, $($h,)* real) }
+    ($name:ident $p:tt, $a:tt, $w:tt, $hook:path, [$($h:ident)*], $goes:tt) => {
+        symbol! { $name $p, $a, $goes, |function, real| $hook(function, $($h,)* real) }
     };
-    (submits $name:ident $p:tt, $a:tt, $w:tt, $hook:path, [$($h:ident)*]) => {
-        symbol! { $name $p, $a, |function, real| {
+    (submits $name:ident $p:tt, $a:tt, $w:tt, $hook:path, [$($h:ident)*], $goes:tt) => {
+        symbol! { $name $p, $a, $goes, |function, real| {
             // The words are in memory only during a capture.
             if crate::ordering::captures::maybe() {
                 // SAFETY: the arguments are the caller's promise.
@@ -51,8 +56,8 @@ macro_rules! export {
             done
         } }
     };
-    (launches $name:ident $p:tt, $a:tt, $w:tt, $hook:path, [$($h:ident)*]) => {
-        symbol! { $name $p, $a, |function, real| {
+    (launches $name:ident $p:tt, $a:tt, $w:tt, $hook:path, [$($h:ident)*], $goes:tt) => {
+        symbol! { $name $p, $a, $goes, |function, real| {
             let seldom = match crate::config::launches_are_plain() {
                 true => None,
                 // SAFETY: the arguments are the caller's promise.
@@ -67,15 +72,15 @@ macro_rules! export {
             done
         } }
     };
-    (submits_to_legacy $name:ident $p:tt, $a:tt, $w:tt, $hook:path, [$($h:ident)*]) => {
-        symbol! { $name $p, $a, |function, real| {
+    (submits_to_legacy $name:ident $p:tt, $a:tt, $w:tt, $hook:path, [$($h:ident)*], $goes:tt) => {
+        symbol! { $name $p, $a, $goes, |function, real| {
             let done = $hook(function, $($h,)* real);
             crate::ordering::joins::legacy_got_work();
             done
         } }
     };
-    (recorded $name:ident $p:tt, $a:tt, $w:tt, $hook:path, [$($h:ident)*]) => {
-        symbol! { $name $p, $a, |function, real| {
+    (recorded $name:ident $p:tt, $a:tt, $w:tt, $hook:path, [$($h:ident)*], $goes:tt) => {
+        symbol! { $name $p, $a, $goes, |function, real| {
             driver_memory::around(function, &$w, || $hook(function, $($h,)* real))
         } }
     };

@@ -13,7 +13,7 @@ use crate::contexts::Context;
 use crate::driver::api;
 use crate::driver::sys::{CuResult, STREAM_NON_BLOCKING, StreamHandle};
 use crate::lock::lock;
-use crate::ordering::submissions;
+use crate::ordering::{sole_stream, submissions};
 use crate::pagemap::{self, Place};
 
 const POISON: u8 = 0xff;
@@ -80,7 +80,11 @@ fn write(
     };
     match stream {
         Some(stream) if rule_holds(Rule::OwnWorkCounts) => {
-            _ = submissions::counted(false, || api::relaxed(|| set(stream)));
+            let fill = || {
+                sole_stream::goes_to(sole_stream::named(stream, false));
+                api::relaxed(|| set(stream))
+            };
+            _ = submissions::counted(false, fill);
         }
         Some(stream) => _ = api::relaxed(|| set(stream)),
         None => _ = on_own_stream(context, set),
@@ -92,6 +96,7 @@ pub(crate) fn on_own_stream(
     context: &'static Context,
     mut work: impl FnMut(StreamHandle) -> CuResult,
 ) -> CuResult {
+    sole_stream::goes_to_own();
     let mut stream = lock(&context.fill_stream.0);
     api::relaxed(|| {
         context.enter(|| {

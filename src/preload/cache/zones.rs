@@ -16,6 +16,7 @@ use crate::contexts::{self, Context};
 use crate::driver::api;
 use crate::driver::sys::{CuResult, STREAM_NON_BLOCKING, StreamHandle};
 use crate::lock::lock;
+use crate::ordering::sole_stream;
 use crate::process::own_thread;
 use crate::process::thread::Thread;
 use crate::snapshots;
@@ -64,6 +65,7 @@ pub(crate) fn copy(
 ) -> Option<Copied> {
     check_copies(context);
     let place = place(context)?;
+    sole_stream::goes_to(sole_stream::named(stream, false));
     if api::relaxed(|| copy_to(place as *mut u8, freed, stream)).is_err() {
         lock(&context.zones.places).push(place);
         return None;

@@ -12,7 +12,7 @@ use crate::functions::Function;
 use crate::graphs::{graph_memory, open_captures, participants, pool_life};
 use crate::hooks::{Real, beside, common, guarded, guarded_with, stream_among, stream_of, taking};
 use crate::lock::lock;
-use crate::ordering::captures;
+use crate::ordering::{captures, sole_stream};
 use crate::process::bypass;
 use crate::process::thread::Thread;
 use crate::{memory_hooks, record};
@@ -71,7 +71,11 @@ fn begins(
         || {
             let Some(context) = streams::context_of(stream) else { return real() };
             pool_life::reap();
+            sole_stream::pay_before_capture();
             let _exclusive = lock(&context.gate);
+            if rule_holds(Rule::CapturePaysFirst) {
+                sole_stream::pay_first(context);
+            }
             captures::begin(stream, context, mode, real)
         },
         real,
@@ -117,6 +121,8 @@ pub(crate) fn wait_event(
         || {
             let Some(context) = streams::context_of(stream) else { return submit() };
             let exclusive = lock(&context.gate);
+            // Else the submission would, and needs the gate for it.
+            sole_stream::pay_first(context);
             let joining = open_captures::may_join(stream);
             let code = submit();
             drop(exclusive);
@@ -138,6 +144,7 @@ pub(crate) fn stream_destroy(
     if !bypass::is_caching() {
         return real();
     }
+    sole_stream::stream_ends(stream);
     if !captures::maybe() {
         return taking::around_end(function, Part::Objects, real);
     }

@@ -18,7 +18,7 @@ use crate::hooks::{Real, beside, common, taking};
 use crate::interpose::signals;
 use crate::ipc::peers;
 use crate::ordering::observers::{self, SeenContext};
-use crate::ordering::{LEDGER, captures, joins, kernels, pending, widen};
+use crate::ordering::{LEDGER, captures, joins, kernels, pending, sole_stream, widen};
 use crate::pagemap::{self, Extent};
 use crate::process::{bypass, lifetime};
 use crate::statistics::waits::Wait;
@@ -223,6 +223,7 @@ impl EndingContext {
         let held_off = context.idle.hold_off();
         zones::check_copies(context);
         pinned_memory::context_ends(context, surely);
+        sole_stream::context_may_end(context);
         // Before the door is shut: a thread that finds it shut and no barrier need not wait.
         widen(Rule::BarrierOutlastsReference);
         context.last_barrier.put_aside();

@@ -11,7 +11,7 @@ use cachealloc_statistics::account::Part;
 use crate::cache::departures;
 use crate::driver::sys::{
     CuCode, CuResult, GraphHandle, LAUNCH_PROGRAMMATIC_STREAM_SERIALIZATION, LaunchAttribute,
-    LaunchConfig, result,
+    LaunchConfig, StreamHandle, result,
 };
 use crate::driver::{api, table};
 use crate::driver_memory::first_uses::{self, Use};
@@ -19,7 +19,7 @@ use crate::functions::Function;
 use crate::graphs::{graph_memory, open_captures, pool_life};
 use crate::hooks::common::{self, Captured};
 use crate::hooks::{Real, beside, capture, stream_of, taking};
-use crate::ordering::{LEDGER, captures, communication, early_start, kernels, pinned};
+use crate::ordering::{LEDGER, captures, communication, early_start, kernels, pinned, sole_stream};
 use crate::process::bypass;
 use crate::{config, record};
 
@@ -64,9 +64,12 @@ pub(crate) fn kernel_ex(
         let mut config = unsafe { *config };
         config.attrs = attributes.as_mut_ptr().cast();
         config.numAttrs = attributes.len() as u32;
-        // SAFETY: this hook is that of all its forms; the arguments are the program's.
-        let ordered =
-            || unsafe { api::launch_kernel_ex(function.id, &config, kernel, params, extra) };
+        let ordered = || {
+            let stream = sole_stream::named(config.hStream as StreamHandle, function.per_thread);
+            sole_stream::goes_to(stream);
+            // SAFETY: this hook is that of all its forms; the arguments are the program's.
+            unsafe { api::launch_kernel_ex(function.id, &config, kernel, params, extra) }
+        };
         return launch(function, kernel, params, extra, ordered);
     }
     launch(function, kernel, params, extra, real)

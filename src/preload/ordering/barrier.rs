@@ -2,8 +2,8 @@
 //! wait.
 //!
 //! `cuCtxRecordEvent` captures all work of the context, `cuCtxWaitEvent` orders all later work behind
-//! it. Both kill a capture of the context, so they run under `Context::gate`, and only while no stream
-//! captures.
+//! it, at once or when another stream gets work (`sole_stream`). Both kill a capture of the context, so they run under
+//! `Context::gate`, and only while no stream captures.
 
 use std::sync::MutexGuard;
 
@@ -17,7 +17,7 @@ use crate::contexts::events::EventRef;
 use crate::driver::api;
 use crate::driver::sys::{CuError, CuResult};
 use crate::lock::{is_held, lock};
-use crate::ordering::{LEDGER, captures, real_frees, widen};
+use crate::ordering::{LEDGER, captures, real_frees, sole_stream, widen};
 use crate::process::thread::Thread;
 use crate::statistics::waits::{self, Wait};
 
@@ -69,7 +69,7 @@ pub(crate) fn order(thread: &Thread, context: &'static Context) -> Result<Ordere
         let wait_first = !LEDGER.exclusive.is_exclusive(context.id);
         return Ok(Ordered::SharedWith { number, event, wait_first });
     }
-    make(context, own_event).map(Ordered::By)
+    make(thread, context, own_event).map(Ordered::By)
 }
 
 /// Makes a barrier for this free alone, which the caller will wait for.
@@ -77,16 +77,16 @@ pub(crate) fn order(thread: &Thread, context: &'static Context) -> Result<Ordere
 pub(crate) fn put(thread: &Thread, context: &'static Context) -> Result<Passed, Refused> {
     let event = fresh_event(thread, context)?;
     let _gate = pass_gate(context)?;
-    make(context, event)
+    make(thread, context, event)
 }
 
 /// Call with the gate held.
 #[inline(always)]
-fn make(context: &'static Context, event: EventRef) -> Result<Passed, Refused> {
+fn make(thread: &Thread, context: &'static Context, event: EventRef) -> Result<Passed, Refused> {
     debug_assert!(is_held(&context.gate) || !rule_holds(Rule::CaptureGate));
     let (event, seen, mark) = record_inside(context, event)?;
-    let code = api::ctx_wait_event(context.handle, event.handle());
-    code.map_err(Refused::Failed)?;
+    let ordered = sole_stream::order_later_work(thread, context, &event, seen);
+    ordered.map_err(Refused::Failed)?;
     // Filed and recorded before the cover is published: a free that skips its barrier because of this
     // one finds it here (order D3 of the core).
     context.last_barrier.file(seen.number(), event.clone());

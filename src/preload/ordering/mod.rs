@@ -15,6 +15,7 @@ pub(crate) mod observers;
 pub(crate) mod pending;
 pub(crate) mod pinned;
 pub(crate) mod real_frees;
+pub(crate) mod sole_stream;
 pub(crate) mod submissions;
 
 use std::sync::Mutex;
@@ -70,7 +71,12 @@ impl LastBarrier {
 
     /// The newest event, whatever its number. Call where the context does not end meanwhile.
     pub(crate) fn newest(&self) -> Option<EventRef> {
-        lock(&self.0).of_open().map(|(_, event)| event.clone())
+        self.newest_barrier().map(|(_, event)| event)
+    }
+
+    /// As `newest`, with its number.
+    pub(crate) fn newest_barrier(&self) -> Option<(BarrierNumber, EventRef)> {
+        lock(&self.0).of_open().cloned()
     }
 
     /// How many barriers were made. 0 while another thread holds the lock: for the table at exit.
