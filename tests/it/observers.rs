@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use cachealloc_core::rules::Rule;
 use cachealloc_tests::{Ran, Run, compile_library, skipped};
 
 use crate::hazards::PROGRAM;
@@ -29,6 +30,19 @@ fn an_unknown_export_table_is_named() {
     let name = "observers asks for the export table 01234567-89ab-cdef-fedc-ba9876543210";
     assert!(said.contains(name), "{said}");
     assert!(said.contains("an unknown export table was handed out"), "{said}");
+}
+
+/// A barrier that one stream's work was given has put its wait off; what comes then may be unseen.
+#[test]
+fn an_unknown_export_table_finds_no_wait_put_off() {
+    let waits = |words: &[&str], broken: &str| {
+        let run = words.iter().fold(Run::c("observers.c"), |run, word| run.arg(*word));
+        let ran = run.env("CACHEALLOC_BREAK", broken).output().ok();
+        (ran.report.calls("cuCtxRecordEvent"), ran.report.calls("cuCtxWaitEvent"))
+    };
+    assert_eq!(waits(&["work"], ""), (1, 0));
+    assert_eq!(waits(&["work", "table"], ""), (1, 1));
+    assert_eq!(waits(&["work", "table"], Rule::BlindSpotPays.name()), (1, 0));
 }
 
 fn in_two_contexts(program: &str, settings: &str) -> Ran {

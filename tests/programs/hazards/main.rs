@@ -16,6 +16,7 @@ mod visible_indirect;
 mod visible_reach;
 mod visible_values;
 
+mod one_stream;
 mod order;
 mod teardown;
 mod threads;
@@ -58,13 +59,14 @@ fn main() {
 }
 
 fn all() -> impl Iterator<Item = &'static Hazard> {
-    let groups: [&[Hazard]; 22] = [
+    let groups: [&[Hazard]; 23] = [
         visible::ALL,
         visible_copies::ALL,
         visible_indirect::ALL,
         visible_reach::ALL,
         visible_values::ALL,
         teardown::ALL,
+        one_stream::ALL,
         order::ALL,
         threads::ALL,
         deadlock::ALL,
