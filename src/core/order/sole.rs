@@ -25,12 +25,12 @@ use crate::rules::{Rule, rule_holds};
 /// its stream is over.
 pub const ANY_STREAM: u64 = SEVERAL;
 
-const NONE: u64 = 0;
+const NONE: u64 = u64::MAX - 2;
 const PAYING: u64 = u64::MAX - 1;
 const SEVERAL: u64 = u64::MAX;
 
-/// By handle, of which none is 0: the legacy stream has handle 1.
-#[derive(Debug, Default)]
+/// By handle. One stream under two handles (0 and 1 are the legacy stream) is two: that only pays too early.
+#[derive(Debug)]
 pub struct SoleStream(AtomicU64);
 
 /// How a submission that was not admitted goes on.
@@ -138,5 +138,11 @@ impl SoleStream {
     #[cfg(test)]
     pub(crate) fn state(&self) -> u64 {
         self.0.load(SeqCst)
+    }
+}
+
+impl Default for SoleStream {
+    fn default() -> SoleStream {
+        SoleStream::new()
     }
 }

@@ -111,10 +111,19 @@ pub(crate) fn wait_event(
     if !rule_holds(Rule::EventWaitsCount) {
         return real();
     }
-    let submit = || common::submit(function, false, real);
-    if !captures::maybe() {
-        return submit();
+    match captures::maybe() {
+        true => wait_event_beside_captures(function, stream, real),
+        false => common::submit(function, false, real),
     }
+}
+
+#[cold]
+fn wait_event_beside_captures(
+    function: &'static Function,
+    stream: StreamHandle,
+    real: impl Real,
+) -> CuResult {
+    let submit = || common::submit(function, false, real);
     let stream = stream_of(function, stream);
     guarded(
         function,

@@ -16,7 +16,7 @@ use crate::contexts::events::EventRef;
 use crate::driver::api;
 use crate::driver::sys::{
     CuResult, LAUNCH_PROGRAMMATIC_STREAM_SERIALIZATION, LaunchAttribute, LaunchConfig,
-    STREAM_LEGACY, STREAM_PER_THREAD, StreamHandle,
+    STREAM_PER_THREAD, StreamHandle,
 };
 use crate::lock::{is_held, lock};
 use crate::ordering::{LEDGER, across, widen};
@@ -34,15 +34,10 @@ pub(crate) fn goes_to(stream: u64) {
     }
 }
 
-/// The stream that a call names by this handle.
+/// The stream that a call names by this handle. The default stream of a thread is never admitted as the only one.
 #[inline(always)]
 pub(crate) fn named(stream: StreamHandle, per_thread: bool) -> u64 {
-    match stream {
-        0 if per_thread => ANY_STREAM,
-        0 => STREAM_LEGACY as u64,
-        STREAM_PER_THREAD => ANY_STREAM,
-        _ => stream as u64,
-    }
+    if per_thread && stream == 0 { STREAM_PER_THREAD as u64 } else { stream as u64 }
 }
 
 /// The stream of `cuLaunchKernelEx`. A launch that may begin before its predecessor ends does not come behind what the
@@ -86,6 +81,7 @@ pub(crate) fn goes_to_own() {
 
 #[cold]
 fn moves(stream: u64) {
+    let stream = if stream == STREAM_PER_THREAD as u64 { ANY_STREAM } else { stream };
     while LEDGER.sole.moves(stream) == Move::Pay {
         let Some(context) = owing() else {
             LEDGER.sole.nothing_owed();

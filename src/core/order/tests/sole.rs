@@ -119,12 +119,8 @@ impl Machine for Run {
             key.put(thread.needed, SET_BITS);
             key.put(thread.recorded, SET_BITS);
         }
-        let state = match self.sole {
-            0..=2 => self.sole,
-            ANY_STREAM => 3,
-            _ => 4,
-        };
-        key.put(state, 3);
+        // A stream, or one of the three states counted down from the greatest number.
+        key.put(if self.sole < 4 { self.sole } else { 4 + (u64::MAX - self.sole) }, 3);
         [self.begun, self.ended].as_flattened().iter().for_each(|count| key.put(*count, 3));
         key.put(self.covered, 3);
         key.put(self.owed.into(), 1);
