@@ -216,6 +216,12 @@ pub fn exact_block_bytes(requested_bytes: u64) -> u64 {
     round_up(requested_bytes.max(1), BLOCK_BYTES_MIN)
 }
 
+/// The same for any number: 0 for 0, and for what is beyond any device some number that no block has.
+#[inline(always)]
+pub fn unchecked_block_bytes(requested_bytes: u64) -> u64 {
+    requested_bytes.wrapping_add(BLOCK_BYTES_MIN - 1) & !(BLOCK_BYTES_MIN - 1)
+}
+
 fn round_up(bytes: u64, unit_bytes: u64) -> u64 {
     bytes.div_ceil(unit_bytes) * unit_bytes
 }

@@ -58,10 +58,12 @@ pub(crate) fn writes_blocks() -> bool {
     ASKED_OFTEN.load(Ordering::Relaxed) & WRITES_BLOCKS != 0
 }
 
-/// Whether a request is only for memory: nothing is recorded or written, and its size is rounded to units alone.
+/// Whether a request is only for memory, of which the cache may have some: nothing is recorded or written, and its size is
+/// rounded to units alone.
 #[inline(always)]
 pub(crate) fn allocates_simply() -> bool {
-    ASKED_OFTEN.load(Ordering::Relaxed) & (RECORDS | WRITES_BLOCKS | ROUNDS_UP) == 0
+    const MORE: u8 = RECORDS | WRITES_BLOCKS | ROUNDS_UP | CACHES_NOTHING;
+    ASKED_OFTEN.load(Ordering::Relaxed) & MORE == 0
 }
 
 /// Whether a free of such blocks may find that it needs no barrier (`skip_barriers`), and does nothing but that.

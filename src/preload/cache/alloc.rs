@@ -2,12 +2,13 @@
 
 use std::sync::MutexGuard;
 
-use cachealloc_core::policy::undivided_block_bytes;
+use cachealloc_core::policy::{BLOCK_BYTES_MIN, unchecked_block_bytes, undivided_block_bytes};
 use cachealloc_core::{Allocator, Request, Requester};
 use cachealloc_history::StackId;
 
 use crate::cache::blocks::{self, Call};
 use crate::cache::miss::miss_or_report;
+use crate::cache::thread_cache::Owned;
 use crate::config;
 use crate::contexts::Context;
 use crate::driver::sys::{CuResult, StreamHandle};
@@ -27,10 +28,71 @@ pub(crate) fn allocate(
     if !config::allocates_simply() {
         return allocate_specially(thread, context, bytes, requester, stream);
     }
+    let list = match from_list(thread, context, bytes, requester) {
+        Listed::Block(address) => {
+            blocks::note_peak(context);
+            return Ok(address);
+        }
+        Listed::Nothing(list) => list,
+        Listed::Gone => {
+            blocks::not_cached(context);
+            None
+        }
+    };
+    past_list(thread, context, bytes, requester, stream, list)
+}
+
+/// What the thread's list has for a request.
+pub(crate) enum Listed<'a> {
+    /// A block, which is the program's now.
+    Block(u64),
+    /// Nothing; the list, unless it is busy.
+    Nothing(Option<Owned<'a>>),
+    /// A block that was there no more (`blocks::not_cached`).
+    Gone,
+}
+
+/// A block of the thread's list, where requests are only for memory (`config::allocates_simply`). Call
+/// `blocks::note_peak` behind it.
+#[inline(always)]
+pub(crate) fn from_list<'a>(
+    thread: &Thread,
+    context: &'a Context,
+    bytes: u64,
+    requester: Requester,
+) -> Listed<'a> {
+    let block_bytes = unchecked_block_bytes(bytes);
+    let cached = match context.thread_cache.take(thread, block_bytes, bytes) {
+        Ok(cached) => cached,
+        Err(list) => return Listed::Nothing(list),
+    };
+    // Less than a unit, so that nothing has to be looked at before it is noted.
+    let slack_bytes = bytes.wrapping_neg() % BLOCK_BYTES_MIN;
+    match blocks::hand_out_cached(cached, slack_bytes, requester) {
+        true => Listed::Block(cached.address),
+        false => Listed::Gone,
+    }
+}
+
+/// The same request, which found nothing there.
+#[inline(always)]
+pub(crate) fn past_list(
+    thread: &Thread,
+    context: &'static Context,
+    bytes: u64,
+    requester: Requester,
+    stream: StreamHandle,
+    list: Option<Owned>,
+) -> CuResult<u64> {
     let block_bytes = undivided_block_bytes(bytes);
-    match block_bytes.and_then(|found| context.thread_cache.take(thread, found, bytes)) {
-        Some(cached) => Ok(blocks::hand_out_cached(context, cached, bytes, requester)),
-        None => from_core(thread, context, bytes, block_bytes, requester, stream),
+    note_request(list, block_bytes);
+    from_core(thread, context, bytes, block_bytes, requester, stream)
+}
+
+#[inline(always)]
+fn note_request(list: Option<Owned>, block_bytes: Option<u64>) {
+    if let (Some(list), Some(block_bytes)) = (list, block_bytes) {
+        list.note_request(block_bytes);
     }
 }
 
@@ -47,20 +109,29 @@ fn allocate_specially(
     let stack = if is_recorded { capture::of_allocation() } else { StackId::NONE };
     let call = Call { requester, stream, stack };
     // Recording happens under the allocator's lock, which a thread cache would bypass.
-    let recording = is_recorded.then(|| lock(&context.allocator));
+    let mut recording = is_recorded.then(|| lock(&context.allocator));
     let wanted_bytes = bytes.saturating_add(config::zone_bytes());
     let block_bytes = config::get().policy.block_bytes(wanted_bytes);
-    let cached = block_bytes.and_then(|found| context.thread_cache.take(thread, found, bytes));
-    match (cached, recording) {
-        (Some(cached), Some(mut allocator)) => {
-            Ok(blocks::hand_out_cached_recorded(context, &mut allocator, cached, bytes, call))
+    let taken = block_bytes.map(|found| context.thread_cache.take(thread, found, bytes));
+    match taken {
+        Some(Ok(cached)) => {
+            let is_cached = match &mut recording {
+                Some(allocator) => {
+                    blocks::hand_out_cached_recorded(context, allocator, cached, bytes, call)
+                }
+                None => blocks::hand_out_cached(cached, cached.bytes - bytes, requester),
+            };
+            if is_cached {
+                blocks::note_peak(context);
+                return Ok(cached.address);
+            }
+            blocks::not_cached(context);
         }
-        (Some(cached), None) => Ok(blocks::hand_out_cached(context, cached, bytes, requester)),
-        (None, recording) => {
-            let allocator = recording.unwrap_or_else(|| lock(&context.allocator));
-            from_core_locked(thread, context, wanted_bytes, block_bytes, call, allocator)
-        }
+        Some(Err(list)) => note_request(list, block_bytes),
+        None => {}
     }
+    let allocator = recording.unwrap_or_else(|| lock(&context.allocator));
+    from_core_locked(thread, context, wanted_bytes, block_bytes, call, allocator)
 }
 
 #[inline(never)]

@@ -7,13 +7,14 @@ use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_core::{Allocation, Allocator, Behind, BlockId, Ready, Requester};
 use cachealloc_history::StackId;
 
-use crate::cache::thread_cache::CachedBlock;
+use crate::cache::thread_cache::{CachedBlock, Offered};
 use crate::config;
 use crate::contexts::Context;
 use crate::contexts::events::{self, EventRef};
 use crate::driver::sys::StreamHandle;
 use crate::lock::lock;
-use crate::pagemap::{self, Kind, LiveBlock};
+use crate::pagemap::{self, Claimed, Kind, LiveBlock};
+use crate::process::bypass;
 use crate::process::thread::Thread;
 use crate::record;
 use crate::record::recorder::{Allocated, Freed};
@@ -90,9 +91,30 @@ pub(crate) fn free_into_list_recorded(
 #[inline(always)]
 fn put_into_list(thread: &Thread, context: &Context, block: &LiveBlock) -> Result<(), CachedBlock> {
     block.mark_cached();
-    let LiveBlock { block, address, bytes, requested_bytes, .. } = *block;
-    let cached = CachedBlock { address, bytes, block: block.0 };
+    let LiveBlock { block: id, address, bytes, requested_bytes, .. } = *block;
+    let cached = CachedBlock { address, bytes, block: id.0, slot: block.slot() };
     context.thread_cache.put(thread, cached, requested_bytes)
+}
+
+/// Into a list of the thread cache, if it has a place for the block, of a context in which nothing is recorded. Else
+/// nothing has changed.
+#[inline(always)]
+pub(crate) fn offer_to_list(
+    thread: &Thread,
+    context: &Context,
+    claimed: Claimed,
+    address: u64,
+) -> Offered {
+    let (bytes, slack_bytes) = claimed.sizes();
+    let Claimed { slot, word, .. } = claimed;
+    let cached = CachedBlock { address, bytes, block: slot.block().0, slot };
+    context.thread_cache.offer(thread, cached, bytes - slack_bytes, word)
+}
+
+/// As `free_into_list`, past the list.
+#[inline(always)]
+pub(crate) fn free_past_list(context: &Context, block: &LiveBlock) {
+    put_own_into_core(context, &mut lock(&context.allocator), block);
 }
 
 /// What the list did not take, when this block was freed.
@@ -103,9 +125,15 @@ fn put_into_core(
     out: CachedBlock,
     block: &LiveBlock,
 ) {
-    if out.id() != block.block {
-        return take_back(context, allocator, out);
+    match out.id() == block.block {
+        true => put_own_into_core(context, allocator, block),
+        false => take_back(context, allocator, out),
     }
+}
+
+/// The block that was freed.
+#[inline(always)]
+fn put_own_into_core(context: &Context, allocator: &mut Allocator, block: &LiveBlock) {
     block.vacate();
     if let Some((pool, known_bytes)) = allocator.free_plain(block.block) {
         context.correction.passed(pool, known_bytes, block.requested());
@@ -154,18 +182,20 @@ pub(super) fn note_allocated(context: &Context, allocator: &Allocator) {
     context.core_allocated_bytes.store(allocator.allocated_bytes(), Ordering::Relaxed);
 }
 
-/// Gives a block of a thread cache to the program, where nothing is recorded.
+/// Gives a block of a thread cache to the program, where nothing is recorded. `slack_bytes`: as many as it has more than
+/// were requested. Call `note_peak` behind it. False: the block is `not_cached`.
 #[inline(always)]
-pub(crate) fn hand_out_cached(
-    context: &Context,
-    cached: CachedBlock,
-    requested_bytes: u64,
-    requester: Requester,
-) -> u64 {
-    let CachedBlock { address, bytes, .. } = cached;
-    pagemap::occupy(address, kind_of(requester), bytes, requested_bytes, cached.id());
-    note_peak(context);
-    address
+pub(crate) fn hand_out_cached(cached: CachedBlock, slack_bytes: u64, requester: Requester) -> bool {
+    cached.slot.occupy_cached(kind_of(requester), cached.bytes, slack_bytes)
+}
+
+/// A list had a block that is not cached: its segment has gone, with the context. Else that is a fault of ours.
+#[cold]
+#[inline(never)]
+pub(crate) fn not_cached(context: &Context) {
+    if !context.is_dead() && !context.is_ending() {
+        bypass::begin(format_args!("a list has a block that is not cached"));
+    }
 }
 
 /// The same where it is recorded: under the allocator's lock, under which entries are made.
@@ -175,12 +205,14 @@ pub(crate) fn hand_out_cached_recorded(
     cached: CachedBlock,
     requested_bytes: u64,
     call: Call,
-) -> u64 {
-    let address = hand_out_cached(context, cached, requested_bytes, call.requester);
-    let (block, bytes) = (cached.id(), cached.bytes);
-    let allocated = Allocated { block, address, bytes, requested_bytes };
-    context.recorder.allocated(allocator, allocated, call.requester, call.stack);
-    address
+) -> bool {
+    let CachedBlock { address, bytes, .. } = cached;
+    let is_cached = hand_out_cached(cached, bytes - requested_bytes, call.requester);
+    if is_cached {
+        let allocated = Allocated { block: cached.id(), address, bytes, requested_bytes };
+        context.recorder.allocated(allocator, allocated, call.requester, call.stack);
+    }
+    is_cached
 }
 
 /// Gives the block to the program, under the allocator's lock.
@@ -250,8 +282,8 @@ pub(crate) fn hand_out_recorded(
 /// Updates the peak of what the program holds: the core's count minus what is in the thread caches. Only
 /// if the core's count exceeds the peak so far can there be a new one; the thread caches, a cache line
 /// each, are read only then.
-#[inline]
-fn note_peak(context: &Context) {
+#[inline(always)]
+pub(crate) fn note_peak(context: &Context) {
     let counted = context.core_allocated_bytes.load(Ordering::Relaxed);
     if counted > context.allocated_bytes_peak.load(Ordering::Relaxed) {
         note_new_peak(context, counted);

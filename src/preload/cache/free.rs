@@ -13,6 +13,7 @@ use cachealloc_core::order::{
 use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_history::StackId;
 
+use crate::cache::thread_cache::Offered;
 use crate::cache::{blocks, stream_frees};
 use crate::config;
 use crate::contexts::Context;
@@ -20,12 +21,12 @@ use crate::driver::api;
 use crate::driver::sys::{CuError, CuResult, StreamHandle};
 use crate::graphs::open_captures;
 use crate::graphs::private_pools::{self, Behind};
-use crate::ipc::exported_blocks;
+use crate::ipc::{self, exported_blocks};
 use crate::lock::lock;
 use crate::ordering::barrier::{self, Ordered, Passed, Refused};
 use crate::ordering::native_wait::wait_natively;
 use crate::ordering::{LEDGER, captures, pending, widen};
-use crate::pagemap::{self, Kind, LiveBlock, Place};
+use crate::pagemap::{self, Claimed, Kind, LiveBlock, Place};
 use crate::process::thread::Thread;
 use crate::record::capture;
 use crate::statistics::counters::{self, Count};
@@ -34,27 +35,46 @@ use crate::statistics::waits::{self, Wait};
 /// `cuMemFree` of an address. `None`: not ours, the driver decides.
 #[inline]
 pub(crate) fn plainly(thread: &Thread, address: u64) -> Option<CuResult> {
-    let block = match claim(thread, address)? {
-        Ok(block) => block,
-        Err(error) => return Some(Err(error)),
-    };
-    let context = block.context();
-    if !is_simple(&block, context) {
-        return Some(Free::new(thread, block).plainly());
+    match claim(thread, address)? {
+        Ok(block) => Some(claimed_plainly(thread, block)),
+        Err(error) => Some(Err(error)),
     }
-    pending::share_barrier(thread, context);
-    blocks::free_into_list(thread, context, &block);
-    Some(exported_blocks::after_free(context, Ok(())))
 }
 
-/// Whether this free has nothing to wait for, and nothing to do but to publish the block: what most frees
-/// come to where nothing was submitted since the program waited. `Free::plainly` would do the same.
+/// The same of a block that was claimed.
 #[inline]
-fn is_simple(block: &LiveBlock, context: &Context) -> bool {
-    block.kind == Kind::Context
-        && config::frees_simply()
-        && LEDGER.all_is_over(&context.covers)
-        && block.extent.may_list()
+pub(crate) fn claimed_plainly(thread: &Thread, block: LiveBlock) -> CuResult {
+    Free::new(thread, block).plainly()
+}
+
+/// What is to be done with a claimed block.
+pub(crate) enum Next {
+    /// Nothing: it is published.
+    Done,
+    /// To publish it, into the core.
+    Core,
+    /// What its facts say.
+    Route,
+}
+
+/// Publishes a claimed block into the thread's list, if that is all there is to do: what most frees come to where nothing was
+/// submitted since the program waited. `claimed_plainly` would do the same. Calls nothing, and so needs no guard. Call where
+/// frees are simple (`config::frees_simply`).
+#[inline(always)]
+pub(crate) fn into_list(thread: &Thread, claimed: Claimed, address: u64) -> Next {
+    let context = claimed.extent.context();
+    let is_simple = LEDGER.all_is_over(&context.covers)
+        && claimed.extent.may_list()
+        && context.covers.pending().is_none()
+        && !ipc::any_exported();
+    if !is_simple {
+        return Next::Route;
+    }
+    match blocks::offer_to_list(thread, context, claimed, address) {
+        Offered::Taken => Next::Done,
+        Offered::NotWanted => Next::Core,
+        Offered::NotNow => Next::Route,
+    }
 }
 
 /// Takes the block from the program. `None`: in none of our segments. `Err`: no block that the program

@@ -15,12 +15,14 @@
 
 use core::cell::UnsafeCell;
 use core::hint::spin_loop;
+use core::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use cachealloc_core::BlockId;
 
 use crate::config;
+use crate::pagemap::Slot;
 use crate::process::own_thread;
 use crate::process::patience::Patience;
 use crate::process::thread::Thread;
@@ -40,11 +42,21 @@ const PAUSE: Duration = Duration::from_micros(1);
 const TRIES_MAX: u32 = 1000;
 
 /// A block in a list.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 pub(crate) struct CachedBlock {
     pub address: u64,
     pub bytes: u64,
     pub block: u32,
+    pub slot: &'static Slot,
+}
+
+/// What a list says to a freed block.
+pub(crate) enum Offered {
+    Taken,
+    /// It keeps none of this size.
+    NotWanted,
+    /// It is full, or busy.
+    NotNow,
 }
 
 /// How often each list had served at some moment.
@@ -68,8 +80,10 @@ struct Shard {
     list: UnsafeCell<List>,
 }
 
-struct List {
+pub(crate) struct List {
     cached: [ListedBlock; CACHED_PER_SHARD_MAX],
+    /// The wanted size after enough requests of it in a row: blocks of this size are cached. 0 before.
+    repeated_bytes: u64,
     /// How many requests in a row had the wanted size.
     streak: u32,
     /// Of the wanted size, and of all sizes before it.
@@ -82,6 +96,8 @@ struct List {
 #[derive(Clone, Copy, Default)]
 struct ListedBlock {
     address: u64,
+    /// None where there is no block.
+    slot: Option<&'static Slot>,
     block: u32,
 }
 
@@ -94,14 +110,26 @@ impl List {
         }
     }
 
+    /// One more request in a row of this size.
+    #[inline(never)]
+    fn note_repeated(&mut self, bytes: u64) {
+        // With red zones no block is cached: the requested size would differ from the core's.
+        self.streak += u32::from(config::zone_bytes() == 0);
+        if self.streak >= STREAK_MIN {
+            self.repeated_bytes = bytes;
+        }
+    }
+
     fn past_hits(&self) -> u64 {
         self.past.as_ref().map_or(0, |past| past.hits())
     }
 }
 
 impl ListedBlock {
-    fn of_size(self, bytes: u64) -> CachedBlock {
-        CachedBlock { address: self.address, bytes, block: self.block }
+    #[inline(always)]
+    fn of_size(self, bytes: u64) -> Option<CachedBlock> {
+        let ListedBlock { address, slot, block } = self;
+        slot.map(|slot| CachedBlock { address, bytes, block, slot })
     }
 }
 
@@ -116,27 +144,53 @@ impl ThreadCache {
         self.shards.iter_mut().for_each(|shard| shard.list.get_mut().past = Some(Box::default()));
     }
 
-    /// A cached block of exactly this size, if this thread's list has one, for a request of
-    /// `requested_bytes`.
-    #[inline]
+    /// A cached block of exactly this size, for a request of `requested_bytes`. Where this thread's list has none, the list,
+    /// which is to be told of the request (`note_request`); None: it is busy.
+    #[inline(always)]
     pub(crate) fn take(
         &self,
         thread: &Thread,
         bytes: u64,
         requested_bytes: u64,
-    ) -> Option<CachedBlock> {
+    ) -> Result<CachedBlock, Option<Owned<'_>>> {
         let shard = self.shard(thread);
-        shard.try_with(|list| {
-            let count = shard.cached_count.load(Ordering::Relaxed);
-            if count == 0 || shard.wanted_bytes.load(Ordering::Relaxed) != bytes {
-                shard.note_request(list, bytes);
-                return None;
-            }
-            shard.cached_count.store(count - 1, Ordering::Release);
-            list.present.hits += 1;
-            list.present.requested_taken += requested_bytes;
-            Some(list.cached[(count as usize - 1) % CACHED_PER_SHARD_MAX].of_size(bytes))
-        })?
+        let Some(mut list) = shard.try_own() else { return Err(None) };
+        let count = shard.cached_count.load(Ordering::Relaxed);
+        if count == 0 || shard.wanted_bytes.load(Ordering::Relaxed) != bytes {
+            return Err(Some(list));
+        }
+        let place = list.cached[(count as usize - 1) % CACHED_PER_SHARD_MAX];
+        let Some(cached) = place.of_size(bytes) else { return Err(None) };
+        shard.cached_count.store(count - 1, Ordering::Release);
+        list.present.hits += 1;
+        list.present.requested_taken += requested_bytes;
+        Ok(cached)
+    }
+
+    /// Caches a claimed block of the size that this thread requests repeatedly, if there is a place for it. `word`: where it
+    /// was claimed.
+    #[inline(always)]
+    pub(crate) fn offer(
+        &self,
+        thread: &Thread,
+        cached: CachedBlock,
+        requested_bytes: u64,
+        word: u64,
+    ) -> Offered {
+        let shard = self.shard(thread);
+        let Some(mut list) = shard.try_own() else { return Offered::NotNow };
+        if list.repeated_bytes != cached.bytes {
+            return Offered::NotWanted;
+        }
+        let count = shard.cached_count.load(Ordering::Relaxed);
+        if count as usize >= CACHED_PER_SHARD_MAX {
+            return Offered::NotNow;
+        }
+        cached.slot.mark_cached(word);
+        list.present.requested_put += requested_bytes;
+        list.cached[count as usize] = cached.listed();
+        shard.cached_count.store(count + 1, Ordering::Release);
+        Offered::Taken
     }
 
     /// Caches a block of the size that this thread requests repeatedly. `Err` returns what must go to
@@ -149,26 +203,22 @@ impl ThreadCache {
         requested_bytes: u64,
     ) -> Result<(), CachedBlock> {
         let shard = self.shard(thread);
-        shard
-            .try_with(|list| {
-                let wanted = shard.wanted_bytes.load(Ordering::Relaxed);
-                if wanted != cached.bytes || list.streak < STREAK_MIN {
-                    return Err(cached);
-                }
-                list.present.requested_put += requested_bytes;
-                let count = shard.cached_count.load(Ordering::Relaxed) as usize;
-                let place = ListedBlock { address: cached.address, block: cached.block };
-                if count < CACHED_PER_SHARD_MAX {
-                    list.cached[count] = place;
-                    shard.cached_count.store(count as u32 + 1, Ordering::Release);
-                    return Ok(());
-                }
-                let oldest = list.cached[0];
-                list.cached.copy_within(1.., 0);
-                list.cached[CACHED_PER_SHARD_MAX - 1] = place;
-                Err(oldest.of_size(wanted))
-            })
-            .unwrap_or(Err(cached))
+        let Some(mut list) = shard.try_own() else { return Err(cached) };
+        let wanted = list.repeated_bytes;
+        if wanted != cached.bytes {
+            return Err(cached);
+        }
+        list.present.requested_put += requested_bytes;
+        let count = shard.cached_count.load(Ordering::Relaxed) as usize;
+        if count < CACHED_PER_SHARD_MAX {
+            list.cached[count] = cached.listed();
+            shard.cached_count.store(count as u32 + 1, Ordering::Release);
+            return Ok(());
+        }
+        let oldest = list.cached[0];
+        list.cached.copy_within(1.., 0);
+        list.cached[CACHED_PER_SHARD_MAX - 1] = cached.listed();
+        Err(oldest.of_size(wanted).expect("a full list has a block at each place"))
     }
 
     /// Takes out every cached block.
@@ -213,8 +263,8 @@ impl ThreadCache {
             shard.with(|list| {
                 let count = shard.cached_count.swap(0, Ordering::Relaxed);
                 let bytes = shard.wanted_bytes.load(Ordering::Relaxed);
-                cached
-                    .extend(list.cached[..count as usize].iter().map(|place| place.of_size(bytes)));
+                let listed = list.cached[..count as usize].iter();
+                cached.extend(listed.filter_map(|place| place.of_size(bytes)));
                 list.end_size(bytes);
                 tally.add(&list.past.as_deref_mut().map(core::mem::take).unwrap_or_default());
             });
@@ -243,28 +293,14 @@ impl CachedBlock {
     pub(crate) fn id(&self) -> BlockId {
         BlockId(self.block)
     }
+
+    #[inline(always)]
+    fn listed(self) -> ListedBlock {
+        ListedBlock { address: self.address, slot: Some(self.slot), block: self.block }
+    }
 }
 
 impl Shard {
-    /// The list had no block for this request, and is about to be emptied. It changes its size only
-    /// while empty, so that all its blocks have one size.
-    #[inline]
-    fn note_request(&self, list: &mut List, bytes: u64) {
-        let wanted = self.wanted_bytes.load(Ordering::Relaxed);
-        if bytes == wanted {
-            // With red zones no block is cached: the requested size would differ from the core's.
-            list.streak += u32::from(config::zone_bytes() == 0);
-            return;
-        }
-        list.streak = 0;
-        if self.cached_count.load(Ordering::Relaxed) == 0 {
-            if list.present.requested_put != 0 {
-                list.end_size(wanted);
-            }
-            self.wanted_bytes.store(bytes, Ordering::Relaxed);
-        }
-    }
-
     fn cached_bytes(&self) -> u64 {
         let count = self.cached_count.load(Ordering::Acquire);
         u64::from(count) * self.wanted_bytes.load(Ordering::Relaxed)
@@ -282,22 +318,16 @@ impl Shard {
             Patience::Never => TRIES_MAX,
         };
         for number in 1..=tries {
-            if self.try_with(&mut add).is_some() {
-                return;
+            if let Some(mut list) = self.try_own() {
+                return add(&mut list);
             }
             pause(number);
         }
     }
 
-    #[inline]
-    fn try_with<T>(&self, body: impl FnOnce(&mut List) -> T) -> Option<T> {
-        if self.busy.swap(true, Ordering::Acquire) {
-            return None;
-        }
-        // SAFETY: `busy` was clear and is ours now; no other reference to the list exists.
-        let result = body(unsafe { &mut *self.list.get() });
-        self.busy.store(false, Ordering::Release);
-        Some(result)
+    #[inline(always)]
+    fn try_own(&self) -> Option<Owned<'_>> {
+        if self.busy.swap(true, Ordering::Acquire) { None } else { Some(Owned(self)) }
     }
 
     #[inline]
@@ -316,19 +346,67 @@ impl Shard {
             count = self.cached_count.swap(0, Ordering::Relaxed) as usize;
             bytes = self.wanted_bytes.load(Ordering::Relaxed);
         });
-        taken[..count].iter().for_each(|place| each(place.of_size(bytes)));
+        taken[..count].iter().filter_map(|place| place.of_size(bytes)).for_each(each);
     }
 
     fn with<T>(&self, body: impl FnOnce(&mut List) -> T) -> T {
         let mut spins = 0_u32;
-        while self.busy.swap(true, Ordering::Acquire) {
+        loop {
+            if let Some(mut list) = self.try_own() {
+                return body(&mut list);
+            }
             spins += 1;
             pause(spins);
         }
-        // SAFETY: as in `try_with`.
-        let result = body(unsafe { &mut *self.list.get() });
-        self.busy.store(false, Ordering::Release);
-        result
+    }
+}
+
+/// The list of a shard whose `busy` was clear and is this thread's now: no other reference to the list exists.
+pub(crate) struct Owned<'a>(&'a Shard);
+
+impl Owned<'_> {
+    /// The list had no block for this request, and is about to be emptied. It changes its size only
+    /// while empty, so that all its blocks have one size.
+    #[inline(always)]
+    pub(crate) fn note_request(mut self, bytes: u64) {
+        let shard = self.0;
+        let wanted = shard.wanted_bytes.load(Ordering::Relaxed);
+        if bytes == wanted {
+            return self.note_repeated(bytes);
+        }
+        self.streak = 0;
+        self.repeated_bytes = 0;
+        if shard.cached_count.load(Ordering::Relaxed) == 0 {
+            if self.present.requested_put != 0 {
+                self.end_size(wanted);
+            }
+            shard.wanted_bytes.store(bytes, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Deref for Owned<'_> {
+    type Target = List;
+
+    #[inline(always)]
+    fn deref(&self) -> &List {
+        // SAFETY: see the text of the type.
+        unsafe { &*self.0.list.get() }
+    }
+}
+
+impl DerefMut for Owned<'_> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut List {
+        // SAFETY: see the text of the type.
+        unsafe { &mut *self.0.list.get() }
+    }
+}
+
+impl Drop for Owned<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.0.busy.store(false, Ordering::Release);
     }
 }
 

@@ -66,7 +66,7 @@ pub(crate) fn new(handle: ContextHandle, id: u64) -> &'static Context {
         seen_before: registry::count(),
         seen_at_end: AtomicUsize::new(usize::MAX),
         final_stats: OnceLock::new(),
-        dead: AtomicBool::new(false),
+        living_id: AtomicU64::new(id),
         ends_surely: AtomicBool::new(false),
         door: RwLock::new(()),
         ending_ns: AtomicU64::new(0),

@@ -6,7 +6,7 @@ use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_core::{Ready, Stats};
 
 use crate::cache::{arenas, pinned_blocks};
-use crate::contexts::{Context, creation, registry};
+use crate::contexts::{Context, NO_ID, creation, registry};
 use crate::driver_memory::{limits, table, taken};
 use crate::ipc::imports;
 use crate::lock::lock;
@@ -23,7 +23,7 @@ pub(crate) fn destroyed(context: &'static Context) {
 }
 
 fn destroy(context: &'static Context) -> Stats {
-    context.dead.store(true, Ordering::Release);
+    context.living_id.store(NO_ID, Ordering::Release);
     registry::remove_from_alive(context);
     context.events.context_ended();
     context.last_barrier.forget();

@@ -18,6 +18,12 @@ pub(crate) fn when_first_seen(seen: fn()) {
     let _ = WHEN_FIRST_SEEN.set(seen);
 }
 
+/// The calling thread's current context, if it was seen before and the driver tells it at once.
+#[inline(always)]
+pub(crate) fn seen_current() -> Option<&'static Context> {
+    contexts::find(api::current_id()?)
+}
+
 /// The calling thread's current context. Errors are the driver's own (`INVALID_CONTEXT`).
 #[inline(always)]
 pub(crate) fn current() -> CuResult<&'static Context> {

@@ -82,7 +82,8 @@ pub(crate) struct Context {
     seen_at_end: AtomicUsize,
     /// Its statistics at its end.
     final_stats: OnceLock<Box<Stats>>,
-    dead: AtomicBool,
+    /// Its id, and `NO_ID` once it is gone.
+    living_id: AtomicU64,
     /// The driver is asked to destroy it, and not to count a reference less.
     ends_surely: AtomicBool,
     /// Shared by uses that no call of the program protects, exclusive for the end of the context.
@@ -96,6 +97,9 @@ pub(crate) struct Context {
 /// both threads wait for a processor.
 const LOOKS: u32 = 1500;
 const BETWEEN_LOOKS: Duration = Duration::from_micros(20);
+
+/// No context has it.
+const NO_ID: u64 = u64::MAX;
 
 static GROWING: Mutex<()> = Mutex::new(());
 
@@ -131,7 +135,9 @@ pub(crate) fn id_of(handle: ContextHandle) -> Option<u64> {
 #[inline]
 pub(crate) fn find(id: u64) -> Option<&'static Context> {
     // If the driver has no ids, a dead context and a new one may have the same handle.
-    all().find(|context| context.id == id)
+    let is_wanted = |context: &&Context| context.living_id.load(Ordering::Acquire) == id;
+    let newest = registry::newest()?;
+    if is_wanted(&newest) { Some(newest) } else { registry::alive().find(is_wanted) }
 }
 
 /// A green context lends its streams a part of the device. The memory belongs to the primary context and
@@ -156,7 +162,7 @@ impl Context {
     }
 
     pub(crate) fn is_dead(&self) -> bool {
-        self.dead.load(Ordering::Acquire)
+        self.living_id.load(Ordering::Acquire) == NO_ID
     }
 
     /// Whether the driver was asked to destroy it.

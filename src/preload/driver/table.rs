@@ -55,14 +55,26 @@ fn has_late(id: usize) -> bool {
 /// `F` is the C signature of function `id`.
 #[inline(always)]
 pub(crate) unsafe fn real<F: Copy>(id: usize) -> F {
-    const { assert!(size_of::<F>() == size_of::<*mut c_void>(), "F must be a function pointer") };
-    let mut address = REAL[id].load(Ordering::Relaxed);
-    if address.is_null() {
-        address = find_late(id);
+    // SAFETY: the caller's promise.
+    if let Some(found) = unsafe { found(id) } {
+        return found;
     }
-    // SAFETY: the address is that of driver function `id`, and the caller gives its signature;
-    // `absent` takes no arguments and is sound to call with any in the C calling convention.
+    let address = find_late(id);
+    // SAFETY: as there; `absent` takes no arguments and is sound to call with any in the C calling convention.
     unsafe { transmute_copy(&address) }
+}
+
+/// The real function, if it was found already.
+///
+/// # Safety
+///
+/// `F` is the C signature of function `id`.
+#[inline(always)]
+pub(crate) unsafe fn found<F: Copy>(id: usize) -> Option<F> {
+    const { assert!(size_of::<F>() == size_of::<*mut c_void>(), "F must be a function pointer") };
+    let address = REAL[id].load(Ordering::Relaxed);
+    // SAFETY: the address is that of driver function `id`, and the caller gives its signature.
+    (!address.is_null()).then(|| unsafe { transmute_copy(&address) })
 }
 
 /// A program linked against the driver calls our export before any look-up.

@@ -3,26 +3,96 @@
 use cachealloc_core::Requester;
 use cachealloc_core::rules::{Rule, rule_holds};
 
+use crate::cache::alloc::Listed;
+use crate::cache::free::Next;
+use crate::cache::thread_cache::Owned;
 use crate::cache::{alloc, blocks, departures, fill, free, stream_frees};
 use crate::contexts::{self, Context, lookup};
-use crate::driver::sys::CuResult;
+use crate::driver::sys::{CuError, CuResult};
 use crate::driver_memory::limits;
 use crate::driver_memory::serving::{self, MemoryKind, Reported, Wanted};
 use crate::functions::Function;
 use crate::graphs::{participants, pool_life, private_pools};
 use crate::hooks::common::{self, Makes};
-use crate::hooks::{Real, beside, guarded, guarded_with};
+use crate::hooks::{Real, Token, beside, guarded, guarded_by, guarded_with};
 use crate::lock::lock;
 use crate::ordering::{captures, pending, real_frees};
+use crate::pagemap::{Claimed, Extent, Slot};
 use crate::process::bypass;
-use crate::process::thread::Thread;
+use crate::process::thread::{self, Thread};
 use crate::statistics::counters::{self, Count};
 use crate::statistics::waits::Wait;
 use crate::{config, memory_hooks, pagemap};
 
-/// `cuMemAlloc(CUdeviceptr *pointer, size_t bytes)`.
-#[inline]
+/// `cuMemAlloc(CUdeviceptr *pointer, size_t bytes)`. Here: what most calls come to, in as few instructions as it takes.
+#[inline(always)]
 pub(crate) fn alloc(
+    function: &'static Function,
+    pointer: *mut u64,
+    bytes: usize,
+    real: impl Real,
+) -> CuResult {
+    if pointer.is_null() || !bypass::is_fast_path() || !config::allocates_simply() {
+        return alloc_any(function, pointer, bytes, real);
+    }
+    let served = thread::if_seen(|thread| {
+        let token = Token::take(thread)?;
+        let context = lookup::seen_current()?;
+        match alloc::from_list(thread, context, bytes as u64, Requester::Context) {
+            Listed::Block(address) => {
+                // SAFETY: the program gave it for this.
+                unsafe { pointer.write(address) };
+                drop(token);
+                blocks::note_peak(context);
+                Some(Ok(()))
+            }
+            Listed::Nothing(list) => {
+                alloc_past_list(function, token, context, pointer, bytes, list)
+            }
+            Listed::Gone => {
+                blocks::not_cached(context);
+                None
+            }
+        }
+    });
+    match served.flatten() {
+        Some(code) => code,
+        None => alloc_any(function, pointer, bytes, real),
+    }
+}
+
+/// The same where the thread's list has no block. None: `alloc_any` decides.
+#[inline(never)]
+fn alloc_past_list(
+    function: &'static Function,
+    token: Token,
+    context: &'static Context,
+    pointer: *mut u64,
+    bytes: usize,
+    list: Option<Owned>,
+) -> Option<CuResult> {
+    if bytes == 0 {
+        return None;
+    }
+    let thread = token.0;
+    let mut served = None;
+    let serve = || {
+        let bytes = bytes as u64;
+        let allocated = alloc::past_list(thread, context, bytes, Requester::Context, 0, list);
+        if allocated.is_ok() || bypass::is_caching() {
+            // SAFETY: as there. The driver, too, writes a null pointer where it fails (measured).
+            unsafe { pointer.write(allocated.unwrap_or(0)) };
+            served = Some(allocated.map(|_| ()));
+        }
+        Ok(())
+    };
+    let _ = guarded_by(token, function, serve, || Ok(()));
+    served
+}
+
+/// The same in any case.
+#[inline(never)]
+fn alloc_any(
     function: &'static Function,
     pointer: *mut u64,
     bytes: usize,
@@ -169,10 +239,71 @@ fn outside_of_captures(
     Some(allocated).filter(|_| allocated.is_ok() || bypass::is_caching())
 }
 
-/// `cuMemFree(CUdeviceptr pointer)`. An address that is not ours goes to the driver, and may end
-/// something that work behind one of our barriers still uses.
-#[inline]
+/// `cuMemFree(CUdeviceptr pointer)`. Here: what most calls come to, in as few instructions as it takes.
+#[inline(always)]
 pub(crate) fn free(function: &'static Function, address: u64, real: impl Real) -> CuResult {
+    if !bypass::is_fast_path() || !config::frees_simply() {
+        return free_any(function, address, real);
+    }
+    let freed = thread::if_seen(|thread| {
+        if thread.inside.get() {
+            return None;
+        }
+        let claimed = Claimed::at(address)?;
+        let Claimed { extent, slot, word } = claimed;
+        Some(match free::into_list(thread, claimed, address) {
+            Next::Done => Ok(()),
+            Next::Core => free_into_core(function, thread, extent, slot, word, address),
+            Next::Route => free_claimed(function, thread, extent, slot, word, address),
+        })
+    });
+    match freed.flatten() {
+        Some(code) => code,
+        None => free_any(function, address, real),
+    }
+}
+
+/// A claimed block goes to the core. What was claimed comes in parts, so that they stay in registers.
+#[inline(never)]
+fn free_into_core(
+    function: &'static Function,
+    thread: &Thread,
+    extent: &'static Extent,
+    slot: &'static Slot,
+    word: u64,
+    address: u64,
+) -> CuResult {
+    let put = || {
+        let block = Claimed { extent, slot, word }.block(address);
+        blocks::free_past_list(extent.context(), &block);
+        Ok(())
+    };
+    // As of a block that is in no state to be freed.
+    let otherwise = || Err(CuError::INVALID_VALUE);
+    let Some(token) = Token::take(thread) else { return otherwise() };
+    guarded_by(token, function, put, otherwise)
+}
+
+/// The same in any case.
+#[inline(never)]
+fn free_claimed(
+    function: &'static Function,
+    thread: &Thread,
+    extent: &'static Extent,
+    slot: &'static Slot,
+    word: u64,
+    address: u64,
+) -> CuResult {
+    let free = || free::claimed_plainly(thread, Claimed { extent, slot, word }.block(address));
+    let otherwise = || Err(CuError::INVALID_VALUE);
+    let Some(token) = Token::take(thread) else { return otherwise() };
+    guarded_by(token, function, free, otherwise)
+}
+
+/// The same of any address. One that is not ours goes to the driver, and may end something that work behind one of our
+/// barriers still uses.
+#[inline(never)]
+fn free_any(function: &'static Function, address: u64, real: impl Real) -> CuResult {
     if !bypass::is_fast_path()
         && let Some(code) = free_seldom(function, address, real)
     {

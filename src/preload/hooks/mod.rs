@@ -44,9 +44,13 @@ impl<F: Fn() -> CuResult + Copy> Real for F {}
 struct Token<'a>(&'a Thread);
 
 impl Token<'_> {
-    #[inline]
+    #[inline(always)]
     fn take(thread: &Thread) -> Option<Token<'_>> {
-        (!thread.inside.replace(true)).then_some(Token(thread))
+        if thread.inside.get() {
+            return None;
+        }
+        thread.inside.set(true);
+        Some(Token(thread))
     }
 }
 
@@ -86,16 +90,27 @@ pub(crate) fn guarded_with(
     body: impl FnOnce(&Thread) -> CuResult,
     otherwise: impl FnOnce() -> CuResult,
 ) -> CuResult {
-    thread::with(|thread| {
-        let Some(_token) = Token::take(thread) else { return otherwise() };
-        match catch_unwind(AssertUnwindSafe(|| body(thread))) {
-            Ok(code) => code,
-            Err(panic) => {
-                report(function, panic);
-                otherwise()
-            }
-        }
+    thread::with(|thread| match Token::take(thread) {
+        Some(token) => guarded_by(token, function, || body(thread), otherwise),
+        None => otherwise(),
     })
+}
+
+/// As `guarded`, where the caller has found that this thread is in no other hook.
+#[inline(always)]
+fn guarded_by(
+    _token: Token,
+    function: &'static Function,
+    body: impl FnOnce() -> CuResult,
+    otherwise: impl FnOnce() -> CuResult,
+) -> CuResult {
+    match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(code) => code,
+        Err(panic) => {
+            report(function, panic);
+            otherwise()
+        }
+    }
 }
 
 #[cold]

@@ -14,11 +14,10 @@ use core::ptr::null_mut;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, Ordering};
 
-pub(crate) use slots::{Kind, LiveBlock, fresh_buffer_id, occupy, vacate};
+pub(crate) use slots::{Claimed, Kind, LiveBlock, Slot, fresh_buffer_id, occupy, vacate};
 
 use crate::contexts::Context;
 use crate::lock::lock;
-use slots::Slot;
 
 const PAGE_SHIFT: u32 = 21;
 pub(crate) const PAGE_BYTES: u64 = 1 << PAGE_SHIFT;

@@ -12,9 +12,10 @@ use crate::contexts::Context;
 use crate::ordering::widen;
 use crate::pagemap::{Extent, GRANULE_BYTES, Place, find};
 
-/// State and size of the block that starts here, in one word (see `pack`), and its number.
+/// State and size of the block that starts here, in one word (see `pack`), and its number. It stays where it is, also when
+/// its segment has gone.
 #[derive(Default)]
-pub(super) struct Slot {
+pub(crate) struct Slot {
     word: AtomicU64,
     block: AtomicU32,
     /// Distinguishes this allocation from all others at the same address; 0 until asked for.
@@ -28,6 +29,14 @@ pub(crate) enum Kind {
     Context,
     /// By `cuMemAllocAsync`: from the default pool, or in a capture.
     Stream,
+}
+
+/// Where a free has claimed a block that `cuMemAlloc` made, and what the slot said before.
+#[derive(Clone, Copy)]
+pub(crate) struct Claimed {
+    pub extent: &'static Extent,
+    pub slot: &'static Slot,
+    pub word: u64,
 }
 
 /// A block that the program holds, as its slot described it.
@@ -72,17 +81,59 @@ impl Slot {
             OF_STREAM => Kind::Stream,
             _ => return Place::Inside,
         };
+        Place::Block(self.describe(extent, address, kind, word))
+    }
+
+    #[inline(always)]
+    fn describe(
+        &'static self,
+        extent: &'static Extent,
+        address: u64,
+        kind: Kind,
+        word: u64,
+    ) -> LiveBlock {
         let (bytes, slack) = unpack(word);
-        Place::Block(LiveBlock {
-            extent,
-            address,
-            kind,
-            bytes,
-            requested_bytes: bytes - slack,
-            block: BlockId(self.block.load(Ordering::Relaxed)),
-            word,
-            slot: self,
-        })
+        let requested_bytes = bytes - slack;
+        let block = self.block();
+        LiveBlock { extent, address, kind, bytes, requested_bytes, block, word, slot: self }
+    }
+
+    #[inline(always)]
+    pub(crate) fn block(&self) -> BlockId {
+        BlockId(self.block.load(Ordering::Relaxed))
+    }
+
+    /// Takes the block from the program. Of several frees of one block only one succeeds.
+    #[inline(always)]
+    fn claim(&self, word: u64) -> bool {
+        let freeing = with_state(word, FREEING);
+        if !rule_holds(Rule::ClaimBeforeFree) {
+            widen(Rule::ClaimBeforeFree);
+            self.word.store(freeing, Ordering::Release);
+            return true;
+        }
+        self.word.compare_exchange(word, freeing, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    /// The block that was claimed at this word goes into a thread cache.
+    #[inline(always)]
+    pub(crate) fn mark_cached(&self, word: u64) {
+        self.expect_state(FREEING, FREEING);
+        self.word.store(with_state(word, CACHED), Ordering::Release);
+    }
+
+    /// Gives a block of a thread cache to the program. `slack_bytes`: as many as it has more than were requested. False,
+    /// and nothing has changed: no block of this size is cached here, because its segment has gone.
+    #[inline(always)]
+    pub(crate) fn occupy_cached(&self, kind: Kind, bytes: u64, slack_bytes: u64) -> bool {
+        let word = self.word.load(Ordering::Relaxed);
+        let expected = pack(CACHED, bytes, 0);
+        if (word ^ expected) << SLACK_BITS != 0 && rule_holds(Rule::ClaimBeforeFree) {
+            return false;
+        }
+        self.buffer.store(0, Ordering::Relaxed);
+        self.word.store(pack(state_of(kind), bytes, slack_bytes), Ordering::Release);
+        true
     }
 
     /// A transition from any other state gives a block to two owners.
@@ -138,19 +189,16 @@ impl LiveBlock {
         self.slot.buffer.load(Ordering::Relaxed) & OTHER_STREAMS != 0
     }
 
-    /// Takes the block from the program. Of several frees of one block only one succeeds.
+    /// As that of the slot.
     #[inline]
     pub(crate) fn claim(&self) -> bool {
-        let freeing = self.word & !((1 << STATE_BITS) - 1) | FREEING;
-        if !rule_holds(Rule::ClaimBeforeFree) {
-            widen(Rule::ClaimBeforeFree);
-            self.slot.word.store(freeing, Ordering::Release);
-            return true;
-        }
+        self.slot.claim(self.word)
+    }
+
+    /// Where it is listed, if it is.
+    #[inline]
+    pub(crate) fn slot(&self) -> &'static Slot {
         self.slot
-            .word
-            .compare_exchange(self.word, freeing, Ordering::AcqRel, Ordering::Relaxed)
-            .is_ok()
     }
 
     /// The free failed: the program still holds the block.
@@ -162,8 +210,7 @@ impl LiveBlock {
     /// The claimed block goes into a thread cache.
     #[inline]
     pub(crate) fn mark_cached(&self) {
-        self.slot.expect_state(FREEING, FREEING);
-        self.slot.word.store(self.word & !((1 << STATE_BITS) - 1) | CACHED, Ordering::Release);
+        self.slot.mark_cached(self.word);
     }
 
     /// The claimed block goes to the core. As the function, with what is known of where the slot is.
@@ -196,17 +243,39 @@ fn next_buffer() -> u32 {
     }
 }
 
-/// Gives a block to the program. Call under the allocator's lock, or for a block that this thread took from a
-/// thread cache.
+impl Claimed {
+    /// Claims the block that begins there, if it is one of `cuMemAlloc` that the program holds.
+    #[inline(always)]
+    pub(crate) fn at(address: u64) -> Option<Claimed> {
+        let (extent, offset) = find(address)?;
+        let slot = extent.slot_at(offset)?;
+        let word = slot.word.load(Ordering::Acquire);
+        let is_claimed = state(word) == OF_CONTEXT && slot.claim(word);
+        is_claimed.then_some(Claimed { extent, slot, word })
+    }
+
+    /// Its bytes, and how many of them were not requested.
+    #[inline(always)]
+    pub(crate) fn sizes(self) -> (u64, u64) {
+        unpack(self.word)
+    }
+
+    /// The block, which begins at this address.
+    #[inline(always)]
+    pub(crate) fn block(self, address: u64) -> LiveBlock {
+        self.slot.describe(self.extent, address, Kind::Context, self.word)
+    }
+}
+
+/// Gives a block of the core to the program. Call under the allocator's lock.
 #[inline(always)]
 pub(crate) fn occupy(address: u64, kind: Kind, bytes: u64, requested_bytes: u64, block: BlockId) {
     let (extent, offset) = find(address).expect("a block lies in a segment");
     let slot = extent.slot_at(offset).expect("blocks start on the grid");
-    let state = if kind == Kind::Context { OF_CONTEXT } else { OF_STREAM };
-    slot.expect_state(FREE, CACHED);
+    slot.expect_state(FREE, FREE);
     slot.block.store(block.0, Ordering::Relaxed);
     slot.buffer.store(0, Ordering::Relaxed);
-    slot.word.store(pack(state, bytes, bytes - requested_bytes), Ordering::Release);
+    slot.word.store(pack(state_of(kind), bytes, bytes - requested_bytes), Ordering::Release);
 }
 
 /// Empties the slot of a block that moves from a thread cache to the core.
@@ -218,8 +287,19 @@ pub(crate) fn vacate(address: u64) {
 }
 
 #[inline]
+fn state_of(kind: Kind) -> u64 {
+    if kind == Kind::Context { OF_CONTEXT } else { OF_STREAM }
+}
+
+#[inline]
 fn state(word: u64) -> u64 {
     word & ((1 << STATE_BITS) - 1)
+}
+
+/// The same block in another state.
+#[inline]
+fn with_state(word: u64, new: u64) -> u64 {
+    word & !((1 << STATE_BITS) - 1) | new
 }
 
 /// `slack` is the block's size above the request; it saturates.

@@ -59,13 +59,28 @@ thread_local! {
 #[inline(always)]
 pub(crate) fn with<T>(body: impl FnOnce(&Thread) -> T) -> T {
     #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-    return THREAD.with(body);
+    return THREAD.with(|thread| {
+        thread.begin();
+        body(thread)
+    });
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     {
         let known = near::record();
         let record = if known.is_null() { near::find() } else { known };
         // SAFETY: the thread's own. It has no destructor, so it is there as long as the thread.
         body(unsafe { &*record })
+    }
+}
+
+/// As `with`, if the thread has called before. Else None, at times.
+#[inline(always)]
+pub(crate) fn if_seen<T>(body: impl FnOnce(&Thread) -> T) -> Option<T> {
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    return Some(with(body));
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    {
+        // SAFETY: as in `with`.
+        unsafe { near::record().as_ref() }.map(body)
     }
 }
 
@@ -130,7 +145,10 @@ mod near {
     /// The first time.
     #[cold]
     pub(super) fn find() -> *const Thread {
-        let record = THREAD.with(|thread| thread as *const Thread);
+        let record = THREAD.with(|thread| {
+            thread.begin();
+            thread as *const Thread
+        });
         // SAFETY: writes the word, which only this thread reads.
         unsafe {
             asm!(
@@ -239,10 +257,14 @@ impl Thread {
     /// A small number, different for threads that began near each other.
     #[inline]
     pub(crate) fn number(&self) -> usize {
+        self.number.get() as usize
+    }
+
+    /// Before anything else sees the record.
+    fn begin(&self) {
         static NEXT: AtomicU32 = AtomicU32::new(1);
         if self.number.get() == 0 {
             self.number.set(NEXT.fetch_add(1, Ordering::Relaxed));
         }
-        self.number.get() as usize
     }
 }

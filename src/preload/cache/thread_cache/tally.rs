@@ -4,12 +4,14 @@ use cachealloc_core::Pool;
 
 use crate::config;
 
-/// What passed through a list.
+/// What passed through a list. A hit adds to the first and the last: side by side they would be added as a vector, which
+/// takes longer.
 #[derive(Clone, Copy, Default)]
+#[repr(C)]
 pub(super) struct Passes {
     pub(super) hits: u64,
-    pub(super) requested_taken: u64,
     pub(super) requested_put: u64,
+    pub(super) requested_taken: u64,
 }
 
 /// What the core does not know, because it counts a cached block as allocated all the time.
