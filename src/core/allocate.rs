@@ -12,7 +12,7 @@
 use alloc::vec::Vec;
 
 use crate::allocator::Allocator;
-use crate::bins::Bins;
+use crate::bins::{Bins, Rank};
 use crate::block::{Block, State};
 use crate::policy::{BLOCK_BYTES_MIN, exact_block_bytes, is_small, own_segment_bytes};
 use crate::request::{Request, Stage, Wanted};
@@ -61,8 +61,37 @@ impl Allocator {
         requester: Requester,
     ) -> Option<Allocation> {
         assert!(requested_bytes > 0, "a request for nothing has no block");
+        if requester == Requester::Context
+            && let Some(found) = self.hit_plain(requested_bytes, block_bytes)
+        {
+            return Some(found);
+        }
         debug_assert_eq!(self.policy.block_bytes(requested_bytes), Some(block_bytes));
         self.hit_wanted(Wanted { bytes: requested_bytes, requester, private: None }, block_bytes)
+    }
+
+    /// As `hit_new`, for a request of a context whose first choice is a plain block (plain.rs). None, and nothing has
+    /// changed: `hit_new` decides.
+    #[inline(always)]
+    pub fn hit_plain(&mut self, requested_bytes: u64, block_bytes: u64) -> Option<Allocation> {
+        debug_assert_eq!(self.policy.block_bytes(requested_bytes), Some(block_bytes));
+        let is_simple = self.requests_with_rows > 0
+            && !self.keeps_whole_at(Stage::Search, block_bytes)
+            && !self.is_choosy(block_bytes)
+            && rule_holds(Rule::ContextTakesUntaggedOnly);
+        if !is_simple {
+            return None;
+        }
+        let pool = self.policy.pool_of(block_bytes);
+        let index = if pool == Pool::Small { &self.small } else { &self.large };
+        let (&Rank { bytes, .. }, id) = index.everywhere().best(block_bytes)?;
+        if !self.policy.fits(bytes, block_bytes) {
+            return None;
+        }
+        let taken = self.take_plain(id, pool, bytes, block_bytes, requested_bytes)?;
+        self.requests_with_rows -= 1;
+        self.clock += 1;
+        Some(taken)
     }
 
     #[inline(always)]
@@ -123,7 +152,8 @@ impl Allocator {
             };
             return own.map(|id| self.take(id, block_bytes, wanted.bytes, true));
         };
-        if !whole && let Some(taken) = self.take_plain(id, bytes, block_bytes, wanted.bytes) {
+        let pool = self.policy.pool_of(block_bytes);
+        if !whole && let Some(taken) = self.take_plain(id, pool, bytes, block_bytes, wanted.bytes) {
             return Some(taken);
         }
         self.remove_free(id);

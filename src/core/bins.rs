@@ -153,6 +153,18 @@ impl Bins {
         }
     }
 
+    /// As `remove` of the one and `insert` of the other.
+    #[inline(always)]
+    pub(crate) fn replace(&mut self, old: (Rank, BlockId), new: (Rank, BlockId)) {
+        if self.newest != Some(old) {
+            self.remove_from_bin(old.0, old.1);
+            if self.newest.is_some() {
+                self.file_newest();
+            }
+        }
+        self.newest = Some(new);
+    }
+
     #[inline(never)]
     fn remove_from_bin(&mut self, rank: Rank, id: BlockId) {
         let number = bin_of(rank.bytes);

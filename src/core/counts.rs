@@ -187,6 +187,29 @@ impl Counts {
         }
     }
 
+    /// As `split_changed`: a free block became smaller.
+    #[inline(always)]
+    pub(crate) fn split_shrank(&mut self, pool: Pool, bytes: u64) {
+        if self.splits_rise {
+            self.note_split_peaks();
+        }
+        self.pools[pool as usize].split.bytes.went += bytes;
+    }
+
+    /// The same: one became larger.
+    #[inline(always)]
+    pub(crate) fn split_grew(&mut self, pool: Pool, bytes: u64) {
+        self.pools[pool as usize].split.bytes.came += bytes;
+        self.splits_rise = true;
+    }
+
+    /// The same: one more is there.
+    #[inline(always)]
+    pub(crate) fn split_rose(&mut self, pool: Pool, bytes: u64) {
+        self.pools[pool as usize].split.come(bytes);
+        self.splits_rise = true;
+    }
+
     /// Whether no operation is in progress. For `check()`.
     pub(crate) fn is_between_operations(&self) -> bool {
         self.change == SplitChange::default()

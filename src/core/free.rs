@@ -34,13 +34,18 @@ impl Allocator {
     /// A block of a private pool waits for that, whatever else it waited for. Returns what its
     /// allocation said it was behind.
     pub fn free(&mut self, id: BlockId, ready: Ready) -> Option<Behind> {
-        if ready == Ready::Everywhere && self.free_plain(id).is_some() {
+        if ready == Ready::Everywhere && self.free_plainly(id) {
             return None;
         }
         let is_private = self.blocks.at(id.0).private.is_some();
         let used_outside = ready != Ready::Everywhere;
         let ready = if is_private { self.ready_if_freed(id, ready) } else { ready };
         self.free_as(id, ready, used_outside)
+    }
+
+    #[inline(never)]
+    fn free_plainly(&mut self, id: BlockId) -> bool {
+        self.free_plain(id).is_some()
     }
 
     /// As `free`, with the condition as it is.

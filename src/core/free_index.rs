@@ -52,6 +52,12 @@ impl FreeIndex {
         self.everywhere.remove(rank, id);
     }
 
+    /// As `remove_everywhere` of the one and `insert_everywhere` of the other.
+    #[inline(always)]
+    pub(crate) fn replace_everywhere(&mut self, old: (Rank, BlockId), new: (Rank, BlockId)) {
+        self.everywhere.replace(old, new);
+    }
+
     #[inline(never)]
     fn insert_on_stream(&mut self, stream: StreamId, rank: Rank, id: BlockId) {
         self.on_stream.entry(stream).or_insert_with(Bins::new).insert(rank, id);

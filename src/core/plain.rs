@@ -7,81 +7,134 @@ use crate::allocator::Allocator;
 use crate::bins::Rank;
 use crate::block::{Block, State};
 use crate::rules::{Rule, rule_holds};
-use crate::types::{Address, Allocation, BlockId, Pool};
+use crate::types::{Address, Allocation, BlockId, Pool, SegmentId};
 
 impl Allocator {
-    /// As `remove_free` and `take`, of a block of `found_bytes`. None: it is not plain, and nothing has changed.
+    /// As `remove_free` and `take`, of a block of this pool and of `found_bytes`. None: it is not plain, and nothing has
+    /// changed.
     #[inline(always)]
     pub(crate) fn take_plain(
         &mut self,
         id: BlockId,
+        pool: Pool,
         found_bytes: u64,
         block_bytes: u64,
+        requested_bytes: u64,
+    ) -> Option<Allocation> {
+        match self.policy.splits(pool, found_bytes, block_bytes) {
+            true => self.take_part_plain(id, pool, found_bytes, block_bytes, requested_bytes),
+            false => self.take_whole_plain(id, pool, requested_bytes),
+        }
+    }
+
+    #[inline(always)]
+    fn take_part_plain(
+        &mut self,
+        id: BlockId,
+        pool: Pool,
+        found_bytes: u64,
+        block_bytes: u64,
+        requested_bytes: u64,
+    ) -> Option<Allocation> {
+        let (block, number, place) = self.blocks.beside(id.0);
+        if !block.is_plain() {
+            self.blocks.note_vacant(number);
+            return None;
+        }
+        let rest = BlockId(number);
+        let old = Rank::of(block);
+        let Block { segment, address, registration, next, freed_at, .. } = *block;
+        let was_split = block.is_split();
+        let used_outside = core::mem::replace(&mut block.used_outside, false);
+        block.state = State::Allocated;
+        block.requested_bytes = requested_bytes;
+        block.bytes = block_bytes;
+        block.next = Some(rest);
+        let rest_bytes = found_bytes - block_bytes;
+        let placed = place.insert(Block {
+            segment,
+            pool,
+            address: Address(address.0 + block_bytes),
+            bytes: rest_bytes,
+            requested_bytes: 0,
+            registration,
+            previous: Some(id),
+            next,
+            state: State::Free,
+            exported: false,
+            expandable: false,
+            private: None,
+            used_outside,
+            behind: None,
+            freed_at,
+            calm: None,
+        });
+        let index = if pool == Pool::Small { &mut self.small } else { &mut self.large };
+        index.replace_everywhere((old, id), (Rank::of(placed), rest));
+        let row = self.segments.at_mut(segment.0);
+        row.allocated_count += 1;
+        match next {
+            Some(next) => self.blocks.at_mut(next.0).previous = Some(rest),
+            None => row.last = rest,
+        }
+        match was_split {
+            true => self.counts.split_shrank(pool, block_bytes),
+            false => self.counts.split_rose(pool, rest_bytes),
+        }
+        Some(self.taken_plain(id, segment, pool, address, block_bytes, requested_bytes))
+    }
+
+    #[inline(never)]
+    fn take_whole_plain(
+        &mut self,
+        id: BlockId,
+        pool: Pool,
         requested_bytes: u64,
     ) -> Option<Allocation> {
         let block = self.blocks.at_mut(id.0);
         if !block.is_plain() {
             return None;
         }
-        let Block { segment, pool, address, registration, next, freed_at, .. } = *block;
+        let Block { segment, address, bytes, .. } = *block;
         let index = if pool == Pool::Small { &mut self.small } else { &mut self.large };
         index.remove_everywhere(Rank::of(block), id);
-        let was_split = block.is_split();
-        let used_outside = core::mem::replace(&mut block.used_outside, false);
+        block.used_outside = false;
         block.state = State::Allocated;
         block.requested_bytes = requested_bytes;
-        let gone_bytes = if was_split { found_bytes as i64 } else { 0 };
-        let row = self.segments.at_mut(segment.0);
-        row.allocated_count += 1;
-        let mut bytes = found_bytes;
-        if self.policy.splits(pool, found_bytes, block_bytes) {
-            bytes = block_bytes;
-            let rest_bytes = found_bytes - block_bytes;
-            block.bytes = block_bytes;
-            let (block, number, place) = self.blocks.beside(id.0);
-            let rest = BlockId(number);
-            block.next = Some(rest);
-            let placed = place.insert(Block {
-                segment,
-                pool,
-                address: Address(address.0 + block_bytes),
-                bytes: rest_bytes,
-                requested_bytes: 0,
-                registration,
-                previous: Some(id),
-                next,
-                state: State::Free,
-                exported: false,
-                expandable: false,
-                private: None,
-                used_outside,
-                behind: None,
-                freed_at,
-                calm: None,
-            });
-            index.insert_everywhere(Rank::of(placed), rest);
-            match next {
-                Some(next) => self.blocks.at_mut(next.0).previous = Some(rest),
-                None => row.last = rest,
-            }
-            let blocks = 1 - i64::from(was_split);
-            self.counts.split_changed(pool, blocks, rest_bytes as i64 - gone_bytes);
-        } else {
-            self.counts.split_changed(pool, -i64::from(was_split), -gone_bytes);
+        let was_split = block.is_split();
+        self.segments.at_mut(segment.0).allocated_count += 1;
+        if was_split {
+            self.counts.split_changed(pool, -1, -(bytes as i64));
         }
+        Some(self.taken_plain(id, segment, pool, address, bytes, requested_bytes))
+    }
+
+    /// What is counted.
+    #[inline(always)]
+    fn taken_plain(
+        &mut self,
+        block: BlockId,
+        segment: SegmentId,
+        pool: Pool,
+        address: Address,
+        bytes: u64,
+        requested_bytes: u64,
+    ) -> Allocation {
         self.counts.allocated(pool, bytes, requested_bytes);
         if self.policy.is_oversize(bytes) {
             self.counts.kept.oversize_allocations.increase(1);
         }
-        Some(Allocation { block: id, segment, address, bytes, requested_bytes, behind: None })
+        Allocation { block, segment, address, bytes, requested_bytes, behind: None }
     }
 
     /// As `free` of a block that every request may take from now on: most frees. Returns what `requested` said. None:
     /// the block would not be plain, and nothing has changed.
-    #[inline(never)]
+    #[inline(always)]
     pub fn free_plain(&mut self, id: BlockId) -> Option<(Pool, u64)> {
         let block = self.blocks.at_mut(id.0);
-        assert!(block.state == State::Allocated, "{id:?} is freed but not allocated");
+        if block.state != State::Allocated {
+            is_not_allocated(id);
+        }
         let Block { segment, pool, bytes, previous, next, requested_bytes, .. } = *block;
         let becomes_plain = block.is_ordinary() && block.behind.is_none();
         if !becomes_plain || !rule_holds(Rule::MergeSameTagOnly) {
@@ -99,67 +152,93 @@ impl Allocator {
         if self.policy.is_oversize(bytes) {
             self.counts.kept.oversize_allocations.decrease(1);
         }
-        self.insert_plain(id, pool, previous, next);
+        self.insert_plain(id, pool, bytes, previous, next);
         if may_leave {
             self.note_leaving(segment);
         }
         Some((pool, requested_bytes))
     }
 
-    /// As `coalesce_and_insert`, of a plain block in this pool between these.
+    /// As `coalesce_and_insert`, of a plain block in this pool, of so many bytes, between these.
     #[inline(always)]
     fn insert_plain(
         &mut self,
         id: BlockId,
         pool: Pool,
+        bytes: u64,
         previous: Option<BlockId>,
         next: Option<BlockId>,
     ) {
-        let (mut blocks, mut bytes) = (0, 0);
-        if let Some(next) = next
-            && let Some((_, gone)) = self.join_plain(id, next, next)
-        {
-            (blocks, bytes) = (-1, -gone);
+        let is_free = |neighbour: &BlockId| self.blocks.at(neighbour.0).is_plain();
+        match (previous.filter(is_free), next.filter(is_free)) {
+            (None, None) => self.list_plain(id, pool),
+            (None, Some(next)) => self.join_plain(id, next, next, pool, bytes),
+            (Some(previous), None) => self.join_plain(previous, id, previous, pool, bytes),
+            (Some(previous), Some(next)) => self.join_both_plain(previous, id, next, pool, bytes),
         }
-        let (id, rank, is_split) = match previous {
-            Some(previous)
-                if let Some((joined, gone)) = self.join_plain(previous, id, previous) =>
-            {
-                (blocks, bytes) = (blocks - 1, bytes - gone);
-                (previous, joined.0, joined.1)
-            }
-            _ => {
-                let block = self.blocks.at(id.0);
-                (id, Rank::of(block), block.is_split())
-            }
-        };
-        let index = if pool == Pool::Small { &mut self.small } else { &mut self.large };
-        index.insert_everywhere(rank, id);
-        if is_split {
-            (blocks, bytes) = (blocks + 1, bytes + rank.bytes as i64);
-        }
-        self.counts.split_changed(pool, blocks, bytes);
     }
 
-    /// As `remove_free` of the one of two neighbours that is listed, and `absorb_next`. Returns where what they are now
-    /// belongs, whether it is split, and the bytes of the listed one. None: that is not plain, and nothing has changed.
+    /// A block between two that are not plain.
+    #[inline(never)]
+    fn list_plain(&mut self, id: BlockId, pool: Pool) {
+        let block = self.blocks.at(id.0);
+        let index = if pool == Pool::Small { &mut self.small } else { &mut self.large };
+        index.insert_everywhere(Rank::of(block), id);
+        if block.is_split() {
+            self.counts.split_rose(pool, block.bytes);
+        }
+    }
+
+    /// A block of so many bytes and its plain neighbour, which is listed.
     #[inline(always)]
     fn join_plain(
         &mut self,
         left: BlockId,
         right: BlockId,
         listed: BlockId,
-    ) -> Option<((Rank, bool), i64)> {
-        let (block, place) = self.blocks.with_place(left.0, right.0);
-        let absorbed = place.as_ref().expect("the block is there");
-        let found = if listed == left { &*block } else { absorbed };
-        if !found.is_plain() {
-            return None;
+        pool: Pool,
+        bytes: u64,
+    ) {
+        let old = Rank::of(self.blocks.at(listed.0));
+        let (joined, is_split) = self.absorb_plain(left, right);
+        let index = if pool == Pool::Small { &mut self.small } else { &mut self.large };
+        index.replace_everywhere((old, listed), (joined, left));
+        match is_split {
+            true => self.counts.split_grew(pool, bytes),
+            false => self.counts.split_changed(pool, -1, -(old.bytes as i64)),
         }
-        let gone_bytes = found.bytes as i64;
-        let index = if found.pool == Pool::Small { &mut self.small } else { &mut self.large };
-        index.remove_everywhere(Rank::of(found), listed);
-        assert!(block.end() == absorbed.address, "{left:?} and {right:?} do not touch");
+    }
+
+    /// A block of so many bytes between two plain ones.
+    #[inline(never)]
+    fn join_both_plain(
+        &mut self,
+        previous: BlockId,
+        id: BlockId,
+        next: BlockId,
+        pool: Pool,
+        bytes: u64,
+    ) {
+        let [old, gone] = [previous, next].map(|listed| Rank::of(self.blocks.at(listed.0)));
+        self.absorb_plain(id, next);
+        let (joined, is_split) = self.absorb_plain(previous, id);
+        let index = if pool == Pool::Small { &mut self.small } else { &mut self.large };
+        index.remove_everywhere(gone, next);
+        index.replace_everywhere((old, previous), (joined, previous));
+        match is_split {
+            true => self.counts.split_changed(pool, -1, bytes as i64),
+            false => self.counts.split_changed(pool, -2, -((old.bytes + gone.bytes) as i64)),
+        }
+    }
+
+    /// As `absorb_next`. Returns where what the two are now belongs, and whether it is split.
+    #[inline(always)]
+    fn absorb_plain(&mut self, left: BlockId, right: BlockId) -> (Rank, bool) {
+        let (block, place) = self.blocks.with_place(left.0, right.0);
+        let absorbed = match place {
+            Some(absorbed) if block.end() == absorbed.address => absorbed,
+            _ => do_not_touch(left, right),
+        };
         block.bytes += absorbed.bytes;
         block.freed_at = block.freed_at.max(absorbed.freed_at);
         block.used_outside |= absorbed.used_outside;
@@ -169,6 +248,18 @@ impl Allocator {
         *place = None;
         self.blocks.note_vacant(right.0);
         self.link_after(left, after, segment);
-        Some((joined, gone_bytes))
+        joined
     }
+}
+
+#[cold]
+#[inline(never)]
+fn is_not_allocated(id: BlockId) -> ! {
+    panic!("{id:?} is freed but not allocated")
+}
+
+#[cold]
+#[inline(never)]
+fn do_not_touch(left: BlockId, right: BlockId) -> ! {
+    panic!("{left:?} and {right:?} do not touch")
 }

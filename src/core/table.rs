@@ -47,7 +47,7 @@ impl<T> Table<T> {
     pub(crate) fn beside(&mut self, number: u32) -> (&mut T, u32, &mut Option<T>) {
         let other = self.vacant.pop().unwrap_or_else(|| self.push_vacant());
         let both = self.rows.get_disjoint_mut([number as usize, other as usize]);
-        let Ok([Some(row), place]) = both else { panic!("row {number} is in use, {other} is not") };
+        let Ok([Some(row), place]) = both else { no_row(number) };
         debug_assert!(place.is_none(), "vacant row {other} is in use");
         (row, other, place)
     }
@@ -57,7 +57,7 @@ impl<T> Table<T> {
     pub(crate) fn with_place(&mut self, number: u32, other: u32) -> (&mut T, &mut Option<T>) {
         match self.rows.get_disjoint_mut([number as usize, other as usize]) {
             Ok([Some(row), place]) => (row, place),
-            _ => panic!("rows {number} and {other} are in use"),
+            _ => no_row(number),
         }
     }
 
@@ -87,12 +87,18 @@ impl<T> Table<T> {
     /// A number without a row is a fault of this crate: better to stop than to guess.
     #[inline(always)]
     pub(crate) fn at(&self, number: u32) -> &T {
-        self.rows[number as usize].as_ref().expect("the row is in use")
+        match self.rows.get(number as usize) {
+            Some(Some(row)) => row,
+            _ => no_row(number),
+        }
     }
 
     #[inline(always)]
     pub(crate) fn at_mut(&mut self, number: u32) -> &mut T {
-        self.rows[number as usize].as_mut().expect("the row is in use")
+        match self.rows.get_mut(number as usize) {
+            Some(Some(row)) => row,
+            _ => no_row(number),
+        }
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
@@ -101,6 +107,13 @@ impl<T> Table<T> {
             .enumerate()
             .filter_map(|(number, row)| Some((number as u32, row.as_ref()?)))
     }
+}
+
+/// Out of line, with what it says: nothing of that is made ready where the row is there.
+#[cold]
+#[inline(never)]
+fn no_row(number: u32) -> ! {
+    panic!("row {number} is not in use, or asked for twice at once")
 }
 
 #[cfg(test)]

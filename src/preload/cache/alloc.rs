@@ -85,14 +85,23 @@ pub(crate) fn past_list(
     list: Option<Owned>,
 ) -> CuResult<u64> {
     let block_bytes = undivided_block_bytes(bytes);
-    note_request(list, block_bytes);
-    from_core(thread, context, bytes, block_bytes, requester, stream)
+    let list_is_empty = note_request(list, block_bytes);
+    let call = Call { requester, stream, stack: StackId::NONE };
+    let mut allocator = lock(&context.allocator);
+    if let (true, Some(block_bytes), Requester::Context) = (list_is_empty, block_bytes, requester)
+        && let Some(allocation) = allocator.hit_plain(bytes, block_bytes)
+    {
+        return Ok(blocks::hand_out(context, &mut allocator, allocation, call));
+    }
+    from_core(thread, context, bytes, block_bytes, call, allocator)
 }
 
+/// Whether the list is certainly empty.
 #[inline(always)]
-fn note_request(list: Option<Owned>, block_bytes: Option<u64>) {
-    if let (Some(list), Some(block_bytes)) = (list, block_bytes) {
-        list.note_request(block_bytes);
+fn note_request(list: Option<Owned>, block_bytes: Option<u64>) -> bool {
+    match (list, block_bytes) {
+        (Some(list), Some(block_bytes)) => list.note_request(block_bytes),
+        _ => false,
     }
 }
 
@@ -127,29 +136,16 @@ fn allocate_specially(
             }
             blocks::not_cached(context);
         }
-        Some(Err(list)) => note_request(list, block_bytes),
+        Some(Err(list)) => _ = note_request(list, block_bytes),
         None => {}
     }
     let allocator = recording.unwrap_or_else(|| lock(&context.allocator));
-    from_core_locked(thread, context, wanted_bytes, block_bytes, call, allocator)
-}
-
-#[inline(never)]
-fn from_core(
-    thread: &Thread,
-    context: &'static Context,
-    bytes: u64,
-    block_bytes: Option<u64>,
-    requester: Requester,
-    stream: StreamHandle,
-) -> CuResult<u64> {
-    let call = Call { requester, stream, stack: StackId::NONE };
-    from_core_locked(thread, context, bytes, block_bytes, call, lock(&context.allocator))
+    from_core(thread, context, wanted_bytes, block_bytes, call, allocator)
 }
 
 /// `bytes` with the red zone, if there is one.
-#[inline(always)]
-fn from_core_locked(
+#[inline(never)]
+fn from_core(
     thread: &Thread,
     context: &'static Context,
     bytes: u64,

@@ -366,22 +366,25 @@ pub(crate) struct Owned<'a>(&'a Shard);
 
 impl Owned<'_> {
     /// The list had no block for this request, and is about to be emptied. It changes its size only
-    /// while empty, so that all its blocks have one size.
+    /// while empty, so that all its blocks have one size. True: it is empty.
     #[inline(always)]
-    pub(crate) fn note_request(mut self, bytes: u64) {
+    pub(crate) fn note_request(mut self, bytes: u64) -> bool {
         let shard = self.0;
         let wanted = shard.wanted_bytes.load(Ordering::Relaxed);
+        let is_empty = shard.cached_count.load(Ordering::Relaxed) == 0;
         if bytes == wanted {
-            return self.note_repeated(bytes);
+            self.note_repeated(bytes);
+            return is_empty;
         }
         self.streak = 0;
         self.repeated_bytes = 0;
-        if shard.cached_count.load(Ordering::Relaxed) == 0 {
+        if is_empty {
             if self.present.requested_put != 0 {
                 self.end_size(wanted);
             }
             shard.wanted_bytes.store(bytes, Ordering::Relaxed);
         }
+        is_empty
     }
 }
 

@@ -270,12 +270,18 @@ impl Claimed {
 /// Gives a block of the core to the program. Call under the allocator's lock.
 #[inline(always)]
 pub(crate) fn occupy(address: u64, kind: Kind, bytes: u64, requested_bytes: u64, block: BlockId) {
-    let (extent, offset) = find(address).expect("a block lies in a segment");
-    let slot = extent.slot_at(offset).expect("blocks start on the grid");
+    let slot = find(address).and_then(|(extent, offset)| extent.slot_at(offset));
+    let Some(slot) = slot else { no_slot(address) };
     slot.expect_state(FREE, FREE);
     slot.block.store(block.0, Ordering::Relaxed);
     slot.buffer.store(0, Ordering::Relaxed);
     slot.word.store(pack(state_of(kind), bytes, bytes - requested_bytes), Ordering::Release);
+}
+
+#[cold]
+#[inline(never)]
+fn no_slot(address: u64) -> ! {
+    panic!("no block can begin at {address:#x}")
 }
 
 /// Empties the slot of a block that moves from a thread cache to the core.
