@@ -14,6 +14,7 @@ use alloc::vec::Vec;
 use crate::allocator::Allocator;
 use crate::bins::{Bins, Rank};
 use crate::block::{Block, State};
+use crate::plain::PlainHit;
 use crate::policy::{BLOCK_BYTES_MIN, exact_block_bytes, is_small, own_segment_bytes};
 use crate::request::{Request, Stage, Wanted};
 use crate::rules::{Rule, rule_holds};
@@ -62,9 +63,9 @@ impl Allocator {
     ) -> Option<Allocation> {
         assert!(requested_bytes > 0, "a request for nothing has no block");
         if requester == Requester::Context
-            && let Some(found) = self.hit_plain(requested_bytes, block_bytes)
+            && let Some(plain) = self.hit_plain(requested_bytes, block_bytes)
         {
-            return Some(found);
+            return Some(self.allocation(plain, requested_bytes));
         }
         debug_assert_eq!(self.policy.block_bytes(requested_bytes), Some(block_bytes));
         self.hit_wanted(Wanted { bytes: requested_bytes, requester, private: None }, block_bytes)
@@ -73,7 +74,7 @@ impl Allocator {
     /// As `hit_new`, for a request of a context whose first choice is a plain block (plain.rs). None, and nothing has
     /// changed: `hit_new` decides.
     #[inline(always)]
-    pub fn hit_plain(&mut self, requested_bytes: u64, block_bytes: u64) -> Option<Allocation> {
+    pub fn hit_plain(&mut self, requested_bytes: u64, block_bytes: u64) -> Option<PlainHit> {
         debug_assert_eq!(self.policy.block_bytes(requested_bytes), Some(block_bytes));
         let is_simple = self.requests_with_rows > 0
             && !self.keeps_whole_at(Stage::Search, block_bytes)
@@ -153,8 +154,8 @@ impl Allocator {
             return own.map(|id| self.take(id, block_bytes, wanted.bytes, true));
         };
         let pool = self.policy.pool_of(block_bytes);
-        if !whole && let Some(taken) = self.take_plain(id, pool, bytes, block_bytes, wanted.bytes) {
-            return Some(taken);
+        if !whole && let Some(plain) = self.take_plain(id, pool, bytes, block_bytes, wanted.bytes) {
+            return Some(self.allocation(plain, wanted.bytes));
         }
         self.remove_free(id);
         Some(self.take(id, block_bytes, wanted.bytes, whole))

@@ -226,6 +226,10 @@ impl Bins {
 
     #[inline(always)]
     fn best_listed(&self, bytes: u64) -> Option<(&Rank, BlockId)> {
+        // Of a program that has all its free memory in one block.
+        if self.filled_words == 0 {
+            return None;
+        }
         let number = bin_of(bytes);
         let found = self.filled_from(number)?;
         let (rank, id) = self.bins[found].best.as_ref().expect("a filled bin has a block");

@@ -71,6 +71,7 @@ pub use allocator::Allocator;
 pub use counts::Counts;
 pub use decay::{IdleMark, Pass};
 pub use free::{Behind, Waiting};
+pub use plain::PlainHit;
 pub use policy::Policy;
 pub use request::{POLLS_COUNT_MAX, Request};
 pub use stats::{PoolStats, Stat, Stats};

@@ -7,7 +7,15 @@ use crate::allocator::Allocator;
 use crate::bins::Rank;
 use crate::block::{Block, State};
 use crate::rules::{Rule, rule_holds};
-use crate::types::{Address, Allocation, BlockId, Pool, SegmentId};
+use crate::types::{Address, Allocation, BlockId, Pool};
+
+/// A plain block that was handed out.
+#[derive(Clone, Copy)]
+pub struct PlainHit {
+    pub block: BlockId,
+    pub address: Address,
+    pub bytes: u64,
+}
 
 impl Allocator {
     /// As `remove_free` and `take`, of a block of this pool and of `found_bytes`. None: it is not plain, and nothing has
@@ -20,7 +28,7 @@ impl Allocator {
         found_bytes: u64,
         block_bytes: u64,
         requested_bytes: u64,
-    ) -> Option<Allocation> {
+    ) -> Option<PlainHit> {
         match self.policy.splits(pool, found_bytes, block_bytes) {
             true => self.take_part_plain(id, pool, found_bytes, block_bytes, requested_bytes),
             false => self.take_whole_plain(id, pool, requested_bytes),
@@ -35,7 +43,7 @@ impl Allocator {
         found_bytes: u64,
         block_bytes: u64,
         requested_bytes: u64,
-    ) -> Option<Allocation> {
+    ) -> Option<PlainHit> {
         let (block, number, place) = self.blocks.beside(id.0);
         if !block.is_plain() {
             self.blocks.note_vacant(number);
@@ -81,7 +89,8 @@ impl Allocator {
             true => self.counts.split_shrank(pool, block_bytes),
             false => self.counts.split_rose(pool, rest_bytes),
         }
-        Some(self.taken_plain(id, segment, pool, address, block_bytes, requested_bytes))
+        self.count_taken(pool, block_bytes, requested_bytes);
+        Some(PlainHit { block: id, address, bytes: block_bytes })
     }
 
     #[inline(never)]
@@ -90,7 +99,7 @@ impl Allocator {
         id: BlockId,
         pool: Pool,
         requested_bytes: u64,
-    ) -> Option<Allocation> {
+    ) -> Option<PlainHit> {
         let block = self.blocks.at_mut(id.0);
         if !block.is_plain() {
             return None;
@@ -106,24 +115,23 @@ impl Allocator {
         if was_split {
             self.counts.split_changed(pool, -1, -(bytes as i64));
         }
-        Some(self.taken_plain(id, segment, pool, address, bytes, requested_bytes))
+        self.count_taken(pool, bytes, requested_bytes);
+        Some(PlainHit { block: id, address, bytes })
     }
 
-    /// What is counted.
     #[inline(always)]
-    fn taken_plain(
-        &mut self,
-        block: BlockId,
-        segment: SegmentId,
-        pool: Pool,
-        address: Address,
-        bytes: u64,
-        requested_bytes: u64,
-    ) -> Allocation {
+    fn count_taken(&mut self, pool: Pool, bytes: u64, requested_bytes: u64) {
         self.counts.allocated(pool, bytes, requested_bytes);
         if self.policy.is_oversize(bytes) {
             self.counts.kept.oversize_allocations.increase(1);
         }
+    }
+
+    /// All that there is to say of it.
+    #[inline]
+    pub(crate) fn allocation(&self, plain: PlainHit, requested_bytes: u64) -> Allocation {
+        let PlainHit { block, address, bytes } = plain;
+        let segment = self.blocks.at(block.0).segment;
         Allocation { block, segment, address, bytes, requested_bytes, behind: None }
     }
 
@@ -170,15 +178,19 @@ impl Allocator {
         next: Option<BlockId>,
     ) {
         let is_free = |neighbour: &BlockId| self.blocks.at(neighbour.0).is_plain();
-        match (previous.filter(is_free), next.filter(is_free)) {
-            (None, None) => self.list_plain(id, pool),
-            (None, Some(next)) => self.join_plain(id, next, next, pool, bytes),
-            (Some(previous), None) => self.join_plain(previous, id, previous, pool, bytes),
-            (Some(previous), Some(next)) => self.join_both_plain(previous, id, next, pool, bytes),
+        if let Some(next) = next.filter(is_free) {
+            return match previous.filter(is_free) {
+                Some(previous) => self.join_both_plain(previous, id, next, pool, bytes),
+                None => self.join_plain(id, next, next, pool, bytes),
+            };
+        }
+        match previous {
+            Some(previous) => self.join_plain(previous, id, previous, pool, bytes),
+            None => self.list_plain(id, pool),
         }
     }
 
-    /// A block between two that are not plain.
+    /// A block that stays by itself.
     #[inline(never)]
     fn list_plain(&mut self, id: BlockId, pool: Pool) {
         let block = self.blocks.at(id.0);
@@ -189,7 +201,7 @@ impl Allocator {
         }
     }
 
-    /// A block of so many bytes and its plain neighbour, which is listed.
+    /// A block of so many bytes and the one of its neighbours that is listed, if that is plain.
     #[inline(always)]
     fn join_plain(
         &mut self,
@@ -199,8 +211,21 @@ impl Allocator {
         pool: Pool,
         bytes: u64,
     ) {
-        let old = Rank::of(self.blocks.at(listed.0));
-        let (joined, is_split) = self.absorb_plain(left, right);
+        let (block, place) = self.blocks.with_place(left.0, right.0);
+        let Some(absorbed) = place else { do_not_touch(left, right) };
+        let (old, single) = if listed == left { (&*block, right) } else { (&*absorbed, left) };
+        if !old.is_plain() {
+            return self.list_plain(single, pool);
+        }
+        let old = Rank::of(old);
+        if !absorb_plain(block, absorbed) {
+            do_not_touch(left, right);
+        }
+        let (joined, is_split) = (Rank::of(block), block.is_split());
+        let (after, segment) = (block.next, block.segment);
+        *place = None;
+        self.blocks.note_vacant(right.0);
+        self.link_after(left, after, segment);
         let index = if pool == Pool::Small { &mut self.small } else { &mut self.large };
         index.replace_everywhere((old, listed), (joined, left));
         match is_split {
@@ -220,8 +245,17 @@ impl Allocator {
         bytes: u64,
     ) {
         let [old, gone] = [previous, next].map(|listed| Rank::of(self.blocks.at(listed.0)));
-        self.absorb_plain(id, next);
-        let (joined, is_split) = self.absorb_plain(previous, id);
+        for (left, right) in [(id, next), (previous, id)] {
+            let absorbed = self.blocks.remove(right.0);
+            let block = self.blocks.at_mut(left.0);
+            if !absorb_plain(block, &absorbed) {
+                do_not_touch(left, right);
+            }
+            let (after, segment) = (block.next, block.segment);
+            self.link_after(left, after, segment);
+        }
+        let block = self.blocks.at(previous.0);
+        let (joined, is_split) = (Rank::of(block), block.is_split());
         let index = if pool == Pool::Small { &mut self.small } else { &mut self.large };
         index.remove_everywhere(gone, next);
         index.replace_everywhere((old, previous), (joined, previous));
@@ -230,26 +264,17 @@ impl Allocator {
             false => self.counts.split_changed(pool, -2, -((old.bytes + gone.bytes) as i64)),
         }
     }
+}
 
-    /// As `absorb_next`. Returns where what the two are now belongs, and whether it is split.
-    #[inline(always)]
-    fn absorb_plain(&mut self, left: BlockId, right: BlockId) -> (Rank, bool) {
-        let (block, place) = self.blocks.with_place(left.0, right.0);
-        let absorbed = match place {
-            Some(absorbed) if block.end() == absorbed.address => absorbed,
-            _ => do_not_touch(left, right),
-        };
-        block.bytes += absorbed.bytes;
-        block.freed_at = block.freed_at.max(absorbed.freed_at);
-        block.used_outside |= absorbed.used_outside;
-        block.next = absorbed.next;
-        let (after, segment) = (block.next, block.segment);
-        let joined = (Rank::of(block), block.is_split());
-        *place = None;
-        self.blocks.note_vacant(right.0);
-        self.link_after(left, after, segment);
-        joined
-    }
+/// What of the second block becomes the first one's. False: they do not touch.
+#[inline(always)]
+fn absorb_plain(block: &mut Block, absorbed: &Block) -> bool {
+    let they_touch = block.end() == absorbed.address;
+    block.bytes += absorbed.bytes;
+    block.freed_at = block.freed_at.max(absorbed.freed_at);
+    block.used_outside |= absorbed.used_outside;
+    block.next = absorbed.next;
+    they_touch
 }
 
 #[cold]

@@ -208,7 +208,8 @@ pub fn own_segment_bytes(block_bytes: u64) -> u64 {
 /// `Policy::block_bytes` where nothing is rounded to a division.
 #[inline]
 pub fn undivided_block_bytes(requested_bytes: u64) -> Option<u64> {
-    (requested_bytes <= REQUEST_BYTES_MAX).then(|| exact_block_bytes(requested_bytes))
+    let is_possible = requested_bytes <= REQUEST_BYTES_MAX;
+    is_possible.then(|| unchecked_block_bytes(requested_bytes.max(1)))
 }
 
 /// Block bytes without any generosity: the next multiple of 512.

@@ -86,13 +86,13 @@ pub(crate) fn past_list(
 ) -> CuResult<u64> {
     let block_bytes = undivided_block_bytes(bytes);
     let list_is_empty = note_request(list, block_bytes);
-    let call = Call { requester, stream, stack: StackId::NONE };
     let mut allocator = lock(&context.allocator);
     if let (true, Some(block_bytes), Requester::Context) = (list_is_empty, block_bytes, requester)
-        && let Some(allocation) = allocator.hit_plain(bytes, block_bytes)
+        && let Some(plain) = allocator.hit_plain(bytes, block_bytes)
     {
-        return Ok(blocks::hand_out(context, &mut allocator, allocation, call));
+        return Ok(blocks::hand_out_plain(context, &mut allocator, plain, bytes));
     }
+    let call = Call { requester, stream, stack: StackId::NONE };
     from_core(thread, context, bytes, block_bytes, call, allocator)
 }
 

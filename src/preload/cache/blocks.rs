@@ -4,7 +4,7 @@
 use std::sync::atomic::Ordering;
 
 use cachealloc_core::rules::{Rule, rule_holds};
-use cachealloc_core::{Allocation, Allocator, Behind, BlockId, Ready, Requester};
+use cachealloc_core::{Allocation, Allocator, Behind, BlockId, PlainHit, Ready, Requester};
 use cachealloc_history::StackId;
 
 use crate::cache::thread_cache::{CachedBlock, Offered};
@@ -111,10 +111,10 @@ pub(crate) fn offer_to_list(
     context.thread_cache.offer(thread, cached, bytes - slack_bytes, word)
 }
 
-/// As `free_into_list`, past the list.
+/// As `free_into_list`, past the list, where there are no red zones.
 #[inline(always)]
 pub(crate) fn free_past_list(context: &Context, block: &LiveBlock) {
-    put_own_into_core(context, &mut lock(&context.allocator), block);
+    put_own_into_core(context, &mut lock(&context.allocator), block, block.requested_bytes);
 }
 
 /// What the list did not take, when this block was freed.
@@ -126,20 +126,25 @@ fn put_into_core(
     block: &LiveBlock,
 ) {
     match out.id() == block.block {
-        true => put_own_into_core(context, allocator, block),
+        true => put_own_into_core(context, allocator, block, block.requested()),
         false => take_back(context, allocator, out),
     }
 }
 
-/// The block that was freed.
+/// The block that was freed, of which so much was requested.
 #[inline(always)]
-fn put_own_into_core(context: &Context, allocator: &mut Allocator, block: &LiveBlock) {
+fn put_own_into_core(
+    context: &Context,
+    allocator: &mut Allocator,
+    block: &LiveBlock,
+    requested_bytes: u64,
+) {
     block.vacate();
     if let Some((pool, known_bytes)) = allocator.free_plain(block.block) {
-        context.correction.passed(pool, known_bytes, block.requested());
+        context.correction.passed(pool, known_bytes, requested_bytes);
         note_allocated(context, allocator);
     } else {
-        context.correction.passed_by(allocator, block.block, block.requested());
+        context.correction.passed_by(allocator, block.block, requested_bytes);
         free_in_core(context, allocator, block.block, Ready::Everywhere);
     }
 }
@@ -225,6 +230,37 @@ pub(crate) fn hand_out(
 ) -> u64 {
     record_taken(context, allocator, &block, call);
     hand_out_recorded(context, allocator, block, call)
+}
+
+/// The same of a plain block, for a request of the context where there are no red zones.
+#[inline(always)]
+pub(crate) fn hand_out_plain(
+    context: &Context,
+    allocator: &mut Allocator,
+    plain: PlainHit,
+    requested_bytes: u64,
+) -> u64 {
+    let PlainHit { block, address, bytes } = plain;
+    if record::is_on() {
+        note_plain_taken(context, allocator, plain, requested_bytes);
+    }
+    pagemap::occupy(address.0, Kind::Context, bytes, requested_bytes, block);
+    note_allocated(context, allocator);
+    note_peak(context);
+    address.0
+}
+
+/// Recording has just begun.
+#[cold]
+fn note_plain_taken(
+    context: &Context,
+    allocator: &mut Allocator,
+    plain: PlainHit,
+    requested_bytes: u64,
+) {
+    let PlainHit { block, address, bytes } = plain;
+    let allocated = Allocated { block, address: address.0, bytes, requested_bytes };
+    context.recorder.allocated(allocator, allocated, Requester::Context, StackId::NONE);
 }
 
 /// The core has taken the block for a request. Recorded under the same lock, though the program may get it

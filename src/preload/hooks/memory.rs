@@ -75,19 +75,18 @@ fn alloc_past_list(
         return None;
     }
     let thread = token.0;
-    let mut served = None;
     let serve = || {
         let bytes = bytes as u64;
         let allocated = alloc::past_list(thread, context, bytes, Requester::Context, 0, list);
-        if allocated.is_ok() || bypass::is_caching() {
-            // SAFETY: as there. The driver, too, writes a null pointer where it fails (measured).
-            unsafe { pointer.write(allocated.unwrap_or(0)) };
-            served = Some(allocated.map(|_| ()));
+        // Caching ended during the call: the error is ours, not the driver's.
+        if allocated.is_err() && !bypass::is_caching() {
+            return None;
         }
-        Ok(())
+        // SAFETY: as there. The driver, too, writes a null pointer where it fails (measured).
+        unsafe { pointer.write(allocated.unwrap_or(0)) };
+        Some(allocated.map(|_| ()))
     };
-    let _ = guarded_by(token, function, serve, || Ok(()));
-    served
+    guarded_by(token, function, serve, || None)
 }
 
 /// The same in any case.
@@ -280,8 +279,7 @@ fn free_into_core(
     };
     // As of a block that is in no state to be freed.
     let otherwise = || Err(CuError::INVALID_VALUE);
-    let Some(token) = Token::take(thread) else { return otherwise() };
-    guarded_by(token, function, put, otherwise)
+    guarded_by(Token::of(thread), function, put, otherwise)
 }
 
 /// The same in any case.
@@ -296,8 +294,7 @@ fn free_claimed(
 ) -> CuResult {
     let free = || free::claimed_plainly(thread, Claimed { extent, slot, word }.block(address));
     let otherwise = || Err(CuError::INVALID_VALUE);
-    let Some(token) = Token::take(thread) else { return otherwise() };
-    guarded_by(token, function, free, otherwise)
+    guarded_by(Token::of(thread), function, free, otherwise)
 }
 
 /// The same of any address. One that is not ours goes to the driver, and may end something that work behind one of our

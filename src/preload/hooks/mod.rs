@@ -49,8 +49,15 @@ impl Token<'_> {
         if thread.inside.get() {
             return None;
         }
+        Some(Token::of(thread))
+    }
+
+    /// Of a thread that is in no hook.
+    #[inline(always)]
+    fn of(thread: &Thread) -> Token<'_> {
+        debug_assert!(!thread.inside.get(), "two hooks in one");
         thread.inside.set(true);
-        Some(Token(thread))
+        Token(thread)
     }
 }
 
@@ -98,14 +105,14 @@ pub(crate) fn guarded_with(
 
 /// As `guarded`, where the caller has found that this thread is in no other hook.
 #[inline(always)]
-fn guarded_by(
+fn guarded_by<T>(
     _token: Token,
     function: &'static Function,
-    body: impl FnOnce() -> CuResult,
-    otherwise: impl FnOnce() -> CuResult,
-) -> CuResult {
+    body: impl FnOnce() -> T,
+    otherwise: impl FnOnce() -> T,
+) -> T {
     match catch_unwind(AssertUnwindSafe(body)) {
-        Ok(code) => code,
+        Ok(done) => done,
         Err(panic) => {
             report(function, panic);
             otherwise()
