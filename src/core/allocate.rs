@@ -76,10 +76,10 @@ impl Allocator {
     #[inline(always)]
     pub fn hit_plain(&mut self, requested_bytes: u64, block_bytes: u64) -> Option<PlainHit> {
         debug_assert_eq!(self.policy.block_bytes(requested_bytes), Some(block_bytes));
-        let is_simple = self.requests_with_rows > 0
-            && !self.keeps_whole_at(Stage::Search, block_bytes)
-            && !self.is_choosy(block_bytes)
-            && rule_holds(Rule::ContextTakesUntaggedOnly);
+        let is_choosy = !is_small(block_bytes)
+            && (self.keeps_whole_at(Stage::Search, block_bytes) || self.is_choosy(block_bytes));
+        let is_simple =
+            self.requests_with_rows > 0 && !is_choosy && rule_holds(Rule::ContextTakesUntaggedOnly);
         if !is_simple {
             return None;
         }

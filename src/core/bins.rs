@@ -215,21 +215,20 @@ impl Bins {
     /// The best of those.
     #[inline(always)]
     pub(crate) fn best(&self, bytes: u64) -> Option<(&Rank, BlockId)> {
-        let listed = self.best_listed(bytes);
-        match &self.newest {
-            Some((rank, id)) if rank.bytes >= bytes => {
-                listed.filter(|listed| listed.0 < rank).or(Some((rank, *id)))
-            }
-            _ => listed,
+        let newest = self.newest.as_ref().filter(|(rank, _)| rank.bytes >= bytes);
+        let newest = newest.map(|(rank, id)| (rank, *id));
+        // Of a program whose free memory is all in one block.
+        if self.filled_words == 0 {
+            return newest;
+        }
+        match (self.best_listed(bytes), newest) {
+            (Some(listed), Some(newest)) => Some(if listed.0 < newest.0 { listed } else { newest }),
+            (listed, newest) => listed.or(newest),
         }
     }
 
     #[inline(always)]
     fn best_listed(&self, bytes: u64) -> Option<(&Rank, BlockId)> {
-        // Of a program that has all its free memory in one block.
-        if self.filled_words == 0 {
-            return None;
-        }
         let number = bin_of(bytes);
         let found = self.filled_from(number)?;
         let (rank, id) = self.bins[found].best.as_ref().expect("a filled bin has a block");

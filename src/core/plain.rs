@@ -29,10 +29,13 @@ impl Allocator {
         block_bytes: u64,
         requested_bytes: u64,
     ) -> Option<PlainHit> {
-        match self.policy.splits(pool, found_bytes, block_bytes) {
-            true => self.take_part_plain(id, pool, found_bytes, block_bytes, requested_bytes),
-            false => self.take_whole_plain(id, pool, requested_bytes),
-        }
+        let splits = self.policy.splits(pool, found_bytes, block_bytes);
+        let address = match splits {
+            true => self.take_part_plain(id, pool, found_bytes, block_bytes, requested_bytes)?,
+            false => self.take_whole_plain(id, pool, requested_bytes)?,
+        };
+        let bytes = if splits { block_bytes } else { found_bytes };
+        Some(PlainHit { block: id, address, bytes })
     }
 
     #[inline(always)]
@@ -43,7 +46,7 @@ impl Allocator {
         found_bytes: u64,
         block_bytes: u64,
         requested_bytes: u64,
-    ) -> Option<PlainHit> {
+    ) -> Option<Address> {
         let (block, number, place) = self.blocks.beside(id.0);
         if !block.is_plain() {
             self.blocks.note_vacant(number);
@@ -90,7 +93,7 @@ impl Allocator {
             false => self.counts.split_rose(pool, rest_bytes),
         }
         self.count_taken(pool, block_bytes, requested_bytes);
-        Some(PlainHit { block: id, address, bytes: block_bytes })
+        Some(address)
     }
 
     #[inline(never)]
@@ -99,7 +102,7 @@ impl Allocator {
         id: BlockId,
         pool: Pool,
         requested_bytes: u64,
-    ) -> Option<PlainHit> {
+    ) -> Option<Address> {
         let block = self.blocks.at_mut(id.0);
         if !block.is_plain() {
             return None;
@@ -116,7 +119,7 @@ impl Allocator {
             self.counts.split_changed(pool, -1, -(bytes as i64));
         }
         self.count_taken(pool, bytes, requested_bytes);
-        Some(PlainHit { block: id, address, bytes })
+        Some(address)
     }
 
     #[inline(always)]
@@ -246,12 +249,14 @@ impl Allocator {
     ) {
         let [old, gone] = [previous, next].map(|listed| Rank::of(self.blocks.at(listed.0)));
         for (left, right) in [(id, next), (previous, id)] {
-            let absorbed = self.blocks.remove(right.0);
-            let block = self.blocks.at_mut(left.0);
-            if !absorb_plain(block, &absorbed) {
+            let (block, place) = self.blocks.with_place(left.0, right.0);
+            let touches = place.as_ref().is_some_and(|absorbed| absorb_plain(block, absorbed));
+            if !touches {
                 do_not_touch(left, right);
             }
             let (after, segment) = (block.next, block.segment);
+            *place = None;
+            self.blocks.note_vacant(right.0);
             self.link_after(left, after, segment);
         }
         let block = self.blocks.at(previous.0);

@@ -39,7 +39,7 @@ pub(crate) fn allocate(
             None
         }
     };
-    past_list(thread, context, bytes, requester, stream, list)
+    past_list(thread, context, bytes, requester, stream, list, |allocated| allocated)
 }
 
 /// What the thread's list has for a request.
@@ -74,26 +74,30 @@ pub(crate) fn from_list<'a>(
     }
 }
 
-/// The same request, which found nothing there.
+/// The same request, which found nothing there. `then` gets what it comes to: in most cases straight from where that is
+/// found.
 #[inline(always)]
-pub(crate) fn past_list(
+pub(crate) fn past_list<T>(
     thread: &Thread,
     context: &'static Context,
     bytes: u64,
     requester: Requester,
     stream: StreamHandle,
     list: Option<Owned>,
-) -> CuResult<u64> {
+    then: impl FnOnce(CuResult<u64>) -> T,
+) -> T {
     let block_bytes = undivided_block_bytes(bytes);
     let list_is_empty = note_request(list, block_bytes);
     let mut allocator = lock(&context.allocator);
     if let (true, Some(block_bytes), Requester::Context) = (list_is_empty, block_bytes, requester)
         && let Some(plain) = allocator.hit_plain(bytes, block_bytes)
     {
-        return Ok(blocks::hand_out_plain(context, &mut allocator, plain, bytes));
+        let address = blocks::hand_out_plain(context, &mut allocator, plain, bytes);
+        drop(allocator);
+        return then(Ok(address));
     }
     let call = Call { requester, stream, stack: StackId::NONE };
-    from_core(thread, context, bytes, block_bytes, call, allocator)
+    then(from_core(thread, context, bytes, block_bytes, call, allocator))
 }
 
 /// Whether the list is certainly empty.

@@ -75,9 +75,7 @@ fn alloc_past_list(
         return None;
     }
     let thread = token.0;
-    let serve = || {
-        let bytes = bytes as u64;
-        let allocated = alloc::past_list(thread, context, bytes, Requester::Context, 0, list);
+    let then = |allocated: CuResult<u64>| {
         // Caching ended during the call: the error is ours, not the driver's.
         if allocated.is_err() && !bypass::is_caching() {
             return None;
@@ -86,6 +84,8 @@ fn alloc_past_list(
         unsafe { pointer.write(allocated.unwrap_or(0)) };
         Some(allocated.map(|_| ()))
     };
+    let (bytes, requester) = (bytes as u64, Requester::Context);
+    let serve = || alloc::past_list(thread, context, bytes, requester, 0, list, then);
     guarded_by(token, function, serve, || None)
 }
 
