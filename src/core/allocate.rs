@@ -78,19 +78,15 @@ impl Allocator {
         debug_assert_eq!(self.policy.block_bytes(requested_bytes), Some(block_bytes));
         let is_choosy = !is_small(block_bytes)
             && (self.keeps_whole_at(Stage::Search, block_bytes) || self.is_choosy(block_bytes));
-        let is_simple =
-            self.requests_with_rows > 0 && !is_choosy && rule_holds(Rule::ContextTakesUntaggedOnly);
-        if !is_simple {
+        // Without sizes that are kept whole, each block that is large enough fits.
+        let takes_any = !is_choosy && self.policy.max_split_bytes.is_none();
+        if !takes_any || !rule_holds(Rule::ContextTakesUntaggedOnly) || !self.has_rows() {
             return None;
         }
         let pool = self.policy.pool_of(block_bytes);
         let index = if pool == Pool::Small { &self.small } else { &self.large };
         let (&Rank { bytes, .. }, id) = index.everywhere().best(block_bytes)?;
-        if !self.policy.fits(bytes, block_bytes) {
-            return None;
-        }
         let taken = self.take_plain(id, pool, bytes, block_bytes, requested_bytes)?;
-        self.requests_with_rows -= 1;
         self.clock += 1;
         Some(taken)
     }
@@ -155,6 +151,9 @@ impl Allocator {
         };
         let pool = self.policy.pool_of(block_bytes);
         if !whole && let Some(plain) = self.take_plain(id, pool, bytes, block_bytes, wanted.bytes) {
+            if self.policy.is_oversize(plain.bytes) {
+                self.counts.kept.oversize_allocations.increase(1);
+            }
             return Some(self.allocation(plain, wanted.bytes));
         }
         self.remove_free(id);

@@ -18,8 +18,8 @@ pub struct PlainHit {
 }
 
 impl Allocator {
-    /// As `remove_free` and `take`, of a block of this pool and of `found_bytes`. None: it is not plain, and nothing has
-    /// changed.
+    /// As `remove_free` and `take`, of a block of this pool and of `found_bytes`; the caller counts it if it is oversize.
+    /// None: it is not plain, and nothing has changed.
     #[inline(always)]
     pub(crate) fn take_plain(
         &mut self,
@@ -92,7 +92,7 @@ impl Allocator {
             true => self.counts.split_shrank(pool, block_bytes),
             false => self.counts.split_rose(pool, rest_bytes),
         }
-        self.count_taken(pool, block_bytes, requested_bytes);
+        self.counts.allocated(pool, block_bytes, requested_bytes);
         Some(address)
     }
 
@@ -118,16 +118,8 @@ impl Allocator {
         if was_split {
             self.counts.split_changed(pool, -1, -(bytes as i64));
         }
-        self.count_taken(pool, bytes, requested_bytes);
-        Some(address)
-    }
-
-    #[inline(always)]
-    fn count_taken(&mut self, pool: Pool, bytes: u64, requested_bytes: u64) {
         self.counts.allocated(pool, bytes, requested_bytes);
-        if self.policy.is_oversize(bytes) {
-            self.counts.kept.oversize_allocations.increase(1);
-        }
+        Some(address)
     }
 
     /// All that there is to say of it.

@@ -183,8 +183,10 @@ fn free_in_core(
 }
 
 /// Mirrors the core's allocated bytes for readers without its lock.
-pub(super) fn note_allocated(context: &Context, allocator: &Allocator) {
-    context.core_allocated_bytes.store(allocator.allocated_bytes(), Ordering::Relaxed);
+pub(super) fn note_allocated(context: &Context, allocator: &Allocator) -> u64 {
+    let allocated = allocator.allocated_bytes();
+    context.core_allocated_bytes.store(allocated, Ordering::Relaxed);
+    allocated
 }
 
 /// Gives a block of a thread cache to the program, where nothing is recorded. `slack_bytes`: as many as it has more than
@@ -245,8 +247,8 @@ pub(crate) fn hand_out_plain(
         note_plain_taken(context, allocator, plain, requested_bytes);
     }
     pagemap::occupy(address.0, Kind::Context, bytes, requested_bytes, block);
-    note_allocated(context, allocator);
-    note_peak(context);
+    let counted = note_allocated(context, allocator);
+    note_peak_of(context, counted);
     address.0
 }
 
@@ -320,7 +322,12 @@ pub(crate) fn hand_out_recorded(
 /// each, are read only then.
 #[inline(always)]
 pub(crate) fn note_peak(context: &Context) {
-    let counted = context.core_allocated_bytes.load(Ordering::Relaxed);
+    note_peak_of(context, context.core_allocated_bytes.load(Ordering::Relaxed));
+}
+
+/// The same, of what the core counts.
+#[inline(always)]
+fn note_peak_of(context: &Context, counted: u64) {
     if counted > context.allocated_bytes_peak.load(Ordering::Relaxed) {
         note_new_peak(context, counted);
     }

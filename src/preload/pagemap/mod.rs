@@ -89,6 +89,13 @@ pub(crate) fn extent_of(address: u64) -> Option<&'static Extent> {
 /// The same, and where in it.
 #[inline]
 fn find(address: u64) -> Option<(&'static Extent, u64)> {
+    let extent = extent_at(address)?;
+    extent.offset_of(address).map(|offset| (extent, offset))
+}
+
+/// The segment that has the address's page, or a part of it.
+#[inline(always)]
+fn extent_at(address: u64) -> Option<&'static Extent> {
     if address >= ADDRESS_MAX {
         return None;
     }
@@ -103,8 +110,7 @@ fn find(address: u64) -> Option<(&'static Extent, u64)> {
         return None;
     }
     // SAFETY: extents are never unmapped.
-    let extent = unsafe { &*extent };
-    extent.offset_of(address).map(|offset| (extent, offset))
+    Some(unsafe { &*extent })
 }
 
 /// Whether the radix can hold a segment at this base.

@@ -10,7 +10,7 @@ use cachealloc_core::rules::{Rule, rule_holds};
 use crate::config;
 use crate::contexts::Context;
 use crate::ordering::widen;
-use crate::pagemap::{Extent, GRANULE_BYTES, Place, find};
+use crate::pagemap::{Extent, GRANULE_BYTES, Place, extent_at, find};
 
 /// State and size of the block that starts here, in one word (see `pack`), and its number. It stays where it is, also when
 /// its segment has gone.
@@ -247,8 +247,9 @@ impl Claimed {
     /// Claims the block that begins there, if it is one of `cuMemAlloc` that the program holds.
     #[inline(always)]
     pub(crate) fn at(address: u64) -> Option<Claimed> {
-        let (extent, offset) = find(address)?;
-        let slot = extent.slot_at(offset)?;
+        // Behind the end of a segment no slot says that a block begins.
+        let extent = extent_at(address)?;
+        let slot = extent.slot_at(address.wrapping_sub(extent.base()))?;
         let word = slot.word.load(Ordering::Acquire);
         let is_claimed = state(word) == OF_CONTEXT && slot.claim(word);
         is_claimed.then_some(Claimed { extent, slot, word })
