@@ -62,11 +62,6 @@ impl Allocator {
         requester: Requester,
     ) -> Option<Allocation> {
         assert!(requested_bytes > 0, "a request for nothing has no block");
-        if requester == Requester::Context
-            && let Some(plain) = self.hit_plain(requested_bytes, block_bytes)
-        {
-            return Some(self.allocation(plain, requested_bytes));
-        }
         debug_assert_eq!(self.policy.block_bytes(requested_bytes), Some(block_bytes));
         self.hit_wanted(Wanted { bytes: requested_bytes, requester, private: None }, block_bytes)
     }
@@ -76,11 +71,14 @@ impl Allocator {
     #[inline(always)]
     pub fn hit_plain(&mut self, requested_bytes: u64, block_bytes: u64) -> Option<PlainHit> {
         debug_assert_eq!(self.policy.block_bytes(requested_bytes), Some(block_bytes));
-        let is_choosy = !is_small(block_bytes)
-            && (self.keeps_whole_at(Stage::Search, block_bytes) || self.is_choosy(block_bytes));
         // Without sizes that are kept whole, each block that is large enough fits.
-        let takes_any = !is_choosy && self.policy.max_split_bytes.is_none();
-        if !takes_any || !rule_holds(Rule::ContextTakesUntaggedOnly) || !self.has_rows() {
+        let any_fits = self.policy.max_split_bytes.is_none();
+        if !self.has_rows() || !any_fits || !rule_holds(Rule::ContextTakesUntaggedOnly) {
+            return None;
+        }
+        if !is_small(block_bytes)
+            && (self.keeps_whole_at(Stage::Search, block_bytes) || self.is_choosy(block_bytes))
+        {
             return None;
         }
         let pool = self.policy.pool_of(block_bytes);
@@ -93,6 +91,11 @@ impl Allocator {
 
     #[inline(always)]
     fn hit_wanted(&mut self, wanted: Wanted, block_bytes: u64) -> Option<Allocation> {
+        if let Wanted { requester: Requester::Context, private: None, .. } = wanted
+            && let Some(plain) = self.hit_plain(wanted.bytes, block_bytes)
+        {
+            return Some(self.allocation(plain, wanted.bytes));
+        }
         if !self.has_rows() {
             return None;
         }

@@ -7,7 +7,7 @@ use cachealloc_tests::{compile, compile_library, release_library, skipped};
 
 /// Calls, what is recorded, and at most so many instructions for one round of them under the library.
 const BOUNDS: [(&str, &str, u64); 10] = [
-    ("pair", "off", 370),
+    ("pair", "off", 245),
     ("launch", "off", 122),
     // Between addresses of one large block, as of a program with an allocator of its own.
     ("copy", "off", 100),
@@ -16,9 +16,9 @@ const BOUNDS: [(&str, &str, u64); 10] = [
     // Recorded, waited for by a stream and asked.
     ("event", "off", 190),
     // A barrier each time, and before each launch a look whether anything captures.
-    ("pair-and-launch", "off", 880),
+    ("pair-and-launch", "off", 788),
     // Eight blocks of different sizes: the core, not the list of a size that comes again and again.
-    ("mixed", "off", 8_750),
+    ("mixed", "off", 6_480),
     // Three ranges, entered and left.
     ("range", "off", 82),
     ("range", "all", 600),

@@ -106,7 +106,7 @@ impl Slot {
     /// Takes the block from the program. Of several frees of one block only one succeeds.
     #[inline(always)]
     fn claim(&self, word: u64) -> bool {
-        let freeing = with_state(word, FREEING);
+        let freeing = word - state(word) + FREEING;
         if !rule_holds(Rule::ClaimBeforeFree) {
             widen(Rule::ClaimBeforeFree);
             self.word.store(freeing, Ordering::Release);
