@@ -26,6 +26,7 @@ mod cache {
 mod contexts {
     #[allow(dead_code)]
     pub(crate) mod events;
+    #[allow(dead_code)]
     pub(crate) mod registry;
 
     pub(crate) use crate::stand_ins::Context;

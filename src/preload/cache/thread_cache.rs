@@ -22,7 +22,7 @@ use std::time::Duration;
 use cachealloc_core::BlockId;
 
 use crate::config;
-use crate::pagemap::Slot;
+use crate::pagemap::slot::Slot;
 use crate::process::own_thread;
 use crate::process::patience::Patience;
 use crate::process::thread::Thread;

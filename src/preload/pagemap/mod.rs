@@ -8,16 +8,19 @@
 //! it back. Extents are reused but never unmapped: looking up a wild pointer while its segment leaves
 //! reads stale numbers, not another owner's memory.
 
+pub(crate) mod slot;
 mod slots;
 
 use core::ptr::null_mut;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, Ordering};
 
-pub(crate) use slots::{Claimed, Kind, LiveBlock, Slot, fresh_buffer_id, occupy, vacate};
+pub(crate) use slot::{Kind, Slot};
+pub(crate) use slots::{Claimed, LiveBlock, fresh_buffer_id, occupy, vacate};
 
 use crate::contexts::Context;
 use crate::lock::lock;
+use crate::pagemap::slot::GRANULE_BYTES;
 
 const PAGE_SHIFT: u32 = 21;
 pub(crate) const PAGE_BYTES: u64 = 1 << PAGE_SHIFT;
@@ -25,7 +28,6 @@ const LEVEL_BITS: u32 = 14;
 const LEVEL_ENTRIES: usize = 1 << LEVEL_BITS;
 /// Addresses above this are not ours (the radix has two levels).
 const ADDRESS_MAX: u64 = 1 << (PAGE_SHIFT + 2 * LEVEL_BITS);
-const GRANULE_BYTES: u64 = 512;
 
 /// A segment's addresses.
 pub(crate) struct Extent {

@@ -2,7 +2,7 @@
 //! compare-exchange, so the second of two frees fails. The core keeps the same block in its own tables;
 //! each transition states the order of the two updates.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use cachealloc_core::BlockId;
 use cachealloc_core::rules::{Rule, rule_holds};
@@ -10,26 +10,10 @@ use cachealloc_core::rules::{Rule, rule_holds};
 use crate::config;
 use crate::contexts::Context;
 use crate::ordering::widen;
-use crate::pagemap::{Extent, GRANULE_BYTES, Place, extent_at, find};
-
-/// State and size of the block that starts here, in one word (see `pack`), and its number. It stays where it is, also when
-/// its segment has gone.
-#[derive(Default)]
-pub(crate) struct Slot {
-    word: AtomicU64,
-    block: AtomicU32,
-    /// Distinguishes this allocation from all others at the same address; 0 until asked for.
-    buffer: AtomicU32,
-}
-
-/// How a live block was made: the two kinds are freed differently.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Kind {
-    /// By `cuMemAlloc`.
-    Context,
-    /// By `cuMemAllocAsync`: from the default pool, or in a capture.
-    Stream,
-}
+use crate::pagemap::slot::{
+    CACHED, FREE, FREEING, Kind, OF_CONTEXT, OF_STREAM, Slot, pack, state, state_of, unpack,
+};
+use crate::pagemap::{Extent, Place, extent_at, find};
 
 /// Where a free has claimed a block that `cuMemAlloc` made, and what the slot said before.
 #[derive(Clone, Copy)]
@@ -52,18 +36,6 @@ pub(crate) struct LiveBlock {
     slot: &'static Slot,
 }
 
-const FREE: u64 = 0;
-const OF_CONTEXT: u64 = 1;
-const OF_STREAM: u64 = 2;
-/// In a thread cache: the core holds it allocated, the program does not.
-const CACHED: u64 = 3;
-/// Claimed by a free that has not published it yet.
-const FREEING: u64 = 4;
-const STATE_BITS: u32 = 3;
-const UNITS_BITS: u32 = 30;
-const SLACK_BITS: u32 = 31;
-const _: () = assert!(STATE_BITS + UNITS_BITS + SLACK_BITS == 64);
-
 /// Far above the driver's own ids, which count up from small numbers.
 const BUFFER_IDS: u64 = 1 << 48;
 /// The bits of `Slot::buffer` that are not part of the id.
@@ -72,7 +44,7 @@ const OTHER_STREAMS: u32 = 1 << 30;
 const FLAGS: u32 = SYNC_MEMOPS | OTHER_STREAMS;
 
 impl Slot {
-    /// The state of the block at this address of the segment.
+    /// What the slot of this address of the segment says.
     #[inline]
     pub(super) fn place(&'static self, extent: &'static Extent, address: u64) -> Place {
         let word = self.word.load(Ordering::Acquire);
@@ -98,11 +70,6 @@ impl Slot {
         LiveBlock { extent, address, kind, bytes, requested_bytes, block, word, slot: self }
     }
 
-    #[inline(always)]
-    pub(crate) fn block(&self) -> BlockId {
-        BlockId(self.block.load(Ordering::Relaxed))
-    }
-
     /// Takes the block from the program. Of several frees of one block only one succeeds.
     #[inline(always)]
     fn claim(&self, word: u64) -> bool {
@@ -113,35 +80,6 @@ impl Slot {
             return true;
         }
         self.word.compare_exchange(word, freeing, Ordering::AcqRel, Ordering::Relaxed).is_ok()
-    }
-
-    /// The block that was claimed at this word goes into a thread cache.
-    #[inline(always)]
-    pub(crate) fn mark_cached(&self, word: u64) {
-        self.expect_state(FREEING, FREEING);
-        self.word.store(with_state(word, CACHED), Ordering::Release);
-    }
-
-    /// Gives a block of a thread cache to the program. `slack_bytes`: as many as it has more than were requested. False,
-    /// and nothing has changed: no block of this size is cached here, because its segment has gone.
-    #[inline(always)]
-    pub(crate) fn occupy_cached(&self, kind: Kind, bytes: u64, slack_bytes: u64) -> bool {
-        let word = self.word.load(Ordering::Relaxed);
-        let expected = pack(CACHED, bytes, 0);
-        if (word ^ expected) << SLACK_BITS != 0 && rule_holds(Rule::ClaimBeforeFree) {
-            return false;
-        }
-        self.buffer.store(0, Ordering::Relaxed);
-        self.word.store(pack(state_of(kind), bytes, slack_bytes), Ordering::Release);
-        true
-    }
-
-    /// A transition from any other state gives a block to two owners.
-    #[inline]
-    fn expect_state(&self, one: u64, other: u64) {
-        let now = || state(self.word.load(Ordering::Relaxed));
-        let expected = || now() == one || now() == other || !rule_holds(Rule::ClaimBeforeFree);
-        debug_assert!(expected(), "a slot in state {}, not {one} or {other}", now());
     }
 }
 
@@ -291,35 +229,4 @@ pub(crate) fn vacate(address: u64) {
         slot.expect_state(FREEING, CACHED);
         slot.word.store(FREE, Ordering::Release);
     }
-}
-
-#[inline]
-fn state_of(kind: Kind) -> u64 {
-    if kind == Kind::Context { OF_CONTEXT } else { OF_STREAM }
-}
-
-#[inline]
-fn state(word: u64) -> u64 {
-    word & ((1 << STATE_BITS) - 1)
-}
-
-/// The same block in another state.
-#[inline]
-fn with_state(word: u64, new: u64) -> u64 {
-    word & !((1 << STATE_BITS) - 1) | new
-}
-
-/// `slack` is the block's size above the request; it saturates.
-#[inline]
-fn pack(state: u64, bytes: u64, slack: u64) -> u64 {
-    let units = bytes / GRANULE_BYTES;
-    debug_assert!(units < 1 << UNITS_BITS, "a block of {bytes} bytes");
-    let slack = slack.min((1 << SLACK_BITS) - 1);
-    state | units << STATE_BITS | slack << (STATE_BITS + UNITS_BITS)
-}
-
-#[inline]
-fn unpack(word: u64) -> (u64, u64) {
-    let units = word >> STATE_BITS & ((1 << UNITS_BITS) - 1);
-    (units * GRANULE_BYTES, word >> (STATE_BITS + UNITS_BITS))
 }

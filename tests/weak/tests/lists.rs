@@ -30,7 +30,8 @@ fn hand_on() {
     // The same list for all.
     let here = Thread::new(1);
     for _ in 0..9 {
-        assert!(cache.take(&here, BYTES, BYTES).is_none());
+        let Err(Some(list)) = cache.take(&here, BYTES, BYTES) else { panic!("it is empty") };
+        assert!(list.note_request(BYTES));
     }
     std::thread::scope(|scope| {
         for blocks in [0..3, 3..BLOCKS] {
@@ -39,12 +40,13 @@ fn hand_on() {
                 let here = Thread::new(1);
                 for number in blocks {
                     memory[number].write(1);
-                    let cached = CachedBlock { address: 0, bytes: BYTES, block: number as u32 };
+                    let (block, slot) = (number as u32, Box::leak(Box::default()));
+                    let cached = CachedBlock { address: 0, bytes: BYTES, block, slot };
                     // The list may be another thread's at this moment; then the block is still ours.
                     if let Err(refused) = cache.put(&here, cached, BYTES) {
                         got(refused);
                     }
-                    if let Some(taken) = cache.take(&here, BYTES, BYTES) {
+                    if let Ok(taken) = cache.take(&here, BYTES, BYTES) {
                         got(taken);
                     }
                 }
