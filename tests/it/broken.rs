@@ -74,7 +74,7 @@ const TABLE: &[(Rule, &str, &str)] = &[
     (Rule::ReferenceHidesNothing, "beside_references_that_are_given_up", "ordered"),
     (Rule::ServedIsNobodys, "memory_where_a_context_was", "ordered"),
     (Rule::OpensOutliveReference, "opens_beside_references", "ordered"),
-    (Rule::ReferenceHidesNothing, "beside_users_that_detach", "ordered"),
+    (Rule::ReferenceHidesNothing, "beside_users_that_detach_slowly", "ordered"),
     (Rule::KeptBesideReferences, "pinned_memory_freed_beside_references", "ordered"),
     (Rule::BarrierOutlastsReference, "unmap_beside_references", "ordered"),
     (

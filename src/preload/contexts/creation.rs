@@ -69,6 +69,7 @@ pub(crate) fn new(handle: ContextHandle, id: u64) -> &'static Context {
         living_id: AtomicU64::new(id),
         ends_surely: AtomicBool::new(false),
         door: RwLock::new(()),
+        waiting: AtomicU32::new(0),
         ending_ns: AtomicU64::new(0),
         links: Links::default(),
     } and zeros in { thread_cache, pool_numbers, });

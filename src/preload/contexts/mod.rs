@@ -88,6 +88,8 @@ pub(crate) struct Context {
     ends_surely: AtomicBool,
     /// Shared by uses that no call of the program protects, exclusive for the end of the context.
     door: RwLock<()>,
+    /// How many threads wait in `keep_open_soon`.
+    waiting: AtomicU32,
     /// When the driver was asked to destroy it; 0: not yet.
     pub ending_ns: AtomicU64,
     pub links: Links,
@@ -200,7 +202,10 @@ impl Context {
             own_thread::sleep(BETWEEN_LOOKS);
             self.keep_open()
         };
-        (0..LOOKS).take_while(|_| !ends()).find_map(|_| look())
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        let open = (0..LOOKS).take_while(|_| !ends()).find_map(|_| look());
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        open
     }
 
     /// As `keep_open`, for a caller that must not skip the context: waits. A primary context outlives
@@ -217,7 +222,18 @@ impl Context {
     /// recorded.
     pub(crate) fn shut(&self, surely: bool) -> RwLockWriteGuard<'_, ()> {
         self.ends_surely.store(surely, Ordering::Relaxed);
+        if !surely && rule_holds(Rule::ReferenceHidesNothing) {
+            self.make_way();
+        }
         self.door.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A thread that takes and gives up references in a loop would leave it open for moments only, each of which a thread
+    /// that looks for memory may miss. So it waits for those who look: as often as they do, and no longer.
+    fn make_way(&self) {
+        let another_waits = || self.waiting.load(Ordering::Relaxed) != 0;
+        let waits = (0..LOOKS).take_while(|_| another_waits());
+        waits.for_each(|_| own_thread::sleep(BETWEEN_LOOKS));
     }
 
     /// The driver has not destroyed it after all.

@@ -11,6 +11,11 @@ pub const ALL: &[Hazard] = &[
     hazard!(Always, another_thread_is_freeing_it_beside_a_capture, machine = "SIM_MEMORY_MB=64"),
     hazard!(Always, beside_references_that_are_given_up, machine = "SIM_MEMORY_MB=64"),
     hazard!(Always, beside_users_that_detach, machine = "SIM_MEMORY_MB=64"),
+    hazard!(
+        Always,
+        beside_users_that_detach_slowly,
+        machine = "SIM_MEMORY_MB=64 SIM_PAUSE_MS=cuCtxDetach@*=60"
+    ),
     hazard!(Always, pinned_memory_freed_beside_references),
     hazard!(Always, memory_moves_beside_references, machine = "SIM_MEMORY_MB=32"),
     hazard!(
@@ -117,13 +122,28 @@ fn beside_references_that_are_given_up(d: &Driver) -> Verdict {
 /// The same of a context that the program has made, to which others attach.
 fn beside_users_that_detach(d: &Driver) -> Verdict {
     d.create_context(0)?;
+    let all = || (0..300).map(|_| other_memory(d, 40 * MIB)).sum::<Outcome<usize>>();
+    ok_if(beside_users(d, all)? == 0, "what the cache had was not found")
+}
+
+/// As above, on a driver that takes long to detach.
+fn beside_users_that_detach_slowly(d: &Driver) -> Verdict {
+    d.create_context(0)?;
+    d.free(d.alloc(40 * MIB)?)?;
+    let asked = || {
+        sleep_ms(10);
+        physical_memory(d, 40 * MIB)
+    };
+    Ok(format!("asked {}", code(beside_users(d, asked))))
+}
+
+fn beside_users<T>(d: &Driver, body: impl FnOnce() -> Outcome<T>) -> Outcome<T> {
     let user = || -> Outcome {
         let mut context = 0;
         call!(d, cuCtxAttach(&mut context, 0))?;
         call!(d, cuCtxDetach(context))
     };
-    let all = || (0..300).map(|_| other_memory(d, 40 * MIB)).sum::<Outcome<usize>>();
-    ok_if(beside(d, user, all)? == 0, "what the cache had was not found")
+    beside(d, user, body)
 }
 
 /// What is freed is unknown from then on, and given again.
@@ -163,14 +183,17 @@ fn memory_moves_beside_references(d: &Driver) -> Verdict {
 
 /// Whether what the program has freed is missing: not told, or not there for physical memory.
 fn other_memory(d: &Driver, bytes: usize) -> Outcome<usize> {
-    let mut properties = [0_u32; 22];
-    (properties[0], properties[2]) = (1, 1);
     d.free(d.alloc(bytes)?)?;
     let (free, _) = d.memory_info()?;
+    let missing = physical_memory(d, bytes).is_err();
+    Ok(usize::from(free < bytes || missing))
+}
+
+/// Asks for it, and gives it back.
+fn physical_memory(d: &Driver, bytes: usize) -> Outcome {
+    let mut properties = [0_u32; 22];
+    (properties[0], properties[2]) = (1, 1);
     let mut memory = 0;
-    let made = call!(d, cuMemCreate(&mut memory, bytes, properties.as_ptr().cast(), 0));
-    if made.is_ok() {
-        call!(d, cuMemRelease(memory))?;
-    }
-    Ok(usize::from(free < bytes || made.is_err()))
+    call!(d, cuMemCreate(&mut memory, bytes, properties.as_ptr().cast(), 0))?;
+    call!(d, cuMemRelease(memory))
 }
