@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 
 static atomic_int stop;
@@ -104,6 +105,21 @@ static int vfork_exit(void) {
     return 0;
 }
 
+// The same, and what it puts up with is its own.
+static int vfork_seals(void) {
+    start_cuda();
+    loop(20);
+    pid_t child = vfork();
+    if (!child) {
+        prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+        _exit(6);
+    }
+    CHECK(wait_for(child) == 6);
+    Pointer none;
+    CHECK(cuMemAlloc(&none, (size_t)1 << 45) == 2);
+    return 0;
+}
+
 static int threads_end(void) {
     start_cuda();
     for (int round = 0; round < 20; round++) {
@@ -180,6 +196,7 @@ int main(int count, char **arguments) {
     WAY(fork_after);
     WAY(fork_and_exit);
     WAY(vfork_exit);
+    WAY(vfork_seals);
     WAY(threads_end);
     WAY(small_stack);
     WAY(exit_from_thread);

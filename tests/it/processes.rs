@@ -107,6 +107,13 @@ fn leaving_at_once_still_prints_one_table() {
     }
 }
 
+/// A child in its parent's memory announces a filter for system calls, which is not its parent's.
+#[test]
+fn a_filter_of_a_child_does_not_silence_its_parent() {
+    let ran = same(&way("vfork_seals")).ok();
+    assert!(ran.stderr.contains("out of memory"), "{}", ran.stderr);
+}
+
 #[test]
 fn a_thread_may_end_the_process_while_others_allocate() {
     for _ in 0..5 {

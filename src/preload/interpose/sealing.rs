@@ -4,7 +4,8 @@
 use core::ffi::c_int;
 
 use crate::c_library::PRCTL;
-use crate::filter;
+use crate::process::bypass;
+use crate::{filter, identity};
 
 redhook::hook! {
     unsafe fn prctl(
@@ -14,11 +15,18 @@ redhook::hook! {
         fourth: usize,
         fifth: usize
     ) -> c_int => program_prctl {
-        if matches!(option, libc::PR_SET_NO_NEW_PRIVS | libc::PR_SET_SECCOMP) {
+        let announces = matches!(option, libc::PR_SET_NO_NEW_PRIVS | libc::PR_SET_SECCOMP);
+        if announces && !is_child_in_our_memory() {
             filter::comes();
         }
         let Some(real) = PRCTL.get() else { return -1 };
         // SAFETY: the real function with the program's arguments.
         unsafe { real(option, second, third, fourth, fifth) }
     }
+}
+
+/// Whether it is a child between `vfork` and `exec`, whose filter is its own. One that has a copy of the memory is off. (Before
+/// CUDA is started the two cannot be told apart; then it only means that the kernel is not asked for a filter later.)
+fn is_child_in_our_memory() -> bool {
+    identity::is_foreign() && !bypass::is_switched_off()
 }
