@@ -239,6 +239,8 @@ rules! {
     PoolNumbersAreOurs = "pool_numbers_are_ours",
     /// At the end of the process the barriers of its frees are waited for.
     EndWaits = "end_waits",
+    /// By `_exit` for those of other threads only for a while.
+    OthersEndForAWhile = "others_end_for_a_while",
     /// Host functions and graphs are host-visible.
     HostFunctionsAreVisible = "host_functions_are_visible",
     /// A wait for an event is a submission: it may hold work of another context.

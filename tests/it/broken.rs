@@ -181,6 +181,7 @@ const NO_HAZARDS: &[Rule] = &[
     Rule::EndHoldsScavengerOff,
     Rule::ScavengerStopsAtExit,
     Rule::EndWaits,
+    Rule::OthersEndForAWhile,
     Rule::ArrivedIsTold,
     Rule::ArrivedKeepsEvent,
     Rule::RoomIsAwaited,

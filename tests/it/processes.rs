@@ -82,7 +82,7 @@ fn every_way_of_ending_keeps_its_exit_code() {
 /// What a kernel has printed comes out with the free behind it, or where that did not wait, at the end.
 #[test]
 fn the_text_of_kernels_is_there_at_the_end() {
-    for how in ["main", "exit", "quick", "_exit"] {
+    for how in ["main", "exit", "quick", "_exit", "told", "joined"] {
         for mode in ["ordered", "relaxed"] {
             let run = Run::c("kernel_text.c").arg(how).conf(&format!("free_mode:{mode}"));
             let ran = same(&run).ok();
@@ -91,6 +91,14 @@ fn the_text_of_kernels_is_there_at_the_end() {
         let broken = Run::c("kernel_text.c").arg(how).env("CACHEALLOC_BREAK", "end_waits").output();
         assert_eq!(broken.stdout, "", "{how}: {broken:#?}");
     }
+    // A thread that sees to it that the others get on ends the process where they do not.
+    let run = Run::c("kernel_text.c").arg("watchdog").env("SIM_DEADLOCK_MS", "600000");
+    for mode in ["ordered", "relaxed"] {
+        let ran = same(&run.clone().conf(&format!("free_mode:{mode}")));
+        assert_eq!(ran.stdout, "ends\n", "{mode}: {ran:#?}");
+    }
+    let broken = run.env("CACHEALLOC_BREAK", "others_end_for_a_while").output();
+    assert_eq!(broken.stdout, "stays\n", "{broken:#?}");
     // Not from a handler, which may have interrupted the driver.
     let ran = Run::c("kernel_text.c").arg("handler").env("SIM_TEARDOWN_MS", "50").output().ok();
     assert_eq!(ran.stdout, "", "{ran:#?}");

@@ -49,7 +49,7 @@ pub(crate) struct StreamFrees {
     /// Those of blocks whose free would natively have waited (mode `relaxed`).
     plain_frees: Mutex<Vec<EventRef>>,
     /// The last of them, complete or not.
-    last_plain_free: Mutex<Option<EventRef>>,
+    last_plain_free: Mutex<Option<PlainFree>>,
     /// Held from the record of a tag's event until the core has the tag: if two blocks of one stream
     /// coalesce, the core keeps the event of the later free, which must be the later record.
     order: Mutex<()>,
@@ -61,9 +61,23 @@ pub(crate) struct StreamFrees {
 
 impl StreamFrees {
     /// The last free that natively would have waited; what kernels had printed by then comes before it.
-    pub(crate) fn last_plain_free(&self) -> Option<EventRef> {
+    pub(crate) fn last_plain_free(&self) -> Option<PlainFree> {
         lock(&self.last_plain_free).clone()
     }
+
+    /// This thread has ended.
+    pub(crate) fn thread_ended(&self, number: usize) {
+        let mut last = lock(&self.last_plain_free);
+        last.iter_mut().filter(|last| last.thread == number).for_each(|last| last.thread = 0);
+    }
+}
+
+/// A free that natively would have waited.
+#[derive(Clone)]
+pub(crate) struct PlainFree {
+    pub event: EventRef,
+    /// The number of its thread; 0: which has ended.
+    pub thread: usize,
 }
 
 /// A wait that natively does not exist.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_core::{Ready, Request, TagMark};
 
-use crate::cache::{Assumed, blocks};
+use crate::cache::{Assumed, PlainFree, blocks};
 use crate::clock::Instant;
 use crate::config;
 use crate::contexts::Context;
@@ -19,7 +19,7 @@ use crate::driver::sys::CuError;
 use crate::driver_memory::limits;
 use crate::lock::lock;
 use crate::ordering::{barrier, early_start};
-use crate::process::thread;
+use crate::process::thread::{self, Thread};
 use crate::record::recorder::Freed;
 use crate::statistics::waits::{self, Wait};
 
@@ -78,7 +78,9 @@ fn tidy_seldom(context: &Context, allocator: &mut cachealloc_core::Allocator) {
 
 /// This event stands for the wait of a native `cuMemFree`.
 pub(crate) fn note_plain_free(context: &Context, event: EventRef) {
-    *lock(&context.stream_frees.last_plain_free) = Some(event.clone());
+    let thread = thread::with(Thread::number);
+    thread::watch();
+    *lock(&context.stream_frees.last_plain_free) = Some(PlainFree { event: event.clone(), thread });
     lock(&context.stream_frees.plain_frees).push(event);
 }
 

@@ -20,6 +20,7 @@ use std::time::Duration;
 use cachealloc_core::order::{BarrierNumber, Observer, TrackedBarrier};
 use cachealloc_core::rules::{Rule, rule_holds};
 
+use crate::cache::PlainFree;
 use crate::clock::Instant;
 use crate::contexts::events::{Event, EventRef};
 use crate::contexts::{self, Context};
@@ -240,19 +241,51 @@ pub(crate) fn wait(context: &Context, reason: Wait) {
 /// fault has ended the work, and after a time that no kernel needs which ends at all. A kernel that
 /// never ends would natively have blocked the free; but a program that exits from a signal handler exits
 /// natively, too.
-pub(crate) fn wait_at_end() {
+///
+/// `at_once`: by `_exit`, which natively waits for nothing. Perhaps a thread calls it because the others do not get on:
+/// natively a free behind a kernel that never ends has not returned. So what Note [Which frees to wait for] says of queries
+/// holds here: the thread's own frees have natively waited, and those of threads that have ended; those of others
+/// only perhaps, and for them it waits for a while.
+pub(crate) fn wait_at_end(at_once: bool) {
     // From here on frees wait themselves: those of static objects, which are destroyed after this.
     let _ = LEDGER.note_observer(Observer::ProcessEnd);
     LEDGER.exclusive.waited();
     let until = Instant::now() + END_WAIT_MAX;
-    for context in contexts::all() {
-        let Some(_open) = context.keep_open_soon() else { continue };
-        let barrier =
-            context.covers.pending().and_then(|pending| context.last_barrier.event(pending));
-        for event in [barrier, context.stream_frees.last_plain_free()].into_iter().flatten() {
+    let own = thread::with(Thread::number);
+    let at_once = at_once && rule_holds(Rule::OthersEndForAWhile);
+    if at_once {
+        for FreeBarrier { context_id, event, .. } in own_and_left() {
+            let Some(context) = contexts::find(context_id) else { continue };
+            let Some(_open) = context.keep_open_soon() else { continue };
             end_behind(&event, until);
         }
     }
+    let of_others = Instant::now() + patience_left();
+    for context in contexts::all() {
+        let Some(_open) = context.keep_open_soon() else { continue };
+        if let Some(PlainFree { event, thread }) = context.stream_frees.last_plain_free() {
+            let is_others = at_once && thread != own && thread != 0;
+            end_behind(&event, if is_others { of_others } else { until });
+        }
+        // A free inside its wait has not returned.
+        if at_once && context.frees_in_progress.load(Ordering::Acquire) != 0 {
+            continue;
+        }
+        let pending = context.covers.pending();
+        if let Some(event) = pending.and_then(|pending| context.last_barrier.event(pending)) {
+            end_behind(&event, if at_once { of_others } else { until });
+        }
+    }
+}
+
+/// The barriers of this thread's last frees, and of those of threads that have ended.
+fn own_and_left() -> Vec<FreeBarrier> {
+    let mut all = last_frees::left();
+    thread::with(|thread| {
+        all.extend(last_frees::take_aside(thread));
+        all.extend(take_last(thread));
+    });
+    all
 }
 
 fn end_behind(event: &EventRef, until: Instant) {
@@ -270,6 +303,7 @@ const END_WAIT_STEP: Duration = Duration::from_micros(100);
 
 /// The thread ends: its pending barriers concern every thread.
 pub(crate) fn thread_ended(thread: &Thread) {
+    contexts::all().for_each(|context| context.stream_frees.thread_ended(thread.number()));
     let aside = last_frees::take_aside(thread);
     if rule_holds(Rule::PendingBarrierOutlivesThread) {
         aside.into_iter().chain(take_last(thread)).for_each(last_frees::leave);

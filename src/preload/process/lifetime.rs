@@ -120,11 +120,11 @@ extern "C" fn at_exit() {
 }
 
 extern "C" fn at_end_of_frees() {
-    frees_end();
+    frees_end(false);
 }
 
-/// Does now what frees have left to later calls.
-fn frees_end() {
+/// Does now what frees have left to later calls. `at_once`: by `_exit`.
+fn frees_end(at_once: bool) {
     if !identity::is_ours() || !bypass::is_caching() || !rule_holds(Rule::EndWaits) {
         return;
     }
@@ -132,7 +132,7 @@ fn frees_end() {
         // Inside a hook that a signal has interrupted, a driver call could wait for that hook.
         if !thread.inside.replace(true) {
             let _ = std::panic::catch_unwind(|| {
-                pending::wait_at_end();
+                pending::wait_at_end(at_once);
                 zones::check_at_end();
             });
             thread.inside.set(false);
@@ -143,7 +143,7 @@ fn frees_end() {
 /// The process ends by `_exit`.
 pub(crate) fn exits_at_once() {
     if !may_be_in_handler() {
-        frees_end();
+        frees_end(true);
     }
     exits();
 }
