@@ -48,6 +48,7 @@ codes! {
     CAPTURED_EVENT = 907,
     STREAM_CAPTURE_WRONG_THREAD = 908,
     GRAPH_EXEC_UPDATE_FAILURE = 910,
+    STREAM_DETACHED = 917,
 }
 
 /// An opaque handle: context, stream, event, function, graph, node.

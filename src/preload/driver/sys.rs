@@ -31,6 +31,9 @@ impl CuError {
     /// A call from inside a host function of a stream.
     pub(crate) const NOT_PERMITTED: CuError = CuError::of(800);
 
+    /// The green context of a stream is gone.
+    pub(crate) const STREAM_DETACHED: CuError = CuError::of(917);
+
     const fn of(code: CuCode) -> CuError {
         CuError(NonZero::new(code).expect("0 is no error"))
     }

@@ -9,7 +9,7 @@ use crate::driver::api;
 use crate::driver::sys::CuResult;
 use crate::functions::Function;
 use crate::hooks::{Real, beside, common, context};
-use crate::ordering::observers;
+use crate::ordering::{captures, observers};
 use crate::process::bypass;
 
 /// `cuGreenCtxCreate`, `cuCtxFromGreenCtx`, `cuGreenCtxStreamCreate`: they order only their own streams.
@@ -28,10 +28,14 @@ pub(crate) fn destroy(function: &'static Function, green: usize, real: impl Real
     if bypass::is_caching() && has_home && rule_holds(Rule::GreenHoldsPrimary) {
         beside(function, || device = device_of(green));
     }
-    match device {
+    let code = match device {
         Some(device) => context::primary_end(function, device, real),
         None => common::pass(function, real),
+    };
+    if code.is_ok() && bypass::is_caching() && rule_holds(Rule::DetachedIsOver) {
+        beside(function, captures::green_context_destroyed);
     }
+    code
 }
 
 fn device_of(green: usize) -> Option<i32> {

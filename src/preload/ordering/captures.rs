@@ -15,7 +15,7 @@ use cachealloc_core::rules::{Rule, rule_holds};
 use crate::contexts::Context;
 use crate::driver::api;
 use crate::driver::sys::{
-    CAPTURE_STATUS_NONE, CuResult, STREAM_LEGACY, STREAM_PER_THREAD, StreamHandle,
+    CAPTURE_STATUS_NONE, CuError, CuResult, STREAM_LEGACY, STREAM_PER_THREAD, StreamHandle,
 };
 use crate::graphs::{open_captures, participants, pools};
 use crate::lock::lock;
@@ -144,10 +144,23 @@ pub(crate) fn context_destroyed(context: &Context) {
     set.publish();
 }
 
+/// A green context is gone, and with it the captures on its streams.
+pub(crate) fn green_context_destroyed() {
+    if maybe() {
+        lock(&SET).drop_what_has_ended();
+        pools::note_graph_ended();
+    }
+}
+
 /// Whether this stream captures (`true` also if the driver does not say). For the stream of a call of
 /// the program; `any` queries the others.
 pub(crate) fn is_capturing(stream: StreamHandle) -> bool {
-    api::stream_is_capturing(stream) != Ok(CAPTURE_STATUS_NONE)
+    match api::stream_is_capturing(stream) {
+        Ok(status) => status != CAPTURE_STATUS_NONE,
+        // Its capture has ended with its green context (documented), and the program may never destroy the stream.
+        Err(CuError::STREAM_DETACHED) => !rule_holds(Rule::DetachedIsOver),
+        Err(_) => true,
+    }
 }
 
 #[cold]

@@ -1,7 +1,7 @@
-//! [68] [69] [70] Green contexts: parts of a device with streams of their own, and the memory of the primary context.
+//! [68] [69] [70] [73] Green contexts: parts of a device with streams of their own, and the memory of the primary context.
 //! On a GPU a part of the device would have to be named.
 
-use cachealloc_tests::driver::{Driver, Outcome};
+use cachealloc_tests::driver::{Driver, Outcome, RELAXED};
 
 use crate::stream_ordered::read_in_order;
 use crate::tools::*;
@@ -10,6 +10,7 @@ pub const ALL: &[Hazard] = &[
     hazard!(Always, wait_for_a_stream_of_a_waiting_green_context),
     hazard!(Always, memory_where_a_green_context_was, machine = "SIM_MEMORY_MB=64"),
     hazard!(Always, room_behind_a_green_context, machine = "SIM_MEMORY_MB=64"),
+    hazard!(Always, capture_of_a_green_context, machine = "SIM_MEMORY_MB=64"),
 ];
 
 const MIB: usize = 1 << 20;
@@ -77,4 +78,18 @@ fn room_behind_a_green_context(d: &Driver) -> Verdict {
     call!(d, cuGreenCtxDestroy(green))?;
     let asked = code(d.alloc(50 * MIB));
     Ok(format!("asked {asked}"))
+}
+
+/// [73] The capture is over with the green context, and its memory was free before.
+fn capture_of_a_green_context(d: &Driver) -> Verdict {
+    let (green, mut stream) = (green(d)?, 0);
+    call!(d, cuGreenCtxStreamCreate(&mut stream, green, 1, 0))?;
+    d.begin_capture(stream, RELAXED)?;
+    let block = d.alloc(40 * MIB)?;
+    call!(d, cuMemsetD8Async(block, 1, SMALL, stream))?;
+    d.free(block)?;
+    call!(d, cuGreenCtxDestroy(green))?;
+    let (asked, waited) = (code(d.alloc(50 * MIB)), code(d.synchronize_stream(stream)));
+    let destroyed = code(call!(d, cuStreamDestroy(stream)));
+    Ok(format!("asked {asked}, waited {waited}, destroyed {destroyed}"))
 }

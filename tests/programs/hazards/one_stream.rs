@@ -1,4 +1,4 @@
-//! [73] One stream is all there is, and then it is not.
+//! [75] One stream is all there is, and then it is not.
 
 use cachealloc_tests::driver::{Driver, Outcome, Stream};
 

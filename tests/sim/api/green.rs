@@ -24,6 +24,7 @@ driver! {
         let state = call.world().contexts.find(green).ok_or(Code::INVALID_VALUE)?;
         let (primary, id, device) = (state.part_of, state.refers_to, state.device);
         let primary = primary.ok_or(Code::INVALID_VALUE)?;
+        call.world().detach_streams(green)?;
         call.world().destroy_context(green);
         // After a reset there may be another one by this handle.
         let is_there = call.world().contexts.find(primary).is_some_and(|known| known.id == id);

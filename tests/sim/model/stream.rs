@@ -37,6 +37,8 @@ pub struct Stream {
     /// The tail's last operation, if it is a kernel: what a dependent may overlap.
     pub last_kernel: Option<OpRef>,
     pub capture: Option<Member>,
+    /// Its green context is gone: it can only be destroyed.
+    pub detached: bool,
 }
 
 impl World {
@@ -63,6 +65,7 @@ impl World {
             births: ChainSet::default(),
             last_kernel: None,
             capture: None,
+            detached: false,
         });
         self.contexts.get_mut(context)?.streams.push(handle);
         Ok(handle)
@@ -77,6 +80,9 @@ impl World {
         let stream = self.streams.remove(handle).ok_or(Code::INVALID_HANDLE)?;
         self.chains.retire(&stream.chains);
         self.chains.retire(&stream.births);
+        if stream.detached {
+            return Ok(());
+        }
         let context = self.contexts.get_mut(stream.context)?;
         context.streams.retain(|known| *known != handle);
         context.orphans_clock.join(&stream.clock);
@@ -85,6 +91,20 @@ impl World {
             context.orphans_blocking_clock.join(&stream.clock);
         }
         context.orphans.extend(stream.tail.into_iter().map(|op| (op, blocking)));
+        Ok(())
+    }
+
+    /// The green context is about to be destroyed: the streams that the program has made stay, and are of no use.
+    pub fn detach_streams(&mut self, green: Handle) -> Outcome {
+        let streams = self.contexts.get(green)?.streams.clone();
+        for handle in streams {
+            if self.streams.get(handle)?.kind == StreamKind::Created {
+                self.leave_captures(handle);
+                let stream = self.streams.get_mut(handle)?;
+                (stream.detached, stream.capture) = (true, None);
+                self.contexts.get_mut(green)?.streams.retain(|known| *known != handle);
+            }
+        }
         Ok(())
     }
 
@@ -101,6 +121,9 @@ impl World {
             PER_THREAD => true,
             _ => {
                 let stream = self.streams.get(handle)?;
+                if stream.detached {
+                    return Err(Code::STREAM_DETACHED);
+                }
                 let error = self.contexts.find(stream.context).and_then(|context| context.error);
                 return error.map_or(Ok(handle), Err);
             }
