@@ -361,6 +361,8 @@ rules! {
     AssumedWaitsForBefore = "assumed_waits_for_before",
     /// A query for the free memory counts what frees would natively have waited for.
     ToldBehindFrees = "told_behind_frees",
+    /// A pool is trimmed behind the barriers of earlier frees.
+    TrimBehindFrees = "trim_behind_frees",
     /// A stream whose green context is gone captures no more.
     DetachedIsOver = "detached_is_over",
     /// A stream that the driver does not destroy goes on to capture.

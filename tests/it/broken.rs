@@ -62,6 +62,7 @@ const TABLE: &[(Rule, &str, &str)] = &[
     (Rule::GreenWaitIsPartial, "free_behind_a_wait_for_a_green_context", "ordered"),
     (Rule::GreenIsEnteredByPrimary, "room_behind_a_green_context", "ordered"),
     (Rule::GreenHoldsPrimary, "memory_where_a_green_context_was", "ordered"),
+    (Rule::TrimBehindFrees, "trim_behind_a_free", "ordered"),
     (Rule::DetachedIsOver, "capture_of_a_green_context", "ordered"),
     (Rule::CallbackIsAsked, "calls_in_callback", "ordered"),
     (Rule::PoolNumbersAreOurs, "pool_numbers", "ordered"),

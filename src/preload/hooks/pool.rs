@@ -6,14 +6,15 @@ use cachealloc_core::order::Observer;
 use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::cache::pool_numbers::Number;
-use crate::cache::pools;
+use crate::cache::{pools, stream_frees};
+use crate::contexts;
 use crate::driver::api;
 use crate::driver::sys::{AccessDescription, CuResult, POOL_RELEASE_THRESHOLD, PoolHandle};
 use crate::driver_memory::pool_devices;
 use crate::functions::Function;
 use crate::hooks::{Real, beside, common};
 use crate::ipc::peers;
-use crate::ordering::observers;
+use crate::ordering::{observers, pending};
 use crate::process::bypass;
 
 /// `cuMemPoolDestroy(pool)`.
@@ -61,13 +62,25 @@ pub(crate) fn get_attribute(
     code
 }
 
-/// `cuMemPoolTrimTo(pool, bytes)`. Memory of the cache is free for any request, and shown as free.
+/// `cuMemPoolTrimTo(pool, bytes)`. Memory of the cache is free for any request, and shown as free. A pool of the driver's keeps
+/// what work still uses: of that which comes before a free nothing, natively.
 pub(crate) fn trim(
     function: &'static Function,
     pool: PoolHandle,
     bytes: usize,
     real: impl Real,
 ) -> CuResult {
+    if bypass::is_caching() && rule_holds(Rule::TrimBehindFrees) {
+        beside(function, || {
+            if pools::device_of_default(pool).is_none() {
+                pending::wait_as_queries();
+                for context in contexts::all() {
+                    let Some(_open) = context.keep_open_soon() else { continue };
+                    stream_frees::wait_for_plain_frees(context);
+                }
+            }
+        });
+    }
     let code = common::pass(function, real);
     if code.is_ok() && bypass::is_caching() {
         beside(function, || {

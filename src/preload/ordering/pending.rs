@@ -129,6 +129,13 @@ pub(crate) fn wait_for_left(reason: Wait) -> bool {
     !left.is_empty()
 }
 
+/// Waits for all that a query may wait for before it says "not ready".
+pub(crate) fn wait_as_queries() {
+    thread::with(wait_own);
+    wait_for_left(Wait::Query);
+    wait_for_others();
+}
+
 /// Waits for frees of other threads, but not for ever. False: there was none.
 pub(crate) fn wait_for_others() -> bool {
     if !rule_holds(Rule::OthersFreesForAWhile) || !rule_holds(Rule::QueryAsksAgain) {

@@ -1,4 +1,4 @@
-//! [19] Programs that look at the default pool, or bring their own.
+//! [19] [74] Programs that look at the default pool, or bring their own.
 
 use std::sync::Mutex;
 
@@ -13,6 +13,7 @@ pub const ALL: &[Hazard] = &[
     hazard!(Always, pool_numbers_with_a_threshold),
     hazard!(Always, pool_used_by_threads),
     hazard!(Always, pool_of_its_own),
+    hazard!(Always, trim_behind_a_free),
     hazard!(Always, pool_open_to_a_peer, machine = "SIM_DEVICES=2"),
     hazard!(Always, pool_opened_behind_an_allocation, machine = "SIM_DEVICES=2"),
     hazard!(Always, pool_opened_before_the_peer_is_used, machine = "SIM_DEVICES=2"),
@@ -35,6 +36,23 @@ fn attribute_mib(d: &Driver, pool: u64, attribute: u32) -> Outcome<u64> {
     let mut value = u64::MAX;
     call!(d, cuMemPoolGetAttribute(pool, attribute, &mut value))?;
     Ok(value >> 20)
+}
+
+/// [74] The free has natively waited for the kernel before it.
+fn trim_behind_a_free(d: &Driver) -> Verdict {
+    let (stream, other, mut pool, mut block) = (d.stream()?, d.alloc(SMALL)?, 0, 0);
+    let (mut properties, mut keep) = ([0_u32; 22], u64::MAX);
+    properties[..3].copy_from_slice(&[1, 0, 1]);
+    call!(d, cuMemPoolCreate(&mut pool, properties.as_ptr().cast()))?;
+    call!(d, cuMemPoolSetAttribute(pool, RELEASE_THRESHOLD, &mut keep))?;
+    call!(d, cuMemAllocFromPoolAsync(&mut block, 64 * MIB, pool, stream))?;
+    fill(d, stream, block, SMALL, 1, LATE)?;
+    d.free_async(block, stream)?;
+    d.free(other)?;
+    call!(d, cuMemPoolTrimTo(pool, 0))?;
+    let (free, total) = d.memory_info()?;
+    let reserved = attribute_mib(d, pool, RESERVED)?;
+    ok_if(reserved == 0 && total - free < 64 * MIB, &format!("{reserved} MiB are the pool's"))
 }
 
 /// kokkos#7032: the pool is made large once, by an allocation that is freed at once.
