@@ -4,7 +4,8 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::hash::{BuildHasher, RandomState};
-use std::io::{self, BufWriter, ErrorKind, Write};
+use std::io::{self, BufWriter, ErrorKind, Seek, Write};
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
 /// What makes the temporary name unique.
@@ -90,13 +91,40 @@ impl Temporary {
             let name = temporary_path(path, writer)?;
             note(Some(&name));
             match OpenOptions::new().write(true).create_new(true).open(&name) {
-                Ok(file) => return Ok((Temporary(name), file)),
+                Ok(file) => {
+                    let temporary = Temporary(name);
+                    let file = new_above_standard(file).map_err(|error| about(path, &error))?;
+                    return Ok((temporary, file));
+                }
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => note(None),
                 Err(error) => return Err(about(path, &error)),
             }
         }
         Err(about(path, &ErrorKind::AlreadyExists.into()))
     }
+}
+
+/// The standard numbers are the program's: where it has closed them, it may still write to them, and a file just opened has
+/// the lowest that is free. So this one gets a higher one.
+pub fn above_standard(file: File) -> io::Result<File> {
+    // Of a copy std keeps the number above those.
+    if is_standard(&file) { file.try_clone() } else { Ok(file) }
+}
+
+/// As `above_standard`, for a file that is still empty.
+pub fn new_above_standard(file: File) -> io::Result<File> {
+    if !is_standard(&file) {
+        return Ok(file);
+    }
+    let mut file = above_standard(file)?;
+    file.set_len(0)?;
+    file.rewind()?;
+    Ok(file)
+}
+
+fn is_standard(file: &File) -> bool {
+    const STANDARD_MAX: i32 = 2;
+    file.as_raw_fd() <= STANDARD_MAX
 }
 
 /// Hidden, recognisable after a crash, and not to be guessed.

@@ -419,6 +419,26 @@ static int taken(const char *name) {
     return 3;
 }
 
+// ---- numbers of files
+
+static void *write_always(void *unused) {
+    static const char text[] = "text of the program\n";
+    for (;;)
+        for (int number = 0; number <= 2; number++)
+            if (write(number, text, sizeof text - 1) < 0 && errno != EBADF)
+                _exit(4);
+    return unused;
+}
+
+// The standard files are closed, and written to all the same.
+static int closed_numbers(void) {
+    pthread_t thread;
+    start(3000);
+    close(0), close(1), close(2);
+    OK(pthread_create(&thread, NULL, write_always, NULL));
+    return 3;
+}
+
 // A thread that unlinks or opens a file from here on is killed, also where another process asks for statistics.
 static int sealed(const char *how) {
     int is_asked = !strcmp(how, "asked");
@@ -476,5 +496,6 @@ int main(int count, char **arguments) {
     WAY("never", early(0));
     WAY("taken", taken(word));
     WAY("sealed", sealed(word));
+    WAY("numbers", closed_numbers());
     CHECK(!"a way that this program knows");
 }

@@ -172,6 +172,16 @@ fn somebody_else_may_have_taken_a_name() {
     assert!(place.names().contains(&"s.pickle".to_string()), "{:?}", place.names());
 }
 
+/// A file of ours that is being written has none of the numbers that the program has closed and still writes to.
+#[test]
+fn what_is_written_to_closed_numbers_is_nowhere() {
+    for _ in 0..3 {
+        let place = Place::new();
+        same(&place, "numbers", "record:all");
+        place.sound(1..=1, &[]);
+    }
+}
+
 /// Where nothing was recorded, nothing is opened or removed in the threads of the program, nor at all
 /// where the filter is for all threads.
 #[test]

@@ -7,6 +7,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use cachealloc_history::file::above_standard;
 use cachealloc_statistics::orders::{GpuId, Order};
 use cachealloc_statistics::page::{
     GIFTS_OFFSET, HEAD_BYTES, Head, NAME_BEGIN, Offer, Owner, Waiter,
@@ -105,6 +106,7 @@ fn open(path: &Path) -> Option<File> {
     let mut options = OpenOptions::new();
     let options = options.read(true).write(true);
     let file = options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path).ok()?;
+    let file = above_standard(file).ok()?;
     // SAFETY: asks the kernel for a number.
     let user = unsafe { libc::geteuid() };
     file.metadata().is_ok_and(|it| it.uid() == user).then_some(file)

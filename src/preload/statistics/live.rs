@@ -28,6 +28,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use std::time::Duration;
 
+use cachealloc_history::file::{above_standard, new_above_standard};
 use cachealloc_statistics::orders::{GpuId, Order};
 use cachealloc_statistics::page::{
     ANSWERED_OFFSET, BEGUN_OFFSET, BELL_OFFSET, DONE_OFFSET, GIFTS_OFFSET, HEAD_BYTES, Head,
@@ -183,8 +184,8 @@ impl Live {
             return Err(io::Error::other("a filter for system calls may forbid it"));
         }
         let mut options = OpenOptions::new();
-        let file =
-            options.read(true).write(true).custom_flags(libc::O_NOFOLLOW).open(&self.path)?;
+        let options = options.read(true).write(true).custom_flags(libc::O_NOFOLLOW);
+        let file = above_standard(options.open(&self.path)?)?;
         let same = file.metadata()?.ino() == self.inode;
         if same { Ok(file) } else { Err(io::Error::other("the file was replaced")) }
     }
@@ -301,7 +302,7 @@ fn remove_own() {
 
 fn create(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
-    options.read(true).write(true).create_new(true).mode(0o600).open(path)
+    new_above_standard(options.read(true).write(true).create_new(true).mode(0o600).open(path)?)
 }
 
 /// Maps the head of a file, for the kernel only.

@@ -9,6 +9,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use cachealloc_history::file::new_above_standard;
 use cachealloc_history::lasting::layout::*;
 use cachealloc_statistics::page;
 
@@ -25,7 +26,7 @@ const LEFT_FOR: Duration = Duration::from_secs(24 * 60 * 60);
 /// Read-only for all: only our own descriptor writes it, so no other program does by mistake.
 pub(super) fn create(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
-    options.read(true).write(true).create_new(true).mode(0o400).open(path)
+    new_above_standard(options.read(true).write(true).create_new(true).mode(0o400).open(path)?)
 }
 
 /// Of the folder's file system: how many bytes it has, and how many are free.
