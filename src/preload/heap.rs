@@ -58,6 +58,31 @@ pub(crate) fn when_short(give_up: fn() -> !, note_short: fn()) {
     NOTE_SHORT.store(note_short as *mut (), Ordering::Release);
 }
 
+/// Room for one, of zeros, that lives for ever.
+pub(crate) fn zeroed_pages<T>() -> Option<*mut T> {
+    const { assert!(align_of::<T>() <= PAGE_BYTES) };
+    map(size_of::<T>()).map(<*mut u8>::cast)
+}
+
+/// The memory of this goes back, and reads as zeros from then on.
+///
+/// # Safety
+///
+/// Zeros are valid for all of it, also while another thread uses it. Nothing else lies on its pages.
+pub(crate) unsafe fn return_pages<T>(of: &T) {
+    const { assert!(align_of::<T>() == PAGE_BYTES) };
+    // SAFETY: asks for a number.
+    if unsafe { libc::sysconf(libc::_SC_PAGESIZE) } != PAGE_BYTES as libc::c_long {
+        return; // the kernel would take what lies behind it on a larger page
+    }
+    let start = core::ptr::from_ref(of).cast_mut().cast();
+    // SAFETY: whole pages of our own, that hold nothing but this.
+    unsafe { libc::madvise(start, size_of::<T>(), libc::MADV_DONTNEED) };
+}
+
+/// What types are aligned to that lie on pages of their own.
+const PAGE_BYTES: usize = 4096;
+
 // SAFETY: each block is valid for its layout until it is freed, by whatever thread: those of the system as
 // `System` promises; those of the reserve are never used again; the others are the writer's, see below.
 unsafe impl GlobalAlloc for Heap {

@@ -43,7 +43,7 @@ mod driver {
 // What Miri lacks of it.
 extern crate self as libc;
 use stand_ins::libc_of_miri::*;
-use stand_ins::{c_library, clock, config, functions, ordering, process, statistics};
+use stand_ins::{c_library, clock, config, functions, heap, ordering, process, statistics};
 
 mod tests {
     mod addresses;

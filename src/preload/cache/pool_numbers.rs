@@ -9,6 +9,7 @@ use core::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 
 use cachealloc_core::order::Lane;
 
+use crate::heap;
 use crate::process::thread::Thread;
 
 const CHUNK_BYTES: u64 = 32 << 20;
@@ -20,8 +21,8 @@ const SPARE_BYTES_MAX: u64 = 2 << 20;
 /// what they free counted, as spare, for their next request: an allocation and its free then add nothing
 /// that another core must see.
 ///
-/// Zeros are its begin.
-#[repr(align(128))]
+/// Zeros are its begin. On pages of its own, which `context_ended` returns.
+#[repr(align(4096))]
 pub(crate) struct PoolNumbers {
     spare: [Spare; SHARDS],
     own_bytes: AtomicI64,
@@ -61,6 +62,12 @@ impl Number {
 }
 
 impl PoolNumbers {
+    /// The context is gone: nothing is counted in it any more that is asked for.
+    pub(crate) fn context_ended(&self) {
+        // SAFETY: on pages of its own; zeros are valid for all of it.
+        unsafe { heap::return_pages(self) };
+    }
+
     /// A request was served.
     #[inline]
     pub(crate) fn served(&self, thread: &Thread, bytes: u64) {

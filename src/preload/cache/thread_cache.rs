@@ -21,11 +21,11 @@ use std::time::Duration;
 
 use cachealloc_core::BlockId;
 
-use crate::config;
 use crate::pagemap::slot::Slot;
 use crate::process::own_thread;
 use crate::process::patience::Patience;
 use crate::process::thread::Thread;
+use crate::{config, heap};
 
 mod tally;
 
@@ -276,11 +276,8 @@ impl ThreadCache {
     /// empty list: all zeros are one.
     pub(crate) fn context_ended(&self) {
         self.shards.iter().for_each(|shard| shard.with(|list| list.past = None));
-        // SAFETY: whole pages of our own, that hold nothing but this; zeros are valid for all of it.
-        unsafe {
-            let start = (&raw const *self).cast_mut().cast();
-            libc::madvise(start, size_of::<ThreadCache>(), libc::MADV_DONTNEED);
-        }
+        // SAFETY: on pages of its own; zeros are valid for all of it.
+        unsafe { heap::return_pages(self) };
     }
 
     #[inline]

@@ -19,7 +19,7 @@ use crate::ordering::{LEDGER, LastBarrier, Sentinels, observers};
 use crate::record::recorder::Recorder;
 use crate::statistics::ThreadCacheCorrection;
 use crate::trim::{Idle, ReleaseStreams};
-use crate::{config, ipc, record};
+use crate::{config, heap, ipc, record};
 
 /// Writes the fields of a struct one by one, where it lies. One that is forgotten does not compile.
 macro_rules! in_place {
@@ -30,9 +30,11 @@ macro_rules! in_place {
     }};
 }
 
-/// Made where it stays: it is larger than the stack of some threads.
+/// Made where it stays: it is larger than the stack of some threads. On pages of its own, of which those go back that its end
+/// leaves without use: the heap puts a head before them that takes a page, and writes to all.
 pub(crate) fn new(handle: ContextHandle, id: u64) -> &'static Context {
-    let place = Box::leak(Box::<Context>::new_zeroed()).as_mut_ptr();
+    let in_heap = || Box::leak(Box::<Context>::new_zeroed()).as_mut_ptr();
+    let place = heap::zeroed_pages::<Context>().unwrap_or_else(in_heap);
     in_place!(place: Context {
         id: id,
         handle: handle,

@@ -51,6 +51,7 @@ fn destroy(context: &'static Context) -> Stats {
     limits::give_back(context.device, ordinary.map(|segment| segment.bytes).sum());
     drop(allocator);
     context.thread_cache.context_ended();
+    context.pool_numbers.context_ended();
     arenas::context_ended(context);
     stats
 }
