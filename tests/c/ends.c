@@ -456,7 +456,9 @@ static int closed_numbers(void) {
 
 // A thread that unlinks or opens a file from here on is killed, also where another process asks for statistics.
 static int sealed(const char *how) {
-    int is_asked = !strcmp(how, "asked");
+    int is_asked = !strcmp(how, "asked"), is_announced_early = !strcmp(how, "early");
+    if (is_announced_early)
+        OK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0));
     start(3);
     if (is_asked) {
         char line[256];
@@ -481,8 +483,10 @@ static int sealed(const char *how) {
     }
     code[used++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
     struct sock_fprog program = {used, code};
-    OK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0));
-    int flags = is_asked || !strcmp(how, "all") ? SECCOMP_FILTER_FLAG_TSYNC : 0;
+    if (!is_announced_early)
+        OK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0));
+    int is_for_all = is_asked || is_announced_early || !strcmp(how, "all") || !strcmp(how, "slow");
+    int flags = is_for_all ? SECCOMP_FILTER_FLAG_TSYNC : 0;
     OK((int)syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, &program));
     loop(3);
     if (is_tight) {
@@ -491,6 +495,8 @@ static int sealed(const char *how) {
     }
     if (is_asked)
         sleep(2);
+    if (!strcmp(how, "slow"))
+        rest(100); // our thread goes on meanwhile
     puts("sealed"), fflush(stdout);
     return 3;
 }

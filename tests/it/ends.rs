@@ -4,7 +4,7 @@
 
 use std::fs;
 
-use cachealloc_tests::{Ran, Run, command, compile_library};
+use cachealloc_tests::{Ran, Run, command, compile_library, library};
 
 use crate::snapshots::Place;
 
@@ -186,11 +186,25 @@ fn what_is_written_to_closed_numbers_is_nowhere() {
 /// where the filter is for all threads.
 #[test]
 fn a_filter_for_system_calls_kills_nobody() {
-    for threads in ["one", "all", "tight"] {
-        let place = Place::new();
-        same(&place, &format!("sealed {threads}"), "record:off");
-        place.sound(0..=0, &[]);
+    for threads in ["one", "all", "tight", "early"] {
+        lives_behind_a_filter(&ends("sealed").arg(threads).conf("record:off"));
     }
+}
+
+/// Nor where the filter comes while our thread opens a file: here that takes 30 ms.
+#[test]
+fn a_filter_waits_for_what_our_thread_has_begun() {
+    let slow = compile_library("slow_open.c", "libslow_open.so", &["-ldl"]);
+    lives_behind_a_filter(&ends("sealed slow").preload(&[library(), slow]));
+}
+
+/// Without a report of the simulated driver, which opens a file at the end.
+#[track_caller]
+fn lives_behind_a_filter(run: &Run) {
+    let place = Place::new();
+    let ran = run.clone().folder(&place.path).plain_command().output().expect("it starts");
+    assert_eq!((ran.status.code(), &*ran.stdout), (Some(3), &b"sealed\n"[..]), "{ran:?}");
+    place.sound(0..=0, &[]);
 }
 
 /// Another process may ask for statistics at any moment.

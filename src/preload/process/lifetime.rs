@@ -90,6 +90,7 @@ fn context_seen() {
 /// unchanged; locks that another thread held are never touched again.
 extern "C" fn in_forked_child() {
     bypass::turn_off();
+    filter::forget_calls();
     // The rings may be our parent's (`record::lasting`).
     config::set_records(false);
 }

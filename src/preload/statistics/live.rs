@@ -17,6 +17,7 @@
 //! user finds that the owner is gone, and removes it. A forked child inherits the mapping and never uses
 //! it.
 
+use core::ops::Deref;
 use core::ptr::{null, null_mut};
 use std::ffi::CString;
 use std::fs::{File, OpenOptions};
@@ -37,6 +38,7 @@ use cachealloc_statistics::page::{
 };
 
 use crate::clock::now_ns;
+use crate::filter::AtCalls;
 use crate::preserved::preserving_thread_state;
 use crate::process::own_thread;
 use crate::{config, filter, identity, log};
@@ -61,6 +63,20 @@ pub(crate) struct Live {
     owner: Owner,
     /// How many requests for call sites were answered.
     sites_answered: AtomicU32,
+}
+
+/// The file while it is open; closed before a filter may come.
+struct OpenFile {
+    file: File,
+    _at_calls: AtCalls,
+}
+
+impl Deref for OpenFile {
+    type Target = File;
+
+    fn deref(&self) -> &File {
+        &self.file
+    }
 }
 
 /// The requests of other processes that are open when the writer looks for work.
@@ -179,22 +195,25 @@ impl Live {
     }
 
     /// Not where a filter for system calls could kill the process for it: then the file is given up.
-    fn open(&self) -> io::Result<File> {
-        if filter::is_new() {
-            return Err(io::Error::other("a filter for system calls may forbid it"));
-        }
+    fn open(&self) -> io::Result<OpenFile> {
+        let at_calls = filter::at_calls();
+        let at_calls = at_calls.ok_or("a filter for system calls may forbid it");
+        let at_calls = at_calls.map_err(io::Error::other)?;
         let mut options = OpenOptions::new();
         let options = options.read(true).write(true).custom_flags(libc::O_NOFOLLOW);
         let file = above_standard(options.open(&self.path)?)?;
         let same = file.metadata()?.ino() == self.inode;
-        if same { Ok(file) } else { Err(io::Error::other("the file was replaced")) }
+        match same {
+            true => Ok(OpenFile { file, _at_calls: at_calls }),
+            false => Err(io::Error::other("the file was replaced")),
+        }
     }
 }
 
 /// Creates the file if the options ask for it. Failure must not affect the program. Runs in a thread of
 /// the program: allocations of our own thread would cost the process another heap arena.
 pub(crate) fn begin() {
-    if !config::get().live {
+    if !config::get().live || filter::is_new() {
         return;
     }
     preserving_thread_state(|| {
