@@ -38,7 +38,8 @@ impl Allocator {
             return None;
         }
         let is_private = self.blocks.at(id.0).private.is_some();
-        let used_outside = ready != Ready::Everywhere;
+        // A capture that adopts ordinary memory later finds all work with it over.
+        let used_outside = is_private && ready != Ready::Everywhere;
         let ready = if is_private { self.ready_if_freed(id, ready) } else { ready };
         self.free_as(id, ready, used_outside)
     }

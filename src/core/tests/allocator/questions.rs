@@ -61,6 +61,26 @@ fn pools_have_memory_until_they_are_closed() {
     allocator.free(ordinary, Ready::Everywhere);
 }
 
+/// It waited for a stream, long before the capture began.
+#[test]
+fn what_a_capture_adopts_was_used_by_nothing_outside_of_it() {
+    let mut allocator = Allocator::new(Policy::default());
+    let (pool, stream, event) = (PrivatePool(1), StreamId(1), EventId(1));
+    let bytes = 7 << 20;
+    let ordinary = served(&mut allocator, Request::new(bytes, Requester::Stream(stream)));
+    allocator.free(ordinary, Ready::OnStream { stream, event });
+    allocator.event_completed(event);
+    let mark = allocator.idle_mark();
+    allocator.open_pool(pool, mark);
+    let own = served(&mut allocator, Request::in_pool(bytes, Requester::Context, pool));
+    let segment = allocator.segments().next().expect("one segment");
+    assert_eq!((allocator.segments().count(), segment.private), (1, Some(pool)));
+    allocator.free_unused(own);
+    assert!(allocator.is_over(pool));
+    assert!(allocator.open_unused(segment.base, |_, _| false), "the capture uses none of it");
+    allocator.check();
+}
+
 #[test]
 fn a_segment_is_found_by_each_of_its_addresses_and_no_other() {
     let mut allocator = Allocator::new(Policy::default());
