@@ -28,8 +28,8 @@ impl Behind {
 impl Allocator {
     /// The program has freed this block; `ready` says which streams may use it again, and when.
     ///
-    /// Blocks freed on one stream must come in the order in which their events were recorded:
-    /// where two of them coalesce, only the event of the later free is kept.
+    /// Blocks freed on one stream must come in the order in which their events were recorded, each with
+    /// an event of its own: where two of them serve one request, only the later event is kept.
     ///
     /// A block of a private pool waits for that, whatever else it waited for. Returns what its
     /// allocation said it was behind.
@@ -206,7 +206,7 @@ impl Allocator {
         self.blocks.remove(next.0);
         let block = self.blocks.at_mut(id.0);
         assert!(block.end() == address, "{id:?} and {next:?} do not touch");
-        tags::keep_later(&mut block.state, &state);
+        tags::coalesce(&mut block.state, &state);
         block.bytes += bytes;
         block.next = after;
         block.freed_at = block.freed_at.max(freed_at);

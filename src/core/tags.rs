@@ -142,12 +142,10 @@ pub(crate) fn may_coalesce(left: &State, right: &State) -> bool {
     }
 }
 
-/// The state of a block that coalesces with one in the other state: of two tags the later one.
+/// A block in this state coalesces with one in the other. Where both wait, it is for the same.
 #[inline]
-pub(crate) fn keep_later(state: &mut State, other: &State) {
-    match (&*state, other) {
-        (State::Tagged(own), State::Tagged(tag)) if own.sequence > tag.sequence => {}
-        (State::Tagged(_), State::Tagged(_)) => *state = *other,
-        _ => *state = State::Free,
+pub(crate) fn coalesce(state: &mut State, other: &State) {
+    if !matches!((&*state, other), (State::Tagged(_), State::Tagged(_))) {
+        *state = State::Free;
     }
 }
