@@ -10,6 +10,8 @@ use cachealloc_core::rules::{Rule, set_broken};
 
 #[path = "allocator/behind.rs"]
 mod behind;
+#[path = "allocator/count.rs"]
+mod count;
 #[path = "allocator/driver.rs"]
 mod driver;
 #[path = "allocator/explore.rs"]
@@ -22,6 +24,8 @@ mod naive;
 mod programs;
 #[path = "allocator/random.rs"]
 mod random;
+#[path = "allocator/windows.rs"]
+mod windows;
 #[path = "allocator/world.rs"]
 mod world;
 

@@ -58,6 +58,7 @@ impl World {
                 Some(behind) => self.allocator.wait_only_behind(waiting, behind),
                 None => self.allocator.wait_is_over(waiting),
             }
+            self.look();
             assert_ne!(self.allocator.wait_of(block), Some(waiting));
         }
         self.retire();

@@ -25,6 +25,7 @@ impl World {
     pub fn close_pool(&mut self, pool: PrivatePool) {
         self.model.closed(pool);
         self.allocator.close_pool(pool);
+        self.look_at_several();
         self.pools.retain(|known| known.0 != pool);
         self.retire();
     }
@@ -64,6 +65,7 @@ impl World {
         let expected = naive::part(&self.allocator, bytes, is_idle, named_end);
         let named = |from: Address, to: Address| named_end(from.0..to.0).map(Address);
         let found = self.allocator.adopt_part(&request, named);
+        self.look();
         let expected = expected.filter(|_| self.allocator.serves_pool(private));
         let address = found.map(|found| found.address);
         assert!(address == expected || !self.judges_all, "{address:?}, not {expected:?}");
@@ -82,11 +84,13 @@ impl World {
         }
         self.model.freed_unused(block, pool, view.segment.private.is_some());
         self.allocator.free_unused(block);
+        self.look();
         let uses = |from: Address, to: Address| self.model.names_any(pool, from.0..to.0);
         if self.allocator.open_unused(view.address, uses) {
             let base = view.segment.base.0;
             self.model.opened_unused(pool, base..base + view.segment.bytes);
         }
+        self.look_at_several();
         self.retire();
     }
 
@@ -104,6 +108,7 @@ impl World {
         let before = private(self);
         let uses = |from: Address, to: Address| self.model.names_any(pool, from.0..to.0);
         self.allocator.leave_pool(block, uses);
+        self.look_at_several();
         let after = private(self);
         for (from, to) in before.into_iter().filter(|range| !after.contains(range)) {
             self.model.left(pool, from..to);
@@ -117,6 +122,7 @@ impl World {
         let model = &self.model;
         let uses = |from: Address, to: Address| model.names_any(pool, from.0..to.0);
         self.allocator.open_rest(pool, uses);
+        self.look_at_several();
         self.model.opened_rest(pool);
         self.retire();
     }

@@ -39,6 +39,7 @@ impl World {
         segments: Vec<Segment>,
         mappings: Vec<Mapping>,
     ) -> (Vec<Segment>, Vec<Mapping>) {
+        self.look();
         let plain = segments.iter().map(|segment| (segment.base.0, segment.bytes));
         let mapped = mappings.iter().map(|mapping| (mapping.base.0, mapping.bytes));
         for (base, bytes) in plain.chain(mapped) {

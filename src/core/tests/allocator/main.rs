@@ -5,10 +5,12 @@ mod picture;
 mod scenarios;
 mod statistics;
 
+mod count;
 mod decay;
 mod driver;
 mod model;
 mod naive;
+mod windows;
 mod world;
 
 mod behind;

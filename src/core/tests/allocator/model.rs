@@ -226,6 +226,12 @@ impl Model {
         captured.is_some_and(|captured| captured.named.iter().any(|named| overlap(named, &bytes)))
     }
 
+    /// Whether nothing lies freed for it that work outside of it may still use.
+    pub fn is_over(&self, pool: PrivatePool) -> bool {
+        let captured = self.pools.iter().find(|captured| captured.pool == pool);
+        captured.expect("it is open").used_outside.is_empty()
+    }
+
     /// Of these bytes the capture uses none any more, and others get them.
     pub fn opened_unused(&mut self, pool: PrivatePool, bytes: Range<u64>) {
         let captured = self.captured(pool);

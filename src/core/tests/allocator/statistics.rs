@@ -1,43 +1,24 @@
-//! The statistics against a naive count: after every step the blocks are walked, and what changed is
-//! a rise or a fall. That is what PyTorch's numbers mean: an operation counts by what it makes of
-//! the whole, not by its steps.
+//! The statistics, by the names under which others read them, against what `count` counts.
 
 use std::collections::BTreeMap;
 
 use cachealloc_core::policy::MIB;
 use cachealloc_core::{
-    Address, Allocator, BlockId, BlockState, EventId, Policy, Pool, Ready, Request, Requester,
-    Stats, Step, StreamId,
+    Address, Allocator, BlockId, EventId, Policy, Ready, Request, Requester, Stat, Stats, Step,
+    StreamId,
 };
 use cachealloc_statistics::keys;
 
+use crate::count::{Counted, KEYS};
 use crate::random::Random;
-
-/// By the begin of a key, as `active_bytes.small_pool`.
-type Count = BTreeMap<String, u64>;
 
 #[derive(Default)]
 struct Naive {
-    now: Count,
-    /// Peak, rises, falls.
-    over_time: BTreeMap<String, (u64, u64, u64)>,
-    counters: Count,
+    counted: Counted,
+    counters: BTreeMap<String, u64>,
 }
 
 impl Naive {
-    /// One step is over.
-    fn look(&mut self, allocator: &Allocator) {
-        let now = walk(allocator);
-        for (key, after) in &now {
-            let before = self.now.get(key).copied().unwrap_or(0);
-            let (peak, rises, falls) = self.over_time.entry(key.clone()).or_default();
-            *peak = (*peak).max(*after);
-            *rises += after.saturating_sub(before);
-            *falls += before.saturating_sub(*after);
-        }
-        self.now = now;
-    }
-
     fn count(&mut self, counter: &str) {
         *self.counters.entry(counter.to_string()).or_default() += 1;
     }
@@ -46,10 +27,9 @@ impl Naive {
     fn judge(&self, allocator: &Allocator) {
         let stats = allocator.stats();
         let mut wanted: BTreeMap<String, i64> = BTreeMap::new();
-        for (key, current) in &self.now {
-            let (peak, rises, falls) = self.over_time[key];
+        for (key, Stat { current, peak, allocated, freed }) in by_key(&self.counted) {
             let metrics =
-                [("current", *current), ("peak", peak), ("allocated", rises), ("freed", falls)];
+                [("current", current), ("peak", peak), ("allocated", allocated), ("freed", freed)];
             for (metric, value) in metrics {
                 wanted.insert(format!("{key}.{metric}"), value as i64);
             }
@@ -68,6 +48,21 @@ impl Naive {
     }
 }
 
+/// By the begin of a key, as `active_bytes.small_pool`: those that PyTorch has.
+fn by_key(counted: &Counted) -> Vec<(String, Stat)> {
+    let mut all = Vec::new();
+    let keys = KEYS.into_iter().zip(counted.0).filter(|(key, _)| *key != "retired_bytes");
+    for (key, [both, small, large]) in keys {
+        if key.starts_with("oversize") {
+            all.push((key.to_string(), both));
+        } else {
+            let pools = [("all", both), ("small_pool", small), ("large_pool", large)];
+            all.extend(pools.map(|(pool, stat)| (format!("{key}.{pool}"), stat)));
+        }
+    }
+    all
+}
+
 const COUNTERS: [&str; 6] = [
     "num_alloc_retries",
     "num_device_alloc",
@@ -75,63 +70,6 @@ const COUNTERS: [&str; 6] = [
     "num_oom_rejections",
     "num_ooms",
     "num_sync_all_streams",
-];
-
-/// All current numbers, from what the blocks are.
-fn walk(allocator: &Allocator) -> Count {
-    let mut count = Count::new();
-    for name in POOLED {
-        for pool in ["all", "small_pool", "large_pool"] {
-            count.insert(format!("{name}.{pool}"), 0);
-        }
-    }
-    count.insert("oversize_allocations".to_string(), 0);
-    count.insert("oversize_segments".to_string(), 0);
-    let oversize = allocator.policy().max_split_bytes.unwrap_or(u64::MAX);
-    let mut add = |name: &str, pool: Pool, amount: u64| {
-        let pool = if pool == Pool::Small { "small_pool" } else { "large_pool" };
-        for pool in ["all", pool] {
-            *count.get_mut(&format!("{name}.{pool}")).expect("a known name") += amount;
-        }
-    };
-    let mut oversize_counts = (0, 0);
-    for segment in allocator.segments() {
-        let pool = segment.pool;
-        add("segment", pool, 1);
-        add("reserved_bytes", pool, segment.bytes);
-        oversize_counts.1 += u64::from(segment.bytes >= oversize);
-        for block in allocator.blocks(segment.id) {
-            let pending = matches!(block.state, BlockState::Free(ready) if ready.is_pending());
-            if block.state == BlockState::Allocated {
-                add("allocation", pool, 1);
-                add("allocated_bytes", pool, block.bytes);
-                oversize_counts.0 += u64::from(block.bytes >= oversize);
-            }
-            if block.state == BlockState::Allocated || pending {
-                add("active", pool, 1);
-                add("active_bytes", pool, block.bytes);
-                add("requested_bytes", pool, block.requested_bytes);
-            } else if block.bytes < segment.bytes {
-                add("inactive_split", pool, 1);
-                add("inactive_split_bytes", pool, block.bytes);
-            }
-        }
-    }
-    count.insert("oversize_allocations".to_string(), oversize_counts.0);
-    count.insert("oversize_segments".to_string(), oversize_counts.1);
-    count
-}
-
-const POOLED: [&str; 9] = [
-    "active",
-    "active_bytes",
-    "allocated_bytes",
-    "allocation",
-    "inactive_split",
-    "inactive_split_bytes",
-    "requested_bytes",
-    "reserved_bytes",
-    "segment",
 ];
 
 /// A program on an allocator, with a driver that has so much memory.
@@ -159,7 +97,7 @@ impl Program {
     }
 
     fn look(&mut self) {
-        self.naive.look(&self.allocator);
+        self.naive.counted.look(&self.allocator);
     }
 
     fn alloc(&mut self, bytes: u64, requester: Requester) {

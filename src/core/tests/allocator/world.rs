@@ -10,14 +10,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use cachealloc_core::policy::MIB;
 use cachealloc_core::{
-    Address, Allocation, Allocator, BlockId, BlockView, EventId, IdleMark, Mapping, Policy, Pool,
+    Address, Allocation, Allocator, BlockId, BlockView, EventId, IdleMark, Mapping, Policy,
     PrivatePool, Ready, Request, Requester, Segment, Step, StreamId, TagMark,
 };
 
 use crate::behind::Assumed;
+use crate::count::Counted;
 use crate::driver::{ARENA_BYTES, ARENAS_BASE, Driver};
 use crate::model::Model;
-use crate::naive;
+use crate::{naive, windows};
 
 #[derive(Clone)]
 pub struct World {
@@ -36,6 +37,8 @@ pub struct World {
     pools_count: u64,
     /// Those whose capture has ended.
     pub captured: Vec<PrivatePool>,
+    /// Those for which something was freed behind work outside of them.
+    used_outside: BTreeSet<PrivatePool>,
     /// Segments that left because of exported blocks, for drawings.
     pub retired: Vec<Segment>,
     /// What a stream was put behind for the request in progress.
@@ -43,6 +46,8 @@ pub struct World {
     /// Whether memory in arenas comes only when the caller calls `answer`, with what is to come.
     pub maps_late: bool,
     pub late: Option<Vec<Mapping>>,
+    /// All that is to come so.
+    arriving: Vec<Mapping>,
     /// Whether no stream can be put behind others.
     pub orders_fail: bool,
     /// When the caller last passed by.
@@ -50,6 +55,7 @@ pub struct World {
     pub assumed: Vec<Assumed>,
     /// How often something went back: one call for what lies together, or for each mapping.
     gone_counts: [u64; 2],
+    counted: Counted,
 }
 
 /// What the allocator asked for while it served one request, with the driver's answer.
@@ -82,7 +88,7 @@ impl World {
         let expandable = policy.expandable_segments;
         let mut allocator = Allocator::new(policy);
         if expandable {
-            for (number, pool) in [Pool::Small, Pool::Large, Pool::Large].into_iter().enumerate() {
+            for (number, pool) in windows::ARENAS.into_iter().enumerate() {
                 let base = Address(ARENAS_BASE + number as u64 * ARENA_BYTES);
                 allocator.add_arena(pool, base, ARENA_BYTES);
             }
@@ -98,31 +104,58 @@ impl World {
             pools: Vec::new(),
             pools_count: 0,
             captured: Vec::new(),
+            used_outside: BTreeSet::new(),
             retired: Vec::new(),
             behind: None,
             maps_late: false,
             late: None,
+            arriving: Vec::new(),
             orders_fail: false,
             passed: None,
             assumed: Vec::new(),
             gone_counts: [0; 2],
+            counted: Counted::default(),
         }
     }
 
     pub fn check(&self) {
         if self.judges_all {
             self.allocator.check();
+            self.counted.judge(&self.allocator.stats());
             let retired_bytes = self.allocator.stats().retired_bytes.all.current;
             assert_eq!(retired_bytes, self.model.retired_bytes());
             let [least, most] = self.gone_counts;
             let gone_count = self.allocator.stats().num_device_free;
             assert!((least..=most).contains(&gone_count), "{gone_count}, not {least} to {most}");
+            for (pool, _) in self.pools.iter().filter(|(_, ended)| !ended) {
+                // What is left beside a block that was used again counts on.
+                let right = match self.allocator.is_over(*pool) {
+                    true => self.model.is_over(*pool),
+                    false => self.used_outside.contains(pool),
+                };
+                assert!(right, "{pool:?}");
+            }
             for segment in self.allocator.segments() {
                 let (base, end) = (segment.base, Address(segment.base.0 + segment.bytes));
                 let mut blocks = self.allocator.blocks(segment.id);
                 let private = blocks.any(|block| block.private.is_some());
                 assert_eq!(self.allocator.is_anywhere_private(base, end), private);
             }
+        }
+    }
+
+    /// One operation of the allocator is over.
+    pub fn look(&mut self) {
+        if self.judges_all {
+            self.counted.look(&self.allocator);
+        }
+    }
+
+    /// Several of its operations are.
+    #[track_caller]
+    pub fn look_at_several(&mut self) {
+        if self.judges_all {
+            self.counted.look_at_several(&self.allocator);
         }
     }
 
@@ -190,6 +223,7 @@ impl World {
         let joined = self.joined_of_own(bytes, requester, request.private());
         let reserved_bytes = self.allocator.stats().reserved_bytes.all.current;
         let found = self.allocator.hit(request);
+        self.look();
         let address = found.map(|found| found.address);
         let joins = expected.is_none() && address.is_some_and(|address| joined.contains(&address));
         assert!(address == expected || joins || !self.judges_all, "{address:?}, not {expected:?}");
@@ -203,7 +237,9 @@ impl World {
 
     /// One poll, and what the caller has to do for it.
     pub fn poll(&mut self, request: &mut Request) -> Result<Option<Allocation>, Asked> {
-        let asked = match self.allocator.poll(request) {
+        let step = self.allocator.poll(request);
+        self.look();
+        let asked = match step {
             Step::Done(allocation) => {
                 self.check_sizes(request, &allocation);
                 self.model.taken(&allocation, request.requester(), request.private());
@@ -231,6 +267,7 @@ impl World {
                 match base {
                     Some(base) => {
                         self.allocator.reserved(request, base, granted_bytes);
+                        self.look();
                         self.check_newest(base);
                     }
                     None => self.allocator.reserve_failed(request),
@@ -242,7 +279,11 @@ impl World {
                 Asked::Release(segments)
             }
             Step::Map(mappings) => {
+                if self.judges_all {
+                    windows::judge(&self.allocator, request.bytes(), &self.arriving, &mappings);
+                }
                 let bytes = mappings.iter().map(|mapping| mapping.bytes).sum();
+                self.arriving.extend(&mappings);
                 let granted = !self.maps_late && self.answer(request, &mappings);
                 self.late = self.maps_late.then_some(mappings);
                 Asked::Map { bytes, granted }
@@ -253,6 +294,7 @@ impl World {
             }
             Step::Order(events) if self.orders_fail => {
                 self.allocator.order_failed(request);
+                self.look();
                 Asked::Order(events)
             }
             Step::Order(events) => {
@@ -266,10 +308,12 @@ impl World {
     pub fn answer(&mut self, request: &mut Request, mappings: &[Mapping]) -> bool {
         let came_count = self.allocator.stats().num_device_alloc;
         let granted = self.driver.map(mappings);
+        self.arriving.retain(|arriving| !mappings.contains(arriving));
         match granted {
             true => self.allocator.mapped(request),
             false => self.allocator.reserve_failed(request),
         }
+        self.look();
         let ranges = mappings.chunk_by(|left, right| left.end() == right.base);
         let came_count = came_count + if granted { ranges.count() as u64 } else { 0 };
         assert_eq!(self.allocator.stats().num_device_alloc, came_count);
@@ -282,7 +326,11 @@ impl World {
         }
         let over = ready.event().is_some_and(|event| self.finished.contains(&event));
         self.model.freed(block, if over { Ready::Everywhere } else { ready });
+        if ready != Ready::Everywhere {
+            self.used_outside.extend(self.view(block).private);
+        }
         let behind = self.allocator.free(block, ready);
+        self.look();
         self.may_be_assumed(block, behind);
         self.retire();
     }
@@ -305,6 +353,7 @@ impl World {
         let view = self.view(block);
         self.model.reused(view.address.0..view.address.0 + view.bytes, stream);
         self.allocator.reuse(block, stream);
+        self.look();
     }
 
     /// Memory in an arena cannot be exported.
@@ -324,6 +373,7 @@ impl World {
     /// What the caller does after whatever may have ended a segment's last use.
     pub fn retire(&mut self) {
         let segments = self.allocator.take_retired();
+        self.look();
         for segment in &segments {
             assert!(segment.events.is_empty(), "{segment:x?} still waits");
         }
@@ -347,8 +397,10 @@ impl World {
         self.allocator.events_pending(&mut |event| pending.push(event));
         let distinct: BTreeSet<EventId> = pending.iter().copied().collect();
         assert_eq!(distinct.len(), pending.len(), "each event once: {pending:?}");
-        for event in pending.into_iter().filter(|event| self.finished.contains(event)) {
+        pending.retain(|event| self.finished.contains(event));
+        for event in pending {
             self.allocator.event_completed(event);
+            self.look_at_several();
         }
         self.retire();
     }
@@ -360,6 +412,7 @@ impl World {
     pub fn barrier_passed(&mut self, mark: Mark) {
         self.model.barrier_passed(mark.frees_count);
         self.allocator.barrier_passed(mark.tags);
+        self.look_at_several();
         self.retire();
     }
 
@@ -374,6 +427,7 @@ impl World {
         let unmapped_bytes: u64 = mappings.iter().map(|mapping| mapping.bytes).sum();
         assert_eq!(released_bytes + unmapped_bytes, reclaimable_bytes);
         segments.extend(self.allocator.release_freed());
+        self.look();
         let released_bytes: u64 = segments.iter().map(|segment| segment.bytes).sum();
         assert_eq!(released_bytes + unmapped_bytes, free_bytes);
         self.unmapped(&mappings);
