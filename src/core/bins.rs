@@ -44,7 +44,7 @@ impl Rank {
     }
 
     /// Not after any block of at least `bytes`.
-    fn first_of(bytes: u64) -> Rank {
+    pub(crate) fn first_of(bytes: u64) -> Rank {
         Rank { bytes, turn: 0, address: Address(0) }
     }
 }

@@ -132,3 +132,32 @@ fn listing(block: &Block) -> Listing {
         _ => Listing::Nowhere,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rank(bytes: u64) -> Rank {
+        Rank::first_of(bytes)
+    }
+
+    /// Bins are kept for the next free of a stream, and not for each stream that ever was.
+    #[test]
+    fn streams_that_come_and_go_leave_few_bins() {
+        for count in [1, 63, 64, 65, 66, 200] {
+            let mut index = FreeIndex::new();
+            let streams = || (0..count).map(StreamId);
+            for _ in 0..2 {
+                streams().for_each(|stream| index.insert_on_stream(stream, rank(512), BlockId(0)));
+                assert_eq!(index.on_stream.len() as u64, count);
+                for stream in streams() {
+                    index.insert_on_stream(stream, rank(1024), BlockId(1));
+                    index.remove_on_stream(stream, rank(1024), BlockId(1));
+                    assert!(index.best(Some(stream), 512).is_some(), "{stream:?} has a block");
+                }
+                streams().for_each(|stream| index.remove_on_stream(stream, rank(512), BlockId(0)));
+                assert_eq!(index.on_stream.len() as u64, count.min(64));
+            }
+        }
+    }
+}

@@ -154,7 +154,9 @@ fn pending_barriers_end_with_a_later_one() {
     let (first, second) = (pending.take(), pending.take());
     assert_eq!((first, second), (BarrierNumber(1), BarrierNumber(2)));
     assert_eq!(pending.pending(), None, "taken is not yet made");
+    assert_eq!(pending.passed(), 0);
     pending.note(second);
+    assert_eq!(pending.passed(), 2);
     assert_eq!(pending.pending(), Some(second));
     pending.note(first);
     assert_eq!(pending.pending(), Some(second), "recorded in the other order");
@@ -162,6 +164,9 @@ fn pending_barriers_end_with_a_later_one() {
     assert_eq!(pending.pending(), None);
     assert!(!pending.is_pending(first), "D2");
     assert!(!pending.is_pending(second), "it is complete itself");
+    assert_eq!(pending.passed(), 2);
+    pending.complete(pending.take());
+    assert_eq!(pending.passed(), 3, "a wait leaves a free behind as a barrier does");
 
     let mut thread = TrackedBarrier::new();
     thread.track(5, first);
@@ -195,6 +200,20 @@ fn exclusive_ends_for_good_and_all_wait_until_that_is_done() {
 }
 
 #[test]
+fn a_context_that_ended_leaves_its_place_to_another_one() {
+    let _whole = whole();
+    let exclusive = Exclusive::new();
+    assert!(!exclusive.submits(1));
+    exclusive.ended(2);
+    assert!(exclusive.is_exclusive(1) && !exclusive.is_exclusive(2), "another one has ended");
+    exclusive.ended(1);
+    assert!(exclusive.is_exclusive(1) && exclusive.is_exclusive(2));
+    assert!(!exclusive.submits(2), "it is the only one now");
+    assert!(exclusive.is_exclusive(2) && !exclusive.is_exclusive(1));
+    assert_eq!(exclusive.observers(), 0);
+}
+
+#[test]
 fn an_agent_during_a_barrier_makes_the_free_wait() {
     let _whole = whole();
     let (ledger, covers) = (Ledger::new(), Covers::new());
@@ -219,9 +238,12 @@ fn the_first_visible_cause_makes_the_next_free_wait() {
     assert!(!ledger.submits(1, false));
     ledger.submitted(false);
     assert_eq!(free_context_block(&ledger.facts(&covers, situation)), Route::Barrier);
+    assert!(!ledger.visible.has(VisibleCause::Managed));
     assert!(ledger.note_visible(VisibleCause::Managed));
     assert!(!ledger.note_visible(VisibleCause::DevicePointer), "the second one");
     assert!(ledger.visible.every_kernel());
+    assert!(ledger.visible.has(VisibleCause::Managed));
+    assert!(!ledger.visible.has(VisibleCause::DeviceMapped));
     assert_eq!(free_context_block(&ledger.facts(&covers, situation)), Route::BarrierThenWait);
     let seen = ledger.before_barrier(&covers);
     covers.waited(seen);

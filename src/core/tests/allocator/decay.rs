@@ -75,6 +75,16 @@ impl Program {
         self.allocator.check();
     }
 
+    /// For how many passes something is kept that nothing uses: a copy finds out.
+    fn kept_count(&self) -> u64 {
+        let mut allocator = self.allocator.clone();
+        let mut passes = 0..1_000;
+        // Before that many have come, nothing is known.
+        let first = allocator.pass(None).mark;
+        let goes = |_: &u64| allocator.pass(None).due.is_some_and(|due| due >= first);
+        passes.find(goes).expect("it goes some time") + 1
+    }
+
     fn free(&mut self, block: Allocation) {
         self.allocator.free(block.block, Ready::Everywhere);
     }
@@ -186,6 +196,47 @@ fn memory_is_kept_for_half_as_long_again() {
             assert_eq!(kept_count(&mut program), expected, "after {unused_count}");
         }
     }
+}
+
+/// In arenas any memory serves, in as many parts as it comes.
+#[test]
+fn half_of_what_went_teaches_in_whatever_parts_it_comes() {
+    for parts in [&[20, 20, 10][..], &[30, 20], &[10; 5], &[2, 48], &[48, 2]] {
+        let mut program = Program::in_arenas();
+        program.step(&[100 * MIB]);
+        program.rest(5);
+        assert_eq!(program.held_bytes(), 0);
+        let (last, others) = parts.split_last().expect("parts");
+        let mut held = Vec::new();
+        held.extend(others.iter().map(|mib| program.alloc(mib * MIB)));
+        assert_eq!(program.kept_count(), 3, "{parts:?}");
+        held.push(program.alloc(last * MIB));
+        assert!(program.kept_count() > 3, "{parts:?}");
+    }
+}
+
+/// What went is known by its size, of so many sizes.
+#[test]
+fn what_came_again_counts_once_for_each_time_it_went() {
+    const SIZES_MAX: u64 = 512;
+    // All sizes are about equal, and an odd one more than half of them must come again.
+    let size = |number: u64| (1 << 42) + number * 2 * MIB;
+    let teaches = |gone_count: u64, again: &mut dyn Iterator<Item = u64>| {
+        let mut program = Program::new();
+        program.step(&(0..gone_count).map(size).collect::<Vec<_>>());
+        program.rest(5);
+        assert_eq!(program.held_bytes(), 0);
+        let blocks: Vec<_> = again.map(|number| program.alloc(size(number))).collect();
+        let teaches = program.kept_count() > 3;
+        blocks.into_iter().for_each(|block| program.free(block));
+        teaches
+    };
+    assert!(!teaches(5, &mut (0..2)) && teaches(5, &mut (0..3)));
+    assert!(!teaches(5, &mut [1; 5].into_iter()), "one of them was there before");
+    let most = 2 * SIZES_MAX - 1;
+    assert!(teaches(most, &mut (0..most)));
+    let more = 2 * SIZES_MAX + 1;
+    assert!(!teaches(more, &mut (0..more)), "too many sizes to know half of them");
 }
 
 /// Longer than anything is remembered: each round pays for its memory, and no more.

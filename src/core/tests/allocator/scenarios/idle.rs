@@ -1,6 +1,10 @@
 //! What is idle goes back, and nothing else.
 
+use cachealloc_core::policy::MIB;
+use cachealloc_core::{Policy, Ready, Requester};
+
 use crate::picture::check;
+use crate::world::World;
 
 #[test]
 fn what_was_used_since_stays() {
@@ -226,4 +230,29 @@ fn idle_pages_go_from_the_middle() {
             reserved 62M  allocated 50M  active 50M
         ",
     );
+}
+
+/// Of two neighbours the larger one is remembered, the left one of two that are equal.
+#[test]
+fn the_larger_part_of_a_block_in_an_arena_is_as_old_as_it_was() {
+    for (left, right) in [(40, 4), (4, 40), (20, 20), (22, 20), (20, 22)] {
+        for left_is_older in [true, false] {
+            let policy = Policy { expandable_segments: true, ..Policy::default() };
+            let mut world = World::new(policy, 1 << 40);
+            let blocks = [left, right, 10].map(|mib| {
+                world.alloc(mib * MIB, Requester::Context).0.expect("there is memory").block
+            });
+            let (older, younger) = if left_is_older { (0, 1) } else { (1, 0) };
+            world.free(blocks[older], Ready::Everywhere);
+            let moment = world.moment();
+            world.free(blocks[younger], Ready::Everywhere);
+            let (segments, mappings) = world.release_idle(moment);
+            let gone: u64 = mappings.iter().map(|mapping| mapping.bytes).sum();
+            let is_left_larger = left >= right;
+            let idle = if is_left_larger == left_is_older { left.max(right) } else { 0 };
+            assert_eq!((segments.len(), gone), (0, idle * MIB), "{left} {right} {left_is_older}");
+            world.check();
+            world.end([blocks[2]]);
+        }
+    }
 }
