@@ -237,3 +237,7 @@ fn has(flags: &[u8], number: u32, flag: u8) -> bool {
 // Then all is found again from N, without asking the driver again (N1). Stopping at nodes of C(O)
 // and trusting them without this look is wrong: set back to the root, a stream would pass for
 // ordered behind all that it has dropped.
+
+#[cfg(test)]
+#[path = "../tests/reuse/reach.rs"]
+mod tests;

@@ -11,7 +11,7 @@
 //! * `native`: what a program may observe on the plain driver: a naive model of CUDA's order.
 //! * `ours`: the same program under our rules.
 //! * `programs`: all small programs, then many random ones, under both.
-//! * `reuse`: what a capture may reuse.
+//! * `reuse`: what a capture may reuse. Its `reach` is a part of the module that it tests.
 //! * `small`: captures, pending barriers, the sticky facts, the routes one by one.
 //! * `broken`: each rule switched off is caught by one of the above.
 
@@ -41,7 +41,7 @@ mod broken;
 /// break one hold it alone.
 static RULES: std::sync::RwLock<()> = std::sync::RwLock::new(());
 
-fn whole() -> std::sync::RwLockReadGuard<'static, ()> {
+pub(super) fn whole() -> std::sync::RwLockReadGuard<'static, ()> {
     // A failed test poisons the lock and proves nothing about the others.
     RULES.read().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
