@@ -20,7 +20,7 @@ impl<T> Table<T> {
     /// Whether so many rows can be inserted, and any be removed, without more memory of the system's.
     #[inline]
     pub(crate) fn has_room(&mut self, count: usize) -> bool {
-        let spare = self.rows.capacity() - self.rows.len();
+        let spare = self.rows.capacity() - self.rows.len() + self.vacant.len();
         let removable = self.vacant.capacity() >= self.rows.capacity();
         spare >= count && removable || self.make_room(count)
     }
