@@ -232,15 +232,12 @@ fn roundup_interval(bytes: u64) -> usize {
     (log2.saturating_sub(ROUNDUP_FIRST_LOG2) as usize).min(ROUNDUP_INTERVALS - 1)
 }
 
-/// The next of `divisions` steps between the two powers of two around `bytes`.
+/// The next of `divisions` steps between the two powers of two around `bytes`, which are more than as many blocks.
 /// 1200 with 4 divisions: steps of 256 from 1024, hence 1280.
 fn round_to_division(bytes: u64, divisions: u64) -> u64 {
     if bytes.is_power_of_two() {
         return bytes;
     }
     let floor = 1_u64 << bytes.ilog2();
-    match floor >> divisions.ilog2() {
-        0 => floor << 1,
-        step_bytes => round_up(bytes, step_bytes),
-    }
+    round_up(bytes, floor >> divisions.ilog2())
 }
