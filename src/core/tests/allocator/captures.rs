@@ -1,5 +1,7 @@
 //! What captures do to the allocator.
 
+use cachealloc_core::BlockState;
+
 use super::*;
 
 impl World {
@@ -88,7 +90,10 @@ impl World {
         let uses = |from: Address, to: Address| self.model.names_any(pool, from.0..to.0);
         if self.allocator.open_unused(view.address, uses) {
             let base = view.segment.base.0;
-            self.model.opened_unused(pool, base..base + view.segment.bytes);
+            let bytes = base..base + view.segment.bytes;
+            let held = self.model.is_any_held(bytes.clone());
+            assert!(!held || !self.judges_all, "{bytes:x?} is opened");
+            self.model.opened_unused(pool, bytes);
         }
         self.look_at_several();
         self.retire();
@@ -105,6 +110,13 @@ impl World {
             let private = blocks.filter(|view| view.private == Some(pool));
             private.map(|view| (view.address.0, view.address.0 + view.bytes)).collect::<Vec<_>>()
         };
+        let views: Vec<_> = self.allocator.blocks(segment.id).collect();
+        let views = views.into_iter().filter(|view| view.private == Some(pool));
+        let others = views.filter(|view| view.block != block).map(|view| {
+            let all_leave = segment.private.is_some() && view.state != BlockState::Allocated;
+            (view.address, if all_leave { self.is_opened(&view, pool) } else { Some(false) })
+        });
+        let others: Vec<_> = others.collect();
         let before = private(self);
         let uses = |from: Address, to: Address| self.model.names_any(pool, from.0..to.0);
         self.allocator.leave_pool(block, uses);
@@ -113,18 +125,45 @@ impl World {
         for (from, to) in before.into_iter().filter(|range| !after.contains(range)) {
             self.model.left(pool, from..to);
         }
+        self.check_opened(&others, pool);
         self.retire();
     }
 
     /// The capture has ended, and its graph lives.
     pub fn open_rest(&mut self, pool: PrivatePool) {
         self.captured.push(pool);
+        let views = self.allocator.segments().flat_map(|it| self.allocator.blocks(it.id));
+        let views = views.filter(|view| view.private == Some(pool));
+        let all: Vec<_> = views.map(|view| (view.address, self.is_opened(&view, pool))).collect();
         let model = &self.model;
         let uses = |from: Address, to: Address| model.names_any(pool, from.0..to.0);
         self.allocator.open_rest(pool, uses);
         self.look_at_several();
         self.model.opened_rest(pool);
+        self.check_opened(&all, pool);
         self.retire();
+    }
+
+    /// Whether a block of a pool is ordinary memory where no node names it, or nothing outside may use it. None: what is left
+    /// beside a block that was used again may count as used outside.
+    fn is_opened(&self, view: &BlockView, pool: PrivatePool) -> Option<bool> {
+        let bytes = view.address.0..view.address.0 + view.bytes;
+        let is_free = view.state != BlockState::Allocated;
+        if self.model.names_any(pool, bytes.clone()) {
+            return Some(false);
+        }
+        if is_free && self.model.is_any_used_outside(pool, bytes) {
+            return Some(false);
+        }
+        (!is_free || !self.used_outside.contains(&pool)).then_some(true)
+    }
+
+    fn check_opened(&self, opened: &[(Address, Option<bool>)], pool: PrivatePool) {
+        for (address, opened) in opened {
+            let found = self.allocator.find(*address).expect("no memory has gone");
+            let right = opened.is_none_or(|opened| opened == (found.private != Some(pool)));
+            assert!(right || !self.judges_all, "opened: {opened:?}, {found:x?}");
+        }
     }
 
     pub fn is_named(&self, block: BlockId, pool: PrivatePool) -> bool {

@@ -232,6 +232,17 @@ impl Model {
         captured.expect("it is open").used_outside.is_empty()
     }
 
+    /// Whether work outside of the capture may still use any of these bytes, which were freed for it.
+    pub fn is_any_used_outside(&self, pool: PrivatePool, bytes: Range<u64>) -> bool {
+        let captured = self.pools.iter().find(|captured| captured.pool == pool);
+        let captured = captured.expect("it is open");
+        captured.used_outside.iter().any(|used| overlap(used, &bytes))
+    }
+
+    pub fn is_any_held(&self, bytes: Range<u64>) -> bool {
+        self.live.iter().any(|(_, held)| overlap(held, &bytes))
+    }
+
     /// Of these bytes the capture uses none any more, and others get them.
     pub fn opened_unused(&mut self, pool: PrivatePool, bytes: Range<u64>) {
         let captured = self.captured(pool);

@@ -87,15 +87,24 @@ pub fn own_windows(allocator: &Allocator, bytes: u64, stream: StreamId) -> Vec<A
     let mut found = Vec::new();
     for segment in allocator.segments().filter(|segment| segment.pool == pool) {
         let blocks: Vec<BlockView> = allocator.blocks(segment.id).collect();
-        for first in 0..blocks.len() {
-            let free = |block: &&BlockView| {
-                let own = match block.state {
-                    BlockState::Free(Ready::Everywhere) => true,
-                    BlockState::Free(Ready::OnStream { stream: by, .. }) => by == stream,
-                    _ => false,
-                };
-                own && block.private.is_none() && !block.exported
+        let free = |block: &&BlockView| {
+            let own = match block.state {
+                BlockState::Free(Ready::Everywhere) => true,
+                BlockState::Free(Ready::OnStream { stream: by, .. }) => by == stream,
+                _ => false,
             };
+            own && block.private.is_none() && !block.exported
+        };
+        // All of it together is a segment that had better stay whole.
+        let whole = !segment.expandable && blocks.iter().all(|block| free(&block));
+        if whole
+            && !small
+            && policy.chunk_bytes.is_none()
+            && is_spared(allocator, segment.bytes, wanted)
+        {
+            continue;
+        }
+        for first in 0..blocks.len() {
             let mut bytes = 0;
             for (count, block) in blocks[first..].iter().take_while(free).enumerate() {
                 bytes += block.bytes;
@@ -144,6 +153,16 @@ pub fn part(
         })
     };
     ranked.into_iter().find_map(first_place).map(Address)
+}
+
+/// Notes [Pressure] and [Room].
+fn is_spared(allocator: &Allocator, segment_bytes: u64, wanted: u64) -> bool {
+    let slack = allocator.policy().max_non_split_rounding_bytes;
+    let (own_bytes, more_bytes) =
+        (wanted.div_ceil(2 * MIB) * 2 * MIB, segment_bytes.saturating_sub(wanted));
+    let pressed = allocator.pressure() && segment_bytes >= wanted + slack;
+    let is_hole = segment_bytes > own_bytes && is_hole_too_much(allocator, more_bytes);
+    (pressed || is_hole) && allocator.may_spare(more_bytes)
 }
 
 /// Note [Room]: once a third of the room is reserved, the holes may take 1/512 of it.

@@ -183,6 +183,26 @@ fn a_share_leaves_the_smaller_ones() {
     );
 }
 
+/// The share is just what is too much: all of that goes, and nothing is left that would not count.
+#[test]
+fn a_share_that_is_enough_leaves_nothing() {
+    let excess_share = 0.5;
+    let free_bytes_max = Some(64 * MIB);
+    let mut world =
+        World::new(Policy { free_bytes_max, excess_share, ..Policy::default() }, 1 << 50);
+    let blocks = [64, 64, 30]
+        .map(|mib| world.alloc(mib * MIB, Requester::Context).0.expect("there is memory").block);
+    let excess = |world: &mut World, freed: &[usize]| {
+        freed.iter().for_each(|place| world.free(blocks[*place], Ready::Everywhere));
+        let moment = world.moment();
+        let (segments, _) = world.release_excess(moment);
+        segments.iter().map(|segment| segment.bytes / MIB).collect::<Vec<_>>()
+    };
+    assert_eq!(excess(&mut world, &[0, 1]), [64]);
+    assert_eq!(excess(&mut world, &[2]), [64], "30 MiB are too much, and it is the largest");
+    world.end([]);
+}
+
 #[test]
 fn with_a_share_of_0_nothing_goes() {
     check(
