@@ -28,8 +28,8 @@ impl Behind {
 impl Allocator {
     /// The program has freed this block; `ready` says which streams may use it again, and when.
     ///
-    /// Blocks freed on one stream must come in the order in which their events were recorded, each with
-    /// an event of its own: where two of them serve one request, only the later event is kept.
+    /// Blocks freed on one stream must come in the order in which their events were recorded:
+    /// where two of them serve one request, only the event of the later free is kept.
     ///
     /// A block of a private pool waits for that, whatever else it waited for. Returns what its
     /// allocation said it was behind.

@@ -142,10 +142,11 @@ pub(crate) fn may_coalesce(left: &State, right: &State) -> bool {
     }
 }
 
-/// A block in this state coalesces with one in the other. Where both wait, it is for the same.
+/// A block in this state coalesces with one in the other. Where both wait, it is for the same, since the later free.
 #[inline]
 pub(crate) fn coalesce(state: &mut State, other: &State) {
-    if !matches!((&*state, other), (State::Tagged(_), State::Tagged(_))) {
-        *state = State::Free;
+    match (&mut *state, other) {
+        (State::Tagged(own), State::Tagged(tag)) => own.sequence = own.sequence.max(tag.sequence),
+        _ => *state = State::Free,
     }
 }
