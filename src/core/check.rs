@@ -23,7 +23,7 @@
 //! * I17: what is about to be mapped lies in an arena and in no segment.
 //! * I18: a segment names its first and its last block.
 //! * I19: a block is of a private pool that is open, or of none, and all blocks of a segment that is
-//!   a pool's are; only blocks of a private pool wait for one.
+//!   a pool's are; only blocks of a private pool wait for one, or were used outside of its capture.
 //! * I20: the tables have been looked at for room at most so many requests ago.
 
 use crate::allocator::{Allocator, REQUESTS_WITH_ROWS_MAX};
@@ -90,6 +90,8 @@ impl Allocator {
         assert!(index.holds(id, block), "I6: {id:?} is not listed: {block:?}");
         let of_pool = block.tag().is_some() && block.work_tag().is_none();
         assert!(!of_pool || block.private.is_some(), "I19: {id:?} waits for no pool: {block:?}");
+        let outside = block.used_outside;
+        assert!(!outside || block.private.is_some(), "I19: {id:?} is of no pool: {block:?}");
         if let Some(tag) = block.work_tag() {
             assert!(self.tags.holds(id, tag), "I7: the tag of {id:?} is not listed: {block:?}");
         }

@@ -134,7 +134,9 @@ impl Allocator {
         // What waits for nothing of the pool's stays in no index.
         let pending = block.is_pending() && block.work_tag().is_some();
         if block.state == State::Allocated || pending {
-            self.blocks.at_mut(id.0).private = None;
+            let block = self.blocks.at_mut(id.0);
+            block.private = None;
+            block.used_outside = false;
             return;
         }
         self.remove_free(id);

@@ -56,7 +56,6 @@ impl Allocator {
         let old = Rank::of(block);
         let Block { segment, address, registration, next, freed_at, .. } = *block;
         let was_split = block.is_split();
-        let used_outside = core::mem::replace(&mut block.used_outside, false);
         block.state = State::Allocated;
         block.requested_bytes = requested_bytes;
         block.bytes = block_bytes;
@@ -75,7 +74,7 @@ impl Allocator {
             exported: false,
             expandable: false,
             private: None,
-            used_outside,
+            used_outside: false,
             behind: None,
             freed_at,
             calm: None,
@@ -110,7 +109,6 @@ impl Allocator {
         let Block { segment, address, bytes, .. } = *block;
         let index = if pool == Pool::Small { &mut self.small } else { &mut self.large };
         index.remove_everywhere(Rank::of(block), id);
-        block.used_outside = false;
         block.state = State::Allocated;
         block.requested_bytes = requested_bytes;
         let was_split = block.is_split();
@@ -145,7 +143,6 @@ impl Allocator {
         }
         block.state = State::Free;
         block.freed_at = self.clock;
-        block.used_outside = false;
         block.requested_bytes = 0;
         let row = self.segments.at_mut(segment.0);
         row.allocated_count -= 1;
