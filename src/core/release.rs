@@ -130,9 +130,8 @@ impl Allocator {
     /// How many requests have come since the segment became one free block; None if it is not.
     fn age(&self, segment: &SegmentRow) -> Option<u64> {
         let first = self.blocks.at(segment.first.0);
-        let whole = !first.is_split() && first.state != State::Allocated;
         let candidate = segment.pool == Pool::Large
-            && whole
+            && !first.is_split()
             && !segment.expandable
             && self.is_reclaimable(segment);
         candidate.then(|| self.clock - first.freed_at)
