@@ -129,6 +129,7 @@ mod tests {
         let mut numbers: Vec<u32> = (0..50).map(|_| table.insert(0)).collect();
         for count in [1, 2, 3, 100, 5, 1_000] {
             assert!(table.has_room(count));
+            assert_eq!(table.vacant.capacity(), table.rows.capacity(), "no more than is needed");
             let before = capacities(&table);
             numbers.extend((0..count).map(|_| table.insert(0)));
             for number in &numbers {

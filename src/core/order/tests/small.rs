@@ -172,8 +172,11 @@ fn pending_barriers_end_with_a_later_one() {
     thread.track(5, first);
     thread.track(5, second);
     assert_eq!(thread.tracked(), Some((5, second)));
+    assert_eq!(thread.elsewhere_than(5), None);
+    assert_eq!(thread.elsewhere_than(6), Some((5, second)));
     thread.clear();
     assert_eq!(thread.tracked(), None);
+    assert_eq!(thread.elsewhere_than(6), None);
 }
 
 #[test]

@@ -61,6 +61,35 @@ fn pools_have_memory_until_they_are_closed() {
     allocator.free(ordinary, Ready::Everywhere);
 }
 
+/// The recorder asks for pending frees that are over, each once, from its begin to its end.
+#[test]
+fn pending_frees_that_are_over_are_told_while_someone_asks() {
+    let mut allocator = Allocator::new(Policy::default());
+    let mut event = 0;
+    let mut pends = |allocator: &mut Allocator| {
+        event += 1;
+        let block = served(allocator, Request::new(BYTES - event, Requester::Context));
+        allocator.free(block, Ready::After { event: EventId(event) });
+        allocator.event_completed(EventId(event));
+        BYTES - event
+    };
+    let told = |allocator: &mut Allocator| {
+        let completed = allocator.take_completed();
+        completed.iter().map(|completed| completed.requested_bytes).collect::<Vec<_>>()
+    };
+    pends(&mut allocator);
+    assert_eq!(told(&mut allocator), []);
+    allocator.report_completed();
+    let both = [pends(&mut allocator), pends(&mut allocator)];
+    allocator.report_completed();
+    assert_eq!(told(&mut allocator), both);
+    assert_eq!(told(&mut allocator), []);
+    pends(&mut allocator);
+    allocator.forget_completed();
+    pends(&mut allocator);
+    assert_eq!(told(&mut allocator), []);
+}
+
 /// It waited for a stream, long before the capture began.
 #[test]
 fn what_a_capture_adopts_was_used_by_nothing_outside_of_it() {

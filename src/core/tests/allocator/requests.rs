@@ -61,8 +61,15 @@ impl World {
         let expected = naive::best_fit(&self.allocator, bytes, requester, request.private());
         let joined = self.joined_of_own(bytes, requester, request.private());
         let reserved_bytes = self.allocator.stats().reserved_bytes.all.current;
+        let block_bytes = self.allocator.policy().block_bytes(bytes);
+        let ordinary = block_bytes.filter(|_| request.private().is_none());
+        let mut other = ordinary.map(|_| self.allocator.clone());
         let found = self.allocator.hit(request);
         self.look();
+        // The same by another way in.
+        if let (Some(block_bytes), Some(other)) = (ordinary, &mut other) {
+            assert_eq!(other.hit_new(bytes, block_bytes, requester), found);
+        }
         let address = found.map(|found| found.address);
         let joins = expected.is_none() && address.is_some_and(|address| joined.contains(&address));
         assert!(address == expected || joins || !self.judges_all, "{address:?}, not {expected:?}");

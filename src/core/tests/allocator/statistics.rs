@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use cachealloc_core::policy::MIB;
 use cachealloc_core::{
-    Address, Allocator, BlockId, EventId, Policy, Ready, Request, Requester, Stat, Stats, Step,
-    StreamId,
+    Address, Allocator, BlockId, EventId, Policy, PrivatePool, Ready, Request, Requester, Stat,
+    Stats, Step, StreamId,
 };
 use cachealloc_statistics::keys;
 
@@ -226,6 +226,31 @@ fn a_block_that_shrinks_counts_by_what_it_lost() {
     let (blocks, bytes) = (stats.inactive_split.all, stats.inactive_split_bytes.all);
     assert_eq!((blocks.allocated, blocks.freed), (1, 0));
     assert_eq!((bytes.allocated, bytes.freed), (18 * MIB, 3 * MIB));
+}
+
+/// A capture takes the middle of a free block: there are more of them, and fewer bytes.
+#[test]
+fn a_block_that_falls_apart_is_at_a_peak_before_a_part_goes() {
+    let mut program = Program::new(Policy::default(), 160 * MIB);
+    program.alloc(2 * MIB, Requester::Context);
+    let begin = program.allocator.segments().next().expect("a segment").base.0;
+    let pool = PrivatePool(1);
+    let begun = program.allocator.idle_mark();
+    // So that the capture does not find it idle.
+    program.alloc(2 * MIB, Requester::Context);
+    program.free(1, Ready::Everywhere);
+    program.allocator.open_pool(pool, begun);
+    let request = Request::in_pool(2 * MIB, Requester::Context, pool);
+    let named_end = Address(begin + 4 * MIB);
+    let part =
+        program.allocator.adopt_part(&request, |from, _| (from < named_end).then_some(named_end));
+    assert_eq!(part.map(|part| part.address), Some(named_end));
+    program.look();
+    assert_eq!(program.allocator.stats().inactive_split.all.current, 2);
+    program.alloc(2 * MIB, Requester::Context);
+    let split = program.allocator.stats().inactive_split.all;
+    assert_eq!((split.current, split.peak), (1, 2));
+    program.naive.judge(&program.allocator);
 }
 
 #[test]

@@ -175,8 +175,13 @@ impl World {
         if ready != Ready::Everywhere {
             self.used_outside.extend(self.view(block).private);
         }
+        let address = self.view(block).address;
+        let waits = ready != Ready::Everywhere && self.allocator.private_pool_of(block).is_none();
         let behind = self.allocator.free(block, ready);
         self.look();
+        let freed = self.allocator.find(address).expect("it is there").block;
+        let right = self.allocator.wait_of(freed).is_some() == waits;
+        assert!(right || !self.judges_all, "{block:?} {ready:?}, as {freed:?}");
         self.may_be_assumed(block, behind);
         self.retire();
     }
