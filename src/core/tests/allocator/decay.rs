@@ -239,6 +239,23 @@ fn what_came_again_counts_once_for_each_time_it_went() {
     assert!(!teaches(more, &mut (0..more)), "too many sizes to know half of them");
 }
 
+#[test]
+fn what_went_is_remembered_for_900_passes() {
+    for (passes_count, is_remembered) in [(900, true), (901, false)] {
+        let mut program = Program::new();
+        program.step(&[300 * MIB]);
+        let goes = |program: &mut Program| {
+            program.pass();
+            program.held_bytes() == 0
+        };
+        (0..10).find(|_| goes(&mut program)).expect("it goes soon");
+        (0..passes_count).for_each(|_| program.pass());
+        let again = program.alloc(300 * MIB);
+        assert_eq!(program.kept_count() > 3, is_remembered, "{passes_count}");
+        program.free(again);
+    }
+}
+
 /// Longer than anything is remembered: each round pays for its memory, and no more.
 #[test]
 fn a_round_of_a_very_long_period_pays_for_itself_only() {

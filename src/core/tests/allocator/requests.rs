@@ -1,5 +1,7 @@
 //! What the allocator says to requests, what the driver does then, and what each gets.
 
+use cachealloc_core::BlockState;
+
 use super::*;
 
 impl World {
@@ -143,8 +145,12 @@ impl World {
                 Asked::Unmap(mappings)
             }
             Step::Order(events) if self.orders_fail => {
+                let arrived = request.arrived().expect("it comes behind these");
                 self.allocator.order_failed(request);
                 self.look();
+                let view = self.allocator.find(arrived.address).expect("it is there");
+                assert_ne!(view.state, BlockState::Allocated, "{view:x?}");
+                assert_eq!(request.arrived(), None);
                 Asked::Order(events)
             }
             Step::Order(events) => {
@@ -193,6 +199,9 @@ impl World {
         assert_eq!(allocation.requested_bytes, request.bytes());
         let view = self.allocator.find(Address(allocation.address.0 + 1)).expect("it is ours");
         assert_eq!(view.block, allocation.block);
+        assert_eq!(self.allocator.bytes(view.block), allocation.bytes);
+        let requested = self.allocator.requested(view.block);
+        assert_eq!(requested, (view.segment.pool, allocation.requested_bytes));
         assert_eq!((view.address, view.bytes), (allocation.address, allocation.bytes));
         assert_eq!(Some(view), self.allocator.find(allocation.address));
     }

@@ -123,7 +123,10 @@ impl World {
     pub fn check(&self) {
         if self.judges_all {
             self.allocator.check();
-            self.counted.judge(&self.allocator.stats());
+            let stats = self.allocator.stats();
+            self.counted.judge(&stats);
+            assert_eq!(self.allocator.allocated_bytes(), stats.allocated_bytes.all.current);
+            assert_eq!(self.allocator.reserved_bytes(), stats.reserved_bytes.all.current);
             let retired_bytes = self.allocator.stats().retired_bytes.all.current;
             assert_eq!(retired_bytes, self.model.retired_bytes());
             let [least, most] = self.gone_counts;

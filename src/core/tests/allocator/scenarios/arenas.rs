@@ -304,3 +304,28 @@ fn an_arena_that_is_full_leaves_the_rest_to_the_driver() {
         ",
     );
 }
+
+/// All that is free would not do: memory stays where it is until the last attempt.
+#[test]
+fn too_little_memory_does_not_move() {
+    check(
+        "
+            policy expandable_segments:true
+            capacity 16M
+            a = alloc 4M
+            b = alloc 4M
+            c = alloc 4M
+            free b
+            d = alloc 14M
+        ",
+        "
+            a: map 4M
+            b: map 4M
+            c: map 4M
+            d: map 14M fails, unmap 4M, map 14M fails, out of memory
+            4M large | a 4M
+            4M large | c 4M
+            reserved 8M  allocated 8M  active 8M
+        ",
+    );
+}

@@ -48,6 +48,32 @@ fn what_the_capture_orders_is_used_again() {
     );
 }
 
+/// Neighbours that are in order for one stream are one block for it, and not for another.
+#[test]
+fn a_stream_has_neighbours_that_are_in_order_for_it() {
+    check(
+        "
+            open p1
+            a = alloc 6M s1 in p1
+            b = alloc 6M s1 in p1
+            c = alloc 8M s1 in p1
+            free a
+            free b
+            reuse a s1
+            reuse b s1
+            d = alloc 12M s2 in p1
+            e = alloc 12M s1 in p1
+        ",
+        "
+            a: reserve 20M
+            d: reserve 12M
+            20M large p1 | e 12M | c 8M
+            12M large p1 | d 12M
+            reserved 32M  allocated 32M  active 32M
+        ",
+    );
+}
+
 #[test]
 fn a_stream_has_what_is_in_order_for_it() {
     check(
