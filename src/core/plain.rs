@@ -266,7 +266,6 @@ fn absorb_plain(block: &mut Block, absorbed: &Block) -> bool {
     let they_touch = block.end() == absorbed.address;
     block.bytes += absorbed.bytes;
     block.freed_at = block.freed_at.max(absorbed.freed_at);
-    block.used_outside |= absorbed.used_outside;
     block.next = absorbed.next;
     they_touch
 }
