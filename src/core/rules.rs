@@ -155,6 +155,10 @@ rules! {
     EarlyStartPays = "early_start_pays",
     /// The begin of a capture puts it in: later the wait would kill the capture.
     CapturePaysFirst = "capture_pays_first",
+    /// Where a reference to its context is just being given up, too: mostly the context stays.
+    ReferenceLessPays = "reference_less_pays",
+    /// It is not put in while a real free may hold the context: that would block the gate.
+    PaymentGivesWay = "payment_gives_way",
     /// So does work on a stream of our own.
     OwnStreamPays = "own_stream_pays",
     /// And a call that reveals work that the marks do not see.

@@ -71,11 +71,10 @@ fn begins(
         || {
             let Some(context) = streams::context_of(stream) else { return real() };
             pool_life::reap();
-            sole_stream::pay_before_capture();
-            let _exclusive = lock(&context.gate);
-            if rule_holds(Rule::CapturePaysFirst) {
-                sole_stream::pay_first(context);
-            }
+            let _exclusive = match rule_holds(Rule::CapturePaysFirst) {
+                true => sole_stream::gate_with_nothing_owed(context),
+                false => lock(&context.gate),
+            };
             captures::begin(stream, context, mode, real)
         },
         real,
@@ -129,9 +128,8 @@ fn wait_event_beside_captures(
         function,
         || {
             let Some(context) = streams::context_of(stream) else { return submit() };
-            let exclusive = lock(&context.gate);
-            // Else the submission would, and needs the gate for it.
-            sole_stream::pay_first(context);
+            // With nothing owed: else the submission would pay, and needs the gate for it.
+            let exclusive = sole_stream::gate_with_nothing_owed(context);
             let joining = open_captures::may_join(stream);
             let code = submit();
             drop(exclusive);

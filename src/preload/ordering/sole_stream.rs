@@ -7,8 +7,9 @@
 
 use core::ptr::{eq, null_mut};
 use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::{MutexGuard, RwLockReadGuard};
 
-use cachealloc_core::order::{ANY_STREAM, Move, SeenAll};
+use cachealloc_core::order::{ANY_STREAM, BarrierNumber, Move, SeenAll};
 use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::contexts::Context;
@@ -19,7 +20,7 @@ use crate::driver::sys::{
     STREAM_PER_THREAD, StreamHandle,
 };
 use crate::lock::{is_held, lock};
-use crate::ordering::{LEDGER, across, widen};
+use crate::ordering::{LEDGER, across, real_frees, widen};
 use crate::process::thread::Thread;
 
 /// The context whose newest barrier has put its wait off; null: none.
@@ -83,16 +84,44 @@ pub(crate) fn goes_to_own() {
 fn moves(stream: u64) {
     let stream = if stream == STREAM_PER_THREAD as u64 { ANY_STREAM } else { stream };
     while LEDGER.sole.moves(stream) == Move::Pay {
-        let Some(context) = owing() else {
-            LEDGER.sole.nothing_owed();
-            continue;
-        };
-        let open = context.stay_open();
-        let _gate = lock(&context.gate);
-        match open {
-            Some(_) => pay(context),
+        match owing() {
+            Some(context) => settle(context),
+            None => LEDGER.sole.nothing_owed(),
+        }
+    }
+}
+
+/// Puts in the wait that was put off, if it is this context that owes one. Call without a gate.
+fn settle(context: &'static Context) {
+    let open = stays_open(context);
+    loop {
+        let gate = lock(&context.gate);
+        if open.is_none() {
             // Gone, and its work with it.
-            None => forget(context),
+            return forget(context);
+        }
+        let blocks = real_frees::any(context) && rule_holds(Rule::PaymentGivesWay);
+        let Some((number, event)) = due(context).filter(|_| blocks) else {
+            return pay(context);
+        };
+        // The wait would stand still behind the real free, and the begin of a capture behind the gate (hazard 32). For
+        // what this waits for, the free that made the barrier has natively waited.
+        drop(gate);
+        if api::relaxed(|| event.synchronize()).is_err() {
+            let _gate = lock(&context.gate);
+            return forget(context);
+        }
+        context.covers.pending_barriers.complete(number);
+    }
+}
+
+/// Holds off the end of the context. None: it has ended. What may be an end is mostly a reference less.
+fn stays_open(context: &'static Context) -> Option<RwLockReadGuard<'static, ()>> {
+    loop {
+        let open = context.stay_open();
+        let is_certain = open.is_some() || context.is_dead();
+        if is_certain || !rule_holds(Rule::ReferenceLessPays) {
+            return open;
         }
     }
 }
@@ -102,17 +131,19 @@ fn owing() -> Option<&'static Context> {
     unsafe { OWES.load(Ordering::SeqCst).as_ref() }
 }
 
-/// Puts in the wait that was put off, if it is this context that owes one. Call with the gate held, and where the context does
-/// not end meanwhile.
-pub(crate) fn pay(context: &'static Context) {
+/// Call with the gate held, and where the context does not end meanwhile.
+fn pay(context: &'static Context) {
     debug_assert!(is_held(&context.gate) || !rule_holds(Rule::CaptureGate));
-    if owing().is_some_and(|owing| eq(owing, context))
-        && let Some((number, event)) = context.last_barrier.newest_barrier()
-        && context.covers.pending_barriers.is_pending(number)
-    {
+    if let Some((_, event)) = due(context) {
         put_in(context, &event);
     }
     forget(context);
+}
+
+/// The barrier whose wait this context owes, if it is not over. Call with the gate held.
+fn due(context: &'static Context) -> Option<(BarrierNumber, EventRef)> {
+    let newest = context.last_barrier.newest_barrier().filter(|_| owes(context));
+    newest.filter(|(number, _)| context.covers.pending_barriers.is_pending(*number))
 }
 
 fn put_in(context: &Context, event: &EventRef) {
@@ -132,24 +163,30 @@ fn owes_no_more(context: &'static Context) {
     let _ = OWES.compare_exchange(owing, null_mut(), Ordering::SeqCst, Ordering::SeqCst);
 }
 
-/// A capture is about to begin, of which a wait in its context would be the end. Call without a gate.
-pub(crate) fn pay_before_capture() {
-    if owing().is_some() && rule_holds(Rule::CapturePaysFirst) {
-        goes_to(ANY_STREAM);
+/// The gate of this context, with nothing owed: what comes could not pay, or a capture is about to begin, of which a wait
+/// in its context would be the end. Call without a gate.
+pub(crate) fn gate_with_nothing_owed(context: &'static Context) -> MutexGuard<'static, ()> {
+    loop {
+        if let Some(owing) = owing() {
+            settle(owing);
+        }
+        let gate = lock(&context.gate);
+        // Paid with the gate held, it might stand still behind a real free.
+        if !owes(context) {
+            return gate;
+        }
     }
 }
 
-/// As `pay`, if it is this context that owes.
-pub(crate) fn pay_first(context: &'static Context) {
-    if owing().is_some_and(|owing| eq(owing, context)) {
-        pay(context);
-    }
+fn owes(context: &'static Context) -> bool {
+    owing().is_some_and(|owing| eq(owing, context))
 }
 
 /// The context may be about to end. Perhaps it only loses a reference.
 pub(crate) fn context_may_end(context: &'static Context) {
-    let _gate = lock(&context.gate);
-    pay_first(context);
+    if owes(context) {
+        settle(context);
+    }
 }
 
 /// Whatever is owed is paid: what comes may be unseen.

@@ -1,6 +1,9 @@
 //! [75] One stream is all there is, and then it is not.
 
-use cachealloc_tests::driver::{Driver, Outcome, Stream};
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use cachealloc_tests::driver::{Driver, Outcome, Stream, THREAD_LOCAL};
 
 use crate::tools::*;
 
@@ -8,6 +11,12 @@ pub const ALL: &[Hazard] = &[
     hazard!(Always, stream_with_the_handle_of_another),
     hazard!(Always, several_streams_then_one),
     hazard!(Full, free_orders_a_copy_behind_one_stream),
+    hazard!(Always, another_stream_beside_a_detach, machine = "SIM_PAUSE_MS=cuCtxDetach@*=600"),
+    hazard!(
+        Always,
+        capture_beside_an_end_and_another_stream,
+        machine = "SIM_PAUSE_MS=cuEventSynchronize@*=100"
+    ),
 ];
 
 /// What is new under the handle is another stream: it comes behind nothing of the one before.
@@ -76,4 +85,74 @@ fn free_orders_a_copy_behind_one_stream(d: &Driver) -> Verdict {
         }
     }
     ok_if(true, "")
+}
+
+/// While another thread gives up a reference, which may be the last one.
+fn another_stream_beside_a_detach(d: &Driver) -> Verdict {
+    let (context, mut same) = (d.create_context(0)?, 0);
+    call!(d, cuCtxAttach(&mut same, 0))?;
+    let (a, b) = (d.stream()?, d.stream()?);
+    let (small, first) = (d.alloc(SMALL)?, d.alloc(BYTES)?);
+    d.launch("delay", a, &[1])?;
+    let second = std::thread::scope(|scope| -> Outcome<u64> {
+        let detaches = spawn(scope, d, || call!(d, cuCtxDetach(context)));
+        sleep_ms(50);
+        d.launch("delay", b, &[1])?;
+        d.free(small)?;
+        fill(d, a, first, BYTES, 1, LATE)?;
+        d.free(first)?;
+        let second = d.alloc(BYTES)?;
+        fill(d, b, second, BYTES, 2, 0)?;
+        detaches.join().expect("no panic")?;
+        Ok(second)
+    })?;
+    ok_if(holds(d, second, BYTES, 2)?, "the old kernel wrote into the new block")
+}
+
+static MAY_END: AtomicBool = AtomicBool::new(false);
+
+/// Or until it is clear that it never may.
+unsafe extern "C" fn until_it_may_end(_: *mut c_void) {
+    for _ in 0..2000 {
+        if MAY_END.load(Ordering::SeqCst) {
+            return;
+        }
+        sleep_ms(1);
+    }
+    GAVE_UP.store(true, Ordering::SeqCst);
+}
+
+static GAVE_UP: AtomicBool = AtomicBool::new(false);
+
+/// [32] The end of an array waits, and holds the context; so does a launch on another stream; a capture begins.
+fn capture_beside_an_end_and_another_stream(d: &Driver) -> Verdict {
+    let description = [4096_usize, 1, 1 << 32 | 1];
+    let mut array = 0;
+    call!(d, cuArrayCreate(&mut array, description.as_ptr().cast()))?;
+    let (a, b, captured) = (d.stream()?, d.stream()?, d.stream()?);
+    let (data, blocks) = (d.alloc(SMALL)?, [d.alloc(SMALL)?, d.alloc(SMALL)?]);
+    let work_and_free = |block| {
+        fill(d, a, block, SMALL, 1, LATE)?;
+        d.free(block)
+    };
+    work_and_free(blocks[0])?;
+    let codes = std::thread::scope(|scope| -> Outcome<[i32; 3]> {
+        let ends = spawn(scope, d, || call!(d, cuArrayDestroy(array)));
+        // While it still waits for the free before.
+        sleep_ms(40);
+        work_and_free(blocks[1])?;
+        d.host_function(a, until_it_may_end, std::ptr::null_mut())?;
+        sleep_ms(120);
+        let launches = spawn(scope, d, || fill(d, b, data, SMALL, 1, 0));
+        sleep_ms(40);
+        let captures = spawn(scope, d, || {
+            d.begin_capture(captured, THREAD_LOCAL)?;
+            d.end_capture(captured).map(drop)
+        });
+        let begun = code(captures.join().expect("no panic"));
+        MAY_END.store(true, Ordering::SeqCst);
+        Ok([begun, code(ends.join().expect("no panic")), code(launches.join().expect("no panic"))])
+    })?;
+    let in_time = !GAVE_UP.load(Ordering::SeqCst);
+    ok_if(in_time && codes == [0; 3], &format!("in time: {in_time}, codes {codes:?}"))
 }
