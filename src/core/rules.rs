@@ -159,6 +159,8 @@ rules! {
     ReferenceLessPays = "reference_less_pays",
     /// It is not put in while a real free may hold the context: that would block the gate.
     PaymentGivesWay = "payment_gives_way",
+    /// A forked child takes no lock for it.
+    ForkedChildOwesNothing = "forked_child_owes_nothing",
     /// So does work on a stream of our own.
     OwnStreamPays = "own_stream_pays",
     /// And a call that reveals work that the marks do not see.

@@ -17,6 +17,7 @@ pub const ALL: &[Hazard] = &[
         capture_beside_an_end_and_another_stream,
         machine = "SIM_PAUSE_MS=cuEventSynchronize@*=100"
     ),
+    hazard!(Always, fork_while_a_barrier_is_made, machine = "SIM_PAUSE_MS=cuCtxRecordEvent@2=300"),
 ];
 
 /// What is new under the handle is another stream: it comes behind nothing of the one before.
@@ -155,4 +156,35 @@ fn capture_beside_an_end_and_another_stream(d: &Driver) -> Verdict {
     })?;
     let in_time = !GAVE_UP.load(Ordering::SeqCst);
     ok_if(in_time && codes == [0; 3], &format!("in time: {in_time}, codes {codes:?}"))
+}
+
+/// The child's call fails at once.
+fn fork_while_a_barrier_is_made(d: &Driver) -> Verdict {
+    let (a, b) = (d.stream()?, d.stream()?);
+    let (first, second, event) = (d.alloc(SMALL)?, d.alloc(SMALL)?, d.event()?);
+    fill(d, a, first, SMALL, 1, 0)?;
+    d.free(first)?;
+    let status = std::thread::scope(|scope| -> Outcome<i32> {
+        let frees = spawn(scope, d, || {
+            fill(d, a, second, SMALL, 1, 0)?;
+            d.free(second)
+        });
+        sleep_ms(100);
+        // SAFETY: the child calls the driver, and ends.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: no more than that.
+            unsafe {
+                libc::alarm(4);
+                code(d.record(event, b));
+                libc::_exit(7);
+            }
+        }
+        let mut status = 0;
+        // SAFETY: a child of ours and a place.
+        unsafe { libc::waitpid(child, &mut status, 0) };
+        frees.join().expect("no panic")?;
+        Ok(status)
+    })?;
+    ok_if(status == 7 << 8, &format!("the child ended with {status:#x}"))
 }
