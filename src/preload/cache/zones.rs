@@ -16,7 +16,7 @@ use crate::contexts::{self, Context};
 use crate::driver::api;
 use crate::driver::sys::{CuResult, STREAM_NON_BLOCKING, StreamHandle};
 use crate::lock::lock;
-use crate::ordering::sole_stream;
+use crate::ordering::{sole_stream, submissions};
 use crate::process::own_thread;
 use crate::process::thread::Thread;
 use crate::snapshots;
@@ -65,8 +65,11 @@ pub(crate) fn copy(
 ) -> Option<Copied> {
     check_copies(context);
     let place = place(context)?;
-    sole_stream::goes_to(sole_stream::named(stream, false));
-    if api::relaxed(|| copy_to(place as *mut u8, freed, stream)).is_err() {
+    let copy = || {
+        sole_stream::goes_to(sole_stream::named(stream, false));
+        api::relaxed(|| copy_to(place as *mut u8, freed, stream))
+    };
+    if submissions::counted(false, copy).is_err() {
         lock(&context.zones.places).push(place);
         return None;
     }

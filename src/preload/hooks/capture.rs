@@ -63,6 +63,7 @@ fn begins(
     real: impl Real,
 ) -> CuResult {
     if !bypass::is_caching() {
+        sole_stream::pay_all();
         return real();
     }
     let stream = stream_of(function, stream);
@@ -148,10 +149,10 @@ pub(crate) fn stream_destroy(
     stream: StreamHandle,
     real: impl Real,
 ) -> CuResult {
+    sole_stream::stream_ends(stream);
     if !bypass::is_caching() {
         return real();
     }
-    sole_stream::stream_ends(stream);
     if !captures::maybe() {
         return taking::around_end(function, Part::Objects, real);
     }

@@ -93,6 +93,7 @@ pub(crate) fn destroy(
     real: impl Real,
 ) -> CuResult {
     if !bypass::is_caching() {
+        sole_stream::pay_all();
         return real();
     }
     let mut id = None;
@@ -116,6 +117,7 @@ pub(crate) fn destroy(
 /// every reset, ends the primary context.
 pub(crate) fn primary_end(function: &'static Function, device: i32, real: impl Real) -> CuResult {
     if !bypass::is_caching() {
+        sole_stream::pay_all();
         return real();
     }
     pending::wait_all(Wait::Teardown);

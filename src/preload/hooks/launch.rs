@@ -280,6 +280,7 @@ pub(crate) unsafe fn seldom(function: &'static Function, words: &[usize]) -> Opt
         result(unsafe { launch(a, b, c, d, e, f, g, h, i, j, k) })
     };
     if !bypass::is_caching() {
+        sole_stream::pay_all();
         // SAFETY: the real function, as above.
         return Some(call(unsafe { table::real(function.id) }));
     }

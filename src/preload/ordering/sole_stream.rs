@@ -9,7 +9,7 @@ use core::ptr::{eq, null_mut};
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{MutexGuard, RwLockReadGuard};
 
-use cachealloc_core::order::{ANY_STREAM, BarrierNumber, Move, SeenAll};
+use cachealloc_core::order::{ANY_STREAM, BarrierNumber, Lane, Move, SeenAll};
 use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::contexts::Context;
@@ -77,7 +77,17 @@ unsafe fn may_start_early(config: &LaunchConfig) -> bool {
 /// Work of ours is about to go to a stream of ours.
 pub(crate) fn goes_to_own() {
     if rule_holds(Rule::OwnStreamPays) {
-        goes_to(ANY_STREAM);
+        goes_to_any();
+    }
+}
+
+/// As `goes_to` for a caller without a begin mark. While it asks it has one: else the streams might be forgotten between
+/// its finding that nothing is owed and its saying so, and others would be admitted before what is owed since is paid.
+fn goes_to_any() {
+    if !LEDGER.sole.admits(ANY_STREAM) {
+        LEDGER.begin(false, Lane::Shared);
+        moves(ANY_STREAM);
+        LEDGER.end(false, Lane::Shared);
     }
 }
 
@@ -197,14 +207,14 @@ pub(crate) fn context_may_end(context: &'static Context) {
 /// Whatever is owed is paid: what comes may be unseen.
 pub(crate) fn pay_all() {
     if rule_holds(Rule::BlindSpotPays) {
-        goes_to(ANY_STREAM);
+        goes_to_any();
     }
 }
 
 /// The stream is about to be destroyed: another one may get its handle, and does not come behind its work.
 pub(crate) fn stream_ends(stream: StreamHandle) {
     if LEDGER.sole.is(stream as u64) && rule_holds(Rule::EndedStreamPays) {
-        goes_to(ANY_STREAM);
+        goes_to_any();
     }
 }
 
