@@ -53,7 +53,9 @@ impl Row<'_> {
                 format!("{PLACE}::named(a{} as usize, {per_thread})", &column["arg:".len()..])
             }
             ("submit", "struct:CUlaunchConfig.hStream") => {
-                format!("unsafe {{ {PLACE}::of_launch(a0, {per_thread}) }}")
+                format!(
+                    "{{\n// SAFETY: the arguments are the caller's promise.\nunsafe {{ {PLACE}::of_launch(a0, {per_thread}) }}\n}}"
+                )
             }
             ("submit", "legacy") => format!("{PLACE}::named(0, false)"),
             ("submit" | "order", _) => "cachealloc_core::order::ANY_STREAM".to_string(),

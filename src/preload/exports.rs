@@ -25,10 +25,10 @@ macro_rules! symbol {
         /// Called with the arguments of the driver function of this name.
         #[unsafe(no_mangle)]
         pub(crate) unsafe extern "C" fn $name($($p: $t),*) -> CuCode {
-            // SAFETY: the list gives this function the argument list of the driver's header; the arguments, and what
-            // they point to, are the caller's promise.
             let real = move || {
                 $($goes)*
+                // SAFETY: the list gives this function the argument list of the driver's header; the arguments, and
+                // what they point to, are the caller's promise.
                 result(unsafe {
                     table::real::<unsafe extern "C" fn($($t),*) -> CuCode>(id::$name)($($a),*)
                 })
