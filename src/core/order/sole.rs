@@ -7,7 +7,7 @@
 //! * O1: a submission asks (`admits`) behind its begin mark and before the real call. What is not admitted calls `moves`
 //!   until that says how it goes on.
 //! * O2: a barrier is put off, with the gate held, as long as there is one stream: said to all threads that it is owed,
-//!   and then asked again. Of this thread and one that comes to another stream, one sees the other.
+//!   and then, unless it was owed before, asked again. Of this thread and one that comes to another stream, one sees the other.
 //! * O3: several streams are admitted only once the wait is in.
 //! * O4: nothing since a barrier's wait: only if nothing was under way when the marks were read before the record, and
 //!   nothing has begun since. Only the thread with a lane of its own may find that: it needs no order between

@@ -229,7 +229,7 @@ impl Context {
     }
 
     /// A thread that takes and gives up references in a loop would leave it open for moments only, each of which a thread
-    /// that looks for memory may miss. So it waits for those who look: as often as they do, and no longer.
+    /// that looks for memory may miss. So it waits for the threads that look: as often as they do, and no longer.
     fn make_way(&self) {
         let another_waits = || self.waiting.load(Ordering::Relaxed) != 0;
         let waits = (0..LOOKS).take_while(|_| another_waits());

@@ -228,6 +228,10 @@ pub(crate) fn order_later_work(
     seen: SeenAll,
 ) -> CuResult {
     if may_put_off(context) {
+        // Owed already, and found so by what comes to another stream.
+        if owes(context) {
+            return Ok(());
+        }
         OWES.store((context as *const Context).cast_mut(), Ordering::SeqCst);
         widen(Rule::OtherStreamPays);
         if LEDGER.may_put_off() {

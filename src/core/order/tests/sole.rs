@@ -249,7 +249,13 @@ impl Run {
                 own.recorded = self.launched;
                 At::PutOff
             }
-            At::PutOff if self.sole(|sole| sole.is_one()) => At::Owe,
+            At::PutOff if self.sole(|sole| sole.is_one()) => {
+                if self.owed {
+                    At::File
+                } else {
+                    At::Owe
+                }
+            }
             At::Owe => {
                 self.owed = true;
                 if self.asks_again { At::AskAgain } else { At::File }
