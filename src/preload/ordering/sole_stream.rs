@@ -220,24 +220,35 @@ pub(crate) fn stream_ends(stream: StreamHandle) {
 
 /// The barrier that is being made in this context: orders all later work behind it, at once or when it is due. Call with the
 /// gate held, between its record and its being filed.
-#[inline]
+#[inline(always)]
 pub(crate) fn order_later_work(
     thread: &Thread,
     context: &'static Context,
     event: &EventRef,
     seen: SeenAll,
 ) -> CuResult {
-    if may_put_off(context) {
-        // Owed already, and found so by what comes to another stream.
-        if owes(context) {
-            return Ok(());
-        }
-        OWES.store((context as *const Context).cast_mut(), Ordering::SeqCst);
-        widen(Rule::OtherStreamPays);
-        if LEDGER.may_put_off() {
-            return Ok(());
-        }
+    // What is owed already, what comes to another stream finds.
+    if may_put_off(context) && (owes(context) || may_owe(context)) {
+        return Ok(());
     }
+    wait_at_once(thread, context, event, seen)
+}
+
+/// Says that the context owes a wait. False: another stream has got work meanwhile.
+#[inline(never)]
+fn may_owe(context: &'static Context) -> bool {
+    OWES.store((context as *const Context).cast_mut(), Ordering::SeqCst);
+    widen(Rule::OtherStreamPays);
+    LEDGER.may_put_off()
+}
+
+#[inline(never)]
+fn wait_at_once(
+    thread: &Thread,
+    context: &'static Context,
+    event: &EventRef,
+    seen: SeenAll,
+) -> CuResult {
     api::ctx_wait_event(context.handle, event.handle())?;
     owes_no_more(context);
     LEDGER.wait_is_in(seen, thread.lane());
