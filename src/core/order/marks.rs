@@ -123,6 +123,11 @@ impl Marks {
         self.own.begun.load(SeqCst).wrapping_add(self.shared.begun.load(SeqCst))
     }
 
+    /// How many of them threads without a lane of their own have begun.
+    pub fn begun_by_others(&self) -> u64 {
+        self.shared.begun.load(SeqCst)
+    }
+
     /// How many calls have ended. One step for each lane.
     #[inline]
     pub fn ended(&self) -> u64 {

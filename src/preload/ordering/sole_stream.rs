@@ -6,7 +6,7 @@
 //! process to owe at all. While something is owed, nothing captures: the begin of a capture pays first.
 
 use core::ptr::{eq, null_mut};
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::sync::{MutexGuard, RwLockReadGuard};
 
 use cachealloc_core::order::{ANY_STREAM, BarrierNumber, Lane, Move, SeenAll};
@@ -251,8 +251,18 @@ fn wait_at_once(
 ) -> CuResult {
     api::ctx_wait_event(context.handle, event.handle())?;
     owes_no_more(context);
-    LEDGER.wait_is_in(seen, thread.lane());
+    if is_alone() {
+        LEDGER.wait_is_in(seen, thread.lane());
+    }
     Ok(())
+}
+
+/// Whether only the thread with a lane of its own has submitted since the wait before. Where several do, the streams would
+/// be forgotten and met again at each barrier, and each thread would wait for the gate.
+fn is_alone() -> bool {
+    static OTHERS: AtomicU64 = AtomicU64::new(0);
+    let others = LEDGER.submitted.begun_by_others();
+    OTHERS.swap(others, Ordering::Relaxed) == others
 }
 
 #[inline]
