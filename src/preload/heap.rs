@@ -58,12 +58,6 @@ pub(crate) fn when_short(give_up: fn() -> !, note_short: fn()) {
     NOTE_SHORT.store(note_short as *mut (), Ordering::Release);
 }
 
-/// Room for one, of zeros, that lives for ever.
-pub(crate) fn zeroed_pages<T>() -> Option<*mut T> {
-    const { assert!(align_of::<T>() <= PAGE_BYTES) };
-    map(size_of::<T>()).map(<*mut u8>::cast)
-}
-
 /// The memory of this goes back, and reads as zeros from then on.
 ///
 /// # Safety

@@ -19,7 +19,7 @@ use crate::ordering::{LEDGER, LastBarrier, Sentinels, observers};
 use crate::record::recorder::Recorder;
 use crate::statistics::ThreadCacheCorrection;
 use crate::trim::{Idle, ReleaseStreams};
-use crate::{config, heap, ipc, record};
+use crate::{config, ipc, record};
 
 /// Writes the fields of a struct one by one, where it lies. One that is forgotten does not compile.
 macro_rules! in_place {
@@ -30,11 +30,10 @@ macro_rules! in_place {
     }};
 }
 
-/// Made where it stays: it is larger than the stack of some threads. On pages of its own, of which those go back that its end
-/// leaves without use: the heap puts a head before them that takes a page, and writes to all.
+/// Made where it stays: it is larger than the stack of some threads. In the heap, where a tool that looks for leaks finds what
+/// it refers to; the pages go back that its end leaves without use.
 pub(crate) fn new(handle: ContextHandle, id: u64) -> &'static Context {
-    let in_heap = || Box::leak(Box::<Context>::new_zeroed()).as_mut_ptr();
-    let place = heap::zeroed_pages::<Context>().unwrap_or_else(in_heap);
+    let place = Box::leak(Box::<Context>::new_zeroed()).as_mut_ptr();
     in_place!(place: Context {
         id: id,
         handle: handle,

@@ -12,6 +12,7 @@ use std::sync::{MutexGuard, RwLockReadGuard};
 use cachealloc_core::order::{ANY_STREAM, BarrierNumber, Lane, Move, SeenAll};
 use cachealloc_core::rules::{Rule, rule_holds};
 
+use crate::config;
 use crate::contexts::Context;
 use crate::contexts::events::EventRef;
 use crate::driver::api;
@@ -260,12 +261,17 @@ fn wait_at_once(
 /// Whether only the thread with a lane of its own has submitted since the wait before. Where several do, the streams would
 /// be forgotten and met again at each barrier, and each thread would wait for the gate.
 fn is_alone() -> bool {
-    static OTHERS: AtomicU64 = AtomicU64::new(0);
+    // The very first submission is counted with the others'.
+    static OTHERS: AtomicU64 = AtomicU64::new(1);
     let others = LEDGER.submitted.begun_by_others();
     OTHERS.swap(others, Ordering::Relaxed) == others
 }
 
 #[inline]
 fn may_put_off(context: &Context) -> bool {
-    LEDGER.may_put_off() && !across::is_promised() && LEDGER.exclusive.is_exclusive(context.id)
+    let config = config::get();
+    LEDGER.may_put_off()
+        && config.skip_barriers
+        && !across::is_promised()
+        && LEDGER.exclusive.is_exclusive(context.id)
 }
