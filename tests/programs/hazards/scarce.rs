@@ -63,8 +63,11 @@ fn freed_by_another_thread(d: &Driver, block: u64) -> Verdict {
 /// Meanwhile a second context shows, so both must wait; a request that finds no memory waits for both.
 fn two_threads_share_a_barrier(d: &Driver) -> Verdict {
     let blocks = [d.alloc(12 * MIB)?, d.alloc(16 * MIB)?, d.alloc(16 * MIB)?];
-    let (first, stream) = (d.context(), d.stream()?);
-    d.launch("delay", stream, &[1])?;
+    let (first, streams) = (d.context(), [d.stream()?, d.stream()?]);
+    // With work on two streams no barrier puts its wait off.
+    for stream in streams {
+        d.launch("delay", stream, &[1])?;
+    }
     std::thread::scope(|scope| {
         let free = |block: u64| spawn(scope, d, move || d.free(block));
         let mut frees = vec![free(blocks[0])];
