@@ -16,7 +16,7 @@ const BOUNDS: [(&str, &str, u64); 10] = [
     // Recorded, waited for by a stream and asked.
     ("event", "off", 190),
     // A barrier each time, and before each launch a look whether anything captures.
-    ("pair-and-launch", "off", 810),
+    ("pair-and-launch", "off", 820),
     // Eight blocks of different sizes: the core, not the list of a size that comes again and again.
     ("mixed", "off", 6_480),
     // Three ranges, entered and left.
