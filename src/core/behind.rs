@@ -45,6 +45,15 @@ impl Allocator {
         allocation
     }
 
+    /// The caller has put work of its own into the stream that this allocated block was handed out behind, and then
+    /// recorded this event there: the block is behind that now. Returns the event before; None: the block is behind none.
+    pub fn is_now_behind(&mut self, id: BlockId, event: EventId) -> Option<EventId> {
+        let before = self.blocks.at(id.0).behind?;
+        let Ready::OnStream { stream, .. } = before.ready else { return None };
+        self.blocks.at_mut(id.0).behind = self.tags.make(Ready::OnStream { stream, event });
+        before.ready.event()
+    }
+
     /// What streams have freed and still use, and what is free beside it.
     pub fn freed_on_streams_bytes(&self) -> u64 {
         let segments = self.segments.iter().filter(|(_, segment)| segment.private.is_none());

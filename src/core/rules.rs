@@ -237,6 +237,8 @@ rules! {
     OwnWorkCounts = "own_work_counts",
     /// What nothing uses is filled at once, and not on the stream of its request.
     UnusedIsFilledAtOnce = "unused_is_filled_at_once",
+    /// Memory that was filled on its stream is, once freed, behind that.
+    FillIsAwaited = "fill_is_awaited",
     /// A stream-ordered free does not wait for the check of its red zone.
     ZonesAreCopied = "zones_are_copied",
     /// A stream-ordered free in a host function is refused, as the driver refuses it.

@@ -62,6 +62,7 @@ const TABLE: &[(Rule, &str, &str)] = &[
     (Rule::ObjectsAreVisible, "pinned_behind_a_texture", "ordered"),
     (Rule::LessAccessWaits, "access_taken_away", "ordered"),
     (Rule::OwnWorkCounts, "filled_block_changes_hands", "ordered,fill:zero"),
+    (Rule::FillIsAwaited, "async_block_never_used_freed_plainly", "ordered,fill:zero"),
     (Rule::GreenWaitIsPartial, "free_behind_a_wait_for_a_green_context", "ordered"),
     (Rule::GreenIsEnteredByPrimary, "room_behind_a_green_context", "ordered"),
     (Rule::GreenHoldsPrimary, "memory_where_a_green_context_was", "ordered"),

@@ -56,16 +56,6 @@ const GAPS: [(&str, &str); 0] = [];
 const GAPS_OF_PLAIN: [(&str, &str); 1] =
     [("one_block_left_in_each_segment", "a segment with a block in use cannot go back in part")];
 
-/// What `fill` does not keep: of `GAPS_OF_PLAIN`, and where the library's own fills have to be over.
-const GAPS_OF_FILLED: [(&str, &str); 3] = {
-    const WHY: &str = "the library has written there itself, and waits for that";
-    [
-        GAPS_OF_PLAIN[0],
-        ("async_block_never_used_freed_plainly", WHY),
-        ("async_block_of_two_frees_freed_plainly", WHY),
-    ]
-};
-
 /// What the program promises not to do.
 const GAPS_OF_PROMISED: [(&str, &str); 12] = {
     const WHY: &str = "it leans on a free in one context from another one";
@@ -109,7 +99,6 @@ fn check(mode: Option<&str>) {
         let problem = hazard.problem(mode);
         let of_kind = match mode {
             Some(EXPANDABLE) => &GAPS_OF_EXPANDABLE[..],
-            Some(FILLED) => &GAPS_OF_FILLED[..],
             Some(PROMISED) => &GAPS_OF_PROMISED[..],
             _ => &GAPS_OF_PLAIN[..],
         };

@@ -182,6 +182,16 @@ fn free_in_core(
     Some((behind, events::take_kept(behind.event()?)?))
 }
 
+/// The block that the program is about to get is behind this event of its stream, and no more behind what it was
+/// handed out behind.
+pub(super) fn is_now_behind(context: &Context, block: BlockId, event: &EventRef) {
+    let before = lock(&context.allocator).is_now_behind(block, event.id());
+    if let Some(before) = before {
+        events::keep(event.id());
+        drop(events::take_kept(before));
+    }
+}
+
 /// Mirrors the core's allocated bytes for readers without its lock.
 pub(super) fn note_allocated(context: &Context, allocator: &Allocator) -> u64 {
     let allocated = allocator.allocated_bytes();

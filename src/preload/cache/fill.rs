@@ -8,13 +8,16 @@
 use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_options::Fill;
 
+use crate::cache::blocks;
 use crate::config;
 use crate::contexts::Context;
+use crate::contexts::events::EventRef;
 use crate::driver::api;
-use crate::driver::sys::{CuResult, STREAM_NON_BLOCKING, StreamHandle};
+use crate::driver::sys::{CuError, CuResult, STREAM_NON_BLOCKING, StreamHandle};
 use crate::lock::lock;
 use crate::ordering::{sole_stream, submissions};
 use crate::pagemap::{self, Place};
+use crate::process::thread;
 
 const POISON: u8 = 0xff;
 /// The bytes of a red zone.
@@ -34,6 +37,29 @@ pub(crate) fn prepare(
             |_: &StreamHandle| !rule_holds(Rule::UnusedIsFilledAtOnce) || is_in_use(address);
         let stream = stream.filter(on_stream);
         write(context, address, bytes, config::zone_bytes(), stream);
+        if let Some(stream) = stream
+            && rule_holds(Rule::FillIsAwaited)
+        {
+            note_fill(address, stream);
+        }
+    }
+}
+
+/// Once the block is freed, it may be for others what it was handed out behind: our fill, too.
+#[cold]
+fn note_fill(address: u64, stream: StreamHandle) {
+    let Place::Block(block) = pagemap::place(address) else { return };
+    let record = |event: &EventRef| api::event_record(event.handle(), stream);
+    let noted = thread::with(|thread| {
+        let context = block.context();
+        let event = context.events.take(thread, |body| context.enter(body))?;
+        submissions::counted(false, || api::relaxed(|| context.enter(|| record(&event))))?;
+        blocks::is_now_behind(context, block.block, &event);
+        Ok::<(), CuError>(())
+    });
+    if noted.is_err() {
+        // As well, but that it may take long.
+        let _ = api::relaxed(|| api::stream_synchronize(stream));
     }
 }
 

@@ -104,11 +104,7 @@ pub(crate) fn assume_over(context: &'static Context) {
     if !rule_holds(Rule::AssumedOverWhereShort) || config::zone_bytes() != 0 {
         return;
     }
-    // With `fill` the library itself has written to what is behind work of its stream, and that may not be over.
-    let filled = config::writes_blocks();
-    let may_be_over = |one: &mut Assumed| !filled || one.behind.is_none();
-    let assumed: Vec<Assumed> =
-        lock(&context.stream_frees.assumed).extract_if(.., may_be_over).collect();
+    let assumed = core::mem::take(&mut *lock(&context.stream_frees.assumed));
     if assumed.is_empty() {
         return;
     }
