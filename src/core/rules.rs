@@ -157,8 +157,6 @@ rules! {
     CapturePaysFirst = "capture_pays_first",
     /// Where a reference to its context is just being given up, too: mostly the context stays.
     ReferenceLessPays = "reference_less_pays",
-    /// It is not put in while a real free may hold the context: that would block the gate.
-    PaymentGivesWay = "payment_gives_way",
     /// A forked child takes no lock for it.
     ForkedChildOwesNothing = "forked_child_owes_nothing",
     /// So does work on a stream of our own.

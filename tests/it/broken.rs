@@ -26,7 +26,6 @@ const TABLE: &[(Rule, &str, &str)] = &[
     (Rule::EarlyStartPays, "reuse_by_a_programmatic_launch", "ordered"),
     (Rule::CapturePaysFirst, "free_orders_every_kind_of_work", "ordered"),
     (Rule::ReferenceLessPays, "another_stream_beside_a_detach", "ordered"),
-    (Rule::PaymentGivesWay, "capture_beside_an_end_and_another_stream", "ordered"),
     (Rule::ForkedChildOwesNothing, "fork_while_a_barrier_is_made", "ordered"),
     (Rule::OwnStreamPays, "reuse_on_a_new_stream", "ordered,fill:zero"),
     (Rule::ElisionNeedsEnded, "frees_of_several_threads", "ordered"),

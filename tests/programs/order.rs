@@ -86,6 +86,12 @@ impl Driver {
         let context = self.context();
         // SAFETY: the function takes handles.
         check(unsafe { (self.functions.cuCtxRecordEvent)(context, event) })?;
+        self.context_waits(event)
+    }
+
+    /// All later work of the current context comes after the event.
+    pub fn context_waits(&self, event: Event) -> Outcome {
+        let context = self.context();
         // SAFETY: the function takes handles.
         check(unsafe { (self.functions.cuCtxWaitEvent)(context, event) })
     }

@@ -229,8 +229,8 @@ impl Call {
     }
 
     /// Waits while another thread's free holds the context. Measured: launches, allocations,
-    /// other frees, event records, barriers and the creation of streams and events stand
-    /// still; questions and stream-ordered allocation do not.
+    /// other frees, records of an event on a stream and of a context, and what creates streams and creates or destroys events
+    /// stand still; questions, waits of a stream or context for an event, and stream-ordered allocation do not.
     pub fn wait_for_context(&mut self, context: Handle) {
         let thread = self.thread;
         self.wait_until(|world| {

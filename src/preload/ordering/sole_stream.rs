@@ -9,7 +9,7 @@ use core::ptr::{eq, null_mut};
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::sync::{MutexGuard, RwLockReadGuard};
 
-use cachealloc_core::order::{ANY_STREAM, BarrierNumber, Lane, Move, SeenAll};
+use cachealloc_core::order::{ANY_STREAM, Lane, Move, SeenAll};
 use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::config;
@@ -20,8 +20,8 @@ use crate::driver::sys::{
     CuResult, LAUNCH_PROGRAMMATIC_STREAM_SERIALIZATION, LaunchAttribute, LaunchConfig,
     STREAM_PER_THREAD, StreamHandle,
 };
-use crate::lock::{is_held, lock};
-use crate::ordering::{LEDGER, across, real_frees, widen};
+use crate::lock::lock;
+use crate::ordering::{LEDGER, across, widen};
 use crate::process::bypass;
 use crate::process::thread::Thread;
 
@@ -110,25 +110,15 @@ fn moves(stream: u64) {
 /// Puts in the wait that was put off, if it is this context that owes one. Call without a gate.
 fn settle(context: &'static Context) {
     let open = stays_open(context);
-    loop {
-        let gate = lock(&context.gate);
-        if open.is_none() {
-            // Gone, and its work with it.
-            return forget(context);
-        }
-        let blocks = real_frees::any(context) && rule_holds(Rule::PaymentGivesWay);
-        let Some((number, event)) = due(context).filter(|_| blocks) else {
-            return pay(context);
-        };
-        // The wait would stand still behind the real free, and the begin of a capture behind the gate (hazard 32). For
-        // what this waits for, the free that made the barrier has natively waited.
-        drop(gate);
-        if api::relaxed(|| event.synchronize()).is_err() {
-            let _gate = lock(&context.gate);
-            return forget(context);
-        }
-        context.covers.pending_barriers.complete(number);
+    let _gate = lock(&context.gate);
+    // Gone, and its work with it.
+    if open.is_some()
+        && let Some(event) = due(context)
+    {
+        put_in(context, &event);
     }
+    owes_no_more(context);
+    LEDGER.sole.paid();
 }
 
 /// Holds off the end of the context. None: it has ended. What may be an end is mostly a reference less.
@@ -147,19 +137,12 @@ fn owing() -> Option<&'static Context> {
     unsafe { OWES.load(Ordering::SeqCst).as_ref() }
 }
 
-/// Call with the gate held, and where the context does not end meanwhile.
-fn pay(context: &'static Context) {
-    debug_assert!(is_held(&context.gate) || !rule_holds(Rule::CaptureGate));
-    if let Some((_, event)) = due(context) {
-        put_in(context, &event);
-    }
-    forget(context);
-}
-
 /// The barrier whose wait this context owes, if it is not over. Call with the gate held.
-fn due(context: &'static Context) -> Option<(BarrierNumber, EventRef)> {
+fn due(context: &'static Context) -> Option<EventRef> {
     let newest = context.last_barrier.newest_barrier().filter(|_| owes(context));
-    newest.filter(|(number, _)| context.covers.pending_barriers.is_pending(*number))
+    let (_, event) =
+        newest.filter(|(number, _)| context.covers.pending_barriers.is_pending(*number))?;
+    Some(event)
 }
 
 fn put_in(context: &Context, event: &EventRef) {
@@ -167,11 +150,6 @@ fn put_in(context: &Context, event: &EventRef) {
         // As good for what comes, and an error of the context's is the program's to meet.
         let _ = api::relaxed(|| event.synchronize());
     }
-}
-
-fn forget(context: &'static Context) {
-    owes_no_more(context);
-    LEDGER.sole.paid();
 }
 
 fn owes_no_more(context: &'static Context) {
@@ -187,7 +165,7 @@ pub(crate) fn gate_with_nothing_owed(context: &'static Context) -> MutexGuard<'s
             settle(owing);
         }
         let gate = lock(&context.gate);
-        // Paid with the gate held, it might stand still behind a real free.
+        // Another free may owe since.
         if !owes(context) {
             return gate;
         }

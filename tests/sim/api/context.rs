@@ -201,7 +201,6 @@ pub fn wait_event(call: &mut Call, context: Handle, event: Handle) -> Outcome {
     let name = call.name;
     let op = call.world().events.get(event)?.op.clone();
     call.world().forbid_in_context(context, name)?;
-    call.wait_for_context(context);
     let at = call.ns();
     match op {
         Some(op) => call.world().bar_context(context, &op, at),

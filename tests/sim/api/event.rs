@@ -16,6 +16,8 @@ driver! {
     }
 
     fn cuEventDestroy, cuEventDestroy_v2: (event: Handle) |call| {
+        let context = call.world().events.get(event)?.context;
+        call.wait_for_context(context);
         call.world().events.remove(event).map(drop).ok_or(Code::INVALID_HANDLE)
     }
 

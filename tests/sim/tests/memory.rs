@@ -1,6 +1,9 @@
 //! Sizes, limits and contents of memory, and the calls that answer about it.
 
 mod common;
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+
 use common::*;
 
 const MIB: usize = 1 << 20;
@@ -200,7 +203,7 @@ fn stands_still(d: &Driver, step: fn(&Driver, u64, u64)) -> bool {
     let context = d.context();
     d.kernel("delay").unwrap();
     d.launch("spin", busy, &[flag, 1]).unwrap();
-    let done = std::sync::atomic::AtomicBool::new(false);
+    let done = AtomicBool::new(false);
     let mut still = false;
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -211,21 +214,21 @@ fn stands_still(d: &Driver, step: fn(&Driver, u64, u64)) -> bool {
         scope.spawn(|| {
             d.set_context(context).unwrap();
             step(d, other, q);
-            done.store(true, std::sync::atomic::Ordering::SeqCst);
+            done.store(true, SeqCst);
         });
         std::thread::sleep(std::time::Duration::from_millis(100));
-        still = !done.load(std::sync::atomic::Ordering::SeqCst);
+        still = !done.load(SeqCst);
         d.set_flag(flag, 1);
     });
-    assert!(done.load(std::sync::atomic::Ordering::SeqCst));
+    assert!(done.load(SeqCst));
     still
 }
 
 #[test]
 fn a_free_waits_and_holds_the_context() {
     let outcome = child("a_free_waits_and_holds_the_context", &[], |d| {
-        let event = d.event().unwrap();
-        assert_ne!(event, 0);
+        static EVENT: AtomicU64 = AtomicU64::new(0);
+        EVENT.store(d.event().unwrap(), SeqCst);
         assert!(stands_still(d, |d, stream, _| d.launch("delay", stream, &[1]).unwrap()));
         assert!(stands_still(d, |d, _, _| {
             let _ = d.alloc(4096).unwrap();
@@ -240,6 +243,13 @@ fn a_free_waits_and_holds_the_context() {
         assert!(stands_still(d, |d, _, _| {
             let _ = d.event().unwrap();
         }));
+        assert!(stands_still(d, |d, stream, _| d.record(EVENT.load(SeqCst), stream).unwrap()));
+        assert!(stands_still(d, |d, _, _| d.barrier(EVENT.load(SeqCst)).unwrap()));
+        assert!(!stands_still(d, |d, _, _| d.context_waits(EVENT.load(SeqCst)).unwrap()));
+        assert!(!stands_still(d, |d, stream, _| {
+            d.stream_waits(stream, EVENT.load(SeqCst)).unwrap();
+        }));
+        assert!(stands_still(d, |d, _, _| d.destroy_event(EVENT.load(SeqCst)).unwrap()));
         assert!(!stands_still(d, |d, stream, _| {
             let _ = d.query_stream(stream);
         }));
