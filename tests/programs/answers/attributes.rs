@@ -148,7 +148,7 @@ pub fn sync_memops(d: &Driver) -> Outcome {
     d.free(block)
 }
 
-/// The same throughout a block, never the same for two.
+/// The same throughout a block, never the same for two, whatever else is set for them.
 pub fn buffer_ids(d: &Driver) -> Outcome {
     let id = |address: u64| {
         let mut value = UNTOUCHED;
@@ -160,6 +160,10 @@ pub fn buffer_ids(d: &Driver) -> Outcome {
         let (mut consistent, mut fresh) = (true, true);
         for _ in 0..20 {
             let blocks = [d.alloc(bytes)?, d.alloc(bytes)?, d.alloc_async(bytes, 0)?];
+            let on = 1_u32;
+            consistent &=
+                code!(d, cuPointerSetAttribute((&raw const on).cast(), SYNC_MEMOPS, blocks[1]))
+                    == 0;
             for block in blocks {
                 let own = id(block);
                 consistent &=
