@@ -8,7 +8,7 @@ usage() {
     cat <<'TEXT'
 usage: scripts/bench-gpu.sh [--lib PATH] [--out DIR] [--build-dir DIR] [--rounds N] [--pairs N] [--mode FREE_MODE] [--no-torch]
   --rounds N   rounds of the call benchmarks (default 3)
-  --pairs N    interleaved pairs of training runs (default 8)
+  --pairs N    turns of training that each kind takes (default 100)
 TEXT
 }
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -16,7 +16,7 @@ lib=$root/target/release/libcachealloc.so
 [ -e "$lib" ] || lib=$root/.carry/libcachealloc.so
 out=$root/.out/gpu-bench
 build=$root/.out/gpu-build
-rounds=3 pairs=8 mode=ordered torch=1
+rounds=3 pairs=100 mode=ordered torch=1
 while [ $# -gt 0 ]; do
     case $1 in
     --lib) lib=$2; shift ;;

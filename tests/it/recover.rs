@@ -239,6 +239,8 @@ fn a_process_that_runs_is_left_alone() {
     assert_eq!(left_by(id).len(), 1);
     child.kill().expect("a child");
     child.wait().expect("a child");
+    // Nor is what is left touched by others that record.
+    ended(&Place::new(), &trigger("return").conf("record:all"));
     let list = cachealloc("recover").output().ok().stdout;
     assert!(list.contains(&left_by(id)[0].display().to_string()), "{list}");
     recovered(&place, id, &[]);

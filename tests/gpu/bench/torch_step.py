@@ -1,31 +1,54 @@
 """A training step on PyTorch's own cache against the same step under the library with PyTorch's cache off.
 
-usage: torch_step.py LIBRARY [PAIRS] [FREE_MODE...]
+usage: torch_step.py LIBRARY [ROUNDS] [FREE_MODE...]
 
-Machines drift, so processes alternate: one of each kind in every round, ratios within the round, medians and spread
-over the rounds. PyTorch's cache runs twice in a round, and the ratio of these two says what the machine's noise is.
-Prints `name value unit` lines. The losses must be equal to the last digit.
+Machines drift, so all processes live at once and take turns of a few steps; while one trains the others wait for a line. Each
+round has one turn of each kind, and ratios are within the round. PyTorch's cache runs twice in a round: the ratio of
+these two says what the noise is. Prints `name value unit` lines: the median, and the standard error of it (of a normal
+distribution), of the time of a step and of the processor's time, of all threads. The losses must be equal to the last digit.
 """
 # needs: torch
+import math
 import os
 import re
 import statistics
 import subprocess
 import sys
+import tempfile
 
 TRAIN = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "py", "train.py")
+# The first turns are still learning which sizes there are.
+WARM_UP = 5
 
 
-def run(environment):
-    done = subprocess.run(
-        [sys.executable, TRAIN], env={**os.environ, **environment}, capture_output=True, text=True, timeout=240
-    )
-    if done.returncode:
-        sys.exit(f"training failed with {environment}:\n{done.stdout}\n{done.stderr[-2000:]}")
-    ms = float(re.search(r"([\d.]+) ms a step", done.stdout).group(1))
-    torch_mib = float(re.search(r"reserves (\d+) MiB", done.stdout).group(1))
-    loss = re.search(r"loss (\S+)", done.stdout).group(1)
-    return ms, torch_mib, loss, done.stderr
+class Trainer:
+    def __init__(self, environment):
+        self.stderr = tempfile.TemporaryFile("w+")
+        self.process = subprocess.Popen(
+            [sys.executable, TRAIN],
+            env={**os.environ, **environment},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self.stderr,
+            text=True,
+        )
+
+    def turn(self):
+        """Milliseconds of a step and of processors in it, and the loss."""
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+        words = self.process.stdout.readline().split()
+        if len(words) != 3:
+            self.process.wait()
+            sys.exit(f"training failed:\n{self.end()[1][-2000:]}")
+        return float(words[0]), float(words[1]), words[2]
+
+    def end(self):
+        """What PyTorch reserved in MiB, and what the library said at the end."""
+        out = self.process.communicate()[0]
+        self.stderr.seek(0)
+        reserved = re.search(r"reserves (\d+) MiB", out)
+        return reserved and float(reserved.group(1)), self.stderr.read()
 
 
 def reserved_peak(stderr):
@@ -37,41 +60,47 @@ def reserved_peak(stderr):
     return float(found.group(1)) * scale / 2**20
 
 
+def say(name, ratios):
+    ratios = sorted(ratios)
+    # Half of what lies between the quartiles, of which a normal distribution's deviation is 1.48; a median's is 1.25 of a mean's.
+    quarter = len(ratios) // 4
+    spread = (ratios[-1 - quarter] - ratios[quarter]) / 2 * 1.48
+    print(f"{name} {statistics.median(ratios):.4f} x")
+    print(f"{name}_error {1.25 * spread / math.sqrt(len(ratios)):.4f} x")
+    print(f"{name}_least {ratios[0]:.4f} x")
+    print(f"{name}_most {ratios[-1]:.4f} x")
+
+
 def main():
     library = os.path.abspath(sys.argv[1])
-    pairs = int(sys.argv[2]) if len(sys.argv) > 2 else 8
+    rounds = int(sys.argv[2]) if len(sys.argv) > 2 else 100
     modes = sys.argv[3:] or ["ordered"]
-    os.environ.setdefault("TRAIN_STEPS", "60")
-    times = {"torch": [], "again": [], **{mode: [] for mode in modes}}
-    losses, peak = set(), {}
-    for number in range(pairs):
-        kinds = list(times)
-        turn = number % len(kinds)
-        for kind in kinds[turn:] + kinds[:turn]:
-            environment = {}
-            if kind in modes:
-                environment = {
-                    "LD_PRELOAD": library,
-                    "PYTORCH_NO_CUDA_MEMORY_CACHING": "1",
-                    "CACHEALLOC_CONF": f"free_mode:{kind},stats_on_exit:stderr",
-                }
-            ms, torch_mib, loss, stderr = run(environment)
-            times[kind].append(ms)
-            losses.add(loss)
-            mib = reserved_peak(stderr) if kind in modes else torch_mib
-            if mib is not None:
-                peak[kind] = max(mib, peak.get(kind, 0))
-    print(f"torch_step {statistics.median(times['torch']):.3f} ms")
-    print(f"torch_peak_reserved {peak['torch']:.0f} MiB")
-    for mode in ["again", *modes]:
-        ratios = sorted(ours / torch for ours, torch in zip(times[mode], times["torch"]))
-        print(f"{mode}_step {statistics.median(times[mode]):.3f} ms")
-        print(f"{mode}_step_ratio {statistics.median(ratios):.4f} x")
-        print(f"{mode}_step_ratio_least {ratios[0]:.4f} x")
-        print(f"{mode}_step_ratio_most {ratios[-1]:.4f} x")
-        if mode in modes:
-            print(f"{mode}_peak_reserved {peak.get(mode, float('nan')):.0f} MiB")
-    print(f"losses_equal {int(len(losses) == 1)} bool")
+    os.environ.setdefault("TRAIN_TURNS", "16")
+    ours = lambda mode: {
+        "LD_PRELOAD": library,
+        "PYTORCH_NO_CUDA_MEMORY_CACHING": "1",
+        "CACHEALLOC_CONF": f"free_mode:{mode},stats_on_exit:stderr",
+    }
+    trainers = {"torch": Trainer({}), "again": Trainer({}), **{mode: Trainer(ours(mode)) for mode in modes}}
+    kinds, turns = list(trainers), {kind: [] for kind in trainers}
+    equal = True
+    for number in range(WARM_UP + rounds):
+        first = number % len(kinds)
+        for kind in kinds[first:] + kinds[:first]:
+            turns[kind].append(trainers[kind].turn())
+        equal &= len({turns[kind][-1][2] for kind in kinds}) == 1
+    ends = {kind: trainer.end() for kind, trainer in trainers.items()}
+    measured = {kind: [turn[:2] for turn in all_turns[WARM_UP:]] for kind, all_turns in turns.items()}
+    print(f"torch_step {statistics.median(wall for wall, _ in measured['torch']):.3f} ms")
+    print(f"torch_step_cpu {statistics.median(cpu for _, cpu in measured['torch']):.3f} ms")
+    print(f"torch_peak_reserved {ends['torch'][0]:.0f} MiB")
+    for kind in kinds[1:]:
+        pairs = list(zip(measured[kind], measured["torch"]))
+        say(f"{kind}_step_ratio", [one[0] / torch[0] for one, torch in pairs])
+        say(f"{kind}_cpu_ratio", [one[1] / torch[1] for one, torch in pairs])
+        if kind in modes:
+            print(f"{kind}_peak_reserved {reserved_peak(ends[kind][1]) or math.nan:.0f} MiB")
+    print(f"losses_equal {int(equal)} bool")
 
 
 main()
