@@ -187,6 +187,7 @@ static void capture(void) {
     OK(cuStreamEndCapture(stream, &graph));
     CHECK(graph);
     CALL("cuGraphAddMemAllocNode", (void **, void *, void *, size_t, void *), (&made, graph, 0, 0, &node));
+    CHECK(((int(*)(void **, void *, void *, size_t, void *))find("cuGraphAddMemAllocNode"))(&made, graph, 0, 0, 0) == 1);
     CALL("cuGraphAddMemFreeNode", (void **, void *, void *, size_t, Pointer), (&made, graph, 0, 0, node.address));
     memcpy(any.body, &node, sizeof node);
     CALL("cuGraphAddNode_v2", (void **, void *, void *, void *, size_t, void *), (&made, graph, 0, 0, 0, &any));

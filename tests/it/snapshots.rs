@@ -98,11 +98,12 @@ fn pinned_memory_is_shown() {
 #[track_caller]
 pub fn shows_pinned_memory(place: &Place) {
     let script = "
-import pickle, sys
+import pickle, sys, time
 s = pickle.load(open(sys.argv[1], 'rb'))
 print(sorted((g['total_size'] >> 10, g['blocks'][0].get('category', g['blocks'][0]['state'])) for g in s['host_segments']))
 print([(e['action'], e['size'] >> 10) for e in s['host_traces'] if not e['action'].startswith('segment')])
-print({e['frames'][-1]['name'] != '' for e in s['host_traces']})";
+print({e['frames'][-1]['name'] != '' for e in s['host_traces']})
+print({0 <= time.time() - e['time_us'] / 1e6 < 600 for e in s['host_traces']})";
     let mut python = Command::new("python3");
     python.args(["-c", script]).args(place.names()).current_dir(&place.path);
     let python = python.output().expect("python3 runs");
@@ -112,7 +113,7 @@ print({e['frames'][-1]['name'] != '' for e in s['host_traces']})";
     let expected = "[(64, app), (1024, inactive), (2048, app), (4096, app)]\n\
         [(alloc, 1024), (alloc, 2048), (alloc, 64), (free_requested, 64), (free_completed, 64), \
         (alloc, 64), (free_requested, 1024), (free_completed, 1024), (alloc, 4096)]\n\
-        {True}\n";
+        {True}\n{True}\n";
     assert_eq!(said, expected, "{}", String::from_utf8_lossy(&python.stderr));
 }
 

@@ -136,8 +136,11 @@ pub fn load_module(d: &Driver, text: &str) -> Outcome<u64> {
 }
 
 pub fn global(d: &Driver, module: u64, name: &std::ffi::CStr) -> Outcome<u64> {
-    let mut address = 0;
+    let (mut address, mut bytes) = (0, 0);
     call!(d, cuModuleGetGlobal(&mut address, std::ptr::null_mut(), module, name.as_ptr().cast()))?;
+    // Either may be asked alone.
+    call!(d, cuModuleGetGlobal(std::ptr::null_mut(), &mut bytes, module, name.as_ptr().cast()))?;
+    assert_ne!(bytes, 0);
     Ok(address)
 }
 
