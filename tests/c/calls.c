@@ -25,6 +25,9 @@ int main(int argc, char **argv) {
     void *context;
     if (init(0) || retain(&context, 0) || set_current(context))
         return 2;
+    int (*alloc_async)(uint64_t *, uint64_t, void *) = find("cuMemAllocAsync");
+    int (*free_async)(uint64_t, void *) = find("cuMemFreeAsync");
+    int async = !strcmp(argv[1], "async");
     int pair = !strcmp(argv[1], "pair"), both = !strcmp(argv[1], "pair-and-launch");
     int range = !strcmp(argv[1], "range");
     int (*push)(const char *) = (int (*)(const char *))dlsym(RTLD_DEFAULT, "cachealloc_range_push");
@@ -72,6 +75,11 @@ int main(int argc, char **argv) {
             for (int j = 0; j < 8; j++)
                 if (release(address[j]))
                     return 1;
+            continue;
+        }
+        if (async) {
+            if (alloc_async(address, 65536, 0) || launch(0, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0) || free_async(address[0], 0))
+                return 1;
             continue;
         }
         if ((pair || both) && alloc(address, 65536))

@@ -24,6 +24,12 @@ int cuMemAlloc_v2(uint64_t *pointer, uint64_t bytes) {
     return 0;
 }
 int cuMemFree_v2(uint64_t pointer) { return pointer >= next; }
+int cuMemAllocAsync(uint64_t *pointer, uint64_t bytes, void *stream) { return stream ? 1 : cuMemAlloc_v2(pointer, bytes); }
+int cuMemFreeAsync(uint64_t pointer, void *stream) { return stream || pointer >= next; }
+int cuDeviceGetDefaultMemPool(void **pool, int device) { *pool = &last_event; return device; }
+int cuDeviceGetMemPool(void **pool, int device) { *pool = &last_event; return device; }
+int cuStreamGetId(void *stream, uint64_t *id) { *id = 1; return stream != 0; }
+int cuStreamIsCapturing(void *stream, int *state) { *state = 0; return stream != 0; }
 int cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
                    unsigned shared, void *stream, void **params, void **extra) {
     (void)function, (void)gx, (void)gy, (void)gz, (void)bx, (void)by, (void)bz;

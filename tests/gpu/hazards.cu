@@ -1068,6 +1068,26 @@ Verdict numbers_of(bool threshold) {
 Verdict pool_numbers() { return numbers_of(false); }
 Verdict pool_numbers_with_a_threshold() { return numbers_of(true); }
 
+// [74] Natively the free has waited for the kernel, and what the pool keeps goes back.
+Verdict trim_behind_a_free() {
+    cudaStream_t stream = new_stream();
+    void *other = device_alloc(SMALL), *block;
+    cudaMemPoolProps properties = {};
+    properties.allocType = cudaMemAllocationTypePinned;
+    properties.location.type = cudaMemLocationTypeDevice;
+    cudaMemPool_t pool;
+    CHECK(cudaMemPoolCreate(&pool, &properties));
+    unsigned long long value = ~0ull;
+    CHECK(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &value));
+    CHECK(cudaMallocFromPoolAsync(&block, 64 << 20, pool, stream));
+    fill<<<1, 1, 0, stream>>>((uint32_t *)block, 1, A, LATE);
+    CHECK(cudaFreeAsync(block, stream));
+    CHECK(cudaFree(other));
+    CHECK(cudaMemPoolTrimTo(pool, 0));
+    CHECK(cudaMemPoolGetAttribute(pool, cudaMemPoolAttrReservedMemCurrent, &value));
+    return ok_if(value == 0, "the pool keeps what it could give back");
+}
+
 // What several threads use, each of which has freed as much before.
 Verdict pool_used_by_threads() {
     cudaMemPool_t pool;
@@ -1101,6 +1121,95 @@ Verdict pool_used_by_threads() {
     return verdict + ", then " + used();
 }
 
+// [71] A device has an address of its own for registered memory, or seems to.
+Verdict write_by_another_address() {
+    uint32_t *word = pinned_alloc(4096), *view;
+    CHECK_DRIVER(cuPointerGetAttribute(&view, CU_POINTER_ATTRIBUTE_DEVICE_POINTER, (CUdeviceptr)word));
+    return read_after_free(view, word);
+}
+// [72] A synchronous copy, which the driver may not wait for: to it, managed memory is a device's.
+Verdict copy_late(CUdeviceptr to, CUdeviceptr from, const std::function<bool()> &look) {
+    void *unrelated = device_alloc(SMALL);
+    delay<<<1, 1>>>(LATE);
+    CHECK_DRIVER(cuMemcpy(to, from, SMALL));
+    CHECK(cudaFree(unrelated));
+    return ok_if(look(), "the host came before the work was done");
+}
+Verdict copy_to_managed() {
+    uint32_t *source = device_alloc(SMALL), *managed;
+    CHECK(cudaMallocManaged((void **)&managed, SMALL));
+    CHECK(cudaMemset(source, A & 0xff, SMALL));
+    CHECK(cudaDeviceSynchronize());
+    return copy_late((CUdeviceptr)managed, (CUdeviceptr)source, [&] { return *(volatile uint32_t *)managed == A; });
+}
+Verdict copy_from_managed() {
+    uint32_t *target = device_alloc(SMALL), *managed;
+    CHECK(cudaMallocManaged((void **)&managed, SMALL));
+    memset(managed, A & 0xff, SMALL);
+    return copy_late((CUdeviceptr)target, (CUdeviceptr)managed, [&] {
+        memset(managed, B & 0xff, SMALL);
+        return holds(target, SMALL, A);
+    });
+}
+
+// ---------------------------------------------------------------- one stream is all there is, until another comes [75]
+
+Verdict stream_with_the_handle_of_another() {
+    int wrong = 0;
+    for (int round = 0; round < 6; round++) {
+        cudaStream_t old = new_stream();
+        uint32_t *first = device_alloc(BYTES);
+        fill<<<8, 256, 0, old>>>(first, WORDS, A, LATE);
+        CHECK(cudaFree(first));
+        CHECK(cudaStreamDestroy(old));
+        uint32_t *second = device_alloc(BYTES);
+        cudaStream_t next = new_stream();
+        for (int i = 0; i < 16 && next != old; i++) next = new_stream();
+        fill<<<8, 256, 0, next>>>(second, WORDS, B, 0);
+        CHECK(cudaDeviceSynchronize());
+        wrong += !holds(second, BYTES, B);
+        CHECK(cudaFree(second));
+    }
+    return ok_if(wrong == 0, "the old kernel wrote into the new block");
+}
+Verdict several_streams_then_one() {
+    cudaStream_t a = new_stream(), b = new_stream();
+    int wrong = 0;
+    for (int round = 0; round < 6; round++) {
+        uint32_t *on_a = device_alloc(SMALL), *on_b = device_alloc(SMALL);
+        fill<<<1, 1, 0, b>>>(on_b, 1, A, 0);
+        fill<<<1, 1, 0, a>>>(on_a, 1, A, 0);
+        CHECK(cudaFree(on_a));
+        CHECK(cudaFree(on_b));
+        uint32_t *first = device_alloc(BYTES);
+        fill<<<8, 256, 0, a>>>(first, WORDS, A, LATE);
+        CHECK(cudaFree(first));
+        uint32_t *second = device_alloc(BYTES);
+        fill<<<8, 256, 0, b>>>(second, WORDS, B, 0);
+        CHECK(cudaDeviceSynchronize());
+        wrong += !holds(second, BYTES, B);
+        CHECK(cudaFree(second));
+    }
+    return ok_if(wrong == 0, "the old kernel wrote into the new block");
+}
+// The free is all the order there is between a kernel and a copy of what it writes.
+Verdict free_orders_a_copy_behind_one_stream() {
+    cudaStream_t a = new_stream(), b = new_stream();
+    uint32_t *data = device_alloc(BYTES), *result = device_alloc(BYTES);
+    int wrong = 0;
+    for (int round = 0; round < 6; round++) {
+        void *temporary = device_alloc(SMALL);
+        fill<<<8, 256, 0, a>>>(data, WORDS, round & 1 ? A : B, LATE);
+        CHECK(cudaFree(temporary));
+        temporary = device_alloc(SMALL);
+        CHECK(cudaFree(temporary));  // nothing new: no barrier of its own
+        CHECK(cudaMemcpyAsync(result, data, BYTES, cudaMemcpyDeviceToDevice, b));
+        CHECK(cudaDeviceSynchronize());
+        wrong += !holds(result, BYTES, round & 1 ? A : B);
+    }
+    return ok_if(wrong == 0, "the copy came first");
+}
+
 // ---------------------------------------------------------------- the list
 
 const Case HAZARDS[] = {
@@ -1116,6 +1225,8 @@ const Case HAZARDS[] = {
 #if CUDA_VERSION >= 12080
     H("reach", batch_to_pageable), H("reach", batch_from_pageable),
 #endif
+    H("reach", write_by_another_address), H("reach", copy_to_managed), H("reach", copy_from_managed),
+    H("one_stream", stream_with_the_handle_of_another), H("one_stream", several_streams_then_one), H("one_stream", free_orders_a_copy_behind_one_stream),
     H("teardown", reset_device), H("teardown", destroy_context),
     H("deadlock", spin_behind_free), H("deadlock", spin_and_free_async_pointer), H("deadlock", spin_and_malloc_behind_async_free),
     H("deadlock", spin_and_destroy_texture), H("deadlock", query_while_a_free_waits), H("deadlock", two_contexts),
@@ -1124,7 +1235,7 @@ const Case HAZARDS[] = {
     H("capture", abandoned_capture), H("capture", query_legacy_during_capture), H("capture", malloc_in_relaxed_capture),
     H("capture", free_async_of_outside_memory_in_capture),
     H("async", programmatic_launch_after_async_reuse), H("async", merged_neighbours), H("async", crossed_frees),
-    H("pool", pool_sized_by_malloc_and_free), H("pool", pool_used_and_trim), H("pool", pool_of_its_own), H("pool", pool_numbers), H("pool", pool_numbers_with_a_threshold), H("pool", pool_used_by_threads),
+    H("pool", pool_sized_by_malloc_and_free), H("pool", pool_used_and_trim), H("pool", pool_of_its_own), H("pool", pool_numbers), H("pool", pool_numbers_with_a_threshold), H("pool", pool_used_by_threads), H("pool", trim_behind_a_free),
     H("frees", double_free), H("frees", interior_free), H("frees", wild_free), H("frees", async_double_free), H("frees", crossed_double_free), H("frees", odd_sizes),
     H("frees", address_range), H("frees", free_in_callback),
     H("fault", free_after_known_fault), H("process", fork_before_init, true), H("process", fork_after_init, true),

@@ -6,7 +6,7 @@ use std::process::Command;
 use cachealloc_tests::{compile, compile_library, release_library, skipped};
 
 /// Calls, what is recorded, and at most so many instructions for one round of them under the library.
-const BOUNDS: [(&str, &str, u64); 10] = [
+const BOUNDS: [(&str, &str, u64); 11] = [
     ("pair", "off", 245),
     ("launch", "off", 122),
     // Between addresses of one large block, as of a program with an allocator of its own.
@@ -17,6 +17,8 @@ const BOUNDS: [(&str, &str, u64); 10] = [
     ("event", "off", 190),
     // A barrier each time, and before each launch a look whether anything captures.
     ("pair-and-launch", "off", 820),
+    // The same in stream order: an event each time.
+    ("async", "off", 3_060),
     // Eight blocks of different sizes: the core, not the list of a size that comes again and again.
     ("mixed", "off", 6_480),
     // Three ranges, entered and left.

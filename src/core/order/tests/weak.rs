@@ -3,12 +3,14 @@
 //! Under Miri, which takes memory at the word of its model, for a processor other than x86-64:
 //! `scripts/test-weak.sh`. On the machine itself this is one try.
 
-use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+use core::sync::atomic::{AtomicBool, AtomicU32};
 
 use super::std::{thread, vec::Vec};
 use super::whole;
 use crate::order::exclusive::Exclusive;
 use crate::order::marks::{Cover, Lane, Marks};
+use crate::order::sole::{Move, SoleStream};
 
 /// The flag is the device's: neither side's access to it orders anything.
 #[test]
@@ -72,4 +74,42 @@ fn one_context_is_one_for_all_its_threads() {
         }
     });
     assert!(all.iter().all(|exclusive| exclusive.is_exclusive(1)));
+}
+
+/// A thread puts work into one stream and frees, which is told by a flag of the device: another one, on whose processor there were
+/// several streams a moment ago, does not go ahead to a stream of its own before it has paid.
+#[test]
+fn a_free_is_known_with_what_it_owes() {
+    let _whole = whole();
+    let (marks, sole) = (Marks::new(), SoleStream::new());
+    let (owed, flag) = (AtomicBool::new(false), AtomicU32::new(0));
+    sole.paid();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            sole.forgets(marks.before_barrier(), Lane::Own);
+            marks.begin(Lane::Own);
+            while sole.moves(1) == Move::Pay {
+                sole.nothing_owed();
+            }
+            marks.end(Lane::Own);
+            marks.before_barrier();
+            let mut puts_off = sole.is_one();
+            if puts_off {
+                owed.store(true, SeqCst);
+                puts_off = sole.is_one();
+            }
+            flag.store(if puts_off { 2 } else { 1 }, Relaxed);
+        });
+        scope.spawn(|| {
+            let told = flag.load(Relaxed);
+            marks.begin(Lane::Shared);
+            if sole.admits(2) {
+                assert_ne!(told, 2, "it goes ahead of what is owed");
+            } else if sole.moves(2) == Move::Pay {
+                assert!(told != 2 || owed.load(SeqCst), "it does not find what is owed");
+                sole.paid();
+            }
+            marks.end(Lane::Shared);
+        });
+    });
 }
