@@ -45,6 +45,13 @@ fn an_unknown_export_table_finds_no_wait_put_off() {
     assert_eq!(waits(&["work", "table"], Rule::BlindSpotPays.name()), (1, 0));
 }
 
+#[test]
+fn a_pool_of_the_program_is_said_once() {
+    let run = Run::program(PROGRAM).arg("pool_of_its_own").conf("log:info");
+    let said = run.output().ok().stderr;
+    assert_eq!(said.matches("cuMemAllocAsync is native from now on").count(), 1, "{said}");
+}
+
 fn in_two_contexts(program: &str, settings: &str) -> Ran {
     let run = Run::program(PROGRAM).arg(program).env("SIM_DEVICES", "2");
     let natively = run.clone().native().output().ok();
