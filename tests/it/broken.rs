@@ -66,6 +66,8 @@ const TABLE: &[(Rule, &str, &str)] = &[
     (Rule::GreenIsEnteredByPrimary, "room_behind_a_green_context", "ordered"),
     (Rule::GreenHoldsPrimary, "memory_where_a_green_context_was", "ordered"),
     (Rule::TrimBehindFrees, "trim_behind_a_free", "ordered"),
+    (Rule::RoomBehindReturnedFrees, "physical_memory_beside_a_free_that_waits", "ordered"),
+    (Rule::OthersPlainFreesForAWhile, "memory_info_beside_a_free_that_waits", "relaxed"),
     (Rule::DetachedIsOver, "capture_of_a_green_context", "ordered"),
     (Rule::CallbackIsAsked, "calls_in_callback", "ordered"),
     (Rule::PoolNumbersAreOurs, "pool_numbers", "ordered"),

@@ -47,7 +47,7 @@ pub(crate) struct StreamFrees {
     /// Above this number of events, a free drops those that no tag refers to.
     tidy_above: AtomicUsize,
     /// Those of blocks whose free would natively have waited (mode `relaxed`).
-    plain_frees: Mutex<Vec<EventRef>>,
+    plain_frees: Mutex<Vec<PlainFree>>,
     /// The last of them, complete or not.
     last_plain_free: Mutex<Option<PlainFree>>,
     /// Held from the record of a tag's event until the core has the tag: if two blocks of one stream
@@ -67,8 +67,9 @@ impl StreamFrees {
 
     /// This thread has ended.
     pub(crate) fn thread_ended(&self, number: usize) {
-        let mut last = lock(&self.last_plain_free);
-        last.iter_mut().filter(|last| last.thread == number).for_each(|last| last.thread = 0);
+        let (mut frees, mut last) = (lock(&self.plain_frees), lock(&self.last_plain_free));
+        let of_it = frees.iter_mut().chain(&mut *last).filter(|free| free.thread == number);
+        of_it.for_each(|free| free.thread = 0);
     }
 }
 

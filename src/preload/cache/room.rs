@@ -6,6 +6,7 @@ use std::time::Duration;
 use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_core::{Request, Requester};
 
+use crate::cache::stream_frees::Waiter;
 use crate::cache::{departures, stream_frees};
 use crate::clock::Instant;
 use crate::contexts::Context;
@@ -40,8 +41,9 @@ impl Room {
         if !rule_holds(Rule::RoomIsTriedAgain) {
             return Ok(false);
         }
-        wait_for_frees(context);
-        release::everything_free(Some(context.device))?;
+        let waiter = waiter(request);
+        wait_for_frees(context, waiter);
+        release::everything_free(Some(context.device), waiter)?;
         let arrivals = departures::awaited(context.device);
         if core::mem::replace(&mut self.arrivals, arrivals) != arrivals {
             return Ok(true);
@@ -55,12 +57,23 @@ impl Room {
 }
 
 /// Natively a free in progress holds the context, and its memory is there when it returns.
-pub(crate) fn wait_for_frees(context: &Context) {
+pub(crate) fn wait_for_frees(context: &Context, waiter: Waiter) {
+    if waiter == Waiter::GoesOn && rule_holds(Rule::RoomBehindReturnedFrees) {
+        return;
+    }
     let begun = Instant::now();
     while context.frees_in_progress.load(Ordering::Acquire) > 0 {
         if begun.elapsed() > FREES_WAIT_MAX {
             return;
         }
         crate::process::own_thread::sleep(Duration::from_micros(20));
+    }
+}
+
+/// A request for memory of the context natively stands still while a free holds that.
+pub(crate) fn waiter(request: &Request) -> Waiter {
+    match request.requester() {
+        Requester::Context => Waiter::StandsStill,
+        Requester::Stream(_) => Waiter::GoesOn,
     }
 }

@@ -18,7 +18,7 @@ use crate::driver::api;
 use crate::driver::sys::CuError;
 use crate::driver_memory::limits;
 use crate::lock::lock;
-use crate::ordering::{barrier, early_start};
+use crate::ordering::{barrier, early_start, pending};
 use crate::process::thread::{self, Thread};
 use crate::record::recorder::Freed;
 use crate::statistics::waits::{self, Wait};
@@ -80,21 +80,41 @@ fn tidy_seldom(context: &Context, allocator: &mut cachealloc_core::Allocator) {
 pub(crate) fn note_plain_free(context: &Context, event: EventRef) {
     let thread = thread::with(Thread::number);
     thread::watch();
-    *lock(&context.stream_frees.last_plain_free) = Some(PlainFree { event: event.clone(), thread });
-    lock(&context.stream_frees.plain_frees).push(event);
+    let free = PlainFree { event, thread };
+    *lock(&context.stream_frees.last_plain_free) = Some(free.clone());
+    lock(&context.stream_frees.plain_frees).push(free);
+}
+
+/// Who waits for plain frees.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Waiter {
+    /// A request that natively stands still while another thread's free waits, and then is served.
+    StandsStill,
+    /// Any other call: another thread's free may return only behind it (Note [Which frees to wait for]).
+    GoesOn,
 }
 
 /// Waits for the blocks whose frees would natively have waited: natively their memory would be free.
-/// Never for a block that was freed on a stream (hazard 31). False: there was none.
-pub(crate) fn wait_for_plain_frees(context: &'static Context) -> bool {
-    let events = core::mem::take(&mut *lock(&context.stream_frees.plain_frees));
-    for event in &events {
-        let _ = waits::timed(Wait::ParkedFree, || api::relaxed(|| event.synchronize()));
-    }
-    if !events.is_empty() {
+/// Never for a block that was freed on a stream (hazard 31). False: none was waited for.
+pub(crate) fn wait_for_plain_frees(context: &'static Context, waiter: Waiter) -> bool {
+    let own = thread::with(Thread::number);
+    let mut frees = core::mem::take(&mut *lock(&context.stream_frees.plain_frees));
+    let count = frees.len();
+    frees.retain(|PlainFree { event, thread }| {
+        let goes_on = waiter == Waiter::GoesOn && rule_holds(Rule::OthersPlainFreesForAWhile);
+        let for_a_while = goes_on && *thread != own && *thread != 0;
+        let wait = || match for_a_while {
+            true => pending::wait_for_a_while(event),
+            false => api::relaxed(|| event.synchronize()),
+        };
+        waits::timed(Wait::ParkedFree, wait) == Err(CuError::NOT_READY)
+    });
+    let waited = frees.len() < count;
+    if count != 0 {
+        lock(&context.stream_frees.plain_frees).append(&mut frees);
         query(context);
     }
-    !events.is_empty()
+    waited
 }
 
 /// Memory is short: blocks freed by `cuMemFree` of stream-ordered memory wait only for what they would
@@ -240,9 +260,9 @@ fn tidy(context: &Context, allocator: &mut cachealloc_core::Allocator) {
     allocator.events_pending(&mut |event| named.push(event));
     named.sort_unstable();
     lock(&context.stream_frees.assumed).retain(|one| allocator.waits(one.waiting));
-    for events in [&context.stream_frees.events, &context.stream_frees.plain_frees] {
-        lock(events).retain(|event| named.binary_search(&event.id()).is_ok());
-    }
+    let is_named = |event: &EventRef| named.binary_search(&event.id()).is_ok();
+    lock(&context.stream_frees.events).retain(is_named);
+    lock(&context.stream_frees.plain_frees).retain(|free| is_named(&free.event));
 }
 
 /// The driver's events with these numbers, as far as still known.

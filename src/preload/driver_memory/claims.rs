@@ -1,6 +1,7 @@
 //! Claims for which the caches make room.
 
 use crate::cache::departures;
+use crate::cache::stream_frees::Waiter;
 use crate::driver_memory::limits::{self, Claim, claim};
 use crate::statistics::counters::{self, Count};
 use crate::trim::release;
@@ -26,7 +27,7 @@ pub(crate) fn claim_making_room(device: i32, bytes: u64) -> Option<Claim> {
 fn claim_last<T>(device: i32, mut tried: impl FnMut() -> Option<T>) -> Option<T> {
     let mut seen = None;
     for _ in 0..TRIES_MAX {
-        let _ = release::everything_free(Some(device));
+        let _ = release::everything_free(Some(device), Waiter::GoesOn);
         let arrivals = departures::awaited(device);
         if let Some(claimed) = tried() {
             return Some(claimed);

@@ -3,6 +3,7 @@
 
 use cachealloc_core::rules::{Rule, rule_holds};
 
+use crate::cache::stream_frees::Waiter;
 use crate::cache::{departures, fill, sticky_error};
 use crate::config;
 use crate::contexts::lookup;
@@ -188,7 +189,7 @@ fn last_word(
         if may_not_repeat() {
             break;
         }
-        if !in_guard(function, || make_room(device, &mut seen)) && tries > 0 {
+        if !in_guard(function, || make_room(device, waiter(function), &mut seen)) && tries > 0 {
             break;
         }
         counters::count(Count::Retries);
@@ -212,6 +213,14 @@ fn last_word(
         code = real();
     }
     code
+}
+
+/// Those that fail at once while another thread's free holds the context stand still at nothing (measured).
+fn waiter(function: &Function) -> Waiter {
+    match function.base {
+        "cuMemCreate" | "cuMemAllocAsync" | "cuMemAllocFromPoolAsync" => Waiter::GoesOn,
+        _ => Waiter::StandsStill,
+    }
 }
 
 /// Runs `body` in a guard of its own if the hook has none here.
@@ -244,8 +253,8 @@ pub(crate) fn lost(function: &'static Function) -> Option<CuError> {
 /// Gives back what is free in every context of the device, and waits for memory that other threads are giving back.
 /// None: of every device. `seen`: the arrivals before the driver was asked. False: there were no more.
 #[cold]
-pub(crate) fn make_room(device: Option<i32>, seen: &mut u64) -> bool {
-    let code = api::relaxed(|| release::everything_free(device));
+pub(crate) fn make_room(device: Option<i32>, waiter: Waiter, seen: &mut u64) -> bool {
+    let code = api::relaxed(|| release::everything_free(device, waiter));
     let arrivals = device.map_or_else(departures::arrivals, departures::awaited);
     let more = core::mem::replace(seen, arrivals) != arrivals;
     code.is_ok() && more

@@ -9,6 +9,7 @@ use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_statistics::account::Part;
 
 use crate::cache::departures;
+use crate::cache::stream_frees::Waiter;
 use crate::driver::sys::{
     CuCode, CuResult, GraphHandle, LAUNCH_PROGRAMMATIC_STREAM_SERIALIZATION, LaunchAttribute,
     LaunchConfig, StreamHandle, result,
@@ -170,7 +171,8 @@ fn with_graph_memory(
     }
     let make_room = || {
         if graph_memory::lacks_room(executable) {
-            common::make_room(api::ctx_get_device().ok(), &mut departures::arrivals());
+            let device = api::ctx_get_device().ok();
+            common::make_room(device, Waiter::StandsStill, &mut departures::arrivals());
         }
     };
     beside(function, make_room);

@@ -5,6 +5,7 @@ use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::cache::alloc::Listed;
 use crate::cache::free::Next;
+use crate::cache::stream_frees::Waiter;
 use crate::cache::thread_cache::Owned;
 use crate::cache::{alloc, blocks, departures, fill, free, stream_frees};
 use crate::contexts::{self, Context, lookup};
@@ -405,7 +406,7 @@ fn reclaimable_bytes(current: &'static contexts::Context) -> u64 {
             let _open = context.keep_open_soon()?;
             blocks::empty_lists(context);
             if rule_holds(Rule::ToldBehindFrees) {
-                stream_frees::wait_for_plain_frees(context);
+                stream_frees::wait_for_plain_frees(context, Waiter::GoesOn);
             }
             stream_frees::query(context);
             stream_frees::assume_over(context);

@@ -6,6 +6,7 @@ use cachealloc_core::order::Observer;
 use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::cache::pool_numbers::Number;
+use crate::cache::stream_frees::Waiter;
 use crate::cache::{pools, stream_frees};
 use crate::contexts;
 use crate::driver::api;
@@ -76,7 +77,7 @@ pub(crate) fn trim(
                 pending::wait_as_queries();
                 for context in contexts::all() {
                     let Some(_open) = context.keep_open_soon() else { continue };
-                    stream_frees::wait_for_plain_frees(context);
+                    stream_frees::wait_for_plain_frees(context, Waiter::GoesOn);
                 }
             }
         });

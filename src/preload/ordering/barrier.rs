@@ -62,14 +62,15 @@ pub(crate) fn order(thread: &Thread, context: &'static Context) -> Result<Ordere
     let own_event = fresh_event(thread, context)?;
     let gate = pass_gate(context)?;
     let shared = context.covers.pending_barriers.in_since(since);
-    if let Some((number, event)) = shared.and_then(|number| context.last_barrier.since(number)) {
+    if let Some((number, event)) = shared.and_then(|number| context.last_barrier.left_since(number))
+    {
         drop(gate);
         own_event.keep(thread);
         // Recorded by the barrier's thread before this check, as order D3 of the core requires.
         let wait_first = !LEDGER.exclusive.is_exclusive(context.id);
         return Ok(Ordered::SharedWith { number, event, wait_first });
     }
-    make(thread, context, own_event).map(Ordered::By)
+    make(thread, context, own_event, For::Later).map(Ordered::By)
 }
 
 /// Makes a barrier for this free alone, which the caller will wait for.
@@ -77,14 +78,36 @@ pub(crate) fn order(thread: &Thread, context: &'static Context) -> Result<Ordere
 pub(crate) fn put(thread: &Thread, context: &'static Context) -> Result<Passed, Refused> {
     let event = fresh_event(thread, context)?;
     let _gate = pass_gate(context)?;
-    make(thread, context, event)
+    make(thread, context, event, For::Itself)
+}
+
+/// What a barrier is made for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum For {
+    /// All that is submitted later.
+    Later,
+    /// The free, which waits for it.
+    Itself,
 }
 
 /// Call with the gate held.
 #[inline(always)]
-fn make(thread: &Thread, context: &'static Context, event: EventRef) -> Result<Passed, Refused> {
+fn make(
+    thread: &Thread,
+    context: &'static Context,
+    event: EventRef,
+    made_for: For,
+) -> Result<Passed, Refused> {
     debug_assert!(is_held(&context.gate) || !rule_holds(Rule::CaptureGate));
     let (event, seen, mark) = record_inside(context, event)?;
+    if made_for == For::Itself && rule_holds(Rule::RoomBehindReturnedFrees) {
+        let ordered = sole_stream::order_work_meanwhile(thread, context, &event, seen);
+        ordered.map_err(Refused::Failed)?;
+        // Before it is over nothing may be free because of it, by a mark nor by a cover (`wait`).
+        context.last_barrier.file_awaited(seen.number(), event.clone());
+        context.covers.pending_barriers.note(seen.number());
+        return Ok(Passed { seen, event, mark, wait_first: true });
+    }
     let ordered = sole_stream::order_later_work(thread, context, &event, seen);
     ordered.map_err(Refused::Failed)?;
     // Filed and recorded before the cover is published: a free that skips its barrier because of this

@@ -25,7 +25,7 @@ use crate::clock::Instant;
 use crate::contexts::events::{Event, EventRef};
 use crate::contexts::{self, Context};
 use crate::driver::api;
-use crate::driver::sys::CuError;
+use crate::driver::sys::{CuError, CuResult};
 use crate::ordering::last_frees::{self, FreeBarrier};
 use crate::ordering::{LEDGER, across};
 use crate::process::own_thread;
@@ -153,22 +153,24 @@ pub(crate) fn wait_for_others() -> bool {
         let Some(_open) = context.stay_open() else { continue };
         let Some(event) = context.last_barrier.event_of_open(number) else { continue };
         any = true;
-        let begun = Instant::now();
-        let patience = patience_left();
-        let over = waits::timed(Wait::Query, || {
-            let mut code = api::relaxed(|| event.query());
-            while code == Err(CuError::NOT_READY) && begun.elapsed() < patience {
-                own_thread::sleep(POLL_EVERY);
-                code = api::relaxed(|| event.query());
-            }
-            code
-        });
-        WAITED_NS.fetch_add(begun.elapsed().as_nanos() as u64, Ordering::Relaxed);
-        if over.is_ok() {
+        if waits::timed(Wait::Query, || wait_for_a_while(&event)).is_ok() {
             context.covers.pending_barriers.complete(number);
         }
     }
     any
+}
+
+/// Waits for a free of another thread as long as patience lasts.
+pub(crate) fn wait_for_a_while(event: &EventRef) -> CuResult {
+    let begun = Instant::now();
+    let patience = patience_left();
+    let mut code = api::relaxed(|| event.query());
+    while code == Err(CuError::NOT_READY) && begun.elapsed() < patience {
+        own_thread::sleep(POLL_EVERY);
+        code = api::relaxed(|| event.query());
+    }
+    WAITED_NS.fetch_add(begun.elapsed().as_nanos() as u64, Ordering::Relaxed);
+    code
 }
 
 fn patience_left() -> Duration {

@@ -213,6 +213,26 @@ pub(crate) fn order_later_work(
     wait_at_once(thread, context, event, seen)
 }
 
+/// As `order_later_work`, where the free waits for the barrier itself: what is submitted before that is over puts the wait in,
+/// even where several streams have work. Else memory that goes back meanwhile, and is free already, would come behind it.
+pub(crate) fn order_work_meanwhile(
+    thread: &Thread,
+    context: &'static Context,
+    event: &EventRef,
+    seen: SeenAll,
+) -> CuResult {
+    if may_put_off(context) && (owes(context) || may_owe(context)) {
+        return Ok(());
+    }
+    if all_are_seen(context) {
+        OWES.store((context as *const Context).cast_mut(), Ordering::SeqCst);
+        if LEDGER.sole.next_pays() {
+            return Ok(());
+        }
+    }
+    wait_at_once(thread, context, event, seen)
+}
+
 /// Says that the context owes a wait. False: another stream has got work meanwhile.
 #[inline(never)]
 fn may_owe(context: &'static Context) -> bool {
@@ -247,9 +267,16 @@ fn is_alone() -> bool {
 
 #[inline]
 fn may_put_off(context: &Context) -> bool {
+    LEDGER.may_put_off() && is_the_only_one(context)
+}
+
+/// Whether all submissions are of this context, and seen.
+fn all_are_seen(context: &Context) -> bool {
+    LEDGER.elision.is_allowed() && is_the_only_one(context)
+}
+
+#[inline]
+fn is_the_only_one(context: &Context) -> bool {
     let config = config::get();
-    LEDGER.may_put_off()
-        && config.skip_barriers
-        && !across::is_promised()
-        && LEDGER.exclusive.is_exclusive(context.id)
+    config.skip_barriers && !across::is_promised() && LEDGER.exclusive.is_exclusive(context.id)
 }

@@ -11,6 +11,7 @@ use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_core::{Allocator, Segment};
 
 use crate::cache::departures::Departure;
+use crate::cache::stream_frees::Waiter;
 use crate::cache::{arenas, blocks, stream_frees};
 use crate::contexts::events::EventRef;
 use crate::contexts::{self, Context};
@@ -170,7 +171,7 @@ impl Leaving {
     }
 
     fn behind_barrier(&self, context: &Context, stream: StreamHandle) -> CuResult {
-        if !waits_for(stream, context.last_barrier.newest().iter()) {
+        if !waits_for(stream, context.last_barrier.behind_frees().iter()) {
             return self.by_waiting(&self.segments);
         }
         let (later, now): (Vec<_>, Vec<_>) =
@@ -193,7 +194,7 @@ impl Leaving {
         let behind_events = &context.release_streams.behind_events;
         let by_waiting = match behind_events.handle() {
             Some(handle) => {
-                let barrier = context.last_barrier.newest();
+                let barrier = context.last_barrier.behind_frees();
                 let events = barrier.iter().chain(&self.events);
                 let _collecting = lock(&behind_events.collecting);
                 match !rule_holds(Rule::ReleaseBehindEvents) || waits_for(handle, events) {
@@ -225,8 +226,8 @@ fn free_by_waiting<'a>(segments: impl IntoIterator<Item = &'a Segment>) -> CuRes
 }
 
 /// Returns every wholly free segment of every context on this device (`None`: on every device).
-pub(crate) fn everything_free(device: Option<i32>) -> CuResult {
-    give_back(device, |allocator| allocator.release_free()).0
+pub(crate) fn everything_free(device: Option<i32>, waiter: Waiter) -> CuResult {
+    give_back(device, waiter, |allocator| allocator.release_free()).0
 }
 
 /// The same at the program's request. Returns the bytes given back, or an `errno`.
@@ -235,7 +236,7 @@ pub(crate) fn trim(device: Option<i32>) -> Result<u64, i32> {
         return Err(libc::EBUSY);
     }
     let taken = |allocator: &mut Allocator| allocator.release_freed();
-    match give_back(device, taken) {
+    match give_back(device, Waiter::GoesOn, taken) {
         (Ok(()), bytes) => Ok(bytes),
         _ => Err(libc::EIO),
     }
@@ -243,6 +244,7 @@ pub(crate) fn trim(device: Option<i32>) -> Result<u64, i32> {
 
 fn give_back(
     device: Option<i32>,
+    waiter: Waiter,
     taken: impl Fn(&mut Allocator) -> Vec<Segment>,
 ) -> (CuResult, u64) {
     let (mut code, mut bytes) = (Ok(()), 0);
@@ -250,7 +252,7 @@ fn give_back(
     for context in contexts::all().filter(concerned) {
         let Some(_open) = context.keep_open_soon() else { continue };
         stream_frees::query(context);
-        let waited = stream_frees::wait_for_plain_frees(context);
+        let waited = stream_frees::wait_for_plain_frees(context, waiter);
         pool_life::reap_late(context, waited);
         stream_frees::assume_over(context);
         blocks::empty_lists(context);

@@ -348,3 +348,14 @@ fn a_barrier_that_does_not_ask_again_is_caught() {
     let _whole = whole();
     assert!(explore_all(Before::Nothing, false, 4).violation.is_some());
 }
+
+#[test]
+fn whatever_comes_beside_a_free_that_waits_puts_the_wait_in() {
+    let sole = SoleStream::at(ANY_STREAM);
+    assert!(sole.next_pays() && sole.next_pays());
+    assert!(!sole.is_one() && !sole.admits(5));
+    assert_eq!(sole.moves(5), Move::Pay);
+    sole.paid();
+    assert!(sole.admits(5));
+    assert!(!SoleStream::at(5).next_pays(), "of one stream the order is enough");
+}

@@ -6,7 +6,7 @@ use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_core::{Address, Allocator, Mapping, Request};
 
 use crate::cache::blocks::{Call, empty_lists, record_taken};
-use crate::cache::room::wait_for_frees;
+use crate::cache::room::{self, wait_for_frees};
 use crate::cache::{arenas, departures, stream_frees};
 use crate::contexts::Context;
 use crate::driver::api;
@@ -101,10 +101,11 @@ pub(super) fn map(
 
 /// The driver has none: memory that other threads are about to return may do.
 fn no_memory(context: &'static Context, request: &mut Request) {
-    wait_for_frees(context);
+    let waiter = room::waiter(request);
+    wait_for_frees(context, waiter);
     arenas::drop_spare(context);
     departures::awaited(context.device);
-    let waited = stream_frees::wait_for_plain_frees(context);
+    let waited = stream_frees::wait_for_plain_frees(context, waiter);
     pool_life::reap_late(context, waited);
     stream_frees::assume_over(context);
     empty_lists(context);
