@@ -67,6 +67,7 @@ const TABLE: &[(Rule, &str, &str)] = &[
     (Rule::GreenHoldsPrimary, "memory_where_a_green_context_was", "ordered"),
     (Rule::TrimBehindFrees, "trim_behind_a_free", "ordered"),
     (Rule::RoomBehindReturnedFrees, "physical_memory_beside_a_free_that_waits", "ordered"),
+    (Rule::RoomBehindReturnedFrees, "teardowns_beside_a_free_that_waits", "strict"),
     (Rule::OthersPlainFreesForAWhile, "memory_info_beside_a_free_that_waits", "relaxed"),
     (Rule::DetachedIsOver, "capture_of_a_green_context", "ordered"),
     (Rule::CallbackIsAsked, "calls_in_callback", "ordered"),

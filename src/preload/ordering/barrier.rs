@@ -62,8 +62,7 @@ pub(crate) fn order(thread: &Thread, context: &'static Context) -> Result<Ordere
     let own_event = fresh_event(thread, context)?;
     let gate = pass_gate(context)?;
     let shared = context.covers.pending_barriers.in_since(since);
-    if let Some((number, event)) = shared.and_then(|number| context.last_barrier.left_since(number))
-    {
+    if let Some((number, event)) = shared.and_then(|number| context.last_barrier.since(number)) {
         drop(gate);
         own_event.keep(thread);
         // Recorded by the barrier's thread before this check, as order D3 of the core requires.
@@ -103,9 +102,9 @@ fn make(
     if made_for == For::Itself && rule_holds(Rule::RoomBehindReturnedFrees) {
         let ordered = sole_stream::order_work_meanwhile(thread, context, &event, seen);
         ordered.map_err(Refused::Failed)?;
-        // Before it is over nothing may be free because of it, by a mark nor by a cover (`wait`).
+        // Before it is over nothing may be free because of it, by a mark nor by a cover (`wait`). And the free has not
+        // returned: no other call has to come behind it, and perhaps it returns only behind that.
         context.last_barrier.file_awaited(seen.number(), event.clone());
-        context.covers.pending_barriers.note(seen.number());
         return Ok(Passed { seen, event, mark, wait_first: true });
     }
     let ordered = sole_stream::order_later_work(thread, context, &event, seen);

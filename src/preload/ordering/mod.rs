@@ -61,22 +61,18 @@ type Barrier = (BarrierNumber, EventRef);
 impl LastBarrier {
     /// The event whose completion completes barrier `number` and all before it.
     pub(crate) fn event(&self, number: BarrierNumber) -> Option<EventRef> {
-        let last = lock(&self.0);
-        let mut either = last.barrier.iter().chain(&last.awaited);
-        either.find(|(last, _)| *last >= number).map(|(_, event)| event.clone())
+        self.since(number).map(|(_, event)| event)
     }
 
-    /// As `event`, with its number, if another free may lean on it.
-    #[inline]
-    fn left_since(&self, number: BarrierNumber) -> Option<Barrier> {
+    /// The barrier of this number, or a later one, and its event.
+    fn since(&self, number: BarrierNumber) -> Option<Barrier> {
         lock(&self.0).barrier.clone().filter(|(last, _)| *last >= number)
     }
 
     /// As `event`, also of one that was put aside. Call where the context does not end meanwhile.
     pub(crate) fn event_of_open(&self, number: BarrierNumber) -> Option<EventRef> {
         let last = lock(&self.0);
-        let mut either = last.of_open().into_iter().chain(&last.awaited);
-        either.find(|(last, _)| *last >= number).map(|(_, event)| event.clone())
+        last.of_open().filter(|(last, _)| *last >= number).map(|(_, event)| event.clone())
     }
 
     /// The newest event, whatever its number. Call where the context does not end meanwhile.

@@ -30,6 +30,7 @@ pub const ALL: &[Hazard] = &[
     hazard!(Always, pool_memory_beside_a_free_that_waits, machine = "SIM_MEMORY_MB=64"),
     hazard!(Always, memory_info_beside_a_free_that_waits, machine = "SIM_MEMORY_MB=64"),
     hazard!(Always, stream_memory_beside_a_free_that_waits, machine = "SIM_MEMORY_MB=64"),
+    hazard!(Always, teardowns_beside_a_free_that_waits),
 ];
 
 const MIB: usize = 1 << 20;
@@ -393,4 +394,22 @@ fn stream_memory_beside_a_free_that_waits(d: &Driver) -> Verdict {
     fill(d, stream, block, 40 * MIB, 1, 0)?;
     d.free_async(block, stream)?;
     beside_a_free_that_waits(d, (before, flag), || physical_memory(d))
+}
+
+/// What ends is used by no work, and none of these calls waits for the free, which has not returned.
+fn teardowns_beside_a_free_that_waits(d: &Driver) -> Verdict {
+    let (spins, other) = ((d.stream()?, d.pinned(64)?), d.stream()?);
+    let (mut memory, properties) = (0, [1_u32, 0, 1, 0, 0, 0, 0, 0]);
+    call!(d, cuMemCreate(&mut memory, 2 * MIB, properties.as_ptr().cast(), 0))?;
+    let (mut pool, mut pooled, mut properties) = (0, 0, [0_u32; 22]);
+    properties[..3].copy_from_slice(&[1, 0, 1]);
+    call!(d, cuMemPoolCreate(&mut pool, properties.as_ptr().cast()))?;
+    call!(d, cuMemAllocFromPoolAsync(&mut pooled, SMALL, pool, other))?;
+    let texture = texture(d, d.alloc(SMALL)?)?;
+    d.synchronize()?;
+    beside_a_free_that_waits(d, spins, || {
+        call!(d, cuMemRelease(memory))?;
+        call!(d, cuTexObjectDestroy(texture))?;
+        d.free(pooled)
+    })
 }
