@@ -17,6 +17,7 @@ pub const ALL: &[Hazard] = &[
         capture_beside_an_end_and_another_stream,
         machine = "SIM_PAUSE_MS=cuEventSynchronize@*=100"
     ),
+    hazard!(Always, capture_beside_an_end_and_a_free_that_waits),
     hazard!(Always, fork_while_a_barrier_is_made, machine = "SIM_PAUSE_MS=cuCtxRecordEvent@2=300"),
 ];
 
@@ -153,6 +154,33 @@ fn capture_beside_an_end_and_another_stream(d: &Driver) -> Verdict {
         let begun = code(captures.join().expect("no panic"));
         MAY_END.store(true, Ordering::SeqCst);
         Ok([begun, code(ends.join().expect("no panic")), code(launches.join().expect("no panic"))])
+    })?;
+    let in_time = !GAVE_UP.load(Ordering::SeqCst);
+    ok_if(in_time && codes == [0; 3], &format!("in time: {in_time}, codes {codes:?}"))
+}
+
+/// [32] The same while a free waits for its own barrier, behind work on two streams.
+fn capture_beside_an_end_and_a_free_that_waits(d: &Driver) -> Verdict {
+    let description = [4096_usize, 1, 1 << 32 | 1];
+    let mut array = 0;
+    call!(d, cuArrayCreate(&mut array, description.as_ptr().cast()))?;
+    let (a, b, captured) = (d.stream()?, d.stream()?, d.stream()?);
+    let block = d.alloc(SMALL)?;
+    fill(d, a, d.alloc(SMALL)?, SMALL, 1, 0)?;
+    fill(d, b, d.alloc(SMALL)?, SMALL, 1, 0)?;
+    d.host_function(b, until_it_may_end, std::ptr::null_mut())?;
+    let codes = std::thread::scope(|scope| -> Outcome<[i32; 3]> {
+        let frees = spawn(scope, d, || d.free(block));
+        sleep_ms(40);
+        let ends = spawn(scope, d, || call!(d, cuArrayDestroy(array)));
+        sleep_ms(40);
+        let captures = spawn(scope, d, || {
+            d.begin_capture(captured, THREAD_LOCAL)?;
+            d.end_capture(captured).map(drop)
+        });
+        let begun = code(captures.join().expect("no panic"));
+        MAY_END.store(true, Ordering::SeqCst);
+        Ok([begun, code(frees.join().expect("no panic")), code(ends.join().expect("no panic"))])
     })?;
     let in_time = !GAVE_UP.load(Ordering::SeqCst);
     ok_if(in_time && codes == [0; 3], &format!("in time: {in_time}, codes {codes:?}"))
