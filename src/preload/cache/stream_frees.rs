@@ -85,7 +85,7 @@ pub(crate) fn note_plain_free(context: &Context, event: EventRef) {
     lock(&context.stream_frees.plain_frees).push(free);
 }
 
-/// Who waits for plain frees.
+/// A call that waits for plain frees.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Waiter {
     /// A request that natively stands still while another thread's free waits, and then is served.
