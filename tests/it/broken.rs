@@ -92,7 +92,7 @@ const TABLE: &[(Rule, &str, &str)] = &[
     ),
     (Rule::ObserverWaits, "peer_copy_into_reused_memory", "ordered"),
     (Rule::QueryAsksAgain, "elapsed_time", "ordered"),
-    (Rule::QueryWaitsForOwnFrees, "query_while_a_free_waits", "ordered"),
+    (Rule::QueryWaitsForOwnFrees, "query_behind_another_threads_frees", "ordered"),
     (Rule::ElidedFreeShares, "event_query_behind_a_skipped_barrier", "ordered"),
     (Rule::PendingBarrierIsOfItsFree, "spin_and_destroy_texture", "ordered"),
     (Rule::EventNotReused, "query_behind_another_threads_frees", "ordered"),
