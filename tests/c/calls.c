@@ -12,6 +12,10 @@ static void *find(const char *name) {
     return found;
 }
 
+static int (*alloc_async)(uint64_t *, uint64_t, void *), (*free_async)(uint64_t, void *);
+static int alloc_in_order(uint64_t *pointer, uint64_t bytes) { return alloc_async(pointer, bytes, 0); }
+static int free_in_order(uint64_t pointer) { return free_async(pointer, 0); }
+
 int main(int argc, char **argv) {
     if (argc != 3 || !(driver = dlopen("libcuda.so.1", RTLD_NOW)))
         return 2;
@@ -25,9 +29,6 @@ int main(int argc, char **argv) {
     void *context;
     if (init(0) || retain(&context, 0) || set_current(context))
         return 2;
-    int (*alloc_async)(uint64_t *, uint64_t, void *) = find("cuMemAllocAsync");
-    int (*free_async)(uint64_t, void *) = find("cuMemFreeAsync");
-    int async = !strcmp(argv[1], "async");
     int pair = !strcmp(argv[1], "pair"), both = !strcmp(argv[1], "pair-and-launch");
     int range = !strcmp(argv[1], "range");
     int (*push)(const char *) = (int (*)(const char *))dlsym(RTLD_DEFAULT, "cachealloc_range_push");
@@ -45,6 +46,10 @@ int main(int argc, char **argv) {
     uint64_t kept;
     if (alloc(&kept, 64 << 20))
         return 1;
+    if (!strcmp(argv[1], "async")) {
+        alloc_async = find("cuMemAllocAsync"), free_async = find("cuMemFreeAsync");
+        alloc = alloc_in_order, release = free_in_order, both = 1;
+    }
     for (long i = 0, count = atol(argv[2]); i < count; i++) {
         uint64_t address[8];
         if (range) {
@@ -75,11 +80,6 @@ int main(int argc, char **argv) {
             for (int j = 0; j < 8; j++)
                 if (release(address[j]))
                     return 1;
-            continue;
-        }
-        if (async) {
-            if (alloc_async(address, 65536, 0) || launch(0, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0) || free_async(address[0], 0))
-                return 1;
             continue;
         }
         if ((pair || both) && alloc(address, 65536))
