@@ -53,7 +53,7 @@ fn note_fill(address: u64, stream: StreamHandle) {
     let noted = thread::with(|thread| {
         let context = block.context();
         let event = context.events.take(thread, |body| context.enter(body))?;
-        submissions::counted(false, || api::relaxed(|| context.enter(|| record(&event))))?;
+        api::relaxed(|| context.enter(|| record(&event)))?;
         blocks::is_now_behind(context, block.block, &event);
         Ok::<(), CuError>(())
     });
