@@ -1085,7 +1085,7 @@ Verdict trim_behind_a_free() {
     CHECK(cudaFree(other));
     CHECK(cudaMemPoolTrimTo(pool, 0));
     CHECK(cudaMemPoolGetAttribute(pool, cudaMemPoolAttrReservedMemCurrent, &value));
-    return ok_if(value == 0, "the pool keeps what it could give back");
+    return "keeps " + std::to_string(value >> 20) + " MiB";
 }
 
 // What several threads use, each of which has freed as much before.
