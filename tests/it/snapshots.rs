@@ -81,7 +81,7 @@ fn every_hazard_leaves_a_sound_history() {
             place.run(&hazard.run().conf(&conf));
         }
     }
-    let said = place.sound(80..=240, &["--opcodes"]);
+    let said = place.sound(80..=400, &["--opcodes"]);
     assert!(said.matches("not from the start").count() < 9, "only long ones lose entries: {said}");
 }
 
