@@ -35,6 +35,7 @@ mod scarce;
 mod shortage;
 mod wrong_frees;
 
+mod beside_a_free;
 mod books;
 
 use cachealloc_tests::driver::{Driver, Lookup};
@@ -59,7 +60,7 @@ fn main() {
 }
 
 fn all() -> impl Iterator<Item = &'static Hazard> {
-    let groups: [&[Hazard]; 23] = [
+    let groups: [&[Hazard]; 24] = [
         visible::ALL,
         visible_copies::ALL,
         visible_indirect::ALL,
@@ -70,6 +71,7 @@ fn all() -> impl Iterator<Item = &'static Hazard> {
         order::ALL,
         threads::ALL,
         deadlock::ALL,
+        beside_a_free::ALL,
         stream_ordered::ALL,
         capture::ALL,
         contexts::ALL,

@@ -126,6 +126,24 @@ unsafe extern "C" fn until_it_may_end(_: *mut c_void) {
 
 static GAVE_UP: AtomicBool = AtomicBool::new(false);
 
+/// A capture begins and ends in a thread of its own; then what waits may end.
+fn captures_before_the_end(d: &Driver, stream: Stream) -> Outcome {
+    let ended = std::thread::scope(|scope| {
+        let captures = spawn(scope, d, || {
+            d.begin_capture(stream, THREAD_LOCAL)?;
+            d.end_capture(stream).map(drop)
+        });
+        captures.join().expect("no panic")
+    });
+    MAY_END.store(true, Ordering::SeqCst);
+    ended
+}
+
+fn in_time(codes: [i32; 3]) -> Verdict {
+    let in_time = !GAVE_UP.load(Ordering::SeqCst);
+    ok_if(in_time && codes == [0; 3], &format!("in time: {in_time}, codes {codes:?}"))
+}
+
 /// [32] The end of an array waits, and holds the context; so does a launch on another stream; a capture begins.
 fn capture_beside_an_end_and_another_stream(d: &Driver) -> Verdict {
     let description = [4096_usize, 1, 1 << 32 | 1];
@@ -147,16 +165,10 @@ fn capture_beside_an_end_and_another_stream(d: &Driver) -> Verdict {
         sleep_ms(120);
         let launches = spawn(scope, d, || fill(d, b, data, SMALL, 1, 0));
         sleep_ms(40);
-        let captures = spawn(scope, d, || {
-            d.begin_capture(captured, THREAD_LOCAL)?;
-            d.end_capture(captured).map(drop)
-        });
-        let begun = code(captures.join().expect("no panic"));
-        MAY_END.store(true, Ordering::SeqCst);
+        let begun = code(captures_before_the_end(d, captured));
         Ok([begun, code(ends.join().expect("no panic")), code(launches.join().expect("no panic"))])
     })?;
-    let in_time = !GAVE_UP.load(Ordering::SeqCst);
-    ok_if(in_time && codes == [0; 3], &format!("in time: {in_time}, codes {codes:?}"))
+    in_time(codes)
 }
 
 /// [32] The same while a free waits for its own barrier, behind work on two streams.
@@ -174,16 +186,10 @@ fn capture_beside_an_end_and_a_free_that_waits(d: &Driver) -> Verdict {
         sleep_ms(40);
         let ends = spawn(scope, d, || call!(d, cuArrayDestroy(array)));
         sleep_ms(40);
-        let captures = spawn(scope, d, || {
-            d.begin_capture(captured, THREAD_LOCAL)?;
-            d.end_capture(captured).map(drop)
-        });
-        let begun = code(captures.join().expect("no panic"));
-        MAY_END.store(true, Ordering::SeqCst);
+        let begun = code(captures_before_the_end(d, captured));
         Ok([begun, code(frees.join().expect("no panic")), code(ends.join().expect("no panic"))])
     })?;
-    let in_time = !GAVE_UP.load(Ordering::SeqCst);
-    ok_if(in_time && codes == [0; 3], &format!("in time: {in_time}, codes {codes:?}"))
+    in_time(codes)
 }
 
 /// The child's call fails at once.
