@@ -42,13 +42,20 @@ if way == 'many':
 def text():
     # Raw, as no library of ours would write it.
     return json.dumps(said, ensure_ascii=False).encode()
+written = 0
 def head(text):
-    # Answered for ever, and never being written.
+    # Answered for ever.
     return struct.pack('=8sIIQQIIIIQQI', b'cachLIVE', 5, os.getpid(), start, namespace,
-        0, 0, 1 << 30, 2, len(text), 0, 0).ljust(640, b'\0')
+        0, 0, 1 << 30, written, len(text), 0, 0).ljust(640, b'\0')
 def write():
-    with open(path, 'r+b') as file:
+    global written
+    with open(path, 'r+b', buffering=0) as file:
+        # The sequence is odd while this is being written: a reader may come at any moment.
+        written += 1
         file.write(head(text()) + text())
+        written += 1
+        file.seek(44)
+        file.write(struct.pack('=I', written))
 open(path, 'wb').close()
 os.chmod(path, 0o600)
 write()
