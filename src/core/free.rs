@@ -1,5 +1,7 @@
 //! From an allocated block back to a free one: tags, coalescing, and how tags go away.
 
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
 use core::mem::take;
 
 use crate::allocator::Allocator;
@@ -137,16 +139,18 @@ impl Allocator {
         }
     }
 
-    /// The event is complete: what waited for it is free for every request.
-    pub fn event_completed(&mut self, event: EventId) {
-        while let Some(id) = self.tags.waiting_for(event) {
-            self.drop_tag(id);
-        }
+    /// These events are complete: what waited for them is free for every request. Looks at each
+    /// freed block that waits, so complete events should come together.
+    pub fn events_completed(&mut self, complete: &[EventId]) {
+        let complete: BTreeSet<EventId> = complete.iter().copied().collect();
+        let waiting = self.tags.waiting_for(|event| complete.contains(&event));
+        let over: Vec<BlockId> = waiting.map(|(id, _)| id).collect();
+        over.into_iter().for_each(|id| self.drop_tag(id));
     }
 
-    /// Calls `visit` with every event that a freed block waits for, once, oldest first.
+    /// Calls `visit` with the event of every freed block that waits for one, oldest first.
     pub fn events_pending(&self, visit: &mut dyn FnMut(EventId)) {
-        self.tags.events_oldest_first().for_each(visit);
+        self.tags.waiting_for(|_| true).for_each(|(_, event)| visit(event));
     }
 
     /// Whether any freed block has a tag, with an event or without: a barrier has something to drop.

@@ -353,6 +353,8 @@ rules! {
     PendingBarrierOutlivesThread = "pending_barrier_outlives_thread",
     /// A query waits for the frees of other threads, for a while.
     OthersFreesForAWhile = "others_frees_for_a_while",
+    /// What is known of a stream is forgotten when one ends: its handle may be another's then.
+    EndedStreamIsForgotten = "ended_stream_is_forgotten",
     /// A free on a stream that is not there frees nothing.
     StreamIsThere = "stream_is_there",
     /// A call that waits in the driver and holds the context meanwhile is announced.

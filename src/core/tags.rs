@@ -1,12 +1,13 @@
-//! The tags of freed blocks, by age and by event: a barrier drops all up to an age, a completed
-//! event drops those that wait for it.
+//! The tags of freed blocks, by age: a barrier drops all up to an age, completed events drop those that
+//! wait for them. Not by event as well: each free and each request would pay for a list that only a
+//! query of the events reads, and a query asks the driver about each.
 //!
 //! What waits for its private pool is not listed here: no barrier ends that.
 //!
 //! Ages are numbers given in the order of the frees. That order stands for the order on the
 //! device, so the caller frees on one stream in the order in which it recorded the events.
 
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeMap;
 
 use crate::block::{State, Tag};
 use crate::rules::{Rule, rule_holds};
@@ -32,18 +33,11 @@ pub(crate) struct Tags {
     by_age: BTreeMap<(u64, BlockId), Option<EventId>>,
     /// The others.
     elsewhere: BTreeMap<(u64, BlockId), Option<EventId>>,
-    /// Those whose tag has an event.
-    by_event: BTreeSet<(EventId, u64, BlockId)>,
 }
 
 impl Tags {
     pub(crate) fn new() -> Tags {
-        Tags {
-            next_sequence: 0,
-            by_age: BTreeMap::new(),
-            elsewhere: BTreeMap::new(),
-            by_event: BTreeSet::new(),
-        }
+        Tags { next_sequence: 0, by_age: BTreeMap::new(), elsewhere: BTreeMap::new() }
     }
 
     /// Gives the tag its age. A block that is free for every request gets none.
@@ -58,20 +52,13 @@ impl Tags {
 
     #[inline(never)]
     pub(crate) fn insert(&mut self, id: BlockId, tag: Tag) {
-        let event = tag.ready.event();
-        self.list_of(tag).insert((tag.sequence, id), event);
-        if let Some(event) = event {
-            self.by_event.insert((event, tag.sequence, id));
-        }
+        self.list_of(tag).insert((tag.sequence, id), tag.ready.event());
     }
 
     #[inline(never)]
     pub(crate) fn remove(&mut self, id: BlockId, tag: Tag) {
         let known = self.list_of(tag).remove(&(tag.sequence, id));
         assert!(known.is_some(), "the tag {tag:?} of {id:?} is not listed");
-        if let Some(event) = tag.ready.event() {
-            self.by_event.remove(&(event, tag.sequence, id));
-        }
     }
 
     fn list_of(&mut self, tag: Tag) -> &mut BTreeMap<(u64, BlockId), Option<EventId>> {
@@ -88,19 +75,14 @@ impl Tags {
         mark.is_behind(sequence).then_some(id)
     }
 
-    /// A block that waits for this event.
-    pub(crate) fn waiting_for(&self, event: EventId) -> Option<BlockId> {
-        let first = self.first_of(event)?;
-        Some(first.2)
-    }
-
-    /// Every event that a tag waits for, once, in the order of the first tag that names it; those of
-    /// other contexts last.
-    pub(crate) fn events_oldest_first(&self) -> impl Iterator<Item = EventId> {
-        self.by_age.iter().chain(&self.elsewhere).filter_map(|(&(sequence, id), &event)| {
-            let event = event?;
-            (self.first_of(event) == Some((event, sequence, id))).then_some(event)
-        })
+    /// The blocks that wait for an event for which this is true, and what each waits for, oldest first;
+    /// those of other contexts last.
+    pub(crate) fn waiting_for(
+        &self,
+        is_asked: impl Fn(EventId) -> bool,
+    ) -> impl Iterator<Item = (BlockId, EventId)> {
+        let all = self.by_age.iter().chain(&self.elsewhere);
+        all.filter_map(move |(&(_, id), &event)| Some((id, event.filter(|one| is_asked(*one))?)))
     }
 
     pub(crate) fn blocks_count(&self) -> usize {
@@ -109,18 +91,8 @@ impl Tags {
 
     /// Whether the block is listed as it should be. For `check()`.
     pub(crate) fn holds(&self, id: BlockId, tag: Tag) -> bool {
-        let event = tag.ready.event();
-        let by_event = event.is_none_or(|event| {
-            let key = (event, tag.sequence, id);
-            self.by_event.contains(&key)
-        });
         let list = if tag.ready.is_ended_by_barrier() { &self.by_age } else { &self.elsewhere };
-        by_event && list.get(&(tag.sequence, id)) == Some(&event)
-    }
-
-    fn first_of(&self, event: EventId) -> Option<(EventId, u64, BlockId)> {
-        let first = *self.by_event.range((event, 0, BlockId(0))..).next()?;
-        (first.0 == event).then_some(first)
+        list.get(&(tag.sequence, id)) == Some(&tag.ready.event())
     }
 }
 

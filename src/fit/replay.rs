@@ -288,8 +288,6 @@ impl<'a> Replay<'a> {
     }
 
     fn streams_are_done(&mut self) {
-        for event in std::mem::take(&mut self.events) {
-            self.allocator.event_completed(event);
-        }
+        self.allocator.events_completed(&std::mem::take(&mut self.events));
     }
 }

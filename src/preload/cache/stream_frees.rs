@@ -212,7 +212,7 @@ pub(crate) fn query(context: &'static Context) {
     let complete: Vec<_> = complete.map(EventRef::id).collect();
     let passed = parked_mark(context);
     let mut allocator = lock(&context.allocator);
-    complete.iter().for_each(|event| allocator.event_completed(*event));
+    allocator.events_completed(&complete);
     if let Some(mark) = passed {
         allocator.barrier_passed(mark);
     }

@@ -70,7 +70,7 @@ fn pending_frees_that_are_over_are_told_while_someone_asks() {
         event += 1;
         let block = served(allocator, Request::new(BYTES - event, Requester::Context));
         allocator.free(block, Ready::After { event: EventId(event) });
-        allocator.event_completed(EventId(event));
+        allocator.events_completed(&[EventId(event)]);
         BYTES - event
     };
     let told = |allocator: &mut Allocator| {
@@ -98,7 +98,7 @@ fn what_a_capture_adopts_was_used_by_nothing_outside_of_it() {
     let bytes = 7 << 20;
     let ordinary = served(&mut allocator, Request::new(bytes, Requester::Stream(stream)));
     allocator.free(ordinary, Ready::OnStream { stream, event });
-    allocator.event_completed(event);
+    allocator.events_completed(&[event]);
     let mark = allocator.idle_mark();
     allocator.open_pool(pool, mark);
     let own = served(&mut allocator, Request::in_pool(bytes, Requester::Context, pool));
@@ -167,7 +167,7 @@ fn what_has_gone_does_not_leave_once_more_and_the_others_do() {
     allocator.free(waits, Ready::OnStream { stream: StreamId(1), event });
     allocator.free(free, Ready::Everywhere);
     assert_eq!(allocator.release_free().len(), 1);
-    allocator.event_completed(event);
+    allocator.events_completed(&[event]);
     assert_eq!(allocator.take_retired().len(), 1);
     assert_eq!(allocator.segments().count(), 0);
     assert!(allocator.take_retired().is_empty());

@@ -191,7 +191,7 @@ fn any_program(seed: u64, policy: Policy) {
             }
             _ if !program.waiting.is_empty() => {
                 let event = program.waiting.remove(0);
-                program.allocator.event_completed(event);
+                program.allocator.events_completed(&[event]);
                 program.look();
             }
             _ => {}

@@ -249,13 +249,9 @@ impl World {
     pub fn report_finished(&mut self) {
         let mut pending = Vec::new();
         self.allocator.events_pending(&mut |event| pending.push(event));
-        let distinct: BTreeSet<EventId> = pending.iter().copied().collect();
-        assert_eq!(distinct.len(), pending.len(), "each event once: {pending:?}");
         pending.retain(|event| self.finished.contains(event));
-        for event in pending {
-            self.allocator.event_completed(event);
-            self.look_at_several();
-        }
+        self.allocator.events_completed(&pending);
+        self.look_at_several();
         self.retire();
     }
 
