@@ -123,6 +123,7 @@ const TABLE: &[(Rule, &str, &str)] = &[
     (Rule::KernelsEndWithContext, "kernel_of_a_later_context", "ordered"),
     (Rule::PendingBarrierOutlivesThread, "queries_behind_a_thread_that_has_ended", "ordered"),
     (Rule::OthersFreesForAWhile, "queries_behind_a_thread_that_lives", "ordered"),
+    (Rule::EndedStreamIsForgotten, "reuse_in_stream_order_under_the_handle_of_another", "ordered"),
     (Rule::StreamIsThere, "free_on_a_stream_that_is_gone", "ordered"),
     (Rule::TeardownIsAnnounced, "capture_beside_the_end_of_an_array", "ordered"),
     (Rule::CaptureLeavesTags, "stream_frees_beside_a_capture", "ordered"),

@@ -1,14 +1,17 @@
 //! A free in stream order: the block is free for the stream at once, and for any request when the work
 //! before the free is over. Never waits where natively there is no wait.
 
+use core::ptr::eq;
+
 use cachealloc_core::order::{StreamRoute, free_on_stream};
 use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_core::{Ready, StreamId};
 
 use crate::cache::free::{Free, facts};
-use crate::cache::{stream_frees, streams, zones};
+use crate::cache::{stream_frees, zones};
 use crate::contexts::Context;
 use crate::contexts::events::EventRef;
+use crate::contexts::stream_identity::{self, Stream};
 use crate::driver::api;
 use crate::driver::sys::{CuError, CuResult, STREAM_PER_THREAD, StreamHandle};
 use crate::graphs::{pools, private_pools};
@@ -17,70 +20,70 @@ use crate::ordering::{across, barrier, captures, joins, native_wait};
 use crate::statistics::waits::{self, Wait};
 
 impl Free<'_> {
-    pub(super) fn on_stream(&self, stream: StreamHandle) -> CuResult {
+    pub(super) fn on_stream(&self, handle: StreamHandle) -> CuResult {
         // A default stream belongs to the current context: without one the driver refuses. Nor does it
         // free on a stream that does not exist.
-        let mut id = 0;
-        if stream <= STREAM_PER_THREAD || rule_holds(Rule::StreamIsThere) {
-            id = api::stream_get_id(stream).inspect_err(|_| self.block.give_back())?;
-        }
+        let stream = match stream_identity::of(self.thread, handle) {
+            Err(_) if handle > STREAM_PER_THREAD && !rule_holds(Rule::StreamIsThere) => {
+                Stream { handle, id: 0, context: None }
+            }
+            stream => stream.inspect_err(|_| self.block.give_back())?,
+        };
+        let owner = stream.context.unwrap_or(self.context);
         if private_pools::comes_back(&self.block) {
-            self.join(stream, id);
+            self.join(stream);
             return self.put_off();
         }
         let facts = facts(self.context);
         // Where only one context has submitted, no other has anything to wait for.
         let several =
             !facts.exclusive || across::is_promised() && rule_holds(Rule::PromisedStreamsAreAsked);
-        let elsewhere = several && !core::ptr::eq(self.owner_of(stream), self.context);
+        let elsewhere = several && !eq(owner, self.context);
         if elsewhere && self.is_private() {
-            self.note_use_elsewhere(stream);
+            self.note_use_elsewhere(handle, owner);
         }
         match free_on_stream(&facts, elsewhere) {
             StreamRoute::Publish => self.publish(),
             StreamRoute::ParkForBarrier => return self.park_for_barrier(),
             // A capture must know about its block.
             StreamRoute::Tag if captures::maybe() && private_pools::keep(&self.block) => {
-                self.join(stream, id);
+                self.join(stream);
                 return self.park_for_barrier();
             }
-            StreamRoute::Tag => return self.tag(stream, id),
+            StreamRoute::Tag => return self.tag(stream, owner),
         }
         Ok(())
     }
 
     /// Free for the stream at once, for other streams when an event recorded there now is complete.
-    fn tag(&self, stream: StreamHandle, mut id: u64) -> CuResult {
+    fn tag(&self, stream: Stream, owner: &'static Context) -> CuResult {
+        let Stream { handle, id, .. } = stream;
         if self.has_zone() && !rule_holds(Rule::ZonesAreCopied) {
-            let _ = waits::timed(Wait::Strict, || api::relaxed(|| api::stream_synchronize(stream)));
+            let _ = waits::timed(Wait::Strict, || api::relaxed(|| api::stream_synchronize(handle)));
             self.look_behind();
         }
-        if !rule_holds(Rule::StreamIsThere) {
-            id = api::stream_get_id(stream).unwrap_or(id);
-        }
         // An event belongs to the context of the stream on which it is recorded.
-        let owner = self.owner_of(stream);
-        let here = core::ptr::eq(owner, self.context);
+        let here = eq(owner, self.context);
         if self.is_on_other_streams() && here {
-            self.join(stream, id);
+            self.join(stream);
             return self.park_behind_all();
         }
         let Ok(event) = owner.events.take(self.thread, |body| owner.enter(body)) else {
-            return self.without_event(stream, id, here);
+            return self.without_event(stream, here);
         };
         let copies = self.has_zone() && rule_holds(Rule::ZonesAreCopied);
-        let copied = if copies { zones::copy(self.context, self.zone(), stream) } else { None };
+        let copied = if copies { zones::copy(self.context, self.zone(), handle) } else { None };
         let in_order = stream_frees::in_order(self.context);
-        let code = api::relaxed(|| api::event_record(event.handle(), stream));
+        let code = api::relaxed(|| api::event_record(event.handle(), handle));
         if code == Err(CuError::OUT_OF_MEMORY) {
             drop(in_order);
-            return self.without_event(stream, id, here);
+            return self.without_event(stream, here);
         }
         if code.is_err() {
             self.block.give_back();
             return code;
         }
-        if let Some(due) = joins::due(self.thread, stream, id) {
+        if let Some(due) = joins::due(self.thread, handle, id) {
             joins::join(self.thread, due, |stream| {
                 api::stream_wait_event(stream, event.handle(), 0)
             });
@@ -102,11 +105,12 @@ impl Free<'_> {
     /// As a free with a tag does by its event. Where there is none, the driver is short of memory, and a free of its
     /// own does it.
     #[cold]
-    fn join(&self, stream: StreamHandle, id: u64) {
-        let Some(due) = joins::due(self.thread, stream, id) else { return };
-        let owner = self.owner_of(stream);
+    fn join(&self, stream: Stream) {
+        let Some(due) = joins::due(self.thread, stream.handle, stream.id) else { return };
+        let owner = stream.context.unwrap_or(self.context);
         let event = owner.events.take(self.thread, |body| owner.enter(body)).ok();
-        let record = |event: &EventRef| api::relaxed(|| api::event_record(event.handle(), stream));
+        let record =
+            |event: &EventRef| api::relaxed(|| api::event_record(event.handle(), stream.handle));
         match event.filter(|event| record(event).is_ok()) {
             Some(event) if rule_holds(Rule::ParkedFreeJoins) => {
                 let wait = |stream| api::stream_wait_event(stream, event.handle(), 0);
@@ -126,8 +130,8 @@ impl Free<'_> {
 
     /// The pool of a graph ends behind the work of its own context only.
     #[cold]
-    fn note_use_elsewhere(&self, stream: StreamHandle) {
-        let (owner, context) = (self.owner_of(stream), self.context);
+    fn note_use_elsewhere(&self, stream: StreamHandle, owner: &'static Context) {
+        let context = self.context;
         let Some(pool) = lock(&context.allocator).private_pool_of(self.block.block) else { return };
         let event = owner.events.take(self.thread, |body| owner.enter(body)).ok();
         let record = |event: &EventRef| api::relaxed(|| api::event_record(event.handle(), stream));
@@ -141,18 +145,14 @@ impl Free<'_> {
         }
     }
 
-    fn owner_of(&self, stream: StreamHandle) -> &'static Context {
-        streams::context_of(stream).unwrap_or(self.context)
-    }
-
     /// A shortage that a native free does not have. Behind the next barrier of its context a block is
     /// safe as well; for a stream of another context that proves nothing, and only a wait helps.
-    fn without_event(&self, stream: StreamHandle, id: u64, here: bool) -> CuResult {
+    fn without_event(&self, stream: Stream, here: bool) -> CuResult {
         if here {
-            self.join(stream, id);
+            self.join(stream);
             return self.park_for_barrier();
         }
-        let wait = || api::relaxed(|| api::stream_synchronize(stream));
+        let wait = || api::relaxed(|| api::stream_synchronize(stream.handle));
         self.conclude(waits::timed(Wait::Shared, wait))
     }
 

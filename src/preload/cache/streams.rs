@@ -4,7 +4,7 @@
 
 use core::ffi::c_int;
 
-use crate::contexts::{Context, lookup};
+use crate::contexts::lookup;
 use crate::driver::api;
 use crate::driver::sys::StreamHandle;
 use crate::ordering::captures;
@@ -26,12 +26,4 @@ pub(crate) fn note_use(address: u64, stream: StreamHandle) -> c_int {
         _ => return libc::ENOTSUP,
     }
     0
-}
-
-/// The context that a stream belongs to.
-pub(crate) fn context_of(stream: StreamHandle) -> Option<&'static Context> {
-    match api::stream_get_ctx(stream) {
-        Ok(handle) => lookup::of_handle(handle).ok(),
-        Err(_) => lookup::current().ok(),
-    }
 }

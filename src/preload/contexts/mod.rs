@@ -7,6 +7,7 @@ pub(crate) mod end;
 pub(crate) mod events;
 pub(crate) mod lookup;
 pub(crate) mod registry;
+pub(crate) mod stream_identity;
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};

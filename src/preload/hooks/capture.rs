@@ -3,7 +3,7 @@
 use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_statistics::account::Part;
 
-use crate::cache::streams;
+use crate::contexts::stream_identity;
 use crate::driver::sys::{
     CAPTURE_MODE_GLOBAL, CAPTURE_MODE_RELAXED, CuResult, GraphHandle, NODE_MEM_ALLOC,
     NODE_MEM_FREE, StreamHandle,
@@ -70,7 +70,7 @@ fn begins(
     guarded(
         function,
         || {
-            let Some(context) = streams::context_of(stream) else { return real() };
+            let Some(context) = stream_identity::context_of(stream) else { return real() };
             pool_life::reap();
             let _exclusive = match rule_holds(Rule::CapturePaysFirst) {
                 true => sole_stream::gate_with_nothing_owed(context),
@@ -128,7 +128,7 @@ fn wait_event_beside_captures(
     guarded(
         function,
         || {
-            let Some(context) = streams::context_of(stream) else { return submit() };
+            let Some(context) = stream_identity::context_of(stream) else { return submit() };
             // With nothing owed: else the submission would pay, and needs the gate for it.
             let exclusive = sole_stream::gate_with_nothing_owed(context);
             let joining = open_captures::may_join(stream);
@@ -149,6 +149,7 @@ pub(crate) fn stream_destroy(
     stream: StreamHandle,
     real: impl Real,
 ) -> CuResult {
+    stream_identity::may_end();
     sole_stream::stream_ends(stream);
     if !bypass::is_caching() {
         return real();

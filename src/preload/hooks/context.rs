@@ -9,7 +9,7 @@ use cachealloc_statistics::account::Part;
 
 use crate::cache::{arenas, pinned_memory, zones};
 use crate::config;
-use crate::contexts::{self, Context, Home, end, lookup};
+use crate::contexts::{self, Context, Home, end, lookup, stream_identity};
 use crate::driver::sys::{ContextHandle, CuResult};
 use crate::driver::{api, changes, table};
 use crate::driver_memory::{first_uses, measured};
@@ -225,6 +225,7 @@ impl EndingContext {
         let held_off = context.idle.hold_off();
         zones::check_copies(context);
         pinned_memory::context_ends(context, surely);
+        stream_identity::may_end();
         sole_stream::context_may_end(context);
         // Before the door is shut: a thread that finds it shut and no barrier need not wait.
         widen(Rule::BarrierOutlastsReference);

@@ -5,7 +5,7 @@ use cachealloc_core::{Requester, StreamId};
 use cachealloc_history::StackId;
 
 use crate::cache::{alloc as cache, fill, free as frees, pools, shortage};
-use crate::contexts::{Context, lookup};
+use crate::contexts::{Context, lookup, stream_identity};
 use crate::driver::api;
 use crate::driver::graphs::{self, Capturing};
 use crate::driver::sys::{CuError, CuResult, PoolHandle, StreamHandle};
@@ -146,7 +146,7 @@ fn served(
                 unsafe { pointer.write(address) };
                 return Ok(());
             }
-            let Some((context, stream_id)) = server(stream, pool) else {
+            let Some((context, stream_id)) = server(thread, stream, pool) else {
                 counters::count(Count::AsyncNative);
                 return by_driver(Reported::Here);
             };
@@ -211,13 +211,17 @@ fn is_default(context: &Context, pool: Option<PoolHandle>) -> bool {
 }
 
 /// The context and stream that serve this request. None: the driver does.
-fn server(stream: StreamHandle, pool: Option<PoolHandle>) -> Option<(&'static Context, u64)> {
+fn server(
+    thread: &Thread,
+    stream: StreamHandle,
+    pool: Option<PoolHandle>,
+) -> Option<(&'static Context, u64)> {
     let context = lookup::current().ok()?;
     let ours = is_default(context, pool) && !(captures::maybe() && captures::is_capturing(stream));
     if !ours {
         return None;
     }
-    Some((context, api::stream_get_id(stream).ok()?))
+    Some((context, stream_identity::id_in(thread, stream, context).ok()?))
 }
 
 /// In a capture: the driver's own call adds a memory node to the graph.

@@ -25,6 +25,8 @@ pub(crate) struct Thread {
     pub observed_call: Cell<*const c_void>,
     /// The stream of its last submission during a capture (`captures::note_submission`).
     pub submits_on: Cell<Option<(u64, StreamHandle)>>,
+    /// The stream that it asked for last (`contexts::stream_identity`).
+    pub stream: Cell<Option<KnownStream>>,
     /// The stream, by its id, of its last free in stream order, and up to where that is behind the legacy
     /// stream (`ordering::joins`).
     pub joined: Cell<(u64, u64)>,
@@ -38,6 +40,16 @@ pub(crate) struct Thread {
     pub spare_event: Cell<*const Event>,
 }
 
+/// A stream of which the driver has told, by numbers.
+#[derive(Clone, Copy)]
+pub(crate) struct KnownStream {
+    pub handle: StreamHandle,
+    pub id: u64,
+    pub context_id: u64,
+    /// How many streams may have ended before.
+    pub ends: u64,
+}
+
 thread_local! {
     static THREAD: Thread = const {
         Thread {
@@ -45,6 +57,7 @@ thread_local! {
             in_memory_hook: Cell::new(false),
             observed_call: Cell::new(null()),
             submits_on: Cell::new(None),
+            stream: Cell::new(None),
             joined: Cell::new((0, 0)),
             number: Cell::new(0),
             is_programs: Cell::new(false),

@@ -9,6 +9,7 @@ use crate::tools::*;
 
 pub const ALL: &[Hazard] = &[
     hazard!(Always, stream_with_the_handle_of_another),
+    hazard!(Always, reuse_in_stream_order_under_the_handle_of_another),
     hazard!(Always, several_streams_then_one),
     hazard!(Full, free_orders_a_copy_behind_one_stream),
     hazard!(Always, another_stream_beside_a_detach, machine = "SIM_PAUSE_MS=cuCtxDetach@*=600"),
@@ -33,6 +34,24 @@ fn stream_with_the_handle_of_another(d: &Driver) -> Verdict {
         fill(d, b, second, BYTES, value, 0)?;
         good &= holds(d, second, BYTES, value)?;
         d.free(second)?;
+    }
+    ok_if(good, "the old kernel wrote into the new block")
+}
+
+/// What the stream before has freed for itself is not the new one's, whose work does not come behind it.
+fn reuse_in_stream_order_under_the_handle_of_another(d: &Driver) -> Verdict {
+    let mut good = true;
+    for value in 2..6 {
+        let a = d.stream()?;
+        let first = d.alloc_async(BYTES, a)?;
+        fill(d, a, first, BYTES, 1, LATE)?;
+        d.free_async(first, a)?;
+        d.destroy_stream(a)?;
+        let b = under_handle(d, a)?;
+        let second = d.alloc_async(BYTES, b)?;
+        fill(d, b, second, BYTES, value, 0)?;
+        good &= holds(d, second, BYTES, value)?;
+        d.free_async(second, b)?;
     }
     ok_if(good, "the old kernel wrote into the new block")
 }

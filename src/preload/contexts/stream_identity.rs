@@ -1,0 +1,94 @@
+//! Which stream a handle means: its id for life and its context. Handles are reused, so the driver is asked; but a
+//! thread that goes on with one stream asks once, until a stream or a context of the process may end.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use cachealloc_core::order::Observer;
+use cachealloc_core::rules::{Rule, rule_holds};
+
+use crate::contexts::{self, Context, lookup};
+use crate::driver::api;
+use crate::driver::sys::{CuResult, STREAM_PER_THREAD, StreamHandle};
+use crate::ordering::LEDGER;
+use crate::process::thread::{KnownStream, Thread};
+
+/// Counts the calls that may have ended a stream.
+static ENDS: AtomicU64 = AtomicU64::new(0);
+
+/// A stream that is there.
+#[derive(Clone, Copy)]
+pub(crate) struct Stream {
+    pub handle: StreamHandle,
+    /// For life; the handle, where the driver has no ids.
+    pub id: u64,
+    /// None: the driver does not tell.
+    pub context: Option<&'static Context>,
+}
+
+/// A stream, or a context with its streams, may be about to end. Call before the driver does it.
+pub(crate) fn may_end() {
+    if rule_holds(Rule::EndedStreamIsForgotten) {
+        ENDS.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// The stream of this handle, or the driver's code if there is none.
+#[inline]
+pub(crate) fn of(thread: &Thread, handle: StreamHandle) -> CuResult<Stream> {
+    match known(thread, handle, |id| api::ctx_get_id(0) == Ok(id)) {
+        Some(KnownStream { handle, id, context_id, .. }) => {
+            Ok(Stream { handle, id, context: contexts::find(context_id) })
+        }
+        None => learn(thread, handle),
+    }
+}
+
+/// Its id, where the caller knows which context is current.
+#[inline]
+pub(crate) fn id_in(
+    thread: &Thread,
+    handle: StreamHandle,
+    current: &'static Context,
+) -> CuResult<u64> {
+    match known(thread, handle, |id| current.id == id) {
+        Some(known) => Ok(known.id),
+        None => Ok(learn(thread, handle)?.id),
+    }
+}
+
+/// The context that a stream belongs to.
+pub(crate) fn context_of(handle: StreamHandle) -> Option<&'static Context> {
+    match api::stream_get_ctx(handle) {
+        Ok(context) => lookup::of_handle(context).ok(),
+        Err(_) => lookup::current().ok(),
+    }
+}
+
+/// The default streams are those of the context that is current.
+#[inline]
+fn known(
+    thread: &Thread,
+    handle: StreamHandle,
+    is_current: impl FnOnce(u64) -> bool,
+) -> Option<KnownStream> {
+    // Where calls go past our hooks, so may the end of a stream.
+    let is_still = |known: &KnownStream| {
+        known.handle == handle
+            && known.ends == ENDS.load(Ordering::Acquire)
+            && LEDGER.elision.is_allowed()
+            && (handle > STREAM_PER_THREAD || is_current(known.context_id))
+    };
+    thread.stream.get().filter(is_still)
+}
+
+/// Kept, but not where there are green contexts: the end of one leaves its streams, as handles of nothing.
+#[cold]
+fn learn(thread: &Thread, handle: StreamHandle) -> CuResult<Stream> {
+    let ends = ENDS.load(Ordering::Acquire);
+    let id = api::stream_get_id(handle)?;
+    let context = context_of(handle);
+    let lasts = api::has_stream_ids() && !LEDGER.exclusive.has_observed(Observer::GreenContext);
+    let known = |context: &Context| KnownStream { handle, id, context_id: context.id, ends };
+    thread.stream.set(context.filter(|_| lasts).map(known));
+    Ok(Stream { handle, id, context })
+}
