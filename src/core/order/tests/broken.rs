@@ -54,9 +54,9 @@ fn find(finder: Finder) -> Option<alloc::string::String> {
         Finder::Interleave => {
             interleave::explore_all(Protocol::OURS, 4).violation.map(|what| what.into())
         }
-        Finder::Sole => {
-            sole::explore_all(sole::Before::Several, true, 5).violation.map(|what| what.into())
-        }
+        Finder::Sole => sole::explore_all(sole::Before::Several, sole::Left::Nothing, 5)
+            .violation
+            .map(|what| what.into()),
         Finder::Threads => threads::explore_all(Careful::OURS, &threads::VISIBLE, 4)
             .violation
             .map(|what| what.into()),
