@@ -206,11 +206,7 @@ pub(crate) fn order_later_work(
     event: &EventRef,
     seen: SeenAll,
 ) -> CuResult {
-    // What is owed already, what comes to another stream finds.
-    if may_put_off(context) && (owes(context) || may_owe(context)) {
-        return Ok(());
-    }
-    wait_at_once(thread, context, event, seen)
+    if is_put_off(context) { Ok(()) } else { wait_at_once(thread, context, event, seen) }
 }
 
 /// As `order_later_work`, where the free waits for the barrier itself: what is submitted before that is over puts the wait in,
@@ -221,24 +217,31 @@ pub(crate) fn order_work_meanwhile(
     event: &EventRef,
     seen: SeenAll,
 ) -> CuResult {
-    if may_put_off(context) && (owes(context) || may_owe(context)) {
-        return Ok(());
-    }
-    if all_are_seen(context) {
-        OWES.store((context as *const Context).cast_mut(), Ordering::SeqCst);
-        if LEDGER.sole.next_pays() {
-            return Ok(());
-        }
-    }
-    wait_at_once(thread, context, event, seen)
+    let put_off = is_put_off(context) || all_are_seen(context) && is_put_off_to_the_next(context);
+    if put_off { Ok(()) } else { wait_at_once(thread, context, event, seen) }
 }
 
-/// Says that the context owes a wait. False: another stream has got work meanwhile.
+/// Of one stream. What is owed already, what comes to another one finds.
+#[inline(always)]
+fn is_put_off(context: &'static Context) -> bool {
+    may_put_off(context) && (owes(context) || may_owe(context))
+}
+
+fn is_put_off_to_the_next(context: &'static Context) -> bool {
+    says_that_it_owes(context);
+    LEDGER.sole.next_pays()
+}
+
+/// False: another stream has got work meanwhile.
 #[inline(never)]
 fn may_owe(context: &'static Context) -> bool {
-    OWES.store((context as *const Context).cast_mut(), Ordering::SeqCst);
+    says_that_it_owes(context);
     widen(Rule::OtherStreamPays);
     LEDGER.may_put_off()
+}
+
+fn says_that_it_owes(context: &'static Context) {
+    OWES.store((context as *const Context).cast_mut(), Ordering::SeqCst);
 }
 
 #[inline(never)]
