@@ -259,16 +259,30 @@ fn pause(name: &str) {
 }
 
 /// With `SIM_LINGER_US`: a call by which something comes or goes may stand still before it has begun, and
-/// when it is over and has not returned: where another thread is given what this one gave back.
+/// when it is over and has not returned: where another thread is given what this one gave back. With `SIM_LINGER_SEED`
+/// as well any call may, each function as often as the seed says, most of them never.
 fn linger(name: &str) {
     static TURN: AtomicU32 = AtomicU32::new(0);
-    let us = config().linger_us;
-    let concerned = ["Free", "Destroy", "Release", "Unload", "Register", "Unregister"];
-    if us == 0 || !concerned.iter().any(|word| name.contains(word)) {
+    let (us, seed) = (config().linger_us, config().linger_seed);
+    if us == 0 {
         return;
     }
-    let turn = TURN.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9E37_79B9);
-    if turn >> 31 == 0 {
+    let turn = || TURN.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9E37_79B9);
+    let lingers = match seed {
+        0 => {
+            let concerned = ["Free", "Destroy", "Release", "Unload", "Register", "Unregister"];
+            concerned.iter().any(|word| name.contains(word)) && turn() >> 31 == 0
+        }
+        _ => {
+            let of_name = name.bytes().fold(seed, |hash, byte| {
+                (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01B3)
+            });
+            // One function of eight, once or every second time; else one call of 64.
+            let one_of = if of_name >> 61 == 0 { 1 + (of_name >> 60 & 1) } else { 64 };
+            u64::from(turn() >> 16) % one_of == 0
+        }
+    };
+    if lingers {
         std::thread::sleep(Duration::from_micros(us));
     }
 }

@@ -208,6 +208,11 @@ impl Program {
     pub fn wants_scarcity(&self) -> bool {
         ["pressure", "beside", "references_scarce"].contains(&self.theme.as_str())
     }
+
+    /// Besides the main one.
+    pub fn has_threads(&self) -> bool {
+        self.lines.iter().any(|line| line.thread != 0)
+    }
 }
 
 /// The threads that a program has at once. Thread 0 is the main one.

@@ -94,9 +94,7 @@ fn programs_of<'a>(programs: &[(&'a Program, &Native)]) -> Vec<&'a Program> {
 /// As the library plays them under these settings.
 fn at_pace_of(programs: &[(&Program, &Native)], conf: &str) -> How<'static> {
     let seed = programs[0].0.seed;
-    let pace = match (seed + conf.len() as u64) % 3 {
-        0 => Pace::Mixed(seed + 1),
-        _ => Pace::Slow,
-    };
-    How { pace: Some(pace), ..How::default() }
+    let turn = (seed + conf.len() as u64) % 3;
+    let pace = if turn == 0 { Pace::Mixed(seed + 1) } else { Pace::Slow };
+    How { pace: Some(pace), lingers: turn == 1, ..How::default() }
 }

@@ -51,6 +51,8 @@ pub struct How<'a> {
     /// For each program.
     pub refused: Vec<String>,
     pub frees_do_not_wait: bool,
+    /// Calls of the simulated driver stand still at times, so that threads meet.
+    pub lingers: bool,
 }
 
 /// What is known of a program without the library.
@@ -110,7 +112,8 @@ impl Machine {
         let paces = [Pace::Slow, Pace::Instant, Pace::Mixed(program.seed)];
         let mut runs = Vec::new();
         for pace in paces {
-            runs.push(self.run(program, &natively(pace)));
+            let lingers = matches!(pace, Pace::Mixed(_));
+            runs.push(self.run(program, &How { lingers, ..natively(pace) }));
             // The first word on a program that is not valid.
             Native::of(program, &runs)?;
         }
@@ -227,7 +230,10 @@ impl Machine {
         // Its GPUs are no other program's: where it runs out of memory, it asks no neighbours.
         let machine = u64::from(std::process::id()) << 32 | program.seed & 0xFFFF_FFFF;
         command.env("SIM_MACHINE", machine.to_string());
-        if program.theme == "together" && program.seed.is_multiple_of(2) {
+        if how.lingers && program.has_threads() {
+            command.env("SIM_LINGER_US", "300");
+            command.env("SIM_LINGER_SEED", (program.seed + 1).to_string());
+        } else if program.theme == "together" && program.seed.is_multiple_of(2) {
             // Where several threads take and give back, they meet.
             command.env("SIM_LINGER_US", "200");
         }

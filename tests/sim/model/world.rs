@@ -134,6 +134,7 @@ pub struct Config {
     pub idle_ms: u64,
     pub teardown_ms: u64,
     pub linger_us: u64,
+    pub linger_seed: u64,
     /// Each piece of work takes so long at least.
     pub work_ns: u64,
     /// The record of an untimed event takes as long.
@@ -267,6 +268,7 @@ pub fn config() -> &'static Config {
             idle_ms: number("SIM_IDLE_MS", 250),
             teardown_ms: number("SIM_TEARDOWN_MS", 0),
             linger_us: number("SIM_LINGER_US", 0),
+            linger_seed: number("SIM_LINGER_SEED", 0),
             work_ns: number("SIM_WORK_NS", 0),
             records_take_time: number("SIM_RECORDS_TAKE_TIME", 0) != 0,
             frees_wait: number("SIM_FREES_WAIT", 1) != 0,
