@@ -16,9 +16,9 @@ const BOUNDS: [(&str, &str, u64); 11] = [
     // Recorded, waited for by a stream and asked.
     ("event", "off", 190),
     // A barrier each time, and before each launch a look whether anything captures.
-    ("pair-and-launch", "off", 820),
+    ("pair-and-launch", "off", 790),
     // The same in stream order: an event each time.
-    ("async", "off", 3_060),
+    ("async", "off", 2_820),
     // Eight blocks of different sizes: the core, not the list of a size that comes again and again.
     ("mixed", "off", 6_480),
     // Three ranges, entered and left.
