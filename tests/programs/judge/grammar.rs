@@ -107,7 +107,7 @@ operations! {
     ToHost = "to_host" (host block stream delay how);
     FillHost = "fill_host" (host stream value delay how);
     FromHost = "from_host" (block host stream delay how);
-    Delay = "delay" (stream delay);
+    Nothing = "nothing" (stream);
     Say = "say" (stream value delay);
     Spin = "spin" (stream flag how);
     Raise = "raise" (flag how stream);

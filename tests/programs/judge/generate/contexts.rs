@@ -23,6 +23,14 @@ impl Maker {
             let blocking = self.dice.chance(40);
             self.create_stream(blocking);
         }
+        self.do_nothing();
+    }
+
+    pub fn do_nothing(&mut self) {
+        let stream = self.any_stream();
+        self.say(Op::Nothing, &[stream]);
+        let lane = self.lane(stream);
+        self.model.order.submit(lane);
     }
 
     pub fn use_context(&mut self) {

@@ -85,9 +85,9 @@ const THEMES: &[Theme] = &[
     Theme {
         name: "contexts", lines: 500, memory_mb: 512, devices: 1, leaning: 40, threads: 3,
         actions: actions![
-            create_context 4, use_context 12, destroy_context 3, reset_primary 1, init_again 2, modules 2, push_context 3,
+            create_context 4, use_context 12, destroy_context 3, reset_primary 1, init_again 2, modules 2, push_context 3, do_nothing 2,
             allocate 12, free_any 12, fill 16, copy 12, read 8, switch_thread 6, change_streams 2, ask 3,
-            simple_graph 1, launch_graph 2, drop_graph 1,
+            simple_graph 1, launch_graph 2, drop_graph 1, host_memory 4, write_host 4, host_read 2,
         ],
     },
     Theme {

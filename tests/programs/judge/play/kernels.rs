@@ -1,6 +1,7 @@
 //! The kernels of one context, found once, and the ways to launch them.
 
 use std::ffi::CString;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use cachealloc_tests::driver::{Driver, Outcome};
 
@@ -9,7 +10,6 @@ pub enum Kernel {
     LateFill,
     Copy,
     Add,
-    Delay,
     Spin,
     Set,
     /// One word at a base and an offset.
@@ -20,10 +20,12 @@ pub enum Kernel {
     Fetch,
     /// Prints a line, in the simulation alone.
     Say,
+    /// Takes no arguments.
+    Nothing,
 }
 
-const NAMES: [&str; 6] = ["late_fill", "copy", "add", "delay", "spin", "set"];
-const REACHING: [&str; 4] = ["fill_at", "fill_packed", "fetch", "say"];
+const NAMES: [&str; 5] = ["late_fill", "copy", "add", "spin", "set"];
+const REACHING: [&str; 5] = ["fill_at", "fill_packed", "fetch", "say", "nothing"];
 
 pub struct Kernels {
     functions: [u64; NAMES.len() + REACHING.len()],
@@ -34,11 +36,15 @@ impl Kernels {
     pub fn load(driver: &Driver) -> Outcome<Kernels> {
         let (module, reaching) =
             (load_module(driver)?, load(driver, include_str!("../../reach.ptx"))?);
-        let mut functions = [0; NAMES.len() + REACHING.len()];
         let own = NAMES.iter().map(|name| (module, name));
-        let names = own.chain(REACHING.iter().map(|name| (reaching, name)));
-        for (function, (module, name)) in functions.iter_mut().zip(names) {
-            *function = find(driver, module, name)?;
+        let names: Vec<_> = own.chain(REACHING.iter().map(|name| (reaching, name))).collect();
+        let mut functions = [0; NAMES.len() + REACHING.len()];
+        // Handles come back when a context has ended, and then they are those of other kernels.
+        static LOADED: AtomicUsize = AtomicUsize::new(0);
+        let first = LOADED.fetch_add(1, Ordering::Relaxed);
+        for number in (0..names.len()).map(|number| (first + number) % names.len()) {
+            let (module, name) = names[number];
+            functions[number] = find(driver, module, name)?;
         }
         Ok(Kernels { functions })
     }

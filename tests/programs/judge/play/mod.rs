@@ -313,7 +313,7 @@ impl<'a> Actor<'a> {
             | Op::Add
             | Op::FillArray
             | Op::ReadArray
-            | Op::Delay
+            | Op::Nothing
             | Op::Say
             | Op::Spin
             | Op::Raise

@@ -31,10 +31,9 @@ impl Actor<'_> {
                 code(self.kernel(&stream, Kernel::Add, &args, BY_LIST))
             }
             Op::FillArray | Op::ReadArray => self.array(line),
-            Op::Delay => {
+            Op::Nothing => {
                 let stream = self.stream(line.arg(0))?;
-                let ns = self.delay(index, line.arg(1));
-                code(self.kernel(&stream, Kernel::Delay, &[ns], BY_LIST))
+                code(self.kernel(&stream, Kernel::Nothing, &[], BY_LIST))
             }
             Op::Spin => {
                 let stream = self.stream(line.arg(0))?;
