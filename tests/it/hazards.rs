@@ -88,11 +88,12 @@ const GAPS_OF_PROMISED: [(&str, &str); 14] = {
 };
 
 /// What expandable segments do not keep.
-const GAPS_OF_EXPANDABLE: [(&str, &str); 9] = {
+const GAPS_OF_EXPANDABLE: [(&str, &str); 10] = {
     const WHY: &str = "memory in an arena cannot be exported";
     [
         ("export_behind_a_barrier", WHY),
         ("export_of_neighbours", WHY),
+        ("close_of_what_is_not_open", WHY),
         ("opens_beside_references", WHY),
         ("exported_block_is_not_reused", WHY),
         ("large_blocks_after_an_export", WHY),

@@ -17,6 +17,12 @@ pub const ALL: &[Hazard] = &[
     hazard!(Full, free_pinned),
     hazard!(Full, pinned_memory_again),
     hazard!(Full, look_behind_the_end_of_pinned_memory),
+    hazard!(Always, pinned_memory_beside_another_end),
+    hazard!(
+        Always,
+        pinned_memory_leaves_beside_another_end,
+        machine = "SIM_PAUSE_MS=cuMemFreeHost@*=40"
+    ),
     hazard!(Always, spin_and_one_reference_less),
     hazard!(Full, unmap_beside_references),
     hazard!(Full, free_of_foreign_memory),
@@ -152,6 +158,49 @@ fn look_behind_the_end_of_pinned_memory(d: &Driver) -> Verdict {
     fill(d, stream, page, 4096, 7, LATE)?;
     d.free_pinned(unrelated)?;
     ok_if(d.host_read(page) == 7, "the host looked before the work was done")
+}
+
+/// [63] It is the same allocation as before when a context ends that it does not belong to.
+fn pinned_memory_beside_another_end(d: &Driver) -> Verdict {
+    const BUFFER_ID: u32 = 7;
+    let id = |address| -> Outcome<u64> {
+        let mut id = 0;
+        call!(d, cuPointerGetAttribute(&mut id, BUFFER_ID, address))?;
+        Ok(id)
+    };
+    d.free_pinned(d.pinned(SMALL)?)?;
+    let pinned = d.pinned(SMALL)?;
+    let before = id(pinned)?;
+    another_context_ends(d)?;
+    ok_if(id(pinned)? == before, "the memory became another allocation")
+}
+
+/// [63] What was freed is unknown, also while the driver takes long to take it back.
+fn pinned_memory_leaves_beside_another_end(d: &Driver) -> Verdict {
+    let pinned = d.pinned(SMALL)?;
+    d.free_pinned(pinned)?;
+    let ask = || {
+        // Host memory is short: what the library keeps gives way.
+        d.fail("cuMemHostAlloc@*=2");
+        Ok(code(d.pinned(BYTES)))
+    };
+    std::thread::scope(|scope| {
+        let asking = spawn(scope, d, ask);
+        sleep_ms(10);
+        another_context_ends(d)?;
+        let mut flags = 0;
+        let known = call!(d, cuMemHostGetFlags(&mut flags, pinned)).is_ok();
+        let asked = asking.join().expect("no program panics")?;
+        Ok(format!("asked {asked}, known {known}"))
+    })
+}
+
+fn another_context_ends(d: &Driver) -> Outcome {
+    let first = d.context();
+    let second = d.create_context(0)?;
+    d.alloc(SMALL)?;
+    call!(d, cuCtxDestroy(second))?;
+    d.set_context(first)
 }
 
 /// [63] Libraries take a reference to the primary context for a while. To give it up waits for no work.
