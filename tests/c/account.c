@@ -1,6 +1,8 @@
 // Memory of each kind, so that an account has a row for it: `account all` holds it until its input ends,
 // `account captures` with a capture under way, `account file` until it has a snapshot, `account ends` ends a context and a pool while they are asked.
+// `account late` has physical memory that it maps before it records and, at a lower address, afterwards; `account host` has a pool there.
 #include "check.h"
+#include "../../include/cachealloc.h"
 #include <signal.h>
 
 #define MIB (1ul << 20)
@@ -57,6 +59,15 @@ static void *pooled(void) {
     return pool;
 }
 
+// 2 MiB of the host, from a pool of the program.
+static void pooled_on_host(void) {
+    PoolProperties properties = {.kind = 1, .location = 2};
+    void *pool;
+    Pointer held;
+    CALL("cuMemPoolCreate", (void **, PoolProperties *), (&pool, &properties));
+    CALL("cuMemAllocFromPoolAsync", (Pointer *, size_t, void *, void *), (&held, 2 * MIB, pool, 0));
+}
+
 // A graph with a node of 16 MiB.
 static void of_graph(void) {
     GraphMemory memory = {.pool = {.kind = 1, .location = 1}, .bytes = 16 * MIB};
@@ -72,8 +83,28 @@ static void pinned_and_freed(void) {
     CALL("cuMemFreeHost", (void *), (pinned));
 }
 
-static void by_driver(void) {
+// 10 MiB, and addresses for them twice.
+static uint64_t physical(Pointer *twice) {
     Physical properties = {.kind = 1, .location = 1};
+    uint64_t made;
+    CALL("cuMemCreate", (uint64_t *, size_t, Physical *, unsigned long long), (&made, 10 * MIB, &properties, 0));
+    CALL("cuMemAddressReserve", (Pointer *, size_t, size_t, Pointer, long), (twice, 20 * MIB, 0, 0, 0));
+    return made;
+}
+
+static void map(Pointer at, uint64_t physical) {
+    CALL("cuMemMap", (Pointer, size_t, size_t, uint64_t, long), (at, 10 * MIB, 0, physical, 0));
+}
+
+static void mapped_before_and_while_recorded(void) {
+    Pointer twice;
+    uint64_t made = physical(&twice);
+    map(twice + 10 * MIB, made);
+    CHECK(cachealloc_record && !cachealloc_record("state"));
+    map(twice, made);
+}
+
+static void by_driver(void) {
     struct {
         size_t width, height;
         int format;
@@ -81,7 +112,6 @@ static void by_driver(void) {
     } flat = {1024, 1024, 0x20, 4};
     void *pinned, *array, *module;
     Pointer managed, pitched;
-    uint64_t physical;
     Pointer twice;
     size_t pitch;
     unsigned image = 0x464c457f;
@@ -89,10 +119,9 @@ static void by_driver(void) {
     CALL("cuMemHostAlloc", (void **, size_t, unsigned), (&pinned, 5 * MIB, 0));
     CALL("cuMemAllocPitch_v2", (Pointer *, size_t *, size_t, size_t, unsigned), (&pitched, &pitch, 1024, 4096, 4));
     CALL("cuArrayCreate_v2", (void **, void *), (&array, &flat));
-    CALL("cuMemCreate", (uint64_t *, size_t, Physical *, unsigned long long), (&physical, 10 * MIB, &properties, 0));
-    CALL("cuMemAddressReserve", (Pointer *, size_t, size_t, Pointer, long), (&twice, 20 * MIB, 0, 0, 0));
-    CALL("cuMemMap", (Pointer, size_t, size_t, uint64_t, long), (twice, 10 * MIB, 0, physical, 0));
-    CALL("cuMemMap", (Pointer, size_t, size_t, uint64_t, long), (twice + 10 * MIB, 10 * MIB, 0, physical, 0));
+    uint64_t made = physical(&twice);
+    map(twice, made);
+    map(twice + 10 * MIB, made);
     CALL("cuModuleLoadData", (void **, const void *), (&module, &image));
 }
 
@@ -120,6 +149,12 @@ int main(int count, char **words) {
     start_cuda();
     if (!strcmp(words[1], "ends")) {
         end_while_asked();
+        return 0;
+    }
+    int is_late = !strcmp(words[1], "late");
+    if (is_late || !strcmp(words[1], "host")) {
+        is_late ? mapped_before_and_while_recorded() : pooled_on_host();
+        wait_for_end();
         return 0;
     }
     pinned_and_freed();

@@ -157,6 +157,29 @@ fn what_people_read() {
     assert_eq!(running.end(), Some(0));
 }
 
+/// A mapping from before the recording does not hide which library has mapped it since.
+#[test]
+fn physical_memory_is_named_by_any_mapping() {
+    let running = running("late", "log:quiet");
+    let process = running.child.id();
+    let (device, parts) = account(explain(&process.to_string(), None));
+    let rows = device["rows"].as_array().expect("rows");
+    let row = rows.iter().find(|row| row["part"] == "virtual").expect("physical memory");
+    assert_eq!((&row["library"], parts["virtual"]), (&Value::from("app"), 10), "{device}");
+    assert_eq!(running.end(), Some(0));
+}
+
+/// Memory of a pool is where the pool has it: a host's takes nothing of the device.
+#[test]
+fn a_pool_of_the_host_is_on_the_host() {
+    let running = running("host", "log:quiet");
+    let text = explain(&running.child.id().to_string(), None).output().ok().stdout;
+    let (device, host) = text.split_once("\nhost\n").expect("the host");
+    assert!(host.contains("beside: pinned and registered memory of the host"), "{text}");
+    assert!(host.contains("2.00 MiB") && !device.contains("pools: held"), "{text}");
+    assert_eq!(running.end(), Some(0));
+}
+
 /// A snapshot has the same rows, whether a signal asked for it or the end of the process.
 #[test]
 fn a_file_says_the_same() {
