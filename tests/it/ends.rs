@@ -45,7 +45,7 @@ fn nothing_runs_after_a_deadly_signal() {
 /// What is stopped may hold what the writer needs: locks of ours, and the loader's.
 #[test]
 fn a_snapshot_is_whole_whatever_was_stopped() {
-    for way in ["killed cuda 6", "killed loader 3"].repeat(4) {
+    for way in ["killed cuda 6", "killed loader 3", "killed held 1"].repeat(4) {
         let place = Place::new();
         let ran = same(&place, way, "record:all");
         assert!(!ran.stderr.contains("left out"), "{}", ran.stderr);
