@@ -9,8 +9,8 @@ use crate::tools::*;
 pub const ALL: &[Hazard] = &[
     hazard!(Always, another_thread_is_freeing_it, machine = "SIM_MEMORY_MB=64"),
     hazard!(Always, another_thread_is_freeing_it_beside_a_capture, machine = "SIM_MEMORY_MB=64"),
-    hazard!(Always, beside_references_that_are_given_up, machine = "SIM_MEMORY_MB=64"),
-    hazard!(Always, beside_users_that_detach, machine = "SIM_MEMORY_MB=64"),
+    hazard!(Always, beside_references_that_are_given_up, machine = "SIM_MEMORY_MB=16"),
+    hazard!(Always, beside_users_that_detach, machine = "SIM_MEMORY_MB=16"),
     hazard!(
         Always,
         beside_users_that_detach_slowly,
@@ -26,6 +26,8 @@ pub const ALL: &[Hazard] = &[
 ];
 
 const MIB: usize = 1 << 20;
+/// A segment of its own, and most of a small device. What is filled each time costs time by its size.
+const LARGE: usize = 10 * MIB;
 
 /// The free waits for a kernel, and natively holds the context meanwhile: a request waits its turn, and
 /// finds what was freed.
@@ -118,14 +120,14 @@ fn beside<T>(
 }
 
 fn beside_references_that_are_given_up(d: &Driver) -> Verdict {
-    let all = || (0..300).map(|_| other_memory(d, 40 * MIB)).sum::<Outcome<usize>>();
+    let all = || (0..300).map(|_| other_memory(d, LARGE)).sum::<Outcome<usize>>();
     ok_if(beside_references(d, all)? == 0, "what the cache had was not found")
 }
 
 /// The same of a context that the program has made, to which others attach.
 fn beside_users_that_detach(d: &Driver) -> Verdict {
     d.create_context(0)?;
-    let all = || (0..300).map(|_| other_memory(d, 40 * MIB)).sum::<Outcome<usize>>();
+    let all = || (0..300).map(|_| other_memory(d, LARGE)).sum::<Outcome<usize>>();
     ok_if(beside_users(d, all)? == 0, "what the cache had was not found")
 }
 
