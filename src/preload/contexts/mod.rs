@@ -96,9 +96,9 @@ pub(crate) struct Context {
     pub links: Links,
 }
 
-/// How often we look whether the driver has counted a reference less: some 100 ms. Not a time, since on a busy machine
+/// How often we look whether the driver has counted a reference less: some 300 ms. Not a time, since on a busy machine
 /// both threads wait for a processor.
-const LOOKS: u32 = 1500;
+const LOOKS: u32 = 4500;
 const BETWEEN_LOOKS: Duration = Duration::from_micros(20);
 
 /// No context has it.
