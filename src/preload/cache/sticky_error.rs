@@ -2,11 +2,11 @@
 //! allocation fails with the same code; from the cache it would succeed.
 //!
 //! A call of the program has returned the error, perhaps for another context than the current one, so
-//! every allocation asks the driver.
+//! the next allocation in each asks the driver.
 
 use core::sync::atomic::Ordering;
 
-use crate::contexts::{Context, lookup};
+use crate::contexts::{self, Context};
 use crate::driver::api;
 use crate::driver::sys::CuError;
 use crate::ordering::native_wait::{self, SENTINEL_BYTES};
@@ -14,9 +14,10 @@ use crate::process::bypass;
 
 /// A call of the program returned this code. Call where our own driver calls are not observed.
 pub(crate) fn note() {
-    let Ok(context) = lookup::current() else { return };
-    if !context.has_sticky_error.swap(true, Ordering::Relaxed) {
-        bypass::leave_fast_path();
+    for context in contexts::all() {
+        if !context.has_sticky_error.swap(true, Ordering::Relaxed) {
+            bypass::leave_fast_path();
+        }
     }
 }
 

@@ -8,8 +8,9 @@ use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::contexts::{self, Context, lookup};
 use crate::driver::api;
-use crate::driver::sys::{CuResult, STREAM_PER_THREAD, StreamHandle};
+use crate::driver::sys::{ContextHandle, CuResult, STREAM_PER_THREAD, StreamHandle};
 use crate::ordering::LEDGER;
+use crate::process::bypass;
 use crate::process::thread::{KnownStream, Thread};
 
 /// Counts the calls that may have ended a stream.
@@ -58,10 +59,11 @@ pub(crate) fn id_in(
 
 /// The context that a stream belongs to.
 pub(crate) fn context_of(handle: StreamHandle) -> Option<&'static Context> {
-    match api::stream_get_ctx(handle) {
-        Ok(context) => lookup::of_handle(context).ok(),
-        Err(_) => lookup::current().ok(),
-    }
+    told_or_current(api::stream_get_ctx(handle))
+}
+
+fn told_or_current(told: CuResult<ContextHandle>) -> Option<&'static Context> {
+    told.map_or_else(|_| lookup::current(), lookup::of_handle).ok()
 }
 
 /// The default streams are those of the context that is current.
@@ -71,23 +73,28 @@ fn known(
     handle: StreamHandle,
     is_current: impl FnOnce(u64) -> bool,
 ) -> Option<KnownStream> {
-    // Where calls go past our hooks, so may the end of a stream.
+    // Where calls go past our hooks, so may the end of a stream. Where a context was lost, the driver refuses its streams.
     let is_still = |known: &KnownStream| {
         known.handle == handle
             && known.ends == ENDS.load(Ordering::Acquire)
             && LEDGER.elision.is_allowed()
+            && bypass::is_fast_path()
             && (handle > STREAM_PER_THREAD || is_current(known.context_id))
     };
     thread.stream.get().filter(is_still)
 }
 
-/// Kept, but not where there are green contexts: the end of one leaves its streams, as handles of nothing.
+/// Kept, but not what the driver does not tell, nor where there are green contexts: the end of one leaves its streams, as
+/// handles of nothing.
 #[cold]
 fn learn(thread: &Thread, handle: StreamHandle) -> CuResult<Stream> {
     let ends = ENDS.load(Ordering::Acquire);
     let id = api::stream_get_id(handle)?;
-    let context = context_of(handle);
-    let lasts = api::has_stream_ids() && !LEDGER.exclusive.has_observed(Observer::GreenContext);
+    let told = api::stream_get_ctx(handle);
+    let context = told_or_current(told);
+    let lasts = told.is_ok()
+        && api::has_stream_ids()
+        && !LEDGER.exclusive.has_observed(Observer::GreenContext);
     let known = |context: &Context| KnownStream { handle, id, context_id: context.id, ends };
     thread.stream.set(context.filter(|_| lasts).map(known));
     Ok(Stream { handle, id, context })

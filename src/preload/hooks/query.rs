@@ -37,6 +37,16 @@ pub(crate) fn ask_again(function: &'static Function, real: impl Real) -> CuResul
     guarded_with(function, again, || code)
 }
 
+/// `cuStreamSynchronize(stream)`, `cuEventSynchronize(event)`: mostly it is here that a program learns of a fault.
+#[inline]
+pub(crate) fn wait(function: &'static Function, real: impl Real) -> CuResult {
+    let code = real();
+    if code.is_err() && bypass::is_caching() {
+        common::note_lost(function, code);
+    }
+    code
+}
+
 /// `cuCtxSynchronize()`.
 pub(crate) fn synchronize(function: &'static Function, real: impl Real) -> CuResult {
     synchronize_context(function, 0, real)

@@ -10,6 +10,7 @@ use crate::tools::*;
 pub const ALL: &[Hazard] = &[
     hazard!(Always, stream_with_the_handle_of_another),
     hazard!(Always, reuse_in_stream_order_under_the_handle_of_another),
+    hazard!(Always, stream_whose_context_is_not_told_once),
     hazard!(Always, several_streams_then_one),
     hazard!(Full, free_orders_a_copy_behind_one_stream),
     hazard!(Always, another_stream_beside_a_detach, machine = "SIM_PAUSE_MS=cuCtxDetach@*=600"),
@@ -54,6 +55,20 @@ fn reuse_in_stream_order_under_the_handle_of_another(d: &Driver) -> Verdict {
         d.free_async(second, b)?;
     }
     ok_if(good, "the old kernel wrote into the new block")
+}
+
+/// What the driver fails to tell once is asked for again.
+fn stream_whose_context_is_not_told_once(d: &Driver) -> Verdict {
+    let first = d.context();
+    d.create_context(0)?;
+    let stream = d.stream()?;
+    d.set_context(first)?;
+    let blocks = [d.alloc(BYTES)?, d.alloc(BYTES)?];
+    fill(d, d.stream()?, d.alloc(BYTES)?, BYTES, 1, LATE)?;
+    d.fail("cuStreamGetCtx@1=999");
+    // Under the library this one meets the failure, natively none does.
+    let _ = d.free_async(blocks[0], stream);
+    Ok(format!("freed {}", code(d.free_async(blocks[1], stream))))
 }
 
 /// A new stream, under this handle if the driver gives it out again soon.

@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
-use cachealloc_tests::driver::{Driver, Stream};
+use cachealloc_tests::driver::{Driver, Outcome, Stream};
 
 use crate::tools::*;
 
@@ -19,8 +19,12 @@ pub const ALL: &[Hazard] = &[
     hazard!(Always, calls_in_callback),
 ];
 
-pub const FAULTS: &[Hazard] =
-    &[hazard!(Always, free_after_known_fault), hazard!(StrictOnly, fault_then_free)];
+pub const FAULTS: &[Hazard] = &[
+    hazard!(Always, free_after_known_fault),
+    hazard!(Always, requests_in_a_lost_context),
+    hazard!(Always, requests_in_a_lost_context_that_was_not_current),
+    hazard!(StrictOnly, fault_then_free),
+];
 
 const LARGE: usize = 33 << 20;
 
@@ -166,6 +170,47 @@ fn free_after_known_fault(d: &Driver) -> Verdict {
     let synchronised = code(d.synchronize());
     let codes = [code(d.free(block)), code(d.alloc(BYTES)), code(d.alloc_async(BYTES, stream))];
     Ok(format!("synchronised {synchronised}, then {codes:?}"))
+}
+
+/// Each of these calls may be the one that tells of the fault. The thread has used the stream just before.
+fn requests_in_a_lost_context(d: &Driver) -> Verdict {
+    let waits: [&dyn Fn(Stream, u64) -> Outcome; 4] = [
+        &|stream, _| d.synchronize_stream(stream),
+        &|_, event| call!(d, cuEventSynchronize(event)),
+        &|_, _| d.synchronize(),
+        &|stream, _| {
+            let context = d.context();
+            d.set_context(0)?;
+            let waited = d.synchronize_stream(stream);
+            d.set_context(context)?;
+            waited
+        },
+    ];
+    let mut told = Vec::new();
+    for wait in waits {
+        d.use_device(0)?;
+        let (stream, event) = (d.stream()?, d.event()?);
+        let blocks = [d.alloc_async(BYTES, stream)?, d.alloc_async(BYTES, stream)?];
+        d.free_async(blocks[0], stream)?;
+        d.launch("fault", stream, &[])?;
+        d.record(event, stream)?;
+        let code_of_wait = code(wait(stream, event));
+        let freed = code(d.free_async(blocks[1], stream));
+        told.push([code_of_wait, freed, code(d.alloc_async(BYTES, stream)), code(d.alloc(BYTES))]);
+        call!(d, cuDevicePrimaryCtxReset(0))?;
+    }
+    Ok(format!("codes {told:?}"))
+}
+
+fn requests_in_a_lost_context_that_was_not_current(d: &Driver) -> Verdict {
+    let (first, second, stream) = (d.context(), d.create_context(0)?, d.stream()?);
+    d.free(d.alloc(BYTES)?)?;
+    d.launch("fault", stream, &[])?;
+    d.set_context(first)?;
+    let waited = code(d.synchronize_stream(stream));
+    d.free(d.alloc(BYTES)?)?;
+    d.set_context(second)?;
+    Ok(format!("waited {waited}, asked {}", code(d.alloc(BYTES))))
 }
 
 /// In `ordered` the error comes at the next synchronisation.
