@@ -29,6 +29,7 @@ int cuMemFreeAsync(uint64_t pointer, void *stream) { return stream || pointer >=
 int cuDeviceGetDefaultMemPool(void **pool, int device) { *pool = &last_event; return device; }
 int cuDeviceGetMemPool(void **pool, int device) { *pool = &last_event; return device; }
 int cuStreamGetId(void *stream, uint64_t *id) { *id = 1; return stream != 0; }
+int cuStreamGetCtx(void *stream, void **context) { *context = &next; return stream != 0; }
 int cuStreamIsCapturing(void *stream, int *state) { *state = 0; return stream != 0; }
 int cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
                    unsigned shared, void *stream, void **params, void **extra) {

@@ -18,7 +18,7 @@ const BOUNDS: [(&str, &str, u64); 11] = [
     // A barrier each time, and before each launch a look whether anything captures.
     ("pair-and-launch", "off", 790),
     // The same in stream order: an event each time.
-    ("async", "off", 2_820),
+    ("async", "off", 2_840),
     // Eight blocks of different sizes: the core, not the list of a size that comes again and again.
     ("mixed", "off", 6_480),
     // Three ranges, entered and left.
