@@ -3,13 +3,14 @@
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use cachealloc_tests::driver::{Driver, Outcome, Stream, THREAD_LOCAL};
+use cachealloc_tests::driver::{Driver, LEGACY, Outcome, Stream, THREAD_LOCAL};
 
 use crate::tools::*;
 
 pub const ALL: &[Hazard] = &[
     hazard!(Always, stream_with_the_handle_of_another),
     hazard!(Always, reuse_in_stream_order_under_the_handle_of_another),
+    hazard!(Always, wait_for_a_stream_with_the_handle_of_an_ended_context),
     hazard!(Always, stream_whose_context_is_not_told_once),
     hazard!(Always, several_streams_then_one),
     hazard!(Full, free_orders_a_copy_behind_one_stream),
@@ -55,6 +56,38 @@ fn reuse_in_stream_order_under_the_handle_of_another(d: &Driver) -> Verdict {
         d.free_async(second, b)?;
     }
     ok_if(good, "the old kernel wrote into the new block")
+}
+
+/// The end of a context is that of its streams. That the one before was put behind the legacy stream does not put the
+/// new one there, in which a free natively is work ([64]).
+fn wait_for_a_stream_with_the_handle_of_an_ended_context(d: &Driver) -> Verdict {
+    let home = d.context();
+    let (word, copied, freed) = (d.pinned(4096)?, d.alloc(4096)?, d.alloc(SMALL)?);
+    d.host_write(word, 1);
+    let ended = d.create_context(0)?;
+    let (block, before) = (d.alloc(SMALL)?, blocking_stream(d)?);
+    d.set_context(home)?;
+    copy(d, LEGACY, copied, word, 8, LATE)?;
+    d.set_context(ended)?;
+    d.free_async(block, before)?;
+    call!(d, cuCtxDestroy(ended))?;
+    d.set_context(home)?;
+    let mut stream = blocking_stream(d)?;
+    for _ in 0..16 {
+        if stream != before {
+            stream = blocking_stream(d)?;
+        }
+    }
+    d.free_async(freed, stream)?;
+    d.synchronize_stream(stream)?;
+    d.host_write(word, 2);
+    ok_if(holds(d, copied, 8, 1)?, "the copy saw what the host wrote later")
+}
+
+fn blocking_stream(d: &Driver) -> Outcome<Stream> {
+    let mut stream = 0;
+    call!(d, cuStreamCreate(&mut stream, 0))?;
+    Ok(stream)
 }
 
 /// What the driver fails to tell once is asked for again.
