@@ -260,7 +260,7 @@ fn pause(name: &str) {
 
 /// With `SIM_LINGER_US`: a call by which something comes or goes may stand still before it has begun, and
 /// when it is over and has not returned: where another thread is given what this one gave back. With `SIM_LINGER_SEED`
-/// as well any call may, each function as often as the seed says, most of them never.
+/// as well any call may: of some functions, as the seed says, often, of the others seldom.
 fn linger(name: &str) {
     static TURN: AtomicU32 = AtomicU32::new(0);
     let (us, seed) = (config().linger_us, config().linger_seed);
@@ -277,7 +277,7 @@ fn linger(name: &str) {
             let of_name = name.bytes().fold(seed, |hash, byte| {
                 (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01B3)
             });
-            // One function of eight, once or every second time; else one call of 64.
+            // Of one function in eight each call or each second one; of the others one in 64.
             let one_of = if of_name >> 61 == 0 { 1 + (of_name >> 60 & 1) } else { 64 };
             u64::from(turn() >> 16) % one_of == 0
         }

@@ -325,9 +325,7 @@ impl Run {
             }
         }))
     }
-}
 
-impl Run {
     fn cover(&mut self, seen: Seen) {
         self.covered = seen.covers().map_or(self.covered, |to| to.max(self.covered));
     }
