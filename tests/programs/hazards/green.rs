@@ -10,6 +10,7 @@ pub const ALL: &[Hazard] = &[
     hazard!(Always, wait_for_a_stream_of_a_waiting_green_context),
     hazard!(Always, memory_where_a_green_context_was, machine = "SIM_MEMORY_MB=64"),
     hazard!(Always, room_behind_a_green_context, machine = "SIM_MEMORY_MB=64"),
+    hazard!(Always, requests_on_a_stream_without_its_green_context),
     hazard!(Always, capture_of_a_green_context, machine = "SIM_MEMORY_MB=64"),
 ];
 
@@ -78,6 +79,17 @@ fn room_behind_a_green_context(d: &Driver) -> Verdict {
     call!(d, cuGreenCtxDestroy(green))?;
     let asked = code(d.alloc(50 * MIB));
     Ok(format!("asked {asked}"))
+}
+
+/// [73] The stream is there until it is destroyed, and is good for nothing.
+fn requests_on_a_stream_without_its_green_context(d: &Driver) -> Verdict {
+    let (green, mut stream) = (green(d)?, 0);
+    call!(d, cuGreenCtxStreamCreate(&mut stream, green, 1, 0))?;
+    let blocks = [d.alloc_async(BYTES, stream)?, d.alloc_async(BYTES, stream)?];
+    d.free_async(blocks[0], stream)?;
+    call!(d, cuGreenCtxDestroy(green))?;
+    let codes = [code(d.free_async(blocks[1], stream)), code(d.alloc_async(BYTES, stream))];
+    Ok(format!("freed {}, asked {}", codes[0], codes[1]))
 }
 
 /// [73] The capture is over with the green context, and its memory was free before.

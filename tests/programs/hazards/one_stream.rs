@@ -11,6 +11,7 @@ pub const ALL: &[Hazard] = &[
     hazard!(Always, stream_with_the_handle_of_another),
     hazard!(Always, reuse_in_stream_order_under_the_handle_of_another),
     hazard!(Always, wait_for_a_stream_with_the_handle_of_an_ended_context),
+    hazard!(Always, frees_on_the_default_stream_of_each_context),
     hazard!(Always, stream_whose_context_is_not_told_once),
     hazard!(Always, several_streams_then_one),
     hazard!(Full, free_orders_a_copy_behind_one_stream),
@@ -82,6 +83,26 @@ fn wait_for_a_stream_with_the_handle_of_an_ended_context(d: &Driver) -> Verdict 
     d.synchronize_stream(stream)?;
     d.host_write(word, 2);
     ok_if(holds(d, copied, 8, 1)?, "the copy saw what the host wrote later")
+}
+
+/// One handle, and in each context another stream.
+fn frees_on_the_default_stream_of_each_context(d: &Driver) -> Verdict {
+    let first = d.context();
+    let second = d.create_context(0)?;
+    let mut blocks = Vec::new();
+    for context in [first, second] {
+        d.set_context(context)?;
+        blocks.push((context, [d.alloc(BYTES)?, d.alloc(BYTES)?]));
+        fill(d, LEGACY, d.alloc(BYTES)?, BYTES, 1, LATE)?;
+    }
+    let mut codes = Vec::new();
+    for turn in 0..2 {
+        for (context, blocks) in &blocks {
+            d.set_context(*context)?;
+            codes.push(code(d.free_async(blocks[turn], LEGACY)));
+        }
+    }
+    Ok(format!("freed {codes:?}"))
 }
 
 fn blocking_stream(d: &Driver) -> Outcome<Stream> {
