@@ -111,7 +111,7 @@ rules! {
     ReferenceHidesNothing = "reference_hides_nothing",
     /// What leaves the memory of a context comes behind its last barrier, also while a reference to it is given up.
     BarrierOutlastsReference = "barrier_outlasts_reference",
-    /// What is free and goes back waits for no free that has not returned, nor does what ends.
+    /// A request that natively goes on waits for no free that has not returned.
     RoomBehindReturnedFrees = "room_behind_returned_frees",
     /// Nor does what tells of memory, or asks for it, in mode `relaxed`.
     OthersPlainFreesForAWhile = "others_plain_frees_for_a_while",

@@ -56,19 +56,9 @@ const GAPS: [(&str, &str); 0] = [];
 const GAPS_OF_PLAIN: [(&str, &str); 1] =
     [("one_block_left_in_each_segment", "a segment with a block in use cannot go back in part")];
 
-/// What `fill` does not keep: of `GAPS_OF_PLAIN`, and where the library's own fill has to be over.
-const GAPS_OF_FILLED: [(&str, &str); 2] = [
-    GAPS_OF_PLAIN[0],
-    (
-        "pool_memory_beside_a_free_that_waits",
-        "the library has written there itself, and waits for that",
-    ),
-];
-
-/// What the program promises not to do, and what needs waits that are put off.
-const GAPS_OF_PROMISED: [(&str, &str); 14] = {
+/// What the program promises not to do.
+const GAPS_OF_PROMISED: [(&str, &str); 12] = {
     const WHY: &str = "it leans on a free in one context from another one";
-    const AT_ONCE: &str = "where several contexts may submit, no wait is put off";
     [
         GAPS_OF_PLAIN[0],
         ("peer_copy_into_reused_memory", WHY),
@@ -82,8 +72,6 @@ const GAPS_OF_PROMISED: [(&str, &str); 14] = {
         ("another_thread_frees", WHY),
         ("first_work_beside_a_second_context", WHY),
         ("second_init", WHY),
-        ("physical_memory_beside_a_free_that_waits", AT_ONCE),
-        ("pool_memory_beside_a_free_that_waits", AT_ONCE),
     ]
 };
 
@@ -112,7 +100,6 @@ fn check(mode: Option<&str>) {
         let problem = hazard.problem(mode);
         let of_kind = match mode {
             Some(EXPANDABLE) => &GAPS_OF_EXPANDABLE[..],
-            Some(FILLED) => &GAPS_OF_FILLED[..],
             Some(PROMISED) => &GAPS_OF_PROMISED[..],
             _ => &GAPS_OF_PLAIN[..],
         };

@@ -14,13 +14,14 @@
 //! ```text
 //! facts = ledger.facts(covers, situation)
 //! Publish                  => publish; if covers.pending() is n: thread.track(n), the one it relies on
-//! Barrier, BarrierThenWait =>
+//! Barrier                  =>
 //!     seen = ledger.before_barrier(covers)         takes the number, reads the marks
 //!     record, wait; the runtime files the event under seen.number(); ledger.wait_is_in(seen)
 //!         or, if ledger.may_put_off() before and after it is said to be owed, record only
-//!     ledger.barrier_is_in(covers, seen, context) is WaitFirst, or the route says wait
+//!     ledger.barrier_is_in(covers, seen, context) is WaitFirst
 //!                          => wait for the event; covers.waited(seen); publish
 //!     otherwise            => thread.track(seen.number()); publish
+//! Wait                     => seen = ledger.before_barrier(covers); record; wait for the event; covers.waited(seen)
 //! WaitNatively             => seen = ledger.before_barrier(covers); wait; covers.waited(seen)
 //! ```
 //!

@@ -1,8 +1,8 @@
 //! The decision for one free: what must happen before the block may be handed out again.
 //!
-//! | the program freed | ordered, exclusive | not exclusive, or a capture runs | strict | relaxed |
+//! | the program freed | ordered, exclusive | not exclusive | strict | relaxed |
 //! |---|---|---|---|---|
-//! | a context block by `cuMemFree` | barrier; wait if visible to the host | native wait | wait | park |
+//! | a context block by `cuMemFree` | barrier; wait if visible to the host | wait | wait | park |
 //! | an async block by `cuMemFree` | park | park | park | park |
 //! | any block by `cuMemFreeAsync` | tag | tag | tag | tag |
 //!
@@ -57,8 +57,9 @@ pub enum Route {
     Publish,
     /// Barrier of the block's context, then publish.
     Barrier,
-    /// Barrier, wait for its event on the host, then publish.
-    BarrierThenWait,
+    /// Record an event behind all work of the block's context, wait for it on the host, then publish. No other call has
+    /// to come behind it: the free returns when that work is over.
+    Wait,
     /// Let the driver wait: free a sentinel with the real `cuMemFree`, then publish.
     WaitNatively,
     /// Record a context event, do not wait; publish once it is complete.
@@ -92,8 +93,7 @@ pub fn free_context_block(facts: &Facts) -> Route {
     match facts.mode {
         Mode::Ordered => ordered(facts),
         Mode::Strict if !rule_holds(Rule::StrictWaits) => ordered(facts),
-        Mode::Strict if can_barrier(facts) => Route::BarrierThenWait,
-        Mode::Strict => Route::WaitNatively,
+        Mode::Strict => wait(facts),
         Mode::Relaxed if can_record(facts) => Route::ParkOnEvent,
         Mode::Relaxed => Route::WaitNatively,
     }
@@ -137,17 +137,21 @@ pub fn free_on_stream(facts: &Facts, elsewhere: bool) -> StreamRoute {
 
 fn ordered(facts: &Facts) -> Route {
     if !can_barrier(facts) {
-        return Route::WaitNatively;
+        return wait(facts);
     }
     // If submissions are unseen, "nothing visible in flight" is not known either.
     let visible_quiet = facts.visible_quiet && facts.elision || !rule_holds(Rule::VisibleWorkWaits);
     if !visible_quiet {
-        return Route::BarrierThenWait;
+        return wait(facts);
     }
     if facts.elision && facts.ordered_quiet || !rule_holds(Rule::BarrierOnFree) {
         return Route::Publish;
     }
     Route::Barrier
+}
+
+fn wait(facts: &Facts) -> Route {
+    if can_record(facts) { Route::Wait } else { Route::WaitNatively }
 }
 
 /// Nothing in flight can use the block, or all of it is ordered before everything to come: then no event

@@ -97,14 +97,6 @@ impl SoleStream {
         !matches!(self.0.load(SeqCst), NONE | PAYING | SEVERAL)
     }
 
-    /// A barrier whose free waits for it has put its wait off, and several streams have work: whatever is submitted
-    /// next puts it in. Nothing leans on that: the free publishes when the barrier is over. Call with the gate held, once
-    /// it is said to be owed. False: it is not to be put off.
-    pub fn next_pays(&self) -> bool {
-        let from = self.0.compare_exchange(SEVERAL, PAYING, SeqCst, SeqCst);
-        matches!(from, Ok(_) | Err(PAYING))
-    }
-
     /// Whether it is this one.
     pub fn is(&self, stream: u64) -> bool {
         self.0.load(SeqCst) == stream

@@ -21,15 +21,15 @@ fn route(context: &Context) -> Route {
 pub(super) fn is_over(thread: &Thread, context: &'static Context) -> bool {
     let recorded = || barrier::record(thread, context).ok();
     route(context) == Route::Publish
-        || recorded().is_some_and(|(event, ..)| api::relaxed(|| event.query()).is_ok())
+        || recorded().is_some_and(|recorded| api::relaxed(|| recorded.event.query()).is_ok())
 }
 
 /// Waits as the native free does.
 pub(super) fn wait(thread: &Thread, context: &'static Context) -> CuResult {
     match route(context) {
         Route::Publish => Ok(()),
-        Route::BarrierThenWait => match barrier::put(thread, context) {
-            Ok(passed) => barrier::wait(context, &passed, Wait::Teardown),
+        Route::Wait => match barrier::record(thread, context) {
+            Ok(recorded) => barrier::wait(context, &recorded, Wait::Teardown),
             Err(_) => wait_natively(context, Wait::Teardown),
         },
         _ => wait_natively(context, Wait::Teardown),

@@ -69,7 +69,7 @@ pub(crate) fn unmap(
 
 /// The newest barrier is behind all frees of what is unmapped.
 fn wait_for_frees(context: &Context) -> CuResult {
-    let barrier = context.last_barrier.behind_frees();
+    let barrier = context.last_barrier.newest();
     match barrier.filter(|_| rule_holds(Rule::UnmapBehindBarrier)) {
         Some(event) => waits::timed(Wait::Release, || api::relaxed(|| event.synchronize())),
         None => Ok(()),

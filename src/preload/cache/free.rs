@@ -23,7 +23,7 @@ use crate::graphs::open_captures;
 use crate::graphs::private_pools::{self, Behind};
 use crate::ipc::{self, exported_blocks};
 use crate::lock::lock;
-use crate::ordering::barrier::{self, Ordered, Passed, Refused};
+use crate::ordering::barrier::{self, Ordered, Recorded, Refused};
 use crate::ordering::native_wait::wait_natively;
 use crate::ordering::{LEDGER, captures, pending, widen};
 use crate::pagemap::{self, Claimed, Kind, LiveBlock, Place};
@@ -212,7 +212,7 @@ impl<'a> Free<'a> {
         match route {
             // Without the rule: the zone is not copied, and can be checked only once all work is over.
             Route::ParkOnEvent if self.has_zone() && !rule_holds(Rule::ZonesAreCopied) => {
-                self.behind_waited_barrier(Wait::Strict)
+                self.wait(Wait::Strict)
             }
             // Else its pool would end behind an event, which no capture allows.
             Route::ParkOnEvent
@@ -228,7 +228,7 @@ impl<'a> Free<'a> {
                 Ok(())
             }
             Route::Barrier => self.behind_barrier(),
-            Route::BarrierThenWait => self.behind_waited_barrier(reason(&facts)),
+            Route::Wait => self.wait(reason(&facts)),
             Route::WaitNatively => self.wait_natively(reason(&facts)),
             Route::ParkOnEvent => self.park_on_event(),
             Route::ParkForBarrier if self.block.kind == Kind::Stream => self.park_assumed(),
@@ -241,14 +241,14 @@ impl<'a> Free<'a> {
         if !rule_holds(Rule::PublishAfterBarrier) {
             self.publish();
             widen(Rule::PublishAfterBarrier);
-            drop(barrier::put(self.thread, self.context));
+            drop(barrier::order(self.thread, self.context));
             return Ok(());
         }
         let (number, event) = match barrier::order(self.thread, self.context) {
             Ok(Ordered::By(passed)) if passed.wait_first => {
-                return self.wait_for(&passed, Wait::Shared);
+                return self.wait_for(&passed.recorded, Wait::Shared);
             }
-            Ok(Ordered::By(passed)) => (passed.seen.number(), passed.event),
+            Ok(Ordered::By(passed)) => (passed.recorded.seen.number(), passed.recorded.event),
             Ok(Ordered::SharedWith { number, event, wait_first: true }) => {
                 let known = rule_holds(Rule::SharedFreeIsInProgress);
                 let _in_progress = known.then(|| self.in_progress());
@@ -266,18 +266,19 @@ impl<'a> Free<'a> {
         Ok(())
     }
 
-    /// Makes a barrier, waits for it on the host, and publishes.
-    fn behind_waited_barrier(&self, reason: Wait) -> CuResult {
-        match barrier::put(self.thread, self.context) {
-            Ok(passed) => self.wait_for(&passed, reason),
+    /// Waits on the host for all work of the context, and publishes.
+    #[inline(never)]
+    fn wait(&self, reason: Wait) -> CuResult {
+        match barrier::record(self.thread, self.context) {
+            Ok(recorded) => self.wait_for(&recorded, reason),
             Err(refused) => self.refused(refused),
         }
     }
 
-    fn wait_for(&self, passed: &Passed, reason: Wait) -> CuResult {
+    fn wait_for(&self, recorded: &Recorded, reason: Wait) -> CuResult {
         // Until the block is published: a request that finds no memory waits for frees in progress.
         let _in_progress = self.in_progress();
-        let code = barrier::wait(self.context, passed, reason);
+        let code = barrier::wait(self.context, recorded, reason);
         self.waited(code, reason)
     }
 
@@ -326,7 +327,7 @@ impl<'a> Free<'a> {
 
     fn park_on_event(&self) -> CuResult {
         match barrier::record(self.thread, self.context) {
-            Ok((event, _, _)) => {
+            Ok(Recorded { event, .. }) => {
                 let event = self.with_zone_copied(event);
                 let ready = Ready::After { event: event.id() };
                 if self.block.kind == Kind::Stream {

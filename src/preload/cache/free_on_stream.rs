@@ -163,10 +163,10 @@ impl Free<'_> {
     /// An event behind all work of the context covers the stream of the free and all others. Never
     /// waits: natively this free does not.
     fn park_behind_all(&self) -> CuResult {
-        let Ok((event, _, _)) = barrier::record(self.thread, self.context) else {
+        let Ok(recorded) = barrier::record(self.thread, self.context) else {
             return self.park_for_barrier();
         };
-        let event = self.with_zone_copied(event);
+        let event = self.with_zone_copied(recorded.event);
         let ready = Ready::After { event: event.id() };
         stream_frees::free(self.context, self.freed(), ready, Some(event));
         Ok(())

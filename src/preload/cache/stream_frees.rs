@@ -238,8 +238,8 @@ fn parked_mark(context: &'static Context) -> Option<TagMark> {
     }
     let mut behind = lock(&context.stream_frees.parked_behind);
     if behind.is_none() {
-        let (event, _, mark) = thread::with(|thread| barrier::record(thread, context)).ok()?;
-        *behind = mark.map(|mark| (mark, event));
+        let recorded = thread::with(|thread| barrier::record(thread, context)).ok()?;
+        *behind = recorded.mark.map(|mark| (mark, recorded.event));
     }
     let (mark, event) = behind.as_ref()?;
     if api::relaxed(|| event.query()).is_err() {

@@ -91,7 +91,7 @@ impl Ended {
             None if is_over(self.context, self.pool) => true,
             None if api::has_context_barrier() => {
                 let recorded = thread::with(|thread| barrier::record(thread, self.context));
-                self.event = recorded.ok().map(|(event, _, _)| event);
+                self.event = recorded.ok().map(|recorded| recorded.event);
                 // A capture may have begun since.
                 let over = |event: &EventRef| api::relaxed(|| event.query()).is_ok();
                 self.event.as_ref().is_some_and(over)

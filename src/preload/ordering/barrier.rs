@@ -32,12 +32,17 @@ pub(crate) enum Refused {
     Failed(CuError),
 }
 
-/// A barrier that was made.
-pub(crate) struct Passed {
+/// An event behind all work of a context so far.
+pub(crate) struct Recorded {
     pub seen: SeenAll,
     pub event: EventRef,
-    /// Tags made before it are dropped at once, or after the wait if `wait_first`.
-    mark: Option<TagMark>,
+    /// Tags made before it are dropped once its later work is behind the event, or the event is over.
+    pub mark: Option<TagMark>,
+}
+
+/// A barrier that was made.
+pub(crate) struct Passed {
+    pub recorded: Recorded,
     /// The process stopped being exclusive meanwhile: wait before publishing anything.
     pub wait_first: bool,
 }
@@ -69,63 +74,32 @@ pub(crate) fn order(thread: &Thread, context: &'static Context) -> Result<Ordere
         let wait_first = !LEDGER.exclusive.is_exclusive(context.id);
         return Ok(Ordered::SharedWith { number, event, wait_first });
     }
-    make(thread, context, own_event, For::Later).map(Ordered::By)
-}
-
-/// Makes a barrier for this free alone, which the caller will wait for.
-#[inline(never)]
-pub(crate) fn put(thread: &Thread, context: &'static Context) -> Result<Passed, Refused> {
-    let event = fresh_event(thread, context)?;
-    let _gate = pass_gate(context)?;
-    make(thread, context, event, For::Itself)
-}
-
-/// What a barrier is made for.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum For {
-    /// All that is submitted later.
-    Later,
-    /// The free, which waits for it.
-    Itself,
+    make(thread, context, own_event).map(Ordered::By)
 }
 
 /// Call with the gate held.
 #[inline(always)]
-fn make(
-    thread: &Thread,
-    context: &'static Context,
-    event: EventRef,
-    made_for: For,
-) -> Result<Passed, Refused> {
+fn make(thread: &Thread, context: &'static Context, event: EventRef) -> Result<Passed, Refused> {
     debug_assert!(is_held(&context.gate) || !rule_holds(Rule::CaptureGate));
-    let (event, seen, mark) = record_inside(context, event)?;
-    if made_for == For::Itself && rule_holds(Rule::RoomBehindReturnedFrees) {
-        let ordered = sole_stream::order_work_meanwhile(thread, context, &event, seen);
-        ordered.map_err(Refused::Failed)?;
-        // Before it is over nothing may be free because of it, by a mark nor by a cover (`wait`). And the free has not
-        // returned: no other call has to come behind it, and perhaps it returns only behind that.
-        context.last_barrier.file_awaited(seen.number(), event.clone());
-        return Ok(Passed { seen, event, mark, wait_first: true });
-    }
-    let ordered = sole_stream::order_later_work(thread, context, &event, seen);
+    let recorded = record_inside(context, event)?;
+    let Recorded { seen, event, mark } = &recorded;
+    let ordered = sole_stream::order_later_work(thread, context, event, *seen);
     ordered.map_err(Refused::Failed)?;
     // Filed and recorded before the cover is published: a free that skips its barrier because of this
     // one finds it here (order D3 of the core).
     context.last_barrier.file(seen.number(), event.clone());
-    let after = LEDGER.barrier_is_in(&context.covers, seen, context.id);
+    let after = LEDGER.barrier_is_in(&context.covers, *seen, context.id);
     let wait_first = after == AfterBarrier::WaitFirst;
     widen(Rule::BarrierMark);
     if let Some(mark) = mark.filter(|_| !wait_first) {
         stream_frees::barrier_passed(context, mark);
     }
-    Ok(Passed { seen, event, mark, wait_first })
+    Ok(Passed { recorded, wait_first })
 }
-
-type RecordedEvent = (EventRef, SeenAll, Option<TagMark>);
 
 /// Records all work of the context into an event, and orders nothing. Not once green contexts exist:
 /// they share the primary context's memory, and the event belongs to only one of them.
-pub(crate) fn record(thread: &Thread, context: &'static Context) -> Result<RecordedEvent, Refused> {
+pub(crate) fn record(thread: &Thread, context: &'static Context) -> Result<Recorded, Refused> {
     if LEDGER.exclusive.has_observed(Observer::GreenContext) && rule_holds(Rule::GreenWaitIsPartial)
     {
         return Err(Refused::ContextBusy);
@@ -143,11 +117,11 @@ fn fresh_event(thread: &Thread, context: &'static Context) -> Result<EventRef, R
 }
 
 #[inline(always)]
-fn record_inside(context: &'static Context, event: EventRef) -> Result<RecordedEvent, Refused> {
+fn record_inside(context: &'static Context, event: EventRef) -> Result<Recorded, Refused> {
     let seen = LEDGER.before_barrier(&context.covers);
     let mark = stream_frees::mark(context);
     match api::ctx_record_event(context.handle, event.handle()) {
-        Ok(()) => Ok((event, seen, mark)),
+        Ok(()) => Ok(Recorded { seen, event, mark }),
         Err(error) => Err(Refused::Failed(error)),
     }
 }
@@ -167,13 +141,13 @@ fn pass_gate(context: &'static Context) -> Result<Option<MutexGuard<'static, ()>
     Ok(gate)
 }
 
-/// Waits on the host for a barrier that was made (mode `strict`, or visible work).
-pub(crate) fn wait(context: &'static Context, passed: &Passed, reason: Wait) -> CuResult {
+/// Waits on the host for what was recorded. Before that is over nothing is free because of it.
+pub(crate) fn wait(context: &'static Context, recorded: &Recorded, reason: Wait) -> CuResult {
     // A capture may have begun since the gate was passed.
-    let code = waits::timed(reason, || api::relaxed(|| passed.event.synchronize()));
+    let code = waits::timed(reason, || api::relaxed(|| recorded.event.synchronize()));
     if code.is_ok() {
-        context.covers.waited(passed.seen);
-        if let Some(mark) = passed.mark {
+        context.covers.waited(recorded.seen);
+        if let Some(mark) = recorded.mark {
             stream_frees::barrier_passed(context, mark);
         }
     }

@@ -44,11 +44,7 @@ pub(crate) struct LastBarrier(Mutex<Last>);
 
 #[derive(Default)]
 struct Last {
-    /// Of a free that did not wait: what it has freed is behind it.
     barrier: Option<Barrier>,
-    /// Of a free that waits for it itself. Until it is over nothing is free because of it, and perhaps the free returns
-    /// only after what another thread asks for now: so what is free already does not wait for it.
-    awaited: Option<Barrier>,
     /// The context may be about to end, and nothing waits for its barriers any more. But it may only lose a reference,
     /// and then what leaves its memory comes behind this one as before.
     aside: Option<Barrier>,
@@ -75,23 +71,15 @@ impl LastBarrier {
         last.of_open().filter(|(last, _)| *last >= number).map(|(_, event)| event.clone())
     }
 
-    /// The newest event, whatever its number. Call where the context does not end meanwhile.
+    /// The newest event, whatever its number: what is free now, and leaves, comes behind it. Call where the context does not
+    /// end meanwhile.
     pub(crate) fn newest(&self) -> Option<EventRef> {
         self.newest_barrier().map(|(_, event)| event)
     }
 
     /// As `newest`, with its number.
     pub(crate) fn newest_barrier(&self) -> Option<(BarrierNumber, EventRef)> {
-        lock(&self.0).newest().cloned()
-    }
-
-    /// The newest event behind which something may have been freed that is not over: what is free now, and leaves, comes
-    /// behind it. Call where the context does not end meanwhile.
-    pub(crate) fn behind_frees(&self) -> Option<EventRef> {
-        if !rule_holds(Rule::RoomBehindReturnedFrees) {
-            return self.newest();
-        }
-        lock(&self.0).of_open().map(|(_, event)| event.clone())
+        lock(&self.0).of_open().cloned()
     }
 
     /// How many barriers were made. 0 while another thread holds the lock: for the table at exit.
@@ -102,7 +90,6 @@ impl LastBarrier {
     /// The context is about to end: its events must not be waited for any more.
     pub(crate) fn put_aside(&self) {
         let mut last = lock(&self.0);
-        last.awaited = None;
         if let Some(barrier) = last.barrier.take() {
             last.aside = Some(barrier);
         }
@@ -119,7 +106,7 @@ impl LastBarrier {
     /// It has ended.
     pub(crate) fn forget(&self) {
         let mut last = lock(&self.0);
-        (last.barrier, last.awaited, last.aside) = (None, None, None);
+        (last.barrier, last.aside) = (None, None);
     }
 
     #[inline]
@@ -128,25 +115,12 @@ impl LastBarrier {
         last.count += 1;
         last.keep(number, event);
     }
-
-    /// As `file`, of a free that waits for it itself.
-    fn file_awaited(&self, number: BarrierNumber, event: EventRef) {
-        let mut last = lock(&self.0);
-        last.count += 1;
-        if last.awaited.as_ref().is_none_or(|(last, _)| *last < number) {
-            last.awaited = Some((number, event));
-        }
-    }
 }
 
 impl Last {
     fn of_open(&self) -> Option<&Barrier> {
         let aside = self.aside.as_ref().filter(|_| rule_holds(Rule::BarrierOutlastsReference));
         self.barrier.as_ref().or(aside)
-    }
-
-    fn newest(&self) -> Option<&Barrier> {
-        self.of_open().into_iter().chain(&self.awaited).max_by_key(|(number, _)| *number)
     }
 
     #[inline]

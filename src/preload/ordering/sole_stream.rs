@@ -209,39 +209,18 @@ pub(crate) fn order_later_work(
     if is_put_off(context) { Ok(()) } else { wait_at_once(thread, context, event, seen) }
 }
 
-/// As `order_later_work`, where the free waits for the barrier itself: what is submitted before that is over puts the wait in,
-/// even where several streams have work. Else memory that goes back meanwhile, and is free already, would come behind it.
-pub(crate) fn order_work_meanwhile(
-    thread: &Thread,
-    context: &'static Context,
-    event: &EventRef,
-    seen: SeenAll,
-) -> CuResult {
-    let put_off = is_put_off(context) || all_are_seen(context) && is_put_off_to_the_next(context);
-    if put_off { Ok(()) } else { wait_at_once(thread, context, event, seen) }
-}
-
 /// Of one stream. What is owed already, what comes to another one finds.
 #[inline(always)]
 fn is_put_off(context: &'static Context) -> bool {
     may_put_off(context) && (owes(context) || may_owe(context))
 }
 
-fn is_put_off_to_the_next(context: &'static Context) -> bool {
-    says_that_it_owes(context);
-    LEDGER.sole.next_pays()
-}
-
 /// False: another stream has got work meanwhile.
 #[inline(never)]
 fn may_owe(context: &'static Context) -> bool {
-    says_that_it_owes(context);
+    OWES.store((context as *const Context).cast_mut(), Ordering::SeqCst);
     widen(Rule::OtherStreamPays);
     LEDGER.may_put_off()
-}
-
-fn says_that_it_owes(context: &'static Context) {
-    OWES.store((context as *const Context).cast_mut(), Ordering::SeqCst);
 }
 
 #[inline(never)]
@@ -270,16 +249,9 @@ fn is_alone() -> bool {
 
 #[inline]
 fn may_put_off(context: &Context) -> bool {
-    LEDGER.may_put_off() && is_the_only_one(context)
-}
-
-/// Whether all submissions are of this context, and seen.
-fn all_are_seen(context: &Context) -> bool {
-    LEDGER.elision.is_allowed() && is_the_only_one(context)
-}
-
-#[inline]
-fn is_the_only_one(context: &Context) -> bool {
     let config = config::get();
-    config.skip_barriers && !across::is_promised() && LEDGER.exclusive.is_exclusive(context.id)
+    LEDGER.may_put_off()
+        && config.skip_barriers
+        && !across::is_promised()
+        && LEDGER.exclusive.is_exclusive(context.id)
 }

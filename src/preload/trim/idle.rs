@@ -134,7 +134,7 @@ impl Pass {
     /// Call after the mark was taken: a free is published only once its barrier is known.
     fn expect_complete(&mut self, context: &Context, mark: IdleMark) {
         if self.completing.len() < COMPLETING_MAX {
-            self.completing.push_back((mark, context.last_barrier.behind_frees()));
+            self.completing.push_back((mark, context.last_barrier.newest()));
         }
     }
 

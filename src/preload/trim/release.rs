@@ -171,7 +171,7 @@ impl Leaving {
     }
 
     fn behind_barrier(&self, context: &Context, stream: StreamHandle) -> CuResult {
-        if !waits_for(stream, context.last_barrier.behind_frees().iter()) {
+        if !waits_for(stream, context.last_barrier.newest().iter()) {
             return self.by_waiting(&self.segments);
         }
         let (later, now): (Vec<_>, Vec<_>) =
@@ -194,7 +194,7 @@ impl Leaving {
         let behind_events = &context.release_streams.behind_events;
         let by_waiting = match behind_events.handle() {
             Some(handle) => {
-                let barrier = context.last_barrier.behind_frees();
+                let barrier = context.last_barrier.newest();
                 let events = barrier.iter().chain(&self.events);
                 let _collecting = lock(&behind_events.collecting);
                 match !rule_holds(Rule::ReleaseBehindEvents) || waits_for(handle, events) {

@@ -375,8 +375,14 @@ impl Ours {
                 }
                 Whereabouts::Free
             }
-            Route::Barrier => self.barrier(false, thread)?,
-            Route::BarrierThenWait => self.barrier(true, thread)?,
+            Route::Barrier => self.barrier(thread)?,
+            Route::Wait => {
+                self.may_record()?;
+                let seen = self.ledger.before_barrier(&self.covers[0]);
+                self.order.wait(self.order.all[0]);
+                self.covers[0].waited(seen);
+                Whereabouts::Free
+            }
             Route::WaitNatively => {
                 self.sync_context();
                 Whereabouts::Free
@@ -413,7 +419,7 @@ impl Ours {
         self.put(block, place);
     }
 
-    fn barrier(&mut self, waits: bool, thread: usize) -> Result<Whereabouts, Violation> {
+    fn barrier(&mut self, thread: usize) -> Result<Whereabouts, Violation> {
         self.may_record()?;
         let seen: SeenAll = self.ledger.before_barrier(&self.covers[0]);
         let number = seen.number();
@@ -428,7 +434,7 @@ impl Ours {
         }
         let after = self.ledger.barrier_is_in(&self.covers[0], seen, 0);
         self.debts[thread].track(0, number);
-        if waits || after == AfterBarrier::WaitFirst {
+        if after == AfterBarrier::WaitFirst {
             self.order.wait(self.recorded[number.0 as usize]);
             self.covers[0].waited(seen);
         }

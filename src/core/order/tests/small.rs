@@ -46,7 +46,7 @@ fn routes_respect_every_fact() {
             StreamRoute::Publish,
             "of another context nothing is known: {facts:?}"
         );
-        let barrier = matches!(plainly, Route::Barrier | Route::BarrierThenWait);
+        let barrier = plainly == Route::Barrier;
         if facts.in_driver_callback {
             assert_eq!(plainly, Route::ParkForBarrier, "{facts:?}");
             assert_eq!(async_plainly, Route::ParkForBarrier, "{facts:?}");
@@ -54,6 +54,7 @@ fn routes_respect_every_fact() {
         }
         if facts.capturing || !facts.barrier_calls {
             assert!(!barrier, "{facts:?}");
+            assert_ne!(plainly, Route::Wait, "{facts:?}");
             assert_ne!(plainly, Route::ParkOnEvent, "{facts:?}");
             assert_ne!(async_plainly, Route::ParkOnEvent, "{facts:?}");
         }
@@ -74,7 +75,7 @@ fn routes_respect_every_fact() {
             assert_ne!(async_plainly, Route::Publish, "{facts:?}");
             assert_ne!(on_stream, StreamRoute::Publish, "{facts:?}");
         }
-        let waits = [Route::Barrier, Route::BarrierThenWait, Route::WaitNatively];
+        let waits = [Route::Barrier, Route::Wait, Route::WaitNatively];
         assert!(!waits.contains(&async_plainly), "natively it does not wait: {facts:?}");
     }
 }
@@ -87,7 +88,7 @@ fn routes_wait_no_longer_than_they_have_to() {
         let plainly = free_context_block(&facts);
         let may_record = facts.barrier_calls && !facts.capturing;
         let may_barrier = may_record && facts.exclusive;
-        if may_barrier || may_record && facts.mode == Mode::Relaxed {
+        if may_record {
             assert_ne!(plainly, Route::WaitNatively, "{facts:?}");
         }
         let ordered = facts.mode == Mode::Ordered && may_barrier;
@@ -247,7 +248,7 @@ fn the_first_visible_cause_makes_the_next_free_wait() {
     assert!(ledger.visible.every_kernel());
     assert!(ledger.visible.has(VisibleCause::Managed));
     assert!(!ledger.visible.has(VisibleCause::DeviceMapped));
-    assert_eq!(free_context_block(&ledger.facts(&covers, situation)), Route::BarrierThenWait);
+    assert_eq!(free_context_block(&ledger.facts(&covers, situation)), Route::Wait);
     let seen = ledger.before_barrier(&covers);
     covers.waited(seen);
     assert_eq!(free_context_block(&ledger.facts(&covers, situation)), Route::Publish);

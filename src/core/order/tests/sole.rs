@@ -21,7 +21,7 @@ enum Op {
     /// To a stream, counted from 0.
     Submit(usize),
     Free,
-    /// A free that waits for its barrier itself.
+    /// A free that records an event, and waits for that itself.
     FreeThatWaits,
 }
 
@@ -50,12 +50,11 @@ enum At {
     PutOff,
     Owe,
     AskAgain,
-    OweMeanwhile,
-    NextPays,
     Wait,
     Forget,
     LookAgain,
     File,
+    Recorded,
     Over,
     Publish,
 }
@@ -72,15 +71,13 @@ struct Thread {
 }
 
 /// How the rules are left out, if they are.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Left {
     Nothing,
     /// A barrier that is owed is not asked for again once that is said (O2).
     SecondQuestion,
-    /// What is submitted beside a free that waits puts no wait in.
-    NextPays,
-    /// Nor does the free wait.
-    BothWaits,
+    /// A free that records an event does not wait for it.
+    ItsWait,
 }
 
 #[derive(Clone, Copy)]
@@ -267,7 +264,7 @@ impl Run {
             }
             At::Record => {
                 own.recorded = self.launched;
-                At::PutOff
+                if waits { At::Recorded } else { At::PutOff }
             }
             At::PutOff if self.sole(|sole| sole.is_one()) => {
                 if self.owed {
@@ -281,15 +278,7 @@ impl Run {
                 if self.left == Left::SecondQuestion { At::File } else { At::AskAgain }
             }
             At::AskAgain if self.sole(|sole| sole.is_one()) => At::File,
-            At::PutOff | At::AskAgain if waits && self.left >= Left::NextPays => At::File,
-            At::PutOff | At::AskAgain if waits => At::OweMeanwhile,
             At::PutOff | At::AskAgain => At::Wait,
-            At::OweMeanwhile => {
-                self.owed = true;
-                At::NextPays
-            }
-            At::NextPays if self.sole(|sole| sole.next_pays()) => At::File,
-            At::NextPays => At::Wait,
             At::Wait => {
                 self.floor |= own.recorded;
                 self.owed = false;
@@ -307,15 +296,17 @@ impl Run {
             At::File => {
                 self.event = own.recorded;
                 self.gate = false;
-                if waits && self.left != Left::BothWaits {
-                    At::Over
-                } else {
-                    self.cover(seen);
-                    At::Publish
-                }
+                self.cover(seen);
+                At::Publish
+            }
+            At::Recorded => {
+                self.gate = false;
+                At::Over
             }
             At::Over => {
-                self.over |= own.recorded;
+                if self.left != Left::ItsWait {
+                    self.over |= own.recorded;
+                }
                 self.cover(seen);
                 At::Publish
             }
@@ -390,21 +381,8 @@ fn a_barrier_that_does_not_ask_again_is_caught() {
     assert!(explore_all(Before::Nothing, Left::SecondQuestion, 4).violation.is_some());
 }
 
-/// A free that waits leans on that alone: the wait of the others is for what leaves the cache meanwhile.
 #[test]
-fn no_free_leans_on_the_wait_that_is_put_in_beside_it() {
+fn a_free_that_does_not_wait_is_caught() {
     let _whole = whole();
-    assert_eq!(explore_all(Before::Several, Left::NextPays, 4).violation, None);
-    assert!(explore_all(Before::Several, Left::BothWaits, 4).violation.is_some());
-}
-
-#[test]
-fn whatever_comes_beside_a_free_that_waits_puts_the_wait_in() {
-    let sole = SoleStream::at(ANY_STREAM);
-    assert!(sole.next_pays() && sole.next_pays());
-    assert!(!sole.is_one() && !sole.admits(5));
-    assert_eq!(sole.moves(5), Move::Pay);
-    sole.paid();
-    assert!(sole.admits(5));
-    assert!(!SoleStream::at(5).next_pays(), "of one stream the order is enough");
+    assert!(explore_all(Before::Several, Left::ItsWait, 4).violation.is_some());
 }

@@ -230,7 +230,7 @@ impl State {
                 t.route = match route {
                     Route::Publish => return self.publish(&t),
                     Route::Barrier => 0,
-                    Route::BarrierThenWait => 1,
+                    Route::Wait => 1,
                     Route::WaitNatively => 2,
                     Route::ParkOnEvent | Route::ParkForBarrier => unreachable!("{route:?}"),
                 };
@@ -238,18 +238,22 @@ impl State {
             2 => t.seen = Some(ledger.before_barrier(covers)),
             // A native wait is the driver's own: no barrier, nothing to note.
             3 if t.route == 2 => t.waits = true,
-            3 => self.recorded[t.seen_all().number().0 as usize] = self.launched,
+            3 => {
+                self.recorded[t.seen_all().number().0 as usize] = self.launched;
+                t.waits = t.route == 1;
+            }
             4 if t.route == 2 => self.waited |= self.launched,
+            4 if t.route == 1 => {}
             4 => self.behind |= self.recorded[t.seen_all().number().0 as usize],
-            5..=7 if t.route == 2 => {}
+            5..=7 if t.route != 0 => {}
             5..=7 => match self.careful.once_in[usize::from(t.step) - 5] {
                 OnceIn::Note => covers.pending_barriers.note(t.seen_all().number()),
                 OnceIn::Cover => {
                     let ((ended, begun), ..) = t.seen_all().parts();
                     covers.ordered.passed(Seen::new(ended, begun));
                 }
-                OnceIn::AskAgain => t.waits = t.route == 1 || !ledger.exclusive.is_exclusive(FIRST),
-                OnceIn::DoNotAsk => t.waits = t.route == 1,
+                OnceIn::AskAgain => t.waits = !ledger.exclusive.is_exclusive(FIRST),
+                OnceIn::DoNotAsk => {}
             },
             8 if t.waits && t.route != 2 => {
                 self.waited |= self.recorded[t.seen_all().number().0 as usize];
