@@ -153,6 +153,10 @@ rules! {
     BarrierOnFree = "barrier_on_free",
     /// Before work goes to another stream than the only one so far, the wait that was put off is put in.
     OtherStreamPays = "other_stream_pays",
+    /// Where several streams have work, each waits for the newest barrier before it gets more.
+    StreamsWaitForThemselves = "streams_wait_for_themselves",
+    /// And for one that is newer than the barrier that it is behind.
+    StreamsWaitForTheNewest = "streams_wait_for_the_newest",
     /// The end of the only stream puts it in: another one may get its handle.
     EndedStreamPays = "ended_stream_pays",
     /// A launch that may begin before the earlier work of its stream is over is one of another stream.

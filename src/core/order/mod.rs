@@ -13,7 +13,8 @@
 //! * `visible`: may the host see results without synchronizing; do we see every submission?
 //! * `route`: the decision for one free.
 //! * `pending`: what later calls wait for after a free that did not wait.
-//! * `sole`: may a barrier put its wait off, because one stream is all there is?
+//! * `sole`: may a barrier put its wait off: because one stream is all there is, or each stream waits for itself?
+//! * `behind`: which streams have waited for themselves.
 //! * `captures`: which streams capture now; barriers would kill their captures.
 //! * `reuse`: which freed blocks a capture may reuse.
 //! * `ledger`: the parts above, combined in the only sound order.
@@ -26,6 +27,7 @@
 //! steps, which then *is* the memory model of this code; and a mark stands before the submission
 //! that follows it even for an observer that learns of the submission from the device.
 
+pub mod behind;
 pub mod captures;
 pub mod exclusive;
 pub mod ledger;
@@ -36,6 +38,7 @@ pub mod route;
 pub mod sole;
 pub mod visible;
 
+pub use behind::StreamsBehind;
 pub use captures::{Begun, Capture, Captures};
 pub use exclusive::{Exclusive, Observer};
 pub use ledger::{AfterBarrier, Covers, Ledger, SeenAll, Situation};

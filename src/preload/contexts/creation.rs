@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
 use std::sync::{Mutex, OnceLock, RwLock};
 
-use cachealloc_core::order::{Covers, Observer};
+use cachealloc_core::order::{Covers, Observer, StreamsBehind};
 use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_core::{Allocator, Policy};
 
@@ -45,7 +45,7 @@ pub(crate) fn new(handle: ContextHandle, id: u64) -> &'static Context {
         allocator: Mutex::new(Allocator::new(Policy::default())),
         growth: Mutex::new(()),
         covers: Covers::new(),
-        gate: Mutex::new(()),
+        gate: Mutex::new(StreamsBehind::new()),
         events: Events::default(),
         last_barrier: LastBarrier::default(),
         stream_frees: StreamFrees::default(),

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering}
 use std::sync::{Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
-use cachealloc_core::order::Covers;
+use cachealloc_core::order::{Covers, StreamsBehind};
 use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_core::{Allocator, Stats};
 
@@ -50,7 +50,7 @@ pub(crate) struct Context {
     pub thread_cache: ThreadCache,
     pub covers: Covers,
     /// Serializes barriers, begins of a capture, and waits that may join a capture.
-    pub gate: Mutex<()>,
+    pub gate: Mutex<StreamsBehind>,
     pub events: Events,
     pub last_barrier: LastBarrier,
     pub stream_frees: StreamFrees,

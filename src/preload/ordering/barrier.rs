@@ -8,7 +8,7 @@
 use std::sync::MutexGuard;
 
 use cachealloc_core::TagMark;
-use cachealloc_core::order::{AfterBarrier, BarrierNumber, Observer, SeenAll};
+use cachealloc_core::order::{AfterBarrier, BarrierNumber, Observer, SeenAll, StreamsBehind};
 use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::cache::stream_frees;
@@ -128,7 +128,9 @@ fn record_inside(context: &'static Context, event: EventRef) -> Result<Recorded,
 
 /// Admits one barrier, or one begin of a capture, at a time.
 #[inline(always)]
-fn pass_gate(context: &'static Context) -> Result<Option<MutexGuard<'static, ()>>, Refused> {
+fn pass_gate(
+    context: &'static Context,
+) -> Result<Option<MutexGuard<'static, StreamsBehind>>, Refused> {
     widen(Rule::BarrierGivesWay);
     let gate = rule_holds(Rule::CaptureGate).then(|| lock(&context.gate));
     if captures::any() && rule_holds(Rule::CaptureWaitsNatively) {

@@ -1,6 +1,6 @@
-//! A barrier that puts its wait off while one stream is all there is (docs/ordering.md 2; the states and their proof:
-//! `core/order/sole.rs`). The stream's own later work comes behind the barrier by the order of the stream; before anything
-//! goes to another one, the wait is put in.
+//! A barrier that puts its wait off (docs/ordering.md 2; the states and their proof: `core/order/sole.rs`). While one stream
+//! is all there is, its own later work comes behind the barrier by the order of the stream; before anything goes to
+//! another one, a wait is put in. Where several threads submit to several streams, each stream waits for itself, before it gets more.
 //!
 //! What is owed is the wait for the newest barrier of one context: of the only one that submits, for it takes an exclusive
 //! process to owe at all. While something is owed, nothing captures: the begin of a capture pays first.
@@ -9,7 +9,7 @@ use core::ptr::{eq, null_mut};
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::sync::{MutexGuard, RwLockReadGuard};
 
-use cachealloc_core::order::{ANY_STREAM, Lane, Move, SeenAll};
+use cachealloc_core::order::{ANY_STREAM, BarrierNumber, Lane, Move, SeenAll, StreamsBehind};
 use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::config;
@@ -85,7 +85,7 @@ pub(crate) fn goes_to_own() {
 /// As `goes_to` for a caller without a begin mark. While it asks it has one: else the streams might be forgotten between
 /// its finding that nothing is owed and its saying so, and others would be admitted before what is owed since is paid.
 fn goes_to_any() {
-    if !LEDGER.sole.admits(ANY_STREAM) {
+    if !LEDGER.sole.is(ANY_STREAM) {
         LEDGER.begin(false, Lane::Shared);
         moves(ANY_STREAM);
         LEDGER.end(false, Lane::Shared);
@@ -99,12 +99,57 @@ fn moves(stream: u64) {
         return;
     }
     let stream = if stream == STREAM_PER_THREAD as u64 { ANY_STREAM } else { stream };
-    while LEDGER.sole.moves(stream) == Move::Pay {
-        match owing() {
-            Some(context) => settle(context),
-            None => LEDGER.sole.nothing_owed(),
+    loop {
+        let asked = LEDGER.sole.moves(stream);
+        match (asked, owing()) {
+            (Move::Ahead, _) => return,
+            (Move::Pay, Some(context)) if stream == ANY_STREAM => settle(context),
+            (Move::Pay | Move::ComeBehind, Some(context)) => {
+                if come_behind(context, stream) {
+                    return;
+                }
+            }
+            (_, None) => LEDGER.sole.nothing_owed(),
         }
     }
+}
+
+/// Lets this stream wait for the newest barrier, if the context owes that wait. True: whatever the stream gets comes behind
+/// it. Call without a gate.
+fn come_behind(context: &'static Context, stream: u64) -> bool {
+    let Some(_open) = stays_open(context) else {
+        settle(context);
+        return false;
+    };
+    let mut behind = lock(&context.gate);
+    if !owes(context) {
+        return false;
+    }
+    if let Some((number, event)) = due(context) {
+        if wait_alone(&mut behind, stream, number, &event).is_ok() {
+            // The others wait when they get work.
+            LEDGER.sole.owed_by_each();
+            return true;
+        }
+        put_in(context, &event);
+    }
+    LEDGER.sole.paid();
+    owes_no_more(context);
+    false
+}
+
+/// The stream waits for this barrier, unless it has.
+fn wait_alone(
+    behind: &mut StreamsBehind,
+    stream: u64,
+    number: BarrierNumber,
+    event: &EventRef,
+) -> CuResult {
+    if !behind.is(stream, number) && rule_holds(Rule::StreamsWaitForThemselves) {
+        api::stream_wait_event(stream as StreamHandle, event.handle(), 0)?;
+        behind.waits(stream, number);
+    }
+    Ok(())
 }
 
 /// Puts in the wait that was put off, if it is this context that owes one. Call without a gate.
@@ -113,12 +158,12 @@ fn settle(context: &'static Context) {
     let _gate = lock(&context.gate);
     // Gone, and its work with it.
     if open.is_some()
-        && let Some(event) = due(context)
+        && let Some((_, event)) = due(context)
     {
         put_in(context, &event);
     }
-    owes_no_more(context);
     LEDGER.sole.paid();
+    owes_no_more(context);
 }
 
 /// Holds off the end of the context. None: it has ended. What may be an end is mostly a reference less.
@@ -138,11 +183,9 @@ fn owing() -> Option<&'static Context> {
 }
 
 /// The barrier whose wait this context owes, if it is not over. Call with the gate held.
-fn due(context: &'static Context) -> Option<EventRef> {
-    let newest = context.last_barrier.newest_barrier().filter(|_| owes(context));
-    let (_, event) =
-        newest.filter(|(number, _)| context.covers.pending_barriers.is_pending(*number))?;
-    Some(event)
+fn due(context: &'static Context) -> Option<(BarrierNumber, EventRef)> {
+    let newest = context.last_barrier.newest_barrier().filter(|_| owes(context))?;
+    context.covers.pending_barriers.is_pending(newest.0).then_some(newest)
 }
 
 fn put_in(context: &Context, event: &EventRef) {
@@ -159,7 +202,9 @@ fn owes_no_more(context: &'static Context) {
 
 /// The gate of this context, with nothing owed: what comes could not pay, or a capture is about to begin, of which a wait
 /// in its context would be the end. Call without a gate.
-pub(crate) fn gate_with_nothing_owed(context: &'static Context) -> MutexGuard<'static, ()> {
+pub(crate) fn gate_with_nothing_owed(
+    context: &'static Context,
+) -> MutexGuard<'static, StreamsBehind> {
     loop {
         if let Some(owing) = owing() {
             settle(owing);
@@ -192,7 +237,8 @@ pub(crate) fn pay_all() {
 
 /// The stream is about to be destroyed: another one may get its handle, and does not come behind its work.
 pub(crate) fn stream_ends(stream: StreamHandle) {
-    if LEDGER.sole.is(stream as u64) && rule_holds(Rule::EndedStreamPays) {
+    let owes = LEDGER.sole.is(stream as u64) || LEDGER.sole.owes_one_by_one();
+    if owes && rule_holds(Rule::EndedStreamPays) {
         goes_to_any();
     }
 }
@@ -209,18 +255,32 @@ pub(crate) fn order_later_work(
     if is_put_off(context) { Ok(()) } else { wait_at_once(thread, context, event, seen) }
 }
 
-/// Of one stream. What is owed already, what comes to another one finds.
+/// What one stream owes already, what comes to another one finds.
 #[inline(always)]
 fn is_put_off(context: &'static Context) -> bool {
-    may_put_off(context) && (owes(context) || may_owe(context))
+    may_put_off(context)
+        && match LEDGER.may_put_off() {
+            true => owes(context) || may_owe(context),
+            false => are_several() && each_owes(context),
+        }
 }
 
 /// False: another stream has got work meanwhile.
 #[inline(never)]
 fn may_owe(context: &'static Context) -> bool {
-    OWES.store((context as *const Context).cast_mut(), Ordering::SeqCst);
+    says_that_it_owes(context);
     widen(Rule::OtherStreamPays);
     LEDGER.may_put_off()
+}
+
+#[inline(never)]
+fn each_owes(context: &'static Context) -> bool {
+    says_that_it_owes(context);
+    LEDGER.may_put_off_each()
+}
+
+fn says_that_it_owes(context: &'static Context) {
+    OWES.store((context as *const Context).cast_mut(), Ordering::SeqCst);
 }
 
 #[inline(never)]
@@ -231,27 +291,30 @@ fn wait_at_once(
     seen: SeenAll,
 ) -> CuResult {
     api::ctx_wait_event(context.handle, event.handle())?;
+    LEDGER.sole.none_owes();
     owes_no_more(context);
-    if is_alone() {
-        LEDGER.wait_is_in(seen, thread.lane());
-    }
+    LEDGER.wait_is_in(seen, thread.lane());
     Ok(())
 }
 
-/// Whether only the thread with a lane of its own has submitted since the wait before. Where several do, the streams would
-/// be forgotten and met again at each barrier, and each thread would wait for the gate.
-fn is_alone() -> bool {
+/// Whether other threads than the one with a lane of its own have submitted lately. Then each stream waits for itself: the wait
+/// of a context is dear beside another thread's submissions. Else it is put in at once, and the streams are forgotten: if
+/// only one gets work from then on, it waits no more.
+fn are_several() -> bool {
+    /// So many barriers without another thread's work say that there is none.
+    const LATELY: u64 = 16;
     // The very first submission is counted with the others'.
     static OTHERS: AtomicU64 = AtomicU64::new(1);
+    static BARRIERS_SINCE: AtomicU64 = AtomicU64::new(LATELY);
     let others = LEDGER.submitted.begun_by_others();
-    OTHERS.swap(others, Ordering::Relaxed) == others
+    let quiet = OTHERS.swap(others, Ordering::Relaxed) == others;
+    let since = if quiet { BARRIERS_SINCE.load(Ordering::Relaxed) + 1 } else { 0 };
+    BARRIERS_SINCE.store(since, Ordering::Relaxed);
+    since < LATELY
 }
 
 #[inline]
 fn may_put_off(context: &Context) -> bool {
     let config = config::get();
-    LEDGER.may_put_off()
-        && config.skip_barriers
-        && !across::is_promised()
-        && LEDGER.exclusive.is_exclusive(context.id)
+    config.skip_barriers && !across::is_promised() && LEDGER.exclusive.is_exclusive(context.id)
 }

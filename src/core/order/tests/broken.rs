@@ -21,6 +21,7 @@ const RULES: [(Rule, Finder); 20] = [
     (Rule::BarrierOnFree, Finder::Programs("streams")),
     (Rule::OtherStreamPays, Finder::Programs("streams")),
     (Rule::OtherStreamPays, Finder::Sole),
+    (Rule::StreamsWaitForThemselves, Finder::Sole),
     (Rule::OwnerForgetsStreams, Finder::Sole),
     (Rule::NothingBegunForgetsStreams, Finder::Sole),
     (Rule::EndedStreamPays, Finder::Programs("streams")),

@@ -93,6 +93,12 @@ impl Order {
         self.all[context]
     }
 
+    /// All later work of the stream waits for these, and so does what waits for the stream. It joins a blocking stream to no
+    /// work of the legacy one (measured).
+    pub fn stream_behind(&mut self, stream: usize, works: Set) {
+        self.tail[stream] |= works;
+    }
+
     /// All later work of the context, on whatever stream, waits for these.
     pub fn come_behind(&mut self, context: usize, works: Set) {
         self.floor[context] |= works;

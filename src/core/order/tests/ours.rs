@@ -4,15 +4,16 @@
 use super::native::{
     BLOCKS_MAX, Bytes, CONTEXTS, ELSEWHERE, LEGACY, Order, Set, WORKS_MAX, context_of,
 };
+use crate::order::behind::StreamsBehind;
 use crate::order::captures::{Capture, Captures};
 use crate::order::exclusive::Exclusive;
 use crate::order::ledger::{AfterBarrier, Covers, Ledger, SeenAll, Situation};
 use crate::order::marks::{Cover, Lane, Marks};
-use crate::order::pending::{PendingBarriers, TrackedBarrier};
+use crate::order::pending::{BarrierNumber, PendingBarriers, TrackedBarrier};
 use crate::order::route::{
     Facts, Mode, Route, StreamRoute, free_async_block_plainly, free_context_block, free_on_stream,
 };
-use crate::order::sole::{Move, SoleStream};
+use crate::order::sole::{ANY_STREAM, Move, SoleStream};
 use crate::order::visible::{BlindSpot, Elision, Visible, VisibleCause};
 use crate::rules::{Rule, rule_holds};
 
@@ -76,7 +77,8 @@ pub struct Ours {
     /// Items that are no work: the places of allocations and frees in their streams.
     places: Set,
     /// What the wait that was put off stands for.
-    owed: Option<Set>,
+    owed: Option<(Set, BarrierNumber)>,
+    behind: StreamsBehind,
 }
 
 impl Ours {
@@ -104,6 +106,7 @@ impl Ours {
             over: 0,
             places: 0,
             owed: None,
+            behind: StreamsBehind::new(),
         };
         if !setting.elision {
             ours.ledger.elision.ends(BlindSpot::UnknownFunction);
@@ -173,10 +176,21 @@ impl Ours {
             self.ledger.exclusive.waited();
         }
         let handle = handle(stream);
-        while !self.ledger.sole.admits(handle) && self.ledger.sole.moves(handle) == Move::Pay {
-            match self.owed {
-                Some(_) => self.put_in_wait()?,
-                None => self.ledger.sole.nothing_owed(),
+        while !self.ledger.sole.admits(handle) {
+            match (self.ledger.sole.moves(handle), self.owed) {
+                (Move::Ahead, _) => break,
+                (Move::Pay, Some(_)) if handle == ANY_STREAM => self.put_in_wait()?,
+                (_, Some((owed, number))) => {
+                    self.may_record()?;
+                    let known = self.behind.is(handle, number);
+                    if !known && rule_holds(Rule::StreamsWaitForThemselves) {
+                        self.order.stream_behind(stream, owed);
+                        self.behind.waits(handle, number);
+                    }
+                    self.ledger.sole.owed_by_each();
+                    break;
+                }
+                (_, None) => self.ledger.sole.nothing_owed(),
             }
         }
         let answer = call(&mut self.order);
@@ -186,7 +200,7 @@ impl Ours {
 
     /// Puts in the wait that was put off.
     fn put_in_wait(&mut self) -> Result<(), Violation> {
-        if let Some(owed) = self.owed.take() {
+        if let Some((owed, _)) = self.owed.take() {
             self.may_record()?;
             self.order.come_behind(0, owed);
             self.ledger.sole.paid();
@@ -195,7 +209,8 @@ impl Ours {
     }
 
     pub fn recreate(&mut self, stream: usize) -> Result<(), Violation> {
-        if self.ledger.sole.is(handle(stream)) && rule_holds(Rule::EndedStreamPays) {
+        let owes = self.ledger.sole.is(handle(stream)) || self.ledger.sole.owes_one_by_one();
+        if owes && rule_holds(Rule::EndedStreamPays) {
             self.put_in_wait()?;
             self.ledger.sole.paid();
         }
@@ -425,11 +440,14 @@ impl Ours {
         let number = seen.number();
         self.recorded[number.0 as usize] = self.order.all[0];
         let exclusive = self.ledger.exclusive.is_exclusive(0) && !self.setting.promised;
-        if exclusive && self.ledger.may_put_off() {
-            self.owed = Some(self.order.all[0]);
+        // Where several streams have work, either is right: at each turn the other one.
+        let each = || number.0 % 2 == 1 && self.ledger.may_put_off_each();
+        if exclusive && (self.ledger.may_put_off() || each()) {
+            self.owed = Some((self.order.all[0], number));
         } else {
             self.order.barrier(0);
             self.owed = None;
+            self.ledger.sole.none_owes();
             self.ledger.wait_is_in(seen, Lane::Own);
         }
         let after = self.ledger.barrier_is_in(&self.covers[0], seen, 0);

@@ -9,6 +9,7 @@ use super::programs::scale;
 use super::{std, whole};
 use crate::order::marks::{Lane, Marks, Seen, quiet};
 use crate::order::sole::{ANY_STREAM, Move, SoleStream};
+use crate::rules::{Rule, rule_holds};
 
 const THREADS: usize = 3;
 const OPS_MAX: usize = 3;
@@ -20,7 +21,12 @@ const SET_BITS: u32 = 5;
 enum Op {
     /// To a stream, counted from 0.
     Submit(usize),
+    /// To the second stream, of which the call does not tell.
+    SubmitAnywhere,
+    /// Where several streams have work, each is to wait for itself.
     Free,
+    /// There it puts the wait of the context in.
+    FreeOfAll,
     /// A free that records an event, and waits for that itself.
     FreeThatWaits,
 }
@@ -37,6 +43,7 @@ enum At {
     Owed,
     PayGate,
     PutIn,
+    ComeBehind,
     NothingOwed,
     Paid,
     Launch,
@@ -50,7 +57,11 @@ enum At {
     PutOff,
     Owe,
     AskAgain,
+    OweEach,
+    SayEach,
     Wait,
+    NoneOwes,
+    OwesNoMore,
     Forget,
     LookAgain,
     File,
@@ -78,6 +89,8 @@ pub enum Left {
     SecondQuestion,
     /// A free that records an event does not wait for it.
     ItsWait,
+    /// A stream that has waited for one barrier waits for no later one.
+    Newest,
 }
 
 #[derive(Clone, Copy)]
@@ -90,8 +103,11 @@ struct Run {
     covered: u64,
     owed: bool,
     gate: bool,
-    /// What the newest event stands for.
+    /// What the newest event stands for, and its number.
     event: u64,
+    number: u64,
+    /// By stream, the number of the barrier for which it has waited last.
+    behind: [u64; STREAMS],
     launched: u64,
     /// What all later work is behind.
     floor: u64,
@@ -111,9 +127,9 @@ impl Machine for Run {
         let mut own = next.threads[thread];
         let op = (*program[thread].get(usize::from(own.op))?)?;
         let went = match op {
-            Op::Submit(stream) => next.submit(&mut own, thread, stream),
-            Op::Free => next.free(&mut own, thread, false),
-            Op::FreeThatWaits => next.free(&mut own, thread, true),
+            Op::Submit(stream) => next.submit(&mut own, thread, stream, stream as u64 + 1),
+            Op::SubmitAnywhere => next.submit(&mut own, thread, 1, ANY_STREAM),
+            Op::Free | Op::FreeOfAll | Op::FreeThatWaits => next.free(&mut own, thread, op),
         };
         match went {
             Err(what) => return Some(Err(what)),
@@ -136,13 +152,18 @@ impl Machine for Run {
             key.put(thread.recorded, SET_BITS);
         }
         // A stream, or one of the three states counted down from the greatest number.
-        key.put(if self.sole < 4 { self.sole } else { 4 + (u64::MAX - self.sole) }, 3);
+        key.put(if self.sole < 3 { self.sole } else { 3 + (u64::MAX - self.sole) }, 3);
         [self.begun, self.ended].as_flattened().iter().for_each(|count| key.put(*count, 3));
         key.put(self.covered, 3);
         key.put(self.owed.into(), 1);
         key.put(self.gate.into(), 1);
         let sets = [self.event, self.launched, self.floor, self.tails[0], self.tails[1]];
         sets.iter().for_each(|set| key.put(*set, SET_BITS));
+        // Numbers only grow: what counts is whether a stream has waited, and for the newest.
+        for behind in self.behind {
+            key.put((behind != 0).into(), 1);
+            key.put((behind == self.number).into(), 1);
+        }
         key.put(self.over, SET_BITS);
         key.put(self.published, SET_BITS);
         key.finish()
@@ -164,8 +185,8 @@ impl Run {
         answer
     }
 
-    fn submit(&mut self, own: &mut Thread, thread: usize, stream: usize) -> Went {
-        let (lane, handle) = (usize::from(thread != 0), stream as u64 + 1);
+    fn submit(&mut self, own: &mut Thread, thread: usize, stream: usize, handle: u64) -> Went {
+        let lane = usize::from(thread != 0);
         Ok(Some(match own.at {
             At::Start => {
                 own.needed = self.published;
@@ -195,7 +216,7 @@ impl Run {
             At::Move => match self.sole(|sole| sole.step(handle)) {
                 None => At::Move,
                 Some(Move::Ahead) => At::Launch,
-                Some(Move::Pay) => At::Owed,
+                Some(Move::Pay | Move::ComeBehind) => At::Owed,
             },
             At::Owed if self.owed => At::PayGate,
             At::Owed => {
@@ -205,20 +226,35 @@ impl Run {
             At::PayGate if self.gate => return Ok(None),
             At::PayGate => {
                 self.gate = true;
-                At::PutIn
+                if handle == ANY_STREAM { At::PutIn } else { At::ComeBehind }
+            }
+            At::ComeBehind if !self.owed => {
+                self.gate = false;
+                At::Move
+            }
+            At::ComeBehind => {
+                let known = self.behind[stream] >= self.number
+                    || self.behind[stream] != 0 && self.left == Left::Newest;
+                if !known && rule_holds(Rule::StreamsWaitForThemselves) {
+                    self.tails[stream] |= self.event;
+                    self.behind[stream] = self.number;
+                }
+                self.sole(SoleStream::owed_by_each);
+                self.gate = false;
+                At::Launch
             }
             At::PutIn => {
                 if self.owed {
                     self.floor |= self.event;
                 }
-                At::NothingOwed
-            }
-            At::NothingOwed => {
-                self.owed = false;
                 At::Paid
             }
             At::Paid => {
                 self.sole(SoleStream::paid);
+                At::NothingOwed
+            }
+            At::NothingOwed => {
+                self.owed = false;
                 self.gate = false;
                 At::Move
             }
@@ -239,8 +275,9 @@ impl Run {
         }))
     }
 
-    fn free(&mut self, own: &mut Thread, thread: usize, waits: bool) -> Went {
+    fn free(&mut self, own: &mut Thread, thread: usize, op: Op) -> Went {
         let seen = Seen::new(own.ended, own.begun);
+        let (waits, each) = (op == Op::FreeThatWaits, op == Op::Free);
         Ok(Some(match own.at {
             At::Start => {
                 own.needed = self.launched;
@@ -278,9 +315,23 @@ impl Run {
                 if self.left == Left::SecondQuestion { At::File } else { At::AskAgain }
             }
             At::AskAgain if self.sole(|sole| sole.is_one()) => At::File,
+            At::PutOff if each => At::OweEach,
             At::PutOff | At::AskAgain => At::Wait,
+            At::OweEach => {
+                self.owed = true;
+                At::SayEach
+            }
+            At::SayEach if self.sole(|sole| sole.each_owes()) => At::File,
+            At::SayEach => At::Wait,
             At::Wait => {
                 self.floor |= own.recorded;
+                At::NoneOwes
+            }
+            At::NoneOwes => {
+                self.sole(SoleStream::none_owes);
+                At::OwesNoMore
+            }
+            At::OwesNoMore => {
                 self.owed = false;
                 At::Forget
             }
@@ -295,6 +346,7 @@ impl Run {
             }
             At::File => {
                 self.event = own.recorded;
+                self.number += 1;
                 self.gate = false;
                 self.cover(seen);
                 At::Publish
@@ -346,6 +398,8 @@ pub fn explore_all(before: Before, left: Left, ops_max: usize) -> Outcome {
         owed: false,
         gate: false,
         event: 0,
+        number: 0,
+        behind: [0; STREAMS],
         launched: 0,
         floor: 0,
         tails: [0; STREAMS],
@@ -353,7 +407,9 @@ pub fn explore_all(before: Before, left: Left, ops_max: usize) -> Outcome {
         published: 0,
     };
     let mut outcome = Outcome::default();
-    let alphabet = [Op::Submit(0), Op::Submit(1), Op::Free, Op::FreeThatWaits];
+    let submissions = [Op::Submit(0), Op::Submit(1), Op::SubmitAnywhere];
+    let frees = [Op::Free, Op::FreeOfAll, Op::FreeThatWaits];
+    let alphabet = [submissions, frees].concat();
     for program in programs(&alphabet, Alike::AllButTheFirst, ops_max) {
         outcome.add(explore(&program, start));
         if outcome.violation.is_some() {
@@ -379,6 +435,12 @@ fn waits_that_are_put_off_hold() {
 fn a_barrier_that_does_not_ask_again_is_caught() {
     let _whole = whole();
     assert!(explore_all(Before::Nothing, Left::SecondQuestion, 4).violation.is_some());
+}
+
+#[test]
+fn a_stream_that_waits_only_once_is_caught() {
+    let _whole = whole();
+    assert!(explore_all(Before::Several, Left::Newest, 5).violation.is_some());
 }
 
 #[test]
