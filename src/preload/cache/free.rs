@@ -245,10 +245,10 @@ impl<'a> Free<'a> {
             return Ok(());
         }
         let (number, event) = match barrier::order(self.thread, self.context) {
-            Ok(Ordered::By(passed)) if passed.wait_first => {
-                return self.wait_for(&passed.recorded, Wait::Shared);
+            Ok(Ordered::By(recorded)) if recorded.wait_first => {
+                return self.wait_for(&recorded, Wait::Shared);
             }
-            Ok(Ordered::By(passed)) => (passed.recorded.seen.number(), passed.recorded.event),
+            Ok(Ordered::By(recorded)) => (recorded.seen.number(), recorded.event),
             Ok(Ordered::SharedWith { number, event, wait_first: true }) => {
                 let known = rule_holds(Rule::SharedFreeIsInProgress);
                 let _in_progress = known.then(|| self.in_progress());

@@ -38,19 +38,14 @@ pub(crate) struct Recorded {
     pub event: EventRef,
     /// Tags made before it are dropped once its later work is behind the event, or the event is over.
     pub mark: Option<TagMark>,
-}
-
-/// A barrier that was made.
-pub(crate) struct Passed {
-    pub recorded: Recorded,
-    /// The process stopped being exclusive meanwhile: wait before publishing anything.
+    /// It is no barrier, or the process stopped being exclusive meanwhile: wait before publishing anything.
     pub wait_first: bool,
 }
 
 /// What orders a free.
 pub(crate) enum Ordered {
     /// A barrier of its own.
-    By(Passed),
+    By(Recorded),
     /// Another thread's, begun after the free.
     SharedWith { number: BarrierNumber, event: EventRef, wait_first: bool },
 }
@@ -79,22 +74,21 @@ pub(crate) fn order(thread: &Thread, context: &'static Context) -> Result<Ordere
 
 /// Call with the gate held.
 #[inline(always)]
-fn make(thread: &Thread, context: &'static Context, event: EventRef) -> Result<Passed, Refused> {
+fn make(thread: &Thread, context: &'static Context, event: EventRef) -> Result<Recorded, Refused> {
     debug_assert!(is_held(&context.gate) || !rule_holds(Rule::CaptureGate));
-    let recorded = record_inside(context, event)?;
-    let Recorded { seen, event, mark } = &recorded;
-    let ordered = sole_stream::order_later_work(thread, context, event, *seen);
+    let Recorded { seen, event, mark, .. } = record_inside(context, event)?;
+    let ordered = sole_stream::order_later_work(thread, context, &event, seen);
     ordered.map_err(Refused::Failed)?;
     // Filed and recorded before the cover is published: a free that skips its barrier because of this
     // one finds it here (order D3 of the core).
     context.last_barrier.file(seen.number(), event.clone());
-    let after = LEDGER.barrier_is_in(&context.covers, *seen, context.id);
+    let after = LEDGER.barrier_is_in(&context.covers, seen, context.id);
     let wait_first = after == AfterBarrier::WaitFirst;
     widen(Rule::BarrierMark);
     if let Some(mark) = mark.filter(|_| !wait_first) {
         stream_frees::barrier_passed(context, mark);
     }
-    Ok(Passed { recorded, wait_first })
+    Ok(Recorded { seen, event, mark, wait_first })
 }
 
 /// Records all work of the context into an event, and orders nothing. Not once green contexts exist:
@@ -121,7 +115,7 @@ fn record_inside(context: &'static Context, event: EventRef) -> Result<Recorded,
     let seen = LEDGER.before_barrier(&context.covers);
     let mark = stream_frees::mark(context);
     match api::ctx_record_event(context.handle, event.handle()) {
-        Ok(()) => Ok(Recorded { seen, event, mark }),
+        Ok(()) => Ok(Recorded { seen, event, mark, wait_first: true }),
         Err(error) => Err(Refused::Failed(error)),
     }
 }

@@ -258,11 +258,10 @@ pub(crate) fn order_later_work(
 /// What one stream owes already, what comes to another one finds.
 #[inline(always)]
 fn is_put_off(context: &'static Context) -> bool {
-    may_put_off(context)
-        && match LEDGER.may_put_off() {
-            true => owes(context) || may_owe(context),
-            false => are_several() && each_owes(context),
-        }
+    match LEDGER.may_put_off() {
+        true => may_put_off(context) && (owes(context) || may_owe(context)),
+        false => each_owes(context),
+    }
 }
 
 /// False: another stream has got work meanwhile.
@@ -273,10 +272,14 @@ fn may_owe(context: &'static Context) -> bool {
     LEDGER.may_put_off()
 }
 
+/// False: the wait is put in at once.
 #[inline(never)]
 fn each_owes(context: &'static Context) -> bool {
-    says_that_it_owes(context);
-    LEDGER.may_put_off_each()
+    let may = may_put_off(context) && are_several();
+    may && {
+        says_that_it_owes(context);
+        LEDGER.may_put_off_each()
+    }
 }
 
 fn says_that_it_owes(context: &'static Context) {
