@@ -258,7 +258,8 @@ impl World {
     }
 
     /// Later work of the stream comes after `op`. A complete one leaves no trace in the
-    /// stream's order: measured, it does not keep a dependent from starting early.
+    /// stream's order: measured, it does not keep a dependent from starting early. A wait for the stream is one for `op`,
+    /// and on a blocking stream not for what the legacy stream has got (measured).
     pub fn stream_waits(&mut self, handle: Handle, op: &OpRef, at: u64) -> Outcome {
         if op.done() {
             self.streams.get_mut(handle)?.clock.join(&op.state().clock);
@@ -266,7 +267,12 @@ impl World {
         }
         let mut deps = self.stream_deps(handle)?;
         deps.after(op);
-        self.submit_after(handle, Work::Marker, deps, at).map(drop)
+        let mut over = self.streams.get(handle)?.over.clone();
+        self.submit_after(handle, Work::Marker, deps, at)?;
+        over.retain(|op| !op.done());
+        over.push(op.clone());
+        self.streams.get_mut(handle)?.over = over;
+        Ok(())
     }
 }
 

@@ -126,6 +126,17 @@ unordered! {
         let (a, b) = (d.stream().unwrap(), d.stream().unwrap());
         saw_fill(d, a, b, |d| d.synchronize_stream(b).unwrap())
     };
+    another_streams_wait_for_an_event |d| {
+        let (blocking, a, b) =
+            (d.blocking_stream().unwrap(), d.stream().unwrap(), d.stream().unwrap());
+        let e = d.event().unwrap();
+        d.launch("delay", a, &[MS]).unwrap();
+        d.record(e, a).unwrap();
+        saw_fill(d, LEGACY, b, |d| {
+            d.stream_waits(blocking, e).unwrap();
+            d.synchronize_stream(blocking).unwrap();
+        })
+    };
     an_early_start |d| {
         let s = d.stream().unwrap();
         let (x, y) = (d.alloc(N as usize).unwrap(), d.alloc(N as usize).unwrap());
