@@ -267,11 +267,13 @@ impl World {
         }
         let mut deps = self.stream_deps(handle)?;
         deps.after(op);
-        let mut over = self.streams.get(handle)?.over.clone();
+        let before = self.streams.get(handle)?.over.clone();
         self.submit_after(handle, Work::Marker, deps, at)?;
-        over.retain(|op| !op.done());
-        over.push(op.clone());
-        self.streams.get_mut(handle)?.over = over;
+        let stream = self.streams.get_mut(handle)?;
+        let (done, running): (Vec<_>, Vec<_>) = before.into_iter().partition(|op| op.done());
+        done.iter().for_each(|op| stream.clock.join(&op.state().clock));
+        stream.over = running;
+        stream.over.push(op.clone());
         Ok(())
     }
 }
