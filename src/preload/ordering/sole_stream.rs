@@ -23,7 +23,7 @@ use crate::driver::sys::{
 use crate::lock::lock;
 use crate::ordering::{LEDGER, across, widen};
 use crate::process::bypass;
-use crate::process::thread::Thread;
+use crate::process::thread::{self, Thread};
 
 /// The context whose newest barrier has put its wait off; null: none.
 static OWES: AtomicPtr<Context> = AtomicPtr::new(null_mut());
@@ -37,7 +37,8 @@ pub(crate) fn goes_to(stream: u64) {
     }
 }
 
-/// The stream that a call names by this handle. The default stream of a thread is never admitted as the only one.
+/// The stream that a call names by this handle. The default stream of a thread is never admitted as the only one, but may
+/// wait for itself.
 #[inline(always)]
 pub(crate) fn named(stream: StreamHandle, per_thread: bool) -> u64 {
     if per_thread && stream == 0 { STREAM_PER_THREAD as u64 } else { stream as u64 }
@@ -98,9 +99,9 @@ fn moves(stream: u64) {
     if bypass::is_switched_off() && rule_holds(Rule::ForkedChildOwesNothing) {
         return;
     }
-    let stream = if stream == STREAM_PER_THREAD as u64 { ANY_STREAM } else { stream };
+    let admitted = if stream == STREAM_PER_THREAD as u64 { ANY_STREAM } else { stream };
     loop {
-        let asked = LEDGER.sole.moves(stream);
+        let asked = LEDGER.sole.moves(admitted);
         match (asked, owing()) {
             (Move::Ahead, _) => return,
             (Move::Pay, Some(context)) if stream == ANY_STREAM => settle(context),
@@ -145,11 +146,17 @@ fn wait_alone(
     number: BarrierNumber,
     event: &EventRef,
 ) -> CuResult {
-    if !behind.is(stream, number) && rule_holds(Rule::StreamsWaitForThemselves) {
+    let known_as = if stream == STREAM_PER_THREAD as u64 { own_default_stream() } else { stream };
+    if !behind.is(known_as, number) && rule_holds(Rule::StreamsWaitForThemselves) {
         api::stream_wait_event(stream as StreamHandle, event.handle(), 0)?;
-        behind.waits(stream, number);
+        behind.waits(known_as, number);
     }
     Ok(())
+}
+
+/// The default stream of the calling thread, which has the same handle in each. No handle is so large.
+fn own_default_stream() -> u64 {
+    1 << 63 | thread::with(Thread::number) as u64
 }
 
 /// Puts in the wait that was put off, if it is this context that owes one. Call without a gate.
