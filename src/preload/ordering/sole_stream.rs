@@ -23,7 +23,7 @@ use crate::driver::sys::{
 use crate::lock::lock;
 use crate::ordering::{LEDGER, across, widen};
 use crate::process::bypass;
-use crate::process::thread::{self, Thread};
+use crate::process::thread::{self, Behind, Thread};
 
 /// The context whose newest barrier has put its wait off; null: none.
 static OWES: AtomicPtr<Context> = AtomicPtr::new(null_mut());
@@ -118,16 +118,28 @@ fn moves(stream: u64) {
 /// Lets this stream wait for the newest barrier, if the context owes that wait. True: whatever the stream gets comes behind
 /// it. Call without a gate.
 fn come_behind(context: &'static Context, stream: u64) -> bool {
+    let is_default = stream == STREAM_PER_THREAD as u64;
+    let known_as = if is_default { own_default_stream() } else { stream };
+    // A barrier that is not noted yet is one of a free that has not returned.
+    if let Some(number) = context.covers.pending()
+        && thread::with(|thread| thread.behind.get()) == Some(behind(context, known_as, number))
+    {
+        return true;
+    }
     let Some(_open) = stays_open(context) else {
         settle(context);
         return false;
     };
-    let mut behind = lock(&context.gate);
+    let mut gate = lock(&context.gate);
     if !owes(context) {
         return false;
     }
     if let Some((number, event)) = due(context) {
-        if wait_alone(&mut behind, stream, number, &event).is_ok() {
+        let is_behind = gate.is(known_as, number) || !rule_holds(Rule::StreamsWaitForThemselves);
+        let wait = || api::stream_wait_event(stream as StreamHandle, event.handle(), 0);
+        if is_behind || wait().is_ok() {
+            gate.waits(known_as, number);
+            thread::with(|thread| thread.behind.set(Some(behind(context, known_as, number))));
             // The others wait when they get work.
             LEDGER.sole.owed_by_each();
             return true;
@@ -139,19 +151,8 @@ fn come_behind(context: &'static Context, stream: u64) -> bool {
     false
 }
 
-/// The stream waits for this barrier, unless it has.
-fn wait_alone(
-    behind: &mut StreamsBehind,
-    stream: u64,
-    number: BarrierNumber,
-    event: &EventRef,
-) -> CuResult {
-    let known_as = if stream == STREAM_PER_THREAD as u64 { own_default_stream() } else { stream };
-    if !behind.is(known_as, number) && rule_holds(Rule::StreamsWaitForThemselves) {
-        api::stream_wait_event(stream as StreamHandle, event.handle(), 0)?;
-        behind.waits(known_as, number);
-    }
-    Ok(())
+fn behind(context: &Context, stream: u64, number: BarrierNumber) -> Behind {
+    Behind { context_id: context.id, stream, number }
 }
 
 /// The default stream of the calling thread, which has the same handle in each. No handle is so large.

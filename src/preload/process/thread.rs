@@ -7,7 +7,7 @@ use core::ffi::c_void;
 use core::ptr::null;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
-use cachealloc_core::order::{Lane, TrackedBarrier};
+use cachealloc_core::order::{BarrierNumber, Lane, TrackedBarrier};
 use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::contexts::events::Event;
@@ -33,11 +33,21 @@ pub(crate) struct Thread {
     number: Cell<u32>,
     /// Set for threads of the program; not for the driver's own thread, which runs host functions.
     is_programs: Cell<bool>,
+    /// The stream of its last submission that had to come behind a barrier, and which that was (`ordering::sole_stream`).
+    pub behind: Cell<Option<Behind>>,
     /// The barrier of this thread's last free, and a counted reference to its event.
     pub tracked: Cell<TrackedBarrier>,
     pub tracked_event: Cell<*const Event>,
     /// An unreferenced event, kept for this thread's next barrier.
     pub spare_event: Cell<*const Event>,
+}
+
+/// A stream that is behind a barrier of a context.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Behind {
+    pub context_id: u64,
+    pub stream: u64,
+    pub number: BarrierNumber,
 }
 
 /// A stream of which the driver has told, by numbers.
@@ -59,6 +69,7 @@ thread_local! {
             submits_on: Cell::new(None),
             stream: Cell::new(None),
             joined: Cell::new((0, 0)),
+            behind: Cell::new(None),
             number: Cell::new(0),
             is_programs: Cell::new(false),
             tracked: Cell::new(TrackedBarrier::new()),
