@@ -147,6 +147,7 @@ functions! {
         cuCtxGetCurrent = "cuCtxGetCurrent" 4000 (Place<Number>);
         cuCtxGetId = "cuCtxGetId" 12000 (Number, Place<Number>);
         cuCtxSynchronize = "cuCtxSynchronize" 2000 ();
+        cuGetExportTable = "cuGetExportTable" 3000 (Place<Number>, List);
         cuCtxRecordEvent = "cuCtxRecordEvent" 12050 (Number, Number);
         cuCtxWaitEvent = "cuCtxWaitEvent" 12050 (Number, Number);
         cuGreenCtxCreate = "cuGreenCtxCreate" 12040 (Place<Number>, Number, i32, u32);

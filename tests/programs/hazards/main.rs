@@ -16,6 +16,7 @@ mod visible_indirect;
 mod visible_reach;
 mod visible_values;
 
+mod each_stream;
 mod one_stream;
 mod order;
 mod teardown;
@@ -60,7 +61,7 @@ fn main() {
 }
 
 fn all() -> impl Iterator<Item = &'static Hazard> {
-    let groups: [&[Hazard]; 24] = [
+    let groups: [&[Hazard]; 25] = [
         visible::ALL,
         visible_copies::ALL,
         visible_indirect::ALL,
@@ -68,6 +69,7 @@ fn all() -> impl Iterator<Item = &'static Hazard> {
         visible_values::ALL,
         teardown::ALL,
         one_stream::ALL,
+        each_stream::ALL,
         order::ALL,
         threads::ALL,
         deadlock::ALL,

@@ -125,18 +125,6 @@ fn stream_whose_context_is_not_told_once(d: &Driver) -> Verdict {
     Ok(format!("freed {}", code(d.free_async(blocks[1], stream))))
 }
 
-/// A new stream, under this handle if the driver gives it out again soon.
-fn under_handle(d: &Driver, handle: Stream) -> Outcome<Stream> {
-    let mut stream = d.stream()?;
-    for _ in 0..16 {
-        if stream == handle {
-            break;
-        }
-        stream = d.stream()?;
-    }
-    Ok(stream)
-}
-
 /// The streams are forgotten behind a barrier, and one of them is all there is; then comes another.
 fn several_streams_then_one(d: &Driver) -> Verdict {
     let (a, b) = (d.stream()?, d.stream()?);

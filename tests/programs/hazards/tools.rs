@@ -75,6 +75,18 @@ pub fn fill(d: &Driver, stream: Stream, at: u64, bytes: usize, value: u64, ns: u
     d.launch("late_fill", stream, &[at, bytes as u64, value, ns])
 }
 
+/// A new stream, under this handle if the driver gives it out again soon.
+pub fn under_handle(d: &Driver, handle: Stream) -> Outcome<Stream> {
+    let mut stream = d.stream()?;
+    for _ in 0..16 {
+        if stream == handle {
+            break;
+        }
+        stream = d.stream()?;
+    }
+    Ok(stream)
+}
+
 pub fn copy(d: &Driver, stream: Stream, dst: u64, src: u64, bytes: usize, ns: u64) -> Outcome {
     d.launch("copy", stream, &[dst, src, bytes as u64, ns])
 }

@@ -264,3 +264,18 @@ fn skipping_ends_once() {
     assert!(!elision.ends(BlindSpot::UnknownFunction), "it had ended");
     assert!(!elision.is_allowed());
 }
+
+/// A free has put its wait off; another one must not, because calls may be unseen meanwhile. Before it has put its own in,
+/// nothing is in.
+#[test]
+fn each_stream_owes_until_a_wait_is_in() {
+    let _whole = whole();
+    let ledger = Ledger::new();
+    ledger.sole.paid();
+    assert!(ledger.may_put_off_each());
+    ledger.elision.ends(BlindSpot::UnknownFunction);
+    assert!(!ledger.may_put_off_each(), "what comes may be unseen");
+    assert!(ledger.sole.owes_one_by_one(), "the wait for the first one is not in");
+    ledger.sole.none_owes();
+    assert!(!ledger.sole.owes_one_by_one());
+}

@@ -1,0 +1,95 @@
+//! [75] Several threads submit to several streams, and each stream comes behind a free by itself.
+
+use cachealloc_tests::driver::{Driver, Outcome, PER_THREAD, Stream};
+
+use crate::tools::*;
+
+pub const ALL: &[Hazard] = &[
+    hazard!(Always, stream_that_cannot_wait),
+    hazard!(Always, ended_stream_that_had_waited),
+    hazard!(Always, ended_stream_that_had_waited_beside_one),
+    hazard!(Always, default_streams_of_two_threads),
+    hazard!(
+        Always,
+        unknown_table_beside_a_free,
+        machine = "SIM_PAUSE_MS=cuCtxRecordEvent@2=300,cuCtxWaitEvent@1=400"
+    ),
+];
+
+const MIXED: &str = "the old kernel wrote into the new block";
+
+/// A free behind late work, where two threads have submitted to two streams. The block that was freed, and its stream.
+fn freed_behind_two_streams(d: &Driver) -> Outcome<(u64, Stream)> {
+    let (a, b) = (d.stream()?, d.stream()?);
+    let (small, block) = (d.alloc(SMALL)?, d.alloc(BYTES)?);
+    fill(d, a, block, BYTES, 1, 0)?;
+    in_thread(d, || fill(d, b, small, SMALL, 1, 0))?;
+    fill(d, a, block, BYTES, 1, LATE)?;
+    d.free(block)?;
+    Ok((block, b))
+}
+
+/// The driver refuses the wait of one stream: then another one has to do.
+fn stream_that_cannot_wait(d: &Driver) -> Verdict {
+    let (_, b) = freed_behind_two_streams(d)?;
+    let second = d.alloc(BYTES)?;
+    d.fail("cuStreamWaitEvent@*=999");
+    fill(d, b, second, BYTES, 2, 0)?;
+    ok_if(holds(d, second, BYTES, 2)?, MIXED)
+}
+
+/// What gets its handle is another stream, and has not waited.
+fn ended_stream_that_had_waited(d: &Driver) -> Verdict {
+    freed_behind_two_streams(d)?;
+    has_waited_and_ends(d)
+}
+
+/// The same where one stream is all there was at the free.
+fn ended_stream_that_had_waited_beside_one(d: &Driver) -> Verdict {
+    let (a, block) = (d.stream()?, d.alloc(BYTES)?);
+    fill(d, a, block, BYTES, 1, LATE)?;
+    d.free(block)?;
+    has_waited_and_ends(d)
+}
+
+fn has_waited_and_ends(d: &Driver) -> Verdict {
+    let (ends, small) = (d.stream()?, d.alloc(SMALL)?);
+    fill(d, ends, small, SMALL, 1, 0)?;
+    d.destroy_stream(ends)?;
+    let (stream, second) = (under_handle(d, ends)?, d.alloc(BYTES)?);
+    fill(d, stream, second, BYTES, 2, 0)?;
+    ok_if(holds(d, second, BYTES, 2)?, MIXED)
+}
+
+/// One handle, and in each thread another stream.
+fn default_streams_of_two_threads(d: &Driver) -> Verdict {
+    freed_behind_two_streams(d)?;
+    let (small, second) = (d.alloc(SMALL)?, d.alloc(BYTES)?);
+    in_thread(d, || fill(d, PER_THREAD, small, SMALL, 1, 0))?;
+    in_thread(d, || fill(d, PER_THREAD, second, BYTES, 2, 0))?;
+    ok_if(holds(d, second, BYTES, 2)?, MIXED)
+}
+
+/// From then on calls may be unseen. A free that is under way, and has just found that, has not put its wait in yet.
+fn unknown_table_beside_a_free(d: &Driver) -> Verdict {
+    const UNKNOWN: [u8; 16] = [9; 16];
+    let (_, b) = freed_behind_two_streams(d)?;
+    let (c, small, second) = (d.stream()?, d.alloc(SMALL)?, d.alloc(BYTES)?);
+    std::thread::scope(|scope| {
+        let frees = spawn(scope, d, || {
+            fill(d, c, small, SMALL, 1, 0)?;
+            d.free(small)
+        });
+        sleep_ms(100);
+        let asks = spawn(scope, d, || {
+            // No driver knows it.
+            code(call!(d, cuGetExportTable(&mut 0, UNKNOWN.as_ptr().cast())));
+            Ok(())
+        });
+        sleep_ms(300);
+        fill(d, b, second, BYTES, 2, 0)?;
+        frees.join().expect("no panic")?;
+        asks.join().expect("no panic")
+    })?;
+    ok_if(holds(d, second, BYTES, 2)?, MIXED)
+}
