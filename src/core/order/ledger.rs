@@ -216,13 +216,9 @@ impl Ledger {
 
     /// As `may_put_off`, once the wait is said to be owed, where several streams have work: each will wait for itself.
     pub fn may_put_off_each(&self) -> bool {
-        let said = self.sole.each_owes();
-        // Asked behind what was said: of this thread and one that is about to submit unseen, one sees the other.
-        let seen = self.elision.is_allowed();
-        if said && !seen {
-            self.sole.none_owes();
-        }
-        said && seen
+        // Asked behind what was said: of this thread and one that is about to submit unseen, one sees the other. What was said
+        // stands until a wait is in: perhaps an earlier barrier owes its wait.
+        self.sole.each_owes() && self.elision.is_allowed()
     }
 
     /// The wait of the barrier is in. Call with the gate held.
