@@ -46,6 +46,8 @@ const MENDS: &[(&str, &str)] = &[
     ("fills of our own", "own_work_counts"),
     ("a capture of two contexts", "capture_in_every_context"),
     ("a barrier that the driver refuses", "refused_barrier_waits_natively"),
+    ("a stream that does not wait for itself", "streams_wait_for_themselves"),
+    ("or not for the newest barrier", "streams_wait_for_the_newest"),
 ];
 
 const PROGRAMS: u64 = 2_000;
