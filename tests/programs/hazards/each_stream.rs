@@ -9,6 +9,7 @@ pub const ALL: &[Hazard] = &[
     hazard!(Always, ended_stream_that_had_waited),
     hazard!(Always, ended_stream_that_had_waited_beside_one),
     hazard!(Always, default_streams_of_two_threads),
+    hazard!(Always, one_thread_left_on_two_streams),
     hazard!(
         Always,
         unknown_table_beside_a_free,
@@ -68,6 +69,23 @@ fn default_streams_of_two_threads(d: &Driver) -> Verdict {
     in_thread(d, || fill(d, PER_THREAD, small, SMALL, 1, 0))?;
     in_thread(d, || fill(d, PER_THREAD, second, BYTES, 2, 0))?;
     ok_if(holds(d, second, BYTES, 2)?, MIXED)
+}
+
+/// The other threads submit no more, and only free: the streams owe nothing when the context has waited.
+fn one_thread_left_on_two_streams(d: &Driver) -> Verdict {
+    let (_, b) = freed_behind_two_streams(d)?;
+    let a = d.stream()?;
+    for value in 2..22 {
+        let block = d.alloc(BYTES)?;
+        fill(d, a, block, BYTES, value, LATE)?;
+        in_thread(d, || d.free(block))?;
+        let block = d.alloc(BYTES)?;
+        fill(d, b, block, BYTES, value + 100, 0)?;
+        in_thread(d, || d.free(block))?;
+    }
+    let last = d.alloc(BYTES)?;
+    fill(d, a, last, BYTES, 7, 0)?;
+    ok_if(holds(d, last, BYTES, 7)?, MIXED)
 }
 
 /// From then on calls may be unseen. A free that is under way, and has just found that, has not put its wait in yet.
