@@ -126,7 +126,9 @@ fn come_behind(context: &'static Context, stream: u64) -> bool {
     {
         return true;
     }
-    let Some(_open) = stays_open(context) else {
+    // A stream of another context, which has come meanwhile, must not wait for this one (hazard 27).
+    let open = stays_open(context).filter(|_| LEDGER.exclusive.is_exclusive(context.id));
+    let Some(_open) = open else {
         settle(context);
         return false;
     };

@@ -15,7 +15,7 @@ pub const ALL: &[Hazard] = &[
     hazard!(Always, stream_whose_context_is_not_told_once),
     hazard!(Always, several_streams_then_one),
     hazard!(Full, free_orders_a_copy_behind_one_stream),
-    hazard!(Always, another_stream_beside_a_detach, machine = "SIM_PAUSE_MS=cuCtxDetach@*=600"),
+    hazard!(Always, another_stream_beside_a_detach, machine = "SIM_PAUSE_MS=cuCtxDetach@*=1500"),
     hazard!(
         Always,
         capture_beside_an_end_and_another_stream,
