@@ -17,11 +17,12 @@ enum Finder {
     Promised,
 }
 
-const RULES: [(Rule, Finder); 20] = [
+const RULES: [(Rule, Finder); 22] = [
     (Rule::BarrierOnFree, Finder::Programs("streams")),
     (Rule::OtherStreamPays, Finder::Programs("streams")),
     (Rule::OtherStreamPays, Finder::Sole),
     (Rule::StreamsWaitForThemselves, Finder::Sole),
+    (Rule::StreamsWaitForTheNewest, Finder::Sole),
     (Rule::OwnerForgetsStreams, Finder::Sole),
     (Rule::NothingBegunForgetsStreams, Finder::Sole),
     (Rule::EndedStreamPays, Finder::Programs("streams")),
