@@ -36,7 +36,7 @@ pub(crate) enum Refused {
 pub(crate) struct Recorded {
     pub seen: SeenAll,
     pub event: EventRef,
-    /// Tags made before it are dropped once its later work is behind the event, or the event is over.
+    /// Tags made before it are dropped once all later work is behind the event, or the event is over.
     pub mark: Option<TagMark>,
     /// It is no barrier, or the process stopped being exclusive meanwhile: wait before publishing anything.
     pub wait_first: bool,
@@ -84,7 +84,6 @@ fn make(thread: &Thread, context: &'static Context, event: EventRef) -> Result<R
     context.last_barrier.file(seen.number(), event.clone());
     let after = LEDGER.barrier_is_in(&context.covers, seen, context.id);
     let wait_first = after == AfterBarrier::WaitFirst;
-    widen(Rule::BarrierMark);
     if let Some(mark) = mark.filter(|_| !wait_first) {
         stream_frees::barrier_passed(context, mark);
     }

@@ -3,16 +3,13 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::yield_now;
 
-use cachealloc_tests::driver::{
-    Driver, Event, GLOBAL, LEGACY, Outcome, PER_THREAD, Stream, THREAD_LOCAL,
-};
+use cachealloc_tests::driver::{Driver, Event, GLOBAL, LEGACY, Outcome, Stream, THREAD_LOCAL};
 
 use crate::tools::*;
 
 pub const ALL: &[Hazard] = &[
     hazard!(Full, frees_of_several_threads),
     hazard!(Always, a_block_changes_hands),
-    hazard!(Always, a_block_changes_hands_on_default_streams),
     hazard!(Always, one_block_freed_twice_at_once),
     hazard!(Full, a_flag_is_raised_before_the_launch_returns),
     hazard!(Always, captures_begin_during_frees),
@@ -52,18 +49,9 @@ fn frees_of_several_threads(d: &Driver) -> Verdict {
 /// What one thread frees, another takes the moment it may. Sizes change, so that no thread keeps its
 /// own blocks for itself.
 fn a_block_changes_hands(d: &Driver) -> Verdict {
-    changes_hands(d, || d.stream())
-}
-
-/// Where both streams have the same handle.
-fn a_block_changes_hands_on_default_streams(d: &Driver) -> Verdict {
-    changes_hands(d, || Ok(PER_THREAD))
-}
-
-fn changes_hands(d: &Driver, stream: impl Fn() -> Outcome<Stream> + Sync) -> Verdict {
     let left = AtomicU32::new(2);
     let work = |seed: u64| {
-        let stream = stream()?;
+        let stream = d.stream()?;
         let mut round = 0;
         while round < ROUNDS || left.load(Ordering::Relaxed) == 2 && round < 4 * ROUNDS {
             let bytes = SMALL << (round % 2);
