@@ -233,6 +233,93 @@ static int peak(void) {
     return 0;
 }
 
+static sem_t turns[2];
+static Pointer held;
+
+// Waits until the other thread has done its part; `number` is this thread's.
+static void other_turn(int number) {
+    OK(sem_post(&turns[!number]));
+    OK(sem_wait(&turns[number]));
+}
+
+// Three times it holds the block of its list in one turn and gives it back in the next; then it asks the core for more.
+static void *hold_in_turn(void *context) {
+    OK(cuCtxSetCurrent(context));
+    for (int i = 0; i < 12; i++) {
+        OK(cuMemAlloc(&held, 5 * MIB));
+        OK(cuMemFree(held));
+    }
+    for (int i = 0; i < 3; i++) {
+        other_turn(1);
+        OK(cuMemAlloc(&held, 5 * MIB));
+        other_turn(1);
+        OK(cuMemFree(held));
+    }
+    other_turn(1);
+    OK(cuMemAlloc(&held, 7 * MIB));
+    OK(sem_post(&turns[0]));
+    return NULL;
+}
+
+// Holds so many MiB at once, in blocks of 2, so many times.
+static void hold_mib(int mib, int times) {
+    Pointer blocks[5];
+    while (times--) {
+        for (int i = 0; i < mib / 2; i++)
+            OK(cuMemAlloc(&blocks[i], 2 * MIB));
+        for (int i = 0; i < mib / 2; i++)
+            OK(cuMemFree(blocks[i]));
+    }
+}
+
+static void expect_peak(int mib) {
+    long long found = stat("allocated_bytes.all.peak");
+    if (found != mib * MIB) {
+        fprintf(stderr, "the peak is %lld, not %d MiB\n", found, mib);
+        exit(1);
+    }
+}
+
+// What two threads hold at once of what their lists give.
+static int peak_of_lists(void) {
+    start_cuda();
+    void *context;
+    OK(cuDevicePrimaryCtxRetain(&context, 0));
+    OK(sem_init(&turns[0], 0, 0));
+    OK(sem_init(&turns[1], 0, 0));
+    OK(cuMemAlloc(&held, 40 * MIB));
+    OK(cuMemFree(held));
+    OK(cachealloc_reset_peak_stats(0));
+    hold_mib(10, 12);
+    pthread_t thread;
+    OK(pthread_create(&thread, NULL, hold_in_turn, context));
+    OK(sem_wait(&turns[0]));
+    hold_mib(8, 1);
+    expect_peak(10);
+    other_turn(0);
+    // No more from this list than without the other thread's block.
+    hold_mib(6, 1);
+    expect_peak(11);
+    other_turn(0);
+    hold_mib(2, 100);
+    other_turn(0);
+    // The same after many hits, but again and again.
+    hold_mib(8, 17);
+    expect_peak(13);
+    other_turn(0);
+    other_turn(0);
+    // Once, but more than this list ever gave.
+    hold_mib(10, 1);
+    expect_peak(15);
+    other_turn(0);
+    other_turn(0);
+    // As much as ever, beside a block that the core gave since.
+    hold_mib(10, 1);
+    expect_peak(17);
+    OK(pthread_join(thread, NULL));
+    return 0;
+}
+
 static void *allocate_until_stopped(void *number) {
     void *context;
     unsigned long random = (long)number + 1;
@@ -334,6 +421,8 @@ int main(int argc, char **argv) {
         return holders(0);
     if (!strcmp(argv[1], "holders_anew"))
         return holders(1);
+    if (!strcmp(argv[1], "lists-peak"))
+        return peak_of_lists();
     if (!strcmp(argv[1], "peak"))
         return peak();
     CHECK(!strcmp(argv[1], "busy") && argc == 4);

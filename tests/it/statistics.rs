@@ -55,8 +55,10 @@ fn with_red_zones_no_list_hands_out_blocks() {
 #[test]
 fn the_peak_is_what_the_program_held_at_once() {
     for conf in ["log:quiet", "log:quiet,record:all,snapshot:/dev/null"] {
-        let ran = statistics("peak").conf(conf).output().ok();
-        assert_eq!(ran.stderr, "", "{conf}");
+        for way in ["peak", "lists-peak"] {
+            let ran = statistics(way).conf(conf).output().ok();
+            assert_eq!(ran.stderr, "", "{way}, {conf}");
+        }
     }
 }
 

@@ -30,7 +30,7 @@ pub(crate) fn allocate(
     }
     let list = match from_list(thread, context, bytes, requester) {
         Listed::Block(address) => {
-            blocks::note_peak(context);
+            blocks::note_peak(thread, context);
             return Ok(address);
         }
         Listed::Nothing(list) => list,
@@ -135,7 +135,7 @@ fn allocate_specially(
                 None => blocks::hand_out_cached(cached, cached.bytes - bytes, requester),
             };
             if is_cached {
-                blocks::note_peak(context);
+                blocks::note_peak(thread, context);
                 return Ok(cached.address);
             }
             blocks::not_cached(context);

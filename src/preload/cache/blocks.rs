@@ -322,20 +322,30 @@ pub(crate) fn hand_out_recorded(
     }
     let requested_bytes = block.requested_bytes - config::zone_bytes();
     pagemap::occupy(address.0, kind, block.bytes, requested_bytes, block.block);
-    note_allocated(context, allocator);
-    note_peak(context);
+    let counted = note_allocated(context, allocator);
+    note_peak_of(context, counted);
     block.address.0
 }
 
-/// Updates the peak of what the program holds: the core's count minus what is in the thread caches. Only
-/// if the core's count exceeds the peak so far can there be a new one; the thread caches, a cache line
-/// each, are read only then.
+/// Updates the peak of what the program holds, after this thread's list gave a block: the core's count minus what is in the
+/// thread caches. Only if the core's count exceeds the peak so far can there be a new one.
 #[inline(always)]
-pub(crate) fn note_peak(context: &Context) {
-    note_peak_of(context, context.core_allocated_bytes.load(Ordering::Relaxed));
+pub(crate) fn note_peak(thread: &Thread, context: &Context) {
+    let counted = context.core_allocated_bytes.load(Ordering::Relaxed);
+    if counted > context.allocated_bytes_peak.load(Ordering::Relaxed) {
+        note_peak_of_list(thread, context, counted);
+    }
 }
 
-/// The same, of what the core counts.
+#[cold]
+#[inline(never)]
+fn note_peak_of_list(thread: &Thread, context: &Context, counted: u64) {
+    if context.thread_cache.look_is_due(thread, counted) {
+        note_new_peak(context, counted);
+    }
+}
+
+/// The same after the core gave a block.
 #[inline(always)]
 fn note_peak_of(context: &Context, counted: u64) {
     if counted > context.allocated_bytes_peak.load(Ordering::Relaxed) {
@@ -346,7 +356,9 @@ fn note_peak_of(context: &Context, counted: u64) {
 #[cold]
 fn note_new_peak(context: &Context, counted: u64) {
     let allocated = counted.saturating_sub(context.thread_cache.cached_bytes());
-    context.allocated_bytes_peak.fetch_max(allocated, Ordering::Relaxed);
+    if allocated > context.allocated_bytes_peak.load(Ordering::Relaxed) {
+        context.allocated_bytes_peak.fetch_max(allocated, Ordering::Relaxed);
+    }
 }
 
 fn kind_of(requester: Requester) -> Kind {

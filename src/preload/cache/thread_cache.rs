@@ -27,15 +27,17 @@ use crate::process::patience::Patience;
 use crate::process::thread::Thread;
 use crate::{config, heap};
 
+mod looks;
 mod tally;
 
+use looks::Looks;
 use tally::Passes;
 pub(crate) use tally::{PoolTally, Tally};
 
 const SHARDS: usize = 32;
 const CACHED_PER_SHARD_MAX: usize = 8;
 /// Requests of one size in a row before blocks of that size are cached.
-const STREAK_MIN: u32 = 8;
+const STREAK_MIN: u8 = 8;
 /// About the time that a descheduled owner needs to come back.
 const PAUSE: Duration = Duration::from_micros(1);
 /// Where waiting is forbidden: the owner needs a shard for some nanoseconds, or was interrupted.
@@ -85,7 +87,8 @@ pub(crate) struct List {
     /// The wanted size after enough requests of it in a row: blocks of this size are cached. 0 before.
     repeated_bytes: u64,
     /// How many requests in a row had the wanted size.
-    streak: u32,
+    streak: u8,
+    looks: Looks,
     /// Of the wanted size, and of all sizes before it.
     present: Passes,
     /// None once the context is gone.
@@ -114,7 +117,7 @@ impl List {
     #[inline(never)]
     fn note_repeated(&mut self, bytes: u64) {
         // With red zones no block is cached: the requested size would differ from the core's.
-        self.streak += u32::from(config::zone_bytes() == 0);
+        self.streak = self.streak.saturating_add(u8::from(config::zone_bytes() == 0));
         if self.streak >= STREAK_MIN {
             self.repeated_bytes = bytes;
         }

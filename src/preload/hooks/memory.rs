@@ -44,7 +44,7 @@ pub(crate) fn alloc(
                 // SAFETY: the program gave it for this.
                 unsafe { pointer.write(address) };
                 drop(token);
-                blocks::note_peak(context);
+                blocks::note_peak(thread, context);
                 Some(Ok(()))
             }
             Listed::Nothing(list) => {
