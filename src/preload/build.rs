@@ -46,7 +46,7 @@ impl Row<'_> {
 
     /// What the real call does first, of a function that submits: it says to which stream it goes.
     fn goes_to(&self) -> String {
-        const PLACE: &str = "crate::ordering::sole_stream";
+        const PLACE: &str = "crate::ordering::before_submission";
         let per_thread = self.per_thread == "1";
         let hook = self.hook.split('(').next().unwrap_or_default();
         let stream = match (self.class, self.submits_on) {

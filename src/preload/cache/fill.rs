@@ -15,7 +15,7 @@ use crate::contexts::events::EventRef;
 use crate::driver::api;
 use crate::driver::sys::{CuError, CuResult, STREAM_NON_BLOCKING, StreamHandle};
 use crate::lock::lock;
-use crate::ordering::{sole_stream, submissions};
+use crate::ordering::{before_submission, submissions};
 use crate::pagemap::{self, Place};
 use crate::process::thread;
 
@@ -107,7 +107,7 @@ fn write(
     match stream {
         Some(stream) if rule_holds(Rule::OwnWorkCounts) => {
             let fill = || {
-                sole_stream::goes_to(sole_stream::named(stream, false));
+                before_submission::goes_to(before_submission::named(stream, false));
                 api::relaxed(|| set(stream))
             };
             _ = submissions::counted(false, fill);
@@ -122,7 +122,7 @@ pub(crate) fn on_own_stream(
     context: &'static Context,
     mut work: impl FnMut(StreamHandle) -> CuResult,
 ) -> CuResult {
-    sole_stream::goes_to_own();
+    before_submission::goes_to_own();
     let mut stream = lock(&context.fill_stream.0);
     api::relaxed(|| {
         context.enter(|| {

@@ -16,7 +16,7 @@ use crate::contexts::{self, Context};
 use crate::driver::api;
 use crate::driver::sys::{CuResult, STREAM_NON_BLOCKING, StreamHandle};
 use crate::lock::lock;
-use crate::ordering::{sole_stream, submissions};
+use crate::ordering::{before_submission, submissions};
 use crate::process::own_thread;
 use crate::process::thread::Thread;
 use crate::snapshots;
@@ -66,7 +66,7 @@ pub(crate) fn copy(
     check_copies(context);
     let place = place(context)?;
     let copy = || {
-        sole_stream::goes_to(sole_stream::named(stream, false));
+        before_submission::goes_to(before_submission::named(stream, false));
         api::relaxed(|| copy_to(place as *mut u8, freed, stream))
     };
     if submissions::counted(false, copy).is_err() {

@@ -12,7 +12,7 @@ use crate::functions::Function;
 use crate::graphs::{graph_memory, open_captures, participants, pool_life};
 use crate::hooks::{Real, beside, common, guarded, guarded_with, stream_among, stream_of, taking};
 use crate::lock::lock;
-use crate::ordering::{captures, sole_stream};
+use crate::ordering::{before_submission, captures, owed_wait};
 use crate::process::bypass;
 use crate::process::thread::Thread;
 use crate::{memory_hooks, record};
@@ -63,7 +63,7 @@ fn begins(
     real: impl Real,
 ) -> CuResult {
     if !bypass::is_caching() {
-        sole_stream::pay_all();
+        before_submission::pay_all();
         return real();
     }
     let stream = stream_of(function, stream);
@@ -73,7 +73,7 @@ fn begins(
             let Some(context) = stream_identity::context_of(stream) else { return real() };
             pool_life::reap();
             let _exclusive = match rule_holds(Rule::CapturePaysFirst) {
-                true => sole_stream::gate_with_nothing_owed(context),
+                true => owed_wait::gate_with_nothing_owed(context),
                 false => lock(&context.gate),
             };
             captures::begin(stream, context, mode, real)
@@ -130,7 +130,7 @@ fn wait_event_beside_captures(
         || {
             let Some(context) = stream_identity::context_of(stream) else { return submit() };
             // With nothing owed: else the submission would pay, and needs the gate for it.
-            let exclusive = sole_stream::gate_with_nothing_owed(context);
+            let exclusive = owed_wait::gate_with_nothing_owed(context);
             let joining = open_captures::may_join(stream);
             let code = submit();
             drop(exclusive);
@@ -150,7 +150,7 @@ pub(crate) fn stream_destroy(
     real: impl Real,
 ) -> CuResult {
     stream_identity::may_end();
-    sole_stream::stream_ends(stream);
+    before_submission::stream_ends(stream);
     if !bypass::is_caching() {
         return real();
     }

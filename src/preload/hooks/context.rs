@@ -18,7 +18,9 @@ use crate::hooks::{Real, beside, common, taking};
 use crate::interpose::signals;
 use crate::ipc::peers;
 use crate::ordering::observers::{self, SeenContext};
-use crate::ordering::{LEDGER, captures, joins, kernels, pending, sole_stream, widen};
+use crate::ordering::{
+    LEDGER, before_submission, captures, joins, kernels, owed_wait, pending, widen,
+};
 use crate::pagemap::{self, Extent};
 use crate::process::{bypass, lifetime};
 use crate::statistics::waits::Wait;
@@ -93,7 +95,7 @@ pub(crate) fn destroy(
     real: impl Real,
 ) -> CuResult {
     if !bypass::is_caching() {
-        sole_stream::pay_all();
+        before_submission::pay_all();
         return real();
     }
     let mut id = None;
@@ -117,7 +119,7 @@ pub(crate) fn destroy(
 /// every reset, ends the primary context.
 pub(crate) fn primary_end(function: &'static Function, device: i32, real: impl Real) -> CuResult {
     if !bypass::is_caching() {
-        sole_stream::pay_all();
+        before_submission::pay_all();
         return real();
     }
     pending::wait_all(Wait::Teardown);
@@ -226,7 +228,7 @@ impl EndingContext {
         zones::check_copies(context);
         pinned_memory::context_ends(context, surely);
         stream_identity::may_end();
-        sole_stream::context_may_end(context);
+        owed_wait::context_may_end(context);
         // Before the door is shut: a thread that finds it shut and no barrier need not wait.
         widen(Rule::BarrierOutlastsReference);
         context.last_barrier.put_aside();

@@ -20,7 +20,9 @@ use crate::functions::Function;
 use crate::graphs::{graph_memory, open_captures, pool_life};
 use crate::hooks::common::{self, Captured};
 use crate::hooks::{Real, beside, capture, stream_of, taking};
-use crate::ordering::{LEDGER, captures, communication, early_start, kernels, pinned, sole_stream};
+use crate::ordering::{
+    LEDGER, before_submission, captures, communication, early_start, kernels, pinned,
+};
 use crate::process::bypass;
 use crate::{config, record};
 
@@ -66,8 +68,9 @@ pub(crate) fn kernel_ex(
         config.attrs = attributes.as_mut_ptr().cast();
         config.numAttrs = attributes.len() as u32;
         let ordered = || {
-            let stream = sole_stream::named(config.hStream as StreamHandle, function.per_thread);
-            sole_stream::goes_to(stream);
+            let stream =
+                before_submission::named(config.hStream as StreamHandle, function.per_thread);
+            before_submission::goes_to(stream);
             // SAFETY: this hook is that of all its forms; the arguments are the program's.
             unsafe { api::launch_kernel_ex(function.id, &config, kernel, params, extra) }
         };
@@ -282,7 +285,7 @@ pub(crate) unsafe fn seldom(function: &'static Function, words: &[usize]) -> Opt
         result(unsafe { launch(a, b, c, d, e, f, g, h, i, j, k) })
     };
     if !bypass::is_caching() {
-        sole_stream::pay_all();
+        before_submission::pay_all();
         // SAFETY: the real function, as above.
         return Some(call(unsafe { table::real(function.id) }));
     }

@@ -2,7 +2,7 @@
 //! wait.
 //!
 //! `cuCtxRecordEvent` captures all work of the context, `cuCtxWaitEvent` orders all later work behind
-//! it, at once or when another stream gets work (`sole_stream`). Both kill a capture of the context, so they run under
+//! it, at once or when another stream gets work (`owed_wait`). Both kill a capture of the context, so they run under
 //! `Context::gate`, and only while no stream captures.
 
 use std::sync::MutexGuard;
@@ -17,7 +17,7 @@ use crate::contexts::events::EventRef;
 use crate::driver::api;
 use crate::driver::sys::{CuError, CuResult};
 use crate::lock::{is_held, lock};
-use crate::ordering::{LEDGER, captures, real_frees, sole_stream, widen};
+use crate::ordering::{LEDGER, captures, owed_wait, real_frees, widen};
 use crate::process::thread::Thread;
 use crate::statistics::waits::{self, Wait};
 
@@ -77,7 +77,7 @@ pub(crate) fn order(thread: &Thread, context: &'static Context) -> Result<Ordere
 fn make(thread: &Thread, context: &'static Context, event: EventRef) -> Result<Recorded, Refused> {
     debug_assert!(is_held(&context.gate) || !rule_holds(Rule::CaptureGate));
     let Recorded { seen, event, mark, .. } = record_inside(context, event)?;
-    let ordered = sole_stream::order_later_work(thread, context, &event, seen);
+    let ordered = owed_wait::order_later_work(thread, context, &event, seen);
     ordered.map_err(Refused::Failed)?;
     // Filed and recorded before the cover is published: a free that skips its barrier because of this
     // one finds it here (order D3 of the core).

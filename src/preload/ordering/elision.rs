@@ -3,7 +3,7 @@
 use cachealloc_core::order::BlindSpot;
 
 use crate::log;
-use crate::ordering::{LEDGER, sole_stream};
+use crate::ordering::{LEDGER, before_submission};
 
 /// No barrier is skipped from now on; `why` gives the reason.
 pub(crate) fn end(why: &str) {
@@ -13,7 +13,7 @@ pub(crate) fn end(why: &str) {
 /// As `end`, with the cause recorded for the report.
 pub(crate) fn note(cause: BlindSpot, why: &str) {
     if LEDGER.elision.ends(cause) {
-        sole_stream::pay_all();
+        before_submission::pay_all();
         log::info(format_args!("{why}: every free makes a barrier and waits from now on"));
     }
 }

@@ -3,6 +3,7 @@
 
 pub(crate) mod across;
 pub(crate) mod barrier;
+pub(crate) mod before_submission;
 pub(crate) mod captures;
 pub(crate) mod communication;
 pub(crate) mod early_start;
@@ -12,10 +13,10 @@ pub(crate) mod kernels;
 pub(crate) mod last_frees;
 pub(crate) mod native_wait;
 pub(crate) mod observers;
+pub(crate) mod owed_wait;
 pub(crate) mod pending;
 pub(crate) mod pinned;
 pub(crate) mod real_frees;
-pub(crate) mod sole_stream;
 pub(crate) mod submissions;
 
 use std::sync::Mutex;

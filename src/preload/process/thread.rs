@@ -33,7 +33,7 @@ pub(crate) struct Thread {
     number: Cell<u32>,
     /// Set for threads of the program; not for the driver's own thread, which runs host functions.
     is_programs: Cell<bool>,
-    /// The stream of its last submission that had to come behind a barrier, and which that was (`ordering::sole_stream`).
+    /// The stream of its last submission that had to come behind a barrier, and which that was (`ordering::before_submission`).
     pub behind: Cell<Option<Behind>>,
     /// The barrier of this thread's last free, and a counted reference to its event.
     pub tracked: Cell<TrackedBarrier>,

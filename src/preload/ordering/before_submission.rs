@@ -1,0 +1,168 @@
+//! What a submission owes to the barriers before it, before it is made (docs/ordering.md 2). While one stream is all there is, its
+//! work comes behind a barrier by the order of the stream; before anything goes to another one, the wait that the barrier put
+//! off is put in (`owed_wait`). Where several threads submit to several streams, each stream waits for itself, before it gets
+//! more.
+
+use cachealloc_core::order::{ANY_STREAM, BarrierNumber, Lane, Move};
+use cachealloc_core::rules::{Rule, rule_holds};
+
+use crate::contexts::Context;
+use crate::driver::api;
+use crate::driver::sys::{
+    LAUNCH_PROGRAMMATIC_STREAM_SERIALIZATION, LaunchAttribute, LaunchConfig, STREAM_PER_THREAD,
+    StreamHandle,
+};
+use crate::lock::lock;
+use crate::ordering::LEDGER;
+use crate::ordering::owed_wait::{due, owes, owes_no_more, owing, put_in, settle, stays_open};
+use crate::process::bypass;
+use crate::process::thread::{self, Behind, Thread};
+
+/// A call is about to submit to this stream, as `named` says it, or to `ANY_STREAM`. Behind its begin mark, if it has one, and
+/// before the real call.
+#[inline(always)]
+pub(crate) fn goes_to(stream: u64) {
+    if !LEDGER.sole.admits(stream) {
+        moves(stream);
+    }
+}
+
+/// The stream that a call names by this handle. The default stream of a thread is never admitted as the only one, but may
+/// wait for itself.
+#[inline(always)]
+pub(crate) fn named(stream: StreamHandle, per_thread: bool) -> u64 {
+    if per_thread && stream == 0 { STREAM_PER_THREAD as u64 } else { stream as u64 }
+}
+
+/// The stream of `cuLaunchKernelEx`. A launch that may begin before its predecessor ends does not come behind what the
+/// stream has been given.
+///
+/// # Safety
+///
+/// Null, or the program's struct, valid for the call, and its array of attributes.
+#[inline(always)]
+pub(crate) unsafe fn of_launch(config: *const LaunchConfig, per_thread: bool) -> u64 {
+    // SAFETY: the caller's promise.
+    let Some(config) = (unsafe { config.as_ref() }) else { return ANY_STREAM };
+    // SAFETY: as above.
+    if config.numAttrs != 0 && unsafe { may_start_early(config) } {
+        return ANY_STREAM;
+    }
+    named(config.hStream as StreamHandle, per_thread)
+}
+
+/// # Safety
+///
+/// As `of_launch`.
+unsafe fn may_start_early(config: &LaunchConfig) -> bool {
+    if config.attrs.is_null() || !rule_holds(Rule::EarlyStartPays) {
+        return false;
+    }
+    let first = config.attrs.cast::<LaunchAttribute>();
+    // SAFETY: the caller's promise.
+    let attributes = unsafe { core::slice::from_raw_parts(first, config.numAttrs as usize) };
+    attributes.iter().any(|attribute| {
+        attribute.id == LAUNCH_PROGRAMMATIC_STREAM_SERIALIZATION && attribute.value[0] as u32 != 0
+    })
+}
+
+/// Work of ours is about to go to a stream of ours.
+pub(crate) fn goes_to_own() {
+    if rule_holds(Rule::OwnStreamPays) {
+        goes_to_any();
+    }
+}
+
+/// Whatever is owed is paid: what comes may be unseen.
+pub(crate) fn pay_all() {
+    if rule_holds(Rule::BlindSpotPays) {
+        goes_to_any();
+    }
+}
+
+/// The stream is about to be destroyed: another one may get its handle, and does not come behind its work.
+pub(crate) fn stream_ends(stream: StreamHandle) {
+    let owes = LEDGER.sole.is(stream as u64) || LEDGER.sole.owes_one_by_one();
+    if owes && rule_holds(Rule::EndedStreamPays) {
+        goes_to_any();
+    }
+}
+
+/// As `goes_to` for a caller without a begin mark. While it asks it has one: else the streams might be forgotten between
+/// its finding that nothing is owed and its saying so, and others would be admitted before what is owed since is paid.
+fn goes_to_any() {
+    if !LEDGER.sole.is(ANY_STREAM) {
+        LEDGER.begin(false, Lane::Shared);
+        moves(ANY_STREAM);
+        LEDGER.end(false, Lane::Shared);
+    }
+}
+
+#[cold]
+fn moves(stream: u64) {
+    // What a forked child has of our locks may be held for ever, and its calls fail.
+    if bypass::is_switched_off() && rule_holds(Rule::ForkedChildOwesNothing) {
+        return;
+    }
+    let admitted = if stream == STREAM_PER_THREAD as u64 { ANY_STREAM } else { stream };
+    loop {
+        let asked = LEDGER.sole.moves(admitted);
+        match (asked, owing()) {
+            (Move::Ahead, _) => return,
+            (Move::Pay, Some(context)) if stream == ANY_STREAM => settle(context),
+            (Move::Pay | Move::ComeBehind, Some(context)) => {
+                if come_behind(context, stream) {
+                    return;
+                }
+            }
+            (_, None) => LEDGER.sole.nothing_owed(),
+        }
+    }
+}
+
+/// Lets this stream wait for the newest barrier, if the context owes that wait. True: whatever the stream gets comes behind
+/// it. Call without a gate.
+fn come_behind(context: &'static Context, stream: u64) -> bool {
+    let is_default = stream == STREAM_PER_THREAD as u64;
+    let known_as = if is_default { own_default_stream() } else { stream };
+    // A barrier that is not noted yet is one of a free that has not returned.
+    if let Some(number) = context.covers.pending()
+        && thread::with(|thread| thread.behind.get()) == Some(behind(context, known_as, number))
+    {
+        return true;
+    }
+    // A stream of another context, which has come meanwhile, must not wait for this one (hazard 27).
+    let open = stays_open(context).filter(|_| LEDGER.exclusive.is_exclusive(context.id));
+    let Some(_open) = open else {
+        settle(context);
+        return false;
+    };
+    let mut gate = lock(&context.gate);
+    if !owes(context) {
+        return false;
+    }
+    if let Some((number, event)) = due(context) {
+        let is_behind = gate.is(known_as, number) || !rule_holds(Rule::StreamsWaitForThemselves);
+        let wait = || api::stream_wait_event(stream as StreamHandle, event.handle(), 0);
+        if is_behind || wait().is_ok() {
+            gate.waits(known_as, number);
+            thread::with(|thread| thread.behind.set(Some(behind(context, known_as, number))));
+            // The others wait when they get work.
+            LEDGER.sole.owed_by_each();
+            return true;
+        }
+        put_in(context, &event);
+    }
+    LEDGER.sole.paid();
+    owes_no_more(context);
+    false
+}
+
+fn behind(context: &Context, stream: u64, number: BarrierNumber) -> Behind {
+    Behind { context_id: context.id, stream, number }
+}
+
+/// The default stream of the calling thread, which has the same handle in each. No handle is so large.
+fn own_default_stream() -> u64 {
+    1 << 63 | thread::with(Thread::number) as u64
+}

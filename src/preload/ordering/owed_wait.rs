@@ -1,0 +1,179 @@
+//! A barrier that puts its wait off (docs/ordering.md 2; the states and their proof: `core/order/sole.rs`): who owes it, and how it
+//! is paid. What comes to a stream meets it in `before_submission`.
+//!
+//! What is owed is the wait for the newest barrier of one context: of the only one that submits, for it takes an exclusive
+//! process to owe at all. While something is owed, nothing captures: the begin of a capture pays first.
+
+use core::ptr::{eq, null_mut};
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::{MutexGuard, RwLockReadGuard};
+
+use cachealloc_core::order::{BarrierNumber, SeenAll, StreamsBehind};
+use cachealloc_core::rules::{Rule, rule_holds};
+
+use crate::config;
+use crate::contexts::Context;
+use crate::contexts::events::EventRef;
+use crate::driver::api;
+use crate::driver::sys::CuResult;
+use crate::lock::lock;
+use crate::ordering::{LEDGER, across, widen};
+use crate::process::thread::Thread;
+
+/// The context whose newest barrier has put its wait off; null: none.
+static OWES: AtomicPtr<Context> = AtomicPtr::new(null_mut());
+
+/// Puts in the wait that was put off, if it is this context that owes one. Call without a gate.
+pub(super) fn settle(context: &'static Context) {
+    let open = stays_open(context);
+    let _gate = lock(&context.gate);
+    // Gone, and its work with it.
+    if open.is_some()
+        && let Some((_, event)) = due(context)
+    {
+        put_in(context, &event);
+    }
+    LEDGER.sole.paid();
+    owes_no_more(context);
+}
+
+/// Holds off the end of the context. None: it has ended. What may be an end is mostly a reference less.
+pub(super) fn stays_open(context: &'static Context) -> Option<RwLockReadGuard<'static, ()>> {
+    loop {
+        let open = context.stay_open();
+        let is_certain = open.is_some() || context.is_dead();
+        if is_certain || !rule_holds(Rule::ReferenceLessPays) {
+            return open;
+        }
+    }
+}
+
+pub(super) fn owing() -> Option<&'static Context> {
+    // SAFETY: null, or one of the records of contexts, which are never removed.
+    unsafe { OWES.load(Ordering::SeqCst).as_ref() }
+}
+
+/// The barrier whose wait this context owes, if it is not over. Call with the gate held.
+pub(super) fn due(context: &'static Context) -> Option<(BarrierNumber, EventRef)> {
+    let newest = context.last_barrier.newest_barrier().filter(|_| owes(context))?;
+    context.covers.pending_barriers.is_pending(newest.0).then_some(newest)
+}
+
+pub(super) fn put_in(context: &Context, event: &EventRef) {
+    if api::ctx_wait_event(context.handle, event.handle()).is_err() {
+        // As good for what comes, and an error of the context's is the program's to meet.
+        let _ = api::relaxed(|| event.synchronize());
+    }
+}
+
+pub(super) fn owes_no_more(context: &'static Context) {
+    let owing = (context as *const Context).cast_mut();
+    let _ = OWES.compare_exchange(owing, null_mut(), Ordering::SeqCst, Ordering::SeqCst);
+}
+
+/// The gate of this context, with nothing owed: what comes could not pay, or a capture is about to begin, of which a wait
+/// in its context would be the end. Call without a gate.
+pub(crate) fn gate_with_nothing_owed(
+    context: &'static Context,
+) -> MutexGuard<'static, StreamsBehind> {
+    loop {
+        if let Some(owing) = owing() {
+            settle(owing);
+        }
+        let gate = lock(&context.gate);
+        // Another free may owe since.
+        if !owes(context) {
+            return gate;
+        }
+    }
+}
+
+pub(super) fn owes(context: &'static Context) -> bool {
+    owing().is_some_and(|owing| eq(owing, context))
+}
+
+/// The context may be about to end. Perhaps it only loses a reference.
+pub(crate) fn context_may_end(context: &'static Context) {
+    if owes(context) {
+        settle(context);
+    }
+}
+
+/// The barrier that is being made in this context: orders all later work behind it, at once or when it is due. Call with the
+/// gate held, between its record and its being filed.
+#[inline(always)]
+pub(crate) fn order_later_work(
+    thread: &Thread,
+    context: &'static Context,
+    event: &EventRef,
+    seen: SeenAll,
+) -> CuResult {
+    if is_put_off(context) { Ok(()) } else { wait_at_once(thread, context, event, seen) }
+}
+
+/// What one stream owes already, what comes to another one finds.
+#[inline(always)]
+fn is_put_off(context: &'static Context) -> bool {
+    match LEDGER.may_put_off() {
+        true => may_put_off(context) && (owes(context) || may_owe(context)),
+        false => each_owes(context),
+    }
+}
+
+/// False: another stream has got work meanwhile.
+#[inline(never)]
+fn may_owe(context: &'static Context) -> bool {
+    says_that_it_owes(context);
+    widen(Rule::OtherStreamPays);
+    LEDGER.may_put_off()
+}
+
+/// False: the wait is put in at once.
+#[inline(never)]
+fn each_owes(context: &'static Context) -> bool {
+    let may = may_put_off(context) && are_several();
+    may && {
+        says_that_it_owes(context);
+        LEDGER.may_put_off_each()
+    }
+}
+
+fn says_that_it_owes(context: &'static Context) {
+    OWES.store((context as *const Context).cast_mut(), Ordering::SeqCst);
+}
+
+#[inline(never)]
+fn wait_at_once(
+    thread: &Thread,
+    context: &'static Context,
+    event: &EventRef,
+    seen: SeenAll,
+) -> CuResult {
+    api::ctx_wait_event(context.handle, event.handle())?;
+    LEDGER.sole.none_owes();
+    owes_no_more(context);
+    LEDGER.wait_is_in(seen, thread.lane());
+    Ok(())
+}
+
+/// Whether other threads than the one with a lane of its own have submitted lately. Then each stream waits for itself: the wait
+/// of a context is dear beside another thread's submissions. Else it is put in at once, and the streams are forgotten: if
+/// only one gets work from then on, it waits no more.
+fn are_several() -> bool {
+    /// So many barriers without another thread's work say that there is none.
+    const LATELY: u64 = 16;
+    // The very first submission is counted with the others'.
+    static OTHERS: AtomicU64 = AtomicU64::new(1);
+    static BARRIERS_SINCE: AtomicU64 = AtomicU64::new(LATELY);
+    let others = LEDGER.submitted.begun_by_others();
+    let quiet = OTHERS.swap(others, Ordering::Relaxed) == others;
+    let since = if quiet { BARRIERS_SINCE.load(Ordering::Relaxed) + 1 } else { 0 };
+    BARRIERS_SINCE.store(since, Ordering::Relaxed);
+    since < LATELY
+}
+
+#[inline]
+fn may_put_off(context: &Context) -> bool {
+    let config = config::get();
+    config.skip_barriers && !across::is_promised() && LEDGER.exclusive.is_exclusive(context.id)
+}
