@@ -11,7 +11,7 @@ use crate::rules::Rule;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Finder {
     Interleave,
-    Sole,
+    Sole(&'static [sole::Op]),
     Threads,
     Programs(&'static str),
     Promised,
@@ -20,11 +20,11 @@ enum Finder {
 const RULES: [(Rule, Finder); 22] = [
     (Rule::BarrierOnFree, Finder::Programs("streams")),
     (Rule::OtherStreamPays, Finder::Programs("streams")),
-    (Rule::OtherStreamPays, Finder::Sole),
-    (Rule::StreamsWaitForThemselves, Finder::Sole),
-    (Rule::StreamsWaitForTheNewest, Finder::Sole),
-    (Rule::OwnerForgetsStreams, Finder::Sole),
-    (Rule::NothingBegunForgetsStreams, Finder::Sole),
+    (Rule::OtherStreamPays, Finder::Sole(&sole::OF_ALL)),
+    (Rule::StreamsWaitForThemselves, Finder::Sole(&sole::EACH)),
+    (Rule::StreamsWaitForTheNewest, Finder::Sole(&sole::EACH)),
+    (Rule::OwnerForgetsStreams, Finder::Sole(&sole::OF_ALL)),
+    (Rule::NothingBegunForgetsStreams, Finder::Sole(&sole::OF_ALL)),
     (Rule::EndedStreamPays, Finder::Programs("streams")),
     (Rule::CapturePaysFirst, Finder::Programs("captures")),
     (Rule::ElisionNeedsEnded, Finder::Interleave),
@@ -56,9 +56,11 @@ fn find(finder: Finder) -> Option<alloc::string::String> {
         Finder::Interleave => {
             interleave::explore_all(Protocol::OURS, 4).violation.map(|what| what.into())
         }
-        Finder::Sole => sole::explore_all(sole::Before::Several, sole::Left::Nothing, 5)
-            .violation
-            .map(|what| what.into()),
+        Finder::Sole(alphabet) => {
+            sole::explore_all(alphabet, sole::Before::Several, sole::Left::Nothing, 5)
+                .violation
+                .map(|what| what.into())
+        }
         Finder::Threads => threads::explore_all(Careful::OURS, &threads::VISIBLE, 4)
             .violation
             .map(|what| what.into()),

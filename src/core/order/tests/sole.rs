@@ -17,8 +17,8 @@ const STREAMS: usize = 2;
 /// Enough for every set of launches, and for their count.
 const SET_BITS: u32 = 5;
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Op {
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Op {
     /// To a stream, counted from 0.
     Submit(usize),
     /// To the second stream, of which the call does not tell.
@@ -30,6 +30,12 @@ enum Op {
     /// A free that records an event, and waits for that itself.
     FreeThatWaits,
 }
+
+const ALL: [Op; 6] =
+    [Op::Submit(0), Op::Submit(1), Op::SubmitAnywhere, Op::Free, Op::FreeOfAll, Op::FreeThatWaits];
+/// Both streams, and one kind of free.
+pub const EACH: [Op; 3] = [Op::Submit(0), Op::Submit(1), Op::Free];
+pub const OF_ALL: [Op; 3] = [Op::Submit(0), Op::Submit(1), Op::FreeOfAll];
 
 /// Where a thread is in its operation.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
@@ -380,8 +386,8 @@ pub enum Before {
     Several,
 }
 
-/// Every program of up to so many operations in all, or up to the first violation.
-pub fn explore_all(before: Before, left: Left, ops_max: usize) -> Outcome {
+/// Every program of up to so many of these operations in all, or up to the first violation.
+pub fn explore_all(alphabet: &[Op], before: Before, left: Left, ops_max: usize) -> Outcome {
     let (state, count) = match before {
         Before::Nothing => (SoleStream::new().state(), 0),
         Before::Several => (ANY_STREAM, 1),
@@ -405,10 +411,7 @@ pub fn explore_all(before: Before, left: Left, ops_max: usize) -> Outcome {
         published: 0,
     };
     let mut outcome = Outcome::default();
-    let submissions = [Op::Submit(0), Op::Submit(1), Op::SubmitAnywhere];
-    let frees = [Op::Free, Op::FreeOfAll, Op::FreeThatWaits];
-    let alphabet = [submissions, frees].concat();
-    for program in programs(&alphabet, Alike::AllButTheFirst, ops_max) {
+    for program in programs(alphabet, Alike::AllButTheFirst, ops_max) {
         outcome.add(explore(&program, start));
         if outcome.violation.is_some() {
             break;
@@ -422,7 +425,7 @@ fn waits_that_are_put_off_hold() {
     let _whole = whole();
     let ops_max = if scale() > 1 { 5 } else { 4 };
     for before in [Before::Nothing, Before::Several] {
-        let outcome = explore_all(before, Left::Nothing, ops_max);
+        let outcome = explore_all(&ALL, before, Left::Nothing, ops_max);
         std::println!("sole, {before:?} before: {outcome:?}");
         assert_eq!(outcome.violation, None);
         assert!(outcome.paths > 1_000_000, "explored too little: {outcome:?}");
@@ -432,11 +435,11 @@ fn waits_that_are_put_off_hold() {
 #[test]
 fn a_barrier_that_does_not_ask_again_is_caught() {
     let _whole = whole();
-    assert!(explore_all(Before::Nothing, Left::SecondQuestion, 4).violation.is_some());
+    assert!(explore_all(&ALL, Before::Nothing, Left::SecondQuestion, 4).violation.is_some());
 }
 
 #[test]
 fn a_free_that_does_not_wait_is_caught() {
     let _whole = whole();
-    assert!(explore_all(Before::Several, Left::ItsWait, 4).violation.is_some());
+    assert!(explore_all(&ALL, Before::Several, Left::ItsWait, 4).violation.is_some());
 }
