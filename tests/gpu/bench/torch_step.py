@@ -6,6 +6,7 @@ Machines drift, so all processes live at once and take turns of a few steps; whi
 round has one turn of each kind, and ratios are within the round. PyTorch's cache runs twice in a round: the ratio of
 these two says what the noise is. Prints `name value unit` lines: the median, and the standard error of it (of a normal
 distribution), of the time of a step and of the processor's time, of all threads. The losses must be equal to the last digit.
+TRAIN names another program that takes turns: `torch_ddp.py`, with TRAIN_KIND `ddp` or `fsdp`, a process on each GPU.
 """
 # needs: torch
 import math
@@ -16,7 +17,8 @@ import subprocess
 import sys
 import tempfile
 
-TRAIN = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "py", "train.py")
+PROGRAMS = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "py")
+TRAIN = os.path.join(PROGRAMS, os.environ.get("TRAIN", "train.py"))
 # The first turns are still learning which sizes there are.
 WARM_UP = 5
 

@@ -1,5 +1,7 @@
 # Data-parallel training by DistributedDataParallel, and sharded by FSDP: one process a GPU, all of them (or as many as
 # the first argument says). Prints every loss to the last digit; says how long a step took where nobody compares.
+# With TRAIN_TURNS it trains one of the two, as TRAIN_KIND says, so many steps for each line that it reads, and says what
+# they took.
 #
 # needs: torch
 import os
@@ -46,15 +48,65 @@ def train(name, wrapped, rank):
         print(f"{name}: {step_ms:.2f} ms a step", file=sys.stderr, flush=True)
 
 
-def worker(rank, world, rendezvous):
+def train_in_turns(wrapped, rank, turns):
+    optimizer = torch.optim.AdamW(wrapped.parameters(), lr=1e-4)
+    torch.manual_seed(1 + rank)
+    batches = [torch.randn(8, 96 + 8 * (step % 8), 512, device="cuda") for step in range(8)]
+    count = int(os.environ["TRAIN_TURNS"])
+    while turns.recv():
+        begun, cpu = time.perf_counter(), time.process_time()
+        for step in range(count):
+            loss = wrapped(batches[step % 8]).square().mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+        torch.cuda.synchronize()
+        elapsed, cpu = time.perf_counter() - begun, time.process_time() - cpu
+        turns.send((1e3 * elapsed / count, 1e3 * cpu / count, loss.item()))
+    turns.send(torch.cuda.max_memory_reserved() >> 20)
+
+
+def in_ddp(rank):
+    return torch.nn.parallel.DistributedDataParallel(model(), device_ids=[rank])
+
+
+def in_fsdp(rank):
+    return FullyShardedDataParallel(model(), device_id=rank)
+
+
+def worker(rank, world, rendezvous, turns):
     torch.cuda.set_device(rank)
     dist.init_process_group("nccl", init_method=f"file://{rendezvous}", rank=rank, world_size=world)
-    train("ddp", torch.nn.parallel.DistributedDataParallel(model(), device_ids=[rank]), rank)
-    train("fsdp", FullyShardedDataParallel(model(), device_id=rank), rank)
+    if turns:
+        wrap = {"ddp": in_ddp, "fsdp": in_fsdp}[os.environ["TRAIN_KIND"]]
+        train_in_turns(wrap(rank), rank, turns[rank])
+    else:
+        train("ddp", in_ddp(rank), rank)
+        train("fsdp", in_fsdp(rank), rank)
     dist.destroy_process_group()
+
+
+def take_turns(ours):
+    def answers(question):
+        for pipe in ours:
+            pipe.send(question)
+        return [pipe.recv() for pipe in ours]
+
+    for _ in sys.stdin:
+        elapsed, cpu, losses = zip(*answers(True))
+        print(f"{max(elapsed):.6f} {sum(cpu):.6f} {losses[0]:.9f}", flush=True)
+    print(f"reserves {max(answers(False))} MiB")
 
 
 if __name__ == "__main__":
     world = int(sys.argv[1]) if len(sys.argv) > 1 else torch.cuda.device_count()
+    pipes = [mp.get_context("spawn").Pipe() for _ in range(world)] if "TRAIN_TURNS" in os.environ else []
     with tempfile.TemporaryDirectory() as folder:
-        mp.spawn(worker, args=(world, os.path.join(folder, "rendezvous")), nprocs=world)
+        theirs = [pipe for _, pipe in pipes]
+        ranks = mp.spawn(
+            worker, args=(world, os.path.join(folder, "rendezvous"), theirs), nprocs=world, join=False
+        )
+        if pipes:
+            take_turns([pipe for pipe, _ in pipes])
+        while not ranks.join():
+            pass
