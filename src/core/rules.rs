@@ -157,6 +157,8 @@ rules! {
     StreamsWaitForThemselves = "streams_wait_for_themselves",
     /// And for one that is newer than the barrier that it is behind.
     StreamsWaitForTheNewest = "streams_wait_for_the_newest",
+    /// The tags that a barrier drops were made before its number was taken.
+    TagsBeforeNumber = "tags_before_number",
     /// The end of the only stream puts it in: another one may get its handle.
     EndedStreamPays = "ended_stream_pays",
     /// A launch that may begin before the earlier work of its stream is over is one of another stream.

@@ -111,8 +111,11 @@ fn fresh_event(thread: &Thread, context: &'static Context) -> Result<EventRef, R
 
 #[inline(always)]
 fn record_inside(context: &'static Context, event: EventRef) -> Result<Recorded, Refused> {
+    // In this order: D4 of the core.
+    let first = rule_holds(Rule::TagsBeforeNumber).then(|| stream_frees::mark(context));
     let seen = LEDGER.before_barrier(&context.covers);
-    let mark = stream_frees::mark(context);
+    widen(Rule::TagsBeforeNumber);
+    let mark = first.unwrap_or_else(|| stream_frees::mark(context));
     match api::ctx_record_event(context.handle, event.handle()) {
         Ok(()) => Ok(Recorded { seen, event, mark, wait_first: true }),
         Err(error) => Err(Refused::Failed(error)),

@@ -1,5 +1,8 @@
 //! [75] Several threads submit to several streams, and each stream comes behind a free by itself.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
 use cachealloc_tests::driver::{Driver, Outcome, PER_THREAD, Stream};
 
 use crate::tools::*;
@@ -15,6 +18,7 @@ pub const ALL: &[Hazard] = &[
         unknown_table_beside_a_free,
         machine = "SIM_PAUSE_MS=cuCtxRecordEvent@2=300,cuCtxWaitEvent@1=400"
     ),
+    hazard!(Always, wait_and_tag_beside_a_free),
 ];
 
 const MIXED: &str = "the old kernel wrote into the new block";
@@ -110,4 +114,59 @@ fn unknown_table_beside_a_free(d: &Driver) -> Verdict {
         asks.join().expect("no panic")
     })?;
     ok_if(holds(d, second, BYTES, 2)?, MIXED)
+}
+
+/// While one thread frees, another one waits for all that has been submitted, gives a stream more, and frees behind that. The
+/// wait is not one for what came after it.
+fn wait_and_tag_beside_a_free(d: &Driver) -> Verdict {
+    const ROUNDS: u64 = 60;
+    let (asked, frees, freed) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
+    let await_round = |of: &AtomicU64, round| {
+        while of.load(Ordering::SeqCst) < round {
+            std::hint::spin_loop();
+        }
+    };
+    let free_each_round = || {
+        let stream = d.stream()?;
+        for round in 1..=ROUNDS {
+            await_round(&asked, round);
+            let block = d.alloc(SMALL)?;
+            d.launch("delay", stream, &[1])?;
+            frees.store(round, Ordering::SeqCst);
+            d.free(block)?;
+            freed.store(round, Ordering::SeqCst);
+        }
+        Ok(())
+    };
+    let wait_and_tag = || {
+        let (a, b) = (d.stream()?, d.stream()?);
+        let mut good = true;
+        for round in 1..=ROUNDS {
+            let first = d.alloc_async(BYTES, a)?;
+            asked.store(round, Ordering::SeqCst);
+            await_round(&frees, round);
+            std::thread::sleep(Duration::from_micros(10 * (round % 6)));
+            d.synchronize()?;
+            fill(d, a, first, BYTES, 1, LATE)?;
+            d.free_async(first, a)?;
+            await_round(&freed, round);
+            let second = d.alloc(BYTES)?;
+            fill(d, b, second, BYTES, 2, 0)?;
+            good &= holds(d, second, BYTES, 2)?;
+            d.free(second)?;
+        }
+        Ok(good)
+    };
+    // Well or not, neither leaves the other one waiting.
+    let good = std::thread::scope(|scope| {
+        let beside = spawn(scope, d, || {
+            let ended = free_each_round();
+            [&frees, &freed].iter().for_each(|round| round.store(ROUNDS, Ordering::SeqCst));
+            ended
+        });
+        let good = wait_and_tag();
+        asked.store(ROUNDS, Ordering::SeqCst);
+        beside.join().expect("no panic").and(good)
+    })?;
+    ok_if(good, MIXED)
 }
