@@ -1,4 +1,4 @@
-//! A barrier that puts its wait off (docs/ordering.md 2; the states and their proof: `core/order/sole.rs`): who owes it, and how it
+//! A barrier that puts its wait off (docs/ordering.md 2; the states and their proof: `core/order/sole.rs`): what owes it, and how it
 //! is paid. What comes to a stream meets it in `before_submission`.
 //!
 //! What is owed is the wait for the newest barrier of one context: of the only one that submits, for it takes an exclusive
