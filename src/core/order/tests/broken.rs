@@ -2,7 +2,7 @@
 
 use super::interleave::{self, Protocol};
 use super::programs::{PROMISED, SETTINGS, THEMES, promised};
-use super::sole;
+use super::sole::{self, Op};
 use super::threads::{self, Careful};
 use super::{std, with_broken};
 use crate::rules::Rule;
@@ -11,20 +11,24 @@ use crate::rules::Rule;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Finder {
     Interleave,
-    Sole(&'static [sole::Op]),
+    Sole(&'static [Op]),
     Threads,
     Programs(&'static str),
     Promised,
 }
 
+/// Both streams, and one kind of free.
+const EACH: [Op; 3] = [Op::Submit(0), Op::Submit(1), Op::Free];
+const OF_ALL: [Op; 3] = [Op::Submit(0), Op::Submit(1), Op::FreeOfAll];
+
 const RULES: [(Rule, Finder); 22] = [
     (Rule::BarrierOnFree, Finder::Programs("streams")),
     (Rule::OtherStreamPays, Finder::Programs("streams")),
-    (Rule::OtherStreamPays, Finder::Sole(&sole::OF_ALL)),
-    (Rule::StreamsWaitForThemselves, Finder::Sole(&sole::EACH)),
-    (Rule::StreamsWaitForTheNewest, Finder::Sole(&sole::EACH)),
-    (Rule::OwnerForgetsStreams, Finder::Sole(&sole::OF_ALL)),
-    (Rule::NothingBegunForgetsStreams, Finder::Sole(&sole::OF_ALL)),
+    (Rule::OtherStreamPays, Finder::Sole(&OF_ALL)),
+    (Rule::StreamsWaitForThemselves, Finder::Sole(&EACH)),
+    (Rule::StreamsWaitForTheNewest, Finder::Sole(&EACH)),
+    (Rule::OwnerForgetsStreams, Finder::Sole(&OF_ALL)),
+    (Rule::NothingBegunForgetsStreams, Finder::Sole(&OF_ALL)),
     (Rule::EndedStreamPays, Finder::Programs("streams")),
     (Rule::CapturePaysFirst, Finder::Programs("captures")),
     (Rule::ElisionNeedsEnded, Finder::Interleave),

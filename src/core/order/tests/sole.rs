@@ -33,9 +33,6 @@ pub enum Op {
 
 const ALL: [Op; 6] =
     [Op::Submit(0), Op::Submit(1), Op::SubmitAnywhere, Op::Free, Op::FreeOfAll, Op::FreeThatWaits];
-/// Both streams, and one kind of free.
-pub const EACH: [Op; 3] = [Op::Submit(0), Op::Submit(1), Op::Free];
-pub const OF_ALL: [Op; 3] = [Op::Submit(0), Op::Submit(1), Op::FreeOfAll];
 
 /// Where a thread is in its operation.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
