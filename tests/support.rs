@@ -11,20 +11,25 @@ pub mod dice;
 pub mod driver;
 #[path = "programs/functions.rs"]
 pub mod functions;
+mod limit;
 #[path = "programs/order.rs"]
 mod order;
 mod skip;
+pub mod tier;
 
 use std::collections::HashSet;
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Output};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 use std::{env, fs};
 
+use limit::Ended;
+
 pub use c::{compile, compile_library, compile_with, link};
-pub use skip::skipped;
+pub use skip::{has, lacks, skipped};
 
 /// A program to be run. By default under the library and with the simulated driver.
 #[derive(Clone)]
@@ -133,11 +138,18 @@ impl Run {
     /// Runs it to its end. A program that hangs is killed after a minute.
     pub fn output(&self) -> Ran {
         let report = scratch_file("report");
-        let mut command = self.command();
-        command.env("SIM_REPORT", &report).stdin(Stdio::null());
-        let Output { status, stdout, stderr } = command
-            .output()
-            .unwrap_or_else(|error| panic!("{} does not start: {error}", self.program.display()));
+        let command = || {
+            let _ = fs::remove_file(&report); // of a run before, at most
+            let mut command = self.command();
+            command.env("SIM_REPORT", &report);
+            command
+        };
+        let limit = Duration::from_secs(self.seconds_max.into());
+        let (output, threads) = match limit::run(command, limit) {
+            Ended::Itself(output) => (output, String::new()),
+            Ended::Killed(output, threads) => (output, threads),
+        };
+        let Output { status, stdout, stderr } = output;
         let text = fs::read_to_string(&report).unwrap_or_default();
         let _ = fs::remove_file(&report); // absent where the program made no driver call
         Ran {
@@ -145,15 +157,19 @@ impl Run {
             stderr: String::from_utf8_lossy(&stderr).into_owned(),
             code: status.code().or(status.signal().map(|signal| 128 + signal)),
             report: Report { text },
+            threads,
         }
     }
 
     /// The program as a child of the caller's own, which sees to its end.
     pub fn plain_command(&self) -> Command {
-        let mut command = Command::new(&self.program);
-        command
-            .args(&self.arguments)
-            .envs(self.variables.iter().map(|(name, value)| (name, value)));
+        let mut command = match self.stderr_closed {
+            true => Command::new("sh"),
+            false => Command::new(&self.program),
+        };
+        if self.stderr_closed {
+            command.args(["-c", "exec \"$@\" 2>&-", "sh"]).arg(&self.program);
+        }
         let list: Vec<_> = self.preload.iter().map(|path| path.display().to_string()).collect();
         command.env("LD_PRELOAD", list.join(":")).env_remove("CACHEALLOC");
         if let Some(driver) = &self.driver {
@@ -162,35 +178,27 @@ impl Run {
         if let Some(folder) = &self.folder {
             command.current_dir(folder);
         }
+        let variables = self.variables.iter().map(|(name, value)| (name, value));
+        command.args(&self.arguments).envs(variables);
         command
     }
 
-    /// `env` starts the program, so that the variables are for it and not for `timeout`.
+    /// The same, and nothing of this test's own environment has a meaning for it.
     fn command(&self) -> Command {
-        let mut command = Command::new("timeout");
-        command.args(["--signal=KILL", &self.seconds_max.to_string(), "env"]);
+        let mut command = self.plain_command();
+        let is_set = |name: &str| self.variables.iter().any(|(set, _)| set == name);
         for (name, _) in env::vars_os() {
             let ours = name.to_string_lossy();
-            if ["CACHEALLOC", "SIM_", "LD_"].iter().any(|start| ours.starts_with(start)) {
+            if ["CACHEALLOC", "SIM_"].iter().any(|start| ours.starts_with(start)) && !is_set(&ours)
+            {
                 command.env_remove(name);
             }
         }
-        if !self.preload.is_empty() {
-            let list: Vec<_> = self.preload.iter().map(|p| p.display().to_string()).collect();
-            command.arg(format!("LD_PRELOAD={}", list.join(":")));
+        if self.preload.is_empty() && !is_set("LD_PRELOAD") {
+            command.env_remove("LD_PRELOAD");
         }
-        if let Some(driver) = &self.driver {
-            command.arg(format!("LD_LIBRARY_PATH={}", driver.display()));
-        }
-        for (name, value) in &self.variables {
-            command.arg(format!("{name}={}", value.to_string_lossy()));
-        }
-        if self.stderr_closed {
-            command.args(["sh", "-c", "exec \"$@\" 2>&-", "sh"]);
-        }
-        command.arg(&self.program).args(&self.arguments);
-        if let Some(folder) = &self.folder {
-            command.current_dir(folder);
+        if self.driver.is_none() && !is_set("LD_LIBRARY_PATH") {
+            command.env_remove("LD_LIBRARY_PATH");
         }
         command
     }
@@ -212,6 +220,8 @@ pub struct Ran {
     /// As a shell says it: 128 and more where a signal ended it, 137 where it hung.
     pub code: Option<i32>,
     pub report: Report,
+    /// Of a program that hung: its threads, where none of them did anything any more.
+    pub threads: String,
 }
 
 impl Ran {

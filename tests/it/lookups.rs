@@ -2,7 +2,9 @@
 
 use std::path::PathBuf;
 
-use cachealloc_tests::{Ran, Run, compile, compile_library, driver_folder, library, skipped};
+use cachealloc_tests::{
+    Ran, Run, compile, compile_library, driver_folder, lacks, library, skipped,
+};
 
 /// The program does and says the same natively and under the library.
 #[track_caller]
@@ -184,9 +186,7 @@ fn everyday_programs_do_the_same() {
     ];
     for (program, arguments) in programs {
         let run = arguments.iter().fold(Run::program(program), |run, a| run.arg(*a));
-        let present = run.clone().native().no_driver().output().code != Some(127);
-        if !present {
-            skipped(&format!("{program} is not installed"));
+        if lacks(program) {
             continue;
         }
         same(&run.clone().no_driver()).ok();

@@ -1,0 +1,189 @@
+//! A program is run to its end, or to its time limit.
+//!
+//! A busy machine makes a program slow, never wrong. So a program that is still working at its time limit is
+//! run again with nothing of this test's beside it, and named as slow if it ends then. One in which nothing moves any more
+//! hangs, which no other machine would have prevented.
+
+use std::io::Read;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Condvar, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+use std::{fs, thread};
+
+/// How often a slow program is tried with nothing beside it.
+const TRIES_ALONE: usize = 3;
+/// A process that uses no processor for so long, and waits for none, stands still.
+const STILL: Duration = Duration::from_secs(2);
+/// So long a program waits for its turn to be alone, and others for one that is.
+const TURN: Duration = Duration::from_secs(120);
+
+/// What came of a program.
+pub enum Ended {
+    Itself(Output),
+    /// Killed at its time limit, with what it had said until then, and what its threads did.
+    Killed(Output, String),
+}
+
+/// Runs what `command` makes to its end, or until `limit` is over.
+pub fn run(command: impl Fn() -> Command, limit: Duration) -> Ended {
+    let shared = Turn::shared();
+    let first = run_once(command(), limit);
+    drop(shared);
+    let Ended::Killed(_, threads) = &first else { return first };
+    if threads.is_empty() {
+        let program = command().get_program().to_string_lossy().into_owned();
+        for number in 1..=TRIES_ALONE {
+            let _alone = Turn::alone();
+            let again = run_once(command(), limit);
+            if let Ended::Itself(_) = again {
+                eprintln!("slow: {program} needed {number} more tries within {limit:?}, alone");
+                return again;
+            }
+        }
+    }
+    first
+}
+
+fn run_once(mut command: Command, limit: Duration) -> Ended {
+    let until = Instant::now() + limit;
+    // A group of its own: whatever it starts ends with it.
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+    let mut child = command
+        .spawn()
+        .unwrap_or_else(|error| panic!("{:?} does not start: {error}", command.get_program()));
+    let (sender, receiver) = mpsc::channel();
+    let stdout = read(child.stdout.take().expect("it is piped"), sender.clone());
+    let stderr = read(child.stderr.take().expect("it is piped"), sender);
+    // Each reader drops its sender at the end of its pipe, which a child of the program may hold as well.
+    let left = || until.saturating_duration_since(Instant::now());
+    let closed = receiver.recv_timeout(left()) == Err(RecvTimeoutError::Disconnected);
+    let ended = closed && ends_until(&mut child, until);
+    let threads = if ended { String::new() } else { standing_still(child.id()) };
+    if !ended {
+        kill_group(child.id());
+    }
+    let status = child.wait().expect("a child of ours");
+    let said = |reader: thread::JoinHandle<Vec<u8>>| reader.join().expect("a pipe is readable");
+    let output = Output { status, stdout: said(stdout), stderr: said(stderr) };
+    if ended { Ended::Itself(output) } else { Ended::Killed(output, threads) }
+}
+
+fn read(
+    mut pipe: impl Read + Send + 'static,
+    sender: mpsc::Sender<()>,
+) -> thread::JoinHandle<Vec<u8>> {
+    thread::spawn(move || {
+        let mut bytes = Vec::new();
+        pipe.read_to_end(&mut bytes).expect("a pipe is readable");
+        drop(sender);
+        bytes
+    })
+}
+
+/// Its pipes are closed, so nearly always it has ended.
+fn ends_until(child: &mut Child, until: Instant) -> bool {
+    loop {
+        if child.try_wait().expect("a child of ours").is_some() {
+            return true;
+        }
+        if Instant::now() >= until {
+            return false;
+        }
+        thread::sleep(Duration::from_micros(200));
+    }
+}
+
+fn kill_group(leader: u32) {
+    let group = format!("-{leader}");
+    let _ = Command::new("kill").args(["-KILL", "--", &group]).status(); // it may have ended just now
+}
+
+/// What the threads of the group do where none has done anything for a while; empty where one works.
+fn standing_still(leader: u32) -> String {
+    let before = threads_of(leader);
+    thread::sleep(STILL);
+    let after = threads_of(leader);
+    let works = after.iter().any(|thread| thread.runs) || before != after;
+    if works { String::new() } else { after.iter().map(|thread| thread.text.as_str()).collect() }
+}
+
+#[derive(PartialEq)]
+struct Thread {
+    runs: bool,
+    text: String,
+}
+
+/// The threads of all processes of a group, with the processor time that each has used.
+fn threads_of(leader: u32) -> Vec<Thread> {
+    let numbers = |path: &str| -> Vec<String> {
+        let entries = fs::read_dir(path).into_iter().flatten().flatten();
+        let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+        names.filter(|name| name.bytes().all(|byte| byte.is_ascii_digit())).collect()
+    };
+    let mut threads = Vec::new();
+    for process in numbers("/proc") {
+        for thread in numbers(&format!("/proc/{process}/task")) {
+            let folder = format!("/proc/{process}/task/{thread}");
+            let Ok(stat) = fs::read_to_string(format!("{folder}/stat")) else { continue };
+            // Behind the name: state, parent, group; the times are the twelfth and the thirteenth.
+            let Some((head, rest)) = stat.rsplit_once(") ") else { continue };
+            let words: Vec<&str> = rest.split(' ').collect();
+            if words.len() < 13 || words[2] != leader.to_string() {
+                continue;
+            }
+            let waits_in = fs::read_to_string(format!("{folder}/wchan")).unwrap_or_default();
+            threads.push(Thread {
+                runs: words[0] == "R",
+                text: format!("{head}) {} {waits_in} {} {}\n", words[0], words[11], words[12]),
+            });
+        }
+    }
+    threads
+}
+
+/// Who runs: any number of programs, or one alone.
+struct Turn {
+    alone: bool,
+}
+
+struct Running {
+    programs: usize,
+    wants_alone: usize,
+}
+
+static RUNNING: Mutex<Running> = Mutex::new(Running { programs: 0, wants_alone: 0 });
+static CHANGED: Condvar = Condvar::new();
+
+impl Turn {
+    /// Beside others. A program that others wait for must not wait for ever itself, so the wait has an end.
+    fn shared() -> Turn {
+        let mut running = Turn::wait_while(|running| running.wants_alone > 0);
+        running.programs += 1;
+        Turn { alone: false }
+    }
+
+    fn alone() -> Turn {
+        RUNNING.lock().expect("no panic under it").wants_alone += 1;
+        drop(Turn::wait_while(|running| running.programs > 0));
+        Turn { alone: true }
+    }
+
+    fn wait_while(condition: impl Fn(&Running) -> bool) -> MutexGuard<'static, Running> {
+        let running = RUNNING.lock().expect("no panic under it");
+        let waited = CHANGED.wait_timeout_while(running, TURN, |running| condition(running));
+        waited.expect("no panic under it").0
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        let mut running = RUNNING.lock().expect("no panic under it");
+        match self.alone {
+            true => running.wants_alone -= 1,
+            false => running.programs -= 1,
+        }
+        CHANGED.notify_all();
+    }
+}
