@@ -9,7 +9,7 @@ CHECKED = --profile checked
 export PROPTEST_RNG_SEED ?= 1
 
 .DEFAULT_GOAL := build
-.PHONY: build library command install uninstall dist deb wheel release check test core-test command-test record-test report-test sim-test black-box-test test-aarch64 test-weak test-pythons viewer-test gpu-test bench bench-traces bench-fit demo samples fmt clean help
+.PHONY: build library command install uninstall dist deb wheel release check test test-long test-aarch64 test-weak test-pythons viewer-test gpu-test bench bench-traces bench-fit demo samples fmt clean help
 
 build: library command ## build the library and the command: target/release/libcachealloc.so, target/release/cachealloc
 
@@ -42,32 +42,25 @@ release: ## all packages of a clean tree, and what would be tagged; ARGS=--tag s
 check: ## formatting and lints, warnings denied
 	scripts/check.sh
 
-test: check library core-test command-test record-test report-test sim-test black-box-test ## everything that needs no GPU; what CI runs
+# Everything is built once, with the switches by which tests turn single rules off.
+SWITCHES = --features cachealloc-core/break-rules,cachealloc-preload/break-rules
+ALL = $(CHECKED) --workspace $(SWITCHES)
 
-core-test: ## the allocator and the ordering rules, exhaustively on small programs; options, statistics, texts
-	cargo test -q $(CHECKED) -p cachealloc-core -p cachealloc-options -p cachealloc-statistics -p cachealloc-text
-	cargo test -q $(CHECKED) -p cachealloc-core --features break-rules
+test: ## the fast tier, minutes: at least one test of every kind; needs no GPU
+	scripts/tools.sh
+	scripts/check.sh
+	cargo build -q $(ALL)
+	cargo test -q $(ALL)
 
-command-test: ## the command's own parts, and what it makes of snapshots; the black-box tests run it as people do
-	cargo test -q $(CHECKED) -p cachealloc-analysis -p cachealloc-fit -p cachealloc-cli
-
-record-test: ## history, native stacks and Python stacks
-	cargo test -q $(CHECKED) -p cachealloc-history -p cachealloc-stacks -p cachealloc-python
-
-report-test: ## the report: its data, and its page in headless Chromium
-	cargo test -q $(CHECKED) -p cachealloc-report
-	cargo build -q $(CHECKED) -p cachealloc-cli
+test-long: export TEST_TIER = long
+test-long: library ## every test at full counts, the library as users get it, and the other processor; needs no GPU
+	scripts/tools.sh --long
+	scripts/check.sh --other
+	cargo test -q $(CHECKED) -p cachealloc-core
+	cargo build -q $(ALL)
+	cargo test -q $(ALL) -- --include-ignored --skip storm::
+	cargo test -q $(ALL) --test it -- --include-ignored storm::
 	scripts/report-test.py target/checked/cachealloc
-
-sim-test: ## the simulated driver
-	cargo build $(CHECKED) -p simulated-driver
-	cargo test -q $(CHECKED) -p simulated-driver
-
-black-box-test: library ## real programs under the library, on the simulated driver
-	cargo build $(CHECKED) -p simulated-driver -p cachealloc-preload --features cachealloc-preload/break-rules
-	cargo build $(CHECKED) -p cachealloc-cli
-	cargo test -q $(CHECKED) -p cachealloc-tests -- --skip storm::
-	cargo test -q $(CHECKED) -p cachealloc-tests --test it -- storm::
 
 test-aarch64: ## the tests that can run under qemu, and the packages, for aarch64
 	scripts/test-aarch64.sh $(ARGS)
@@ -98,7 +91,8 @@ bench-fit: build ## what `cachealloc fit` says of real traces, beside real runs 
 	cargo build --release -p simulated-driver -p cachealloc-tests
 	scripts/bench-fit.py --sim "$$(scripts/sim-dir.sh release)" --replay target/release/replay
 
-demo: build ## run a sample under the library, on the GPU or, without one, on the simulated driver
+demo: ## run a sample under the library, on the GPU or, without one, on the simulated driver
+	cargo build --profile demo -p cachealloc-preload -p cachealloc-cli -p simulated-driver
 	scripts/demo.sh
 
 samples: ## build the samples that this machine has compilers for, into target/samples

@@ -1,4 +1,5 @@
-// calls KIND COUNT: makes COUNT times the same calls, for a count of instructions.
+// calls KIND COUNT: makes COUNT times the same calls in `counted`, after some that warm up, for a count of the
+// instructions of that function and of all that it calls.
 #include <dlfcn.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -16,6 +17,14 @@ static int (*alloc_async)(uint64_t *, uint64_t, void *), (*free_async)(uint64_t,
 static int alloc_in_order(uint64_t *pointer, uint64_t bytes) { return alloc_async(pointer, bytes, 0); }
 static int free_in_order(uint64_t pointer) { return free_async(pointer, 0); }
 
+static int rounds(const char *kind, long count, uint64_t kept);
+
+__attribute__((noinline)) static int counted(const char *kind, long count, uint64_t kept) {
+    int failed = rounds(kind, count, kept);
+    __asm__ volatile("" ::: "memory"); // the call is no jump: the function is left where it returns
+    return failed;
+}
+
 int main(int argc, char **argv) {
     if (argc != 3 || !(driver = dlopen("libcuda.so.1", RTLD_NOW)))
         return 2;
@@ -23,34 +32,38 @@ int main(int argc, char **argv) {
     int (*retain)(void **, int) = find("cuDevicePrimaryCtxRetain");
     int (*set_current)(void *) = find("cuCtxSetCurrent");
     int (*alloc)(uint64_t *, uint64_t) = find("cuMemAlloc_v2");
+    void *context;
+    // As a program has it whose own allocator cuts it.
+    uint64_t kept;
+    if (init(0) || retain(&context, 0) || set_current(context) || alloc(&kept, 64 << 20))
+        return 2;
+    long count = atol(argv[2]);
+    return rounds(argv[1], count / 2, kept) || counted(argv[1], count, kept);
+}
+
+__attribute__((noinline)) static int rounds(const char *kind, long count, uint64_t kept) {
+    int (*alloc)(uint64_t *, uint64_t) = find("cuMemAlloc_v2");
     int (*release)(uint64_t) = find("cuMemFree_v2");
     int (*launch)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **,
                   void **) = find("cuLaunchKernel");
-    void *context;
-    if (init(0) || retain(&context, 0) || set_current(context))
-        return 2;
-    int pair = !strcmp(argv[1], "pair"), both = !strcmp(argv[1], "pair-and-launch");
-    int range = !strcmp(argv[1], "range");
+    int pair = !strcmp(kind, "pair"), both = !strcmp(kind, "pair-and-launch");
+    int range = !strcmp(kind, "range");
     int (*push)(const char *) = (int (*)(const char *))dlsym(RTLD_DEFAULT, "cachealloc_range_push");
     void (*pop)(void) = (void (*)(void))dlsym(RTLD_DEFAULT, "cachealloc_range_pop");
-    int mixed = !strcmp(argv[1], "mixed");
-    int copy = !strcmp(argv[1], "copy"), fill = !strcmp(argv[1], "fill"), graph = !strcmp(argv[1], "graph");
-    int event = !strcmp(argv[1], "event");
+    int mixed = !strcmp(kind, "mixed");
+    int copy = !strcmp(kind, "copy"), fill = !strcmp(kind, "fill"), graph = !strcmp(kind, "graph");
+    int event = !strcmp(kind, "event");
     int (*copy_async)(uint64_t, uint64_t, uint64_t, void *) = find("cuMemcpyDtoDAsync_v2");
     int (*fill_async)(uint64_t, unsigned, uint64_t, void *) = find("cuMemsetD32Async");
     int (*graph_launch)(void *, void *) = find("cuGraphLaunch");
     int (*record)(void *, void *) = find("cuEventRecord"), (*stream_wait)(void *, void *, unsigned);
     stream_wait = (int (*)(void *, void *, unsigned))find("cuStreamWaitEvent");
     int (*query)(void *) = find("cuEventQuery");
-    // As a program has it whose own allocator cuts it.
-    uint64_t kept;
-    if (alloc(&kept, 64 << 20))
-        return 1;
-    if (!strcmp(argv[1], "async")) {
+    if (!strcmp(kind, "async")) {
         alloc_async = find("cuMemAllocAsync"), free_async = find("cuMemFreeAsync");
         alloc = alloc_in_order, release = free_in_order, both = 1;
     }
-    for (long i = 0, count = atol(argv[2]); i < count; i++) {
+    for (long i = 0; i < count; i++) {
         uint64_t address[8];
         if (range) {
             if (push("step") || push("forward"))

@@ -7,11 +7,11 @@ use cachealloc_history::lasting::layout::*;
 use cachealloc_history::lasting::log::{self, Module, PythonText};
 use cachealloc_history::lasting::{ReadAt, header, read, restore};
 use cachealloc_history::{Action, Frame, write_snapshot};
+use cachealloc_tests::tier;
 
 use crate::counting::cost;
 use crate::files::random::Random;
 
-const COUNT: u64 = 20_000;
 const CHUNKS: usize = 6;
 const MEMORY_PER_BYTE: usize = 100;
 const MEMORY_LEAST: usize = 4 << 20;
@@ -147,9 +147,9 @@ fn sound_leftovers_are_read() {
 
 #[test]
 fn mutated_leftovers_are_read_or_refused() {
-    let whole = sound();
+    let (whole, count) = (sound(), tier::count(1_000, 20_000));
     let mut sound_count = 0;
-    for seed in 0..COUNT {
+    for seed in 0..count {
         let random = &mut Random(seed);
         let mut file = File(whole.0.clone());
         for _ in 0..1 + random.below(4) {
@@ -181,7 +181,7 @@ fn mutated_leftovers_are_read_or_refused() {
         }
         sound_count += u64::from(within_bounds(&file).is_ok());
     }
-    assert!(sound_count > COUNT / 20, "{sound_count} of {COUNT} are read");
+    assert!(sound_count > count / 20, "{sound_count} of {count} are read");
 }
 
 /// A small file that would be a large one, were its holes filled.

@@ -1,12 +1,12 @@
-//! Twenty thousand files that are nearly snapshots, the same every time: `FUZZ_SEED=n` makes others, and
-//! `FUZZ_COUNT=n` more of them.
+//! Thousands of files that are nearly snapshots, the same every time: `FUZZ_SEED=n` makes others, and `FUZZ_COUNT=n`
+//! so many.
+
+use cachealloc_tests::tier;
 
 use crate::files::FILES;
 use crate::files::random::Random;
 use crate::work::within_bounds;
 
-/// In four tests, which run beside each other.
-const COUNT: u64 = 5_000;
 /// Longer ones are the same again.
 const FILE_BYTES_MAX: usize = 40_000;
 
@@ -15,7 +15,9 @@ fn number(variable: &str, default: u64) -> u64 {
 }
 
 fn run(part: u64) {
-    let (seed, count) = (number("FUZZ_SEED", 1), number("FUZZ_COUNT", 4 * COUNT) / 4);
+    // In four tests, which run beside each other.
+    let (seed, count) =
+        (number("FUZZ_SEED", 1), number("FUZZ_COUNT", tier::count(1_000, 20_000)) / 4);
     let mut readable = 0;
     for index in 0..count {
         let seed = (seed << 40) + (part << 32) + index;

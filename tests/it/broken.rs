@@ -2,6 +2,8 @@
 //! hazards passes while the rule holds, in the same mode (`hazards.rs`).
 
 use std::fmt::Write;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use cachealloc_core::rules::Rule;
 use cachealloc_tests::Run;
@@ -209,6 +211,10 @@ const NO_HAZARDS: &[Rule] = &[
 ];
 
 const TRIES_MAX: usize = 40;
+/// Without some rules a program hangs.
+const HANGS_S: u32 = 15;
+/// Many rows wait for a deadlock to be found, and use no processor meanwhile.
+const WORKERS: usize = 4;
 
 #[test]
 fn each_rule_is_in_the_table() {
@@ -221,27 +227,35 @@ fn each_rule_is_in_the_table() {
 fn each_rule_is_needed() {
     assert!(has_switches(), "the library was built without `break-rules`: run `make test`");
     let hazards = hazards();
-    let mut failures = String::new();
-    for (rule, name, mode) in TABLE {
-        let hazard = hazards.iter().find(|hazard| hazard.name == *name).expect(name);
-        match (0..TRIES_MAX).find_map(|_| broken(hazard, *rule, mode)) {
-            Some(how) => println!("{}: {how}", rule.name()),
-            None => writeln!(failures, "{} is not caught by {name}", rule.name()).unwrap(),
+    let (next, failures) = (AtomicUsize::new(0), Mutex::new(String::new()));
+    let work = || {
+        while let Some((rule, name, mode)) = TABLE.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let hazard = hazards.iter().find(|hazard| hazard.name == *name).expect(name);
+            let caught = |try_number| Some((try_number, broken(hazard, *rule, mode)?));
+            match (1..=TRIES_MAX).find_map(caught) {
+                Some((tries, how)) => println!("{}, try {tries}: {how}", rule.name()),
+                None => {
+                    let mut failures = failures.lock().expect("no panic under it");
+                    writeln!(failures, "{} is not caught by {name}", rule.name()).unwrap();
+                }
+            }
         }
-    }
+    };
+    std::thread::scope(|scope| (0..WORKERS).for_each(|_| _ = scope.spawn(work)));
+    let failures = failures.into_inner().expect("no panic under it");
     assert!(failures.is_empty(), "{failures}");
 }
 
 /// What goes wrong without the rule.
 fn broken(hazard: &Hazard, rule: Rule, mode: &str) -> Option<String> {
-    let natively = hazard.run().native().output();
     let ran = hazard
         .run()
         .env("SIM_DEADLOCK_MS", "500")
         .env("CACHEALLOC_BREAK", rule.name())
         .conf(&format!("free_mode:{mode}"))
+        .within(HANGS_S)
         .output();
-    hazard.wrong(&ran, Some(&natively))
+    hazard.wrong(&ran, Some(&hazard.natively()))
 }
 
 fn has_switches() -> bool {

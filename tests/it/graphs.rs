@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use cachealloc_core::rules::Rule;
-use cachealloc_tests::Run;
+use cachealloc_tests::{Run, lacks, tier};
 
 use crate::hazards::problems;
 use crate::random;
@@ -349,7 +349,8 @@ fn random_run(seed: u64, mode: &str) -> Run {
 }
 
 fn seeds() -> u64 {
-    std::env::var("RANDOM_SEEDS").map_or(150, |text| text.parse().expect("a number"))
+    std::env::var("RANDOM_SEEDS")
+        .map_or(tier::count(20, 150), |text| text.parse().expect("a number"))
 }
 
 /// Each rule of captures is needed: without it some random program goes wrong.
@@ -375,6 +376,9 @@ fn without_a_rule_captures_go_wrong() {
 /// Private pools are in the snapshot while their graph lives, and their history fits together.
 #[test]
 fn snapshots_show_private_pools() {
+    if lacks("python3") {
+        return;
+    }
     const RECORDED: &str = "record:all,snapshot:%n.pickle,signal:off";
     for seed in 1..=20 {
         let place = Place::new();

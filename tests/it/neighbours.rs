@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use cachealloc_core::rules::Rule;
 use cachealloc_tests::dice::Dice;
-use cachealloc_tests::{Run, scratch_file, skipped};
+use cachealloc_tests::{Run, scratch_file, skipped, tier};
 
 mod queue;
 mod threads;
@@ -414,7 +414,7 @@ struct Tenant {
 /// Eight processes, random demands, kills and stops: what memory is free natively is had.
 #[test]
 fn whatever_is_free_natively_is_had() {
-    for seed in 1..=3 {
+    for seed in 1..=tier::count(1, 3) {
         play(seed, KEEPS, &[40]);
         // Whole mappings: what is left of one in use cannot go.
         play(seed, EXPANDABLE, &[32, 64, 96, 256, 384]);

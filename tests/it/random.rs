@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-use cachealloc_tests::{Ran, Run};
+use cachealloc_tests::{Ran, Run, tier};
 
 use crate::hazards::problems;
 
@@ -46,14 +46,13 @@ fn strategies() {
     check(Some("ordered,fraction_of_gpu_memory_to_use:0"), "full");
 }
 
-const SEEDS_DEFAULT: u64 = 1_000;
 const OPS: u64 = 400;
 const THREADS_MAX: u64 = 3;
 
 fn check(mode: Option<&str>, frees: &str) {
     let mut failures = String::new();
     let first = number("RANDOM_FIRST", 1);
-    for seed in first..first + number("RANDOM_SEEDS", SEEDS_DEFAULT) {
+    for seed in first..first + number("RANDOM_SEEDS", tier::count(40, 1_000)) {
         let run = program(seed, frees);
         let ran = match mode {
             None => run.native().env("SIM_FREES_JUDGED", "1").output(),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::process::Command;
 
-use cachealloc_tests::{Run, compile, library, root};
+use cachealloc_tests::{Run, compile, lacks, library, root};
 use serde_json::Value;
 
 use crate::command::{cachealloc, under};
@@ -31,6 +31,9 @@ fn wanted(all: &[(&str, u64)]) -> BTreeMap<String, u64> {
 
 #[test]
 fn what_was_allocated_in_which_phase() {
+    if lacks("python3") {
+        return;
+    }
     let place = Place::new();
     let run = Run::c("ranges.c").arg("phases").conf("record:all,snapshot:a.pickle,log:quiet");
     place.run(&run).ok();

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::OnceLock;
 
-use cachealloc_tests::{Run, root, target_folder};
+use cachealloc_tests::{Run, lacks, root, target_folder};
 
 use crate::snapshots::Place;
 
@@ -94,6 +94,9 @@ fn a_hook_may_be_written_in_python() {
 /// An exception of Python is printed by Python, and does no harm.
 #[test]
 fn a_hook_in_python_may_raise() {
+    if lacks("python3") {
+        return;
+    }
     let code = "import memory_hook as m, runpy\n\
         def fails(self, **_): raise ValueError('no')\n\
         m.Prints.malloc_preprocess = fails\n\

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
-use cachealloc_tests::{Ran, Run, root, scratch_file};
+use cachealloc_tests::{Ran, Run, lacks, root, scratch_file, tier};
 
 use crate::hazards::hazards;
 
@@ -42,7 +42,7 @@ impl Place {
         let odd = names.iter().find(|name| !name.ends_with(".pickle"));
         assert_eq!(odd, None, "only snapshots are left behind: {names:?}");
         assert!(count.contains(&names.len()), "{} snapshots, not {count:?}", names.len());
-        if names.is_empty() {
+        if names.is_empty() || lacks("python3") {
             return String::new();
         }
         let checker = Command::new("python3")
@@ -74,14 +74,14 @@ fn every_hazard_leaves_a_sound_history() {
     let place = Place::new();
     // Each in one mode; those of the default mode are most.
     let modes = ["ordered", "strict", "ordered", "relaxed"];
-    for (index, hazard) in hazards().iter().enumerate() {
+    for (index, hazard) in hazards().iter().enumerate().step_by(tier::count(7, 1)) {
         let mode = modes[index % modes.len()];
         let conf = format!("record:all,context:none,max_entries:5000,log:quiet,free_mode:{mode}");
         if hazard.is_for(Some(mode)) {
             place.run(&hazard.run().conf(&conf));
         }
     }
-    let said = place.sound(80..=400, &["--opcodes"]);
+    let said = place.sound(tier::count(20, 80)..=400, &["--opcodes"]);
     assert!(said.matches("not from the start").count() < 9, "only long ones lose entries: {said}");
 }
 
@@ -120,7 +120,7 @@ print({0 <= time.time() - e['time_us'] / 1e6 < 600 for e in s['host_traces']})";
 #[test]
 fn random_programs_leave_sound_histories() {
     let place = Place::new();
-    for seed in 1..=24u64 {
+    for seed in 1..=tier::count(6, 24u64) {
         let mode = ["ordered", "strict", "relaxed"][seed as usize % 3];
         let frees = if mode == "relaxed" { "own" } else { "full" };
         let bound = if seed % 2 == 0 { ",max_entries:50" } else { "" };
@@ -134,8 +134,11 @@ fn random_programs_leave_sound_histories() {
             .conf(&format!("record:all,log:quiet,free_mode:{mode}{bound}{expandable}"));
         place.run(&run).ok();
     }
-    let said = place.sound(24..=60, &["--opcodes"]);
-    assert!(said.matches(", from the start").count() >= 12, "whole histories explain all: {said}");
+    let said = place.sound(tier::count(6, 24)..=60, &["--opcodes"]);
+    assert!(
+        said.matches(", from the start").count() >= tier::count(3, 12),
+        "whole histories explain all: {said}"
+    );
     assert!(said.contains("not from the start"), "some rings overflowed: {said}");
 }
 

@@ -1,5 +1,5 @@
 //! Many processes and signals at once, on a machine with too few processors: everything arrives, and every
-//! file is whole. `make test` runs these alone, because what they do to the processors is no fault of the
+//! file is whole. `make test-long` runs these alone, because what they do to the processors is no fault of the
 //! tests beside them. What arrived is printed: `cargo test ... storm -- --nocapture`. `STORM_ROUNDS=10` does all
 //! of it ten times, from other beginnings.
 
@@ -26,6 +26,7 @@ fn rounds() -> u32 {
 }
 
 #[test]
+#[ignore = "long tier"]
 fn two_hundred_processes_end_at_once() {
     for _ in 0..rounds() {
         let place = Place::new();
@@ -40,6 +41,7 @@ fn two_hundred_processes_end_at_once() {
 
 /// Each needs 0.1 s of a processor, and there may be two.
 #[test]
+#[ignore = "long tier"]
 fn a_hundred_processes_end_at_once() {
     for way in ["many 100 exit", "many 60 TERM"] {
         let place = Place::new();
@@ -51,6 +53,7 @@ fn a_hundred_processes_end_at_once() {
 
 /// Each handler of the program runs for each signal, and what is asked for is written meanwhile.
 #[test]
+#[ignore = "long tier"]
 fn every_signal_arrives() {
     for round in 0..rounds() {
         let place = Place::new();
@@ -75,6 +78,7 @@ fn every_signal_arrives() {
 
 /// By a deadly signal at any moment, also while a snapshot is written, and by a second one.
 #[test]
+#[ignore = "long tier"]
 fn who_is_ended_leaves_whole_files() {
     for round in 0..rounds() {
         let place = Place::new();
@@ -89,6 +93,7 @@ fn who_is_ended_leaves_whole_files() {
 /// There is no half file, and nothing else but what SIGKILL always leaves: a hidden file that was being
 /// written, and a page that the next one of the user removes.
 #[test]
+#[ignore = "long tier"]
 fn who_is_killed_leaves_no_half_file() {
     for round in 0..rounds() {
         let place = Place::new();

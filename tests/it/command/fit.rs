@@ -5,7 +5,7 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
 use std::process::Command;
 
-use cachealloc_tests::{Ran, Run, command, library, skipped};
+use cachealloc_tests::{Ran, Run, command, lacks, library, skipped};
 
 use super::{cachealloc, under};
 use crate::snapshots::Place;
@@ -138,6 +138,9 @@ fn programs_with_other_rights() {
 /// them, and only another user is refused: in a folder that is open to it.
 #[test]
 fn programs_with_capabilities() {
+    if lacks("python3") {
+        return;
+    }
     const GIVE: &str = "import os, struct, sys; os.setxattr(sys.argv[1], 'security.capability', \
                         struct.pack('<IIIII', 0x02000001, 1 << 13, 0, 0, 0))";
     let place = Place::new();

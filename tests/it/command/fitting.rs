@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::Command;
 
-use cachealloc_tests::{Ran, Run, root};
+use cachealloc_tests::{Ran, Run, lacks, root};
 use serde_json::Value;
 
 use super::cachealloc;
@@ -173,6 +173,9 @@ fn what_is_not_known_is_said() {
 /// Tensors of PyTorch's own cache are what it would ask us for without that cache.
 #[test]
 fn pytorchs_snapshots_are_replayed() {
+    if lacks("python3") {
+        return;
+    }
     const MAKE: &str = "
 import pickle
 def entry(action, addr, size, time):
@@ -195,6 +198,9 @@ pickle.dump(dict(segments=[], device_traces=[trace]), open('torch.pickle', 'wb')
 /// What the driver served itself goes back to it at its free; what the cache holds serves again.
 #[test]
 fn memory_beside_the_cache_is_not_kept() {
+    if lacks("python3") {
+        return;
+    }
     const MAKE: &str = "
 import pickle, sys
 def entry(action, addr, size):

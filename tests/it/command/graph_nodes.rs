@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use cachealloc_tests::Run;
+use cachealloc_tests::{Run, lacks};
 
 use super::cachealloc;
 use crate::snapshots::Place;
@@ -10,6 +10,9 @@ use crate::snapshots::Place;
 /// Memory nodes of graphs that can be launched, each with its graph and with the call that added it; the commands list them.
 #[test]
 fn memory_nodes_of_graphs_are_shown() {
+    if lacks("python3") {
+        return;
+    }
     let place = Place::new();
     let run = || Run::c("graph_nodes.c").folder(&place.path);
     place.run(&run().conf("record:all,log:quiet,snapshot:a.pickle")).ok();

@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use cachealloc_tests::{Ran, Run, compile, compile_library};
+use cachealloc_tests::{Ran, Run, compile, compile_library, lacks};
 
 use super::{cachealloc, masked};
 use crate::snapshots::Place;
@@ -116,6 +116,9 @@ fn the_last_snapshot_of_a_process_counts() {
 /// A library that holds 5 MiB of a program that holds 2 MiB itself.
 #[test]
 fn memory_of_one_library() {
+    if lacks("python3") {
+        return;
+    }
     const ASK: &str = "ctypes.CDLL(sys.argv[1]).allocate(ctypes.c_size_t(5 << 20))";
     let place = Place::new();
     let library = compile_library("transparency_plugin.c", "plugins/libheld.so", &[]);

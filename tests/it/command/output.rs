@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use cachealloc_tests::{Run, command};
+use cachealloc_tests::{Run, command, lacks};
 
 use super::cachealloc;
 use super::live::failed;
@@ -122,6 +122,9 @@ pickle.dump(dict(segments=[], device_traces=[[entry(n) for n in range(600000)]])
 /// `env` gives the command each signal's default: what runs the tests may ignore some, and the command would inherit that.
 #[test]
 fn a_signal_leaves_nothing_half_done() {
+    if lacks("python3") {
+        return;
+    }
     let place = Place::new();
     let made = Command::new("python3").args(["-c", LARGE]).current_dir(&place.path).status();
     assert!(made.expect("python3 is installed").success());

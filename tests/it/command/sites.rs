@@ -4,7 +4,7 @@
 use std::fs;
 use std::process::Command;
 
-use cachealloc_tests::{Ran, Run, root};
+use cachealloc_tests::{Ran, Run, lacks, root};
 
 use super::live::failed;
 use super::{cachealloc, masked};
@@ -189,6 +189,9 @@ fn what_has_changed() {
 /// Judged by Python: it reads the snapshots by itself.
 #[test]
 fn other_formats() {
+    if lacks("python3") {
+        return;
+    }
     let place = planted();
     for (format, name) in
         [("folded", "f"), ("speedscope", "s"), ("perfetto", "p"), ("json", "j"), ("pprof", "q")]
@@ -215,6 +218,9 @@ fn other_formats() {
 
 #[test]
 fn json_for_scripts() {
+    if lacks("python3") {
+        return;
+    }
     let place = planted();
     fs::write(place.path.join("top.json"), said(&place, "top-sites 5.pickle --json"))
         .expect("room");
@@ -244,6 +250,9 @@ assert leak['library'] == 'app' and leak['allocations'] == 5 and leak['average_l
 /// As `torch.cuda.memory._dump_snapshot` writes it: Python's pickle, frames shared, no keys of ours.
 #[test]
 fn snapshots_of_pytorch() {
+    if lacks("python3") {
+        return;
+    }
     const WRITE: &str = "
 import pickle
 def frame(name, filename, line):
@@ -344,6 +353,9 @@ fn into_a_pipe_that_closes() {
 /// Numba, and all else that calls the driver through ctypes: the script is named, not what is in between.
 #[test]
 fn a_script_that_calls_the_driver_through_ctypes() {
+    if lacks("python3") {
+        return;
+    }
     let place = Place::new();
     let script = "\
 import ctypes

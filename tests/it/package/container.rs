@@ -82,6 +82,7 @@ fn sh(script: &str, pattern: &Path, to: &Path) {
 }
 
 #[test]
+#[ignore = "long tier"]
 fn what_the_recipe_copies_works_where_it_lies() {
     let place = Place::new();
     ok(&script(&place, "dist.sh", &[]));

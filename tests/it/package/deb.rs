@@ -29,6 +29,7 @@ fn dpkg(root: &Path, arguments: &[&str]) {
 }
 
 #[test]
+#[ignore = "long tier"]
 fn dpkg_installs_it_and_takes_it_away() {
     let place = Place::new();
     if !is_root(&place.path) {
@@ -53,6 +54,7 @@ fn is_root(own: &Path) -> bool {
 }
 
 #[test]
+#[ignore = "long tier"]
 fn it_is_one_of_debians() {
     let place = Place::new();
     let package = make(&place);
@@ -92,6 +94,7 @@ fn it_is_one_of_debians() {
 
 /// Neither errors nor warnings, and no override: there is none in the package.
 #[test]
+#[ignore = "long tier"]
 fn lintian_finds_nothing() {
     let place = Place::new();
     let package = ok(&packing(&place, "deb.sh", &[]).output().expect("the script is there"));
@@ -108,6 +111,7 @@ fn lintian_finds_nothing() {
 }
 
 #[test]
+#[ignore = "long tier"]
 fn its_documents_are_in_debians_form() {
     let place = Place::new();
     let package = make(&place);

@@ -80,6 +80,7 @@ impl Copy {
 }
 
 #[test]
+#[ignore = "long tier"]
 fn a_release_that_is_not_ready_is_refused() {
     let copy = Copy::new();
     fs::write(copy.tree().join("left.txt"), "").expect("target/ is writable");
@@ -117,6 +118,7 @@ fn a_release_that_is_not_ready_is_refused() {
 }
 
 #[test]
+#[ignore = "long tier"]
 fn a_release_is_four_files_and_a_tag() {
     let copy = Copy::new();
     let dry = ok(&copy.release(&[]));

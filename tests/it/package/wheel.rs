@@ -60,6 +60,7 @@ fn the_package_needs_no_newer_python() {
 
 /// In one environment, which takes seconds to make.
 #[test]
+#[ignore = "long tier"]
 fn pip_installs_it_and_takes_it_away() {
     let place = Place::new();
     let wheel = make(&place).display().to_string();

@@ -12,3 +12,5 @@ mod passes;
 mod python;
 mod reading;
 mod reserved;
+#[path = "../../../../tests/tier.rs"]
+mod tier;

@@ -24,4 +24,6 @@ mod oracle;
 
 mod speed;
 mod steady;
+#[path = "../../../../tests/tier.rs"]
+mod tier;
 mod traces;

@@ -1,18 +1,14 @@
-//! Runs both kinds of programs. The default numbers suit a debug build; for more, in a release
-//! build: `EXPLORE_STEPS=7` (minutes), `RANDOM_PROGRAMS=100000`.
+//! Runs both kinds of programs; more of them with `EXPLORE_STEPS=7` (minutes), `RANDOM_PROGRAMS=100000`.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 
 use crate::explore::Explorer;
-use crate::programs;
-
-const STEPS_COUNT_DEFAULT: u64 = 5;
-const PROGRAMS_COUNT_DEFAULT: u64 = 500;
+use crate::{programs, tier};
 
 #[test]
 fn every_program_up_to_a_length() {
-    let steps = number("EXPLORE_STEPS", STEPS_COUNT_DEFAULT);
+    let steps = number("EXPLORE_STEPS", tier::count(4, 5));
     let begin = Instant::now();
     let mut trail = Vec::new();
     let explored = || -> u64 {
@@ -27,7 +23,7 @@ fn every_program_up_to_a_length() {
 
 #[test]
 fn random_programs() {
-    for seed in 0..number("RANDOM_PROGRAMS", PROGRAMS_COUNT_DEFAULT) {
+    for seed in 0..number("RANDOM_PROGRAMS", tier::count(100, 500)) {
         let outcome = catch_unwind(|| programs::run(seed, true));
         assert!(outcome.is_ok(), "the program of seed {seed}");
     }
