@@ -1,54 +1,64 @@
 #!/bin/sh
 # Shows the product: the same program natively and under the library, on this machine's GPU or, where there is none, on
-# the simulated driver. Needs gcc; no CUDA toolkit.
+# the simulated driver; then a snapshot and a report of its memory. Needs gcc; no CUDA toolkit. Prints each command that it runs.
+#
+#   scripts/demo.sh [ROUNDS]      `make demo` builds what it needs
 set -eu
 cd "$(dirname "$0")/.."
-target=$(cd "${CARGO_TARGET_DIR:-target}" && pwd)
-library=$target/release/libcachealloc.so
-[ -e "$library" ] || { echo "demo: $library is missing: run make" >&2; exit 2; }
+target=${CARGO_TARGET_DIR:-target}
+library=$target/demo/libcachealloc.so
+command=$target/demo/cachealloc
+for file in "$library" "$command"; do
+    [ -e "$file" ] || { echo "demo: $file is missing: run make demo" >&2; exit 2; }
+done
+# The loader wants an absolute path.
+library=$(cd "$target/demo" && pwd)/libcachealloc.so
 program=$target/samples/01-loop
 rounds=${1:-600}
+simulated=
+report=$(mktemp) said=$(mktemp)
+trap 'rm -f "$report" "$said"' EXIT
 
-scripts/samples.sh >/dev/null 2>&1 || gcc -O2 -g -o "$program" samples/01-loop.c -ldl
-report=$(mktemp)
-trap 'rm -f "$report"' EXIT
-if "$program" 1 >/dev/null 2>&1; then
-    echo "demo: on this machine's GPU"
-    driver=
-else
-    cargo build -q --profile checked -p simulated-driver
-    folder=$target/checked/simulated
-    mkdir -p "$folder"
-    ln -sf ../libcuda.so "$folder/libcuda.so.1"
-    driver=$folder${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
-    echo "demo: no GPU here (no libcuda.so.1, or cuInit fails): on the simulated driver"
-    export LD_LIBRARY_PATH="$driver" SIM_REPORT="$report"
-fi
-
-# Prints how many of these calls reached the simulated driver in the last run.
-reached() {
-    [ -z "$driver" ] || awk -v name="$1" '$1 == "call" && $2 == name { n += $3 } END { print "  " name " calls that reached the driver: " n + 0 }' "$report"
-    [ -z "$driver" ] || awk '$1 == "virtual_ns" { printf "  simulated time: %.1f ms\n", $2 / 1e6 }' "$report"
-}
-run() {
+show() {
     echo
     echo "$ $*"
-    : >"$report"
-    start=$(date +%s%N)
-    env "$@" "$program" "$rounds" 2>&1 | sed 's/^/  /'
-    end=$(date +%s%N)
-    [ -n "$driver" ] || echo "  $(((end - start) / 1000000)) ms"
-    reached cuMemAlloc_v2
+    code=0
+    "$@" >"$said" 2>&1 || code=$?
+    sed 's/^/  /' "$said"
+    [ "$code" = 0 ] || { echo "demo: this ended with code $code" >&2; exit "$code"; }
 }
-run NATIVELY=1
-run LD_PRELOAD="$library" CACHEALLOC_CONF=stats_on_exit:stderr
-# Once more with history: which line allocated what, in the format of PyTorch's viewer.
-mkdir -p "$target/demo"
-cd "$target/demo"
-run LD_PRELOAD="$library" CACHEALLOC_CONF=record:all,snapshot:loop.pickle
-cargo build -q --release -p cachealloc-cli
-"$target/release/cachealloc" top-sites loop.pickle | sed 's/^/  /'
-"$target/release/cachealloc" report --force loop.pickle
+# What the simulated driver counted in the last run.
+count() {
+    [ -z "$simulated" ] || awk '
+        $1 == "call" && $2 == "cuMemAlloc_v2" { calls += $3 }
+        $1 == "virtual_ns" { ns = $2 }
+        END { printf "  cuMemAlloc_v2 calls that reached the driver: %d; simulated time: %.1f ms\n", calls, ns / 1e6 }
+    ' "$report"
+}
+
+mkdir -p "$target/samples"
+show gcc -O2 -g -o "$program" samples/01-loop.c -ldl
 echo
-echo "  report:   $PWD/loop.html (open it in a browser)"
-echo "  snapshot: $PWD/loop.pickle (opens at https://pytorch.org/memory_viz as well)"
+if "$program" 1 >/dev/null 2>&1; then
+    echo "This machine has a GPU."
+else
+    echo "No GPU here (no libcuda.so.1, or cuInit fails): the simulated driver stands in for it."
+    simulated=$target/demo/simulated
+    mkdir -p "$simulated"
+    ln -sf ../libcuda.so "$simulated/libcuda.so.1"
+    simulated=$(cd "$simulated" && pwd)
+    export LD_LIBRARY_PATH="$simulated${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" SIM_REPORT="$report"
+    echo "$ export LD_LIBRARY_PATH=$LD_LIBRARY_PATH"
+fi
+show "$program" "$rounds"
+count
+show env LD_PRELOAD="$library" CACHEALLOC_CONF=stats_on_exit:stderr "$program" "$rounds"
+count
+# Once more with history: which line allocated what, in the format of PyTorch's viewer.
+snapshot=$target/demo/loop.pickle
+show env LD_PRELOAD="$library" CACHEALLOC_CONF="record:all,snapshot:$snapshot" "$program" "$rounds"
+show "$command" top-sites "$snapshot"
+show "$command" report --force "$snapshot"
+echo
+echo "The report:   ${snapshot%.pickle}.html (open it in a browser)"
+echo "The snapshot: $snapshot (opens at https://pytorch.org/memory_viz as well)"
