@@ -1,9 +1,10 @@
 //! Fills (`cuMemset*`). Those without a stream are in order with the legacy stream, but the
-//! host does not wait for them.
+//! host does not wait for them, unless the memory is managed.
 
 use super::submit::Order;
 use crate::abi::{Code, DevicePtr, Handle, Outcome};
 use crate::call::Call;
+use crate::model::memory::Kind;
 use crate::model::op::{FillWork, Work};
 
 driver! {
@@ -116,6 +117,10 @@ fn fill(call: &mut Call, stream: Handle, work: FillWork) -> Outcome {
 
 fn fill_unstreamed(call: &mut Call, work: FillWork) -> Outcome {
     check(call, &work)?;
+    // Measured: where the host may look, the call returns behind the fill.
+    if call.world().memory.find(work.dst).is_some_and(|found| found.kind == Kind::Managed) {
+        return call.submit_and_wait(0, Work::Fill(work));
+    }
     let stream = call.stream(0)?;
     call.refuse_capture(stream)?;
     call.submit_to(stream, Work::Fill(work), Order::Full).map(drop)

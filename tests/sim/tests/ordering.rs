@@ -253,6 +253,22 @@ fn a_record_behind_anothers_wait_is_over() {
     outcome.clean();
 }
 
+/// Measured on an H200: 4 KiB to 4 GiB, whether the host or the device had touched them, alone and behind a kernel of 10 ms.
+#[test]
+fn the_host_waits_for_a_fill_of_managed_memory() {
+    let outcome = child("the_host_waits_for_a_fill_of_managed_memory", &[], |d| {
+        let mut managed = 0;
+        // SAFETY: the driver writes one address there, and the fill is inside of what it gave.
+        let (made, filled) = unsafe {
+            let made = (d.functions.cuMemAllocManaged)(&mut managed, 4096, 1);
+            d.launch("delay", 0, &[MS]).unwrap();
+            (made, (d.functions.cuMemsetD32)(managed, 7, 1024))
+        };
+        assert_eq!((made, filled, d.host_read(managed)), (0, 0, 7));
+    });
+    outcome.clean();
+}
+
 #[test]
 fn handles_come_again_and_ids_do_not() {
     let outcome = child("handles_come_again_and_ids_do_not", &[], |d| {
