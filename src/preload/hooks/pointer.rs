@@ -12,12 +12,15 @@ use crate::driver_memory::table;
 use crate::functions::Function;
 use crate::hooks::observers::observed;
 use crate::hooks::{Real, beside, common, guarded, host_memory};
+use crate::ipc::exported_blocks;
 use crate::ipc::imports::{self, Import};
 use crate::lock::lock;
 use crate::ordering::{communication, observers};
 use crate::pagemap::{self, Extent, Kind, LiveBlock, Place};
 use crate::process::bypass;
 
+/// The largest pages that a host has.
+const HOST_PAGE_BYTES_MAX: u64 = 64 << 10;
 /// A page-aligned address in no allocation, to get the driver's result for such an address.
 const UNKNOWN_ADDRESS: u64 = 4096;
 
@@ -207,7 +210,9 @@ pub(crate) fn set_attribute(
 }
 
 /// `cuMemGetHandleForAddressRange(void *handle, CUdeviceptr pointer, size_t bytes, ..)`: a dma-buf for
-/// other hardware. Freed memory has none, though it is still mapped.
+/// other hardware. Freed memory has none, though it is still mapped; but programs widen a block to host pages, so the range
+/// may begin in whatever lies before it. An open dma-buf keeps its memory after the free (measured on an H200): such blocks are
+/// exported as those of `cuIpcGetMemHandle` are.
 pub(crate) fn range_handle(
     function: &'static Function,
     handle: *mut c_void,
@@ -219,7 +224,8 @@ pub(crate) fn range_handle(
 ) -> CuResult {
     if let Some(extent) = our_segment(address) {
         let judge = || {
-            if block_around(extent, address).is_some() {
+            let first = exported_blocks::touched(extent, address, bytes).next();
+            if first.is_some_and(|block| block.address < address + HOST_PAGE_BYTES_MAX) {
                 return Ok(());
             }
             let at = UNKNOWN_ADDRESS + address % UNKNOWN_ADDRESS;
@@ -227,6 +233,10 @@ pub(crate) fn range_handle(
             unsafe { api::mem_get_handle_for_address_range(handle, at, bytes, kind, flags) }
         };
         guarded(function, judge, || Ok(()))?;
+        observed(function, Observer::AddressRangeHandle, real)?;
+        // Only now, so that a call that the driver refuses changes nothing; before it returns only this thread has the handle.
+        beside(function, || exported_blocks::mark_range(extent, address, bytes));
+        return Ok(());
     }
     observed(function, Observer::AddressRangeHandle, real)
 }

@@ -1,16 +1,17 @@
-//! Blocks whose handles went to other processes (`cuIpcGetMemHandle`). The core has the rules:
-//! Note [Exported blocks]. This file marks the block before its handle exists, and really frees a segment
-//! that holds nothing else any more.
+//! Blocks whose handles went to other processes (`cuIpcGetMemHandle`), or to other hardware (dma-bufs). The core has the
+//! rules: Note [Exported blocks]. This file marks the blocks, and really frees a segment that holds nothing else any more.
 //!
 //! By the real `cuMemFree`, because the program's own free would have been one: it may wait, and the
 //! driver keeps the memory for the processes that have it mapped.
+
+use cachealloc_core::Address;
 
 use crate::cache::blocks;
 use crate::contexts::{self, Context};
 use crate::driver::sys::CuResult;
 use crate::ipc::ipc_handle::Inside;
 use crate::lock::lock;
-use crate::pagemap::{self, LiveBlock, Place};
+use crate::pagemap::{self, Extent, LiveBlock, Place};
 use crate::statistics::counters::{self, Count};
 use crate::trim::release::Leaving;
 use crate::{ipc, log};
@@ -36,6 +37,34 @@ pub(crate) fn mark(block: &LiveBlock) -> bool {
         counters::count(Count::BlocksExported);
     }
     same
+}
+
+/// Marks the blocks that a dma-buf of this range shows to other hardware. Memory in an arena cannot be retired, and is
+/// used again.
+pub(crate) fn mark_range(extent: &'static Extent, address: u64, bytes: usize) {
+    if !extent.is_expandable() {
+        touched(extent, address, bytes).for_each(|block| _ = mark(&block)); // false: it was freed meanwhile
+    }
+}
+
+/// The program's blocks in a range that begins in this segment, in their order.
+pub(crate) fn touched(
+    extent: &'static Extent,
+    address: u64,
+    bytes: usize,
+) -> impl Iterator<Item = LiveBlock> {
+    let end = address.saturating_add(bytes as u64);
+    let mut at = address;
+    core::iter::from_fn(move || {
+        while at < end {
+            let view = lock(&extent.context().allocator).find(Address(at))?;
+            at = view.address.0 + view.bytes;
+            if let Place::Block(block) = pagemap::place(view.address.0) {
+                return Some(block);
+            }
+        }
+        None
+    })
 }
 
 /// Where an importer finds the block. None: it is the whole segment, which the driver's own handle

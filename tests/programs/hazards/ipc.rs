@@ -12,6 +12,8 @@ pub const ALL: &[Hazard] = &[
     hazard!(Always, close_of_what_is_not_open),
     hazard!(Always, opens_beside_references),
     hazard!(Always, exported_block_is_not_reused, ours),
+    hazard!(Always, block_behind_a_dma_buf_is_not_reused, ours),
+    hazard!(Always, dma_buf_of_a_block_widened_to_pages),
     hazard!(Always, large_blocks_after_an_export),
     hazard!(Always, handle_of_a_freed_block),
     hazard!(Always, handles_that_are_damaged),
@@ -126,6 +128,49 @@ fn exported_block_is_not_reused(d: &Driver) -> Verdict {
     let next = d.alloc_async(SMALL, stream)?;
     d.free(neighbour)?;
     ok_if(next != exported, "another process may read it")
+}
+
+/// Other hardware may still read and write there: natively the memory lives as long as the descriptor.
+fn block_behind_a_dma_buf_is_not_reused(d: &Driver) -> Verdict {
+    let (_neighbour, block) = (d.alloc(SMALL)?, d.alloc(SMALL)?);
+    let file = dma_buf(d, block, SMALL)?;
+    d.free(block)?;
+    for _ in 0..40 {
+        let next = d.alloc(SMALL)?;
+        if next == block {
+            return Ok("FAIL, other hardware may read it".into());
+        }
+        d.free(next)?;
+    }
+    // SAFETY: the descriptor was made for us.
+    unsafe { libc::close(file) };
+    Ok("ok".into())
+}
+
+/// As RDMA stacks ask for one, whatever has become of the neighbours.
+fn dma_buf_of_a_block_widened_to_pages(d: &Driver) -> Verdict {
+    const UNEVEN: usize = 3 * MIB + 512;
+    let blocks = (0..4).map(|_| d.alloc(UNEVEN)).collect::<Outcome<Vec<u64>>>()?;
+    let widened = || {
+        let begin = blocks[1] & !0xfff;
+        let end = (blocks[1] + UNEVEN as u64).next_multiple_of(4096);
+        let file = dma_buf(d, begin, (end - begin) as usize)?;
+        // SAFETY: the descriptor was made for us.
+        unsafe { libc::close(file) };
+        Outcome::Ok(())
+    };
+    let mut said = vec![widened().is_ok()];
+    for neighbour in [blocks[0], blocks[2]] {
+        d.free(neighbour)?;
+        said.push(widened().is_ok());
+    }
+    Ok(format!("{said:?}"))
+}
+
+fn dma_buf(d: &Driver, at: u64, bytes: usize) -> Outcome<i32> {
+    let mut file = -1;
+    call!(d, cuMemGetHandleForAddressRange(&mut file, at, bytes, 1, 0))?;
+    Ok(file)
 }
 
 /// Its importer has the driver's own handle to it.
