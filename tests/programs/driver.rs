@@ -206,6 +206,14 @@ impl Driver {
         self.functions.sim_fail.is_some_and(|fail| unsafe { fail(list.as_ptr().cast()) } == 0)
     }
 
+    /// Nothing fails any more that was asked to.
+    pub fn recover(&self) {
+        if let Some(fail) = self.functions.sim_fail {
+            // SAFETY: null removes all.
+            unsafe { fail(std::ptr::null()) };
+        }
+    }
+
     /// Whether the last answer was chance: that work is over, which no wait was for. None on a real GPU, which does not say.
     pub fn answered_by_chance(&self) -> Option<bool> {
         // SAFETY: it takes nothing.

@@ -126,6 +126,7 @@ type Number = u64;
 type Place<T> = *mut T;
 type List = *const c_void;
 type HostFunction = unsafe extern "C" fn(*mut c_void);
+type LogCallback = unsafe extern "C" fn(*mut c_void, u32, *const u8, usize);
 type StreamCallback = unsafe extern "C" fn(Number, i32, *mut c_void);
 
 functions! {
@@ -195,6 +196,14 @@ functions! {
         cuDeviceGetDefaultMemPool = "cuDeviceGetDefaultMemPool" 11020 (Place<Number>, i32);
         cuDeviceGetMemPool = "cuDeviceGetMemPool" 11020 (Place<Number>, i32);
         cuDeviceSetMemPool = "cuDeviceSetMemPool" 11020 (i32, Number);
+        cuMemGetMemPool = "cuMemGetMemPool" 13000 (Place<Number>, List, u32);
+        cuMemSetMemPool = "cuMemSetMemPool" 13000 (List, u32, Number);
+        cuLogsRegisterCallback = "cuLogsRegisterCallback" 12090
+            (LogCallback, *mut c_void, Place<Number>);
+        cuMemExportToShareableHandle = "cuMemExportToShareableHandle" 10020
+            (*mut c_void, Number, u32, Number);
+        cuMemPoolExportToShareableHandle = "cuMemPoolExportToShareableHandle" 11020
+            (*mut c_void, Number, u32, Number);
         cuMemPoolCreate = "cuMemPoolCreate" 11020 (Place<Number>, List);
         cuMemPoolDestroy = "cuMemPoolDestroy" 11020 (Number);
         cuMemPoolGetAttribute = "cuMemPoolGetAttribute" 11020 (Number, u32, Place<Number>);

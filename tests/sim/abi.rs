@@ -54,6 +54,7 @@ codes! {
 /// An opaque handle: context, stream, event, function, graph, node.
 pub type Handle = u64;
 pub type DevicePtr = u64;
+pub type LogCallback = unsafe extern "C" fn(u64, u32, *const u8, usize);
 pub type HostFn = Option<unsafe extern "C" fn(*mut u8)>;
 pub type StreamCallback = Option<unsafe extern "C" fn(Handle, i32, *mut u8)>;
 
@@ -155,10 +156,23 @@ pub struct HostNodeParams {
 }
 
 #[repr(C)]
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Location {
     pub kind: u32,
     pub id: i32,
+}
+
+impl Location {
+    pub const NONE: u32 = 0;
+    pub const DEVICE: u32 = 1;
+    /// Three kinds.
+    pub const ON_HOST: std::ops::RangeInclusive<u32> = 2..=4;
+    /// A part of a device: its number is the first byte of `id`, the part's the second.
+    pub const LOCALITY_DOMAIN: u32 = 6;
+
+    pub fn on(device: usize) -> Location {
+        Location { kind: Location::DEVICE, id: device as i32 }
+    }
 }
 
 #[repr(C)]

@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 
 use crate::abi::{Code, Handle, Outcome};
 use crate::exit;
-use crate::faults::{self, Fault};
+use crate::faults::{self, Fault, Hit};
 use crate::functions::FUNCTIONS;
+use crate::logs;
 use crate::model::callbacks;
 use crate::model::clock::Clock;
 use crate::model::op::{Deps, OpRef};
@@ -22,18 +23,34 @@ pub struct Call {
     pub name: &'static str,
     /// Whether stream NULL means the calling thread's stream.
     pub per_thread: bool,
+    /// What it returns though it does all that it does otherwise.
+    fails_late: Option<Code>,
 }
 
 /// The body of every exported function.
 pub fn enter(name: &'static str, body: impl FnOnce(&mut Call) -> Outcome) -> i32 {
     let mut call = match Call::begin(name) {
         Ok(call) => call,
-        Err(code) => return code.0,
+        Err(code) => return answered(name, Err(code)),
     };
-    let outcome = body(&mut call);
+    let mut outcome = body(&mut call);
+    if let Some(code) = call.fails_late {
+        outcome = Err(code);
+    }
     call.count_polls(&outcome);
     call.end();
-    outcome.map_or_else(|code| code.0, |()| 0)
+    answered(name, outcome)
+}
+
+/// The code of a call, which the log has if it is an error.
+fn answered(name: &'static str, outcome: Outcome) -> i32 {
+    match outcome {
+        Ok(()) => 0,
+        Err(code) => {
+            logs::note(name, code);
+            code.0
+        }
+    }
 }
 
 /// The body of every function that is not modelled.
@@ -57,13 +74,15 @@ impl Call {
         linger(name);
         let per_thread = name.ends_with("_ptsz") || name.ends_with("_ptds");
         let world = Some(world::lock());
-        let mut call = Call { world, thread: thread_number(), name, per_thread };
+        let (thread, fails_late) = (thread_number(), None);
+        let mut call = Call { world, thread, name, per_thread, fails_late };
         let inside = callbacks::inside();
         let thread = call.thread;
         let world = call.world();
         *world.report.calls.entry(name).or_default() += 1;
         world.calls_count += u64::from(!is_look(name));
-        if let Some(code) = faults::hit(&mut world.faults, name) {
+        let fault = faults::hit(&mut world.faults, name);
+        if let Some(Hit { code, is_late: false }) = fault {
             return Err(Code(code));
         }
         if version_of(name) > config().driver_version {
@@ -86,6 +105,8 @@ impl Call {
         if !is_question(name) {
             world.engine.progress += 1;
         }
+        call.fails_late = fault.map(|hit| Code(hit.code));
+        let world = call.world();
         let now = world.engine.now;
         let fresh = || Thread { ns: now, ..Thread::default() };
         let own = world.threads.entry(thread).or_insert_with(fresh);
@@ -255,7 +276,7 @@ fn pause(name: &str) {
     let read = || Mutex::new(faults::parse(&config().pause).expect("SIM_PAUSE_MS can be read"));
     let pauses = PAUSES.get_or_init(read).lock();
     let ms = faults::hit(&mut pauses.unwrap_or_else(|poisoned| poisoned.into_inner()), name);
-    std::thread::sleep(Duration::from_millis(ms.unwrap_or(0) as u64));
+    std::thread::sleep(Duration::from_millis(ms.map_or(0, |ms| ms.code) as u64));
 }
 
 /// With `SIM_LINGER_US`: a call by which something comes or goes may stand still before it has begun, and

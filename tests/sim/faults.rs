@@ -1,14 +1,22 @@
 //! Injected failures: `cuMemAlloc_v2@3=2,cuEventCreate@*=2`.
 //!
-//! The third call, or every call, of a function returns that code and does nothing. Calls are
-//! counted from the moment the failure is asked for.
+//! The third call, or every call, of a function returns that code and does nothing; with `=2!` it does all, and
+//! returns that code. Calls are counted from the moment the failure is asked for.
 
 pub struct Fault {
     function: String,
     /// None: every call.
     at: Option<u64>,
-    code: i32,
+    hit: Hit,
     calls: u64,
+}
+
+/// What a call must return.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Hit {
+    pub code: i32,
+    /// Whether its effects take place all the same.
+    pub is_late: bool,
 }
 
 /// Reads a list; what cannot be read is named in the error.
@@ -21,21 +29,23 @@ fn parse_one(item: &str) -> Result<Fault, String> {
         let (place, code) = item.split_once('=')?;
         let (function, at) = place.split_once('@')?;
         let at = if at == "*" { None } else { Some(at.parse().ok()?) };
-        Some(Fault { function: function.to_string(), at, code: code.parse().ok()?, calls: 0 })
+        let (code, is_late) = code.strip_suffix('!').map_or((code, false), |code| (code, true));
+        let hit = Hit { code: code.parse().ok()?, is_late };
+        Some(Fault { function: function.to_string(), at, hit, calls: 0 })
     };
     read().ok_or_else(|| format!("cannot read {item:?}"))
 }
 
-/// The code that this call of `function` must return, if any.
-pub fn hit(faults: &mut [Fault], function: &str) -> Option<i32> {
-    let mut code = None;
+/// What this call of `function` must return, if anything.
+pub fn hit(faults: &mut [Fault], function: &str) -> Option<Hit> {
+    let mut hit = None;
     for fault in faults.iter_mut().filter(|fault| fault.function == function) {
         fault.calls += 1;
         if fault.at.is_none_or(|at| at == fault.calls) {
-            code = code.or(Some(fault.code));
+            hit = hit.or(Some(fault.hit));
         }
     }
-    code
+    hit
 }
 
 #[cfg(test)]
@@ -45,10 +55,13 @@ mod tests {
     #[test]
     fn the_third_call_fails_and_every_call_fails() {
         let mut faults = parse("f@3=2, g@*=719").unwrap();
+        let early = |code| Some(Hit { code, is_late: false });
         let answers: Vec<_> = (0..4).map(|_| hit(&mut faults, "f")).collect();
-        assert_eq!(answers, [None, None, Some(2), None]);
-        assert_eq!(hit(&mut faults, "g"), Some(719));
+        assert_eq!(answers, [None, None, early(2), None]);
+        assert_eq!(hit(&mut faults, "g"), early(719));
         assert_eq!(hit(&mut faults, "h"), None);
+        let mut late = parse("f@1=2!").unwrap();
+        assert_eq!(hit(&mut late, "f"), Some(Hit { code: 2, is_late: true }));
         assert!(parse("f=2").is_err());
     }
 }

@@ -17,5 +17,6 @@ mod call;
 mod exit;
 mod faults;
 mod functions;
+mod logs;
 mod model;
 mod report;

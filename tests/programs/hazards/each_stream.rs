@@ -104,7 +104,7 @@ fn unknown_table_beside_a_free(d: &Driver) -> Verdict {
         });
         sleep_ms(100);
         let asks = spawn(scope, d, || {
-            // No driver knows it.
+            // The simulation hands it out.
             code(call!(d, cuGetExportTable(&mut 0, UNKNOWN.as_ptr().cast())));
             Ok(())
         });

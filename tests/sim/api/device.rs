@@ -1,9 +1,10 @@
 //! Devices and their primary contexts.
 
 use super::pointers::{In, Out, put_text, text};
-use crate::abi::{Code, Handle, Outcome};
+use crate::abi::{Code, Handle, Location, Outcome};
 use crate::call::Call;
 use crate::model::memory::{Allocation, Kind};
+use crate::model::pool::Pool;
 use crate::model::space::PAGE_BYTES;
 use crate::model::world::config;
 
@@ -109,8 +110,8 @@ driver! {
 
     fn cuDeviceSetMemPool: (device: i32, pool: Handle) |call| {
         let device = check(device)?;
-        let known = call.world().pools.find(pool).is_some_and(|known| known.device == device);
-        if !known {
+        let known = call.world().pools.find(pool).ok_or(Code::INVALID_VALUE)?;
+        if !known.serves(Pool::PINNED, Location::on(device)) {
             return Err(Code::INVALID_VALUE);
         }
         call.world().device_pools[device].current = pool;
@@ -137,6 +138,18 @@ driver! {
 pub fn check(device: i32) -> Outcome<usize> {
     let known = usize::try_from(device).ok().filter(|device| *device < config().devices);
     known.ok_or(Code::INVALID_DEVICE)
+}
+
+/// The device whose memory lies there; of the host's any.
+pub fn of_location(location: Location) -> Outcome<usize> {
+    match location.kind {
+        Location::DEVICE => check(location.id),
+        Location::LOCALITY_DOMAIN if config().driver_version >= LOCALITY_DOMAINS => {
+            check(location.id & 0xFF)
+        }
+        kind if Location::ON_HOST.contains(&kind) => Ok(0),
+        _ => Err(Code::INVALID_VALUE),
+    }
 }
 
 fn uuid_of(name: &[u8; 16], device: usize) -> [u8; 16] {
@@ -205,6 +218,8 @@ fn attribute_value(attribute: i32) -> i32 {
     }
 }
 
+/// From this version on there are parts of devices.
+const LOCALITY_DOMAINS: i32 = 13_040;
 const GRAPH_RESERVED: u32 = 2;
 const GRAPH_RESERVED_PEAK: u32 = 3;
 

@@ -30,6 +30,14 @@ driver! {
         call.forbid_unsafe()?;
         let known = params.get()?;
         let made = instantiate(call, graph, known.flags)?;
+        if known.flags & UPLOAD != 0 {
+            let uploaded = upload(call, made, known.upload_stream);
+            if uploaded.is_err() {
+                call.world().destroy_executable(made)?;
+                call.world().end_object(made);
+                return uploaded;
+            }
+        }
         params.put(InstantiateParams { error_node: 0, result: 0, ..known })?;
         executable.put(made)
     }
@@ -50,10 +58,7 @@ driver! {
     }
 
     fn cuGraphUpload, cuGraphUpload_ptsz: (executable: Handle, stream: Handle) |call| {
-        find(call, executable)?;
-        let stream = call.stream(stream)?;
-        let context = call.world().streams.get(stream)?.context;
-        call.world().make_ready(executable, context)
+        upload(call, executable, stream)
     }
 
     fn cuGraphLaunch, cuGraphLaunch_ptsz: (executable: Handle, stream: Handle) |call| {
@@ -136,6 +141,16 @@ fn instantiate(call: &mut Call, graph: Handle, flags: u64) -> Outcome<Handle> {
     }
     Ok(made)
 }
+
+fn upload(call: &mut Call, executable: Handle, stream: Handle) -> Outcome {
+    find(call, executable)?;
+    let stream = call.stream(stream)?;
+    let context = call.world().streams.get(stream)?.context;
+    call.world().make_ready(executable, context)
+}
+
+/// `CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD`.
+const UPLOAD: u64 = 2;
 
 fn find(call: &mut Call, executable: Handle) -> Outcome<&mut Executable> {
     call.world().graphs.executables.find_mut(executable).ok_or(Code::INVALID_VALUE)

@@ -37,6 +37,7 @@ pub mod green;
 pub mod host_memory;
 pub mod ipc;
 pub mod launch;
+pub mod logs;
 pub mod memory;
 pub mod module;
 pub mod node;

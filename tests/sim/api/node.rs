@@ -5,11 +5,10 @@ use super::graph::{put_list, refuse_lossy};
 use super::pointers::{In, Out};
 use crate::abi::{
     AllocNodeParams, Code, ConditionalNodeParams, Copy3D, DevicePtr, EdgeData, GraphNodeParams,
-    Handle, HostNodeParams, KernelNodeParams, MemsetNodeParams, Outcome,
+    Handle, HostNodeParams, KernelNodeParams, Location, MemsetNodeParams, Outcome,
 };
 use crate::call::Call;
 use crate::model::graph::{Edge, NodeKind};
-use crate::model::memory::Kind;
 use crate::model::op::{FillWork, HostWork, Work};
 
 driver! {
@@ -165,7 +164,7 @@ driver! {
         };
         let device = call.world().memory.at_base(address).map_or(0, |it| it.device);
         let mut known = params.get()?;
-        known.pool.location.id = device as i32;
+        known.pool.location = Location::on(device);
         params.put(AllocNodeParams { bytes: bytes as usize, address, ..known })
     }
 
@@ -292,9 +291,9 @@ pub fn host(params: HostNodeParams) -> Outcome<NodeKind> {
 }
 
 fn alloc(call: &mut Call, params: &mut AllocNodeParams) -> Outcome<NodeKind> {
-    let device = super::device::check(params.pool.location.id)?;
+    let device = super::device::of_location(params.pool.location)?;
     let bytes = params.bytes as u64;
-    let address = call.world().memory.alloc(bytes, Kind::Graph, 0, device)?;
+    let address = call.world().alloc_graph_memory(bytes, device)?;
     params.address = address;
     Ok(NodeKind::Alloc { address, bytes })
 }

@@ -8,6 +8,7 @@ use crate::model::graph::NodeKind;
 use crate::model::memory::Kind;
 use crate::model::op::Work;
 use crate::model::pool::Pool;
+use crate::model::world::DevicePools;
 
 driver! {
     fn cuMemAllocAsync, cuMemAllocAsync_ptsz: (
@@ -38,20 +39,41 @@ driver! {
     }
 
     fn cuMemPoolCreate: (pool: Out<Handle>, properties: In<PoolProperties>) |call| {
-        let device = super::device::check(properties.get()?.location.id)?;
-        let handle = call.world().pools.insert(Pool::new(device));
+        let PoolProperties { kind, location, .. } = properties.get()?;
+        let device = device_of(kind, location)?;
+        let handle = call.world().pools.insert(Pool::at(device, kind, location));
         pool.put(handle)
+    }
+
+    fn cuMemGetDefaultMemPool: (
+        pool: Out<Handle>, location: In<Location>, allocation: u32
+    ) |call| {
+        pool.put(of_location(call, allocation, location.get()?)?.default)
+    }
+
+    fn cuMemGetMemPool: (pool: Out<Handle>, location: In<Location>, allocation: u32) |call| {
+        pool.put(of_location(call, allocation, location.get()?)?.current)
+    }
+
+    fn cuMemSetMemPool: (location: In<Location>, allocation: u32, pool: Handle) |call| {
+        let location = location.get()?;
+        if !find(call, pool)?.serves(allocation, location) {
+            return Err(Code::INVALID_VALUE);
+        }
+        of_location(call, allocation, location)?.current = pool;
+        Ok(())
     }
 
     fn cuMemPoolDestroy: (pool: Handle) |call| {
         let world = call.world();
-        if world.device_pools.iter().any(|known| known.default == pool) {
+        let mut all = world.device_pools.iter().chain(world.other_pools.values());
+        if all.any(|known| known.default == pool) {
             return Err(Code::INVALID_VALUE);
         }
         let state = world.pools.find_mut(pool).ok_or(Code::INVALID_VALUE)?;
         (state.destroyed, state.release_threshold) = (true, 0);
         world.trim_pools(None);
-        for known in &mut world.device_pools {
+        for known in world.device_pools.iter_mut().chain(world.other_pools.values_mut()) {
             if known.current == pool {
                 known.current = known.default;
             }
@@ -118,6 +140,31 @@ driver! {
     }
 }
 
+/// Managed memory need not lie anywhere from the begin.
+fn device_of(allocation: u32, location: Location) -> Outcome<usize> {
+    match location.kind {
+        Location::NONE if allocation == Pool::MANAGED => Ok(0),
+        _ => super::device::of_location(location),
+    }
+}
+
+/// The pools for such memory there; those of devices are there from the begin.
+fn of_location(call: &mut Call, allocation: u32, location: Location) -> Outcome<&mut DevicePools> {
+    let device = device_of(allocation, location)?;
+    let world = call.world();
+    if (allocation, location.kind) == (Pool::PINNED, Location::DEVICE) {
+        return Ok(&mut world.device_pools[device]);
+    }
+    if ![Pool::PINNED, Pool::MANAGED].contains(&allocation) {
+        return Err(Code::INVALID_VALUE);
+    }
+    let key = (allocation, location.kind, location.id);
+    Ok(world.other_pools.entry(key).or_insert_with(|| {
+        let default = world.pools.insert(Pool::at(device, allocation, location));
+        DevicePools { default, current: default }
+    }))
+}
+
 fn find(call: &mut Call, pool: Handle) -> Outcome<&mut Pool> {
     let found = call.world().pools.find_mut(pool).filter(|pool| !pool.destroyed);
     found.ok_or(Code::INVALID_VALUE)
@@ -145,7 +192,7 @@ fn alloc(call: &mut Call, bytes: u64, pool: Handle, stream: Handle) -> Outcome<D
 
 /// In a capture the allocation becomes a node, with an address of its own from now on.
 fn alloc_node(call: &mut Call, bytes: u64, device: usize, stream: Handle) -> Outcome<DevicePtr> {
-    let address = call.world().memory.alloc(bytes, Kind::Graph, 0, device)?;
+    let address = call.world().alloc_graph_memory(bytes, device)?;
     let node = call.world().capture_node(stream, NodeKind::Alloc { address, bytes }, false);
     if let Err(code) = node {
         call.world().discard(address);

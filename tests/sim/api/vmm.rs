@@ -5,7 +5,6 @@ use crate::abi::{AccessDescription, AllocationProperties, Code, DevicePtr, Handl
 use crate::model::memory::Kind;
 use crate::model::raw;
 use crate::model::space::PAGE_BYTES;
-use crate::model::vmm::LOCATION_DEVICE;
 
 driver! {
     fn cuMemAddressReserve: (
@@ -30,8 +29,8 @@ driver! {
     fn cuMemCreate: (
         handle: Out<Handle>, bytes: usize, properties: In<AllocationProperties>, flags: u64
     ) |call| {
-        let Location { kind, id } = properties.get()?.location;
-        let device = if kind == LOCATION_DEVICE { super::device::check(id)? } else { 0 };
+        let location = properties.get()?.location;
+        let (kind, device) = (location.kind, super::device::of_location(location)?);
         call.spend(20_000);
         let created = call.world().create_physical(bytes as u64, device, kind);
         handle.put(match created {
@@ -69,7 +68,7 @@ driver! {
         let accesses = access.list(count)?;
         call.world().memory.find(address).ok_or(Code::INVALID_VALUE)?;
         for AccessDescription { location, flags } in accesses {
-            if location.kind == LOCATION_DEVICE {
+            if location.kind == Location::DEVICE {
                 let device = super::device::check(location.id)?;
                 call.world().set_access(address, bytes as u64, device, flags)?;
             }

@@ -3,6 +3,8 @@
 //! `CUDA_MODULE_LOADING=LAZY`; local memory comes with the first launch in a context; a graph takes some when it is made and again
 //! when it is first launched or uploaded. All of it goes with its context, and what is made by the program with that.
 
+use super::executable::Step;
+use super::graph::NodeKind;
 use super::world::{World, config};
 use crate::abi::{Code, Handle, Outcome};
 
@@ -35,6 +37,14 @@ impl World {
 
     /// An executable graph is about to be launched or uploaded.
     pub fn make_ready(&mut self, executable: Handle, context: Handle) -> Outcome {
+        if let Some(state) = self.graphs.executables.find(executable) {
+            let address = |step: &Step| match step.kind {
+                NodeKind::Alloc { address, .. } => Some(address),
+                _ => None,
+            };
+            let nodes: Vec<u64> = state.steps.iter().filter_map(address).collect();
+            self.back_graph_memory(&nodes)?;
+        }
         if self.objects.get(&executable).is_some_and(|object| !object.is_ready) {
             self.take_code(context, config().object_bytes)?;
             let object = self.objects.get_mut(&executable).expect("looked up just now");

@@ -114,7 +114,10 @@ impl World {
     pub fn discard(&mut self, base: u64) {
         let Some(allocation) = self.memory.remove(base) else { return };
         self.shadow.clear(base, base + allocation.bytes.max(1));
-        self.memory.give_back(&allocation);
+        match self.graphs.unbacked.remove(&base) {
+            true => self.memory.devices[allocation.device].free_addresses(base, allocation.bytes),
+            false => self.memory.give_back(&allocation),
+        }
     }
 
     /// The context that memory belongs to which is made while this one is current.

@@ -5,9 +5,11 @@ use std::sync::Arc;
 
 use super::executable::Executable;
 use super::handles::Slab;
+use super::memory::Kind;
 use super::op::Work;
+use super::space::PAGE_BYTES;
 use super::user_object::{References, UserObject};
-use super::world::{World, tag};
+use super::world::{World, config, tag};
 use crate::abi::{Code, EdgeData, Handle, Outcome};
 
 pub struct Graphs {
@@ -22,6 +24,8 @@ pub struct Graphs {
     pub memory: HashMap<u64, (u32, Vec<u64>)>,
     /// Of these, what a launch has allocated and nothing has freed: that outlives its graph.
     pub allocated: HashSet<u64>,
+    /// With `SIM_GRAPH_MEMORY_LATE`: addresses that have no memory yet.
+    pub unbacked: HashSet<u64>,
 }
 
 #[derive(Default)]
@@ -82,6 +86,7 @@ impl Default for Graphs {
             conditions: HashMap::new(),
             memory: HashMap::new(),
             allocated: HashSet::new(),
+            unbacked: HashSet::new(),
         }
     }
 }
@@ -226,6 +231,36 @@ impl World {
             self.graphs.nodes.get_mut(twins[node])?.before = before;
         }
         Ok(copy)
+    }
+
+    /// The address of a memory node, with its memory unless that comes with the first launch or upload.
+    pub fn alloc_graph_memory(&mut self, bytes: u64, device: usize) -> Outcome<u64> {
+        if !config().graph_memory_is_late || bytes < PAGE_BYTES {
+            return self.memory.alloc(bytes, Kind::Graph, 0, device);
+        }
+        let address = self.memory.devices[device].alloc_addresses(bytes);
+        let address = address.ok_or(Code::OUT_OF_MEMORY)?;
+        self.memory.insert(address, bytes, Kind::Graph, 0, device);
+        self.graphs.unbacked.insert(address);
+        Ok(address)
+    }
+
+    /// The memory of these nodes is needed now. Measured: what a graph has got by the time the device is full is lost.
+    pub fn back_graph_memory(&mut self, nodes: &[u64]) -> Outcome {
+        let unbacked = &self.graphs.unbacked;
+        let missing: Vec<u64> =
+            nodes.iter().filter(|address| unbacked.contains(address)).copied().collect();
+        for address in &missing {
+            let Some(node) = self.memory.at_base(*address) else { continue };
+            let (bytes, device) = (node.bytes, node.device);
+            let space = &mut self.memory.devices[device];
+            if !space.take_pages(bytes) {
+                space.take_pages(space.bytes_free());
+                return Err(Code::OUT_OF_MEMORY);
+            }
+        }
+        missing.iter().for_each(|address| _ = self.graphs.unbacked.remove(address));
+        Ok(())
     }
 
     pub fn drop_graph_memory(&mut self, graph: u64) {

@@ -17,10 +17,13 @@ use super::shadow::{Access, AccessKind, Race, Source};
 use super::space::PAGE_BYTES;
 use super::stream::Stream;
 use super::world::{World, config};
-use crate::abi::{Code, Handle, Outcome};
+use crate::abi::{Code, Handle, Location, Outcome};
 
 pub struct Pool {
     pub device: usize,
+    /// `CUmemAllocationType`, and where the memory lies.
+    allocation: u32,
+    location: Location,
     pub reserved_bytes: u64,
     pub reserved_bytes_peak: u64,
     /// As requested; what a free that is not in the order of a stream takes away stays counted
@@ -61,9 +64,20 @@ impl FreeBlock {
 }
 
 impl Pool {
+    pub const PINNED: u32 = 1;
+    pub const MANAGED: u32 = 2;
+
+    /// Of a device.
     pub fn new(device: usize) -> Pool {
+        Pool::at(device, Pool::PINNED, Location::on(device))
+    }
+
+    /// Counted on this device, wherever it is said to lie.
+    pub fn at(device: usize, allocation: u32, location: Location) -> Pool {
         Pool {
             device,
+            allocation,
+            location,
             reserved_bytes: 0,
             reserved_bytes_peak: 0,
             used_bytes: 0,
@@ -75,6 +89,11 @@ impl Pool {
             free: Vec::new(),
             moved: Vec::new(),
         }
+    }
+
+    /// Whether it may be the current one for such memory there.
+    pub fn serves(&self, allocation: u32, location: Location) -> bool {
+        (self.allocation, self.location) == (allocation, location)
     }
 
     /// What it shows as reserved: it takes memory by the chunk (measured).

@@ -135,6 +135,15 @@ impl Space {
         Some(start)
     }
 
+    /// Addresses of whole pages, without memory.
+    pub fn alloc_addresses(&mut self, bytes: u64) -> Option<u64> {
+        let bytes = bytes.checked_next_multiple_of(PAGE_BYTES)?;
+        let start = take_first_fit(&mut self.free, bytes)?;
+        self.whole.insert(start, bytes);
+        self.high_water = self.high_water.max(start + bytes);
+        Some(start)
+    }
+
     fn free_pages(&mut self, start: u64, bytes: u64) {
         self.give_pages(bytes);
         self.free_addresses(start, bytes);

@@ -5,7 +5,7 @@ use super::raw;
 use super::shadow::{Access, AccessKind, HOST_STREAM, Source};
 use super::space::PAGE_BYTES;
 use super::world::World;
-use crate::abi::{Code, Handle, Outcome};
+use crate::abi::{Code, Handle, Location, Outcome};
 
 pub struct Physical {
     pub bytes: u64,
@@ -28,7 +28,7 @@ impl World {
         if bytes == 0 || !bytes.is_multiple_of(PAGE_BYTES) {
             return Err(Code::INVALID_VALUE);
         }
-        let on_device = location_kind == LOCATION_DEVICE;
+        let on_device = is_on_device(location_kind);
         if on_device && !self.memory.devices[device].take_pages(bytes) {
             return Err(Code::OUT_OF_MEMORY);
         }
@@ -44,7 +44,7 @@ impl World {
         }
         let physical = self.physical.remove(handle).expect("found just now");
         self.backing.give(physical.place, physical.bytes);
-        if physical.location_kind == LOCATION_DEVICE {
+        if is_on_device(physical.location_kind) {
             self.memory.devices[physical.device].give_pages(physical.bytes);
         }
     }
@@ -111,4 +111,6 @@ impl World {
     }
 }
 
-pub const LOCATION_DEVICE: u32 = 1;
+fn is_on_device(location_kind: u32) -> bool {
+    matches!(location_kind, Location::DEVICE | Location::LOCALITY_DOMAIN)
+}

@@ -45,6 +45,8 @@ pub struct World {
     pub objects: HashMap<Handle, Object>,
     pub pools: Slab<Pool>,
     pub device_pools: Vec<DevicePools>,
+    /// By kind of memory, and kind and number of its place: those of the host, of managed memory and of parts of devices.
+    pub other_pools: HashMap<(u32, u32, i32), DevicePools>,
     /// What made the living blocks of pools their owners', by address.
     pub pool_births: HashMap<u64, OpRef>,
     /// With `SIM_FREES_WAIT=0`: what would have waited.
@@ -128,6 +130,8 @@ pub struct Config {
     pub local_bytes: u64,
     /// What a stream takes, and an executable graph, twice.
     pub object_bytes: u64,
+    /// Whether memory nodes get their memory with the first launch or upload.
+    pub graph_memory_is_late: bool,
     /// Whether heaps of kernels take what their limits say.
     pub limits_take: bool,
     pub deadlock_ms: u64,
@@ -185,6 +189,7 @@ impl World {
             objects: HashMap::new(),
             pools,
             device_pools,
+            other_pools: HashMap::new(),
             pool_births: HashMap::new(),
             frees_not_waited_for: Vec::new(),
             judged_frees: HashMap::new(),
@@ -263,6 +268,7 @@ pub fn config() -> &'static Config {
             kernel_bytes: number("SIM_KERNEL_MB", 0) << 20,
             local_bytes: number("SIM_LOCAL_MB", 0) << 20,
             object_bytes: number("SIM_OBJECT_MB", 0) << 20,
+            graph_memory_is_late: number("SIM_GRAPH_MEMORY_LATE", 0) != 0,
             limits_take: number("SIM_LIMITS_TAKE", 0) != 0,
             deadlock_ms: number("SIM_DEADLOCK_MS", 3_000),
             idle_ms: number("SIM_IDLE_MS", 250),
