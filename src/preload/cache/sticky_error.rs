@@ -6,14 +6,20 @@
 
 use core::sync::atomic::Ordering;
 
+use cachealloc_core::order::Lane;
+
 use crate::contexts::{self, Context};
 use crate::driver::api;
 use crate::driver::sys::CuError;
+use crate::ordering::LEDGER;
 use crate::ordering::native_wait::{self, SENTINEL_BYTES};
 use crate::process::bypass;
 
-/// A call of the program returned this code. Call where our own driver calls are not observed.
+/// A call of the program returned such a code. Call where our own driver calls are not observed. Natively the next free fails, too:
+/// it counts as work behind which that may not leave out its barrier, which reports the error.
 pub(crate) fn note() {
+    LEDGER.begin(false, Lane::Shared);
+    LEDGER.end(false, Lane::Shared);
     for context in contexts::all() {
         if !context.has_sticky_error.swap(true, Ordering::Relaxed) {
             bypass::leave_fast_path();

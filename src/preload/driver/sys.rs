@@ -45,9 +45,11 @@ impl CuError {
 
     /// Whether the error means that a context is lost. Among these numbers are two that say so of an argument: 713, host
     /// memory that is not registered, and 720, a cooperative launch of too many blocks, by which programs try how many fit.
+    /// The server of MPS has ended the process's use of the device with 810; 809 only says that it serves no more contexts.
+    /// 911 says that a device outside of CUDA has failed, which every later call says too.
     pub(crate) fn means_lost(self) -> bool {
         let code = self.0.get();
-        matches!(code, 214 | 220 | 226 | 700 | 702 | 709 | 710 | 714..=719 | 721 | 809 | 999)
+        matches!(code, 214 | 220 | 226 | 700 | 702 | 709 | 710 | 714..=719 | 721 | 810 | 911 | 999)
     }
 }
 
