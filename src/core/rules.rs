@@ -251,6 +251,8 @@ rules! {
     ZonesAreCopied = "zones_are_copied",
     /// A stream-ordered free in a host function is refused, as the driver refuses it.
     CallbackIsAsked = "callback_is_asked",
+    /// A call that the driver refuses reveals no observer, makes no work visible, and leaves the default pool ours.
+    RefusedChangesNothing = "refused_changes_nothing",
     /// What is served in place of the default pool counts in its numbers.
     PoolNumbersAreOurs = "pool_numbers_are_ours",
     /// At the end of the process the barriers of its frees are waited for.

@@ -73,6 +73,19 @@ fn all_kinds_of_device_memory_count() {
     check("kinds", "gpu_memory_limit_mb:100,fraction_of_gpu_memory_to_use:0", &uncached);
 }
 
+/// A part of a device is that device's.
+#[test]
+fn memory_of_a_part_of_a_device_counts() {
+    let kinds = ["physical", "pool"].map(|kind| {
+        format!(
+            "never: 2\ndriver asked: 0\n{kind}: 0\nheld: 40 of 100 free\nanother: 2\na block: 2\nend: 0\n\
+             ended: 100 of 100 free\n"
+        )
+    });
+    let ran = run("kinds-of-a-part", LIMIT).env("SIM_DRIVER_VERSION", "13040").output().ok();
+    assert_eq!(ran.stdout, kinds.concat());
+}
+
 #[test]
 fn physical_memory_counts_while_it_is_mapped_or_referred_to() {
     check(

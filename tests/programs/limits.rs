@@ -18,15 +18,19 @@ macro_rules! call {
 const MIB: usize = 1 << 20;
 const ON_DEVICE: u64 = 1;
 const ON_HOST: u64 = 2;
+/// The second part of device 0.
+const ON_PART: u64 = 6 | 0x100 << 32;
 
 fn main() {
     let mut arguments = std::env::args().skip(1);
     let case = arguments.next().expect("a case");
     let driver = Driver::open(Lookup::ProcAddress).expect("a driver");
-    let program = Program { d: &driver };
+    let place = if case == "kinds-of-a-part" { ON_PART } else { ON_DEVICE };
+    let program = Program { d: &driver, place };
     match case.as_str() {
         "blocks" => program.blocks(),
-        "kinds" => program.kinds(),
+        "kinds" => program.kinds(&KINDS),
+        "kinds-of-a-part" => program.kinds(&["physical", "pool"]),
         "physical" => program.physical(),
         "pitch" => program.pitch(),
         "last-word" => program.last_word(),
@@ -43,6 +47,8 @@ fn main() {
 
 struct Program<'a> {
     d: &'a Driver,
+    /// Where physical memory and that of pools lies.
+    place: u64,
 }
 
 fn set_limit() -> extern "C" fn(i32, u64) -> i32 {
@@ -95,8 +101,8 @@ impl Program<'_> {
     }
 
     /// Each kind counts, makes the cache give back, is refused, and gives back what it held.
-    fn kinds(&self) {
-        for kind in KINDS {
+    fn kinds(&self, kinds: &[&str]) {
+        for &kind in kinds {
             let cached = self.d.alloc(60 * MIB).expect("room");
             self.d.free(cached).expect("it is ours");
             self.said("never", self.make(kind, 200));
@@ -140,9 +146,9 @@ impl Program<'_> {
                 call!(self.d, cuMemAllocPitch(&mut made, &mut pitch, MIB, mib, 16))?;
             }
             "physical" => {
-                let properties = [1, 0, 1, 0, 0, 0, 0, 0];
+                let properties = [1, self.place, 0, 0];
                 let create = self.d.functions.cuMemCreate;
-                let list: *const i32 = properties.as_ptr();
+                let list: *const u64 = properties.as_ptr();
                 // SAFETY: the properties, 32 bytes, outlive the call.
                 check(unsafe { create(&mut made, mib * MIB, list.cast(), 0) })?;
             }
@@ -152,7 +158,7 @@ impl Program<'_> {
                 call!(self.d, cuArrayCreate(&mut made, description.as_ptr().cast()))?;
             }
             "pool" => {
-                let pool = self.pool(ON_DEVICE);
+                let pool = self.pool(self.place);
                 call!(self.d, cuMemAllocFromPoolAsync(&mut made, mib * MIB, pool, 0))?;
             }
             _ => unreachable!("no such kind"),

@@ -10,7 +10,8 @@
 //!   1. calls `observe`; while that returns true:
 //!   2. waits for the pending barriers of every context (`PendingBarriers::pending`),
 //!   3. calls `waited`,
-//!   4. and only then forwards the real call.
+//!   4. and only then lets the observer see anything: a submission is forwarded, any other call, which the driver has
+//!      accepted by then, returns to the program. Before that nothing has the handle, the access or the memory.
 //!
 //! A free that found the process exclusive reads it *again* after its barrier was made and noted as
 //! pending, before it publishes (`Ledger::barrier_is_in`). Of the two threads one sees the other:

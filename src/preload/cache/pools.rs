@@ -12,7 +12,7 @@ use crate::driver::sys::PoolHandle;
 use crate::ordering::observers;
 use crate::{config, contexts, log};
 
-const DEVICES_MAX: usize = 64;
+pub(crate) const DEVICES_MAX: usize = 64;
 
 /// Bit n: the default pool of device n is the program's.
 static NATIVE: AtomicU64 = AtomicU64::new(0);

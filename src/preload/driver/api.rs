@@ -125,6 +125,9 @@ calls! {
     device_get_uuid_of_part(uuid: &mut Uuid, device: i32) = cuDeviceGetUuid_v2(uuid, device);
     device_get_default_mem_pool(device: i32) -> (pool: PoolHandle) =
         cuDeviceGetDefaultMemPool(&mut pool, device);
+    /// From which `cuMemAllocAsync` takes.
+    device_get_mem_pool(device: i32) -> (pool: PoolHandle) =
+        cuDeviceGetMemPool(&mut pool, device);
     mem_pool_get_attribute(pool: PoolHandle, attribute: u32) -> (value: u64) =
         cuMemPoolGetAttribute(pool, attribute, &mut value);
     device_get_graph_mem_attribute(device: i32, attribute: u32) -> (value: u64) =
@@ -265,10 +268,9 @@ pub(crate) fn graph_get_nodes(graph: GraphHandle) -> CuResult<Vec<NodeHandle>> {
     Ok(nodes)
 }
 
-/// What a memory node of a graph allocates: its device, its bytes and its address.
+/// What a memory node of a graph allocates on a device: that, its bytes and its address.
 pub(crate) fn graph_mem_alloc_node(node: NodeHandle) -> Option<(i32, u64, u64)> {
     const PARAMS_WORDS: usize = 15;
-    /// Its upper half is the number of the device.
     const LOCATION_WORD: usize = 1;
     const BYTES_WORD: usize = 13;
     const ADDRESS_WORD: usize = 14;
@@ -279,7 +281,7 @@ pub(crate) fn graph_mem_alloc_node(node: NodeHandle) -> Option<(i32, u64, u64)> 
             id::cuGraphMemAllocNodeGetParams,
         )(node, &mut params)
     };
-    let device = (params[LOCATION_WORD] >> 32) as i32;
+    let device = Location::from(params[LOCATION_WORD]).device()?;
     result(code).is_ok().then_some((device, params[BYTES_WORD], params[ADDRESS_WORD]))
 }
 

@@ -220,11 +220,32 @@ impl Location {
 
     pub(crate) const fn on(device: i32) -> Location {
         Location { kind: Location::DEVICE, id: device }
+    /// `CU_MEM_LOCATION_TYPE_INVISIBLE` (13.2): a device that has no number in this process.
+    const INVISIBLE: i32 = 5;
+    /// `CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN` (13.4): a part of a device. The first byte of `id` is the device, the
+    /// second the part.
+    const LOCALITY_DOMAIN: i32 = 6;
     }
 
-    /// None: on the host, or of a kind that we do not know.
+    /// The device whose memory it is. None: of no device, of one without a number, or of a kind that we do not know.
     pub(crate) fn device(self) -> Option<i32> {
-        (self.kind == Location::DEVICE).then_some(self.id)
+        match self.kind {
+            Location::DEVICE => Some(self.id),
+            Location::LOCALITY_DOMAIN => Some(self.id & 0xFF),
+            _ => None,
+        }
+    }
+
+    /// Whether the host may see what lies there: true also of a kind that we do not know.
+    pub(crate) fn may_be_on_host(self) -> bool {
+        self.device().is_none() && self.kind != Location::INVISIBLE
+    }
+}
+
+impl From<u64> for Location {
+    /// As a word of a struct of the driver's.
+    fn from(word: u64) -> Location {
+        Location { kind: word as i32, id: (word >> 32) as i32 }
     }
 }
 

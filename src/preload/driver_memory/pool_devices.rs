@@ -1,19 +1,33 @@
-//! The device that each pool of the program allocates from.
+//! Where the memory of each pool of the program lies.
 
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::books::Book;
 use crate::driver::sys::{CuResult, PoolHandle};
 use crate::lock::lock;
 
-/// None: not from a device.
-static POOLS: Book<Option<i32>> = Book::new();
+/// Where a pool allocates.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Place {
+    Device(i32),
+    Host,
+    /// Wherever it is used.
+    Managed,
+}
+
+static POOLS: Book<Place> = Book::new();
+/// Whether the host sees the memory of any.
+static HOST_SEES_ANY: AtomicBool = AtomicBool::new(false);
 /// Held while the driver is asked about pools.
 static STAY: Mutex<()> = Mutex::new(());
 
-/// A pool of the program allocates from this device, or from none.
-pub(crate) fn note(pool: PoolHandle, device: Option<i32>) {
-    POOLS.enter(pool, device);
+/// A pool of the program allocates there.
+pub(crate) fn note(pool: PoolHandle, place: Place) {
+    if place.device().is_none() {
+        HOST_SEES_ANY.store(true, Ordering::Release);
+    }
+    POOLS.enter(pool, place);
 }
 
 /// Runs the driver's call that ends this pool.
@@ -25,9 +39,16 @@ pub(crate) fn end_by(pool: PoolHandle, call: impl FnOnce() -> CuResult) -> CuRes
     })
 }
 
-/// The device a pool allocates from, if known; `Some(None)`: from none.
-pub(crate) fn of(pool: PoolHandle) -> Option<Option<i32>> {
+/// Where a pool allocates, if known.
+pub(crate) fn of(pool: PoolHandle) -> Option<Place> {
     POOLS.read(|pools| pools.given.get(&pool).copied())
+}
+
+/// Where a pool allocates whose memory the host sees. None: the host sees none of it, as far as is known.
+#[inline]
+pub(crate) fn seen_by_host(pool: PoolHandle) -> Option<Place> {
+    let any = HOST_SEES_ANY.load(Ordering::Acquire);
+    if any { of(pool).filter(|place| place.device().is_none()) } else { None }
 }
 
 /// Runs `body` with the pools of the program that allocate from this device, none of which ends meanwhile. Of so many
@@ -40,9 +61,19 @@ pub(crate) fn while_they_stay<T>(device: i32, body: impl FnOnce(&[PoolHandle]) -
     let _stay = lock(&STAY);
     let mut pools = [0; POOLS_MAX];
     let count = POOLS.read(|book| {
-        let of_device = book.given.iter().filter(|(_, of)| **of == Some(device));
+        let of_device = book.given.iter().filter(|(_, of)| of.device() == Some(device));
         let places = pools.iter_mut().zip(of_device);
         places.map(|(place, (pool, _))| *place = *pool).count()
     });
     body(&pools[..count])
+}
+
+impl Place {
+    /// The device whose memory it is.
+    pub(crate) fn device(self) -> Option<i32> {
+        match self {
+            Place::Device(device) => Some(device),
+            Place::Host | Place::Managed => None,
+        }
+    }
 }

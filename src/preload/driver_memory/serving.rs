@@ -9,8 +9,9 @@ use crate::driver::sys::{CuError, CuResult, PoolHandle};
 use crate::driver::{api, changes};
 use crate::driver_memory::heard::Named;
 use crate::driver_memory::limits::Claim;
+use crate::driver_memory::pool_devices::{self, Place};
 use crate::driver_memory::table::{self, Key, Served};
-use crate::driver_memory::{claims, ending, pool_devices};
+use crate::driver_memory::{claims, ending};
 use crate::neighbours::{Needed, Plea};
 use crate::record::{HOST, capture};
 
@@ -194,7 +195,8 @@ fn part_of(kind: MemoryKind) -> Option<Part> {
 
 /// The device a pool allocates from, if known; `Some(None)`: from none.
 fn device_of_pool(pool: PoolHandle) -> Option<Option<i32>> {
-    pool_devices::of(pool).or_else(|| pools::device_of_default(pool).map(Some))
+    let place = pool_devices::of(pool);
+    place.map(Place::device).or_else(|| pools::device_of_default(pool).map(Some))
 }
 
 /// The current context's device and id.

@@ -5,12 +5,14 @@ use cachealloc_statistics::account::Part;
 
 use crate::contexts::stream_identity;
 use crate::driver::sys::{
-    CAPTURE_MODE_GLOBAL, CAPTURE_MODE_RELAXED, CuResult, GraphHandle, NODE_MEM_ALLOC,
+    CAPTURE_MODE_GLOBAL, CAPTURE_MODE_RELAXED, CuResult, GraphHandle, Location, NODE_MEM_ALLOC,
     NODE_MEM_FREE, StreamHandle,
 };
 use crate::functions::Function;
 use crate::graphs::{graph_memory, open_captures, participants, pool_life};
-use crate::hooks::{Real, beside, common, guarded, guarded_with, stream_among, stream_of, taking};
+use crate::hooks::{
+    Real, beside, common, guarded, guarded_with, host_memory, stream_among, stream_of, taking,
+};
 use crate::lock::lock;
 use crate::ordering::{before_submission, captures, owed_wait};
 use crate::process::bypass;
@@ -179,7 +181,7 @@ pub(crate) fn add_memory_node(
     params: *const usize,
     real: impl Real,
 ) -> CuResult {
-    const LOCATION_WORD: usize = 1;
+    const POOL_WORDS: [usize; 2] = [0, 1];
     const BYTES_WORD: usize = 13;
     const ADDRESS_WORD: usize = 14;
     let add = || edit_graph(function, graph, real);
@@ -187,15 +189,17 @@ pub(crate) fn add_memory_node(
     if !bypass::is_fast_path() && bypass::is_caching() && !params.is_null() {
         // SAFETY: the program's struct, which the driver reads as well; it writes the address where that is read.
         unsafe {
-            let device = (params.add(LOCATION_WORD).read() >> 32) as i32;
+            let device = Location::from(params.add(POOL_WORDS[1]).read() as u64).device();
             let (bytes, place) = (params.add(BYTES_WORD).read(), params.add(ADDRESS_WORD));
-            observed = memory_hooks::around_node(|| Some(device), place.cast(), bytes as u64, add);
+            observed = memory_hooks::around_node(|| device, place.cast(), bytes as u64, add);
         }
     }
     let code = observed.unwrap_or_else(add);
     if code.is_ok() && bypass::is_caching() && !params.is_null() {
         // SAFETY: the program's struct, into which the driver has just written the address.
         let address = unsafe { params.add(ADDRESS_WORD).read() } as u64;
+        // SAFETY: as above.
+        host_memory::made_by_node(POOL_WORDS.map(|at| unsafe { params.add(at).read() } as u64));
         beside(function, || graph_memory::added(graph, address, record::capture::of_allocation()));
     }
     code

@@ -5,7 +5,7 @@ use cachealloc_core::order::Observer;
 
 use crate::driver::sys::CuResult;
 use crate::functions::Function;
-use crate::hooks::{Real, beside, common};
+use crate::hooks::{Real, beside, common, is_accepted};
 use crate::ordering::{communication, observers};
 use crate::process::bypass;
 
@@ -35,12 +35,13 @@ fn shared(function: &'static Function, own: impl FnOnce() -> bool, real: impl Re
     if !bypass::is_caching() {
         return real();
     }
-    beside(function, || {
-        if !(communication::is_for_itself() && own()) {
-            observers::observe(Observer::Ipc);
-        }
-    });
-    common::pass(function, real)
+    let mut is_own = false;
+    beside(function, || is_own = communication::is_for_itself() && own());
+    let code = common::pass(function, real);
+    if is_accepted(code) && !is_own {
+        beside(function, || observers::observe(Observer::Ipc));
+    }
+    code
 }
 
 /// Whether a communication library makes the present call for itself. Inside another hook nothing is known of
@@ -77,8 +78,9 @@ pub(crate) fn release(function: &'static Function, handle: usize, real: impl Rea
 
 /// `cuMemAddressReserve(address *, bytes, ..)`.
 pub(crate) fn reserve(function: &'static Function, bytes: usize, real: impl Real) -> CuResult {
-    if bypass::is_caching() {
-        beside(function, || communication::reserves(bytes));
+    let code = common::retried(function, real);
+    if is_accepted(code) && bypass::is_caching() {
+        beside(function, || communication::reserved(bytes));
     }
-    common::retried(function, real)
+    code
 }

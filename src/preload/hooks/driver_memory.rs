@@ -101,6 +101,10 @@ fn begin(function: &Function, words: &[usize]) -> CuResult<Option<Call>> {
             Call::Makes(ask(MemoryKind::Physical(device.unwrap_or(HOST)), word(1), counts)?)
         }
         id::cuArrayCreate_v2 | id::cuArray3DCreate_v2 | id::cuMipmappedArrayCreate
+            // Of a device without a number there is nothing to count.
+            if device.is_none() && !properties.location.may_be_on_host() {
+                return Ok(None);
+            }
             if words[0] != 0 && words[1] != 0 =>
         {
             // SAFETY: the program's descriptor, which the driver reads as well.

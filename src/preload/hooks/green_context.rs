@@ -8,16 +8,17 @@ use crate::contexts;
 use crate::driver::api;
 use crate::driver::sys::CuResult;
 use crate::functions::Function;
-use crate::hooks::{Real, beside, common, context};
+use crate::hooks::{Real, beside, common, context, is_accepted};
 use crate::ordering::{captures, observers};
 use crate::process::bypass;
 
 /// `cuGreenCtxCreate`, `cuCtxFromGreenCtx`, `cuGreenCtxStreamCreate`: they order only their own streams.
 pub(crate) fn shows(function: &'static Function, real: impl Real) -> CuResult {
-    if bypass::is_caching() {
+    let code = common::retried(function, real);
+    if is_accepted(code) && bypass::is_caching() {
         beside(function, || observers::observe(Observer::GreenContext));
     }
-    common::retried(function, real)
+    code
 }
 
 /// `cuGreenCtxDestroy(green context)`: a reference to the primary context less, perhaps the last one (hazard 69).

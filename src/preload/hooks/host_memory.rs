@@ -14,11 +14,11 @@ use crate::driver::sys::{
     RESOURCE_LINEAR, RESOURCE_MIPMAPPED_ARRAY, RESOURCE_PITCHED, ResourceDescription,
 };
 use crate::driver_memory::ending::{self, Ending};
-use crate::driver_memory::pool_devices;
+use crate::driver_memory::pool_devices::{self, Place};
 use crate::driver_memory::table::Key;
 use crate::functions::Function;
 use crate::hooks::communication::makes_for_itself;
-use crate::hooks::{Real, beside, common, guarded_with};
+use crate::hooks::{Real, beside, common, guarded_with, is_accepted};
 use crate::ordering::{communication, observers, pending, pinned, real_frees};
 use crate::process::bypass;
 use crate::process::thread::Thread;
@@ -45,9 +45,20 @@ pub(crate) fn alloc_as(
     if !bypass::is_caching() {
         return real();
     }
-    if flags & HOST_ALLOC_DEVICEMAP != 0 {
+    let code = alloc_or_take(function, pointer, bytes, flags, real);
+    if is_accepted(code) && flags & HOST_ALLOC_DEVICEMAP != 0 {
         reached(function, VisibleCause::DeviceMapped);
     }
+    code
+}
+
+fn alloc_or_take(
+    function: &'static Function,
+    pointer: *mut usize,
+    bytes: usize,
+    flags: u32,
+    real: impl Real,
+) -> CuResult {
     if pointer.is_null() {
         return real();
     }
@@ -101,10 +112,10 @@ pub(crate) fn register(
     if !bypass::is_caching() {
         return real();
     }
-    if flags & HOST_ALLOC_DEVICEMAP != 0 {
+    let code = pinned::registered_by(pointer, bytes, || making_room(function, real));
+    if is_accepted(code) && flags & HOST_ALLOC_DEVICEMAP != 0 {
         reached(function, VisibleCause::DeviceMapped);
     }
-    let code = pinned::registered_by(pointer, bytes, || making_room(function, real));
     // Natively there is nothing at the address of what the program has freed.
     let is_kept = || pinned_blocks::are_kept_at(pointer as u64);
     match code {
@@ -170,10 +181,11 @@ pub(crate) fn device_pointer(
     pointer: usize,
     real: impl Real,
 ) -> CuResult {
-    if bypass::is_caching() {
+    let code = asked(pointer, real);
+    if is_accepted(code) && bypass::is_caching() {
         reached(function, VisibleCause::DevicePointer);
     }
-    asked(pointer, real)
+    code
 }
 
 /// The driver has said where the device reaches what is at `asked`: the same, but for some host memory (hazard 71).
@@ -239,10 +251,11 @@ fn reached_by_object(
     real: impl Real,
 ) -> CuResult {
     let seen = address.is_none_or(pinned::is_named_by) && rule_holds(Rule::ObjectsAreVisible);
-    if seen && bypass::is_caching() {
+    let code = common::retried(function, real);
+    if is_accepted(code) && seen && bypass::is_caching() {
         observers::visible(VisibleCause::BehindObject);
     }
-    common::retried(function, real)
+    code
 }
 
 /// `cuMemSetAccess(address, bytes, const CUmemAccessDesc *, count)`: removing access is a teardown
@@ -264,10 +277,11 @@ pub(crate) fn set_access(
 
 /// Managed memory: the host reads what kernels write.
 pub(crate) fn managed(function: &'static Function, real: impl Real) -> CuResult {
-    if bypass::is_caching() {
+    let code = common::retried(function, real);
+    if is_accepted(code) && bypass::is_caching() {
         observers::visible(VisibleCause::Managed);
     }
-    common::retried(function, real)
+    code
 }
 
 /// `cuMemCreate(handle *, bytes, const CUmemAllocationProp *, flags)`: virtual memory may lie on the host.
@@ -282,14 +296,14 @@ pub(crate) fn vmm_create(
     }
     // SAFETY: null, or the program's struct.
     let properties = unsafe { properties.as_ref() };
-    let on_host = properties.and_then(|made| made.location.device()).is_none();
+    let on_host = properties.is_none_or(|made| made.location.may_be_on_host());
     // What is not for other processes need not be known.
     let shareable = properties.is_some_and(|made| made.handle_types != 0);
     let own = (on_host || shareable) && makes_for_itself(function);
-    if on_host && !own {
+    let code = common::retried(function, real);
+    if is_accepted(code) && on_host && !own {
         observers::visible(VisibleCause::HostVirtualMemory);
     }
-    let code = common::retried(function, real);
     if code.is_ok() && own && !handle.is_null() {
         // SAFETY: the driver has just written it.
         let handle = unsafe { *handle };
@@ -306,11 +320,10 @@ pub(crate) fn pool_create(
     properties: *const PoolProperties,
     real: impl Real,
 ) -> CuResult {
+    let code = common::retried(function, real);
     // SAFETY: null, or the program's struct.
     let properties = unsafe { properties.as_ref() };
-    let device = properties.and_then(|made| pool_seen(made.kind, made.location));
-    let code = common::retried(function, real);
-    note_pool(function, pool, code, device);
+    note_pool(function, pool, code, properties.map(|made| (made.kind, made.location)));
     code
 }
 
@@ -323,36 +336,48 @@ pub(crate) fn pool_of_location(
     allocation_type: u32,
     real: impl Real,
 ) -> CuResult {
+    let code = real();
     // SAFETY: null, or the program's struct.
     let location = unsafe { location.as_ref() };
-    let device = location.and_then(|location| pool_seen(allocation_type, *location));
-    let code = real();
-    note_pool(function, pool, code, device);
+    note_pool(function, pool, code, location.map(|location| (allocation_type, *location)));
     code
 }
 
-/// Notes where the pool's memory lies, and so whether it counts against the limit.
+/// Notes where the pool's memory lies: whether it counts against a limit, and whether the host sees it. Nothing lies there yet.
 fn note_pool(
     function: &'static Function,
     pool: *const PoolHandle,
     code: CuResult,
-    device: Option<i32>,
+    made: Option<(u32, Location)>,
 ) {
     if code.is_ok() && !pool.is_null() && bypass::is_caching() {
         // SAFETY: the driver has just written it.
         let pool = unsafe { *pool };
-        beside(function, || pool_devices::note(pool, device));
+        let place = made.and_then(|(kind, location)| place_of(kind, location));
+        beside(function, || place.into_iter().for_each(|place| pool_devices::note(pool, place)));
     }
 }
 
-/// The device on which the memory of such a pool lies. None: on the host, or wherever it is used.
-fn pool_seen(allocation_type: u32, location: Location) -> Option<i32> {
-    let managed = allocation_type == ALLOCATION_MANAGED;
-    let device = location.device().filter(|_| !managed);
-    if bypass::is_caching() && managed {
-        observers::visible(VisibleCause::Managed);
-    } else if bypass::is_caching() && device.is_none() {
-        observers::visible(VisibleCause::HostVirtualMemory);
+/// None: on a device that has no number here.
+fn place_of(allocation_type: u32, location: Location) -> Option<Place> {
+    match location.device() {
+        _ if allocation_type == ALLOCATION_MANAGED => Some(Place::Managed),
+        Some(device) => Some(Place::Device(device)),
+        None => location.may_be_on_host().then_some(Place::Host),
     }
-    device
+}
+
+/// The driver has made memory of this kind, at this place: in a pool, or for a node of a graph.
+pub(crate) fn made_at(place: Place) {
+    match place {
+        Place::Device(_) => {}
+        Place::Host => observers::visible(VisibleCause::HostVirtualMemory),
+        Place::Managed => observers::visible(VisibleCause::Managed),
+    }
+}
+
+/// `CUmemPoolProps` of a node that allocates: kind and types of handles in its first word, then the location.
+pub(crate) fn made_by_node(pool_properties: [u64; 2]) {
+    let [kinds, location] = pool_properties;
+    place_of(kinds as u32, Location::from(location)).into_iter().for_each(made_at);
 }

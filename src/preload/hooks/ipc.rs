@@ -63,22 +63,24 @@ pub(crate) fn get(
     )
 }
 
-/// Waits for the pending barriers first, since the importer may read at once. Marks the block before the
-/// handle exists, so that no free of another thread reuses it.
+/// Once the driver has made the handle, which nothing has before this returns: waits for the pending barriers, since the
+/// importer may read at once, and marks the block, so that no free of another thread reuses it.
 fn export(
     function: &'static Function,
     block: &LiveBlock,
     handle: *mut ipc_handle::Bytes,
     real: impl Real,
 ) -> CuResult {
+    common::retried(function, real)?;
     observers::observe(Observer::Ipc);
     if !exported_blocks::mark(block) {
+        // SAFETY: the program's place, which the driver has just written. Zeros are no valid handle.
+        unsafe { handle.write_unaligned([0; 64]) };
         return Err(CuError::INVALID_VALUE);
     }
-    let code = common::retried(function, real);
-    let Some(inside) = exported_blocks::inside(block).filter(|_| code.is_ok()) else { return code };
+    let Some(inside) = exported_blocks::inside(block) else { return Ok(()) };
     if !rule_holds(Rule::InsideHandleIsOurs) {
-        return code;
+        return Ok(());
     }
     // SAFETY: the driver has just written it; the program's type has no alignment.
     let plain = unsafe { handle.read_unaligned() };
@@ -116,8 +118,8 @@ pub(crate) fn open(
     guarded(
         function,
         || {
-            observers::observe(Observer::Ipc);
             let address = open_inside(function, &plain, inside, flags)?;
+            observers::observe(Observer::Ipc);
             // SAFETY: the program gave it for this.
             unsafe { pointer.write_unaligned(address) };
             Ok(())

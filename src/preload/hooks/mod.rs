@@ -28,6 +28,8 @@ pub(crate) mod taking;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use cachealloc_core::rules::{Rule, rule_holds};
+
 use crate::driver::sys::{CuResult, STREAM_LEGACY, STREAM_PER_THREAD, StreamHandle};
 use crate::functions::{Function, StreamAt};
 use crate::ordering::joins;
@@ -78,6 +80,12 @@ pub(crate) fn guarded(
     otherwise: impl FnOnce() -> CuResult,
 ) -> CuResult {
     guarded_with(function, |_| body(), otherwise)
+}
+
+/// Whether the driver has accepted a call. What it refuses changes nothing of ours: natively nothing has happened.
+#[inline]
+pub(crate) fn is_accepted(code: CuResult) -> bool {
+    code.is_ok() || !rule_holds(Rule::RefusedChangesNothing)
 }
 
 /// A side effect of a hook, which does not change its result.

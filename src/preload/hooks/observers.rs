@@ -1,12 +1,13 @@
 //! Calls that reveal an observer: something that reaches the memory past the barriers of its context,
-//! such as other processes (legacy IPC: `ipc.rs`), network cards, graphics. The call waits for the
-//! pending barriers of all contexts, then proceeds.
+//! such as other processes (legacy IPC: `ipc.rs`), network cards, graphics. Nothing reaches the memory before the call has
+//! returned, so it observes when the driver has accepted it: what it refuses reveals nothing. It returns behind
+//! the pending barriers of all contexts.
 
 use cachealloc_core::order::Observer;
 
 use crate::driver::sys::CuResult;
 use crate::functions::Function;
-use crate::hooks::{Real, beside, common};
+use crate::hooks::{Real, beside, common, is_accepted};
 use crate::ordering::observers;
 use crate::process::bypass;
 
@@ -19,8 +20,11 @@ pub(crate) fn observed(
     if !bypass::is_caching() {
         return real();
     }
-    beside(function, || observers::observe(observer));
-    common::pass(function, real)
+    let code = common::pass(function, real);
+    if is_accepted(code) {
+        beside(function, || observers::observe(observer));
+    }
+    code
 }
 
 /// Memory that is exported or imported by a shareable handle, or bound to a multicast object: another

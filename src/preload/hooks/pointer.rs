@@ -11,7 +11,7 @@ use crate::driver::sys::*;
 use crate::driver_memory::table;
 use crate::functions::Function;
 use crate::hooks::observers::observed;
-use crate::hooks::{Real, beside, common, guarded, host_memory};
+use crate::hooks::{Real, beside, common, guarded, host_memory, is_accepted};
 use crate::ipc::exported_blocks;
 use crate::ipc::imports::{self, Import};
 use crate::lock::lock;
@@ -74,9 +74,20 @@ pub(crate) fn attribute(
     address: u64,
     real: impl Real,
 ) -> CuResult {
-    if attribute == POINTER_P2P_TOKENS {
+    let code = attribute_of(function, data, attribute, address, real);
+    if is_accepted(code) && attribute == POINTER_P2P_TOKENS {
         show_p2p_tokens(function);
     }
+    code
+}
+
+fn attribute_of(
+    function: &'static Function,
+    data: *mut u64,
+    attribute: u32,
+    address: u64,
+    real: impl Real,
+) -> CuResult {
     let Some(extent) = our_segment(address) else {
         if is_kept(address) {
             return Err(CuError::INVALID_VALUE);
@@ -122,11 +133,26 @@ pub(crate) fn attributes(
     address: u64,
     real: impl Real,
 ) -> CuResult {
-    // SAFETY: null, or the program's array of this length; the driver reads it as well.
+    let code = attributes_of(function, count, kinds, data, address, real);
+    // SAFETY: null, or the program's array of this length; the driver has read it as well.
     let kind = |index: u32| unsafe { *kinds.add(index as usize) };
-    if !kinds.is_null() && (0..count).any(|index| kind(index) == POINTER_P2P_TOKENS) {
+    let has_answered = is_accepted(code) && !kinds.is_null();
+    if has_answered && (0..count).any(|index| kind(index) == POINTER_P2P_TOKENS) {
         show_p2p_tokens(function);
     }
+    code
+}
+
+fn attributes_of(
+    function: &'static Function,
+    count: u32,
+    kinds: *const u32,
+    data: *const *mut u64,
+    address: u64,
+    real: impl Real,
+) -> CuResult {
+    // SAFETY: the program's array of this length; the driver has read it as well.
+    let kind = |index: u32| unsafe { *kinds.add(index as usize) };
     let of_nothing = || {
         // SAFETY: the program's arrays of this length.
         let code = unsafe { api::pointer_get_attributes(count, kinds, data, UNKNOWN_ADDRESS) };
@@ -181,10 +207,21 @@ pub(crate) fn set_attribute(
     address: u64,
     real: impl Real,
 ) -> CuResult {
-    let sync_memops = attribute == POINTER_SYNC_MEMOPS;
-    if bypass::is_caching() && sync_memops {
+    let code = set_attribute_of(function, value, attribute, address, real);
+    if is_accepted(code) && attribute == POINTER_SYNC_MEMOPS && bypass::is_caching() {
         beside(function, || observers::observe(Observer::SyncMemops));
     }
+    code
+}
+
+fn set_attribute_of(
+    function: &'static Function,
+    value: *const u8,
+    attribute: u32,
+    address: u64,
+    real: impl Real,
+) -> CuResult {
+    let sync_memops = attribute == POINTER_SYNC_MEMOPS;
     let Some(extent) = our_segment(address) else {
         return if is_kept(address) { Err(CuError::INVALID_VALUE) } else { real() };
     };

@@ -1,7 +1,5 @@
 //! Memory pools: when the default pool is not ours any more (docs/ordering.md 7, hazard 19).
 
-use core::ops::RangeInclusive;
-
 use cachealloc_core::order::Observer;
 use cachealloc_core::rules::{Rule, rule_holds};
 
@@ -13,14 +11,14 @@ use crate::driver::api;
 use crate::driver::sys::{AccessDescription, CuResult, POOL_RELEASE_THRESHOLD, PoolHandle};
 use crate::driver_memory::pool_devices;
 use crate::functions::Function;
-use crate::hooks::{Real, beside, common};
+use crate::hooks::observers::observed;
+use crate::hooks::{Real, beside, common, is_accepted};
 use crate::ipc::peers;
-use crate::ordering::{observers, pending};
+use crate::ordering::pending;
 use crate::process::bypass;
 
-/// `cuMemPoolDestroy(pool)`.
+/// `cuMemPoolDestroy(pool)`: the driver refuses it of a default pool.
 pub(crate) fn destroy(function: &'static Function, pool: PoolHandle, real: impl Real) -> CuResult {
-    leave_if_default(function, pool);
     pool_devices::end_by(pool, || common::pass(function, real))
 }
 
@@ -30,8 +28,11 @@ pub(crate) fn use_default(
     pool: PoolHandle,
     real: impl Real,
 ) -> CuResult {
-    leave_if_default(function, pool);
-    common::pass(function, real)
+    let code = common::pass(function, real);
+    if is_accepted(code) {
+        leave_if_default(function, pool);
+    }
+    code
 }
 
 /// `cuMemPoolGetAttribute(pool, attribute, value)`: memory that we serve counts as used and reserved,
@@ -103,10 +104,10 @@ pub(crate) fn set_access(
     count: usize,
     real: impl Real,
 ) -> CuResult {
-    if bypass::is_caching() {
-        beside(function, || observers::observe(Observer::PeerAccess));
+    let code = observed(function, Observer::PeerAccess, real);
+    if is_accepted(code) {
+        leave_if_default(function, pool);
     }
-    let code = use_default(function, pool, real);
     if code.is_ok() && bypass::is_caching() && !accesses.is_null() {
         beside(function, || {
             let Some(owner) = pools::device_of_default(pool) else { return };
@@ -131,10 +132,10 @@ pub(crate) fn set_attribute(
     real: impl Real,
 ) -> CuResult {
     let number = Number::of(attribute);
-    if attribute != POOL_RELEASE_THRESHOLD && number.is_none() {
+    let code = real();
+    if attribute != POOL_RELEASE_THRESHOLD && number.is_none() && is_accepted(code) {
         leave_if_default(function, pool);
     }
-    let code = real();
     if let Some(number) = number
         && code.is_ok()
         && bypass::is_caching()
@@ -149,20 +150,32 @@ pub(crate) fn set_attribute(
 }
 
 /// `cuDeviceSetMemPool(CUdevice device, pool)`: the program provides a pool of its own.
-pub(crate) fn replace(_function: &'static Function, device: i32, real: impl Real) -> CuResult {
-    replaced(device..=device);
-    real()
+pub(crate) fn replace(function: &'static Function, device: i32, real: impl Real) -> CuResult {
+    let code = real();
+    if is_accepted(code) && bypass::is_caching() {
+        beside(function, || leave_if_replaced(device));
+    }
+    code
 }
 
-/// `cuMemSetMemPool`, for a location that is ignored here.
-pub(crate) fn replace_anywhere(_function: &'static Function, real: impl Real) -> CuResult {
-    replaced(0..=63);
-    real()
+/// `cuMemSetMemPool(CUmemLocation *, CUmemAllocationType, pool)`: of the host, of managed memory or of a device. The driver
+/// knows for which devices `cuMemAllocAsync` takes from another pool now.
+pub(crate) fn replace_anywhere(function: &'static Function, real: impl Real) -> CuResult {
+    let code = real();
+    if is_accepted(code) && bypass::is_caching() {
+        beside(function, || {
+            let count = api::device_get_count().unwrap_or(pools::DEVICES_MAX as i32);
+            (0..count).for_each(leave_if_replaced);
+        });
+    }
+    code
 }
 
-fn replaced(devices: RangeInclusive<i32>) {
-    if bypass::is_caching() {
-        devices.for_each(|device| pools::leave(device, "another pool was made current"));
+fn leave_if_replaced(device: i32) {
+    let current = api::device_get_mem_pool(device).ok();
+    let is_default = current.is_some() && current == pools::default_of(device);
+    if !is_default || !rule_holds(Rule::RefusedChangesNothing) {
+        pools::leave(device, "another pool was made current");
     }
 }
 

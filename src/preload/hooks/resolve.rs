@@ -7,7 +7,7 @@ use cachealloc_core::order::{BlindSpot, VisibleCause};
 use crate::driver::sys::{CuResult, Uuid};
 use crate::driver::table;
 use crate::functions::Function;
-use crate::hooks::{Real, beside};
+use crate::hooks::{Real, beside, is_accepted};
 use crate::interpose::substitute;
 use crate::log;
 use crate::ordering::{elision, observers};
@@ -59,7 +59,8 @@ pub(crate) fn export_table(
     table_id: *const Uuid,
     real: impl Real,
 ) -> CuResult {
-    if bypass::is_caching() && !table_id.is_null() {
+    let code = real();
+    if is_accepted(code) && bypass::is_caching() && !table_id.is_null() {
         // SAFETY: the program's 16 bytes, read by the driver as well.
         let table_id = u128::from_be_bytes(unsafe { *table_id });
         if !KNOWN_TABLES.contains(&table_id) {
@@ -68,7 +69,7 @@ pub(crate) fn export_table(
             elision::note(BlindSpot::UnknownExportTable, "an unknown export table was handed out");
         }
     }
-    real()
+    code
 }
 
 /// Says which one: what it is for can be found out only where it is asked for.

@@ -9,11 +9,12 @@ use crate::contexts::{Context, lookup, stream_identity};
 use crate::driver::api;
 use crate::driver::graphs::{self, Capturing};
 use crate::driver::sys::{CuError, CuResult, PoolHandle, StreamHandle};
+use crate::driver_memory::pool_devices;
 use crate::driver_memory::serving::{self, MemoryKind, Reported, Wanted};
 use crate::functions::Function;
 use crate::graphs::{graph_memory, private_pools};
 use crate::hooks::common::{self, Captured, Makes};
-use crate::hooks::{Real, beside, guarded_with, stream_of};
+use crate::hooks::{Real, beside, guarded_with, host_memory, stream_of};
 use crate::ordering::{captures, early_start, native_wait};
 use crate::process::bypass;
 use crate::process::thread::Thread;
@@ -52,7 +53,14 @@ pub(crate) fn alloc_from_pool(
     };
     let request =
         AsyncRequest { pointer, bytes, stream: stream_of(function, stream), pool: Some(pool) };
-    served(function, request, observe, real)
+    let code = served(function, request, observe, real);
+    if code.is_ok()
+        && bypass::is_caching()
+        && let Some(place) = pool_devices::seen_by_host(pool)
+    {
+        host_memory::made_at(place);
+    }
+    code
 }
 
 /// `cuMemFreeAsync(CUdeviceptr pointer, CUstream stream)`.

@@ -1,5 +1,6 @@
 //! Blocks whose handles went to other processes (`cuIpcGetMemHandle`), or to other hardware (dma-bufs). The core has the
-//! rules: Note [Exported blocks]. This file marks the blocks, and really frees a segment that holds nothing else any more.
+//! rules: Note [Exported blocks]. This file marks the blocks before the program has its handle, and really frees a segment
+//! that holds nothing else any more.
 //!
 //! By the real `cuMemFree`, because the program's own free would have been one: it may wait, and the
 //! driver keeps the memory for the processes that have it mapped.
@@ -16,7 +17,7 @@ use crate::statistics::counters::{self, Count};
 use crate::trim::release::Leaving;
 use crate::{ipc, log};
 
-/// Another process may map this block from now on; call before the handle exists. False: the block was
+/// Another process may map this block from now on; call before the program has the handle. False: the block was
 /// freed meanwhile.
 pub(crate) fn mark(block: &LiveBlock) -> bool {
     if ipc::note_exported() {

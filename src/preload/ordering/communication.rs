@@ -91,8 +91,8 @@ pub(crate) fn is_own(handle: u64) -> bool {
     OWN.read(|pages| pages.given.contains_key(&(handle as usize)))
 }
 
-/// Addresses are about to be reserved.
-pub(crate) fn reserves(bytes: usize) {
+/// Addresses were reserved.
+pub(crate) fn reserved(bytes: usize) {
     if bytes >= SYMMETRIC_BYTES_MIN && rule_holds(Rule::SymmetricMemoryIsShared) && calls() {
         observers::observe(Observer::SymmetricMemory);
     }

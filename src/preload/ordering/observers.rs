@@ -1,5 +1,5 @@
 //! Observers: what reaches the memory past the barriers of its context (docs/ordering.md 3), and what
-//! the host can see (4). Each first observation waits for the pending barriers before the call proceeds.
+//! the host can see (4). Each first observation waits for the pending barriers before the call proceeds, or returns.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
