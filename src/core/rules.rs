@@ -253,6 +253,8 @@ rules! {
     CallbackIsAsked = "callback_is_asked",
     /// A call that the driver refuses reveals no observer, makes no work visible, and leaves the default pool ours.
     RefusedChangesNothing = "refused_changes_nothing",
+    /// A graph that is uploaded where it is instantiated finds room.
+    UploadMakesRoom = "upload_makes_room",
     /// What is served in place of the default pool counts in its numbers.
     PoolNumbersAreOurs = "pool_numbers_are_ours",
     /// At the end of the process the barriers of its frees are waited for.

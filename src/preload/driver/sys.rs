@@ -114,6 +114,7 @@ pub(crate) const SET_CAPTURE_DEPENDENCIES: u32 = 1;
 
 pub(crate) const USER_OBJECT_NO_DESTRUCTOR_SYNC: u32 = 1;
 pub(crate) const GRAPH_USER_OBJECT_MOVE: u32 = 1;
+pub(crate) const GRAPH_INSTANTIATE_UPLOAD: u64 = 2;
 
 pub(crate) const HOST_ALLOC_DEVICEMAP: u32 = 2;
 

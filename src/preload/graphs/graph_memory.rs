@@ -1,7 +1,8 @@
 //! Memory of graphs: their memory nodes get it from the driver at the first launch or upload.
 //!
 //! A graph that finds the device too full keeps for good what it got by then, and no trim returns that
-//! (measured on driver 580, natively too). So room is made before the launch, not after it has failed.
+//! (measured on driver 580, natively too). So room is made before the launch, or the upload at its instantiation, not after it has
+//! failed.
 //!
 //! Snapshots show the nodes of each executable graph, from its instantiation to its end: before that they are no memory, and
 //! their graph may be gone before it. Where each came from is noted with the graph that it is added to.
@@ -58,8 +59,7 @@ pub(crate) fn instantiated(executable: usize, graph: GraphHandle) {
     static NUMBER: AtomicU64 = AtomicU64::new(1);
     let mut nodes = Vec::new();
     add_nodes_of(graph, &mut nodes);
-    // Too much if nodes share memory.
-    let bytes = nodes.iter().map(|node| node.bytes).fold(0, u64::saturating_add);
+    let bytes = bytes_of(&nodes);
     if bytes == 0 && !any() {
         return;
     }
@@ -184,8 +184,24 @@ pub(crate) fn lacks_room(executable: usize) -> bool {
         let need = needs.given.get(&executable).filter(|need| !need.backed)?;
         Some(need.bytes)
     });
-    let Some(bytes) = missing else { return false };
+    missing.is_some_and(is_too_much)
+}
+
+/// Whether an executable made of this graph may find the device too full when it is uploaded.
+pub(crate) fn graph_lacks_room(graph: GraphHandle) -> bool {
+    let mut nodes = Vec::new();
+    add_nodes_of(graph, &mut nodes);
+    let bytes = bytes_of(&nodes);
+    bytes != 0 && is_too_much(bytes)
+}
+
+fn is_too_much(bytes: u64) -> bool {
     api::mem_get_info().is_ok_and(|(free, _)| (free as u64) < bytes.saturating_add(SLACK_BYTES))
+}
+
+/// Too much if nodes share memory.
+fn bytes_of(nodes: &[MemoryNode]) -> u64 {
+    nodes.iter().map(|node| node.bytes).fold(0, u64::saturating_add)
 }
 
 fn add_nodes_of(graph: GraphHandle, nodes: &mut Vec<MemoryNode>) {

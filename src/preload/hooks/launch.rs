@@ -11,8 +11,8 @@ use cachealloc_statistics::account::Part;
 use crate::cache::departures;
 use crate::cache::stream_frees::Waiter;
 use crate::driver::sys::{
-    CuCode, CuResult, GraphHandle, LAUNCH_PROGRAMMATIC_STREAM_SERIALIZATION, LaunchAttribute,
-    LaunchConfig, StreamHandle, result,
+    CuCode, CuResult, GRAPH_INSTANTIATE_UPLOAD, GraphHandle,
+    LAUNCH_PROGRAMMATIC_STREAM_SERIALIZATION, LaunchAttribute, LaunchConfig, StreamHandle, result,
 };
 use crate::driver::{api, table};
 use crate::driver_memory::first_uses::{self, Use};
@@ -144,6 +144,29 @@ pub(crate) fn graph_instantiate(
     code
 }
 
+/// `cuGraphInstantiateWithParams(CUgraphExec *executable, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS *)`, whose flags may want
+/// an upload as well.
+pub(crate) fn graph_instantiate_with(
+    function: &'static Function,
+    executable: *mut usize,
+    graph: GraphHandle,
+    params: *const u64,
+    real: impl Real,
+) -> CuResult {
+    // SAFETY: null, or the program's struct, which begins with the flags.
+    let flags = unsafe { params.as_ref() }.copied().unwrap_or(0);
+    let uploads = flags & GRAPH_INSTANTIATE_UPLOAD != 0 && bypass::is_caching();
+    if uploads && rule_holds(Rule::UploadMakesRoom) {
+        beside(function, || make_room_if(graph_memory::graph_lacks_room(graph)));
+    }
+    let code = graph_instantiate(function, executable, graph, real);
+    if uploads && code.is_ok() && !executable.is_null() && graph_memory::any() {
+        // SAFETY: the driver has just written it.
+        graph_memory::launched(unsafe { *executable });
+    }
+    code
+}
+
 /// `cuGraphLaunch(executable, stream)`, which a capturing stream refuses. A graph may contain host
 /// functions and copies of any kind.
 pub(crate) fn graph_launch(
@@ -172,18 +195,20 @@ fn with_graph_memory(
     if !graph_memory::any() {
         return common::submit_to(function, look, Captured::No, real);
     }
-    let make_room = || {
-        if graph_memory::lacks_room(executable) {
-            let device = api::ctx_get_device().ok();
-            common::make_room(device, Waiter::StandsStill, &mut departures::arrivals());
-        }
-    };
-    beside(function, make_room);
+    beside(function, || make_room_if(graph_memory::lacks_room(executable)));
     let code = common::submit_to(function, look, Captured::No, real);
     if code.is_ok() {
         graph_memory::launched(executable);
     }
     code
+}
+
+/// Before the driver gives a graph its memory: what it has got when it finds the device too full is lost.
+fn make_room_if(lacks_room: bool) {
+    if lacks_room {
+        let device = api::ctx_get_device().ok();
+        common::make_room(device, Waiter::StandsStill, &mut departures::arrivals());
+    }
 }
 
 /// `cuGraphExecDestroy(executable)`.
