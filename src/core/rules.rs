@@ -315,6 +315,8 @@ rules! {
     RetryAsListed = "retry_as_listed",
     /// A call that may have been captured is not made again.
     RetryNotInCapture = "retry_not_in_capture",
+    /// But one that has left its capture as it was is.
+    UnchangedCaptureRetries = "unchanged_capture_retries",
     /// A second try finds its in-out arguments as the program wrote them.
     RetryRestoresSizes = "retry_restores_sizes",
     /// The end of a context takes its segments and blocks with it.

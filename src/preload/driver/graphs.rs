@@ -26,6 +26,24 @@ pub(crate) struct Capturing {
     pub terminals: Vec<Edge>,
 }
 
+/// What a capture shows of the nodes that a stream has added last.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct CaptureMark {
+    number: u64,
+    terminals_count: usize,
+    /// Of their handles.
+    hash: u64,
+}
+
+impl Capturing {
+    /// As long as this stays the same, the stream has added no node: a new one would be its only terminal.
+    pub(crate) fn mark(&self) -> CaptureMark {
+        let step = |hash: u64, edge: &Edge| (hash ^ edge.from.0).wrapping_mul(0x0100_0000_01b3);
+        let hash = self.terminals.iter().fold(0xcbf2_9ce4_8422_2325, step);
+        CaptureMark { number: self.number, terminals_count: self.terminals.len(), hash }
+    }
+}
+
 /// None: the stream does not capture, its capture is dead, or the driver cannot report it.
 pub(crate) fn capturing(stream: StreamHandle) -> Option<Capturing> {
     type Info3 = unsafe extern "C" fn(

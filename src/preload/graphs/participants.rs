@@ -92,6 +92,7 @@ pub(crate) unsafe fn submits(
     }
     let Some(now) = graphs::capturing(stream) else { return };
     let Some(capture) = open_captures::of_number(now.number) else { return };
+    thread.captured_before.set(Some(now.mark()));
     takes_part(thread, &capture);
     let mut names = lock(&capture.names);
     // SAFETY: the caller's promise.
@@ -111,6 +112,17 @@ pub(crate) unsafe fn submits(
     let joins: Vec<u64> = named.into_iter().filter(&mut since_begin).collect();
     drop(outside);
     joins.into_iter().for_each(|address| join(&capture, address));
+}
+
+/// Whether the capture into which this thread's last call submits is as it was before: the call has added nothing to it, and
+/// may be made again.
+pub(crate) fn is_as_before(thread: &Thread) -> bool {
+    let (Some((_, stream)), Some(before)) = (thread.submits_on.get(), thread.captured_before.get())
+    else {
+        return false;
+    };
+    rule_holds(Rule::UnchangedCaptureRetries)
+        && graphs::capturing(stream).is_some_and(|now| now.mark() == before)
 }
 
 /// This thread submits into the capture, or has done so.

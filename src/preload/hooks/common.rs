@@ -10,6 +10,7 @@ use crate::contexts::lookup;
 use crate::driver::api;
 use crate::driver::sys::{CuCode, CuError, CuResult, StreamHandle, result};
 use crate::functions::{Class, Function};
+use crate::graphs::participants;
 use crate::hooks::{Real, beside};
 use crate::memory_hooks;
 use crate::neighbours::{Needed, Plea};
@@ -183,7 +184,10 @@ fn last_word(
     let (mut code, mut seen) = (Err(CuError::OUT_OF_MEMORY), departures::arrivals());
     let may_not_repeat = || {
         let captures = || captures::any() && !thread::with(captures::is_beside);
-        captured == Captured::Perhaps && captures() && rule_holds(Rule::RetryNotInCapture)
+        captured == Captured::Perhaps
+            && captures()
+            && rule_holds(Rule::RetryNotInCapture)
+            && !thread::with(participants::is_as_before)
     };
     for tries in 0..TRIES_MAX {
         if may_not_repeat() {

@@ -53,6 +53,7 @@ pub(crate) fn maybe() -> bool {
 
 /// The thread is about to submit during a capture, on this stream if one is named.
 pub(crate) fn note_submission(thread: &Thread, stream: Option<StreamHandle>) {
+    thread.captured_before.set(None);
     thread.submits_on.set(stream.map(|stream| (CHANGES.load(Ordering::Acquire), stream)));
 }
 

@@ -12,6 +12,7 @@ use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::contexts::events::Event;
 use crate::driver::api;
+use crate::driver::graphs::CaptureMark;
 use crate::driver::sys::{CuError, StreamHandle};
 
 /// The calling thread.
@@ -25,6 +26,8 @@ pub(crate) struct Thread {
     pub observed_call: Cell<*const c_void>,
     /// The stream of its last submission during a capture (`captures::note_submission`).
     pub submits_on: Cell<Option<(u64, StreamHandle)>>,
+    /// The capture that this went into, as it was before.
+    pub captured_before: Cell<Option<CaptureMark>>,
     /// The stream that it asked for last (`contexts::stream_identity`).
     pub stream: Cell<Option<KnownStream>>,
     /// The stream, by its id, of its last free in stream order, and up to where that is behind the legacy
@@ -67,6 +70,7 @@ thread_local! {
             in_memory_hook: Cell::new(false),
             observed_call: Cell::new(null()),
             submits_on: Cell::new(None),
+            captured_before: Cell::new(None),
             stream: Cell::new(None),
             joined: Cell::new((0, 0)),
             behind: Cell::new(None),
