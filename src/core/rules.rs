@@ -253,6 +253,8 @@ rules! {
     CallbackIsAsked = "callback_is_asked",
     /// A call that the driver refuses reveals no observer, makes no work visible, and leaves the default pool ours.
     RefusedChangesNothing = "refused_changes_nothing",
+    /// The driver is not asked for what it says it does not have.
+    NothingIsAskedInVain = "nothing_is_asked_in_vain",
     /// A graph that is uploaded where it is instantiated finds room.
     UploadMakesRoom = "upload_makes_room",
     /// What is served in place of the default pool counts in its numbers.

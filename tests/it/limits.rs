@@ -277,7 +277,7 @@ fn a_chunk_that_cannot_be_had_is_halved() {
         "steps a A 10240 z a B 204800 f A f B a C 460800",
         "strategy:pre_allocate,initial_gpu_memory_in_mb:4000",
         "
-        a A: 0, 4 calls
+        a A: 0, 1 calls
         z: 8 of 512 free
         a B: 0, 0 calls
         f A: 0, 0 calls
@@ -295,7 +295,7 @@ fn a_free_chunk_makes_room() {
         "
         a A: 0, 1 calls
         f A: 0, 0 calls
-        a B: 0, 2 calls
+        a B: 0, 1 calls
         z: 58 of 512 free",
     );
 }
@@ -375,7 +375,7 @@ fn half_of_the_memory_twice() {
         "",
         "
         a A: 0, 1 calls
-        a B: 2, 3 calls
+        a B: 2, 1 calls
         f A: 0, 0 calls
         a B: 0, 0 calls",
     );

@@ -49,6 +49,12 @@ pub(crate) fn map(context: &Context, mappings: &[Mapping]) -> CuResult {
     code
 }
 
+/// How many of so many bytes the driver is asked for: what was unmapped for the request serves it first.
+pub(crate) fn missing_bytes(context: &Context, bytes: u64) -> u64 {
+    let spare: u64 = lock(&context.arenas.0).spare.iter().map(|spare| spare.bytes).sum();
+    bytes.saturating_sub(spare)
+}
+
 /// Unmaps these addresses, which have left the allocator. `keep`: for the request in progress, which
 /// maps the memory elsewhere and then calls `drop_spare`. The result reports work that failed meanwhile;
 /// then the memory stays mapped and is never used again.

@@ -11,7 +11,7 @@ use crate::contexts::Context;
 use crate::contexts::events::EventRef;
 use crate::driver::api;
 use crate::driver::sys::{CuError, CuResult, StreamHandle};
-use crate::driver_memory::limits;
+use crate::driver_memory::{forecast, limits};
 use crate::graphs::pool_life;
 use crate::lock::lock;
 use crate::neighbours::{Needed, Plea};
@@ -100,6 +100,9 @@ fn miss(
 fn attempt(growth: &mut Growth, request: &mut Request, call: Call) -> CuResult<u64> {
     let context = growth.context;
     if request.private().is_none() && chunks::prepare(context, request) {
+        if !forecast::may_serve(context, request.bytes()) {
+            return last_resort(growth, request, call);
+        }
         return match ask_driver(growth, request, call) {
             Err(CuError::OUT_OF_MEMORY) => last_resort(growth, request, call),
             answer => answer,

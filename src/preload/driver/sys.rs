@@ -188,12 +188,14 @@ pub(crate) const RESOURCE_LINEAR: u32 = 2;
 pub(crate) const RESOURCE_PITCHED: u32 = 3;
 
 pub(crate) const DEVICE_MULTIPROCESSOR_COUNT: u32 = 16;
+pub(crate) const DEVICE_INTEGRATED: u32 = 18;
 pub(crate) const DEVICE_THREADS_PER_MULTIPROCESSOR_MAX: u32 = 39;
 pub(crate) const DEVICE_PAGEABLE_MEMORY_ACCESS: u32 = 88;
 pub(crate) const DEVICE_CONCURRENT_MANAGED_ACCESS: u32 = 89;
 
 pub(crate) const POOL_RELEASE_THRESHOLD: u32 = 4;
 pub(crate) const POOL_RESERVED: u32 = 5;
+pub(crate) const POOL_USED: u32 = 7;
 pub(crate) const GRAPH_MEMORY_RESERVED: u32 = 2;
 
 pub(crate) const LIMIT_STACK: u32 = 0;
@@ -218,14 +220,14 @@ pub(crate) struct Location {
 impl Location {
     /// `CU_MEM_LOCATION_TYPE_DEVICE`.
     const DEVICE: i32 = 1;
-
-    pub(crate) const fn on(device: i32) -> Location {
-        Location { kind: Location::DEVICE, id: device }
     /// `CU_MEM_LOCATION_TYPE_INVISIBLE` (13.2): a device that has no number in this process.
     const INVISIBLE: i32 = 5;
     /// `CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN` (13.4): a part of a device. The first byte of `id` is the device, the
     /// second the part.
     const LOCALITY_DOMAIN: i32 = 6;
+
+    pub(crate) const fn on(device: i32) -> Location {
+        Location { kind: Location::DEVICE, id: device }
     }
 
     /// The device whose memory it is. None: of no device, of one without a number, or of a kind that we do not know.

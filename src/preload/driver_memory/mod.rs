@@ -4,6 +4,7 @@ pub(crate) mod account;
 pub(crate) mod claims;
 pub(crate) mod ending;
 pub(crate) mod first_uses;
+pub(crate) mod forecast;
 pub(crate) mod heard;
 pub(crate) mod limits;
 pub(crate) mod measured;

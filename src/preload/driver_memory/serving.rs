@@ -3,6 +3,7 @@
 
 use cachealloc_statistics::account::Part;
 
+use crate::cache::stream_frees::Waiter;
 use crate::cache::{pools, shortage};
 use crate::contexts::lookup;
 use crate::driver::sys::{CuError, CuResult, PoolHandle};
@@ -11,9 +12,10 @@ use crate::driver_memory::heard::Named;
 use crate::driver_memory::limits::Claim;
 use crate::driver_memory::pool_devices::{self, Place};
 use crate::driver_memory::table::{self, Key, Served};
-use crate::driver_memory::{claims, ending};
+use crate::driver_memory::{claims, ending, forecast};
 use crate::neighbours::{Needed, Plea};
 use crate::record::{HOST, capture};
+use crate::trim::release;
 
 /// What a call asks for.
 #[derive(Clone, Copy)]
@@ -91,6 +93,23 @@ pub(crate) fn ask(wanted: Wanted) -> CuResult<Option<Asked>> {
 }
 
 impl Asked {
+    /// Before the driver is asked: where it says that it has too little, the caches give back what is free.
+    pub(crate) fn make_room(&self) {
+        let Served { device, bytes, .. } = self.served;
+        // What does not count is not of the device, or the driver refuses it for its arguments.
+        let Some(context) = lookup::current().ok().filter(|_| self.claim.is_some()) else { return };
+        let waiter = match self.kind {
+            MemoryKind::Pooled(Some(pool)) if device_of_pool(pool).is_none() => return,
+            // Those fail at once while another thread's free holds the context (measured).
+            MemoryKind::Pooled(_) | MemoryKind::Physical(_) => Waiter::GoesOn,
+            _ => Waiter::StandsStill,
+        };
+        let is_possible = context.device == device && bytes <= context.device_bytes;
+        if is_possible && !forecast::may_serve_here(device, bytes) {
+            let _ = api::relaxed(|| release::everything_free(Some(device), waiter));
+        }
+    }
+
     /// Whether other processes gave memory for what the driver has answered so: then it is asked again. Meanwhile nothing is
     /// claimed for it: other requests of the program need not fail for one that waits.
     pub(crate) fn is_heard(&mut self, plea: &mut Plea, code: CuResult) -> bool {
@@ -150,6 +169,7 @@ pub(crate) fn serve(
     address: impl FnOnce() -> u64,
 ) -> CuResult {
     let mut asked = ask(wanted)?;
+    asked.iter().for_each(Asked::make_room);
     let mut call = || changes::during(&mut call);
     let (mut code, mut plea) = (call(), Plea::default());
     while asked.as_mut().is_some_and(|asked| asked.is_heard(&mut plea, code)) {

@@ -48,7 +48,12 @@ pub(crate) fn around(
         return real();
     }
     let mut begun = Ok(None);
-    beside(function, || begun = begin(function, words));
+    beside(function, || {
+        begun = begin(function, words);
+        if let Ok(Some(Call::Makes(Some(asked)) | Call::MakesPitched(Some(asked)))) = &begun {
+            asked.make_room();
+        }
+    });
     let mut call = match begun {
         Ok(Some(call)) => call,
         Ok(None) => return real(),
@@ -96,15 +101,15 @@ fn begin(function: &Function, words: &[usize]) -> CuResult<Option<Call>> {
             let properties = unsafe { (words[2] as *const AllocationProperties).as_ref() };
             let Some(properties) = properties else { return Ok(None) };
             let device = properties.location.device();
+            // Of a device without a number there is nothing to count.
+            if device.is_none() && !properties.location.may_be_on_host() {
+                return Ok(None);
+            }
             let sized = words[1] != 0 && words[1].is_multiple_of(PAGE_BYTES);
             let counts = device.is_some() && words[0] != 0 && words[3] == 0 && sized;
             Call::Makes(ask(MemoryKind::Physical(device.unwrap_or(HOST)), word(1), counts)?)
         }
         id::cuArrayCreate_v2 | id::cuArray3DCreate_v2 | id::cuMipmappedArrayCreate
-            // Of a device without a number there is nothing to count.
-            if device.is_none() && !properties.location.may_be_on_host() {
-                return Ok(None);
-            }
             if words[0] != 0 && words[1] != 0 =>
         {
             // SAFETY: the program's descriptor, which the driver reads as well.

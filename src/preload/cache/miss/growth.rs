@@ -11,7 +11,7 @@ use crate::cache::{arenas, departures, stream_frees};
 use crate::contexts::Context;
 use crate::driver::api;
 use crate::driver::sys::{CuError, CuResult};
-use crate::driver_memory::{limits, table};
+use crate::driver_memory::{forecast, limits, table};
 use crate::graphs::pool_life;
 use crate::lock::lock;
 use crate::ordering::{observers, widen};
@@ -74,6 +74,10 @@ pub(super) fn map(
 ) -> CuResult {
     let context = growth.context;
     let bytes = mappings.iter().map(|mapping| mapping.bytes).sum();
+    if !forecast::may_serve(context, arenas::missing_bytes(context, bytes)) {
+        no_memory(context, request);
+        return Ok(());
+    }
     growth.before(bytes, call)?;
     observers::inspect_libraries();
     match counters::timed_reserve(|| arenas::map(context, mappings)) {
@@ -136,6 +140,9 @@ pub(super) fn grow(
 fn reserve(growth: &mut Growth, request: &mut Request, bytes: u64, call: Call) -> CuResult<bool> {
     let context = growth.context;
     let Some(claim) = limits::claim(context.device, bytes) else { return Ok(false) };
+    if !forecast::may_serve(context, bytes) {
+        return Ok(false);
+    }
     growth.before(bytes, call)?;
     match segment(context, bytes) {
         Ok(base) => {
