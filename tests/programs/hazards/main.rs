@@ -32,6 +32,7 @@ mod green;
 mod ipc;
 mod memory;
 mod pools;
+mod refused;
 mod scarce;
 mod shortage;
 mod wrong_frees;
@@ -61,7 +62,7 @@ fn main() {
 }
 
 fn all() -> impl Iterator<Item = &'static Hazard> {
-    let groups: [&[Hazard]; 25] = [
+    let groups: [&[Hazard]; 26] = [
         visible::ALL,
         visible_copies::ALL,
         visible_indirect::ALL,
@@ -83,6 +84,7 @@ fn all() -> impl Iterator<Item = &'static Hazard> {
         memory::ALL,
         scarce::ALL,
         pools::ALL,
+        refused::ALL,
         shortage::ALL,
         wrong_frees::ALL,
         wrong_frees::FAULTS,
