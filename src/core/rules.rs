@@ -177,6 +177,10 @@ rules! {
     OwnerForgetsStreams = "owner_forgets_streams",
     /// And only if nothing has begun since the barrier's marks were read.
     NothingBegunForgetsStreams = "nothing_begun_forgets_streams",
+    /// And only by a barrier of the context that submits: another one's says nothing of its streams.
+    OnlySubmitterForgets = "only_submitter_forgets",
+    /// What one context owes is neither paid nor forgotten by another one.
+    OneContextOwes = "one_context_owes",
     /// The marks count the ends of submissions, not only their begins.
     ElisionNeedsEnded = "elision_needs_ended",
     /// A barrier covers only up to where everything begun had ended before it.

@@ -26,6 +26,8 @@ const TABLE: &[(Rule, &str, &str)] = &[
     (Rule::StreamsWaitForThemselves, "reuse_on_another_stream", "ordered"),
     (Rule::StreamsWaitForTheNewest, "a_block_changes_hands", "ordered"),
     (Rule::TagsBeforeNumber, "wait_and_tag_beside_a_free", "ordered"),
+    (Rule::OneContextOwes, "idle_context_frees_beside_one_that_owes", "ordered"),
+    (Rule::OnlySubmitterForgets, "idle_context_frees_beside_streams_of_another", "ordered"),
     (Rule::EndedStreamPays, "stream_with_the_handle_of_another", "ordered"),
     (Rule::EarlyStartPays, "reuse_by_a_programmatic_launch", "ordered"),
     (Rule::CapturePaysFirst, "free_orders_every_kind_of_work", "ordered"),

@@ -117,6 +117,19 @@ impl Exclusive {
         }
     }
 
+    /// Whether it is this context that submits. It stays that until it has ended.
+    #[inline]
+    pub fn is_submitter(&self, context_id: u64) -> bool {
+        self.submitter.load(SeqCst) == context_id
+    }
+
+    /// As `is_submitter`, where submissions are not watched since there is one context only: from now on what has been
+    /// submitted is this one's. False: there is another one by now.
+    pub fn counts_as_submitter(&self, context_id: u64) -> bool {
+        let from = self.submitter.compare_exchange(NO_CONTEXT, context_id, SeqCst, SeqCst);
+        from.is_ok() || from == Err(context_id)
+    }
+
     /// The context is gone, and all its work is over: another one may now be the only one.
     pub fn ended(&self, context_id: u64) {
         let _ = self.submitter.compare_exchange(context_id, NO_CONTEXT, SeqCst, SeqCst);
@@ -151,7 +164,7 @@ impl Default for Exclusive {
 }
 
 /// No context has this id; the driver counts up from small numbers.
-const NO_CONTEXT: u64 = u64::MAX;
+pub(crate) const NO_CONTEXT: u64 = u64::MAX;
 const WAITED: u32 = 1 << 31;
 
 const _: () = assert!((Observer::ProcessEnd as u32) < 31, "one bit for each observer");

@@ -17,7 +17,7 @@
 //! Barrier                  =>
 //!     seen = ledger.before_barrier(covers)         takes the number, reads the marks
 //!     record, wait; the runtime files the event under seen.number(); ledger.wait_is_in(seen)
-//!         or, if ledger.may_put_off() before and after it is said to be owed, record only
+//!         or, if ledger.may_put_off() before and after the context becomes the debtor, record only
 //!     ledger.barrier_is_in(covers, seen, context) is WaitFirst
 //!                          => wait for the event; covers.waited(seen); publish
 //!     otherwise            => thread.track(seen.number()); publish
@@ -28,6 +28,7 @@
 //! The program's own wait for everything in a context covers as well: `before_barrier`, the real
 //! call, and if it succeeded `covers.waited(seen)`. A wait for one stream or event covers nothing.
 
+use crate::order::debtor::Debtor;
 use crate::order::exclusive::{Exclusive, Observer};
 use crate::order::marks::{Cover, Lane, Marks, Seen};
 use crate::order::pending::{BarrierNumber, PendingBarriers};
@@ -51,6 +52,8 @@ pub struct Ledger {
     pub elision: Elision,
     /// Whether one stream is all there is.
     pub sole: SoleStream,
+    /// Which context owes a wait because of that.
+    pub debtor: Debtor,
 }
 
 /// The state of each context.
@@ -108,6 +111,7 @@ impl Ledger {
             visible: Visible::new(),
             elision: Elision::new(),
             sole: SoleStream::new(),
+            debtor: Debtor::new(),
         }
     }
 
@@ -207,7 +211,7 @@ impl Ledger {
         }
     }
 
-    /// Whether the barrier of an exclusive context may put its wait off: all submissions are seen, and all since the last
+    /// Whether the barrier of the context that submits may put its wait off: all submissions are seen, and all since the last
     /// wait went to one stream. Call with the gate held.
     #[inline]
     pub fn may_put_off(&self) -> bool {
@@ -221,7 +225,7 @@ impl Ledger {
         self.sole.each_owes() && self.elision.is_allowed()
     }
 
-    /// The wait of the barrier is in. Call with the gate held.
+    /// The wait of the barrier is in. Call with the gate held, and only for the debtor.
     #[inline]
     pub fn wait_is_in(&self, seen: SeenAll, lane: Lane) {
         self.sole.wait_is_in(&self.submitted, seen.submitted, lane);

@@ -14,6 +14,7 @@
 //! * `route`: the decision for one free.
 //! * `pending`: what later calls wait for after a free that did not wait.
 //! * `sole`: may a barrier put its wait off: because one stream is all there is, or each stream waits for itself?
+//! * `debtor`: which context owes that wait.
 //! * `behind`: which streams have waited for themselves.
 //! * `captures`: which streams capture now; barriers would kill their captures.
 //! * `reuse`: which freed blocks a capture may reuse.
@@ -29,6 +30,7 @@
 
 pub mod behind;
 pub mod captures;
+pub mod debtor;
 pub mod exclusive;
 pub mod ledger;
 pub mod marks;
@@ -40,6 +42,7 @@ pub mod visible;
 
 pub use behind::StreamsBehind;
 pub use captures::{Begun, Capture, Captures};
+pub use debtor::Debtor;
 pub use exclusive::{Exclusive, Observer};
 pub use ledger::{AfterBarrier, Covers, Ledger, SeenAll, Situation};
 pub use marks::{Cover, Lane, Marks, Seen};

@@ -8,16 +8,17 @@
 //! in; several streams, to which nothing is owed; several streams, each of which owes the wait for the newest barrier.
 //! * O1: a submission asks (`admits`) behind its begin mark and before the real call. What is not admitted calls `moves`
 //!   until that says how it goes on.
-//! * O2: a barrier is put off, with the gate held, as long as there is one stream: said to all threads that it is owed,
-//!   and then, unless it was owed before, asked again. Of this thread and one that comes to another stream, one sees the other.
+//! * O2: a barrier is put off, with the gate held, as long as there is one stream: its context becomes the debtor,
+//!   and then, unless it was that before, it is asked again. Of this thread and one that comes to another stream, one sees the other.
 //! * O3: several streams are admitted only once the wait is in, of the context or of the stream.
 //! * O4: nothing since a barrier's wait: only if nothing was under way when the marks were read before the record, and
 //!   nothing has begun since. Only the thread with a lane of its own may find that: it needs no order between
 //!   its own marks and the state, and the marks of all others are atomic additions.
-//! * O5: that each stream owes a wait is said, and taken back, with the gate held, and while it is said that something is owed. A
+//! * O5: that each stream owes a wait is said, and taken back, with the gate held, and while its context is the debtor. A
 //!   thread that does not find it said does not know of the free, and need not come behind it.
+//! * "The gate" is that of the one context that is the debtor, or becomes it (W1 and W2 in `debtor.rs`).
 //!
-//! `tests/sole.rs` explores the steps.
+//! `tests/sole` explores the steps.
 
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};

@@ -20,6 +20,7 @@ pub(crate) mod real_frees;
 pub(crate) mod submissions;
 
 use std::sync::Mutex;
+use std::sync::atomic::AtomicBool;
 
 use cachealloc_core::order::{BarrierNumber, Ledger};
 use cachealloc_core::rules::{Rule, rule_holds};
@@ -30,6 +31,9 @@ use crate::lock::lock;
 
 /// What was submitted, what the host may see, and which observers exist.
 pub(crate) static LEDGER: Ledger = Ledger::new();
+
+/// Whether submissions must be attributed to contexts: more than one context may submit. Else they are those of the only one.
+static WATCH: AtomicBool = AtomicBool::new(true);
 
 /// In tests that break a rule, gives another thread time to expose it.
 #[inline(always)]

@@ -12,12 +12,10 @@ use crate::driver::sys::{
     ContextHandle, DEVICE_CONCURRENT_MANAGED_ACCESS, DEVICE_PAGEABLE_MEMORY_ACCESS,
 };
 use crate::lock::lock;
-use crate::ordering::{LEDGER, across, elision, pending};
+use crate::ordering::{LEDGER, WATCH, across, elision, pending};
 use crate::statistics::waits::Wait;
 use crate::{contexts, log};
 
-/// Whether submissions must be attributed to contexts: more than one context may submit.
-static WATCH: AtomicBool = AtomicBool::new(true);
 /// Contexts that were made or retained and are alive.
 static SEEN: Mutex<Vec<SeenContext>> = Mutex::new(Vec::new());
 /// Their number, readable without the lock.

@@ -1,32 +1,32 @@
 //! A barrier that puts its wait off (docs/ordering.md 2; the states and their proof: `core/order/sole.rs`): what owes it, and how it
 //! is paid. What comes to a stream meets it in `before_submission`.
 //!
-//! What is owed is the wait for the newest barrier of one context: of the only one that submits, for it takes an exclusive
-//! process to owe at all. While something is owed, nothing captures: the begin of a capture pays first.
+//! What is owed is the wait for the newest barrier of one context: of the only one that submits (`core/order/debtor.rs`). While
+//! something is owed, nothing captures: the begin of a capture pays first.
 
-use core::ptr::{eq, null_mut};
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{MutexGuard, RwLockReadGuard};
 
 use cachealloc_core::order::{BarrierNumber, SeenAll, StreamsBehind};
 use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::config;
-use crate::contexts::Context;
 use crate::contexts::events::EventRef;
+use crate::contexts::{Context, registry};
 use crate::driver::api;
 use crate::driver::sys::CuResult;
 use crate::lock::lock;
-use crate::ordering::{LEDGER, across, widen};
+use crate::ordering::{LEDGER, WATCH, across, widen};
 use crate::process::thread::Thread;
-
-/// The context whose newest barrier has put its wait off; null: none.
-static OWES: AtomicPtr<Context> = AtomicPtr::new(null_mut());
 
 /// Puts in the wait that was put off, if it is this context that owes one. Call without a gate.
 pub(super) fn settle(context: &'static Context) {
     let open = stays_open(context);
     let _gate = lock(&context.gate);
+    // Another thread has paid, and since then another context may owe.
+    if !owes(context) && rule_holds(Rule::OneContextOwes) {
+        return;
+    }
     // Gone, and its work with it.
     if open.is_some()
         && let Some((_, event)) = due(context)
@@ -48,9 +48,10 @@ pub(super) fn stays_open(context: &'static Context) -> Option<RwLockReadGuard<'s
     }
 }
 
+/// The context that owes, perhaps one that has ended.
 pub(super) fn owing() -> Option<&'static Context> {
-    // SAFETY: null, or one of the records of contexts, which are never removed.
-    unsafe { OWES.load(Ordering::SeqCst).as_ref() }
+    let id = LEDGER.debtor.context_id()?;
+    registry::ever().find(|context| context.id == id)
 }
 
 /// The barrier whose wait this context owes, if it is not over. Call with the gate held.
@@ -67,8 +68,7 @@ pub(super) fn put_in(context: &Context, event: &EventRef) {
 }
 
 pub(super) fn owes_no_more(context: &'static Context) {
-    let owing = (context as *const Context).cast_mut();
-    let _ = OWES.compare_exchange(owing, null_mut(), Ordering::SeqCst, Ordering::SeqCst);
+    LEDGER.debtor.owes_no_more(context.id);
 }
 
 /// The gate of this context, with nothing owed: what comes could not pay, or a capture is about to begin, of which a wait
@@ -88,8 +88,10 @@ pub(crate) fn gate_with_nothing_owed(
     }
 }
 
-pub(super) fn owes(context: &'static Context) -> bool {
-    owing().is_some_and(|owing| eq(owing, context))
+/// With its gate held, this stays so.
+#[inline]
+pub(super) fn owes(context: &Context) -> bool {
+    LEDGER.debtor.is(context.id)
 }
 
 /// The context may be about to end. Perhaps it only loses a reference.
@@ -120,26 +122,33 @@ fn is_put_off(context: &'static Context) -> bool {
     }
 }
 
-/// False: another stream has got work meanwhile.
+/// False: another stream has got work meanwhile, or the work is not this context's.
 #[inline(never)]
 fn may_owe(context: &'static Context) -> bool {
-    says_that_it_owes(context);
+    let becomes = becomes_debtor(context);
     widen(Rule::OtherStreamPays);
-    LEDGER.may_put_off()
+    becomes && LEDGER.may_put_off()
 }
 
 /// False: the wait is put in at once.
 #[inline(never)]
 fn each_owes(context: &'static Context) -> bool {
-    let may = may_put_off(context) && are_several();
-    may && {
-        says_that_it_owes(context);
-        LEDGER.may_put_off_each()
-    }
+    may_put_off(context) && are_several() && becomes_debtor(context) && LEDGER.may_put_off_each()
 }
 
-fn says_that_it_owes(context: &'static Context) {
-    OWES.store((context as *const Context).cast_mut(), Ordering::SeqCst);
+/// Whether this context is the debtor from now on, or was it already: only then its barrier changes what is said of the streams.
+fn becomes_debtor(context: &'static Context) -> bool {
+    owes(context) || submits(context) && LEDGER.debtor.becomes(context.id)
+}
+
+/// Whether the streams that have work are this context's. One that has never submitted may be exclusive, too, as long as no
+/// other one does.
+fn submits(context: &Context) -> bool {
+    // Under the promise they are those of every context, and none owes.
+    let unwatched = || !across::is_promised() && !WATCH.load(Ordering::SeqCst);
+    LEDGER.exclusive.is_submitter(context.id)
+        || unwatched() && LEDGER.exclusive.counts_as_submitter(context.id)
+        || !rule_holds(Rule::OnlySubmitterForgets)
 }
 
 #[inline(never)]
@@ -150,9 +159,11 @@ fn wait_at_once(
     seen: SeenAll,
 ) -> CuResult {
     api::ctx_wait_event(context.handle, event.handle())?;
-    LEDGER.sole.none_owes();
-    owes_no_more(context);
-    LEDGER.wait_is_in(seen, thread.lane());
+    if !rule_holds(Rule::OneContextOwes) || becomes_debtor(context) {
+        LEDGER.sole.none_owes();
+        LEDGER.wait_is_in(seen, thread.lane());
+        owes_no_more(context);
+    }
     Ok(())
 }
 

@@ -1,6 +1,6 @@
 //! [75] Several threads submit to several streams, and each stream comes behind a free by itself.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use cachealloc_tests::driver::{Driver, Outcome, PER_THREAD, Stream};
@@ -19,6 +19,16 @@ pub const ALL: &[Hazard] = &[
         machine = "SIM_PAUSE_MS=cuCtxRecordEvent@2=300,cuCtxWaitEvent@1=400"
     ),
     hazard!(Always, wait_and_tag_beside_a_free),
+    hazard!(
+        Always,
+        idle_context_frees_beside_one_that_owes,
+        machine = "SIM_IDLE_MS=5000 SIM_PAUSE_MS=cuCtxRecordEvent@1=400"
+    ),
+    hazard!(
+        Always,
+        idle_context_frees_beside_streams_of_another,
+        machine = "SIM_IDLE_MS=5000 SIM_PAUSE_MS=cuEventCreate@1=400"
+    ),
 ];
 
 const MIXED: &str = "the old kernel wrote into the new block";
@@ -114,6 +124,65 @@ fn unknown_table_beside_a_free(d: &Driver) -> Verdict {
         asks.join().expect("no panic")
     })?;
     ok_if(holds(d, second, BYTES, 2)?, MIXED)
+}
+
+/// Two contexts that have done nothing yet, and what two streams of a third one had to do is over: the one that is current
+/// on return, which has memory and never works; that memory; and the other one.
+fn two_contexts_behind_a_third(d: &Driver) -> Outcome<(u64, u64)> {
+    let works = d.context();
+    let idle = d.create_context(0)?;
+    let block = d.alloc(SMALL)?;
+    let ends = d.create_context(0)?;
+    let (a, b, used) = (d.stream()?, d.stream()?, d.alloc(2 * SMALL)?);
+    fill(d, a, used, SMALL, 1, 0)?;
+    in_thread(d, || fill(d, b, used + SMALL as u64, SMALL, 1, 0))?;
+    d.synchronize()?;
+    call!(d, cuCtxDestroy(ends))?;
+    d.set_context(idle)?;
+    Ok((block, works))
+}
+
+/// The free had found its context to be the only one. It says nothing of what another context has come to owe meanwhile.
+fn idle_context_frees_beside_one_that_owes(d: &Driver) -> Verdict {
+    let (block, works) = two_contexts_behind_a_third(d)?;
+    std::thread::scope(|scope| {
+        let frees = spawn(scope, d, || d.free(block));
+        sleep_ms(100);
+        d.set_context(works)?;
+        let (_, b) = freed_behind_two_streams(d)?;
+        frees.join().expect("no panic")?;
+        let second = d.alloc(BYTES)?;
+        fill(d, b, second, BYTES, 2, 0)?;
+        ok_if(holds(d, second, BYTES, 2)?, MIXED)
+    })
+}
+
+/// Nor of its streams, behind which nothing has waited. It is made by the thread that counts its submissions by itself.
+fn idle_context_frees_beside_streams_of_another(d: &Driver) -> Verdict {
+    let (block, works) = two_contexts_behind_a_third(d)?;
+    let freed = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let beside = scope.spawn(|| {
+            d.set_context(works)?;
+            let (a, b, small) = (d.stream()?, d.stream()?, d.alloc(SMALL)?);
+            let first = d.alloc(BYTES)?;
+            sleep_ms(100);
+            fill(d, a, first, BYTES, 1, LATE)?;
+            fill(d, b, small, SMALL, 1, 0)?;
+            while !freed.load(Ordering::SeqCst) {
+                sleep_ms(1);
+            }
+            fill(d, b, small, SMALL, 1, 0)?;
+            d.free(first)?;
+            let second = d.alloc(BYTES)?;
+            fill(d, b, second, BYTES, 2, 0)?;
+            ok_if(holds(d, second, BYTES, 2)?, MIXED)
+        });
+        let at_end = SetAtEnd(&freed);
+        d.free(block)?;
+        drop(at_end);
+        beside.join().expect("no panic")
+    })
 }
 
 /// While one thread frees, another one waits for all that has been submitted, gives a stream more, and frees behind that. The

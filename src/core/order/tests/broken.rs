@@ -2,7 +2,7 @@
 
 use super::interleave::{self, Protocol};
 use super::programs::{PROMISED, SETTINGS, THEMES, promised};
-use super::sole::{self, Op};
+use super::sole::{self, Before, Op};
 use super::threads::{self, Careful};
 use super::{std, with_broken};
 use crate::rules::Rule;
@@ -12,6 +12,7 @@ use crate::rules::Rule;
 enum Finder {
     Interleave,
     Sole(&'static [Op]),
+    Contexts(&'static [Op]),
     Threads,
     Programs(&'static str),
     Promised,
@@ -21,7 +22,10 @@ enum Finder {
 const EACH: [Op; 3] = [Op::Submit(0), Op::Submit(1), Op::Free];
 const OF_ALL: [Op; 3] = [Op::Submit(0), Op::Submit(1), Op::FreeOfAll];
 
-const RULES: [(Rule, Finder); 22] = [
+/// A context that works, beside one that does not.
+const BESIDE: [Op; 4] = [Op::FreeOfAllElsewhere, Op::Submit(0), Op::Submit(1), Op::FreeOfAll];
+
+const RULES: [(Rule, Finder); 24] = [
     (Rule::BarrierOnFree, Finder::Programs("streams")),
     (Rule::OtherStreamPays, Finder::Programs("streams")),
     (Rule::OtherStreamPays, Finder::Sole(&OF_ALL)),
@@ -29,6 +33,8 @@ const RULES: [(Rule, Finder); 22] = [
     (Rule::StreamsWaitForTheNewest, Finder::Sole(&EACH)),
     (Rule::OwnerForgetsStreams, Finder::Sole(&OF_ALL)),
     (Rule::NothingBegunForgetsStreams, Finder::Sole(&OF_ALL)),
+    (Rule::OnlySubmitterForgets, Finder::Contexts(&BESIDE)),
+    (Rule::OneContextOwes, Finder::Contexts(&sole::BESIDE)),
     (Rule::EndedStreamPays, Finder::Programs("streams")),
     (Rule::CapturePaysFirst, Finder::Programs("captures")),
     (Rule::ElisionNeedsEnded, Finder::Interleave),
@@ -61,7 +67,12 @@ fn find(finder: Finder) -> Option<alloc::string::String> {
             interleave::explore_all(Protocol::OURS, 4).violation.map(|what| what.into())
         }
         Finder::Sole(alphabet) => {
-            sole::explore_all(alphabet, sole::Before::Several, sole::Left::Nothing, 5)
+            sole::explore_all(alphabet, Before::Several, sole::Left::Nothing, 5)
+                .violation
+                .map(|what| what.into())
+        }
+        Finder::Contexts(alphabet) => {
+            sole::explore_all(alphabet, Before::Ended, sole::Left::Nothing, 5)
                 .violation
                 .map(|what| what.into())
         }

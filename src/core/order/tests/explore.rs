@@ -1,6 +1,6 @@
 //! All interleavings of the steps of a few threads, each distinct state visited once.
 
-use core::hash::{BuildHasherDefault, Hasher};
+use core::hash::{BuildHasherDefault, Hash, Hasher};
 
 use super::std::collections::HashMap;
 use alloc::vec;
@@ -11,12 +11,13 @@ pub trait Machine: Copy {
     /// What the threads do.
     type Program;
     const THREADS: usize;
+    type Key: Eq + Hash;
 
     /// The state after the next step of this thread; none if it is done; or what went wrong.
     fn step(&self, program: &Self::Program, thread: usize) -> Option<Result<Self, &'static str>>;
 
     /// Equal for equal states only.
-    fn key(&self) -> u128;
+    fn key(&self) -> Self::Key;
 }
 
 /// Packs small numbers into a key.
@@ -48,7 +49,7 @@ pub struct Outcome {
 
 /// Explores everything, or up to the first violation.
 pub fn explore<M: Machine>(program: &M::Program, start: M) -> Outcome {
-    let mut known = Known::default();
+    let mut known = Known::<M>::default();
     let mut violation = None;
     let paths = visit(program, start, &mut known, &mut violation);
     Outcome { paths, states: known.len(), violation }
@@ -114,12 +115,12 @@ fn sequences<Op: Copy>(alphabet: &[Op], length_max: usize) -> Vec<Vec<Op>> {
 }
 
 /// State to number of paths from there to the end.
-type Known = HashMap<u128, u128, BuildHasherDefault<Mix>>;
+type Known<M> = HashMap<<M as Machine>::Key, u128, BuildHasherDefault<Mix>>;
 
 fn visit<M: Machine>(
     program: &M::Program,
     state: M,
-    known: &mut Known,
+    known: &mut Known<M>,
     violation: &mut Option<&'static str>,
 ) -> u128 {
     let key = state.key();
@@ -160,7 +161,7 @@ impl Hasher for Mix {
     }
 
     fn write_u128(&mut self, key: u128) {
-        let folded = (key >> 64) as u64 ^ (key as u64).rotate_left(29);
+        let folded = self.0 ^ (key >> 64) as u64 ^ (key as u64).rotate_left(29);
         let mixed = (folded ^ folded >> 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         self.0 = mixed ^ mixed >> 29;
     }

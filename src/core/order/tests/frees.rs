@@ -118,6 +118,7 @@ struct Run<S> {
 impl<S: Scheme> Machine for Run<S> {
     type Program = Program;
     const THREADS: usize = THREADS;
+    type Key = u128;
 
     fn step(&self, program: &Program, thread: usize) -> Option<Result<Self, &'static str>> {
         let mut next = *self;

@@ -6,6 +6,7 @@ use super::native::{
 };
 use crate::order::behind::StreamsBehind;
 use crate::order::captures::{Capture, Captures};
+use crate::order::debtor::Debtor;
 use crate::order::exclusive::Exclusive;
 use crate::order::ledger::{AfterBarrier, Covers, Ledger, SeenAll, Situation};
 use crate::order::marks::{Cover, Lane, Marks};
@@ -136,6 +137,7 @@ impl Ours {
                 visible: Visible::at(self.ledger.visible.causes()),
                 elision: Elision::at(self.ledger.elision.causes()),
                 sole: SoleStream::at(self.ledger.sole.state()),
+                debtor: Debtor::new(),
             },
             covers: [covers(&self.covers[0]), covers(&self.covers[1])],
             captures: self.captures.clone(),

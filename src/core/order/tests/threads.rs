@@ -101,6 +101,7 @@ const SECOND: u64 = 2;
 impl Machine for State {
     type Program = Program;
     const THREADS: usize = THREADS;
+    type Key = u128;
 
     fn step(&self, program: &Program, thread: usize) -> Option<Result<State, &'static str>> {
         let op = (*program[thread].get(usize::from(self.threads[thread].op))?)?;
