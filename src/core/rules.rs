@@ -145,6 +145,10 @@ rules! {
     ScavengerStopsAtExit = "scavenger_stops_at_exit",
     /// A request waits for memory that is being released.
     RoomIsAwaited = "room_is_awaited",
+    /// As long as that takes, where natively it stands still as long as a free waits.
+    StandsStillToTheEnd = "stands_still_to_the_end",
+    /// Meanwhile requests of other threads are served.
+    MissLetsGo = "miss_lets_go",
     /// And is tried again as long as some has come back since.
     RoomIsTriedAgain = "room_is_tried_again",
     /// Memory goes from behind addresses after the newest barrier has passed.

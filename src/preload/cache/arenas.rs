@@ -55,26 +55,17 @@ pub(crate) fn missing_bytes(context: &Context, bytes: u64) -> u64 {
     bytes.saturating_sub(spare)
 }
 
-/// Unmaps these addresses, which have left the allocator. `keep`: for the request in progress, which
-/// maps the memory elsewhere and then calls `drop_spare`. The result reports work that failed meanwhile;
-/// then the memory stays mapped and is never used again.
-pub(crate) fn unmap(
-    context: &Context,
-    mappings: &[Mapping],
-    departure: Departure,
-    keep: bool,
-) -> CuResult {
-    wait_for_frees(context)?;
+/// Unmaps these addresses, which have left the allocator, for the request in progress, which
+/// maps the memory elsewhere and then calls `drop_spare`. Call once `wait_for_frees` has returned.
+pub(crate) fn unmap(context: &Context, mappings: &[Mapping], departure: Departure) {
     let mut state = lock(&context.arenas.0);
-    state.unmap(mappings, keep);
-    if keep {
-        state.spare_departure = Some(departure);
-    }
-    Ok(())
+    state.unmap(mappings, true);
+    state.spare_departures.push(departure);
 }
 
-/// The newest barrier is behind all frees of what is unmapped.
-fn wait_for_frees(context: &Context) -> CuResult {
+/// The newest barrier is behind all frees of what is unmapped, and has left the allocator. The result reports work that failed
+/// meanwhile; then the memory stays mapped and is never used again.
+pub(crate) fn wait_for_frees(context: &Context) -> CuResult {
     let barrier = context.last_barrier.newest();
     match barrier.filter(|_| rule_holds(Rule::UnmapBehindBarrier)) {
         Some(event) => waits::timed(Wait::Release, || api::relaxed(|| event.synchronize())),
@@ -105,7 +96,7 @@ pub(crate) fn unmap_taken(
 pub(crate) fn drop_spare(context: &Context) {
     let mut state = lock(&context.arenas.0);
     let spare = core::mem::take(&mut state.spare);
-    let _departure = state.spare_departure.take();
+    let _departures = core::mem::take(&mut state.spare_departures);
     drop(state);
     for physical in spare {
         release(physical);

@@ -5,26 +5,26 @@
 //! of its allocator; a request that finds too little waits until nothing is on its way, and retries as
 //! long as memory has arrived since its last attempt.
 //!
-//! This waits for no work of the program that would not have been waited for natively: segments go back
-//! behind the barriers of frees. And not for ever: a thread of ours may have been stopped.
+//! It arrives in any case. Segments go back behind the barriers of frees, so this waits for no work of the program that would
+//! not have been waited for natively: not by a request that stands still while a free waits. Any other one may be what
+//! that work waits for, and then natively the free has not returned, and the request fails at once; whether it has is not
+//! known (Note [Which frees to wait for]). So it waits for a while.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use cachealloc_core::rules::{Rule, rule_holds};
 
-use crate::clock::Instant;
-use crate::process::own_thread;
+use crate::cache::under_way::{Begun, UnderWay, Waiter, to_the_end};
 use crate::statistics::waits::{self, Wait};
 
-/// The longest wait for memory to arrive; it arrives in any case.
+/// How long a call waits that natively goes on.
 const WAIT_MAX: Duration = Duration::from_secs(5);
-const POLL_EVERY: Duration = Duration::from_micros(50);
 /// Two devices that share a row wait for each other's memory too.
 const ROWS: usize = 64;
 
-/// How much is on its way to each device.
-static UNDER_WAY: [AtomicU32; ROWS] = [const { AtomicU32::new(0) }; ROWS];
+/// What is on its way to each device.
+static UNDER_WAY: [UnderWay; ROWS] = [const { UnderWay::new() }; ROWS];
 /// How often memory has arrived, on any device.
 static ARRIVALS: AtomicU64 = AtomicU64::new(0);
 /// Threads that wait.
@@ -34,24 +34,21 @@ static WAITING: AtomicU32 = AtomicU32::new(0);
 #[must_use]
 #[derive(Debug)]
 pub(crate) struct Departure {
-    row: usize,
+    _begun: Begun,
 }
 
 impl Departure {
     /// Call under the lock of the allocator that it leaves: a request that does not find it there finds
     /// this.
     pub(crate) fn to(device: i32) -> Departure {
-        let row = device as usize % ROWS;
-        UNDER_WAY[row].fetch_add(1, Ordering::AcqRel);
-        Departure { row }
+        Departure { _begun: to(device).begin() }
     }
 }
 
 impl Drop for Departure {
+    /// It counts as arrived before it is under way no more.
     fn drop(&mut self) {
         ARRIVALS.fetch_add(1, Ordering::AcqRel);
-        let under_way = UNDER_WAY[self.row].fetch_sub(1, Ordering::AcqRel);
-        debug_assert_ne!(under_way, 0, "more memory has arrived than departed");
     }
 }
 
@@ -67,19 +64,26 @@ pub(crate) fn is_awaited() -> bool {
     WAITING.load(Ordering::Relaxed) != 0
 }
 
+/// As `awaited_by`, for a call that natively goes on.
+pub(crate) fn awaited(device: i32) -> u64 {
+    awaited_by(device, Waiter::GoesOn)
+}
+
 /// Waits until everything on its way to this device has arrived, and returns `arrivals`. Not while the
 /// caller's own memory is on its way.
-pub(crate) fn awaited(device: i32) -> u64 {
-    let under_way = &UNDER_WAY[device as usize % ROWS];
-    if under_way.load(Ordering::Acquire) != 0 && rule_holds(Rule::RoomIsAwaited) {
+pub(crate) fn awaited_by(device: i32, waiter: Waiter) -> u64 {
+    let no_longer = match waiter {
+        Waiter::StandsStill => to_the_end(),
+        Waiter::GoesOn => Some(WAIT_MAX),
+    };
+    if to(device).is_any() && rule_holds(Rule::RoomIsAwaited) {
         WAITING.fetch_add(1, Ordering::Relaxed);
-        waits::timed(Wait::Release, || {
-            let begun = Instant::now();
-            while under_way.load(Ordering::Acquire) != 0 && begun.elapsed() < WAIT_MAX {
-                own_thread::sleep(POLL_EVERY);
-            }
-        });
+        waits::timed(Wait::Release, || to(device).wait(no_longer));
         WAITING.fetch_sub(1, Ordering::Relaxed);
     }
     arrivals()
+}
+
+fn to(device: i32) -> &'static UnderWay {
+    &UNDER_WAY[device as usize % ROWS]
 }

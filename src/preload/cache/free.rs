@@ -14,6 +14,7 @@ use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_history::StackId;
 
 use crate::cache::thread_cache::Offered;
+use crate::cache::under_way::Begun;
 use crate::cache::{blocks, stream_frees};
 use crate::config;
 use crate::contexts::Context;
@@ -161,11 +162,14 @@ pub(super) struct Free<'a> {
 }
 
 /// Counts a waiting free while it lives: an allocation that would fail waits for it.
-struct InProgress<'a>(&'a AtomicU32);
+struct InProgress<'a> {
+    count: &'a AtomicU32,
+    _begun: Begun,
+}
 
 impl Drop for InProgress<'_> {
     fn drop(&mut self) {
-        let in_progress = self.0.fetch_sub(1, Ordering::Release);
+        let in_progress = self.count.fetch_sub(1, Ordering::Release);
         debug_assert_ne!(in_progress, 0, "more waiting frees have ended than begun");
     }
 }
@@ -379,8 +383,9 @@ impl<'a> Free<'a> {
         if self.is_private() {
             return None;
         }
-        self.context.frees_in_progress.fetch_add(1, Ordering::Acquire);
-        Some(InProgress(&self.context.frees_in_progress))
+        let count = &self.context.frees_in_progress;
+        count.fetch_add(1, Ordering::Acquire);
+        Some(InProgress { count, _begun: self.context.frees_under_way.begin() })
     }
 }
 

@@ -88,7 +88,9 @@ fn miss(
     let mut room = Room::now();
     let mut served = attempt(&mut growth, &mut request, call);
     for _ in 0..room::TRIES_MAX {
-        if served != Err(CuError::OUT_OF_MEMORY) || !room.has_come(context, &request)? {
+        if served != Err(CuError::OUT_OF_MEMORY)
+            || !growth.let_go(|| room.has_come(context, &request))??
+        {
             break;
         }
         request = request.again();
@@ -129,7 +131,7 @@ fn serve(growth: &mut Growth, request: &mut Request, call: Call) -> CuResult<u64
             Step::Release(segments) => {
                 let leaving = Leaving::new(context, &mut allocator, segments);
                 drop(allocator);
-                leaving.release(context)?;
+                growth.let_go(|| leaving.release(context))??;
             }
             Step::Map(mappings) => {
                 drop(allocator);
@@ -139,7 +141,8 @@ fn serve(growth: &mut Growth, request: &mut Request, call: Call) -> CuResult<u64
                 context.recorder.unmapped(&mut allocator, &mappings);
                 let departure = Departure::to(context.device);
                 drop(allocator);
-                arenas::unmap(context, &mappings, departure, true)?;
+                growth.let_go(|| arenas::wait_for_frees(context))??;
+                arenas::unmap(context, &mappings, departure);
             }
             Step::QueryEvents => {
                 drop(allocator);

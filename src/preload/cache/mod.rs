@@ -23,6 +23,7 @@ pub(crate) mod sticky_error;
 pub(crate) mod stream_frees;
 pub(crate) mod streams;
 pub(crate) mod thread_cache;
+pub(crate) mod under_way;
 pub(crate) mod zones;
 
 use std::collections::BTreeMap;
@@ -102,7 +103,7 @@ struct Mapped {
     /// Unmapped for the request in progress, which needs it elsewhere.
     spare: Vec<Physical>,
     /// Marks it as on its way, for all other requests.
-    spare_departure: Option<Departure>,
+    spare_departures: Vec<Departure>,
     /// Devices besides the context's own that may reach the memory.
     peers: Vec<i32>,
 }

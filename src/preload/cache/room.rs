@@ -1,22 +1,21 @@
 //! Whether a refused request of the cache should be retried.
 
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_core::{Request, Requester};
 
-use crate::cache::stream_frees::Waiter;
+use crate::cache::under_way::{Waiter, to_the_end};
 use crate::cache::{departures, stream_frees};
-use crate::clock::Instant;
 use crate::contexts::Context;
 use crate::driver::sys::CuResult;
 use crate::trim::release;
 
 /// Other threads may take what was given back for one request, repeatedly.
 pub(crate) const TRIES_MAX: usize = 64;
-/// How long an allocation that would fail waits for other threads' frees in progress.
-const FREES_WAIT_MAX: Duration = Duration::from_secs(5);
+/// How long a request for a capture waits for other threads' frees in progress: it holds the lock of the capture, which a
+/// call by which the work of such a free ends may want.
+const WITH_CAPTURE_MAX: Duration = Duration::from_secs(5);
 
 /// What may have changed since a request was refused.
 #[derive(Debug)]
@@ -32,7 +31,7 @@ impl Room {
     }
 
     /// Natively a request fails only if its memory is in use while it is made. So it is retried as long
-    /// as memory has come back since, from any cache, at any request.
+    /// as memory has come back since, from any cache, at any request. Call without the lock of a miss.
     pub(crate) fn has_come(
         &mut self,
         context: &'static Context,
@@ -41,10 +40,9 @@ impl Room {
         if !rule_holds(Rule::RoomIsTriedAgain) {
             return Ok(false);
         }
-        let waiter = waiter(request);
-        wait_for_frees(context, waiter);
-        release::everything_free(Some(context.device), waiter)?;
-        let arrivals = departures::awaited(context.device);
+        wait_for_frees_before(context, request);
+        release::everything_free(Some(context.device), waiter(request))?;
+        let arrivals = awaited_for(context, request);
         if core::mem::replace(&mut self.arrivals, arrivals) != arrivals {
             return Ok(true);
         }
@@ -56,18 +54,30 @@ impl Room {
     }
 }
 
-/// Natively a free in progress holds the context, and its memory is there when it returns.
+/// Natively a free in progress holds the context, and its memory is there when it returns. A call that stands still
+/// behind it natively waits as long as that takes.
 pub(crate) fn wait_for_frees(context: &Context, waiter: Waiter) {
-    if waiter == Waiter::GoesOn && rule_holds(Rule::RoomBehindReturnedFrees) {
-        return;
+    if waiter == Waiter::StandsStill || !rule_holds(Rule::RoomBehindReturnedFrees) {
+        context.frees_under_way.wait(to_the_end());
     }
-    let begun = Instant::now();
-    while context.frees_in_progress.load(Ordering::Acquire) > 0 {
-        if begun.elapsed() > FREES_WAIT_MAX {
-            return;
+}
+
+/// As `wait_for_frees`, for this request.
+pub(crate) fn wait_for_frees_before(context: &Context, request: &Request) {
+    let waiter = waiter(request);
+    match request.private() {
+        Some(_) if waiter == Waiter::StandsStill => {
+            context.frees_under_way.wait(Some(WITH_CAPTURE_MAX));
         }
-        crate::process::own_thread::sleep(Duration::from_micros(20));
+        _ => wait_for_frees(context, waiter),
     }
+}
+
+/// As `departures::awaited_by`, for this request.
+pub(crate) fn awaited_for(context: &Context, request: &Request) -> u64 {
+    let stands_still = request.private().is_none() && waiter(request) == Waiter::StandsStill;
+    let waiter = if stands_still { Waiter::StandsStill } else { Waiter::GoesOn };
+    departures::awaited_by(context.device, waiter)
 }
 
 /// A request for memory of the context natively stands still while a free holds that.

@@ -9,6 +9,8 @@ use std::time::Duration;
 use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_core::{Ready, Request, TagMark};
 
+pub(crate) use crate::cache::under_way::Waiter;
+use crate::cache::under_way::to_the_end;
 use crate::cache::{Assumed, PlainFree, blocks};
 use crate::clock::Instant;
 use crate::config;
@@ -19,13 +21,11 @@ use crate::driver::sys::CuError;
 use crate::driver_memory::limits;
 use crate::lock::lock;
 use crate::ordering::{barrier, early_start, pending};
+use crate::process::own_thread;
 use crate::process::thread::{self, Thread};
 use crate::record::recorder::Freed;
 use crate::statistics::waits::{self, Wait};
 
-/// How long nothing of the awaited work may end: a kernel may wait for what the program does after the
-/// request, which only a refusal lets go on. Natively no request fails for work that merely takes long.
-const STREAMS_WAIT_MAX: Duration = Duration::from_secs(30);
 const TIDY_ABOVE_MIN: usize = 64;
 
 /// Frees a claimed block with a tag.
@@ -85,15 +85,6 @@ pub(crate) fn note_plain_free(context: &Context, event: EventRef) {
     lock(&context.stream_frees.plain_frees).push(free);
 }
 
-/// A call that waits for plain frees.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Waiter {
-    /// A request that natively stands still while another thread's free waits, and then is served.
-    StandsStill,
-    /// Any other call: another thread's free may return only behind it (Note [Which frees to wait for]).
-    GoesOn,
-}
-
 /// Waits for the blocks whose frees would natively have waited: natively their memory would be free.
 /// Never for a block that was freed on a stream (hazard 31). False: none was waited for.
 pub(crate) fn wait_for_plain_frees(context: &'static Context, waiter: Waiter) -> bool {
@@ -146,7 +137,8 @@ pub(crate) fn assume_over(context: &'static Context) {
 
 /// Natively a stream-ordered request can use all that other streams have freed, wherever it lies; here
 /// only what is contiguous. The rest must return to the driver first: so this waits for those streams,
-/// if they have enough with what the device has free, as long as their work goes on. True: it is done.
+/// if they have enough with what the device has free, as long as their work takes: natively no request fails for that. Call
+/// without a lock that another thread of the program may want. True: it is over.
 pub(crate) fn wait_for_streams(context: &'static Context, bytes: u64) -> bool {
     let freed = lock(&context.allocator).freed_on_streams_bytes();
     let enough = freed != 0 && freed.saturating_add(limits::free_bytes(context)) >= bytes;
@@ -154,24 +146,17 @@ pub(crate) fn wait_for_streams(context: &'static Context, bytes: u64) -> bool {
         return false;
     }
     let mut behind: Vec<EventRef> = lock(&context.stream_frees.events).clone();
-    let mut last_ended = Instant::now();
     let not_over = |event: &EventRef| api::relaxed(|| event.query()) == Err(CuError::NOT_READY);
+    let (begun, no_longer) = (Instant::now(), to_the_end());
     waits::timed(Wait::ParkedFree, || {
         loop {
-            let before = behind.len();
             behind.retain(not_over);
-            if behind.is_empty() {
-                return Ok(());
+            if behind.is_empty() || no_longer.is_some_and(|longest| begun.elapsed() > longest) {
+                return behind.is_empty();
             }
-            if behind.len() < before {
-                last_ended = Instant::now();
-            } else if last_ended.elapsed() > STREAMS_WAIT_MAX {
-                return Err(CuError::NOT_READY);
-            }
-            crate::process::own_thread::sleep(Duration::from_micros(50));
+            own_thread::sleep(Duration::from_micros(50));
         }
     })
-    .is_ok()
 }
 
 /// The stream of a request could not be made to wait for the tags of its block.

@@ -7,6 +7,7 @@ use cachealloc_core::order::{Covers, Observer, StreamsBehind};
 use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_core::{Allocator, Policy};
 
+use crate::cache::under_way::UnderWay;
 use crate::cache::{Arenas, FillStream, StreamFrees, Zones};
 use crate::contexts::events::Events;
 use crate::contexts::registry::{self, Links};
@@ -58,6 +59,7 @@ pub(crate) fn new(handle: ContextHandle, id: u64) -> &'static Context {
         idle: Idle::default(),
         chunk_request_max: OnceLock::new(),
         frees_in_progress: AtomicU32::new(0),
+        frees_under_way: UnderWay::new(),
         real_frees: AtomicU32::new(0),
         allocated_bytes_peak: AtomicU64::new(0),
         core_allocated_bytes: AtomicU64::new(0),

@@ -19,6 +19,7 @@ use cachealloc_core::{Allocator, Stats};
 
 use crate::cache::pool_numbers::PoolNumbers;
 use crate::cache::thread_cache::ThreadCache;
+use crate::cache::under_way::UnderWay;
 use crate::cache::{Arenas, FillStream, StreamFrees, Zones};
 use crate::contexts::events::Events;
 use crate::contexts::registry::Links;
@@ -66,6 +67,8 @@ pub(crate) struct Context {
     pub chunk_request_max: OnceLock<u64>,
     /// Frees that wait, between claiming a block and publishing it; not those of private pools.
     pub frees_in_progress: AtomicU32,
+    /// The same, for requests that wait for them.
+    pub frees_under_way: UnderWay,
     /// Real frees that may be waiting in the driver.
     pub real_frees: AtomicU32,
     /// Highest number of bytes the program held at once.

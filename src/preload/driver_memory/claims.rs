@@ -1,7 +1,8 @@
 //! Claims for which the caches make room.
 
-use crate::cache::departures;
-use crate::cache::stream_frees::Waiter;
+use crate::cache::under_way::Waiter;
+use crate::cache::{departures, room};
+use crate::contexts::lookup;
 use crate::driver_memory::limits::{self, Claim, claim};
 use crate::statistics::counters::{self, Count};
 use crate::trim::release;
@@ -11,12 +12,13 @@ const TRIES_MAX: usize = 64;
 
 /// As `limits::claim`; if the limit is in the way, the caches first give back what is free, as they do
 /// when memory is short.
-pub(crate) fn claim_making_room(device: i32, bytes: u64) -> Option<Claim> {
+pub(crate) fn claim_making_room(device: i32, bytes: u64, waiter: Waiter) -> Option<Claim> {
     if let Some(claim) = claim(device, bytes) {
         return Some(claim);
     }
     let possible = limits::of(device).is_some_and(|limit| bytes <= limit);
-    let claimed = if possible { claim_last(device, || claim(device, bytes)) } else { None };
+    let tried = || claim(device, bytes);
+    let claimed = if possible { claim_last(device, waiter, tried) } else { None };
     if claimed.is_none() {
         counters::count(Count::RefusedByLimit);
     }
@@ -24,11 +26,14 @@ pub(crate) fn claim_making_room(device: i32, bytes: u64) -> Option<Claim> {
 }
 
 /// Retries as long as the caches have given back more.
-fn claim_last<T>(device: i32, mut tried: impl FnMut() -> Option<T>) -> Option<T> {
+fn claim_last<T>(device: i32, waiter: Waiter, mut tried: impl FnMut() -> Option<T>) -> Option<T> {
     let mut seen = None;
     for _ in 0..TRIES_MAX {
-        let _ = release::everything_free(Some(device), Waiter::GoesOn);
-        let arrivals = departures::awaited(device);
+        if let Ok(context) = lookup::current() {
+            room::wait_for_frees(context, waiter);
+        }
+        let _ = release::everything_free(Some(device), waiter);
+        let arrivals = departures::awaited_by(device, waiter);
         if let Some(claimed) = tried() {
             return Some(claimed);
         }
@@ -40,7 +45,7 @@ fn claim_last<T>(device: i32, mut tried: impl FnMut() -> Option<T>) -> Option<T>
 }
 
 /// As `Claim::grow_to`; the caches give back memory to make room.
-pub(crate) fn grow_making_room(own: &mut Claim, bytes: u64) -> bool {
+pub(crate) fn grow_making_room(own: &mut Claim, bytes: u64, waiter: Waiter) -> bool {
     let device = own.device();
-    own.grow_to(bytes) || claim_last(device, || own.grow_to(bytes).then_some(())).is_some()
+    own.grow_to(bytes) || claim_last(device, waiter, || own.grow_to(bytes).then_some(())).is_some()
 }

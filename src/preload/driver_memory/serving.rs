@@ -3,7 +3,7 @@
 
 use cachealloc_statistics::account::Part;
 
-use crate::cache::stream_frees::Waiter;
+use crate::cache::under_way::Waiter;
 use crate::cache::{pools, shortage};
 use crate::contexts::lookup;
 use crate::driver::sys::{CuError, CuResult, PoolHandle};
@@ -79,7 +79,7 @@ pub(crate) fn ask(wanted: Wanted) -> CuResult<Option<Asked>> {
     }
     let mut claim = None;
     if counts {
-        claim = claims::claim_making_room(device, bytes);
+        claim = claims::claim_making_room(device, bytes, waiter(kind));
         if claim.is_none() {
             if reported == Reported::Here {
                 report(bytes);
@@ -120,9 +120,10 @@ impl Asked {
         if !on_device || code != Err(CuError::OUT_OF_MEMORY) {
             return false;
         }
-        let counts = self.claim.take().is_some();
+        let (counts, waiter) = (self.claim.take().is_some(), waiter(self.kind));
+        let claim = || claims::claim_making_room(device, bytes, waiter);
         while plea.is_heard(needed) {
-            self.claim = if counts { claims::claim_making_room(device, bytes) } else { None };
+            self.claim = if counts { claim() } else { None };
             if !counts || self.claim.is_some() {
                 return true;
             }
@@ -139,7 +140,8 @@ impl Asked {
     /// The driver has served more than the arguments said. False: more than the limit allows.
     pub(crate) fn grow_to(&mut self, bytes: u64) -> bool {
         self.served.bytes = bytes;
-        self.claim.as_mut().is_none_or(|claim| claims::grow_making_room(claim, bytes))
+        let waiter = waiter(self.kind);
+        self.claim.as_mut().is_none_or(|claim| claims::grow_making_room(claim, bytes, waiter))
     }
 
     /// The driver has served it: at this address, or by this handle.
@@ -210,6 +212,16 @@ fn part_of(kind: MemoryKind) -> Option<Part> {
         MemoryKind::Array => Some(Part::Arrays),
         MemoryKind::Physical(_) => None,
         MemoryKind::Host => Some(Part::Pinned),
+    }
+}
+
+/// Whether the driver serves it behind another thread's free that waits, or fails at once where that has the memory (measured).
+fn waiter(kind: MemoryKind) -> Waiter {
+    match kind {
+        MemoryKind::Pooled(_) | MemoryKind::Physical(_) => Waiter::GoesOn,
+        MemoryKind::Linear | MemoryKind::Managed | MemoryKind::Array | MemoryKind::Host => {
+            Waiter::StandsStill
+        }
     }
 }
 

@@ -3,8 +3,8 @@
 
 use cachealloc_core::rules::{Rule, rule_holds};
 
-use crate::cache::stream_frees::Waiter;
-use crate::cache::{departures, fill, sticky_error};
+use crate::cache::under_way::Waiter;
+use crate::cache::{departures, fill, room, sticky_error};
 use crate::config;
 use crate::contexts::lookup;
 use crate::driver::api;
@@ -219,10 +219,12 @@ fn last_word(
     code
 }
 
-/// Those that fail at once while another thread's free holds the context stand still at nothing (measured).
+/// Those that fail at once while another thread's free holds the context stand still at nothing (measured); nor do those that
+/// make a context, at what happens in another one.
 fn waiter(function: &Function) -> Waiter {
     match function.base {
         "cuMemCreate" | "cuMemAllocAsync" | "cuMemAllocFromPoolAsync" => Waiter::GoesOn,
+        "cuCtxCreate" | "cuDevicePrimaryCtxRetain" => Waiter::GoesOn,
         _ => Waiter::StandsStill,
     }
 }
@@ -258,8 +260,13 @@ pub(crate) fn lost(function: &'static Function) -> Option<CuError> {
 /// None: of every device. `seen`: the arrivals before the driver was asked. False: there were no more.
 #[cold]
 pub(crate) fn make_room(device: Option<i32>, waiter: Waiter, seen: &mut u64) -> bool {
+    // Those of its own context, which natively hold it back.
+    if let Ok(context) = lookup::current() {
+        room::wait_for_frees(context, waiter);
+    }
     let code = api::relaxed(|| release::everything_free(device, waiter));
-    let arrivals = device.map_or_else(departures::arrivals, departures::awaited);
+    let awaited = |device| departures::awaited_by(device, waiter);
+    let arrivals = device.map_or_else(departures::arrivals, awaited);
     let more = core::mem::replace(seen, arrivals) != arrivals;
     code.is_ok() && more
 }

@@ -1,4 +1,4 @@
-//! [10] Calls that natively go on while another thread's free still waits.
+//! [10] Calls that natively go on while another thread's free still waits, and those that stand still, and then are served.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -13,6 +13,22 @@ pub const ALL: &[Hazard] = &[
     hazard!(Always, memory_info_beside_a_free_that_waits, machine = "SIM_MEMORY_MB=64"),
     hazard!(Always, stream_memory_beside_a_free_that_waits, machine = "SIM_MEMORY_MB=64"),
     hazard!(Always, teardowns_beside_a_free_that_waits),
+    hazard!(
+        Always,
+        request_beside_a_long_free,
+        machine = "SIM_MEMORY_MB=64 SIM_PAUSE_MS=cuEventSynchronize@1=3000"
+    ),
+    hazard!(
+        Always,
+        array_beside_a_long_free,
+        machine = "SIM_MEMORY_MB=64 SIM_PAUSE_MS=cuEventSynchronize@1=3000"
+    ),
+    hazard!(
+        Always,
+        array_beside_memory_on_its_way,
+        machine = "SIM_MEMORY_MB=64 SIM_PAUSE_MS=cuStreamSynchronize@1=3000"
+    ),
+    hazard!(Always, stream_memory_beside_a_request_that_stands_still, machine = "SIM_MEMORY_MB=64"),
 ];
 
 const MIB: usize = 1 << 20;
@@ -100,5 +116,70 @@ fn teardowns_beside_a_free_that_waits(d: &Driver) -> Verdict {
         call!(d, cuMemRelease(memory))?;
         call!(d, cuTexObjectDestroy(texture))?;
         d.free(pooled)
+    })
+}
+
+/// While another thread frees 40 MiB of 64 behind a copy that the host could see: natively the request stands still as long as that takes.
+fn beside_a_long_free(d: &Driver, request: impl FnOnce() -> Outcome) -> Verdict {
+    let (stream, block, pinned) = (d.stream()?, d.alloc(40 * MIB)?, d.pinned(SMALL)?);
+    fill(d, stream, block, SMALL, 1, LATE)?;
+    d.copy(pinned, block, SMALL, stream)?;
+    std::thread::scope(|scope| {
+        let freeing = spawn(scope, d, || d.free(block));
+        sleep_ms(100);
+        let code = code(request());
+        freeing.join().expect("no program panics")?;
+        Ok(format!("code {code}"))
+    })
+}
+
+fn request_beside_a_long_free(d: &Driver) -> Verdict {
+    beside_a_long_free(d, || d.alloc(40 * MIB).map(drop))
+}
+
+fn array_beside_a_long_free(d: &Driver) -> Verdict {
+    beside_a_long_free(d, || array(d, 40))
+}
+
+/// Of so many MiB.
+fn array(d: &Driver, mebibytes: u64) -> Outcome {
+    // Width, height, and an unsigned byte in each of one channel.
+    let (description, mut array) = ([1 << 20, mebibytes, 1 | 1 << 32], 0);
+    call!(d, cuArrayCreate(&mut array, description.as_ptr().cast()))
+}
+
+/// One thread sends back what it has freed, for a request that none of its pieces serves, and that takes long.
+fn array_beside_memory_on_its_way(d: &Driver) -> Verdict {
+    let (stream, pieces) = (d.stream()?, [d.alloc(20 * MIB)?, d.alloc(20 * MIB)?]);
+    for piece in pieces {
+        fill(d, stream, piece, SMALL, 1, LATE)?;
+    }
+    pieces.into_iter().try_for_each(|piece| d.free(piece))?;
+    std::thread::scope(|scope| {
+        let asking = spawn(scope, d, || d.alloc(25 * MIB));
+        sleep_ms(100);
+        let code = code(array(d, 30));
+        asking.join().expect("no program panics")?;
+        Ok(format!("code {code}"))
+    })
+}
+
+/// Natively such a request is served at once, and here, too, it does not come behind the one that waits, whose free waits for the
+/// kernel that only this thread ends.
+fn stream_memory_beside_a_request_that_stands_still(d: &Driver) -> Verdict {
+    let (stream, other, flag) = (d.stream()?, d.stream()?, d.pinned(64)?);
+    let block = d.alloc(40 * MIB)?;
+    d.set_flag(flag, 0);
+    d.launch("spin", stream, &[flag, 1])?;
+    std::thread::scope(|scope| {
+        let freeing = spawn(scope, d, || d.free(block));
+        sleep_ms(50);
+        let asking = spawn(scope, d, || d.alloc(40 * MIB));
+        sleep_ms(50);
+        let asked = code(d.alloc_async(10 * MIB, other));
+        d.set_flag(flag, 1);
+        freeing.join().expect("no program panics")?;
+        asking.join().expect("no program panics")?;
+        Ok(format!("code {asked}"))
     })
 }

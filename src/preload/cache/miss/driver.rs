@@ -2,10 +2,11 @@
 
 use cachealloc_core::{Request, Requester};
 
+use crate::cache::arenas;
 use crate::cache::blocks::Call;
 use crate::cache::miss::growth::Growth;
 use crate::cache::room::wait_for_frees;
-use crate::cache::stream_frees::Waiter;
+use crate::cache::under_way::Waiter;
 use crate::driver::api;
 use crate::driver::sys::{CuError, CuResult};
 use crate::driver_memory::limits;
@@ -20,8 +21,11 @@ pub(super) fn last_resort(growth: &mut Growth, request: &Request, call: Call) ->
     if !may_be_the_driver_s(request) {
         return Err(CuError::OUT_OF_MEMORY);
     }
-    wait_for_frees(context, Waiter::StandsStill);
-    release::everything_free(Some(context.device), Waiter::StandsStill)?;
+    arenas::drop_spare(context);
+    growth.let_go(|| {
+        wait_for_frees(context, Waiter::StandsStill);
+        release::everything_free(Some(context.device), Waiter::StandsStill)
+    })??;
     ask_driver(growth, request, call)
 }
 

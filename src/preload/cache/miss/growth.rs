@@ -6,8 +6,7 @@ use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_core::{Address, Allocator, Mapping, Request};
 
 use crate::cache::blocks::{Call, empty_lists, record_taken};
-use crate::cache::room::{self, wait_for_frees};
-use crate::cache::{arenas, departures, stream_frees};
+use crate::cache::{arenas, room, stream_frees};
 use crate::contexts::Context;
 use crate::driver::api;
 use crate::driver::sys::{CuError, CuResult};
@@ -22,7 +21,9 @@ use crate::statistics::steady;
 use crate::{config, memory_hooks, pagemap};
 
 /// The lock of a miss, released while memory hooks are notified that the driver is asked: they may
-/// allocate, or wait for a thread that does. A request tolerates any event between two of its steps.
+/// allocate, or wait for a thread that does; and while the request waits for work: what other threads ask for meanwhile
+/// may be served natively, and their work may be what this one waits for. A request tolerates any event between two of
+/// its steps.
 pub(super) struct Growth<'a> {
     pub(super) thread: &'a Thread,
     pub(super) context: &'static Context,
@@ -47,10 +48,17 @@ impl<'a> Growth<'a> {
         let Some(call) = self.observed else { return Ok(()) };
         // Memory unmapped for this request would be on its way as long as the callbacks take.
         arenas::drop_spare(self.context);
-        self.guard = None;
-        send(call);
-        self.guard = Some(lock(&self.context.growth));
-        if self.context.is_dead() { Err(CuError::CONTEXT_IS_DESTROYED) } else { Ok(()) }
+        self.let_go(|| send(call))
+    }
+
+    /// Runs what may take long, without the lock. Err as above.
+    pub(super) fn let_go<T>(&mut self, body: impl FnOnce() -> T) -> CuResult<T> {
+        if rule_holds(Rule::MissLetsGo) {
+            self.guard = None;
+        }
+        let answer = body();
+        self.guard.get_or_insert_with(|| lock(&self.context.growth));
+        if self.context.is_dead() { Err(CuError::CONTEXT_IS_DESTROYED) } else { Ok(answer) }
     }
 
     /// About to ask the driver for this many bytes.
@@ -96,7 +104,7 @@ pub(super) fn map(
         }
         // Whatever the driver's reason: natively no such call is made, and there is more to try.
         _ => {
-            no_memory(context, request);
+            no_memory(growth, request)?;
             growth.after(bytes, 0)?;
         }
     }
@@ -104,16 +112,19 @@ pub(super) fn map(
 }
 
 /// The driver has none: memory that other threads are about to return may do.
-fn no_memory(context: &'static Context, request: &mut Request) {
-    let waiter = room::waiter(request);
-    wait_for_frees(context, waiter);
+fn no_memory(growth: &mut Growth, request: &mut Request) -> CuResult {
+    let context = growth.context;
     arenas::drop_spare(context);
-    departures::awaited(context.device);
-    let waited = stream_frees::wait_for_plain_frees(context, waiter);
-    pool_life::reap_late(context, waited);
+    growth.let_go(|| {
+        room::wait_for_frees_before(context, request);
+        room::awaited_for(context, request);
+        let waited = stream_frees::wait_for_plain_frees(context, room::waiter(request));
+        pool_life::reap_late(context, waited);
+    })?;
     stream_frees::assume_over(context);
     empty_lists(context);
     lock(&context.allocator).reserve_failed(request);
+    Ok(())
 }
 
 /// Asks the driver for a segment and gives the request the result.
@@ -131,7 +142,7 @@ pub(super) fn grow(
         reserved = reserve(growth, request, bytes, call)?;
     }
     if !reserved {
-        no_memory(growth.context, request);
+        no_memory(growth, request)?;
     }
     Ok(())
 }
