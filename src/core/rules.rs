@@ -111,6 +111,12 @@ rules! {
     ReferenceHidesNothing = "reference_hides_nothing",
     /// What leaves the memory of a context comes behind its last barrier, also while a reference to it is given up.
     BarrierOutlastsReference = "barrier_outlasts_reference",
+    /// References are counted: one that is not the last to its context changes nothing, however long the driver takes.
+    ReferencesAreCounted = "references_are_counted",
+    /// What ends a context waits for all its work while the context is still open to other threads.
+    EndWaitsWhileOpen = "end_waits_while_open",
+    /// A primary context is not destroyed by the call that destroys others: natively that is refused at once.
+    PrimaryIsNotDestroyed = "primary_is_not_destroyed",
     /// A request that natively goes on waits for no free that has not returned.
     RoomBehindReturnedFrees = "room_behind_returned_frees",
     /// Nor does what tells of memory, or asks for it, in mode `relaxed`.

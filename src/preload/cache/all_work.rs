@@ -25,7 +25,7 @@ pub(super) fn is_over(thread: &Thread, context: &'static Context) -> bool {
 }
 
 /// Waits as the native free does.
-pub(super) fn wait(thread: &Thread, context: &'static Context) -> CuResult {
+pub(crate) fn wait(thread: &Thread, context: &'static Context) -> CuResult {
     match route(context) {
         Route::Publish => Ok(()),
         Route::Wait => match barrier::record(thread, context) {

@@ -1,7 +1,7 @@
 //! Allocations and frees: from the cache, and from the driver if the cache has nothing. Here: what every
 //! context keeps for them besides its thread caches and its core.
 
-mod all_work;
+pub(crate) mod all_work;
 pub(crate) mod alloc;
 pub(crate) mod arenas;
 pub(crate) mod blocks;

@@ -133,7 +133,7 @@ pub(crate) fn check_at_end() {
     }
     let until = Instant::now() + END_WAIT_MAX;
     for context in contexts::all() {
-        let Some(_open) = context.keep_open_soon() else { continue };
+        let Some(_open) = context.open_while(|| Instant::now() < until) else { continue };
         check_copies(context);
         while !lock(&context.zones.copies).is_empty() && Instant::now() < until {
             own_thread::sleep(END_WAIT_STEP);

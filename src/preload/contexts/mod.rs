@@ -6,11 +6,14 @@ pub(crate) mod creation;
 pub(crate) mod end;
 pub(crate) mod events;
 pub(crate) mod lookup;
+pub(crate) mod references;
 pub(crate) mod registry;
 pub(crate) mod stream_identity;
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{
+    Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError,
+};
 use std::time::Duration;
 
 use cachealloc_core::order::{Covers, StreamsBehind};
@@ -88,10 +91,10 @@ pub(crate) struct Context {
     final_stats: OnceLock<Box<Stats>>,
     /// Its id, and `NO_ID` once it is gone.
     living_id: AtomicU64,
-    /// The driver is asked to destroy it, and not to count a reference less.
-    ends_surely: AtomicBool,
     /// Shared by uses that no call of the program protects, exclusive for the end of the context.
     door: RwLock<()>,
+    /// The door is shut for a call that may end the context or not, and that waits for its work if it does.
+    is_in_doubt: AtomicBool,
     /// How many threads wait in `keep_open_soon`.
     waiting: AtomicU32,
     /// When the driver was asked to destroy it; 0: not yet.
@@ -99,8 +102,8 @@ pub(crate) struct Context {
     pub links: Links,
 }
 
-/// How often we look whether the driver has counted a reference less: some 300 ms. Not a time, since on a busy machine
-/// both threads wait for a processor.
+/// How often we look whether a call in doubt has only counted a reference less: some 300 ms. Not a time, since on a busy
+/// machine both threads wait for a processor.
 const LOOKS: u32 = 4500;
 const BETWEEN_LOOKS: Duration = Duration::from_micros(20);
 
@@ -193,43 +196,69 @@ impl Context {
         self.door.try_read().ok().filter(|_| !self.is_dead())
     }
 
-    /// As `keep_open`, for a caller that looks for memory. Where a reference is given up, to a primary context or by a
-    /// detach, it is not known beforehand whether it is the last one; mostly it is not, and the context is open again in
-    /// a moment.
+    /// As `keep_open`, for a caller that looks for memory. Waits while the driver ends the context: its work is over by then,
+    /// so that this takes a moment, and afterwards the device has the memory. Where it is not known whether a call ends
+    /// the context, it may wait for work, and that work for what the caller does next. Mostly it only counts a reference less,
+    /// and the context is open again in a moment: so this looks for a while.
     pub(crate) fn keep_open_soon(&self) -> Option<RwLockReadGuard<'_, ()>> {
         let open = self.keep_open();
         if open.is_some() || !rule_holds(Rule::ReferenceHidesNothing) {
             return open;
         }
-        let ends = || self.is_dead() || self.ends_surely.load(Ordering::Relaxed);
-        let look = || {
-            own_thread::sleep(BETWEEN_LOOKS);
-            self.keep_open()
+        let mut looks = 0;
+        let is_worth_a_look = || {
+            looks += u32::from(self.is_in_doubt.load(Ordering::Relaxed));
+            looks <= LOOKS
         };
         self.waiting.fetch_add(1, Ordering::Relaxed);
-        let open = (0..LOOKS).take_while(|_| !ends()).find_map(|_| look());
+        let open = self.open_while(is_worth_a_look);
         self.waiting.fetch_sub(1, Ordering::Relaxed);
         open
     }
 
-    /// As `keep_open`, for a caller that must not skip the context: waits. A primary context outlives
-    /// most calls that might end it, and those calls are short.
+    /// As `keep_open`, for a caller that must not skip the context: waits until it is open, or has ended.
     pub(crate) fn stay_open(&self) -> Option<RwLockReadGuard<'_, ()>> {
-        if self.explicit {
-            return self.keep_open_soon();
-        }
-        let open = self.door.read().unwrap_or_else(PoisonError::into_inner);
-        Some(open).filter(|_| !self.is_dead())
+        self.open_while(|| true)
     }
 
-    /// Call before the driver is asked to destroy it, `surely` or if this is the last reference; hold until the end is
-    /// recorded.
-    pub(crate) fn shut(&self, surely: bool) -> RwLockWriteGuard<'_, ()> {
-        self.ends_surely.store(surely, Ordering::Relaxed);
-        if !surely && rule_holds(Rule::ReferenceHidesNothing) {
+    /// As `stay_open`, as long as the caller has a reason to wait.
+    pub(crate) fn open_while(
+        &self,
+        mut is_wanted: impl FnMut() -> bool,
+    ) -> Option<RwLockReadGuard<'_, ()>> {
+        loop {
+            let open = self.keep_open();
+            if open.is_some() || self.is_dead() || !is_wanted() {
+                return open;
+            }
+            own_thread::sleep(BETWEEN_LOOKS);
+        }
+    }
+
+    /// Call before the driver is asked to destroy it, for certain or if this is the last reference (`is_in_doubt`); hold
+    /// until the end is recorded.
+    pub(crate) fn shut(&self, is_in_doubt: bool) -> RwLockWriteGuard<'_, ()> {
+        if is_in_doubt && rule_holds(Rule::ReferenceHidesNothing) {
             self.make_way();
         }
-        self.door.write().unwrap_or_else(PoisonError::into_inner)
+        let shut = self.wait_for_users();
+        self.is_in_doubt.store(is_in_doubt, Ordering::Relaxed);
+        shut
+    }
+
+    /// A user may wait for work. Until it is over others may come in, which a thread that waits for the lock would keep out:
+    /// they have nothing to do with this end. Only where the context is never without a user they have to wait.
+    fn wait_for_users(&self) -> RwLockWriteGuard<'_, ()> {
+        let look = |_| match self.door.try_write() {
+            Ok(shut) => Some(shut),
+            Err(TryLockError::Poisoned(shut)) => Some(shut.into_inner()),
+            Err(TryLockError::WouldBlock) => {
+                own_thread::sleep(BETWEEN_LOOKS);
+                None
+            }
+        };
+        let shut = (0..LOOKS).find_map(look);
+        shut.unwrap_or_else(|| self.door.write().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// A thread that takes and gives up references in a loop would leave it open for moments only, each of which a thread
@@ -243,7 +272,7 @@ impl Context {
     /// The driver has not destroyed it after all.
     pub(crate) fn is_still_there(&self) {
         self.ending_ns.store(0, Ordering::Relaxed);
-        self.ends_surely.store(false, Ordering::Relaxed);
+        self.is_in_doubt.store(false, Ordering::Relaxed);
     }
 
     /// How many contexts the process had seen when this one was gone.

@@ -18,8 +18,11 @@ pub(crate) enum Use {
     Graph,
 }
 
-/// All first uses so far.
-static KNOWN: Mutex<Option<HashSet<usize>>> = Mutex::new(None);
+/// First uses.
+pub(crate) type Known = Option<HashSet<usize>>;
+
+/// All so far.
+static KNOWN: Mutex<Known> = Mutex::new(None);
 /// Some of them, by their low bits, readable without the lock.
 static RECENT: [AtomicUsize; RECENT_COUNT] = [const { AtomicUsize::new(0) }; RECENT_COUNT];
 const RECENT_COUNT: usize = 1024;
@@ -60,8 +63,22 @@ pub(crate) fn forget_graph(executable: usize, context_id: u64) {
 
 /// Handles may be reused, or what is known of them holds no more.
 pub(crate) fn forget_all() {
+    drop(take_all());
+}
+
+/// As `forget_all`, before a call that may be refused.
+pub(crate) fn take_all() -> Known {
     let mut known = lock(&KNOWN);
-    if known.take().is_some() {
+    let all = known.take();
+    if all.is_some() {
         RECENT.iter().for_each(|recent| recent.store(0, Ordering::Relaxed));
+    }
+    all
+}
+
+/// The call was refused.
+pub(crate) fn put_back(all: Known) {
+    if let Some(all) = all {
+        lock(&KNOWN).get_or_insert_default().extend(all);
     }
 }

@@ -4,11 +4,11 @@
 use cachealloc_core::order::Observer;
 use cachealloc_core::rules::{Rule, rule_holds};
 
-use crate::contexts;
+use crate::contexts::{self, stream_identity};
 use crate::driver::api;
 use crate::driver::sys::CuResult;
 use crate::functions::Function;
-use crate::hooks::{Real, beside, common, context, is_accepted};
+use crate::hooks::{Real, beside, common, context_end, is_accepted};
 use crate::ordering::{captures, observers};
 use crate::process::bypass;
 
@@ -29,8 +29,9 @@ pub(crate) fn destroy(function: &'static Function, green: usize, real: impl Real
     if bypass::is_caching() && has_home && rule_holds(Rule::GreenHoldsPrimary) {
         beside(function, || device = device_of(green));
     }
+    stream_identity::may_end();
     let code = match device {
-        Some(device) => context::primary_end(function, device, real),
+        Some(device) => context_end::primary(function, device, real),
         None => common::pass(function, real),
     };
     if code.is_ok() && bypass::is_caching() && rule_holds(Rule::DetachedIsOver) {

@@ -9,6 +9,7 @@ pub(crate) mod capture;
 pub(crate) mod common;
 pub(crate) mod communication;
 pub(crate) mod context;
+pub(crate) mod context_end;
 pub(crate) mod copy;
 pub(crate) mod driver_memory;
 pub(crate) mod green_context;

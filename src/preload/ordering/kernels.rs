@@ -48,7 +48,7 @@ enum Found {
 /// What the driver reports about one kernel. Never deallocated: another thread may be reading it while
 /// its module is unloaded. One that comes again with the same handle and arguments is the same record.
 #[derive(PartialEq)]
-struct Kernel {
+pub(crate) struct Kernel {
     handle: usize,
     /// Argument sizes; `None` if the driver does not report them.
     sizes: Option<Box<[usize]>>,
@@ -59,7 +59,7 @@ struct Kernel {
 }
 
 /// The kernels looked up since the last `forget_all`, by handle.
-static KERNELS: Mutex<Option<HashMap<usize, &'static Kernel>>> = Mutex::new(None);
+static KERNELS: Mutex<Known> = Mutex::new(None);
 /// All records there ever were, by handle.
 static RECORDS: Mutex<Option<HashMap<usize, Vec<&'static Kernel>>>> = Mutex::new(None);
 /// The kernels of the last launches, by their handles' low bits, readable without the lock.
@@ -108,10 +108,31 @@ unsafe fn scan(kernel: usize, params: *const *const c_void, extra: *const *const
     }
 }
 
+/// Kernels by their handles.
+pub(crate) type Known = Option<HashMap<usize, &'static Kernel>>;
+
 /// A module was unloaded: its handles may be reused.
 pub(crate) fn forget_all() {
+    drop(take_all());
+}
+
+/// As `forget_all`, before a call that may be refused.
+pub(crate) fn take_all() -> Known {
     let mut kernels = lock(&KERNELS);
-    *kernels = None;
+    forget_recent();
+    kernels.take()
+}
+
+/// The call was refused. By which library a kernel was launched first is known of these, and not of what was looked up since.
+pub(crate) fn put_back(known: Known) {
+    let Some(known) = known else { return };
+    let mut kernels = lock(&KERNELS);
+    kernels.get_or_insert_with(HashMap::new).extend(known);
+    forget_recent();
+}
+
+/// Call with the lock of `KERNELS` held.
+fn forget_recent() {
     RECENT.iter().for_each(|recent| recent.store(null_mut(), Ordering::Release));
 }
 

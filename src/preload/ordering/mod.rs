@@ -50,9 +50,6 @@ pub(crate) struct LastBarrier(Mutex<Last>);
 #[derive(Default)]
 struct Last {
     barrier: Option<Barrier>,
-    /// The context may be about to end, and nothing waits for its barriers any more. But it may only lose a reference,
-    /// and then what leaves its memory comes behind this one as before.
-    aside: Option<Barrier>,
     /// Number of barriers made so far.
     count: u64,
 }
@@ -70,21 +67,14 @@ impl LastBarrier {
         lock(&self.0).barrier.clone().filter(|(last, _)| *last >= number)
     }
 
-    /// As `event`, also of one that was put aside. Call where the context does not end meanwhile.
-    pub(crate) fn event_of_open(&self, number: BarrierNumber) -> Option<EventRef> {
-        let last = lock(&self.0);
-        last.of_open().filter(|(last, _)| *last >= number).map(|(_, event)| event.clone())
-    }
-
-    /// The newest event, whatever its number: what is free now, and leaves, comes behind it. Call where the context does not
-    /// end meanwhile.
+    /// The newest event, whatever its number: what is free now, and leaves, comes behind it.
     pub(crate) fn newest(&self) -> Option<EventRef> {
         self.newest_barrier().map(|(_, event)| event)
     }
 
     /// As `newest`, with its number.
     pub(crate) fn newest_barrier(&self) -> Option<(BarrierNumber, EventRef)> {
-        lock(&self.0).of_open().cloned()
+        lock(&self.0).barrier.clone()
     }
 
     /// How many barriers were made. 0 while another thread holds the lock: for the table at exit.
@@ -92,46 +82,17 @@ impl LastBarrier {
         self.0.try_lock().map_or(0, |last| last.count)
     }
 
-    /// The context is about to end: its events must not be waited for any more.
-    pub(crate) fn put_aside(&self) {
-        let mut last = lock(&self.0);
-        if let Some(barrier) = last.barrier.take() {
-            last.aside = Some(barrier);
-        }
-    }
-
-    /// It did not end after all.
-    pub(crate) fn take_back(&self) {
-        let mut last = lock(&self.0);
-        if let Some((number, event)) = last.aside.take() {
-            last.keep(number, event);
-        }
-    }
-
-    /// It has ended.
+    /// The context has ended.
     pub(crate) fn forget(&self) {
-        let mut last = lock(&self.0);
-        (last.barrier, last.aside) = (None, None);
+        lock(&self.0).barrier = None;
     }
 
     #[inline]
     fn file(&self, number: BarrierNumber, event: EventRef) {
         let mut last = lock(&self.0);
         last.count += 1;
-        last.keep(number, event);
-    }
-}
-
-impl Last {
-    fn of_open(&self) -> Option<&Barrier> {
-        let aside = self.aside.as_ref().filter(|_| rule_holds(Rule::BarrierOutlastsReference));
-        self.barrier.as_ref().or(aside)
-    }
-
-    #[inline]
-    fn keep(&mut self, number: BarrierNumber, event: EventRef) {
-        if self.barrier.as_ref().is_none_or(|(last, _)| *last < number) {
-            self.barrier = Some((number, event));
+        if last.barrier.as_ref().is_none_or(|(last, _)| *last < number) {
+            last.barrier = Some((number, event));
         }
     }
 }

@@ -22,6 +22,10 @@ use crate::process::thread::Thread;
 /// Puts in the wait that was put off, if it is this context that owes one. Call without a gate.
 pub(super) fn settle(context: &'static Context) {
     let open = stays_open(context);
+    // Another thread has paid.
+    if open.is_none() && !context.is_dead() && rule_holds(Rule::ReferenceLessPays) {
+        return;
+    }
     let _gate = lock(&context.gate);
     // Another thread has paid, and since then another context may owe.
     if !owes(context) && rule_holds(Rule::OneContextOwes) {
@@ -37,14 +41,12 @@ pub(super) fn settle(context: &'static Context) {
     owes_no_more(context);
 }
 
-/// Holds off the end of the context. None: it has ended. What may be an end is mostly a reference less.
+/// Holds off the end of the context. None: it has ended, or owes nothing any more. What ends it pays before, and what may be
+/// an end is mostly a reference less.
 pub(super) fn stays_open(context: &'static Context) -> Option<RwLockReadGuard<'static, ()>> {
-    loop {
-        let open = context.stay_open();
-        let is_certain = open.is_some() || context.is_dead();
-        if is_certain || !rule_holds(Rule::ReferenceLessPays) {
-            return open;
-        }
+    match rule_holds(Rule::ReferenceLessPays) {
+        true => context.open_while(|| owes(context)),
+        false => context.keep_open(),
     }
 }
 

@@ -13,8 +13,8 @@
 //!   returned.
 
 use core::ptr::null;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{OnceLock, RwLockReadGuard};
 use std::time::Duration;
 
 use cachealloc_core::order::{BarrierNumber, Observer, TrackedBarrier};
@@ -113,7 +113,7 @@ fn wait_for_one(barrier: &FreeBarrier, reason: Wait) -> bool {
     if !context.covers.pending_barriers.is_pending(*number) {
         return true;
     }
-    let Some(_open) = context.stay_open() else { return true };
+    let Some(_open) = open_behind(context, *number) else { return true };
     if waits::timed(reason, || api::relaxed(|| event.synchronize())).is_ok() {
         context.covers.pending_barriers.complete(*number);
     }
@@ -147,11 +147,8 @@ pub(crate) fn wait_for_others() -> bool {
             continue;
         }
         let Some(number) = context.covers.pending() else { continue };
-        if !is_known(context, number) {
-            continue;
-        }
-        let Some(_open) = context.stay_open() else { continue };
-        let Some(event) = context.last_barrier.event_of_open(number) else { continue };
+        let Some(_open) = open_behind(context, number) else { continue };
+        let Some(event) = context.last_barrier.event(number) else { continue };
         any = true;
         if waits::timed(Wait::Query, || wait_for_a_while(&event)).is_ok() {
             context.covers.pending_barriers.complete(number);
@@ -210,8 +207,8 @@ pub(crate) fn is_left_to_others() -> bool {
     are_apart()
         && contexts::all().any(|context| {
             let Some(number) = context.covers.pending() else { return false };
+            let Some(_open) = open_behind(context, number) else { return false };
             let Some(event) = context.last_barrier.event(number) else { return false };
-            let Some(_open) = context.stay_open() else { return false };
             let over = api::relaxed(|| event.query()).is_ok();
             if over {
                 context.covers.pending_barriers.complete(number);
@@ -220,22 +217,22 @@ pub(crate) fn is_left_to_others() -> bool {
         })
 }
 
-/// Whether the barrier can be waited for. The end of a context has taken it away before; but what may be an end is
-/// mostly a reference less, and then it is there again in a moment.
-fn is_known(context: &Context, number: BarrierNumber) -> bool {
-    let soon = || rule_holds(Rule::BarrierOutlastsReference) && context.keep_open_soon().is_some();
-    context.last_barrier.event(number).is_some() || soon()
+/// Holds off the end of the context while this barrier is waited for. None: nothing has to be waited for any more. The end of
+/// a context waits for its barriers before it shuts the door (`hooks/context_end.rs`). One that is pending behind a shut
+/// door is of a free made since: then another reference is left, and the call that may end the context is over in a moment.
+fn open_behind(context: &Context, number: BarrierNumber) -> Option<RwLockReadGuard<'_, ()>> {
+    match rule_holds(Rule::BarrierOutlastsReference) {
+        true => context.open_while(|| context.covers.pending_barriers.is_pending(number)),
+        false => context.keep_open(),
+    }
 }
 
 /// As `wait_all`, for one context.
 #[inline]
 pub(crate) fn wait(context: &Context, reason: Wait) {
     let Some(number) = context.covers.pending() else { return };
-    if !is_known(context, number) {
-        return;
-    }
-    let Some(_open) = context.stay_open() else { return };
-    let Some(event) = context.last_barrier.event_of_open(number) else { return };
+    let Some(_open) = open_behind(context, number) else { return };
+    let Some(event) = context.last_barrier.event(number) else { return };
     if !rule_holds(Rule::PendingBarrierIsOfItsFree) {
         let _ = context.enter(api::ctx_synchronize);
         return;
@@ -263,15 +260,16 @@ pub(crate) fn wait_at_end(at_once: bool) {
     let own = thread::with(Thread::number);
     let at_once = at_once && rule_holds(Rule::OthersEndForAWhile);
     if at_once {
-        for FreeBarrier { context_id, event, .. } in own_and_left() {
+        for FreeBarrier { context_id, number, event } in own_and_left() {
             let Some(context) = contexts::find(context_id) else { continue };
-            let Some(_open) = context.keep_open_soon() else { continue };
+            let Some(_open) = open_until(context, Some(number), until) else { continue };
             end_behind(&event, until);
         }
     }
     let of_others = Instant::now() + patience_left();
     for context in contexts::all() {
-        let Some(_open) = context.keep_open_soon() else { continue };
+        let pending = context.covers.pending();
+        let Some(_open) = open_until(context, pending, until) else { continue };
         if let Some(PlainFree { event, thread }) = context.stream_frees.last_plain_free() {
             let is_others = at_once && thread != own && thread != 0;
             end_behind(&event, if is_others { of_others } else { until });
@@ -280,11 +278,20 @@ pub(crate) fn wait_at_end(at_once: bool) {
         if at_once && context.frees_in_progress.load(Ordering::Acquire) != 0 {
             continue;
         }
-        let pending = context.covers.pending();
         if let Some(event) = pending.and_then(|pending| context.last_barrier.event(pending)) {
             end_behind(&event, if at_once { of_others } else { until });
         }
     }
+}
+
+/// As `open_behind`, at the end of the process, which waits for no thread that ends a context.
+fn open_until(
+    context: &Context,
+    pending: Option<BarrierNumber>,
+    until: Instant,
+) -> Option<RwLockReadGuard<'_, ()>> {
+    let is_pending = |number| context.covers.pending_barriers.is_pending(number);
+    context.open_while(|| pending.is_some_and(is_pending) && Instant::now() < until)
 }
 
 /// The barriers of this thread's last frees, and of those of threads that have ended.

@@ -176,38 +176,6 @@ pub(crate) fn forget_ended(base: u64, bytes: u64, is_over: impl Fn(&Context) -> 
     }
 }
 
-/// Removes the segments of a context from the radix. Call before the driver is asked to destroy it:
-/// afterwards the addresses may belong to another owner, also through calls that only the driver serves.
-pub(crate) fn hide_context(context: &Context) -> Vec<&'static Extent> {
-    let _spare = lock(&SPARE);
-    let mut hidden = Vec::new();
-    for level in ROOT.iter().map(|entry| entry.load(Ordering::Acquire)) {
-        // SAFETY: null or leaked.
-        let Some(level) = (unsafe { level.as_ref() }) else { continue };
-        for entry in level {
-            // SAFETY: null or never unmapped.
-            let extent = unsafe { entry.load(Ordering::Relaxed).as_ref() };
-            if let Some(extent) = extent.filter(|extent| core::ptr::eq(extent.context(), context)) {
-                for_pages(extent.base(), extent.bytes(), null_mut());
-                hidden.push(extent);
-            }
-        }
-    }
-    hidden
-}
-
-/// The context is gone, and these with it, or is still there after all: they are shown again.
-pub(crate) fn hidden_are_gone(hidden: Vec<&'static Extent>, gone: bool) {
-    let mut spare = lock(&SPARE);
-    for extent in hidden {
-        if gone {
-            empty(extent, &mut spare);
-        } else {
-            for_pages(extent.base(), extent.bytes(), (extent as *const Extent).cast_mut());
-        }
-    }
-}
-
 /// The context is gone with all its segments.
 pub(crate) fn remove_context(context: &Context) {
     let mut spare = lock(&SPARE);
@@ -341,11 +309,6 @@ fn take_extent(spare: &mut Vec<&'static Extent>, bytes: u64) -> Option<&'static 
 
 fn retire(extent: &'static Extent, spare: &mut Vec<&'static Extent>) {
     for_pages(extent.base(), extent.bytes(), null_mut());
-    empty(extent, spare);
-}
-
-/// The caller has removed it from the radix.
-fn empty(extent: &'static Extent, spare: &mut Vec<&'static Extent>) {
     extent.bytes.store(0, Ordering::Relaxed);
     // SAFETY: our own private mapping; its pages read as zero afterwards, which is `FREE`.
     let code = unsafe {

@@ -36,8 +36,8 @@ struct Gift {
 pub(crate) fn offer(gpu: GpuId) -> Offer {
     let (mut free_bytes, mut idle_bytes) = (0, 0);
     for context in on(gpu).filter(|_| scavenger::may_give()) {
-        // While it ends, what lies in its lists may be another context's.
-        let Some(_open) = context.keep_open_soon() else { continue };
+        // While it ends, what lies in its lists may be another context's. The device has its memory in a moment.
+        let Some(_open) = context.keep_open() else { continue };
         let Some(mut allocator) = Patience::GivesUp.lock(&context.allocator) else { continue };
         // The core counts what lies in lists as in use, and with it the segment around.
         blocks::take_back_all(context, &mut allocator);

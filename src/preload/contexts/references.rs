@@ -1,0 +1,164 @@
+//! The references to contexts that the program holds: whether one that it gives up is the last.
+//!
+//! A primary context lives while something has retained it, and one that the program has made while something is attached to
+//! it. The driver does not tell how many references there are, and what has to be done before the last one goes is too much for
+//! any other: all work is waited for, and meanwhile other threads find nothing of the context. So the calls that take references
+//! and give them up are counted. There may be more references than these, as a green context has one to the primary context. So what is
+//! counted says that the context stays; that it ends it says only where there can be no others.
+
+use std::sync::{Condvar, Mutex, PoisonError};
+
+use cachealloc_core::order::Observer;
+use cachealloc_core::rules::{Rule, rule_holds};
+
+use crate::lock::lock;
+use crate::ordering::LEDGER;
+
+/// What references are to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Referent {
+    /// The primary context of a device, one after another.
+    Primary(i32),
+    /// A context that the program has made, by its id.
+    Made(u64),
+}
+
+/// What a call is about to do to a context.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Fate {
+    Stays,
+    /// The driver waits for all its work, and destroys it.
+    Ends,
+    /// One or the other.
+    InDoubt,
+}
+
+/// A call that gives up references, until the driver has answered.
+#[must_use]
+pub(crate) struct GivenUp {
+    pub fate: Fate,
+    to: Referent,
+    /// As many as come back if the driver refuses.
+    count: u32,
+}
+
+#[derive(Clone, Copy)]
+struct Held {
+    to: Referent,
+    count: u32,
+    /// Calls that give up a reference which is not the last, and have not returned.
+    leaving: u32,
+    /// There may be references that do not count any more.
+    may_be_more: bool,
+}
+
+static HELD: Mutex<Vec<Held>> = Mutex::new(Vec::new());
+/// A call has returned that gave up a reference which was not the last.
+static LEFT: Condvar = Condvar::new();
+
+/// The program has retained a primary context, or made a context.
+pub(crate) fn taken(to: Referent) {
+    entry(&mut lock(&HELD), to).count += 1;
+}
+
+/// The program has attached to a context. To one that it did not make, nothing is known.
+pub(crate) fn attached(id: u64) {
+    let mut held = lock(&HELD);
+    if let Some(held) = held.iter_mut().find(|held| held.to == Referent::Made(id)) {
+        held.count += 1;
+    }
+}
+
+/// The program is about to give up a reference that was counted.
+pub(crate) fn give_up(to: Referent) -> GivenUp {
+    let mut held = lock(&HELD);
+    let one = entry(&mut held, to);
+    let count = one.count.min(1);
+    one.count -= count;
+    drop(held);
+    GivenUp { fate: fate(to, count == 1), to, count }
+}
+
+/// The same of one that was not counted.
+pub(crate) fn give_up_another(to: Referent) -> GivenUp {
+    GivenUp { fate: fate(to, false), to, count: 0 }
+}
+
+/// The context is about to be destroyed, whatever refers to it. The references to a primary context may have to be given up
+/// all the same: drivers differ.
+pub(crate) fn destroy(to: Referent) -> GivenUp {
+    let mut held = lock(&HELD);
+    let one = entry(&mut held, to);
+    let count = core::mem::take(&mut one.count);
+    one.may_be_more |= matches!(to, Referent::Primary(_));
+    let fate = if sees_all() { Fate::Ends } else { Fate::InDoubt };
+    GivenUp { fate, to, count }
+}
+
+/// A context that the program has made is gone.
+pub(crate) fn ended(id: u64) {
+    lock(&HELD).retain(|held| held.to != Referent::Made(id));
+}
+
+impl GivenUp {
+    /// The driver has answered.
+    pub(crate) fn answered(self, is_refused: bool) {
+        let mut held = lock(&HELD);
+        // Else another thread has destroyed the context.
+        let Some(one) = held.iter_mut().find(|held| held.to == self.to) else { return };
+        if self.fate == Fate::Stays {
+            one.leaving -= 1;
+            LEFT.notify_all();
+        }
+        if is_refused {
+            one.count += self.count;
+        }
+    }
+}
+
+/// Where no reference is counted any more, those that were given up before must be gone: the driver counts them in the order in
+/// which it gets them, and the last of them ends the context.
+fn fate(to: Referent, was_counted: bool) -> Fate {
+    let mut held = lock(&HELD);
+    loop {
+        let one = entry(&mut held, to);
+        if one.count != 0 && sees_all() {
+            one.leaving += 1;
+            return Fate::Stays;
+        }
+        if one.leaving == 0 {
+            let is_known = was_counted && !one.may_be_more && sees_all() && !others_refer(to);
+            return if is_known { Fate::Ends } else { Fate::InDoubt };
+        }
+        held = LEFT.wait(held).unwrap_or_else(PoisonError::into_inner);
+    }
+}
+
+/// A green context refers to the primary one.
+fn others_refer(to: Referent) -> bool {
+    matches!(to, Referent::Primary(_)) && LEDGER.exclusive.has_observed(Observer::GreenContext)
+}
+
+/// Whether no call has passed by us. Without one of the other rules the count is not asked, so that it does not stand in for
+/// them.
+fn sees_all() -> bool {
+    const OF_DOUBT: [Rule; 7] = [
+        Rule::ReferencesAreCounted,
+        Rule::ReferenceHidesNothing,
+        Rule::ReferenceWaitsForNone,
+        Rule::ReferenceLessPays,
+        Rule::BarrierOutlastsReference,
+        Rule::KeptBesideReferences,
+        Rule::OpensOutliveReference,
+    ];
+    LEDGER.elision.is_allowed() && OF_DOUBT.into_iter().all(rule_holds)
+}
+
+fn entry(held: &mut Vec<Held>, to: Referent) -> &mut Held {
+    let known = held.iter().position(|held| held.to == to);
+    let at = known.unwrap_or_else(|| {
+        held.push(Held { to, count: 0, leaving: 0, may_be_more: false });
+        held.len() - 1
+    });
+    &mut held[at]
+}
