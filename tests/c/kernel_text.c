@@ -1,7 +1,8 @@
 // A kernel prints, and the process ends behind a free: the text is there. How it ends: `main`, `exit`,
 // `quick`, `_exit`, `handler` (by _exit, from a signal handler), `told` (by _exit, in another thread, which the one that
 // frees tells), `joined` (by _exit, when the thread that frees has ended), `watchdog` (by _exit, in another thread, which knows of
-// nothing; the kernel never ends).
+// nothing; the kernel never ends), `destroyed` (by `main`, while another thread is inside the end of the context, in which a
+// later kernel never ends).
 #include "check.h"
 #include <pthread.h>
 #include <signal.h>
@@ -34,6 +35,12 @@ static void *leave_at_once(void *ms) {
     _exit(0);
 }
 
+static void *destroy(void *unused) {
+    int (*cuCtxDestroy)(void *) = dlsym(dlopen("libcuda.so.1", RTLD_NOW), "cuCtxDestroy_v2");
+    OK(cuCtxDestroy(context));
+    return unused;
+}
+
 static void elsewhere(void *(*body)(void *), int ms) {
     pthread_t thread;
     OK(pthread_create(&thread, NULL, body, (void *)(intptr_t)ms));
@@ -58,8 +65,13 @@ int main(int count, char **words) {
     if (child)
         return says_whether_it_ends(child);
     start_cuda();
+    int ends = !strcmp(how, "destroyed");
     OK(cuDevicePrimaryCtxRetain(&context, 0));
     void *driver = dlopen("libcuda.so.1", RTLD_NOW);
+    if (ends) {
+        int (*cuCtxCreate)(void **, unsigned, int) = dlsym(driver, "cuCtxCreate_v2");
+        OK(cuCtxCreate(&context, 0, 0));
+    }
     *(void **)&cuModuleLoadData = dlsym(driver, "cuModuleLoadData");
     *(void **)&cuModuleGetFunction = dlsym(driver, "cuModuleGetFunction");
     *(void **)&cuStreamCreate = dlsym(driver, "cuStreamCreate");
@@ -81,6 +93,13 @@ int main(int count, char **words) {
         elsewhere(free_it, 0);
     else
         OK(cuMemFree(block));
+    if (ends) {
+        void *spin, *spins[] = {&flag, &up};
+        OK(cuModuleGetFunction(&spin, module, "spin"));
+        OK(cuLaunchKernel(spin, 1, 1, 1, 1, 1, 1, 0, stream, spins, 0));
+        elsewhere(destroy, 0);
+        usleep(50000);
+    }
     if (!strcmp(how, "told"))
         elsewhere(leave_at_once, 0);
     if (!strcmp(how, "told") || never_ends)

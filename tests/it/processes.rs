@@ -91,6 +91,11 @@ fn the_text_of_kernels_is_there_at_the_end() {
         let broken = Run::c("kernel_text.c").arg(how).env("CACHEALLOC_BREAK", "end_waits").output();
         assert_eq!(broken.stdout, "", "{how}: {broken:#?}");
     }
+    for mode in ["ordered", "relaxed"] {
+        let run = Run::c("kernel_text.c").arg("destroyed").conf(&format!("free_mode:{mode}"));
+        let ran = same(&run).ok();
+        assert_eq!(ran.stdout, "the kernel says 1\n", "beside an end, {mode}: {ran:#?}");
+    }
     // A thread that sees to it that the others get on ends the process where they do not.
     let run = Run::c("kernel_text.c").arg("watchdog").env("SIM_DEADLOCK_MS", "600000");
     for mode in ["ordered", "relaxed"] {

@@ -28,6 +28,7 @@ mod stream_ordered;
 mod across;
 mod capture;
 mod contexts;
+mod ends;
 mod green;
 mod ipc;
 mod memory;
@@ -78,6 +79,7 @@ fn all() -> impl Iterator<Item = &'static Hazard> {
         stream_ordered::ALL,
         capture::ALL,
         contexts::ALL,
+        ends::ALL,
         green::ALL,
         across::ALL,
         ipc::ALL,

@@ -98,7 +98,7 @@ pub fn beside_references<T>(d: &Driver, body: impl FnOnce() -> Outcome<T>) -> Ou
 }
 
 /// While another thread, in the same context, does this over and over.
-fn beside<T>(
+pub fn beside<T>(
     d: &Driver,
     other: impl Fn() -> Outcome + Sync,
     body: impl FnOnce() -> Outcome<T>,
@@ -119,7 +119,7 @@ fn beside<T>(
     })
 }
 
-fn beside_references_that_are_given_up(d: &Driver) -> Verdict {
+pub fn beside_references_that_are_given_up(d: &Driver) -> Verdict {
     let all = || (0..300).map(|_| other_memory(d, LARGE)).sum::<Outcome<usize>>();
     ok_if(beside_references(d, all)? == 0, "what the cache had was not found")
 }
@@ -195,7 +195,7 @@ fn other_memory(d: &Driver, bytes: usize) -> Outcome<usize> {
 }
 
 /// Asks for it, and gives it back.
-fn physical_memory(d: &Driver, bytes: usize) -> Outcome {
+pub fn physical_memory(d: &Driver, bytes: usize) -> Outcome {
     let mut properties = [0_u32; 22];
     (properties[0], properties[2]) = (1, 1);
     let mut memory = 0;

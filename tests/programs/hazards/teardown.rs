@@ -61,13 +61,13 @@ fn unmap(d: &Driver) -> Verdict {
     Ok("ok".into())
 }
 
-const PAGE: usize = 2 << 20;
+pub const PAGE: usize = 2 << 20;
 const NOTHING: u32 = 0;
 const READ: u32 = 1;
 const READ_WRITE: u32 = 3;
 
 /// Memory of device 0, mapped to be read and written.
-fn mapped_page(d: &Driver) -> Outcome<(u64, u64)> {
+pub fn mapped_page(d: &Driver) -> Outcome<(u64, u64)> {
     // CUmemAllocationProp: pinned memory of device 0.
     let properties = [1_u32, 0, 1, 0, 0, 0, 0, 0];
     let (mut address, mut memory) = (0, 0);
@@ -217,7 +217,7 @@ fn spin_and_one_reference_less(d: &Driver) -> Verdict {
 }
 
 /// [4] While another thread takes references to the primary context and gives them up.
-fn unmap_beside_references(d: &Driver) -> Verdict {
+pub fn unmap_beside_references(d: &Driver) -> Verdict {
     let stream = d.stream()?;
     let round = |_| {
         let (unrelated, (address, memory)) = (d.alloc(SMALL)?, mapped_page(d)?);
