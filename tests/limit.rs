@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use std::{fs, thread};
 
 /// How often a slow program is tried with nothing beside it.
-const TRIES_ALONE: usize = 3;
+pub const TRIES_ALONE: usize = 3;
 /// A process that uses no processor for so long, and waits for none, stands still.
 const STILL: Duration = Duration::from_secs(2);
 /// So long a program waits for its turn to be alone, and others for one that is.
@@ -26,15 +26,15 @@ pub enum Ended {
     Killed(Output, String),
 }
 
-/// Runs what `command` makes to its end, or until `limit` is over.
-pub fn run(command: impl Fn() -> Command, limit: Duration) -> Ended {
+/// Runs what `command` makes to its end, or until `limit` is over; then as often again, alone.
+pub fn run(command: impl Fn() -> Command, limit: Duration, tries_alone: usize) -> Ended {
     let shared = Turn::shared();
     let first = run_once(command(), limit);
     drop(shared);
     let Ended::Killed(_, threads) = &first else { return first };
     if threads.is_empty() {
         let program = command().get_program().to_string_lossy().into_owned();
-        for number in 1..=TRIES_ALONE {
+        for number in 1..=tries_alone {
             let _alone = Turn::alone();
             let again = run_once(command(), limit);
             if let Ended::Itself(_) = again {

@@ -42,6 +42,7 @@ pub struct Run {
     folder: Option<PathBuf>,
     stderr_closed: bool,
     seconds_max: u32,
+    tries_alone: usize,
 }
 
 impl Run {
@@ -57,6 +58,7 @@ impl Run {
             folder: None,
             stderr_closed: false,
             seconds_max: 60,
+            tries_alone: limit::TRIES_ALONE,
         }
     }
 
@@ -135,6 +137,12 @@ impl Run {
         self
     }
 
+    /// A program that is expected to hang: it ends after so long, and is not tried again.
+    pub fn hangs_within(mut self, seconds: u32) -> Run {
+        self.tries_alone = 0;
+        self.within(seconds)
+    }
+
     /// Runs it to its end. A program that hangs is killed after a minute.
     pub fn output(&self) -> Ran {
         let report = scratch_file("report");
@@ -145,7 +153,7 @@ impl Run {
             command
         };
         let limit = Duration::from_secs(self.seconds_max.into());
-        let (output, threads) = match limit::run(command, limit) {
+        let (output, threads) = match limit::run(command, limit, self.tries_alone) {
             Ended::Itself(output) => (output, String::new()),
             Ended::Killed(output, threads) => (output, threads),
         };

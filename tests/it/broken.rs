@@ -39,7 +39,7 @@ const TABLE: &[(Rule, &str, &str)] = &[
     (Rule::ShareNeedsLaterBarrier, "frees_of_several_threads", "ordered"),
     (Rule::VisibleWorkWaits, "pinned_write", "ordered"),
     (Rule::VisibleWorkMarksBothSides, "a_flag_is_raised_before_the_launch_returns", "ordered"),
-    (Rule::ExclusiveContextOnly, "free_of_another_contexts_block", "ordered"),
+    (Rule::ExclusiveContextOnly, "foreign_stream_in_reused_memory", "ordered"),
     (Rule::CountedBeforeWatched, "first_work_beside_a_second_context", "ordered"),
     (Rule::PromisedContextsApart, "halves_and_an_export", PROMISED),
     (Rule::PromisedStreamsAreAsked, "freed_on_a_peers_stream", PROMISED),
@@ -265,7 +265,7 @@ fn broken(hazard: &Hazard, rule: Rule, mode: &str) -> Option<String> {
         .env("SIM_DEADLOCK_MS", "500")
         .env("CACHEALLOC_BREAK", rule.name())
         .conf(&format!("free_mode:{mode}"))
-        .within(HANGS_S)
+        .hangs_within(HANGS_S)
         .output();
     hazard.wrong(&ran, Some(&hazard.natively()))
 }

@@ -20,6 +20,8 @@ mod cache {
     pub(crate) mod departures;
     #[allow(dead_code, unused_imports)]
     pub(crate) mod thread_cache;
+    #[allow(dead_code)]
+    pub(crate) mod under_way;
 }
 
 #[path = "../../src/preload/contexts"]

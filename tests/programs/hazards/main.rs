@@ -63,7 +63,7 @@ fn main() {
 }
 
 fn all() -> impl Iterator<Item = &'static Hazard> {
-    let groups: [&[Hazard]; 26] = [
+    let groups: [&[Hazard]; 27] = [
         visible::ALL,
         visible_copies::ALL,
         visible_indirect::ALL,

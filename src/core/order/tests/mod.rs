@@ -37,6 +37,9 @@ mod small;
 #[cfg(feature = "break-rules")]
 mod broken;
 
+#[path = "../../../../tests/tier.rs"]
+mod tier;
+
 /// Rules are broken for the whole process: tests that need them whole share this lock, tests that
 /// break one hold it alone.
 static RULES: std::sync::RwLock<()> = std::sync::RwLock::new(());

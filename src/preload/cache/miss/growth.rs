@@ -83,8 +83,7 @@ pub(super) fn map(
     let context = growth.context;
     let bytes = mappings.iter().map(|mapping| mapping.bytes).sum();
     if !forecast::may_serve(context, arenas::missing_bytes(context, bytes)) {
-        no_memory(context, request);
-        return Ok(());
+        return no_memory(growth, request);
     }
     growth.before(bytes, call)?;
     observers::inspect_libraries();
