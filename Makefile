@@ -46,8 +46,6 @@ check: ## formatting and lints, warnings denied
 SWITCHES = --features cachealloc-core/break-rules,cachealloc-preload/break-rules
 ALL = $(CHECKED) --workspace $(SWITCHES)
 
-# Most tests wait for processes, and use no processor meanwhile.
-test: export RUST_TEST_THREADS ?= $(shell expr 2 \* $$(nproc))
 test: ## the fast tier, minutes: at least one test of every kind; needs no GPU
 	scripts/tools.sh
 	scripts/check.sh
