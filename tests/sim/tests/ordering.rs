@@ -264,7 +264,7 @@ fn the_host_waits_for_a_fill_of_managed_memory() {
             d.launch("delay", 0, &[MS]).unwrap();
             (made, (d.functions.cuMemsetD32)(managed, 7, 1024))
         };
-        assert_eq!((made, filled, d.host_read(managed)), (0, 0, 7));
+        assert_eq!((made, filled, d.host_read(managed)), (0, 0, 7 << 32 | 7));
     });
     outcome.clean();
 }
