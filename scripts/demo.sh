@@ -58,7 +58,7 @@ count
 snapshot=$target/demo/loop.pickle
 show env LD_PRELOAD="$library" CACHEALLOC_CONF="record:all,snapshot:$snapshot" "$program" "$rounds"
 show "$command" top-sites "$snapshot"
-show "$command" report --force "$snapshot"
+show "$command" report --force -o "${snapshot%.pickle}.html" "$snapshot"
 echo
 echo "The report:   ${snapshot%.pickle}.html (open it in a browser)"
 echo "The snapshot: $snapshot (opens at https://pytorch.org/memory_viz as well)"
