@@ -116,7 +116,10 @@ fn ask(
         return code;
     }
     let known: Vec<_> = ids.into_iter().map(|id| (id, contexts::find(id))).collect();
-    let waited = wait_for_work(known.iter().filter_map(|(_, context)| *context), given_up.fate);
+    let mut waited = false;
+    beside(function, || {
+        waited = wait_for_work(known.iter().filter_map(|(_, context)| *context), given_up.fate);
+    });
     let begin = |(id, context): (u64, Option<&'static Context>)| {
         (id, context.map(|context| EndingContext::begin(context, given_up.fate, !waited)))
     };
