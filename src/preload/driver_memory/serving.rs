@@ -98,15 +98,14 @@ impl Asked {
         let Served { device, bytes, .. } = self.served;
         // What does not count is not of the device, or the driver refuses it for its arguments.
         let Some(context) = lookup::current().ok().filter(|_| self.claim.is_some()) else { return };
-        let waiter = match self.kind {
-            MemoryKind::Pooled(Some(pool)) if device_of_pool(pool).is_none() => return,
-            // Those fail at once while another thread's free holds the context (measured).
-            MemoryKind::Pooled(_) | MemoryKind::Physical(_) => Waiter::GoesOn,
-            _ => Waiter::StandsStill,
-        };
+        // Of a pool that is not known it is not known either whose memory it takes.
+        if matches!(self.kind, MemoryKind::Pooled(Some(pool)) if device_of_pool(pool).is_none()) {
+            return;
+        }
         let is_possible = context.device == device && bytes <= context.device_bytes;
         if is_possible && !forecast::may_serve_here(device, bytes) {
-            let _ = api::relaxed(|| release::everything_free(Some(device), waiter));
+            let waiter = waiter(self.kind);
+            let _ = api::relaxed(|| release::everything_free(Some(device), waiter)); // the driver answers
         }
     }
 
