@@ -18,6 +18,7 @@ const TABLE: &[(Rule, &str, &str)] = &[
     (Rule::SplitInheritsTag, "remainder_of_a_split", "ordered"),
     (Rule::LaterEventStays, "async_block_of_two_frees_freed_plainly", "ordered"),
     (Rule::ExportedNotReused, "exported_block_is_not_reused", "ordered"),
+    (Rule::ExportedNotReused, "block_behind_a_dma_buf_is_not_reused", "ordered"),
     (Rule::WholeAfterExport, "large_blocks_after_an_export", "ordered"),
     (Rule::InsideHandleIsOurs, "export_of_neighbours", "ordered"),
     (Rule::ReleaseOnlyFreeSegments, "small_blocks_then_a_large_one", "ordered"),
