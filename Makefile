@@ -5,6 +5,9 @@ PREFIX ?= /usr/local
 # The library as the tests run it: every assertion on, and rules that a test may switch off.
 CHECKED = --profile checked
 
+# Most tests wait for processes of theirs, so twice as many run at once as there are processors.
+export RUST_TEST_THREADS ?= $(shell expr 2 '*' $$(nproc))
+
 # Random tests are the same in every run; another number makes others.
 export PROPTEST_RNG_SEED ?= 1
 

@@ -78,6 +78,9 @@ fn killed(way: &str) -> Run {
 /// Also of what the host has for devices.
 #[test]
 fn pinned_memory_is_recovered() {
+    if lacks("python3") {
+        return;
+    }
     let place = Place::new();
     let run = Run::c("pinned.c").arg("killed").conf("record:all,log:quiet");
     let process = ended(&place, &run);
@@ -87,6 +90,9 @@ fn pinned_memory_is_recovered() {
 
 #[test]
 fn killed_at_random_moments() {
+    if lacks("python3") {
+        return;
+    }
     let confs = [
         "record:all",
         "record:all,max_entries:50",
@@ -167,6 +173,9 @@ fn nothing_is_lost() {
 /// Of the last entries of a ring, and of what lives.
 #[test]
 fn the_state_is_there_without_the_history() {
+    if lacks("python3") {
+        return;
+    }
     let place = Place::new();
     let process = ended(&place, &killed("now").conf("record:state"));
     let said = recovered(&place, process, &[]);

@@ -29,6 +29,9 @@ fn python(script: &str) -> Run {
 /// In C, Rust and Python: the same questions, and the same answers.
 #[test]
 fn programs_ask_what_they_want() {
+    if lacks("python3") {
+        return;
+    }
     let programs = [
         Run::program(built("04-interface")),
         Run::program(built("06-interface")),
@@ -82,6 +85,9 @@ fn a_hook_says_which_lines_take_memory() {
 
 #[test]
 fn a_hook_may_be_written_in_python() {
+    if lacks("python3") {
+        return;
+    }
     let script = "hooks/memory_hook.py";
     let ran = python(script).output().ok();
     assert_eq!(

@@ -8,7 +8,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use cachealloc_tests::{Run, compile, root};
+use cachealloc_tests::{Run, compile, lacks, root};
 
 use crate::snapshots::{Place, trigger};
 
@@ -64,6 +64,9 @@ fn the_peak_is_what_the_program_held_at_once() {
 
 #[test]
 fn the_c_functions_answer() {
+    if lacks("python3") {
+        return;
+    }
     let place = Place::new();
     for conf in ["log:quiet", "log:quiet,record:all,snapshot:/dev/null"] {
         let ran = place.run(&statistics("api").conf(conf)).ok();
@@ -80,6 +83,9 @@ fn the_c_functions_answer() {
 /// Whatever way a process ends: one file, and it is whole.
 #[test]
 fn a_file_at_every_end() {
+    if lacks("python3") {
+        return;
+    }
     for way in ["return", "exit", "_exit", "_Exit", "quick_exit", "raise TERM", "exit_busy"] {
         let place = Place::new();
         let native = place.run(&trigger(way).native());
@@ -188,6 +194,9 @@ impl Running {
 
 #[test]
 fn another_process_reads_along() {
+    if lacks("python3") {
+        return;
+    }
     for conf in ["", "record:all,max_entries:1000,snapshot:/dev/null", "free_mode:strict"] {
         let running = Running::new(statistics("busy 3 exit").conf(conf));
         running.wait_for_file();

@@ -3,7 +3,7 @@
 
 use std::process::Command;
 
-use cachealloc_tests::{Ran, Run};
+use cachealloc_tests::{Ran, Run, lacks};
 
 use crate::snapshots::{Place, trigger};
 
@@ -145,6 +145,9 @@ fn storms_of_signals() {
 /// The file that was asked for right before the end is whole, recording or not.
 #[test]
 fn a_snapshot_asked_for_is_finished() {
+    if lacks("python3") {
+        return;
+    }
     for end in ["exit", "_exit"] {
         let place = Place::new();
         let ran = place.run(&trigger(&format!("signal_then {end}")).conf("record:off"));
@@ -157,6 +160,9 @@ fn a_snapshot_asked_for_is_finished() {
 /// The simplest use: no option at all.
 #[test]
 fn usr1_works_without_options() {
+    if lacks("python3") {
+        return;
+    }
     let place = Place::new();
     let ran = place.run(&Run::c("triggers.c").arg("raise").arg("USR1"));
     assert_eq!((ran.code, &*ran.stdout), (Some(3), "goes on\n"), "{ran:#?}");
@@ -167,6 +173,9 @@ fn usr1_works_without_options() {
 /// What is alive at the end was never freed; what is alive in between may be.
 #[test]
 fn a_snapshot_says_why_it_was_taken() {
+    if lacks("python3") {
+        return;
+    }
     for (way, conf, wanted) in [
         ("return", "record:all", "exit"),
         ("_exit", "record:all", "exit"),
@@ -187,6 +196,9 @@ fn a_snapshot_says_why_it_was_taken() {
 /// goes on when the writer has slept for a while, and the snapshot is there when the lock is free.
 #[test]
 fn a_shortage_does_not_wait_for_ever() {
+    if lacks("python3") {
+        return;
+    }
     let place = Place::new();
     let native = place.run(&Run::c("short_in_loader.c").native()).ok();
     let ours = place.run(&Run::c("short_in_loader.c").conf("record:all,snapshot:%n.pickle")).ok();

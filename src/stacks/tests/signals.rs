@@ -3,8 +3,16 @@
 mod common;
 
 use core::ffi::c_int;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use common::{LIES, Library, build, compare, compared};
+
+/// One test at a time. While a process forks nobody visits the loader's list, and a stack that is taken
+/// on an alternate stack meanwhile ends early.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 fn handle(signal: c_int, handler: extern "C" fn(c_int), flags: c_int) {
     // SAFETY: all-zero is a valid `sigaction`.
@@ -31,6 +39,7 @@ fn alternate_stack() {
 
 #[test]
 fn a_handler_on_the_threads_stack_and_on_an_alternate_one() {
+    let _alone = alone();
     extern "C-unwind" fn raise_both() {
         // SAFETY: both have handlers.
         unsafe { libc::raise(libc::SIGUSR1) };
@@ -50,6 +59,7 @@ fn a_handler_on_the_threads_stack_and_on_an_alternate_one() {
 
 #[test]
 fn a_handler_interrupted_by_a_handler() {
+    let _alone = alone();
     extern "C" fn outer(_: c_int) {
         // SAFETY: has a handler.
         unsafe { libc::raise(libc::SIGVTALRM) };
@@ -71,6 +81,7 @@ fn a_handler_interrupted_by_a_handler() {
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn at_every_instruction() {
+    let _alone = alone();
     use std::sync::atomic::Ordering;
 
     use cachealloc_stacks::fallbacks;
@@ -105,6 +116,7 @@ fn at_every_instruction() {
 #[cfg(target_arch = "aarch64")]
 #[test]
 fn in_a_leaf() {
+    let _alone = alone();
     extern "C" fn compare_and_go_on(_: c_int, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
         compare();
         // SAFETY: what the kernel gave the handler; the trap is one instruction.
@@ -153,6 +165,7 @@ fn fault_in_child(signal: c_int, body: impl FnOnce()) {
 /// The interrupted stack pointer is in the guard page: nothing may be read there.
 #[test]
 fn after_a_stack_overflow() {
+    let _alone = alone();
     extern "C" fn overflow(depth: usize) -> usize {
         let room = std::hint::black_box([depth; 100]);
         let below = if depth == usize::MAX { depth } else { overflow(depth + 1) };
@@ -167,6 +180,7 @@ fn after_a_stack_overflow() {
 /// libgcc would follow that register anywhere.
 #[test]
 fn after_a_trap_where_only_libgcc_has_a_rule() {
+    let _alone = alone();
     let Some(path) = build(LIES, "lies_of_traps", &[]) else { return };
     let library = Library::open(&path);
     // SAFETY: the fixture's function has this type.

@@ -96,6 +96,9 @@ assert driver.cuMemAlloc_v2(ctypes.byref(memory), ctypes.c_size_t(2 << 20)) == 0
 /// Of several snapshots of a process the last one counts, and only one of its end says what was left.
 #[test]
 fn the_last_snapshot_of_a_process_counts() {
+    if lacks("python3") {
+        return;
+    }
     let place = Place::new();
     let run = |flags: &str, then: &str| {
         let run = cachealloc(&format!("run {flags} -- sh -c"));

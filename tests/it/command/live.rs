@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::MetadataExt;
 use std::process::{Child, Command, Stdio};
 
-use cachealloc_tests::{Ran, Run, command, scratch_file};
+use cachealloc_tests::{Ran, Run, command, lacks, scratch_file};
 
 use super::{cachealloc, masked};
 use crate::snapshots::Place;
@@ -37,6 +37,9 @@ pub fn failed(ran: &Ran, wanted: &str) {
 
 #[test]
 fn statistics_of_one() {
+    if lacks("python3") {
+        return;
+    }
     let running = busy("free_mode:strict");
     let process = running.child.id();
     let ran = cachealloc(&format!("stats {process}")).output().ok();

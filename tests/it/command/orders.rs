@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
-use cachealloc_tests::{Ran, Run, command};
+use cachealloc_tests::{Ran, Run, command, lacks};
 
 use super::cachealloc;
 use super::live::{busy, failed, kill};
@@ -51,6 +51,9 @@ const ALL: &str = "records every allocation and free (context all, stacks all), 
 
 #[test]
 fn recording_is_switched_while_the_program_runs() {
+    if lacks("python3") {
+        return;
+    }
     let place = Place::new();
     let run = statistics("busy 3 exit").conf("max_entries:1000,snapshot:s-%n.pickle,log:quiet");
     let running = Running::new(run.folder(&place.path));

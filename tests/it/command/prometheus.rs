@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
-use cachealloc_tests::skipped;
+use cachealloc_tests::{lacks, skipped};
 use serde_json::Value;
 
 use super::cachealloc;
@@ -212,6 +212,9 @@ fn without_a_process_there_is_prometheus_only() {
 /// Names from other processes, and more of them than one wants as names of series.
 #[test]
 fn names_are_bounded_and_harmless() {
+    if lacks("python3") {
+        return;
+    }
     let forger = Forger::new(300, "many");
     let families = read_twice(&forger.run("stats --format prometheus PID").ok().stdout);
     for (name, most) in [("library_bytes", 21), ("call_site_bytes", 11)] {

@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
 
-use cachealloc_tests::{command, root};
+use cachealloc_tests::{command, lacks, root};
 
 use super::live::busy;
 use crate::statistics::Running;
@@ -28,6 +28,9 @@ fn is_content(person: Child) {
 
 #[test]
 fn the_screen_obeys_and_leaves_the_terminal_as_it_was() {
+    if lacks("python3") {
+        return;
+    }
     let running = busy(RECORDS);
     is_content(person("keys", &running, &[]));
     assert_eq!(running.end(), Some(0), "the program did not notice");
@@ -35,6 +38,9 @@ fn the_screen_obeys_and_leaves_the_terminal_as_it_was() {
 
 #[test]
 fn the_watched_process_may_end() {
+    if lacks("python3") {
+        return;
+    }
     let running = busy(RECORDS);
     let mut person = person("ends", &running, &[&running.child.id().to_string()]);
     let mut lines = BufReader::new(person.stdout.take().expect("a pipe"));
@@ -52,6 +58,9 @@ fn the_watched_process_may_end() {
 
 #[test]
 fn a_signal_leaves_the_terminal_as_it_was() {
+    if lacks("python3") {
+        return;
+    }
     let running = busy(RECORDS);
     for signal in ["SIGTERM", "SIGHUP", "SIGINT"] {
         is_content(person(signal, &running, &[]));
