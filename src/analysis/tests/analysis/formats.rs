@@ -13,6 +13,7 @@ use cachealloc_analysis::{Aggregate, By, Group, Lifetimes, When, difference, for
 
 use crate::made::{self, Directory};
 use crate::python;
+use crate::skip::lacks;
 
 /// The frames of its stack, innermost first: names and lines. And its bytes.
 type Alloc<'a> = (&'a [(&'a str, u64)], u64);
@@ -97,6 +98,9 @@ fn folded_lines() {
 /// Names have quotes, backslashes, control characters and whatever else there is.
 #[test]
 fn python_reads_the_json() {
+    if lacks("python3") {
+        return;
+    }
     const JUDGE: &str = "
 import json, sys
 for path in sys.argv[1:]:
@@ -129,6 +133,9 @@ for path in sys.argv[1:]:
 /// Blocks come and go in any way, and what one call site holds at once is on several tracks.
 #[test]
 fn traces_add_up() {
+    if lacks("python3") {
+        return;
+    }
     const JUDGE: &str = "
 import sys
 sys.path.insert(0, sys.argv[1])
@@ -166,6 +173,9 @@ for path in sys.argv[2:]:
 /// What a program named itself, of several threads at once and on a device without entries.
 #[test]
 fn annotations_in_a_trace() {
+    if lacks("python3") {
+        return;
+    }
     let mut snapshot = snapshot(&[&[(&[("f", 1)], 5)]]);
     let [step, load] = ["step", "load"].map(|name| snapshot.texts.add(name));
     let annotation = |name, begin, device, time_us| Annotation { name, begin, device, time_us };

@@ -12,5 +12,7 @@ mod passes;
 mod python;
 mod reading;
 mod reserved;
+#[path = "../../../../tests/skip.rs"]
+mod skip;
 #[path = "../../../../tests/tier.rs"]
 mod tier;

@@ -7,6 +7,7 @@ use serde_pickle::{DeOptions, HashableValue, Value};
 
 use crate::made::{self, Directory};
 use crate::python;
+use crate::skip::lacks;
 
 /// Written by Python without a memo.
 fn unshared(snapshot: &[u8]) -> Vec<u8> {
@@ -40,6 +41,9 @@ fn number(value: &Value) -> u64 {
 
 #[test]
 fn both_read_the_same() {
+    if lacks("python3") {
+        return;
+    }
     let file = unshared(&made::pickled(&made::history(7, 200)));
     let theirs = serde_pickle::value_from_slice(&file, DeOptions::new()).expect("it can be read");
     let snapshot = made::read(&file);

@@ -8,6 +8,7 @@ use cachealloc_history::Describe;
 
 use crate::made::{self, Directory, random};
 use crate::python;
+use crate::skip::lacks;
 
 /// What a snapshot says, a line for each thing.
 fn lines(snapshot: &Snapshot) -> Vec<String> {
@@ -137,6 +138,9 @@ fn what_our_library_wrote() {
 /// As PyTorch wrote it before 2023: a list of segments, blocks without addresses, with a `history`.
 #[test]
 fn what_old_pytorch_wrote() {
+    if lacks("python3") {
+        return;
+    }
     const WRITE: &str = "
 import pickle, sys
 frame = dict(name='f', filename='a.py', line=3)
@@ -165,6 +169,9 @@ pickle.dump([dict(device=1, address=4096, total_size=2048, stream=-1, segment_ty
 /// where tuples have become lists.
 #[test]
 fn what_python_wrote() {
+    if lacks("python3") {
+        return;
+    }
     const REWRITE: &str = r#"
 import json, pickle, sys
 for path in sys.argv[1:]:

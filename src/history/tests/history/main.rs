@@ -16,6 +16,8 @@ mod json;
 mod python;
 mod readers;
 mod script;
+#[path = "../../../../tests/skip.rs"]
+mod skip;
 
 mod files;
 mod names;

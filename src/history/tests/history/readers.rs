@@ -9,6 +9,7 @@ use cachealloc_history::{Describe, Frame, NAME_BYTES_MAX, Snapshot, StackId, wri
 use serde_pickle::{DeOptions, HashableValue, Value, value_from_slice};
 
 use crate::files::Directory;
+use crate::skip::lacks;
 use crate::{json, python, random, soundness};
 
 /// Compares each pickle with the JSON beside it, types too. `unknown` is added by the writer where
@@ -44,6 +45,9 @@ print(len(sys.argv) - 1)
 
 #[test]
 fn python_reads_what_was_written() {
+    if lacks("python3") {
+        return;
+    }
     let directory = Directory::new("python");
     let steps = (0..60).map(|seed| seed * 5).chain([4000]);
     let files: Vec<PathBuf> = (0..)
@@ -66,6 +70,9 @@ fn python_reads_what_was_written() {
 /// purpose: `UPDATE_GOLDEN=1 cargo test -p cachealloc-history golden`.
 #[test]
 fn golden_file() {
+    if lacks("python3") {
+        return;
+    }
     let mut snapshot = soundness::small();
     snapshot.settings.more.push(("mode".into(), "ordered".into()));
     snapshot.segments[0].stack = StackId(1);

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::files::Directory;
 use crate::readers::pickled;
+use crate::skip::lacks;
 use crate::soundness::{BREAKAGES, small};
 use crate::{json, python, random};
 
@@ -16,6 +17,9 @@ fn script() -> String {
 
 #[test]
 fn accepts_sound_files() {
+    if lacks("python3") {
+        return;
+    }
     let directory = Directory::new("accepts");
     let mut files: Vec<PathBuf> = Vec::new();
     for seed in 0..40 {
@@ -35,6 +39,9 @@ fn accepts_sound_files() {
 
 #[test]
 fn rejects_every_unsound_snapshot() {
+    if lacks("python3") {
+        return;
+    }
     let directory = Directory::new("unsound");
     let files: Vec<PathBuf> = (0..)
         .zip(BREAKAGES)
@@ -105,6 +112,9 @@ pickle.dump(s, open(output, 'wb'), 2)
 
 #[test]
 fn rejects_every_broken_file() {
+    if lacks("python3") {
+        return;
+    }
     let directory = Directory::new("broken");
     let good = directory.0.join("good.pickle");
     fs::write(&good, pickled(&small(), &mut ())).unwrap();
@@ -131,6 +141,9 @@ fn rejects_every_broken_file() {
 
 #[test]
 fn rejects_opcodes_that_the_viewer_does_not_know() {
+    if lacks("python3") {
+        return;
+    }
     let directory = Directory::new("opcodes");
     let (good, large) = (directory.0.join("good.pickle"), directory.0.join("large.pickle"));
     fs::write(&good, pickled(&small(), &mut ())).unwrap();
@@ -151,6 +164,9 @@ fn rejects_opcodes_that_the_viewer_does_not_know() {
 
 #[test]
 fn from_the_start_means_that_everything_is_explained() {
+    if lacks("python3") {
+        return;
+    }
     let directory = Directory::new("start");
     let path = directory.0.join("dump.pickle");
     let mut snapshot = small();
