@@ -75,6 +75,8 @@ rules! {
     BeginIsNoEnd = "begin_is_no_end",
     /// What a node names stays the graph's when its capture has ended.
     NamedStaysWithGraph = "named_stays_with_graph",
+    /// But not what the program holds, if natively its free takes it away from the graph.
+    HeldLeavesWithCapture = "held_leaves_with_capture",
     /// The memory of a capture is its graph's as long as that, or anything made from it, lives.
     PoolLivesWithGraph = "pool_lives_with_graph",
     /// And free for every request only when an event behind its last work is complete.
@@ -83,8 +85,6 @@ rules! {
     PoolEndsBehindOthers = "pool_ends_behind_others",
     /// But at once where each free had waited for all work.
     WaitedPoolEndsAtOnce = "waited_pool_ends_at_once",
-    /// So a free of what a graph keeps waits, in mode `relaxed` too.
-    GraphMemoryWaits = "graph_memory_waits",
     /// Where memory is short, the driver's word on graphs that have just ended is awaited.
     NotesAreAwaited = "notes_are_awaited",
     /// Of those that were launched and of those that were not: each come in an order of their own.

@@ -112,7 +112,9 @@ fn without_memory_the_capture_lives() {
 
 #[test]
 fn an_updated_executable_keeps_the_memory_of_the_other_graph() {
-    everywhere("updated", "right: true, kept: true");
+    for capture in ["thread-local", "global"] {
+        assert_eq!(clean(program("updated", capture)), "right: true, kept: true", "{capture}");
+    }
 }
 
 #[test]
@@ -297,7 +299,7 @@ fn what_nodes_name_stays_with_the_graph() {
         assert_eq!(clean(program("unnamed", capture)), said, "{capture}");
         assert_eq!(clean(program("long_arguments", capture)), said, "{capture}");
     }
-    let broken = program("freed_later", "relaxed");
+    let broken = program("freed_later", "thread-local");
     let ran = broken.env("CACHEALLOC_BREAK", Rule::NamedStaysWithGraph.name()).output();
     assert!(!problems(&ran).is_empty() || ran.stdout.contains("FAIL"), "{ran:#?}");
 }
@@ -307,7 +309,7 @@ fn captures_get_what_only_the_cache_has() {
     let chunk = "strategy:pre_allocate,initial_gpu_memory_in_mb:64,log:quiet";
     let small = |name, capture| program(name, capture).env("SIM_MEMORY_MB", "80").conf(chunk);
     let said = clean(small("part_of_cache", "relaxed"));
-    assert_eq!(said, "served, right: true, kept: true, back: true");
+    assert_eq!(said, "served, right: true, kept: false, back: true");
     // Natively neither the free nor the request succeeds.
     assert_eq!(clean(small("part_of_cache", "global")), "refused 2");
     assert_eq!(clean(small("named_part", "relaxed")), "apart");

@@ -218,14 +218,6 @@ impl<'a> Free<'a> {
             Route::ParkOnEvent if self.has_zone() && !rule_holds(Rule::ZonesAreCopied) => {
                 self.wait(Wait::Strict)
             }
-            // Else its pool would end behind an event, which no capture allows.
-            Route::ParkOnEvent
-                if self.block.kind == Kind::Context
-                    && self.is_private()
-                    && rule_holds(Rule::GraphMemoryWaits) =>
-            {
-                self.wait_natively(Wait::GraphMemory)
-            }
             Route::Publish => {
                 pending::share_barrier(self.thread, self.context);
                 self.publish();

@@ -12,7 +12,7 @@
 //! lock, so a graph that the program has received is not queried.
 
 use core::ffi::c_void;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use cachealloc_core::rules::{Rule, rule_holds};
@@ -48,6 +48,8 @@ pub(crate) struct OpenCapture {
     /// Its memory, the newest last.
     pools: Mutex<Vec<OwnPool>>,
     pub names: Mutex<NamedRanges>,
+    /// Whether a call was served that natively would have ended it.
+    beyond_native: AtomicBool,
     work: Mutex<Work>,
 }
 
@@ -84,6 +86,7 @@ pub(crate) fn begun(stream: StreamHandle, stream_id: u64, context: &'static Cont
         begun: contexts::all().map(mark).collect(),
         pools: Mutex::new(Vec::new()),
         names: Mutex::new(NamedRanges::default()),
+        beyond_native: AtomicBool::new(false),
         work: Mutex::new(Work::new(origin)),
     };
     lock(&OPEN).push(Arc::new(capture));
@@ -247,6 +250,11 @@ impl OpenCapture {
         self.mode == CAPTURE_MODE_RELAXED || others || api::capture_mode() == CAPTURE_MODE_RELAXED
     }
 
+    /// A call was served that natively would have ended it, or been a part of its graph.
+    pub(crate) fn goes_beyond_native(&self) {
+        self.beyond_native.store(true, Ordering::Relaxed);
+    }
+
     /// A node may name anything the program holds of its memory.
     pub(crate) fn name_all(&self) {
         let pools = lock(&self.pools).clone();
@@ -257,15 +265,18 @@ impl OpenCapture {
         }
     }
 
-    /// It has ended: what its graph does not use becomes ordinary memory.
+    /// It has ended: what its graph does not use becomes ordinary memory, and so does what the program holds
+    /// if all of it works natively, too: there a free takes such memory away from the graph.
     fn let_go(&self) {
+        let native = !self.beyond_native.load(Ordering::Relaxed);
+        let held_leaves = native && rule_holds(Rule::HeldLeavesWithCapture);
         let pools = lock(&self.pools).clone();
         let names = lock(&self.names);
         for OwnPool { context, pool, .. } in pools {
             if !rule_holds(Rule::PoolLivesWithGraph) {
                 pools::close(context, pool);
             } else if !context.is_dead() && rule_holds(Rule::UnnamedIsFree) {
-                pools::open_rest(context, pool, &names);
+                pools::open_rest(context, pool, &names, held_leaves);
             }
         }
     }

@@ -4,6 +4,7 @@
 
 use core::ffi::c_void;
 use core::ptr::null_mut;
+use std::collections::BTreeSet;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -156,10 +157,20 @@ pub(crate) fn close(context: &'static Context, pool: PrivatePool) {
     opened(context, &mut allocator);
 }
 
-/// The capture of this pool has ended. What no node of its graph names becomes ordinary memory.
-pub(crate) fn open_rest(context: &'static Context, pool: PrivatePool, names: &NamedRanges) {
+/// The capture of this pool has ended. What no node of its graph names becomes ordinary memory, and what the
+/// program still holds if that leaves with the capture.
+pub(crate) fn open_rest(
+    context: &'static Context,
+    pool: PrivatePool,
+    names: &NamedRanges,
+    held_leaves: bool,
+) {
     let mut allocator = lock(&context.allocator);
-    allocator.open_rest(pool, |begin, end| names.overlap(begin.0, end.0));
+    let held = if held_leaves { allocator.held_of(pool).collect() } else { BTreeSet::new() };
+    let uses = |begin: Address, end: Address| {
+        names.overlap(begin.0, end.0) && !held.contains(&(begin, end))
+    };
+    allocator.open_rest(pool, uses);
     opened(context, &mut allocator);
 }
 

@@ -17,7 +17,8 @@
 //! Not all of it stays so. If natively the allocation is made at once (`OpenCapture::lets_allocate`),
 //! what was freed and no node names (`names`) is ordinary memory: no launch uses it, and its free has
 //! waited, or waits for a stream as any other. What natively would have ended the capture counts as
-//! named from its allocation on.
+//! named from its allocation on. And where natively all calls of a capture are made at once, what the
+//! program holds at its end is ordinary memory, named or not: a free takes it away from the graph.
 //!
 //! The driver is asked as for any miss, in relaxed mode, which harms no capture (measured). If it has no
 //! memory, the cache gives a part of an ordinary segment. Whatever is then left fails, even if the
@@ -97,6 +98,9 @@ pub(crate) fn free(
     let pool = lock(&context.allocator).private_pool_of(freed.block);
     let capture = pool.and_then(open_captures::of_pool);
     let scope = capture.as_ref().and_then(|capture| of_free(thread, context, capture, behind));
+    if let Some(capture) = capture.as_ref().filter(|capture| !capture.lets_allocate(thread)) {
+        capture.goes_beyond_native();
+    }
     let mut work = capture.as_ref().and_then(|capture| capture.enter());
     let point =
         work.as_mut().and_then(|work| work.allocation_points.allocated.remove(&freed.address));
@@ -222,6 +226,7 @@ fn serve(
         remember(&mut work, address, member.map(|member| member.id));
         // What natively exists only as part of the graph belongs to the graph, named or not.
         if member.is_some() || !capture.lets_allocate(thread) {
+            capture.goes_beyond_native();
             lock(&capture.names).add(address, address + block.bytes);
         }
     }

@@ -31,8 +31,6 @@ counters! {
         Shared = "free: memory visible to another observer",
         /// A stream captures, so no barrier is possible.
         Capture = "free: a stream is capturing",
-        /// A graph keeps the memory: it ends with the graph only where all work with it is over (mode `relaxed`).
-        GraphMemory = "free: memory of a graph",
         /// Another free waits in the driver and holds the context.
         BehindFree = "free: behind another waiting free",
         BarrierFailed = "free: the barrier failed",

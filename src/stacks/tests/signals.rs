@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use common::{LIES, Library, build, compare, compared};
 
-/// One test at a time. While a process forks nobody visits the loader's list, and a stack that is taken
+/// One test at a time. While a process forks no walk visits the loader's list, and a stack that is taken
 /// on an alternate stack meanwhile ends early.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());

@@ -1,6 +1,6 @@
 //! What frees which memory of a graph, and when it is gone.
 
-use cachealloc_tests::driver::{Driver, Outcome, check};
+use cachealloc_tests::driver::{Driver, Outcome, RELAXED, check};
 
 use crate::{BYTES, LARGE, LATE, Verdict, code, fill, free_bytes, free_bytes_again, holds};
 
@@ -51,11 +51,14 @@ pub fn freed_later(d: &Driver, mode: u32) -> Verdict {
         return Ok("FAIL, wrong contents".into());
     }
     d.free(first)?;
-    let other = d.alloc(LARGE)?;
-    fill(d, stream, other, 7)?;
-    d.launch_graph(executable, stream)?;
-    if !holds(d, other, 7)? {
-        return Ok("FAIL, a launch wrote into memory of others".into());
+    // Of a relaxed capture it is not the graph's any more, as natively.
+    if mode != RELAXED {
+        let other = d.alloc(LARGE)?;
+        fill(d, stream, other, 7)?;
+        d.launch_graph(executable, stream)?;
+        if !holds(d, other, 7)? {
+            return Ok("FAIL, a launch wrote into memory of others".into());
+        }
     }
     d.destroy_executable(executable)?;
     d.destroy_graph(graph)?;

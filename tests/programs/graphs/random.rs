@@ -42,6 +42,10 @@ struct Graph {
     /// Blocks that the capture has left to the program, and what they hold after a launch.
     left: Vec<(u64, u64, u64)>,
     launched: bool,
+    /// Whether all that its capture did works natively: there no launch may follow the free of what it left.
+    native: bool,
+    /// Not launched any more.
+    spent: bool,
 }
 
 /// A block in a capture.
@@ -59,6 +63,11 @@ struct Capture {
     clocks: [Clock; STREAMS],
     events: Vec<(Event, Clock)>,
     blocks: Vec<Block>,
+    mode: u32,
+    /// Whether its calls are those of a thread that did not begin it.
+    elsewhere: bool,
+    /// Whether natively each call has succeeded so far.
+    native: bool,
 }
 
 pub fn main(d: &Driver, words: &[String]) {
@@ -169,6 +178,9 @@ impl Program<'_> {
         let (index, again) = (self.dice.below(self.graphs.len()), self.dice.below(3));
         let pick = self.dice.below(2);
         let graph = &mut self.graphs[index];
+        if graph.spent {
+            return Ok(());
+        }
         let executable = graph.executables[pick % graph.executables.len()];
         for _ in 0..=again {
             self.d.launch_graph(executable, graph.stream)?;
@@ -183,12 +195,13 @@ impl Program<'_> {
         Ok(())
     }
 
-    /// What a capture has left: freed while its graph lives, and never launched again.
+    /// What a capture has left: freed while its graph lives.
     fn free_left(&mut self) -> Outcome {
         let some = self.graphs.iter().position(|graph| !graph.left.is_empty());
         let Some(index) = some else { return Ok(()) };
         let graph = &mut self.graphs[index];
         let (left, launched) = (std::mem::take(&mut graph.left), graph.launched);
+        graph.spent = graph.native;
         left.into_iter().try_for_each(|(address, ..)| self.free_one_left(address, launched))
     }
 
@@ -271,9 +284,10 @@ impl Program<'_> {
         let origin = self.dice.below(STREAMS);
         self.d.begin_capture(self.streams[origin], mode)?;
         let (clocks, events, blocks) = (Default::default(), Vec::new(), Vec::new());
-        let mut capture = Capture { members: vec![origin], clocks, events, blocks };
+        let (members, elsewhere, native) = (vec![origin], false, true);
+        let mut capture = Capture { members, clocks, events, blocks, mode, elsewhere, native };
         for _ in 0..self.dice.below(50) + 2 {
-            self.captured(&mut capture, &counts, mode)?;
+            self.captured(&mut capture, &counts)?;
         }
         for member in capture.members.clone() {
             self.bring(&mut capture, origin, member)?;
@@ -293,16 +307,18 @@ impl Program<'_> {
         let unfilled = capture.blocks.iter().filter(|block| block.value.is_none());
         unfilled.map(|block| block.address).try_for_each(|address| self.d.free(address))?;
         let (graph, stream) = (Some(graph), self.streams[origin]);
-        let launched = false;
-        self.graphs.push(Graph { graph, executables, stream, counts, left, launched });
+        let (launched, native, spent) = (false, capture.native, false);
+        let new = Graph { graph, executables, stream, counts, left, launched, native, spent };
+        self.graphs.push(new);
         Ok(())
     }
 
-    fn captured(&mut self, c: &mut Capture, counts: &[u64; STREAMS], mode: u32) -> Outcome {
+    fn captured(&mut self, c: &mut Capture, counts: &[u64; STREAMS]) -> Outcome {
         let stream = c.members[self.dice.below(c.members.len())];
         match self.dice.below(20) {
             0..5 => {
                 let on = (self.dice.below(100) < self.ordered).then_some(self.streams[stream]);
+                c.allocates();
                 if let Some((address, at)) = self.alloc_on(on)? {
                     let clock = if on.is_some() { c.clocks[stream] } else { Clock::default() };
                     let (written, touched) = (clock, clock);
@@ -319,6 +335,7 @@ impl Program<'_> {
                     return self.d.free_async(block.address, self.streams[stream]);
                 }
                 let block = c.blocks.swap_remove(index);
+                c.allocates();
                 self.d.free(block.address)
             }
             5..13 if !c.blocks.is_empty() => self.fill(c, stream),
@@ -329,8 +346,8 @@ impl Program<'_> {
                 let other = c.members[self.dice.below(c.members.len())];
                 self.bring(c, stream, other)
             }
-            19 if self.dice.below(4) == 0 => self.in_another_thread(c, counts, mode),
-            19 if mode != GLOBAL && self.dice.below(3) == 0 => self.elsewhere(),
+            19 if self.dice.below(4) == 0 => self.in_another_thread(c, counts),
+            19 if c.mode != GLOBAL && self.dice.below(3) == 0 => self.elsewhere(),
             _ => Ok(()),
         }
     }
@@ -411,18 +428,16 @@ impl Program<'_> {
     }
 
     /// Another thread does the capture's work for a while.
-    fn in_another_thread(
-        &mut self,
-        c: &mut Capture,
-        counts: &[u64; STREAMS],
-        mode: u32,
-    ) -> Outcome {
-        let context = self.d.context();
+    fn in_another_thread(&mut self, c: &mut Capture, counts: &[u64; STREAMS]) -> Outcome {
+        let (context, before) = (self.d.context(), c.elsewhere);
+        c.elsewhere = true;
         let work = || {
             self.d.set_context(context)?;
-            (0..self.dice.below(12)).try_for_each(|_| self.captured(c, counts, mode))
+            (0..self.dice.below(12)).try_for_each(|_| self.captured(c, counts))
         };
-        std::thread::scope(|scope| scope.spawn(work).join().expect("it does not panic"))
+        let done = std::thread::scope(|scope| scope.spawn(work).join().expect("it does not panic"));
+        c.elsewhere = before;
+        done
     }
 
     /// Another thread works meanwhile, on nothing of the capture's.
@@ -448,6 +463,11 @@ impl Program<'_> {
 }
 
 impl Capture {
+    /// A call that allocates or frees is made now.
+    fn allocates(&mut self) {
+        self.native &= self.mode == RELAXED || self.mode == THREAD_LOCAL && self.elsewhere;
+    }
+
     fn learn(&mut self, stream: usize, knows: &Clock) {
         for (own, other) in self.clocks[stream].iter_mut().zip(knows) {
             *own = (*own).max(*other);

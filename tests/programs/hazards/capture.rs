@@ -24,6 +24,8 @@ pub const ALL: &[Hazard] = &[
     hazard!(Always, many_captures_at_once, machine = "SIM_MEMORY_MB=192"),
     hazard!(Always, memory_of_a_relaxed_capture, machine = "SIM_MEMORY_MB=192"),
     hazard!(Always, memory_beside_a_capture, machine = "SIM_MEMORY_MB=192"),
+    hazard!(Always, memory_that_a_node_names, machine = "SIM_MEMORY_MB=192"),
+    hazard!(Always, memory_of_another_thread_that_a_node_names, machine = "SIM_MEMORY_MB=192"),
 ];
 
 /// A capture on `stream` that writes 3 into `block`.
@@ -346,4 +348,35 @@ fn memory_beside_a_capture(d: &Driver) -> Verdict {
         Ok(())
     })?;
     capture.finish(d)
+}
+
+/// [39] Freed behind the graph's last launch, it is free, though the executable lives.
+fn memory_that_a_node_names(d: &Driver) -> Verdict {
+    freed_behind_its_launch(d, RELAXED, |d| d.alloc(80 << 20))
+}
+
+fn memory_of_another_thread_that_a_node_names(d: &Driver) -> Verdict {
+    freed_behind_its_launch(d, THREAD_LOCAL, |d| in_thread(d, || d.alloc(80 << 20)))
+}
+
+fn freed_behind_its_launch(
+    d: &Driver,
+    mode: u32,
+    alloc: impl Fn(&Driver) -> Outcome<u64>,
+) -> Verdict {
+    let (stream, other) = (d.stream()?, d.stream()?);
+    d.begin_capture(stream, mode)?;
+    let named = alloc(d)?;
+    fill(d, stream, named, BYTES, 3, LATE / 3)?;
+    let graph = d.end_capture(stream)?;
+    let executable = d.instantiate(graph)?;
+    d.launch_graph(executable, stream)?;
+    d.free(named)?;
+    d.destroy_graph(graph)?;
+    // Larger than what is left beside it, and behind the launch.
+    let large = d.alloc(120 << 20)?;
+    fill(d, other, large, BYTES, 4, 0)?;
+    let good = holds(d, large, BYTES, 4)?;
+    d.destroy_executable(executable)?;
+    ok_if(good, "the graph wrote into memory of others")
 }
