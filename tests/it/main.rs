@@ -2,6 +2,7 @@
 
 mod answers;
 mod bad_input;
+mod bounds;
 mod broken;
 mod children;
 mod command;

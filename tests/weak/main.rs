@@ -5,6 +5,9 @@
 
 mod stand_ins;
 
+#[path = "../../src/preload/process/bounds.rs"]
+#[allow(dead_code)]
+mod bounds;
 #[path = "../../src/preload/left.rs"]
 mod left;
 #[path = "../../src/preload/lock.rs"]

@@ -78,6 +78,8 @@ pub(crate) mod ordering {
 }
 
 pub(crate) mod process {
+    pub(crate) use crate::bounds;
+
     pub(crate) mod own_thread {
         pub(crate) fn sleep(_: std::time::Duration) {
             std::thread::yield_now();

@@ -11,15 +11,13 @@
 //! known (Note [Which frees to wait for]). So it waits for a while.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::time::Duration;
 
 use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::cache::under_way::{Begun, UnderWay, Waiter, to_the_end};
+use crate::process::bounds;
 use crate::statistics::waits::{self, Wait};
 
-/// How long a call waits that natively goes on.
-const WAIT_MAX: Duration = Duration::from_secs(5);
 /// Two devices that share a row wait for each other's memory too.
 const ROWS: usize = 64;
 
@@ -72,13 +70,13 @@ pub(crate) fn awaited(device: i32) -> u64 {
 /// Waits until everything on its way to this device has arrived, and returns `arrivals`. Not while the
 /// caller's own memory is on its way.
 pub(crate) fn awaited_by(device: i32, waiter: Waiter) -> u64 {
-    let no_longer = match waiter {
+    let bound = match waiter {
         Waiter::StandsStill => to_the_end(),
-        Waiter::GoesOn => Some(WAIT_MAX),
+        Waiter::GoesOn => Some(&bounds::MEMORY_ON_ITS_WAY),
     };
     if to(device).is_any() && rule_holds(Rule::RoomIsAwaited) {
         WAITING.fetch_add(1, Ordering::Relaxed);
-        waits::timed(Wait::Release, || to(device).wait(no_longer));
+        waits::timed(Wait::Release, || to(device).wait(bound));
         WAITING.fetch_sub(1, Ordering::Relaxed);
     }
     arrivals()

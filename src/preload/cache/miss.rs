@@ -5,7 +5,7 @@ use cachealloc_core::{Request, Requester, Step};
 
 use crate::cache::blocks::{Call, empty_lists, hand_out, hand_out_recorded};
 use crate::cache::departures::Departure;
-use crate::cache::room::{self, Room};
+use crate::cache::room::Room;
 use crate::cache::{arenas, chunks, shortage, stream_frees};
 use crate::contexts::Context;
 use crate::contexts::events::EventRef;
@@ -16,6 +16,7 @@ use crate::graphs::pool_life;
 use crate::lock::lock;
 use crate::neighbours::{Needed, Plea};
 use crate::ordering::LEDGER;
+use crate::process::bounds;
 use crate::process::thread::{self, Thread};
 use crate::trim::release::Leaving;
 use crate::trim::scavenger;
@@ -87,7 +88,7 @@ fn miss(
     }
     let mut room = Room::now();
     let mut served = attempt(&mut growth, &mut request, call);
-    for _ in 0..room::TRIES_MAX {
+    for _ in bounds::ROOM.tries() {
         if served != Err(CuError::OUT_OF_MEMORY)
             || !growth.let_go(|| room.has_come(context, &request))??
         {

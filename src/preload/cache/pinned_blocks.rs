@@ -3,19 +3,14 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Duration;
 
 use cachealloc_core::rules::{Rule, rule_holds};
 
-use crate::clock::Instant;
 use crate::lock::lock;
 use crate::pagemap;
-use crate::process::own_thread;
+use crate::process::bounds;
 use crate::process::patience::Patience;
 
-/// The driver frees what no work uses in less, also on a busy machine.
-const LEAVES_WITHIN: Duration = Duration::from_millis(100);
-const LOOK_EVERY: Duration = Duration::from_micros(20);
 /// So many are looked through in less time than the free of one saves.
 const KEPT_MAX: usize = 256;
 
@@ -165,12 +160,9 @@ pub(crate) fn wait_for_leaving() -> usize {
 
 /// Waits as long as such pieces leave. Returns how many did at first.
 fn while_leaving(which: impl Fn(&(usize, Shape)) -> bool) -> usize {
-    let begun = Instant::now();
     let count = || lock(&BLOCKS).leaving.iter().filter(|piece| which(piece)).count();
     let at_first = count();
-    while count() > 0 && begun.elapsed() < LEAVES_WITHIN {
-        own_thread::sleep(LOOK_EVERY);
-    }
+    bounds::PINNED_LEAVES.until(|| count() == 0);
     at_first
 }
 

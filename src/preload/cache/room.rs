@@ -1,7 +1,5 @@
 //! Whether a refused request of the cache should be retried.
 
-use std::time::Duration;
-
 use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_core::{Request, Requester};
 
@@ -9,13 +7,8 @@ use crate::cache::under_way::{Waiter, to_the_end};
 use crate::cache::{departures, stream_frees};
 use crate::contexts::Context;
 use crate::driver::sys::CuResult;
+use crate::process::bounds;
 use crate::trim::release;
-
-/// Other threads may take what was given back for one request, repeatedly.
-pub(crate) const TRIES_MAX: usize = 64;
-/// How long a request for a capture waits for other threads' frees in progress: it holds the lock of the capture, which a
-/// call by which the work of such a free ends may want.
-const WITH_CAPTURE_MAX: Duration = Duration::from_secs(5);
 
 /// What may have changed since a request was refused.
 #[derive(Debug)]
@@ -67,7 +60,7 @@ pub(crate) fn wait_for_frees_before(context: &Context, request: &Request) {
     let waiter = waiter(request);
     match request.private() {
         Some(_) if waiter == Waiter::StandsStill => {
-            context.frees_under_way.wait(Some(WITH_CAPTURE_MAX));
+            context.frees_under_way.wait(Some(&bounds::FREES_BESIDE_A_CAPTURE));
         }
         _ => wait_for_frees(context, waiter),
     }

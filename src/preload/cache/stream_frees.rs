@@ -4,7 +4,6 @@
 //! numbers, and what drops tags again: a query on a miss, and every barrier.
 
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_core::{Ready, Request, TagMark};
@@ -12,7 +11,6 @@ use cachealloc_core::{Ready, Request, TagMark};
 pub(crate) use crate::cache::under_way::Waiter;
 use crate::cache::under_way::to_the_end;
 use crate::cache::{Assumed, PlainFree, blocks};
-use crate::clock::Instant;
 use crate::config;
 use crate::contexts::Context;
 use crate::contexts::events::EventRef;
@@ -21,7 +19,7 @@ use crate::driver::sys::CuError;
 use crate::driver_memory::limits;
 use crate::lock::lock;
 use crate::ordering::{barrier, early_start, pending};
-use crate::process::own_thread;
+use crate::process::bounds;
 use crate::process::thread::{self, Thread};
 use crate::record::recorder::Freed;
 use crate::statistics::waits::{self, Wait};
@@ -147,15 +145,11 @@ pub(crate) fn wait_for_streams(context: &'static Context, bytes: u64) -> bool {
     }
     let mut behind: Vec<EventRef> = lock(&context.stream_frees.events).clone();
     let not_over = |event: &EventRef| api::relaxed(|| event.query()) == Err(CuError::NOT_READY);
-    let (begun, no_longer) = (Instant::now(), to_the_end());
     waits::timed(Wait::ParkedFree, || {
-        loop {
+        bounds::within(to_the_end(), || {
             behind.retain(not_over);
-            if behind.is_empty() || no_longer.is_some_and(|longest| begun.elapsed() > longest) {
-                return behind.is_empty();
-            }
-            own_thread::sleep(Duration::from_micros(50));
-        }
+            behind.is_empty()
+        })
     })
 }
 

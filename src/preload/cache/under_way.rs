@@ -4,15 +4,11 @@
 //! one after the other, something is always under way.
 
 use std::sync::Mutex;
-use std::time::Duration;
 
 use cachealloc_core::rules::{Rule, rule_holds};
 
-use crate::clock::Instant;
 use crate::lock::lock;
-use crate::process::own_thread;
-
-const POLL_EVERY: Duration = Duration::from_micros(20);
+use crate::process::bounds::{self, Bound};
 
 /// A call that waits for frees, or for memory that comes back behind them.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -23,10 +19,9 @@ pub(crate) enum Waiter {
     GoesOn,
 }
 
-/// How long a call waits that natively stands still; None: as long as it takes.
-pub(crate) fn to_the_end() -> Option<Duration> {
-    const BROKEN_MAX: Duration = Duration::from_millis(100);
-    (!rule_holds(Rule::StandsStillToTheEnd)).then_some(BROKEN_MAX)
+/// The bound of a call that natively stands still; None: it waits as long as it takes.
+pub(crate) fn to_the_end() -> Option<&'static Bound> {
+    (!rule_holds(Rule::StandsStillToTheEnd)).then_some(&bounds::BROKEN_STANDSTILL)
 }
 
 /// Numbered as they begin.
@@ -66,15 +61,11 @@ impl UnderWay {
         !lock(&self.0).open.is_empty()
     }
 
-    /// Waits until all that has begun by now has ended, or no longer than this. Call without a lock that another thread of the
+    /// Waits until all that has begun by now has ended, or the bound is over. Call without a lock that another thread of the
     /// program may want.
-    pub(crate) fn wait(&self, no_longer: Option<Duration>) {
-        let begun = Instant::now();
+    pub(crate) fn wait(&self, bound: Option<&Bound>) {
         let next = lock(&self.0).next;
-        let is_open = || lock(&self.0).open.iter().any(|number| *number < next);
-        while is_open() && no_longer.is_none_or(|longest| begun.elapsed() < longest) {
-            own_thread::sleep(POLL_EVERY);
-        }
+        bounds::within(bound, || !lock(&self.0).open.iter().any(|number| *number < next));
     }
 }
 

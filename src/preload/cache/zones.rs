@@ -5,26 +5,22 @@
 //! same order, and checked when the copy is complete.
 
 use std::fmt::Write as _;
-use std::time::Duration;
 
 use cachealloc_history::{Describe, StackId};
 
 use crate::cache::fill::{self, ZONE};
-use crate::clock::Instant;
 use crate::contexts::events::EventRef;
 use crate::contexts::{self, Context};
 use crate::driver::api;
 use crate::driver::sys::{CuResult, STREAM_NON_BLOCKING, StreamHandle};
 use crate::lock::lock;
 use crate::ordering::{before_submission, submissions};
-use crate::process::own_thread;
+use crate::process::bounds;
 use crate::process::thread::Thread;
 use crate::snapshots;
 use crate::{config, log};
 
 const FRAMES_SHOWN: usize = 8;
-const END_WAIT_MAX: Duration = Duration::from_millis(100);
-const END_WAIT_STEP: Duration = Duration::from_micros(100);
 /// Host memory requested from the driver at a time.
 const PLACES_BYTES: usize = 64 << 10;
 /// Streams of all contexts may copy there.
@@ -131,14 +127,13 @@ pub(crate) fn check_at_end() {
     if config::zone_bytes() == 0 {
         return;
     }
-    let until = Instant::now() + END_WAIT_MAX;
+    let mut until = bounds::ZONES_AT_EXIT.begin();
     for context in contexts::all() {
-        let Some(_open) = context.open_while(|| Instant::now() < until) else { continue };
-        check_copies(context);
-        while !lock(&context.zones.copies).is_empty() && Instant::now() < until {
-            own_thread::sleep(END_WAIT_STEP);
+        let Some(_open) = context.open_while(|| !until.is_spent()) else { continue };
+        until.until(|| {
             check_copies(context);
-        }
+            lock(&context.zones.copies).is_empty()
+        });
     }
 }
 

@@ -14,7 +14,6 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering}
 use std::sync::{
     Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError,
 };
-use std::time::Duration;
 
 use cachealloc_core::order::{Covers, StreamsBehind};
 use cachealloc_core::rules::{Rule, rule_holds};
@@ -30,7 +29,7 @@ use crate::driver::api;
 use crate::driver::hardware::Hardware;
 use crate::driver::sys::{ContextHandle, CuResult};
 use crate::ordering::{LastBarrier, Sentinels};
-use crate::process::own_thread;
+use crate::process::bounds;
 use crate::record::recorder::Recorder;
 use crate::statistics::ThreadCacheCorrection;
 use crate::trim::{Idle, ReleaseStreams};
@@ -101,11 +100,6 @@ pub(crate) struct Context {
     pub ending_ns: AtomicU64,
     pub links: Links,
 }
-
-/// How often we look whether a call in doubt has only counted a reference less: some 300 ms. Not a time, since on a busy
-/// machine both threads wait for a processor.
-const LOOKS: u32 = 4500;
-const BETWEEN_LOOKS: Duration = Duration::from_micros(20);
 
 /// No context has it.
 const NO_ID: u64 = u64::MAX;
@@ -205,11 +199,8 @@ impl Context {
         if open.is_some() || !rule_holds(Rule::ReferenceHidesNothing) {
             return open;
         }
-        let mut looks = 0;
-        let is_worth_a_look = || {
-            looks += u32::from(self.is_in_doubt.load(Ordering::Relaxed));
-            looks <= LOOKS
-        };
+        let mut looks = bounds::LAST_REFERENCE.begin();
+        let is_worth_a_look = || !self.is_in_doubt.load(Ordering::Relaxed) || looks.look();
         self.waiting.fetch_add(1, Ordering::Relaxed);
         let open = self.open_while(is_worth_a_look);
         self.waiting.fetch_sub(1, Ordering::Relaxed);
@@ -226,13 +217,12 @@ impl Context {
         &self,
         mut is_wanted: impl FnMut() -> bool,
     ) -> Option<RwLockReadGuard<'_, ()>> {
-        loop {
-            let open = self.keep_open();
-            if open.is_some() || self.is_dead() || !is_wanted() {
-                return open;
-            }
-            own_thread::sleep(BETWEEN_LOOKS);
-        }
+        let mut open = None;
+        bounds::until(|| {
+            open = self.keep_open();
+            open.is_some() || self.is_dead() || !is_wanted()
+        });
+        open
     }
 
     /// Call before the driver is asked to destroy it, for certain or if this is the last reference (`is_in_doubt`); hold
@@ -249,24 +239,22 @@ impl Context {
     /// A user may wait for work. Until it is over others may come in, which a thread that waits for the lock would keep out:
     /// they have nothing to do with this end. Only where the context is never without a user they have to wait.
     fn wait_for_users(&self) -> RwLockWriteGuard<'_, ()> {
-        let look = |_| match self.door.try_write() {
-            Ok(shut) => Some(shut),
-            Err(TryLockError::Poisoned(shut)) => Some(shut.into_inner()),
-            Err(TryLockError::WouldBlock) => {
-                own_thread::sleep(BETWEEN_LOOKS);
-                None
-            }
-        };
-        let shut = (0..LOOKS).find_map(look);
+        let mut shut = None;
+        bounds::LAST_REFERENCE.until(|| {
+            shut = match self.door.try_write() {
+                Ok(shut) => Some(shut),
+                Err(TryLockError::Poisoned(shut)) => Some(shut.into_inner()),
+                Err(TryLockError::WouldBlock) => None,
+            };
+            shut.is_some()
+        });
         shut.unwrap_or_else(|| self.door.write().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// A thread that takes and gives up references in a loop would leave it open for moments only, each of which a thread
     /// that looks for memory may miss. So it waits for the threads that look: as often as they do, and no longer.
     fn make_way(&self) {
-        let another_waits = || self.waiting.load(Ordering::Relaxed) != 0;
-        let waits = (0..LOOKS).take_while(|_| another_waits());
-        waits.for_each(|_| own_thread::sleep(BETWEEN_LOOKS));
+        bounds::LAST_REFERENCE.until(|| self.waiting.load(Ordering::Relaxed) == 0);
     }
 
     /// The driver has not destroyed it after all.

@@ -4,11 +4,11 @@ use crate::cache::under_way::Waiter;
 use crate::cache::{departures, room};
 use crate::contexts::lookup;
 use crate::driver_memory::limits::{self, Claim, claim};
+use crate::process::bounds;
 use crate::statistics::counters::{self, Count};
 use crate::trim::release;
 
 /// Other threads may take what was given back for this claim, repeatedly.
-const TRIES_MAX: usize = 64;
 
 /// As `limits::claim`; if the limit is in the way, the caches first give back what is free, as they do
 /// when memory is short.
@@ -28,7 +28,7 @@ pub(crate) fn claim_making_room(device: i32, bytes: u64, waiter: Waiter) -> Opti
 /// Retries as long as the caches have given back more.
 fn claim_last<T>(device: i32, waiter: Waiter, mut tried: impl FnMut() -> Option<T>) -> Option<T> {
     let mut seen = None;
-    for _ in 0..TRIES_MAX {
+    for _ in bounds::ROOM.tries() {
         if let Ok(context) = lookup::current() {
             room::wait_for_frees(context, waiter);
         }

@@ -21,11 +21,11 @@ use crate::driver_memory::measured;
 use crate::driver_memory::taken::{self, Row};
 use crate::lock::lock;
 use crate::ordering::{LEDGER, captures};
+use crate::process::bounds;
 use crate::record::{self, capture};
 
 const DEVICES_MAX: usize = 64;
 /// How often a reading is made anew that another thread disturbed.
-const TRIES_MAX: usize = 64;
 
 /// The open windows of each device.
 static OPEN: Mutex<[Open; DEVICES_MAX]> = Mutex::new([Open::NONE; DEVICES_MAX]);
@@ -75,7 +75,7 @@ impl Window {
         if !ends && !record::is_on_for(context.device) {
             return None;
         }
-        for last in (0..TRIES_MAX).map(|index| index + 1 == TRIES_MAX) {
+        for last in bounds::READINGS.tries().rev().map(|left| left == 0) {
             let steps = lock(&OPEN)[device].steps;
             let reading = read(context.device);
             let open = &mut lock(&OPEN)[device];
@@ -119,7 +119,7 @@ impl Window {
 
     fn leave(&self) -> Closed {
         let device = self.context.device as usize;
-        for last in (0..TRIES_MAX).map(|index| index + 1 == TRIES_MAX) {
+        for last in bounds::READINGS.tries().rev().map(|left| left == 0) {
             let steps = lock(&OPEN)[device].steps;
             let after = read(self.context.device);
             let open = &mut lock(&OPEN)[device];
@@ -170,7 +170,7 @@ fn read(device: i32) -> Option<Reading> {
     if has_managed || captures::maybe() {
         return None;
     }
-    for _ in 0..TRIES_MAX {
+    for _ in bounds::READINGS.tries() {
         let Some(changes) = changes::count() else { continue };
         let reserved = || measured::reserved(device).iter().sum::<u64>();
         let (reserved_bytes, in_use, again) =

@@ -10,22 +10,15 @@ use core::ffi::c_void;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use cachealloc_core::rules::{Rule, rule_holds};
 
-use crate::clock::Instant;
 use crate::contexts::{self, Context};
 use crate::driver::sys::{STREAM_NON_BLOCKING, StreamHandle};
 use crate::driver::{api, graphs};
 use crate::lock::lock;
-use crate::process::own_thread;
+use crate::process::bounds;
 use crate::statistics::waits::{self, Wait};
-
-/// On a machine with more threads than processors the driver's thread may get none for 100 ms.
-const WAIT_MAX: Duration = Duration::from_millis(500);
-const NOTE_DELAY: Duration = Duration::from_millis(10);
-const POLL_EVERY: Duration = Duration::from_micros(20);
 
 /// How many graphs were destroyed, and for how many of them the notes were awaited.
 static ENDED: AtomicU64 = AtomicU64::new(0);
@@ -100,21 +93,20 @@ fn await_notes(context: &Context) -> bool {
         launched
     };
     if api::relaxed(|| context.enter(pass)).is_err() {
-        // The driver has no memory even for that: sleeps about twice as long as its thread takes.
-        own_thread::sleep(NOTE_DELAY);
+        // The driver has no memory even for that, and nothing says when its thread has reported.
+        bounds::REPORTS_WITHOUT_MEMORY.until(|| false);
     }
     reached
 }
 
 fn wait_for(number: u64, stream: StreamHandle) {
-    let begun = Instant::now();
     let reported = |last: &AtomicU64| last.load(Ordering::Acquire) >= number;
     let others = || !rule_holds(Rule::NotesOfBothKinds) || reported(&REPORTED_OTHERS);
-    while !(reported(&REPORTED_LAUNCHED) && others()) && begun.elapsed() < WAIT_MAX {
+    bounds::REPORTS_OF_GRAPHS.until(|| {
         // The query makes the driver notice that the launch is over.
         let _ = api::stream_query(stream);
-        own_thread::sleep(POLL_EVERY);
-    }
+        reported(&REPORTED_LAUNCHED) && others()
+    });
 }
 
 /// Called by the driver, perhaps in a thread of its own.

@@ -15,7 +15,7 @@ use crate::hooks::{Real, beside};
 use crate::memory_hooks;
 use crate::neighbours::{Needed, Plea};
 use crate::ordering::{captures, pending, real_frees, submissions};
-use crate::process::{bypass, thread};
+use crate::process::{bounds, bypass, thread};
 use crate::statistics::counters::{self, Count};
 use crate::statistics::waits::Wait;
 use crate::trim::release;
@@ -189,7 +189,7 @@ fn last_word(
             && rule_holds(Rule::RetryNotInCapture)
             && !thread::with(participants::is_as_before)
     };
-    for tries in 0..TRIES_MAX {
+    for tries in bounds::ROOM.tries() {
         if may_not_repeat() {
             break;
         }
@@ -270,9 +270,6 @@ pub(crate) fn make_room(device: Option<i32>, waiter: Waiter, seen: &mut u64) -> 
     let more = core::mem::replace(seen, arrivals) != arrivals;
     code.is_ok() && more
 }
-
-/// Other threads may take what was given back for this call, repeatedly.
-const TRIES_MAX: usize = 64;
 
 /// Fills memory that the driver served directly as the option `fill` says.
 #[inline]

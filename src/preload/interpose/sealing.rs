@@ -2,16 +2,10 @@
 //! may forbid to ask whether there is one.
 
 use core::ffi::c_int;
-use std::time::Duration;
 
 use crate::c_library::PRCTL;
-use crate::process::{bypass, own_thread};
+use crate::process::{bounds, bypass};
 use crate::{filter, identity};
-
-/// How often we look whether our threads are done with what a filter may forbid: they need microseconds, and a processor.
-/// Not for ever: the caller may be a handler that has interrupted one.
-const LOOKS: u32 = 1500;
-const BETWEEN_LOOKS: Duration = Duration::from_micros(20);
 
 redhook::hook! {
     unsafe fn prctl(
@@ -24,8 +18,7 @@ redhook::hook! {
         let announces = matches!(option, libc::PR_SET_NO_NEW_PRIVS | libc::PR_SET_SECCOMP);
         if announces && !is_child_in_our_memory() {
             filter::comes();
-            let at_calls = (0..LOOKS).take_while(|_| filter::any_at_calls());
-            at_calls.for_each(|_| own_thread::sleep(BETWEEN_LOOKS));
+            bounds::FILTER_COMES.until(|| !filter::any_at_calls());
         }
         let Some(real) = PRCTL.get() else { return -1 };
         // SAFETY: the real function with the program's arguments.

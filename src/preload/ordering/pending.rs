@@ -21,23 +21,21 @@ use cachealloc_core::order::{BarrierNumber, Observer, TrackedBarrier};
 use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::cache::PlainFree;
-use crate::clock::Instant;
+use crate::clock::now_ns;
 use crate::contexts::events::{Event, EventRef};
 use crate::contexts::{self, Context};
 use crate::driver::api;
 use crate::driver::sys::{CuError, CuResult};
 use crate::ordering::last_frees::{self, FreeBarrier};
 use crate::ordering::{LEDGER, across};
-use crate::process::own_thread;
+use crate::process::bounds::{self, Running};
 use crate::process::thread::{self, Thread};
 use crate::statistics::waits::{self, Wait};
 
-/// How long queries wait for the frees of other threads, all together: this long, plus this share of the
-/// elapsed time. A program that polls loses no more.
-const PATIENCE: Duration = Duration::from_secs(2);
-const PATIENCE_PART: u32 = 50;
-const POLL_EVERY: Duration = Duration::from_micros(20);
+/// How long all queries together have waited for frees of other threads.
 static WAITED_NS: AtomicU64 = AtomicU64::new(0);
+/// By this part of the elapsed time their patience grows.
+const PATIENCE_PART: u32 = 50;
 
 /// This thread's free made barrier `number`.
 #[inline]
@@ -159,21 +157,21 @@ pub(crate) fn wait_for_others() -> bool {
 
 /// Waits for a free of another thread as long as patience lasts.
 pub(crate) fn wait_for_a_while(event: &EventRef) -> CuResult {
-    let begun = Instant::now();
-    let patience = patience_left();
-    let mut code = api::relaxed(|| event.query());
-    while code == Err(CuError::NOT_READY) && begun.elapsed() < patience {
-        own_thread::sleep(POLL_EVERY);
+    let begun_ns = now_ns();
+    let mut code = Err(CuError::NOT_READY);
+    patience_left().until(|| {
         code = api::relaxed(|| event.query());
-    }
-    WAITED_NS.fetch_add(begun.elapsed().as_nanos() as u64, Ordering::Relaxed);
+        code != Err(CuError::NOT_READY)
+    });
+    WAITED_NS.fetch_add(now_ns().saturating_sub(begun_ns), Ordering::Relaxed);
     code
 }
 
-fn patience_left() -> Duration {
-    static BEGAN: OnceLock<Instant> = OnceLock::new();
-    let allowed = PATIENCE + BEGAN.get_or_init(Instant::now).elapsed() / PATIENCE_PART;
-    allowed.saturating_sub(Duration::from_nanos(WAITED_NS.load(Ordering::Relaxed)))
+fn patience_left() -> Running {
+    static BEGAN_NS: OnceLock<u64> = OnceLock::new();
+    let elapsed = now_ns().saturating_sub(*BEGAN_NS.get_or_init(now_ns));
+    let grown = Duration::from_nanos(elapsed) / PATIENCE_PART;
+    bounds::FREES_OF_OTHERS.less(Duration::from_nanos(WAITED_NS.load(Ordering::Relaxed)), grown)
 }
 
 /// Waits for the last barrier of every context: something that earlier work may use is about to end, or
@@ -256,42 +254,42 @@ pub(crate) fn wait_at_end(at_once: bool) {
     // From here on frees wait themselves: those of static objects, which are destroyed after this.
     let _ = LEDGER.note_observer(Observer::ProcessEnd);
     LEDGER.exclusive.waited();
-    let until = Instant::now() + END_WAIT_MAX;
+    let mut until = bounds::WORK_AT_EXIT.begin();
     let own = thread::with(Thread::number);
     let at_once = at_once && rule_holds(Rule::OthersEndForAWhile);
     if at_once {
         for FreeBarrier { context_id, number, event } in own_and_left() {
             let Some(context) = contexts::find(context_id) else { continue };
-            let Some(_open) = open_until(context, Some(number), until) else { continue };
-            end_behind(&event, until);
+            let Some(_open) = open_until(context, Some(number), &until) else { continue };
+            end_behind(&event, &mut until);
         }
     }
-    let of_others = Instant::now() + patience_left();
+    let mut of_others = patience_left();
     for context in contexts::all() {
         let pending = context.covers.pending();
-        let Some(_open) = open_until(context, pending, until) else { continue };
+        let Some(_open) = open_until(context, pending, &until) else { continue };
         if let Some(PlainFree { event, thread }) = context.stream_frees.last_plain_free() {
             let is_others = at_once && thread != own && thread != 0;
-            end_behind(&event, if is_others { of_others } else { until });
+            end_behind(&event, if is_others { &mut of_others } else { &mut until });
         }
         // A free inside its wait has not returned.
         if at_once && context.frees_in_progress.load(Ordering::Acquire) != 0 {
             continue;
         }
         if let Some(event) = pending.and_then(|pending| context.last_barrier.event(pending)) {
-            end_behind(&event, if at_once { of_others } else { until });
+            end_behind(&event, if at_once { &mut of_others } else { &mut until });
         }
     }
 }
 
 /// As `open_behind`, at the end of the process, which waits for no thread that ends a context.
-fn open_until(
-    context: &Context,
+fn open_until<'a>(
+    context: &'a Context,
     pending: Option<BarrierNumber>,
-    until: Instant,
-) -> Option<RwLockReadGuard<'_, ()>> {
+    until: &Running,
+) -> Option<RwLockReadGuard<'a, ()>> {
     let is_pending = |number| context.covers.pending_barriers.is_pending(number);
-    context.open_while(|| pending.is_some_and(is_pending) && Instant::now() < until)
+    context.open_while(|| pending.is_some_and(is_pending) && !until.is_spent())
 }
 
 /// The barriers of this thread's last frees, and of those of threads that have ended.
@@ -304,18 +302,13 @@ fn own_and_left() -> Vec<FreeBarrier> {
     all
 }
 
-fn end_behind(event: &EventRef, until: Instant) {
-    while api::relaxed(|| event.query()) == Err(CuError::NOT_READY) && Instant::now() < until {
-        own_thread::sleep(END_WAIT_STEP);
-    }
+fn end_behind(event: &EventRef, until: &mut Running) {
+    until.until(|| api::relaxed(|| event.query()) != Err(CuError::NOT_READY));
     // Returns at once, and flushes the output of kernels (measured); a query does not.
     if api::relaxed(|| event.query()).is_ok() {
         let _ = api::relaxed(|| event.synchronize());
     }
 }
-
-const END_WAIT_MAX: Duration = Duration::from_secs(60);
-const END_WAIT_STEP: Duration = Duration::from_micros(100);
 
 /// The thread ends: its pending barriers concern every thread.
 pub(crate) fn thread_ended(thread: &Thread) {

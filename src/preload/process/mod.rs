@@ -1,6 +1,7 @@
 //! The process: its threads, its forks and its end, and the states in which we step aside. Here: what is
 //! known about its end, and the end by a signal.
 
+pub(crate) mod bounds;
 pub(crate) mod bypass;
 pub(crate) mod introduction;
 pub(crate) mod lifetime;

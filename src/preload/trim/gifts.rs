@@ -2,26 +2,20 @@
 //! thread answers what could be given and takes an order to give it; the scavenger's thread gives it.
 
 use std::sync::Mutex;
-use std::time::Duration;
 
 use cachealloc_statistics::orders::GpuId;
 use cachealloc_statistics::page::Offer;
 use cachealloc_text::Bytes;
 
 use crate::cache::blocks;
-use crate::clock::Instant;
 use crate::contexts::{self, Context};
 use crate::lock::lock;
 use crate::log;
-use crate::process::own_thread;
+use crate::process::bounds;
 use crate::process::patience::Patience;
 use crate::statistics::counters::{self, Count};
 use crate::statistics::live;
 use crate::trim::{idle, scavenger};
-
-/// Work that still uses the memory is waited for no longer: natively it would keep the memory as well.
-const WORK_WAIT_MAX: Duration = Duration::from_millis(50);
-const LOOK_EVERY: Duration = Duration::from_millis(1);
 
 /// Ordered and not given yet.
 static WANTED: Mutex<Vec<Gift>> = Mutex::new(Vec::new());
@@ -68,18 +62,13 @@ pub(super) fn give_next() {
         (!wanted.is_empty()).then(|| wanted.remove(0))
     };
     let Some(gift) = next else { return };
-    let begun = Instant::now();
     let mut left_bytes = gift.bytes;
-    loop {
+    bounds::GIFT.until(|| {
         for context in on(gift.gpu) {
             left_bytes -= idle::give(context, left_bytes).min(left_bytes);
         }
-        let over = begun.elapsed() >= WORK_WAIT_MAX || scavenger::is_stopped();
-        if left_bytes == 0 || over {
-            break;
-        }
-        own_thread::sleep(LOOK_EVERY);
-    }
+        left_bytes == 0 || scavenger::is_stopped()
+    });
     counters::count(Count::Gifts);
     let given_bytes = gift.bytes - left_bytes;
     log::info(format_args!("gave {} to another process that lacked memory", Bytes(given_bytes)));

@@ -25,6 +25,7 @@ use crate::functions::id;
 use crate::graphs::pool_life;
 use crate::lock::lock;
 use crate::ordering::captures;
+use crate::process::bounds;
 use crate::process::bypass;
 use crate::process::own_thread::{self, Body};
 use crate::process::silence;
@@ -35,8 +36,6 @@ use crate::{config, identity, log};
 const PASS_EVERY: Duration = Duration::from_secs(1);
 /// A process that holds less starves no other process.
 const WORTH_BYTES: u64 = 64 << 20;
-/// The process ends even if a driver call of the scavenger does not return.
-const EXIT_WAIT_MAX: Duration = Duration::from_millis(500);
 
 /// Not started.
 const NONE: u8 = 0;
@@ -268,10 +267,7 @@ extern "C" fn stop() {
         return;
     }
     STOPPED.store(true, Ordering::SeqCst);
-    let begun = Instant::now();
-    while IN_PASS.load(Ordering::SeqCst) && begun.elapsed() < EXIT_WAIT_MAX {
-        own_thread::sleep(Duration::from_micros(100));
-    }
+    bounds::PASS_AT_EXIT.until(|| !IN_PASS.load(Ordering::SeqCst));
 }
 
 /// Test builds only: the interval of passes, with which any memory is worth one.

@@ -1,0 +1,106 @@
+//! Every wait that ends by a number is a row of the table in section 12 of `docs/ordering.md`.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use cachealloc_tests::root;
+
+const BOUNDS: &str = "src/preload/process/bounds.rs";
+
+/// Files that look at the clock or sleep by themselves, each with the reason.
+const OTHERS: &[(&str, &str)] = &[
+    ("src/preload/clock.rs", "is the clock"),
+    ("src/preload/process/own_thread.rs", "is the sleep"),
+    ("src/preload/ordering/mod.rs", "widens gaps in test builds"),
+    ("src/preload/cache/thread_cache.rs", "the lock of a list, held for some instructions"),
+    ("src/preload/driver_memory/measured.rs", "says when it was measured"),
+    ("src/preload/statistics/counters.rs", "measures"),
+    ("src/preload/statistics/waits.rs", "measures"),
+    ("src/preload/record/lasting/names.rs", "the pace of our own thread"),
+    ("src/preload/trim/idle.rs", "the pace of our own thread"),
+    ("src/preload/trim/scavenger.rs", "the pace of our own thread"),
+    ("src/preload/neighbours/mod.rs", "how long another process is waited for is an option"),
+    ("src/preload/neighbours/pages.rs", "as above"),
+    ("src/preload/neighbours/queue.rs", "as above"),
+    ("src/preload/process/patience.rs", "locks that a stopped thread may hold, for a snapshot"),
+    ("src/preload/process/lifetime.rs", "the end by a signal"),
+    ("src/preload/snapshots/contents.rs", "a snapshot, in a thread of its own"),
+    ("src/preload/snapshots/stop.rs", "as above"),
+    ("src/preload/snapshots/writer.rs", "as above"),
+    ("src/preload/interpose/signals/view.rs", "another thread's handler, for some instructions"),
+];
+
+/// By name, the limit as the table says it.
+fn of_code() -> BTreeMap<String, String> {
+    let text = fs::read_to_string(root().join(BOUNDS)).expect(BOUNDS);
+    let (_, rows) = text.split_once("\nbounds! {").expect("the bounds");
+    let (rows, _) = rows.split_once("\n}").expect("their end");
+    let rows = rows.lines().map(str::trim).filter(|line| !line.starts_with("//"));
+    let row = |line: &str| {
+        let (name, limit) = line.split_once(" = ")?;
+        let (kind, rest) = limit.split_once('(')?;
+        let (amount, _) = rest.split_once(')')?;
+        let unit = if kind == "Looks" { "looks" } else { "ms" };
+        Some((name.to_string(), format!("{} {unit}", amount.replace('_', ""))))
+    };
+    rows.filter_map(row).collect()
+}
+
+#[test]
+fn the_table_has_every_bound() {
+    let text = fs::read_to_string(root().join("docs/ordering.md")).expect("a document");
+    let (_, section) = text.split_once("\n## 12. Bounds").expect("the section");
+    let bounds = of_code();
+    assert!(bounds.len() > 10, "{bounds:?}");
+    for (name, limit) in &bounds {
+        let row = section.lines().find(|line| line.starts_with(&format!("| `{name}` |")));
+        let said = match row {
+            Some(row) => row.split('|').nth(2).expect("a limit").trim() == limit,
+            None => section.contains(&format!("`{name}` ({limit}")),
+        };
+        assert!(said, "docs/ordering.md says nothing of {name}, {limit}");
+    }
+    for row in section.lines().filter_map(|line| line.strip_prefix("| `")) {
+        let (name, _) = row.split_once('`').expect("a name");
+        assert!(bounds.contains_key(name), "{BOUNDS} has no {name}");
+        assert_eq!(row.matches('|').count(), 5, "a cell is missing: {row}");
+    }
+}
+
+#[test]
+fn nothing_else_waits_by_a_number() {
+    let mut found = Vec::new();
+    look(&root().join("src/preload"), &mut found);
+    let known: Vec<&str> = OTHERS.iter().map(|(file, _)| *file).collect();
+    let unknown: Vec<_> = found.iter().filter(|file| !known.contains(&file.as_str())).collect();
+    assert!(unknown.is_empty(), "they wait by themselves, and not by {BOUNDS}: {unknown:?}");
+    let gone: Vec<_> = known.iter().filter(|file| !found.contains(&(**file).into())).collect();
+    assert!(gone.is_empty(), "they do not wait any more: {gone:?}");
+}
+
+fn look(folder: &Path, found: &mut Vec<String>) {
+    for entry in fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            look(&path, found);
+            continue;
+        }
+        let file = path.strip_prefix(root()).expect("below").to_string_lossy().into_owned();
+        if !file.ends_with(".rs") || file == BOUNDS || file.contains("/build/") {
+            continue;
+        }
+        let text = fs::read_to_string(&path).expect("a source file");
+        let code = text.lines().map(|line| line.split("//").next().expect("what is before"));
+        let waits = |line: &str| {
+            let mut words = line.split(|c: char| !c.is_alphanumeric() && c != '_');
+            words.any(|word| {
+                let clocks = ["Instant", "sleep", "nanosleep", "yield_now", "spin_loop"];
+                clocks.contains(&word) || ["TRIES_MAX", "LOOKS_MAX"].contains(&word)
+            })
+        };
+        if code.into_iter().any(waits) {
+            found.push(file);
+        }
+    }
+}
