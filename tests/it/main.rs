@@ -15,6 +15,7 @@ mod ends;
 mod faults;
 mod framework;
 mod graphs;
+mod growth;
 mod hazards;
 mod header;
 mod idle;

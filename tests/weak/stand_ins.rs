@@ -195,6 +195,7 @@ pub(crate) mod libc_of_miri {
     pub const MAP_NORESERVE: i32 = 0x4000;
     pub const MAP_FAILED: *mut c_void = usize::MAX as *mut c_void;
     pub const MADV_DONTNEED: i32 = 4;
+    pub const MADV_NOHUGEPAGE: i32 = 15;
 
     /// Zeroed memory, which stays for ever.
     ///

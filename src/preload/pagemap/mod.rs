@@ -2,16 +2,19 @@
 //!
 //! Segments start on a 2 MiB boundary (the driver's page), so a radix over address >> 21 leads to
 //! the segment's `Extent`. An extent has one `Slot` for each 512 bytes, of which only those at the
-//! starts of blocks are ever touched; the pages of the others cost nothing.
+//! starts of blocks are ever touched; the pages of the others cost nothing, and those in which no block begins any
+//! more go back (`residence`).
 //!
 //! Addresses enter the radix after the driver provides the segment and leave it before the driver gets
 //! it back. Extents are reused but never unmapped: looking up a wild pointer while its segment leaves
 //! reads stale numbers, not another owner's memory.
 
+mod residence;
 pub(crate) mod slot;
 mod slots;
 
 use core::ptr::null_mut;
+use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, Ordering};
 
@@ -20,6 +23,7 @@ pub(crate) use slots::{Claimed, LiveBlock, fresh_buffer_id, occupy, vacate};
 
 use crate::contexts::Context;
 use crate::lock::lock;
+use crate::pagemap::residence::Page;
 use crate::pagemap::slot::GRANULE_BYTES;
 
 const PAGE_SHIFT: u32 = 21;
@@ -40,6 +44,8 @@ pub(crate) struct Extent {
     expandable: AtomicBool,
     slots: *const Slot,
     slots_count: usize,
+    /// The pages of `slots`.
+    pages: &'static [Page],
     /// The one made before it.
     _older: *const Extent,
 }
@@ -66,8 +72,10 @@ type Level = [AtomicPtr<Extent>; LEVEL_ENTRIES];
 
 static ROOT: [AtomicPtr<Level>; LEVEL_ENTRIES] =
     [const { AtomicPtr::new(null_mut()) }; LEVEL_ENTRIES];
-/// Unused extents; its lock guards every change to the radix.
-static SPARE: Mutex<Vec<&'static Extent>> = Mutex::new(Vec::new());
+/// Unused extents by the number of their slots; its lock guards every change to the radix.
+static SPARE: Mutex<Spare> = Mutex::new(Spare::new());
+
+type Spare = BTreeMap<usize, Vec<&'static Extent>>;
 
 /// The newest extent ever made, which links to the older ones. Changed under the lock of `SPARE`. Only
 /// for leak checkers: LeakSanitizer does not scan the radix's mappings and would report the extents as
@@ -133,7 +141,7 @@ pub(crate) fn insert(context: &'static Context, base: u64, bytes: u64) -> bool {
     let entered = for_pages(base, bytes, (extent as *const Extent).cast_mut());
     if !entered {
         for_pages(base, bytes, null_mut());
-        spare.push(extent);
+        put_back(&mut spare, extent);
     }
     entered
 }
@@ -245,6 +253,29 @@ impl Extent {
         self.special.load(Ordering::Acquire) == 0
     }
 
+    /// The page of the slot of a block that starts there.
+    #[inline]
+    fn page_at(&self, offset: u64) -> usize {
+        (offset / GRANULE_BYTES) as usize * size_of::<Slot>() / residence::PAGE_BYTES
+    }
+
+    #[inline(always)]
+    fn page(&self, page: usize) -> &'static Page {
+        debug_assert!(page < self.pages.len());
+        // SAFETY: there is one for each slot, and callers have a slot.
+        unsafe { self.pages.get_unchecked(page) }
+    }
+
+    /// No block begins in this page of slots: the system gets it back, and it reads as zero.
+    fn forget(&self, page: usize) {
+        let begin = page * residence::PAGE_BYTES;
+        let bytes = (self.slots_count * size_of::<Slot>() - begin).min(residence::PAGE_BYTES);
+        let slots = self.slots.cast::<u8>().wrapping_add(begin).cast_mut();
+        // SAFETY: a part of our own private mapping, whose words all say `FREE`, which is zero. Where the program has locked its
+        // memory the system refuses.
+        unsafe { libc::madvise(slots.cast(), bytes, libc::MADV_DONTNEED) };
+    }
+
     /// The slot of a block that starts there; none off the 512-byte grid.
     #[inline]
     fn slot_at(&self, offset: u64) -> Option<&'static Slot> {
@@ -281,18 +312,20 @@ fn level_of(index: usize) -> Option<&'static Level> {
     Some(unsafe { &*level })
 }
 
-fn take_extent(spare: &mut Vec<&'static Extent>, bytes: u64) -> Option<&'static Extent> {
+fn take_extent(spare: &mut Spare, bytes: u64) -> Option<&'static Extent> {
     let wanted = (bytes / GRANULE_BYTES) as usize;
-    let fitting = spare
-        .iter()
-        .enumerate()
-        .filter(|(_, extent)| extent.slots_count >= wanted)
-        .min_by_key(|(_, extent)| extent.slots_count)
-        .map(|(index, _)| index);
-    if let Some(index) = fitting {
-        return Some(spare.swap_remove(index));
+    if let Some((&count, fitting)) = spare.range_mut(wanted..).next() {
+        let extent = fitting.pop();
+        if fitting.is_empty() {
+            spare.remove(&count);
+        }
+        return extent;
     }
     let slots = map_zeroed(wanted * size_of::<Slot>())?.cast::<Slot>();
+    // Else one block could cost 2 MiB, where the system gives so much at once.
+    // SAFETY: our own mapping of this size.
+    unsafe { libc::madvise(slots.cast(), wanted * size_of::<Slot>(), libc::MADV_NOHUGEPAGE) };
+    let pages = (wanted * size_of::<Slot>()).div_ceil(residence::PAGE_BYTES);
     let extent = Box::leak(Box::new(Extent {
         base: AtomicU64::new(0),
         bytes: AtomicU64::new(0),
@@ -301,13 +334,18 @@ fn take_extent(spare: &mut Vec<&'static Extent>, bytes: u64) -> Option<&'static 
         expandable: AtomicBool::new(false),
         slots,
         slots_count: wanted,
+        pages: Box::leak((0..pages).map(|_| Page::default()).collect()),
         _older: EVER.load(Ordering::Relaxed).cast_const(),
     }));
     EVER.store((extent as *const Extent).cast_mut(), Ordering::Relaxed);
     Some(extent)
 }
 
-fn retire(extent: &'static Extent, spare: &mut Vec<&'static Extent>) {
+fn put_back(spare: &mut Spare, extent: &'static Extent) {
+    spare.entry(extent.slots_count).or_default().push(extent);
+}
+
+fn retire(extent: &'static Extent, spare: &mut Spare) {
     for_pages(extent.base(), extent.bytes(), null_mut());
     extent.bytes.store(0, Ordering::Relaxed);
     // SAFETY: our own private mapping; its pages read as zero afterwards, which is `FREE`.
@@ -320,7 +358,8 @@ fn retire(extent: &'static Extent, spare: &mut Vec<&'static Extent>) {
     };
     // Refused where the program has locked its memory. An extent with words of earlier blocks is not used again.
     if code == 0 {
-        spare.push(extent);
+        extent.pages.iter().for_each(Page::reset);
+        put_back(spare, extent);
     }
 }
 

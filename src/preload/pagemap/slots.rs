@@ -13,7 +13,7 @@ use crate::ordering::widen;
 use crate::pagemap::slot::{
     CACHED, FREE, FREEING, Kind, OF_CONTEXT, OF_STREAM, Slot, pack, state, state_of, unpack,
 };
-use crate::pagemap::{Extent, Place, extent_at, find};
+use crate::pagemap::{Extent, Place, extent_at, find, residence};
 
 /// Where a free has claimed a block that `cuMemAlloc` made, and what the slot said before.
 #[derive(Clone, Copy)]
@@ -155,9 +155,8 @@ impl LiveBlock {
     #[inline]
     pub(crate) fn vacate(&self) {
         // Not if the segment has gone, with its context.
-        if self.extent.offset_of(self.address).is_some() {
-            self.slot.expect_state(FREEING, CACHED);
-            self.slot.word.store(FREE, Ordering::Release);
+        if let Some(offset) = self.extent.offset_of(self.address) {
+            empty(self.extent, offset, self.slot);
         }
     }
 
@@ -209,8 +208,10 @@ impl Claimed {
 /// Gives a block of the core to the program. Call under the allocator's lock.
 #[inline(always)]
 pub(crate) fn occupy(address: u64, kind: Kind, bytes: u64, requested_bytes: u64, block: BlockId) {
-    let slot = find(address).and_then(|(extent, offset)| extent.slot_at(offset));
-    let Some(slot) = slot else { no_slot(address) };
+    let place =
+        find(address).and_then(|(extent, offset)| Some((extent, offset, extent.slot_at(offset)?)));
+    let Some((extent, offset, slot)) = place else { no_slot(address) };
+    extent.page(extent.page_at(offset)).enter();
     slot.expect_state(FREE, FREE);
     slot.block.store(block.0, Ordering::Relaxed);
     slot.buffer.store(0, Ordering::Relaxed);
@@ -225,8 +226,17 @@ fn no_slot(address: u64) -> ! {
 
 /// Empties the slot of a block that moves from a thread cache to the core.
 pub(crate) fn vacate(address: u64) {
-    if let Some(slot) = find(address).and_then(|(extent, offset)| extent.slot_at(offset)) {
-        slot.expect_state(FREEING, CACHED);
-        slot.word.store(FREE, Ordering::Release);
+    if let Some((extent, offset)) = find(address)
+        && let Some(slot) = extent.slot_at(offset)
+    {
+        empty(extent, offset, slot);
     }
+}
+
+/// The block with this slot is no block any more.
+#[inline]
+fn empty(extent: &'static Extent, offset: u64, slot: &Slot) {
+    slot.expect_state(FREEING, CACHED);
+    slot.word.store(FREE, Ordering::Release);
+    residence::left(extent, extent.page_at(offset));
 }

@@ -1,0 +1,49 @@
+// growth COUNT: makes so many allocations of random sizes, with some GiB of them alive at once, and says how many KiB of
+// host memory the process has more than before.
+#include <dlfcn.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define BLOCKS 1000
+
+static uint64_t seed = 7;
+static uint64_t dice(void) {
+    seed ^= seed << 13, seed ^= seed >> 7, seed ^= seed << 17;
+    return seed;
+}
+
+static long resident_kb(void) {
+    long pages = 0, resident = 0;
+    FILE *file = fopen("/proc/self/statm", "r");
+    if (!file || fscanf(file, "%ld %ld", &pages, &resident) != 2)
+        exit(2);
+    fclose(file);
+    return resident * (sysconf(_SC_PAGESIZE) / 1024);
+}
+
+int main(int argc, char **argv) {
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW), *context;
+    if (argc != 2 || !driver)
+        return 2;
+    int (*init)(unsigned) = (int (*)(unsigned))dlsym(driver, "cuInit");
+    int (*retain)(void **, int) = (int (*)(void **, int))dlsym(driver, "cuDevicePrimaryCtxRetain");
+    int (*set_current)(void *) = (int (*)(void *))dlsym(driver, "cuCtxSetCurrent");
+    int (*alloc)(uint64_t *, uint64_t) = (int (*)(uint64_t *, uint64_t))dlsym(driver, "cuMemAlloc_v2");
+    int (*release)(uint64_t) = (int (*)(uint64_t))dlsym(driver, "cuMemFree_v2");
+    if (init(0) || retain(&context, 0) || set_current(context))
+        return 2;
+    static uint64_t blocks[BLOCKS];
+    long before = resident_kb();
+    for (long i = atol(argv[1]); i > 0; i--) {
+        uint64_t *block = &blocks[dice() % BLOCKS];
+        if (*block && release(*block))
+            return 1;
+        int power = 14 + dice() % 11;
+        if (alloc(block, (1ull << power) + dice() % (1ull << power)))
+            return 1;
+    }
+    printf("%ld\n", resident_kb() - before);
+    return 0;
+}
