@@ -41,6 +41,7 @@ mod random;
 mod ranges;
 mod recording;
 mod recover;
+mod refusals;
 mod resolver;
 mod room;
 mod samples;

@@ -11,6 +11,7 @@ use crate::driver::changes;
 use crate::driver::sys::{ContextHandle, CuResult};
 use crate::driver_memory::{first_uses, measured};
 use crate::functions::Function;
+use crate::hooks::observers::observed;
 use crate::hooks::{Real, beside, common, taking};
 use crate::interpose::signals;
 use crate::ipc::peers;
@@ -121,10 +122,7 @@ pub(crate) fn enable_peer(
     peer: ContextHandle,
     real: impl Real,
 ) -> CuResult {
-    if bypass::is_caching() {
-        beside(function, || observers::observe(Observer::PeerAccess));
-    }
-    let mut code = real();
+    let mut code = observed(function, Observer::PeerAccess, real);
     if bypass::is_caching() && (config::get().policy.expandable_segments || peers::any()) {
         beside(function, || {
             if let (Ok(current), Ok(peer)) = (lookup::current(), lookup::of_handle(peer)) {

@@ -174,11 +174,17 @@ pub(crate) fn peer(
 }
 
 /// As `peer`, with the contexts in a struct.
-pub(crate) fn peer_of_struct(function: &'static Function, real: impl Real) -> CuResult {
-    if bypass::is_caching() {
-        beside(function, || observers::observe(Observer::SecondContext));
+pub(crate) fn peer_of_struct(
+    function: &'static Function,
+    copy: *const Memcpy3d,
+    real: impl Real,
+) -> CuResult {
+    // SAFETY: null, or the program's struct, valid for the call.
+    match unsafe { copy.as_ref() } {
+        Some(copy) => peer(function, copy.target.context, copy.source.context, real),
+        // The driver refuses it.
+        None => real(),
     }
-    submit(function, || true, real)
 }
 
 /// Memory operations in an array of structs or on managed memory: counts as visible if any pinned memory

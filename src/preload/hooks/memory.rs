@@ -113,12 +113,12 @@ fn alloc_any(
     guarded_with(
         function,
         |thread| {
-            let allocated = lookup::current().and_then(|context| {
-                let bytes = bytes as u64;
-                let allocated = alloc::allocate(thread, context, bytes, Requester::Context, 0)?;
-                fill::prepare(context, allocated, bytes, None);
-                Ok(allocated)
-            });
+            // Where there is no context, or one that is gone, the driver refuses it in its own words.
+            let Ok(context) = lookup::current() else { return real() };
+            let allocated = alloc::allocate(thread, context, bytes as u64, Requester::Context, 0);
+            if let Ok(address) = allocated {
+                fill::prepare(context, address, bytes as u64, None);
+            }
             // Caching ended during the call: the error is ours, not the driver's.
             if allocated.is_err() && !bypass::is_caching() {
                 return real();

@@ -50,6 +50,8 @@ operations! {
     PrimaryGive = "primary_give" (ctx how);
     CtxAttach = "ctx_attach" (ctx);
     CtxDetach = "ctx_detach" (ctx how);
+    // The thread does nothing for so long.
+    Rest = "rest" (ms);
     // No context is current.
     CtxNone = "ctx_none" ();
     // A part of the primary context.
@@ -121,6 +123,8 @@ operations! {
     CaptureMode = "capture_mode" (mode);
     GraphBuild = "graph_build" (graph block block value how);
     Instantiate = "instantiate" (exec graph);
+    // On this stream, by the same call.
+    InstantiateUploaded = "instantiate_uploaded" (exec graph stream);
     ExecSet = "exec_set" (exec block value);
     Upload = "upload" (exec stream);
     Launch = "launch" (exec stream);
@@ -206,7 +210,7 @@ pub struct Program {
 impl Program {
     /// It is about memory that runs out.
     pub fn wants_scarcity(&self) -> bool {
-        ["pressure", "beside", "references_scarce"].contains(&self.theme.as_str())
+        ["pressure", "beside", "references_scarce", "uploads"].contains(&self.theme.as_str())
     }
 
     /// Besides the main one.

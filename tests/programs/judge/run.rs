@@ -117,7 +117,8 @@ impl Machine {
             // The first word on a program that is not valid.
             Native::of(program, &runs)?;
         }
-        let unordered = own_order.then(|| {
+        // Whether a thread comes after the end of a context is chance: then it leans on no free.
+        let unordered = (own_order && program.theme != "ends").then(|| {
             let how = How { frees_do_not_wait: true, ..natively(Pace::Slow) };
             self.run(program, &how)
         });
@@ -237,6 +238,19 @@ impl Machine {
             // Where several threads take and give back, they meet.
             command.env("SIM_LINGER_US", "200");
         }
+        match program.theme.as_str() {
+            // What waits, and what ends something, takes long.
+            "ends" if !program.seed.is_multiple_of(3) => {
+                let slow = ENDS_AND_WAITS.map(|symbol| format!("{symbol}@*=2"));
+                command.env("SIM_PAUSE_MS", slow.join(","));
+            }
+            "uploads" => {
+                for (name, value) in TAKEN_LATE {
+                    command.env(name, value);
+                }
+            }
+            _ => {}
+        }
         if how.pace == Some(Pace::Slow) {
             command.env("SIM_WORK_NS", SLOW_WORK_NS);
         }
@@ -279,6 +293,20 @@ impl Machine {
 const PATIENCE: Duration = Duration::from_secs(60);
 /// There nothing is slowed down, and some programs hang the driver natively.
 const PATIENCE_ON_GPU: Duration = Duration::from_secs(10);
+const ENDS_AND_WAITS: [&str; 5] = [
+    "cuEventSynchronize",
+    "cuCtxDestroy_v2",
+    "cuCtxDetach",
+    "cuDevicePrimaryCtxRelease_v2",
+    "cuDevicePrimaryCtxReset_v2",
+];
+/// What the driver takes of the device when something is used for the first time.
+const TAKEN_LATE: [(&str, &str); 4] = [
+    ("SIM_GRAPH_MEMORY_LATE", "1"),
+    ("SIM_KERNEL_MB", "12"),
+    ("SIM_LOCAL_MB", "8"),
+    ("SIM_OBJECT_MB", "2"),
+];
 const POLL: Duration = Duration::from_micros(300);
 /// Each piece of work takes so long at least, longer than any call: nothing is done by chance.
 const SLOW_WORK_NS: &str = "2000000";

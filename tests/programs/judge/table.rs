@@ -46,6 +46,12 @@ const MENDS: &[(&str, &str)] = &[
     ("fills of our own", "own_work_counts"),
     ("a capture of two contexts", "capture_in_every_context"),
     ("a barrier that the driver refuses", "refused_barrier_waits_natively"),
+    ("the end of a context beside teardowns", "end_waits_while_open"),
+    ("a reference given up beside them", "references_are_counted"),
+    ("a primary context that is not destroyed", "primary_is_not_destroyed"),
+    ("a graph that is uploaded where it is made", "upload_makes_room"),
+    ("a kernel loaded in a capture", "unchanged_capture_retries"),
+    ("memory that a node names, freed", "held_leaves_with_capture"),
     ("a stream that does not wait for itself", "streams_wait_for_themselves"),
     ("or not for the newest barrier", "streams_wait_for_the_newest"),
 ];
@@ -77,9 +83,11 @@ pub fn table(arguments: &Arguments) -> Result<bool, String> {
     let wanted: Vec<_> = MENDS.iter().copied().filter(|(_, rule)| is_wanted(rule)).collect();
     let ending = Ending::after(arguments.number("seconds", 0)?);
     let machine = Machine { ending, broken: String::new(), ..arguments.machine()? };
+    let theme = arguments.text("theme").unwrap_or("all");
+    let is_tried = |name: &&str| theme == "all" || *name == theme;
     let table = Table {
         arguments,
-        themes: generate::themes(),
+        themes: generate::themes().into_iter().filter(is_tried).collect(),
         next: AtomicU64::new(0),
         end: arguments.number("programs", PROGRAMS)?,
         ending,

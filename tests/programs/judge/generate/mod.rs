@@ -5,6 +5,7 @@ mod beside;
 mod blocks;
 mod cached;
 mod contexts;
+mod ends;
 mod graphs;
 mod host;
 mod maker;
@@ -14,6 +15,7 @@ mod pressure;
 mod references;
 mod themes;
 mod together;
+mod uploads;
 mod wrong;
 
 use std::collections::HashSet;

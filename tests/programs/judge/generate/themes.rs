@@ -145,6 +145,18 @@ const THEMES: &[Theme] = &[
         ],
     },
     Theme {
+        name: "ends", lines: 160, memory_mb: 256, devices: 1, leaning: 100, threads: 3,
+        actions: actions![
+            end_beside 1,
+        ],
+    },
+    Theme {
+        name: "uploads", lines: 120, memory_mb: 512, devices: 1, leaning: 100, threads: 2,
+        actions: actions![
+            upload_beside_cache 4, first_use_captured 2, named_then_freed 3,
+        ],
+    },
+    Theme {
         name: "cached", lines: 500, memory_mb: 1024, devices: 1, leaning: 40, threads: 2,
         actions: actions![
             cached_capture 8, cached_contexts 3, launch_graph 16, drop_graph 4, allocate 12, free_any 8, fill 14, read 12,

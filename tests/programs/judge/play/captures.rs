@@ -29,11 +29,16 @@ impl Actor<'_> {
                 Ok(before) => Some((0, vec![before.into()])),
                 Err(error) => code(Err(error)),
             },
-            Op::Instantiate => {
+            Op::Instantiate | Op::InstantiateUploaded => {
                 let graph = slots.graphs.get(line.arg(1)).filter(|_| slots.execs.is_free(slot))?;
+                let uploads = line.op == Op::InstantiateUploaded;
                 let made = match slot % 3 {
+                    _ if uploads => {
+                        let stream = self.stream(line.arg(2))?.handle;
+                        self.instantiate_with_params(graph.handle, UPLOAD, stream)
+                    }
                     0 => driver.instantiate(graph.handle),
-                    1 => self.instantiate_with_params(graph.handle),
+                    1 => self.instantiate_with_params(graph.handle, 0, 0),
                     _ => self.instantiate_with_log(graph.handle),
                 };
                 if let Ok(handle) = made {
@@ -78,9 +83,9 @@ impl Actor<'_> {
         }
     }
 
-    fn instantiate_with_params(&self, graph: u64) -> Outcome<u64> {
-        // As CUDA_GRAPH_INSTANTIATE_PARAMS: no flags.
-        let (mut exec, mut params) = (0, [0; 4]);
+    fn instantiate_with_params(&self, graph: u64, flags: u64, stream: u64) -> Outcome<u64> {
+        // As CUDA_GRAPH_INSTANTIATE_PARAMS.
+        let (mut exec, mut params) = (0, [flags, stream, 0, 0]);
         let driver = self.driver();
         call!(driver, cuGraphInstantiateWithParams(&mut exec, graph, params.as_mut_ptr()))?;
         Ok(exec)
@@ -121,6 +126,8 @@ impl Actor<'_> {
         code(updated)
     }
 }
+
+const UPLOAD: u64 = 2;
 
 fn driver_end(actor: &Actor<'_>, stream: u64) -> Result<u64, i32> {
     actor.driver().end_capture(stream)

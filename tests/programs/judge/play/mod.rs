@@ -167,7 +167,7 @@ fn play(driver: &Arc<Driver>, program: &Program, options: Options) -> Result<Pla
         answers: Arc::default(),
         played: AtomicUsize::new(0),
         lines: program.lines.len(),
-        keeps_for_graphs: program.theme == "cached",
+        keeps_for_graphs: ["cached", "uploads"].contains(&program.theme.as_str()),
         ends_at_once: program.theme == "text",
     };
     let first = player.open_primary().map_err(|code| format!("no context: error {code}"))?;
@@ -266,7 +266,8 @@ impl<'a> Actor<'a> {
             | Op::PrimaryGive
             | Op::CtxAttach
             | Op::CtxDetach
-            | Op::CtxNone => self.references(line),
+            | Op::CtxNone
+            | Op::Rest => self.references(line),
             Op::StreamCreate
             | Op::StreamDestroy
             | Op::StreamSync
@@ -287,6 +288,7 @@ impl<'a> Actor<'a> {
             | Op::CaptureMode
             | Op::GraphBuild
             | Op::Instantiate
+            | Op::InstantiateUploaded
             | Op::ExecSet
             | Op::Upload
             | Op::Launch

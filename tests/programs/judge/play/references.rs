@@ -93,6 +93,10 @@ impl Actor<'_> {
             }
             Op::PrimaryTake => self.take_primary(line.arg(0)),
             Op::PrimaryGive => self.give_primary(line.arg(0), line.arg(1)),
+            Op::Rest => {
+                std::thread::sleep(std::time::Duration::from_millis(line.arg(0)));
+                None
+            }
             Op::CtxNone => {
                 self.current = None;
                 code(call!(driver, cuCtxSetCurrent(0)))

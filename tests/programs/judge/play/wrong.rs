@@ -10,6 +10,10 @@ impl Actor<'_> {
         match line.op {
             Op::Wrong if CRASHES.contains(&line.arg(0)) => None,
             Op::Wrong if line.arg(0) == RELEASED_TWICE => code(released_twice(self.driver())?),
+            Op::Wrong if line.arg(0) == DESTROY_PRIMARY => {
+                let primary = self.slots().contexts.get(0)?;
+                code(call!(self.driver(), cuCtxDestroy(primary.handle)))
+            }
             Op::Wrong => code(wrong(self.driver(), line.arg(0))),
             Op::Fault => {
                 let list = FAULTS[line.arg(0) as usize % FAULTS.len()];
@@ -64,6 +68,8 @@ const WILD: u64 = 0x1230;
 /// Measured: the driver reads what a wild handle of memory or of an array points to.
 const CRASHES: [u64; 2] = [6, 18];
 const RELEASED_TWICE: u64 = 7;
+/// Which only `cuDevicePrimaryCtxRelease` ends.
+const DESTROY_PRIMARY: u64 = 19;
 /// What the driver fails, and with what.
 pub const FAULTS: [&str; 14] = [
     "cuCtxRecordEvent@*=2",
