@@ -22,6 +22,7 @@ mod interleaving;
 mod ipc;
 mod judge;
 mod kernels;
+mod late_python;
 mod layers;
 mod limits;
 mod lookups;
