@@ -193,7 +193,14 @@ const RDMA: [(&str, &str); 7] = [
 ];
 
 /// Libraries that submit work past our hooks.
-const BYPASSING: [&str; 3] = ["libnvoptix.so", "libnvidia-encode.so", "libnvcuvid.so"];
+const BYPASSING: [&str; 5] = [
+    "libnvoptix.so",
+    "libnvidia-encode.so",
+    "libnvcuvid.so",
+    "libnvidia-opticalflow.so",
+    // `libnvidia-ngx-*.so` of its features, and `libnvidia-ngx.so`.
+    "libnvidia-ngx",
+];
 
 /// Checks the loaded objects if any were loaded since the last check. Called at the start and where
 /// memory is reserved: such a library works on memory that it was given.
