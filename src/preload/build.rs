@@ -91,6 +91,8 @@ fn main() {
     // Never unmapped, even if the program opens and closes the library itself: the driver keeps pointers
     // to us, and threads end inside us.
     println!("cargo:rustc-cdylib-link-arg=-Wl,-z,nodelete");
+    // Our constructor before any other: what other libraries do in theirs may need it (`interpose::start`).
+    println!("cargo:rustc-cdylib-link-arg=-Wl,-z,initfirst");
     glibc::link_against_old(Path::new(&out));
 }
 

@@ -5,6 +5,7 @@ pub(crate) mod exit;
 pub(crate) mod redirect;
 pub(crate) mod sealing;
 pub(crate) mod signals;
+mod start;
 pub(crate) mod substitute;
 pub(crate) mod trampoline;
 pub(crate) mod unload;
