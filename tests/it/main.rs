@@ -3,6 +3,7 @@
 mod answers;
 mod bad_input;
 mod broken;
+mod chain;
 mod children;
 mod command;
 mod communication;

@@ -3,6 +3,7 @@
 
 use core::ffi::{c_char, c_int};
 
+use crate::interpose::references;
 use crate::{c_library, config, environment, stderr};
 
 #[used]
@@ -21,5 +22,6 @@ extern "C" fn at_start(
     // The functions are found now: the first call is often that of a child that was forked, or of a handler, which
     // must not wait for the loader.
     c_library::find_all();
+    references::put_right_at_start();
     config::help_at_start();
 }

@@ -10,6 +10,7 @@
 use core::fmt;
 use core::sync::atomic::{AtomicU32, Ordering};
 
+use crate::driver::libraries;
 use crate::{config, environment, identity, log, stderr};
 
 const UNKNOWN: u32 = 0;
@@ -119,6 +120,8 @@ fn read_switch() -> u32 {
     }
     stderr::note();
     let off = config::is_off() || under_memory_checker() || !config::includes_this_program();
+    // Of two copies the first serves; the other only passes on.
+    let off = off || libraries::is_behind_a_copy();
     let state = if off { OFF } else { ON };
     let known = |word: u32| (word & STATE_MASK == UNKNOWN).then_some(word | state);
     match WORD.fetch_update(Ordering::Relaxed, Ordering::Relaxed, known) {
