@@ -2,6 +2,7 @@
 //! known about its end, and the end by a signal.
 
 pub(crate) mod bypass;
+mod in_front;
 pub(crate) mod introduction;
 pub(crate) mod lifetime;
 pub(crate) mod own_thread;
