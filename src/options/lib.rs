@@ -125,6 +125,8 @@ pub struct History {
     pub max_entries: usize,
     /// The signal that requests a snapshot, by its number on Linux.
     pub signal: Option<i32>,
+    /// Whether the user has chosen it.
+    pub signal_is_chosen: bool,
     /// Template of the file name of a snapshot.
     pub snapshot: String,
 }
@@ -219,6 +221,7 @@ impl Default for Config {
                 stacks: StackKind::All,
                 max_entries: 1_000_000,
                 signal: signals::number("USR1"),
+                signal_is_chosen: false,
                 snapshot: SNAPSHOT_DEFAULT.to_string(),
             },
             hook: None,

@@ -2,7 +2,7 @@
 //! problem with one option leaves the others in force.
 
 use crate::problem::{PADDLE, Problem, ProblemKind, nearest_key};
-use crate::table::{FREE_MODE_KEY, FREE_MODE_ON_BAD_VALUE};
+use crate::table::{FREE_MODE_KEY, FREE_MODE_ON_BAD_VALUE, SIGNAL_KEY};
 use crate::{Config, Effect, OPTIONS, OptionRow};
 
 /// The same options as PyTorch spells them on AMD's devices, and as Paddle does.
@@ -35,6 +35,7 @@ pub fn parse(text: &str) -> (Config, Vec<Problem>) {
             _ => set(row, row.default, &mut config),
         }
     }
+    config.history.signal_is_chosen = pairs.iter().any(|pair| pair.key == SIGNAL_KEY);
     for row in OPTIONS {
         let given = pairs.iter().rev().find(|pair| pair.key == row.key);
         problems.extend(given.and_then(|pair| without_effect(row, pair, &config)));

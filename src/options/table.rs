@@ -17,6 +17,7 @@ use crate::{
 };
 
 pub(crate) const FREE_MODE_KEY: &str = "free_mode";
+pub(crate) const SIGNAL_KEY: &str = "signal";
 /// A typo never weakens what the user may have asked for.
 pub(crate) const FREE_MODE_ON_BAD_VALUE: &str = "strict";
 
@@ -356,13 +357,14 @@ pub const OPTIONS: &[OptionRow] = &[
         "how many entries are kept for each context, 40 bytes each; the oldest are dropped first",
     ),
     row(
-        "signal",
+        SIGNAL_KEY,
         Kind::Word(signals::words),
         "USR1",
         to!(history.signal, |value| read::unless("off", value, |value| {
             signals::number(value).ok_or(Malformed)
         })),
-        "the signal that writes a snapshot, whether or not anything is recorded",
+        "the signal that writes a snapshot, whether or not anything is recorded; one that the program handles itself only if \
+         something is recorded, or this is set",
     ),
     row(
         "snapshot",

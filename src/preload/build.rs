@@ -15,6 +15,7 @@ use std::{env, fs};
 struct Row<'a> {
     symbol: &'a str,
     base: &'a str,
+    version: i32,
     per_thread: &'a str,
     class: &'a str,
     submits_on: &'a str,
@@ -91,6 +92,8 @@ fn main() {
     // Never unmapped, even if the program opens and closes the library itself: the driver keeps pointers
     // to us, and threads end inside us.
     println!("cargo:rustc-cdylib-link-arg=-Wl,-z,nodelete");
+    // Our constructor before any other: what other libraries do in theirs may need it (`interpose::start`).
+    println!("cargo:rustc-cdylib-link-arg=-Wl,-z,initfirst");
     glibc::link_against_old(Path::new(&out));
 }
 
@@ -101,6 +104,7 @@ fn parse(line: &str) -> Row<'_> {
     Row {
         symbol: f[0],
         base: f[1],
+        version: f[2].parse().unwrap_or(0),
         per_thread: f[3],
         class: f[5],
         submits_on: f[6],
@@ -131,10 +135,12 @@ fn constants(rows: &[Row]) -> String {
 fn table(rows: &[Row]) -> String {
     let mut code = String::from(
         "/// Our symbols, by name only: what they do stands in layers that use this list.\n\
-         mod ours {\n    unsafe extern \"C\" {\n",
+         #[allow(non_upper_case_globals)]\nmod ours {\n    unsafe extern \"C\" {\n",
     );
     for row in rows.iter().filter(|row| row.hooked()) {
-        writeln!(code, "        pub(crate) fn {}();", row.symbol).unwrap();
+        let name = row.symbol;
+        writeln!(code, "        pub(crate) fn {name}();").unwrap();
+        writeln!(code, "        pub(crate) static cachealloc_door_{name}: super::Door;").unwrap();
     }
     code.push_str(
         "    }\n}\n/// Every known driver function, in the order of `functions.csv`.\npub(crate) static FUNCTIONS: [Function; COUNT] = [\n",
@@ -142,15 +148,19 @@ fn table(rows: &[Row]) -> String {
     for (index, row) in rows.iter().enumerate() {
         let class = row.class[..1].to_uppercase() + &row.class[1..];
         let export = match row.hooked() {
-            true => format!("Some(ours::{})", row.symbol),
+            true => format!(
+                // SAFETY: the assembly of `exports` defines the door of each export.
+                "Some(Exported {{ address: ours::{0}, door: unsafe {{ &ours::cachealloc_door_{0} }} }})",
+                row.symbol
+            ),
             false => "None".to_string(),
         };
         writeln!(
             code,
-            "    Function {{ id: {index}, symbol: c\"{}\", base: \"{}\", per_thread: {}, \
+            "    Function {{ id: {index}, symbol: c\"{}\", base: \"{}\", version: {}, per_thread: {}, \
              class: Class::{class}, stream: StreamAt::{}, oom_retry: {}, host_memory: {}, teardown: {}, export: {export} }},",
-            row.symbol, row.base, row.per_thread == "1", row.stream_at(), row.oom_retry,
-            row.host_memory, row.teardown,
+            row.symbol, row.base, row.version, row.per_thread == "1", row.stream_at(),
+            row.oom_retry, row.host_memory, row.teardown,
         )
         .unwrap();
     }

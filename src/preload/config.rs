@@ -3,11 +3,13 @@
 
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::ffi::CString;
 use std::sync::OnceLock;
 
 use cachealloc_history::name;
 use cachealloc_options::{Config, Fill, LogLevel, Record};
 
+use crate::environment;
 use crate::log::{self, Level};
 
 static CONFIG: OnceLock<Config> = OnceLock::new();
@@ -124,13 +126,7 @@ pub(crate) fn get() -> &'static Config {
 /// Whether the options `only` and `except` include this program. Most settings name neither; checking
 /// that allocates nothing, because this may run inside an allocator that initializes itself.
 pub(crate) fn includes_this_program() -> bool {
-    // SAFETY: C strings: constants, and a value of the environment.
-    let names_programs = unsafe {
-        let text = libc::getenv(VARIABLE.as_ptr());
-        let has = |key: &CStr| !libc::strstr(text, key.as_ptr()).is_null();
-        !text.is_null() && (has(c"only") || has(c"except"))
-    };
-    if !names_programs {
+    if !environment::get(VARIABLE).is_some_and(|text| has(text, c"only") || has(text, c"except")) {
         return true;
     }
     let program = std::fs::read_link("/proc/self/exe").unwrap_or_default();
@@ -140,27 +136,26 @@ pub(crate) fn includes_this_program() -> bool {
 
 /// Where the word `help` stands in the settings, the table is printed when the process starts, whether or not
 /// it starts CUDA; by the first process of a tree only, or a shell script would print it for each line.
-#[used]
-#[unsafe(link_section = ".init_array")]
-static AT_START: extern "C" fn() = help_at_start;
-
-extern "C" fn help_at_start() {
+pub(crate) fn help_at_start() {
     // Every process that inherits the variables comes through here: the others read one variable, no more.
-    // SAFETY: C strings: constants, and values of the environment.
-    let asks = unsafe {
-        let (text, switch) =
-            (libc::getenv(VARIABLE.as_ptr()), libc::getenv(c"CACHEALLOC".as_ptr()));
-        let is_off = !switch.is_null() && libc::strcmp(switch, c"0".as_ptr()) == 0;
-        !text.is_null() && !is_off && !libc::strstr(text, c"help".as_ptr()).is_null()
-    };
-    if !asks {
+    let Some(text) = environment::get(VARIABLE).filter(|text| has(text, c"help")) else { return };
+    if is_off() {
         return;
     }
-    let text = std::env::var_os("CACHEALLOC_CONF").unwrap_or_default();
     let is_first = || !environment_of_parent().is_some_and(|parent| has_help_under_us(&parent));
     if cachealloc_options::parse(&text.to_string_lossy()).0.help && is_first() {
         log::raw(cachealloc_options::help().as_bytes());
     }
+}
+
+/// Whether the one switch that turns everything off is set.
+pub(crate) fn is_off() -> bool {
+    environment::get(c"CACHEALLOC") == Some(c"0")
+}
+
+fn has(text: &CStr, key: &CStr) -> bool {
+    // SAFETY: two C strings.
+    !unsafe { libc::strstr(text.as_ptr(), key.as_ptr()) }.is_null()
 }
 
 const VARIABLE: &CStr = c"CACHEALLOC_CONF";
@@ -181,7 +176,7 @@ fn has_help_under_us(environment: &[u8]) -> bool {
     variable("LD_PRELOAD=").contains("libcachealloc") && cachealloc_options::parse(&settings).0.help
 }
 
-/// The text of the environment, for threads of ours: they must not read it themselves, since the program
+/// The text of the settings, for threads of ours: they must not read the environment themselves, since the program
 /// may change it at any time (`setenv`) without synchronization.
 static TEXT: OnceLock<String> = OnceLock::new();
 static RANK: AtomicU64 = AtomicU64::new(NO_RANK);
@@ -200,15 +195,17 @@ pub(crate) fn rank() -> Option<u32> {
 /// Reads what some launchers set late. Call in a thread of the program, inside a CUDA call that reads
 /// the environment itself.
 pub(crate) fn note_environment() {
-    let rank = name::rank(|variable| std::env::var(variable).ok());
+    let late = |variable: &str| std::env::var(variable).ok();
+    let early = |variable: &str| environment::text(&CString::new(variable).ok()?);
+    let rank = name::rank(|variable| late(variable).or_else(|| early(variable)));
     RANK.store(rank.map_or(NO_RANK, u64::from), Ordering::Relaxed);
 }
 
 #[cold]
 fn read() -> Config {
-    let text = std::env::var_os("CACHEALLOC_CONF").unwrap_or_default();
-    let _ = TEXT.set(text.to_string_lossy().into_owned());
-    let (config, problems) = cachealloc_options::parse(&text.to_string_lossy());
+    let text = environment::text(VARIABLE).unwrap_or_default();
+    let (config, problems) = cachealloc_options::parse(&text);
+    let _ = TEXT.set(text);
     log::set_level(match config.log {
         LogLevel::Quiet => Level::Quiet,
         LogLevel::Warn => Level::Warn,
@@ -237,7 +234,7 @@ fn read() -> Config {
 /// Test builds only: the rules named in `CACHEALLOC_BREAK` do not hold in this process.
 #[cfg(feature = "break-rules")]
 fn break_rules() {
-    let names = std::env::var("CACHEALLOC_BREAK").unwrap_or_default();
+    let names = environment::text(c"CACHEALLOC_BREAK").unwrap_or_default();
     if let Err(unknown) = cachealloc_core::rules::set_broken(&names) {
         log::line(format_args!("CACHEALLOC_BREAK: there is no rule {unknown:?}"));
     }

@@ -1,5 +1,5 @@
-//! The exported symbols, expanded from `functions.csv` by `build.rs`. An export contains no logic: it
-//! passes its arguments to one hook.
+//! The exported symbols, expanded from `functions.csv` by `build.rs`. An export contains no logic: behind its
+//! door (`interpose::doors`) it passes its arguments to one hook.
 //!
 //! Of a function that submits work the closure first says to which stream: behind the mark that the hook makes.
 //!
@@ -16,25 +16,31 @@ use crate::driver::table;
 use crate::functions::{FUNCTIONS, id};
 #[allow(unused_imports)]
 use crate::hooks::*;
+use crate::interpose::doors::export_door;
 
 /// Defines the symbol. `|function, real|` are the names by which `body` calls the hook.
 macro_rules! symbol {
     ($name:ident($($p:ident: $t:ty),*), ($($a:ident),*), { $($goes:tt)* }, |$function:ident, $real:ident| $body:expr) => {
-        /// # Safety
-        ///
-        /// Called with the arguments of the driver function of this name.
-        #[unsafe(no_mangle)]
-        pub(crate) unsafe extern "C" fn $name($($p: $t),*) -> CuCode {
-            let real = move || {
-                $($goes)*
-                // SAFETY: the list gives this function the argument list of the driver's header; the arguments, and
-                // what they point to, are the caller's promise.
-                result(unsafe {
-                    table::real::<unsafe extern "C" fn($($t),*) -> CuCode>(id::$name)($($a),*)
-                })
-            };
-            let ($function, $real) = (&FUNCTIONS[id::$name], real);
-            code($body)
+        export_door!($name, id::$name, $name::body);
+
+        mod $name {
+            use super::*;
+
+            /// # Safety
+            ///
+            /// Called with the arguments of the driver function of this name.
+            pub(super) unsafe extern "C" fn body($($p: $t),*) -> CuCode {
+                let real = move || {
+                    $($goes)*
+                    // SAFETY: the list gives this function the argument list of the driver's header; the arguments, and
+                    // what they point to, are the caller's promise.
+                    result(unsafe {
+                        table::real::<unsafe extern "C" fn($($t),*) -> CuCode>(id::$name)($($a),*)
+                    })
+                };
+                let ($function, $real) = (&FUNCTIONS[id::$name], real);
+                code($body)
+            }
         }
     };
 }

@@ -33,6 +33,7 @@ mod books;
 mod c_library;
 mod clock;
 mod config;
+mod environment;
 mod filter;
 mod heap;
 mod identity;

@@ -72,6 +72,11 @@ pub fn capture(out: &mut [u64], hide: Range<u64>) -> Captured {
     walk::capture(out, hide)
 }
 
+/// Does what visits the loader's list; not while the process forks, whose child could not visit it again.
+pub fn unless_forking<T>(body: impl FnOnce() -> T) -> Option<T> {
+    fork::Visit::begin().map(|_visit| body())
+}
+
 /// As [`capture`], with the place of each frame.
 pub fn capture_places(out: &mut [Place], hide: Range<u64>) -> Captured {
     walk::capture(out, hide)

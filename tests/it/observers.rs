@@ -23,6 +23,25 @@ fn an_rdma_library_without_its_device_is_no_observer() {
     assert!(!said.contains(" seen"), "{said}");
 }
 
+/// Encoders, decoders, ray tracing, optical flow and DLSS have ways of their own to the hardware.
+#[test]
+fn a_library_that_submits_past_us_ends_the_skipping_of_barriers() {
+    for name in [
+        "libnvoptix.so.1",
+        "libnvidia-encode.so.1",
+        "libnvcuvid.so.1",
+        "libnvidia-opticalflow.so.1",
+        "libnvidia-ngx.so.1",
+        "libnvidia-ngx-dlss.so.3",
+    ] {
+        let library = compile_library("scope_below.c", &format!("beside/{name}"), &[]);
+        let said = said_with(library);
+        assert!(said.contains("submits work past our hooks"), "{name}: {said}");
+    }
+    let library = compile_library("scope_below.c", "beside/libnvidia-ml.so.1", &[]);
+    assert!(!said_with(library).contains("past our hooks"));
+}
+
 /// By its number, and by who asks: so it can be found where it happens.
 #[test]
 fn an_unknown_export_table_is_named() {

@@ -10,6 +10,7 @@ use cachealloc_text::bytes;
 use nix::sys::statvfs::statvfs;
 
 use super::finding::{Finding, Weight};
+use crate::launch::elf::Elf;
 use crate::launch::program;
 use crate::launch::settings::VARIABLE;
 use crate::live::LIBRARY_NAME;
@@ -25,6 +26,7 @@ pub(super) fn examine(program: Option<&OsString>) -> Vec<Finding> {
     findings.extend(others_settings());
     let others = [off(), other_libraries(), memory_checker(), shared(), container()];
     findings.extend(others.into_iter().flatten());
+    findings.extend(lookups());
     findings
 }
 
@@ -60,13 +62,60 @@ fn settings(program: Option<&OsString>) -> Vec<Finding> {
     findings
 }
 
+/// Libraries that the loader puts into every process, after those of the variable.
+const OF_THE_SYSTEM: &str = "/etc/ld.so.preload";
+
+/// Those that stand in front of `dlsym`, as overlays, remote displays and shares of a GPU do.
+fn in_front_of_lookups(named: &[&Path], of_system: &[&Path]) -> Vec<Finding> {
+    let is_ours = |path: &Path| path.file_name() == Some(OsStr::new(LIBRARY_NAME));
+    let own_place = named.iter().position(|path| is_ours(path));
+    let exports = |path: &Path, symbol: &str| {
+        Elf::read(path).ok().flatten().is_some_and(|elf| elf.exports(symbol))
+    };
+    let all = named.iter().enumerate().map(|(place, path)| (place, *path));
+    let all = all.chain(of_system.iter().map(|path| (usize::MAX, *path)));
+    all.filter(|(_, path)| !is_ours(path) && exports(path, "dlsym"))
+        .map(|(place, path)| {
+            let takes = exports(path, "cuMemAlloc_v2") || exports(path, "cuGetProcAddress_v2");
+            let path = path.display();
+            match (own_place.is_some_and(|own| place < own), takes) {
+                (true, true) => note("preload", format!(
+                    "{path} comes before the library and takes calls to the driver: those do not come to it, and a limit \
+                     does not count what is cached; name the library first"
+                )),
+                (true, false) => note("preload", format!(
+                    "{path} comes before the library and stands in front of `dlsym`: programs may be given the driver's own \
+                     functions; name the library first"
+                )),
+                (false, true) => note("preload", format!(
+                    "{path} takes calls to the driver, behind the library: it sees what the cache asks for, and a limit counts \
+                     what is cached"
+                )),
+                (false, false) => {
+                    note("preload", format!("{path} stands in front of `dlsym`, behind the library"))
+                }
+            }
+        })
+        .collect()
+}
+
+fn paths(list: &[u8]) -> Vec<&Path> {
+    let separators = |byte: &u8| *byte == b':' || byte.is_ascii_whitespace();
+    let named = list.split(separators).filter(|path| !path.is_empty());
+    named.map(|path| Path::new(OsStr::from_bytes(path))).collect()
+}
+
+fn lookups() -> Vec<Finding> {
+    let preload = env::var_os("LD_PRELOAD").unwrap_or_default();
+    let of_system = std::fs::read(OF_THE_SYSTEM).unwrap_or_default();
+    in_front_of_lookups(&paths(preload.as_bytes()), &paths(&of_system))
+}
+
 fn other_libraries() -> Option<Finding> {
     let preload = env::var_os("LD_PRELOAD").filter(|list| !list.is_empty())?;
-    let separators = |byte: &u8| *byte == b':' || byte.is_ascii_whitespace();
-    let named = preload.as_bytes().split(separators).filter(|path| !path.is_empty());
-    let (ours, others): (Vec<&Path>, Vec<&Path>) = named
-        .map(|path| Path::new(OsStr::from_bytes(path)))
-        .partition(|path| path.file_name() == Some(OsStr::new(LIBRARY_NAME)));
+    let named = paths(preload.as_bytes()).into_iter();
+    let (ours, others): (Vec<&Path>, Vec<&Path>) =
+        named.partition(|path| path.file_name() == Some(OsStr::new(LIBRARY_NAME)));
     let mut parts = Vec::new();
     if !ours.is_empty() {
         parts.push("LD_PRELOAD has the library already".to_string());

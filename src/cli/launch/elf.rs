@@ -104,13 +104,17 @@ impl Elf {
             use object::read::elf::Sym;
             let name = symbol.name(endian, symbols.strings())?;
             // Of a large program's many symbols, those that we ask for.
-            if !symbol.is_undefined(endian) && name.starts_with(b"cachealloc_") {
+            let is_asked_for = name.starts_with(b"cachealloc_") || OF_OTHERS.contains(&name);
+            if !symbol.is_undefined(endian) && is_asked_for {
                 self.exported.push(String::from_utf8_lossy(name).into_owned());
             }
         }
         Ok(())
     }
 }
+
+/// By which another library stands in front of the driver as this one does.
+const OF_OTHERS: [&[u8]; 3] = [b"dlsym", b"cuMemAlloc_v2", b"cuGetProcAddress_v2"];
 
 /// `GLIBC_2.17`, and nothing else.
 fn version(name: &[u8]) -> Option<Version> {

@@ -140,7 +140,9 @@ impl Describe for Names {
         let python = words.python.iter().filter_map(|word| self.python.get(word));
         let python = python
             .map(|(frame, boundary)| PythonFrame { frame: frame.clone(), boundary: *boundary });
-        merge::merge(native, python)
+        let mut frames = merge::merge(native, python);
+        frames.extend(words.cut().map(|text| frame(text, "??", 0).frame));
+        frames
     }
 
     fn category(&mut self, stack: StackId) -> String {

@@ -20,4 +20,4 @@ mod words;
 
 pub use read::{Leftover, Problem, ReadAt, Whose, read};
 pub use restore::{Restored, restore, take_out};
-pub use words::{Words, header, take_apart};
+pub use words::{Words, cut, header, take_apart};

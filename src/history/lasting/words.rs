@@ -8,6 +8,28 @@ pub struct Words {
     /// The native frames are there for the category only.
     pub native_hidden: bool,
     pub python: Vec<u64>,
+    /// Whether there were more native frames, and more Python frames, than are kept of a stack.
+    pub is_cut: (bool, bool),
+}
+
+impl Words {
+    /// What a reader of the stack must know of its outer end.
+    pub fn cut(&self) -> Option<&'static str> {
+        match self.is_cut {
+            (false, false) => None,
+            (true, false) => Some("(native frames further out are not kept)"),
+            (false, true) => Some("(Python frames further out are not kept)"),
+            (true, true) => Some("(frames further out are not kept)"),
+        }
+    }
+}
+
+const NATIVE_IS_CUT: u32 = 49;
+const PYTHON_IS_CUT: u32 = 50;
+
+/// What a header says besides of a stack of which frames are not kept.
+pub fn cut(native: bool, python: bool) -> u64 {
+    u64::from(native) << NATIVE_IS_CUT | u64::from(python) << PYTHON_IS_CUT
 }
 
 /// The header of a stack with so many native frames.
@@ -24,5 +46,6 @@ pub fn take_apart(words: &[u64]) -> Option<Words> {
         native: native.to_vec(),
         native_hidden: header >> 48 & 1 == 1,
         python: python.to_vec(),
+        is_cut: (header >> NATIVE_IS_CUT & 1 == 1, header >> PYTHON_IS_CUT & 1 == 1),
     })
 }

@@ -1,40 +1,89 @@
-//! The real `dlsym`, behind the one that we export.
+//! The `dlsym` behind the one that we export.
 //!
-//! Every program needs it, even before any constructor: no allocation, no lock.
+//! Two of them: the C library's, by which we look ourselves, and the next in the order of loading, to which a look-up of the program
+//! goes. They differ where another library stands in front of `dlsym` as we do (overlays, remote displays, shares of a GPU).
+//!
+//! Every program needs them, even before any constructor: no allocation, no lock.
 
+use core::cell::Cell;
 use core::ffi::{CStr, c_char, c_void};
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-/// Null until found.
-pub(crate) static REAL: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
+type Dlsym = extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
+
+/// The C library's. Null until found.
+static LIBC: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
+/// The next one; null until found. Our `dlsym` jumps through it.
+pub(crate) static NEXT: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
+
+thread_local! {
+    /// Set while this thread asks another library's `dlsym`.
+    static ASKS: Cell<bool> = const { Cell::new(false) };
+}
 
 /// The real `dlsym` with this library as the caller: `RTLD_NEXT` means the libraries after it.
 pub(crate) fn real(handle: *mut c_void, name: *const c_char) -> *mut c_void {
-    let address = find();
-    if address.is_null() {
+    find();
+    call(LIBC.load(Ordering::Relaxed), handle, name)
+}
+
+/// The first definition that the program itself sees. With this library as the caller `RTLD_DEFAULT` would begin with our own.
+pub(crate) fn first(name: *const c_char) -> *mut c_void {
+    // SAFETY: the program's own handle; nothing is loaded.
+    let program = unsafe { libc::dlopen(core::ptr::null(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
+    if program.is_null() { program } else { real(program, name) }
+}
+
+/// What the program would get without us, with this library as the caller.
+pub(crate) fn next(handle: *mut c_void, name: *const c_char) -> *mut c_void {
+    let next = find();
+    if !has_neighbour() {
+        return call(next, handle, name);
+    }
+    ASKS.with(|asks| {
+        let before = asks.replace(true);
+        let found = call(next, handle, name);
+        asks.set(before);
+        found
+    })
+}
+
+/// Whether another library stands in front of the C library's `dlsym`, behind us.
+pub(crate) fn has_neighbour() -> bool {
+    NEXT.load(Ordering::Relaxed) != LIBC.load(Ordering::Relaxed)
+}
+
+/// Whether this look-up is one that such a library makes because we ask it.
+pub(crate) fn is_asked_by_us() -> bool {
+    has_neighbour() && ASKS.with(Cell::get)
+}
+
+fn call(function: *mut c_void, handle: *mut c_void, name: *const c_char) -> *mut c_void {
+    if function.is_null() {
         return null_mut();
     }
-    // SAFETY: the address is the C library's dlsym.
-    let function: extern "C" fn(*mut c_void, *const c_char) -> *mut c_void =
-        unsafe { core::mem::transmute(address) };
+    // SAFETY: a function of the name `dlsym`, which the program would call without us.
+    let function: Dlsym = unsafe { core::mem::transmute(function) };
     function(handle, name)
 }
 
-/// Its address, or null.
+/// The address of the next one, or null.
 pub(crate) fn find() -> *mut c_void {
-    let known = REAL.load(Ordering::Relaxed);
+    let known = NEXT.load(Ordering::Relaxed);
     if !known.is_null() {
         return known;
     }
     const VERSIONS: [&CStr; 3] = [c"GLIBC_2.34", c"GLIBC_2.2.5", c"GLIBC_2.17"];
-    for version in VERSIONS {
+    let of_version = |version: &CStr| {
         // SAFETY: constant C strings; dlvsym is not hooked by us.
-        let found = unsafe { libc::dlvsym(libc::RTLD_NEXT, c"dlsym".as_ptr(), version.as_ptr()) };
-        if !found.is_null() {
-            REAL.store(found, Ordering::Relaxed);
-            return found;
-        }
-    }
-    null_mut()
+        unsafe { libc::dlvsym(libc::RTLD_NEXT, c"dlsym".as_ptr(), version.as_ptr()) }
+    };
+    let found = VERSIONS.iter().map(|version| of_version(version)).find(|found| !found.is_null());
+    let Some(libc) = found else { return null_mut() };
+    LIBC.store(libc, Ordering::Relaxed);
+    let next = call(libc, libc::RTLD_NEXT, c"dlsym".as_ptr());
+    let next = if next.is_null() { libc } else { next };
+    NEXT.store(next, Ordering::Relaxed);
+    next
 }

@@ -14,6 +14,8 @@
 //! environment.
 
 pub(crate) mod dlsym;
+pub(crate) mod dynamic;
+pub(crate) mod objects;
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::marker::PhantomData;

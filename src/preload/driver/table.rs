@@ -4,24 +4,33 @@
 //! that the driver returns. No two exports of the driver share an address (measured on driver 580), so a
 //! map from pointer to function is exact, whatever name, version and flags the program requested.
 //!
+//! The addresses are what a program without us would get by `dlsym`: where another library stands in front of that behind us,
+//! perhaps its functions. And `cuGetProcAddress` may give others: where `libcuda.so.1` only leads to another file, those
+//! of that file. Both are the function, and calls of ours take the one that `cuGetProcAddress` gives.
+//!
 //! No lock: a thread inside `dlopen` may hold the loader's lock and call us from a constructor while
 //! another thread of ours waits for that lock. Concurrent threads do the same idempotent work.
 
-use core::ffi::c_void;
+use core::ffi::{c_char, c_void};
 use core::mem::{size_of, transmute_copy};
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicPtr, AtomicU16, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
-use crate::c_library::dlsym;
+use crate::c_library::{dlsym, objects};
+use crate::driver::libraries;
 use crate::driver::sys::{CuCode, CuError, code};
-use crate::functions::{COUNT, FUNCTIONS, Function};
+use crate::functions::{COUNT, FUNCTIONS, Function, id};
 
 const MAP_SLOTS: usize = 4096;
-const _: () = assert!(COUNT * 2 < MAP_SLOTS, "the pointer map must stay sparse");
+/// Of each function the driver's own address, the one that is looked up, and the one that `cuGetProcAddress` gives.
+const ADDRESSES_MAX: usize = 3;
+const _: () = assert!(COUNT * ADDRESSES_MAX < MAP_SLOTS, "the pointer map must not be full");
 
 static REAL: [AtomicPtr<c_void>; COUNT] = [const { AtomicPtr::new(null_mut()) }; COUNT];
-/// Open addressing by address; an entry is a function's index plus one.
-static BY_ADDRESS: [AtomicU16; MAP_SLOTS] = [const { AtomicU16::new(0) }; MAP_SLOTS];
+/// Open addressing by address; an entry is an address, and below it a function's index. Addresses of a process have 48 bits.
+static BY_ADDRESS: [AtomicU64; MAP_SLOTS] = [const { AtomicU64::new(0) }; MAP_SLOTS];
+const ID_BITS: u32 = 16;
+const ID_MASK: u64 = (1 << ID_BITS) - 1;
 /// How many functions were found; zero until the table is complete.
 static FOUND: AtomicUsize = AtomicUsize::new(0);
 
@@ -95,14 +104,11 @@ pub(crate) fn known(address: *mut c_void) -> Option<&'static Function> {
     loop {
         match BY_ADDRESS[slot].load(Ordering::Acquire) {
             0 => return None,
-            entry => {
-                let index = usize::from(entry) - 1;
-                if REAL[index].load(Ordering::Relaxed) == address {
-                    return Some(&FUNCTIONS[index]);
-                }
+            entry if entry >> ID_BITS == address as u64 => {
+                return FUNCTIONS.get((entry & ID_MASK) as usize);
             }
+            _ => slot = (slot + 1) % MAP_SLOTS,
         }
-        slot = (slot + 1) % MAP_SLOTS;
     }
 }
 
@@ -120,19 +126,116 @@ pub(crate) fn load() -> bool {
     }
     let mut found = 0;
     for function in &FUNCTIONS {
-        let address = dlsym::real(handle, function.symbol.as_ptr());
+        let own = dlsym::real(handle, function.symbol.as_ptr());
+        let address = looked_up(handle, function, own);
         if !address.is_null() {
             REAL[function.id].store(address, Ordering::Relaxed);
             remember(address, function.id);
             found += 1;
+        }
+        if own != address && !own.is_null() {
+            remember(own, function.id);
+        }
+        if !own.is_null() {
+            libraries::note(own);
         }
     }
     FOUND.store(found, Ordering::Release);
     found != 0
 }
 
+/// What a program without us would get for the driver's `own` function.
+fn looked_up(handle: *mut c_void, function: &Function, own: *mut c_void) -> *mut c_void {
+    if !dlsym::has_neighbour() {
+        return own;
+    }
+    let mut address = dlsym::next(handle, function.symbol.as_ptr());
+    if libraries::is_ours(address) {
+        // It means its own function of the name, but the loader has bound that to ours.
+        address = dlsym::real(libc::RTLD_NEXT, function.symbol.as_ptr());
+    }
+    if address.is_null() || address == own || libraries::is_copy(address) {
+        return own;
+    }
+    libraries::note(address);
+    address
+}
+
+/// Learns the addresses that the driver itself gives for its functions. To be called once it has given one that is not
+/// known: then it can be asked.
+#[cold]
+pub(crate) fn learn_others() {
+    static ASKED: AtomicBool = AtomicBool::new(false);
+    if ASKED.load(Ordering::Acquire) {
+        return;
+    }
+    type Ask = unsafe extern "C" fn(*const c_char, *mut *mut c_void, i32, u64, *mut i32) -> CuCode;
+    // SAFETY: its signature; `absent` takes any arguments.
+    let ask: Ask = unsafe { real(id::cuGetProcAddress_v2) };
+    // Plain ones first: for a variant that it does not have, the driver gives the plain function.
+    for per_thread in [false, true] {
+        for function in FUNCTIONS.iter().filter(|function| function.per_thread == per_thread) {
+            let (mut address, mut status) = (null_mut(), 0);
+            let name = c_string(function.base);
+            let flags = if per_thread { PER_THREAD } else { LEGACY };
+            // SAFETY: a C string and valid places.
+            let code =
+                unsafe { ask(name.as_ptr(), &mut address, function.version, flags, &mut status) };
+            let is_new = !address.is_null() && known(address).is_none();
+            if code == 0 && is_new && !libraries::is_ours(address) {
+                libraries::note(address);
+                remember(address, function.id);
+                REAL[function.id].store(address, Ordering::Relaxed);
+            }
+        }
+    }
+    ASKED.store(true, Ordering::Release);
+}
+
+/// The name with its end; none is longer.
+fn c_string(name: &str) -> [c_char; 64] {
+    let mut text = [0; 64];
+    text[..63].iter_mut().zip(name.bytes()).for_each(|(to, from)| *to = from as c_char);
+    text
+}
+
+const LEGACY: u64 = 1;
+const PER_THREAD: u64 = 2;
+
+/// What natively a program gets that is linked against a function of this name, from a library behind us: code, or null.
+pub(crate) fn behind(function: &Function) -> *mut c_void {
+    let address = dlsym::real(libc::RTLD_NEXT, function.symbol.as_ptr());
+    let counts = !address.is_null()
+        && (known(address).is_some() || objects::is_code(address))
+        && !libraries::is_copy(address);
+    if counts { address } else { null_mut() }
+}
+
+/// Whether calls that go to us reach the function `behind`, or what that would call.
+pub(crate) fn is_below(function: &Function, behind: *mut c_void) -> bool {
+    if known(behind).is_some() {
+        return true;
+    }
+    // A library that answers look-ups itself, if not this one.
+    let is_below = is_loaded() && libraries::contain(behind);
+    if is_below {
+        remember(behind, function.id);
+        REAL[function.id].store(behind, Ordering::Relaxed);
+    }
+    is_below
+}
+
+/// Whether the driver's functions are in the global scope: each program that is linked against it sees them.
+pub(crate) fn is_global() -> bool {
+    let is_drivers = |function: &Function| {
+        let behind = dlsym::real(libc::RTLD_NEXT, function.symbol.as_ptr());
+        !behind.is_null() && known(behind).is_some()
+    };
+    FUNCTIONS.iter().any(is_drivers)
+}
+
 fn remember(address: *mut c_void, id: usize) {
-    let entry = id as u16 + 1;
+    let entry = (address as u64) << ID_BITS | id as u64;
     let mut slot = hash(address);
     loop {
         match BY_ADDRESS[slot].compare_exchange(0, entry, Ordering::Release, Ordering::Acquire) {

@@ -108,7 +108,7 @@ pub(crate) fn observed_free(function: &'static Function, words: &[usize]) -> Opt
 }
 
 fn again(function: &'static Function, words: &[usize]) -> CuResult {
-    let export = function.export.expect("only what has an export gets here");
+    let export = function.body().expect("only what has an export gets here");
     let word = |index: usize| words.get(index).copied().unwrap_or(0);
     // SAFETY: our export of this function, with the words that it was called with; it takes no more
     // than six, and ignores what it does not take.

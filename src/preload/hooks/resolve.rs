@@ -5,7 +5,7 @@ use core::ffi::{c_char, c_void};
 use cachealloc_core::order::{BlindSpot, VisibleCause};
 
 use crate::driver::sys::{CuResult, Uuid};
-use crate::driver::table;
+use crate::driver::{libraries, table};
 use crate::functions::Function;
 use crate::hooks::{Real, beside, is_accepted};
 use crate::interpose::substitute;
@@ -29,9 +29,13 @@ pub(crate) fn proc_address(
     }
     // SAFETY: the driver has just written it.
     let found = unsafe { *pointer };
-    if !found.is_null()
-        && let Some(ours) = substitute::for_address(found, base)
-    {
+    if found.is_null() || libraries::is_ours(found) {
+        return code;
+    }
+    if table::known(found).is_none() {
+        table::learn_others();
+    }
+    if let Some(ours) = substitute::for_address(found, base) {
         // SAFETY: as above.
         unsafe { *pointer = ours };
     }

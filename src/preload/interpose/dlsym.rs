@@ -9,8 +9,10 @@ use core::ffi::{CStr, c_char, c_void};
 use core::ptr::null_mut;
 
 use crate::c_library::dlsym::{self, real};
-use crate::driver::table;
-use crate::interpose::substitute;
+use crate::c_library::objects;
+use crate::driver::{libraries, table};
+use crate::interpose::scope::in_scope_of;
+use crate::interpose::{doors, references, substitute};
 use crate::process::bypass;
 
 /// What the naked entry does next: hand out `address`, or jump to the real `dlsym`.
@@ -23,6 +25,10 @@ pub(crate) struct Picked {
 const PASS: Picked = Picked { address: null_mut(), answered: 0 };
 
 fn answer(address: *mut c_void) -> Picked {
+    if !address.is_null() {
+        // Of look-ups of ours on the way. SAFETY: no pointer into what it frees is kept.
+        unsafe { libc::dlerror() };
+    }
     Picked { address, answered: 1 }
 }
 
@@ -36,6 +42,7 @@ pub(crate) unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) 
     core::arch::naked_asm!(
         ".cfi_startproc",
         "endbr64",
+        ".byte 0x48, 0x81, 0xec, 0, 0, 0, 0", // sub rsp, 0: what patchers can move (`doors`)
         "mov rdx, [rsp]", // the return address: the caller
         "push rdi",
         ".cfi_adjust_cfa_offset 8",
@@ -56,7 +63,7 @@ pub(crate) unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) 
         "2: ret",
         ".cfi_endproc",
         pick = sym pick,
-        real = sym dlsym::REAL,
+        real = sym dlsym::NEXT,
     )
 }
 
@@ -93,26 +100,68 @@ pub(crate) unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) 
         "ret",
         ".cfi_endproc",
         pick = sym pick,
-        real = sym dlsym::REAL,
+        real = sym dlsym::NEXT,
     )
 }
 
 /// Decides what a look-up gets. Runs in front of every `dlsym` of the process.
-extern "C" fn pick(handle: *mut c_void, name: *const c_char, caller: *const c_void) -> Picked {
+extern "C" fn pick(handle: *mut c_void, name: *const c_char, caller: *mut c_void) -> Picked {
     dlsym::find(); // before anything jumps through it
-    if name.is_null() || !looks_like_driver(name) {
+    if name.is_null() || !looks_like_driver(name) || dlsym::is_asked_by_us() {
         return PASS;
+    }
+    references::put_right();
+    let is_loaded = table::load();
+    if libraries::contain(caller) {
+        return past_us(handle, name);
     }
     // With us as the caller, `RTLD_NEXT` means what the global scope has behind us: natively the
     // program would get that, whether it asks for the first or the next definition.
-    let address = real(handle, name);
-    if is_own_export(address) || (address.is_null() && handle == libc::RTLD_NEXT) {
+    let address = dlsym::next(handle, name);
+    if handle == libc::RTLD_DEFAULT && is_in_front(dlsym::first(name)) {
+        return PASS; // and finds what is behind it by itself
+    }
+    if libraries::is_ours(address) || (address.is_null() && handle == libc::RTLD_NEXT) {
         return unseen(handle, name, caller, address);
     }
-    if address.is_null() || bypass::is_switched_off() {
+    if address.is_null() || bypass::is_switched_off() || !is_loaded {
         return PASS; // the real one fails again, with the true caller's message
     }
-    driver_function(address, name).map_or(PASS, answer)
+    if handle == libc::RTLD_NEXT && table::known(address).is_none() {
+        return behind_the_caller(address, name, caller).map_or(PASS, answer);
+    }
+    substitute::for_address(address, name).map_or(PASS, answer)
+}
+
+/// Whether what the program sees first is another library's, in front of us.
+fn is_in_front(first: *mut c_void) -> bool {
+    !first.is_null() && !libraries::is_ours(first) && !libraries::contain(first)
+}
+
+/// A library behind us asks: for itself.
+fn past_us(handle: *mut c_void, name: *const c_char) -> Picked {
+    if handle != libc::RTLD_DEFAULT || !libraries::is_ours(real(handle, name)) {
+        return PASS;
+    }
+    answer(real(libc::RTLD_NEXT, name))
+}
+
+/// The next definition behind us is none of the driver's. If it is the caller's own, the caller passes calls on, as we do, and
+/// wants the driver's, which every program sees that is linked against it.
+#[cold]
+fn behind_the_caller(
+    address: *mut c_void,
+    name: *const c_char,
+    caller: *mut c_void,
+) -> Option<*mut c_void> {
+    let (begin, end) = objects::span_of_object(address)?;
+    if !(begin..end).contains(&(caller as usize)) || !table::is_global() {
+        return None;
+    }
+    // SAFETY: a C string: the program's promise to `dlsym`.
+    let name = unsafe { CStr::from_ptr(name) };
+    let function = crate::functions::FUNCTIONS.iter().find(|function| function.symbol == name)?;
+    table::has(function.id).then(|| doors::handed_out(function)).flatten()
 }
 
 /// The look-up found our own export, or would if it were passed on. Without us the program would
@@ -121,56 +170,28 @@ extern "C" fn pick(handle: *mut c_void, name: *const c_char, caller: *const c_vo
 fn unseen(
     handle: *mut c_void,
     name: *const c_char,
-    caller: *const c_void,
+    caller: *mut c_void,
     address: *mut c_void,
 ) -> Picked {
-    if !address.is_null() && !real(libc::RTLD_NEXT, name).is_null() {
-        return answer(address); // what stands behind us gets the call from us
+    let behind = real(libc::RTLD_NEXT, name);
+    if !address.is_null() && !behind.is_null() && !libraries::is_copy(behind) {
+        // What stands behind us gets the call from us; a variable of this name is none of ours.
+        return answer(if objects::is_code(behind) { address } else { behind });
     }
     let pseudo = handle == libc::RTLD_NEXT || handle == libc::RTLD_DEFAULT;
     let local = if pseudo { in_scope_of(caller, name) } else { null_mut() };
-    if local.is_null() || is_own_export(local) {
+    if local.is_null() || libraries::is_ours(local) {
         if !exports(name) {
             return PASS; // which cannot find anything of ours
         }
         real(libc::RTLD_NEXT, name); // fails, and leaves the text for `dlerror`
         return answer(null_mut());
     }
-    match driver_function(local, name) {
+    match substitute::for_address(local, name) {
         Some(ours) => answer(ours),
         None if handle == libc::RTLD_DEFAULT => answer(local),
         None => PASS,
     }
-}
-
-/// What the caller's own library and those that it needs define: what a plugin sees of a driver
-/// that was loaded for it alone. Seldom: only where the global scope has no driver.
-#[cold]
-fn in_scope_of(caller: *const c_void, name: *const c_char) -> *mut c_void {
-    // SAFETY: all-zero is a valid Dl_info, and dladdr only fills it in.
-    let mut place: libc::Dl_info = unsafe { core::mem::zeroed() };
-    // SAFETY: the address is only looked up, not read.
-    if unsafe { libc::dladdr(caller, &mut place) } == 0 || place.dli_fname.is_null() {
-        return null_mut();
-    }
-    // SAFETY: a C string of the loader; NOLOAD loads nothing. For the program itself the name is
-    // not that of a library, and nothing is found.
-    let library = unsafe { libc::dlopen(place.dli_fname, libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
-    if library.is_null() {
-        return null_mut();
-    }
-    let address = real(library, name);
-    // SAFETY: gives back what dlopen counted; the caller keeps its library alive.
-    unsafe { libc::dlclose(library) };
-    address
-}
-
-/// Our pointer in place of the driver's; `None` where it is not the driver's, or has no hook.
-fn driver_function(address: *mut c_void, name: *const c_char) -> Option<*mut c_void> {
-    if !table::load() {
-        return None;
-    }
-    substitute::for_address(address, name)
 }
 
 /// As characters of C, which are signed on one processor and not on another.
@@ -186,17 +207,9 @@ fn looks_like_driver(name: *const c_char) -> bool {
     }
 }
 
-fn is_own_export(address: *mut c_void) -> bool {
-    our_exports().any(|(_, export)| export == address)
-}
-
 fn exports(name: *const c_char) -> bool {
     // SAFETY: a C string: the program's promise to `dlsym`.
     let name = unsafe { CStr::from_ptr(name) };
-    our_exports().any(|(symbol, _)| symbol == name)
-}
-
-fn our_exports() -> impl Iterator<Item = (&'static CStr, *mut c_void)> {
-    let functions = crate::functions::FUNCTIONS.iter();
-    functions.filter_map(|f| f.export.map(|export| (f.symbol, export as *mut c_void)))
+    let mut functions = crate::functions::FUNCTIONS.iter();
+    functions.any(|function| function.export.is_some() && function.symbol == name)
 }

@@ -1,10 +1,14 @@
 //! How a program gets our pointers, and the functions of the C library that we stand in front of.
 
 pub(crate) mod dlsym;
+pub(crate) mod doors;
 pub(crate) mod exit;
 pub(crate) mod redirect;
+pub(crate) mod references;
+mod scope;
 pub(crate) mod sealing;
 pub(crate) mod signals;
+mod start;
 pub(crate) mod substitute;
 pub(crate) mod trampoline;
 pub(crate) mod unload;

@@ -5,18 +5,7 @@ use core::ffi::{c_char, c_int};
 use core::ptr::null_mut;
 
 use crate::c_library::{DUP2, DUP3, FREOPEN, FREOPEN64, Freopen};
-use crate::{c_library, stderr};
-
-/// Every process that inherits the variables comes through here. The functions are found now: the first call is often that
-/// of a child that was forked, or of a handler, which must not wait for the loader.
-#[used]
-#[unsafe(link_section = ".init_array")]
-static AT_START: extern "C" fn() = at_start;
-
-extern "C" fn at_start() {
-    stderr::note();
-    c_library::find_all();
-}
+use crate::stderr;
 
 redhook::hook! {
     unsafe fn dup2(from: c_int, to: c_int) -> c_int => program_dup2 {

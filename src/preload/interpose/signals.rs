@@ -103,8 +103,10 @@ extern "C" fn handler(signal: c_int, info: *mut libc::siginfo_t, context: *mut c
     let errno = unsafe { *libc::__errno_location() };
     let ours = identity::is_ours();
     if taken.asks.load(Ordering::Relaxed) {
-        if ours {
+        if ours && is_meant_for_us(action) {
             triggers::from_signal();
+        } else if ours {
+            // The program's alone.
         } else if action == SIG_DFL {
             // A forked child has no snapshot to write: the signal means what it always meant.
             end_by_default(signal);
@@ -127,6 +129,13 @@ extern "C" fn handler(signal: c_int, info: *mut libc::siginfo_t, context: *mut c
     }
     // SAFETY: as above.
     unsafe { *libc::__errno_location() = errno };
+}
+
+/// Whether a signal that may ask for a snapshot does. A program with a handler of its own uses the signal for itself, unless the
+/// user wants to see something by it.
+fn is_meant_for_us(action: usize) -> bool {
+    let is_handled = action != SIG_DFL && action != SIG_IGN;
+    !is_handled || config::records() || config::get().history.signal_is_chosen
 }
 
 fn taken(signal: c_int) -> Option<&'static TakenSignal> {

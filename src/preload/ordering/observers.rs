@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 use cachealloc_core::order::{BlindSpot, Observer, VisibleCause};
 use cachealloc_core::rules::{Rule, rule_holds};
 
+use crate::c_library::objects;
 use crate::driver::api;
 use crate::driver::sys::{
     ContextHandle, DEVICE_CONCURRENT_MANAGED_ACCESS, DEVICE_PAGEABLE_MEMORY_ACCESS,
@@ -192,7 +193,14 @@ const RDMA: [(&str, &str); 7] = [
 ];
 
 /// Libraries that submit work past our hooks.
-const BYPASSING: [&str; 3] = ["libnvoptix.so", "libnvidia-encode.so", "libnvcuvid.so"];
+const BYPASSING: [&str; 5] = [
+    "libnvoptix.so",
+    "libnvidia-encode.so",
+    "libnvcuvid.so",
+    "libnvidia-opticalflow.so",
+    // `libnvidia-ngx-*.so` of its features, and `libnvidia-ngx.so`.
+    "libnvidia-ngx",
+];
 
 /// Checks the loaded objects if any were loaded since the last check. Called at the start and where
 /// memory is reserved: such a library works on memory that it was given.
@@ -227,17 +235,13 @@ fn exists(path: &str) -> bool {
 fn loaded_objects_changed() -> bool {
     use std::sync::atomic::AtomicU64;
     static LAST: AtomicU64 = AtomicU64::new(u64::MAX);
-    let mut changes = 0;
-    for_each_object(|info| {
-        changes = info.dlpi_adds.wrapping_add(info.dlpi_subs << 32);
-        true
-    });
+    let changes = objects::changes();
     LAST.swap(changes, Ordering::Relaxed) != changes
 }
 
 fn is_loaded(library: &str) -> bool {
     let mut found = false;
-    for_each_object(|info| {
+    objects::for_each(|info| {
         if !info.dlpi_name.is_null() {
             // SAFETY: the loader's own C string, valid during the callback.
             let name = unsafe { core::ffi::CStr::from_ptr(info.dlpi_name) };
@@ -246,23 +250,6 @@ fn is_loaded(library: &str) -> bool {
         found
     });
     found
-}
-
-/// Visits the loaded objects until `visit` returns true.
-fn for_each_object(mut visit: impl FnMut(&libc::dl_phdr_info) -> bool) {
-    unsafe extern "C" fn callback(
-        info: *mut libc::dl_phdr_info,
-        _bytes: libc::size_t,
-        data: *mut libc::c_void,
-    ) -> libc::c_int {
-        // SAFETY: `data` is the reference passed below; the loader's record is valid here.
-        let (visit, info) =
-            unsafe { (&mut *data.cast::<&mut dyn FnMut(&libc::dl_phdr_info) -> bool>(), &*info) };
-        libc::c_int::from(visit(info))
-    }
-    let mut visit: &mut dyn FnMut(&libc::dl_phdr_info) -> bool = &mut visit;
-    // SAFETY: the callback has the wanted signature, and `visit` outlives the call.
-    unsafe { libc::dl_iterate_phdr(Some(callback), (&raw mut visit).cast()) };
 }
 
 /// How many contexts a caller may need to distinguish.

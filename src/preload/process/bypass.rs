@@ -10,7 +10,8 @@
 use core::fmt;
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use crate::{config, identity, log, stderr};
+use crate::driver::libraries;
+use crate::{config, environment, identity, log, stderr};
 
 const UNKNOWN: u32 = 0;
 const ON: u32 = 1;
@@ -95,8 +96,7 @@ fn is_caching_slowly() -> bool {
 /// neighbour or a use after free is no error to it, and those are what it is run for. It sets the
 /// variable for its children (seen with 13.0).
 fn under_memory_checker() -> bool {
-    // SAFETY: a constant C string.
-    let checked = unsafe { !libc::getenv(c"NV_SANITIZER_INJECTION_PORT_BASE".as_ptr()).is_null() };
+    let checked = environment::get(c"NV_SANITIZER_INJECTION_PORT_BASE").is_some();
     if checked {
         log::info(format_args!("compute-sanitizer is active: caching is off"));
     }
@@ -110,26 +110,18 @@ fn state() -> u32 {
     }
 }
 
-unsafe extern "C" {
-    static environ: *const *const libc::c_char;
-}
-
 /// `CACHEALLOC=0` is the one switch that turns everything off. Read at the first look-up of a driver
-/// function, perhaps before any constructor has run, and again when CUDA starts if the C library had no
-/// environment yet. `getenv` allocates nothing. Programs may be excluded by name as well.
+/// function, perhaps before any constructor has run, and again when CUDA starts if there was no
+/// environment yet. Programs may be excluded by name as well.
 #[cold]
 fn read_switch() -> u32 {
-    // SAFETY: the C library's own pointer, read as a word.
-    if unsafe { environ.is_null() } && !identity::is_ours() {
+    if !environment::is_there() && !identity::is_ours() {
         return ON;
     }
     stderr::note();
-    // SAFETY: a C string constant; the result, if any, is a C string of the environment.
-    let off = unsafe {
-        let value = libc::getenv(c"CACHEALLOC".as_ptr());
-        !value.is_null() && *value == b'0' as libc::c_char && *value.add(1) == 0
-    };
-    let off = off || under_memory_checker() || !config::includes_this_program();
+    let off = config::is_off() || under_memory_checker() || !config::includes_this_program();
+    // Of two copies the first serves; the other only passes on.
+    let off = off || libraries::is_behind_a_copy();
     let state = if off { OFF } else { ON };
     let known = |word: u32| (word & STATE_MASK == UNKNOWN).then_some(word | state);
     match WORD.fetch_update(Ordering::Relaxed, Ordering::Relaxed, known) {

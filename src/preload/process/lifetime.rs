@@ -13,7 +13,7 @@ use crate::driver::table;
 use crate::functions::id;
 use crate::ordering::{captures, pending};
 use crate::process::patience::Patience;
-use crate::process::{self, bypass, introduction, own_thread, thread};
+use crate::process::{self, bypass, in_front, introduction, own_thread, thread};
 use crate::snapshots::{triggers, writer};
 use crate::statistics::{exit_table, live, orders, report};
 use crate::trim::gifts;
@@ -51,6 +51,7 @@ pub(crate) fn started(expect_signals: fn()) {
     if table::load() && !table::has(id::cuCtxGetCurrent) {
         bypass::begin(format_args!("the driver has no cuCtxGetCurrent"));
     }
+    in_front::say();
     expect_signals();
     live::serve(live::Service {
         report: |sites| report::json(Patience::GivesUp, sites),

@@ -3,6 +3,7 @@
 
 pub(crate) mod bounds;
 pub(crate) mod bypass;
+mod in_front;
 pub(crate) mod introduction;
 pub(crate) mod lifetime;
 pub(crate) mod own_thread;

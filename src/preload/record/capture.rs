@@ -5,14 +5,16 @@
 
 use core::cell::RefCell;
 use core::ffi::{CStr, c_void};
+use core::sync::atomic::{AtomicU64, Ordering};
 use std::ops::Range;
 use std::sync::OnceLock;
 
 use cachealloc_history::StackId;
-use cachealloc_history::lasting::{Words, header, take_apart};
+use cachealloc_history::lasting::{Words, cut, header, take_apart};
 use cachealloc_options::{StackContext, StackKind};
+use cachealloc_python::{Lookup, Status};
 
-use crate::c_library::dlsym;
+use crate::c_library::{dlsym, dynamic, objects};
 use crate::log;
 use crate::record::{self, evaluation, settings};
 
@@ -64,15 +66,46 @@ fn capture_into(words: &mut Scratch, kind: StackKind) -> StackId {
     let native_max = if kind == StackKind::Python { CATEGORY_FRAMES } else { NATIVE_FRAMES_MAX };
     let native = cachealloc_stacks::capture(&mut words[1..=native_max], own_addresses());
     let mut used = 1 + native.count;
+    let hidden = kind == StackKind::Python;
+    let mut is_cut = (native.truncated && !hidden, false);
     if kind != StackKind::Native {
-        used += cachealloc_python::capture(&mut words[used..][..PYTHON_FRAMES_MAX]).count;
+        let python = cachealloc_python::capture(&mut words[used..][..PYTHON_FRAMES_MAX]);
+        used += python.count;
+        is_cut.1 = python.truncated;
     }
-    words[0] = header(native.epoch, native.count, kind == StackKind::Python);
+    words[0] = header(native.epoch, native.count, hidden) | cut(is_cut.0, is_cut.1);
     let (stack, is_new) = record::stacks().intern_telling(&words[..used]);
     if is_new && kind == StackKind::All && used > 1 + native.count {
         evaluation::learn::<NATIVE_FRAMES_MAX, PYTHON_FRAMES_MAX>(own_addresses());
     }
+    if is_new && kind != StackKind::Native && has_python_come() {
+        return capture_into(words, kind);
+    }
     stack
+}
+
+/// Whether an interpreter is there now that was not before. Asked at new stacks: those of a program that starts one after CUDA
+/// are new.
+#[cold]
+#[inline(never)]
+fn has_python_come() -> bool {
+    static LAST: AtomicU64 = AtomicU64::new(u64::MAX);
+    if !matches!(cachealloc_python::status(), Status::NoPython) {
+        return false;
+    }
+    let has_changed = || {
+        let changes = objects::changes();
+        LAST.swap(changes, Ordering::Relaxed) != changes
+    };
+    if cachealloc_stacks::unless_forking(has_changed) != Some(true) {
+        return false;
+    }
+    // Without the loader's other lock: a constructor that holds it may wait for this thread.
+    let find = |name: &CStr| {
+        cachealloc_stacks::unless_forking(|| dynamic::find(name)).unwrap_or(core::ptr::null())
+    };
+    look_for_python(find);
+    matches!(cachealloc_python::status(), Status::On { .. })
 }
 
 /// The words of a stack that was captured here.
@@ -86,9 +119,11 @@ pub(crate) fn start(stacks: StackKind) {
     if stacks == StackKind::Native {
         return;
     }
-    if let cachealloc_python::Status::Unsupported { version, why } =
-        cachealloc_python::start(global)
-    {
+    look_for_python(global);
+}
+
+fn look_for_python(lookup: Lookup) {
+    if let Status::Unsupported { version, why } = cachealloc_python::start(lookup) {
         log::warn(format_args!("Python {version}: no Python stacks ({why})"));
     }
 }

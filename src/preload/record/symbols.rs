@@ -105,7 +105,10 @@ impl Names {
             let frame = self.python.entry(word).or_insert_with(|| python_frame(word)).clone();
             PythonFrame { frame, boundary: cachealloc_python::is_boundary(word) }
         });
-        merge::merge(native, python)
+        let mut frames = merge::merge(native, python);
+        let cut = words.cut().map(|text| Frame::from_bytes(text.as_bytes(), b"??", 0));
+        frames.extend(cut.map(Arc::new));
+        frames
     }
 }
 

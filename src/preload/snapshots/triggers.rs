@@ -26,7 +26,7 @@ use crate::snapshots::past;
 use crate::snapshots::stop::{self, Next};
 use crate::snapshots::writer::{self, Request};
 use crate::statistics::{live, report};
-use crate::{config, filter, heap, identity, log};
+use crate::{config, environment, filter, heap, identity, log};
 
 /// A writer that gives no sign of life for so long is not waited for any longer.
 const SILENCE_MAX: Duration = Duration::from_secs(5);
@@ -64,8 +64,9 @@ pub(crate) fn start() {
         return;
     }
     filter::note();
-    // A program that changes its directory later finds its snapshots where it was started.
-    let _ = DIRECTORY.set(std::env::current_dir().unwrap_or_default());
+    // A program that changes its directory finds its snapshots where it was started.
+    let here = || std::env::current_dir().unwrap_or_default();
+    let _ = DIRECTORY.set(environment::folder().unwrap_or_else(here));
     if record::is_on() || config::get().waits_on_exit {
         record::capture::start(record::settings::get().stacks);
     }

@@ -229,3 +229,24 @@ fn what_surrounds_it_is_said() {
         Some("note: CUDA_VISIBLE_DEVICES=0 chooses and numbers them")
     );
 }
+
+/// A share of a GPU: its limit counts what is cached only behind the library.
+#[test]
+fn a_share_of_a_gpu_is_told_of_with_its_place() {
+    let place = Place::new();
+    let flags = ["-DSHARE", "-ldl"];
+    let share = compile_library("chain_neighbour.c", "neighbours/libshare.so", &flags);
+    let in_front = [share.clone(), library()];
+    let behind = [library(), share.clone()];
+    for (order, wanted) in [
+        (&in_front[..], "comes before the library and takes calls to the driver"),
+        (&behind, "takes calls to the driver, behind the library"),
+        // `run` puts the library in front.
+        (std::slice::from_ref(&share), "takes calls to the driver, behind the library"),
+    ] {
+        let ran = place.run(&cachealloc("doctor").preload(order));
+        let begin = format!("note: {} {wanted}", share.display());
+        let lines = about(&ran, "preload");
+        assert_eq!(lines.iter().filter(|line| line.starts_with(&begin)).count(), 1, "{ran:#?}");
+    }
+}

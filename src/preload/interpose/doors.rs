@@ -1,0 +1,268 @@
+//! The first instructions of what a program gets from us in place of the driver's functions: our exports, and stubs for functions
+//! that the list does not know (`trampoline`). Each jumps through a word of its own, its door.
+//!
+//! * Tools that want to see frees (UCX, libfabric) write a jump over the first instructions of the driver's functions and
+//!   move those elsewhere. They can move few kinds of instructions, and the compiler begins a function with any. So a
+//!   door begins with some that all of them know and that do nothing, as long as the longest of their jumps.
+//! * Where the calls of an export go is decided at the first: natively a program that is linked against a library with
+//!   functions of these names, a stub that loads the driver later or a tool that counts calls, calls that library.
+//!   With us in front of it, it still does; what that library calls in turn is ours where it is the driver's.
+//!
+//! What the symbol calls its size is the first instruction only. The rest lies behind it all the same, but a program's
+//! own variable of the name, into which the loader copies as much, must not be smaller: the loader would say so on stderr.
+//!
+//! On x86-64 the known instruction is `sub rsp, 0` with its long operand, twice; on aarch64 moves, `adrp` and `ldr`.
+
+use core::ffi::c_void;
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use crate::driver::table;
+use crate::functions::{COUNT, Export, FUNCTIONS, Function};
+use crate::interpose::{scope, trampoline};
+use crate::process::bypass;
+
+/// Where calls to our export of this function go.
+struct Way {
+    to: *mut c_void,
+    /// Whether that stays.
+    lasts: bool,
+}
+
+/// What to hand out for the function: our export, unless calls to that go elsewhere.
+pub(crate) fn handed_out(function: &'static Function) -> Option<*mut c_void> {
+    let export = function.export.as_ref()?;
+    let body = export.door.body.load(Ordering::Relaxed);
+    let target = export.door.target.load(Ordering::Acquire);
+    let to = if target == body { target } else { settle(function, null_mut()) };
+    if to == body { Some(export.address as *mut c_void) } else { trampoline::to(body) }
+}
+
+/// The first call through a door, with the caller's arguments saved. Returns where it goes.
+extern "C" fn first_call(number: usize, caller: *mut c_void) -> *mut c_void {
+    let Some(function) = FUNCTIONS.get(number) else {
+        return trampoline::first_call(number - COUNT);
+    };
+    let to = settle(function, caller);
+    settle_all();
+    // Of look-ups of ours. SAFETY: no pointer into what it frees is kept.
+    unsafe { libc::dlerror() };
+    to
+}
+
+/// Of all functions once there is a driver: a first call later may be one that must not wait for the loader, whose lock a
+/// constructor holds.
+fn settle_all() {
+    static DONE: AtomicBool = AtomicBool::new(false);
+    if table::is_loaded() && !DONE.swap(true, Ordering::Relaxed) {
+        for function in &FUNCTIONS {
+            settle(function, null_mut());
+        }
+    }
+}
+
+/// Decides where the calls of an export go.
+fn settle(function: &'static Function, caller: *mut c_void) -> *mut c_void {
+    let Some(export) = &function.export else { return null_mut() };
+    let body = export.door.body.load(Ordering::Relaxed);
+    let way = way_of(function, body, caller);
+    if way.lasts {
+        export.door.target.store(way.to, Ordering::Release);
+    }
+    way.to
+}
+
+fn way_of(function: &'static Function, body: *mut c_void, caller: *mut c_void) -> Way {
+    let is_loaded = table::load();
+    let behind = table::behind(function);
+    let is_past_us = bypass::is_switched_off() || !table::is_below(function, behind);
+    if !behind.is_null() && is_past_us {
+        return Way { to: behind, lasts: true };
+    }
+    if is_loaded {
+        return Way { to: body, lasts: true };
+    }
+    // Nothing in the global scope, and no driver: perhaps the caller was loaded with a library of its own.
+    let local = scope::code_in_scope_of(caller, function.symbol.as_ptr());
+    Way { to: if local.is_null() { body } else { local }, lasts: false }
+}
+
+/// Defines the export `$name` of function number `$id`, its door and the way to `$body`.
+macro_rules! export_door {
+    ($name:ident, $id:expr, $body:path) => {
+        /// # Safety
+        ///
+        /// As the driver function of this name.
+        #[cfg(target_arch = "x86_64")]
+        #[unsafe(naked)]
+        #[unsafe(no_mangle)]
+        pub(crate) unsafe extern "C" fn $name() {
+            core::arch::naked_asm!(
+                ".byte 0x48, 0x81, 0xec, 0, 0, 0, 0",
+                ".subsection 1",
+                ".byte 0x48, 0x81, 0xec, 0, 0, 0, 0",
+                concat!("jmp qword ptr [rip + cachealloc_door_", stringify!($name), "]"),
+                "2:",
+                "mov r10d, {id}",
+                "jmp {first}",
+                ".pushsection .data.cachealloc_doors, \"aw\"",
+                ".balign 16",
+                concat!(".globl cachealloc_door_", stringify!($name)),
+                concat!(".hidden cachealloc_door_", stringify!($name)),
+                concat!("cachealloc_door_", stringify!($name), ":"),
+                ".quad 2b",
+                ".quad {body}",
+                ".popsection",
+                ".subsection 0",
+                id = const $id,
+                first = sym $crate::interpose::doors::first,
+                body = sym $body,
+            )
+        }
+
+        /// # Safety
+        ///
+        /// As the driver function of this name.
+        #[cfg(target_arch = "aarch64")]
+        #[unsafe(naked)]
+        #[unsafe(no_mangle)]
+        pub(crate) unsafe extern "C" fn $name() {
+            core::arch::naked_asm!(
+                "mov x17, x17",
+                ".subsection 1",
+                "mov x17, x17",
+                "mov x17, x17",
+                concat!("adrp x16, cachealloc_door_", stringify!($name)),
+                concat!("ldr x16, [x16, #:lo12:cachealloc_door_", stringify!($name), "]"),
+                "br x16",
+                "2:",
+                "mov w17, #{id}",
+                "b {first}",
+                ".pushsection .data.cachealloc_doors, \"aw\"",
+                ".balign 16",
+                concat!(".globl cachealloc_door_", stringify!($name)),
+                concat!(".hidden cachealloc_door_", stringify!($name)),
+                concat!("cachealloc_door_", stringify!($name), ":"),
+                ".quad 2b",
+                ".quad {body}",
+                ".popsection",
+                ".subsection 0",
+                id = const $id,
+                first = sym $crate::interpose::doors::first,
+                body = sym $body,
+            )
+        }
+    };
+}
+pub(crate) use export_door;
+
+/// Saves every register that may carry an argument (rax too: the count of vector arguments of a variadic call), asks
+/// `first_call` with the number in r10, restores them, and jumps where that says.
+///
+/// # Safety
+///
+/// Jumped to from a door, with the caller's stack and arguments.
+#[cfg(target_arch = "x86_64")]
+#[unsafe(naked)]
+pub(crate) unsafe extern "C" fn first() {
+    core::arch::naked_asm!(
+        ".cfi_startproc",
+        "push rbp",
+        ".cfi_adjust_cfa_offset 8",
+        ".cfi_rel_offset rbp, 0",
+        "mov rbp, rsp",
+        ".cfi_def_cfa_register rbp",
+        "push rdi",
+        "push rsi",
+        "push rdx",
+        "push rcx",
+        "push r8",
+        "push r9",
+        "push rax",
+        "push r10",
+        "sub rsp, 128",
+        "movups [rsp], xmm0",
+        "movups [rsp + 16], xmm1",
+        "movups [rsp + 32], xmm2",
+        "movups [rsp + 48], xmm3",
+        "movups [rsp + 64], xmm4",
+        "movups [rsp + 80], xmm5",
+        "movups [rsp + 96], xmm6",
+        "movups [rsp + 112], xmm7",
+        "mov rdi, r10",
+        "mov rsi, [rbp + 8]", // the return address: the caller
+        "call {first_call}",
+        "mov r11, rax",
+        "movups xmm0, [rsp]",
+        "movups xmm1, [rsp + 16]",
+        "movups xmm2, [rsp + 32]",
+        "movups xmm3, [rsp + 48]",
+        "movups xmm4, [rsp + 64]",
+        "movups xmm5, [rsp + 80]",
+        "movups xmm6, [rsp + 96]",
+        "movups xmm7, [rsp + 112]",
+        "add rsp, 128",
+        "pop r10",
+        "pop rax",
+        "pop r9",
+        "pop r8",
+        "pop rcx",
+        "pop rdx",
+        "pop rsi",
+        "pop rdi",
+        "pop rbp",
+        ".cfi_def_cfa rsp, 8",
+        "jmp r11",
+        ".cfi_endproc",
+        first_call = sym first_call,
+    )
+}
+
+/// The same, with the number in w17.
+///
+/// # Safety
+///
+/// Jumped to from a door, with the caller's stack and arguments.
+#[cfg(target_arch = "aarch64")]
+#[unsafe(naked)]
+pub(crate) unsafe extern "C" fn first() {
+    core::arch::naked_asm!(
+        ".cfi_startproc",
+        "stp x29, x30, [sp, #-240]!",
+        ".cfi_def_cfa_offset 240",
+        ".cfi_offset w29, -240",
+        ".cfi_offset w30, -232",
+        "stp x0, x1, [sp, #16]",
+        "stp x2, x3, [sp, #32]",
+        "stp x4, x5, [sp, #48]",
+        "stp x6, x7, [sp, #64]",
+        "str x8, [sp, #80]",
+        "stp q0, q1, [sp, #96]",
+        "stp q2, q3, [sp, #128]",
+        "stp q4, q5, [sp, #160]",
+        "stp q6, q7, [sp, #192]",
+        "mov x29, sp",
+        "mov w0, w17",
+        "mov x1, x30", // the return address: the caller
+        "bl {first_call}",
+        "mov x16, x0",
+        "ldp x0, x1, [sp, #16]",
+        "ldp x2, x3, [sp, #32]",
+        "ldp x4, x5, [sp, #48]",
+        "ldp x6, x7, [sp, #64]",
+        "ldr x8, [sp, #80]",
+        "ldp q0, q1, [sp, #96]",
+        "ldp q2, q3, [sp, #128]",
+        "ldp q4, q5, [sp, #160]",
+        "ldp q6, q7, [sp, #192]",
+        "ldp x29, x30, [sp], #240",
+        ".cfi_def_cfa_offset 0",
+        ".cfi_restore w29",
+        ".cfi_restore w30",
+        "br x16",
+        ".cfi_endproc",
+        first_call = sym first_call,
+    )
+}
+
+const _: Export = first;

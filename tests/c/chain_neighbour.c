@@ -1,0 +1,116 @@
+// Another library that is preloaded. Which kind:
+//   TRACER     has functions of the driver's names, counts, and passes calls to the next definition
+//   LOADER     the same, and finds the driver by itself at its first call
+//   SHARE      stands in front of `dlsym`, and answers for some functions with its own
+//   OVERLAY    stands in front of `dlsym`, and answers for a function that has nothing to do with the driver
+//   VARIABLES  keeps functions of the driver in variables of the same names
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef unsigned long long Pointer;
+static atomic_int calls;
+
+#if defined TRACER || defined LOADER
+static void *next(const char *name) {
+#ifdef TRACER
+    return dlsym(RTLD_NEXT, name);
+#else
+    return dlsym(dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL), name);
+#endif
+}
+int cuMemAlloc_v2(Pointer *pointer, size_t bytes) {
+    static int (*_Atomic real)(Pointer *, size_t);
+    if (!real)
+        real = (int (*)(Pointer *, size_t))next("cuMemAlloc_v2");
+    calls++;
+    return real ? real(pointer, bytes) : 999;
+}
+int cuInit(unsigned flags) {
+    int (*real)(unsigned) = (int (*)(unsigned))next("cuInit");
+    calls++;
+    return real ? real(flags) : 999;
+}
+#endif
+
+#if defined SHARE || defined OVERLAY
+static void *libc_dlsym(void *handle, const char *name) {
+    static void *(*_Atomic real)(void *, const char *);
+    if (!real)
+        real = (void *(*)(void *, const char *))dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.34");
+    if (!real)
+        real = (void *(*)(void *, const char *))dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.2.5");
+    if (!real)
+        real = (void *(*)(void *, const char *))dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.17");
+    return real(handle, name);
+}
+#endif
+
+#ifdef SHARE
+static void *driver(const char *name) {
+    return libc_dlsym(dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL), name);
+}
+int cuMemAlloc_v2(Pointer *pointer, size_t bytes) {
+    static int (*_Atomic real)(Pointer *, size_t);
+    if (!real)
+        real = (int (*)(Pointer *, size_t))driver("cuMemAlloc_v2");
+    calls++;
+    return bytes > 100 << 20 ? 2 : real(pointer, bytes);
+}
+int cuGetProcAddress_v2(const char *name, void **address, int version, unsigned long long flags, int *status) {
+    int (*real)(const char *, void **, int, unsigned long long, int *) = driver("cuGetProcAddress_v2");
+    int code = real(name, address, version, flags, status);
+    if (!code && !strcmp(name, "cuMemAlloc") && version >= 3020)
+        *address = (void *)cuMemAlloc_v2;
+    if (!code && !strcmp(name, "cuGetProcAddress") && version >= 12000)
+        *address = (void *)cuGetProcAddress_v2;
+    return code;
+}
+void *dlsym(void *handle, const char *name) {
+    void *found = libc_dlsym(handle, name);
+    if (found && !strcmp(name, "cuMemAlloc_v2"))
+        return (void *)cuMemAlloc_v2;
+    if (found && !strcmp(name, "cuGetProcAddress_v2"))
+        return (void *)cuGetProcAddress_v2;
+    return found;
+}
+#endif
+
+#ifdef OVERLAY
+static int counted(int number) {
+    calls++;
+    return -number;
+}
+void *dlsym(void *handle, const char *name) {
+    return !strcmp(name, "abs") ? (void *)counted : libc_dlsym(handle, name);
+}
+#endif
+
+#ifdef VARIABLES
+int (*cuInit)(unsigned);
+int (*cuDeviceGetCount)(int *);
+int (*cuMemAlloc_v2)(Pointer *, size_t);
+__attribute__((constructor)) static void find(void) {
+    void *driver = cuInit ? NULL : dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    if (!driver)
+        return;
+    cuInit = (int (*)(unsigned))dlsym(driver, "cuInit");
+    cuDeviceGetCount = (int (*)(int *))dlsym(driver, "cuDeviceGetCount");
+    cuMemAlloc_v2 = (int (*)(Pointer *, size_t))dlsym(driver, "cuMemAlloc_v2");
+    int devices = 0;
+    if (!cuInit(0) && !cuDeviceGetCount(&devices))
+        calls += devices;
+}
+#endif
+
+__attribute__((destructor)) static void report(void) {
+    char text[80];
+#ifdef OVERLAY
+    ((int (*)(int))dlsym(RTLD_DEFAULT, "abs"))(1);
+#endif
+    int length = snprintf(text, sizeof text, "neighbour: %d calls\n", calls);
+    (void)!write(2, text, length);
+}

@@ -1,0 +1,11 @@
+// Leaves what it was started with before it starts CUDA: its environment, its folder.
+#include "check.h"
+
+int main(void) {
+    CHECK(!clearenv());
+    OK(chdir("/"));
+    start_cuda();
+    loop(10);
+    printf("served by %s\n", file_of((void *)cuMemAlloc));
+    return 0;
+}
