@@ -1,6 +1,7 @@
 //! Real programs in real processes, under the preloaded library, on the simulated driver.
 
 mod answers;
+mod apart;
 mod bad_input;
 mod broken;
 mod children;
@@ -24,6 +25,7 @@ mod judge;
 mod kernels;
 mod layers;
 mod limits;
+mod lives;
 mod lookups;
 mod matrix;
 mod memory_hooks;
