@@ -11,9 +11,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
-use blazesym::helper::read_elf_build_id;
-use blazesym::symbolize::source::{Elf, Source};
-use blazesym::symbolize::{CodeInfo, Input, Symbolized, Symbolizer};
+use cachealloc_foreign::symbols::{self, Files, Module, Names};
+use cachealloc_foreign::{Makers, open};
 
 use crate::model::{Frame, FrameId, Snapshot, TextId, Texts};
 use crate::names::is_source;
@@ -54,15 +53,20 @@ impl DebugFolders {
         }
     }
 
-    fn find(&self, build_id: &str) -> Option<PathBuf> {
+    /// Where the debug information of this build may be.
+    fn places(&self, build_id: &str) -> Vec<PathBuf> {
         let is_hex = build_id.len() > 2 && build_id.bytes().all(|byte| byte.is_ascii_hexdigit());
         if !is_hex {
-            return None;
+            return Vec::new();
         }
         let (first, rest) = build_id.split_at(2);
         let by_id = self.build_id.iter().map(|it| it.join(first).join(format!("{rest}.debug")));
         let fetched = self.debuginfod.iter().map(|it| it.join(build_id).join("debuginfo"));
-        by_id.chain(fetched).find(|path| path.is_file())
+        by_id.chain(fetched).collect()
+    }
+
+    fn has(&self, build_id: &str) -> bool {
+        self.places(build_id).iter().any(|path| path.is_file())
     }
 }
 
@@ -73,32 +77,45 @@ pub struct Named {
     pub place: Option<(String, u64)>,
 }
 
-/// Looks names up in libraries, each of which it opens once.
-pub struct Lookup<'a> {
-    folders: &'a DebugFolders,
-    symbolizer: Symbolizer,
+/// The functions at each of these offsets of a library, innermost first; none where they are not known.
+/// The offsets are return addresses: what is meant is the call before.
+///
+/// The path comes from a file that may lie, and leads to a file of whatever maker: of another user's
+/// only the symbol table is read, and only if there is a build-id to compare.
+pub fn names(
+    folders: &DebugFolders,
+    library: &str,
+    build_id: Option<&str>,
+    offsets: &[u64],
+) -> Result<Vec<Vec<Named>>, Outcome> {
+    let Some(expected) = build_id else { return Err(Outcome::UnknownBuild) };
+    let path = Path::new(library);
+    let there = open(path, Makers::Anyone);
+    let is_missing = there.is_err();
+    let of_build = |file: &_| symbols::build_id(file).is_some_and(|id| hex(&id) == expected);
+    let file = there.ok().filter(of_build);
+    if file.is_none() && !folders.has(expected) {
+        return Err(if is_missing { Outcome::Missing } else { Outcome::OtherBuild });
+    }
+    let (build_id, debug_files) = (bytes(expected), folders.places(expected));
+    let module = Module { path, build_id: &build_id, file, runs: false, debug_files };
+    let files = Files::default();
+    let names = Names::of(module, &files);
+    let at = |offset: &u64| names.at(offset.wrapping_sub(1)).into_iter().filter_map(named);
+    Ok(offsets.iter().map(|offset| at(offset).collect()).collect())
 }
 
-impl Lookup<'_> {
-    pub fn new(folders: &DebugFolders) -> Lookup<'_> {
-        Lookup { folders, symbolizer: Symbolizer::new() }
-    }
+fn named(found: symbols::Named) -> Option<Named> {
+    found.name.map(|name| Named { name, place: found.place })
+}
 
-    /// The functions at each of these offsets of a library, innermost first; none where they are not known.
-    /// The offsets are return addresses: what is meant is the call before.
-    pub fn names(
-        &self,
-        library: &str,
-        build_id: Option<&str>,
-        offsets: &[u64],
-    ) -> Result<Vec<Vec<Named>>, Outcome> {
-        let source = Source::Elf(Elf::new(file_of(self.folders, library, build_id)?));
-        let calls: Vec<u64> = offsets.iter().map(|offset| offset.wrapping_sub(1)).collect();
-        let found = self.symbolizer.symbolize(&source, Input::VirtOffset(&calls));
-        let mut names: Vec<Vec<Named>> = found.unwrap_or_default().iter().map(named).collect();
-        names.resize(offsets.len(), Vec::new());
-        Ok(names)
-    }
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn bytes(hex: &str) -> Vec<u8> {
+    let digits = hex.as_bytes().chunks(2).filter_map(|pair| str::from_utf8(pair).ok());
+    digits.filter_map(|pair| u8::from_str_radix(pair, 16).ok()).collect()
 }
 
 /// Whether [`symbolise`] has work to do.
@@ -113,7 +130,6 @@ pub fn symbolise(
     folders: &DebugFolders,
     mut progress: impl FnMut(u64, u64),
 ) -> BTreeMap<String, Outcome> {
-    let lookup = Lookup::new(folders);
     let unnamed = unnamed(snapshot, folders);
     let count = unnamed.len() as u64;
     let mut better: HashMap<FrameId, Vec<Frame>> = HashMap::new();
@@ -123,7 +139,7 @@ pub fn symbolise(
         let build_id = snapshot.setting(&format!("{BUILD_ID_SETTING}{library}"));
         let offsets: Vec<u64> =
             frames.iter().map(|&frame| snapshot.frames.get(frame).line).collect();
-        let outcome = match lookup.names(&library, build_id, &offsets) {
+        let outcome = match names(folders, &library, build_id, &offsets) {
             Err(outcome) => outcome,
             Ok(names) => {
                 let before = better.len();
@@ -151,7 +167,7 @@ fn unnamed(snapshot: &Snapshot, folders: &DebugFolders) -> BTreeMap<String, Vec<
     for (key, build_id) in ours {
         let library = key.strip_prefix(BUILD_ID_SETTING).and_then(|it| snapshot.texts.find(it));
         if let Some(library) = library {
-            promising.insert(library, folders.find(build_id).is_some());
+            promising.insert(library, folders.has(build_id));
         }
     }
     for (number, frame) in (0..).zip(snapshot.frames.all()) {
@@ -164,42 +180,6 @@ fn unnamed(snapshot: &Snapshot, folders: &DebugFolders) -> BTreeMap<String, Vec<
         }
     }
     libraries
-}
-
-/// The file to look into: the library's debug information by its build-id, or the library.
-fn file_of(
-    folders: &DebugFolders,
-    library: &str,
-    expected: Option<&str>,
-) -> Result<PathBuf, Outcome> {
-    let path = Path::new(library);
-    // The path comes from a file that may lie: it is opened only if there is a build-id to compare.
-    let there = if expected.is_some() && path.is_file() {
-        read_elf_build_id(path).ok().flatten()
-    } else {
-        None
-    };
-    let there = there.map(|id| id.iter().map(|byte| format!("{byte:02x}")).collect::<String>());
-    let Some(expected) = expected else { return Err(Outcome::UnknownBuild) };
-    match folders.find(expected) {
-        Some(file) => Ok(file),
-        None if !path.is_file() => Err(Outcome::Missing),
-        None if there.as_deref() != Some(expected) => Err(Outcome::OtherBuild),
-        None => Ok(path.to_path_buf()),
-    }
-}
-
-/// The functions at one address, innermost first.
-fn named(symbol: &Symbolized) -> Vec<Named> {
-    let Symbolized::Sym(symbol) = symbol else { return Vec::new() };
-    let one = |name: &str, place: Option<&CodeInfo>| {
-        let place = place.and_then(|it| Some((it.to_path(), it.line?)));
-        let place = place.map(|(path, line)| (path.to_string_lossy().into_owned(), line.into()));
-        Named { name: name.to_string(), place }
-    };
-    let inlined = symbol.inlined.iter().rev();
-    let inlined = inlined.map(|function| one(&function.name, function.code_info.as_ref()));
-    inlined.chain([one(&symbol.name, symbol.code_info.as_deref())]).collect()
 }
 
 fn in_model(texts: &mut Texts, old: Frame, named: Vec<Named>) -> Vec<Frame> {

@@ -2,10 +2,11 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use cachealloc_statistics::page::{NAME_BEGIN, Owner, inner_number, start_of};
+pub(crate) use cachealloc_foreign::process::own;
+use cachealloc_foreign::process::{Fate, fate, living_thread, owner_at};
+use cachealloc_statistics::page::Owner;
 use cachealloc_text::{cut, plain};
 
 /// More of a command line is not shown.
@@ -41,7 +42,7 @@ impl Process {
 
     /// The command line, as one would type it; in brackets where it has none.
     pub(crate) fn command(self) -> String {
-        let line = fs::read(self.folder().join("cmdline")).unwrap_or_default();
+        let line = self.read("cmdline").unwrap_or_default();
         let words: Vec<_> = line.split(|byte| *byte == 0).map(String::from_utf8_lossy).collect();
         let line = words.join(" ");
         match line.trim() {
@@ -52,7 +53,7 @@ impl Process {
 
     /// A variable of the environment that it was started with.
     pub(crate) fn variable(self, name: &str) -> Option<String> {
-        let environment = fs::read(self.folder().join("environ")).ok()?;
+        let environment = self.read("environ").ok()?;
         let begin = format!("{name}=");
         let found = environment.split(|byte| *byte == 0);
         let mut found = found.filter_map(|word| word.strip_prefix(begin.as_bytes()));
@@ -61,25 +62,15 @@ impl Process {
 
     /// Whether a file of this name is mapped into it.
     pub(crate) fn maps(self, file_name: &str) -> io::Result<bool> {
-        let maps = fs::read(self.folder().join("maps"))?;
+        let maps = self.read("maps")?;
         let maps = String::from_utf8_lossy(&maps);
         let end = format!("/{file_name}");
         Ok(maps.lines().any(|line| line.trim_end_matches(" (deleted)").ends_with(&end)))
     }
 
-    /// Whether a live file with this inode is mapped into it. None: that cannot be seen from here, or it ends
-    /// and has no memory any longer.
-    pub(crate) fn maps_page(self, inode: u64) -> Option<bool> {
-        let maps = fs::read(self.folder().join("maps")).ok().filter(|maps| !maps.is_empty())?;
-        let maps = String::from_utf8_lossy(&maps);
-        let mut pages = maps.lines().filter(|line| line.contains(NAME_BEGIN));
-        let inode = inode.to_string();
-        Some(pages.any(|line| line.split_whitespace().nth(4) == Some(&inode)))
-    }
-
     /// Whether a file is mapped whose name begins so. None: that cannot be seen from here.
     pub(crate) fn maps_begin(self, begin: &str) -> Option<bool> {
-        let maps = fs::read(self.folder().join("maps")).ok()?;
+        let maps = self.read("maps").ok()?;
         let maps = String::from_utf8_lossy(&maps);
         let name = |line: &str| line.rsplit_once('/').is_some_and(|it| it.1.starts_with(begin));
         Some(maps.lines().any(name))
@@ -109,9 +100,28 @@ impl Process {
         self.status("State:").is_some_and(|state| state.starts_with(['T', 't']))
     }
 
-    /// Ended, reaped or not.
+    /// Ended, reaped or not: with all its threads, not only the first.
     pub(crate) fn has_ended(self) -> bool {
-        self.status("State:").is_none_or(|state| state.starts_with(['Z', 'X']))
+        living_thread(&self.folder()).is_none()
+    }
+
+    /// What has become of the process of this number that made a file.
+    pub(crate) fn fate_of(self, file: (&Path, u64), owner: &Owner) -> Fate {
+        fate(&self.folder(), file, owner, || self.takes_signals())
+    }
+
+    /// Whether there is one, even if its folder in `/proc` is hidden from us.
+    fn takes_signals(self) -> bool {
+        use nix::errno::Errno;
+        use nix::sys::signal::kill;
+        let number = nix::unistd::Pid::from_raw(self.0 as i32);
+        matches!(kill(number, None), Ok(()) | Err(Errno::EPERM))
+    }
+
+    /// A file of its folder. Once its first thread has ended, the others' folders tell.
+    fn read(self, name: &str) -> io::Result<Vec<u8>> {
+        let folder = living_thread(&self.folder()).unwrap_or_else(|| self.folder());
+        fs::read(folder.join(name))
     }
 
     pub(crate) fn folder(self) -> PathBuf {
@@ -119,35 +129,18 @@ impl Process {
     }
 
     fn status(self, key: &str) -> Option<String> {
-        field(&fs::read_to_string(self.folder().join("status")).ok()?, key)
+        field(&String::from_utf8_lossy(&self.read("status").ok()?), key)
     }
 }
 
-/// The process of this owner, by its number for us: it may be in another namespace.
+/// The process of this owner, by its number for us: it may be in another namespace. Its start is not asked for:
+/// that is another one for each namespace of times.
 pub(crate) fn with_owner(owner: &Owner) -> Option<Process> {
     let numbers = fs::read_dir("/proc").ok()?.flatten();
     let numbers = numbers.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    numbers.map(Process).find(|process| process.owner().is_ok_and(|it| it == *owner))
-}
-
-/// Our own process, if `/proc` is that of our own namespace: else its numbers differ.
-pub(crate) fn own() -> io::Result<Owner> {
-    if fs::read_link("/proc/self")?.as_os_str() != std::process::id().to_string().as_str() {
-        return Err(io::Error::other("/proc is of another namespace"));
-    }
-    owner_at(Path::new("/proc/self"))
-}
-
-fn owner_at(folder: &Path) -> io::Result<Owner> {
-    let stat = fs::read(folder.join("stat"))?;
-    let stat = String::from_utf8_lossy(&stat);
-    let number = stat.split(' ').next().and_then(|number| number.parse().ok());
-    // Its own number, not the one that it has for us.
-    let status = fs::read_to_string(folder.join("status"))?;
-    let number = inner_number(&status).or(number);
-    let (process_id, start) =
-        number.zip(start_of(&stat)).ok_or_else(|| io::Error::other("/proc is not as expected"))?;
-    Ok(Owner { process_id, start, namespace: fs::metadata(folder.join("ns/pid"))?.ino() })
+    let number_of = |owner: &Owner| (owner.process_id, owner.namespace);
+    let is_it = |it: Owner| number_of(&it) == number_of(owner);
+    numbers.map(Process).find(|process| process.owner().is_ok_and(is_it))
 }
 
 fn field(status: &str, key: &str) -> Option<String> {

@@ -4,8 +4,9 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::hash::{BuildHasher, RandomState};
-use std::io::{self, BufWriter, ErrorKind, Seek, Write};
-use std::os::fd::AsRawFd;
+use std::io::{self, BufWriter, ErrorKind, Read, Seek, Write};
+use std::os::fd::{AsRawFd, IntoRawFd};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// What makes the temporary name unique.
@@ -24,7 +25,7 @@ pub struct Writer {
 pub fn write_whole(
     path: &Path,
     writer: Writer,
-    write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
+    write: impl FnOnce(&mut BufWriter<OwnFile>) -> io::Result<()>,
 ) -> io::Result<u64> {
     write_whole_noting(path, writer, |_| (), write)
 }
@@ -35,7 +36,7 @@ pub fn write_whole_noting(
     path: &Path,
     writer: Writer,
     note: impl Fn(Option<&Path>),
-    write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
+    write: impl FnOnce(&mut BufWriter<OwnFile>) -> io::Result<()>,
 ) -> io::Result<u64> {
     check_target(path)?;
     let (temporary, file) = Temporary::create(path, writer, note)?;
@@ -85,7 +86,7 @@ impl Temporary {
         path: &Path,
         writer: Writer,
         note: impl Fn(Option<&Path>),
-    ) -> io::Result<(Temporary, File)> {
+    ) -> io::Result<(Temporary, OwnFile)> {
         const ATTEMPTS_MAX: u32 = 16;
         for _ in 0..ATTEMPTS_MAX {
             let name = temporary_path(path, writer)?;
@@ -93,14 +94,70 @@ impl Temporary {
             match OpenOptions::new().write(true).create_new(true).open(&name) {
                 Ok(file) => {
                     let temporary = Temporary(name);
-                    let file = new_above_standard(file).map_err(|error| about(path, &error))?;
-                    return Ok((temporary, file));
+                    let file = new_above_standard(file).and_then(OwnFile::new);
+                    return Ok((temporary, file.map_err(|error| about(path, &error))?));
                 }
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => note(None),
                 Err(error) => return Err(about(path, &error)),
             }
         }
         Err(about(path, &ErrorKind::AlreadyExists.into()))
+    }
+}
+
+/// A file whose number may be taken from us: a program that closes all descriptors it does not know gives
+/// it to a file of its own, to which nothing must be written, and which must not be closed.
+#[derive(Debug)]
+pub struct OwnFile {
+    /// Always there.
+    file: Option<File>,
+    device: u64,
+    inode: u64,
+}
+
+impl OwnFile {
+    pub fn new(file: File) -> io::Result<OwnFile> {
+        let about = file.metadata()?;
+        Ok(OwnFile { file: Some(file), device: about.dev(), inode: about.ino() })
+    }
+
+    /// The file, where its number is not taken from us.
+    pub fn into_file(mut self) -> File {
+        self.file.take().expect("it is there until then")
+    }
+
+    /// The file, if its number still is.
+    pub fn still(&self) -> io::Result<&File> {
+        let taken = || io::Error::other("the program has closed its descriptor");
+        let is_it = |file: &&File| {
+            let about = file.metadata();
+            about.is_ok_and(|about| (about.dev(), about.ino()) == (self.device, self.inode))
+        };
+        self.file.as_ref().filter(is_it).ok_or_else(taken)
+    }
+}
+
+impl Read for OwnFile {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        self.still()?.read(bytes)
+    }
+}
+
+impl Write for OwnFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.still()?.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Drop for OwnFile {
+    fn drop(&mut self) {
+        if self.file.is_some() && self.still().is_err() {
+            let _ = self.file.take().map(File::into_raw_fd); // another file's
+        }
     }
 }
 
@@ -145,14 +202,14 @@ fn temporary_path(path: &Path, writer: Writer) -> io::Result<PathBuf> {
 const NAME_PART_BYTES_MAX: usize = 200;
 
 fn write_temporary(
-    file: File,
-    write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
+    file: OwnFile,
+    write: impl FnOnce(&mut BufWriter<OwnFile>) -> io::Result<()>,
 ) -> io::Result<u64> {
     let mut output = BufWriter::with_capacity(BUFFER_BYTES, file);
     write(&mut output)?;
     output.flush()?;
     let file = output.into_inner().map_err(|error| error.into_error())?;
-    Ok(file.metadata()?.len())
+    Ok(file.still()?.metadata()?.len())
 }
 
 const BUFFER_BYTES: usize = 1 << 17;

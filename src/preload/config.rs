@@ -129,7 +129,7 @@ pub(crate) fn includes_this_program() -> bool {
     if !environment::get(VARIABLE).is_some_and(|text| has(text, c"only") || has(text, c"except")) {
         return true;
     }
-    let program = std::fs::read_link("/proc/self/exe").unwrap_or_default();
+    let program = cachealloc_foreign::own_program();
     let name = program.file_name().unwrap_or_default().to_string_lossy();
     get().programs.include(&name)
 }

@@ -1,25 +1,55 @@
 //! Identifies processes: a number is reused, a number with its start time is not.
 
+use std::fs;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use cachealloc_statistics::page::{Owner, start_of};
+use cachealloc_foreign::process;
+pub(crate) use cachealloc_foreign::process::Fate;
+use cachealloc_statistics::page::Owner;
 
 /// The process in which CUDA was started; 0 before.
 static STARTED_PID: AtomicU32 = AtomicU32::new(0);
+/// 1 in the process in which CUDA was started. A child may have the number of its parent, as the first process of a
+/// namespace within another.
+static IS_STARTED_HERE: OfOneProcess<AtomicU32> = OfOneProcess(AtomicU32::new(0));
+
+/// On pages that a child with a memory of its own finds zeroed, however it was made. Zeros are valid for it.
+#[repr(C, align(4096))]
+pub(crate) struct OfOneProcess<T>(pub T);
+
+impl<T> OfOneProcess<T> {
+    /// From here on. Kernels before Linux 4.14 cannot, nor those with larger pages: they leave it as it is.
+    pub(crate) fn wipe_in_children(&'static self) {
+        // SAFETY: asks for a number.
+        if unsafe { libc::sysconf(libc::_SC_PAGESIZE) } == align_of::<Self>() as libc::c_long {
+            let start = core::ptr::from_ref(self).cast_mut().cast();
+            // SAFETY: whole pages of our own, which hold nothing else.
+            unsafe { libc::madvise(start, size_of::<Self>(), libc::MADV_WIPEONFORK) };
+        }
+    }
+}
 
 /// CUDA was started in this process.
 pub(crate) fn note_start() {
+    IS_STARTED_HERE.wipe_in_children();
+    IS_STARTED_HERE.0.store(1, Ordering::Relaxed);
     STARTED_PID.store(std::process::id(), Ordering::Relaxed);
+}
+
+/// This is a forked child.
+pub(crate) fn note_fork() {
+    IS_STARTED_HERE.0.store(0, Ordering::Relaxed);
 }
 
 /// Whether CUDA was started in this process, not in its parent. Safe in signal handlers.
 pub(crate) fn is_ours() -> bool {
-    // SAFETY: asks the kernel for a number.
-    STARTED_PID.load(Ordering::Relaxed) == unsafe { libc::getpid() } as u32
+    // SAFETY: asks the kernel for a number, which is another one in a child that shares our memory.
+    let has_number = || STARTED_PID.load(Ordering::Relaxed) == unsafe { libc::getpid() } as u32;
+    IS_STARTED_HERE.0.load(Ordering::Relaxed) == 1 && has_number()
 }
 
 /// Whether this is a child of the process in which CUDA was started: nothing of ours works here.
@@ -27,23 +57,48 @@ pub(crate) fn is_foreign() -> bool {
     STARTED_PID.load(Ordering::Relaxed) != 0 && !is_ours()
 }
 
-/// The identity of a process, by its number or "self".
-pub(crate) fn owner_of(process: &str) -> io::Result<Owner> {
-    let folder = Path::new("/proc").join(process);
-    let stat = std::fs::read(folder.join("stat"))?;
-    let stat = String::from_utf8_lossy(&stat);
-    let number = stat.split(' ').next().and_then(|number| number.parse().ok());
-    let (process_id, start) =
-        number.zip(start_of(&stat)).ok_or_else(|| io::Error::other("/proc is not as expected"))?;
-    Ok(Owner { process_id, start, namespace: std::fs::metadata(folder.join("ns/pid"))?.ino() })
+/// This process, by the number that it has for itself.
+pub(crate) fn own() -> io::Result<Owner> {
+    let owner = process::owner_at(Path::new(cachealloc_foreign::own_proc()))?;
+    Ok(Owner { process_id: std::process::id(), ..owner })
 }
 
-/// Whether it has ended.
-pub(crate) fn is_gone(owner: &Owner) -> bool {
-    match owner_of(&owner.process_id.to_string()) {
-        Ok(present) => present.start != owner.start,
-        Err(error) => error.kind() == io::ErrorKind::NotFound,
+/// This process, if others can be judged from here.
+pub(crate) fn own_to_judge() -> Option<Owner> {
+    process::own().ok()
+}
+
+/// What has become of the process that made the file of this path; `own`: see `own_to_judge`. One that
+/// another of its namespace made is `Unknown`.
+pub(crate) fn fate_of(path: &Path, inode: u64, owner: &Owner, own: Option<&Owner>) -> Fate {
+    if own.is_none_or(|own| own.namespace != owner.namespace) {
+        return Fate::Unknown;
     }
+    let folder = Path::new("/proc").join(owner.process_id.to_string());
+    // The usual case, for which no long list of mappings is read.
+    let is_same = || process::owner_at(&folder).is_ok_and(|it| it.start == owner.start);
+    if is_same() && process::living_thread(&folder).is_some() {
+        return Fate::Lives;
+    }
+    process::fate(&folder, (path, inode), owner, || exists(owner.process_id))
+}
+
+fn exists(process: u32) -> bool {
+    // SAFETY: asks whether there is such a process.
+    let code = unsafe { libc::kill(process as libc::pid_t, 0) };
+    code == 0 || io::Error::last_os_error().raw_os_error() == Some(libc::EPERM)
+}
+
+/// The files of this user in a folder whose names begin so. Others may have put any number there.
+pub(crate) fn own_files(folder: &str, begin: &str) -> impl Iterator<Item = fs::DirEntry> {
+    // SAFETY: asks the kernel for a number.
+    let user = unsafe { libc::geteuid() };
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.filter(move |entry| {
+        entry.file_name().as_encoded_bytes().starts_with(begin.as_bytes())
+            && fs::symlink_metadata(entry.path())
+                .is_ok_and(|about| about.is_file() && about.uid() == user)
+    })
 }
 
 /// Of the operating system's randomness.

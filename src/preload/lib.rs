@@ -29,6 +29,7 @@
 
 #![warn(unreachable_pub)]
 
+mod apart;
 mod books;
 mod c_library;
 mod clock;

@@ -6,7 +6,7 @@ use core::ptr::null;
 use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use crate::preserved::preserving_thread_state;
-use crate::{config, filter, stderr};
+use crate::{apart, config, filter, stderr};
 
 /// How much is printed; the option `log`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -62,9 +62,12 @@ pub(crate) fn line(message: fmt::Arguments) {
 
 /// Writes bytes to stderr as they are. A failure cannot be reported, and the program must not notice it.
 pub(crate) fn raw(bytes: &[u8]) {
-    if filter::silences() {
-        return;
+    if !filter::silences() {
+        apart::with_descriptors(|| write(bytes));
     }
+}
+
+fn write(bytes: &[u8]) {
     // A filter may allow to write and nothing else.
     let may_ask = !filter::is_new();
     let is_there = if may_ask { stderr::is_there() } else { stderr::was_there() };

@@ -13,6 +13,7 @@ use core::cell::UnsafeCell;
 use core::ops::{ControlFlow, Range};
 use core::ptr::null_mut;
 use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use crate::arena::Arena;
@@ -221,8 +222,13 @@ impl Module {
         if !self.name.is_empty() {
             return String::from_utf8_lossy(self.name).into_owned();
         }
-        let path = std::fs::read_link("/proc/self/exe").unwrap_or_default();
+        let path = cachealloc_foreign::own_program();
         String::from_utf8_lossy(path.as_os_str().as_bytes()).into_owned()
+    }
+
+    /// Where its file can be opened. The kernel leads to that of the main program, whatever has its name now.
+    pub(crate) fn file(&self) -> PathBuf {
+        if self.name.is_empty() { program() } else { self.path().into() }
     }
 
     pub(crate) fn info(&self, address: u64) -> ModuleInfo {
@@ -335,6 +341,11 @@ impl Drop for Update {
     fn drop(&mut self) {
         WRITER.store(UNWRITTEN, Ordering::Release);
     }
+}
+
+/// What leads to the main program's file.
+fn program() -> PathBuf {
+    Path::new(cachealloc_foreign::own_proc()).join("exe")
 }
 
 fn this_thread() -> i32 {

@@ -3,11 +3,9 @@
 //! Symbols come from the module's file, found by the path that the loader named, if it still is the file
 //! that was loaded. Files are opened one after the other, each once: addresses are sorted by module first.
 
-use std::fs;
-use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use addr2line::Loader;
+use cachealloc_foreign::symbols::{self, Files, Named, Names};
 
 use crate::identity;
 use crate::modules::{self, Module};
@@ -37,7 +35,8 @@ pub fn symbolise(addresses: &[(u64, u32)]) -> Vec<Vec<Symbol>> {
     places.sort_by_key(|place| (place.module_key(), place.address));
     let mut results = vec![Vec::new(); addresses.len()];
     for of_module in places.chunk_by(|a, b| a.module_key() == b.module_key()) {
-        let symbols = of_module[0].module.map(Symbols::open);
+        let files = Files::default();
+        let symbols = of_module[0].module.map(|module| Symbols::open(module, &files));
         for of_address in of_module.chunk_by(|a, b| a.address == b.address) {
             let found = match &symbols {
                 Some(symbols) => symbols.at(of_address[0].address),
@@ -64,63 +63,45 @@ impl FrameAddress {
 }
 
 /// The symbols of one module.
-struct Symbols {
+struct Symbols<'a> {
     module: &'static Module,
     path: String,
-    /// The file itself, and its debug information if the distribution keeps that apart.
-    files: Vec<Loader>,
+    names: Names<'a>,
 }
 
-impl Symbols {
-    fn open(module: &'static Module) -> Symbols {
+impl<'a> Symbols<'a> {
+    fn open(module: &'static Module, files: &'a Files) -> Symbols<'a> {
         let path = module.path();
         // The file of a module that is gone may be another one by now. So may that of one that is there.
-        let found = module.loaded().then(|| identity::open(&path, module)).flatten();
-        let present = found.and_then(|found| {
-            let loader = Loader::new(&path).ok()?;
-            // Replaced just now?
-            let still = fs::metadata(&path).ok()?;
-            let same = found.metadata().ok()?;
-            ((still.dev(), still.ino()) == (same.dev(), same.ino())).then_some(loader)
-        });
-        // Of this very build, by its name.
-        let debug = debug_file(module.build_id()).filter(|_| module.loaded());
-        let debug = debug.and_then(|debug| Loader::new(debug).ok());
-        Symbols { module, files: debug.into_iter().chain(present).collect(), path }
+        let is_loaded = module.loaded();
+        let file = is_loaded.then(|| identity::open(&module.file(), module)).flatten();
+        let debug_files = debug_file(module.build_id()).filter(|_| is_loaded);
+        let names = Names::of(
+            symbols::Module {
+                path: Path::new(&path),
+                build_id: module.build_id(),
+                file,
+                runs: true,
+                debug_files: debug_files.into_iter().collect(),
+            },
+            files,
+        );
+        Symbols { module, path, names }
     }
 
     fn at(&self, address: u64) -> Vec<Symbol> {
         let offset = self.module.info(address).offset;
         // The call, not what follows it.
-        let call = offset.wrapping_sub(1);
-        let mut symbols = self.files.iter().find_map(|file| self.frames(file, call, offset));
-        let symbols = symbols.get_or_insert_with(|| vec![unknown(self.path.clone(), offset)]);
-        // The last one is the function itself, not an inlined one. Debug information may know it by
-        // its short name only; the symbol table has it with its namespaces.
-        let named = self.files.iter().find_map(|file| file.find_symbol(call));
-        if let (Some(name), Some(function)) = (named, symbols.last_mut()) {
-            function.name = addr2line::demangle_auto(name.into(), None).into_owned();
+        let found =
+            self.names.at(offset.wrapping_sub(1)).into_iter().map(|Named { name, place }| {
+                let (filename, line) = place.unwrap_or_else(|| (self.path.clone(), offset));
+                Symbol { name: name.unwrap_or_else(|| "??".to_owned()), filename, line }
+            });
+        let mut found: Vec<Symbol> = found.collect();
+        if found.is_empty() {
+            found.push(unknown(self.path.clone(), offset));
         }
-        core::mem::take(symbols)
-    }
-
-    /// What the debug information says; `None` without any for this address.
-    fn frames(&self, file: &Loader, call: u64, offset: u64) -> Option<Vec<Symbol>> {
-        let mut symbols = Vec::new();
-        let mut frames = file.find_frames(call).ok()?;
-        while let Ok(Some(frame)) = frames.next() {
-            let mut symbol = unknown(self.path.clone(), offset);
-            if let Some(name) = frame.function.as_ref().and_then(|it| it.demangle().ok()) {
-                symbol.name = name.into_owned();
-            }
-            let place = frame.location.and_then(|it| Some((it.file?, it.line?)));
-            if let Some((file, line)) = place {
-                symbol.filename = file.to_owned();
-                symbol.line = line.into();
-            }
-            symbols.push(symbol);
-        }
-        (!symbols.is_empty()).then_some(symbols)
+        found
     }
 }
 
@@ -134,5 +115,5 @@ fn debug_file(build_id: &[u8]) -> Option<PathBuf> {
     let (first, rest) = build_id.split_first()?;
     let rest: String = rest.iter().map(|byte| format!("{byte:02x}")).collect();
     let path = PathBuf::from(format!("/usr/lib/debug/.build-id/{first:02x}/{rest}.debug"));
-    path.exists().then_some(path)
+    Some(path)
 }

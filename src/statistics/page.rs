@@ -69,6 +69,14 @@ pub fn may_be_of(name: &str, process_id: u32) -> bool {
     rest.rsplit('-').next().and_then(|number| number.parse().ok()) == Some(process_id)
 }
 
+/// The owner that a name tells of; its start is not known.
+pub fn owner_of_name(name: &str) -> Option<Owner> {
+    let rest = name.strip_prefix(NAME_BEGIN)?;
+    let mut numbers = rest.split('.').next()?.split('-').skip(1);
+    let namespace = numbers.next()?.parse().ok()?;
+    Some(Owner { process_id: numbers.next()?.parse().ok()?, start: 0, namespace })
+}
+
 /// The owner. Its start tells it from a later process of the same number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Owner {

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-/// With `?` for each letter that would steer the terminal or change the order of the line.
+/// With `?` for each letter that would steer the terminal, change the order of the line, or not be seen.
 pub fn plain(text: &str) -> Cow<'_, str> {
     if !text.contains(is_steering) {
         return text.into();
@@ -13,13 +13,37 @@ pub fn plain(text: &str) -> Cow<'_, str> {
         .into()
 }
 
-/// Whether a terminal obeys this letter, or shows what follows in another order.
+/// Whether a terminal obeys this letter, shows what follows in another order, or does not show it.
 pub fn is_steering(letter: char) -> bool {
     letter.is_control()
         || matches!(
             letter,
             '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
         )
+        || is_unseen(letter)
+}
+
+/// Whether it takes no place on a terminal: two names that differ in such letters look the same, and a text can be
+/// hidden in them.
+fn is_unseen(letter: char) -> bool {
+    matches!(
+        letter,
+        '\u{ad}'
+            | '\u{34f}'
+            | '\u{115f}'..='\u{1160}'
+            | '\u{17b4}'..='\u{17b5}'
+            | '\u{180b}'..='\u{180f}'
+            | '\u{200b}'..='\u{200d}'
+            | '\u{2060}'..='\u{206f}'
+            | '\u{3164}'
+            | '\u{fe00}'..='\u{fe0f}'
+            | '\u{feff}'
+            | '\u{ffa0}'
+            | '\u{fff0}'..='\u{fffb}'
+            | '\u{1bca0}'..='\u{1bca3}'
+            | '\u{1d173}'..='\u{1d17a}'
+            | '\u{e0000}'..='\u{e0fff}'
+    )
 }
 
 /// At most so many letters.

@@ -3,6 +3,7 @@
 //! says why not.
 
 use std::fs;
+use std::path::Path;
 
 use cachealloc_tests::{Ran, Run, command, compile_library, lacks, library};
 
@@ -107,10 +108,16 @@ fn what_is_freed_while_the_process_ends_is_freed() {
     assert!(said.contains("1 segments, 1 blocks, 14 entries"), "all are freed: {said}");
 }
 
-/// The new file has other functions at the same places; with an id of its build, and without.
+/// The new file has other functions at the same places; with an id of its build, without one, and with one that it
+/// says is the same. What lies beside the library is none of its debug information.
 #[test]
 fn a_library_may_be_replaced_while_it_is_loaded() {
-    for (id, flag) in [("sha1", "-Wl,--build-id=sha1"), ("none", "-Wl,--build-id=none")] {
+    let builds = [
+        ("sha1", "-Wl,--build-id=sha1"),
+        ("none", "-Wl,--build-id=none"),
+        ("same", "-Wl,--build-id=0x0123456789abcdef"),
+    ];
+    for (id, flag) in builds {
         let build = |kind: &str, more: &[&str]| {
             let name = format!("replaced-{id}-{kind}/lib.so");
             compile_library("replaced_library.c", &name, &[&[flag], more].concat())
@@ -121,6 +128,7 @@ fn a_library_may_be_replaced_while_it_is_loaded() {
             fs::copy(&here, place.path.join("lib.so")).expect("a copy");
             fs::copy(&other, place.path.join("other.so")).expect("a copy");
             let path = place.path.join("lib.so");
+            make_fifo(&place.path.join("lib.so.dwp"));
             let with = if replaced { "other.so" } else { "-" };
             let run = Run::c("ends.c").arg("replaced").arg(&path).arg(with);
             let ran = place.run(&run.conf("record:all,snapshot:s.pickle"));
@@ -132,6 +140,25 @@ fn a_library_may_be_replaced_while_it_is_loaded() {
             assert!(!replaced || text.contains("lib.so"), "{id}: the library is named");
         }
     }
+}
+
+fn make_fifo(path: &Path) {
+    let made = std::process::Command::new("mkfifo").arg(path).status();
+    assert!(made.is_ok_and(|status| status.success()), "{}", path.display());
+}
+
+/// As programs do with libraries that they unpack; and somebody has a FIFO under that name now.
+#[test]
+fn a_fifo_may_have_the_name_of_a_library() {
+    let library = compile_library("replaced_library.c", "replaced-fifo/lib.so", &[]);
+    let place = Place::new();
+    let path = place.path.join("lib.so");
+    fs::copy(library, &path).expect("a copy");
+    make_fifo(&place.path.join("fifo"));
+    let run = Run::c("ends.c").arg("replaced").arg(&path).arg("fifo");
+    let ran = place.run(&run.conf("record:all,snapshot:s.pickle"));
+    assert_eq!((ran.code, ran.said().len()), (Some(3), 1), "{ran:#?}");
+    assert!(place.path.join("s.pickle").exists(), "{ran:#?}");
 }
 
 /// The program looks at what its `malloc` answers, and lives on. Without a report of the simulated

@@ -6,12 +6,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Files in the largest circle of each crate: it may only shrink.
-const LARGEST_CIRCLES: [(&str, usize); 12] = [
+const LARGEST_CIRCLES: [(&str, usize); 13] = [
     ("text", 1),
     ("core", 4),
     ("options", 1),
     ("statistics", 1),
     ("history", 1),
+    ("foreign", 1),
     ("stacks", 1),
     ("python", 1),
     ("preload", 3),

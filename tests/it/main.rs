@@ -1,6 +1,7 @@
 //! Real programs in real processes, under the preloaded library, on the simulated driver.
 
 mod answers;
+mod apart;
 mod bad_input;
 mod bounds;
 mod broken;
@@ -28,6 +29,7 @@ mod kernels;
 mod late_python;
 mod layers;
 mod limits;
+mod lives;
 mod lookups;
 mod matrix;
 mod memory_hooks;

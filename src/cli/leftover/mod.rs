@@ -1,12 +1,14 @@
 //! The histories that killed processes left, whose layout is `cachealloc_history::lasting`: where they are,
 //! whose, and whether their process is really gone.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use cachealloc_foreign::process as judged;
+use cachealloc_foreign::{Makers, open};
 use cachealloc_history::lasting::layout::{
     HEAD_WORDS, MAGIC, NAME_BEGIN, WORD_MAGIC, WORD_NAMESPACE, WORD_PROCESS, WORD_SEEN_US,
     WORD_START,
@@ -47,12 +49,8 @@ pub(crate) enum Fate {
 
 impl Left {
     pub(crate) fn open(path: &Path) -> io::Result<Left> {
-        let mut options = OpenOptions::new();
-        let file = options.read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
+        let file = open(path, Makers::Anyone)?.into_file();
         let about = file.metadata()?;
-        if !about.is_file() {
-            return Err(io::Error::other("it is not a file"));
-        }
         let mut head = [0; HEAD_WORDS * 8];
         Bytes(&file).read_at(0, &mut head)?;
         let word = |word: usize| u64::from_ne_bytes(head.as_chunks::<8>().0[word]);
@@ -89,14 +87,23 @@ impl Left {
     pub(crate) fn fate(&self) -> Fate {
         let process = processes::with_owner(&self.owner);
         match process {
-            Some(process) if process.has_ended() => Fate::Gone,
-            Some(process) if process.maps_page(self.inode) == Some(false) => Fate::OtherProgram,
-            Some(process) => Fate::Lives(process),
+            Some(process) => match process.fate_of((&self.path, self.inode), &self.owner) {
+                judged::Fate::Gone => Fate::Gone,
+                judged::Fate::Lives => Fate::Lives(process),
+                judged::Fate::OtherProgram => self.of_another(process),
+                judged::Fate::Unknown => Fate::Unknown,
+            },
             None if processes::own().is_ok_and(|own| own.namespace == self.owner.namespace) => {
                 Fate::Gone
             }
             None => Fate::Unknown,
         }
+    }
+
+    /// It runs under this number without the file: after `exec`, or as another process.
+    fn of_another(&self, process: Process) -> Fate {
+        let is_same = process.owner().is_ok_and(|owner| owner.start == self.owner.start);
+        if is_same { Fate::OtherProgram } else { Fate::Gone }
     }
 
     pub(crate) fn read(&self) -> Result<Leftover, lasting::Problem> {

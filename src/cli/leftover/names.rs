@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use cachealloc_analysis::symbols::{BUILD_ID_SETTING, DebugFolders, Lookup, Named};
+use cachealloc_analysis::symbols::{self, BUILD_ID_SETTING, DebugFolders, Named};
 use cachealloc_history::lasting::layout::{SETTING_EVALUATION, SETTING_PROGRAM};
 use cachealloc_history::lasting::log::{Module, PythonText};
 use cachealloc_history::lasting::{Leftover, Words, take_apart};
@@ -61,11 +61,10 @@ impl Names {
         };
         let by_module = names.places(stacks);
         let folders = DebugFolders::usual(|variable| std::env::var(variable).ok());
-        let lookup = Lookup::new(&folders);
         let count = by_module.len() as u64;
         for (done, (module, places)) in (0..).zip(by_module) {
             progress(done, count);
-            names.look_up(&lookup, module, &places);
+            names.look_up(&folders, module, &places);
         }
         names
     }
@@ -99,12 +98,17 @@ impl Names {
         by_module
     }
 
-    fn look_up(&mut self, lookup: &Lookup, module: ModuleId, places: &BTreeSet<EpochAddress>) {
+    fn look_up(
+        &mut self,
+        folders: &DebugFolders,
+        module: ModuleId,
+        places: &BTreeSet<EpochAddress>,
+    ) {
         let Some(module) = self.leftover.modules.get(&module) else { return };
         let Module { base, path, build_id, .. } = module.clone();
         let offsets: Vec<u64> = places.iter().map(|place| place.0.wrapping_sub(base)).collect();
         let known = Some(build_id.as_str()).filter(|id| !id.is_empty());
-        let found = lookup.names(&path, known, &offsets).unwrap_or_default();
+        let found = symbols::names(folders, &path, known, &offsets).unwrap_or_default();
         let found = found.into_iter().chain(std::iter::repeat(Vec::new()));
         let mut lacks_line = false;
         for ((place, offset), named) in places.iter().zip(offsets).zip(found) {

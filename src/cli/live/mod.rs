@@ -2,12 +2,15 @@
 //! `cachealloc_statistics::page`. A process that does not respond is not waited for, and none is
 //! ever stopped.
 
-use std::fs::{self, File, OpenOptions};
+use std::collections::BTreeMap;
+use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
-use std::path::Path;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use cachealloc_foreign::process::Fate;
+use cachealloc_foreign::{Way, open_where};
 use cachealloc_statistics::page::{
     ANSWERED_OFFSET, BELL_OFFSET, HEAD_BYTES, Head, NAME_BEGIN, Owner, REQUESTS_OFFSET,
     SITE_REQUESTS_OFFSET, may_be_of,
@@ -27,8 +30,11 @@ pub(crate) use why::{LIBRARY_NAME, explain};
 
 const FOLDER: &str = "/dev/shm";
 const ROOT: u32 = 0;
-/// Longer texts are none of ours.
+/// Longer texts are none of ours. Root reads those of all users, any of which may have made many.
 const TEXT_BYTES_MAX: u64 = 256 << 20;
+const TEXT_BYTES_OF_OTHERS_MAX: u64 = 4 << 20;
+/// So many processes of one user are looked at.
+const OF_ONE_USER_MAX: usize = 1000;
 /// In a reply whose call sites another request consumed.
 const NO_SITES: &str = "\"call_sites\": null";
 const NOT_RECORDED: &str = "\"libraries\": null";
@@ -41,7 +47,11 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 pub(crate) struct Live {
     /// By its number for us.
     pub process: Process,
+    /// As it says.
     owner: Owner,
+    /// The process as it was when it was found.
+    seen: Option<Owner>,
+    path: PathBuf,
     /// Whose file it is.
     pub user: u32,
     file: File,
@@ -54,6 +64,8 @@ enum State {
     Left,
     /// It has other rights now, and cannot open its own file.
     OtherUser,
+    /// It cannot be seen from here whether the process lives.
+    Unknown,
 }
 
 /// Why a file is none that we can read, and whose it is.
@@ -107,18 +119,17 @@ impl Live {
                     continue;
                 }
                 match Live::open(&entry.path(), process) {
-                    Ok(live) if live.owner == owner => match live.state(user) {
+                    Ok(live) if live.may_be_of(&owner) => match live.state(user) {
                         State::Lives => return Ok(live),
                         State::OtherUser => problem = Problem::OtherUser(live.user),
-                        State::Left => {
+                        State::Left if live.owner == owner => {
                             let _ = fs::remove_file(entry.path()); // of a program that is over
                             problem = Problem::OtherProgram;
                         }
+                        // Of an earlier process. Those of other users are removed by their next program.
+                        State::Left => live.remove_if_of(user, &entry.path()),
+                        State::Unknown => {}
                     },
-                    // Ours and stale. Those of other users are removed by their next program.
-                    Ok(live) if live.user == user && live.is_stale() => {
-                        let _ = fs::remove_file(entry.path());
-                    }
                     // Any user may make a file of any name there.
                     Err(Refused { user: whose, why }) if whose == Some(user) => problem = why,
                     Ok(_) | Err(_) => {}
@@ -135,8 +146,17 @@ impl Live {
         let begin = if user == ROOT { NAME_BEGIN.into() } else { format!("{NAME_BEGIN}{user}-") };
         let own = processes::own().ok();
         let mut all = Vec::new();
+        let mut counts = BTreeMap::new();
         for entry in fs::read_dir(FOLDER).into_iter().flatten().flatten() {
             if !entry.file_name().to_string_lossy().starts_with(&begin) {
+                continue;
+            }
+            let about = entry.metadata().ok().filter(|about| about.is_file());
+            let Some(of_user) = about.map(|about| counts.entry(about.uid()).or_insert(0)) else {
+                continue;
+            };
+            *of_user += 1;
+            if *of_user > OF_ONE_USER_MAX {
                 continue;
             }
             let Ok(mut live) = Live::open(&entry.path(), Process(0)) else { continue };
@@ -145,11 +165,11 @@ impl Live {
             if !is_here || (live.user != user && user != ROOT) {
                 continue;
             }
+            live.seen = live.process.owner().ok();
             match live.state(live.user) {
                 // Those of other users are removed by their next program.
                 State::Left => live.remove_if_of(user, &entry.path()),
-                _ if live.is_stale() => live.remove_if_of(user, &entry.path()),
-                State::OtherUser => {} // it could not answer
+                State::OtherUser | State::Unknown => {} // it could not answer, or is not known
                 // Any user may make a file that says it is another one's.
                 State::Lives if live.process.user() != Some(live.user) && live.user != user => {}
                 State::Lives => all.push(live),
@@ -168,11 +188,19 @@ impl Live {
     /// What has become of the process that made the file, and is still there.
     fn state(&self, user: u32) -> State {
         let user_now = self.process.user().unwrap_or(user);
-        if user_now != self.user && user_now != 0 {
-            return State::OtherUser;
-        }
         let inode = self.file.metadata().map_or(0, |about| about.ino());
-        if self.process.maps_page(inode) == Some(false) { State::Left } else { State::Lives }
+        match self.process.fate_of((&self.path, inode), &self.owner) {
+            Fate::Gone | Fate::OtherProgram => State::Left,
+            Fate::Unknown => State::Unknown,
+            Fate::Lives if user_now != self.user && user_now != ROOT => State::OtherUser,
+            Fate::Lives => State::Lives,
+        }
+    }
+
+    /// Whether it says so. The start is another number for each namespace of times.
+    fn may_be_of(&self, owner: &Owner) -> bool {
+        let number = |owner: &Owner| (owner.process_id, owner.namespace);
+        number(&self.owner) == number(owner)
     }
 
     /// Asks the process for its statistics, as JSON. `sites`: with call sites, where it records.
@@ -234,7 +262,8 @@ impl Live {
     }
 
     pub(crate) fn has_ended(&self) -> bool {
-        self.process.has_ended() || self.process.owner().is_ok_and(|owner| owner != self.owner)
+        let is_other = |now: Owner| self.seen.is_some_and(|seen| seen != now);
+        self.process.has_ended() || self.process.owner().is_ok_and(is_other)
     }
 
     fn open(path: &Path, process: Process) -> Result<Live, Refused> {
@@ -248,27 +277,23 @@ impl Live {
         let owner = head(&file).map_err(refused)?.owner;
         let page =
             Page::map(&file, HEAD_BYTES).map_err(|error| refused(Problem::Refused(error)))?;
-        Ok(Live { process, owner, user: about.uid(), file, page })
+        let (seen, path) = (process.owner().ok(), path.to_path_buf());
+        Ok(Live { process, owner, seen, path, user: about.uid(), file, page })
     }
 
     fn head(&self) -> Result<Head, Problem> {
         head(&self.file)
     }
 
-    /// Of a process that is gone. One of another namespace cannot be judged.
-    fn is_stale(&self) -> bool {
-        let judged = processes::own().is_ok_and(|own| own.namespace == self.owner.namespace);
-        judged
-            && match self.process.owner() {
-                Ok(present) => present.start != self.owner.start || self.process.has_ended(),
-                Err(error) => error.kind() == io::ErrorKind::NotFound,
-            }
+    fn text_bytes_max(&self) -> u64 {
+        let is_own = self.user == nix::unistd::geteuid().as_raw();
+        if is_own { TEXT_BYTES_MAX } else { TEXT_BYTES_OF_OTHERS_MAX }
     }
 
     /// None: it was just being written.
     fn text(&self) -> Result<Option<String>, Problem> {
         let before = self.head()?;
-        if before.sequence % 2 == 1 || before.text_bytes > TEXT_BYTES_MAX {
+        if before.sequence % 2 == 1 || before.text_bytes > self.text_bytes_max() {
             return Ok(None);
         }
         // Memory for what is there, not for what is said to be.
@@ -295,8 +320,7 @@ pub(crate) fn parse(json: &str) -> Result<Statistics, Problem> {
 }
 
 fn open(path: &Path) -> io::Result<File> {
-    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
-    OpenOptions::new().read(true).write(true).custom_flags(flags).open(path)
+    Ok(open_where(path, Way::WriteUnlinked, |_| true)?.into_file())
 }
 
 fn head(file: &File) -> Result<Head, Problem> {

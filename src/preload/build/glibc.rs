@@ -35,7 +35,8 @@ const LIBRARIES: [Library; 3] = [
                  getcwd getenv geteuid gethostname getpid getppid getrlimit gettimeofday gnu_get_libc_version ioctl isatty kill \
                  lseek64 madvise malloc memchr memcmp memmove memrchr memset mkdir mmap mmap64 \
                  mprotect mremap msync munlock munmap nanosleep open open64 opendir pipe poll \
-                 posix_memalign prctl pread64 pthread_attr_destroy pthread_attr_init pthread_self \
+                 posix_memalign prctl pread64 pthread_attr_destroy pthread_attr_init pthread_attr_setinheritsched \
+                 pthread_attr_setschedparam pthread_attr_setschedpolicy pthread_self \
                  pwrite64 read readdir64 readlink realloc rename sched_yield setenv sigaction \
                  sigaddset sigaltstack sigemptyset sigfillset sigismember signal sigpending statfs \
                  strchr strcmp strdup strerror \
@@ -71,6 +72,7 @@ const LIBRARIES: [Library; 3] = [
                  pthread_key_create pthread_key_delete pthread_kill pthread_once \
                  pthread_setcancelstate pthread_setspecific pthread_sigmask sem_destroy sem_init sem_post sem_wait",
             ),
+            ("GLIBC_2.3.4", "pthread_attr_setaffinity_np"),
             ("GLIBC_2.12", "pthread_setname_np"),
         ],
     },

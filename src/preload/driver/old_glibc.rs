@@ -1,4 +1,4 @@
-//! What std requires of the C library and glibc 2.17 does not export: `stat64` and `fstat64` were inline
+//! What std requires of the C library and glibc 2.17 does not export: `stat64` and its like were inline
 //! functions before 2.33. Hidden, so that no other library finds them here.
 //!
 //! On both architectures the kernel's `struct stat` is the C library's, so each is one system
@@ -27,7 +27,18 @@ core::arch::global_asm!(
     "mov edi, {fstat}",
     "jmp {syscall}@PLT",
     ".size fstat64, . - fstat64",
+    ".globl lstat64",
+    ".hidden lstat64",
+    ".type lstat64, @function",
+    "lstat64:",
+    "endbr64",
+    "mov rdx, rsi",
+    "mov rsi, rdi",
+    "mov edi, {lstat}",
+    "jmp {syscall}@PLT",
+    ".size lstat64, . - lstat64",
     stat = const libc::SYS_stat,
+    lstat = const libc::SYS_lstat,
     fstat = const libc::SYS_fstat,
     syscall = sym libc::syscall,
 );
@@ -57,6 +68,18 @@ core::arch::global_asm!(
     "mov x0, #{fstat}",
     "b {syscall}",
     ".size fstat64, . - fstat64",
+    ".globl lstat64",
+    ".hidden lstat64",
+    ".type lstat64, %function",
+    "lstat64:",
+    "hint #34",
+    "mov x3, x1",
+    "mov x2, x0",
+    "mov x1, #-100", // AT_FDCWD
+    "mov x0, #{stat}",
+    "mov x4, #256", // AT_SYMLINK_NOFOLLOW
+    "b {syscall}",
+    ".size lstat64, . - lstat64",
     stat = const libc::SYS_newfstatat,
     fstat = const libc::SYS_fstat,
     syscall = sym libc::syscall,

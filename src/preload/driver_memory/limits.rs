@@ -15,6 +15,7 @@ use cachealloc_core::Allocator;
 use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_statistics::Limit;
 
+use crate::apart;
 use crate::config;
 use crate::contexts::{self, Context};
 use crate::driver::api;
@@ -246,7 +247,8 @@ fn known(device: i32) -> Option<u64> {
 #[cold]
 fn by_options(row: &Device, device: i32) -> u64 {
     // The driver itself reports it to any use of the device.
-    let Ok(total_bytes) = api::device_total_mem(device) else { return NO_LIMIT };
+    let total_bytes = apart::with_descriptors(|| api::device_total_mem(device));
+    let Some(Ok(total_bytes)) = total_bytes else { return NO_LIMIT };
     let limit_bytes = config::get().limit.on(total_bytes as u64).unwrap_or(NO_LIMIT);
     let order = Ordering::Relaxed;
     match row.limit_bytes.compare_exchange(NOT_KNOWN, limit_bytes, order, order) {

@@ -1,12 +1,12 @@
 //! Another process of the user's under the library, by its file (`cachealloc_statistics::page`).
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use cachealloc_foreign::{Way, open_where};
 use cachealloc_history::file::above_standard;
 use cachealloc_statistics::orders::{GpuId, Order};
 use cachealloc_statistics::page::{
@@ -15,7 +15,7 @@ use cachealloc_statistics::page::{
 use cachealloc_statistics::sender::{self, Receiver, Sent, Words};
 
 use crate::clock::Instant;
-use crate::identity;
+use crate::identity::{self, Fate};
 use crate::process::own_thread;
 use crate::statistics::live;
 
@@ -43,22 +43,21 @@ pub(super) struct Given<'a> {
 impl Neighbour {
     /// Those that seem to live. Processes of another namespace cannot be judged: one that is gone does not answer.
     pub(super) fn all() -> Vec<Neighbour> {
-        let Ok(folder) = std::fs::read_dir(live::FOLDER) else { return Vec::new() };
-        let Ok(own) = identity::owner_of("self") else { return Vec::new() };
+        let Ok(own) = identity::own() else { return Vec::new() };
+        let judge = identity::own_to_judge();
         // SAFETY: asks the kernel for a number.
         let begin = format!("{NAME_BEGIN}{}-", unsafe { libc::geteuid() });
-        let entries = folder.flatten();
-        let of_user = entries.filter(|it| it.file_name().as_bytes().starts_with(begin.as_bytes()));
-        of_user.take(OTHERS_MAX).filter_map(|entry| Neighbour::at(entry.path(), &own)).collect()
+        let of_user = identity::own_files(live::FOLDER, &begin).take(OTHERS_MAX);
+        of_user.filter_map(|it| Neighbour::at(it.path(), &own, judge.as_ref())).collect()
     }
 
-    fn at(path: PathBuf, own: &Owner) -> Option<Neighbour> {
+    fn at(path: PathBuf, own: &Owner, judge: Option<&Owner>) -> Option<Neighbour> {
         let file = open(&path)?;
         let owner = sender::head(&file).ok()??.owner;
-        let is_own = owner.process_id == std::process::id() && owner.namespace == own.namespace;
-        // `/proc` may belong to another namespace, with other numbers.
-        let is_judged = own.process_id == std::process::id() && owner.namespace == own.namespace;
-        if is_own || is_judged && identity::is_gone(&owner) {
+        let is_own = owner.process_id == own.process_id && owner.namespace == own.namespace;
+        let inode = file.metadata().ok()?.ino();
+        let fate = || identity::fate_of(&path, inode, &owner, judge);
+        if is_own || matches!(fate(), Fate::Gone | Fate::OtherProgram) {
             return None;
         }
         let head = Mapped(live::map(&file).ok()?);
@@ -103,13 +102,10 @@ impl Neighbour {
 
 /// Only a file of the user's own: others may have put one of this name there.
 fn open(path: &Path) -> Option<File> {
-    let mut options = OpenOptions::new();
-    let options = options.read(true).write(true);
-    let file = options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path).ok()?;
-    let file = above_standard(file).ok()?;
     // SAFETY: asks the kernel for a number.
     let user = unsafe { libc::geteuid() };
-    file.metadata().is_ok_and(|it| it.uid() == user).then_some(file)
+    let file = open_where(path, Way::WriteUnlinked, |about| about.uid() == user).ok()?;
+    above_standard(file.into_file()).ok()
 }
 
 impl Given<'_> {

@@ -11,6 +11,7 @@ use core::fmt;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use crate::driver::libraries;
+use crate::identity::OfOneProcess;
 use crate::{config, environment, identity, log, stderr};
 
 const UNKNOWN: u32 = 0;
@@ -25,42 +26,42 @@ const CONTEXT_LOST: u32 = 1 << 31;
 /// A flag: a stream captures.
 const CAPTURING: u32 = 1 << 30;
 
-static WORD: AtomicU32 = AtomicU32::new(UNKNOWN);
+static STATE: OfOneProcess<AtomicU32> = OfOneProcess(AtomicU32::new(UNKNOWN));
 
 /// Whether hooks should do their work.
 #[inline(always)]
 pub(crate) fn is_caching() -> bool {
-    WORD.load(Ordering::Relaxed) == ON || is_caching_slowly()
+    STATE.0.load(Ordering::Relaxed) == ON || is_caching_slowly()
 }
 
 /// Whether hooks should do their work, and nothing unusual is the case: no memory hook, no lost context,
 /// no capture.
 #[inline(always)]
 pub(crate) fn is_fast_path() -> bool {
-    WORD.load(Ordering::Relaxed) == ON
+    STATE.0.load(Ordering::Relaxed) == ON
 }
 
 /// One more memory hook in the process.
 pub(crate) fn add_memory_hook() {
-    WORD.fetch_add(MEMORY_HOOK, Ordering::Relaxed);
+    STATE.0.fetch_add(MEMORY_HOOK, Ordering::Relaxed);
 }
 
 /// One memory hook less.
 pub(crate) fn remove_memory_hook() {
-    WORD.fetch_sub(MEMORY_HOOK, Ordering::Relaxed);
+    STATE.0.fetch_sub(MEMORY_HOOK, Ordering::Relaxed);
 }
 
 /// From here on every call takes the path of observed calls, which may have to ask the driver for more
 /// than usual.
 pub(crate) fn leave_fast_path() {
-    WORD.fetch_or(CONTEXT_LOST, Ordering::Relaxed);
+    STATE.0.fetch_or(CONTEXT_LOST, Ordering::Relaxed);
 }
 
 /// A stream captures, or none does any more.
 pub(crate) fn note_captures(any: bool) {
     match any {
-        true => WORD.fetch_or(CAPTURING, Ordering::Relaxed),
-        false => WORD.fetch_and(!CAPTURING, Ordering::Relaxed),
+        true => STATE.0.fetch_or(CAPTURING, Ordering::Relaxed),
+        false => STATE.0.fetch_and(!CAPTURING, Ordering::Relaxed),
     };
     config::launches_change();
 }
@@ -75,15 +76,21 @@ pub(crate) fn is_switched_off() -> bool {
 #[cold]
 pub(crate) fn begin(reason: fmt::Arguments) {
     let worse = |word: u32| (word & STATE_MASK < BYPASS).then_some(word & !STATE_MASK | BYPASS);
-    if WORD.fetch_update(Ordering::Relaxed, Ordering::Relaxed, worse).is_ok() {
+    if STATE.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, worse).is_ok() {
         config::launches_change();
         log::warn(format_args!("{reason}; caching is off for the rest of this process"));
     }
 }
 
+/// CUDA was started in this process: a child that comes about without the C library's `fork`, by a system call of
+/// its own, finds the state unknown, and is switched off.
+pub(crate) fn begin_here() {
+    STATE.wipe_in_children();
+}
+
 /// Passes every call to the driver from here on: for a forked child.
 pub(crate) fn turn_off() {
-    WORD.store(OFF, Ordering::Relaxed);
+    STATE.0.store(OFF, Ordering::Relaxed);
     config::launches_change();
 }
 
@@ -104,7 +111,7 @@ fn under_memory_checker() -> bool {
 }
 
 fn state() -> u32 {
-    match WORD.load(Ordering::Relaxed) & STATE_MASK {
+    match STATE.0.load(Ordering::Relaxed) & STATE_MASK {
         UNKNOWN => read_switch(),
         known => known,
     }
@@ -115,6 +122,10 @@ fn state() -> u32 {
 /// environment yet. Programs may be excluded by name as well.
 #[cold]
 fn read_switch() -> u32 {
+    if identity::is_foreign() {
+        turn_off();
+        return OFF;
+    }
     if !environment::is_there() && !identity::is_ours() {
         return ON;
     }
@@ -124,7 +135,7 @@ fn read_switch() -> u32 {
     let off = off || libraries::is_behind_a_copy();
     let state = if off { OFF } else { ON };
     let known = |word: u32| (word & STATE_MASK == UNKNOWN).then_some(word | state);
-    match WORD.fetch_update(Ordering::Relaxed, Ordering::Relaxed, known) {
+    match STATE.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, known) {
         Ok(_) => state,
         Err(word) => word & STATE_MASK,
     }

@@ -29,6 +29,7 @@ pub(crate) fn started(expect_signals: fn()) {
         return;
     }
     identity::note_start();
+    bypass::begin_here();
     stderr::settle();
     // A program may exit in a signal handler, where resolving a symbol is not safe.
     c_library::find_all();
@@ -90,6 +91,7 @@ fn context_seen() {
 /// CUDA does not survive a fork. Natively every call fails in the child, so every call is passed on
 /// unchanged; locks that another thread held are never touched again.
 extern "C" fn in_forked_child() {
+    identity::note_fork();
     bypass::turn_off();
     filter::forget_calls();
     // The rings may be our parent's (`record::lasting`).

@@ -9,6 +9,7 @@ use core::ptr::{null, null_mut};
 use core::sync::atomic::AtomicU32;
 use std::time::Duration;
 
+use crate::apart;
 use crate::c_library::STACK_LEAST;
 use crate::process::thread;
 
@@ -25,8 +26,31 @@ pub(crate) struct Body {
     pub go_on: fn(),
 }
 
-/// Starts a thread. False: that failed.
+/// Starts the thread that works with the program's descriptors for one that has left them (`apart`).
+pub(crate) fn start_delegate() -> bool {
+    start(&Body { begin: apart::note_delegate, go_on: apart::serve })
+}
+
+/// Starts a thread, which shares the program's descriptors. False: that failed.
 pub(crate) fn start(body: &'static Body) -> bool {
+    apart::with_descriptors(|| make(body)).unwrap_or(false)
+}
+
+fn make(body: &'static Body) -> bool {
+    // A filter for system calls may refuse what the first asks of the kernel.
+    [Scheduled::AsUsual, Scheduled::AsItsMaker].into_iter().any(|how| make_scheduled(body, how))
+}
+
+/// A thread inherits how its maker is scheduled, unless it is said otherwise. At a real-time priority, or on the one
+/// processor that a thread of the program keeps busy, ours would hold that up for as long as a snapshot takes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Scheduled {
+    /// By the policy without priorities, on every processor that the process may use at all.
+    AsUsual,
+    AsItsMaker,
+}
+
+fn make_scheduled(body: &'static Body, how: Scheduled) -> bool {
     // SAFETY: a complete description of the thread, which gets what lives for ever.
     unsafe {
         let before = set_mask(u64::MAX);
@@ -35,6 +59,16 @@ pub(crate) fn start(body: &'static Body) -> bool {
         let least_bytes = STACK_LEAST.get().map_or(0, |least| least(&attributes));
         libc::pthread_attr_setstacksize(&mut attributes, STACK_BYTES.saturating_add(least_bytes));
         libc::pthread_attr_setdetachstate(&mut attributes, libc::PTHREAD_CREATE_DETACHED);
+        if how == Scheduled::AsUsual {
+            let usual = libc::sched_param { sched_priority: 0 };
+            let mut processors: libc::cpu_set_t = zeroed();
+            (0..libc::CPU_SETSIZE as usize).for_each(|it| libc::CPU_SET(it, &mut processors));
+            libc::pthread_attr_setinheritsched(&mut attributes, libc::PTHREAD_EXPLICIT_SCHED);
+            libc::pthread_attr_setschedpolicy(&mut attributes, libc::SCHED_OTHER);
+            libc::pthread_attr_setschedparam(&mut attributes, &usual);
+            let size = size_of_val(&processors);
+            libc::pthread_attr_setaffinity_np(&mut attributes, size, &processors);
+        }
         let mut made: libc::pthread_t = zeroed();
         let body = core::ptr::from_ref(body).cast_mut().cast();
         let code = libc::pthread_create(&mut made, &attributes, work, body);

@@ -9,8 +9,8 @@
 //! that is not so, the history moves back into the process's own memory, with a line, and the file goes.
 //! A file that another process cuts short is a SIGBUS as well: its mode lets only root write it.
 //!
-//! The file is not kept open: programs close descriptors that they do not know. A forked child has the mapping
-//! and never uses it: nothing is recorded there.
+//! The file is not kept open: programs close descriptors that they do not know. A forked child does not
+//! have the mapping: nothing is recorded there, and the memory goes with this process.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::sync::OnceLock;
@@ -72,7 +72,7 @@ pub(crate) fn end() {
         && !filter::is_new()
         && !OVER.swap(true, Ordering::SeqCst)
     {
-        area.remove();
+        area.end();
     }
 }
 

@@ -89,7 +89,7 @@ impl Names {
 
     fn find_program(&mut self) {
         if self.program.is_empty() {
-            let program = std::fs::read_link("/proc/self/exe").unwrap_or_default();
+            let program = cachealloc_foreign::own_program();
             self.program = program.to_string_lossy().into_owned();
         }
     }

@@ -345,7 +345,8 @@ pub(crate) fn settings() -> Settings {
 
 /// Which process this is, to tell several snapshots apart.
 fn process_facts() -> impl Iterator<Item = (String, String)> {
-    let arguments = std::fs::read("/proc/self/cmdline").unwrap_or_default();
+    let arguments = std::fs::read(format!("{}/cmdline", cachealloc_foreign::own_proc()));
+    let arguments = arguments.unwrap_or_default();
     let arguments = String::from_utf8_lossy(&arguments);
     let facts = [
         ("program", Some(history::program(arguments.split('\0')))),

@@ -21,6 +21,7 @@ use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 use std::time::Duration;
 
+use crate::apart;
 use crate::process::own_thread::{self, set_mask};
 use crate::process::{patience, silence};
 
@@ -169,7 +170,7 @@ extern "C" fn stop(_: c_int, _: *mut libc::siginfo_t, context: *mut c_void) {
     // SAFETY: this thread's own errno.
     let errno = unsafe { *libc::__errno_location() };
     let own = own_number();
-    if own == silence::writer_number() {
+    if [silence::writer_number(), apart::delegate_number()].contains(&own) {
         // It had just begun, and its number was not known yet.
     } else if CONDUCTOR.load(Ordering::SeqCst) == own {
         if !CONDUCTS.load(Ordering::SeqCst) {

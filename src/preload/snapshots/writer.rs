@@ -16,7 +16,7 @@ use crate::process::own_thread::{self, Body};
 use crate::process::silence::{self, Silence};
 use crate::record::lasting;
 use crate::statistics::live::{self, Look};
-use crate::{heap, process};
+use crate::{apart, heap, process};
 
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 /// At the file for other processes, where it could not be opened.
@@ -24,6 +24,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
 /// What the thread does after every request.
 static SERVE: OnceLock<fn()> = OnceLock::new();
+static HAS_DELEGATE: AtomicBool = AtomicBool::new(false);
 static RUNS: AtomicBool = AtomicBool::new(false);
 /// What the writer sleeps on, where there is no file for other processes: changes with every request.
 static BELL: AtomicU32 = AtomicU32::new(0);
@@ -100,6 +101,7 @@ static JOBS_LEFT: Request = Request::new();
 /// Starts the thread, which calls `serve` after every request. False: it could not be started.
 pub(crate) fn start(serve: fn()) -> bool {
     let _ = SERVE.set(serve);
+    HAS_DELEGATE.store(own_thread::start_delegate(), Ordering::Release);
     let runs = own_thread::start(&Body { begin: silence::note_writer, go_on: work });
     RUNS.store(runs, Ordering::Release);
     runs
@@ -153,6 +155,7 @@ pub(crate) fn leave() {
 
 fn work() {
     let Some(serve) = SERVE.get() else { return };
+    apart::leave(HAS_DELEGATE.load(Ordering::Acquire));
     heap::become_writer();
     loop {
         let heard = BELL.load(Ordering::Acquire);

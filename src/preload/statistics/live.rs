@@ -29,16 +29,18 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use std::time::Duration;
 
-use cachealloc_history::file::{above_standard, new_above_standard};
+use cachealloc_foreign::{Way, open_where};
+use cachealloc_history::file::{OwnFile, above_standard, new_above_standard};
 use cachealloc_statistics::orders::{GpuId, Order};
 use cachealloc_statistics::page::{
     ANSWERED_OFFSET, BEGUN_OFFSET, BELL_OFFSET, DONE_OFFSET, GIFTS_OFFSET, HEAD_BYTES, Head,
     NAME_BEGIN, OFFERED_OFFSET, Offer, Owner, RESULT_OFFSET, SEQUENCE_OFFSET, TEXT_BYTES_OFFSET,
-    WAITERS_OFFSET, Waiter, Waiters, name,
+    WAITERS_OFFSET, Waiter, Waiters, name, owner_of_name,
 };
 
 use crate::clock::now_ns;
 use crate::filter::AtCalls;
+use crate::identity::Fate;
 use crate::preserved::preserving_thread_state;
 use crate::process::own_thread;
 use crate::{config, filter, identity, log};
@@ -67,14 +69,14 @@ pub(crate) struct Live {
 
 /// The file while it is open; closed before a filter may come.
 struct OpenFile {
-    file: File,
+    file: OwnFile,
     _at_calls: AtCalls,
 }
 
 impl Deref for OpenFile {
-    type Target = File;
+    type Target = OwnFile;
 
-    fn deref(&self) -> &File {
+    fn deref(&self) -> &OwnFile {
         &self.file
     }
 }
@@ -119,7 +121,7 @@ impl Live {
     /// Reads the open requests.
     pub(crate) fn look(&self) -> Look {
         const NO_DESCRIPTOR: [Option<i32>; 2] = [Some(libc::EMFILE), Some(libc::ENFILE)];
-        let head = match self.open().and_then(|file| read_head(&file)) {
+        let head = match self.open().and_then(|file| read_head(file.still()?)) {
             Err(error) if NO_DESCRIPTOR.contains(&error.raw_os_error()) => return Look::Later,
             head => head.ok().flatten().filter(|head| head.owner == self.owner),
         };
@@ -137,14 +139,13 @@ impl Live {
     pub(crate) fn obey(&self, look: &OpenRequests) {
         let (Some(number), Some(service)) = (look.ordered, SERVICE.get()) else { return };
         let obeyed = self.open().and_then(|file| {
-            let word =
-                |offset: usize, value: u32| file.write_all_at(&value.to_ne_bytes(), offset as u64);
+            let word = |offset: usize, value: u32| write(&file, &value.to_ne_bytes(), offset);
             word(BEGUN_OFFSET, number)?;
-            let head = read_head(&file)?.ok_or(io::ErrorKind::InvalidData)?;
+            let head = read_head(file.still()?)?.ok_or(io::ErrorKind::InvalidData)?;
             let order = Order::from_bytes(&head.order);
             if let Some(Order::Offer { gpu }) = order {
                 let offer = (service.offer)(gpu);
-                file.write_all_at(&offer.to_bytes(), OFFERED_OFFSET as u64)?;
+                write(&file, &offer.to_bytes(), OFFERED_OFFSET)?;
             }
             word(RESULT_OFFSET, (service.obey)(order))?;
             word(DONE_OFFSET, number)
@@ -169,8 +170,7 @@ impl Live {
     }
 
     fn make() -> io::Result<Live> {
-        // The process's own number: /proc may belong to another namespace.
-        let owner = Owner { process_id: std::process::id(), ..identity::owner_of("self")? };
+        let owner = identity::own()?;
         // SAFETY: asks the kernel for a number.
         let user = unsafe { libc::geteuid() };
         let name = name(user, &owner);
@@ -199,10 +199,9 @@ impl Live {
         let at_calls = filter::at_calls();
         let at_calls = at_calls.ok_or("a filter for system calls may forbid it");
         let at_calls = at_calls.map_err(io::Error::other)?;
-        let mut options = OpenOptions::new();
-        let options = options.read(true).write(true).custom_flags(libc::O_NOFOLLOW);
-        let file = above_standard(options.open(&self.path)?)?;
-        let same = file.metadata()?.ino() == self.inode;
+        let file = open_where(&self.path, Way::WriteUnlinked, |about| about.ino() == self.inode)?;
+        let file = OwnFile::new(above_standard(file.into_file())?)?;
+        let same = file.still()?.metadata()?.ino() == self.inode;
         match same {
             true => Ok(OpenFile { file, _at_calls: at_calls }),
             false => Err(io::Error::other("the file was replaced")),
@@ -269,7 +268,7 @@ pub(crate) fn ring() {
 pub(crate) fn wait(waiters: &Waiters) {
     if let Some(file) = get().and_then(|live| live.open().ok()) {
         let bytes: Vec<u8> = waiters.iter().flat_map(Waiter::to_bytes).collect();
-        let _ = file.write_all_at(&bytes, WAITERS_OFFSET as u64);
+        let _ = write(&file, &bytes, WAITERS_OFFSET);
     }
 }
 
@@ -338,20 +337,30 @@ pub(crate) fn map(file: &File) -> io::Result<*mut u8> {
             0,
         )
     };
-    if mapped == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(mapped.cast()) }
+    if mapped == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    // The process that maps it is its owner (`foreign::process`): no child does.
+    // SAFETY: the mapping that was just made.
+    unsafe { libc::madvise(mapped, HEAD_BYTES, libc::MADV_DONTFORK) };
+    Ok(mapped.cast())
 }
 
 /// A reader that sees the same even number before and after has one consistent answer.
-fn write_answer(file: &File, asked: u32, text: &str) -> io::Result<()> {
-    let head = read_head(file)?.ok_or(io::ErrorKind::InvalidData)?;
-    let word = |offset: usize, value: u32| file.write_all_at(&value.to_ne_bytes(), offset as u64);
+fn write_answer(file: &OwnFile, asked: u32, text: &str) -> io::Result<()> {
+    let head = read_head(file.still()?)?.ok_or(io::ErrorKind::InvalidData)?;
+    let word = |offset: usize, value: u32| write(file, &value.to_ne_bytes(), offset);
     let odd = head.sequence | 1;
     word(SEQUENCE_OFFSET, odd)?;
-    file.write_all_at(text.as_bytes(), HEAD_BYTES as u64)?;
+    write(file, text.as_bytes(), HEAD_BYTES)?;
     let sizes = [text.len() as u64, now_ns()].map(u64::to_ne_bytes).concat();
-    file.write_all_at(&sizes, TEXT_BYTES_OFFSET as u64)?;
+    write(file, &sizes, TEXT_BYTES_OFFSET)?;
     word(SEQUENCE_OFFSET, odd.wrapping_add(1))?;
     word(ANSWERED_OFFSET, asked)
+}
+
+fn write(file: &OwnFile, bytes: &[u8], offset: usize) -> io::Result<()> {
+    file.still()?.write_all_at(bytes, offset as u64)
 }
 
 fn read_head(file: &File) -> io::Result<Option<Head>> {
@@ -360,29 +369,28 @@ fn read_head(file: &File) -> io::Result<Option<Head>> {
     Ok(Head::from_bytes(&bytes))
 }
 
-fn head_at(path: &Path) -> Option<Head> {
-    let mut options = OpenOptions::new();
-    let file = options.read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path);
-    read_head(&file.ok()?).ok()?
+/// Whose file it is, and its inode. That of a process that was killed before it wrote anything says so by its name alone.
+fn owner_at(path: &Path) -> Option<(Owner, u64)> {
+    let file = open_where(path, Way::ReadUnlinked, |_| true).ok()?;
+    let about = file.still().ok()?.metadata().ok()?;
+    let owner = match about.len() {
+        0 => owner_of_name(path.file_name()?.to_str()?)?,
+        _ => read_head(file.still().ok()?).ok()??.owner,
+    };
+    Some((owner, about.ino()))
 }
 
-/// Removes the files of this user's processes that were killed. Those of other namespaces cannot be
-/// judged.
+/// Removes the files of this user's processes that were killed, or are other programs now. Those of other namespaces
+/// cannot be judged.
 fn remove_orphans() {
-    let (Ok(own), Ok(folder)) = (identity::owner_of("self"), std::fs::read_dir(FOLDER)) else {
-        return;
-    };
-    if own.process_id != std::process::id() {
-        return; // /proc belongs to another namespace, with other numbers
-    }
+    let Some(own) = identity::own_to_judge() else { return };
     // SAFETY: asks the kernel for a number.
     let begin = format!("{NAME_BEGIN}{}-", unsafe { libc::geteuid() });
-    let ours =
-        folder.flatten().filter(|entry| entry.file_name().as_bytes().starts_with(begin.as_bytes()));
-    for entry in ours.take(OTHERS_MAX) {
+    for entry in identity::own_files(FOLDER, &begin).take(OTHERS_MAX) {
         let path = entry.path();
-        let Some(head) = head_at(&path) else { continue };
-        if head.owner.namespace == own.namespace && identity::is_gone(&head.owner) {
+        let Some((owner, inode)) = owner_at(&path) else { continue };
+        let fate = identity::fate_of(&path, inode, &owner, Some(&own));
+        if matches!(fate, Fate::Gone | Fate::OtherProgram) {
             let _ = std::fs::remove_file(path);
         }
     }

@@ -353,6 +353,7 @@ fn names_of_any_length_have_a_label() {
 #[test]
 fn what_a_terminal_obeys_is_not_printed() {
     assert_eq!(plain("a\u{1b}[2J\r\n\u{9b}31m\u{202e}b"), "a?[2J???31m?b");
+    assert_eq!(plain("a\u{200b}b\u{feff}\u{e0041}\u{2060}\u{ad}c"), "a?b????c");
     assert_eq!(plain("\u{e4}\u{4e16}\u{1f600} <>&"), "\u{e4}\u{4e16}\u{1f600} <>&");
     assert_eq!(cut("\u{e4}\u{e4}\u{e4}", 2), "\u{e4}\u{e4}...");
     let harmless = cachealloc_text::escaped("[\"\u{1b}\u{9b}\u{7f}\",\n1]");

@@ -43,7 +43,7 @@ unsafe impl Send for Area {}
 
 impl Area {
     pub(super) fn make() -> io::Result<Area> {
-        let owner = page::Owner { process_id: std::process::id(), ..identity::owner_of("self")? };
+        let owner = identity::own()?;
         // SAFETY: asks the kernel for a number.
         let user = unsafe { libc::geteuid() };
         let (all, free) = space()?;
@@ -94,6 +94,9 @@ impl Area {
         if unsafe { libc::munlock(base, bytes) != 0 || libc::mprotect(base, bytes, rights) != 0 } {
             return Err(io::Error::last_os_error());
         }
+        // A child that stays would keep the memory of all that its parent has recorded.
+        // SAFETY: the whole mapping, which nothing in a child uses.
+        unsafe { libc::madvise(base, bytes, libc::MADV_DONTFORK) };
         let path = CString::new(path.as_os_str().as_bytes())?;
         Ok(Area { base: base.cast(), chunks_max, path, taken: Mutex::default() })
     }
@@ -140,7 +143,7 @@ impl Area {
     pub(super) fn give_up(&self) {
         if !OVER.swap(true, Ordering::SeqCst) {
             if !filter::is_new() {
-                without_cancellation(|| self.remove());
+                let _ = without_cancellation(|| self.remove());
             }
             log::warn(format_args!(
                 "a kill would lose what is recorded from now on: the file in {FOLDER} cannot grow"
@@ -148,9 +151,20 @@ impl Area {
         }
     }
 
-    pub(super) fn remove(&self) {
+    /// False: the process has no right to it any more, or another root folder.
+    pub(super) fn remove(&self) -> bool {
         // SAFETY: a C string.
-        unsafe { libc::unlink(self.path.as_ptr()) };
+        unsafe { libc::unlink(self.path.as_ptr()) == 0 }
+    }
+
+    /// The process ends by itself. For signal handlers, too.
+    pub(super) fn end(&self) {
+        if self.remove() {
+            return;
+        }
+        // No history of a killed process: the user's next program that records removes it.
+        self.word(WORD_MAGIC).store(0, Ordering::Release);
+        self.forget_entries();
     }
 
     pub(super) fn word(&self, word: usize) -> &'static AtomicU64 {

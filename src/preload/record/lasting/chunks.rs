@@ -94,6 +94,19 @@ impl Area {
             && self.fetch(self.chunk_at(place), CHUNK_BYTES)
     }
 
+    /// Returns the memory of the entries, which are most of it and are never read where they lie. Threads may still
+    /// record. For signal handlers, too: then the lock may be taken, and the memory stays.
+    pub(super) fn forget_entries(&self) {
+        let Ok(taken) = self.taken.try_lock() else { return };
+        for place in 0..taken.chunks {
+            let word = self.word((TABLE_AT + place * 8) / 8).load(Ordering::Acquire);
+            if chunk_of(word).0 == ENTRIES {
+                // SAFETY: a chunk of numbers, which reads as zeros then.
+                unsafe { libc::madvise(self.chunk(place).cast(), CHUNK_BYTES, libc::MADV_REMOVE) };
+            }
+        }
+    }
+
     pub(super) fn give_back(&self, place: usize) {
         self.word((TABLE_AT + place * 8) / 8).store(0, Ordering::Release);
         let chunk = self.chunk(place);

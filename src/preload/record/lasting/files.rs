@@ -4,18 +4,18 @@
 use core::ffi::CStr;
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use cachealloc_foreign::{Way, open_where};
 use cachealloc_history::file::new_above_standard;
 use cachealloc_history::lasting::layout::*;
 use cachealloc_statistics::page;
 
 use super::FOLDER;
 use crate::clock::{epoch_offset_ns, now_ns};
-use crate::identity;
+use crate::identity::{self, Fate};
 
 /// A file system in memory, as the kernel calls it.
 const TMPFS: i64 = 0x0102_1994;
@@ -65,16 +65,20 @@ struct LeftFile {
 
 /// Removes what is of no use: the file of this very process before `exec`, and old leftovers.
 pub(super) fn remove_old(user: u32, own: &page::Owner, bytes_max: u64) {
-    let Ok(folder) = fs::read_dir(FOLDER) else { return };
+    let judge = identity::own_to_judge();
     let begin = format!("{NAME_BEGIN}{user}-");
-    let names =
-        folder.flatten().filter(|entry| entry.file_name().as_bytes().starts_with(begin.as_bytes()));
     let mut left = Vec::new();
-    for path in names.map(|entry| entry.path()) {
-        let Some((owner, seen_us, bytes)) = about(&path, user) else { continue };
+    for path in identity::own_files(FOLDER, &begin).map(|entry| entry.path()) {
+        let Some((owner, seen_us, inode, bytes)) = about(&path, user) else {
+            remove_unfinished(&path, judge.as_ref());
+            continue;
+        };
         if owner == *own {
             let _ = fs::remove_file(path);
-        } else if owner.namespace == own.namespace && identity::is_gone(&owner) {
+            continue;
+        }
+        let fate = identity::fate_of(&path, inode, &owner, judge.as_ref());
+        if matches!(fate, Fate::Gone | Fate::OtherProgram) {
             left.push(LeftFile { path, seen_us, bytes });
         }
     }
@@ -90,10 +94,33 @@ pub(super) fn remove_old(user: u32, own: &page::Owner, bytes_max: u64) {
     }
 }
 
-/// Whose file it is, when its process was last there, and how much it takes.
-fn about(path: &Path, user: u32) -> Option<(page::Owner, u64, u64)> {
-    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
-    let file = OpenOptions::new().read(true).custom_flags(flags).open(path).ok()?;
+/// Removes a file that says nothing, if the process that its name says made it is gone: it was killed just then, or
+/// could not remove the file itself.
+fn remove_unfinished(path: &Path, judge: Option<&page::Owner>) {
+    let is_empty = || {
+        let file = open_where(path, Way::ReadUnlinked, |_| true).ok()?;
+        let mut magic = [0; 8];
+        let read = file.still().ok()?.read_at(&mut magic, 0).ok()?;
+        (read == 0 || magic == [0; 8]).then_some(file.still().ok()?.metadata().ok()?.ino())
+    };
+    let owner = || {
+        let name = path.file_name()?.to_str()?.strip_prefix(NAME_BEGIN)?;
+        let mut numbers = name.split('.').next()?.split('-').skip(1);
+        let namespace = numbers.next()?.parse().ok()?;
+        let process_id = numbers.next()?.parse().ok()?;
+        Some(page::Owner { process_id, start: numbers.next()?.parse().ok()?, namespace })
+    };
+    if let (Some(inode), Some(owner)) = (is_empty(), owner())
+        && identity::fate_of(path, inode, &owner, judge) == Fate::Gone
+    {
+        let _ = fs::remove_file(path);
+    }
+}
+
+/// Whose file it is, when its process was last there, its inode, and how much it takes.
+fn about(path: &Path, user: u32) -> Option<(page::Owner, u64, u64, u64)> {
+    let file = open_where(path, Way::ReadUnlinked, |about| about.uid() == user).ok()?;
+    let file = file.still().ok()?;
     let about = file.metadata().ok()?;
     let mut bytes = [0; HEAD_WORDS * 8];
     file.read_exact_at(&mut bytes, 0).ok()?;
@@ -101,7 +128,7 @@ fn about(path: &Path, user: u32) -> Option<(page::Owner, u64, u64)> {
         let bytes = bytes.as_chunks::<8>().0[word];
         u64::from_ne_bytes(bytes)
     };
-    if word(WORD_MAGIC) != MAGIC || about.uid() != user {
+    if word(WORD_MAGIC) != MAGIC {
         return None;
     }
     let owner = page::Owner {
@@ -109,5 +136,5 @@ fn about(path: &Path, user: u32) -> Option<(page::Owner, u64, u64)> {
         start: word(WORD_START),
         namespace: word(WORD_NAMESPACE),
     };
-    Some((owner, word(WORD_SEEN_US), about.blocks() * 512))
+    Some((owner, word(WORD_SEEN_US), about.ino(), about.blocks() * 512))
 }

@@ -44,7 +44,7 @@ pub(super) fn begin(settings: impl FnOnce() -> Settings) {
     }
     let settings = settings();
     let split_max = settings.split_bytes_max.map(|bytes| bytes.to_string());
-    let program = std::fs::read_link("/proc/self/exe").unwrap_or_default();
+    let program = cachealloc_foreign::own_program();
     for (key, value) in [
         (SETTING_CONFIGURATION, settings.configuration),
         (SETTING_SPLIT_MAX, split_max.unwrap_or_default()),

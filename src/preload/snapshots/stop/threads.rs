@@ -6,9 +6,9 @@ use core::ptr::{null, null_mut};
 use core::sync::atomic::{AtomicI32, Ordering};
 
 use super::PULSE;
-use crate::filter;
 use crate::process::own_thread::set_mask;
 use crate::process::silence;
+use crate::{apart, filter};
 
 /// glibc's own, for `setuid` in all threads: outside the sets that a program can block.
 const SIGNAL: c_int = 33;
@@ -60,7 +60,7 @@ struct ListBuffer(UnsafeCell<[u64; 1024]>);
 unsafe impl Sync for ListBuffer {}
 static LIST_BUFFER: ListBuffer = ListBuffer(UnsafeCell::new([0; 1024]));
 
-/// All threads but the conductor and the writer.
+/// All threads but the conductor, the writer and its delegate.
 pub(super) struct Others {
     pub count: u32,
     /// The one of the wanted place in the kernel's list.
@@ -70,7 +70,7 @@ pub(super) struct Others {
 /// Sends the signal to all of them, once each: what stands in the handler has it blocked. None where the
 /// kernel does not tell which there are.
 pub(super) fn stop_others(own: i32, place: u32) -> Option<Others> {
-    let writer = silence::writer_number();
+    let (writer, delegate) = (silence::writer_number(), apart::delegate_number());
     const FOLDER: &CStr = c"/proc/self/task";
     if filter::is_new() {
         return None;
@@ -96,7 +96,7 @@ pub(super) fn stop_others(own: i32, place: u32) -> Option<Others> {
             };
             at += i64::from(length);
             let Some(number) = number_of(name) else { continue };
-            if number != own && number != writer {
+            if ![own, writer, delegate].contains(&number) {
                 // SAFETY: a signal to a thread of this process, or to none.
                 unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), number, SIGNAL) };
                 if others.count == place {

@@ -1,0 +1,111 @@
+//! Opens a file that another user may have made.
+
+use std::fs::{Metadata, OpenOptions};
+use std::io::{self, ErrorKind};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use cachealloc_history::file::OwnFile;
+
+const ROOT: u32 = 0;
+
+/// Whose file may be opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Makers {
+    Anyone,
+    /// Root, and the user of this process.
+    Trusted,
+    /// Also this user.
+    TrustedAnd(u32),
+}
+
+impl Makers {
+    fn include(self, about: &Metadata) -> bool {
+        match self {
+            Makers::Anyone => true,
+            Makers::Trusted => is_trusted(about),
+            Makers::TrustedAnd(user) => about.uid() == user || is_trusted(about),
+        }
+    }
+}
+
+/// Whether no other user can have made this file, nor write to it.
+pub fn is_trusted(about: &Metadata) -> bool {
+    const WRITABLE_BY_OTHERS: u32 = 0o002;
+    let is_owned = about.uid() == ROOT || Some(about.uid()) == user();
+    is_owned && about.mode() & WRITABLE_BY_OTHERS == 0
+}
+
+/// The user of this process: the owner of its folder in `/proc`. A process that may not be looked into has
+/// one of root's there, and trusts no other user then.
+fn user() -> Option<u32> {
+    std::fs::metadata(own_proc()).ok().map(|about| about.uid())
+}
+
+/// What an open file is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Way {
+    Read,
+    /// And its path is no link.
+    ReadUnlinked,
+    /// The same, and to write.
+    WriteUnlinked,
+}
+
+/// Opens a regular file for reading, if one of these has made it.
+pub fn open(path: &Path, makers: Makers) -> io::Result<OwnFile> {
+    open_where(path, Way::Read, |about| makers.include(about))
+}
+
+/// Opens a regular file, if what is known of it will do. Opening it neither waits nor has an
+/// effect, which a plain open of a FIFO, a device or a leased file has.
+pub fn open_where(
+    path: &Path,
+    way: Way,
+    will_do: impl FnOnce(&Metadata) -> bool,
+) -> io::Result<OwnFile> {
+    let no_link = if way == Way::Read { 0 } else { libc::O_NOFOLLOW };
+    // Names the file, and does nothing to it.
+    let place = OpenOptions::new().read(true).custom_flags(libc::O_PATH | no_link).open(path)?;
+    let place = OwnFile::new(place)?;
+    let about = place.still()?.metadata()?;
+    if !about.is_file() {
+        return Err(io::Error::new(ErrorKind::InvalidInput, "it is no regular file"));
+    }
+    if !will_do(&about) {
+        return Err(io::Error::new(ErrorKind::PermissionDenied, "another user's file"));
+    }
+    let mut options = OpenOptions::new();
+    options
+        .read(true)
+        .write(way == Way::WriteUnlinked)
+        .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY);
+    // The very file that was looked at; or the path once more, where there is no `/proc`.
+    let by_number = format!("{}/fd/{}", own_proc(), place.still()?.as_raw_fd());
+    let file = match options.open(by_number) {
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            options.custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY | no_link).open(path)
+        }
+        opened => opened,
+    }?;
+    let file = OwnFile::new(file)?;
+    let opened = file.still()?.metadata()?;
+    match (opened.dev(), opened.ino()) == (about.dev(), about.ino()) {
+        true => Ok(file),
+        false => Err(io::Error::other("another file has taken its name")),
+    }
+}
+
+/// The folder in `/proc` that tells of the calling thread. That of the process tells nothing once its first
+/// thread has ended, and lists the descriptors of that thread, which may not be those of this one.
+pub fn own_proc() -> &'static str {
+    /// Since Linux 3.17.
+    const OF_THREAD: &str = "/proc/thread-self";
+    if Path::new(OF_THREAD).exists() { OF_THREAD } else { "/proc/self" }
+}
+
+/// The path of the program's file.
+pub fn own_program() -> PathBuf {
+    std::fs::read_link(Path::new(own_proc()).join("exe")).unwrap_or_default()
+}

@@ -1,0 +1,39 @@
+//! Our threads share nothing with the program that it could notice: no descriptors, no record locks, no priority.
+
+use cachealloc_tests::{Run, tier};
+
+use crate::snapshots::Place;
+
+fn apart(way: &str) -> Run {
+    let run = way.split(' ').fold(Run::c("apart.c"), |run, word| run.arg(word));
+    run.conf("record:all,snapshot:s.pickle,log:quiet")
+}
+
+#[track_caller]
+fn says(way: &str, wanted: &str) {
+    let place = Place::new();
+    let ran = place.run(&apart(way)).ok();
+    assert_eq!(ran.stdout, format!("{wanted}\n"), "{way}");
+}
+
+#[test]
+fn the_programs_record_locks_stay() {
+    says("locks", "locked");
+}
+
+#[test]
+fn no_end_of_a_pipe_stays_open() {
+    says("pipe", "read 0");
+}
+
+/// Also where our thread cannot have a table of its own.
+#[test]
+fn a_program_may_close_what_it_does_not_know() {
+    says(&format!("closes {}", tier::count(2, 6)), "0 wrong");
+    says(&format!("closes {} together", tier::count(2, 6)), "0 wrong");
+}
+
+#[test]
+fn our_threads_are_scheduled_as_usual() {
+    says("scheduled", "as usual");
+}
