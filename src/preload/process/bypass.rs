@@ -23,6 +23,8 @@ const MEMORY_HOOK: u32 = STATE_MASK + 1;
 const CONTEXT_LOST: u32 = 1 << 31;
 /// A flag: a stream captures.
 const CAPTURING: u32 = 1 << 30;
+/// A flag: a call has failed for lack of memory, and what its thread gets next is looked at.
+const FAILED: u32 = 1 << 29;
 
 static WORD: AtomicU32 = AtomicU32::new(UNKNOWN);
 
@@ -33,7 +35,7 @@ pub(crate) fn is_caching() -> bool {
 }
 
 /// Whether hooks should do their work, and nothing unusual is the case: no memory hook, no lost context,
-/// no capture.
+/// no capture, no open failure.
 #[inline(always)]
 pub(crate) fn is_fast_path() -> bool {
     WORD.load(Ordering::Relaxed) == ON
@@ -62,6 +64,19 @@ pub(crate) fn note_captures(any: bool) {
         false => WORD.fetch_and(!CAPTURING, Ordering::Relaxed),
     };
     config::launches_change();
+}
+
+/// A call has failed for lack of memory, or no such failure is open any more.
+pub(crate) fn note_failures(any: bool) {
+    match any {
+        true => WORD.fetch_or(FAILED, Ordering::Relaxed),
+        false => WORD.fetch_and(!FAILED, Ordering::Relaxed),
+    };
+}
+
+#[inline]
+pub(crate) fn has_failures() -> bool {
+    WORD.load(Ordering::Relaxed) & FAILED != 0
 }
 
 /// Whether every call is passed to the driver unchanged.
