@@ -171,6 +171,16 @@ impl Aggregate {
     }
 }
 
+impl Group {
+    /// A stack for the sum of several: where callers do not count, only the frame that they share.
+    pub fn stack_of_all(self, common: &mut Snapshot, names: &Names, stack: StackId) -> StackId {
+        match (self, names.site(common, stack)) {
+            (Group::Line | Group::Function, Some(frame)) => common.stacks.add(&[frame]),
+            _ => stack,
+        }
+    }
+}
+
 /// By what a site is the same as another one.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Key {

@@ -28,6 +28,7 @@ mod accounts;
 
 // By call site.
 mod beside;
+mod failures;
 mod shortages;
 mod sites;
 mod temporary;
@@ -49,6 +50,7 @@ pub use accounts::accounts;
 pub use aggregate::{Aggregate, DeviceSums, Group};
 pub use beside::{Beside, beside};
 pub use difference::{SiteChange, difference};
+pub use failures::{Failure, failure_of, failures, overcame_others};
 pub use lifetimes::{Lifetime, Lifetimes, Moment};
 pub use passes::{PASS_DEPTH_MAX, Pass, Passes};
 pub use reserved::Reserved;

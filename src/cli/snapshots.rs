@@ -6,6 +6,7 @@ use std::path::Path;
 
 use cachealloc_analysis::model::Snapshot;
 use cachealloc_analysis::symbols::{self, DebugFolders};
+use flate2::read::MultiGzDecoder;
 
 use crate::commands::Result;
 use crate::failure::Failure;
@@ -29,7 +30,7 @@ pub(crate) fn read(path: &Path) -> Result<Snapshot> {
     }
     let progress = Progress::new(&format!("reading {name}"), about.len());
     let counted = Counted { file, progress, done: 0 };
-    let snapshot = cachealloc_analysis::read(counted);
+    let snapshot = cachealloc_analysis::read(unpacked(counted).map_err(unreadable)?);
     let mut snapshot = snapshot.map_err(|error| Failure::new(format!("{name} {error}")))?;
     name_frames(&mut snapshot);
     Ok(snapshot)
@@ -46,6 +47,18 @@ fn name_frames(snapshot: &mut Snapshot) {
         progress.get_or_insert_with(|| Progress::new("looking up names", all)).set(done);
     });
 }
+
+/// What is packed by gzip is unpacked, whatever its name.
+fn unpacked(mut file: Counted) -> io::Result<Box<dyn Read>> {
+    let mut begin = Vec::new();
+    (&mut file).take(GZIP.len() as u64).read_to_end(&mut begin)?;
+    let is_packed = begin == GZIP;
+    let whole = io::Cursor::new(begin).chain(file);
+    Ok(if is_packed { Box::new(MultiGzDecoder::new(whole)) } else { Box::new(whole) })
+}
+
+/// How such a file begins.
+const GZIP: [u8; 2] = [0x1f, 0x8b];
 
 struct Counted {
     file: File,

@@ -25,7 +25,40 @@ impl Frame {
         let text = |bytes| capped(&String::from_utf8_lossy(bytes)).into_owned();
         Frame { name: text(name), filename: text(filename), line }
     }
+
+    /// Where it is, for people: a line of a source, or an offset in a library.
+    pub fn place(&self) -> String {
+        place(&self.filename, self.line)
+    }
 }
+
+/// A line of a source, or an offset in a library or program.
+pub fn place(filename: &str, line: u64) -> String {
+    match is_source(filename) {
+        true => format!("{filename}:{line}"),
+        false => format!("{filename}+{line:#x}"),
+    }
+}
+
+/// The frames without those of the C library that lead to `main` or to a thread's function, which tell nothing.
+pub fn without_start(frames: &[Arc<Frame>]) -> &[Arc<Frame>] {
+    let name = |frame: &Arc<Frame>| frame.name.split('@').next().unwrap_or("").to_string();
+    let is_start = |frame: &Arc<Frame>| STARTS.contains(&name(frame).as_str());
+    let kept = frames.iter().rposition(|frame| !is_start(frame)).map_or(0, |last| last + 1);
+    if kept == 0 { frames } else { &frames[..kept] }
+}
+
+const STARTS: [&str; 9] = [
+    "_start",
+    "__libc_start_main",
+    "__libc_start_main_impl",
+    "__libc_start_call_main",
+    "start_thread",
+    "clone",
+    "clone3",
+    "__clone",
+    "__clone3",
+];
 
 /// Whether a file has lines: sources, and what Python runs without a file (`<stdin>`). Whatever else
 /// is named in a frame is a library or a program, and the line is an offset in it.

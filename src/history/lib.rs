@@ -41,14 +41,20 @@ mod torch;
 
 // What a person reads.
 mod hash;
+mod oom_data;
+mod oom_kind;
 mod oom_report;
+mod oom_why;
 mod sites;
 
 pub use check::Problem;
 pub use entry::{Action, Entry, NO_RANGE, StackId};
-pub use frames::{Describe, Frame, NAME_BYTES_MAX, is_source};
+pub use frames::{Describe, Frame, NAME_BYTES_MAX, is_source, place, without_start};
 pub use gather::Gather;
-pub use oom_report::{OomLimit, OomReport, oom_report};
+pub use oom_data::{OomCache, OomLimit, OomPart, OomReport, OomRequest};
+pub use oom_kind::{OomKind, OomPlace};
+pub use oom_report::{oom_report, oom_title};
+pub use oom_why::{OomReason, reasons};
 pub use program::program;
 pub use ring::Ring;
 pub use rows::{CHUNK_ROWS, Lender, Rows};

@@ -1,66 +1,53 @@
-//! What a person should know when a request for memory is about to fail: one block of text for
-//! stderr, with the numbers that decide which of the usual remedies helps, and the largest holders.
+//! What a person should know when a call has failed for lack of memory: one block of text for stderr. Which call
+//! asked and for what, what holds the memory by kind and call site, why what is free did not serve
+//! (`oom_why`), and what would help.
 
 use std::fmt::{self, Write};
 
 use cachealloc_text::{bytes, cut, plain, plural};
 
 use crate::entry::StackId;
-use crate::frames::{Describe, Frame};
+use crate::frames::{Describe, Frame, without_start};
+use crate::oom_data::{OomLimit, OomPart, OomReport, OomRequest};
+use crate::oom_why::reasons;
 use crate::sites::Site;
-
-pub struct OomReport<'a> {
-    /// The ordinal.
-    pub device: u32,
-    pub asked_bytes: u64,
-    /// The limit that the user set, if any.
-    pub limit: Option<OomLimit<'a>>,
-    pub reserved_bytes: u64,
-    pub allocated_bytes: u64,
-    pub free_block_bytes_max: u64,
-    /// Free on the device, and all of it, as the driver says; None if it could not be asked.
-    pub driver_free_bytes: Option<u64>,
-    pub driver_total_bytes: Option<u64>,
-    /// The largest first, as [`sites`](crate::sites()) returns them.
-    pub sites: &'a [Site],
-}
-
-/// What the process may hold of the device.
-pub struct OomLimit<'a> {
-    pub bytes: u64,
-    /// By all libraries of the process together.
-    pub held_bytes: u64,
-    /// The option that set it.
-    pub option: &'a str,
-}
-
-impl OomLimit<'_> {
-    /// Whether the limit is what the request failed on.
-    fn forbids(&self, asked_bytes: u64) -> bool {
-        self.held_bytes.saturating_add(asked_bytes) > self.bytes
-    }
-}
 
 /// Several lines, each ended.
 pub fn oom_report(report: &OomReport, describe: &mut dyn Describe) -> String {
     let mut text = String::new();
     // Writing to a string does not fail.
+    let _ = write_request(&mut text, report, describe);
     let _ = write_numbers(&mut text, report);
-    let _ = write_sites(&mut text, report.sites, describe);
+    let _ = write_sites(&mut text, &report.sites, describe);
+    let _ = write_reasons(&mut text, report);
     text
+}
+
+/// The request in one line: which call, for what and how much.
+pub fn oom_title(device: u32, request: &OomRequest) -> String {
+    let OomRequest { function, kind, bytes, .. } = request;
+    format!("out of memory on device {device}: {function} asked for {}", kind.amount(*bytes))
 }
 
 /// How many sites are shown, and how many frames of each.
 const SITES_COUNT_MAX: usize = 5;
 const FRAMES_COUNT_MAX: usize = 6;
 
-fn write_numbers(text: &mut String, report: &OomReport) -> fmt::Result {
-    let asked = bytes(report.asked_bytes);
-    write!(text, "cachealloc: out of memory on device {}: asked for {asked}", report.device)?;
-    match report.limit.as_ref().filter(|limit| limit.forbids(report.asked_bytes)) {
+fn write_request(
+    text: &mut String,
+    report: &OomReport,
+    describe: &mut dyn Describe,
+) -> fmt::Result {
+    write!(text, "cachealloc: {}", oom_title(report.device, &report.request))?;
+    match report.limit.as_ref().filter(|limit| limit.forbids(&report.request)) {
         Some(limit) => writeln!(text, ", more than {} allows", limit.option)?,
         None => writeln!(text)?,
     }
+    write!(text, "  asked by")?;
+    write_stack(text, report.request.stack, "     ", describe)
+}
+
+fn write_numbers(text: &mut String, report: &OomReport) -> fmt::Result {
     match (report.driver_free_bytes, report.driver_total_bytes) {
         (Some(free), Some(total)) => {
             let (free, total) = (bytes(free), bytes(total));
@@ -69,25 +56,47 @@ fn write_numbers(text: &mut String, report: &OomReport) -> fmt::Result {
         (Some(free), None) => writeln!(text, "  on the GPU    {} free", bytes(free))?,
         (None, _) => writeln!(text, "  on the GPU    not known")?,
     }
-    let reserved = bytes(report.reserved_bytes);
+    if let Some(free) = report.host_free_bytes {
+        writeln!(text, "  on the host   {} available", bytes(free))?;
+    }
     match &report.limit {
         Some(OomLimit { bytes: limit, held_bytes, option }) => {
             let (limit, held) = (bytes(*limit), bytes(*held_bytes));
             writeln!(text, "  limit         {limit} ({option}), {held} held by all libraries")?;
-            writeln!(text, "  reserved      {reserved} of that")?;
         }
-        None => writeln!(text, "  reserved      {reserved} by this process, no limit is set")?,
+        None => writeln!(text, "  limit         none is set")?,
     }
-    writeln!(text, "  allocated     {} of that", bytes(report.allocated_bytes))?;
-    let unused = report.reserved_bytes.saturating_sub(report.allocated_bytes);
-    let largest = bytes(report.free_block_bytes_max);
-    writeln!(text, "  not in use    {}, the largest block is {largest}", bytes(unused))
+    writeln!(text, "  this process  holds, as far as its calls tell:")?;
+    if report.parts.is_empty() {
+        writeln!(text, "  {:>10}", "nothing")?;
+    }
+    for OomPart { title, bytes: held, count } in &report.parts {
+        write!(text, "  {:>10} {title}", bytes(*held))?;
+        match count {
+            0 => writeln!(text)?,
+            count => writeln!(text, ", {}", plural(*count, "allocation"))?,
+        }
+    }
+    if report.cache.free_bytes > 0 {
+        let largest = bytes(report.cache.free_block_bytes_max);
+        writeln!(text, "             the largest free block of the cache is {largest}")?;
+    }
+    match report.rest_bytes {
+        Some(rest) if rest > 0 => writeln!(
+            text,
+            "  {:>10} in use, and in none of these: contexts, code, other processes",
+            bytes(rest)
+        ),
+        _ => Ok(()),
+    }
 }
 
 fn write_sites(text: &mut String, sites: &[Site], describe: &mut dyn Describe) -> fmt::Result {
     let shown = &sites[..sites.len().min(SITES_COUNT_MAX)];
     match (shown.len(), sites.len()) {
-        (0, _) => return writeln!(text, "  held by       not recorded"),
+        (0, _) => {
+            return writeln!(text, "  held by       not recorded (record:state or record:all)");
+        }
         (shown, all) if shown < all => {
             writeln!(text, "  held by the largest {shown} of {all} call sites:")?;
         }
@@ -95,7 +104,7 @@ fn write_sites(text: &mut String, sites: &[Site], describe: &mut dyn Describe) -
     }
     for site in shown {
         write!(text, "  {:>10} in {}", bytes(site.bytes), plural(site.blocks_count, "block"))?;
-        write_stack(text, site.stack, describe)?;
+        write_stack(text, site.stack, ",", describe)?;
     }
     if sites.len() > shown.len() {
         let rest = &sites[shown.len()..];
@@ -105,16 +114,37 @@ fn write_sites(text: &mut String, sites: &[Site], describe: &mut dyn Describe) -
     Ok(())
 }
 
-fn write_stack(text: &mut String, stack: StackId, describe: &mut dyn Describe) -> fmt::Result {
+fn write_reasons(text: &mut String, report: &OomReport) -> fmt::Result {
+    let reasons = reasons(report);
+    let helps = || reasons.iter().filter_map(|reason| reason.help.as_deref());
+    for (place, reason) in reasons.iter().enumerate() {
+        let begin = if place == 0 { "why" } else { "" };
+        writeln!(text, "  {begin:<13} {}", reason.why)?;
+    }
+    for (place, help) in helps().enumerate() {
+        let begin = if place == 0 { "what helps" } else { "" };
+        writeln!(text, "  {begin:<13} {help}")?;
+    }
+    Ok(())
+}
+
+/// `link`: between what stands before it in the line and the library.
+fn write_stack(
+    text: &mut String,
+    stack: StackId,
+    link: &str,
+    describe: &mut dyn Describe,
+) -> fmt::Result {
     if stack.is_none() {
-        return writeln!(text, ", without a stack");
+        return writeln!(text, "{link} without a stack");
     }
     let category = describe.category(stack);
     if !category.is_empty() {
-        write!(text, ", {}", one_line(&category))?;
+        write!(text, "{link} {}", one_line(&category))?;
     }
     writeln!(text)?;
     let frames = describe.frames(stack);
+    let frames = without_start(&frames);
     for frame in frames.iter().take(FRAMES_COUNT_MAX) {
         write_frame(text, frame)?;
     }
@@ -125,8 +155,8 @@ fn write_stack(text: &mut String, stack: StackId, describe: &mut dyn Describe) -
 }
 
 fn write_frame(text: &mut String, frame: &Frame) -> fmt::Result {
-    let (name, filename) = (one_line(&frame.name), one_line(&frame.filename));
-    writeln!(text, "               {name}  {filename}:{}", frame.line)
+    let name = one_line(&frame.name);
+    writeln!(text, "               {name}  {}", one_line(&frame.place()))
 }
 
 fn one_line(name: &str) -> String {

@@ -35,6 +35,8 @@ const SNAPSHOT_DEFAULT: &str = "cachealloc-%h-%r-%p-%n.pickle";
 /// Settings of this process, read once.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Config {
+    /// Whether the library serves anything itself, or only looks.
+    pub cache: bool,
     pub policy: Policy,
     pub limit: Limit,
     pub strategy: Strategy,
@@ -72,7 +74,19 @@ pub struct Config {
 impl Config {
     /// Whether anything is cached at all.
     pub fn caches(&self) -> bool {
-        self.chunks.fraction != 0.0
+        self.cache && self.chunks.fraction != 0.0
+    }
+
+    /// Whether every call goes to the driver as the program made it, and no more is done than to look: nothing is cached,
+    /// limited or written.
+    pub fn only_looks(&self) -> bool {
+        let writes = self.fill != Fill::None || self.red_zone_bytes != 0;
+        !self.cache || !self.caches() && !self.limit.is_set() && !writes
+    }
+
+    /// Whether memory may be limited and written.
+    fn acts(&self) -> bool {
+        self.cache
     }
 
     /// Whether pinned memory may be kept. It belongs to every context, so its free waits for all of them, and the promise
@@ -196,6 +210,7 @@ pub enum Fill {
 impl Default for Config {
     fn default() -> Config {
         Config {
+            cache: true,
             policy: Policy::default(),
             limit: Limit::default(),
             strategy: Strategy::AutoGrowth,

@@ -35,8 +35,18 @@ const ANY_MIB: Kind = Kind::Other("MiB", "a whole number, 0 for what the fractio
 const AT_LEAST_A_SEGMENT: Kind =
     Kind::Other("MiB", "a whole number, at least large_segment_size_mb, or unlimited");
 
+const ONLY_LOOKS: &str = "cache:false leaves memory as the driver serves it";
+
 /// Every option. A row may use what the rows above it have set.
 pub const OPTIONS: &[OptionRow] = &[
+    row(
+        "cache",
+        Kind::Boolean,
+        "true",
+        to!(cache, boolean),
+        "serve memory from a cache; false: only look, every call goes to the driver as the program made it, without \
+         barriers and limits, and is recorded, counted and reported all the same",
+    ),
     OptionRow {
         on_bad_value: FREE_MODE_ON_BAD_VALUE,
         ..row(
@@ -119,14 +129,16 @@ pub const OPTIONS: &[OptionRow] = &[
         to!(limit.bytes, bytes_or_none),
         "how much memory of each device the process may hold, all libraries together; above it a \
          request fails although the device has memory",
-    ),
+    )
+    .when(Config::acts, ONLY_LOOKS),
     row(
         "per_process_memory_fraction",
         Kind::Other("share", "a number from 0 to 1, 1 for no limit"),
         "1",
         to!(limit.fraction, fraction),
         "the same limit as a share of the device's memory; the smaller one holds",
-    ),
+    )
+    .when(Config::acts, ONLY_LOOKS),
     row(
         "strategy",
         Kind::of::<Strategy>(),
@@ -211,7 +223,8 @@ pub const OPTIONS: &[OptionRow] = &[
         "0",
         to!(wait_for_memory_s, |value| number(value, 0..=86_400)),
         "how long a request that finds no memory on the device waits for it, before it fails",
-    ),
+    )
+    .when(Config::acts, ONLY_LOOKS),
     row(
         "host_cache_mb",
         Kind::Other("MiB", "a whole number, 0 for none"),
@@ -293,7 +306,8 @@ pub const OPTIONS: &[OptionRow] = &[
         to!(fill, word),
         "what fresh memory contains: whatever was there, zeros, or 0xff bytes, which expose reads of \
          uninitialized memory",
-    ),
+    )
+    .when(Config::acts, ONLY_LOOKS),
     row(
         "red_zone",
         Kind::Other("bytes", "a number of bytes from 0 to 1048576"),
@@ -301,7 +315,8 @@ pub const OPTIONS: &[OptionRow] = &[
         to!(red_zone_bytes, |value| number(value, 0..=1 << 20)),
         "keep so many bytes behind each block, and report if the program wrote there: at its free, which \
          waits for that check, or, for a free in stream order, at a later free or at exit",
-    ),
+    )
+    .when(Config::acts, ONLY_LOOKS),
     row(
         "only",
         Kind::Other(

@@ -21,6 +21,7 @@ const LIMITS: u8 = 4;
 const CACHES_NOTHING: u8 = 8;
 const MAKES_BARRIERS: u8 = 16;
 const ROUNDS_UP: u8 = 32;
+const ONLY_LOOKS: u8 = 64;
 
 /// The lowest bit: a launch needs no more than each does. Above it, how often that may have changed.
 static LAUNCHES: AtomicU64 = AtomicU64::new(0);
@@ -94,14 +95,22 @@ pub(crate) fn limits() -> bool {
 
 /// A call has set a limit: from now on limits are checked.
 pub(crate) fn note_limit() {
-    get();
+    if get().only_looks() {
+        return;
+    }
     ASKED_OFTEN.fetch_or(LIMITS, Ordering::Relaxed);
 }
 
-/// Whether the driver serves every request (`fraction_of_gpu_memory_to_use:0`).
+/// Whether the driver serves every request (`cache:false`, `fraction_of_gpu_memory_to_use:0`).
 #[inline(always)]
 pub(crate) fn caches_nothing() -> bool {
     ASKED_OFTEN.load(Ordering::Relaxed) & CACHES_NOTHING != 0
+}
+
+/// Whether the library serves nothing and changes nothing, and only looks (`cache:false`).
+#[inline(always)]
+pub(crate) fn only_looks() -> bool {
+    ASKED_OFTEN.load(Ordering::Relaxed) & ONLY_LOOKS != 0
 }
 
 /// The program switches recording on or off. Call after the settings were read.
@@ -212,11 +221,13 @@ fn read() -> Config {
         LogLevel::Info => Level::Info,
     });
     let records = config.history.record != Record::Off;
-    let writes_blocks = config.fill != Fill::None || config.red_zone_bytes != 0;
+    let only_looks = config.only_looks();
+    let writes_blocks = !only_looks && (config.fill != Fill::None || config.red_zone_bytes != 0);
     let asked = [
         (records, RECORDS),
         (writes_blocks, WRITES_BLOCKS),
-        (config.limit.is_set(), LIMITS),
+        (config.limit.is_set() && !only_looks, LIMITS),
+        (only_looks, ONLY_LOOKS),
         (!config.caches(), CACHES_NOTHING),
         (!config.skip_barriers, MAKES_BARRIERS),
         (config.policy.rounds_to_divisions(), ROUNDS_UP),

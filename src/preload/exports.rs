@@ -1,6 +1,9 @@
 //! The exported symbols, expanded from `functions.csv` by `build.rs`. An export contains no logic: behind its
 //! door (`interpose::doors`) it passes its arguments to one hook.
 //!
+//! An error passes `out_of_memory::answered` on its way to the program: there, and nowhere else, a call that
+//! lacked memory is reported.
+//!
 //! Of a function that submits work the closure first says to which stream: behind the mark that the hook makes.
 //!
 //! A hook is called as `hook(function, arguments.., real)`: the row of the list, the arguments that the
@@ -20,7 +23,7 @@ use crate::interpose::doors::export_door;
 
 /// Defines the symbol. `|function, real|` are the names by which `body` calls the hook.
 macro_rules! symbol {
-    ($name:ident($($p:ident: $t:ty),*), ($($a:ident),*), { $($goes:tt)* }, |$function:ident, $real:ident| $body:expr) => {
+    ($name:ident($($p:ident: $t:ty),*), ($($a:ident),*), $words:expr, { $($goes:tt)* }, |$function:ident, $real:ident| $body:expr) => {
         export_door!($name, id::$name, $name::body);
 
         mod $name {
@@ -39,7 +42,10 @@ macro_rules! symbol {
                     })
                 };
                 let ($function, $real) = (&FUNCTIONS[id::$name], real);
-                code($body)
+                code(match $body {
+                    Ok(()) => Ok(()),
+                    Err(error) => out_of_memory::answered($function, &$words, error),
+                })
             }
         }
     };
@@ -47,10 +53,10 @@ macro_rules! symbol {
 
 macro_rules! export {
     ($name:ident $p:tt, $a:tt, $w:tt, $hook:path, [$($h:ident)*], $goes:tt) => {
-        symbol! { $name $p, $a, $goes, |function, real| $hook(function, $($h,)* real) }
+        symbol! { $name $p, $a, $w, $goes, |function, real| $hook(function, $($h,)* real) }
     };
     (submits $name:ident $p:tt, $a:tt, $w:tt, $hook:path, [$($h:ident)*], $goes:tt) => {
-        symbol! { $name $p, $a, $goes, |function, real| {
+        symbol! { $name $p, $a, $w, $goes, |function, real| {
             // The words are in memory only during a capture.
             if crate::ordering::captures::maybe() {
                 // SAFETY: the arguments are the caller's promise.
@@ -63,30 +69,31 @@ macro_rules! export {
         } }
     };
     (launches $name:ident $p:tt, $a:tt, $w:tt, $hook:path, [$($h:ident)*], $goes:tt) => {
-        symbol! { $name $p, $a, $goes, |function, real| {
+        symbol! { $name $p, $a, $w, $goes, |function, real| {
             let seldom = match crate::config::launches_are_plain() {
                 true => None,
                 // SAFETY: the arguments are the caller's promise.
                 false => unsafe { launch::seldom(function, &$w) },
             };
             if let Some(done) = seldom {
-                return code(done);
+                done
+            } else {
+                let done = $hook(function, $($h,)* real);
+                // SAFETY: the arguments are the caller's promise.
+                unsafe { submitted(function, &$w) };
+                done
             }
-            let done = $hook(function, $($h,)* real);
-            // SAFETY: the arguments are the caller's promise.
-            unsafe { submitted(function, &$w) };
-            done
         } }
     };
     (submits_to_legacy $name:ident $p:tt, $a:tt, $w:tt, $hook:path, [$($h:ident)*], $goes:tt) => {
-        symbol! { $name $p, $a, $goes, |function, real| {
+        symbol! { $name $p, $a, $w, $goes, |function, real| {
             let done = $hook(function, $($h,)* real);
             crate::ordering::joins::legacy_got_work();
             done
         } }
     };
     (recorded $name:ident $p:tt, $a:tt, $w:tt, $hook:path, [$($h:ident)*], $goes:tt) => {
-        symbol! { $name $p, $a, $goes, |function, real| {
+        symbol! { $name $p, $a, $w, $goes, |function, real| {
             driver_memory::around(function, &$w, || $hook(function, $($h,)* real))
         } }
     };

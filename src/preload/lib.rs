@@ -62,6 +62,7 @@ mod ipc;
 mod memory_hooks;
 mod neighbours;
 mod ordering;
+mod out_of_memory;
 mod pagemap;
 mod process;
 mod snapshots;

@@ -40,7 +40,9 @@ fn what_is_missing(input: &Input) -> impl Iterator<Item = String> {
         true => "record:all records every allocation",
         false => "torch.cuda.memory._record_memory_history() has PyTorch record every allocation",
     };
-    let no_history =
-        no_history.then(|| format!("The file has no history, only what was live: {how}."));
+    let no_history = no_history.then(|| match snapshot.setting("record") {
+        Some("all") => "Nothing was allocated or freed while all was recorded.".to_string(),
+        _ => format!("The file has no history, only what was live: {how}."),
+    });
     lost.into_iter().chain(no_history)
 }

@@ -2,16 +2,17 @@
 
 use std::collections::HashMap;
 
-use cachealloc_analysis::model::{Action, Entry};
+use cachealloc_analysis::model::{Action, Entry, StackId};
 use cachealloc_analysis::{Moment, OTHERS_BETWEEN_MAX, Totals, Usage, sites};
 use cachealloc_text::{bytes, count, plural};
 
-use crate::files;
 use crate::fit::Fits;
-use crate::inputs::{DeviceTrack, Input, last_snapshot};
+use crate::inputs::{DeviceTrack, Input, are_runs, last_snapshot};
+use crate::inside::{is_overcome, request_text};
 use crate::tables::{Tables, Translation};
 use crate::text::{share, time};
 use crate::together::{Finding, told_once};
+use crate::{files, growth};
 
 pub(crate) fn of(
     inputs: &[Input],
@@ -36,6 +37,7 @@ pub(crate) fn of(
         [_] => vec![String::new()],
         _ => shown.iter().map(|place| name_of(inputs, files, place)).collect(),
     };
+    findings.extend(compared(inputs, &shown));
     let peak = |&number: &usize| shown[number].track.lifetimes.peak_bytes;
     let highest = (0..shown.len()).rev().max_by_key(peak);
     let is_crowd = shown.len() > DESCRIBED_MOST;
@@ -51,19 +53,51 @@ pub(crate) fn of(
         let translation = &mut translations[place.file];
         found.extend(Found { inputs, place, translation, tables, fits, whose }.all());
     }
-    findings.extend(told_once(found, &names, |group| {
+    // What ended a program comes before anything else.
+    let (failed, others): (Vec<Finding>, Vec<Finding>) =
+        found.into_iter().partition(|finding| finding.about.0 == OUT_OF_MEMORY);
+    let mut first = told_once(failed, &names, |_| true);
+    first.append(&mut findings);
+    first.extend(told_once(others, &names, |group| {
         let is_highest = group.iter().any(|finding| Some(finding.whose) == highest);
-        !is_crowd || is_highest || group.len() > 1 || group[0].about.0 == OUT_OF_MEMORY
+        !is_crowd || is_highest || group.len() > 1
     }));
-    findings.extend(files::findings(inputs));
-    findings
+    first.extend(files::findings(inputs));
+    first
+}
+
+/// Of two runs, one after the other, what the second held at its peak beside the first.
+fn compared(inputs: &[Input], shown: &[&DeviceTrack]) -> Option<String> {
+    let [before, after] = shown else { return None };
+    if before.file == after.file || !are_runs(inputs) {
+        return None;
+    }
+    let begin = |place: &DeviceTrack| place.track.times_us.first().copied();
+    let (before, after) =
+        if begin(before) <= begin(after) { (before, after) } else { (after, before) };
+    let [first, second] = [before, after].map(|place| place.track.lifetimes.peak_bytes);
+    let change = match (first, second) {
+        (first, second) if first == second => "as much".to_string(),
+        (first, second) if first > second => format!("{} less", bytes(first - second)),
+        (first, second) => format!("{} more", bytes(second - first)),
+    };
+    Some(format!(
+        "Two runs, one after the other, which are compared and not added up: peak {} in {}, {} in {}, {change}.",
+        bytes(first),
+        inputs[before.file].name,
+        bytes(second),
+        inputs[after.file].name,
+    ))
 }
 
 /// Of more devices than this only the one with the highest peak is described.
 const DESCRIBED_MOST: usize = 2;
 
 fn name_of(inputs: &[Input], files: usize, place: &DeviceTrack) -> String {
-    let name = &inputs[place.file].name;
+    let name = match inputs[place.file].snapshot.setting("rank") {
+        Some(rank) => &format!("Rank {rank} ({})", inputs[place.file].name),
+        None => &inputs[place.file].name,
+    };
     match (files, inputs[place.file].snapshot.devices.len()) {
         (1, _) => format!("Device {}", place.device),
         (_, 1) => name.clone(),
@@ -97,11 +131,13 @@ impl Found<'_, '_> {
     fn all(&mut self) -> Vec<Finding> {
         let sites = self.sites(self.place.track.lifetimes.last);
         let found = [
+            (OUT_OF_MEMORY, self.out_of_memory(false)),
             ("peak", self.peak(&sites)),
-            (OUT_OF_MEMORY, self.out_of_memory()),
+            ("overcome", self.out_of_memory(true)),
             ("fit", self.fit()),
             ("never freed", self.never_freed(&sites)),
             ("grows", self.grows()),
+            ("range grows", self.range_grows()),
             ("temporary", self.temporary(&sites)),
             ("fragmentation", self.fragmentation()),
             ("steady", self.steady()),
@@ -161,26 +197,52 @@ impl Found<'_, '_> {
         Some((Some(most.number), held, text))
     }
 
-    fn out_of_memory(&mut self) -> Option<About> {
-        let first = *self.place.track.ooms.first()?;
-        let sites = self.sites(first.moment);
+    /// The failed calls that the program did not overcome, or those that it did.
+    fn out_of_memory(&mut self, overcome: bool) -> Option<About> {
+        let place = self.place;
+        let failed =
+            (0..place.track.ooms.len()).filter(|&at| is_overcome(&place.failures[at]) == overcome);
+        let failed: Vec<usize> = failed.collect();
+        let (&first, &last) = (failed.first()?, failed.last()?);
+        let chosen = if overcome { first } else { last };
+        let oom = place.track.ooms[chosen];
+        let request = request_text(&oom, place.failures[chosen].as_ref());
+        let requester = match oom.stack {
+            StackId::NONE => String::new(),
+            _ => {
+                let site = self.tables.site_of(place.oom_stacks[chosen]);
+                format!(", in {}", self.tables.site_text(site))
+            }
+        };
+        if overcome {
+            let calls = plural(failed.len() as u64, "call");
+            let text = format!(
+                "{calls} failed for lack of memory, and the program overcame that by a retry or a smaller request: \
+                 the first, {} after start, {request}{requester}.",
+                self.time_of(oom.event + 1)
+            );
+            return Some((None, oom.requested_bytes, text));
+        }
+        let sites = self.sites(oom.moment);
         let holder = most(&sites, |totals| totals.live_bytes);
         let site = holder.map(|site| site.number);
         let holder = holder.map(|site| {
             format!("; largest holder: {}, {}", site.text, bytes(site.totals.live_bytes))
         });
-        let asked = bytes(first.requested_bytes);
-        let failed = match self.place.track.ooms.len() as u64 {
-            1 => format!("A {asked} allocation failed"),
-            number => format!("{} failed, the first of {asked}", plural(number, "allocation")),
+        let others = match failed.len() as u64 - 1 {
+            0 => String::new(),
+            others => format!(" {} failed before.", plural(others, "call")),
         };
+        let why = place.oom_whys.get(chosen).map(|&why| self.tables.text_of(why).to_string());
+        let why = why.and_then(|why| Some(format!(" {}", capital(why.split_once(": ")?.1))));
         let text = format!(
-            "{failed}, {} after start, with {} free on the device{}.",
-            self.time_of(first.event + 1),
-            bytes(first.free_bytes),
+            "Out of memory, {} after start: {request} in vain{requester}, with {} free on the device{}.{}{others}",
+            self.time_of(oom.event + 1),
+            bytes(oom.free_bytes),
             holder.unwrap_or_default(),
+            why.unwrap_or_default(),
         );
-        Some((site, first.requested_bytes, text))
+        Some((site, oom.requested_bytes, text))
     }
 
     /// Other options would have served what failed, or none: then the section names the call sites that hold most.
@@ -217,29 +279,26 @@ impl Found<'_, '_> {
         Some((Some(most.number), held, text))
     }
 
-    /// The call site that leaks blocks in nearly all parts of the run.
+    /// The call site that leaves blocks throughout the run.
     fn grows(&mut self) -> Option<About> {
-        let track = &self.place.track;
-        let (begin, end) = (*track.times_us.first()?, *track.times_us.last()?);
-        let part_us = (end - begin) / PARTS + 1;
-        let mut by_site: HashMap<u32, Left> = HashMap::new();
-        let rows = track.rows.iter().zip(&self.place.stacks);
-        for (row, &stack) in rows.filter(|(row, _)| row.until.is_none() && row.from > 0) {
-            let left = by_site.entry(self.tables.site_of(stack)).or_default();
-            left.bytes = left.bytes.saturating_add(row.bytes);
-            left.blocks += 1;
-            left.parts |= 1 << ((track.times_us[row.from as usize - 1] - begin) / part_us);
-        }
-        let growing = by_site.into_iter().filter(|(_, left)| {
-            left.parts.count_ones() >= GROWING_PARTS_LEAST && left.blocks >= GROWING_BLOCKS_LEAST
-        });
-        let (site, left) = growing.max_by_key(|&(site, Left { bytes, .. })| (bytes, site))?;
-        let (name, held) = (self.tables.site_text(site), bytes(left.bytes));
-        let blocks = plural(left.blocks, "block");
+        let tables = &*self.tables;
+        let grown = growth::of_sites(self.place, |stack| tables.site_of(stack))?;
+        let (name, held) = (self.tables.site_text(grown.site), bytes(grown.bytes));
+        let blocks = plural(grown.blocks, "block");
+        let freed = if grown.is_freed_at_end {
+            "none freed before the program ended"
+        } else {
+            "none freed"
+        };
         let text = format!(
-            "{name} keeps growing: {blocks}, {held}, allocated throughout the run, none freed."
+            "{name} keeps growing: {blocks}, {held}, allocated throughout the run, {freed}."
         );
-        Some((Some(site), left.bytes, text))
+        Some((Some(grown.site), grown.bytes, text))
+    }
+
+    fn range_grows(&self) -> Option<About> {
+        let (bytes, text) = growth::of_ranges(self.place)?;
+        Some((None, bytes, text))
     }
 
     fn temporary(&self, sites: &[Site]) -> Option<About> {
@@ -310,25 +369,16 @@ impl Found<'_, '_> {
 /// A state is steady when for so long no allocation reached the driver. As in the statistics.
 const STEADY_US: u64 = 1_000_000;
 
-/// What a call site never freed.
-#[derive(Default)]
-struct Left {
-    bytes: u64,
-    blocks: u64,
-    /// A bit for each part of the run in which one of the blocks was allocated.
-    parts: u32,
-}
-
-/// The run is divided into so many parts of equal time.
-const PARTS: u64 = 16;
-const GROWING_PARTS_LEAST: u32 = 14;
-const GROWING_BLOCKS_LEAST: u64 = 16;
-
 /// Fewer are not worth a finding.
 const TEMPORARY_COUNT_LEAST: u64 = 10;
 /// One in so many.
 const TEMPORARY_SHARE_LEAST: u64 = 100;
 const FRAGMENTATION_SHARE_LEAST: u64 = 10;
+
+fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters).collect())
+}
 
 /// The site with the largest of these numbers, if any has one.
 fn most(sites: &[Site], number: impl Fn(&Totals) -> u64) -> Option<&Site> {

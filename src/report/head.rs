@@ -7,7 +7,7 @@ use cachealloc_analysis::model::Dropped;
 use cachealloc_text::Json;
 
 use crate::columns::Columns;
-use crate::inputs::{DeviceTrack, Input, same_process};
+use crate::inputs::{DeviceTrack, Input, are_runs, same_process};
 
 /// The page reads this version, and no other.
 const VERSION: u32 = 1;
@@ -24,7 +24,7 @@ pub(crate) fn head(inputs: &[Input], places: &[DeviceTrack], columns: &Columns) 
         json.object(|json| {
             json.key("version")?.number(VERSION)?;
             json.key("temporary_between_max")?.number(OTHERS_BETWEEN_MAX)?;
-            json.key("same_process")?.boolean(same_process(inputs))?;
+            json.key("same_process")?.boolean(same_process(inputs) || are_runs(inputs))?;
             json.key("files")?.list(inputs, |json, input| file(json, input))?;
             json.key("tracks")?.list(places, |json, place| track(json, place))?;
             columns.write_index(json.key("columns")?)

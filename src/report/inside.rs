@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use cachealloc_analysis::model::{Block, BlockState, Device, Segment};
-use cachealloc_analysis::{Beside, Moment, Reserved, Usage, beside};
+use cachealloc_analysis::{Beside, Failure, Moment, Reserved, Usage, beside};
 use cachealloc_text::{bytes, count, plural};
 
 use crate::tables::{Tables, Translation};
@@ -61,6 +61,18 @@ pub(crate) fn at_failed(device: &Device, track: &Track, mut visit: impl FnMut(&O
 
 /// So many segments and blocks for each entry: a program may fail a thousand times with a hundred thousand blocks.
 const WORK_MAX: usize = 16;
+
+/// What a failed call asked for.
+pub(crate) fn request_text(oom: &Oom, failure: Option<&Failure>) -> String {
+    match failure {
+        Some(failure) => failure.title(),
+        None => format!("an allocation asked for {}", bytes(oom.requested_bytes)),
+    }
+}
+
+pub(crate) fn is_overcome(failure: &Option<Failure>) -> bool {
+    failure.as_ref().is_some_and(|failure| failure.is_overcome)
+}
 
 /// Why the free memory did not help, in a sentence.
 pub(crate) fn why(oom: &Oom, segments: &[Segment]) -> String {

@@ -1,11 +1,11 @@
 //! All data of the page: a small head in JSON, and columns.
 
-use cachealloc_analysis::{Pass, Passes};
+use cachealloc_analysis::{Failure, Pass, Passes, failure_of, failures, overcame_others};
 
 use crate::columns::Columns;
 use crate::fit::{FitWhen, Fits};
 use crate::inputs::{DeviceTrack, Input, title};
-use crate::inside::{at_failed, why};
+use crate::inside::{at_failed, is_overcome, request_text, why};
 use crate::segments::{Segments, pool_text};
 use crate::tables::{Tables, Translation};
 use crate::track::{Oom, Row, Track};
@@ -40,6 +40,8 @@ impl<'a> Layout<'a> {
         tables.find_sites(&mut translations);
         for (file, input) in inputs.iter().enumerate() {
             let translation = &mut translations[file];
+            let told = failures(&input.snapshot);
+            let overcame = overcame_others(&input.snapshot);
             for (device, content) in input.snapshot.devices.iter().enumerate() {
                 if content.entries.is_empty() && content.segments.is_empty() {
                     continue;
@@ -50,6 +52,22 @@ impl<'a> Layout<'a> {
                 let oom_stack =
                     |oom: &Oom| tables.stack(translation, oom.stack, Default::default());
                 let oom_stacks = track.ooms.iter().map(oom_stack).collect();
+                let failures: Vec<Option<Failure>> = track
+                    .ooms
+                    .iter()
+                    .map(|oom| {
+                        let entry = &content.entries[oom.moment as usize];
+                        let ordinal = device as u32;
+                        let overcome = || overcame.then(|| Failure::overcome(ordinal, entry));
+                        failure_of(&told, ordinal, entry).cloned().or_else(overcome)
+                    })
+                    .collect();
+                let oom_titles = track
+                    .ooms
+                    .iter()
+                    .zip(&failures)
+                    .map(|(oom, failure)| tables.text(&request_text(oom, failure.as_ref())))
+                    .collect();
                 let mut oom_whys = Vec::new();
                 at_failed(content, &track, |oom, segments| {
                     oom_whys.push(tables.text(&why(oom, segments)));
@@ -67,6 +85,8 @@ impl<'a> Layout<'a> {
                     track,
                     stacks,
                     oom_stacks,
+                    failures,
+                    oom_titles,
                     oom_whys,
                     pools,
                     passes,
@@ -116,6 +136,8 @@ fn write_track(columns: &mut Columns, number: usize, place: &DeviceTrack) {
     columns.unsigned(&name("oom.requested"), track.ooms.iter().map(|oom| oom.requested_bytes));
     columns.unsigned(&name("oom.free"), track.ooms.iter().map(|oom| oom.free_bytes));
     columns.unsigned(&name("oom.stack"), place.oom_stacks.iter().map(|&stack| stack.into()));
+    columns.unsigned(&name("oom.title"), place.oom_titles.iter().map(|&text| text.into()));
+    columns.unsigned(&name("oom.overcome"), place.failures.iter().map(|it| is_overcome(it).into()));
     columns.unsigned(&name("oom.why"), place.oom_whys.iter().map(|&text| text.into()));
     write_passes(columns, number, place);
 }

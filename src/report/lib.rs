@@ -16,6 +16,7 @@ mod files;
 mod findings;
 mod fit;
 mod frameworks;
+mod growth;
 mod head;
 mod inputs;
 mod inside;
@@ -34,7 +35,7 @@ mod html;
 use std::io::{self, Write};
 
 pub use fit::FitWhen;
-pub use inputs::Input;
+pub use inputs::{Input, last_of_each_process};
 pub use inside::{BesideSite, Inside};
 pub use told::{Failed, Held, Range, RangePass, Told, ToldDevice, tell};
 

@@ -138,6 +138,10 @@ impl Tables {
         self.texts.number(text.to_string())
     }
 
+    pub(crate) fn text_of(&self, number: u32) -> &str {
+        &self.texts.all()[number as usize]
+    }
+
     /// The number of a stack of this file, whose memory is of this category.
     pub(crate) fn stack(
         &mut self,

@@ -68,7 +68,7 @@ pub(crate) struct Reserve {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Oom {
     pub event: u32,
-    /// Of entries, just before.
+    /// Of entries, just before: also the index of its own.
     pub moment: Moment,
     pub requested_bytes: u64,
     pub free_bytes: u64,

@@ -40,7 +40,10 @@ fn blocks_stay_within_the_limit() {
         never: 2";
     let ran = check("blocks", LIMIT, BLOCKS);
     let said = &ran.stderr;
-    assert!(said.contains("asked for 60.0 MiB, more than gpu_memory_limit_mb allows"), "{said}");
+    assert!(
+        said.contains("asked for 60.0 MiB of linear memory, more than gpu_memory_limit_mb allows"),
+        "{said}"
+    );
     assert!(said.contains("448 MiB free of 512 MiB"), "{said}");
     // Every way to set it, and of two limits the smaller one.
     check("blocks", "gpu_memory_limit_mb:300,per_process_memory_fraction:0.1953125", BLOCKS);

@@ -37,6 +37,7 @@ mod missing;
 mod neighbours;
 mod observers;
 mod options;
+mod out_of_memory;
 mod package;
 mod pinned_again;
 mod pitched;

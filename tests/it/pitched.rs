@@ -29,8 +29,10 @@ fn the_driver_says_the_pitch_of_a_width_once() {
 #[test]
 fn without_a_cache_the_driver_is_asked_each_time() {
     let native = run("512").native().output().ok();
-    let ours = run("512").conf("fraction_of_gpu_memory_to_use:0").output().ok();
-    assert_eq!(ours.stdout, native.stdout);
-    // What lacks memory is asked for once more.
-    assert_eq!(asked(&ours), asked(&native) + 1);
+    for conf in ["fraction_of_gpu_memory_to_use:0", "cache:false"] {
+        let ours = run("512").conf(conf).output().ok();
+        assert_eq!(ours.stdout, native.stdout, "{conf}");
+        // Nor is it asked once more where it refuses.
+        assert_eq!(asked(&ours), asked(&native), "{conf}");
+    }
 }

@@ -44,6 +44,7 @@ fn strategies() {
     check(Some(&format!("relaxed,{chunks},gpu_memory_limit_mb:160")), "own");
     check(Some("ordered,gpu_memory_limit_mb:160"), "full");
     check(Some("ordered,fraction_of_gpu_memory_to_use:0"), "full");
+    check(Some("ordered,cache:false"), "full");
 }
 
 const OPS: u64 = 400;

@@ -178,6 +178,12 @@ impl Snapshot {
         settings.into_iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
     }
 
+    /// Those of ours whose names begin so: the rest of each name, and its value.
+    pub fn settings_of<'a>(&'a self, begin: &'a str) -> impl Iterator<Item = (&'a str, &'a str)> {
+        let ours = self.settings.ours.iter();
+        ours.filter_map(move |(name, value)| Some((name.strip_prefix(begin)?, value.as_str())))
+    }
+
     /// The frames of a stack, innermost first.
     pub fn frames_of(&self, stack: StackId) -> impl DoubleEndedIterator<Item = &Frame> + Clone {
         self.stacks.get(stack).iter().map(|&frame| self.frames.get(frame))

@@ -57,7 +57,12 @@ pub(crate) fn run(arguments: Arguments) -> Result {
     let before = gather(&arguments.before)?;
     let after = gather(&arguments.after)?;
     let names = Names::of(&common);
-    let changes = difference(&common, &names, arguments.group.group(), &before, &after);
+    let group = arguments.group.group();
+    let mut changes = difference(&common, &names, group, &before, &after);
+    for change in &mut changes {
+        change.site.stack = group.stack_of_all(&mut common, &names, change.site.stack);
+    }
+    let names = Names::of(&common);
     if arguments.json {
         let shown = if arguments.number == 0 { changes.len() } else { arguments.number };
         let shown = &changes[..shown.min(changes.len())];

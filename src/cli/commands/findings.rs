@@ -8,7 +8,7 @@ use cachealloc_report::tell;
 use clap::Args;
 
 use super::Result;
-use super::report::{fit_when, read_all};
+use super::report::{fit_when, read_grouped};
 use super::top_sites::{moment, no_such_time};
 use crate::show::findings;
 
@@ -42,7 +42,7 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: Arguments) -> Result {
-    let inputs = read_all(&arguments.files)?;
+    let inputs = read_grouped(&arguments.files)?;
     let told = tell(&inputs, fit_when(arguments.fit), arguments.at);
     if !told.devices.is_empty() && told.devices.iter().all(|device| device.inside.is_none()) {
         return Err(no_such_time());

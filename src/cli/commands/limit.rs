@@ -15,7 +15,7 @@ use crate::size;
 /// Limit how much of each device a running program may hold, or remove the limit.
 ///
 /// It replaces the limit of the options and of the program. What is held above it stays until it is
-/// freed. Memory served by the driver itself counts if it was allocated after a limit was set.
+/// freed. Memory served by the driver itself counts as well, whenever it was allocated.
 #[derive(Args)]
 pub(crate) struct Arguments {
     #[command(flatten)]

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use cachealloc_history::lasting::{self, Restored};
-use cachealloc_history::write_snapshot;
+use cachealloc_history::{Snapshot, write_snapshot};
 use cachealloc_text::plain;
 use clap::Args;
 
@@ -42,18 +42,7 @@ pub(crate) fn run(arguments: Arguments) -> Result {
     let left = find(wanted)?;
     check_fate(&left)?;
     let name = left.path.display();
-    let damaged = |why: &dyn std::fmt::Display| Failure::new(format!("{name} {why}"));
-    let leftover = left.read().map_err(|problem| damaged(&problem))?;
-    let restored = lasting::restore(&leftover);
-    let does_not_fit = |problem| damaged(&format!("is damaged: {problem}"));
-    let Restored { mut snapshot, .. } = restored.map_err(does_not_fit)?;
-    let mut progress = None;
-    let stacks = snapshot.stacks().filter(|stack| !stack.is_none()).collect();
-    let mut names = Names::of(leftover, stacks, |done, all| {
-        progress.get_or_insert_with(|| Progress::new("looking up names", all)).set(done);
-    });
-    drop(progress);
-    snapshot.settings.more.extend(names.build_ids());
+    let (snapshot, mut names) = snapshot_of(&left)?;
     let write = |out: &mut dyn std::io::Write| write_snapshot(&snapshot, &mut names, out);
     let path = match &arguments.output {
         Some(path) => output::write(path, write).map(|()| path.clone())?,
@@ -72,6 +61,24 @@ pub(crate) fn run(arguments: Arguments) -> Result {
             .map_err(|error| Failure::new(format!("{name} cannot be removed: {error}")))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The snapshot, and the names of what is on its stacks.
+pub(crate) fn snapshot_of(left: &Left) -> Result<(Snapshot, Names)> {
+    let name = left.path.display();
+    let damaged = |why: &dyn std::fmt::Display| Failure::new(format!("{name} {why}"));
+    let leftover = left.read().map_err(|problem| damaged(&problem))?;
+    let restored = lasting::restore(&leftover);
+    let does_not_fit = |problem| damaged(&format!("is damaged: {problem}"));
+    let Restored { mut snapshot, .. } = restored.map_err(does_not_fit)?;
+    let mut progress = None;
+    let stacks = snapshot.stacks().filter(|stack| !stack.is_none()).collect();
+    let names = Names::of(leftover, stacks, |done, all| {
+        progress.get_or_insert_with(|| Progress::new("looking up names", all)).set(done);
+    });
+    drop(progress);
+    snapshot.settings.more.extend(names.build_ids());
+    Ok((snapshot, names))
 }
 
 /// The file of this name, or the latest one of a process of this number.

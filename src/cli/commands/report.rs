@@ -52,16 +52,16 @@ pub(crate) fn run(arguments: Arguments) -> Result {
             let what = "--open and -o - do not go together: a report on stdout is no file";
             return Err(Failure::new(what).code(USAGE));
         }
-        write(&files, fit, &path)?;
+        to_file(&files, fit, &path)?;
         return Ok(ExitCode::SUCCESS);
     }
     output::check(&path)?;
     match fs::symlink_metadata(&path) {
         Ok(there) if there.is_file() && !force => return Err(output::already_there(&path)),
         // A pipe or a device has nothing that could be lost.
-        Ok(_) => write(&files, fit, &path)?,
+        Ok(_) => to_file(&files, fit, &path)?,
         Err(_) => {
-            let inputs = read_all(&files)?;
+            let inputs = read_grouped(&files)?;
             let only = std::iter::once(path.clone());
             output::write_new(only, |mut out| cachealloc_report::write(&inputs, fit, &mut out))?;
         }
@@ -78,10 +78,31 @@ fn name_for(snapshot: &Path) -> PathBuf {
     PathBuf::from(stem.unwrap_or(NAME_DEFAULT.as_ref())).with_added_extension("html")
 }
 
-/// Also for `run --report`, when the program has ended. A file of this name is replaced.
-pub(crate) fn write(files: &[PathBuf], fit: FitWhen, path: &Path) -> Result<()> {
-    let inputs = read_all(files)?;
+fn to_file(files: &[PathBuf], fit: FitWhen, path: &Path) -> Result<()> {
+    let inputs = read_grouped(files)?;
     output::write(path, |mut out| cachealloc_report::write(&inputs, fit, &mut out))
+}
+
+/// For `run --report`, when the program has ended. A file of this name is replaced. Returns the files that the report
+/// is made of.
+pub(crate) fn write(files: &[PathBuf], fit: FitWhen, path: &Path) -> Result<Vec<PathBuf>> {
+    let (inputs, _) = cachealloc_report::last_of_each_process(read_all(files)?, false);
+    output::write(path, |mut out| cachealloc_report::write(&inputs, fit, &mut out))?;
+    let names: Vec<&str> = inputs.iter().map(|input| input.name.as_str()).collect();
+    let is_used = |file: &&PathBuf| names.contains(&name_of(file).as_str());
+    Ok(files.iter().filter(is_used).cloned().collect())
+}
+
+/// Of several processes, the last snapshot of each: it has the history of those before, which would be counted twice.
+pub(crate) fn read_grouped(files: &[PathBuf]) -> Result<Vec<Input>> {
+    let (inputs, earlier) = cachealloc_report::last_of_each_process(read_all(files)?, true);
+    if !earlier.is_empty() {
+        let names = earlier.join(", ");
+        say(format_args!(
+            "left out, because a later snapshot of the same process is there: {names}"
+        ));
+    }
+    Ok(inputs)
 }
 
 /// Of the option `--fit`.
@@ -95,8 +116,11 @@ pub(crate) fn read_all(files: &[PathBuf]) -> Result<Vec<Input>> {
 
 fn read(path: &Path) -> Result<Input> {
     let snapshot = snapshots::read(path)?;
-    let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
-    Ok(Input { name, snapshot })
+    Ok(Input { name: name_of(path), snapshot })
+}
+
+fn name_of(path: &Path) -> String {
+    path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
 }
 
 fn show(path: &Path) -> Result<()> {

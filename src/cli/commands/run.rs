@@ -51,6 +51,12 @@ pub(crate) struct Arguments {
     report: Option<PathBuf>,
     #[command(flatten)]
     limits: Limits,
+    /// Remove the snapshots when the report is made, instead of keeping the last of each process beside it.
+    #[arg(long, requires = "report")]
+    no_keep: bool,
+    /// Only look: serve nothing from a cache, and change no call of the program (cache:false).
+    #[arg(long)]
+    no_cache: bool,
     /// Turn the caches of frameworks off, so that each tensor is seen, not the segments that hold them.
     ///
     /// By their own variables: PyTorch, JAX and TensorFlow have some. What is set is said.
@@ -67,7 +73,20 @@ pub(crate) struct Arguments {
 const NVTX: &str = "NVTX_INJECTION64_PATH";
 
 pub(crate) fn run(arguments: Arguments) -> Result {
-    let Arguments { command, library, report, limits, uncached, force, mut flags } = arguments;
+    let Arguments {
+        command,
+        library,
+        report,
+        limits,
+        no_keep,
+        no_cache,
+        uncached,
+        force,
+        mut flags,
+    } = arguments;
+    if no_cache {
+        flags.set("cache", "false");
+    }
     let library = library::find(library).map_err(|failure| failure.code(NOT_THE_PROGRAM))?;
     let executable = program::executable(&command[0])?;
     if !force {
@@ -119,10 +138,11 @@ pub(crate) fn run(arguments: Arguments) -> Result {
         return Err(not_started(&command, &program.exec()));
     };
     let status = watch::run(&mut program).map_err(|error| not_started(&command, &error))?;
+    recording.recover();
     let files = recording.files();
     let own = limited.and_then(|_| judge(&limits, &files, status));
     match report {
-        Some(report) => make_report(report, &files, status, recording),
+        Some(report) => make_report(report, &files, status, recording, !no_keep),
         None => recording.remove(&files),
     }
     Ok(own.unwrap_or_else(|| watch::end_as(status)))
@@ -138,11 +158,31 @@ fn judge(limits: &Limits, files: &[PathBuf], status: ExitStatus) -> Option<ExitC
     status.success().then_some(code)
 }
 
-fn make_report(report: Wanted, files: &[PathBuf], status: ExitStatus, recording: Recording) {
+fn make_report(
+    report: Wanted,
+    files: &[PathBuf],
+    status: ExitStatus,
+    recording: Recording,
+    keeps: bool,
+) {
     match report.make(files, status) {
-        Ok(path) => {
+        Ok((path, last)) => {
             say(format_args!("report: {}", path.display()));
-            recording.remove(files);
+            let kept = if keeps { recording.keep_beside(&last, &path) } else { Vec::new() };
+            for kept in &kept {
+                say(format_args!("snapshot: {}", kept.display()));
+            }
+            if let Some(kept) = kept.first() {
+                let kept = kept.display();
+                say(format_args!("next: cachealloc findings {kept}"));
+                say(format_args!("      cachealloc top-sites {kept}"));
+            }
+            if !keeps {
+                recording.remove(files);
+            } else if kept.len() == last.len() {
+                // Their histories are in those that are kept.
+                files.iter().for_each(|file| _ = std::fs::remove_file(file));
+            }
         }
         Err(failure) => {
             recording.keep(files, failure).report();

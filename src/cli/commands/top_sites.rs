@@ -184,12 +184,16 @@ pub(crate) fn run(arguments: Arguments) -> Result {
     if aggregate.devices.is_empty() {
         return Err(nothing(at, arguments.device));
     }
-    let names = Names::of(&common);
+    let mut names = Names::of(&common);
     let weight = |site: &Site| by.weight(&site.totals);
     let mut sites = aggregate.grouped(&common, &names, unit.group(), |it| by.weight(it));
     sites.retain(|site| weight(site) > 0);
     // The sort is stable: among equals, the first to allocate.
     sites.sort_by_key(|site| std::cmp::Reverse((weight(site), site.totals.allocated_bytes)));
+    for site in &mut sites {
+        site.stack = unit.group().stack_of_all(&mut common, &names, site.stack);
+    }
+    names = Names::of(&common);
     let shown = if arguments.number == 0 { sites.len() } else { arguments.number.min(sites.len()) };
     if arguments.json {
         super::print(&sites::json(&common, &names, &aggregate, by, &sites[..shown])?)?;

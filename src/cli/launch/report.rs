@@ -32,13 +32,17 @@ impl Wanted {
         Ok(Wanted { output })
     }
 
-    /// Makes the report of a program that ended so and left these snapshots. Its name.
-    pub(crate) fn make(self, files: &[PathBuf], status: ExitStatus) -> Result<PathBuf, Failure> {
+    /// Makes the report of a program that ended so and left these snapshots. Its name, and those that it is made of.
+    pub(crate) fn make(
+        self,
+        files: &[PathBuf],
+        status: ExitStatus,
+    ) -> Result<(PathBuf, Vec<PathBuf>), Failure> {
         if files.is_empty() {
             return Err(without_snapshot(status));
         }
-        report::write(files, FitWhen::Short, &self.output)?;
-        Ok(self.output)
+        let last = report::write(files, FitWhen::Short, &self.output)?;
+        Ok((self.output, last))
     }
 }
 

@@ -7,7 +7,7 @@ use cachealloc_core::{Allocator, Request, Requester};
 use cachealloc_history::StackId;
 
 use crate::cache::blocks::{self, Call};
-use crate::cache::miss::miss_or_report;
+use crate::cache::miss::miss_or_else;
 use crate::cache::thread_cache::Owned;
 use crate::config;
 use crate::contexts::Context;
@@ -168,7 +168,7 @@ fn from_core(
         Some(allocation) => Ok(blocks::hand_out(context, &mut allocator, allocation, call)),
         None => {
             drop(allocator);
-            miss_or_report(context, Request::new(bytes, call.requester), call)
+            miss_or_else(context, Request::new(bytes, call.requester), call, || None)
         }
     }
 }

@@ -6,7 +6,7 @@ use cachealloc_core::{Request, Requester, Step};
 use crate::cache::blocks::{Call, empty_lists, hand_out, hand_out_recorded};
 use crate::cache::departures::Departure;
 use crate::cache::room::Room;
-use crate::cache::{arenas, chunks, shortage, stream_frees};
+use crate::cache::{arenas, chunks, stream_frees};
 use crate::contexts::Context;
 use crate::contexts::events::EventRef;
 use crate::driver::api;
@@ -27,17 +27,7 @@ mod growth;
 use driver::{ask_driver, last_resort};
 use growth::{Growth, grow, map};
 
-/// No locks of ours are held around the report.
-#[cold]
-pub(crate) fn miss_or_report(
-    context: &'static Context,
-    request: Request,
-    call: Call,
-) -> CuResult<u64> {
-    miss_or_else(context, request, call, || None)
-}
-
-/// As `miss_or_report`; `rest`: what is left to try before the report.
+/// `rest`: what is left to try before other processes are asked.
 #[cold]
 pub(crate) fn miss_or_else(
     context: &'static Context,
@@ -65,10 +55,6 @@ pub(crate) fn miss_or_else(
             true => Err(CuError::CONTEXT_IS_DESTROYED),
             false => thread::with(|thread| miss(thread, context, again.again(), call)),
         };
-    }
-    // A stream-ordered request that fails here goes to the driver, which may have memory for it.
-    if result == Err(CuError::OUT_OF_MEMORY) && call.requester == Requester::Context {
-        shortage::happened(context, bytes, call.stack);
     }
     result
 }

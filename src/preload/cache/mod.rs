@@ -18,7 +18,6 @@ pub(crate) mod pool_numbers;
 pub(crate) mod pools;
 mod publish;
 pub(crate) mod room;
-pub(crate) mod shortage;
 pub(crate) mod sticky_error;
 pub(crate) mod stream_frees;
 pub(crate) mod streams;

@@ -179,7 +179,7 @@ fn report(freed: FreedZone, zone: &[u8]) {
     }
     snapshots::contents::with_names([stack], |names| {
         for frame in names.frames(stack).iter().take(FRAMES_SHOWN) {
-            let _ = writeln!(text, "  {}  {}:{}", frame.name, frame.filename, frame.line);
+            let _ = writeln!(text, "  {}  {}", frame.name, frame.place());
         }
     });
     log::raw(text.as_bytes());

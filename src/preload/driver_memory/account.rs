@@ -18,9 +18,8 @@ use crate::statistics::reading;
 /// Of every device on which the process has a context, in order, and of the host last.
 pub(crate) fn accounts(patience: Patience) -> Vec<Account> {
     let mut accounts: Vec<Account> = Vec::new();
-    for context in reading::reports(patience).iter().filter(|context| context.is_alive) {
-        let account = of_device(&mut accounts, context.device);
-        let stats = &context.stats;
+    for (device, stats) in &reading::of_caches(patience) {
+        let account = of_device(&mut accounts, *device);
         let [held, active, reserved] =
             [&stats.allocated_bytes, &stats.active_bytes, &stats.reserved_bytes]
                 .map(|bytes| bytes.all.current);

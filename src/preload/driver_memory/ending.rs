@@ -73,7 +73,7 @@ impl Ending {
         if let Some(physical) = self.released.and_then(|handle| table.physical.get_mut(&handle)) {
             physical.references += 1;
         }
-        for (key, served) in self.served {
+        for (key, mut served) in self.served {
             if table.served.contains_key(&key) {
                 limits::give_back(served.device, served.claimed_bytes);
                 continue;
@@ -83,9 +83,11 @@ impl Ending {
             {
                 physical.mappings += 1;
             }
+            table.take_again(&mut served);
             if let Some(shown) = served.shown(key) {
                 table.history.allocated(&shown);
             }
+            table.tally.restored(&served);
             table.served.insert(key, served);
         }
     }

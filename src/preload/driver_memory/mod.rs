@@ -12,4 +12,5 @@ pub(crate) mod pool_devices;
 pub(crate) mod serving;
 pub(crate) mod table;
 pub(crate) mod taken;
+pub(crate) mod tally;
 pub(crate) mod windows;

@@ -3,8 +3,9 @@
 
 use cachealloc_statistics::account::Part;
 
+use crate::cache::pools;
 use crate::cache::under_way::Waiter;
-use crate::cache::{pools, shortage};
+use crate::config;
 use crate::contexts::lookup;
 use crate::driver::sys::{CuError, CuResult, PoolHandle};
 use crate::driver::{api, changes};
@@ -24,7 +25,6 @@ pub(crate) struct Wanted {
     pub bytes: u64,
     /// Whether it counts against the limit.
     pub counts: bool,
-    pub reported: Reported,
 }
 
 #[derive(Clone, Copy)]
@@ -41,13 +41,6 @@ pub(crate) enum MemoryKind {
     Host,
 }
 
-/// Where it is reported that the limit was in the way.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Reported {
-    Here,
-    ByCaller,
-}
-
 /// A call that the limit allows. Dropped, it gives its claim back: the driver has refused.
 #[must_use]
 pub(crate) struct Asked {
@@ -59,7 +52,7 @@ pub(crate) struct Asked {
 /// Claims what is about to be asked of the driver. Fails if the limit forbids it. None: there is no
 /// current context, which the driver reports.
 pub(crate) fn ask(wanted: Wanted) -> CuResult<Option<Asked>> {
-    let Wanted { kind, bytes, mut counts, reported } = wanted;
+    let Wanted { kind, bytes, mut counts } = wanted;
     let place = match kind {
         MemoryKind::Physical(device) => Some((device, 0)),
         _ => current(),
@@ -81,9 +74,6 @@ pub(crate) fn ask(wanted: Wanted) -> CuResult<Option<Asked>> {
     if counts {
         claim = claims::claim_making_room(device, bytes, waiter(kind));
         if claim.is_none() {
-            if reported == Reported::Here {
-                report(bytes);
-            }
             return Err(CuError::OUT_OF_MEMORY);
         }
     }
@@ -96,6 +86,9 @@ impl Asked {
     /// Before the driver is asked: where it says that it has too little, the caches give back what is free.
     pub(crate) fn make_room(&self) {
         let Served { device, bytes, .. } = self.served;
+        if config::only_looks() {
+            return;
+        }
         // What does not count is not of the device, or the driver refuses it for its arguments.
         let Some(context) = lookup::current().ok().filter(|_| self.claim.is_some()) else { return };
         // Of a pool that is not known it is not known either whose memory it takes.
@@ -116,7 +109,7 @@ impl Asked {
         let on_device = self.is_on_device();
         let needed =
             Needed { device, bytes: Some(bytes), context: lookup::current().ok(), may_wait: true };
-        if !on_device || code != Err(CuError::OUT_OF_MEMORY) {
+        if !on_device || code != Err(CuError::OUT_OF_MEMORY) || config::only_looks() {
             return false;
         }
         let (counts, waiter) = (self.claim.take().is_some(), waiter(self.kind));
@@ -149,7 +142,8 @@ impl Asked {
         served.claimed_bytes = claim.map_or(0, Claim::keep);
         let key = match kind {
             MemoryKind::Physical(device) => {
-                table::created(number, device, served.bytes, served.claimed_bytes);
+                let (bytes, claimed_bytes) = (served.bytes, served.claimed_bytes);
+                table::created(number, device, bytes, claimed_bytes, capture::of_allocation());
                 return Named::Physical(number);
             }
             MemoryKind::Array => Key::Array(number),
@@ -190,13 +184,6 @@ pub(crate) fn free_by(address: u64, call: impl FnOnce() -> CuResult) -> CuResult
     let code = changes::during(call);
     ending.finish(code);
     code
-}
-
-/// Reports that the limit was the reason, since the device has memory.
-pub(crate) fn report(bytes: u64) {
-    if let Ok(context) = lookup::current() {
-        shortage::happened(context, bytes, capture::of_allocation());
-    }
 }
 
 /// Under which part an account has it; None: elsewhere, once for all its mappings.

@@ -12,28 +12,43 @@ use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_history::{Entry, Segment, StackId};
 use cachealloc_statistics::account::Part;
 
+use crate::clock::now_ns;
 use crate::contexts::Context;
 use crate::driver_memory::ending::Ending;
 use crate::driver_memory::limits;
+use crate::driver_memory::tally::Tally;
 use crate::lock::lock;
 use crate::memory_hooks::told::Observed;
+use crate::process::patience::Patience;
 use crate::record::HOST;
 use crate::record::driver_memory::{self, Allocation, EntriesOf, History};
+use crate::record::holders::StackTotals;
 use crate::{heap, pagemap, record};
 
 pub(crate) static TABLE: Mutex<Table> = Mutex::new(Table {
     served: BTreeMap::new(),
+    arrays: BTreeMap::new(),
     physical: BTreeMap::new(),
+    tally: Tally::new(),
     history: History::new(),
 });
 
 pub(crate) struct Table {
     /// Addresses without overlaps.
     pub served: BTreeMap<Key, Served>,
+    /// Where snapshots show arrays, and how long each is.
+    arrays: BTreeMap<u64, u64>,
     /// By handle.
     pub physical: BTreeMap<u64, Physical>,
+    pub tally: Tally,
     pub history: History,
 }
+
+/// Where snapshots show arrays: above all addresses of memory, and below the largest number that viewers represent
+/// exactly.
+const ARRAYS_BEGIN: u64 = 1 << 52;
+const ARRAYS_END: u64 = 1 << 53;
+const ARRAY_STEP: u64 = 512;
 
 /// An address and a handle may be equal.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -62,7 +77,9 @@ pub(crate) struct Served {
     pub handle: Option<u64>,
     /// What memory hooks were told of it.
     pub observed: Option<Observed>,
-    /// Snapshots do not show it: an array, at its handle, may overlap what was served later.
+    /// Where snapshots show an array, which has no address: beside all others, where nothing else is.
+    pub place: u64,
+    /// Snapshots do not show it: they have no place for it.
     pub hidden: bool,
 }
 
@@ -72,6 +89,9 @@ pub(crate) struct Physical {
     pub device: i32,
     pub bytes: u64,
     claimed_bytes: u64,
+    /// Of the call that created it, and when that was; `NONE` and 0 unless recorded.
+    pub stack: StackId,
+    created_ns: u64,
     pub references: u64,
     pub mappings: u64,
     pub observed: Option<Observed>,
@@ -108,15 +128,30 @@ fn served_at(address: u64, bytes: u64) {
 }
 
 /// The driver has created physical memory.
-pub(crate) fn created(handle: u64, device: i32, bytes: u64, claimed_bytes: u64) {
+pub(crate) fn created(handle: u64, device: i32, bytes: u64, claimed_bytes: u64, stack: StackId) {
     let (references, mappings, observed) = (1, 0, None);
-    let physical = Physical { device, bytes, claimed_bytes, references, mappings, observed };
+    let created_ns = if record::is_on_for(device) { now_ns() } else { 0 };
+    let physical = Physical {
+        device,
+        bytes,
+        claimed_bytes,
+        stack,
+        created_ns,
+        references,
+        mappings,
+        observed,
+    };
     if heap::is_short() {
         return physical.give_back();
     }
     if let Some(missed) = lock(&TABLE).physical.insert(handle, physical) {
         missed.give_back();
     }
+}
+
+/// A call has failed for lack of memory on this device. Returns the time of its entry; None: nothing is recorded.
+pub(crate) fn refused(device: i32, bytes: u64, free_bytes: u64, stack: StackId) -> Option<u64> {
+    lock(&TABLE).history.out_of_memory(device, bytes, free_bytes, stack)
 }
 
 /// The program has one more reference.
@@ -194,7 +229,7 @@ pub(crate) fn record(is_kept: impl Fn(i32) -> bool, keeps_entries: bool) {
 /// An upper bound of the bytes that a cut takes.
 pub(crate) fn cut_bytes() -> usize {
     let table = lock(&TABLE);
-    table.served.len() * driver_memory::SEGMENT_BYTES_MAX
+    (table.served.len() + table.physical.len()) * driver_memory::SEGMENT_BYTES_MAX
         + table.history.entries_count() * 4 * size_of::<Entry>()
 }
 
@@ -202,7 +237,18 @@ pub(crate) fn cut_bytes() -> usize {
 pub(crate) fn cut() -> (Vec<Segment>, Vec<EntriesOf>) {
     let table = lock(&TABLE);
     let shown = table.served.iter().filter_map(|(key, served)| served.shown(*key));
-    (shown.map(|allocation| allocation.segment()).collect(), table.history.entries())
+    let mut segments: Vec<Segment> = shown.map(|allocation| allocation.segment()).collect();
+    let mut entries = table.history.entries();
+    for (created_ns, unmapped) in table.unmapped() {
+        segments.push(unmapped.segment());
+        driver_memory::add_entries(&mut entries, &unmapped, created_ns);
+    }
+    (segments, entries)
+}
+
+/// What each stack holds and has asked for, by device.
+pub(crate) fn holders(patience: Patience) -> Vec<(i32, Vec<StackTotals>)> {
+    patience.lock(&TABLE).map(|table| table.history.holders()).unwrap_or_default()
 }
 
 /// All that is live. Where it grows faster than it can be listed, some is missing.
@@ -221,8 +267,8 @@ pub(crate) fn held() -> Vec<Held> {
         Held { device, part, stack, bytes, handle }
     });
     let physical = table.physical.iter().map(|(handle, physical)| {
-        let Physical { device, claimed_bytes: bytes, .. } = *physical;
-        let (part, stack, handle) = (Some(Part::Virtual), StackId::NONE, Some(*handle));
+        let Physical { device, claimed_bytes: bytes, stack, .. } = *physical;
+        let (part, handle) = (Some(Part::Virtual), Some(*handle));
         Held { device, part, stack, bytes, handle }
     });
     let room = all.capacity();
@@ -246,15 +292,16 @@ impl Table {
         }
         match key {
             Key::Memory(address) => self.make_way(address, served.bytes, Some(served.device)),
-            Key::Array(handle) => {
+            Key::Array(_) => {
                 self.forget(key);
-                let end = handle.saturating_add(served.bytes);
-                self.hide_within(handle, end, Some(served.device));
+                served.place = self.array_place(served.bytes);
+                served.hidden = served.place == 0;
             }
         }
         if let Some(shown) = served.shown(key) {
             self.history.allocated(&shown);
         }
+        self.tally.entered(&served);
         self.served.insert(key, served);
     }
 
@@ -271,6 +318,8 @@ impl Table {
 
     pub(crate) fn end(&mut self, key: Key, ending: &mut Ending) {
         let Some(served) = self.served.remove(&key) else { return };
+        self.arrays.remove(&served.place);
+        self.tally.ended(&served);
         if let Some(shown) = served.shown(key) {
             self.history.ended(&shown);
         }
@@ -296,6 +345,42 @@ impl Table {
         self.hide_within(address, end, device);
     }
 
+    /// Physical memory that is mapped nowhere, behind the arrays, and since when. No ring tells of it: most is mapped a moment
+    /// later.
+    fn unmapped(&self) -> impl Iterator<Item = (u64, Allocation)> {
+        let last = self.arrays.last_key_value();
+        let begin = last.map_or(ARRAYS_BEGIN, |(place, bytes)| place + bytes);
+        let unmapped = self.physical.values().filter(|physical| {
+            physical.mappings == 0 && physical.created_ns > 0 && record::is_on_for(physical.device)
+        });
+        unmapped.scan(begin, |place, physical| {
+            let Physical { device, bytes, stack, created_ns, .. } = *physical;
+            let address = *place;
+            *place = place.checked_add(bytes).filter(|end| *end <= ARRAYS_END)?;
+            Some((created_ns, Allocation { address, bytes, device, stack, is_free: false }))
+        })
+    }
+
+    /// A place for an array: behind all others. 0: there is none.
+    fn array_place(&mut self, bytes: u64) -> u64 {
+        let last = self.arrays.last_key_value();
+        let place = last.map_or(ARRAYS_BEGIN, |(place, bytes)| place + bytes);
+        let bytes = bytes.saturating_add(ARRAY_STEP - 1) / ARRAY_STEP * ARRAY_STEP;
+        if bytes > ARRAYS_END - place {
+            return 0;
+        }
+        self.arrays.insert(place, bytes);
+        place
+    }
+
+    /// A place for an array whose end the driver has refused.
+    pub(crate) fn take_again(&mut self, served: &mut Served) {
+        if served.place != 0 {
+            served.place = self.array_place(served.bytes);
+            served.hidden = served.place == 0;
+        }
+    }
+
     pub(crate) fn memory_within(&self, address: u64, end: u64) -> Vec<Key> {
         let below = self.served.range(..Key::Memory(address)).next_back();
         let below = below.filter(|(key, served)| key.number() + served.bytes > address);
@@ -305,20 +390,17 @@ impl Table {
 
     /// Snapshots show no overlaps: what would overlap this range, on this device, is over for them.
     fn hide_within(&mut self, address: u64, end: u64, device: Option<i32>) {
-        let kinds = [Key::Memory(0)..Key::Memory(end), Key::Array(0)..Key::Array(end)];
-        for range in kinds {
-            let below = self.served.range_mut(range).rev();
-            for (key, served) in below {
-                let Some(shown) = served.shown(*key) else { continue };
-                if device.is_some_and(|device| device != shown.device) {
-                    continue;
-                }
-                if shown.address + shown.bytes <= address {
-                    break;
-                }
-                served.hidden = true;
-                self.history.ended(&shown);
+        let below = self.served.range_mut(Key::Memory(0)..Key::Memory(end)).rev();
+        for (key, served) in below {
+            let Some(shown) = served.shown(*key) else { continue };
+            if device.is_some_and(|device| device != shown.device) {
+                continue;
             }
+            if shown.address + shown.bytes <= address {
+                break;
+            }
+            served.hidden = true;
+            self.history.ended(&shown);
         }
     }
 
@@ -333,7 +415,8 @@ impl Served {
     /// As snapshots show it.
     pub(crate) fn shown(&self, key: Key) -> Option<Allocation> {
         let Served { device, bytes, stack, .. } = *self;
-        let (address, is_free) = (key.number(), self.is_kept());
+        let address = if self.place == 0 { key.number() } else { self.place };
+        let is_free = self.is_kept();
         (!self.hidden).then_some(Allocation { address, bytes, device, stack, is_free })
     }
 

@@ -164,6 +164,9 @@ fn failed(
     real: &mut dyn FnMut() -> CuResult,
 ) -> CuResult {
     let code = Err(error);
+    if config::only_looks() {
+        return code;
+    }
     note_lost(function, code);
     let may_retry = function.oom_retry || !rule_holds(Rule::RetryAsListed);
     if code == Err(CuError::OUT_OF_MEMORY) && may_retry {
@@ -243,7 +246,8 @@ pub(crate) fn in_guard(function: &'static Function, body: impl FnOnce() -> bool)
 /// Notes a failed call. Whether its context is lost is checked when it matters.
 #[cold]
 pub(crate) fn note_lost(function: &'static Function, code: CuResult) {
-    if code.is_err_and(CuError::means_lost) && rule_holds(Rule::StickyErrorRefuses) {
+    let is_lost = code.is_err_and(CuError::means_lost) && !config::only_looks();
+    if is_lost && rule_holds(Rule::StickyErrorRefuses) {
         beside(function, sticky_error::note);
     }
 }
@@ -251,6 +255,9 @@ pub(crate) fn note_lost(function: &'static Function, code: CuResult) {
 /// The error that an allocation in the current context would natively return, if the context is lost.
 #[cold]
 pub(crate) fn lost(function: &'static Function) -> Option<CuError> {
+    if config::only_looks() {
+        return None;
+    }
     let mut error = None;
     beside(function, || error = lookup::current().ok().and_then(sticky_error::of));
     error
@@ -260,6 +267,9 @@ pub(crate) fn lost(function: &'static Function) -> Option<CuError> {
 /// None: of every device. `seen`: the arrivals before the driver was asked. False: there were no more.
 #[cold]
 pub(crate) fn make_room(device: Option<i32>, waiter: Waiter, seen: &mut u64) -> bool {
+    if config::only_looks() {
+        return false;
+    }
     // Those of its own context, which natively hold it back.
     if let Ok(context) = lookup::current() {
         room::wait_for_frees(context, waiter);

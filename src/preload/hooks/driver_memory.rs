@@ -5,10 +5,10 @@ use crate::driver::sys::{AllocationProperties, CuError, CuResult};
 use crate::driver::{api, changes};
 use crate::driver_memory::ending::{self, Ending};
 use crate::driver_memory::heard::{Heard, Named};
-use crate::driver_memory::serving::{self, Asked, MemoryKind, Reported, Wanted};
+use crate::driver_memory::serving::{self, Asked, MemoryKind, Wanted};
 use crate::driver_memory::table::{self, Key};
 use crate::functions::{Function, id};
-use crate::hooks::{array_bytes, beside, common};
+use crate::hooks::{array_bytes, beside, common, out_of_memory};
 use crate::neighbours::Plea;
 use crate::process::bypass;
 use crate::record::{HOST, capture};
@@ -70,6 +70,12 @@ pub(crate) fn around(
     if code.is_ok() {
         heard.tell();
     }
+    if code.is_ok()
+        && bypass::has_failures()
+        && let Some(bytes) = out_of_memory::asked_bytes(function, words)
+    {
+        return out_of_memory::got(function, bytes, code);
+    }
     code
 }
 
@@ -85,9 +91,7 @@ fn is_heard(call: &mut Call, plea: &mut Plea, code: CuResult) -> bool {
 fn begin(function: &Function, words: &[usize]) -> CuResult<Option<Call>> {
     const PAGE_BYTES: usize = 2 << 20;
     let word = |index: usize| words[index] as u64;
-    let ask = |kind, bytes, counts| {
-        serving::ask(Wanted { kind, bytes, counts, reported: Reported::Here })
-    };
+    let ask = |kind, bytes, counts| serving::ask(Wanted { kind, bytes, counts });
     let call = match function.id {
         id::cuMemAllocManaged => Call::Makes(ask(MemoryKind::Managed, word(1), false)?),
         id::cuMemAllocPitch_v2 if words[0] != 0 && words[1] != 0 => {
@@ -173,6 +177,5 @@ fn pitched(words: &[usize], made: u64, mut asked: Asked) -> CuResult {
     let _ = api::relaxed(|| api::mem_free(made));
     // SAFETY: the program's place, which the driver has just written. A refusal leaves the pitch in its own.
     unsafe { *(words[0] as *mut u64) = 0 };
-    serving::report(bytes);
     Err(CuError::OUT_OF_MEMORY)
 }

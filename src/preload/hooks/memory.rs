@@ -11,11 +11,11 @@ use crate::cache::{alloc, blocks, departures, fill, free, stream_frees};
 use crate::contexts::{self, Context, lookup};
 use crate::driver::sys::{CuError, CuResult};
 use crate::driver_memory::limits;
-use crate::driver_memory::serving::{self, MemoryKind, Reported, Wanted};
+use crate::driver_memory::serving::{self, MemoryKind, Wanted};
 use crate::functions::Function;
 use crate::graphs::{participants, pool_life, private_pools};
 use crate::hooks::common::{self, Makes};
-use crate::hooks::{Real, Token, beside, guarded, guarded_by, guarded_with};
+use crate::hooks::{Real, Token, beside, guarded, guarded_by, guarded_with, out_of_memory};
 use crate::lock::lock;
 use crate::ordering::{captures, pending, real_frees};
 use crate::pagemap::{Claimed, Extent, Slot};
@@ -98,6 +98,16 @@ fn alloc_any(
     bytes: usize,
     real: impl Real,
 ) -> CuResult {
+    out_of_memory::got(function, bytes as u64, alloc_in_any_case(function, pointer, bytes, real))
+}
+
+#[inline(always)]
+fn alloc_in_any_case(
+    function: &'static Function,
+    pointer: *mut u64,
+    bytes: usize,
+    real: impl Real,
+) -> CuResult {
     if !bypass::is_fast_path()
         && let Some(code) = alloc_seldom(function, pointer, bytes, real)
     {
@@ -143,8 +153,8 @@ fn by_driver(
     let serve = || {
         // SAFETY: the driver writes there.
         let ask = || unsafe { memory_hooks::around_driver(bytes as u64, pointer, real) };
-        let (kind, bytes, reported) = (MemoryKind::Linear, bytes as u64, Reported::Here);
-        let wanted = Wanted { kind, bytes, counts: true, reported };
+        let (kind, bytes) = (MemoryKind::Linear, bytes as u64);
+        let wanted = Wanted { kind, bytes, counts: true };
         // SAFETY: the driver has just written it.
         let code = serving::serve(wanted, ask, || unsafe { pointer.read() });
         if code.is_ok() {

@@ -19,6 +19,7 @@ pub(crate) mod launch;
 pub(crate) mod memory;
 pub(crate) mod module;
 pub(crate) mod observers;
+pub(crate) mod out_of_memory;
 pub(crate) mod pitched;
 pub(crate) mod pointer;
 pub(crate) mod pool;

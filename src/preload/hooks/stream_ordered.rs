@@ -4,17 +4,17 @@
 use cachealloc_core::{Requester, StreamId};
 use cachealloc_history::StackId;
 
-use crate::cache::{alloc as cache, fill, free as frees, pools, shortage};
+use crate::cache::{alloc as cache, fill, free as frees, pools};
 use crate::contexts::{Context, lookup, stream_identity};
 use crate::driver::api;
 use crate::driver::graphs::{self, Capturing};
-use crate::driver::sys::{CuError, CuResult, PoolHandle, StreamHandle};
+use crate::driver::sys::{CuResult, PoolHandle, StreamHandle};
 use crate::driver_memory::pool_devices;
-use crate::driver_memory::serving::{self, MemoryKind, Reported, Wanted};
+use crate::driver_memory::serving::{self, MemoryKind, Wanted};
 use crate::functions::Function;
 use crate::graphs::{graph_memory, private_pools};
 use crate::hooks::common::{self, Captured, Makes};
-use crate::hooks::{Real, beside, guarded_with, host_memory, stream_of};
+use crate::hooks::{Real, beside, guarded_with, host_memory, out_of_memory, stream_of};
 use crate::ordering::{captures, early_start, native_wait};
 use crate::process::bypass;
 use crate::process::thread::Thread;
@@ -35,7 +35,7 @@ pub(crate) fn alloc(
         common::observed_malloc(function, &words, bytes as u64, makes)
     };
     let request = AsyncRequest { pointer, bytes, stream: stream_of(function, stream), pool: None };
-    served(function, request, observe, real)
+    out_of_memory::got(function, bytes as u64, served(function, request, observe, real))
 }
 
 /// `cuMemAllocFromPoolAsync(CUdeviceptr *pointer, size_t bytes, CUmemoryPool pool, CUstream stream)`.
@@ -53,7 +53,7 @@ pub(crate) fn alloc_from_pool(
     };
     let request =
         AsyncRequest { pointer, bytes, stream: stream_of(function, stream), pool: Some(pool) };
-    let code = served(function, request, observe, real);
+    let code = out_of_memory::got(function, bytes as u64, served(function, request, observe, real));
     if code.is_ok()
         && bypass::is_caching()
         && let Some(place) = pool_devices::seen_by_host(pool)
@@ -125,14 +125,14 @@ fn served(
         return native(function, stream, real);
     }
     // A graph's node has no memory before its launch.
-    let by_driver = |reported| match captures::maybe() && captures::is_capturing(stream) {
+    let by_driver = || match captures::maybe() && captures::is_capturing(stream) {
         true => captured_node(function, pointer, stream, real),
         false => {
             let ask = || native(function, stream, real);
             // SAFETY: the driver writes there.
             let ask = || unsafe { memory_hooks::around_driver(bytes as u64, pointer, ask) };
             let (kind, bytes) = (MemoryKind::Pooled(pool), bytes as u64);
-            let wanted = Wanted { kind, bytes, counts: true, reported };
+            let wanted = Wanted { kind, bytes, counts: true };
             // SAFETY: the driver has just written it.
             let code = serving::serve(wanted, ask, || unsafe { pointer.read() });
             if code.is_ok() {
@@ -156,7 +156,7 @@ fn served(
             }
             let Some((context, stream_id)) = server(thread, stream, pool) else {
                 counters::count(Count::AsyncNative);
-                return by_driver(Reported::Here);
+                return by_driver();
             };
             let requester = Requester::Stream(StreamId(stream_id));
             match cache::allocate(thread, context, bytes as u64, requester, stream) {
@@ -168,13 +168,8 @@ fn served(
                     unsafe { pointer.write(address) };
                     Ok(())
                 }
-                Err(_) => {
-                    let code = by_driver(Reported::ByCaller);
-                    if code == Err(CuError::OUT_OF_MEMORY) {
-                        shortage::happened(context, bytes as u64, capture::of_allocation());
-                    }
-                    code
-                }
+                // The driver may have memory for it.
+                Err(_) => by_driver(),
             }
         },
         || native(function, stream, real),

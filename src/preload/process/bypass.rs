@@ -25,6 +25,8 @@ const MEMORY_HOOK: u32 = STATE_MASK + 1;
 const CONTEXT_LOST: u32 = 1 << 31;
 /// A flag: a stream captures.
 const CAPTURING: u32 = 1 << 30;
+/// A flag: a call has failed for lack of memory, and what its thread gets next is looked at.
+const FAILED: u32 = 1 << 29;
 
 static STATE: OfOneProcess<AtomicU32> = OfOneProcess(AtomicU32::new(UNKNOWN));
 
@@ -35,7 +37,7 @@ pub(crate) fn is_caching() -> bool {
 }
 
 /// Whether hooks should do their work, and nothing unusual is the case: no memory hook, no lost context,
-/// no capture.
+/// no capture, no open failure.
 #[inline(always)]
 pub(crate) fn is_fast_path() -> bool {
     STATE.0.load(Ordering::Relaxed) == ON
@@ -64,6 +66,19 @@ pub(crate) fn note_captures(any: bool) {
         false => STATE.0.fetch_and(!CAPTURING, Ordering::Relaxed),
     };
     config::launches_change();
+}
+
+/// A call has failed for lack of memory, or no such failure is open any more.
+pub(crate) fn note_failures(any: bool) {
+    match any {
+        true => STATE.0.fetch_or(FAILED, Ordering::Relaxed),
+        false => STATE.0.fetch_and(!FAILED, Ordering::Relaxed),
+    };
+}
+
+#[inline]
+pub(crate) fn has_failures() -> bool {
+    STATE.0.load(Ordering::Relaxed) & FAILED != 0
 }
 
 /// Whether every call is passed to the driver unchanged.

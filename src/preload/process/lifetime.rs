@@ -12,6 +12,7 @@ use crate::contexts::lookup;
 use crate::driver::table;
 use crate::functions::id;
 use crate::ordering::{captures, pending};
+use crate::out_of_memory::told;
 use crate::process::patience::Patience;
 use crate::process::{self, bypass, in_front, introduction, own_thread, thread};
 use crate::snapshots::{triggers, writer};
@@ -186,6 +187,7 @@ pub(crate) fn exits() {
         own_thread::sleep(Duration::from_millis(100));
     }
     if !bypass::is_switched_off() {
+        let _ = std::panic::catch_unwind(told::at_end);
         let _ = std::panic::catch_unwind(triggers::at_exit);
         if config::get().stats_on_exit == StatsOnExit::Stderr {
             let _ = std::panic::catch_unwind(exit_table::print_at_exit);

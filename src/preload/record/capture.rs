@@ -8,6 +8,7 @@ use core::ffi::{CStr, c_void};
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::ops::Range;
 use std::sync::OnceLock;
+use std::sync::atomic::AtomicBool;
 
 use cachealloc_history::StackId;
 use cachealloc_history::lasting::{Words, cut, header, take_apart};
@@ -37,6 +38,20 @@ pub(crate) fn of_free() -> StackId {
 
 /// The stack of a wait, whatever is recorded.
 pub(crate) fn of_wait() -> StackId {
+    capture_of(StackKind::All)
+}
+
+/// The stack of a call that failed for lack of memory, whatever is recorded.
+#[cold]
+pub(crate) fn of_failure() -> StackId {
+    static STARTED: AtomicBool = AtomicBool::new(false);
+    let settings = settings::get();
+    if record::is_on() && settings.context != StackContext::None {
+        return capture_of(settings.stacks);
+    }
+    if !STARTED.swap(true, Ordering::Relaxed) {
+        start(StackKind::All);
+    }
     capture_of(StackKind::All)
 }
 

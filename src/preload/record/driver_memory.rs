@@ -7,12 +7,15 @@ use std::collections::BTreeMap;
 use cachealloc_history::lasting::layout::{
     IS_BLOCK, IS_THERE, OWNER_FOREIGN, OWNER_HOST, SegmentRow,
 };
-use cachealloc_history::{Action, Block, BlockState, Entry, PoolKind, Ring, Segment, StackId};
+use cachealloc_history::{
+    Action, Block, BlockState, Entry, NO_RANGE, PoolKind, Ring, Segment, StackId,
+};
 
 use crate::clock::now_ns;
+use crate::record::holders::{Holders, StackTotals};
 use crate::record::lasting::{self, Owner};
 use crate::record::segments::Segments;
-use crate::record::{self, HOST, ranges, recorder};
+use crate::record::{self, HOST, ranges, recorder, settings};
 
 /// An upper bound of the bytes that one segment of a cut takes.
 pub(crate) const SEGMENT_BYTES_MAX: usize = 6 * size_of::<Segment>() + size_of::<Block>() + 128;
@@ -23,7 +26,7 @@ const NO_STREAM: u64 = 0;
 /// One allocation of the driver's.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Allocation {
-    /// An array's is its handle.
+    /// An array's is a place of its own, where nothing else is.
     pub address: u64,
     pub bytes: u64,
     /// Or `HOST`.
@@ -46,6 +49,7 @@ struct OfDevice {
     ring: Option<Ring>,
     /// What is live, and a copy that outlives the process, if wanted.
     segments: Segments,
+    holders: Holders,
     owner: Option<Owner>,
 }
 
@@ -86,6 +90,19 @@ impl History {
         device.segments.remove(allocation.address);
     }
 
+    /// A call has failed for lack of memory. Returns the time of its entry.
+    pub(crate) fn out_of_memory(
+        &mut self,
+        device: i32,
+        bytes: u64,
+        free_bytes: u64,
+        stack: StackId,
+    ) -> Option<u64> {
+        let failed = Allocation { address: free_bytes, bytes, device, stack, is_free: false };
+        let of_device = self.recorded(&failed)?;
+        Some(of_device.push(Action::OutOfMemory, &failed))
+    }
+
     /// This is live. Where it is not known yet, it has no entry.
     pub(crate) fn begin(&mut self, live: impl Iterator<Item = Allocation>) {
         for allocation in live {
@@ -120,6 +137,12 @@ impl History {
         self.rings().map(entries).collect()
     }
 
+    /// Of each device what its stacks hold.
+    pub(crate) fn holders(&self) -> Vec<(i32, Vec<StackTotals>)> {
+        let devices = self.devices.iter().filter(|(number, _)| **number != HOST);
+        devices.map(|(number, device)| (*number, device.holders.all().collect())).collect()
+    }
+
     fn rings(&self) -> impl Iterator<Item = (i32, &Ring)> {
         let rings = self.devices.iter();
         rings.filter_map(|(number, device)| Some((*number, device.ring.as_ref()?)))
@@ -136,20 +159,24 @@ impl OfDevice {
     /// The program has it.
     fn give(&mut self, allocation: &Allocation) {
         self.push(Action::Alloc, allocation);
-        let Allocation { address, stack, .. } = *allocation;
+        let Allocation { address, bytes, stack, .. } = *allocation;
+        self.holders.allocated(stack, bytes);
         self.segments.set_block(address, stack, IS_THERE | IS_BLOCK);
     }
 
     /// The program has it no longer.
     fn free(&mut self, allocation: &Allocation) {
         self.push(Action::Free, allocation);
+        self.holders.freed(allocation.stack, allocation.bytes);
         self.segments.set_flags(allocation.address, IS_THERE);
     }
 
-    fn push(&mut self, action: Action, allocation: &Allocation) {
+    /// Returns the time of the entry.
+    fn push(&mut self, action: Action, allocation: &Allocation) -> u64 {
         let (range, entered) = ranges::for_entry();
+        let time_ns = now_ns();
         self.ring(allocation.device).push(Entry {
-            time_ns: now_ns(),
+            time_ns,
             address: allocation.address,
             bytes: allocation.bytes,
             stream: NO_STREAM,
@@ -158,6 +185,7 @@ impl OfDevice {
             entered,
             range,
         });
+        time_ns
     }
 
     fn ring(&mut self, device: i32) -> &mut Ring {
@@ -183,6 +211,38 @@ impl OfDevice {
         let owner = self.owner.inspect(|owner| owner.set_on(false));
         *self = OfDevice { owner, ..OfDevice::default() };
     }
+}
+
+/// What a snapshot tells of an allocation that no ring tells of, where its device has a complete history from then on.
+pub(crate) fn add_entries(all: &mut Vec<EntriesOf>, allocation: &Allocation, time_ns: u64) {
+    let Allocation { address, bytes, device, stack, .. } = *allocation;
+    let from_start = settings::is_from_start();
+    if recorder::entries_max() <= 1 {
+        return;
+    }
+    if from_start && all.iter().all(|(known, ..)| *known != device) {
+        all.push((device, Vec::new(), 0));
+    }
+    let Some((_, entries, dropped_count)) = all.iter_mut().find(|(known, ..)| *known == device)
+    else {
+        return;
+    };
+    let oldest_ns = entries.first().map_or(u64::MAX, |entry| entry.time_ns);
+    if (*dropped_count > 0 || !from_start) && time_ns < oldest_ns {
+        return;
+    }
+    let entry = |action| Entry {
+        time_ns,
+        address,
+        bytes,
+        stream: NO_STREAM,
+        stack: recorder::shown_stack(stack),
+        action,
+        entered: 0,
+        range: NO_RANGE,
+    };
+    let place = entries.partition_point(|entry| entry.time_ns <= time_ns);
+    entries.splice(place..place, [Action::SegmentAlloc, Action::Alloc].map(entry));
 }
 
 impl Allocation {

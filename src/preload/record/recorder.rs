@@ -187,13 +187,6 @@ impl Recorder {
         }
     }
 
-    /// A request fails for lack of memory.
-    pub(crate) fn out_of_memory(&self, bytes: u64, device_free_bytes: u64, stack: StackId) {
-        let Some(mut recorded) = self.recorded() else { return };
-        let origin = Origin { stack, ..Origin::default() };
-        recorded.push(Action::OutOfMemory, device_free_bytes, bytes, origin, stack);
-    }
-
     /// What each stack holds, and held at the peak.
     pub(crate) fn holders(&self) -> Vec<StackTotals> {
         lock(&self.0).holders.all().collect()

@@ -10,23 +10,22 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, RwLockReadGuard};
 use std::time::Duration;
 
-use cachealloc_core::{Allocator, BlockState as Standing, BlockView};
+use cachealloc_core::{Allocator, BlockView};
 use cachealloc_history as history;
 use cachealloc_history::file::Writer;
 use cachealloc_history::name::{Facts, Template};
-use cachealloc_history::{
-    BlockState, Clock, Gather, OomLimit, OomReport, Settings, Site, Snapshot, StackId, oom_report,
-};
+use cachealloc_history::{Clock, Gather, Settings, Snapshot, StackId};
 use cachealloc_options::Word;
 use cachealloc_statistics::account::Account;
 
 use crate::cache::blocks;
 use crate::clock::Instant;
 use crate::contexts::{self, Context};
-use crate::driver_memory::{account, limits, measured, table};
+use crate::driver_memory::{account, measured, table};
 use crate::graphs::graph_memory;
 use crate::heap::{self, Section};
 use crate::lock::lock;
+use crate::out_of_memory::noted;
 use crate::pagemap::{self, Place};
 use crate::process::patience::Patience;
 use crate::process::silence;
@@ -43,9 +42,6 @@ const END_WAIT_MAX: Duration = Duration::from_secs(2);
 
 /// An account without the driver's answers is better than a snapshot that waits for a driver in trouble.
 const MEASURE_MAX: Duration = Duration::from_millis(200);
-
-/// The report names so many call sites.
-const SITES_SHOWN: usize = 5;
 
 /// What addresses mean, kept from one snapshot to the next.
 static NAMES: Mutex<Option<Names>> = Mutex::new(None);
@@ -86,6 +82,8 @@ pub(crate) fn write(path: &Path, why: Why) -> io::Result<u64> {
         }
     }
     snapshot.settings.more.extend(accounts.iter().flat_map(Account::texts));
+    let clock = snapshot.clock;
+    snapshot.settings.more.extend(noted::texts(|time_ns| clock.epoch_us_of(time_ns)));
     let mut names = lock(&NAMES);
     let names = names.get_or_insert_with(Names::default);
     names.prepare(snapshot.stacks(), silence::sign_of_life);
@@ -164,72 +162,6 @@ pub(crate) fn remove_part() {
     }
 }
 
-/// The report for a request of this context that is about to fail. `with_sites`: and which call sites hold the most.
-/// Without them it takes hardly any memory of the host's, of which there may be none: the caller is the program.
-pub(crate) fn shortage_text(
-    context: &'static Context,
-    asked_bytes: u64,
-    free: u64,
-    total: u64,
-    with_sites: bool,
-) -> String {
-    let mut names = lock(&NAMES);
-    let names = names.get_or_insert_with(Names::default);
-    let Some((held, sites)) = held(context, with_sites) else { return String::new() };
-    let recorded = sites.iter().any(|site| !site.stack.is_none());
-    names.prepare(sites.iter().take(SITES_SHOWN).map(|site| site.stack), || ());
-    let limit = limits::use_of(context.device);
-    let report = OomReport {
-        device: context.device.max(0) as u32,
-        asked_bytes,
-        limit: limit.map(|limit| OomLimit {
-            bytes: limit.limit_bytes,
-            held_bytes: limit.held_bytes,
-            option: limit.option,
-        }),
-        reserved_bytes: held.reserved_bytes,
-        allocated_bytes: held.allocated_bytes,
-        free_block_bytes_max: held.free_block_bytes_max,
-        driver_free_bytes: Some(free),
-        driver_total_bytes: Some(total),
-        sites: if recorded { &sites[..] } else { &[] },
-    };
-    oom_report(&report, names)
-}
-
-/// What a context holds, added up.
-#[derive(Default)]
-struct Held {
-    reserved_bytes: u64,
-    allocated_bytes: u64,
-    free_block_bytes_max: u64,
-}
-
-fn held(context: &'static Context, with_sites: bool) -> Option<(Held, Vec<Site>)> {
-    let (mut locked, _section) = lock_with_room(|| std::iter::once(context), false).ok()?;
-    let (context, allocator, _) = locked.first_mut()?;
-    let mut held = Held::default();
-    for segment in allocator.segments() {
-        held.reserved_bytes += segment.bytes;
-        for block in allocator.blocks(segment.id) {
-            match block.state {
-                Standing::Allocated => held.allocated_bytes += block.bytes,
-                Standing::Free(ready) if ready.is_pending() => {}
-                Standing::Free(_) => {
-                    held.free_block_bytes_max = held.free_block_bytes_max.max(block.bytes);
-                }
-            }
-        }
-    }
-    if !with_sites {
-        return Some((held, Vec::new()));
-    }
-    let cut = cut_locked(context, allocator, false);
-    let blocks = cut.segments.iter().flat_map(|segment| &segment.blocks);
-    let live = blocks.filter(|block| block.state == BlockState::Allocated);
-    Some((held, history::sites(live.map(|block| (block.stack, block.bytes)))))
-}
-
 fn host() -> String {
     let mut name = [0u8; 256];
     // SAFETY: the buffer is valid for its length; the last byte stays zero.
@@ -247,7 +179,6 @@ type Locked =
 /// later, and so may everything of a context that is about to end.
 fn lock_with_room<I: Iterator<Item = &'static Context>>(
     contexts: impl Fn() -> I,
-    with_entries: bool,
 ) -> io::Result<(Vec<Locked>, Section)> {
     const ATTEMPTS_MAX: usize = 20;
     let mut room_bytes = ROOM_BYTES_MIN;
@@ -256,8 +187,7 @@ fn lock_with_room<I: Iterator<Item = &'static Context>>(
         let mut locked = Vec::new();
         for context in contexts() {
             silence::sign_of_life();
-            // A report of a refusal: its thread keeps the context open.
-            let open = with_entries.then(|| open_within(context, END_WAIT_MAX)).flatten();
+            let open = open_within(context, END_WAIT_MAX);
             match Patience::GivesUp.lock(&context.allocator) {
                 Some(allocator) => locked.push((context, allocator, open)),
                 None => log::warn(format_args!("snapshot: a context is busy, and left out")),
@@ -265,7 +195,7 @@ fn lock_with_room<I: Iterator<Item = &'static Context>>(
         }
         let cut_bytes = |(context, allocator, _): &mut Locked| {
             heap::beside_section(|| empty_lists(context, allocator));
-            context.recorder.cut_bytes(allocator, with_entries)
+            context.recorder.cut_bytes(allocator)
         };
         let needed: usize = locked.iter_mut().map(cut_bytes).sum::<usize>() + table::cut_bytes();
         if needed + ROOM_BYTES_MIN / 2 <= room_bytes {
@@ -282,9 +212,9 @@ const ROOM_BYTES_MIN: usize = 1 << 20;
 fn take() -> io::Result<Snapshot> {
     let mut snapshot = Snapshot { settings: settings(), clock: clock(), ..Snapshot::default() };
     let mut gather = Gather::new(record::settings::is_from_start());
-    let (mut locked, section) = lock_with_room(contexts::every, true)?;
+    let (mut locked, section) = lock_with_room(contexts::every)?;
     for (context, allocator, _) in &mut locked {
-        let Cut { segments, entries, dropped_count } = cut_locked(context, allocator, true);
+        let Cut { segments, entries, dropped_count } = cut_locked(context, allocator);
         gather.add(context.device.max(0) as u32, entries, dropped_count);
         snapshot.add(segments);
     }
@@ -304,8 +234,8 @@ fn take() -> io::Result<Snapshot> {
     Ok(snapshot)
 }
 
-fn cut_locked(context: &Context, allocator: &mut Allocator, with_entries: bool) -> Cut {
-    context.recorder.cut(allocator, context.device, with_entries, requested)
+fn cut_locked(context: &Context, allocator: &mut Allocator) -> Cut {
+    context.recorder.cut(allocator, context.device, requested)
 }
 
 /// What is in the thread caches goes back, and completed frees are recorded.
@@ -335,6 +265,7 @@ pub(crate) fn settings() -> Settings {
             ("version".to_string(), env!("CARGO_PKG_VERSION").to_string()),
             ("free_mode".to_string(), config.free_mode.word().to_string()),
             ("stacks_refused".to_string(), record::stacks().refused_count().to_string()),
+            ("record".to_string(), record::settings::now().level.word().to_string()),
             ("recorded_from_start".to_string(), record::settings::is_from_start().to_string()),
         ]
         .into_iter()

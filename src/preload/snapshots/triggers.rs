@@ -15,8 +15,8 @@ use std::time::Duration;
 use cachealloc_options::StatsOnExit;
 use cachealloc_text::Count;
 
-use crate::contexts::Context;
 use crate::lock::lock;
+use crate::out_of_memory::told;
 use crate::preserved::preserving_thread_state;
 use crate::process::silence::{self, Silence};
 use crate::process::{self, patience};
@@ -188,27 +188,13 @@ pub(crate) fn at_exit() {
     }
 }
 
-/// An allocation is about to fail for lack of memory: the first few leave a snapshot.
-pub(crate) fn at_shortage() {
+/// An allocation is about to fail for lack of memory: the first few leave a snapshot. `waits`: until it is there.
+pub(crate) fn at_shortage(waits: bool) {
     if SHORTAGES.posted() < SHORTAGES_MAX && identity::is_ours() && writer::runs() {
-        SHORTAGES.wait(SHORTAGES.post(), SILENCE_MAX);
-    }
-}
-
-/// The report for a request that is about to fail; see `contents::shortage_text`.
-pub(crate) fn shortage_text(
-    context: &'static Context,
-    asked_bytes: u64,
-    free: u64,
-    total: u64,
-) -> String {
-    // Sites and their names only where they were recorded, and where the lack of memory ends no program.
-    let elsewhere = record::is_on() && writer::runs();
-    let text = move || contents::shortage_text(context, asked_bytes, free, total, elsewhere);
-    if elsewhere {
-        writer::run(text, SILENCE_MAX).unwrap_or_default()
-    } else {
-        preserving_thread_state(text)
+        let number = SHORTAGES.post();
+        if waits {
+            SHORTAGES.wait(number, SILENCE_MAX);
+        }
     }
 }
 
@@ -242,7 +228,10 @@ fn serve() {
         (true, ..) => write_last(signals || shortages, Why::Exit),
         // All that was to be written at the end is.
         (_, true, _) if EXIT.is_served(1) => (),
-        (_, true, _) => write_last(signals || shortages, Why::Ended),
+        (_, true, _) => {
+            told::at_end();
+            write_last(signals || shortages, Why::Ended);
+        }
         (.., true) => write_to_template(Why::Shortage),
         (false, false, false) => write_to_template(Why::Asked),
     };

@@ -43,17 +43,13 @@ fn write_table(out: &mut Text, total: &Totals) -> fmt::Result {
     writeln!(out, "cachealloc: {}", env!("CARGO_PKG_VERSION"))?;
     row(out, "process", "", format_args!("{}", std::process::id()))?;
     row(out, "free_mode", "", format_args!("{}", config::get().free_mode.word()))?;
-    let (reserves, reserve_nanoseconds) = counters::reserves();
+    let (reserves, _) = counters::reserves();
     row(out, "allocations served", "", format_args!("{}", Amount(total.served)))?;
     row(out, "of these without the driver", "", format_args!("{}", Amount(total.hits())))?;
     row(out, "cuMemAlloc calls that reached the driver", "", format_args!("{}", Amount(reserves)))?;
     for call in counters::calls().iter().filter(|call| call.count != 0) {
         let (count, time) = (Amount(call.count), Time(call.nanoseconds.unwrap_or(0)));
         row(out, "driver calls: ", call.name, format_args!("{count} ({time})"))?;
-    }
-    if let Some(mean) = reserve_nanoseconds.checked_div(reserves) {
-        let saved = Time(total.hits().saturating_mul(mean));
-        row(out, "time saved in cuMemAlloc, about", "", format_args!("{saved}"))?;
     }
     row(out, "reserved peak", "", format_args!("{}", Bytes(total.reserved_peak)))?;
     row(out, "allocated peak", "", format_args!("{}", Bytes(total.allocated_peak)))?;
@@ -133,6 +129,7 @@ impl Totals {
     }
 
     fn hits(&self) -> u64 {
-        self.served.saturating_sub(counters::value(Count::SegmentsReserved))
+        let asked = [Count::SegmentsReserved, Count::PassedToDriver].map(counters::value);
+        self.served.saturating_sub(asked.iter().sum())
     }
 }

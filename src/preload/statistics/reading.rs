@@ -14,6 +14,7 @@ use cachealloc_statistics::ContextReport;
 use crate::cache::blocks;
 use crate::cache::thread_cache::{PoolTally, Tally};
 use crate::contexts::{self, Context};
+use crate::driver_memory::table;
 use crate::lock::lock;
 use crate::log;
 use crate::process::patience::Patience;
@@ -61,6 +62,22 @@ pub(crate) fn stats_locked(
     allocator: &mut Allocator,
     patience: Patience,
 ) -> Stats {
+    let mut stats = cache_stats_locked(context, allocator, patience);
+    add_driver_memory(&mut stats, context, patience);
+    stats
+}
+
+/// The device of each living context, and what its cache alone counts.
+pub(crate) fn of_caches(patience: Patience) -> Vec<(i32, Stats)> {
+    let alive = contexts::every().filter(|context| !context.is_dead());
+    let stats = |context: &'static Context| {
+        let mut allocator = patience.lock(&context.allocator)?;
+        Some((context.device, cache_stats_locked(context, &mut allocator, patience)))
+    };
+    alive.filter_map(stats).collect()
+}
+
+fn cache_stats_locked(context: &Context, allocator: &mut Allocator, patience: Patience) -> Stats {
     let mut stats = allocator.stats();
     stats.max_split_bytes = allocator.policy().max_split_bytes;
     stats.num_ooms = context.ooms_count.load(Ordering::Relaxed);
@@ -76,6 +93,20 @@ pub(crate) fn stats_locked(
     stats
 }
 
+/// What the driver serves the program itself, which no cache counts.
+fn add_driver_memory(stats: &mut Stats, context: &Context, patience: Patience) {
+    let is_first = is_first_of_device(context);
+    if let Some(table) = patience.lock(&table::TABLE) {
+        table.tally.add_to(stats, context.device, context.id, is_first);
+    }
+}
+
+/// Memory that belongs to no context is counted once for each device.
+fn is_first_of_device(context: &Context) -> bool {
+    let of_device = contexts::all().filter(|other| other.device == context.device);
+    of_device.last().is_some_and(|first| first.id == context.id)
+}
+
 /// Every peak of the context becomes the current value.
 pub(crate) fn reset_peaks(context: &Context) {
     let mut allocator = lock(&context.allocator);
@@ -87,6 +118,7 @@ pub(crate) fn reset_peaks(context: &Context) {
     context.recorder.reset_peak();
     let current = allocator.stats().allocated_bytes.all.current;
     context.allocated_bytes_peak.store(current, Ordering::Relaxed);
+    lock(&table::TABLE).tally.reset_peaks(context.device);
 }
 
 /// Resets every total of the context. Returns the previous values.
@@ -108,6 +140,7 @@ pub(crate) fn reset_totals(context: &Context) -> Option<Stats> {
     }
     context.ooms_count.store(0, Ordering::Relaxed);
     allocator.counts_mut().reset_totals();
+    lock(&table::TABLE).tally.reset_totals(context.device);
     Some(before)
 }
 

@@ -13,7 +13,7 @@ use cachealloc_statistics::{CallSite, Gpu, Holder, HostCache, Place, Recording, 
 
 use crate::cache::pinned_blocks;
 use crate::driver::hardware::Hardware;
-use crate::driver_memory::{account, limits};
+use crate::driver_memory::{account, limits, table};
 use crate::process::patience::Patience;
 use crate::record::holders::StackTotals;
 use crate::record::settings::{self, Settings};
@@ -106,17 +106,24 @@ fn recording_now() -> Option<Recording> {
     })
 }
 
+/// What the stacks of each context hold, and those of what the driver serves itself.
+fn stacks_of_devices() -> Vec<(i32, Vec<StackTotals>)> {
+    let of_caches = contexts::every().map(|context| (context.device, context.recorder.holders()));
+    let mut all: Vec<_> = of_caches.collect();
+    all.extend(table::holders(Patience::GivesUp));
+    all
+}
+
 /// By device and library, the largest at the peak first.
 fn holders(names: &mut Names) -> Vec<Holder> {
     let mut sums: BTreeMap<(i32, String), (u64, u64)> = BTreeMap::new();
-    for context in contexts::every() {
-        let mut stacks = context.recorder.holders();
+    for (device, mut stacks) in stacks_of_devices() {
         stacks.retain(|totals| totals.bytes != 0 || totals.bytes_at_peak != 0);
         names.prepare_categories(stacks.iter().map(|totals| totals.stack));
         for StackTotals { stack, bytes, bytes_at_peak, .. } in stacks {
             let library = if stack.is_none() { String::new() } else { names.category(stack) };
             let library = if library.is_empty() { "unknown".to_string() } else { library };
-            let sum = sums.entry((context.device, library)).or_default();
+            let sum = sums.entry((device, library)).or_default();
             *sum = (sum.0 + bytes, sum.1 + bytes_at_peak);
         }
     }
@@ -133,11 +140,10 @@ fn holders(names: &mut Names) -> Vec<Holder> {
     holders
 }
 
-/// Of each context the call sites that hold most and those that allocated most often, with names.
+/// Of each of them the call sites that hold most and those that allocated most often, with names.
 fn call_sites() -> Vec<CallSite> {
     let mut sites = Vec::new();
-    for context in contexts::every() {
-        let mut stacks = context.recorder.holders();
+    for (device, mut stacks) in stacks_of_devices() {
         stacks.sort_by_key(|totals| Reverse((totals.bytes, totals.allocations_count)));
         let rest = stacks.split_off(stacks.len().min(SITES_MAX));
         let mut rest: Vec<StackTotals> =
@@ -146,7 +152,7 @@ fn call_sites() -> Vec<CallSite> {
         stacks.extend(rest.into_iter().take(SITES_MAX));
         let numbers: Vec<_> = stacks.iter().map(|totals| totals.stack).collect();
         contents::with_names(numbers, |names| {
-            sites.extend(stacks.iter().map(|totals| call_site(context.device, totals, names)));
+            sites.extend(stacks.iter().map(|totals| call_site(device, totals, names)));
         });
     }
     sites

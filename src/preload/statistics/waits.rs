@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::sync::Mutex;
 
-use cachealloc_history::{Describe, Frame, StackId};
+use cachealloc_history::{Describe, StackId};
 use cachealloc_statistics::Timed;
 use cachealloc_text::{count, time};
 
@@ -129,8 +129,7 @@ pub(crate) fn print(names: &mut Names) {
             count(total.count)
         );
         for frame in names.frames(site.stack).iter().take(FRAMES_SHOWN) {
-            let Frame { name, filename, line } = &**frame;
-            let _ = writeln!(text, "             {name}  {filename}:{line}");
+            let _ = writeln!(text, "             {}  {}", frame.name, frame.place());
         }
     }
     if sites.len() > SITES_SHOWN {

@@ -93,7 +93,7 @@ class Data {
       });
       track.reserve = table(`${prefix}.reserve`, ['event', 'bytes', 'address', 'stream', 'pool', 'part'], Float64Array);
       track.pass = table(`${prefix}.pass`, ['begin', 'length', 'range', 'depth']);
-      track.oom = table(`${prefix}.oom`, ['event', 'requested', 'free', 'stack', 'why'], Float64Array);
+      track.oom = table(`${prefix}.oom`, ['event', 'requested', 'free', 'stack', 'title', 'overcome', 'why'], Float64Array);
     });
   }
 

@@ -71,7 +71,7 @@ function offer_tracks(data, show) {
 
 const EMPTY_TRACK = {
   file: 0, device: 0, begin_us: 0, reserved_before: 0, time: [], from: [], until: [], bytes: [], stack: [], patterns: [],
-  reserve: {event: [], bytes: []}, pass: {begin: [], length: [], range: [], depth: []}, oom: {event: [], requested: [], free: [], stack: [], why: []},
+  reserve: {event: [], bytes: []}, pass: {begin: [], length: [], range: [], depth: []}, oom: {event: [], requested: [], free: [], stack: [], title: [], overcome: [], why: []},
 };
 
 function tell_facts(data, story) {

@@ -42,7 +42,8 @@ class Story {
       this.patterns.set(track.patterns, row - track.from.length);
       track.reserve.event.forEach((event, i) => this.reserve.push([after(event), track.reserve.bytes[i]]));
       track.oom.event.forEach((event, i) => this.ooms.push({
-        event: after(event), track, requested: track.oom.requested[i], free: track.oom.free[i], stack: track.oom.stack[i],
+        event: after(event), own: event, track, requested: track.oom.requested[i], free: track.oom.free[i], stack: track.oom.stack[i],
+        title: this.data.strings[track.oom.title[i]], overcome: track.oom.overcome[i] === 1,
         why: i < track.oom.why.length ? this.data.strings[track.oom.why[i]] : '',
       }));
     });

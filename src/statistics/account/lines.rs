@@ -40,13 +40,18 @@ impl Settled {
                 ..Line::default()
             });
         }
-        let launched = self.rows.iter().any(|row| row.part == Part::Launches);
-        let place = if launched {
-            "in first launches or the rest, if a kernel needs it: "
-        } else {
-            "in the rest, if a kernel needs it: "
-        };
-        lines.extend(own(Place::Rest, place));
+        let launches = self.rows.iter().filter(|row| row.part == Part::Launches);
+        let launches = launches.fold(0, |sum: u64, row| sum.saturating_add(row.bytes));
+        let rest = self.rest_bytes.and_then(|rest| u64::try_from(rest).ok()).unwrap_or(0);
+        let room = rest.saturating_add(launches);
+        lines.extend(self.in_place(Place::Rest).map(|row| {
+            let place = match launches {
+                _ if row.bytes > room => "not yet, or in part, until a kernel needs it: ",
+                0 => "in the rest, if a kernel needs it: ",
+                _ => "in first launches or the rest, if a kernel needs it: ",
+            };
+            self.line_of(row, place)
+        }));
         lines.extend(own(Place::Beside, "beside: "));
         lines
     }

@@ -41,7 +41,14 @@ fn what_failed_and_what_lies_beside_free_memory() {
     let place = planted();
     let text = said(&place, "findings 5.pickle");
     let first = text.lines().next().expect("a line");
-    assert!(first.starts_with("Peak: 47.1 MiB live, "), "{text}");
+    assert!(first.starts_with("Out of memory, "), "{text}");
+    assert!(
+        first.contains(
+            "cuMemAlloc asked for 1.00 PiB of linear memory in vain, in refused c/planted.c:"
+        ),
+        "{text}"
+    );
+    assert!(text.contains("\nPeak: 47.1 MiB live, "), "{text}");
     assert!(text.contains("\nReplayed, the run cannot fit within 1020 MiB: "), "{text}");
     assert!(text.contains("\ndevice 0: 1 failed allocation\n\n"), "{text}");
     let told = json(&place, "5.pickle");

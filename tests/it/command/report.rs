@@ -28,7 +28,7 @@ fn what_was_planted_is_said() {
             "were temporary, freed with at most 1 other allocation in between: most (100) from {}",
             from("temporary", "burst")
         ),
-        "allocation failed, ".to_string(),
+        "Out of memory, ".to_string(),
     ] {
         assert!(findings.contains(&wanted), "{wanted}\n{findings}");
     }

@@ -203,6 +203,7 @@ fn a_report_follows_and_the_end_is_the_programs() {
     let program = compile("triggers.c");
     for (way, rank, name) in [("return", None, "a.html"), ("_exit", Some("3"), "a-3.html")] {
         let native = place.run(&trigger(way).native());
+        let kept = name.replace(".html", ".pickle");
         let mut run = under("--report a.html", &program, way);
         if let Some(rank) = rank {
             run = run.env("OMPI_COMM_WORLD_RANK", rank);
@@ -211,7 +212,9 @@ fn a_report_follows_and_the_end_is_the_programs() {
         assert_eq!((&ran.stdout, ran.code), (&native.stdout, native.code), "{ran:#?}");
         assert!(
             ran.stderr.ends_with(&format!(
-                "cachealloc: report: {name}\ncachealloc: the snapshot is removed\n"
+                "cachealloc: report: {name}\ncachealloc: snapshot: {kept}\n\
+                 cachealloc: next: cachealloc findings {kept}\n\
+                 cachealloc:       cachealloc top-sites {kept}\n"
             )),
             "{ran:#?}"
         );
@@ -219,7 +222,13 @@ fn a_report_follows_and_the_end_is_the_programs() {
         assert!(text.contains("<html") && text.len() > 1000, "{name}");
     }
     // Nothing else is left, here or where the snapshots were.
-    assert_eq!(place.names(), ["a-3.html", "a.html"]);
+    assert_eq!(place.names(), ["a-3.html", "a-3.pickle", "a.html", "a.pickle"]);
+    // A snapshot is never lost to another run.
+    place.run(&under("--report a.html", &program, "return"));
+    assert_eq!(place.names(), ["a-1.pickle", "a-3.html", "a-3.pickle", "a.html", "a.pickle"]);
+    let ran = place.run(&under("--report b.html --no-keep", &program, "return"));
+    assert!(ran.stderr.ends_with("cachealloc: the snapshot is removed\n"), "{ran:#?}");
+    assert!(!place.names().contains(&"b.pickle".to_string()));
 }
 
 #[test]
@@ -230,7 +239,7 @@ fn a_full_stderr_changes_no_end() {
         format!("{command} run --report a.html -- {} return 2>/dev/full", program.display());
     let ran = place.run(&Run::program("/bin/sh").native().arg("-c").arg(script));
     assert_eq!(ran.code, place.run(&trigger("return").native()).code, "{ran:#?}");
-    assert_eq!(place.names(), ["a.html"]);
+    assert_eq!(place.names(), ["a.html", "a.pickle"]);
     let ran = place.run(
         &Run::program("/bin/sh")
             .native()
@@ -254,6 +263,22 @@ fn without_snapshots_there_is_no_report() {
         assert_eq!(ran.code, Some(code), "{script}");
     }
     assert_eq!(place.names(), [""; 0]);
+}
+
+/// Whatever ends the program, its history is there, and its end is its own.
+#[test]
+fn a_killed_program_is_reported() {
+    for (signal, code) in [("KILL", 137), ("SEGV", 139)] {
+        let place = Place::new();
+        let run = cachealloc("run --report a.html --").arg(compile("killed_after.c")).arg(signal);
+        let ran = place.run(&run);
+        assert_eq!(ran.code, Some(code), "{ran:#?}");
+        assert!(ran.stderr.contains("its history is recovered"), "{ran:#?}");
+        assert!(ran.stderr.contains("report: a.html"), "{ran:#?}");
+        assert_eq!(place.names(), ["a.html", "a.pickle"], "{ran:#?}");
+        let found = place.run(&cachealloc("findings a.pickle")).ok();
+        assert!(found.stdout.contains("50.0 MiB live"), "{found:#?}");
+    }
 }
 
 /// Beside a program, the command passes on what is sent to it, and dies as the program did.

@@ -317,7 +317,7 @@ fn what_is_no_snapshot() {
     for command in ["top-sites", "diff 2.pickle", "convert --to json"] {
         for (name, wanted) in [
             ("cut", cut.as_str()),
-            ("packed", "packed is compressed by gzip: unpack it first (gunzip)"),
+            ("packed", "packed cannot be read: unexpected end of file"),
             ("text", "text is no snapshot: it does not begin as a pickle does"),
             ("empty", "empty is empty: its writer did not finish, or never began"),
             (".", ". is a folder; give the snapshots in it"),

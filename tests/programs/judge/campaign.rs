@@ -24,7 +24,7 @@ const NOW_AND_THEN: [&str; 9] = [
     "free_mode:ordered,graph_pool:true",
     "free_mode:relaxed,expandable_segments:true",
     "free_mode:ordered,fill:zero,red_zone:64",
-    "free_mode:ordered,fraction_of_gpu_memory_to_use:0",
+    "cache:false,record:all",
     "free_mode:strict,expandable_segments:true",
     // As much as the device has that the program is made for.
     "free_mode:ordered,gpu_memory_limit_mb:?",

@@ -36,10 +36,14 @@ pub(crate) fn text(inputs: &[Input], told: &Told, at: When, number: usize) -> St
         let first = device.failed.first().filter(|_| at == When::End);
         let then = first.and_then(|failed| Some((failed.inside.as_ref()?, when_failed(failed))));
         let now = device.inside.as_ref().map(|inside| (inside, when(at, device)));
+        let mut shown = String::new();
         for (inside, when) in then.into_iter().chain(now) {
-            if !inside.beside.is_empty() {
+            let table = beside_table(&inside.beside, number);
+            // What is as it was is not said again.
+            if !inside.beside.is_empty() && table != shown {
                 let _ = write!(text, "\n{whose}: {}\n\n", fragmentation(inside, &when));
-                text += &beside_table(&inside.beside, number);
+                text += &table;
+                shown = table;
             }
         }
     }

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use cachealloc_history::{
-    BlockState, Describe, Frame, OomLimit, OomReport, Site, StackId, live_sites, oom_report, sites,
+    BlockState, Describe, Frame, OomCache, OomKind, OomLimit, OomPart, OomReport, OomRequest, Site,
+    StackId, live_sites, oom_report, reasons, sites, without_start,
 };
 
 use crate::soundness;
@@ -29,29 +30,70 @@ fn only_held_blocks_of_the_device_count() {
     assert!(live_sites(&snapshot, 1).is_empty());
 }
 
-#[test]
-fn report_of_a_full_gpu() {
-    let sites: Vec<Site> = (1..=7).map(site).collect();
-    let report = OomReport {
+/// A device that is full of a process's blocks, which a request of 2 GiB finds so.
+fn full() -> OomReport {
+    OomReport {
         device: 1,
-        asked_bytes: 2 << 30,
+        request: OomRequest {
+            function: "cuMemAlloc",
+            kind: OomKind::Linear,
+            bytes: Some(2 << 30),
+            stack: StackId(2),
+        },
         limit: Some(OomLimit { bytes: 135 << 30, held_bytes: 134 << 30, option: "the_option" }),
-        reserved_bytes: 134 << 30,
-        allocated_bytes: 120 << 30,
-        free_block_bytes_max: 512 << 20,
         driver_free_bytes: Some((5 << 30) / 4),
         driver_total_bytes: Some(139 << 30),
-        sites: &sites,
-    };
+        host_free_bytes: None,
+        parts: vec![
+            OomPart { title: "cache: held by the program", bytes: 120 << 30, count: 28 },
+            OomPart { title: "cache: free", bytes: 14 << 30, count: 0 },
+        ],
+        rest_bytes: Some(3 << 30),
+        cache: OomCache {
+            free_bytes: 14 << 30,
+            free_block_bytes_max: 512 << 20,
+            ..OomCache::default()
+        },
+        pools_free_bytes: 0,
+        graphs_bytes: 0,
+        sites: (1..=7).map(site).collect(),
+    }
+}
+
+/// Of which nothing is known.
+fn empty(kind: OomKind, bytes: Option<u64>) -> OomReport {
+    OomReport {
+        device: 0,
+        request: OomRequest { function: "cuThat", kind, bytes, stack: StackId::NONE },
+        limit: None,
+        driver_free_bytes: None,
+        driver_total_bytes: None,
+        host_free_bytes: None,
+        parts: Vec::new(),
+        rest_bytes: None,
+        cache: OomCache::default(),
+        pools_free_bytes: 0,
+        graphs_bytes: 0,
+        sites: Vec::new(),
+    }
+}
+
+#[test]
+fn report_of_a_full_gpu() {
     assert_eq!(
-        oom_report(&report, &mut Named),
+        oom_report(&full(), &mut Named),
         "\
-cachealloc: out of memory on device 1: asked for 2.00 GiB, more than the_option allows
+cachealloc: out of memory on device 1: cuMemAlloc asked for 2.00 GiB of linear memory, more than the_option allows
+  asked by
+               function_0  stack_2.py:0
+               function_1  stack_2.py:1
   on the GPU    1.25 GiB free of 139 GiB
   limit         135 GiB (the_option), 134 GiB held by all libraries
-  reserved      134 GiB of that
-  allocated     120 GiB of that
-  not in use    14.0 GiB, the largest block is 512 MiB
+  this process  holds, as far as its calls tell:
+     120 GiB cache: held by the program, 28 allocations
+    14.0 GiB cache: free
+             the largest free block of the cache is 512 MiB
+    3.00 GiB in use, and in none of these: contexts, code, other processes
   held by the largest 5 of 7 call sites:
     50.0 GiB in 1 block, NCCL
                function_0  stack_1.py:0
@@ -74,32 +116,27 @@ cachealloc: out of memory on device 1: asked for 2.00 GiB, more than the_option 
                function_3  stack_5.py:3
                function_4  stack_5.py:4
     15.5 GiB elsewhere
+  why           134 GiB of 135 GiB are held: with 2.00 GiB more that is 1.00 GiB too much
+                fragmentation: 14.0 GiB are free in the cache, the largest block is 512 MiB
+                3.00 GiB are in use that no call of this process accounts for
+  what helps    expandable_segments:true, which returns free parts of segments, and joins them
+                nvidia-smi, which lists the processes of the GPU
 "
     );
 }
 
 #[test]
 fn report_of_what_is_known() {
-    let report = OomReport {
-        device: 0,
-        asked_bytes: 1,
-        limit: None,
-        reserved_bytes: 0,
-        allocated_bytes: 0,
-        free_block_bytes_max: 0,
-        driver_free_bytes: None,
-        driver_total_bytes: None,
-        sites: &[],
-    };
     assert_eq!(
-        oom_report(&report, &mut Named),
+        oom_report(&empty(OomKind::Other, None), &mut Named),
         "\
-cachealloc: out of memory on device 0: asked for 1 B
+cachealloc: out of memory on device 0: cuThat asked for what the call needs
+  asked by      without a stack
   on the GPU    not known
-  reserved      0 B by this process, no limit is set
-  allocated     0 B of that
-  not in use    0 B, the largest block is 0 B
-  held by       not recorded
+  limit         none is set
+  this process  holds, as far as its calls tell:
+     nothing
+  held by       not recorded (record:state or record:all)
 "
     );
 }
@@ -108,44 +145,97 @@ cachealloc: out of memory on device 0: asked for 1 B
 #[test]
 fn a_limit_that_allows_the_request_is_not_blamed() {
     let limit = OomLimit { bytes: 3 << 30, held_bytes: 1 << 30, option: "the_option" };
-    let report = OomReport {
-        device: 0,
-        asked_bytes: 2 << 30,
-        limit: Some(limit),
-        reserved_bytes: 0,
-        allocated_bytes: 0,
-        free_block_bytes_max: 0,
-        driver_free_bytes: Some(1 << 30),
-        driver_total_bytes: None,
-        sites: &[],
-    };
+    let mut report = empty(OomKind::Linear, Some(2 << 30));
+    (report.limit, report.driver_free_bytes) = (Some(limit), Some(1 << 30));
     let text = oom_report(&report, &mut Named);
-    assert!(
-        text.starts_with("cachealloc: out of memory on device 0: asked for 2.00 GiB\n"),
-        "{text}"
-    );
-    assert!(
-        text.contains("  limit         3.00 GiB (the_option), 1.00 GiB held by all libraries\n"),
-        "{text}"
-    );
+    let first =
+        "cachealloc: out of memory on device 0: cuThat asked for 2.00 GiB of linear memory\n";
+    assert!(text.starts_with(first), "{text}");
+    let limit = "  limit         3.00 GiB (the_option), 1.00 GiB held by all libraries\n";
+    assert!(text.contains(limit), "{text}");
+    assert!(text.contains("1.00 GiB are free on the device, 1.00 GiB too little"), "{text}");
+    // What is not of the device is not the limit's.
+    (report.request.kind, report.request.bytes) = (OomKind::PinnedHost, Some(5 << 30));
+    report.host_free_bytes = Some(4 << 30);
+    let text = oom_report(&report, &mut Named);
+    assert!(!text.contains("more than the_option"), "{text}");
+    assert!(text.contains("the host has 4.00 GiB available, 1.00 GiB too little"), "{text}");
+}
+
+/// What helps is derived from a number, and said only where that suffices.
+#[test]
+fn what_helps_follows_from_the_numbers() {
+    let helps = |change: fn(&mut OomReport)| {
+        let mut report = empty(OomKind::Linear, Some(2 << 30));
+        (report.driver_free_bytes, report.driver_total_bytes) = (Some(1 << 30), Some(8 << 30));
+        change(&mut report);
+        let reasons = reasons(&report).into_iter();
+        reasons.filter_map(|reason| reason.help).collect::<Vec<_>>().join("; ")
+    };
+    assert_eq!(helps(|_| ()), "");
+    assert_eq!(helps(|report| report.cache.free_bytes = 1 << 29), "");
+    assert!(helps(|report| report.cache.free_bytes = 1 << 30).starts_with("expandable_segments"));
+    let expandable = |report: &mut OomReport| {
+        (report.cache.free_bytes, report.cache.is_expandable) = (1 << 30, true);
+    };
+    assert_eq!(helps(expandable), "");
+    assert!(helps(|report| report.cache.waiting_bytes = 1 << 30).contains("synchronize"));
+    assert!(helps(|report| report.cache.private_free_bytes = 1 << 30).contains("graphs"));
+    assert!(helps(|report| report.graphs_bytes = 1 << 30).contains("cuDeviceGraphMemTrim"));
+    assert!(helps(|report| report.pools_free_bytes = 1 << 30).contains("cuMemPoolTrimTo"));
+    assert!(helps(|report| report.rest_bytes = Some(1 << 30)).contains("nvidia-smi"));
+    let limited = |report: &mut OomReport| {
+        let (bytes, held_bytes) = (2 << 30, 1 << 30);
+        report.limit = Some(OomLimit { bytes, held_bytes, option: "the_option" });
+        report.driver_free_bytes = Some(4 << 30);
+    };
+    assert!(helps(limited).starts_with("a limit of 3.00 GiB or more"));
+    // Nothing makes a device larger.
+    let larger = |report: &mut OomReport| {
+        (report.request.bytes, report.rest_bytes) = (Some(9 << 30), Some(8 << 30));
+    };
+    assert_eq!(helps(larger), "");
+}
+
+/// A kind is found again by its word, and every kind that the list of functions leads to is one.
+#[test]
+fn kinds_have_words() {
+    for kind in OomKind::ALL {
+        assert_eq!(OomKind::of_word(kind.word()), Some(*kind));
+    }
+    let kinds = [
+        ("cuMemAlloc", OomKind::Linear),
+        ("cuMemAllocHost", OomKind::PinnedHost),
+        ("cuGraphLaunch", OomKind::Graph),
+        ("cuCtxCreate", OomKind::Context),
+        ("cuNothing", OomKind::Other),
+    ];
+    for (function, kind) in kinds {
+        assert_eq!(OomKind::of_function(function), kind, "{function}");
+    }
+}
+
+/// An offset is no line, and what leads to `main` is left out.
+#[test]
+fn frames_are_those_of_the_program() {
+    let frame = |name: &str, filename: &str, line| {
+        Arc::new(Frame { name: name.into(), filename: filename.into(), line })
+    };
+    let start = frame("__libc_start_main@GLIBC_2.2.5", "libc.so.6", 9);
+    let frames = [frame("train", "/app/train", 4337), start.clone(), frame("_start", "app", 1)];
+    assert_eq!(frames[0].place(), "/app/train+0x10f1");
+    assert_eq!(frame("f", "a.py", 7).place(), "a.py:7");
+    assert_eq!(without_start(&frames).len(), 1);
+    assert_eq!(without_start(&[start]).len(), 1);
 }
 
 #[test]
 fn names_cannot_steer_the_terminal() {
-    let sites = [Site { stack: StackId(9), bytes: 1, blocks_count: 1 }, site(8)];
-    let report = OomReport {
-        device: 0,
-        asked_bytes: 1,
-        limit: None,
-        reserved_bytes: 1,
-        allocated_bytes: 1,
-        free_block_bytes_max: 0,
-        driver_free_bytes: Some(1),
-        driver_total_bytes: None,
-        sites: &sites,
-    };
+    let mut report = empty(OomKind::Linear, Some(1));
+    let nine = Site { stack: StackId(9), bytes: 1, blocks_count: 1 };
+    report.sites = vec![nine, site(8)];
     let text = oom_report(&report, &mut Named);
-    assert!(text.contains("red?[31m  two?lines:7\n"), "{text}");
+    assert!(text.contains("red?[31m  two?lines+0x7\n"), "{text}");
     assert!(text.contains("... 2 more\n"), "{text}");
     assert!(text.lines().all(|line| line.len() < 250), "{text}");
 }

@@ -17,14 +17,14 @@ pub(crate) struct Cut {
 
 impl Recorder {
     /// An upper bound of the bytes that a cut takes.
-    pub(crate) fn cut_bytes(&self, allocator: &Allocator, with_entries: bool) -> usize {
+    pub(crate) fn cut_bytes(&self, allocator: &Allocator) -> usize {
         let recorded = lock(&self.0);
         let segments = allocator.segments();
         let (segments_count, blocks_count) =
             segments.fold((0, 0), |(segments, blocks), segment| {
                 (segments + 1, blocks + allocator.blocks(segment.id).count())
             });
-        let ring = recorded.entries.ring.as_ref().filter(|_| with_entries);
+        let ring = recorded.entries.ring.as_ref();
         // A list that grows abandons its old memory, and is up to twice as long as its contents.
         segments_count * (6 * size_of::<history::Segment>() + 256)
             + blocks_count * 4 * size_of::<history::Block>()
@@ -37,7 +37,6 @@ impl Recorder {
         &self,
         allocator: &mut Allocator,
         device: i32,
-        with_entries: bool,
         requested: impl Fn(&BlockView) -> u64,
     ) -> Cut {
         let mut recorded = lock(&self.0);
@@ -65,7 +64,7 @@ impl Recorder {
             }
         };
         let segments = allocator.segments().map(segment).collect();
-        let ring = recorded.entries.ring.as_ref().filter(|_| with_entries);
+        let ring = recorded.entries.ring.as_ref();
         Cut {
             segments,
             entries: ring.map(Ring::to_vec).unwrap_or_default(),

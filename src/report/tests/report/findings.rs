@@ -2,6 +2,8 @@
 
 use cachealloc_analysis::model::{Action, Dropped, StackId};
 
+use cachealloc_report::last_of_each_process;
+
 use crate::made::{MIB, Made, small};
 use crate::page::written;
 
@@ -16,10 +18,11 @@ pub fn sentences(page: &str) -> Vec<String> {
 fn small_snapshot_in_words() {
     let found = sentences(&written(&[small().input("small.pickle")]));
     let wanted = [
+        "Out of memory, 30 us after start: an allocation asked for 4.00 GiB in vain, in passing user/app.py:7, \
+         with 5.00 MiB free on the device; largest holder: passing user/app.py:7, 8.00 MiB. 9.00 MiB were free inside \
+         segments, in 1 piece, all too small, the largest 9.00 MiB; the driver had 5.00 MiB.",
         "Peak: 13.0 MiB live, 20 us after start; 61.53 % of it from passing user/app.py:7; 22.0 MiB \
          reserved.",
-        "A 4.00 GiB allocation failed, 30 us after start, with 5.00 MiB free on the device; largest \
-         holder: passing user/app.py:7, 8.00 MiB.",
         "Replayed, the run cannot fit within 27.0 MiB: 4.01 GiB are needed at once.",
         "1 block, 3.00 MiB, was never freed: all from keep user/app.cu:12.",
         "Fragmentation: 17.0 MiB of the 22.0 MiB reserved at the end (77.27 %) are free, but lie between \
@@ -48,6 +51,149 @@ fn what_grows_is_named() {
             "log user/train.py:9 keeps growing: 399 blocks, 399 MiB, allocated throughout the run, none freed."
         ]
     );
+}
+
+/// A few blocks that come regularly, and go when the program ends: nearly every program frees all it has then.
+#[test]
+fn what_is_freed_at_the_end_has_grown() {
+    for blocks in [12, 15, 200] {
+        let mut made = Made::new();
+        let scratch = made.stack(&[("scratch", "/home/user/train.py", 3)]);
+        let leak = made.stack(&[("log", "/home/user/train.py", 9)]);
+        for step in 0..blocks {
+            for _ in 0..4 {
+                made.entry(Action::Alloc, 1 << 20, MIB, scratch);
+                made.entry(Action::Free, 1 << 20, MIB, scratch);
+            }
+            made.entry(Action::Alloc, (step + 1) << 30, MIB, leak);
+        }
+        for step in 0..blocks {
+            made.entry(Action::Free, (step + 1) << 30, MIB, leak);
+        }
+        let found = sentences(&written(&[made.input("growing")]));
+        let wanted = format!(
+            "log user/train.py:9 keeps growing: {blocks} blocks, {blocks}{} MiB, allocated throughout the run, \
+             none freed before the program ended.",
+            if blocks < 100 { ".0" } else { "" }
+        );
+        assert!(found.contains(&wanted), "{found:?}");
+        // What comes and goes does not grow.
+        let growing = found.iter().filter(|it| it.contains("growing")).count();
+        assert_eq!(growing, 1, "{found:?}");
+    }
+}
+
+/// What is loaded at first does not grow, however many blocks it is.
+#[test]
+fn what_is_loaded_at_first_does_not_grow() {
+    let mut made = Made::new();
+    let load = made.stack(&[("load", "/home/user/train.py", 3)]);
+    let step = made.stack(&[("step", "/home/user/train.py", 9)]);
+    for block in 1..30 {
+        made.keep(block << 40, MIB, load);
+    }
+    for _ in 0..300 {
+        made.entry(Action::Alloc, 1 << 20, MIB, step);
+        made.entry(Action::Free, 1 << 20, MIB, step);
+    }
+    let found = sentences(&written(&[made.input("loaded")]));
+    assert!(!found.iter().any(|it| it.contains("growing")), "{found:?}");
+}
+
+/// Each pass through a range leaves something.
+#[test]
+fn a_range_that_grows_is_named() {
+    let mut made = Made::new();
+    let scratch = made.stack(&[("scratch", "/home/user/train.py", 3)]);
+    let kept = made.stack(&[("log", "/home/user/train.py", 9)]);
+    for step in 0..10 {
+        made.entry(Action::Alloc, 1 << 20, MIB, scratch);
+        made.within("step", 1);
+        made.keep((step + 1) << 30, MIB, kept);
+        made.within("step", 0);
+        made.entry(Action::Free, 1 << 20, MIB, scratch);
+        made.within("step", 0);
+    }
+    let found = sentences(&written(&[made.input("ranges")]));
+    let wanted = "The range step keeps growing: 10.0 MiB left in 10 passes, of which 10 left some.";
+    assert!(found.iter().any(|it| it == wanted), "{found:?}");
+}
+
+/// What the file says of a failed call comes first, by its function and kind; what was overcome is no such finding.
+#[test]
+fn failed_calls_are_told_by_what_they_asked_for() {
+    let told = |overcome: bool| {
+        let mut made = small();
+        let entry =
+            made.snapshot.devices[0].entries.iter().find(|it| it.action == Action::OutOfMemory);
+        let entry = entry.expect("one failed");
+        let text = format!(
+            "function=cuMemCreate kind=physical device=0 thread=1 overcome={overcome} bytes={} time_us={}",
+            entry.bytes, entry.time_us
+        );
+        made.snapshot.settings.ours.push(("out_of_memory 0".to_string(), text));
+        sentences(&written(&[made.input("failed")]))
+    };
+    let found = told(false);
+    let wanted = "Out of memory, 30 us after start: cuMemCreate asked for 4.00 GiB of physical memory in vain";
+    assert!(found[0].starts_with(wanted), "{found:?}");
+    let found = told(true);
+    assert!(found[0].starts_with("Peak: "), "{found:?}");
+    let wanted = "1 call failed for lack of memory, and the program overcame that by a retry or a smaller request";
+    assert!(found.iter().any(|it| it.starts_with(wanted)), "{found:?}");
+}
+
+/// A rank that ran out of memory is named first, whatever the others hold.
+#[test]
+fn the_rank_that_failed_is_named_first() {
+    let files: Vec<_> = (0..4)
+        .map(|rank| {
+            let mut made = small();
+            let entries = &mut made.snapshot.devices[0].entries;
+            if rank != 2 {
+                entries.retain(|entry| entry.action != Action::OutOfMemory);
+            }
+            entries.iter_mut().for_each(|entry| entry.time_us += rank);
+            made.snapshot.settings.ours.push(("rank".to_string(), rank.to_string()));
+            made.input(&format!("r{rank}.pickle"))
+        })
+        .collect();
+    let found = sentences(&written(&files));
+    assert!(found[0].starts_with("Rank 2 (r2.pickle): Out of memory, "), "{found:?}");
+}
+
+/// Two runs, one after the other: what they held was not there at the same time.
+#[test]
+fn two_runs_are_compared() {
+    let mut inputs = ["before", "after"].map(|name| small().input(name));
+    for entry in &mut inputs[1].snapshot.devices[0].entries {
+        entry.time_us += 1_000_000;
+        entry.bytes /= 2;
+    }
+    let found = sentences(&written(&inputs));
+    let wanted = "Two runs, one after the other, which are compared and not added up: peak 13.0 MiB in before";
+    assert!(found.iter().any(|it| it.starts_with(wanted)), "{found:?}");
+}
+
+/// Of several processes the last snapshot of each counts; those of one process are all compared.
+#[test]
+fn a_process_is_not_counted_twice() {
+    let of_process = |process: &str, name: &str, entries: usize| {
+        let mut input = small().input(name);
+        let facts = [("host", "node7"), ("process", process)];
+        let facts = facts.map(|(name, value)| (name.to_string(), value.to_string()));
+        input.snapshot.settings.ours.extend(facts);
+        input.snapshot.devices[0].entries.truncate(entries);
+        input
+    };
+    let inputs =
+        || vec![of_process("1", "a0", 3), of_process("1", "a1", 99), of_process("2", "b0", 99)];
+    let (last, earlier) = last_of_each_process(inputs(), true);
+    let names: Vec<_> = last.iter().map(|input| input.name.as_str()).collect();
+    assert_eq!((names, earlier), (vec!["a1", "b0"], vec!["a0".to_string()]));
+    let moments = || vec![of_process("1", "a0", 3), of_process("1", "a1", 99)];
+    assert_eq!(last_of_each_process(moments(), true).0.len(), 2);
+    assert_eq!(last_of_each_process(moments(), false).0.len(), 1);
 }
 
 #[test]
@@ -108,7 +254,8 @@ fn what_several_files_have_in_common_is_told_once() {
     assert_eq!(found.len(), 5, "{found:?}");
     // A much higher one is not the same.
     let found = sentences(&written(&[rank(0, 0), rank(1, 100 * MIB)]));
-    assert!(found[0].starts_with("rank0: Peak: 13.0 MiB"), "{found:?}");
+    assert!(found[0].starts_with("rank0 and rank1: Out of memory"), "{found:?}");
+    assert!(found[1].starts_with("rank0: Peak: 13.0 MiB"), "{found:?}");
     assert!(found[5].starts_with("rank1: Peak: 103 MiB"), "{found:?}");
     // Another call site is another finding; what files lack is told once, too.
     let mut others = [rank(0, 0), rank(1, 0)];
@@ -176,10 +323,11 @@ fn of_many_files_the_highest_is_told() {
     let found = sentences(&written(&files));
     let begins =
         found[1..].iter().map(|it| it.split(": ").next().expect("a name")).collect::<Vec<_>>();
-    assert!(found[0].starts_with("rank2: the highest peak of 4"), "{found:?}");
     let (three, all) = ("rank0, rank1 and rank3", "rank0, rank1, rank2 and rank3");
-    // The peak; the shortage; what was not freed; fragmentation, of the three and of the one that has less of it.
-    assert_eq!(begins[..2], [three, all], "{found:?}");
+    assert!(found[0].starts_with(&format!("{all}: Out of memory")), "{found:?}");
+    assert!(found[1].starts_with("rank2: the highest peak of 4"), "{found:?}");
+    // The peak; what was not freed; fragmentation, of the three and of the one that has less of it.
+    assert_eq!(begins[1], three, "{found:?}");
     assert!(begins[2..].contains(&"rank2") && begins.len() < 8, "{found:?}");
     let rank = |rank: u64| {
         let mut made = small();
@@ -187,7 +335,7 @@ fn of_many_files_the_highest_is_told() {
         made.input(&format!("rank{rank}"))
     };
     let found = sentences(&written(&(0..6).map(rank).collect::<Vec<_>>()));
-    assert!(found[1].starts_with("All 6: Peak: ") && found.len() == 6, "{found:?}");
+    assert!(found[2].starts_with("All 6: Peak: ") && found.len() == 6, "{found:?}");
 }
 
 /// A snapshot for a shortage and one at the end: the second has the first one's history.
@@ -203,15 +351,16 @@ fn of_moments_of_one_process_the_last_tells() {
     inputs[0].snapshot.devices[0].entries.truncate(3);
     let found = sentences(&written(&inputs));
     let alone = sentences(&written(&inputs[1..]));
-    assert_eq!(found[0], "2 snapshots of one process; the findings are those of the last, second.");
-    assert_eq!(found[1..], alone, "its name is not repeated");
+    assert_eq!(found[1], "2 snapshots of one process; the findings are those of the last, second.");
+    let others = [&found[..1], &found[2..]].concat();
+    assert_eq!(others, alone, "its name is not repeated");
     // Of two that say the same, the later one, whose clock may say a little less.
     let mut same = ["shortage", "exit"].map(|name| small().input(name));
     for input in &mut same {
         input.snapshot.settings = inputs[1].snapshot.settings.clone();
     }
     same[0].snapshot.devices[0].entries.iter_mut().for_each(|entry| entry.time_us += 1);
-    assert!(sentences(&written(&same))[0].ends_with("those of the last, exit."));
+    assert!(sentences(&written(&same))[1].ends_with("those of the last, exit."));
     // What the last one has lost, the first one still tells.
     inputs[1].snapshot.settings.dropped = Dropped::Count(7);
     let found = sentences(&written(&inputs));

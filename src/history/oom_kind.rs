@@ -1,0 +1,155 @@
+//! What a refused call asked for.
+
+use cachealloc_text::bytes;
+
+/// What a refused call asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OomKind {
+    Linear,
+    Pitched,
+    Managed,
+    Pooled,
+    Physical,
+    Array,
+    Mapping,
+    PinnedHost,
+    RegisteredHost,
+    PhysicalHost,
+    Code,
+    Graph,
+    Launch,
+    Transfer,
+    Context,
+    Stream,
+    Event,
+    Import,
+    Other,
+}
+
+/// Where the memory of a request would have been.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OomPlace {
+    /// On the device, and as many bytes as the call names.
+    Device,
+    /// On the device, as many bytes as the driver needs for it.
+    DriversOwn,
+    Host,
+    /// The call names nothing that tells.
+    Unknown,
+}
+
+macro_rules! kinds {
+    ($($kind:ident = $word:literal, $title:literal, $place:ident;)*) => {
+        impl OomKind {
+            pub const ALL: &'static [OomKind] = &[$(OomKind::$kind,)*];
+
+            /// In snapshots.
+            pub fn word(self) -> &'static str {
+                match self { $(OomKind::$kind => $word,)* }
+            }
+
+            /// For people.
+            pub fn title(self) -> &'static str {
+                match self { $(OomKind::$kind => $title,)* }
+            }
+
+            pub fn place(self) -> OomPlace {
+                match self { $(OomKind::$kind => OomPlace::$place,)* }
+            }
+        }
+    };
+}
+
+kinds! {
+    Linear = "linear", "linear memory", Device;
+    Pitched = "pitched", "pitched memory", Device;
+    Managed = "managed", "managed memory", Unknown;
+    Pooled = "pooled", "memory of a pool", Device;
+    Physical = "physical", "physical memory", Device;
+    Array = "array", "an array", Device;
+    Mapping = "mapping", "addresses or a mapping", Unknown;
+    PinnedHost = "pinned_host", "pinned memory of the host", Host;
+    RegisteredHost = "registered_host", "registered memory of the host", Host;
+    PhysicalHost = "physical_host", "physical memory of the host", Host;
+    Code = "code", "code", DriversOwn;
+    Graph = "graph", "a graph", DriversOwn;
+    Launch = "launch", "a launch", DriversOwn;
+    Transfer = "transfer", "a copy or a fill", DriversOwn;
+    Context = "context", "a context", DriversOwn;
+    Stream = "stream", "a stream", DriversOwn;
+    Event = "event", "an event", DriversOwn;
+    Import = "import", "memory of another process or API", Unknown;
+    Other = "other", "what the call needs", Unknown;
+}
+
+impl OomKind {
+    pub fn of_word(word: &str) -> Option<OomKind> {
+        OomKind::ALL.iter().copied().find(|kind| kind.word() == word)
+    }
+
+    /// `200 MiB of physical memory`, `200 MiB for an array`, or what it is where no amount is known.
+    pub fn amount(self, asked_bytes: Option<u64>) -> String {
+        let title = self.title();
+        let has_article = title.starts_with("a ") || title.starts_with("an ");
+        match asked_bytes.map(bytes) {
+            None => title.to_string(),
+            Some(asked) if self == OomKind::Other => asked,
+            Some(asked) if has_article => format!("{asked} for {title}"),
+            Some(asked) => format!("{asked} of {title}"),
+        }
+    }
+
+    /// What a call asks for, by the function's name in the driver's look-up.
+    pub fn of_function(base: &str) -> OomKind {
+        let found = BY_NAME.iter().find(|(begin, _)| base.starts_with(begin));
+        found.map_or(OomKind::Other, |(_, kind)| *kind)
+    }
+}
+
+/// The first that the name begins with.
+const BY_NAME: [(&str, OomKind); 44] = [
+    ("cuMemAllocPitch", OomKind::Pitched),
+    ("cuMemAllocManaged", OomKind::Managed),
+    ("cuMemAllocHost", OomKind::PinnedHost),
+    ("cuMemAllocAsync", OomKind::Pooled),
+    ("cuMemAllocFromPoolAsync", OomKind::Pooled),
+    ("cuMemAlloc", OomKind::Linear),
+    ("cuMemHostAlloc", OomKind::PinnedHost),
+    ("cuMemHostRegister", OomKind::RegisteredHost),
+    ("cuMemCreate", OomKind::Physical),
+    ("cuMemImport", OomKind::Import),
+    ("cuMemPool", OomKind::Import),
+    ("cuMemAddressReserve", OomKind::Mapping),
+    ("cuMemMap", OomKind::Mapping),
+    ("cuMemSetAccess", OomKind::Mapping),
+    ("cuMulticast", OomKind::Mapping),
+    ("cuLogicalEndpoint", OomKind::Mapping),
+    ("cuArray", OomKind::Array),
+    ("cuMipmappedArray", OomKind::Array),
+    ("cuExternalMemory", OomKind::Import),
+    ("cuImportExternal", OomKind::Import),
+    ("cuIpc", OomKind::Import),
+    ("cuGraphics", OomKind::Import),
+    ("cuGraph", OomKind::Graph),
+    ("cuStreamBeginCapture", OomKind::Graph),
+    ("cuStreamEndCapture", OomKind::Graph),
+    ("cuLaunch", OomKind::Launch),
+    ("cuModule", OomKind::Code),
+    ("cuLibrary", OomKind::Code),
+    ("cuKernel", OomKind::Code),
+    ("cuFunc", OomKind::Code),
+    ("cuLink", OomKind::Code),
+    ("cuOccupancy", OomKind::Code),
+    ("cuCtxSetLimit", OomKind::Other),
+    ("cuMemcpy", OomKind::Transfer),
+    ("cuMemset", OomKind::Transfer),
+    ("cuMemPrefetch", OomKind::Transfer),
+    ("cuEvent", OomKind::Event),
+    ("cuStream", OomKind::Stream),
+    ("cuGreenCtxStreamCreate", OomKind::Stream),
+    ("cuDevicePrimaryCtxRetain", OomKind::Context),
+    ("cuCtxCreate", OomKind::Context),
+    ("cuGreenCtxCreate", OomKind::Context),
+    ("cuGLCtxCreate", OomKind::Context),
+    ("cuVDPAUCtxCreate", OomKind::Context),
+];

@@ -1,0 +1,147 @@
+//! Why the memory that is free did not serve a request, and what would have: each sentence follows from a
+//! number of the report, and says nothing where that is not known.
+
+use cachealloc_text::bytes;
+
+use crate::oom_data::OomReport;
+use crate::oom_kind::{OomKind, OomPlace};
+
+/// One reason, and what helps against it where something is known to.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct OomReason {
+    pub why: String,
+    pub help: Option<String>,
+}
+
+fn reason(why: String) -> OomReason {
+    OomReason { why, help: None }
+}
+
+/// The most direct one first. Empty: nothing is known.
+pub fn reasons(report: &OomReport) -> Vec<OomReason> {
+    let request = &report.request;
+    match request.kind.place() {
+        OomPlace::Host => return on_host(report).into_iter().collect(),
+        OomPlace::Device => {}
+        OomPlace::DriversOwn | OomPlace::Unknown => {
+            let first = report.driver_free_bytes.map(|free| {
+                let free = bytes(free);
+                reason(format!(
+                    "{} did not fit: the driver says that {free} are free",
+                    request.kind.title()
+                ))
+            });
+            return first.into_iter().chain(held_back(report, None)).collect();
+        }
+    }
+    let Some(asked) = request.bytes else { return held_back(report, None) };
+    if let Some(total) = report.driver_total_bytes.filter(|total| asked > *total) {
+        return vec![reason(format!("the device has {} in all", bytes(total)))];
+    }
+    let mut all = Vec::new();
+    let forbidden = report.limit.filter(|limit| limit.forbids(request));
+    match (forbidden, report.driver_free_bytes) {
+        (Some(limit), free) => {
+            let needed = limit.held_bytes.saturating_add(asked);
+            let why = format!(
+                "{} of {} are held: with {} more that is {} too much",
+                bytes(limit.held_bytes),
+                bytes(limit.bytes),
+                bytes(asked),
+                bytes(needed - limit.bytes),
+            );
+            let help = free.filter(|free| *free >= asked).map(|free| {
+                let free = bytes(free);
+                format!("a limit of {} or more: {free} are free on the device", bytes(needed))
+            });
+            all.push(OomReason { why, help });
+        }
+        (None, Some(free)) if free < asked => all.push(reason(format!(
+            "{} are free on the device, {} too little",
+            bytes(free),
+            bytes(asked - free)
+        ))),
+        (None, Some(free)) => all.push(reason(format!(
+            "the driver refused, and says now that {} are free: they came meanwhile, or it cannot use them for this",
+            bytes(free)
+        ))),
+        (None, None) => {}
+    }
+    all.extend(held_back(report, Some(asked)));
+    all
+}
+
+/// What is free, and did not serve. `asked`: None where that is not known.
+fn held_back(report: &OomReport, asked: Option<u64>) -> Vec<OomReason> {
+    let cache = &report.cache;
+    let free = report.driver_free_bytes.unwrap_or(0);
+    let suffices = |more: u64| asked.is_none_or(|asked| more.saturating_add(free) >= asked);
+    let mut all = Vec::new();
+    let mut add = |count: u64, why: String, help: &str| {
+        if count > 0 {
+            let help = (!help.is_empty() && suffices(count)).then(|| help.to_string());
+            all.push(OomReason { why, help });
+        }
+    };
+    let in_cache = bytes(cache.free_bytes);
+    let expandable = if cache.is_expandable {
+        ""
+    } else {
+        "expandable_segments:true, which returns free parts of segments, and joins them"
+    };
+    let largest = bytes(cache.free_block_bytes_max);
+    add(
+        cache.free_bytes,
+        match (report.request.kind, asked) {
+            (OomKind::Linear | OomKind::Pooled, Some(asked)) if asked <= cache.free_bytes => {
+                format!(
+                    "fragmentation: {in_cache} are free in the cache, the largest block is {largest}"
+                )
+            }
+            _ => format!("{in_cache} are free in the cache, in segments with live blocks"),
+        },
+        expandable,
+    );
+    add(
+        cache.waiting_bytes,
+        format!("{} are freed, and a stream may still use them", bytes(cache.waiting_bytes)),
+        "to synchronize the streams that used them before the request",
+    );
+    add(
+        cache.private_free_bytes,
+        format!("{} are free, and kept for captured graphs", bytes(cache.private_free_bytes)),
+        "to destroy graphs that are launched no more",
+    );
+    add(
+        report.graphs_bytes,
+        format!("{} are reserved for memory nodes of graphs", bytes(report.graphs_bytes)),
+        "cuDeviceGraphMemTrim, which returns what no graph uses now",
+    );
+    add(
+        report.pools_free_bytes,
+        format!("{} are free in pools of the driver", bytes(report.pools_free_bytes)),
+        "cuMemPoolTrimTo, which returns them",
+    );
+    if let Some(rest) = report.rest_bytes.filter(|rest| *rest > 0) {
+        add(
+            rest,
+            format!("{} are in use that no call of this process accounts for", bytes(rest)),
+            "nvidia-smi, which lists the processes of the GPU",
+        );
+    }
+    all
+}
+
+fn on_host(report: &OomReport) -> Option<OomReason> {
+    let free = report.host_free_bytes?;
+    let why = match report.request.bytes {
+        Some(asked) if asked > free => {
+            format!("the host has {} available, {} too little", bytes(free), bytes(asked - free))
+        }
+        _ => format!(
+            "the driver refused, and the host says that {} are available: a limit of the process or its container may be lower",
+            bytes(free)
+        ),
+    };
+    Some(reason(why))
+}

@@ -1,0 +1,105 @@
+//! The one place where a hook's answer "out of memory" leads to the report, whatever the call asked for: from
+//! its arguments to what it wanted.
+
+use cachealloc_history::OomKind;
+
+use crate::driver::sys::{AllocationProperties, CuError, CuResult};
+use crate::functions::{Function, id};
+use crate::hooks::{array_bytes, beside};
+use crate::out_of_memory::{self, Request, told};
+use crate::preserved::without_cancellation;
+use crate::process::{bypass, thread};
+
+/// The program gets this error from a function with these arguments.
+#[cold]
+#[inline(never)]
+pub(crate) fn answered(function: &'static Function, words: &[usize], error: CuError) -> CuResult {
+    if error == CuError::OUT_OF_MEMORY && !bypass::is_switched_off() {
+        thread::with(|thread| {
+            // A call that memory hooks observe is made once more from within, and one inside a memory hook is theirs.
+            let is_within = !thread.observed_call.get().is_null() || thread.in_memory_hook.get();
+            if !is_within {
+                // What it writes and reads is no point at which the program's thread is cancelled.
+                without_cancellation(|| {
+                    beside(function, || out_of_memory::happened(thread, request(function, words)));
+                });
+            }
+        });
+    }
+    Err(error)
+}
+
+/// The program has got so many bytes by this function, after a failure somewhere.
+#[inline]
+pub(crate) fn got(function: &'static Function, bytes: u64, code: CuResult) -> CuResult {
+    if code.is_ok() && bypass::has_failures() {
+        beside(function, || thread::with(|thread| told::got(thread, function.base, bytes)));
+    }
+    code
+}
+
+/// What a call of class `record` has made, for `got`.
+pub(crate) fn asked_bytes(function: &Function, words: &[usize]) -> Option<u64> {
+    request(function, words).bytes
+}
+
+fn request(function: &Function, words: &[usize]) -> Request {
+    let kind = OomKind::of_function(function.base);
+    let mut request = Request { function: function.base, kind, bytes: None, device: None };
+    let word = |at: usize| words.get(at).map(|word| *word as u64);
+    request.bytes = match kind {
+        OomKind::Pitched => word(2).zip(word(3)).map(|(width, rows)| width.saturating_mul(rows)),
+        // SAFETY: the program's arguments; the driver has read the descriptor.
+        OomKind::Array => unsafe { bytes_of_array(function.id, words) },
+        OomKind::Mapping if !function.base.starts_with("cuMem") => None,
+        OomKind::Linear
+        | OomKind::Managed
+        | OomKind::Pooled
+        | OomKind::Physical
+        | OomKind::PinnedHost
+        | OomKind::RegisteredHost
+        | OomKind::Mapping => match function.id {
+            // Of the 32-bit interface.
+            id::cuMemAlloc | id::cuMemAllocHost => word(1).map(|word| u64::from(word as u32)),
+            _ => word(1),
+        },
+        _ => None,
+    };
+    match kind {
+        OomKind::Context => {
+            let place = match function.base {
+                "cuCtxCreate" => words.len() - 1,
+                "cuDevicePrimaryCtxRetain" => 1,
+                _ => 2,
+            };
+            request.device = word(place).map(|word| word as i32);
+        }
+        OomKind::Physical => {
+            let properties = words.get(2).map_or(0, |word| *word) as *const AllocationProperties;
+            // SAFETY: null, or the program's struct, which the driver has read.
+            if let Some(properties) = unsafe { properties.as_ref() } {
+                request.device = properties.location.device();
+                if properties.location.device().is_none() && properties.location.may_be_on_host() {
+                    request.kind = OomKind::PhysicalHost;
+                }
+            }
+        }
+        _ => {}
+    }
+    request
+}
+
+/// # Safety
+///
+/// As `array_bytes::of`.
+unsafe fn bytes_of_array(function: usize, words: &[usize]) -> Option<u64> {
+    let is_known = matches!(
+        function,
+        id::cuArrayCreate_v2 | id::cuArray3DCreate_v2 | id::cuMipmappedArrayCreate
+    );
+    if !is_known || words.get(1).is_none_or(|word| *word == 0) {
+        return None;
+    }
+    // SAFETY: the caller's promise.
+    Some(unsafe { array_bytes::of(function, words) })
+}

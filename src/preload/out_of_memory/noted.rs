@@ -1,0 +1,193 @@
+//! The failures so far, as snapshots have them, and which of them were overcome: the same thread got as much
+//! by the same function, or less, but not much less.
+//!
+//! What a thread gets is looked at only while a failure is open, and only so often: then the calls that
+//! allocate leave their fast path (`bypass`).
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use cachealloc_history::OomRequest;
+
+use crate::lock::lock;
+use crate::process::bypass;
+use crate::process::thread::Thread;
+
+/// Older ones are forgotten.
+const FAILURES_MAX: usize = 64;
+/// A failure that is still open after so many allocations is final.
+const LOOKS_MAX: u32 = 4096;
+/// What is less than this part of the request does not stand for it.
+const PART: u64 = 16;
+
+#[derive(Clone, Copy)]
+pub(crate) struct Failure {
+    pub request: OomRequest,
+    pub device: i32,
+    thread: u32,
+    /// Of its entry; None: it has none.
+    time_ns: Option<u64>,
+    is_open: bool,
+    is_overcome: bool,
+}
+
+/// How many failures there were, and of how many more is known.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Counts {
+    pub all: u64,
+    pub overcome: u64,
+}
+
+struct Noted {
+    /// By number, as far as they fit.
+    latest: [Option<Failure>; FAILURES_MAX],
+    counts: Counts,
+    forgotten: Forgotten,
+}
+
+/// Failures that do not fit any more.
+struct Forgotten {
+    /// How many are final.
+    standing: u64,
+    /// How many are still open, all of one thread and one function.
+    open: Option<(u32, &'static str, u64)>,
+}
+
+static NOTED: Mutex<Noted> = Mutex::new(Noted {
+    latest: [None; FAILURES_MAX],
+    counts: Counts { all: 0, overcome: 0 },
+    forgotten: Forgotten { standing: 0, open: None },
+});
+/// How many more allocations are looked at.
+static LOOKS: AtomicU32 = AtomicU32::new(0);
+
+impl Failure {
+    pub(crate) fn new(
+        request: OomRequest,
+        device: i32,
+        thread: u32,
+        time_ns: Option<u64>,
+    ) -> Failure {
+        let is_open = request.bytes.is_some();
+        Failure { request, device, thread, time_ns, is_open, is_overcome: false }
+    }
+}
+
+/// One more. Returns its number, from 0 on.
+pub(crate) fn note(failure: Failure) -> u64 {
+    let mut noted = lock(&NOTED);
+    let number = noted.counts.all;
+    let place = &mut noted.latest[number as usize % FAILURES_MAX];
+    let before = place.replace(failure);
+    before.iter().for_each(|before| noted.forgotten.add(before));
+    noted.counts.all += 1;
+    if failure.is_open {
+        LOOKS.store(LOOKS_MAX, Ordering::Relaxed);
+        bypass::note_failures(true);
+    }
+    number
+}
+
+impl Forgotten {
+    fn add(&mut self, failure: &Failure) {
+        let Failure { request, thread, is_open, is_overcome, .. } = failure;
+        match &mut self.open {
+            _ if *is_overcome => {}
+            _ if !is_open => self.standing += 1,
+            Some((of, function, count)) if of == thread && *function == request.function => {
+                *count += 1;
+            }
+            open => {
+                self.standing += open.map_or(0, |(.., count)| count);
+                *open = Some((*thread, request.function, 1));
+            }
+        }
+    }
+
+    /// This thread has overcome its failures of this function. Returns how many.
+    fn overcome(&mut self, thread: u32, function: &str) -> u64 {
+        let is_it = |open: &(u32, &str, u64)| open.0 == thread && open.1 == function;
+        self.open.take_if(|open| is_it(open)).map_or(0, |(.., count)| count)
+    }
+
+    fn all_standing(&self) -> u64 {
+        self.standing + self.open.map_or(0, |(.., count)| count)
+    }
+}
+
+pub(crate) fn counts() -> Counts {
+    lock(&NOTED).counts
+}
+
+/// The failure of this number, if it was not overcome.
+pub(crate) fn standing(number: u64) -> Option<Failure> {
+    let noted = lock(&NOTED);
+    let is_known = number + FAILURES_MAX as u64 >= noted.counts.all;
+    let failure = noted.latest[number as usize % FAILURES_MAX].filter(|_| is_known);
+    failure.filter(|failure| !failure.is_overcome)
+}
+
+/// The last failure that was not overcome.
+pub(crate) fn last() -> Option<Failure> {
+    let all = counts().all;
+    (all.saturating_sub(FAILURES_MAX as u64)..all).rev().find_map(standing)
+}
+
+/// This thread has got so much by this function. Returns what it overcame by that: the first one.
+#[cold]
+pub(crate) fn got(thread: &Thread, function: &str, bytes: u64) -> Option<(u64, Failure)> {
+    let left = LOOKS.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+    if left.is_ok_and(|left| left <= 1) || left.is_err() {
+        bypass::note_failures(false);
+    }
+    let mut noted = lock(&NOTED);
+    let all = noted.counts.all;
+    let number = thread.number() as u32;
+    let is_same = |failure: &Failure| {
+        failure.is_open && failure.thread == number && failure.request.function == function
+    };
+    let first = all.saturating_sub(FAILURES_MAX as u64);
+    let of_thread = || (first..all).map(|number| (number, number as usize % FAILURES_MAX));
+    let last = of_thread().rev().find_map(|(_, at)| noted.latest[at].filter(is_same))?;
+    let asked = last.request.bytes?;
+    if bytes > asked || bytes < asked / PART {
+        return None;
+    }
+    noted.counts.overcome += noted.forgotten.overcome(number, function);
+    let mut overcome = None;
+    for (number, at) in of_thread() {
+        let Some(failure) = noted.latest[at].filter(is_same) else { continue };
+        noted.latest[at] = Some(Failure { is_open: false, is_overcome: true, ..failure });
+        noted.counts.overcome += 1;
+        overcome = overcome.or(Some((number, failure)));
+    }
+    if noted.latest.iter().flatten().all(|failure| !failure.is_open) {
+        bypass::note_failures(false);
+    }
+    overcome
+}
+
+/// As snapshots have them: a name and a text for each. `epoch_us`: translates a time of an entry.
+pub(crate) fn texts(epoch_us: impl Fn(u64) -> u64) -> Vec<(String, String)> {
+    let noted = lock(&NOTED);
+    let first = noted.counts.all.saturating_sub(FAILURES_MAX as u64);
+    let known = (first..noted.counts.all)
+        .filter_map(|number| Some((number, noted.latest[number as usize % FAILURES_MAX]?)));
+    let text = |(number, failure): (u64, Failure)| {
+        let Failure { request, device, thread, time_ns, is_overcome, .. } = failure;
+        let mut text = format!(
+            "function={} kind={} device={device} thread={thread} overcome={is_overcome}",
+            request.function,
+            request.kind.word()
+        );
+        request.bytes.iter().for_each(|bytes| text += &format!(" bytes={bytes}"));
+        time_ns.iter().for_each(|time_ns| text += &format!(" time_us={}", epoch_us(*time_ns)));
+        (format!("out_of_memory {number}"), text)
+    };
+    let mut texts: Vec<(String, String)> = known.map(text).collect();
+    if first > 0 {
+        let standing = noted.forgotten.all_standing();
+        texts.push(("out_of_memory_before".to_string(), format!("standing={standing}")));
+    }
+    texts
+}

@@ -1,0 +1,113 @@
+//! What is printed of failures: the first ones in full, the last one in full at the end of the process if it
+//! stands, and one line for all the others.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use cachealloc_history::{OomReport, oom_report, oom_title};
+use cachealloc_text::{bytes, plural};
+
+use crate::lock::lock;
+use crate::log;
+use crate::out_of_memory::noted::{self, Counts, Failure};
+use crate::preserved::preserving_thread_state;
+use crate::process::thread::Thread;
+use crate::snapshots::{contents, writer};
+
+/// Told at once. One more is left for the end: a program that fails on purpose at first fails in earnest then.
+const AT_ONCE: u64 = 2;
+/// A writer that gives no sign of life for so long is not waited for any longer.
+const SILENCE_MAX: Duration = Duration::from_secs(5);
+/// Of so many failures it is looked what holds the memory: some programs fail for ever.
+const LOOKS_MAX: u64 = 1000;
+
+/// The last failure that was not told, and what held the memory.
+static KEPT: Mutex<Option<(u64, Box<OomReport>)>> = Mutex::new(None);
+/// How many were told in full.
+static TOLD: AtomicU64 = AtomicU64::new(0);
+
+/// This failure has happened. `look` finds out what holds the memory. False: the writer makes no progress.
+pub(super) fn happened(number: u64, look: impl FnOnce() -> OomReport) -> bool {
+    if !log::warns() || number >= LOOKS_MAX {
+        return true;
+    }
+    if !host_has_room() {
+        let what = "the host has no memory to say what holds that of the device";
+        log::warn(format_args!("out of memory: {what}"));
+        return true;
+    }
+    if number < AT_ONCE {
+        TOLD.fetch_add(1, Ordering::Relaxed);
+        let report = look();
+        let text = move || text(&report);
+        let text = match writer::runs() {
+            true => writer::run(text, SILENCE_MAX),
+            false => Some(preserving_thread_state(text)),
+        };
+        text.iter().for_each(|text| log::raw(text.as_bytes()));
+        return text.is_some();
+    }
+    let report = Box::new(look());
+    *lock(&KEPT) = Some((number, report));
+    true
+}
+
+/// Whether the program's heap has what a report takes: where it has not, our allocations end the process.
+fn host_has_room() -> bool {
+    // SAFETY: a block of the C library's, given back at once.
+    unsafe {
+        let block = libc::malloc(ROOM_BYTES);
+        libc::free(block);
+        !block.is_null()
+    }
+}
+
+/// For the sites and names of a large program.
+const ROOM_BYTES: usize = 16 << 20;
+
+/// The thread has got so much by this function: says so of a failure that was told.
+pub(crate) fn got(thread: &Thread, function: &str, got_bytes: u64) {
+    let Some((number, failure)) = noted::got(thread, function, got_bytes) else { return };
+    if number < AT_ONCE {
+        let asked = bytes(failure.request.bytes.unwrap_or(0));
+        log::warn(format_args!(
+            "recovered: {function} had asked for {asked}, and the same thread has got {} now",
+            bytes(got_bytes)
+        ));
+    }
+}
+
+/// The process ends: the last failure if it was not told and was not overcome, and how many there were.
+pub(crate) fn at_end() {
+    static IS_OVER: AtomicBool = AtomicBool::new(false);
+    let Counts { all, overcome } = noted::counts();
+    if all == 0 || !log::warns() || IS_OVER.swap(true, Ordering::Relaxed) {
+        return;
+    }
+    let kept = lock(&KEPT).take().filter(|(number, _)| noted::standing(*number).is_some());
+    if let Some((_, report)) = kept {
+        TOLD.fetch_add(1, Ordering::Relaxed);
+        log::raw(text(&report).as_bytes());
+    }
+    let told = TOLD.load(Ordering::Relaxed);
+    if all > told {
+        let last = noted::last().map(|Failure { request, device, .. }| {
+            format!("; the last that was not: {}", oom_title(device.max(0) as u32, &request))
+        });
+        log::warn(format_args!(
+            "{} failed for lack of memory, {overcome} of them recovered by a retry or a smaller request{}",
+            plural(all, "call"),
+            last.unwrap_or_default()
+        ));
+    }
+}
+
+fn text(report: &OomReport) -> String {
+    let asked = [report.request.stack];
+    let shown = report.sites.iter().take(SITES_SHOWN).map(|site| site.stack);
+    contents::with_names(asked.into_iter().chain(shown), |names| oom_report(report, names))
+}
+
+/// The report names so many call sites.
+const SITES_SHOWN: usize = 5;
