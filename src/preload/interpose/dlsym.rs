@@ -174,9 +174,13 @@ fn unseen(
     address: *mut c_void,
 ) -> Picked {
     let behind = real(libc::RTLD_NEXT, name);
-    if !address.is_null() && !behind.is_null() && !libraries::is_copy(behind) {
+    let is_copy = libraries::is_copy(behind);
+    if !address.is_null() && !behind.is_null() && !is_copy {
         // What stands behind us gets the call from us; a variable of this name is none of ours.
         return answer(if objects::is_code(behind) { address } else { behind });
+    }
+    if !address.is_null() && is_copy && table::load() && table::is_global() {
+        return answer(address);
     }
     let pseudo = handle == libc::RTLD_NEXT || handle == libc::RTLD_DEFAULT;
     let local = if pseudo { in_scope_of(caller, name) } else { null_mut() };
