@@ -149,8 +149,9 @@ fn table(rows: &[Row]) -> String {
         let class = row.class[..1].to_uppercase() + &row.class[1..];
         let export = match row.hooked() {
             true => format!(
-                // SAFETY: the assembly of `exports` defines the door of each export.
-                "Some(Exported {{ address: ours::{0}, door: unsafe {{ &ours::cachealloc_door_{0} }} }})",
+                "Some(Exported {{ address: ours::{0}, door: {{\n\
+                 // SAFETY: the assembly of `exports` defines the door of each export.\n\
+                 unsafe {{ &ours::cachealloc_door_{0} }} }} }})",
                 row.symbol
             ),
             false => "None".to_string(),

@@ -34,10 +34,11 @@ static FOLDER_BYTES: AtomicUsize = AtomicUsize::new(0);
 /// Called once, from the library's constructor, with the environment that the loader passes to that.
 pub(crate) unsafe fn note(environment: *const *const c_char) {
     let variables = || {
-        // SAFETY: the caller's promise: a list of C strings that ends with null.
         (0..)
+            // SAFETY: the caller's promise: a list of C strings that ends with null.
             .map_while(|index| unsafe { (!environment.is_null()).then(|| *environment.add(index)) })
             .take_while(|text| !text.is_null())
+            // SAFETY: as above.
             .map(|text| unsafe { CStr::from_ptr(text) }.to_bytes_with_nul())
             .filter(|text| KEPT.iter().any(|begin| text.starts_with(begin)))
     };

@@ -227,11 +227,12 @@ pub(crate) fn is_below(function: &Function, behind: *mut c_void) -> bool {
 
 /// Whether the driver's functions are in the global scope: each program that is linked against it sees them.
 pub(crate) fn is_global() -> bool {
-    let is_drivers = |function: &Function| {
-        let behind = dlsym::real(libc::RTLD_NEXT, function.symbol.as_ptr());
-        !behind.is_null() && known(behind).is_some()
-    };
-    FUNCTIONS.iter().any(is_drivers)
+    // By one that neither we nor another copy of this library have.
+    let mut not_ours = FUNCTIONS.iter().filter(|function| function.export.is_none());
+    not_ours.any(|function| {
+        let first = dlsym::first(function.symbol.as_ptr());
+        !first.is_null() && known(first).is_some()
+    })
 }
 
 fn remember(address: *mut c_void, id: usize) {

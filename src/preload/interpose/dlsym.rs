@@ -133,6 +133,16 @@ extern "C" fn pick(handle: *mut c_void, name: *const c_char, caller: *mut c_void
     substitute::for_address(address, name).map_or(PASS, answer)
 }
 
+/// Looks up what is not there: that leaves the text for `dlerror`. A copy of this library has the name, but no versions.
+fn leave_error(name: *const c_char, is_copy: bool) {
+    if is_copy {
+        // SAFETY: C strings.
+        unsafe { libc::dlvsym(libc::RTLD_NEXT, name, c"CUDA".as_ptr()) };
+    } else {
+        real(libc::RTLD_NEXT, name);
+    }
+}
+
 /// Whether what the program sees first is another library's, in front of us.
 fn is_in_front(first: *mut c_void) -> bool {
     !first.is_null() && !libraries::is_ours(first) && !libraries::contain(first)
@@ -174,9 +184,13 @@ fn unseen(
     address: *mut c_void,
 ) -> Picked {
     let behind = real(libc::RTLD_NEXT, name);
-    if !address.is_null() && !behind.is_null() && !libraries::is_copy(behind) {
+    let is_copy = libraries::is_copy(behind);
+    if !address.is_null() && !behind.is_null() && !is_copy {
         // What stands behind us gets the call from us; a variable of this name is none of ours.
         return answer(if objects::is_code(behind) { address } else { behind });
+    }
+    if !address.is_null() && is_copy && table::load() && table::is_global() {
+        return answer(address);
     }
     let pseudo = handle == libc::RTLD_NEXT || handle == libc::RTLD_DEFAULT;
     let local = if pseudo { in_scope_of(caller, name) } else { null_mut() };
@@ -184,7 +198,7 @@ fn unseen(
         if !exports(name) {
             return PASS; // which cannot find anything of ours
         }
-        real(libc::RTLD_NEXT, name); // fails, and leaves the text for `dlerror`
+        leave_error(name, is_copy);
         return answer(null_mut());
     }
     match substitute::for_address(local, name) {
