@@ -125,6 +125,24 @@ pub struct Copy3D {
     pub depth: usize,
 }
 
+/// One side of a copy of a batch: a pointer, the bytes of a row, the rows of a plane, and a hint; or an array and where in it.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Operand3D {
+    pub kind: u32,
+    pub place: [u64; 4],
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct BatchCopy3D {
+    pub src: Operand3D,
+    pub dst: Operand3D,
+    pub extent: [usize; 3],
+    pub access_order: u32,
+    pub flags: u32,
+}
+
 /// Kernel node parameters: the first 56 bytes are the first version, the rest came with 12.0.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -284,6 +302,7 @@ pub struct IpcHandle(pub [u8; 64]);
 
 const _: () = assert!(size_of::<Copy2D>() == 128);
 const _: () = assert!(size_of::<Copy3D>() == 200);
+const _: () = assert!(size_of::<BatchCopy3D>() == 112);
 const _: () = assert!(size_of::<LaunchConfig>() == 56);
 const _: () = assert!(size_of::<LaunchAttribute>() == 72);
 const _: () = assert!(size_of::<KernelNodeParams>() == 56);

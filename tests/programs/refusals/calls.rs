@@ -149,11 +149,7 @@ impl Scene<'_> {
             }
             "cuArrayCreate_v2" => vec![out(), place(&[256, 256, 0x20 | 1 << 32])],
             "cuArray3DCreate_v2" => vec![out(), place(&[256, 256, 16, 0x20 | 1 << 32, 0])],
-            "cuArrayDestroy" => {
-                let array = out();
-                s.must("cuArrayCreate_v2", &[array, place(&[256, 256, 0x20 | 1 << 32])]);
-                vec![at(array)]
-            }
+            "cuArrayDestroy" => vec![s.array()],
             "cuTexObjectCreate" => vec![out(), s.resource(), out(), 0],
             "cuSurfObjectCreate" => vec![out(), s.resource()],
             "cuTexObjectDestroy" | "cuSurfObjectDestroy" => {
@@ -200,6 +196,17 @@ impl Scene<'_> {
                 words.push(s.stream);
                 words
             }
+            "cuMemcpyWithAttributesAsync" => vec![to, from, PIECE, place(&[1]), s.stream],
+            "cuMemcpy3DWithAttributesAsync" => vec![s.copy_of_batch(), 0, s.stream],
+            "cuMemcpy3DBatchAsync" => vec![1, s.copy_of_batch(), out(), 0, s.stream],
+            "cuMemcpy3DBatchAsync_v2" => vec![1, s.copy_of_batch(), 0, s.stream],
+            "cuMemcpyHtoA_v2" => vec![s.array(), 0, own, 64],
+            "cuMemcpyHtoAAsync_v2" => vec![s.array(), 0, s.pinned, 64, s.stream],
+            "cuMemcpyAtoH_v2" => vec![own, s.array(), 0, 64],
+            "cuMemcpyAtoHAsync_v2" => vec![s.pinned, s.array(), 0, 64, s.stream],
+            "cuMemcpyDtoA_v2" => vec![s.array(), 0, from, 64],
+            "cuMemcpyAtoD_v2" => vec![to, s.array(), 0, 64],
+            "cuMemcpyAtoA_v2" => vec![s.array(), 0, s.array(), 0, 64],
             "cuMemsetD8_v2" | "cuMemsetD16_v2" | "cuMemsetD32_v2" => vec![to, 3, 64],
             "cuMemsetD8Async" | "cuMemsetD16Async" | "cuMemsetD32Async" => {
                 vec![to, 3, 64, s.stream]
@@ -210,6 +217,14 @@ impl Scene<'_> {
             }
             "cuMemPrefetchAsync" => vec![s.managed(), PIECE, 0, s.stream],
             "cuMemPrefetchAsync_v2" => vec![s.managed(), PIECE, DEVICE, 0, s.stream],
+            "cuMemPrefetchBatchAsync" | "cuMemDiscardAndPrefetchBatchAsync" => {
+                let (address, location) = (place(&[s.managed()]), place(&[DEVICE]));
+                vec![address, place(&[PIECE]), 1, location, out(), 1, 0, s.stream]
+            }
+            "cuMemDiscardBatchAsync" => {
+                vec![place(&[s.managed()]), place(&[PIECE]), 1, 0, s.stream]
+            }
+            "cuStreamAttachMemAsync" => vec![s.stream, s.managed(), PIECE, 1],
             "cuStreamBatchMemOp" | "cuStreamBatchMemOp_v2" => {
                 const WRITE: u64 = 2;
                 vec![s.stream, 1, place(&[WRITE, to, 7, 0, 0, 0]), 0]
@@ -351,6 +366,16 @@ impl Scene<'_> {
 
     fn fill(&self) -> u64 {
         KernelArguments::fill(self.plain, 64, 5, 0).list()
+    }
+
+    fn array(&self) -> u64 {
+        self.made("cuArrayCreate_v2", &[place(&[256, 256, 0x20 | 1 << 32])])
+    }
+
+    fn copy_of_batch(&self) -> u64 {
+        let side = |at: u64| [1, at, 256, 4, 0];
+        let sides = [side(self.plain + PLAIN / 2), side(self.plain)].concat();
+        place(&[&sides[..], &[64, 4, 2, 1]].concat())
     }
 
     fn copy_2d(&self) -> u64 {

@@ -43,7 +43,9 @@ impl Scene<'_> {
                 vec![out(), graph, node, 1, at(memory + 14 * 8)]
             }
             "cuGraphAddNode" => vec![out(), s.graph(), 0, 0, any_node()],
-            "cuGraphAddNode_v2" => vec![out(), s.graph(), 0, 0, 0, any_node()],
+            "cuGraphAddNode_v2" | "cuGraphAddNode_v3" => {
+                vec![out(), s.graph(), 0, 0, 0, any_node()]
+            }
             "cuGraphAddDependencies" | "cuGraphAddDependencies_v2" => {
                 let graph = s.graph();
                 let nodes = [place(&[s.empty_node(graph)]), place(&[s.empty_node(graph)])];

@@ -105,24 +105,10 @@ driver! {
         let work = deep(call, &shape.get()?)?;
         copy(call, 0, work, Mode::Sync)
     }
-
-    fn cuMemcpyBatchAsync, cuMemcpyBatchAsync_ptsz: (
-        dsts: In<u64>, srcs: In<u64>, sizes: In<usize>, count: usize, attributes: u64,
-        indices: u64, attribute_count: usize, fail_index: u64, stream: Handle
-    ) |call| {
-        batch(call, (dsts, srcs, sizes), count, stream)
-    }
-
-    fn cuMemcpyBatchAsync_v2, cuMemcpyBatchAsync_v2_ptsz: (
-        dsts: In<u64>, srcs: In<u64>, sizes: In<usize>, count: usize, attributes: u64,
-        indices: u64, attribute_count: usize, stream: Handle
-    ) |call| {
-        batch(call, (dsts, srcs, sizes), count, stream)
-    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Mode {
+pub enum Mode {
     Async,
     Batch,
     Sync,
@@ -130,26 +116,16 @@ enum Mode {
     SyncOnDevice,
 }
 
-fn batch(
-    call: &mut Call,
-    lists: (In<u64>, In<u64>, In<usize>),
-    count: usize,
-    stream: Handle,
-) -> Outcome {
+/// The stream of a batch. Measured: the legacy stream takes none, the stream of a thread does.
+pub fn legacy_takes_none(call: &mut Call, stream: Handle) -> Outcome<Handle> {
     let stream = call.stream(stream)?;
-    // Measured: the legacy stream takes none, the stream of a thread does.
-    if call.world().streams.get(stream)?.kind == StreamKind::Legacy {
-        return Err(Code::INVALID_VALUE);
+    match call.world().streams.get(stream)?.kind {
+        StreamKind::Legacy => Err(Code::INVALID_VALUE),
+        _ => Ok(stream),
     }
-    let (dsts, srcs, sizes) = lists;
-    let places = dsts.list(count)?.into_iter().zip(srcs.list(count)?).zip(sizes.list(count)?);
-    for ((dst, src), bytes) in places {
-        copy(call, stream, CopyWork::linear(dst, src, bytes as u64), Mode::Batch)?;
-    }
-    Ok(())
 }
 
-fn copy(call: &mut Call, stream: Handle, mut work: CopyWork, mut mode: Mode) -> Outcome {
+pub fn copy(call: &mut Call, stream: Handle, mut work: CopyWork, mut mode: Mode) -> Outcome {
     if work.width == 0 || work.height == 0 || work.depth == 0 {
         return Ok(());
     }

@@ -136,7 +136,7 @@ fn check(call: &mut Call, work: &FillWork) -> Outcome {
 }
 
 /// Moves nothing here: every byte has one place.
-fn prefetch(call: &mut Call, address: DevicePtr, stream: Handle) -> Outcome {
+pub fn prefetch(call: &mut Call, address: DevicePtr, stream: Handle) -> Outcome {
     call.world().memory.find(address).ok_or(Code::INVALID_VALUE)?;
     call.submit(stream, Work::Marker, Order::Full).map(drop)
 }

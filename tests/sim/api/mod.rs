@@ -25,6 +25,8 @@ pub mod pointers;
 mod submit;
 
 pub mod array;
+pub mod array_copy;
+pub mod batch;
 pub mod capture;
 pub mod context;
 pub mod copy;

@@ -95,7 +95,7 @@ driver! {
         add(call, node, graph, (before, In::at(0), count), kind)
     }
 
-    fn cuGraphAddNode_v2: (
+    fn cuGraphAddNode_v2, cuGraphAddNode_v3: (
         node: Out<Handle>, graph: Handle, before: In<Handle>, data: In<EdgeData>, count: usize,
         params: Out<GraphNodeParams>
     ) |call| {
