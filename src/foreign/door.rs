@@ -71,7 +71,7 @@ pub fn open_where(
     let place = OwnFile::new(place)?;
     let about = place.still()?.metadata()?;
     if !about.is_file() {
-        return Err(io::Error::new(ErrorKind::InvalidInput, "it is no regular file"));
+        return Err(io::Error::new(ErrorKind::InvalidInput, "it is not a file"));
     }
     if !will_do(&about) {
         return Err(io::Error::new(ErrorKind::PermissionDenied, "another user's file"));

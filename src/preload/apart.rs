@@ -14,6 +14,7 @@
 use core::cell::Cell;
 use core::ptr::{null, null_mut};
 use std::fs;
+use std::os::fd::IntoRawFd;
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, Ordering};
 
 use crate::filter;
@@ -69,6 +70,11 @@ pub(crate) fn leave(has_delegate: bool) {
     let at_calls = filter::at_calls();
     if at_calls.is_some() && has_delegate && (leaves_by_range() || leaves_by_copy()) {
         IS_APART.set(true);
+        // The standard numbers are taken, here too: what is opened has another one, or is refused as elsewhere where
+        // the process may have no more.
+        for _ in 0..=libc::STDERR_FILENO {
+            let _ = fs::File::open("/dev/null").map(IntoRawFd::into_raw_fd);
+        }
     }
 }
 
