@@ -42,7 +42,7 @@ mod driver {
     #[allow(dead_code)]
     pub(crate) mod table;
 
-    pub(crate) use crate::stand_ins::driver::{api, sys};
+    pub(crate) use crate::stand_ins::driver::{api, libraries, sys};
 }
 
 // What Miri lacks of it.

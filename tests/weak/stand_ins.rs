@@ -22,15 +22,25 @@ pub(crate) mod functions {
     pub(crate) struct Function {
         pub id: usize,
         pub symbol: &'static CStr,
+        pub base: &'static str,
+        pub version: i32,
+        pub per_thread: bool,
+        pub export: Option<()>,
+    }
+
+    const fn row(id: usize, symbol: &'static CStr) -> Function {
+        Function { id, symbol, base: "", version: 0, per_thread: false, export: None }
+    }
+
+    pub(crate) mod id {
+        #![allow(non_upper_case_globals)]
+
+        pub(crate) const cuGetProcAddress_v2: usize = 0;
     }
 
     pub(crate) const COUNT: usize = 4;
-    pub(crate) static FUNCTIONS: [Function; COUNT] = [
-        Function { id: 0, symbol: c"a" },
-        Function { id: 1, symbol: c"b" },
-        Function { id: 2, symbol: c"" },
-        Function { id: 3, symbol: c"c" },
-    ];
+    pub(crate) static FUNCTIONS: [Function; COUNT] =
+        [row(0, c"a"), row(1, c"b"), row(2, c""), row(3, c"c")];
 }
 
 pub(crate) mod c_library {
@@ -42,6 +52,25 @@ pub(crate) mod c_library {
         pub(crate) fn real(_: *mut c_void, symbol: *const c_char) -> *mut c_void {
             // SAFETY: at least one byte.
             null_mut::<c_void>().wrapping_byte_add(unsafe { *symbol } as usize)
+        }
+
+        /// No other library stands in front of the driver.
+        pub(crate) fn has_neighbour() -> bool {
+            false
+        }
+
+        pub(crate) fn next(handle: *mut c_void, symbol: *const c_char) -> *mut c_void {
+            real(handle, symbol)
+        }
+
+        pub(crate) fn first(_: *const c_char) -> *mut c_void {
+            null_mut()
+        }
+    }
+
+    pub(crate) mod objects {
+        pub(crate) fn is_code(_: *const core::ffi::c_void) -> bool {
+            true
         }
     }
 }
@@ -131,6 +160,25 @@ pub(crate) mod statistics {
 }
 
 pub(crate) mod driver {
+    /// Which libraries stand where: there are none.
+    pub(crate) mod libraries {
+        use core::ffi::c_void;
+
+        pub(crate) fn note(_: *const c_void) {}
+
+        pub(crate) fn contain(_: *const c_void) -> bool {
+            false
+        }
+
+        pub(crate) fn is_copy(_: *const c_void) -> bool {
+            false
+        }
+
+        pub(crate) fn is_ours(_: *const c_void) -> bool {
+            false
+        }
+    }
+
     pub(crate) mod sys {
         pub(crate) type EventHandle = usize;
         pub(crate) type CuCode = u32;
@@ -234,6 +282,7 @@ pub(crate) mod libc_of_miri {
         0
     }
 
+    pub const RTLD_NEXT: *mut c_void = usize::MAX as *mut c_void;
     pub const RTLD_NOW: i32 = 2;
     pub const RTLD_NOLOAD: i32 = 4;
 
