@@ -24,9 +24,12 @@ pub enum Fate {
     Unknown,
 }
 
-/// The identity of a process, from its folder in `/proc`: with the number that it has for itself.
+/// The identity of a process, from its folder in `/proc` or that of the calling thread: with the number that it has for
+/// itself. A thread may have begun later, so the start is that of the process, which tells it when its main thread has ended, too.
 pub fn owner_at(folder: &Path) -> io::Result<Owner> {
-    let stat = fs::read(folder.join("stat"))?;
+    let of_process =
+        if folder.ends_with("thread-self") { folder.with_file_name("self") } else { folder.into() };
+    let stat = fs::read(of_process.join("stat"))?;
     let stat = String::from_utf8_lossy(&stat);
     let numbers = numbers_of(&fs::read_to_string(folder.join("status"))?);
     let shown = || stat.split(' ').next().and_then(|number| number.parse().ok());

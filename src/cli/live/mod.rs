@@ -124,7 +124,8 @@ impl Live {
                         State::OtherUser => problem = Problem::OtherUser(live.user),
                         State::Left if live.owner == owner => {
                             let _ = fs::remove_file(entry.path()); // of a program that is over
-                            problem = Problem::OtherProgram;
+                            let ended = process.has_ended();
+                            problem = if ended { Problem::Ended } else { Problem::OtherProgram };
                         }
                         // Of an earlier process. Those of other users are removed by their next program.
                         State::Left => live.remove_if_of(user, &entry.path()),

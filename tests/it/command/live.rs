@@ -291,7 +291,9 @@ fn files_of_nobody() {
     let rows = table.lines().filter(|row| row.split_whitespace().next() == Some(&id));
     assert_eq!(rows.count(), 1, "{table}");
     assert_eq!(running.end(), Some(0));
-    for path in [own, empty, pipe, link] {
+    // Of a process that is not there, and with nothing in it.
+    assert!(!empty.exists(), "{}", empty.display());
+    for path in [own, pipe, link] {
         assert!(fs::remove_file(&path).is_ok(), "{}", path.display());
     }
 }
