@@ -82,7 +82,8 @@ fn look_up(
 fn choose(name: &str, version: i32, per_thread: bool) -> (Option<&'static Function>, Found) {
     let newest = config().driver_version;
     let of_name = |function: &&Function| {
-        !name.is_empty() && function.base == name && function.api_version <= newest
+        let is_there = function.api_version <= newest && function.symbol != config().lacks;
+        !name.is_empty() && function.base == name && is_there
     };
     let old_enough = |function: &&Function| function.api_version <= version;
     let known: Vec<&Function> = FUNCTIONS.iter().filter(of_name).collect();

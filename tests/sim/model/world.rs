@@ -154,6 +154,8 @@ pub struct Config {
     pub report: Option<String>,
     pub fail: String,
     pub pause: String,
+    /// This function, by its symbol, is not found by `cuGetProcAddress`.
+    pub lacks: String,
 }
 
 impl World {
@@ -284,6 +286,7 @@ pub fn config() -> &'static Config {
             report: std::env::var("SIM_REPORT").ok(),
             fail: std::env::var("SIM_FAIL").unwrap_or_default(),
             pause: std::env::var("SIM_PAUSE_MS").unwrap_or_default(),
+            lacks: std::env::var("SIM_LACKS").unwrap_or_default(),
         }
     })
 }
