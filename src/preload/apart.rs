@@ -88,10 +88,11 @@ fn leaves_by_range() -> bool {
 /// Copies the table, and closes all of the copy. Only where the thread's own folder in `/proc` tells which they are.
 fn leaves_by_copy() -> bool {
     const FOLDER: &str = "/proc/thread-self/fd";
+    if fs::read_dir(FOLDER).is_err() {
+        return false;
+    }
     // SAFETY: concerns this thread alone.
-    if fs::read_dir(FOLDER).is_err()
-        || unsafe { libc::syscall(libc::SYS_unshare, libc::CLONE_FILES) } != 0
-    {
+    if unsafe { libc::syscall(libc::SYS_unshare, libc::CLONE_FILES) } != 0 {
         return false;
     }
     let names = fs::read_dir(FOLDER).into_iter().flatten().flatten().map(|entry| entry.file_name());

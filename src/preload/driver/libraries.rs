@@ -18,7 +18,9 @@ struct Span {
 }
 
 impl Span {
-    const NONE: Span = Span { begin: AtomicUsize::new(0), end: AtomicUsize::new(0) };
+    const fn none() -> Span {
+        Span { begin: AtomicUsize::new(0), end: AtomicUsize::new(0) }
+    }
 
     fn set(&self, (begin, end): (usize, usize)) {
         self.begin.store(begin, Ordering::Relaxed);
@@ -30,10 +32,10 @@ impl Span {
     }
 }
 
-static BEHIND: [Span; LIBRARIES_MAX] = [const { Span::NONE }; LIBRARIES_MAX];
+static BEHIND: [Span; LIBRARIES_MAX] = [const { Span::none() }; LIBRARIES_MAX];
 static BEHIND_COUNT: AtomicUsize = AtomicUsize::new(0);
-static OURS: Span = Span::NONE;
-static COPY: Span = Span::NONE;
+static OURS: Span = Span::none();
+static COPY: Span = Span::none();
 /// Whether a copy was looked for.
 static COPY_IS_KNOWN: AtomicUsize = AtomicUsize::new(0);
 

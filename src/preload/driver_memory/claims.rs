@@ -8,8 +8,6 @@ use crate::process::bounds;
 use crate::statistics::counters::{self, Count};
 use crate::trim::release;
 
-/// Other threads may take what was given back for this claim, repeatedly.
-
 /// As `limits::claim`; if the limit is in the way, the caches first give back what is free, as they do
 /// when memory is short.
 pub(crate) fn claim_making_room(device: i32, bytes: u64, waiter: Waiter) -> Option<Claim> {

@@ -25,8 +25,6 @@ use crate::process::bounds;
 use crate::record::{self, capture};
 
 const DEVICES_MAX: usize = 64;
-/// How often a reading is made anew that another thread disturbed.
-
 /// The open windows of each device.
 static OPEN: Mutex<[Open; DEVICES_MAX]> = Mutex::new([Open::NONE; DEVICES_MAX]);
 
