@@ -32,7 +32,11 @@ fn no_text_means_the_defaults_of_the_table() {
     assert_eq!(accepted(""), Config::default());
     assert_eq!(accepted(" , ,"), Config::default());
     for row in OPTIONS {
-        assert_eq!(accepted(&format!("{}:{}", row.key, row.default)), Config::default());
+        let mut said = accepted(&format!("{}:{}", row.key, row.default));
+        // That it was named is known of this one.
+        assert_eq!(said.history.signal_is_chosen, row.key == "signal");
+        said.history.signal_is_chosen = false;
+        assert_eq!(said, Config::default());
     }
 }
 
