@@ -5,25 +5,26 @@ use std::process::Command;
 
 use cachealloc_tests::{compile, compile_library, release_library, skipped};
 
-/// Calls, what is recorded, and at most so many instructions for one round of them under the library.
+/// Calls, what is recorded, and at most so many instructions for one round of them under the library. Each of our functions
+/// begins with two instructions that a tool which patches functions can move, and a jump.
 const BOUNDS: [(&str, &str, u64); 11] = [
-    ("pair", "off", 245),
-    ("launch", "off", 122),
+    ("pair", "off", 256),
+    ("launch", "off", 118),
     // Between addresses of one large block, as of a program with an allocator of its own.
-    ("copy", "off", 100),
-    ("fill", "off", 100),
-    ("graph", "off", 85),
+    ("copy", "off", 105),
+    ("fill", "off", 104),
+    ("graph", "off", 86),
     // Recorded, waited for by a stream and asked.
-    ("event", "off", 190),
+    ("event", "off", 200),
     // A barrier each time, and before each launch a look whether anything captures.
-    ("pair-and-launch", "off", 790),
+    ("pair-and-launch", "off", 792),
     // The same in stream order: an event each time.
-    ("async", "off", 2_840),
+    ("async", "off", 2_890),
     // Eight blocks of different sizes: the core, not the list of a size that comes again and again.
-    ("mixed", "off", 6_480),
+    ("mixed", "off", 6_800),
     // Three ranges, entered and left.
-    ("range", "off", 82),
-    ("range", "all", 600),
+    ("range", "off", 80),
+    ("range", "all", 605),
 ];
 
 #[test]
