@@ -23,12 +23,6 @@ fn refused_calls_change_nothing_where_each_free_waits() {
     check("free_mode:strict");
 }
 
-#[test]
-#[ignore = "long tier"]
-fn refused_calls_change_nothing_in_arenas() {
-    check("expandable_segments:true");
-}
-
 /// The test sees what the rule is for.
 #[test]
 fn a_refusal_that_changes_something_shows() {
