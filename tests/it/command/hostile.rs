@@ -56,10 +56,13 @@ def write():
         written += 1
         file.seek(44)
         file.write(struct.pack('=I', written))
-open(path, 'wb').close()
-os.chmod(path, 0o600)
+# It has its name once it is whole and mapped: a page that its process does not map is a leftover, and is removed.
+named, path = path, path.replace('cachealloc', 'made')
+os.close(os.open(path, os.O_CREAT | os.O_EXCL, 0o600))
 write()
 page = mmap.mmap(os.open(path, os.O_RDWR), 640)
+os.rename(path, named)
+path = named
 def asked(*_):
     said['snapshots'].update(dict(failed=1, last_problem=name) if way == 'fails' else dict(written=2, last='/' + name))
     write()
