@@ -5,6 +5,10 @@
 //! any other: all work is waited for, and meanwhile other threads find nothing of the context. So the calls that take references
 //! and give them up are counted. There may be more references than these, as a green context has one to the primary context. So what is
 //! counted says that the context stays; that it ends it says only where there can be no others.
+//!
+//! The reset of a primary context ends it and leaves the references, which are to be given up all the same (measured on
+//! driver 580: a context retained behind a reset stays until those before the reset are given up, too). Another driver may have
+//! forgotten them. So while only as many are left as there were at a reset, it is not known whether the context stays.
 
 use std::sync::{Condvar, Mutex, PoisonError};
 
@@ -40,16 +44,18 @@ pub(crate) struct GivenUp {
     to: Referent,
     /// As many as come back if the driver refuses.
     count: u32,
+    /// The call is the reset of a primary context.
+    resets: bool,
 }
 
 #[derive(Clone, Copy)]
 struct Held {
     to: Referent,
     count: u32,
+    /// Of these, how many there were at the last reset.
+    before_reset: u32,
     /// Calls that give up a reference which is not the last, and have not returned.
     leaving: u32,
-    /// There may be references that do not count any more.
-    may_be_more: bool,
 }
 
 static HELD: Mutex<Vec<Held>> = Mutex::new(Vec::new());
@@ -76,23 +82,23 @@ pub(crate) fn give_up(to: Referent) -> GivenUp {
     let count = one.count.min(1);
     one.count -= count;
     drop(held);
-    GivenUp { fate: fate(to, count == 1), to, count }
+    GivenUp { fate: fate(to, count == 1), to, count, resets: false }
 }
 
 /// The same of one that was not counted.
 pub(crate) fn give_up_another(to: Referent) -> GivenUp {
-    GivenUp { fate: fate(to, false), to, count: 0 }
+    GivenUp { fate: fate(to, false), to, count: 0, resets: false }
 }
 
-/// The context is about to be destroyed, whatever refers to it. The references to a primary context may have to be given up
-/// all the same: drivers differ.
+/// The context is about to be destroyed, whatever refers to it.
 pub(crate) fn destroy(to: Referent) -> GivenUp {
-    let mut held = lock(&HELD);
-    let one = entry(&mut held, to);
-    let count = core::mem::take(&mut one.count);
-    one.may_be_more |= matches!(to, Referent::Primary(_));
+    let resets = matches!(to, Referent::Primary(_));
+    let count = match resets {
+        true => 0,
+        false => core::mem::take(&mut entry(&mut lock(&HELD), to).count),
+    };
     let fate = if sees_all() { Fate::Ends } else { Fate::InDoubt };
-    GivenUp { fate, to, count }
+    GivenUp { fate, to, count, resets }
 }
 
 /// A context that the program has made is gone.
@@ -112,6 +118,8 @@ impl GivenUp {
         }
         if is_refused {
             one.count += self.count;
+        } else if self.resets || one.count == 0 {
+            one.before_reset = one.count;
         }
     }
 }
@@ -122,12 +130,12 @@ fn fate(to: Referent, was_counted: bool) -> Fate {
     let mut held = lock(&HELD);
     loop {
         let one = entry(&mut held, to);
-        if one.count != 0 && sees_all() {
+        if one.count > one.before_reset && sees_all() {
             one.leaving += 1;
             return Fate::Stays;
         }
         if one.leaving == 0 {
-            let is_known = was_counted && !one.may_be_more && sees_all() && !others_refer(to);
+            let is_known = was_counted && one.count == 0 && sees_all() && !others_refer(to);
             return if is_known { Fate::Ends } else { Fate::InDoubt };
         }
         held = LEFT.wait(held).unwrap_or_else(PoisonError::into_inner);
@@ -157,7 +165,7 @@ fn sees_all() -> bool {
 fn entry(held: &mut Vec<Held>, to: Referent) -> &mut Held {
     let known = held.iter().position(|held| held.to == to);
     let at = known.unwrap_or_else(|| {
-        held.push(Held { to, count: 0, leaving: 0, may_be_more: false });
+        held.push(Held { to, count: 0, before_reset: 0, leaving: 0 });
         held.len() - 1
     });
     &mut held[at]

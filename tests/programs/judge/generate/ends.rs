@@ -30,10 +30,8 @@ impl Maker {
         }
         // In which of two contexts a program works: while only one does, its frees need not wait.
         let of_primary = self.values & PRIMARY != 0;
-        // Behind a reset it is not known whether a reference is the last: a program has one of both.
-        let last = if self.values & RESET != 0 { End::Reset } else { End::LastReference };
         let end = match of_primary {
-            true => self.dice.pick(&[last, End::Reference, End::Refused]),
+            true => self.dice.pick(&[End::Reset, End::LastReference, End::Reference, End::Refused]),
             false => self.dice.pick(&[End::Destroy, End::LastDetach, End::Detach]),
         };
         let (busy, idle) = if of_primary { (0, MADE) } else { (MADE, 0) };
@@ -144,7 +142,6 @@ impl Maker {
 
 /// By the seed, which begins the values of a program.
 const PRIMARY: u64 = 1 << 20;
-const RESET: u64 = 1 << 21;
 const FLAGS: u64 = 60;
 const STREAM: u64 = 110;
 /// Virtual nanoseconds.

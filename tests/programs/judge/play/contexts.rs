@@ -151,13 +151,17 @@ impl Actor<'_> {
         let old = self.slots().contexts.get(0)?;
         self.player.end_storm();
         let ended = call!(self.driver(), cuDevicePrimaryCtxReset(0));
-        match ended {
-            Ok(()) => self.begin_anew(&old),
-            Err(_) => code(ended),
+        if ended.is_err() {
+            return code(ended);
         }
+        // Those that were taken before are to be given up, too.
+        let before = self.player.references.load(Ordering::SeqCst) + 1;
+        let begun = self.begin_anew(&old);
+        self.player.references.fetch_add(before, Ordering::SeqCst);
+        begun
     }
 
-    /// The primary context has ended, with all references to it.
+    /// The primary context has ended.
     pub fn begin_anew(&mut self, old: &Ctx) -> Seen {
         old.bury();
         self.player.references.store(0, Ordering::SeqCst);
