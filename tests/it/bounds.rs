@@ -26,7 +26,6 @@ const OTHERS: &[(&str, &str)] = &[
     ("src/preload/process/patience.rs", "locks that a stopped thread may hold, for a snapshot"),
     ("src/preload/process/lifetime.rs", "the end by a signal"),
     ("src/preload/out_of_memory/noted.rs", "says when it was noted"),
-    ("src/preload/out_of_memory/told.rs", "says how long ago that was"),
     ("src/preload/snapshots/contents.rs", "a snapshot, in a thread of its own"),
     ("src/preload/snapshots/stop.rs", "as above"),
     ("src/preload/snapshots/writer.rs", "as above"),

@@ -13,29 +13,25 @@
 //!   returned.
 
 use core::ptr::null;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{OnceLock, RwLockReadGuard};
-use std::time::Duration;
+use std::sync::RwLockReadGuard;
+use std::sync::atomic::Ordering;
 
 use cachealloc_core::order::{BarrierNumber, Observer, TrackedBarrier};
 use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::cache::PlainFree;
-use crate::clock::now_ns;
 use crate::contexts::events::{Event, EventRef};
 use crate::contexts::{self, Context};
 use crate::driver::api;
 use crate::driver::sys::{CuError, CuResult};
 use crate::ordering::last_frees::{self, FreeBarrier};
 use crate::ordering::{LEDGER, across};
-use crate::process::bounds::{self, Running};
+use crate::process::bounds::{self, Budget, Running};
 use crate::process::thread::{self, Thread};
 use crate::statistics::waits::{self, Wait};
 
-/// How long all queries together have waited for frees of other threads.
-static WAITED_NS: AtomicU64 = AtomicU64::new(0);
-/// By this part of the elapsed time their patience grows.
-const PATIENCE_PART: u32 = 50;
+/// What all queries together may wait for frees of other threads.
+static PATIENCE: Budget = Budget::new(&bounds::FREES_OF_OTHERS);
 
 /// This thread's free made barrier `number`.
 #[inline]
@@ -157,21 +153,15 @@ pub(crate) fn wait_for_others() -> bool {
 
 /// Waits for a free of another thread as long as patience lasts.
 pub(crate) fn wait_for_a_while(event: &EventRef) -> CuResult {
-    let begun_ns = now_ns();
     let mut code = Err(CuError::NOT_READY);
-    patience_left().until(|| {
-        code = api::relaxed(|| event.query());
-        code != Err(CuError::NOT_READY)
+    let mut left = PATIENCE.left();
+    PATIENCE.spend(|| {
+        left.until(|| {
+            code = api::relaxed(|| event.query());
+            code != Err(CuError::NOT_READY)
+        })
     });
-    WAITED_NS.fetch_add(now_ns().saturating_sub(begun_ns), Ordering::Relaxed);
     code
-}
-
-fn patience_left() -> Running {
-    static BEGAN_NS: OnceLock<u64> = OnceLock::new();
-    let elapsed = now_ns().saturating_sub(*BEGAN_NS.get_or_init(now_ns));
-    let grown = Duration::from_nanos(elapsed) / PATIENCE_PART;
-    bounds::FREES_OF_OTHERS.less(Duration::from_nanos(WAITED_NS.load(Ordering::Relaxed)), grown)
 }
 
 /// Waits for the last barrier of every context: something that earlier work may use is about to end, or
@@ -264,7 +254,7 @@ pub(crate) fn wait_at_end(at_once: bool) {
             end_behind(&event, &mut until);
         }
     }
-    let mut of_others = patience_left();
+    let mut of_others = PATIENCE.left();
     for context in contexts::all() {
         let pending = context.covers.pending();
         let Some(_open) = open_until(context, pending, &until) else { continue };

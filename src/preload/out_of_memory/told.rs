@@ -12,6 +12,7 @@ use crate::lock::lock;
 use crate::log;
 use crate::out_of_memory::noted::{self, Counts, Failure};
 use crate::preserved::preserving_thread_state;
+use crate::process::bounds::{self, Budget};
 use crate::process::thread::Thread;
 use crate::snapshots::{contents, writer};
 
@@ -19,17 +20,16 @@ use crate::snapshots::{contents, writer};
 const AT_ONCE: u64 = 2;
 /// A writer that gives no sign of life for so long is not waited for any longer.
 const SILENCE_MAX: Duration = Duration::from_secs(5);
-/// Of so many failures it is looked what holds the memory: some programs fail for ever.
-const LOOKS_MAX: u64 = 1000;
-
 /// The last failure that was not told, and what held the memory.
 static KEPT: Mutex<Option<(u64, Box<OomReport>)>> = Mutex::new(None);
+/// The time in which it is looked what holds the memory: that takes longer the more the program holds.
+static LOOKS: Budget = Budget::new(&bounds::LOOKS_AT_FAILURES);
 /// How many were told in full.
 static TOLD: AtomicU64 = AtomicU64::new(0);
 
 /// This failure has happened. `look` finds out what holds the memory. False: the writer makes no progress.
 pub(super) fn happened(number: u64, look: impl FnOnce() -> OomReport) -> bool {
-    if !log::warns() || number >= LOOKS_MAX {
+    if !log::warns() || LOOKS.left().is_spent() {
         return true;
     }
     if !host_has_room() {
@@ -39,7 +39,7 @@ pub(super) fn happened(number: u64, look: impl FnOnce() -> OomReport) -> bool {
     }
     if number < AT_ONCE {
         TOLD.fetch_add(1, Ordering::Relaxed);
-        let report = look();
+        let report = LOOKS.spend(look);
         let text = move || text(&report);
         let text = match writer::runs() {
             true => writer::run(text, SILENCE_MAX),
@@ -48,7 +48,7 @@ pub(super) fn happened(number: u64, look: impl FnOnce() -> OomReport) -> bool {
         text.iter().for_each(|text| log::raw(text.as_bytes()));
         return text.is_some();
     }
-    let report = Box::new(look());
+    let report = Box::new(LOOKS.spend(look));
     *lock(&KEPT) = Some((number, report));
     true
 }

@@ -5,9 +5,11 @@
 //! `docs/ordering.md`, which names what is not known, and what a program notices on either side of the bound. A test
 //! compares the two, and finds waits elsewhere (`tests/it/bounds.rs`).
 
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::clock::Instant;
+use crate::clock::{Instant, now_ns};
 use crate::process::own_thread;
 
 /// How long, or how often.
@@ -34,8 +36,7 @@ macro_rules! bounds {
 }
 
 bounds! {
-    /// A query, or `_exit`, waits for frees of other threads. All waits of a process share it, and it grows by a fiftieth
-    /// of the time for which the process runs: a program that polls loses no more.
+    /// A query, or `_exit`, waits for frees of other threads (a [`Budget`]).
     FREES_OF_OTHERS = Milliseconds(2_000), 20;
     /// A thread looks whether a call that may end a context has only counted a reference less. Looks, not a time: on a busy
     /// machine both threads wait for a processor.
@@ -69,6 +70,8 @@ bounds! {
     ROOM = Looks(64), 0;
     /// A reading of the driver's figures is repeated while they change.
     READINGS = Looks(64), 0;
+    /// It is looked what holds the memory that a failed call lacked (a [`Budget`]): some programs fail again and again.
+    LOOKS_AT_FAILURES = Milliseconds(1_000), 0;
     /// Test builds: what stands for no end where the rule `stands_still_to_the_end` is off.
     BROKEN_STANDSTILL = Milliseconds(100), 20;
 }
@@ -88,7 +91,7 @@ impl Bound {
     }
 
     /// As `begin`, where so much of the bound is used, and so much was added to it.
-    pub(crate) fn less(&self, used: Duration, added: Duration) -> Running {
+    fn less(&self, used: Duration, added: Duration) -> Running {
         let (end, looks_left) = match self.limit {
             Limit::Milliseconds(longest) => {
                 let left = (Duration::from_millis(longest) + added).saturating_sub(used);
@@ -107,6 +110,39 @@ impl Bound {
     /// The tries of a bound that counts.
     pub(crate) fn tries(&self) -> core::ops::Range<u32> {
         0..self.begin().looks_left
+    }
+}
+
+/// A bound that all waits of a process share. It grows by a fiftieth of the time since its first use: a program that waits
+/// again and again loses no more.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    bound: &'static Bound,
+    spent_ns: AtomicU64,
+    began_ns: OnceLock<u64>,
+}
+
+impl Budget {
+    /// By this part of the elapsed time it grows.
+    const PART: u32 = 50;
+
+    pub(crate) const fn new(bound: &'static Bound) -> Budget {
+        Budget { bound, spent_ns: AtomicU64::new(0), began_ns: OnceLock::new() }
+    }
+
+    /// What is left of it.
+    pub(crate) fn left(&self) -> Running {
+        let elapsed_ns = now_ns().saturating_sub(*self.began_ns.get_or_init(now_ns));
+        let spent = Duration::from_nanos(self.spent_ns.load(Ordering::Relaxed));
+        self.bound.less(spent, Duration::from_nanos(elapsed_ns) / Budget::PART)
+    }
+
+    /// Takes from it what this takes.
+    pub(crate) fn spend<T>(&self, body: impl FnOnce() -> T) -> T {
+        let begun_ns = now_ns();
+        let result = body();
+        self.spent_ns.fetch_add(now_ns().saturating_sub(begun_ns), Ordering::Relaxed);
+        result
     }
 }
 
