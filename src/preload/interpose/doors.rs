@@ -87,6 +87,23 @@ fn way_of(function: &'static Function, body: *mut c_void, caller: *mut c_void) -
     Way { to: if local.is_null() { body } else { local }, lasts: false }
 }
 
+/// The word through which an export jumps, and its function: a `functions::Door`.
+macro_rules! door {
+    ($name:ident) => {
+        concat!(
+            ".pushsection .data.cachealloc_doors, \"aw\"\n",
+            ".balign 16\n",
+            concat!(".globl cachealloc_door_", stringify!($name), "\n"),
+            concat!(".hidden cachealloc_door_", stringify!($name), "\n"),
+            concat!("cachealloc_door_", stringify!($name), ":\n"),
+            ".quad 2b\n",
+            ".quad {body}\n",
+            ".popsection"
+        )
+    };
+}
+pub(crate) use door;
+
 /// Defines the export `$name` of function number `$id`, its door and the way to `$body`.
 macro_rules! export_door {
     ($name:ident, $id:expr, $body:path) => {
@@ -105,14 +122,7 @@ macro_rules! export_door {
                 "2:",
                 "mov r10d, {id}",
                 "jmp {first}",
-                ".pushsection .data.cachealloc_doors, \"aw\"",
-                ".balign 16",
-                concat!(".globl cachealloc_door_", stringify!($name)),
-                concat!(".hidden cachealloc_door_", stringify!($name)),
-                concat!("cachealloc_door_", stringify!($name), ":"),
-                ".quad 2b",
-                ".quad {body}",
-                ".popsection",
+                $crate::interpose::doors::door!($name),
                 ".subsection 0",
                 id = const $id,
                 first = sym $crate::interpose::doors::first,
@@ -138,14 +148,7 @@ macro_rules! export_door {
                 "2:",
                 "mov w17, #{id}",
                 "b {first}",
-                ".pushsection .data.cachealloc_doors, \"aw\"",
-                ".balign 16",
-                concat!(".globl cachealloc_door_", stringify!($name)),
-                concat!(".hidden cachealloc_door_", stringify!($name)),
-                concat!("cachealloc_door_", stringify!($name), ":"),
-                ".quad 2b",
-                ".quad {body}",
-                ".popsection",
+                $crate::interpose::doors::door!($name),
                 ".subsection 0",
                 id = const $id,
                 first = sym $crate::interpose::doors::first,

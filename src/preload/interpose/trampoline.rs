@@ -109,18 +109,6 @@ core::arch::global_asm!(
     "jmp {first}",
     ".set stub_index, stub_index + 1",
     ".endr",
-    ".data",
-    ".hidden cachealloc_stub_doors",
-    ".globl cachealloc_stub_doors",
-    ".balign 16",
-    "cachealloc_stub_doors:",
-    ".set stub_index, 0",
-    ".rept 512",
-    ".quad cachealloc_stubs + 32 * stub_index + 20",
-    ".quad 0",
-    ".set stub_index, stub_index + 1",
-    ".endr",
-    ".text",
     count = const COUNT,
     first = sym crate::interpose::doors::first,
 );
@@ -144,7 +132,13 @@ core::arch::global_asm!(
     "b {first}",
     ".set stub_index, stub_index + 1",
     ".endr",
-    ".data",
+    count = const COUNT,
+    first = sym crate::interpose::doors::first,
+);
+
+// The doors.
+core::arch::global_asm!(
+    ".pushsection .data.cachealloc_stub_doors, \"aw\"",
     ".hidden cachealloc_stub_doors",
     ".globl cachealloc_stub_doors",
     ".balign 16",
@@ -155,7 +149,5 @@ core::arch::global_asm!(
     ".quad 0",
     ".set stub_index, stub_index + 1",
     ".endr",
-    ".text",
-    count = const COUNT,
-    first = sym crate::interpose::doors::first,
+    ".popsection",
 );
