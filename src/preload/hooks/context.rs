@@ -11,7 +11,7 @@ use crate::driver::changes;
 use crate::driver::sys::{ContextHandle, CuResult};
 use crate::driver_memory::{first_uses, measured};
 use crate::functions::Function;
-use crate::hooks::observers::observed;
+use crate::hooks::observers::accepted;
 use crate::hooks::{Real, beside, common, taking};
 use crate::interpose::signals;
 use crate::ipc::peers;
@@ -122,8 +122,11 @@ pub(crate) fn enable_peer(
     peer: ContextHandle,
     real: impl Real,
 ) -> CuResult {
-    let mut code = observed(function, Observer::PeerAccess, real);
-    if bypass::is_caching() && (config::get().policy.expandable_segments || peers::any()) {
+    if !bypass::is_caching() {
+        return real();
+    }
+    let mut code = common::pass(function, real);
+    if config::get().policy.expandable_segments || peers::any() {
         beside(function, || {
             if let (Ok(current), Ok(peer)) = (lookup::current(), lookup::of_handle(peer)) {
                 code = peers::enabled(current.id, peer.id, code);
@@ -133,7 +136,8 @@ pub(crate) fn enable_peer(
             }
         });
     }
-    code
+    // Also what the driver has refused because we had enabled it.
+    accepted(function, Observer::PeerAccess, code)
 }
 
 /// `cuCtxDisablePeerAccess(peer)`.

@@ -20,7 +20,16 @@ pub(crate) fn observed(
     if !bypass::is_caching() {
         return real();
     }
-    let code = common::pass(function, real);
+    accepted(function, observer, common::pass(function, real))
+}
+
+/// The call with this answer reveals an observer, if it is accepted.
+#[inline]
+pub(crate) fn accepted(
+    function: &'static Function,
+    observer: Observer,
+    code: CuResult,
+) -> CuResult {
     if is_accepted(code) {
         beside(function, || observers::observe(observer));
     }
