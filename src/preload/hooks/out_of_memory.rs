@@ -33,9 +33,18 @@ pub(crate) fn answered(function: &'static Function, words: &[usize], error: CuEr
 #[inline]
 pub(crate) fn got(function: &'static Function, bytes: u64, code: CuResult) -> CuResult {
     if code.is_ok() && bypass::has_failures() {
-        beside(function, || thread::with(|thread| told::got(thread, function.base, bytes)));
+        got_after_failure(function, bytes);
     }
     code
+}
+
+#[cold]
+#[inline(never)]
+fn got_after_failure(function: &'static Function, bytes: u64) {
+    // As above.
+    without_cancellation(|| {
+        beside(function, || thread::with(|thread| told::got(thread, function.base, bytes)));
+    });
 }
 
 /// What a call of class `record` has made, for `got`.
