@@ -30,7 +30,7 @@ impl Makers {
     }
 }
 
-/// Whether no other user can have made this file, nor write to it.
+/// Whether root or the user of this process has made this file, and it is not writable for all.
 pub fn is_trusted(about: &Metadata) -> bool {
     const WRITABLE_BY_OTHERS: u32 = 0o002;
     let is_owned = about.uid() == ROOT || Some(about.uid()) == user();

@@ -24,6 +24,7 @@
 //! | `driver_memory::table::TABLE` | no | what the driver serves the program itself, and its history |
 //! | `books::Book::pages` | no | what the driver gave by address or handle |
 //! | a shard of `thread_cache` | no | a few blocks kept for the next allocation |
+//! | `pagemap::residence::LISTED_PAGES` | no | pages of slots in which no block begins |
 //! | `Context::recorder` | no | what happened; free wherever the allocator's lock is held |
 //! | `Events::free`, `Context::last_barrier` | no | leaves |
 
