@@ -103,6 +103,11 @@ pub(crate) fn drop_spare(context: &Context) {
     }
 }
 
+/// Whether the context has memory in arenas.
+pub(crate) fn any_mapped(context: &Context) -> bool {
+    !lock(&context.arenas.0).handles.is_empty()
+}
+
 /// Unmaps all free blocks of the context, and returns their bytes.
 pub(crate) fn unmap_free(context: &'static Context) -> (CuResult, u64) {
     // Without the lock: other threads may map meanwhile.

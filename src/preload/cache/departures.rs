@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::cache::under_way::{Begun, UnderWay, Waiter, to_the_end};
-use crate::process::bounds;
+use crate::process::bounds::{self, Budget};
 use crate::statistics::waits::{self, Wait};
 
 /// Two devices that share a row wait for each other's memory too.
@@ -70,13 +70,14 @@ pub(crate) fn awaited(device: i32) -> u64 {
 /// Waits until everything on its way to this device has arrived, and returns `arrivals`. Not while the
 /// caller's own memory is on its way.
 pub(crate) fn awaited_by(device: i32, waiter: Waiter) -> u64 {
-    let bound = match waiter {
+    static GOES_ON: Budget = Budget::new(&bounds::MEMORY_ON_ITS_WAY);
+    let budget = match waiter {
         Waiter::StandsStill => to_the_end(),
-        Waiter::GoesOn => Some(&bounds::MEMORY_ON_ITS_WAY),
+        Waiter::GoesOn => Some(&GOES_ON),
     };
     if to(device).is_any() && rule_holds(Rule::RoomIsAwaited) {
         WAITING.fetch_add(1, Ordering::Relaxed);
-        waits::timed(Wait::Release, || to(device).wait(bound));
+        waits::timed(Wait::Release, || to(device).wait(budget));
         WAITING.fetch_sub(1, Ordering::Relaxed);
     }
     arrivals()

@@ -118,7 +118,8 @@ fn serve(growth: &mut Growth, request: &mut Request, call: Call) -> CuResult<u64
             Step::Release(segments) => {
                 let leaving = Leaving::new(context, &mut allocator, segments);
                 drop(allocator);
-                growth.let_go(|| leaving.release(context))??;
+                let waiter = crate::cache::room::waiter(request);
+                growth.let_go(|| leaving.release(context, waiter))??;
             }
             Step::Map(mappings) => {
                 drop(allocator);

@@ -7,7 +7,7 @@ use crate::cache::under_way::{Waiter, to_the_end};
 use crate::cache::{departures, stream_frees};
 use crate::contexts::Context;
 use crate::driver::sys::CuResult;
-use crate::process::bounds;
+use crate::process::bounds::{self, Budget};
 use crate::trim::release;
 
 /// What may have changed since a request was refused.
@@ -57,10 +57,11 @@ pub(crate) fn wait_for_frees(context: &Context, waiter: Waiter) {
 
 /// As `wait_for_frees`, for this request.
 pub(crate) fn wait_for_frees_before(context: &Context, request: &Request) {
+    static BESIDE_A_CAPTURE: Budget = Budget::new(&bounds::FREES_BESIDE_A_CAPTURE);
     let waiter = waiter(request);
     match request.private() {
         Some(_) if waiter == Waiter::StandsStill => {
-            context.frees_under_way.wait(Some(&bounds::FREES_BESIDE_A_CAPTURE));
+            context.frees_under_way.wait(Some(&BESIDE_A_CAPTURE));
         }
         _ => wait_for_frees(context, waiter),
     }

@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::lock::lock;
-use crate::process::bounds::{self, Bound};
+use crate::process::bounds::{self, Budget};
 
 /// A call that waits for frees, or for memory that comes back behind them.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -20,8 +20,9 @@ pub(crate) enum Waiter {
 }
 
 /// The bound of a call that natively stands still; None: it waits as long as it takes.
-pub(crate) fn to_the_end() -> Option<&'static Bound> {
-    (!rule_holds(Rule::StandsStillToTheEnd)).then_some(&bounds::BROKEN_STANDSTILL)
+pub(crate) fn to_the_end() -> Option<&'static Budget> {
+    static BROKEN: Budget = Budget::new(&bounds::BROKEN_STANDSTILL);
+    (!rule_holds(Rule::StandsStillToTheEnd)).then_some(&BROKEN)
 }
 
 /// Numbered as they begin.
@@ -61,11 +62,11 @@ impl UnderWay {
         !lock(&self.0).open.is_empty()
     }
 
-    /// Waits until all that has begun by now has ended, or the bound is over. Call without a lock that another thread of the
+    /// Waits until all that has begun by now has ended, or nothing is left of the budget. Call without a lock that another thread of the
     /// program may want.
-    pub(crate) fn wait(&self, bound: Option<&Bound>) {
+    pub(crate) fn wait(&self, budget: Option<&Budget>) {
         let next = lock(&self.0).next;
-        bounds::within(bound, || !lock(&self.0).open.iter().any(|number| *number < next));
+        bounds::within(budget, || !lock(&self.0).open.iter().any(|number| *number < next));
     }
 }
 

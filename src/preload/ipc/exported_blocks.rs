@@ -8,6 +8,7 @@
 use cachealloc_core::Address;
 
 use crate::cache::blocks;
+use crate::cache::stream_frees::Waiter;
 use crate::contexts::{self, Context};
 use crate::driver::sys::CuResult;
 use crate::ipc::ipc_handle::Inside;
@@ -91,8 +92,10 @@ fn give_back_retired(context: &'static Context) -> CuResult {
     let leaving = Leaving::new(context, &mut allocator, retired);
     drop(allocator);
     // The program's block is freed whatever happens to the segments; the program may not free it again.
-    leaving.release(context).or_else(|error| match error.is_returned_by_free() {
-        true => Err(error),
-        false => Ok(()),
+    leaving.release(context, Waiter::StandsStill).or_else(|error| {
+        match error.is_returned_by_free() {
+            true => Err(error),
+            false => Ok(()),
+        }
     })
 }

@@ -20,6 +20,7 @@ use cachealloc_core::order::{BarrierNumber, Observer, TrackedBarrier};
 use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::cache::PlainFree;
+use crate::cache::stream_frees::Waiter;
 use crate::contexts::events::{Event, EventRef};
 use crate::contexts::{self, Context};
 use crate::driver::api;
@@ -154,14 +155,26 @@ pub(crate) fn wait_for_others() -> bool {
 /// Waits for a free of another thread as long as patience lasts.
 pub(crate) fn wait_for_a_while(event: &EventRef) -> CuResult {
     let mut code = Err(CuError::NOT_READY);
-    let mut left = PATIENCE.left();
-    PATIENCE.spend(|| {
-        left.until(|| {
-            code = api::relaxed(|| event.query());
-            code != Err(CuError::NOT_READY)
-        })
+    PATIENCE.until(|| {
+        code = api::relaxed(|| event.query());
+        code != Err(CuError::NOT_READY)
     });
     code
+}
+
+/// Whether the work behind the frees of this context is over, for a caller that waits for it next. A call that natively goes on
+/// waits for frees of other threads only as long as patience lasts: natively such a free may not have returned.
+pub(crate) fn may_wait_for_frees(context: &Context, waiter: Waiter) -> bool {
+    if waiter == Waiter::StandsStill || !rule_holds(Rule::OthersPlainFreesForAWhile) {
+        return true;
+    }
+    thread::with(|thread| wait_own_for(thread, Wait::Release));
+    wait_for_left(Wait::Release);
+    let event = context.covers.pending().and_then(|number| context.last_barrier.event(number));
+    event.is_none_or(|event| {
+        let over = waits::timed(Wait::Release, || wait_for_a_while(&event));
+        over != Err(CuError::NOT_READY)
+    })
 }
 
 /// Waits for the last barrier of every context: something that earlier work may use is about to end, or

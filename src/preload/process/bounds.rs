@@ -17,11 +17,15 @@ use crate::process::own_thread;
 enum Limit {
     Milliseconds(u64),
     Looks(u32),
+    #[cfg(feature = "break-rules")]
+    Endless,
 }
 
 /// A row of the table.
 #[derive(Debug)]
 pub(crate) struct Bound {
+    #[cfg(feature = "break-rules")]
+    name: &'static str,
     limit: Limit,
     every: Duration,
 }
@@ -30,8 +34,12 @@ pub(crate) struct Bound {
 macro_rules! bounds {
     ($($(#[$doc:meta])* $name:ident = $limit:ident($amount:literal), $every_us:literal;)*) => {
         $($(#[$doc])*
-        pub(crate) static $name: Bound =
-            Bound { limit: Limit::$limit($amount), every: Duration::from_micros($every_us) };)*
+        pub(crate) static $name: Bound = Bound {
+            #[cfg(feature = "break-rules")]
+            name: stringify!($name),
+            limit: Limit::$limit($amount),
+            every: Duration::from_micros($every_us),
+        };)*
     };
 }
 
@@ -41,10 +49,10 @@ bounds! {
     /// A thread looks whether a call that may end a context has only counted a reference less. Looks, not a time: on a busy
     /// machine both threads wait for a processor.
     LAST_REFERENCE = Looks(4_500), 20;
-    /// A call that natively goes on waits for memory on its way to the device.
+    /// A call that natively goes on waits for memory on its way to the device (a [`Budget`]).
     MEMORY_ON_ITS_WAY = Milliseconds(5_000), 20;
     /// A request for a capture waits for frees in progress. It holds the lock of the capture, which a call by which the
-    /// work of such a free ends may want.
+    /// work of such a free ends may want (a [`Budget`]).
     FREES_BESIDE_A_CAPTURE = Milliseconds(5_000), 20;
     /// The end of the process waits for the work behind the last frees.
     WORK_AT_EXIT = Milliseconds(60_000), 100;
@@ -72,7 +80,7 @@ bounds! {
     READINGS = Looks(64), 0;
     /// It is looked what holds the memory that a failed call lacked (a [`Budget`]): some programs fail again and again.
     LOOKS_AT_FAILURES = Milliseconds(1_000), 0;
-    /// Test builds: what stands for no end where the rule `stands_still_to_the_end` is off.
+    /// Test builds: what stands for no end where the rule `stands_still_to_the_end` is off (a [`Budget`]).
     BROKEN_STANDSTILL = Milliseconds(100), 20;
 }
 
@@ -92,14 +100,27 @@ impl Bound {
 
     /// As `begin`, where so much of the bound is used, and so much was added to it.
     fn less(&self, used: Duration, added: Duration) -> Running {
-        let (end, looks_left) = match self.limit {
+        let (end, looks_left) = match self.limit() {
             Limit::Milliseconds(longest) => {
                 let left = (Duration::from_millis(longest) + added).saturating_sub(used);
                 (Some(Instant::now() + left), u32::MAX)
             }
             Limit::Looks(looks) => (None, looks),
+            #[cfg(feature = "break-rules")]
+            Limit::Endless => (None, u32::MAX),
         };
         Running { end, looks_left, every: self.every }
+    }
+
+    /// The limit in force: in test builds `CACHEALLOC_BOUND` sets it for one bound.
+    fn limit(&self) -> Limit {
+        #[cfg(feature = "break-rules")]
+        if let Some((name, limit)) = in_tests::get()
+            && name == self.name
+        {
+            return *limit;
+        }
+        self.limit
     }
 
     /// Waits until this is over, or the bound is. Returns whether it is over.
@@ -135,6 +156,12 @@ impl Budget {
         let elapsed_ns = now_ns().saturating_sub(*self.began_ns.get_or_init(now_ns));
         let spent = Duration::from_nanos(self.spent_ns.load(Ordering::Relaxed));
         self.bound.less(spent, Duration::from_nanos(elapsed_ns) / Budget::PART)
+    }
+
+    /// Waits until this is over, or nothing is left. Returns whether it is over.
+    pub(crate) fn until(&self, is_over: impl FnMut() -> bool) -> bool {
+        let mut left = self.left();
+        self.spend(|| left.until(is_over))
     }
 
     /// Takes from it what this takes.
@@ -181,13 +208,33 @@ pub(crate) fn until(mut is_over: impl FnMut() -> bool) {
     }
 }
 
-/// As [`Bound::until`]; without a bound, as [`until`].
-pub(crate) fn within(bound: Option<&Bound>, is_over: impl FnMut() -> bool) -> bool {
-    match bound {
-        Some(bound) => bound.until(is_over),
+/// As [`Budget::until`]; without one, as [`until`].
+pub(crate) fn within(budget: Option<&Budget>, is_over: impl FnMut() -> bool) -> bool {
+    match budget {
+        Some(budget) => budget.until(is_over),
         None => {
             until(is_over);
             true
         }
+    }
+}
+
+/// `CACHEALLOC_BOUND=NAME:none` takes the bound away, and `NAME:0` what lies before it. So tests show of each bound
+/// that there are programs on both sides.
+#[cfg(feature = "break-rules")]
+mod in_tests {
+    use std::sync::OnceLock;
+
+    use super::Limit;
+
+    pub(super) fn get() -> Option<&'static (String, Limit)> {
+        static SET: OnceLock<Option<(String, Limit)>> = OnceLock::new();
+        let read = || {
+            let text = std::env::var("CACHEALLOC_BOUND").ok()?;
+            let (name, limit) = text.split_once(':')?;
+            let limit = if limit == "none" { Limit::Endless } else { Limit::Looks(0) };
+            Some((name.to_string(), limit))
+        };
+        SET.get_or_init(read).as_ref()
     }
 }

@@ -21,7 +21,7 @@ use crate::driver_memory::limits;
 use crate::functions::id;
 use crate::graphs::pool_life;
 use crate::lock::lock;
-use crate::ordering::{captures, real_frees, widen};
+use crate::ordering::{captures, pending, real_frees, widen};
 use crate::pagemap;
 use crate::statistics::counters::{self, Count};
 use crate::statistics::waits::{self, Wait};
@@ -125,9 +125,9 @@ impl Leaving {
         Leaving { segments, exported, events, unsure, departure }
     }
 
-    /// Returns the segments to the driver and waits until their memory is there. The result reports work
-    /// that failed meanwhile; the segments are gone either way.
-    pub(crate) fn release(mut self, context: &'static Context) -> CuResult {
+    /// Returns the segments to the driver and waits until their memory is there, unless the caller may not wait as long as
+    /// that takes. The result reports work that failed meanwhile; the segments are gone either way.
+    pub(crate) fn release(mut self, context: &'static Context, waiter: Waiter) -> CuResult {
         let departure = self.departure.take();
         if self.segments.is_empty() && self.exported.is_empty() {
             return Ok(());
@@ -138,7 +138,7 @@ impl Leaving {
         counters::add(Count::SegmentsReleased, all().count() as u64);
         let code = api::relaxed(|| {
             context.enter(|| {
-                let code = self.release_unexported(context);
+                let code = self.release_unexported(context, waiter);
                 code.max(self.by_waiting(&self.exported))
             })
         });
@@ -147,13 +147,13 @@ impl Leaving {
         code
     }
 
-    fn release_unexported(&self, context: &Context) -> CuResult {
+    fn release_unexported(&self, context: &Context, waiter: Waiter) -> CuResult {
         if self.segments.is_empty() {
             return Ok(());
         }
         let in_order = !self.unsure && rule_holds(Rule::ReleaseInStreamOrder);
         match context.release_streams.now.handle().filter(|_| in_order) {
-            Some(stream) => self.behind_barrier(context, stream),
+            Some(stream) => self.behind_barrier(context, stream, waiter),
             None => self.by_waiting(&self.segments),
         }
     }
@@ -170,7 +170,11 @@ impl Leaving {
         free_by_waiting(segments)
     }
 
-    fn behind_barrier(&self, context: &Context, stream: StreamHandle) -> CuResult {
+    fn behind_barrier(&self, context: &Context, stream: StreamHandle, waiter: Waiter) -> CuResult {
+        if !pending::may_wait_for_frees(context, waiter) {
+            self.behind_events(context, &self.segments.iter().collect::<Vec<_>>());
+            return Ok(());
+        }
         if !waits_for(stream, context.last_barrier.newest().iter()) {
             return self.by_waiting(&self.segments);
         }
@@ -261,7 +265,7 @@ fn give_back(
         bytes += free.iter().map(|segment| segment.bytes).sum::<u64>();
         let leaving = Leaving::new(context, &mut allocator, free);
         drop(allocator);
-        code = code.max(leaving.release(context));
+        code = code.max(leaving.release(context, waiter));
         if context.release_streams.has_uncollected() {
             let collect = || {
                 context.release_streams.collect();
@@ -269,9 +273,13 @@ fn give_back(
             };
             let _ = api::relaxed(|| context.enter(collect));
         }
-        let (unmapped, unmapped_bytes) = arenas::unmap_free(context);
-        code = code.max(unmapped);
-        bytes += unmapped_bytes;
+        let may_unmap = waiter == Waiter::StandsStill
+            || arenas::any_mapped(context) && pending::may_wait_for_frees(context, waiter);
+        if may_unmap {
+            let (unmapped, unmapped_bytes) = arenas::unmap_free(context);
+            code = code.max(unmapped);
+            bytes += unmapped_bytes;
+        }
     }
     (code, bytes)
 }
@@ -289,6 +297,6 @@ pub(crate) fn one_by_waiting(context: &'static Context) -> bool {
     let _ = free_by_waiting([&first]);
     limits::give_back(context.device, first.bytes);
     drop(departure);
-    let _ = rest.release(context);
+    let _ = rest.release(context, Waiter::StandsStill);
     true
 }
