@@ -1,7 +1,8 @@
 // A kernel prints, and the process ends behind a free: the text is there. How it ends: `main`, `exit`,
 // `quick`, `_exit`, `handler` (by _exit, from a signal handler), `told` (by _exit, in another thread, which the one that
 // frees tells), `joined` (by _exit, when the thread that frees has ended), `watchdog` (by _exit, in another thread, which knows of
-// nothing; the kernel never ends), `destroyed` (by `main`, while another thread is inside the end of the context, in which a
+// nothing; the kernel never ends), `alarm` (by exit, from a signal handler, which interrupts a thread that waits for a kernel that never
+// ends), `destroyed` (by `main`, while another thread is inside the end of the context, in which a
 // later kernel never ends).
 #include "check.h"
 #include <pthread.h>
@@ -19,6 +20,11 @@ static int (*cuLaunchKernel)(void *, unsigned, unsigned, unsigned, unsigned, uns
 static void leave(int number) {
     (void)number;
     _exit(0);
+}
+
+static void leave_by_exit(int number) {
+    (void)number;
+    exit(0);
 }
 
 static void *context;
@@ -60,7 +66,7 @@ static int says_whether_it_ends(pid_t child) {
 
 int main(int count, char **words) {
     const char *how = count > 1 ? words[1] : "main";
-    int never_ends = !strcmp(how, "watchdog");
+    int is_alarm = !strcmp(how, "alarm"), never_ends = is_alarm || !strcmp(how, "watchdog");
     pid_t child = never_ends ? fork() : 0;
     if (child)
         return says_whether_it_ends(child);
@@ -87,7 +93,10 @@ int main(int count, char **words) {
     Word number = never_ends ? flag : 1, ns = strcmp(how, "told") ? 15000000 : 1000000, up = 1;
     void *arguments[] = {&number, never_ends ? &up : &ns};
     OK(cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, stream, arguments, 0));
-    if (never_ends)
+    if (is_alarm) {
+        signal(SIGALRM, leave_by_exit);
+        ualarm(100000, 0);
+    } else if (never_ends)
         elsewhere(leave_at_once, 100);
     if (!strcmp(how, "joined"))
         elsewhere(free_it, 0);

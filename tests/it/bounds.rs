@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use cachealloc_tests::root;
+use cachealloc_core::rules::Rule;
+use cachealloc_tests::{Run, root};
+
+use crate::hazards::{Hazard, hazards};
 
 const BOUNDS: &str = "src/preload/process/bounds.rs";
 
@@ -104,4 +107,80 @@ fn look(folder: &Path, found: &mut Vec<String>) {
             found.push(file);
         }
     }
+}
+
+/// By bound, a hazard that hangs without it, and one that differs where it is nothing.
+const SIDES: &[(&str, Option<&str>, Option<&str>)] = &[
+    (
+        "FREES_OF_OTHERS",
+        Some("query_beside_work_without_end"),
+        Some("queries_behind_a_thread_that_lives"),
+    ),
+    (
+        "LAST_REFERENCE",
+        Some("request_before_an_end_is_let_go"),
+        Some("room_beside_a_detach_behind_an_unknown_table"),
+    ),
+    (
+        "MEMORY_ON_ITS_WAY",
+        Some("stream_memory_beside_work_without_end"),
+        Some("stream_memory_beside_memory_on_its_way"),
+    ),
+    (
+        "FREES_BESIDE_A_CAPTURE",
+        Some("request_in_a_capture_that_lets_go"),
+        Some("request_in_a_capture_beside_a_long_free"),
+    ),
+    // The driver reports.
+    ("REPORTS_OF_GRAPHS", None, Some("capture_of_a_green_context")),
+    // Threads take turns by chance.
+    ("ROOM", None, Some("launch_that_lacks_memory")),
+];
+
+/// Long enough for the bounds that a program waits out natively, too.
+const HANGS_S: u32 = 15;
+
+#[test]
+fn both_sides_of_a_bound_have_a_program() {
+    let (hazards, document) = (hazards(), fs::read_to_string(root().join("docs/ordering.md")));
+    let document = document.expect("docs/ordering.md");
+    let differs = |bound: &str, limit: &str, name: &str| {
+        let row = document.lines().find(|line| line.starts_with(&format!("| `{bound}` |")));
+        assert!(row.is_some_and(|row| row.contains(name)), "the row of {bound} lacks {name}");
+        let hazard = hazards.iter().find(|hazard| hazard.name == name).expect(name);
+        let run = hazard.run().env("CACHEALLOC_BOUND", format!("{bound}:{limit}"));
+        let ran = run.conf("free_mode:ordered").hangs_within(HANGS_S).output();
+        assert!(Hazard::wrong(hazard, &ran, Some(&hazard.natively())).is_some(), "{bound}:{limit}");
+    };
+    std::thread::scope(|scope| {
+        for (bound, unbounded, nothing) in SIDES {
+            scope.spawn(|| {
+                unbounded.iter().for_each(|name| differs(bound, "none", name));
+                nothing.iter().for_each(|name| differs(bound, "0", name));
+            });
+        }
+    });
+}
+
+/// The frees of another thread, which natively have not returned, hold nothing back for ever.
+#[test]
+fn a_request_that_goes_on_is_refused_in_time() {
+    let hazard =
+        hazards().into_iter().find(|it| it.name == "stream_memory_beside_work_without_end");
+    let hazard = hazard.expect("the hazard");
+    let broken = hazard.run().env("CACHEALLOC_BREAK", Rule::OthersPlainFreesForAWhile.name());
+    let ran = broken.conf("free_mode:ordered").hangs_within(HANGS_S).output();
+    assert_ne!((ran.code, &ran.stdout), (Some(0), &hazard.natively().stdout));
+}
+
+#[test]
+fn the_end_waits_for_text_but_not_for_ever() {
+    let run = |how: &str, limit: &str| {
+        let run = Run::c("kernel_text.c").arg(how).env("SIM_DEADLOCK_MS", "600000");
+        run.env("CACHEALLOC_BOUND", format!("WORK_AT_EXIT:{limit}")).output().stdout
+    };
+    assert_eq!(run("main", "0"), "");
+    assert_eq!(run("main", "none"), "the kernel says 1\n");
+    assert_eq!(run("alarm", "0"), "ends\n");
+    assert_eq!(run("alarm", "none"), "stays\n");
 }

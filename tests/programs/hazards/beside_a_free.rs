@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use cachealloc_tests::driver::{Driver, Outcome, Stream};
+use cachealloc_tests::driver::{Driver, Outcome, RELAXED, Stream};
 
 use crate::teardown::texture;
 use crate::tools::*;
@@ -27,6 +27,16 @@ pub const ALL: &[Hazard] = &[
         Always,
         array_beside_memory_on_its_way,
         machine = "SIM_MEMORY_MB=64 SIM_PAUSE_MS=cuStreamSynchronize@1=3000"
+    ),
+    hazard!(
+        Always,
+        stream_memory_beside_memory_on_its_way,
+        machine = "SIM_MEMORY_MB=64 SIM_PAUSE_MS=cuStreamSynchronize@1=500"
+    ),
+    hazard!(
+        Always,
+        request_in_a_capture_beside_a_long_free,
+        machine = "SIM_MEMORY_MB=64 SIM_PAUSE_MS=cuEventSynchronize@1=500"
     ),
     hazard!(Always, stream_memory_beside_a_request_that_stands_still, machine = "SIM_MEMORY_MB=64"),
 ];
@@ -137,6 +147,17 @@ fn request_beside_a_long_free(d: &Driver) -> Verdict {
     beside_a_long_free(d, || d.alloc(40 * MIB).map(drop))
 }
 
+/// A capture in mode relaxed keeps no request from standing still.
+fn request_in_a_capture_beside_a_long_free(d: &Driver) -> Verdict {
+    let captures = d.stream()?;
+    beside_a_long_free(d, || {
+        d.begin_capture(captures, RELAXED)?;
+        let asked = d.alloc(40 * MIB);
+        d.end_capture(captures)?;
+        asked.map(drop)
+    })
+}
+
 fn array_beside_a_long_free(d: &Driver) -> Verdict {
     beside_a_long_free(d, || array(d, 40))
 }
@@ -150,6 +171,16 @@ fn array(d: &Driver, mebibytes: u64) -> Outcome {
 
 /// One thread sends back what it has freed, for a request that none of its pieces serves, and that takes long.
 fn array_beside_memory_on_its_way(d: &Driver) -> Verdict {
+    beside_memory_on_its_way(d, || array(d, 30))
+}
+
+/// Natively it does not stand still, and finds the memory that was freed before.
+fn stream_memory_beside_memory_on_its_way(d: &Driver) -> Verdict {
+    let other = d.stream()?;
+    beside_memory_on_its_way(d, || d.alloc_async(30 * MIB, other).map(drop))
+}
+
+fn beside_memory_on_its_way(d: &Driver, request: impl FnOnce() -> Outcome) -> Verdict {
     let (stream, pieces) = (d.stream()?, [d.alloc(20 * MIB)?, d.alloc(20 * MIB)?]);
     for piece in pieces {
         fill(d, stream, piece, SMALL, 1, LATE)?;
@@ -158,7 +189,7 @@ fn array_beside_memory_on_its_way(d: &Driver) -> Verdict {
     std::thread::scope(|scope| {
         let asking = spawn(scope, d, || d.alloc(25 * MIB));
         sleep_ms(100);
-        let code = code(array(d, 30));
+        let code = code(request());
         asking.join().expect("no program panics")?;
         Ok(format!("code {code}"))
     })

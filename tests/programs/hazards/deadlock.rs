@@ -29,7 +29,7 @@ pub const ALL: &[Hazard] = &[
 
 const MIB: usize = 1 << 20;
 
-fn device_flag(d: &Driver) -> Outcome<u64> {
+pub fn device_flag(d: &Driver) -> Outcome<u64> {
     let flag = d.alloc(64)?;
     d.write_words(flag, &[0])?;
     Ok(flag)

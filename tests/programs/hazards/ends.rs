@@ -34,6 +34,11 @@ pub const ALL: &[Hazard] = &[
         room_beside_a_slow_release,
         machine = "SIM_MEMORY_MB=64 SIM_PAUSE_MS=cuDevicePrimaryCtxRelease@*=1500,cuDevicePrimaryCtxRelease_v2@*=1500"
     ),
+    hazard!(
+        Always,
+        room_beside_a_detach_behind_an_unknown_table,
+        machine = "SIM_MEMORY_MB=64 SIM_PAUSE_MS=cuCtxDetach@*=150"
+    ),
     hazard!(Always, memory_beside_references_behind_an_unknown_table, machine = "SIM_MEMORY_MB=16"),
     hazard!(Full, unmap_beside_references_behind_an_unknown_table),
     hazard!(Always, spin_and_destroy_the_primary_context),
@@ -201,10 +206,16 @@ fn room_beside(d: &Driver, gives_up: impl FnOnce() -> Outcome + Send) -> Verdict
 }
 
 /// From then on calls may be unseen, and with them references.
-fn behind_an_unknown_table(d: &Driver) {
+pub fn behind_an_unknown_table(d: &Driver) {
     const UNKNOWN: [u8; 16] = [9; 16];
     // No driver knows it.
     let _ = call!(d, cuGetExportTable(&mut 0, UNKNOWN.as_ptr().cast()));
+}
+
+/// It is not known whether the context ends, and it is open again in a moment.
+fn room_beside_a_detach_behind_an_unknown_table(d: &Driver) -> Verdict {
+    behind_an_unknown_table(d);
+    room_beside_a_slow_detach(d)
 }
 
 fn memory_beside_references_behind_an_unknown_table(d: &Driver) -> Verdict {

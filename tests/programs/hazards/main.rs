@@ -40,6 +40,7 @@ mod wrong_frees;
 
 mod beside_a_free;
 mod books;
+mod unbounded;
 
 use cachealloc_tests::driver::{Driver, Lookup};
 use tools::Hazard;
@@ -63,7 +64,7 @@ fn main() {
 }
 
 fn all() -> impl Iterator<Item = &'static Hazard> {
-    let groups: [&[Hazard]; 27] = [
+    let groups: [&[Hazard]; 28] = [
         visible::ALL,
         visible_copies::ALL,
         visible_indirect::ALL,
@@ -76,6 +77,7 @@ fn all() -> impl Iterator<Item = &'static Hazard> {
         threads::ALL,
         deadlock::ALL,
         beside_a_free::ALL,
+        unbounded::ALL,
         stream_ordered::ALL,
         capture::ALL,
         contexts::ALL,

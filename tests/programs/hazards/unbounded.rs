@@ -1,0 +1,130 @@
+//! [9] Programs that hang where a wait has no bound: a thread asks, and only then lets go the work that another thread's call,
+//! which natively has not returned, waits for. `tests/it/bounds.rs` runs them without their bounds.
+
+use cachealloc_tests::driver::{Driver, Outcome, RELAXED, Stream};
+
+use crate::deadlock::device_flag;
+use crate::ends::behind_an_unknown_table;
+use crate::scarce::physical_memory;
+use crate::tools::*;
+
+pub const ALL: &[Hazard] = &[
+    hazard!(Full, query_beside_work_without_end),
+    hazard!(Always, request_before_an_end_is_let_go, machine = "SIM_MEMORY_MB=64"),
+    hazard!(
+        Always,
+        stream_memory_beside_work_without_end,
+        machine = "SIM_MEMORY_MB=64 SIM_DEADLOCK_MS=20000"
+    ),
+    hazard!(
+        Always,
+        request_in_a_capture_that_lets_go,
+        machine = "SIM_MEMORY_MB=64 SIM_DEADLOCK_MS=20000"
+    ),
+    hazard!(
+        Always,
+        stream_memory_beside_frees_without_end,
+        machine = "SIM_MEMORY_MB=64 SIM_DEADLOCK_MS=20000"
+    ),
+];
+
+const MIB: usize = 1 << 20;
+
+/// Runs `body` while `call` in another thread waits for a kernel that never ends, and ends the process: then everything ends.
+fn beside_work_without_end(
+    d: &Driver,
+    name: &str,
+    spins: Stream,
+    call: impl FnOnce() -> Outcome + Send,
+    body: impl FnOnce() -> Outcome,
+) -> Verdict {
+    let flag = device_flag(d)?;
+    d.synchronize()?;
+    d.launch("spin", spins, &[flag, 1])?;
+    std::thread::scope(|scope| {
+        spawn(scope, d, || -> Outcome {
+            call()?;
+            // Where the call does not wait the thread lives on all the same.
+            loop {
+                sleep_ms(1000);
+            }
+        });
+        sleep_ms(50);
+        println!("{name}: code {}", code(body()));
+        // SAFETY: ends the process.
+        unsafe { libc::_exit(0) }
+    })
+}
+
+/// Whether the other thread's free has returned, a query cannot know.
+fn query_beside_work_without_end(d: &Driver) -> Verdict {
+    let (spins, idle, event) = (d.stream()?, d.stream()?, d.event()?);
+    let unrelated = d.alloc(SMALL)?;
+    d.record(event, idle)?;
+    let name = "query_beside_work_without_end";
+    beside_work_without_end(d, name, spins, || d.free(unrelated), || d.query_event(event))
+}
+
+/// The other thread sends memory back, which waits for the kernel; natively its free does.
+fn stream_memory_beside_work_without_end(d: &Driver) -> Verdict {
+    let name = "stream_memory_beside_work_without_end";
+    stream_memory_beside_frees(d, name, || d.alloc(25 * MIB).map(drop))
+}
+
+/// The request itself would send it back.
+fn stream_memory_beside_frees_without_end(d: &Driver) -> Verdict {
+    stream_memory_beside_frees(d, "stream_memory_beside_frees_without_end", || Ok(()))
+}
+
+fn stream_memory_beside_frees(
+    d: &Driver,
+    name: &str,
+    then: impl FnOnce() -> Outcome + Send,
+) -> Verdict {
+    let (spins, other) = (d.stream()?, d.stream()?);
+    let pieces = [d.alloc(20 * MIB)?, d.alloc(20 * MIB)?];
+    let frees = || pieces.into_iter().try_for_each(|piece| d.free(piece)).and_then(|()| then());
+    beside_work_without_end(d, name, spins, frees, || d.alloc_async(30 * MIB, other).map(drop))
+}
+
+/// Whether a call ends the context is not known. More is asked for than there is.
+fn request_before_an_end_is_let_go(d: &Driver) -> Verdict {
+    behind_an_unknown_table(d);
+    let (first, ends) = (d.context(), d.create_context(0)?);
+    d.free(d.alloc(20 * MIB)?)?;
+    let (spins, flag) = (d.stream()?, d.pinned(64)?);
+    d.set_flag(flag, 0);
+    d.launch("spin", spins, &[flag, 1])?;
+    std::thread::scope(|scope| {
+        let ending = spawn(scope, d, || call!(d, cuCtxDetach(ends)));
+        sleep_ms(50);
+        let asked = d.set_context(first).and_then(|()| physical_memory(d, 100 * MIB));
+        d.set_flag(flag, 1);
+        ending.join().expect("no program panics")?;
+        Ok(format!("code {}", code(asked)))
+    })
+}
+
+/// One thread stands still in a request for its capture, behind a free, and more is asked for than there will be; another one ends that capture before it ends what the free
+/// waits for.
+fn request_in_a_capture_that_lets_go(d: &Driver) -> Verdict {
+    let (captures, spins, flag) = (d.stream()?, d.stream()?, d.pinned(64)?);
+    let (_held, freed) = (d.alloc(30 * MIB)?, d.alloc(20 * MIB)?);
+    d.set_flag(flag, 0);
+    d.launch("spin", spins, &[flag, 1])?;
+    d.begin_capture(captures, RELAXED)?;
+    let asked = std::thread::scope(|scope| {
+        let freeing = spawn(scope, d, || d.free(freed));
+        sleep_ms(50);
+        let working = spawn(scope, d, || -> Outcome {
+            sleep_ms(50);
+            d.end_capture(captures)?;
+            d.set_flag(flag, 1);
+            Ok(())
+        });
+        let asked = code(d.alloc(36 * MIB));
+        working.join().expect("no program panics")?;
+        freeing.join().expect("no program panics").map(|()| asked)
+    })?;
+    Ok(format!("code {asked}"))
+}
