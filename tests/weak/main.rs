@@ -5,6 +5,9 @@
 
 mod stand_ins;
 
+#[path = "../../src/preload/books.rs"]
+#[allow(dead_code)]
+mod books;
 #[path = "../../src/preload/process/bounds.rs"]
 #[allow(dead_code)]
 mod bounds;
@@ -37,6 +40,14 @@ mod contexts {
     pub(crate) use crate::stand_ins::Context;
 }
 
+#[path = "../../src/preload/ordering"]
+mod ordering {
+    #[allow(dead_code)]
+    pub(crate) mod pinned;
+
+    pub(crate) use crate::stand_ins::ordering::widen;
+}
+
 #[path = "../../src/preload/driver"]
 mod driver {
     #[allow(dead_code)]
@@ -48,7 +59,7 @@ mod driver {
 // What Miri lacks of it.
 extern crate self as libc;
 use stand_ins::libc_of_miri::*;
-use stand_ins::{c_library, clock, config, functions, heap, ordering, process, statistics};
+use stand_ins::{c_library, clock, config, functions, heap, process, statistics};
 
 mod tests {
     mod addresses;
@@ -58,6 +69,7 @@ mod tests {
     mod events;
     mod leaving;
     mod lists;
+    mod pinned;
 }
 
 /// So often each test is made: under Miri more than one for each seed, since to begin takes longest there.

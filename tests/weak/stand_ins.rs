@@ -104,6 +104,11 @@ pub(crate) mod config {
 
 pub(crate) mod heap {
     pub(crate) unsafe fn return_pages<T>(_: &T) {}
+
+    pub(crate) fn map_zeroed(bytes: usize) -> Option<*mut u8> {
+        let words: Box<[u64]> = vec![0; bytes.div_ceil(8)].into_boxed_slice();
+        Some(Box::leak(words).as_mut_ptr().cast())
+    }
 }
 
 pub(crate) mod ordering {

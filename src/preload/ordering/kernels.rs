@@ -139,10 +139,11 @@ fn forget_recent() {
 unsafe fn scan_params(kernel: &Kernel, params: *const *const c_void) -> Found {
     let Some(sizes) = &kernel.sizes else { return Found::Cause(VisibleCause::UnknownArguments) };
     let mut found = Found::Nothing;
+    let look = pinned::Look::now();
     for (index, bytes) in sizes.iter().enumerate() {
         // SAFETY: the array has one pointer for each argument of the kernel, and each points to as
         // many bytes as the argument has.
-        if unsafe { pinned::is_named_in((*params.add(index)).cast(), *bytes) } {
+        if unsafe { look.is_named_in((*params.add(index)).cast(), *bytes) } {
             let table = *bytes >= TABLE_BYTES_MIN || !rule_holds(Rule::OnlyTablesArePassed);
             if !(table && kernel.passes_tables) {
                 return Found::Cause(VisibleCause::PinnedArgument);
@@ -168,7 +169,7 @@ unsafe fn scan_extra(extra: *const *const c_void) -> Found {
         }
     }
     // SAFETY: the program says that the buffer holds so many bytes.
-    let hit = !buffer.is_null() && unsafe { pinned::is_named_in(buffer.cast(), bytes) };
+    let hit = !buffer.is_null() && unsafe { pinned::Look::now().is_named_in(buffer.cast(), bytes) };
     if hit { Found::Cause(VisibleCause::PinnedArgument) } else { Found::Nothing }
 }
 
