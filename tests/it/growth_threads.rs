@@ -2,7 +2,9 @@
 
 use std::process::Command;
 
-use cachealloc_tests::{compile_library, compile_with, library, release_library, skipped};
+use cachealloc_tests::{
+    compile, compile_library, compile_with, library, release_library, skipped, tier,
+};
 
 /// Launches beside pinned memory whose arguments are addresses between pinned ones, and at most so many instructions for
 /// each, with what the program itself does.
@@ -54,4 +56,21 @@ fn first_launches_do_not_ask_the_system_each_time() {
     let links_read: u32 = said.trim().parse().expect("a number");
     // Of the program, once; the others are those of the start.
     assert!(links_read <= 4, "{links_read} links were read");
+}
+
+/// Threads that are made and end, with a list of blocks each, leave nothing.
+#[test]
+fn threads_leave_nothing() {
+    let count: u32 = tier::count(10_000, 100_000);
+    let output = Command::new(compile("threads_again.c"))
+        .arg(count.to_string())
+        .env("LD_PRELOAD", library())
+        .env("LD_LIBRARY_PATH", idle_driver())
+        .output()
+        .expect("it starts");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{output:?}");
+    let grown_kb: i64 = said.trim().parse().expect("a number");
+    println!("{count} threads: {grown_kb} KiB");
+    assert!(grown_kb < 1_000, "{grown_kb} KiB are left");
 }

@@ -19,6 +19,9 @@ mod lock;
 #[path = "../../src/preload/pagemap/mod.rs"]
 #[allow(dead_code, unused_imports)]
 mod pagemap;
+#[path = "../../src/preload/process/seats.rs"]
+#[allow(dead_code)]
+mod seats;
 
 #[path = "../../src/preload/cache"]
 mod cache {

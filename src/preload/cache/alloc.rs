@@ -86,6 +86,7 @@ pub(crate) fn past_list<T>(
     list: Option<Owned>,
     then: impl FnOnce(CuResult<u64>) -> T,
 ) -> T {
+    let list = context.thread_cache.settle(thread, list);
     let block_bytes = undivided_block_bytes(bytes);
     let list_is_empty = note_request(list, block_bytes);
     let mut allocator = lock(&context.allocator);
@@ -125,6 +126,7 @@ fn allocate_specially(
     let mut recording = is_recorded.then(|| lock(&context.allocator));
     let wanted_bytes = bytes.saturating_add(config::zone_bytes());
     let block_bytes = config::get().policy.block_bytes(wanted_bytes);
+    let _ = context.thread_cache.settle(thread, None);
     let taken = block_bytes.map(|found| context.thread_cache.take(thread, found, bytes));
     match taken {
         Some(Ok(cached)) => {

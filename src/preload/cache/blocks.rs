@@ -9,8 +9,8 @@ use cachealloc_history::StackId;
 
 use crate::cache::thread_cache::{CachedBlock, Offered};
 use crate::config;
-use crate::contexts::Context;
 use crate::contexts::events::{self, EventRef};
+use crate::contexts::{self, Context};
 use crate::driver::sys::StreamHandle;
 use crate::lock::lock;
 use crate::pagemap::{self, Claimed, Kind, LiveBlock};
@@ -36,6 +36,23 @@ pub(crate) fn empty_lists(context: &Context) {
 /// As `empty_lists`, under the allocator's lock.
 pub(crate) fn take_back_all(context: &Context, allocator: &mut Allocator) {
     context.thread_cache.empty(|cached| take_back(context, allocator, cached));
+}
+
+/// The thread ends: its lists are empty from here on, and its seat goes to another thread.
+pub(crate) fn thread_ended(thread: &Thread) {
+    let in_hook = thread.inside.replace(true);
+    if bypass::is_caching() {
+        for context in contexts::all().filter(|context| context.thread_cache.has_own(thread)) {
+            let mut allocator = lock(&context.allocator);
+            // Not what another context has at these addresses by now.
+            if !context.is_dead() {
+                let out = |cached| take_back(context, &mut allocator, cached);
+                context.thread_cache.empty_own(thread, out);
+            }
+        }
+    }
+    thread.leave_seat();
+    thread.inside.set(in_hook);
 }
 
 /// A cached block merges into the core.

@@ -6,17 +6,20 @@
 //! core would make; both cost memory (0.5 % on real traces). So a block is cached only once a thread has
 //! requested the same size several times in a row, and a list does not outlive its use: an allocation
 //! that finds nothing in its list returns the list to the core first, which then chooses as if there
-//! were no list. Lists belong to shards, not to threads, so that any thread can empty all of them:
-//! before the cache grows, before memory goes back, and under pressure. A busy shard is skipped, never
-//! waited for, except to empty it or to read its statistics.
+//! were no list. A list belongs to a thread, by its seat (`process::seats`), from its first request on that it serves until the
+//! thread ends; it lies in a shard, so that any thread can empty all of them: before the cache grows, before memory goes
+//! back, and under pressure. A busy shard is skipped, never waited for, except to empty it or to read its statistics.
+//! Threads without a seat share a shard.
 //!
 //! The blocks of one list have one size, so a hit counts itself and its requested bytes, and nothing
 //! else; the bytes are computed when the size changes, or on request.
 
 use core::cell::UnsafeCell;
+use core::ffi::c_void;
 use core::hint::spin_loop;
 use core::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use core::ptr::null_mut;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use cachealloc_core::BlockId;
@@ -24,6 +27,7 @@ use cachealloc_core::BlockId;
 use crate::pagemap::slot::Slot;
 use crate::process::own_thread;
 use crate::process::patience::Patience;
+use crate::process::seats::{SEATS_COUNT, SHARED};
 use crate::process::thread::Thread;
 use crate::{config, heap};
 
@@ -34,7 +38,9 @@ use looks::Looks;
 use tally::Passes;
 pub(crate) use tally::{PoolTally, Tally};
 
-const SHARDS: usize = 32;
+/// Shards are made so many at a time, as seats ask for them.
+const SHARDS_PER_CHUNK: usize = 16;
+const CHUNKS: usize = SEATS_COUNT / SHARDS_PER_CHUNK;
 const CACHED_PER_SHARD_MAX: usize = 8;
 /// Requests of one size in a row before blocks of that size are cached.
 const STREAK_MIN: u8 = 8;
@@ -63,13 +69,19 @@ pub(crate) enum Offered {
 
 /// How often each list had served at some moment.
 #[derive(Default)]
-pub(crate) struct ListsSeen([u64; SHARDS]);
+pub(crate) struct ListsSeen(Vec<u64>);
 
 /// The lists of one context, on pages of their own: `context_ended` returns them. Zeros are empty lists.
 #[repr(align(4096))]
 pub(crate) struct ThreadCache {
-    shards: [Shard; SHARDS],
+    first: Chunk,
+    /// Null until a seat in it asks; never freed, as threads know where their shards are.
+    more: [AtomicPtr<Chunk>; CHUNKS - 1],
 }
+
+/// The shards of some seats. Zeros are empty lists.
+#[repr(align(4096))]
+struct Chunk([Shard; SHARDS_PER_CHUNK]);
 
 /// Two cache lines each, so that neighbours do not disturb each other.
 #[repr(align(128))]
@@ -136,7 +148,7 @@ impl ListedBlock {
     }
 }
 
-const _: () = assert!(size_of::<Shard>() == 256);
+const _: () = assert!(size_of::<Shard>() == 256 && size_of::<Chunk>() == 4096);
 
 // SAFETY: `list` is touched only by the thread that set `busy`.
 unsafe impl Sync for Shard {}
@@ -144,7 +156,46 @@ unsafe impl Sync for Shard {}
 impl ThreadCache {
     /// Of zeros.
     pub(crate) fn begin(&mut self) {
-        self.shards.iter_mut().for_each(|shard| shard.list.get_mut().past = Some(Box::default()));
+        self.first.begin();
+    }
+
+    /// This thread asks for memory that its list does not have: returns the list, or gives the thread one of its own first.
+    #[inline(always)]
+    pub(crate) fn settle<'a>(&self, thread: &Thread, list: Option<Owned<'a>>) -> Option<Owned<'a>> {
+        if core::ptr::eq(thread.lists.get(), self.address()) {
+            return list;
+        }
+        drop(list);
+        self.settle_slowly(thread);
+        None
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn settle_slowly(&self, thread: &Thread) {
+        if !thread.take_seat() {
+            return;
+        }
+        let chunk = thread.seat() as usize / SHARDS_PER_CHUNK;
+        if chunk > 0 && self.more[chunk - 1].load(Ordering::Acquire).is_null() {
+            self.make(chunk);
+        }
+        self.find(thread);
+    }
+
+    fn make(&self, chunk: usize) {
+        let Some(made) = heap::map_zeroed(size_of::<Chunk>()) else { return };
+        let made = made.cast::<Chunk>();
+        // SAFETY: a mapping of its size, which is that of a page; zeros are valid, and no other thread knows it.
+        unsafe { &mut *made }.begin();
+        let place = &self.more[chunk - 1];
+        if place.compare_exchange(null_mut(), made, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+            // SAFETY: as above. Another thread was faster, and this costs addresses only.
+            unsafe {
+                made.drop_in_place();
+                heap::return_pages(&*made);
+            }
+        }
     }
 
     /// A cached block of exactly this size, for a request of `requested_bytes`. Where this thread's list has none, the list,
@@ -226,17 +277,26 @@ impl ThreadCache {
 
     /// Takes out every cached block.
     pub(crate) fn empty(&self, mut each: impl FnMut(CachedBlock)) {
-        self.shards.iter().for_each(|shard| shard.empty(&mut each));
+        self.shards().for_each(|shard| shard.empty(&mut each));
     }
 
     /// Takes out the blocks of lists that have served no request since the last call with `seen`.
     pub(crate) fn empty_unused(&self, seen: &mut ListsSeen, mut each: impl FnMut(CachedBlock)) {
-        for (shard, seen) in self.shards.iter().zip(&mut seen.0) {
+        for (number, shard) in self.shards().enumerate() {
+            if number == seen.0.len() {
+                seen.0.push(0);
+            }
+            let seen = &mut seen.0[number];
             let hits = shard.with(|list| list.past_hits() + list.present.hits);
             if core::mem::replace(seen, hits) == hits {
                 shard.empty(&mut each);
             }
         }
+    }
+
+    /// Whether the thread may have a list here that is not empty, and no other thread's.
+    pub(crate) fn has_own(&self, thread: &Thread) -> bool {
+        thread.seat() != SHARED && self.shard(thread).cached_count.load(Ordering::Relaxed) != 0
     }
 
     /// Takes out the blocks of this thread's list.
@@ -247,21 +307,21 @@ impl ThreadCache {
 
     /// Bytes in all lists: allocated to the core, free to the program.
     pub(crate) fn cached_bytes(&self) -> u64 {
-        self.shards.iter().map(Shard::cached_bytes).sum()
+        self.shards().map(Shard::cached_bytes).sum()
     }
 
     /// What the core does not know, except for a shard whose owner was stopped. Call under the
     /// allocator's lock.
     pub(crate) fn tally(&self, patience: Patience) -> Tally {
         let mut tally = Tally::default();
-        self.shards.iter().for_each(|shard| shard.add_to(&mut tally, patience));
+        self.shards().for_each(|shard| shard.add_to(&mut tally, patience));
         tally
     }
 
     /// Takes out every cached block, adds what was counted to `tally`, and restarts the counts. Call
     /// under the allocator's lock.
     pub(crate) fn start_anew(&self, tally: &mut Tally, mut each: impl FnMut(CachedBlock)) {
-        for shard in &self.shards {
+        for shard in self.shards() {
             let mut cached = Vec::new();
             shard.with(|list| {
                 let count = shard.cached_count.swap(0, Ordering::Relaxed);
@@ -278,14 +338,62 @@ impl ThreadCache {
     /// The context is gone, and its lists are empty: returns their pages. A concurrent access finds an
     /// empty list: all zeros are one.
     pub(crate) fn context_ended(&self) {
-        self.shards.iter().for_each(|shard| shard.with(|list| list.past = None));
-        // SAFETY: on pages of its own; zeros are valid for all of it.
+        self.shards().for_each(|shard| shard.with(|list| list.past = None));
+        // SAFETY: on pages of their own; zeros are valid for all of them.
+        self.chunks().skip(1).for_each(|chunk| unsafe { heap::return_pages(chunk) });
+        // SAFETY: as above.
         unsafe { heap::return_pages(self) };
     }
 
-    #[inline]
+    /// Those there are.
+    fn chunks(&self) -> impl Iterator<Item = &Chunk> {
+        // SAFETY: null, or a mapping that is never given back.
+        let more = self.more.iter().filter_map(|it| unsafe { it.load(Ordering::Acquire).as_ref() });
+        core::iter::once(&self.first).chain(more)
+    }
+
+    fn shards(&self) -> impl Iterator<Item = &Shard> {
+        self.chunks().flat_map(|chunk| &chunk.0)
+    }
+
+    /// The thread's own, or the one of all that have none.
+    #[inline(always)]
     fn shard(&self, thread: &Thread) -> &Shard {
-        &self.shards[thread.number() % SHARDS]
+        if core::ptr::eq(thread.lists.get(), self.address()) {
+            // SAFETY: set with it, by `find`.
+            return unsafe { &*thread.list.get().cast() };
+        }
+        self.find(thread)
+    }
+
+    #[inline(never)]
+    fn find(&self, thread: &Thread) -> &Shard {
+        let seat = thread.seat() as usize;
+        let (chunk, place) = (seat / SHARDS_PER_CHUNK, seat % SHARDS_PER_CHUNK);
+        let chunk = match chunk {
+            0 => Some(&self.first),
+            // SAFETY: as in `chunks`.
+            _ => unsafe { self.more[chunk - 1].load(Ordering::Acquire).as_ref() },
+        };
+        let Some(chunk) = chunk else { return &self.first.0[SHARED as usize] };
+        let shard = &chunk.0[place];
+        if thread.seat() != SHARED {
+            thread.list.set(core::ptr::from_ref(shard).cast());
+            thread.lists.set(self.address());
+        }
+        shard
+    }
+
+    #[inline(always)]
+    fn address(&self) -> *const c_void {
+        core::ptr::from_ref(self).cast()
+    }
+}
+
+impl Chunk {
+    /// Of zeros.
+    fn begin(&mut self) {
+        self.0.iter_mut().for_each(|shard| shard.list.get_mut().past = Some(Box::default()));
     }
 }
 
