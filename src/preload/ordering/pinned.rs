@@ -153,8 +153,11 @@ pub(crate) fn registered_by(
 pub(crate) fn end_by(start: usize, call: impl FnOnce() -> CuResult) -> CuResult {
     let end = RANGES.read(|ranges| ranges.given.get(&start).copied());
     let code = RANGES.end_by(start, call);
-    if let Some(end) = end.filter(|_| code.is_ok()) {
-        unmark(start, end);
+    match (end, code) {
+        (Some(end), Ok(())) => unmark(start, end),
+        // The driver has refused, and the range is back: its pages may have been cleared while it was out.
+        (Some(end), Err(_)) => mark(start, end),
+        (None, _) => {}
     }
     code
 }
