@@ -1,6 +1,7 @@
 // threads_again COUNT: so many threads, forty at a time, each of which allocates and frees one size again and again, ends,
 // and allocates once more in destructors of its own, before and behind the library's. Says how many KiB of host memory the
-// process has more at the end than after the first tenth of them.
+// process has more at the end than after the first tenth of them. The last thread still has a list of its own: what it has
+// freed is no other thread's next block while it lives.
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdint.h>
@@ -46,6 +47,17 @@ static void *work(void *number) {
     return 0;
 }
 
+static uint64_t last;
+
+static void *keep_a_block(void *barrier) {
+    for (int i = 0; i < 20; i++)
+        if (alloc(&last, 4096) || release(last))
+            exit(1);
+    pthread_barrier_wait(barrier);
+    pthread_barrier_wait(barrier);
+    return 0;
+}
+
 int main(int argc, char **argv) {
     void *driver = dlopen("libcuda.so.1", RTLD_NOW), *context;
     if (argc != 2 || !driver)
@@ -70,6 +82,18 @@ int main(int argc, char **argv) {
         for (int i = 0; i < AT_ONCE; i++)
             pthread_join(threads[i], 0);
     }
-    printf("%ld\n", resident_kb() - before);
+    long grown_kb = resident_kb() - before;
+    pthread_barrier_t both;
+    pthread_t thread;
+    uint64_t block;
+    pthread_barrier_init(&both, 0, 2);
+    if (pthread_create(&thread, 0, keep_a_block, &both))
+        return 2;
+    pthread_barrier_wait(&both);
+    if (alloc(&block, 4096) || block == last || release(block))
+        return 3;
+    pthread_barrier_wait(&both);
+    pthread_join(thread, 0);
+    printf("%ld\n", grown_kb);
     return 0;
 }

@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use cachealloc_tests::{
-    compile, compile_library, compile_with, library, release_library, skipped, tier,
+    Run, compile, compile_library, compile_with, library, release_library, skipped, tier,
 };
 
 /// Launches beside pinned memory whose arguments are addresses between pinned ones, and at most so many instructions for
@@ -73,4 +73,14 @@ fn threads_leave_nothing() {
     let grown_kb: i64 = said.trim().parse().expect("a number");
     println!("{count} threads: {grown_kb} KiB");
     assert!(grown_kb < 1_000, "{grown_kb} KiB are left");
+}
+
+/// Blocks of several sizes that threads keep apart are counted as free, each is one thread's, and all go back.
+#[test]
+fn several_sizes_are_counted_exactly() {
+    for threads in ["1", "5"] {
+        let ran = Run::c("several_sizes.c").arg(threads).output().ok();
+        assert_eq!(ran.stdout.trim(), "exact");
+        assert_eq!(ran.report.races(), 0);
+    }
 }

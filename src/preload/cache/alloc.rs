@@ -8,7 +8,7 @@ use cachealloc_history::StackId;
 
 use crate::cache::blocks::{self, Call};
 use crate::cache::miss::miss_or_else;
-use crate::cache::thread_cache::Owned;
+use crate::cache::thread_cache::{Noted, Owned};
 use crate::config;
 use crate::contexts::Context;
 use crate::driver::sys::{CuResult, StreamHandle};
@@ -88,7 +88,26 @@ pub(crate) fn past_list<T>(
 ) -> T {
     let list = context.thread_cache.settle(thread, list);
     let block_bytes = undivided_block_bytes(bytes);
-    let list_is_empty = note_request(list, block_bytes);
+    let noted = match (list, block_bytes) {
+        (Some(list), Some(block_bytes)) => list.note_request_of_any(block_bytes, bytes),
+        _ => Noted::NotEmpty,
+    };
+    let list_is_empty = match noted {
+        Noted::Block(cached) => {
+            if blocks::hand_out_cached(cached, cached.bytes - bytes, requester) {
+                blocks::note_peak(thread, context);
+                return then(Ok(cached.address));
+            }
+            blocks::not_cached(context);
+            false
+        }
+        Noted::Several => {
+            context.thread_cache.keep_apart(thread);
+            false
+        }
+        Noted::Empty => true,
+        Noted::NotEmpty => false,
+    };
     let mut allocator = lock(&context.allocator);
     if let (true, Some(block_bytes), Requester::Context) = (list_is_empty, block_bytes, requester)
         && let Some(plain) = allocator.hit_plain(bytes, block_bytes)
@@ -99,15 +118,6 @@ pub(crate) fn past_list<T>(
     }
     let call = Call { requester, stream, stack: StackId::NONE };
     then(from_core(thread, context, bytes, block_bytes, call, allocator))
-}
-
-/// Whether the list is certainly empty.
-#[inline(always)]
-fn note_request(list: Option<Owned>, block_bytes: Option<u64>) -> bool {
-    match (list, block_bytes) {
-        (Some(list), Some(block_bytes)) => list.note_request(block_bytes),
-        _ => false,
-    }
 }
 
 /// The same in any case.
@@ -142,8 +152,8 @@ fn allocate_specially(
             }
             blocks::not_cached(context);
         }
-        Some(Err(list)) => _ = note_request(list, block_bytes),
-        None => {}
+        Some(Err(Some(mut list))) => _ = list.note_request(block_bytes.unwrap_or_default()),
+        Some(Err(None)) | None => {}
     }
     let allocator = recording.unwrap_or_else(|| lock(&context.allocator));
     from_core(thread, context, wanted_bytes, block_bytes, call, allocator)

@@ -47,7 +47,7 @@ pub(crate) fn thread_ended(thread: &Thread) {
             // Not what another context has at these addresses by now.
             if !context.is_dead() {
                 let out = |cached| take_back(context, &mut allocator, cached);
-                context.thread_cache.empty_own(thread, out);
+                context.thread_cache.leave(thread, out);
             }
         }
     }
@@ -85,6 +85,9 @@ pub(crate) fn free(
 #[inline(always)]
 pub(crate) fn free_into_list(thread: &Thread, context: &Context, block: &LiveBlock) {
     if let Err(out) = put_into_list(thread, context, block) {
+        if out.id() == block.block && keep_regular(thread, context, block, || ()) {
+            return;
+        }
         put_into_core(context, &mut lock(&context.allocator), out, block);
     }
 }
@@ -128,9 +131,29 @@ pub(crate) fn offer_to_list(
     context.thread_cache.offer(thread, cached, bytes - slack_bytes, word)
 }
 
+/// Keeps a freed block of a size that the thread asks for again and again, if it can (`ThreadCache::keep`).
+fn keep_regular(
+    thread: &Thread,
+    context: &Context,
+    block: &LiveBlock,
+    mark: impl FnOnce(),
+) -> bool {
+    let LiveBlock { block: id, address, bytes, requested_bytes, .. } = *block;
+    let cached = CachedBlock { address, bytes, block: id.0, slot: block.slot() };
+    let most_bytes = context.device_bytes / REGULAR_BYTES_PART;
+    context.thread_cache.keep(thread, cached, requested_bytes, most_bytes, mark)
+}
+
+/// Of the memory of the device, threads keep one byte in so many for their regular sizes: much less than an allocator that
+/// merges late would leave between blocks.
+const REGULAR_BYTES_PART: u64 = 1024;
+
 /// As `free_into_list`, past the list, where there are no red zones.
 #[inline(always)]
-pub(crate) fn free_past_list(context: &Context, block: &LiveBlock) {
+pub(crate) fn free_past_list(thread: &Thread, context: &Context, block: &LiveBlock) {
+    if keep_regular(thread, context, block, || block.mark_cached()) {
+        return;
+    }
     put_own_into_core(context, &mut lock(&context.allocator), block, block.requested_bytes);
 }
 
