@@ -2,7 +2,7 @@
 //! theirs. Device memory that lies between pinned memory is told apart here.
 //!
 //! A bit is set once its range is entered, and cleared only under the lock of the ranges, while none of them meets the page:
-//! whoever enters one later sets the bit after that.
+//! the bit of a range that is entered later is set after that.
 //!
 //! The bits of all addresses are one mapping of 16 MiB, made with the first range, of which 4 KiB are touched for each 64 GiB
 //! of addresses that anything pinned lies in.
