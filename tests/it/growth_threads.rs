@@ -9,7 +9,7 @@ use cachealloc_tests::{
 /// Launches beside pinned memory whose arguments are addresses between pinned ones, and at most so many instructions for
 /// each, with what the program itself does.
 const LAUNCHES: [(&str, u64); 4] =
-    [("eight", 370), ("struct", 560), ("table", 10_000), ("low", 10_000)];
+    [("eight", 400), ("struct", 560), ("table", 10_000), ("low", 10_000)];
 
 fn idle_driver() -> std::path::PathBuf {
     let driver = compile_library("idle_driver.c", "driver_idle/libcuda.so.1", &[]);

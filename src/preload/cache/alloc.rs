@@ -86,11 +86,16 @@ pub(crate) fn past_list<T>(
     list: Option<Owned>,
     then: impl FnOnce(CuResult<u64>) -> T,
 ) -> T {
-    let list = context.thread_cache.settle(thread, list);
     let block_bytes = undivided_block_bytes(bytes);
-    let noted = match (list, block_bytes) {
-        (Some(list), Some(block_bytes)) => list.note_request_of_any(block_bytes, bytes),
-        _ => Noted::NotEmpty,
+    let noted = match block_bytes {
+        Some(block_bytes) if context.thread_cache.is_known(thread) => {
+            note_request(list, block_bytes, bytes)
+        }
+        Some(block_bytes) => {
+            drop(list);
+            settle(thread, context, block_bytes, bytes)
+        }
+        None => Noted::NotEmpty,
     };
     let list_is_empty = match noted {
         Noted::Block(cached) => {
@@ -120,6 +125,21 @@ pub(crate) fn past_list<T>(
     then(from_core(thread, context, bytes, block_bytes, call, allocator))
 }
 
+#[inline(always)]
+fn note_request(list: Option<Owned>, block_bytes: u64, bytes: u64) -> Noted {
+    list.map_or(Noted::NotEmpty, |list| list.note_request_of_any(block_bytes, bytes))
+}
+
+/// Of a thread that has used another context last, or none.
+#[cold]
+fn settle(thread: &Thread, context: &Context, block_bytes: u64, bytes: u64) -> Noted {
+    context.thread_cache.settle(thread);
+    match context.thread_cache.take(thread, block_bytes, bytes) {
+        Ok(cached) => Noted::Block(cached),
+        Err(list) => note_request(list, block_bytes, bytes),
+    }
+}
+
 /// The same in any case.
 #[cold]
 fn allocate_specially(
@@ -136,7 +156,7 @@ fn allocate_specially(
     let mut recording = is_recorded.then(|| lock(&context.allocator));
     let wanted_bytes = bytes.saturating_add(config::zone_bytes());
     let block_bytes = config::get().policy.block_bytes(wanted_bytes);
-    let _ = context.thread_cache.settle(thread, None);
+    context.thread_cache.settle(thread);
     let taken = block_bytes.map(|found| context.thread_cache.take(thread, found, bytes));
     match taken {
         Some(Ok(cached)) => {

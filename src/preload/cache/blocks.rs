@@ -111,6 +111,7 @@ pub(crate) fn free_into_list_recorded(
 #[inline(always)]
 fn put_into_list(thread: &Thread, context: &Context, block: &LiveBlock) -> Result<(), CachedBlock> {
     block.mark_cached();
+    context.thread_cache.settle(thread);
     let LiveBlock { block: id, address, bytes, requested_bytes, .. } = *block;
     let cached = CachedBlock { address, bytes, block: id.0, slot: block.slot() };
     context.thread_cache.put(thread, cached, requested_bytes)

@@ -54,7 +54,7 @@ pub(crate) enum Offered {
     Taken,
     /// It keeps none of this size.
     NotWanted,
-    /// It is full, or busy.
+    /// It is full, or busy, or not known yet.
     NotNow,
 }
 
@@ -81,7 +81,7 @@ impl ThreadCache {
     }
 
     /// A cached block of exactly this size, for a request of `requested_bytes`. Where this thread's list has none, the list,
-    /// which is to be told of the request (`note_request`); None: it is busy.
+    /// which is to be told of the request (`note_request`); None: it is busy, or not known yet (`settle`).
     #[inline(always)]
     pub(crate) fn take(
         &self,
@@ -89,7 +89,7 @@ impl ThreadCache {
         bytes: u64,
         requested_bytes: u64,
     ) -> Result<CachedBlock, Option<Owned<'_>>> {
-        let shard = self.shard(thread);
+        let Some(shard) = self.known_shard(thread) else { return Err(None) };
         let Some(mut list) = shard.try_own() else { return Err(None) };
         let count = shard.cached_count.load(Ordering::Relaxed);
         if count == 0 || shard.wanted_bytes.load(Ordering::Relaxed) != bytes {
@@ -113,7 +113,7 @@ impl ThreadCache {
         requested_bytes: u64,
         word: u64,
     ) -> Offered {
-        let shard = self.shard(thread);
+        let Some(shard) = self.known_shard(thread) else { return Offered::NotNow };
         let Some(mut list) = shard.try_own() else { return Offered::NotNow };
         if list.repeated_bytes != cached.bytes {
             return Offered::NotWanted;

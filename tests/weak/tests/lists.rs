@@ -38,6 +38,7 @@ fn hand_on() {
             let (cache, memory, got) = (&cache, &memory, &got);
             scope.spawn(move || {
                 let here = Thread::new(1);
+                cache.settle(&here);
                 for number in blocks {
                     memory[number].write(1);
                     let (block, slot) = (number as u32, Box::leak(Box::default()));
@@ -62,10 +63,9 @@ fn hand_on() {
 
 /// Until blocks of this size are kept.
 fn ask_again_and_again(cache: &ThreadCache, thread: &Thread) {
-    assert!(cache.settle(thread, None).is_none());
+    cache.settle(thread);
     for _ in 0..9 {
-        let Err(Some(list)) = cache.take(thread, BYTES, BYTES) else { panic!("it is empty") };
-        let mut list = cache.settle(thread, Some(list)).expect("the thread has it");
+        let Err(Some(mut list)) = cache.take(thread, BYTES, BYTES) else { panic!("it is empty") };
         assert!(list.note_request(BYTES));
     }
 }
@@ -143,9 +143,10 @@ fn size(number: u64) -> u64 {
 
 /// A request of this size, and what the lists have for it.
 fn ask(cache: &ThreadCache, thread: &Thread, bytes: u64) -> Option<CachedBlock> {
+    cache.settle(thread);
     match cache.take(thread, bytes, bytes) {
         Ok(cached) => Some(cached),
-        Err(list) => match cache.settle(thread, list)?.note_request_of_any(bytes, bytes) {
+        Err(list) => match list?.note_request_of_any(bytes, bytes) {
             Noted::Block(cached) => Some(cached),
             Noted::Several => {
                 cache.keep_apart(thread);

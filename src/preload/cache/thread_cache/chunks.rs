@@ -5,7 +5,7 @@ use core::ptr::null_mut;
 use std::sync::atomic::Ordering;
 
 use super::ThreadCache;
-use super::shard::{Owned, Shard};
+use super::shard::Shard;
 use crate::heap;
 use crate::process::seats::{SEATS_COUNT, SHARED};
 use crate::process::thread::Thread;
@@ -21,15 +21,12 @@ pub(super) struct Chunk([Shard; SHARDS_PER_CHUNK]);
 const _: () = assert!(size_of::<Chunk>() == 4096);
 
 impl ThreadCache {
-    /// This thread asks for memory that its list does not have: returns the list, or gives the thread one of its own first.
+    /// Gives the thread a list of its own, if it has none, and makes it known (`known_shard`).
     #[inline(always)]
-    pub(crate) fn settle<'a>(&self, thread: &Thread, list: Option<Owned<'a>>) -> Option<Owned<'a>> {
-        if core::ptr::eq(thread.lists.get(), self.address()) {
-            return list;
+    pub(crate) fn settle(&self, thread: &Thread) {
+        if !self.is_known(thread) {
+            self.settle_slowly(thread);
         }
-        drop(list);
-        self.settle_slowly(thread);
-        None
     }
 
     #[cold]
@@ -74,14 +71,23 @@ impl ThreadCache {
         self.chunks().flat_map(|chunk| &chunk.0)
     }
 
+    /// Whether this is the cache that the thread has used last.
+    #[inline(always)]
+    pub(crate) fn is_known(&self, thread: &Thread) -> bool {
+        core::ptr::eq(thread.lists.get(), self.address())
+    }
+
+    /// The thread's own, where it is known: then there is nothing to call, and no register to save.
+    #[inline(always)]
+    pub(super) fn known_shard(&self, thread: &Thread) -> Option<&Shard> {
+        // SAFETY: set with it, by `find`.
+        self.is_known(thread).then(|| unsafe { &*thread.list.get().cast() })
+    }
+
     /// The thread's own, or the one of all that have none.
     #[inline(always)]
     pub(super) fn shard(&self, thread: &Thread) -> &Shard {
-        if core::ptr::eq(thread.lists.get(), self.address()) {
-            // SAFETY: set with it, by `find`.
-            return unsafe { &*thread.list.get().cast() };
-        }
-        self.find(thread)
+        self.known_shard(thread).unwrap_or_else(|| self.find(thread))
     }
 
     #[inline(never)]

@@ -27,7 +27,7 @@ const TRIES_MAX: u32 = 1000;
 
 /// What a list comes to that is told of a request that it had no block for.
 pub(crate) enum Noted {
-    /// A block of a regular size.
+    /// A block.
     Block(CachedBlock),
     /// The list is empty.
     Empty,
