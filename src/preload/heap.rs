@@ -74,6 +74,22 @@ pub(crate) unsafe fn return_pages<T>(of: &T) {
     unsafe { libc::madvise(start, size_of::<T>(), libc::MADV_DONTNEED) };
 }
 
+/// Zeroed memory from the system that costs nothing until touched.
+pub(crate) fn map_zeroed(bytes: usize) -> Option<*mut u8> {
+    // SAFETY: an anonymous private mapping at an address of the kernel's choice.
+    let mapped = unsafe {
+        libc::mmap(
+            null_mut(),
+            bytes,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+            -1,
+            0,
+        )
+    };
+    (mapped != libc::MAP_FAILED).then_some(mapped.cast())
+}
+
 /// What types are aligned to that lie on pages of their own.
 const PAGE_BYTES: usize = 4096;
 

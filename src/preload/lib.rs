@@ -43,6 +43,7 @@ mod left;
 mod lock;
 mod log;
 mod preserved;
+mod recent;
 mod stderr;
 
 mod driver;

@@ -48,7 +48,8 @@ use core::ops::Range;
 
 pub use cfi::function_range;
 pub use modules::{
-    ModuleInfo, ModuleLife, module_at, module_lives, modules_version, note_unload, object_range,
+    ModuleInfo, ModuleLife, module_at, module_lives, module_names, modules_version, note_unload,
+    object_range,
 };
 pub use place::Place;
 pub use symbols::{Symbol, symbolise};

@@ -155,6 +155,19 @@ pub fn module_at(address: u64, epoch: u32) -> Option<ModuleInfo> {
     find(address, epoch).map(|module| module.info(address))
 }
 
+/// The names of the modules that contained these addresses in that epoch, as the loader has them: that of the main
+/// program is empty.
+pub fn module_names(addresses: &[u64], epoch: u32) -> impl Iterator<Item = Option<&'static [u8]>> {
+    observe();
+    let mut last: Option<&Module> = None;
+    addresses.iter().map(move |address| {
+        // Frames of one module often follow each other.
+        let same = last.filter(|it| it.range.contains(address) && it.lived_in(epoch));
+        last = same.or_else(|| find(*address, epoch));
+        last.map(|module| module.name)
+    })
+}
+
 /// A module, as long as it was at one place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModuleLife {

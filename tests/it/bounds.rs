@@ -16,7 +16,7 @@ const OTHERS: &[(&str, &str)] = &[
     ("src/preload/clock.rs", "is the clock"),
     ("src/preload/process/own_thread.rs", "is the sleep"),
     ("src/preload/ordering/mod.rs", "widens gaps in test builds"),
-    ("src/preload/cache/thread_cache.rs", "the lock of a list, held for some instructions"),
+    ("src/preload/cache/thread_cache/shard.rs", "the lock of a list, held for some instructions"),
     ("src/preload/driver_memory/measured.rs", "says when it was measured"),
     ("src/preload/statistics/counters.rs", "measures"),
     ("src/preload/statistics/waits.rs", "measures"),

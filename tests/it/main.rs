@@ -18,6 +18,7 @@ mod faults;
 mod framework;
 mod graphs;
 mod growth;
+mod growth_threads;
 mod hazards;
 mod header;
 mod idle;

@@ -5,6 +5,9 @@
 
 mod stand_ins;
 
+#[path = "../../src/preload/books.rs"]
+#[allow(dead_code)]
+mod books;
 #[path = "../../src/preload/process/bounds.rs"]
 #[allow(dead_code)]
 mod bounds;
@@ -16,6 +19,9 @@ mod lock;
 #[path = "../../src/preload/pagemap/mod.rs"]
 #[allow(dead_code, unused_imports)]
 mod pagemap;
+#[path = "../../src/preload/process/seats.rs"]
+#[allow(dead_code)]
+mod seats;
 
 #[path = "../../src/preload/cache"]
 mod cache {
@@ -37,6 +43,14 @@ mod contexts {
     pub(crate) use crate::stand_ins::Context;
 }
 
+#[path = "../../src/preload/ordering"]
+mod ordering {
+    #[allow(dead_code)]
+    pub(crate) mod pinned;
+
+    pub(crate) use crate::stand_ins::ordering::widen;
+}
+
 #[path = "../../src/preload/driver"]
 mod driver {
     #[allow(dead_code)]
@@ -48,7 +62,7 @@ mod driver {
 // What Miri lacks of it.
 extern crate self as libc;
 use stand_ins::libc_of_miri::*;
-use stand_ins::{c_library, clock, config, functions, heap, ordering, process, statistics};
+use stand_ins::{c_library, clock, config, functions, heap, process, statistics};
 
 mod tests {
     mod addresses;
@@ -58,6 +72,7 @@ mod tests {
     mod events;
     mod leaving;
     mod lists;
+    mod pinned;
 }
 
 /// So often each test is made: under Miri more than one for each seed, since to begin takes longest there.

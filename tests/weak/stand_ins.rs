@@ -104,6 +104,12 @@ pub(crate) mod config {
 
 pub(crate) mod heap {
     pub(crate) unsafe fn return_pages<T>(_: &T) {}
+
+    pub(crate) fn map_zeroed(bytes: usize) -> Option<*mut u8> {
+        let layout = std::alloc::Layout::from_size_align(bytes, 4096).ok()?;
+        // SAFETY: nobody asks for none.
+        Some(unsafe { std::alloc::alloc_zeroed(layout) })
+    }
 }
 
 pub(crate) mod ordering {
@@ -111,7 +117,7 @@ pub(crate) mod ordering {
 }
 
 pub(crate) mod process {
-    pub(crate) use crate::bounds;
+    pub(crate) use crate::{bounds, seats};
 
     pub(crate) mod own_thread {
         pub(crate) fn sleep(_: std::time::Duration) {
@@ -130,22 +136,31 @@ pub(crate) mod process {
 
     pub(crate) mod thread {
         use core::cell::Cell;
+        use core::ffi::c_void;
         use core::ptr::null;
 
         use crate::contexts::events::Event;
 
+        /// A thread by its seat.
         pub(crate) struct Thread {
-            pub number: usize,
+            seat: u32,
+            pub lists: Cell<*const c_void>,
+            pub list: Cell<*const c_void>,
             pub spare_event: Cell<*const Event>,
         }
 
         impl Thread {
-            pub(crate) fn new(number: usize) -> Thread {
-                Thread { number, spare_event: Cell::new(null()) }
+            pub(crate) fn new(seat: u32) -> Thread {
+                let (lists, list) = (Cell::new(null()), Cell::new(null()));
+                Thread { seat, lists, list, spare_event: Cell::new(null()) }
             }
 
-            pub(crate) fn number(&self) -> usize {
-                self.number
+            pub(crate) fn seat(&self) -> u32 {
+                self.seat
+            }
+
+            pub(crate) fn take_seat(&self) -> bool {
+                self.seat != crate::seats::SHARED
             }
         }
     }
@@ -188,7 +203,7 @@ pub(crate) mod driver {
         pub(crate) type CuCode = u32;
         pub(crate) type CuResult<T = ()> = Result<T, CuError>;
 
-        #[derive(Debug)]
+        #[derive(Clone, Copy, Debug)]
         pub(crate) struct CuError;
 
         impl CuError {

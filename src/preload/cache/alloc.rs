@@ -8,7 +8,7 @@ use cachealloc_history::StackId;
 
 use crate::cache::blocks::{self, Call};
 use crate::cache::miss::miss_or_else;
-use crate::cache::thread_cache::Owned;
+use crate::cache::thread_cache::{Noted, Owned};
 use crate::config;
 use crate::contexts::Context;
 use crate::driver::sys::{CuResult, StreamHandle};
@@ -87,7 +87,32 @@ pub(crate) fn past_list<T>(
     then: impl FnOnce(CuResult<u64>) -> T,
 ) -> T {
     let block_bytes = undivided_block_bytes(bytes);
-    let list_is_empty = note_request(list, block_bytes);
+    let noted = match block_bytes {
+        Some(block_bytes) if context.thread_cache.is_known(thread) => {
+            note_request(list, block_bytes, bytes)
+        }
+        Some(block_bytes) => {
+            drop(list);
+            settle(thread, context, block_bytes, bytes)
+        }
+        None => Noted::NotEmpty,
+    };
+    let list_is_empty = match noted {
+        Noted::Block(cached) => {
+            if blocks::hand_out_cached(cached, cached.bytes - bytes, requester) {
+                blocks::note_peak(thread, context);
+                return then(Ok(cached.address));
+            }
+            blocks::not_cached(context);
+            false
+        }
+        Noted::Several => {
+            context.thread_cache.keep_apart(thread);
+            false
+        }
+        Noted::Empty => true,
+        Noted::NotEmpty => false,
+    };
     let mut allocator = lock(&context.allocator);
     if let (true, Some(block_bytes), Requester::Context) = (list_is_empty, block_bytes, requester)
         && let Some(plain) = allocator.hit_plain(bytes, block_bytes)
@@ -100,12 +125,18 @@ pub(crate) fn past_list<T>(
     then(from_core(thread, context, bytes, block_bytes, call, allocator))
 }
 
-/// Whether the list is certainly empty.
 #[inline(always)]
-fn note_request(list: Option<Owned>, block_bytes: Option<u64>) -> bool {
-    match (list, block_bytes) {
-        (Some(list), Some(block_bytes)) => list.note_request(block_bytes),
-        _ => false,
+fn note_request(list: Option<Owned>, block_bytes: u64, bytes: u64) -> Noted {
+    list.map_or(Noted::NotEmpty, |list| list.note_request_of_any(block_bytes, bytes))
+}
+
+/// Of a thread that has used another context last, or none.
+#[cold]
+fn settle(thread: &Thread, context: &Context, block_bytes: u64, bytes: u64) -> Noted {
+    context.thread_cache.settle(thread);
+    match context.thread_cache.take(thread, block_bytes, bytes) {
+        Ok(cached) => Noted::Block(cached),
+        Err(list) => note_request(list, block_bytes, bytes),
     }
 }
 
@@ -125,6 +156,7 @@ fn allocate_specially(
     let mut recording = is_recorded.then(|| lock(&context.allocator));
     let wanted_bytes = bytes.saturating_add(config::zone_bytes());
     let block_bytes = config::get().policy.block_bytes(wanted_bytes);
+    context.thread_cache.settle(thread);
     let taken = block_bytes.map(|found| context.thread_cache.take(thread, found, bytes));
     match taken {
         Some(Ok(cached)) => {
@@ -140,8 +172,8 @@ fn allocate_specially(
             }
             blocks::not_cached(context);
         }
-        Some(Err(list)) => _ = note_request(list, block_bytes),
-        None => {}
+        Some(Err(Some(mut list))) => _ = list.note_request(block_bytes.unwrap_or_default()),
+        Some(Err(None)) | None => {}
     }
     let allocator = recording.unwrap_or_else(|| lock(&context.allocator));
     from_core(thread, context, wanted_bytes, block_bytes, call, allocator)

@@ -9,8 +9,8 @@ use cachealloc_history::StackId;
 
 use crate::cache::thread_cache::{CachedBlock, Offered};
 use crate::config;
-use crate::contexts::Context;
 use crate::contexts::events::{self, EventRef};
+use crate::contexts::{self, Context};
 use crate::driver::sys::StreamHandle;
 use crate::lock::lock;
 use crate::pagemap::{self, Claimed, Kind, LiveBlock};
@@ -36,6 +36,23 @@ pub(crate) fn empty_lists(context: &Context) {
 /// As `empty_lists`, under the allocator's lock.
 pub(crate) fn take_back_all(context: &Context, allocator: &mut Allocator) {
     context.thread_cache.empty(|cached| take_back(context, allocator, cached));
+}
+
+/// The thread ends: its lists are empty from here on, and its seat goes to another thread.
+pub(crate) fn thread_ended(thread: &Thread) {
+    let in_hook = thread.inside.replace(true);
+    if bypass::is_caching() {
+        for context in contexts::all().filter(|context| context.thread_cache.has_own(thread)) {
+            let mut allocator = lock(&context.allocator);
+            // Not what another context has at these addresses by now.
+            if !context.is_dead() {
+                let out = |cached| take_back(context, &mut allocator, cached);
+                context.thread_cache.leave(thread, out);
+            }
+        }
+    }
+    thread.leave_seat();
+    thread.inside.set(in_hook);
 }
 
 /// A cached block merges into the core.
@@ -68,6 +85,9 @@ pub(crate) fn free(
 #[inline(always)]
 pub(crate) fn free_into_list(thread: &Thread, context: &Context, block: &LiveBlock) {
     if let Err(out) = put_into_list(thread, context, block) {
+        if out.id() == block.block && keep_regular(thread, context, block, || ()) {
+            return;
+        }
         put_into_core(context, &mut lock(&context.allocator), out, block);
     }
 }
@@ -91,6 +111,7 @@ pub(crate) fn free_into_list_recorded(
 #[inline(always)]
 fn put_into_list(thread: &Thread, context: &Context, block: &LiveBlock) -> Result<(), CachedBlock> {
     block.mark_cached();
+    context.thread_cache.settle(thread);
     let LiveBlock { block: id, address, bytes, requested_bytes, .. } = *block;
     let cached = CachedBlock { address, bytes, block: id.0, slot: block.slot() };
     context.thread_cache.put(thread, cached, requested_bytes)
@@ -111,9 +132,29 @@ pub(crate) fn offer_to_list(
     context.thread_cache.offer(thread, cached, bytes - slack_bytes, word)
 }
 
+/// Keeps a freed block of a size that the thread asks for again and again, if it can (`ThreadCache::keep`).
+fn keep_regular(
+    thread: &Thread,
+    context: &Context,
+    block: &LiveBlock,
+    mark: impl FnOnce(),
+) -> bool {
+    let LiveBlock { block: id, address, bytes, requested_bytes, .. } = *block;
+    let cached = CachedBlock { address, bytes, block: id.0, slot: block.slot() };
+    let most_bytes = context.device_bytes / REGULAR_BYTES_PART;
+    context.thread_cache.keep(thread, cached, requested_bytes, most_bytes, mark)
+}
+
+/// Of the memory of the device, threads keep one byte in so many for their regular sizes: much less than an allocator that
+/// merges late would leave between blocks.
+const REGULAR_BYTES_PART: u64 = 1024;
+
 /// As `free_into_list`, past the list, where there are no red zones.
 #[inline(always)]
-pub(crate) fn free_past_list(context: &Context, block: &LiveBlock) {
+pub(crate) fn free_past_list(thread: &Thread, context: &Context, block: &LiveBlock) {
+    if keep_regular(thread, context, block, || block.mark_cached()) {
+        return;
+    }
     put_own_into_core(context, &mut lock(&context.allocator), block, block.requested_bytes);
 }
 

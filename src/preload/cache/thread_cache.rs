@@ -6,42 +6,39 @@
 //! core would make; both cost memory (0.5 % on real traces). So a block is cached only once a thread has
 //! requested the same size several times in a row, and a list does not outlive its use: an allocation
 //! that finds nothing in its list returns the list to the core first, which then chooses as if there
-//! were no list. Lists belong to shards, not to threads, so that any thread can empty all of them:
-//! before the cache grows, before memory goes back, and under pressure. A busy shard is skipped, never
-//! waited for, except to empty it or to read its statistics.
+//! were no list. A list belongs to a thread, by its seat (`process::seats`), from its first request on that it serves until the
+//! thread ends; it lies in a shard, so that any thread can empty all of them: before the cache grows, before memory goes
+//! back, and under pressure. A busy shard is skipped, never waited for, except to empty it or to read its statistics.
+//! Threads without a seat share a shard. Of sizes that come again and again among others a thread keeps a few blocks each
+//! (`regulars`), which stay when its list is emptied, but not when all lists are.
 //!
 //! The blocks of one list have one size, so a hit counts itself and its requested bytes, and nothing
 //! else; the bytes are computed when the size changes, or on request.
 
-use core::cell::UnsafeCell;
-use core::hint::spin_loop;
-use core::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 use cachealloc_core::BlockId;
 
+use crate::heap;
 use crate::pagemap::slot::Slot;
-use crate::process::own_thread;
 use crate::process::patience::Patience;
+use crate::process::seats::SHARED;
 use crate::process::thread::Thread;
-use crate::{config, heap};
 
+mod chunks;
 mod looks;
+mod regulars;
+mod shard;
 mod tally;
 
-use looks::Looks;
-use tally::Passes;
+use chunks::{CHUNKS, Chunk};
+use regulars::{CACHED_MAX, REGULAR_BYTES_MAX, Regulars};
+use shard::{CACHED_PER_SHARD_MAX, List, ListedBlock, Shard};
+pub(crate) use shard::{Noted, Owned};
 pub(crate) use tally::{PoolTally, Tally};
 
-const SHARDS: usize = 32;
-const CACHED_PER_SHARD_MAX: usize = 8;
-/// Requests of one size in a row before blocks of that size are cached.
-const STREAK_MIN: u8 = 8;
-/// About the time that a descheduled owner needs to come back.
-const PAUSE: Duration = Duration::from_micros(1);
-/// Where waiting is forbidden: the owner needs a shard for some nanoseconds, or was interrupted.
-const TRIES_MAX: u32 = 1000;
+/// By how much the budget of a thread for its regular sizes grows at least.
+const BUDGET_STEP_BYTES: u64 = 256 << 10;
 
 /// A block in a list.
 #[derive(Clone, Copy)]
@@ -57,98 +54,34 @@ pub(crate) enum Offered {
     Taken,
     /// It keeps none of this size.
     NotWanted,
-    /// It is full, or busy.
+    /// It is full, or busy, or not known yet.
     NotNow,
 }
 
 /// How often each list had served at some moment.
 #[derive(Default)]
-pub(crate) struct ListsSeen([u64; SHARDS]);
+pub(crate) struct ListsSeen(Vec<u64>);
 
 /// The lists of one context, on pages of their own: `context_ended` returns them. Zeros are empty lists.
 #[repr(align(4096))]
 pub(crate) struct ThreadCache {
-    shards: [Shard; SHARDS],
+    first: Chunk,
+    /// Null until a seat in it asks; never freed, as threads know where their shards are.
+    more: [AtomicPtr<Chunk>; CHUNKS - 1],
+    /// Behind the last that is not null.
+    more_end: AtomicUsize,
+    /// Bytes that threads may keep for their regular sizes, together.
+    budgeted_bytes: AtomicU64,
 }
-
-/// Two cache lines each, so that neighbours do not disturb each other.
-#[repr(align(128))]
-struct Shard {
-    busy: AtomicBool,
-    /// Written only while the shard is owned; readers may see an older value.
-    cached_count: AtomicU32,
-    /// The size of the last requests, and of every cached block.
-    wanted_bytes: AtomicU64,
-    list: UnsafeCell<List>,
-}
-
-pub(crate) struct List {
-    cached: [ListedBlock; CACHED_PER_SHARD_MAX],
-    /// The wanted size after enough requests of it in a row: blocks of this size are cached. 0 before.
-    repeated_bytes: u64,
-    /// How many requests in a row had the wanted size.
-    streak: u8,
-    looks: Looks,
-    /// Of the wanted size, and of all sizes before it.
-    present: Passes,
-    /// None once the context is gone.
-    past: Option<Box<Tally>>,
-}
-
-/// A cached block; its size is the list's.
-#[derive(Clone, Copy, Default)]
-struct ListedBlock {
-    address: u64,
-    /// None where there is no block.
-    slot: Option<&'static Slot>,
-    block: u32,
-}
-
-impl List {
-    /// The next blocks have another size.
-    fn end_size(&mut self, bytes: u64) {
-        let passes = core::mem::take(&mut self.present);
-        if let Some(past) = &mut self.past {
-            past.add_passes(bytes, &passes, 0);
-        }
-    }
-
-    /// One more request in a row of this size.
-    #[inline(never)]
-    fn note_repeated(&mut self, bytes: u64) {
-        // With red zones no block is cached: the requested size would differ from the core's.
-        self.streak = self.streak.saturating_add(u8::from(config::zone_bytes() == 0));
-        if self.streak >= STREAK_MIN {
-            self.repeated_bytes = bytes;
-        }
-    }
-
-    fn past_hits(&self) -> u64 {
-        self.past.as_ref().map_or(0, |past| past.hits())
-    }
-}
-
-impl ListedBlock {
-    #[inline(always)]
-    fn of_size(self, bytes: u64) -> Option<CachedBlock> {
-        let ListedBlock { address, slot, block } = self;
-        slot.map(|slot| CachedBlock { address, bytes, block, slot })
-    }
-}
-
-const _: () = assert!(size_of::<Shard>() == 256);
-
-// SAFETY: `list` is touched only by the thread that set `busy`.
-unsafe impl Sync for Shard {}
 
 impl ThreadCache {
     /// Of zeros.
     pub(crate) fn begin(&mut self) {
-        self.shards.iter_mut().for_each(|shard| shard.list.get_mut().past = Some(Box::default()));
+        self.first.begin();
     }
 
     /// A cached block of exactly this size, for a request of `requested_bytes`. Where this thread's list has none, the list,
-    /// which is to be told of the request (`note_request`); None: it is busy.
+    /// which is to be told of the request (`note_request`); None: it is busy, or not known yet (`settle`).
     #[inline(always)]
     pub(crate) fn take(
         &self,
@@ -156,7 +89,7 @@ impl ThreadCache {
         bytes: u64,
         requested_bytes: u64,
     ) -> Result<CachedBlock, Option<Owned<'_>>> {
-        let shard = self.shard(thread);
+        let Some(shard) = self.known_shard(thread) else { return Err(None) };
         let Some(mut list) = shard.try_own() else { return Err(None) };
         let count = shard.cached_count.load(Ordering::Relaxed);
         if count == 0 || shard.wanted_bytes.load(Ordering::Relaxed) != bytes {
@@ -180,7 +113,7 @@ impl ThreadCache {
         requested_bytes: u64,
         word: u64,
     ) -> Offered {
-        let shard = self.shard(thread);
+        let Some(shard) = self.known_shard(thread) else { return Offered::NotNow };
         let Some(mut list) = shard.try_own() else { return Offered::NotNow };
         if list.repeated_bytes != cached.bytes {
             return Offered::NotWanted;
@@ -226,66 +159,141 @@ impl ThreadCache {
 
     /// Takes out every cached block.
     pub(crate) fn empty(&self, mut each: impl FnMut(CachedBlock)) {
-        self.shards.iter().for_each(|shard| shard.empty(&mut each));
+        self.shards().for_each(|shard| shard.empty(&self.budgeted_bytes, &mut each));
     }
 
     /// Takes out the blocks of lists that have served no request since the last call with `seen`.
     pub(crate) fn empty_unused(&self, seen: &mut ListsSeen, mut each: impl FnMut(CachedBlock)) {
-        for (shard, seen) in self.shards.iter().zip(&mut seen.0) {
-            let hits = shard.with(|list| list.past_hits() + list.present.hits);
+        for (number, shard) in self.shards().enumerate() {
+            if number == seen.0.len() {
+                seen.0.push(0);
+            }
+            let seen = &mut seen.0[number];
+            let hits = shard.with(|list| list.hits());
             if core::mem::replace(seen, hits) == hits {
-                shard.empty(&mut each);
+                shard.empty(&self.budgeted_bytes, &mut each);
+            } else if shard.regular_bytes.load(Ordering::Relaxed) != 0 {
+                shard.empty_unused_regulars(&self.budgeted_bytes, &mut each);
             }
         }
     }
 
-    /// Takes out the blocks of this thread's list.
+    /// Whether the thread may have blocks here, or room for them, that are no other thread's.
+    pub(crate) fn has_own(&self, thread: &Thread) -> bool {
+        thread.seat() != SHARED && self.shard(thread).has_begun()
+    }
+
+    /// Takes out the blocks of this thread's list, but not those of its regular sizes.
     #[inline]
     pub(crate) fn empty_own(&self, thread: &Thread, mut each: impl FnMut(CachedBlock)) {
-        self.shard(thread).empty(&mut each);
+        self.shard(thread).empty_list(&mut each);
+    }
+
+    /// The thread ends: takes out all that it has.
+    pub(crate) fn leave(&self, thread: &Thread, mut each: impl FnMut(CachedBlock)) {
+        let shard = self.shard(thread);
+        shard.empty(&self.budgeted_bytes, &mut each);
+        drop(shard.with(List::end_regulars));
+    }
+
+    /// Keeps a claimed block of a size that this thread asks for again and again, if it has room for it. `most_bytes`: of all
+    /// threads. `mark` notes that it is cached.
+    pub(crate) fn keep(
+        &self,
+        thread: &Thread,
+        cached: CachedBlock,
+        requested_bytes: u64,
+        most_bytes: u64,
+        mark: impl FnOnce(),
+    ) -> bool {
+        if cached.bytes > REGULAR_BYTES_MAX {
+            return false;
+        }
+        let shard = self.shard(thread);
+        let Some(mut list) = shard.try_own() else { return false };
+        let List { regulars, budget_bytes, .. } = &mut *list;
+        let room = regulars.as_mut().and_then(|regulars| regulars.room_for(cached.bytes));
+        let Some(room) = room else { return false };
+        let kept_bytes = shard.regular_bytes.load(Ordering::Relaxed) + cached.bytes;
+        if kept_bytes > *budget_bytes && !self.widen(budget_bytes, cached.bytes, most_bytes) {
+            return false;
+        }
+        mark();
+        room.put(cached, requested_bytes);
+        shard.regular_bytes.store(kept_bytes, Ordering::Release);
+        true
+    }
+
+    /// Widens the budget of one thread, as far as that of all goes.
+    #[cold]
+    fn widen(&self, budget_bytes: &mut u64, bytes: u64, most_bytes: u64) -> bool {
+        let more_bytes = bytes.max(BUDGET_STEP_BYTES);
+        let wider = |all: u64| Some(all + more_bytes).filter(|all| *all <= most_bytes);
+        let widened =
+            self.budgeted_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, wider).is_ok();
+        if widened {
+            *budget_bytes += more_bytes;
+        }
+        widened
+    }
+
+    /// Begins to tell the sizes of this thread apart.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn keep_apart(&self, thread: &Thread) {
+        if thread.seat() == SHARED {
+            // Not again soon.
+            return self.shard(thread).with(|list| list.changes = 0);
+        }
+        let new = Regulars::new();
+        let spare = self.shard(thread).with(|list| match list.regulars {
+            None if list.past.is_some() => list.regulars.replace(new),
+            _ => Some(new),
+        });
+        drop(spare);
     }
 
     /// Bytes in all lists: allocated to the core, free to the program.
     pub(crate) fn cached_bytes(&self) -> u64 {
-        self.shards.iter().map(Shard::cached_bytes).sum()
+        self.shards().map(Shard::cached_bytes).sum()
     }
 
     /// What the core does not know, except for a shard whose owner was stopped. Call under the
     /// allocator's lock.
     pub(crate) fn tally(&self, patience: Patience) -> Tally {
         let mut tally = Tally::default();
-        self.shards.iter().for_each(|shard| shard.add_to(&mut tally, patience));
+        self.shards().for_each(|shard| shard.add_to(&mut tally, patience));
         tally
     }
 
     /// Takes out every cached block, adds what was counted to `tally`, and restarts the counts. Call
     /// under the allocator's lock.
     pub(crate) fn start_anew(&self, tally: &mut Tally, mut each: impl FnMut(CachedBlock)) {
-        for shard in &self.shards {
-            let mut cached = Vec::new();
+        for shard in self.shards() {
+            let mut cached = Vec::with_capacity(CACHED_PER_SHARD_MAX + CACHED_MAX);
             shard.with(|list| {
                 let count = shard.cached_count.swap(0, Ordering::Relaxed);
                 let bytes = shard.wanted_bytes.load(Ordering::Relaxed);
                 let listed = list.cached[..count as usize].iter();
                 cached.extend(listed.filter_map(|place| place.of_size(bytes)));
                 list.end_size(bytes);
-                tally.add(&list.past.as_deref_mut().map(core::mem::take).unwrap_or_default());
+                shard.sweep_owned(list, &self.budgeted_bytes, Regulars::sweep_all, &mut cached);
+                let List { regulars, past, .. } = list;
+                regulars.iter_mut().for_each(|regulars| regulars.end_sizes(past));
+                tally.add(&past.as_deref_mut().map(core::mem::take).unwrap_or_default());
             });
             cached.into_iter().for_each(&mut each);
         }
     }
 
     /// The context is gone, and its lists are empty: returns their pages. A concurrent access finds an
-    /// empty list: all zeros are one.
+    /// empty list: all zeros are one. Where they are stays known, as threads know it.
     pub(crate) fn context_ended(&self) {
-        self.shards.iter().for_each(|shard| shard.with(|list| list.past = None));
-        // SAFETY: on pages of its own; zeros are valid for all of it.
-        unsafe { heap::return_pages(self) };
-    }
-
-    #[inline]
-    fn shard(&self, thread: &Thread) -> &Shard {
-        &self.shards[thread.number() % SHARDS]
+        self.shards().for_each(|shard| {
+            drop(shard.with(|list| (list.past.take(), list.regulars.take())));
+        });
+        // SAFETY: on pages of their own; zeros are valid for all of them.
+        self.chunks().for_each(|chunk| unsafe { heap::return_pages(chunk) });
     }
 }
 
@@ -298,124 +306,4 @@ impl CachedBlock {
     fn listed(self) -> ListedBlock {
         ListedBlock { address: self.address, slot: Some(self.slot), block: self.block }
     }
-}
-
-impl Shard {
-    fn cached_bytes(&self) -> u64 {
-        let count = self.cached_count.load(Ordering::Acquire);
-        u64::from(count) * self.wanted_bytes.load(Ordering::Relaxed)
-    }
-
-    fn add_to(&self, tally: &mut Tally, patience: Patience) {
-        let mut add = |list: &mut List| {
-            list.past.iter().for_each(|past| tally.add(past));
-            let cached = self.cached_count.load(Ordering::Relaxed).into();
-            tally.add_passes(self.wanted_bytes.load(Ordering::Relaxed), &list.present, cached);
-        };
-        let tries = match patience {
-            Patience::Waits => return self.with(add),
-            Patience::GivesUp => TRIES_MAX * TRIES_MAX,
-            Patience::Never => TRIES_MAX,
-        };
-        for number in 1..=tries {
-            if let Some(mut list) = self.try_own() {
-                return add(&mut list);
-            }
-            pause(number);
-        }
-    }
-
-    #[inline(always)]
-    fn try_own(&self) -> Option<Owned<'_>> {
-        if self.busy.swap(true, Ordering::Acquire) { None } else { Some(Owned(self)) }
-    }
-
-    #[inline]
-    fn empty(&self, each: &mut impl FnMut(CachedBlock)) {
-        if self.cached_count.load(Ordering::Relaxed) != 0 {
-            self.take_out(each);
-        }
-    }
-
-    #[inline(never)]
-    fn take_out(&self, each: &mut impl FnMut(CachedBlock)) {
-        let mut taken = [ListedBlock::default(); CACHED_PER_SHARD_MAX];
-        let (mut count, mut bytes) = (0, 0);
-        self.with(|list| {
-            taken = list.cached;
-            count = self.cached_count.swap(0, Ordering::Relaxed) as usize;
-            bytes = self.wanted_bytes.load(Ordering::Relaxed);
-        });
-        taken[..count].iter().filter_map(|place| place.of_size(bytes)).for_each(each);
-    }
-
-    fn with<T>(&self, body: impl FnOnce(&mut List) -> T) -> T {
-        let mut spins = 0_u32;
-        loop {
-            if let Some(mut list) = self.try_own() {
-                return body(&mut list);
-            }
-            spins += 1;
-            pause(spins);
-        }
-    }
-}
-
-/// The list of a shard whose `busy` was clear and is this thread's now: no other reference to the list exists.
-pub(crate) struct Owned<'a>(&'a Shard);
-
-impl Owned<'_> {
-    /// The list had no block for this request, and is about to be emptied. It changes its size only
-    /// while empty, so that all its blocks have one size. True: it is empty.
-    #[inline(always)]
-    pub(crate) fn note_request(mut self, bytes: u64) -> bool {
-        let shard = self.0;
-        let wanted = shard.wanted_bytes.load(Ordering::Relaxed);
-        let is_empty = shard.cached_count.load(Ordering::Relaxed) == 0;
-        if bytes == wanted {
-            self.note_repeated(bytes);
-            return is_empty;
-        }
-        self.streak = 0;
-        self.repeated_bytes = 0;
-        if is_empty {
-            if self.present.requested_put != 0 {
-                self.end_size(wanted);
-            }
-            shard.wanted_bytes.store(bytes, Ordering::Relaxed);
-        }
-        is_empty
-    }
-}
-
-impl Deref for Owned<'_> {
-    type Target = List;
-
-    #[inline(always)]
-    fn deref(&self) -> &List {
-        // SAFETY: see the text of the type.
-        unsafe { &*self.0.list.get() }
-    }
-}
-
-impl DerefMut for Owned<'_> {
-    #[inline(always)]
-    fn deref_mut(&mut self) -> &mut List {
-        // SAFETY: see the text of the type.
-        unsafe { &mut *self.0.list.get() }
-    }
-}
-
-impl Drop for Owned<'_> {
-    #[inline(always)]
-    fn drop(&mut self) {
-        self.0.busy.store(false, Ordering::Release);
-    }
-}
-
-/// Pauses after so many tries.
-fn pause(tries: u32) {
-    // Asleep, not yielding: under a real-time policy a thread yields only to its equals, and the owner
-    // may not be one.
-    if tries.is_multiple_of(64) { own_thread::sleep(PAUSE) } else { spin_loop() }
 }

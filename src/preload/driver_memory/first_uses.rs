@@ -1,11 +1,13 @@
 //! Which kernels were used in which context: the first use may make the driver load one.
 
+use core::ptr::{null_mut, without_provenance_mut};
 use std::collections::HashSet;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 
 use crate::heap;
 use crate::lock::lock;
+use crate::recent::Recent;
 
 /// What a kernel or a graph is used for; each has a first time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -23,17 +25,13 @@ pub(crate) type Known = Option<HashSet<usize>>;
 
 /// All so far.
 static KNOWN: Mutex<Known> = Mutex::new(None);
-/// Some of them, by their low bits, readable without the lock.
-static RECENT: [AtomicUsize; RECENT_COUNT] = [const { AtomicUsize::new(0) }; RECENT_COUNT];
-const RECENT_COUNT: usize = 1024;
-/// Handles are addresses of objects at least this large.
-const HANDLE_SHIFT: u32 = 4;
+/// Some of them: their keys.
+static RECENT: Recent<()> = Recent::new();
 
 /// Whether this handle is used so in this context for the first time. A call that says so is the first.
 pub(crate) fn is_first(handle: usize, context_id: u64, what: Use) -> bool {
     let key = key(handle, context_id, what);
-    let recent = &RECENT[(key >> HANDLE_SHIFT) % RECENT_COUNT];
-    recent.load(Ordering::Relaxed) != key && is_first_slowly(key, recent)
+    RECENT.at(key).load(Ordering::Relaxed).addr() != key && is_first_slowly(key)
 }
 
 fn key(handle: usize, context_id: u64, what: Use) -> usize {
@@ -41,14 +39,14 @@ fn key(handle: usize, context_id: u64, what: Use) -> usize {
 }
 
 #[cold]
-fn is_first_slowly(key: usize, recent: &AtomicUsize) -> bool {
+fn is_first_slowly(key: usize) -> bool {
     if heap::is_short() {
         return false;
     }
     let mut known = lock(&KNOWN);
     let is_first = known.get_or_insert_default().insert(key);
     // Under the lock: `forget_all` must not come between.
-    recent.store(key, Ordering::Relaxed);
+    RECENT.at(key).store(without_provenance_mut(key), Ordering::Relaxed);
     is_first
 }
 
@@ -57,7 +55,7 @@ pub(crate) fn forget_graph(executable: usize, context_id: u64) {
     let key = key(executable, context_id, Use::Graph);
     let mut known = lock(&KNOWN);
     if known.as_mut().is_some_and(|known| known.remove(&key)) {
-        RECENT[(key >> HANDLE_SHIFT) % RECENT_COUNT].store(0, Ordering::Relaxed);
+        RECENT.at(key).store(null_mut(), Ordering::Relaxed);
     }
 }
 
@@ -71,7 +69,7 @@ pub(crate) fn take_all() -> Known {
     let mut known = lock(&KNOWN);
     let all = known.take();
     if all.is_some() {
-        RECENT.iter().for_each(|recent| recent.store(0, Ordering::Relaxed));
+        RECENT.forget();
     }
     all
 }

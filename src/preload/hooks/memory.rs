@@ -285,7 +285,7 @@ fn free_into_core(
 ) -> CuResult {
     let put = || {
         let block = Claimed { extent, slot, word }.block(address);
-        blocks::free_past_list(extent.context(), &block);
+        blocks::free_past_list(thread, extent.context(), &block);
         Ok(())
     };
     // As of a block that is in no state to be freed.

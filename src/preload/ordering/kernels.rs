@@ -10,7 +10,6 @@
 //! (`prepare_grouped_gemm_data`).
 
 use core::ffi::c_void;
-use core::ptr::null_mut;
 use std::collections::HashMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -22,6 +21,7 @@ use crate::driver::api;
 use crate::driver::sys::{CuError, CuResult};
 use crate::lock::lock;
 use crate::ordering::{LEDGER, communication, observers, pinned};
+use crate::recent::Recent;
 use crate::record::caller;
 
 /// A kernel with more arguments than this counts as unknown.
@@ -62,12 +62,8 @@ pub(crate) struct Kernel {
 static KERNELS: Mutex<Known> = Mutex::new(None);
 /// All records there ever were, by handle.
 static RECORDS: Mutex<Option<HashMap<usize, Vec<&'static Kernel>>>> = Mutex::new(None);
-/// The kernels of the last launches, by their handles' low bits, readable without the lock.
-static RECENT: [AtomicPtr<Kernel>; RECENT_COUNT] =
-    [const { AtomicPtr::new(null_mut()) }; RECENT_COUNT];
-const RECENT_COUNT: usize = 1024;
-/// Handles are addresses of objects at least this large.
-const HANDLE_SHIFT: u32 = 6;
+/// The kernels of the last launches.
+static RECENT: Recent<Kernel> = Recent::new();
 
 /// Whether the host sees the work of this launch.
 ///
@@ -119,8 +115,11 @@ pub(crate) fn forget_all() {
 /// As `forget_all`, before a call that may be refused.
 pub(crate) fn take_all() -> Known {
     let mut kernels = lock(&KERNELS);
-    forget_recent();
-    kernels.take()
+    let known = kernels.take();
+    if known.is_some() {
+        RECENT.forget();
+    }
+    known
 }
 
 /// The call was refused. By which library a kernel was launched first is known of these, and not of what was looked up since.
@@ -128,21 +127,17 @@ pub(crate) fn put_back(known: Known) {
     let Some(known) = known else { return };
     let mut kernels = lock(&KERNELS);
     kernels.get_or_insert_with(HashMap::new).extend(known);
-    forget_recent();
-}
-
-/// Call with the lock of `KERNELS` held.
-fn forget_recent() {
-    RECENT.iter().for_each(|recent| recent.store(null_mut(), Ordering::Release));
+    RECENT.forget();
 }
 
 unsafe fn scan_params(kernel: &Kernel, params: *const *const c_void) -> Found {
     let Some(sizes) = &kernel.sizes else { return Found::Cause(VisibleCause::UnknownArguments) };
     let mut found = Found::Nothing;
+    let look = pinned::Look::now();
     for (index, bytes) in sizes.iter().enumerate() {
         // SAFETY: the array has one pointer for each argument of the kernel, and each points to as
         // many bytes as the argument has.
-        if unsafe { pinned::is_named_in((*params.add(index)).cast(), *bytes) } {
+        if unsafe { look.is_named_in((*params.add(index)).cast(), *bytes) } {
             let table = *bytes >= TABLE_BYTES_MIN || !rule_holds(Rule::OnlyTablesArePassed);
             if !(table && kernel.passes_tables) {
                 return Found::Cause(VisibleCause::PinnedArgument);
@@ -168,7 +163,7 @@ unsafe fn scan_extra(extra: *const *const c_void) -> Found {
         }
     }
     // SAFETY: the program says that the buffer holds so many bytes.
-    let hit = !buffer.is_null() && unsafe { pinned::is_named_in(buffer.cast(), bytes) };
+    let hit = !buffer.is_null() && unsafe { pinned::Look::now().is_named_in(buffer.cast(), bytes) };
     if hit { Found::Cause(VisibleCause::PinnedArgument) } else { Found::Nothing }
 }
 
@@ -178,7 +173,7 @@ pub(crate) fn argument_sizes(kernel: usize) -> Option<&'static [usize]> {
 }
 
 fn find(handle: usize) -> &'static Kernel {
-    let recent = &RECENT[(handle >> HANDLE_SHIFT) % RECENT_COUNT];
+    let recent = RECENT.at(handle);
     // SAFETY: null, or a kernel that was leaked.
     match unsafe { recent.load(Ordering::Acquire).as_ref() } {
         Some(kernel) if kernel.handle == handle => kernel,
@@ -204,8 +199,8 @@ fn find_slowly(handle: usize, recent: &AtomicPtr<Kernel>) -> &'static Kernel {
 
 /// Whether one of `PASS_TABLES` makes the present call.
 fn passes_tables() -> bool {
-    let is_one = |file: String| PASS_TABLES.iter().any(|library| file.starts_with(library));
-    !rule_holds(Rule::OnlyFrameworksPassTables) || caller::library().is_some_and(is_one)
+    let is_one = |file: &str| PASS_TABLES.iter().any(|library| file.starts_with(library));
+    !rule_holds(Rule::OnlyFrameworksPassTables) || caller::library().as_deref().is_some_and(is_one)
 }
 
 /// A program that unloads modules, or a library that takes references to the primary context and gives them up, has the

@@ -45,7 +45,7 @@ pub(crate) fn track(thread: &Thread, context: &Context, number: BarrierNumber, e
     thread.tracked.set(tracked);
     match replace_event(thread, event.into_raw()) {
         Some(old) => old.keep(thread),
-        None => thread::watch(),
+        None => _ = thread::watch(),
     }
 }
 

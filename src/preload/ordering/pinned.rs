@@ -12,15 +12,20 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use cachealloc_core::rules::{Rule, rule_holds};
 
-use crate::books::Book;
+use crate::books::{self, Book};
 use crate::driver::sys::CuResult;
+use crate::ordering::pinned::pages::Pages;
+use crate::ordering::pinned::scan::WORD_BYTES;
+
+mod pages;
+mod scan;
 
 /// How far from a range an address may be and still name it.
 const MARGIN_BYTES: usize = 4096;
 
 /// The start of each range, and its end.
 static RANGES: Book<usize> = Book::new();
-/// Bounds of all ranges so far, readable without the lock; empty while there is none.
+/// Bounds of all ranges so far, with their margins, readable without the lock; empty while there is none.
 static LOWEST: AtomicUsize = AtomicUsize::new(usize::MAX);
 static HIGHEST: AtomicUsize = AtomicUsize::new(0);
 
@@ -33,116 +38,97 @@ pub(crate) fn any() -> bool {
 /// Whether the bytes from `first` to `last` touch pinned memory.
 #[inline]
 pub(crate) fn touches(first: usize, last: usize) -> bool {
-    any()
+    any() && may_touch(first, last) && RANGES.read(|ranges| meets(ranges, first, last, 0))
+}
+
+fn may_touch(first: usize, last: usize) -> bool {
+    let highest = HIGHEST.load(Ordering::Relaxed);
+    first <= highest
         && last >= LOWEST.load(Ordering::Relaxed)
-        && first <= HIGHEST.load(Ordering::Relaxed)
-        && meets(first, last, 0)
+        && pages::up_to(highest).is_none_or(|pages| pages.may_have_any(first, last.min(highest)))
 }
 
 /// Whether work with this address may reach pinned memory by it.
 #[inline]
 pub(crate) fn is_named_by(address: usize) -> bool {
-    any() && Bounds::now().may_name(address) && names_exactly(address)
+    any() && Look::now().is_named(address)
 }
 
-/// Whether the bytes contain, at any offset, an address that names pinned memory. A packed struct may
-/// have it at any.
-///
-/// # Safety
-///
-/// `bytes` bytes can be read from `start`.
-#[inline]
-pub(crate) unsafe fn is_named_in(start: *const u8, bytes: usize) -> bool {
-    if bytes < WORD_BYTES {
-        return false;
-    }
-    let bounds = Bounds::now();
-    let names = |at: usize| {
-        // SAFETY: `at` is at most the last place where a word fits; it need not be aligned.
-        let value = unsafe { start.add(at).cast::<usize>().read_unaligned() };
-        bounds.may_name(value) && names_exactly(value)
-    };
-    let (places, any_byte) = (bytes - WORD_BYTES + 1, rule_holds(Rule::ArgumentsAtAnyByte));
-    if !any_byte {
-        return (0..places).step_by(WORD_BYTES).any(names);
-    }
-    // Some kernels have thousands of bytes of arguments: then only checks offsets at which the byte
-    // common to all addresses occurs.
-    if places > LOOKED_THROUGH_MAX
-        && let Some(byte) = bounds.common_byte()
-    {
-        // SAFETY: the caller's promise; behind each place there are as many bytes as a word has.
-        let bytes = unsafe { core::slice::from_raw_parts(start.add(COMMON_BYTE), places) };
-        return places_of(byte, bytes).any(names);
-    }
-    (0..places).any(names)
-}
-
-const WORD_BYTES: usize = size_of::<usize>();
-/// Checking this many offsets one by one takes no longer than a search.
-const LOOKED_THROUGH_MAX: usize = 64;
-/// The byte of an address, from the lowest, that is equal in all memory of one kind.
-const COMMON_BYTE: usize = 5;
-
-/// The offsets of this byte.
-fn places_of(byte: u8, mut bytes: &[u8]) -> impl Iterator<Item = usize> {
-    let mut passed = 0;
-    core::iter::from_fn(move || {
-        // SAFETY: looks only at the bytes of the slice.
-        let found = unsafe { libc::memchr(bytes.as_ptr().cast(), byte.into(), bytes.len()) };
-        if found.is_null() {
-            return None;
-        }
-        let at = found as usize - bytes.as_ptr() as usize;
-        bytes = &bytes[at + 1..];
-        let place = passed + at;
-        passed = place + 1;
-        Some(place)
-    })
-}
-
-/// Outside of them no address names anything; read once for many addresses.
+/// A look at the arguments of one launch.
 #[derive(Clone, Copy)]
-struct Bounds {
-    first: usize,
-    bytes: usize,
+pub(crate) struct Look(Option<Pages>);
+
+impl Look {
+    #[inline(always)]
+    pub(crate) fn now() -> Look {
+        Look(pages::up_to(HIGHEST.load(Ordering::Relaxed)))
+    }
+
+    /// Whether the bytes contain, at any offset, an address that names pinned memory. A packed struct may
+    /// have it at any.
+    ///
+    /// # Safety
+    ///
+    /// `bytes` bytes can be read from `start`.
+    #[inline(always)]
+    pub(crate) unsafe fn is_named_in(self, start: *const u8, bytes: usize) -> bool {
+        match bytes {
+            // SAFETY: the caller's promise; it need not be aligned.
+            WORD_BYTES => self.is_named(unsafe { start.cast::<usize>().read_unaligned() }),
+            0..WORD_BYTES => false,
+            // SAFETY: the caller's promise.
+            _ => unsafe { self.is_named_within(start, bytes - WORD_BYTES + 1) },
+        }
+    }
+
+    /// # Safety
+    ///
+    /// There is a whole word at each of so many places from `start`.
+    #[inline(never)]
+    unsafe fn is_named_within(self, start: *const u8, places: usize) -> bool {
+        if let (Some(pages), true) = (self.0, rule_holds(Rule::ArgumentsAtAnyByte)) {
+            let is_one = |address| pages.may_have(address) && names_exactly(address);
+            // SAFETY: the caller's promise.
+            return unsafe { scan::any_word(start, places, is_one) };
+        }
+        let step = if rule_holds(Rule::ArgumentsAtAnyByte) { 1 } else { WORD_BYTES };
+        // SAFETY: the caller's promise.
+        let word = |place| unsafe { start.add(place).cast::<usize>().read_unaligned() };
+        (0..places).step_by(step).any(|place| self.is_named(word(place)))
+    }
+
+    #[inline(always)]
+    fn is_named(self, address: usize) -> bool {
+        match self.0 {
+            Some(pages) => pages.may_have(address) && names_exactly(address),
+            None => is_named_anywhere(address),
+        }
+    }
 }
 
-impl Bounds {
-    #[inline]
-    fn now() -> Bounds {
-        let first = LOWEST.load(Ordering::Relaxed).saturating_sub(MARGIN_BYTES);
-        let last = HIGHEST.load(Ordering::Relaxed).saturating_add(MARGIN_BYTES);
-        Bounds { first, bytes: last.saturating_sub(first) }
-    }
-
-    /// The value of `COMMON_BYTE` in every address that may name something. Not zero: arguments are full
-    /// of zeros.
-    #[inline]
-    fn common_byte(self) -> Option<u8> {
-        let high = |address: usize| address >> (COMMON_BYTE * 8);
-        let (first, last) = (high(self.first), high(self.first.wrapping_add(self.bytes)));
-        (first == last).then(|| u8::try_from(first).ok()).flatten().filter(|byte| *byte != 0)
-    }
-
-    #[inline]
-    fn may_name(self, address: usize) -> bool {
-        address.wrapping_sub(self.first) <= self.bytes
-    }
+/// Where there are no pages to ask first.
+#[cold]
+#[inline(never)]
+fn is_named_anywhere(address: usize) -> bool {
+    (LOWEST.load(Ordering::Relaxed)..=HIGHEST.load(Ordering::Relaxed)).contains(&address)
+        && names_exactly(address)
 }
 
 #[cold]
+#[inline(never)]
 fn names_exactly(address: usize) -> bool {
-    match rule_holds(Rule::RangesHaveMargins) {
-        true => meets(address, address, MARGIN_BYTES),
-        false => meets(address, address, 0),
-    }
+    let margin = if rule_holds(Rule::RangesHaveMargins) { MARGIN_BYTES } else { 0 };
+    RANGES.read(|ranges| meets(ranges, address, address, margin))
 }
 
 /// The driver has provided this range.
 pub(crate) fn given(start: usize, bytes: usize) {
     let end = widen_bounds(start, bytes);
-    RANGES.enter(start, end);
+    let older = RANGES.enter(start, end);
+    mark(start, end);
+    if let Some(older) = older.filter(|older| *older > end) {
+        unmark(start, older);
+    }
 }
 
 /// Runs the driver's call that registers this range. The device can reach it as soon as the call is
@@ -153,32 +139,67 @@ pub(crate) fn registered_by(
     call: impl FnOnce() -> CuResult,
 ) -> CuResult {
     let end = widen_bounds(start, bytes);
-    RANGES.enter_by(start, end, call)
+    let code = RANGES.enter_by(start, end, || {
+        mark(start, end);
+        call()
+    });
+    if code.is_err() {
+        unmark(start, end);
+    }
+    code
 }
 
 /// Runs the driver's call that ends the range starting here.
 pub(crate) fn end_by(start: usize, call: impl FnOnce() -> CuResult) -> CuResult {
-    RANGES.end_by(start, call)
+    let end = RANGES.read(|ranges| ranges.given.get(&start).copied());
+    let code = RANGES.end_by(start, call);
+    match (end, code) {
+        (Some(end), Ok(())) => unmark(start, end),
+        // The driver has refused, and the range is back: its pages may have been cleared while it was out.
+        (Some(end), Err(_)) => mark(start, end),
+        (None, _) => {}
+    }
+    code
 }
 
 /// Call before the range can be found. Returns its end.
 fn widen_bounds(start: usize, bytes: usize) -> usize {
     let end = start.saturating_add(bytes);
-    LOWEST.fetch_min(start, Ordering::Relaxed);
-    HIGHEST.fetch_max(end, Ordering::Relaxed);
+    let (first, last) = with_margins(start, end);
+    scan::widen(first, last);
+    LOWEST.fetch_min(first, Ordering::Relaxed);
+    HIGHEST.fetch_max(last, Ordering::Relaxed);
     end
 }
 
+fn with_margins(start: usize, end: usize) -> (usize, usize) {
+    (start.saturating_sub(MARGIN_BYTES), end.saturating_add(MARGIN_BYTES))
+}
+
+/// Call once the range can be found under the lock: until then its pages may be cleared.
+fn mark(start: usize, end: usize) {
+    let (first, last) = with_margins(start, end);
+    pages::set(first, last);
+}
+
+/// This range has ended.
+fn unmark(start: usize, end: usize) {
+    let (first, last) = with_margins(start, end);
+    for part in pages::parts(first, last) {
+        RANGES.read(|ranges| {
+            pages::clear_part(part, |first, last| meets(ranges, first, last, MARGIN_BYTES));
+        });
+    }
+}
+
 /// Whether the addresses touch a range widened by `margin` at both ends. The ranges are disjoint.
-fn meets(first: usize, last: usize, margin: usize) -> bool {
+fn meets(ranges: &books::Pages<usize>, first: usize, last: usize, margin: usize) -> bool {
     let reaches = |end: usize| match margin {
         0 => first < end,
         _ => first <= end.saturating_add(margin),
     };
     let behind = last.saturating_add(margin);
-    RANGES.read(|ranges| {
-        let below = ranges.given.range(..=behind).next_back();
-        below.is_some_and(|(_, end)| reaches(*end))
-            || ranges.under_way.iter().any(|(start, end)| *start <= behind && reaches(*end))
-    })
+    let below = ranges.given.range(..=behind).next_back();
+    below.is_some_and(|(_, end)| reaches(*end))
+        || ranges.under_way.iter().any(|(start, end)| *start <= behind && reaches(*end))
 }

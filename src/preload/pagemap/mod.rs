@@ -22,6 +22,7 @@ pub(crate) use slot::{Kind, Slot};
 pub(crate) use slots::{Claimed, LiveBlock, fresh_buffer_id, occupy, vacate};
 
 use crate::contexts::Context;
+use crate::heap;
 use crate::lock::lock;
 use crate::pagemap::residence::Page;
 use crate::pagemap::slot::GRANULE_BYTES;
@@ -302,7 +303,7 @@ fn level_of(index: usize) -> Option<&'static Level> {
     let present = ROOT[index].load(Ordering::Acquire);
     let level = match present.is_null() {
         true => {
-            let made = map_zeroed(size_of::<Level>())?.cast::<Level>();
+            let made = heap::map_zeroed(size_of::<Level>())?.cast::<Level>();
             ROOT[index].store(made, Ordering::Release);
             made
         }
@@ -321,7 +322,7 @@ fn take_extent(spare: &mut Spare, bytes: u64) -> Option<&'static Extent> {
         }
         return extent;
     }
-    let slots = map_zeroed(wanted * size_of::<Slot>())?.cast::<Slot>();
+    let slots = heap::map_zeroed(wanted * size_of::<Slot>())?.cast::<Slot>();
     // Else one block could cost 2 MiB, where the system gives so much at once.
     // SAFETY: our own mapping of this size.
     unsafe { libc::madvise(slots.cast(), wanted * size_of::<Slot>(), libc::MADV_NOHUGEPAGE) };
@@ -361,20 +362,4 @@ fn retire(extent: &'static Extent, spare: &mut Spare) {
         extent.pages.iter().for_each(Page::reset);
         put_back(spare, extent);
     }
-}
-
-/// Zeroed memory from the system that costs nothing until touched.
-fn map_zeroed(bytes: usize) -> Option<*mut u8> {
-    // SAFETY: an anonymous private mapping at an address of the kernel's choice.
-    let mapped = unsafe {
-        libc::mmap(
-            null_mut(),
-            bytes,
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
-            -1,
-            0,
-        )
-    };
-    (mapped != libc::MAP_FAILED).then_some(mapped.cast())
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_options::StatsOnExit;
 
-use crate::cache::zones;
+use crate::cache::{blocks, zones};
 use crate::contexts::lookup;
 use crate::driver::table;
 use crate::functions::id;
@@ -112,6 +112,8 @@ extern "C" fn thread_ends(_: *mut c_void) {
     thread::with(|thread| {
         pending::thread_ended(thread);
         captures::thread_ended(thread);
+        // Last: what the others do may free blocks.
+        blocks::thread_ended(thread);
     });
 }
 

@@ -8,6 +8,7 @@ pub(crate) mod introduction;
 pub(crate) mod lifetime;
 pub(crate) mod own_thread;
 pub(crate) mod patience;
+pub(crate) mod seats;
 pub(crate) mod silence;
 pub(crate) mod thread;
 

@@ -14,6 +14,7 @@ use crate::contexts::events::Event;
 use crate::driver::api;
 use crate::driver::graphs::CaptureMark;
 use crate::driver::sys::{CuError, StreamHandle};
+use crate::process::seats;
 
 /// The calling thread.
 pub(crate) struct Thread {
@@ -34,6 +35,13 @@ pub(crate) struct Thread {
     /// stream (`ordering::joins`).
     pub joined: Cell<(u64, u64)>,
     number: Cell<u32>,
+    /// Its place in tables of all threads (`seats`).
+    seat: Cell<u32>,
+    /// What it has left when it ended is given back: it takes nothing any more that would have to be.
+    has_ended: Cell<bool>,
+    /// The thread cache that it used last, and its own list there (`cache::thread_cache`).
+    pub lists: Cell<*const c_void>,
+    pub list: Cell<*const c_void>,
     /// Set for threads of the program; not for the driver's own thread, which runs host functions.
     is_programs: Cell<bool>,
     /// The stream of its last submission that had to come behind a barrier, and which that was (`ordering::before_submission`).
@@ -75,6 +83,10 @@ thread_local! {
             joined: Cell::new((0, 0)),
             behind: Cell::new(None),
             number: Cell::new(0),
+            seat: Cell::new(seats::SHARED),
+            has_ended: Cell::new(false),
+            lists: Cell::new(null()),
+            list: Cell::new(null()),
             is_programs: Cell::new(false),
             tracked: Cell::new(TrackedBarrier::new()),
             tracked_event: Cell::new(null()),
@@ -203,13 +215,11 @@ pub(crate) fn when_watched_ends(ends: extern "C" fn(*mut c_void)) {
     }
 }
 
-/// This thread holds something to be released when it ends.
-pub(crate) fn watch() {
+/// This thread holds something to be released when it ends. False: its end will not be noticed.
+pub(crate) fn watch() -> bool {
     let key = THREAD_KEY.load(Ordering::Acquire);
-    if key != NO_KEY {
-        // SAFETY: the key was created; the value only has to be non-null.
-        unsafe { libc::pthread_setspecific(key, core::ptr::dangling::<c_void>()) };
-    }
+    // SAFETY: the key was created; the value only has to be non-null.
+    key != NO_KEY && unsafe { libc::pthread_setspecific(key, core::ptr::dangling::<c_void>()) } == 0
 }
 
 /// Where the thread is that has a lane of its own (`here`); 0 before the first submission. When it has ended,
@@ -286,6 +296,27 @@ impl Thread {
     #[inline]
     pub(crate) fn number(&self) -> usize {
         self.number.get() as usize
+    }
+
+    /// Its seat, or the one of all that have none.
+    #[inline]
+    pub(crate) fn seat(&self) -> u32 {
+        self.seat.get()
+    }
+
+    /// Takes a seat, if it has none and can give it back. True: it has one.
+    pub(crate) fn take_seat(&self) -> bool {
+        if self.seat.get() == seats::SHARED && !self.has_ended.get() && watch() {
+            self.seat.set(seats::take());
+        }
+        self.seat.get() != seats::SHARED
+    }
+
+    /// The thread ends, and has left nothing at its seat. The destructors of others may still call.
+    pub(crate) fn leave_seat(&self) {
+        self.has_ended.set(true);
+        self.lists.set(null());
+        seats::give_back(self.seat.replace(seats::SHARED));
     }
 
     /// Before anything else sees the record.

@@ -1,5 +1,10 @@
 //! Which library makes the present call of the driver: for the few calls whose meaning depends on it.
 
+use std::borrow::Cow;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::sync::OnceLock;
+
 use crate::record::capture;
 
 /// Ours, the runtime's and the caller's.
@@ -12,25 +17,32 @@ const BETWEEN: [&str; 3] = ["libcudart", "libcuda.", "libcachealloc"];
 /// library's code. Costs microseconds, and takes the loader's lock.
 #[cold]
 #[inline(never)]
-pub(crate) fn library() -> Option<String> {
+pub(crate) fn library() -> Option<Cow<'static, str>> {
     let is_between = |file: &str| BETWEEN.iter().any(|between| file.starts_with(between));
-    files().into_iter().find(|file| file.as_deref().is_none_or(|file| !is_between(file))).flatten()
+    let is_other = |file: &Option<Cow<str>>| file.as_deref().is_none_or(|file| !is_between(file));
+    files(&mut [0; FRAMES_MAX]).find(is_other).flatten()
 }
 
 /// Whether one of these libraries is on the stack, or something that is no library's code.
 #[cold]
 #[inline(never)]
 pub(crate) fn may_be(is_one: impl Fn(&str) -> bool) -> bool {
-    files().iter().any(|file| file.as_deref().is_none_or(&is_one))
+    files(&mut [0; FRAMES_MAX]).any(|file| file.as_deref().is_none_or(&is_one))
 }
 
 /// The file names of the innermost frames' modules; None for code that is in none.
-fn files() -> Vec<Option<String>> {
-    let mut frames = [0; FRAMES_MAX];
-    let captured = cachealloc_stacks::capture(&mut frames, capture::own_addresses());
-    let file = |address: &u64| {
-        let path = cachealloc_stacks::module_at(*address, captured.epoch)?.path;
-        Some(path.rsplit('/').next().unwrap_or_default().to_string())
+fn files(frames: &mut [u64]) -> impl Iterator<Item = Option<Cow<'static, str>>> {
+    let captured = cachealloc_stacks::capture(frames, capture::own_addresses());
+    let names = cachealloc_stacks::module_names(&frames[..captured.count], captured.epoch);
+    names.map(|name| name.map(file_name))
+}
+
+fn file_name(module: &'static [u8]) -> Cow<'static, str> {
+    // The loader has no name for the main program, and the system is asked for it once.
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    let path = match module {
+        [] => PROGRAM.get_or_init(cachealloc_foreign::own_program).as_os_str().as_bytes(),
+        path => path,
     };
-    frames[..captured.count].iter().map(file).collect()
+    String::from_utf8_lossy(path.rsplit(|byte| *byte == b'/').next().unwrap_or_default())
 }

@@ -6,7 +6,9 @@ use std::cell::Cell;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use cachealloc_stacks::{ModuleInfo, capture, module_at, note_unload, object_range, symbolise};
+use cachealloc_stacks::{
+    ModuleInfo, capture, module_at, module_names, note_unload, object_range, symbolise,
+};
 use common::{COMPARED, FRAMES_MAX, Library, build, compare, compared, ours};
 
 /// The loader's list belongs to the whole process: one test at a time.
@@ -63,6 +65,9 @@ fn a_library_at_the_address_of_another() {
         let gone = module_at(old_address, old_epoch).unwrap();
         assert_eq!(gone, ModuleInfo { loaded: false, ..before.clone() });
         assert_eq!(gone.path, small.to_str().unwrap());
+        let names: Vec<_> = module_names(&[old_address, old_address, 16], old_epoch).collect();
+        let name = Some(small.to_str().unwrap().as_bytes());
+        assert_eq!(names, [name, name, None]);
         if reused {
             let present = module_at(old_address, new_epoch).unwrap();
             assert_eq!(present.path, large.to_str().unwrap());

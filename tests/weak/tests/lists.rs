@@ -1,9 +1,13 @@
 //! Blocks that go from thread to thread through the lists of freed ones.
 
+use std::collections::HashSet;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::cache::thread_cache::{CachedBlock, ThreadCache};
+use crate::cache::thread_cache::{CachedBlock, ListsSeen, Noted, ThreadCache};
+use crate::process::patience::Patience;
 use crate::process::thread::Thread;
+use crate::seats::{self, SEATS_COUNT, SHARED};
 use crate::{Bare, ROUNDS};
 
 const BYTES: u64 = 4096;
@@ -28,16 +32,13 @@ fn hand_on() {
         out.fetch_add(1, Ordering::Relaxed);
     };
     // The same list for all.
-    let here = Thread::new(1);
-    for _ in 0..9 {
-        let Err(Some(list)) = cache.take(&here, BYTES, BYTES) else { panic!("it is empty") };
-        assert!(list.note_request(BYTES));
-    }
+    ask_again_and_again(&cache, &Thread::new(1));
     std::thread::scope(|scope| {
         for blocks in [0..3, 3..BLOCKS] {
             let (cache, memory, got) = (&cache, &memory, &got);
             scope.spawn(move || {
                 let here = Thread::new(1);
+                cache.settle(&here);
                 for number in blocks {
                     memory[number].write(1);
                     let (block, slot) = (number as u32, Box::leak(Box::default()));
@@ -58,4 +59,203 @@ fn hand_on() {
     assert_eq!(cache.cached_bytes(), 0);
     assert_eq!(out.load(Ordering::Relaxed), BLOCKS as u32);
     assert!(memory.iter().all(|block| block.read() == 2));
+}
+
+/// Until blocks of this size are kept.
+fn ask_again_and_again(cache: &ThreadCache, thread: &Thread) {
+    cache.settle(thread);
+    for _ in 0..9 {
+        let Err(Some(mut list)) = cache.take(thread, BYTES, BYTES) else { panic!("it is empty") };
+        assert!(list.note_request(BYTES));
+    }
+}
+
+/// Threads that live at once have lists of their own, also more of them than one page has lists for; and whoever empties
+/// all of them finds what is in each.
+#[test]
+fn each_seat_has_its_list() {
+    (0..ROUNDS).for_each(|_| sit_apart());
+}
+
+fn sit_apart() {
+    // SAFETY: zeros are empty lists.
+    let mut cache: ThreadCache = unsafe { core::mem::zeroed() };
+    cache.begin();
+    std::thread::scope(|scope| {
+        // Of two whose lists are on one new page, and of one whose are not.
+        for seat in [40, 41, 3] {
+            let cache = &cache;
+            scope.spawn(move || {
+                let here = Thread::new(seat);
+                ask_again_and_again(cache, &here);
+                let slot = Box::leak(Box::default());
+                let cached = CachedBlock { address: 0, bytes: BYTES, block: seat, slot };
+                assert!(cache.put(&here, cached, BYTES).is_ok());
+                assert_eq!(
+                    cache.take(&here, BYTES, BYTES).ok().map(|taken| taken.block),
+                    Some(seat)
+                );
+                assert!(cache.put(&here, cached, BYTES).is_ok());
+            });
+        }
+    });
+    assert_eq!(cache.cached_bytes(), 3 * BYTES);
+    // What a thread leaves at its end is its own.
+    let mut left = Vec::new();
+    cache.empty_own(&Thread::new(41), |cached| left.push(cached.block));
+    assert_eq!(left, [41]);
+    cache.empty(|cached| left.push(cached.block));
+    assert_eq!(left, [41, 3, 40]);
+}
+
+/// A seat is one thread's at a time. All threads that there ever were need no more seats than those at once.
+#[test]
+fn seats_are_used_again() {
+    let taken = Mutex::new(HashSet::new());
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                for _ in 0..ROUNDS * 10 {
+                    let seat = seats::take();
+                    assert!(taken.lock().expect("nobody panics").insert(seat), "{seat} twice");
+                    assert!((1..=3).contains(&seat), "seat {seat}");
+                    assert!(taken.lock().expect("nobody panics").remove(&seat));
+                    seats::give_back(seat);
+                }
+            });
+        }
+    });
+    if cfg!(miri) {
+        return;
+    }
+    let all: HashSet<u32> = (1..SEATS_COUNT).map(|_| seats::take()).collect();
+    assert!(all.len() == SEATS_COUNT - 1 && !all.contains(&SHARED));
+    assert_eq!((seats::take(), seats::take()), (SHARED, SHARED));
+    all.into_iter().for_each(seats::give_back);
+}
+
+/// Sizes that a thread asks for in turn.
+const SIZES: u64 = 8;
+
+fn size(number: u64) -> u64 {
+    512 * (1 + number % SIZES)
+}
+
+/// A request of this size, and what the lists have for it.
+fn ask(cache: &ThreadCache, thread: &Thread, bytes: u64) -> Option<CachedBlock> {
+    cache.settle(thread);
+    match cache.take(thread, bytes, bytes) {
+        Ok(cached) => Some(cached),
+        Err(list) => match list?.note_request_of_any(bytes, bytes) {
+            Noted::Block(cached) => Some(cached),
+            Noted::Several => {
+                cache.keep_apart(thread);
+                None
+            }
+            Noted::Empty | Noted::NotEmpty => None,
+        },
+    }
+}
+
+fn keep(cache: &ThreadCache, thread: &Thread, cached: CachedBlock, most_bytes: u64) -> bool {
+    cache.keep(thread, cached, cached.bytes, most_bytes, || ())
+}
+
+/// Until blocks of all these sizes are kept.
+fn ask_for_several(cache: &ThreadCache, thread: &Thread) {
+    let found = (0..SIZES * 20).find_map(|number| ask(cache, thread, size(number)));
+    assert!(found.is_none());
+}
+
+fn block_of(number: u64) -> CachedBlock {
+    let slot = Box::leak(Box::default());
+    CachedBlock { address: number, bytes: size(number), block: number as u32, slot }
+}
+
+/// Blocks of several sizes come back by their sizes, each has one owner, and the budget of all threads holds.
+#[test]
+fn several_sizes_come_back() {
+    (0..ROUNDS.min(20)).for_each(|_| come_and_go());
+}
+
+fn come_and_go() {
+    const MOST_BYTES: u64 = 2 * (256 << 10);
+    // SAFETY: zeros are empty lists.
+    let mut cache: ThreadCache = unsafe { core::mem::zeroed() };
+    cache.begin();
+    let memory: [Bare; SIZES as usize * 2] = Default::default();
+    let out = AtomicU32::new(0);
+    std::thread::scope(|scope| {
+        for thread in 0..2 {
+            let (cache, memory, out) = (&cache, &memory, &out);
+            scope.spawn(move || {
+                let here = Thread::new(1 + thread as u32);
+                ask_for_several(cache, &here);
+                for number in thread * SIZES..(thread + 1) * SIZES {
+                    memory[number as usize].write(1);
+                    if !keep(cache, &here, block_of(number), MOST_BYTES) {
+                        memory[number as usize].write(2);
+                        out.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+                for number in 0..SIZES {
+                    if let Some(cached) = ask(cache, &here, size(number)) {
+                        assert_eq!(cached.bytes, size(number));
+                        let block = &memory[cached.block as usize];
+                        block.write(block.read() + 1);
+                        out.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+            });
+        }
+        let (cache, memory, out) = (&cache, &memory, &out);
+        scope.spawn(move || {
+            cache.empty(|cached| {
+                let block = &memory[cached.block as usize];
+                block.write(block.read() + 1);
+                out.fetch_add(1, Ordering::Relaxed);
+            });
+        });
+    });
+    assert_eq!(cache.cached_bytes(), 0);
+    assert_eq!(out.load(Ordering::Relaxed), 2 * SIZES as u32);
+    assert!(memory.iter().all(|block| block.read() == 2));
+}
+
+/// What threads keep together is bounded; what has been emptied may be kept again; a size that is asked for no more
+/// gives way, and what was not used is taken out.
+#[test]
+fn regular_sizes_are_bounded() {
+    // SAFETY: zeros are empty lists.
+    let mut cache: ThreadCache = unsafe { core::mem::zeroed() };
+    cache.begin();
+    let threads = [1, 2, 3].map(Thread::new);
+    threads.iter().for_each(|thread| ask_for_several(&cache, thread));
+    let most_bytes = 2 * (256 << 10);
+    let kept = threads.each_ref().map(|thread| keep(&cache, thread, block_of(1), most_bytes));
+    assert_eq!(kept, [true, true, false]);
+    assert_eq!(cache.cached_bytes(), 2 * size(1));
+    let mut emptied = 0;
+    cache.empty(|_| emptied += 1);
+    assert_eq!((emptied, cache.cached_bytes()), (2, 0));
+    assert!(keep(&cache, &threads[2], block_of(1), most_bytes));
+    // Four of a size, of sizes that are asked for; none of one that is not, or is too large.
+    let kept = (0..6).filter(|_| keep(&cache, &threads[2], block_of(2), most_bytes)).count();
+    assert_eq!(kept, 4);
+    for bytes in [512 * 100, 2 << 20] {
+        let cached = CachedBlock { bytes, ..block_of(1) };
+        assert!(!keep(&cache, &threads[2], cached, most_bytes));
+    }
+    // Sizes that are used stay, the others do not.
+    assert!(ask(&cache, &threads[2], size(2)).is_some());
+    let mut unused = Vec::new();
+    cache.empty_unused(&mut ListsSeen::default(), |cached| unused.push(cached.bytes));
+    assert_eq!((unused, cache.cached_bytes()), (vec![size(1)], 3 * size(2)));
+    // The statistics count what passed and what is kept.
+    let tally = cache.tally(Patience::Waits);
+    assert_eq!(tally.small.cached_bytes + tally.large.cached_bytes, cache.cached_bytes());
+    let mut left = 0;
+    cache.leave(&threads[2], |_| left += 1);
+    assert_eq!((left, cache.cached_bytes()), (3, 0));
+    assert_eq!((cache.tally(Patience::Waits).hits(), tally.hits()), (1, 1));
 }

@@ -3,8 +3,6 @@
 //! A look reads a cache line of each other thread, which that thread writes in each of its calls. While more blocks exist than
 //! the program has ever held at once, each hit may be a new peak: of sixteen threads with a block each, as good as all hits.
 
-use std::sync::atomic::Ordering;
-
 use cachealloc_core::policy::BLOCK_BYTES_MIN;
 
 use super::ThreadCache;
@@ -22,20 +20,20 @@ pub(super) struct Looks {
     /// What the core counts as allocated, in units, and of these the low bits.
     counted: u32,
     hits: u8,
-    /// The fewest blocks that the list had at a hit that looked.
-    fewest: u8,
+    /// The fewest units that the thread had cached at a hit that looked.
+    fewest: u32,
 }
 
 impl Looks {
-    /// Whether to look after a hit that left `count` blocks in the list. While no other thread allocates, nothing is missed:
-    /// the program holds more only if the list gives more, or if the core has counted it.
-    fn is_due(&mut self, counted: u32, count: u8) -> bool {
+    /// Whether to look after a hit that left so many units in the thread's lists. While no other thread allocates, nothing is
+    /// missed: the program holds more only if the lists give more, or if the core has counted it.
+    fn is_due(&mut self, counted: u32, cached: u32) -> bool {
         if self.counted != counted {
-            *self = Looks { counted, hits: 0, fewest: u8::MAX };
+            *self = Looks { counted, hits: 0, fewest: u32::MAX };
         }
-        let is_due = self.hits < LOOKS_MIN || count < self.fewest;
+        let is_due = self.hits < LOOKS_MIN || cached < self.fewest;
         if is_due {
-            self.fewest = count.min(self.fewest);
+            self.fewest = cached.min(self.fewest);
         }
         self.hits += 1;
         if self.hits == LOOKS_MIN + HITS_PER_LOOK - 1 {
@@ -49,8 +47,8 @@ impl ThreadCache {
     /// Whether to look (`cached_bytes`) after this thread's hit. `counted_bytes`: what the core counts as allocated.
     pub(crate) fn look_is_due(&self, thread: &Thread, counted_bytes: u64) -> bool {
         let shard = self.shard(thread);
-        let count = shard.cached_count.load(Ordering::Relaxed) as u8;
+        let cached = (shard.cached_bytes() / BLOCK_BYTES_MIN) as u32;
         let counted = (counted_bytes / BLOCK_BYTES_MIN) as u32;
-        shard.try_own().is_none_or(|mut list| list.looks.is_due(counted, count))
+        shard.try_own().is_none_or(|mut list| list.looks.is_due(counted, cached))
     }
 }

@@ -1,0 +1,86 @@
+//! What grows with the arguments of kernels, with kernels, and with threads, and must not.
+
+use std::process::Command;
+
+use cachealloc_tests::{
+    Run, compile, compile_library, compile_with, library, release_library, skipped, tier,
+};
+
+/// Launches beside pinned memory whose arguments are addresses between pinned ones, and at most so many instructions for
+/// each, with what the program itself does.
+const LAUNCHES: [(&str, u64); 4] =
+    [("eight", 400), ("struct", 560), ("table", 10_000), ("low", 10_000)];
+
+fn idle_driver() -> std::path::PathBuf {
+    let driver = compile_library("idle_driver.c", "driver_idle/libcuda.so.1", &[]);
+    driver.parent().expect("it has a folder").into()
+}
+
+#[test]
+#[ignore = "long tier"]
+fn arguments_are_looked_through_quickly() {
+    if Command::new("valgrind").arg("--version").output().is_err() {
+        return skipped("valgrind is not installed");
+    }
+    for (kind, bound) in LAUNCHES {
+        let output = Command::new("valgrind")
+            .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
+            .arg("--toggle-collect=counted")
+            .arg(compile_with("launches.c", "launches", &["-rdynamic"]))
+            .args([kind, "1000"])
+            .env("LD_PRELOAD", release_library())
+            .env("LD_LIBRARY_PATH", idle_driver())
+            .output()
+            .expect("valgrind runs");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{kind}: {said}");
+        let line = said.lines().find(|line| line.contains("Collected")).expect("a count");
+        let count = line.split_whitespace().last().and_then(|word| word.parse::<u64>().ok());
+        let each = count.expect("a number") / 1016;
+        println!("{kind}: {each} instructions");
+        assert!(each <= bound, "{kind}: {each} instructions, at most {bound} wanted");
+    }
+}
+
+/// Each kernel's first launch beside pinned memory asks which library makes it, and each again once a module was unloaded.
+#[test]
+fn first_launches_do_not_ask_the_system_each_time() {
+    let output = Command::new(compile_with("launches.c", "launches", &["-rdynamic"]))
+        .args(["first", "100"])
+        .env("LD_PRELOAD", library())
+        .env("LD_LIBRARY_PATH", idle_driver())
+        .output()
+        .expect("it starts");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{output:?}");
+    let links_read: u32 = said.trim().parse().expect("a number");
+    // Of the program, once; the others are those of the start.
+    assert!(links_read <= 4, "{links_read} links were read");
+}
+
+/// Threads that are made and end, with a list of blocks each, leave nothing.
+#[test]
+fn threads_leave_nothing() {
+    let count: u32 = tier::count(10_000, 100_000);
+    let output = Command::new(compile("threads_again.c"))
+        .arg(count.to_string())
+        .env("LD_PRELOAD", library())
+        .env("LD_LIBRARY_PATH", idle_driver())
+        .output()
+        .expect("it starts");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{output:?}");
+    let grown_kb: i64 = said.trim().parse().expect("a number");
+    println!("{count} threads: {grown_kb} KiB");
+    assert!(grown_kb < 1_000, "{grown_kb} KiB are left");
+}
+
+/// Blocks of several sizes that threads keep apart are counted as free, each is one thread's, and all go back.
+#[test]
+fn several_sizes_are_counted_exactly() {
+    for threads in ["1", "5"] {
+        let ran = Run::c("several_sizes.c").arg(threads).output().ok();
+        assert_eq!(ran.stdout.trim(), "exact");
+        assert_eq!(ran.report.races(), 0);
+    }
+}
