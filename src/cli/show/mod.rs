@@ -1,6 +1,7 @@
 //! Statistics as text for people.
 
 pub(crate) mod account;
+pub(crate) mod find;
 pub(crate) mod findings;
 pub(crate) mod fit;
 mod places;
