@@ -369,7 +369,8 @@ pub const OPTIONS: &[OptionRow] = &[
         Kind::Other("count", "a whole number from 1 to 100000000"),
         "1000000",
         to!(history.max_entries, |value| Ok(number(value, 1..=ENTRIES_MAX)? as usize)),
-        "how many entries are kept for each context, 40 bytes each; the oldest are dropped first",
+        "how many entries are kept for each context, 40 bytes each, and are in a snapshot for each device, \
+         where a free takes two; the oldest are dropped first",
     ),
     row(
         SIGNAL_KEY,
