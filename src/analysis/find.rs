@@ -59,7 +59,7 @@ pub struct BesideBlock {
     pub state: BlockState,
     /// Whether it is the one that holds the address.
     pub is_at: bool,
-    /// Who holds it.
+    /// The life of the block, where it is in use.
     pub life: Option<NamedLife>,
 }
 

@@ -20,6 +20,9 @@ pub(crate) struct DeviceTrack {
     pub track: Track,
     /// The page's number of the stack of each row.
     pub stacks: Vec<u32>,
+    /// And those of its free, of each reserve and of each failed allocation.
+    pub free_stacks: Vec<u32>,
+    pub reserve_stacks: Vec<u32>,
     pub oom_stacks: Vec<u32>,
     /// What the file says of each failed call beside its entry.
     pub failures: Vec<Option<Failure>>,
