@@ -124,7 +124,7 @@ pub const OPTIONS: &[OptionRow] = &[
     ),
     row(
         "gpu_memory_limit_mb",
-        Kind::Other("MiB", "a whole number, 0 for no limit"),
+        Kind::Other("MiB", "a whole number or a size such as 4G, 0 for no limit"),
         "0",
         to!(limit.bytes, bytes_or_none),
         "how much memory of each device the process may hold, all libraries together; above it a \

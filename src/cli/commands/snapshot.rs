@@ -16,7 +16,7 @@ use super::Result;
 use super::nvml::{self, used_gpus};
 use crate::failure::Failure;
 use crate::live::{self, Live, Problem, Statistics};
-use crate::processes::{Disposition, Process};
+use crate::processes::{Disposition, Process, number};
 use crate::progress::Progress;
 
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -28,7 +28,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 #[derive(Args)]
 pub(crate) struct Arguments {
     /// A process under the library.
-    #[arg(value_name = "PID")]
+    #[arg(value_name = "PID", value_parser = number)]
     process: u32,
     /// How long to wait for the file.
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]

@@ -104,7 +104,7 @@ impl Recorder {
         }
     }
 
-    /// Segments have left the allocator. `caller`: who released them; `NONE`: the entry shows who reserved them.
+    /// Segments have left the allocator. `caller`: the stack of the release; `NONE`: the entry shows that of the reservation.
     pub(crate) fn segments_released(
         &self,
         allocator: &mut Allocator,
