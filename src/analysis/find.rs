@@ -219,10 +219,9 @@ fn beside_of(
     named_at: impl Fn(u64) -> Option<NamedLife>,
 ) -> Vec<BesideBlock> {
     let is_in_use = |index: &usize| segment.blocks[*index].state != BlockState::Free;
-    let before = (0..at).rev();
-    let first = before.clone().find(is_in_use).or(before.last()).unwrap_or(at);
-    let after = at + 1..segment.blocks.len();
-    let last = after.clone().find(is_in_use).or(after.last()).unwrap_or(at);
+    let first = (0..at).rev().find(is_in_use).unwrap_or(0);
+    let end = segment.blocks.len();
+    let last = (at + 1..end).find(is_in_use).unwrap_or(end - 1);
     let of_block = |index: usize| {
         let block = &segment.blocks[index];
         BesideBlock {

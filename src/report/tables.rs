@@ -182,9 +182,10 @@ impl Tables {
         let frame = file.snapshot.frames.get(id);
         let name = file.snapshot.texts.get(frame.name);
         let filename = file.snapshot.texts.get(frame.filename);
+        let short = self.short_names.short(name).into_owned();
         let row = FrameRow {
             name: self.text(name),
-            short: self.text(&self.short_names.short(name).into_owned()),
+            short: self.text(&short),
             file: self.text(filename),
             line: frame.line,
             source: is_source(filename),
