@@ -45,6 +45,11 @@ def said(command, what, snapshot):
     return json.loads(text(command, what, snapshot, '--json'))
 
 
+def found(command, name, snapshot):
+    """What the command finds at an address."""
+    return json.loads(subprocess.run([command, 'find', name, snapshot, '--json'], check=True, capture_output=True, text=True).stdout)['found'][0]
+
+
 def test(browser, command, folder, out):
     train = report_snapshots.train(24)
     ranks = [report_snapshots.train(20 + 4 * rank, rank, ranges=True) for rank in range(2)]
@@ -54,7 +59,9 @@ def test(browser, command, folder, out):
     amounts = [line.split('\t') for line in amounts.splitlines()]
     reports = {
         'train': (make(command, folder, 'train', train), [lambda page: views.test_amounts(page, amounts), lambda page: views.test_numbers(page, train),
-                                                     views.test_timeline, views.test_flame, views.test_tables,
+                                                     views.test_timeline, views.test_links, lambda page: views.test_bands(page, 6),
+                                                     lambda page: views.test_events(page, lambda name, _: found(command, name, folder / 'train.pickle')),
+                                                     views.test_flame, views.test_tables,
                                                      lambda page: views.test_fit(page, said(command, 'fit', folder / 'train.pickle')['devices']),
                                                      views.test_slider, views.test_address]),
         'hostile': (make(command, folder, 'hostile', report_snapshots.train(3, hostile=True)), [views.test_hostile]),

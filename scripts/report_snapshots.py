@@ -13,8 +13,8 @@ LAYERS = 12
 HOSTILE = [
     '</script><script>document.title="taken"</script>',
     '<img src=x onerror=alert(1)>',
-    '<!--', '-->', ']]>', '&lt;b&gt;', '{{HEAD}}', '"\'`${1}`', '\u2028\u2029', 'a\0b', '\ud7ff\U0001f600', 'operator<<',
-    'x' * 3000,
+    '<!--', '-->', ']]>', '&lt;b&gt;', '{{HEAD}}', '"\'`${1}`', '\u2028\u2029', 'a\0b', '\ud7ff\U0001f600', 'operator<<', '\u202eright to left', 'zero\u200bwidth', 'bell\a\x1b[2J',
+    'x' * 70_000,
 ]
 
 

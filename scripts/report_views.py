@@ -59,10 +59,23 @@ def test_timeline(page):
         page.check(wanted in tip, f'the timeline says nothing of {wanted!r}: {tip}')
     span = lambda: page.run('report.timeline.view[1] - report.timeline.view[0]')
     whole = span()
-    browser.mouse('mouseWheel', middle, low, deltaX=0, deltaY=-400)
+    scrolled = page.run('scrollY')
+    browser.mouse('mouseWheel', middle, low, deltaX=0, deltaY=-100)
+    browser.until(f'scrollY < {scrolled}', 'the wheel does not scroll the page')
+    page.check(span() == whole, 'the wheel zooms without a modifier')
+    box = page.box('#timeline canvas')
+    middle, low = box['x'] + box['width'] * 0.6, box['y'] + box['height'] * 0.8
+    browser.mouse('mouseWheel', middle, low, deltaX=0, deltaY=-400, modifiers=CTRL)
     page.frame()
     zoomed = span()
-    page.check(zoomed < whole * 0.7, f'the wheel does not zoom: {whole} -> {zoomed}')
+    page.check(zoomed < whole * 0.7, f'the wheel does not zoom with Ctrl: {whole} -> {zoomed}')
+    for button, wanted in (('in', lambda now: now < zoomed), ('out', lambda now: abs(now - zoomed) < 1), ('all', lambda now: now == whole)):
+        page.run(f"document.getElementById('timeline-{button}').click()")
+        page.check(wanted(span()), f'the button {button} shows {span()}')
+    page.run(f'report.timeline.look_at({whole * 0.3}, {zoomed})')
+    page.run("document.getElementById('timeline-right').click()")
+    page.check(page.run('report.timeline.view[0]') > whole * 0.3, 'the button for later does not move')
+    page.box('#timeline canvas')
     browser.drag((middle - 100, low), (middle + 50, low))
     page.frame()
     page.check(span() < zoomed * 0.3, f'dragging does not zoom: {zoomed} -> {span()}')
@@ -78,10 +91,126 @@ def test_timeline(page):
     browser.click(middle, low)
     page.frame()
     page.check('Chosen: ' in page.text('#chosen'), 'a click chooses nothing')
+    test_held(page, middle, low)
     page.check(page.run("document.getElementById('flame-what').value") == 'chosen', 'the flame graph does not follow')
     chosen = page.run('[report.flame.sums[0], report.story.total[report.timeline.chosen]]')
     page.check(chosen[0] == chosen[1], f'the flame graph shows {chosen}')
     page.check('chosen time' in page.text('#compare-to'), 'the chosen time cannot be compared')
+
+
+CTRL = 2
+
+
+def test_held(page, x, y):
+    """What a click chose is held: the mouse may go, the text can be copied, Escape and another click let go of it."""
+    browser = page.browser
+    shown = lambda: page.run("[!tip.box.hidden, tip.held, document.querySelectorAll('#tip button').length]")
+    page.check(shown() == [True, True, 2], f'a click does not hold: {shown()}')
+    said = page.text('#tip')
+    browser.mouse('mouseMoved', x - 200, y - 60)
+    page.frame()
+    page.check(page.text('#tip') == said and shown()[0], 'what is held changes with the mouse')
+    page.run("document.querySelector('#tip button').click()")
+    browser.until("document.querySelector('#tip button').textContent === 'Copied'", 'the text is not copied')
+    browser.key('Escape')
+    page.check(shown()[:2] == [False, False], 'Escape does not let go')
+    browser.click(x, y)
+    page.frame()
+    browser.click(2, 2)
+    page.check(shown()[:2] == [False, False], 'a click elsewhere does not let go')
+    browser.click(x, y)
+    page.frame()
+    browser.key('Escape')
+
+
+def test_bands(page, least):
+    """At the peak the named bands are nearly all; what is left can be chosen."""
+    share = """(() => { const {groups, story} = report.timeline; const sums = groups.at(story.peak);
+        return [1 - sums[groups.named] / story.total[story.peak], groups.named, groups.others]; })()"""
+    for kind in ('site', 'function', 'library', 'stream'):
+        page.pick('#timeline select', kind)
+        named, count, others = page.run(share)
+        page.check(named >= 0.95, f'by {kind}, {count} bands are {named} of the peak')
+        rows = page.run('[...Array(report.story.rows).keys()].every(row => report.timeline.groups.of_row(row) <= report.timeline.groups.named)')
+        page.check(rows, f'by {kind}, a block has no band')
+    page.pick('#timeline select', 'site')
+    named, count, others = page.run(share)
+    page.check(count >= least, f'{count} bands')
+    if others:
+        page.check(page.run("!document.getElementById('others-box').hidden"), 'the others cannot be chosen')
+        page.run("document.querySelector('#others button').click()")
+        page.check(page.run(share)[1:] == [count + 1, others - 1], f'one of the others has no band: {page.run(share)}')
+        page.check(page.painted('#timeline canvas') > 8, 'the timeline is blank')
+
+
+def test_events(page, find):
+    """The list says what the command finds, and choosing a line shows the segments then. `find(address, entry)`."""
+    page.run("document.querySelector('#events-box').scrollIntoView({block: 'center'})")
+    count = page.run('report.story.events')
+    page.check(page.text('#events-count').startswith(f'{count:,} event'), page.text('#events-count'))
+    page.check(3 < page.run("document.querySelectorAll('.event').length") < 60, 'the list has too few lines, or all of them')
+    # In these histories nothing else than what the page counts happens, so its events are the entries.
+    told = lambda moment: page.run(f'(event => ({{...event, bytes: event.bytes}}))(event_of(report.story, {moment} - 1))')
+    for moment in (2, count // 2, count - 1, count):
+        page.run(f'report.timeline.choose_moment({moment})')
+        page.frame()
+        event = told(moment)
+        chosen = page.run("document.querySelector('.event[aria-selected=true]')?.innerText.split('\\n').map(part => part.trim()).filter(Boolean)")
+        page.check(chosen and chosen[:2] == [event['action'], event['name']], f'at {moment} the chosen line is {chosen}, not {event}')
+        if event['action'] in ('alloc', 'free'):
+            block = find(event['name'], None)['block']
+            page.check((block['name'], block['requested_bytes']) == (event['name'], event['bytes']), f'{event} is {block}')
+            frames = page.run("[...document.querySelectorAll('#events-detail .frames:first-of-type li')].length")
+            page.check(frames == len(block['stack']), f'{frames} frames of {len(block["stack"])}')
+        page.check(page.run('report.segments.moment') == moment, 'the segments are not those of the event')
+    # By the keyboard, one after the other.
+    page.run("document.querySelector('#events-box').focus()")
+    page.browser.key('ArrowUp')
+    page.check(page.run('report.timeline.chosen') == count - 1, 'the arrow does not go up')
+    page.browser.key('Home')
+    page.check(page.run('report.timeline.chosen') == 1, 'Home does not go to the first')
+    # An address, a name, a function.
+    row = page.run('report.story.row_of_event.findLastIndex(row => row > 0)')
+    name = page.run(f'event_of(report.story, {row}).name')
+    page.pick('#events-search', name)
+    found = page.run('[...report.segments.events.found].map(event => event_of(report.story, event).name)')
+    page.check(0 < len(found) < 3 and set(found) == {name}, f'{name} is found as {found}')
+    address = int(name[1:].split('_')[0], 16)
+    for text in (f'0x{address + 8:x}', f'{address + 8:x}'):
+        page.pick('#events-search', text)
+        begins = page.run('[...report.segments.events.found].every(event => { const at = event_of(report.story, event); '
+                          f'return at.row < 0 || report.story.address_of(at.row) === {address}; }})')
+        page.check(begins and page.run('report.segments.events.found.length') > 0, f'{text} is not found')
+    page.check(page.run('report.segments.marked.address') == address + 8, 'the address is not marked')
+    page.pick('#events-search', 'train.py:102')
+    page.check(page.run('report.segments.events.found.length') > 3, 'the function is not found')
+    page.pick('#events-search', 'nowhere at all')
+    page.check(page.text('#events-count').startswith('0 of'), 'nothing is found as something')
+    page.pick('#events-search', '')
+    # A block of the picture says its name and both stacks.
+    page.run('report.timeline.choose_moment(report.story.peak)')
+    box = page.box('#segments canvas')
+    page.browser.click(box['x'] + 230, box['y'] + 6)
+    page.frame()
+    tip = page.text('#tip')
+    page.check('Block at 0x' in tip and ' asked for' in tip and 'Segment s' in tip, f'the block says {tip}')
+    page.browser.key('Escape')
+
+
+def test_links(page):
+    """A finding leads to what it speaks of, and leaves all else as it is."""
+    links = page.run("[...document.querySelectorAll('#findings a')].map(link => link.hash)")
+    page.check(len(links) > 3 and '#waste' in links, f'the findings have the links {links}')
+    page.pick('#flame-search', 'train')
+    for link in links:
+        page.run(f'document.querySelector(`#findings a[href="{link}"]`).click()')
+        page.frame()
+        view = link[1:].split('&')[0]
+        page.check(page.run(f"Math.abs(document.getElementById('{view}').getBoundingClientRect().top) < innerHeight"), f'{link} shows something else')
+    page.check(page.run('report.timeline.chosen === report.story.peak'), 'the peak is not chosen')
+    page.check(page.run("document.getElementById('flame-search').value") == 'train', 'what was searched for is gone')
+    page.pick('#flame-search', '')
+    page.pick('#sites-search', '')
 
 
 def test_flame(page):
@@ -179,7 +308,7 @@ def test_tables(page):
     page.check(page.painted('#segments canvas') > 5, 'the segments are blank')
     box = page.box('#segments canvas')
     page.browser.mouse('mouseMoved', box['x'] + 250, box['y'] + 6)
-    page.check('Segment 0x' in page.text('#tip') and 'pool' in page.text('#tip'), f'a segment says {page.text("#tip")!r}')
+    page.check('Segment s' in page.text('#tip') and 'pool' in page.text('#tip'), f'a segment says {page.text("#tip")!r}')
     page.check('keeps growing' in page.text('#findings'), 'the growing site is not found')
 
 
@@ -207,6 +336,8 @@ def test_hostile(page):
     page.check(counts == [3, 0, 3], f'names became elements: {counts}')
     page.check(page.run('document.title') == 'hostile.pickle', 'a name took the title')
     page.pick('#flame-what', 'end')
+    shown = page.run("document.body.innerText + [...document.querySelectorAll('[title]')].map(one => one.title)")
+    page.check(not any(letter in shown for letter in '\u202e\u200b\u0007\u001b'), 'letters that steer are shown')
     for name in report_snapshots.HOSTILE[:-1]:
         page.pick('#flame-search', name)
         page.check('found in' in page.text('#flame-found') and 'found in 0.00 %' not in page.text('#flame-found'), f'{name!r} is not found')
@@ -378,7 +509,7 @@ def test_account(page, explained):
 
 def test_told(page, told):
     """The findings, failed allocations, passes, what is held for long and what lies beside free pieces are those that the command prints."""
-    found = page.run("[...document.querySelectorAll('#findings li')].map(item => item.textContent)")
+    found = page.run("[...document.querySelectorAll('#findings li')].map(item => item.firstChild.textContent.trim())")
     page.check(found == told['findings'], f'the findings are {found}, not {told["findings"]}')
     if not told['devices']:
         return
@@ -510,7 +641,7 @@ def test_address(page):
 # Each state that a reader can change, with what it is changed to.
 STATES = {
     'before': '100', 'at': '321', 'bands': 'library', 'axis': 'order', 'zoom': '50-700', 'flame': 'allocated', 'measure': 'blocks', 'frames': 'all',
-    'inverted': 'yes', 'frame': '1', 'colour': 'state', 'segments_order': 'address', 'width': 'size', 'from': 'peak', 'to': 'begin', 'by': 'library',
+    'inverted': 'yes', 'frame': '1', 'event': 'train', 'colour': 'state', 'segments_order': 'address', 'width': 'size', 'from': 'peak', 'to': 'begin', 'by': 'library',
     'sites_order': 'library', 'grew_order': 'name',
 }
 
@@ -518,14 +649,14 @@ STATES = {
 def test_states(page, address):
     """Every state comes back by its address, in a page that is opened anew, and goes with it."""
     shown = '''[report.compare.earlier, report.timeline.chosen, report.timeline.kind, report.timeline.axis, report.timeline.view.join('-'), report.flame.what,
-        report.flame.measure, report.flame.frames, report.flame.inverted, report.flame.top, report.segments.kind, report.segments.order, report.segments.scale,
+        report.flame.measure, report.flame.frames, report.flame.inverted, report.flame.top, report.segments.events.search.value, report.segments.kind, report.segments.order, report.segments.scale,
         report.compare.left.select.value, report.compare.right.select.value, report.compare.by.select.value,
         report.sites.table.sort, report.sites.table.ascending, report.compare.table.sort]'''
     usual = page.run(shown)
     page.run('report.timeline.choose_moment(100); report.timeline.choose_moment(321)')
     for text, selector in (('library', '#timeline label:nth-of-type(1) select'), ('order', '#timeline label:nth-of-type(2) select'), ('allocated', '#flame-what'),
                            ('blocks', '#flame label:nth-of-type(2) select'), ('all', '#flame-frames'), ('state', '#segments label:nth-of-type(1) select'),
-                           ('address', '#segments label:nth-of-type(2) select'), ('size', '#segments label:nth-of-type(3) select'),
+                           ('train', '#events-search'), ('address', '#segments label:nth-of-type(2) select'), ('size', '#segments label:nth-of-type(3) select'),
                            ('peak', '#compare-from'), ('begin', '#compare-to'), ('library', '#compare label:nth-of-type(3) select')):
         page.pick(selector, text)
     page.run('report.timeline.look_at(50, 650); report.flame.invert.click(); report.flame.zoom(1)')

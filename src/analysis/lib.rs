@@ -29,6 +29,7 @@ mod accounts;
 // By call site.
 mod beside;
 mod failures;
+mod find;
 mod shortages;
 mod sites;
 mod temporary;
@@ -51,6 +52,9 @@ pub use aggregate::{Aggregate, DeviceSums, Group};
 pub use beside::{Beside, beside};
 pub use difference::{SiteChange, difference};
 pub use failures::{Failure, failure_of, failures, overcame_others};
+pub use find::{
+    BesideBlock, Found, NamedLife, Place, find, moment_of_version, version_of, versions_of,
+};
 pub use lifetimes::{Lifetime, Lifetimes, Moment};
 pub use passes::{PASS_DEPTH_MAX, Pass, Passes};
 pub use reserved::Reserved;

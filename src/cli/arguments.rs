@@ -3,7 +3,7 @@
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    Result, completions, convert, diff, doctor, explain, findings, fit, limit, man, options,
+    Result, completions, convert, diff, doctor, explain, find, findings, fit, limit, man, options,
     record, recover, report, run, snapshot, stats, top, top_sites, trim,
 };
 
@@ -31,6 +31,7 @@ pub(crate) enum Command {
     Report(report::Arguments),
     TopSites(top_sites::Arguments),
     Diff(diff::Arguments),
+    Find(find::Arguments),
     Findings(findings::Arguments),
     Fit(fit::Arguments),
     Convert(convert::Arguments),
@@ -56,6 +57,7 @@ impl Command {
             Command::Report(arguments) => report::run(arguments),
             Command::TopSites(arguments) => top_sites::run(arguments),
             Command::Diff(arguments) => diff::run(arguments),
+            Command::Find(arguments) => find::run(arguments),
             Command::Findings(arguments) => findings::run(arguments),
             Command::Fit(arguments) => fit::run(arguments),
             Command::Convert(arguments) => convert::run(arguments),

@@ -25,6 +25,38 @@ pub(crate) enum Disposition {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Process(pub u32);
 
+/// Programs that run others.
+const INTERPRETERS: [&str; 8] = ["python", "pypy", "bash", "sh", "perl", "ruby", "node", "julia"];
+
+/// Which of the words of a command line is the script: the first that is no option of an interpreter.
+fn script_at(words: &[&str]) -> Option<usize> {
+    let program = words.first()?.rsplit('/').next().unwrap_or_default();
+    let is = |known: &&str| {
+        let version = program.strip_prefix(known);
+        version.is_some_and(|it| it.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.'))
+    };
+    INTERPRETERS.iter().find(|known| is(known))?;
+    let mut at = 1;
+    while let Some(word) = words.get(at) {
+        match *word {
+            // A module or a command stands for itself.
+            "-m" | "-c" => return None,
+            "-X" | "-W" => at += 2,
+            option if option.starts_with('-') => at += 1,
+            "" => return None,
+            _ => return Some(at),
+        }
+    }
+    None
+}
+
+/// The argument of a command.
+pub(crate) fn number(text: &str) -> Result<u32, String> {
+    let number = text.parse().ok().filter(|&number| number > 0);
+    number
+        .ok_or_else(|| "expected a process ID; `cachealloc top --once` lists the processes".into())
+}
+
 impl Process {
     pub(crate) fn exists(self) -> bool {
         self.folder().exists()
@@ -48,6 +80,21 @@ impl Process {
         match line.trim() {
             "" => format!("[{}]", plain(&self.status("Name:").unwrap_or_default())),
             line => plain(&cut(line, COMMAND_LETTERS_MAX)).into_owned(),
+        }
+    }
+
+    /// The same for a table: of a script its own name, not that of its interpreter and not its folder.
+    pub(crate) fn title(self) -> String {
+        let line = self.read("cmdline").unwrap_or_default();
+        let line = String::from_utf8_lossy(&line);
+        let words: Vec<&str> = line.trim_end_matches('\0').split('\0').collect();
+        match script_at(&words) {
+            Some(at) => {
+                let name = words[at].rsplit('/').next().unwrap_or_default();
+                let all: Vec<&str> = [name].iter().chain(&words[at + 1..]).copied().collect();
+                plain(&cut(&all.join(" "), COMMAND_LETTERS_MAX)).into_owned()
+            }
+            None => self.command(),
         }
     }
 
@@ -150,4 +197,23 @@ fn field(status: &str, key: &str) -> Option<String> {
 
 fn mask(text: &str) -> Option<u64> {
     u64::from_str_radix(text, 16).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn scripts() {
+        for (line, wanted) in [
+            ("python3 train.py --lr 1", Some(1)),
+            ("/usr/bin/python3.12 -u -X dev /a/train.py", Some(4)),
+            ("bash -e run.sh", Some(2)),
+            ("python3 -m torch.distributed.run", None),
+            ("python3", None),
+            ("./app python3 x", None),
+            ("pythonista x", None),
+        ] {
+            let words: Vec<&str> = line.split(' ').collect();
+            assert_eq!(super::script_at(&words), wanted, "{line}");
+        }
+    }
 }

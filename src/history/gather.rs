@@ -2,7 +2,7 @@
 //! moves from one to another: what one ring still knows of a time that another one has lost would not fit
 //! together, and is left out.
 
-use crate::entry::Entry;
+use crate::entry::{Action, Entry};
 use crate::snapshot::{Device, HOST_DEVICE};
 
 pub struct Gather {
@@ -46,10 +46,15 @@ impl Gather {
         of.device.recorded_from_start = self.from_start;
     }
 
-    /// Those of each device, at its ordinal, and of the host.
-    pub fn finish(self) -> (Vec<Device>, Device) {
-        let devices = self.devices.into_iter().map(|of| of.finish(self.from_start)).collect();
-        (devices, self.host.finish(self.from_start))
+    /// Those of each device, at its ordinal, and of the host: of each the newest, which are at most `entries_max` in a file.
+    pub fn finish(self, entries_max: u64) -> (Vec<Device>, Device) {
+        let finish = |of: Gathered| {
+            let mut device = of.finish(self.from_start);
+            keep_newest(&mut device, entries_max);
+            device
+        };
+        let devices = self.devices.into_iter().map(finish).collect();
+        (devices, finish(self.host))
     }
 }
 
@@ -64,4 +69,25 @@ impl Gathered {
         }
         device
     }
+}
+
+/// A free is one entry in a ring and two in a file, and PyTorch counts those of files. Where there is room for one of the two, it
+/// is the later one.
+fn keep_newest(device: &mut Device, entries_max: u64) {
+    let mut room = entries_max.max(1);
+    let mut first = device.entries.len();
+    while let Some(entry) = first.checked_sub(1).and_then(|index| device.entries.get_mut(index)) {
+        match (entry.action, room) {
+            (_, 0) => break,
+            (Action::Free, 1) => {
+                entry.action = Action::FreeCompleted;
+                room = 0;
+            }
+            (Action::Free, _) => room -= 2,
+            _ => room -= 1,
+        }
+        first -= 1;
+    }
+    device.entries.drain(..first);
+    device.dropped_count += first as u64;
 }

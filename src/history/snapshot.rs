@@ -98,6 +98,9 @@ pub struct Settings {
     pub split_bytes_max: Option<u64>,
     pub garbage_collection_threshold: f64,
     pub expandable_segments: bool,
+    /// For requests of 1 MiB to 2 MiB, of 2 MiB to 4 MiB, and so on; 0 rounds none.
+    pub roundup_power2_divisions: [u64; 16],
+    pub graph_capture_record_stream_reuse: bool,
     /// The bound of the ring of each device.
     pub entries_max: u64,
     /// Our own settings and counts, by name, as text.
@@ -111,6 +114,8 @@ impl Default for Settings {
             split_bytes_max: None,
             garbage_collection_threshold: 0.0,
             expandable_segments: false,
+            roundup_power2_divisions: [0; 16],
+            graph_capture_record_stream_reuse: false,
             entries_max: 0,
             more: Vec::new(),
         }

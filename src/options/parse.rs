@@ -5,8 +5,9 @@ use crate::problem::{PADDLE, Problem, ProblemKind, nearest_key};
 use crate::table::{FREE_MODE_KEY, FREE_MODE_ON_BAD_VALUE, SIGNAL_KEY};
 use crate::{Config, Effect, OPTIONS, OptionRow};
 
-/// The same options as PyTorch spells them on AMD's devices, and as Paddle does.
-const ALIASES: [(&str, &str); 4] = [
+/// A short name; and the same options as PyTorch spells them on AMD's devices, and as Paddle does.
+const ALIASES: [(&str, &str); 5] = [
+    ("limit", "gpu_memory_limit_mb"),
     ("allocator_strategy", "strategy"),
     ("release_lock_on_hipmalloc", "release_lock_on_cudamalloc"),
     ("throw_on_hipmalloc_oom", "throw_on_cudamalloc_oom"),

@@ -36,8 +36,12 @@ pub(crate) fn number(value: &str, range: RangeInclusive<u64>) -> Read<u64> {
     whole_number(value).and_then(|number| valid(number, range.contains(&number)))
 }
 
+/// A number of MiB, or a size with its unit.
 pub(crate) fn mebibytes(value: &str) -> Read<u64> {
-    whole_number(value)?.checked_mul(MIB).ok_or(Malformed)
+    match whole_number(value) {
+        Ok(number) => number.checked_mul(MIB).ok_or(Malformed),
+        Err(_) => cachealloc_text::size(value).ok_or(Malformed),
+    }
 }
 
 /// 0: none.
@@ -47,6 +51,9 @@ pub(crate) fn bytes_or_none(value: &str) -> Read<Option<u64>> {
 
 /// Below 0: none.
 pub(crate) fn gibibytes_or_none(value: &str) -> Read<Option<u64>> {
+    if let Some(bytes) = cachealloc_text::size(value) {
+        return Ok(Some(bytes));
+    }
     let number = decimal(value.strip_prefix('-').unwrap_or(value))?;
     let is_below_0 = value.starts_with('-') && number > 0.0;
     Ok((!is_below_0).then_some((number * 1024.0 * MIB as f64) as u64))

@@ -124,7 +124,7 @@ pub const OPTIONS: &[OptionRow] = &[
     ),
     row(
         "gpu_memory_limit_mb",
-        Kind::Other("MiB", "a whole number, 0 for no limit"),
+        Kind::Other("MiB", "a whole number or a size such as 4G, 0 for no limit"),
         "0",
         to!(limit.bytes, bytes_or_none),
         "how much memory of each device the process may hold, all libraries together; above it a \
@@ -369,7 +369,8 @@ pub const OPTIONS: &[OptionRow] = &[
         Kind::Other("count", "a whole number from 1 to 100000000"),
         "1000000",
         to!(history.max_entries, |value| Ok(number(value, 1..=ENTRIES_MAX)? as usize)),
-        "how many entries are kept for each context, 40 bytes each; the oldest are dropped first",
+        "how many entries are kept for each context, 40 bytes each, and are in a snapshot for each device, \
+         where a free takes two; the oldest are dropped first",
     ),
     row(
         SIGNAL_KEY,

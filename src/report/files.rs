@@ -6,9 +6,9 @@ use cachealloc_text::count;
 use crate::frameworks::segments_of_caches;
 use crate::inputs::Input;
 use crate::tables::Numbered;
-use crate::together::{Finding, told_once};
+use crate::together::{Finding, Sentence, told_once};
 
-pub(crate) fn findings(inputs: &[Input]) -> Vec<String> {
+pub(crate) fn findings(inputs: &[Input]) -> Vec<Sentence> {
     let mut texts = Vec::new();
     for (whose, input) in inputs.iter().enumerate() {
         let found = segments_of_caches(&input.snapshot).into_iter().chain(what_is_missing(input));
@@ -17,7 +17,7 @@ pub(crate) fn findings(inputs: &[Input]) -> Vec<String> {
     let mut numbers = Numbered::default();
     let found = texts.into_iter().map(|(whose, text)| {
         let about = ("file", Some(numbers.number(text.clone())));
-        Finding { whose, about, weight: 0, text }
+        Finding { whose, about, weight: 0, sentence: Sentence::plain(text) }
     });
     let names: Vec<String> = match inputs {
         [_] => vec![String::new()],

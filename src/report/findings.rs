@@ -10,8 +10,8 @@ use crate::fit::Fits;
 use crate::inputs::{DeviceTrack, Input, are_runs, last_snapshot};
 use crate::inside::{is_overcome, request_text};
 use crate::tables::{Tables, Translation};
-use crate::text::{share, time};
-use crate::together::{Finding, told_once};
+use crate::text::{in_address, share, time};
+use crate::together::{Finding, Sentence, told_once};
 use crate::{files, growth};
 
 pub(crate) fn of(
@@ -20,16 +20,16 @@ pub(crate) fn of(
     translations: &mut [Translation],
     tables: &mut Tables,
     fits: &Fits,
-) -> Vec<String> {
+) -> Vec<Sentence> {
     let mut findings = Vec::new();
     let last = last_snapshot(inputs);
     let is_shown = |place: &&DeviceTrack| last.is_none_or(|last| place.file == last);
     let shown: Vec<&DeviceTrack> = places.iter().filter(is_shown).collect();
     if let Some(last) = last {
         let (files, name) = (inputs.len(), &inputs[last].name);
-        findings.push(format!(
+        findings.push(Sentence::plain(format!(
             "{files} snapshots of one process; the findings are those of the last, {name}."
-        ));
+        )));
     }
     // Of one process no name is needed.
     let files = if last.is_some() { 1 } else { inputs.len() };
@@ -37,21 +37,22 @@ pub(crate) fn of(
         [_] => vec![String::new()],
         _ => shown.iter().map(|place| name_of(inputs, files, place)).collect(),
     };
-    findings.extend(compared(inputs, &shown));
+    findings.extend(compared(inputs, &shown).map(Sentence::plain));
     let peak = |&number: &usize| shown[number].track.lifetimes.peak_bytes;
     let highest = (0..shown.len()).rev().max_by_key(peak);
     let is_crowd = shown.len() > DESCRIBED_MOST;
     if let (true, Some(highest)) = (is_crowd, highest) {
-        findings.push(format!(
+        findings.push(Sentence::plain(format!(
             "{}: the highest peak of {}; of the others only what several have in common and failed allocations are listed here.",
             names[highest],
             shown.len(),
-        ));
+        )));
     }
     let mut found = Vec::new();
     for (whose, &place) in shown.iter().enumerate() {
         let translation = &mut translations[place.file];
-        found.extend(Found { inputs, place, translation, tables, fits, whose }.all());
+        let is_alone = places.len() == 1;
+        found.extend(Found { inputs, place, translation, tables, fits, whose, is_alone }.all());
     }
     // What ended a program comes before anything else.
     let (failed, others): (Vec<Finding>, Vec<Finding>) =
@@ -113,6 +114,8 @@ struct Found<'a, 'b> {
     tables: &'a mut Tables,
     fits: &'a Fits,
     whose: usize,
+    /// The page shows only this at first, so its moments are the page's.
+    is_alone: bool,
 }
 
 /// Which call site it is about, how much, and the sentence.
@@ -144,9 +147,34 @@ impl Found<'_, '_> {
         ];
         let whose = self.whose;
         let found = found.into_iter().filter_map(|(kind, found)| Some((kind, found?)));
-        let finding =
-            |(kind, (site, weight, text))| Finding { whose, about: (kind, site), weight, text };
-        found.map(finding).collect()
+        let found: Vec<(&str, About)> = found.collect();
+        let finding = |(kind, (site, weight, text))| {
+            let link = self.link(kind, site);
+            Finding { whose, about: (kind, site), weight, sentence: Sentence { text, link } }
+        };
+        found.into_iter().map(finding).collect()
+    }
+
+    /// Where the page shows what a finding is about.
+    fn link(&self, kind: &str, site: Option<u32>) -> Option<(String, &'static str)> {
+        let of = |view: &str, name| Some((view.to_string(), name));
+        match (kind, site) {
+            (OUT_OF_MEMORY | "overcome", _) => of("ooms", "Out of memory"),
+            ("peak", _) if self.is_alone && self.has_history() => {
+                let peak = self.place.track.page_moment(self.place.track.lifetimes.peak);
+                Some((format!("timeline&at={peak}"), "Over time"))
+            }
+            ("peak" | "steady", _) => of("timeline", "Over time"),
+            ("fit", _) => of("fit", "Smaller device"),
+            ("never freed" | "temporary", _) => of("waste", "Waste"),
+            ("range grows", _) => of("ranges", "Ranges"),
+            ("fragmentation", _) => of("segments", "Segments"),
+            (_, Some(site)) => {
+                let place = in_address(self.tables.site_place(site));
+                Some((format!("sites&sites={place}"), "Call sites"))
+            }
+            _ => None,
+        }
     }
 
     /// All call sites, with what they hold at a moment.

@@ -31,7 +31,7 @@ pub(crate) fn of_sites(place: &DeviceTrack, site_of: impl Fn(u32) -> u32) -> Opt
     let rows = track.rows.iter().zip(&place.stacks).filter(|(row, _)| row.from > 0);
     for (row, &stack) in rows.filter(|(row, _)| row.from <= end && is_left(row.until)) {
         let left = by_site.entry(site_of(stack)).or_default();
-        left.bytes = left.bytes.saturating_add(row.bytes);
+        left.bytes = left.bytes.saturating_add(track.life(row).bytes);
         left.freed += u64::from(row.until.is_some());
         left.times_us.push(track.times_us[row.from as usize - 1]);
     }
@@ -112,7 +112,10 @@ const FREES_FOR_ONE: i64 = 20;
 /// The range whose passes leave most, in a sentence, and how much that is.
 pub(crate) fn of_ranges(place: &DeviceTrack) -> Option<(u64, String)> {
     let track = &place.track;
-    let live = live_bytes(track);
+    if place.passes.all.is_empty() {
+        return None;
+    }
+    let live = track.live_bytes();
     let mut grew: HashMap<u32, (Vec<i64>, u32)> = HashMap::new();
     for pass in &place.passes.all {
         let [begin, end] = [pass.begin, pass.end].map(|it| track.page_moment(it) as usize);
@@ -142,20 +145,3 @@ pub(crate) fn of_ranges(place: &DeviceTrack) -> Option<(u64, String)> {
 }
 
 const PASSES_LEAST: usize = 8;
-
-/// At each moment of the page.
-fn live_bytes(track: &Track) -> Vec<u64> {
-    let mut live = vec![0i128; track.times_us.len() + 1];
-    for row in &track.rows {
-        live[row.from as usize] += i128::from(row.bytes);
-        if let Some(until) = row.until {
-            live[until as usize + 1] -= i128::from(row.bytes);
-        }
-    }
-    let mut now = 0i128;
-    let sums = live.into_iter().map(|change| {
-        now += change;
-        u64::try_from(now.max(0)).unwrap_or(u64::MAX)
-    });
-    sums.collect()
-}

@@ -30,6 +30,7 @@ const SCRIPTS: &[&str] = &[
     include_str!("page/waste.js"),
     include_str!("page/reserved.js"),
     include_str!("page/between.js"),
+    include_str!("page/events.js"),
     include_str!("page/segments.js"),
     include_str!("page/segments_paint.js"),
     include_str!("page/ooms.js"),
@@ -58,7 +59,11 @@ fn fill(place: &str, layout: &Layout, out: &mut impl Write) -> io::Result<()> {
         "FINDINGS" => {
             write!(out, "<ul>")?;
             for finding in &layout.findings {
-                write!(out, "<li>{}</li>", escaped(finding))?;
+                write!(out, "<li>{}", escaped(&finding.text))?;
+                if let Some((fragment, name)) = &finding.link {
+                    write!(out, " <a href=\"#{}\">{name}</a>", escaped(fragment))?;
+                }
+                write!(out, "</li>")?;
             }
             write!(out, "</ul>")
         }

@@ -20,6 +20,9 @@ pub(crate) struct DeviceTrack {
     pub track: Track,
     /// The page's number of the stack of each row.
     pub stacks: Vec<u32>,
+    /// And those of its free, of each reserve and of each failed allocation.
+    pub free_stacks: Vec<u32>,
+    pub reserve_stacks: Vec<u32>,
     pub oom_stacks: Vec<u32>,
     /// What the file says of each failed call beside its entry.
     pub failures: Vec<Option<Failure>>,
@@ -50,6 +53,10 @@ pub(crate) fn title(inputs: &[Input]) -> String {
 /// in the second as well, or both say the same host and process.
 pub(crate) fn same_process(inputs: &[Input]) -> bool {
     let [first, others @ ..] = inputs else { return false };
+    // What follows looks at every entry.
+    if others.is_empty() {
+        return false;
+    }
     let identity = |input: &Input| {
         let setting = |name| input.snapshot.setting(name).map(str::to_string);
         Some((setting("host")?, setting("process")?))
@@ -60,11 +67,10 @@ pub(crate) fn same_process(inputs: &[Input]) -> bool {
         keys.map(|entry| (entry.time_us, entry.address, entry.bytes)).collect::<HashSet<_>>()
     };
     if let Some(identity_of_first) = identity(first) {
-        return !others.is_empty()
-            && others.iter().all(|other| identity(other).as_ref() == Some(&identity_of_first));
+        return others.iter().all(|other| identity(other).as_ref() == Some(&identity_of_first));
     }
     let known = key(first);
-    !others.is_empty() && others.iter().all(|other| !known.is_disjoint(&key(other)))
+    others.iter().all(|other| !known.is_disjoint(&key(other)))
 }
 
 /// Of snapshots of several processes, the last of each, and the names of the others, whose history it has.

@@ -47,6 +47,9 @@ pub(crate) fn segments_at(reserved: &mut Reserved, track: &Track, moment: Moment
 
 /// Calls `visit` with the segments at each failed allocation, in order, as long as that takes time in proportion to the file.
 pub(crate) fn at_failed(device: &Device, track: &Track, mut visit: impl FnMut(&Oom, &[Segment])) {
+    if track.ooms.is_empty() {
+        return;
+    }
     let mut reserved = Reserved::of(device, &track.lifetimes);
     let mut left = WORK_MAX * device.entries.len();
     for oom in &track.ooms {

@@ -8,12 +8,13 @@ use crate::inputs::{DeviceTrack, Input, title};
 use crate::inside::{at_failed, is_overcome, request_text, why};
 use crate::segments::{Segments, pool_text};
 use crate::tables::{Tables, Translation};
-use crate::track::{Oom, Row, Track};
+use crate::together::Sentence;
+use crate::track::{Oom, Reserve, Row, Track};
 use crate::{account, findings, head};
 
 pub(crate) struct Layout<'a> {
     pub title: String,
-    pub findings: Vec<String>,
+    pub findings: Vec<Sentence>,
     /// HTML.
     pub account: String,
     /// HTML.
@@ -47,8 +48,18 @@ impl<'a> Layout<'a> {
                     continue;
                 }
                 let track = Track::of(content);
-                let stack = |row: &Row| tables.stack(translation, row.stack, row.category);
+                let stack = |row: &Row| {
+                    let life = track.life(row);
+                    tables.stack(translation, life.stack, life.category)
+                };
                 let stacks = track.rows.iter().map(stack).collect();
+                // The library of a free is that of the block.
+                let free =
+                    |row: &Row| tables.stack(translation, row.freed_by, track.life(row).category);
+                let free_stacks = track.rows.iter().map(free).collect();
+                let reserve =
+                    |it: &Reserve| tables.stack(translation, it.stack, Default::default());
+                let reserve_stacks = track.reserves.iter().map(reserve).collect();
                 let oom_stack =
                     |oom: &Oom| tables.stack(translation, oom.stack, Default::default());
                 let oom_stacks = track.ooms.iter().map(oom_stack).collect();
@@ -84,6 +95,8 @@ impl<'a> Layout<'a> {
                     device,
                     track,
                     stacks,
+                    free_stacks,
+                    reserve_stacks,
                     oom_stacks,
                     failures,
                     oom_titles,
@@ -115,16 +128,18 @@ fn write_track(columns: &mut Columns, number: usize, place: &DeviceTrack) {
     let begin_us = track.times_us.first().copied().unwrap_or(0);
     columns.delta(&name("time"), track.times_us.iter().map(|time| time - begin_us));
     columns.delta(&name("from"), track.rows.iter().map(|row| row.from.into()));
-    let life = |row: &Row| match row.until {
+    let lives = || track.rows.iter().map(|row| track.life(row));
+    let length = |row: &Row| match row.until {
         Some(until) => u64::from(until) + 1 - u64::from(row.from),
         None => 0,
     };
-    columns.unsigned(&name("life"), track.rows.iter().map(life));
-    columns.unsigned(&name("bytes"), track.rows.iter().map(|row| row.bytes));
+    columns.unsigned(&name("life"), track.rows.iter().map(length));
+    columns.unsigned(&name("bytes"), lives().map(|life| life.bytes));
     columns.unsigned(&name("stack"), place.stacks.iter().map(|&stack| stack.into()));
-    columns.unsigned(&name("stream"), track.rows.iter().map(|row| row.stream));
+    columns.unsigned(&name("freed_by"), place.free_stacks.iter().map(|&stack| stack.into()));
+    columns.unsigned(&name("stream"), lives().map(|life| life.stream));
     columns.unsigned(&name("patterns"), track.rows.iter().map(|row| row.patterns.into()));
-    write_addresses(columns, number, &track.rows);
+    write_addresses(columns, number, track);
     let reserves = || track.reserves.iter();
     columns.delta(&name("reserve.event"), reserves().map(|change| change.event.into()));
     columns.signed(&name("reserve.bytes"), reserves().map(|change| change.bytes));
@@ -132,6 +147,8 @@ fn write_track(columns: &mut Columns, number: usize, place: &DeviceTrack) {
     columns.unsigned(&name("reserve.stream"), reserves().map(|change| change.stream));
     columns.unsigned(&name("reserve.pool"), place.pools.iter().map(|&pool| pool.into()));
     columns.unsigned(&name("reserve.part"), reserves().map(|change| change.part.into()));
+    columns
+        .unsigned(&name("reserve.stack"), place.reserve_stacks.iter().map(|&stack| stack.into()));
     columns.delta(&name("oom.event"), track.ooms.iter().map(|oom| oom.event.into()));
     columns.unsigned(&name("oom.requested"), track.ooms.iter().map(|oom| oom.requested_bytes));
     columns.unsigned(&name("oom.free"), track.ooms.iter().map(|oom| oom.free_bytes));
@@ -155,15 +172,28 @@ fn write_passes(columns: &mut Columns, number: usize, place: &DeviceTrack) {
 }
 
 /// Where the blocks were. An allocator uses the same addresses again and again, so each is written once,
-/// in order, and rows have its number. And which blocks a stream may have used after their free.
-fn write_addresses(columns: &mut Columns, number: usize, rows: &[Row]) {
+/// in order, and rows have its number. And the versions in PyTorch's names, and which blocks a stream may have used after their free.
+fn write_addresses(columns: &mut Columns, number: usize, track: &Track) {
+    let rows = &track.rows;
     let name = |field: &str| format!("track{number}.{field}");
-    let mut all: Vec<u64> = rows.iter().map(|row| row.address).collect();
+    let mut all: Vec<u64> = rows.iter().map(|row| track.life(row).address).collect();
     all.sort_unstable();
     all.dedup();
-    let place = |row: &Row| all.binary_search(&row.address).unwrap_or_default() as u64;
+    let place = |row: &Row| all.binary_search(&track.life(row).address).unwrap_or_default() as u64;
     columns.unsigned(&name("place"), rows.iter().map(place));
     columns.delta(&name("address"), all.iter().copied());
+    // The page counts the earlier rows of an address itself; written are those for which that is not the version.
+    let mut earlier = vec![0u32; all.len()];
+    let mut others = Vec::new();
+    for (index, row) in (0..).zip(rows) {
+        let count = &mut earlier[place(row) as usize];
+        if row.version != *count {
+            others.push((index, u64::from(row.version)));
+        }
+        *count += 1;
+    }
+    columns.delta(&name("version.row"), others.iter().map(|&(row, _)| row));
+    columns.unsigned(&name("version.number"), others.iter().map(|&(_, version)| version));
     let wait = |row: &Row| row.until.map_or(0, |until| row.waits_until.saturating_sub(until));
     let waits = || (0..).zip(rows.iter().map(wait)).filter(|&(_, moments)| moments > 0);
     columns.delta(&name("wait.row"), waits().map(|(row, _)| row));

@@ -8,12 +8,22 @@ use crate::tables::{Tables, Translation};
 
 #[derive(Default)]
 pub(crate) struct Segments {
-    segments: Vec<[u64; 9]>,
+    segments: Vec<[u64; 10]>,
     blocks: Vec<[u64; 4]>,
 }
 
-const SEGMENT_FIELDS: [&str; 9] =
-    ["track", "address", "bytes", "stream", "small", "pool", "private", "expandable", "blocks"];
+const SEGMENT_FIELDS: [&str; 10] = [
+    "track",
+    "address",
+    "bytes",
+    "stream",
+    "small",
+    "pool",
+    "private",
+    "expandable",
+    "stack",
+    "blocks",
+];
 const BLOCK_FIELDS: [&str; 4] = ["bytes", "requested", "state", "stack"];
 
 /// The state of a block.
@@ -38,6 +48,7 @@ impl Segments {
                 pool_text(snapshot, segment.pool, tables).into(),
                 (segment.pool != PoolId::DEFAULT).into(),
                 segment.expandable.into(),
+                tables.stack(translation, segment.stack, Default::default()).into(),
                 segment.blocks.len() as u64,
             ]);
             for block in &segment.blocks {

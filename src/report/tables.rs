@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::hash::Hash;
 
 use cachealloc_analysis::model::{FrameId, Snapshot, StackId, TextId};
-use cachealloc_analysis::names::{self, Names, is_source, short_name, short_path};
+use cachealloc_analysis::names::{self, Names, ShortNames, is_source, short_path};
 use cachealloc_analysis::telling;
 
 use cachealloc_text::cut;
@@ -81,6 +81,8 @@ pub(crate) struct SiteRow {
 pub(crate) struct Tables {
     texts: Numbered<String>,
     frames: Numbered<FrameRow>,
+    /// The same in all files.
+    short_names: ShortNames,
     /// A node is its parent (as in [`StackRow`]) and its frame.
     nodes: Numbered<(u32, u32)>,
     sites: Numbered<SiteRow>,
@@ -180,9 +182,10 @@ impl Tables {
         let frame = file.snapshot.frames.get(id);
         let name = file.snapshot.texts.get(frame.name);
         let filename = file.snapshot.texts.get(frame.filename);
+        let short = self.short_names.short(name).into_owned();
         let row = FrameRow {
             name: self.text(name),
-            short: self.text(&short_name(name)),
+            short: self.text(&short),
             file: self.text(filename),
             line: frame.line,
             source: is_source(filename),
@@ -195,6 +198,11 @@ impl Tables {
 
     /// Decides which frames name call sites. Before anything else of these files is put into the tables.
     pub(crate) fn find_sites(&mut self, files: &mut [Translation]) {
+        let names = files.iter().flat_map(|file| {
+            let frames = file.snapshot.frames.all().iter();
+            frames.map(|frame| file.snapshot.texts.get(frame.name))
+        });
+        self.short_names = ShortNames::of(names);
         let (mut whose, mut stacks) = (Vec::new(), Vec::new());
         for file in files {
             let (number, snapshot) = (file.number, file.snapshot);
@@ -247,6 +255,11 @@ impl Tables {
 
     pub(crate) fn site_of(&self, stack: u32) -> u32 {
         self.stacks.all()[stack as usize].site
+    }
+
+    /// Where a call site is: "pool.c:12 < load.c:30".
+    pub(crate) fn site_place(&self, site: u32) -> &str {
+        self.text_of(self.sites.all()[site as usize].place)
     }
 
     /// The call site of a stack, in words, and not in too many.

@@ -1,5 +1,7 @@
 //! Texts of the page: shares and spans of time, and what HTML must escape.
 
+use cachealloc_text::is_steering;
+
 /// Of nothing it is none.
 pub(crate) fn share(part: u64, whole: u64) -> String {
     cachealloc_text::share(if whole == 0 { 0.0 } else { part as f64 / whole as f64 })
@@ -8,6 +10,16 @@ pub(crate) fn share(part: u64, whole: u64) -> String {
 /// A span of microseconds.
 pub(crate) fn time(us: u64) -> String {
     cachealloc_text::time(us.saturating_mul(1_000))
+}
+
+/// As a value in the fragment of an address.
+pub(crate) fn in_address(text: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._/".contains(&byte);
+    let part = |byte: u8| match plain(byte) {
+        true => char::from(byte).to_string(),
+        false => format!("%{byte:02x}"),
+    };
+    text.bytes().map(part).collect()
 }
 
 /// As text of HTML.
@@ -21,7 +33,7 @@ pub(crate) fn escaped(text: &str) -> String {
             '"' => made.push_str("&quot;"),
             '\'' => made.push_str("&#39;"),
             '\n' | '\t' => made.push(letter),
-            letter if letter.is_control() => made.push('\u{fffd}'),
+            letter if is_steering(letter) => made.push('\u{fffd}'),
             letter => made.push(letter),
         }
     }

@@ -10,7 +10,21 @@ pub(crate) struct Finding {
     pub about: (&'static str, Option<u32>),
     /// How much it is about: of several that are alike in this, too, the largest is told.
     pub weight: u64,
+    pub sentence: Sentence,
+}
+
+/// A sentence, and the part of the page that shows what it speaks of.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Sentence {
     pub text: String,
+    /// A fragment of the page's address, and what the link is called.
+    pub link: Option<(String, &'static str)>,
+}
+
+impl Sentence {
+    pub(crate) fn plain(text: String) -> Sentence {
+        Sentence { text, link: None }
+    }
 }
 
 /// All that is to be told, in the order in which it comes first. `is_told` says it of those that agree.
@@ -18,7 +32,7 @@ pub(crate) fn told_once(
     found: Vec<Finding>,
     names: &[String],
     is_told: impl Fn(&[Finding]) -> bool,
-) -> Vec<String> {
+) -> Vec<Sentence> {
     let mut groups: Vec<Vec<Finding>> = Vec::new();
     let mut known: HashMap<_, Vec<usize>> = HashMap::new();
     for finding in found {
@@ -44,7 +58,7 @@ fn are_alike(one: u64, other: u64) -> bool {
 /// One in so many.
 const ALIKE_SHARE: u64 = 10;
 
-fn told(group: &[Finding], names: &[String]) -> String {
+fn told(group: &[Finding], names: &[String]) -> Sentence {
     let (first, others) = (&group[0], &group[1..]);
     let largest = others
         .iter()
@@ -54,12 +68,13 @@ fn told(group: &[Finding], names: &[String]) -> String {
         "" => String::new(),
         whose => format!("{whose}: "),
     };
-    let figures = if others.iter().all(|other| other.text == first.text) {
+    let figures = if others.iter().all(|other| other.sentence.text == first.sentence.text) {
         String::new()
     } else {
         format!(" These are the figures of {}, the largest.", names[largest.whose])
     };
-    format!("{begin}{}{figures}", largest.text)
+    let Sentence { text, link } = &largest.sentence;
+    Sentence { text: format!("{begin}{text}{figures}"), link: link.clone() }
 }
 
 /// More names are counted.

@@ -97,8 +97,9 @@ impl Range {
 pub fn tell(inputs: &[Input], fit: FitWhen, at: When) -> Told {
     let layout = Layout::of(inputs, fit);
     let devices = layout.places.iter();
-    let devices = devices.map(|place| of_device(inputs, &layout, place, at));
-    Told { devices: devices.collect(), findings: layout.findings }
+    let devices = devices.map(|place| of_device(inputs, &layout, place, at)).collect();
+    let findings = layout.findings.into_iter().map(|sentence| sentence.text).collect();
+    Told { devices, findings }
 }
 
 fn of_device(inputs: &[Input], layout: &Layout, place: &DeviceTrack, at: When) -> ToldDevice {
@@ -186,7 +187,7 @@ fn held(
             freed_us: None,
             site: layout.tables.site_text(number),
         });
-        held.bytes = held.bytes.saturating_add(row.bytes);
+        held.bytes = held.bytes.saturating_add(place.track.life(row).bytes);
         held.blocks_count += 1;
         // Rows are in the order in which they begin.
         held.last_us = begin_us;
@@ -206,19 +207,13 @@ struct Moments<'a> {
 
 impl Moments<'_> {
     fn of(track: &Track) -> Moments<'_> {
-        let mut live = vec![0i128; track.times_us.len() + 1];
-        for row in &track.rows {
-            live[row.from as usize] += i128::from(row.bytes);
-            if let Some(until) = row.until {
-                live[until as usize + 1] -= i128::from(row.bytes);
-            }
-        }
-        let mut reserved = vec![0i128; live.len()];
+        let live_bytes = track.live_bytes();
+        let mut reserved = vec![0i128; live_bytes.len()];
         reserved[0] = i128::from(track.reserved_before);
         for change in &track.reserves {
             reserved[change.event as usize + 1] += i128::from(change.bytes);
         }
-        let [live_bytes, reserved_bytes] = [live, reserved].map(added_up);
+        let reserved_bytes = added_up(reserved);
         Moments { track, live_bytes, reserved_bytes }
     }
 

@@ -5,9 +5,9 @@
 //! is alive until moment f. So the sums at all moments follow from the rows alone. Entries that
 //! change nothing (a snapshot, an annotation) are no events; one that ends a block and begins another is two.
 
-use cachealloc_analysis::model::{Action, Device, PoolId, StackId, TextId};
+use cachealloc_analysis::model::{Action, Device, PoolId, StackId};
 use cachealloc_analysis::waste::{Pattern, Waste};
-use cachealloc_analysis::{Lifetime, Lifetimes, Moment};
+use cachealloc_analysis::{Lifetime, Lifetimes, Moment, versions_of};
 
 #[derive(Debug, Default)]
 pub(crate) struct Track {
@@ -33,11 +33,12 @@ pub(crate) struct Row {
     pub until: Option<u32>,
     /// The last one at which a stream may still use it; not after `until` where none does.
     pub waits_until: u32,
-    pub address: u64,
-    pub bytes: u64,
-    pub stack: StackId,
-    pub category: TextId,
-    pub stream: u64,
+    /// All else, in `Track::lifetimes`: there may be millions.
+    life: u32,
+    /// The stack of its free, if the history has that.
+    pub freed_by: StackId,
+    /// How often its address was freed before: a part of PyTorch's name for it.
+    pub version: u32,
     /// A bit for each of [`PATTERNS`] that it shows.
     pub patterns: u8,
 }
@@ -63,6 +64,7 @@ pub(crate) struct Reserve {
     pub pool: PoolId,
     /// Of a range of addresses that grows and shrinks in parts.
     pub part: bool,
+    pub stack: StackId,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -91,7 +93,12 @@ impl Track {
         let lifetimes = Lifetimes::of(device);
         let mut track = Track::default();
         let waste = Waste::of(device, &lifetimes);
-        let rows = lifetimes.all.iter().enumerate().map(|(index, life)| row(&waste, index, life));
+        let versions = versions_of(device, &lifetimes);
+        let rows =
+            lifetimes.all.iter().zip(versions).enumerate().map(|(index, (life, version))| {
+                let freed_by = life.freed_by().map(|entry| device.entries[entry].stack);
+                Row { version, freed_by: freed_by.unwrap_or_default(), ..row(&waste, index, life) }
+            });
         let mut rows: Vec<Row> = rows.collect();
         for (moment, change) in changes(device, &lifetimes) {
             let entry = &device.entries[moment as usize - 1];
@@ -110,6 +117,7 @@ impl Track {
                         stream: entry.stream,
                         pool: entry.pool,
                         part,
+                        stack: entry.stack,
                     });
                 }
                 Change::Oom => track.ooms.push(Oom {
@@ -133,6 +141,31 @@ impl Track {
         track
     }
 
+    pub(crate) fn life(&self, row: &Row) -> &Lifetime {
+        &self.lifetimes.all[row.life as usize]
+    }
+
+    /// What the program held, at each moment of the page. Wraps around, and so never fails.
+    pub(crate) fn live_bytes(&self) -> Vec<u64> {
+        let mut sums = vec![0u64; self.times_us.len() + 2];
+        for row in &self.rows {
+            let bytes = self.life(row).bytes;
+            let begin = &mut sums[row.from as usize];
+            *begin = begin.wrapping_add(bytes);
+            if let Some(until) = row.until {
+                let end = &mut sums[until as usize + 1];
+                *end = end.wrapping_sub(bytes);
+            }
+        }
+        sums.pop();
+        let mut now = 0u64;
+        for sum in &mut sums {
+            now = now.wrapping_add(*sum);
+            *sum = now;
+        }
+        sums
+    }
+
     fn event(&mut self, time_us: u64, moment: Moment) -> u32 {
         let last = self.times_us.last().copied().unwrap_or(0);
         self.times_us.push(time_us.max(last));
@@ -153,13 +186,13 @@ impl Track {
     }
 }
 
-/// Not yet with its begin and end.
+/// Not yet with its begin and end, and what the entries say of it.
 fn row(waste: &Waste, index: usize, life: &Lifetime) -> Row {
-    let Lifetime { address, bytes, stack, category, stream, .. } = *life;
     let bit =
         |(bit, &pattern): (usize, &Pattern)| u8::from(waste.shows(pattern, index, life)) << bit;
     let patterns = PATTERNS.iter().enumerate().map(bit).sum();
-    Row { from: 0, until: None, waits_until: 0, address, bytes, stack, category, stream, patterns }
+    let (version, freed_by) = Default::default();
+    Row { from: 0, until: None, waits_until: 0, life: index as u32, freed_by, version, patterns }
 }
 
 /// Everything that changes, in the order in which it does.

@@ -4,8 +4,10 @@
 
 mod json;
 mod plain;
+mod size;
 mod units;
 
 pub use json::{Json, escaped};
 pub use plain::{cut, is_steering, plain};
-pub use units::{Bytes, Count, Share, Time, bytes, count, per_second, plural, share, time};
+pub use size::size;
+pub use units::{Bytes, Count, Share, Time, age, bytes, count, per_second, plural, share, time};

@@ -74,6 +74,16 @@ pub fn time(nanoseconds: u64) -> String {
     Time(nanoseconds).to_string()
 }
 
+/// How long ago something was, in seconds: `12 s`, `6 min`, `3 h`, `2 days`.
+pub fn age(seconds: u64) -> String {
+    match seconds {
+        0..90 => format!("{seconds} s"),
+        90..5_400 => format!("{} min", seconds / 60),
+        5_400..172_800 => format!("{} h", seconds / 3_600),
+        _ => format!("{} days", Count(seconds / 86_400)),
+    }
+}
+
 /// A share of all, never rounded up: `100.00 %` is all. What a division leaves out is not cut off: 57 of 100 are
 /// `57.00 %`.
 #[derive(Clone, Copy, PartialEq, Debug)]

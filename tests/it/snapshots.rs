@@ -190,6 +190,55 @@ fn a_block_is_told_with_its_memory() {
     assert!(sound.is_err(), "the rule is not needed");
 }
 
+/// In a file there are as many entries as were asked for, of which a free takes two.
+#[test]
+fn entries_are_counted_as_in_the_file() {
+    if lacks("python3") {
+        return;
+    }
+    for max in [1, 2, 5, 6, 50] {
+        let place = Place::new();
+        let conf = format!("record:all,context:none,max_entries:{max},log:quiet,snapshot:m.pickle");
+        place.run(&Run::c("planted.c").arg("2").conf(&conf)).ok();
+        place.sound(1..=1, &[]);
+        let script = "
+import pickle
+s = pickle.load(open('m.pickle', 'rb'))
+settings = s['allocator_settings']
+print(len([e for e in s['device_traces'][0] if e['action'] != 'snapshot']), settings['trace_alloc_overflowed'])";
+        assert_eq!(python(&place, script), format!("{max} True\n"));
+    }
+}
+
+/// The settings in a file are those in force.
+#[test]
+fn settings_are_those_in_force() {
+    if lacks("python3") {
+        return;
+    }
+    let script = "
+import pickle
+s = pickle.load(open('m.pickle', 'rb'))['allocator_settings']
+print(s['graph_capture_record_stream_reuse'], list(s['roundup_power2_divisions'].values()))";
+    for (conf, wanted) in [
+        ("", "True [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]\n"),
+        (
+            "graph_capture_record_stream_reuse:false,roundup_power2_divisions:[4:2,>:8]",
+            "False [2, 2, 2, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8]\n",
+        ),
+    ] {
+        let place = Place::new();
+        let conf = format!("record:all,log:quiet,snapshot:m.pickle,{conf}");
+        place.run(&Run::c("planted.c").arg("2").conf(&conf)).ok();
+        assert_eq!(python(&place, script), wanted);
+    }
+}
+
+fn python(place: &Place, script: &str) -> String {
+    let ran = Command::new("python3").args(["-c", script]).current_dir(&place.path).output();
+    String::from_utf8_lossy(&ran.expect("python3 runs").stdout).into_owned()
+}
+
 #[test]
 fn snapshots_are_whole_while_four_threads_allocate() {
     let place = Place::new();

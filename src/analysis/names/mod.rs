@@ -4,11 +4,14 @@
 //! CUDA runtime's, or a container's. The *site* of a stack is the innermost frame of the program's own
 //! sources; without such, of any Python; without that, the first above the runtime.
 
+mod apart;
 mod short;
 
+pub use apart::ShortNames;
 pub use short::{is_source, label, label_of, place_key, short_name, short_path};
 
 use crate::model::{Frame, FrameId, Snapshot, StackId, TextId};
+use short::label_with;
 
 /// What kind of code each frame of a snapshot is, found out once.
 #[derive(Clone, Debug, Default)]
@@ -37,7 +40,9 @@ impl Names {
         let text = |id| snapshot.texts.get(id);
         let kind = |frame: &Frame| kind(text(frame.name), text(frame.filename));
         let frames = snapshot.frames.all();
-        let label = |frame: &Frame| label(&snapshot.texts, frame).into_boxed_str();
+        let names = frames.iter().map(|frame| text(frame.name));
+        let short = ShortNames::of(names);
+        let label = |frame: &Frame| label_with(&short, &snapshot.texts, frame).into_boxed_str();
         let mut names = Names {
             kinds: frames.iter().map(kind).collect(),
             sites: Vec::new(),

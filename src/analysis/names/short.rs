@@ -6,11 +6,17 @@ use std::borrow::Cow;
 pub use cachealloc_history::is_source;
 use cachealloc_text::cut;
 
+use super::ShortNames;
 use crate::model::{Frame, Texts};
 
 /// `forward model.py:52`; of a library without lines `cublasCreate libcublas.so.12+0x3f2`.
 pub fn label(texts: &Texts, frame: &Frame) -> String {
-    let name = short_name(texts.get(frame.name));
+    label_with(&ShortNames::default(), texts, frame)
+}
+
+/// The same, with names that are told apart.
+pub(super) fn label_with(names: &ShortNames, texts: &Texts, frame: &Frame) -> String {
+    let name = names.short(texts.get(frame.name));
     let file = texts.get(frame.filename);
     let place = match (is_source(file), file) {
         (_, "") => String::new(),

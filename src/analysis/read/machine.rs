@@ -11,7 +11,7 @@ use std::io::Read;
 use super::error::ReadError;
 use super::nodes::{self, COUNT_MAX, Nodes};
 use super::source::Source;
-use super::value::Value;
+use super::value::{Small, Value};
 
 pub(super) struct Machine<R> {
     source: Source<R>,
@@ -19,7 +19,7 @@ pub(super) struct Machine<R> {
     stack: Vec<Value>,
     /// Where on the stack the marks are.
     marks: Vec<usize>,
-    memo: Vec<Option<Value>>,
+    memo: Vec<Small>,
     /// Where the text was that is read last.
     bytes: Vec<u8>,
 }
@@ -164,9 +164,10 @@ impl<R: Read> Machine<R> {
     }
 
     fn get(&mut self, place: u32) -> Result<()> {
-        match self.memo.get(place as usize) {
-            Some(&Some(value)) => self.push(value),
-            _ => Err(self.broken(format!("place {place} is used, and nothing is there"))),
+        let value = self.memo.get(place as usize).and_then(|it| it.value(&self.nodes.wide));
+        match value {
+            Some(value) => self.push(value),
+            None => Err(self.broken(format!("place {place} is used, and nothing is there"))),
         }
     }
 
@@ -184,9 +185,9 @@ impl<R: Read> Machine<R> {
             {
                 return Err(self.broken(format!("place {place} is out of order")));
             }
-            self.memo.resize(place + 1, None);
+            self.memo.resize(place + 1, Small::ABSENT);
         }
-        self.memo[place] = Some(value);
+        self.memo[place] = Small::of(value, &mut self.nodes.wide);
         self.push(value)
     }
 

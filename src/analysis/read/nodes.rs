@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::mem;
 
 use super::bounds::check_size;
-use super::value::{List, Value};
+use super::value::{List, Small, Value};
 use super::words;
 use crate::model::{Block, Entry, Frames, PoolId, Segment, Stacks, TextId, Texts};
 
@@ -30,7 +30,9 @@ pub(super) struct Nodes {
     pub segments: Vec<(i64, Segment)>,
     pub(super) maps: Vec<Pairs>,
     pub(super) lists: Vec<List>,
-    slots: Vec<Value>,
+    slots: Vec<Small>,
+    /// Values that are not small.
+    pub(super) wide: Vec<Value>,
     /// What a dict says as a text, of so many pairs.
     pub(super) plains: HashMap<u32, (usize, TextId)>,
     /// How much of the file was read, and how much was made of it by copying what is there once.
@@ -56,6 +58,7 @@ impl Nodes {
             maps: Vec::new(),
             lists: Vec::new(),
             slots: Vec::new(),
+            wide: Vec::new(),
             plains: HashMap::new(),
             read_bytes: 0,
             copied_bytes: 0,
@@ -66,7 +69,8 @@ impl Nodes {
     pub(super) fn placed(&mut self, value: Value) -> Result<Value> {
         match value {
             Value::EmptyDict => {
-                Ok(Value::Slot(pushed(&mut self.slots, Value::EmptyDict, "dicts")?))
+                let empty = Small::of(value, &mut self.wide);
+                Ok(Value::Slot(pushed(&mut self.slots, empty, "dicts")?))
             }
             Value::EmptyList => self.list(Vec::new()),
             value => Ok(value),
@@ -76,7 +80,9 @@ impl Nodes {
     /// What a dict has become.
     pub(super) fn resolve(&self, value: Value) -> Value {
         match value {
-            Value::Slot(slot) => self.slots[slot as usize],
+            Value::Slot(slot) => {
+                self.slots[slot as usize].value(&self.wide).unwrap_or(Value::Nothing)
+            }
             value => value,
         }
     }
@@ -119,7 +125,9 @@ impl Nodes {
             Value::EmptyDict => {
                 let filled = self.dict(items)?;
                 match dict {
-                    Value::Slot(slot) => self.slots[slot as usize] = filled,
+                    Value::Slot(slot) => {
+                        self.slots[slot as usize] = Small::of(filled, &mut self.wide);
+                    }
                     _ => return Ok(filled),
                 }
                 Ok(dict)

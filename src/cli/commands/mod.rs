@@ -10,6 +10,7 @@ pub(crate) mod convert;
 pub(crate) mod diff;
 pub(crate) mod doctor;
 pub(crate) mod explain;
+pub(crate) mod find;
 pub(crate) mod findings;
 pub(crate) mod fit;
 pub(crate) mod limit;

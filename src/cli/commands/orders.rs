@@ -10,12 +10,12 @@ use clap::Args;
 use super::Result;
 use crate::failure::Failure;
 use crate::live::{self, Live, Problem, Refusal, Statistics};
-use crate::processes::Process;
+use crate::processes::{Process, number};
 
 #[derive(Args)]
 pub(crate) struct Target {
     /// A process under the library.
-    #[arg(value_name = "PID")]
+    #[arg(value_name = "PID", value_parser = number)]
     process: u32,
     /// Only this device, by its number in the program.
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(i32).range(0..64))]

@@ -128,8 +128,7 @@ fn list() -> Result {
             Fate::OtherProgram => "is another program now",
             Fate::Unknown => "of another namespace",
         };
-        let age = left.seen.elapsed().unwrap_or_default();
-        let age = show::time(u64::try_from(age.as_nanos()).unwrap_or(u64::MAX));
+        let age = cachealloc_text::age(left.seen.elapsed().unwrap_or_default().as_secs());
         let bytes = show::bytes(left.bytes);
         let (number, path) = (left.owner.process_id, left.path.display().to_string());
         let _ = writeln!(text, "{number:>7}  {fate}, {age} ago, {bytes}  {}", plain(&path));

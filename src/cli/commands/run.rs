@@ -88,7 +88,11 @@ pub(crate) fn run(arguments: Arguments) -> Result {
         flags.set("cache", "false");
     }
     let library = library::find(library).map_err(|failure| failure.code(NOT_THE_PROGRAM))?;
-    let executable = program::executable(&command[0])?;
+    let executable =
+        program::executable(&command[0]).map_err(|failure| match flags.meant_by(&command[0]) {
+            Some(flag) => failure.also(format!("a value follows its flag with =: {flag}")),
+            None => failure,
+        })?;
     if !force {
         fit::check(&library, &executable).map_err(|failure| {
             failure.also("--force starts it without the library").code(NOT_THE_PROGRAM)

@@ -16,7 +16,7 @@ use super::Result;
 use super::nvml::{self, used_gpus};
 use crate::failure::Failure;
 use crate::live::{self, Live, Problem, Statistics};
-use crate::processes::{Disposition, Process};
+use crate::processes::{Disposition, Process, number};
 use crate::progress::Progress;
 
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -28,7 +28,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 #[derive(Args)]
 pub(crate) struct Arguments {
     /// A process under the library.
-    #[arg(value_name = "PID")]
+    #[arg(value_name = "PID", value_parser = number)]
     process: u32,
     /// How long to wait for the file.
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
@@ -36,8 +36,17 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: Arguments) -> Result {
-    let process = Process(arguments.process);
-    let limit = Duration::from_secs(arguments.timeout);
+    let file = take(Process(arguments.process), Duration::from_secs(arguments.timeout))?;
+    let name = file.display().to_string();
+    // A name that is one goes to scripts as it is.
+    let is_for_eyes = std::io::stdout().is_terminal() || !file.exists();
+    let name = if is_for_eyes { plain(&name) } else { name.as_str().into() };
+    super::print(&format!("{name}\n"))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Has the process write a snapshot, and waits for it. Returns the file.
+pub(crate) fn take(process: Process, limit: Duration) -> Result<PathBuf> {
     let explain = |problem: Problem| live::explain(process, &problem);
     let live = Live::of(process).map_err(explain)?;
     let begun = Instant::now();
@@ -57,14 +66,7 @@ pub(crate) fn run(arguments: Arguments) -> Result {
         if now.written != before.written
             && let Some(file) = now.last
         {
-            drop(waiting);
-            let file = seen_from_here(process, file.into());
-            let name = file.display().to_string();
-            // A name that is one goes to scripts as it is.
-            let is_for_eyes = std::io::stdout().is_terminal() || !file.exists();
-            let name = if is_for_eyes { plain(&name) } else { name.as_str().into() };
-            super::print(&format!("{name}\n"))?;
-            return Ok(ExitCode::SUCCESS);
+            return Ok(seen_from_here(process, file.into()));
         }
         if now.failed != before.failed {
             let why = now.last_problem.unwrap_or_default();

@@ -9,8 +9,8 @@ use clap::{Args, ValueEnum};
 use super::Result;
 use crate::failure::{Failure, USAGE};
 use crate::live::{self, Live, Problem};
-use crate::processes::Process;
-use crate::show::{self, Scraped};
+use crate::processes::{Process, number};
+use crate::show::{self, Exposition, Scraped};
 
 /// A program responds within milliseconds, unless it is writing a snapshot.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
@@ -24,10 +24,10 @@ const PATIENCE_FOR_ALL: Duration = Duration::from_secs(2);
 #[derive(Args)]
 pub(crate) struct Arguments {
     /// A process under the library; for Prometheus also without: all that `top` shows.
-    #[arg(value_name = "PID", required_unless_present = "format")]
+    #[arg(value_name = "PID", required_unless_present = "format", value_parser = number)]
     process: Option<u32>,
-    /// text: the numbers that matter. json: all numbers, as docs/schema.json says. prometheus: OpenMetrics text, for a
-    /// textfile collector.
+    /// text: the numbers that matter. json: all numbers, as docs/schema.json says. prometheus: its text format 0.0.4, for a
+    /// textfile collector. openmetrics: the same as OpenMetrics text.
     #[arg(long, value_enum, value_name = "FORMAT")]
     format: Option<Format>,
     /// The same as --format json.
@@ -40,6 +40,7 @@ enum Format {
     Text,
     Json,
     Prometheus,
+    Openmetrics,
 }
 
 pub(crate) fn run(arguments: Arguments) -> Result {
@@ -47,9 +48,11 @@ pub(crate) fn run(arguments: Arguments) -> Result {
     let format = format.unwrap_or(if json { Format::Json } else { Format::Text });
     let text = match (process, format) {
         (Some(process), format) => of_one(Process(process), format)?,
-        (None, Format::Prometheus) => show::prometheus(&all()),
+        (None, Format::Prometheus) => show::prometheus(&all(), Exposition::Text),
+        (None, Format::Openmetrics) => show::prometheus(&all(), Exposition::OpenMetrics),
         (None, _) => {
-            let failure = Failure::new("without a PID there is --format prometheus only");
+            let what = "without a PID there are --format prometheus and openmetrics only";
+            let failure = Failure::new(what);
             return Err(failure.next("`cachealloc top` lists the processes").code(USAGE));
         }
     };
@@ -73,9 +76,14 @@ fn of_one(process: Process, format: Format) -> Result<String> {
             let json = show::json_with_places(&text, &statistics);
             escaped(&format!("{json:#}\n")).into_owned()
         }
-        Format::Prometheus => {
+        Format::Prometheus | Format::Openmetrics => {
             let statistics = live.statistics(true, PATIENCE).map_err(explain)?;
-            show::prometheus(&[Scraped { process: process.0, command: command(), statistics }])
+            let one = Scraped { process: process.0, command: command(), statistics };
+            let exposition = match format {
+                Format::Openmetrics => Exposition::OpenMetrics,
+                _ => Exposition::Text,
+            };
+            show::prometheus(&[one], exposition)
         }
     })
 }

@@ -1,7 +1,7 @@
 //! Every option of the library as a flag, from its one table, and the text that they become.
 
 use std::env;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;
 
 use cachealloc_options::{Config, Effect, Kind, OPTIONS, OptionRow, ProblemKind, missed_of_others};
@@ -15,6 +15,8 @@ const HEADING: &str = "Options of the library";
 /// What these flags mean when they stand alone.
 const RECORD: (&str, &str) = ("record", "all");
 const TRUE: &str = "true";
+/// What has a short name as well.
+const LIMIT: &str = "gpu_memory_limit_mb";
 
 /// The flags that were given: keys of the table, and values.
 #[derive(Clone, Default, Debug)]
@@ -23,6 +25,14 @@ pub(crate) struct Flags(Vec<(&'static str, String)>);
 impl Flags {
     pub(crate) fn has(&self, key: &str) -> bool {
         self.0.iter().any(|(given, _)| *given == key)
+    }
+
+    /// A word that is a value of a flag that was given alone, and was taken for the program: `--record all`.
+    pub(crate) fn meant_by(&self, word: &OsStr) -> Option<String> {
+        let word = word.to_str()?;
+        let mut rows = OPTIONS.iter().filter(|row| self.has(row.key));
+        let row = rows.find(|row| row.kind.words().contains(&word))?;
+        Some(format!("--{}={word}", flag_of(row.key)))
     }
 
     pub(crate) fn value(&self, key: &str) -> Option<&str> {
@@ -100,6 +110,7 @@ fn flag(row: &'static OptionRow) -> Arg {
     let flag = Arg::new(*key)
         .long(flag_of(key))
         .alias(*key)
+        .visible_aliases(if *key == LIMIT { &["limit"][..] } else { &[] })
         .value_name(kind.name().to_uppercase())
         .value_parser(Words(kind.words()))
         .allow_negative_numbers(true)

@@ -1,6 +1,7 @@
 //! Statistics as text for people.
 
 pub(crate) mod account;
+pub(crate) mod find;
 pub(crate) mod findings;
 pub(crate) mod fit;
 mod places;
@@ -12,8 +13,8 @@ mod table;
 pub(crate) use cachealloc_text::{bytes, count, per_second, plural, share, time};
 pub(crate) use places::{json_with_places, places, steady_ended_by};
 pub(crate) use process::{holders, process, words};
-pub(crate) use prometheus::{Scraped, prometheus};
-pub(crate) use table::{Column, Table};
+pub(crate) use prometheus::{Exposition, Scraped, prometheus};
+pub(crate) use table::{Column, Table, cut_middle, has_colors};
 
 /// How much more, or less.
 pub(crate) fn signed_bytes(change: i128) -> String {

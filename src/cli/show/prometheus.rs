@@ -1,5 +1,5 @@
-//! Statistics for Prometheus: OpenMetrics text, which its older text format can read as well, so that the
-//! textfile collector of node_exporter takes it. Whatever a program does, there are not too many series: of libraries and
+//! Statistics for Prometheus: in its text format 0.0.4, which the textfile collector of node_exporter reads, or as OpenMetrics
+//! text. They differ in what the type of a counter is said of: of the name with `_total`, or of the one without. Whatever a program does, there are not too many series: of libraries and
 //! call sites the largest, and the rest together.
 
 use std::cmp::Reverse;
@@ -27,8 +27,21 @@ pub(crate) struct Scraped {
 /// A number with its labels.
 type Sample = (String, f64);
 
-pub(crate) fn prometheus(all: &[Scraped]) -> String {
-    let mut out = String::new();
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Exposition {
+    /// 0.0.4.
+    Text,
+    OpenMetrics,
+}
+
+/// The text so far.
+struct Out {
+    text: String,
+    exposition: Exposition,
+}
+
+pub(crate) fn prometheus(all: &[Scraped], exposition: Exposition) -> String {
+    let mut out = Out { text: String::new(), exposition };
     let info = |it: &Scraped| {
         let Statistics { version, free_mode, .. } = &it.statistics;
         let more = labels(&[("command", &it.command), ("version", version), ("mode", free_mode)]);
@@ -100,14 +113,17 @@ pub(crate) fn prometheus(all: &[Scraped]) -> String {
     let sites = |it: &Scraped| it.call_sites(|site| site.allocations);
     let help = "Allocations of the call sites that hold most.";
     gauge(&mut out, "call_site_allocations", help, all, sites);
-    out + "# EOF\n"
+    match exposition {
+        Exposition::Text => out.text,
+        Exposition::OpenMetrics => out.text + "# EOF\n",
+    }
 }
 
 type Count = fn(&Statistics) -> u64;
 type TimedBy = fn(&Statistics) -> &BTreeMap<String, Timed>;
 
 fn gauge(
-    out: &mut String,
+    out: &mut Out,
     name: &str,
     help: &str,
     all: &[Scraped],
@@ -117,7 +133,7 @@ fn gauge(
 }
 
 fn counter(
-    out: &mut String,
+    out: &mut Out,
     name: &str,
     help: &str,
     all: &[Scraped],
@@ -128,20 +144,24 @@ fn counter(
 
 /// All samples of a name stand together, whichever processes they are of.
 fn family(
-    out: &mut String,
+    out: &mut Out,
     name: &str,
     kind: &str,
     help: &str,
     all: &[Scraped],
     samples: impl Fn(&Scraped) -> Vec<Sample>,
 ) {
+    let is_open = out.exposition == Exposition::OpenMetrics;
+    let out = &mut out.text;
     let name = format!("cachealloc_{name}");
     let total = if kind == "counter" { "_total" } else { "" };
-    let _ = writeln!(out, "# TYPE {name} {kind}");
-    if let Some(unit) = ["bytes", "seconds"].into_iter().find(|unit| name.ends_with(unit)) {
+    let typed = if is_open { "" } else { total };
+    let _ = writeln!(out, "# TYPE {name}{typed} {kind}");
+    let unit = ["bytes", "seconds"].into_iter().find(|unit| name.ends_with(unit));
+    if let Some(unit) = unit.filter(|_| is_open) {
         let _ = writeln!(out, "# UNIT {name} {unit}");
     }
-    let _ = writeln!(out, "# HELP {name} {help}");
+    let _ = writeln!(out, "# HELP {name}{typed} {help}");
     for (labels, value) in all.iter().flat_map(|it| added_up(samples(it))) {
         let _ = writeln!(out, "{name}{total}{{{labels}}} {value}");
     }

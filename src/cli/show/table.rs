@@ -1,13 +1,17 @@
 //! Columns of text.
 
 use std::fmt::Write as _;
+use std::io::{IsTerminal, stdout};
 
 use cachealloc_text::{cut, plain};
-use unicode_width::UnicodeWidthStr;
+use ratatui::crossterm::terminal;
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 const GAP: usize = 2;
 /// What is longer is cut: a table is for eyes, and one hostile name must not push all others out of sight.
 const CELL_LETTERS_MAX: usize = 1000;
+/// On a narrow terminal a column of text is cut, but not below this.
+const CUT_WIDTH_MIN: usize = 12;
 
 #[derive(Clone, Copy)]
 pub(crate) struct Column {
@@ -46,7 +50,16 @@ impl<const N: usize> Table<N> {
         self.rows.push(row.map(|cell| plain(&cut(&cell, CELL_LETTERS_MAX)).into_owned()));
     }
 
+    /// For stdout: as wide as its terminal, with titles that stand out; elsewhere whole and plain.
     pub(crate) fn text(&self) -> String {
+        if !stdout().is_terminal() {
+            return self.within(None, false);
+        }
+        let width = terminal::size().ok().map(|(width, _)| usize::from(width));
+        self.within(width.filter(|&width| width > 0), has_colors())
+    }
+
+    fn within(&self, width_max: Option<usize>, stands_out: bool) -> String {
         let titles = || self.columns.each_ref().map(|column| column.title.to_string());
         let mut widths = titles().map(|title| title.width());
         for row in &self.rows {
@@ -59,10 +72,14 @@ impl<const N: usize> Table<N> {
             self.columns[at].where_any && self.rows.iter().all(|row| row[at].is_empty())
         };
         let left_out: [bool; N] = std::array::from_fn(is_empty);
-        for row in std::iter::once(&titles()).chain(&self.rows) {
+        if let Some(width_max) = width_max {
+            self.narrow(&mut widths, &left_out, width_max);
+        }
+        for (index, row) in std::iter::once(&titles()).chain(&self.rows).enumerate() {
             let mut line = String::new();
             let cells = self.columns.iter().zip(row).zip(widths).zip(left_out);
             for ((column, cell), width) in cells.filter(|it| !it.1).map(|it| it.0) {
+                let cell = &cut_middle(cell, width);
                 let gap = if line.is_empty() { 0 } else { GAP };
                 // Of our own: the width of `format!` has its limits.
                 let missing = width - cell.width();
@@ -71,10 +88,57 @@ impl<const N: usize> Table<N> {
                 line += cell;
                 line.extend(std::iter::repeat_n(' ', after));
             }
-            let _ = writeln!(text, "{}", line.trim_end());
+            let line = line.trim_end();
+            let _ = match index == 0 && stands_out {
+                true => writeln!(text, "\u{1b}[1m{line}\u{1b}[0m"),
+                false => writeln!(text, "{line}"),
+            };
         }
         text
     }
+
+    /// Takes what is too much from the widest columns of text.
+    fn narrow(&self, widths: &mut [usize; N], left_out: &[bool; N], width_max: usize) {
+        let shown = || (0..N).filter(|&at| !left_out[at]);
+        let gaps = GAP * shown().count().saturating_sub(1);
+        loop {
+            let all = gaps + shown().map(|at| widths[at]).sum::<usize>();
+            let texts = shown().filter(|&at| !self.columns[at].is_number);
+            let widest = texts.max_by_key(|&at| widths[at]);
+            let Some(widest) = widest.filter(|&at| widths[at] > CUT_WIDTH_MIN) else { return };
+            if all <= width_max {
+                return;
+            }
+            widths[widest] = widths[widest].saturating_sub(all - width_max).max(CUT_WIDTH_MIN);
+        }
+    }
+}
+
+/// As https://no-color.org has it.
+pub(crate) fn has_colors() -> bool {
+    let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    !is_set("NO_COLOR") && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
+}
+
+/// At most so wide on a terminal: what says most of a call site is at its begin and at its end.
+pub(crate) fn cut_middle(text: &str, width: usize) -> String {
+    if text.width() <= width {
+        return text.to_string();
+    }
+    let room = width.saturating_sub(1);
+    let fitting = |letters: &mut dyn Iterator<Item = char>, room: usize| {
+        let mut left = room;
+        let fits = letters.take_while(|letter| {
+            let needed = letter.width().unwrap_or(0);
+            let fits = needed <= left;
+            left = left.saturating_sub(needed);
+            fits
+        });
+        fits.collect::<String>()
+    };
+    let begin = fitting(&mut text.chars(), room.div_ceil(2));
+    let end = fitting(&mut text.chars().rev(), room / 2);
+    format!("{begin}\u{2026}{}", end.chars().rev().collect::<String>())
 }
 
 #[cfg(test)]
@@ -92,6 +156,33 @@ mod tests {
         assert_eq!(text.lines().count(), 6);
         assert!(text.lines().nth(1).is_some_and(|line| line.starts_with("a?[2J  ")), "{text:.99}");
         assert!(text.lines().all(|line| line.chars().count() <= 3 * (CELL_LETTERS_MAX + 3 + GAP)));
+    }
+
+    #[test]
+    fn a_narrow_terminal_shows_begin_and_end() {
+        let mut table = Table::new([Column::number("BYTES"), Column::text("WHERE")]);
+        table.row([
+            "1".into(),
+            "get c/planted.c:12 < leak c/planted.c:22 < main c/planted.c:41".into(),
+        ]);
+        table.row(["22".into(), "short".into()]);
+        for width in [40, 80, 200] {
+            let text = table.within(Some(width), true);
+            assert!(text.starts_with("\u{1b}[1mBYTES  WHERE\u{1b}[0m\n"), "{text:?}");
+            assert!(text.lines().skip(1).all(|line| line.width() <= width), "{width}: {text}");
+        }
+        let text = table.within(Some(40), false);
+        assert!(text.contains("    1  get c/planted.c:\u{2026}n c/planted.c:41\n"), "{text}");
+        assert!(table.within(Some(1), false).lines().all(|line| line.width() <= 20));
+        assert_eq!(table.within(None, false), table.within(Some(200), false));
+        for (text, width, wanted) in [
+            ("abcdef", 6, "abcdef"),
+            ("abcdef", 5, "ab\u{2026}ef"),
+            ("\u{8a13}\u{7df4}.py", 5, "\u{8a13}\u{2026}py"),
+            ("abc", 0, "\u{2026}"),
+        ] {
+            assert_eq!(cut_middle(text, width), wanted);
+        }
     }
 
     /// Letters of some languages take two places, and others none.

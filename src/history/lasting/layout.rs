@@ -136,6 +136,9 @@ pub const SETTING_CONFIGURATION: &str = "=configuration";
 pub const SETTING_SPLIT_MAX: &str = "=split_bytes_max";
 pub const SETTING_COLLECTED_ABOVE: &str = "=garbage_collection_threshold";
 pub const SETTING_EXPANDABLE: &str = "=expandable_segments";
+/// With a comma between them.
+pub const SETTING_ROUNDUP: &str = "=roundup_power2_divisions";
+pub const SETTING_CAPTURE_REUSE: &str = "=graph_capture_record_stream_reuse";
 /// The program's file.
 pub const SETTING_PROGRAM: &str = "=program";
 /// `EvaluationCode` as text; the last one holds.

@@ -42,7 +42,7 @@ pub fn restore(leftover: &Leftover) -> Result<Restored, Problem> {
         gather.add(owner.device, owner.entries.clone(), dropped_count);
         snapshot.add(state.segments(owner.device)?);
     }
-    (snapshot.devices, snapshot.host) = gather.finish();
+    (snapshot.devices, snapshot.host) = gather.finish(leftover.entries_max);
     snapshot.sort();
     snapshot.check()?;
     Ok(Restored { snapshot, last_ns })
@@ -248,6 +248,11 @@ fn settings(leftover: &Leftover) -> Settings {
         split_bytes_max: value(SETTING_SPLIT_MAX).parse().ok(),
         garbage_collection_threshold: value(SETTING_COLLECTED_ABOVE).parse().unwrap_or(0.0),
         expandable_segments: value(SETTING_EXPANDABLE) == "true",
+        roundup_power2_divisions: std::array::from_fn(|index| {
+            let divisions = value(SETTING_ROUNDUP).split(',').nth(index);
+            divisions.and_then(|number| number.parse().ok()).unwrap_or(0)
+        }),
+        graph_capture_record_stream_reuse: value(SETTING_CAPTURE_REUSE) == "true",
         entries_max: leftover.entries_max,
         more,
     }

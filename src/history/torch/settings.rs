@@ -19,6 +19,17 @@ impl<W: Write> Writer<'_, W> {
         self.pickle.word(GARBAGE_COLLECTION_THRESHOLD)?;
         self.pickle.float(settings.garbage_collection_threshold)?;
         self.boolean(EXPANDABLE_SEGMENTS, settings.expandable_segments)?;
+        self.boolean(
+            GRAPH_CAPTURE_RECORD_STREAM_REUSE,
+            settings.graph_capture_record_stream_reuse,
+        )?;
+        self.pickle.word(ROUNDUP_POWER2_DIVISIONS)?;
+        self.pickle.begin_dict()?;
+        for (power, &divisions) in settings.roundup_power2_divisions.iter().enumerate() {
+            self.pickle.text(&(1u32 << power).to_string())?;
+            self.pickle.integer(divisions)?;
+        }
+        self.pickle.end_dict()?;
         self.settings_that_we_lack()?;
         let dropped_count = self.snapshot.dropped_count();
         self.boolean(TRACE_ALLOC_OVERFLOWED, dropped_count > 0)?;
@@ -45,15 +56,7 @@ impl<W: Write> Writer<'_, W> {
         self.number(PINNED_NUM_REGISTER_THREADS, 1)?;
         self.boolean(RELEASE_LOCK_ON_CUDAMALLOC, false)?;
         self.boolean(PINNED_USE_CUDA_HOST_REGISTER, false)?;
-        self.boolean(GRAPH_CAPTURE_RECORD_STREAM_REUSE, false)?;
         self.number(MAX_ROUND_THRESHOLD, 0)?;
-        self.number(MAX_CACHED_SIZE, 0)?;
-        self.pickle.word(ROUNDUP_POWER2_DIVISIONS)?;
-        self.pickle.begin_dict()?;
-        for power in 0..16 {
-            self.pickle.text(&(1u32 << power).to_string())?;
-            self.pickle.integer(0)?;
-        }
-        self.pickle.end_dict()
+        self.number(MAX_CACHED_SIZE, 0)
     }
 }

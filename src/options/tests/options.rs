@@ -222,6 +222,16 @@ fn of_two_limits_the_smaller_one_holds() {
     let limit = |text: &str| accepted(text).limit.on(1000 * MIB + 1);
     assert_eq!(limit(""), None);
     assert_eq!(limit("gpu_memory_limit_mb:300"), Some(300 * MIB));
+    // Sizes with their units, and the short name.
+    for text in [
+        "gpu_memory_limit_mb:4G",
+        "limit:4GB",
+        "limit:4096",
+        "limit:4096MiB",
+        "FLAGS_gpu_memory_limit_mb:4g",
+    ] {
+        assert_eq!(accepted(text).limit.bytes, Some(4096 * MIB), "{text}");
+    }
     assert_eq!(limit("per_process_memory_fraction:0.5"), Some(500 * MIB + 1));
     assert_eq!(limit("per_process_memory_fraction:0.5,gpu_memory_limit_mb:300"), Some(300 * MIB));
     let share = limit("per_process_memory_fraction:0.5,gpu_memory_limit_mb:700");

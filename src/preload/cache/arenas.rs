@@ -8,6 +8,7 @@
 
 use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_core::{Address, Allocator, Mapping, Pool};
+use cachealloc_history::StackId;
 
 use crate::cache::departures::Departure;
 use crate::cache::{Mapped, Physical};
@@ -84,7 +85,8 @@ pub(crate) fn unmap_taken(
     let (mappings, _departure) = {
         let mut allocator = lock(&context.allocator);
         let mappings = taken(&mut allocator);
-        context.recorder.unmapped(&mut allocator, &mappings);
+        // By our own thread: no call of the program releases this.
+        context.recorder.unmapped(&mut allocator, &mappings, StackId::NONE);
         let departure = (!mappings.is_empty()).then(|| Departure::to(context.device));
         (mappings, departure)
     };
@@ -109,7 +111,7 @@ pub(crate) fn any_mapped(context: &Context) -> bool {
 }
 
 /// Unmaps all free blocks of the context, and returns their bytes.
-pub(crate) fn unmap_free(context: &'static Context) -> (CuResult, u64) {
+pub(crate) fn unmap_free(context: &'static Context, caller: StackId) -> (CuResult, u64) {
     // Without the lock: other threads may map meanwhile.
     let code = wait_for_frees(context);
     if code.is_err() {
@@ -120,7 +122,7 @@ pub(crate) fn unmap_free(context: &'static Context) -> (CuResult, u64) {
     let (mappings, _departure) = {
         let mut allocator = lock(&context.allocator);
         let mappings = allocator.unmap_free();
-        context.recorder.unmapped(&mut allocator, &mappings);
+        context.recorder.unmapped(&mut allocator, &mappings, caller);
         let departure = (!mappings.is_empty()).then(|| Departure::to(context.device));
         (mappings, departure)
     };

@@ -116,7 +116,7 @@ fn serve(growth: &mut Growth, request: &mut Request, call: Call) -> CuResult<u64
             }
             Step::Done(block) => return Ok(hand_out(context, &mut allocator, block, call)),
             Step::Release(segments) => {
-                let leaving = Leaving::new(context, &mut allocator, segments);
+                let leaving = Leaving::new(context, &mut allocator, segments, call.stack);
                 drop(allocator);
                 let waiter = crate::cache::room::waiter(request);
                 growth.let_go(|| leaving.release(context, waiter))??;
@@ -126,7 +126,7 @@ fn serve(growth: &mut Growth, request: &mut Request, call: Call) -> CuResult<u64
                 map(growth, request, &mappings, call)?;
             }
             Step::Unmap(mappings) => {
-                context.recorder.unmapped(&mut allocator, &mappings);
+                context.recorder.unmapped(&mut allocator, &mappings, call.stack);
                 let departure = Departure::to(context.device);
                 drop(allocator);
                 growth.let_go(|| arenas::wait_for_frees(context))??;

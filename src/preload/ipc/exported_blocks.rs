@@ -14,6 +14,7 @@ use crate::driver::sys::CuResult;
 use crate::ipc::ipc_handle::Inside;
 use crate::lock::lock;
 use crate::pagemap::{self, Extent, LiveBlock, Place};
+use crate::record::capture;
 use crate::statistics::counters::{self, Count};
 use crate::trim::release::Leaving;
 use crate::{ipc, log};
@@ -87,9 +88,10 @@ pub(crate) fn after_free(context: &'static Context, code: CuResult) -> CuResult 
 
 #[cold]
 fn give_back_retired(context: &'static Context) -> CuResult {
+    let caller = capture::of_free();
     let mut allocator = lock(&context.allocator);
     let retired = allocator.take_retired();
-    let leaving = Leaving::new(context, &mut allocator, retired);
+    let leaving = Leaving::new(context, &mut allocator, retired, caller);
     drop(allocator);
     // The program's block is freed whatever happens to the segments; the program may not free it again.
     leaving.release(context, Waiter::StandsStill).or_else(|error| {

@@ -96,12 +96,25 @@ impl Recorder {
         recorded.segments.insert(row);
     }
 
-    /// Segments have left the allocator.
-    pub(crate) fn segments_released(&self, allocator: &mut Allocator, segments: &[Segment]) {
+    /// A snapshot was taken, with so many bytes in use on the device.
+    pub(crate) fn snapshot_taken(&self, active_bytes: u64) {
+        if let Some(mut recorded) = self.recorded() {
+            let nobodys = Origin::default();
+            recorded.push(Action::Snapshot, 0, active_bytes, nobodys, StackId::NONE);
+        }
+    }
+
+    /// Segments have left the allocator. `caller`: the stack of the release; `NONE`: the entry shows that of the reservation.
+    pub(crate) fn segments_released(
+        &self,
+        allocator: &mut Allocator,
+        segments: &[Segment],
+        caller: StackId,
+    ) {
         let Some(mut recorded) = self.recorded() else { return };
         recorded.take_completed(allocator);
         for segment in segments {
-            recorded.segment_ended(Action::SegmentFree, segment.base.0, segment.bytes);
+            recorded.segment_ended(Action::SegmentFree, segment.base.0, segment.bytes, caller);
         }
     }
 
@@ -118,12 +131,17 @@ impl Recorder {
         }
     }
 
-    /// Memory was unmapped from addresses of an arena.
-    pub(crate) fn unmapped(&self, allocator: &mut Allocator, mappings: &[Mapping]) {
+    /// Memory was unmapped from addresses of an arena. `caller` as in `segments_released`.
+    pub(crate) fn unmapped(
+        &self,
+        allocator: &mut Allocator,
+        mappings: &[Mapping],
+        caller: StackId,
+    ) {
         let Some(mut recorded) = self.recorded() else { return };
         recorded.take_completed(allocator);
         for (base, bytes) in ranges(mappings) {
-            recorded.segment_ended(Action::SegmentUnmap, base, bytes);
+            recorded.segment_ended(Action::SegmentUnmap, base, bytes, caller);
         }
     }
 
@@ -245,10 +263,11 @@ impl Recorded {
         }
     }
 
-    fn segment_ended(&mut self, action: Action, base: u64, bytes: u64) {
+    fn segment_ended(&mut self, action: Action, base: u64, bytes: u64, caller: StackId) {
         let row = self.segments.get(base).copied().unwrap_or_default();
         let origin = Origin { stack: row.stack, stream: row.stream, requested_bytes: 0 };
-        self.push(action, base, bytes, origin, origin.stack);
+        let stack = if caller.is_none() { origin.stack } else { caller };
+        self.push(action, base, bytes, origin, stack);
         self.segments.take_out(base, bytes);
         self.pools.remove(&base);
     }

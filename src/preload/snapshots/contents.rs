@@ -223,15 +223,30 @@ fn take() -> io::Result<Snapshot> {
         gather.add(device as u32, entries, dropped_count);
     }
     snapshot.add(segments);
+    note_taken(&locked, &snapshot);
     drop(locked);
     drop(section);
-    (snapshot.devices, snapshot.host) = gather.finish();
+    (snapshot.devices, snapshot.host) = gather.finish(snapshot.settings.entries_max);
     snapshot.graph_segments = graph_memory::segments().collect();
     // Behind the entries, so that there is a name for each of their numbers.
     let ranges = Patience::GivesUp.lock(&ranges::ALL);
     snapshot.ranges = ranges.map(|ranges| ranges.texts()).unwrap_or_default();
     snapshot.sort();
     Ok(snapshot)
+}
+
+/// Later snapshots tell that this one was taken: by one entry for each device, which this one does not have, as in PyTorch.
+fn note_taken(locked: &[Locked], snapshot: &Snapshot) {
+    let mut devices = Vec::new();
+    for (context, ..) in locked.iter().filter(|(context, ..)| context.recorder.is_on()) {
+        let device = context.device.max(0) as u32;
+        if !devices.contains(&device) {
+            devices.push(device);
+            let of_device = snapshot.segments.iter().filter(|segment| segment.device == device);
+            let active_bytes = of_device.map(history::Segment::active_bytes).sum();
+            heap::beside_section(|| context.recorder.snapshot_taken(active_bytes));
+        }
+    }
 }
 
 fn cut_locked(context: &Context, allocator: &mut Allocator) -> Cut {
@@ -260,6 +275,8 @@ pub(crate) fn settings() -> Settings {
         split_bytes_max: config.policy.max_split_bytes,
         garbage_collection_threshold: config.policy.garbage_collection_threshold,
         expandable_segments: config.policy.expandable_segments,
+        roundup_power2_divisions: config.policy.roundup_power2_divisions,
+        graph_capture_record_stream_reuse: config.reuse_in_captures,
         entries_max: record::settings::get().entries_max as u64,
         more: vec![
             ("version".to_string(), env!("CARGO_PKG_VERSION").to_string()),

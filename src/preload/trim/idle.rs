@@ -21,6 +21,7 @@ use std::time::Duration;
 
 use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_core::{Allocator, IdleMark, Mapping, Segment};
+use cachealloc_history::StackId;
 use cachealloc_options::IdleRelease;
 use cachealloc_text::Bytes;
 
@@ -227,7 +228,7 @@ impl Pass {
         let unmapped_bytes = arenas::unmap_taken(context, |allocator| {
             let (whole, mappings) = taken(allocator);
             departure = (!whole.is_empty()).then(|| Departure::to(context.device));
-            context.recorder.segments_released(allocator, &whole);
+            context.recorder.segments_released(allocator, &whole, StackId::NONE);
             segments = whole;
             mappings
         });

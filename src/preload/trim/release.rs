@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering;
 
 use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_core::{Allocator, Segment};
+use cachealloc_history::StackId;
 
 use crate::cache::departures::Departure;
 use crate::cache::stream_frees::Waiter;
@@ -23,6 +24,7 @@ use crate::graphs::pool_life;
 use crate::lock::lock;
 use crate::ordering::{captures, pending, real_frees, widen};
 use crate::pagemap;
+use crate::record::capture;
 use crate::statistics::counters::{self, Count};
 use crate::statistics::waits::{self, Wait};
 use crate::trim::{ReleaseStream, ReleaseStreams};
@@ -108,13 +110,14 @@ pub(crate) struct Leaving {
 
 impl Leaving {
     /// Call under the allocator's lock, right after the segments left it: once the lock is released,
-    /// nothing refers to their events, and they may be reused.
+    /// nothing refers to their events, and they may be reused. `caller`: the stack of the call that releases them.
     pub(crate) fn new(
         context: &Context,
         allocator: &mut Allocator,
         segments: Vec<Segment>,
+        caller: StackId,
     ) -> Leaving {
-        context.recorder.segments_released(allocator, &segments);
+        context.recorder.segments_released(allocator, &segments, caller);
         let mut ids: Vec<_> = segments.iter().flat_map(|segment| segment.events.clone()).collect();
         ids.sort_unstable();
         ids.dedup();
@@ -252,6 +255,7 @@ fn give_back(
     taken: impl Fn(&mut Allocator) -> Vec<Segment>,
 ) -> (CuResult, u64) {
     let (mut code, mut bytes) = (Ok(()), 0);
+    let caller = capture::of_free();
     let concerned = |context: &&Context| device.is_none_or(|device| context.device == device);
     for context in contexts::all().filter(concerned) {
         let Some(_open) = context.keep_open_soon() else { continue };
@@ -263,7 +267,7 @@ fn give_back(
         let mut allocator = lock(&context.allocator);
         let free = taken(&mut allocator);
         bytes += free.iter().map(|segment| segment.bytes).sum::<u64>();
-        let leaving = Leaving::new(context, &mut allocator, free);
+        let leaving = Leaving::new(context, &mut allocator, free, caller);
         drop(allocator);
         code = code.max(leaving.release(context, waiter));
         if context.release_streams.has_uncollected() {
@@ -276,7 +280,7 @@ fn give_back(
         let may_unmap = waiter == Waiter::StandsStill
             || arenas::any_mapped(context) && pending::may_wait_for_frees(context, waiter);
         if may_unmap {
-            let (unmapped, unmapped_bytes) = arenas::unmap_free(context);
+            let (unmapped, unmapped_bytes) = arenas::unmap_free(context, caller);
             code = code.max(unmapped);
             bytes += unmapped_bytes;
         }
@@ -286,12 +290,13 @@ fn give_back(
 
 /// Returns one empty segment by the real, waiting free, and the rest behind it. False: there is none.
 pub(crate) fn one_by_waiting(context: &'static Context) -> bool {
+    let caller = capture::of_free();
     let mut allocator = lock(&context.allocator);
     let mut free = allocator.release_free();
     let Some(first) = free.pop() else { return false };
-    context.recorder.segments_released(&mut allocator, core::slice::from_ref(&first));
+    context.recorder.segments_released(&mut allocator, core::slice::from_ref(&first), caller);
     let departure = Departure::to(context.device);
-    let rest = Leaving::new(context, &mut allocator, free);
+    let rest = Leaving::new(context, &mut allocator, free, caller);
     drop(allocator);
     pagemap::remove(first.base.0);
     let _ = free_by_waiting([&first]);

@@ -13,6 +13,15 @@ class Address {
       this.view = link.hash.slice(1);
       document.getElementById(this.view).scrollIntoView({block: 'start'});
     }));
+    // What a finding speaks of; all else stays as it is.
+    document.querySelectorAll('#findings a').forEach(link => link.addEventListener('click', event => {
+      event.preventDefault();
+      const [view, ...values] = link.hash.slice(1).split('&');
+      const wanted = new URLSearchParams(values.join('&'));
+      this.states.filter(state => wanted.has(state.name)).forEach(state => state.show(wanted.get(state.name)));
+      this.view = view;
+      document.getElementById(view)?.scrollIntoView({block: 'start'});
+    }));
     // Whatever a reader does may change what is shown.
     for (const kind of ['click', 'change', 'input', 'keyup', 'wheel', 'pointerup']) {
       document.addEventListener(kind, () => this.note(), {passive: true, capture: true});

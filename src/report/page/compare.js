@@ -16,7 +16,7 @@ class Compare {
     section.append(this.changes);
     this.table = new Table(this.changes, [
       {key: 'name', title: 'Call site or library', text: true, show: row => row.name,
-        cell: row => [element('span', {class: 'place'}, row.name), element('span', {class: 'function'}, row.more)]},
+        cell: row => [element('span', {class: 'function'}, row.name), element('span', {class: 'place'}, row.more)]},
       bytes_column('before', 'Before', {hide: true}),
       bytes_column('after', 'After', {hide: true}),
       {key: 'growth', title: 'Growth', number: row => Math.abs(row.growth), show: row => bytes_text(row.growth), cell: grew},
@@ -96,8 +96,8 @@ class Compare {
       sum_before += before.bytes[stack];
       sum_after += after.bytes[stack];
       if (before.blocks[stack] > 0 || after.blocks[stack] > 0) {
-        const row = rows.get(key) ?? rows.set(key, {key, before: 0, after: 0, growth: 0, blocks: 0,
-          name: by_site ? data.site_place(key) : data.library_name(key), more: by_site ? data.site_function(key) : ''}).get(key);
+        const [name, more] = by_site ? data.site_parts(key) : [data.library_name(key), ''];
+        const row = rows.get(key) ?? rows.set(key, {key, before: 0, after: 0, growth: 0, blocks: 0, name, more}).get(key);
         row.before += before.bytes[stack];
         row.after += after.bytes[stack];
         row.growth = row.after - row.before;

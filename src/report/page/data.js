@@ -69,7 +69,7 @@ class Data {
     this.sites = table('site', ['place', 'function', 'file']);
     this.libraries = table('library', ['name']);
     this.segments = table('segment',
-      ['track', 'address', 'bytes', 'stream', 'small', 'pool', 'private', 'expandable', 'blocks'], Float64Array);
+      ['track', 'address', 'bytes', 'stream', 'small', 'pool', 'private', 'expandable', 'stack', 'blocks'], Float64Array);
     this.blocks = table('block', ['bytes', 'requested', 'state', 'stack'], Float64Array);
     this.tracks.forEach((track, number) => {
       const prefix = `track${number}`;
@@ -89,9 +89,13 @@ class Data {
       track.where = () => (where ??= {
         place: columns.numbers(`${prefix}.place`, Uint32Array),
         address: columns.numbers(`${prefix}.address`, Float64Array),
+        freed_by: columns.numbers(`${prefix}.freed_by`, Uint32Array),
         wait: table(`${prefix}.wait`, ['row', 'moments']),
       });
-      track.reserve = table(`${prefix}.reserve`, ['event', 'bytes', 'address', 'stream', 'pool', 'part'], Float64Array);
+      // How often the address of each block was freed before: a part of PyTorch's name for the block.
+      let versions = null;
+      track.versions = () => (versions ??= versions_of(track.where(), table(`${prefix}.version`, ['row', 'number'])));
+      track.reserve = table(`${prefix}.reserve`, ['event', 'bytes', 'address', 'stream', 'pool', 'part', 'stack'], Float64Array);
       track.pass = table(`${prefix}.pass`, ['begin', 'length', 'range', 'depth']);
       track.oom = table(`${prefix}.oom`, ['event', 'requested', 'free', 'stack', 'title', 'overcome', 'why'], Float64Array);
     });
@@ -130,12 +134,29 @@ class Data {
     return this.strings[this.sites.function[site]];
   }
 
+  // The function and its callers, and where they are. Where a function is not known, its place comes first.
+  site_parts(site) {
+    const [name, place] = [this.site_function(site), this.site_place(site)];
+    return name === '' || name === '??' ? [place, ''] : [name, place];
+  }
+
   library_name(library) {
     return this.strings[this.libraries.name[library]];
   }
 }
 
 const NEVER = 0xffffffff;
+
+// Rows come by the moment at which they begin, so the earlier rows of an address were freed, but for those that the file names.
+function versions_of({place, address}, others) {
+  const versions = new Uint32Array(place.length);
+  const earlier = new Uint32Array(address.length);
+  for (let row = 0; row < place.length; row++) {
+    versions[row] = earlier[place[row]]++;
+  }
+  others.row.forEach((row, index) => { versions[row] = others.number[index]; });
+  return versions;
+}
 
 async function load_data() {
   const head = JSON.parse(document.getElementById('head').textContent);

@@ -65,6 +65,15 @@ function file_name(path) {
   return path.slice(path.lastIndexOf('/') + 1);
 }
 
+// Letters that a reader does not see or that turn the order of a line round, as in text/plain.rs.
+const STEERING = new RegExp('[\\u0000-\\u0008\\u000b-\\u001f\\u007f-\\u009f\\u00ad\\u034f\\u061c\\u115f\\u1160\\u17b4\\u17b5\\u180b-\\u180f' +
+  '\\u200b-\\u200f\\u2028-\\u202e\\u2060-\\u206f\\u3164\\ufe00-\\ufe0f\\ufeff\\uffa0\\ufff0-\\ufffb\\u{1bca0}-\\u{1bca3}' +
+  '\\u{1d173}-\\u{1d17a}\\u{e0000}-\\u{e0fff}]', 'gu');
+
+function harmless(text) {
+  return text.replace(STEERING, '\ufffd');
+}
+
 // element('td', {class: 'text'}, 'a', other_element). Attributes that are functions are listeners.
 function element(tag, attributes = {}, ...children) {
   const made = document.createElement(tag);
@@ -72,12 +81,14 @@ function element(tag, attributes = {}, ...children) {
     if (typeof value === 'function') {
       made.addEventListener(name, value);
     } else if (value !== false && value !== undefined) {
-      made.setAttribute(name, value === true ? '' : value);
+      made.setAttribute(name, value === true ? '' : name === 'title' ? harmless(value).slice(0, TITLE_MOST) : value);
     }
   }
-  made.append(...children.filter(child => child !== undefined && child !== null));
+  made.append(...children.filter(child => child !== undefined && child !== null).map(child => (typeof child === 'string' ? harmless(child) : child)));
   return made;
 }
+
+const TITLE_MOST = 500;
 
 // A labelled <select>; `choices` are [value, text].
 function chooser(label, choices, changed) {

@@ -1,15 +1,32 @@
-// The bands of the timeline: blocks by library or by call site, the largest ones by name and the rest
-// together. Sums of each band are kept at every 1024th moment, so that any moment is near.
+// The bands of the timeline: blocks by call site, function, library or stream. The largest at the peak have bands of their own, so
+// many that they make up 95 % of it, and those that the reader chooses; the rest is one band. Sums of each band are kept at every 1024th moment, so that any moment is near.
 
 // Chosen to be told apart by readers with any colour blindness (after Paul Tol's "muted"); the
 // dark ones are lighter on a dark ground.
 const COLORS_LIGHT = ['#3b6fb6', '#cc6677', '#ddaa33', '#117733', '#88ccee', '#aa4499', '#44aa99', '#882255', '#999933'];
 const COLORS_DARK = ['#6f9ee0', '#dd7788', '#e0b450', '#4da866', '#88ccee', '#c267b2', '#44bba8', '#c2557f', '#b3b34d'];
-const NAMED_MOST = COLORS_LIGHT.length;
+// So many bands at least, as far as there are,
+const NAMED_LEAST = COLORS_LIGHT.length;
+// and this share of the peak, as far as so many bands can.
+const SHARE_NAMED = 0.95;
+const NAMED_MOST = 240;
 const STRIDE = 1024;
 
 function palette() {
   return dark.matches ? COLORS_DARK : COLORS_LIGHT;
+}
+
+// Beyond the palette its colours come again, lighter and darker in turn.
+function band_color(group) {
+  const color = palette()[group % NAMED_LEAST];
+  const round = Math.floor(group / NAMED_LEAST);
+  if (round === 0) {
+    return color;
+  }
+  const towards = round % 2 === 1 ? 255 : 0;
+  const share = Math.min(0.6, 0.2 + 0.1 * Math.floor(round / 2));
+  const mixed = [1, 3, 5].map(at => Math.round(parseInt(color.slice(at, at + 2), 16) * (1 - share) + towards * share));
+  return `#${mixed.map(part => part.toString(16).padStart(2, '0')).join('')}`;
 }
 
 function other_color() {
@@ -29,43 +46,92 @@ function css(name) {
 }
 
 class Groups {
-  constructor(story, kind) {
+  // `chosen`: keys that get bands whatever their size.
+  constructor(story, kind, chosen = []) {
     this.story = story;
-    const {data} = story;
-    const of_stack = kind === 'library' ? data.stacks.library : data.stacks.site;
-    const names = kind === 'library' ? data.libraries.name : data.sites.place;
-    this.name_of = key => (kind === 'library' ? data.library_name(key) : `${data.site_place(key)}  ${data.site_function(key)}`);
-    this.rank(of_stack, names.length);
-    this.of_stack = Uint8Array.from(of_stack, key => this.group_of_key[key]);
+    this.kind = kind;
+    this.chosen = chosen;
+    this.find_keys();
+    this.rank();
     this.keep_sums();
   }
 
+  // What tells blocks apart: a number for each stack, or for each row.
+  find_keys() {
+    const {story, kind} = this;
+    const {data} = story;
+    if (kind === 'stream') {
+      const numbers = new Map();
+      this.key_of_row = new Uint32Array(story.rows);
+      for (let row = 0; row < story.rows; row++) {
+        const stream = story.stream_of(row);
+        if (!numbers.has(stream)) {
+          numbers.set(stream, numbers.size);
+        }
+        this.key_of_row[row] = numbers.get(stream);
+      }
+      this.all_parts = [...numbers.keys()].map(stream => [`stream ${stream}`, '']);
+    } else if (kind === 'library') {
+      this.key_of_stack = data.stacks.library;
+      this.all_parts = Array.from(data.libraries.name, (_, library) => [data.library_name(library), '']);
+    } else if (kind === 'function') {
+      const numbers = new Map();
+      const number = text => numbers.get(text) ?? numbers.set(text, numbers.size).get(text);
+      const of_site = Uint32Array.from(data.sites.function, (_, site) => number(data.site_function(site).split(' < ')[0] || data.site_place(site)));
+      this.key_of_stack = Uint32Array.from(data.stacks.site, site => of_site[site]);
+      this.all_parts = [...numbers.keys()].map(name => [name, '']);
+    } else {
+      this.key_of_stack = data.stacks.site;
+      this.all_parts = Array.from(data.sites.place, (_, site) => data.site_parts(site));
+    }
+    this.keys = this.all_parts.length;
+  }
+
+  key(row) {
+    return this.key_of_row ? this.key_of_row[row] : this.key_of_stack[this.story.stack[row]];
+  }
+
+  of_row(row) {
+    return this.group_of_key[this.key(row)];
+  }
+
+  // Of blocks of which only the stack is known.
+  of_stack(stack) {
+    return this.key_of_stack ? this.group_of_key[this.key_of_stack[stack]] : this.named;
+  }
+
   // The largest at the peak get a name; where that leaves room, what was allocated most.
-  rank(of_stack, keys) {
-    const {story} = this;
-    const peak = new Float64Array(keys);
+  rank() {
+    const {story, keys} = this;
+    const peak = this.peak = new Float64Array(keys);
     const all = new Float64Array(keys);
-    const alive = story.alive_by_stack(story.peak).bytes;
-    const allocated = story.allocated_by_stack().bytes;
-    of_stack.forEach((key, stack) => {
-      peak[key] += alive[stack];
-      all[key] += allocated[stack];
-    });
+    for (let row = 0; row < story.rows; row++) {
+      const key = this.key(row);
+      peak[key] += story.from[row] <= story.peak && story.until[row] >= story.peak ? story.bytes[row] : 0;
+      all[key] += story.from[row] > 0 ? story.bytes[row] : 0;
+    }
     const order = Array.from(peak.keys()).filter(key => peak[key] + all[key] > 0)
       .sort((left, right) => peak[right] - peak[left] || all[right] - all[left]);
-    const named = order.slice(0, NAMED_MOST);
-    this.group_of_key = new Uint8Array(keys).fill(named.length);
-    named.forEach((key, group) => { this.group_of_key[key] = group; });
-    this.names = named.map(this.name_of);
-    if (order.length > named.length) {
-      this.names.push(`${plural(order.length - named.length, 'other')}`);
+    const wanted = SHARE_NAMED * story.total[story.peak];
+    let [count, sum] = [0, 0];
+    while (count < Math.min(order.length, NAMED_MOST) && (count < NAMED_LEAST || sum < wanted)) {
+      sum += peak[order[count++]];
     }
-    this.count = named.length + 1;
-    this.named = named.length;
+    const is_chosen = new Set(this.chosen);
+    this.named_keys = [...order.slice(0, count), ...this.chosen.filter(key => !order.slice(0, count).includes(key))];
+    this.other_keys = order.slice(count).filter(key => !is_chosen.has(key));
+    this.named = this.named_keys.length;
+    this.others = this.other_keys.length;
+    this.group_of_key = new Uint8Array(keys).fill(this.named);
+    this.named_keys.forEach((key, group) => { this.group_of_key[key] = group; });
+    this.parts = this.named_keys.map(key => this.all_parts[key]);
+    this.parts.push([plural(this.others, 'other'), '']);
+    this.names = this.parts.map(parts => parts.filter(Boolean).join(' '));
+    this.count = this.named + 1;
   }
 
   color(group) {
-    return group < this.named ? palette()[group] : other_color();
+    return group < this.named ? band_color(group) : other_color();
   }
 
   keep_sums() {
@@ -73,7 +139,7 @@ class Groups {
     const now = new Float64Array(count);
     for (let row = 0; row < story.rows; row++) {
       if (story.from[row] === 0) {
-        now[this.of_stack[story.stack[row]]] += story.bytes[row];
+        now[this.of_row(row)] += story.bytes[row];
       }
     }
     this.sums = new Float64Array((Math.floor(story.events / STRIDE) + 1) * count);
@@ -91,9 +157,9 @@ class Groups {
     const {story} = this;
     const row = story.row_of_event[event];
     if (row > 0) {
-      now[this.of_stack[story.stack[row - 1]]] += story.bytes[row - 1];
+      now[this.of_row(row - 1)] += story.bytes[row - 1];
     } else if (row < 0) {
-      now[this.of_stack[story.stack[-row - 1]]] -= story.bytes[-row - 1];
+      now[this.of_row(-row - 1)] -= story.bytes[-row - 1];
     }
   }
 
@@ -107,3 +173,39 @@ class Groups {
     return now;
   }
 }
+
+// The others, of which the reader may choose some: each gets a band of its own.
+class OtherBands {
+  constructor(timeline, section, before) {
+    this.timeline = timeline;
+    this.search = element('input', {type: 'search', id: 'others-search', placeholder: 'function or file', 'aria-label': 'Search among the others',
+      input: () => this.fill()});
+    this.text = element('span', {class: 'soft', role: 'status'});
+    this.list = element('ul', {class: 'legend', id: 'others'});
+    this.box = element('details', {id: 'others-box', hidden: true}, element('summary', {}, this.text),
+      element('div', {class: 'controls'}, this.search), this.list);
+    section.insertBefore(this.box, before);
+  }
+
+  set(groups) {
+    this.groups = groups;
+    this.box.hidden = groups.others === 0;
+    const {story, peak} = groups;
+    const share = groups.other_keys.reduce((sum, key) => sum + peak[key], 0);
+    this.text.textContent = `${plural(groups.others, 'other')} have ${share_text(share, story.total[story.peak])} of the peak: choose some for bands of their own`;
+    this.fill();
+  }
+
+  fill() {
+    const {groups, timeline} = this;
+    const needle = this.search.value.trim().toLowerCase();
+    const name = key => groups.all_parts[key].filter(Boolean).join(' ');
+    const fits = groups.other_keys.filter(key => needle === '' || name(key).toLowerCase().includes(needle));
+    this.list.replaceChildren(...fits.slice(0, OTHERS_SHOWN).map(key => element('li', {},
+      element('button', {type: 'button', title: name(key), click: () => timeline.add_band(key)}, 'Add'),
+      element('span', {}, name(key)), element('b', {}, bytes_text(groups.peak[key])))),
+    fits.length > OTHERS_SHOWN ? element('li', {class: 'soft'}, `and ${count_text(fits.length - OTHERS_SHOWN)} more`) : '');
+  }
+}
+
+const OTHERS_SHOWN = 24;

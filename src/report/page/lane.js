@@ -15,6 +15,8 @@ class Lane {
       const pass = this.pass_at(...this.surface.point(event));
       if (pass) {
         timeline.choose_moment(pass.end);
+        this.tell(pass, event);
+        tip.hold();
       }
     });
   }

@@ -28,13 +28,14 @@ async function main() {
     window.report = {data, story, ...views}; // for a closer look from the console
   };
   const pick = offer_tracks(data, show);
-  const redraw = () => [timeline, flame, segments].forEach(view => view.draw());
+  const redraw = () => [timeline, flame, segments, segments.events].forEach(view => view.draw());
   window.addEventListener('resize', redraw);
   dark.changed.push(() => {
     redraw();
     timeline.tell_legend(timeline.chosen ?? timeline.story.peak);
   });
   listen_to_theme();
+  listen_to_tip();
   const address = new Address(states_of(views, pick));
   section('state').remove();
   address.show();
@@ -70,8 +71,8 @@ function offer_tracks(data, show) {
 }
 
 const EMPTY_TRACK = {
-  file: 0, device: 0, begin_us: 0, reserved_before: 0, time: [], from: [], until: [], bytes: [], stack: [], patterns: [],
-  reserve: {event: [], bytes: []}, pass: {begin: [], length: [], range: [], depth: []}, oom: {event: [], requested: [], free: [], stack: [], title: [], overcome: [], why: []},
+  file: 0, device: 0, begin_us: 0, reserved_before: 0, time: [], from: [], until: [], bytes: [], stack: [], patterns: [], stream: [],
+  reserve: {event: [], bytes: [], address: [], stack: [], part: []}, pass: {begin: [], length: [], range: [], depth: []}, oom: {event: [], requested: [], free: [], stack: [], title: [], overcome: [], why: []},
 };
 
 function tell_facts(data, story) {

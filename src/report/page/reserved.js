@@ -43,7 +43,7 @@ function segments_at_end(data, track) {
     if (segments.track[segment] === number) {
       made.push({
         address: segments.address[segment], bytes: segments.bytes[segment], stream: segments.stream[segment], pool: strings[segments.pool[segment]],
-        small: segments.small[segment] === 1, expandable: segments.expandable[segment] === 1, is_private: segments.private[segment] === 1,
+        small: segments.small[segment] === 1, expandable: segments.expandable[segment] === 1, is_private: segments.private[segment] === 1, stack: segments.stack[segment],
         blocks: data.blocks, first, end: first + count,
       });
     }
@@ -105,8 +105,12 @@ function with_part(parts, part, begins) {
   return [...parts.filter(range => !touches(range)), {...part, ...beside[0], address: from, bytes: to - from, until: part.until}];
 }
 
-// For each address of the track, one more than the row that is there, and whether a stream only may still use it.
+// For each address of the track, one more than the row that is there, and whether a stream only may still use it. The
+// answer for the last moment is kept: the mouse asks again and again.
 function rows_at(track, moment) {
+  if (track.rows_at?.moment === moment) {
+    return track.rows_at;
+  }
   const {place, address, wait} = track.where();
   const row_at = new Uint32Array(address.length);
   const waits = new Uint8Array(address.length);
@@ -124,7 +128,8 @@ function rows_at(track, moment) {
       waits[place[row]] = 1;
     }
   }
-  return {row_at, waits};
+  track.rows_at = {moment, row_at, waits};
+  return track.rows_at;
 }
 
 function fill_segments(track, segments, moment) {

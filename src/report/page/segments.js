@@ -1,5 +1,5 @@
-// The segments at a moment: one row each, its blocks by call site, state or library. At first that is the end; then the
-// moment that the reader chooses, here or in the timeline.
+// The segments at a moment: one row each, its blocks by call site, state or library, and beside them the events. At first
+// that is the end; then the moment that the reader chooses, here or in the timeline.
 
 class Segments {
   constructor(section, data, choose) {
@@ -31,7 +31,13 @@ class Segments {
     this.spacer = element('div');
     this.box = element('div', {class: 'scroll', id: 'segments-box', tabindex: -1}, this.spacer);
     this.legend = element('ul', {class: 'legend'});
-    section.append(this.when_controls, this.text, element('div', {class: 'controls'}, kind.label, order.label, scale.label), this.box, this.legend);
+    const list = element('div', {id: 'events'});
+    const pictures = element('div', {}, element('div', {class: 'controls'}, kind.label, order.label, scale.label), this.box, this.legend);
+    section.append(this.when_controls, this.text, element('div', {id: 'history'}, list, pictures));
+    this.events = new Events(list, data, choose);
+    pictures.append(this.events.detail);
+    this.events.searched = needle => this.mark(parse_address(needle));
+    this.marked = null;
     this.surface = new Surface(this.spacer, 100, 'Segments and their blocks');
     this.between = new Between(section, data);
     listen_to_segments(this);
@@ -43,6 +49,7 @@ class Segments {
     this.slider.max = story.events;
     this.when_controls.hidden = story.events < 2;
     this.to_failed.hidden = story.ooms.length === 0;
+    this.events.set(story);
     this.choose_moment(story.events);
   }
 
@@ -58,6 +65,21 @@ class Segments {
     this.text.replaceChildren(...segments_text(this));
     this.between.set(this.shown);
     this.sort();
+    this.events.choose_moment(moment);
+  }
+
+  // What the reader searched for is outlined, and its segment brought into view.
+  mark(asked) {
+    this.marked = asked;
+    if (asked && this.shown) {
+      const at = this.shown.findIndex(segment => asked.address >= segment.address && asked.address < segment.address + segment.bytes);
+      if (at >= 0) {
+        this.box.scrollTop = Math.max(0, (at - 3) * ROW_HEIGHT);
+      }
+    }
+    if (this.shown) {
+      this.draw();
+    }
   }
 
   // However often the slider moves, each picture shows one moment.
@@ -93,7 +115,7 @@ class Segments {
       return palette()[state === PENDING ? 2 : 0];
     }
     const groups = this.story.groups[this.kind] ??= new Groups(this.story, this.kind);
-    return groups.color(groups.of_stack[blocks.stack[block]]);
+    return groups.color(groups.of_stack(blocks.stack[block]));
   }
 
   draw() {

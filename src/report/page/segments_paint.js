@@ -45,15 +45,47 @@ function paint_blocks(view, pen, segment, y) {
       pen.fillRect(left_edge + left, y, Math.max(0.5, right - left - (right - left > 3 ? 0.75 : 0)), BAR_HEIGHT);
     }
   }
+  paint_marked(view, pen, segment, y, scale);
   pen.strokeStyle = segment.is_private ? css('--ink') : css('--line');
   pen.lineWidth = segment.is_private ? 2 : 1;
   pen.strokeRect(left_edge + 0.5, y + 0.5, segment.bytes * scale - 1, BAR_HEIGHT - 1);
+}
+
+// The block that holds the address that was searched for.
+function paint_marked({marked}, pen, segment, y, scale) {
+  if (!marked || marked.address < segment.address || marked.address >= segment.address + segment.bytes) {
+    return;
+  }
+  const {block, begin} = block_at(segment, marked.address - segment.address);
+  if (block >= 0) {
+    const left = segment_label_width({surface: {width: pen.canvas.clientWidth}}) + begin * scale;
+    pen.strokeStyle = css('--mark');
+    pen.lineWidth = 2;
+    pen.strokeRect(left - 1, y - 1, Math.max(3, segment.blocks.bytes[block] * scale) + 2, BAR_HEIGHT + 2);
+  }
+}
+
+// The block so many bytes from the begin of the segment, and where it begins.
+function block_at(segment, bytes) {
+  const {blocks} = segment;
+  let begin = 0;
+  for (let block = segment.first; block < segment.end; block++) {
+    if (bytes >= begin && bytes < begin + blocks.bytes[block]) {
+      return {block, begin};
+    }
+    begin += blocks.bytes[block];
+  }
+  return {block: -1, begin: 0};
 }
 
 function listen_to_segments(view) {
   view.box.addEventListener('scroll', () => view.draw());
   view.surface.canvas.addEventListener('pointermove', event => tell_of_segment(view, event));
   view.surface.canvas.addEventListener('pointerleave', () => tip.hide());
+  view.surface.canvas.addEventListener('click', event => {
+    tell_of_segment(view, event);
+    tip.hold();
+  });
 }
 
 function tell_of_segment(view, event) {
@@ -63,29 +95,66 @@ function tell_of_segment(view, event) {
     tip.hide();
     return;
   }
-  const lines = [element('div', {}, element('strong', {}, `Segment 0x${segment.address.toString(16)}`)),
-    element('div', {}, `${bytes_text(segment.bytes)}, ${bytes_text(segment.used)} used, largest free block ${bytes_text(segment.largest_free)}; ` +
-      `${segment.is_private ? `private pool ${segment.pool}` : segment.small ? 'small pool' : 'large pool'}` +
-      `${segment.expandable ? ', expandable' : ''}, stream ${segment.stream}`)];
-  const {blocks} = segment;
+  const {data, moment} = view;
+  const own = view.story.moment_of_track(view.story.tracks.indexOf(segment.track), moment);
+  const [name, stack] = segment_origin(segment, own);
+  const lines = [];
   const bytes = ((x - segment_label_width(view)) / segment_width(view, segment)) * segment.bytes;
-  let at = 0;
-  for (let block = segment.first; block < segment.end; block++) {
-    if (bytes >= at && bytes < at + blocks.bytes[block]) {
-      lines.push(...block_lines(view, blocks, block, at));
-    }
-    at += blocks.bytes[block];
+  const {block, begin} = block_at(segment, bytes);
+  if (block >= 0 && x >= segment_label_width(view)) {
+    lines.push(...block_lines(view, segment, block, begin, own));
   }
+  lines.push(element('div', {}, element('strong', {}, `Segment ${name}`)),
+    element('div', {}, `0x${segment.address.toString(16)}, ${bytes_text(segment.bytes)}, ${bytes_text(segment.used)} used, largest free block ${bytes_text(segment.largest_free)}; ` +
+      `${segment.is_private ? `private pool ${segment.pool}` : segment.small ? 'small pool' : 'large pool'}` +
+      `${segment.expandable ? ', expandable' : ''}, stream ${segment.stream}`),
+    short_frame_list(data, stack));
   tip.show(event.clientX, event.clientY, ...lines);
 }
 
-function block_lines({data, failed}, blocks, block, at) {
+// PyTorch's name for the segment, and the stack of the request that it was reserved for.
+function segment_origin({track, address, stack}, moment) {
+  const {reserve} = track;
+  let count = 0;
+  let origin = null;
+  for (; count < reserve.event.length && reserve.event[count] < moment; count++) {
+    if (reserve.bytes[count] > 0 && address >= reserve.address[count] && address < reserve.address[count] + reserve.bytes[count]) {
+      origin = reserve.stack[count];
+    }
+  }
+  return [segment_name(reserve, address, count), origin ?? stack ?? 0];
+}
+
+function block_lines(view, segment, block, begin, own_moment) {
+  const {data, failed, story} = view;
+  const {blocks} = segment;
   const bytes = blocks.bytes[block];
-  const begin = `Block at +${bytes_text(at)}: ${bytes_text(bytes)}`;
+  const address = segment.address + begin;
+  const where = `0x${address.toString(16)} (+${bytes_text(begin)}): ${bytes_text(bytes)}`;
   if (blocks.state[block] === FREE) {
     const why = failed && bytes < failed.requested ? `, too small for the ${bytes_text(failed.requested)} asked for` : '';
-    return [element('div', {}, `${begin}, free${why}`)];
+    return [element('div', {}, `Free memory at ${where}${why}`)];
   }
   const state = blocks.state[block] === PENDING ? 'freed, a stream may still use it' : 'held by the program';
-  return [element('div', {}, `${begin}, ${state}, ${bytes_text(blocks.requested[block])} asked for`), short_frame_list(data, blocks.stack[block])];
+  const asked = element('div', {}, `Block at ${where}, ${state}, ${bytes_text(blocks.requested[block])} asked for`);
+  const row = row_at_address(story, segment.track, address, own_moment);
+  if (row < 0) {
+    return [asked, short_frame_list(data, blocks.stack[block])];
+  }
+  return [asked, ...row_lines(story, row)];
+}
+
+// The row of the story that is at this address, -1 where none is known.
+function row_at_address(story, track, address, own_moment) {
+  const {address: all} = track.where();
+  let [low, high] = [0, all.length];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    all[middle] < address ? low = middle + 1 : high = middle;
+  }
+  if (all[low] !== address) {
+    return -1;
+  }
+  const {row_at} = rows_at(track, own_moment);
+  return row_at[low] === 0 ? -1 : story.first_rows[story.tracks.indexOf(track)] + row_at[low] - 1;
 }

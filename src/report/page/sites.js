@@ -79,16 +79,15 @@ function column_class(column) {
   return [column.text ? 'text' : '', column.hide ? 'narrow-hide' : ''].join(' ').trim() || undefined;
 }
 
-function known(name) {
-  return name === '??' ? '' : name;
-}
-
-// What every table of sites begins with.
+// What every table of sites begins with: the function and its callers, and where they are.
 function site_column(data) {
   return {
     key: 'site', title: 'Call site', text: true,
-    show: row => data.site_place(row.site),
-    cell: row => [element('span', {class: 'place'}, data.site_place(row.site)), element('span', {class: 'function'}, known(data.site_function(row.site)))],
+    show: row => data.site_parts(row.site).join(' '),
+    cell: row => {
+      const [name, place] = data.site_parts(row.site);
+      return [element('span', {class: 'function'}, name), element('span', {class: 'place'}, place)];
+    },
   };
 }
 

@@ -25,6 +25,7 @@ function states_of({timeline, ranges, flame, sites, waste, segments, compare}, p
     state('frame', () => flame.top || null, widen),
     control('find', flame.search),
     control('sites', sites.search),
+    control('event', segments.events.search),
     control('colour', segments.kind_select),
     control('segments_order', segments.order_select),
     control('width', segments.scale_select),

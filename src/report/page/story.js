@@ -13,41 +13,87 @@ class Story {
     this.groups = {};
   }
 
-  // Several tracks become one by time. A track alone keeps its order, also of events at the same time.
+  // Several tracks become one by time. A track alone keeps its order, also of events at the same time, and its columns are
+  // used as they are.
   join() {
     const {tracks, events, rows} = this;
-    this.time = new Float64Array(events);
-    this.from = new Uint32Array(rows);
-    this.until = new Uint32Array(rows);
-    this.bytes = new Float64Array(rows);
-    this.stack = new Uint32Array(rows);
-    this.patterns = new Uint8Array(rows);
-    const numbers = this.numbers = tracks.length > 1 ? this.merge_order() : [null];
-    let row = 0;
-    this.reserve = [];
+    this.numbers = tracks.length > 1 ? this.merge_order() : [null];
+    this.first_rows = [];
     this.ooms = [];
+        let first_row = 0;
+    for (const track of tracks) {
+      this.first_rows.push(first_row);
+      first_row += track.from.length;
+    }
+    const alone = tracks.length === 1 ? tracks[0] : null;
+    this.time = alone?.time ?? new Float64Array(events);
+    this.from = alone?.from ?? new Uint32Array(rows);
+    this.until = new Uint32Array(rows);
+    this.bytes = alone?.bytes ?? new Float64Array(rows);
+    this.stack = alone?.stack ?? new Uint32Array(rows);
+    this.patterns = alone?.patterns ?? new Uint8Array(rows);
+    // Which event a reserve is, of which track, and which of its reserves.
+    this.reserve_of_event = new Map();
     tracks.forEach((track, index) => {
-      const number = numbers[index];
+      const number = this.numbers[index];
       const shift = track.begin_us - this.base_us;
       const after = event => (number ? number[event] : event);
-      for (let event = 0; event < track.time.length; event++) {
-        this.time[after(event)] = track.time[event] + shift;
+      const first = this.first_rows[index];
+      for (let i = 0; i < track.from.length; i++) {
+        this.until[first + i] = track.until[i] === NEVER ? events : after(track.until[i]);
       }
-      for (let i = 0; i < track.from.length; i++, row++) {
-        this.from[row] = track.from[i] === 0 ? 0 : after(track.from[i] - 1) + 1;
-        this.until[row] = track.until[i] === NEVER ? events : after(track.until[i]);
-      }
-      this.bytes.set(track.bytes, row - track.from.length);
-      this.stack.set(track.stack, row - track.from.length);
-      this.patterns.set(track.patterns, row - track.from.length);
-      track.reserve.event.forEach((event, i) => this.reserve.push([after(event), track.reserve.bytes[i]]));
+      track.reserve.event.forEach((event, i) => this.reserve_of_event.set(after(event), [index, i]));
       track.oom.event.forEach((event, i) => this.ooms.push({
         event: after(event), own: event, track, requested: track.oom.requested[i], free: track.oom.free[i], stack: track.oom.stack[i],
         title: this.data.strings[track.oom.title[i]], overcome: track.oom.overcome[i] === 1,
         why: i < track.oom.why.length ? this.data.strings[track.oom.why[i]] : '',
       }));
+      if (!alone) {
+        for (let event = 0; event < track.time.length; event++) {
+          this.time[after(event)] = track.time[event] + shift;
+        }
+        for (let i = 0; i < track.from.length; i++) {
+          this.from[first + i] = track.from[i] === 0 ? 0 : after(track.from[i] - 1) + 1;
+        }
+        this.bytes.set(track.bytes, first);
+        this.stack.set(track.stack, first);
+        this.patterns.set(track.patterns, first);
+      }
     });
     this.ooms.sort((left, right) => left.event - right.event);
+    this.oom_of_event = new Map(this.ooms.map(oom => [oom.event, oom]));
+  }
+
+  // The track of a row, and its number there.
+  own_row(row) {
+    let index = this.tracks.length - 1;
+    while (this.first_rows[index] > row) {
+      index--;
+    }
+    return [this.tracks[index], row - this.first_rows[index]];
+  }
+
+  address_of(row) {
+    const [track, own] = this.own_row(row);
+    const {place, address} = track.where();
+    return address[place[own]];
+  }
+
+  stream_of(row) {
+    const [track, own] = this.own_row(row);
+    return track.stream[own];
+  }
+
+  // As PyTorch's viewer names the block.
+  name_of(row) {
+    const [track, own] = this.own_row(row);
+    return `b${this.address_of(row).toString(16)}_${track.versions()[own]}`;
+  }
+
+  // The stack of its free; null where it was not freed.
+  freed_by(row) {
+    const [track, own] = this.own_row(row);
+    return this.until[row] < this.events ? track.where().freed_by[own] : null;
   }
 
   // For each track, the number that each of its events has among all.
@@ -87,7 +133,6 @@ class Story {
         this.row_of_event[this.until[row]] = -(row + 1);
       }
     }
-    const change = new Map(this.reserve);
     this.reserved[0] = this.tracks.reduce((sum, track) => sum + track.reserved_before, 0);
     this.peak = 0;
     for (let event = 0; event < events; event++) {
@@ -95,7 +140,8 @@ class Story {
       const bytes = row > 0 ? this.bytes[row - 1] : row < 0 ? -this.bytes[-row - 1] : 0;
       this.total[event + 1] = this.total[event] + bytes;
       this.allocations[event + 1] = this.allocations[event] + (row > 0 ? 1 : 0);
-      this.reserved[event + 1] = this.reserved[event] + (row === 0 ? change.get(event) ?? 0 : 0);
+      const change = row === 0 ? this.reserve_of_event.get(event) : undefined;
+      this.reserved[event + 1] = this.reserved[event] + (change ? this.tracks[change[0]].reserve.bytes[change[1]] : 0);
       if (this.total[event + 1] > this.total[this.peak]) {
         this.peak = event + 1;
       }

@@ -48,6 +48,7 @@ class Surface {
 // The text, cut to fit. Measuring is slow, so the first guess is by the width of an average letter.
 function fitted(pen, text, width) {
   const most = Math.floor(width / 5);
+  text = harmless(text.slice(0, most + 1));
   let short = text.length > most ? text.slice(0, most) : text;
   while (short.length > 2 && pen.measureText(short === text ? short : `${short}…`).width > width) {
     short = short.slice(0, Math.floor(short.length * 0.9));
@@ -55,17 +56,76 @@ function fitted(pen, text, width) {
   return short === text ? text : short.length > 2 ? `${short}…` : '';
 }
 
+// What is said of the thing under the mouse. A click holds it: then its text can be selected and copied, and it stays until
+// it is closed, Escape is pressed or something else is clicked.
 const tip = {
+  held: false,
+  get box() {
+    return document.getElementById('tip');
+  },
   show(x, y, ...children) {
-    const box = document.getElementById('tip');
+    if (this.held) {
+      return;
+    }
+    const {box} = this;
     box.replaceChildren(...children.filter(Boolean));
     box.hidden = false;
-    const {width, height} = box.getBoundingClientRect();
+    this.at = [x, y];
+    this.place();
+  },
+  place() {
+    const [x, y] = this.at;
+    const {width, height} = this.box.getBoundingClientRect();
     const left = x + 16 + width > window.innerWidth ? Math.max(4, x - width - 12) : x + 16;
-    box.style.left = `${left}px`;
-    box.style.top = `${Math.max(4, Math.min(y + 14, window.innerHeight - height - 6))}px`;
+    this.box.style.left = `${left}px`;
+    this.box.style.top = `${Math.max(4, Math.min(y + 14, window.innerHeight - height - 6))}px`;
   },
   hide() {
-    document.getElementById('tip').hidden = true;
+    this.box.hidden = !this.held;
+  },
+  hold() {
+    const {box} = this;
+    if (box.hidden || this.held) {
+      return;
+    }
+    this.held = true;
+    box.dataset.held = 'yes';
+    const text = box.innerText;
+    const copy = element('button', {type: 'button', click: () => {
+      copy_text(text);
+      copy.textContent = 'Copied';
+    }}, 'Copy');
+    box.append(element('div', {class: 'controls', id: 'tip-controls'}, copy, element('button', {type: 'button', click: () => this.release()}, 'Close')));
+    this.place();
+  },
+  release() {
+    if (this.held) {
+      this.held = false;
+      delete this.box.dataset.held;
+      this.box.hidden = true;
+    }
   },
 };
+
+function listen_to_tip() {
+  document.addEventListener('pointerdown', event => tip.box.contains(event.target) || tip.release(), {capture: true});
+  document.addEventListener('keydown', event => {
+    if (event.key === 'Escape' && tip.held) {
+      event.stopPropagation();
+      tip.release();
+    }
+  }, {capture: true});
+}
+
+// Pages from a disk may not reach the clipboard in the new way.
+async function copy_text(text) {
+  try {
+    await navigator.clipboard.writeText(text);
+  } catch {
+    const area = document.body.appendChild(element('textarea', {style: 'position: fixed; opacity: 0'}));
+    area.value = text;
+    area.select();
+    document.execCommand('copy');
+    area.remove();
+  }
+}

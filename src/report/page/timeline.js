@@ -13,17 +13,26 @@ class Timeline {
     this.choose = choose; // called with the moment that the reader clicks
     this.kind = 'site';
     this.axis = 'time';
-    const groups = chooser('Stacked by', [['site', 'call site'], ['library', 'library']], value => this.regroup(value));
+    const groups = chooser('Stacked by', [['site', 'call site'], ['function', 'function'], ['library', 'library'], ['stream', 'stream']],
+      value => this.regroup(value));
     const axis = chooser('Across', [['time', 'time'], ['order', 'order of events']], value => this.set_axis(value));
     this.chosen_text = element('span', {class: 'soft', id: 'chosen'});
-    this.note = element('p', {class: 'soft'},
-      'Wheel or drag to zoom, double-click for all of it, click to choose a moment for the flame graph and the segments. ' +
-      'With the keyboard: arrows, + and -, 0 for all, Enter to choose.');
+    const by_finger = window.matchMedia('(pointer: coarse)').matches;
+    this.note = element('p', {class: 'soft', id: 'timeline-note'}, by_finger
+      ? 'Tap to choose a moment for the flame graph, the events and the segments, and to read what is said of it. Drag sideways to zoom ' +
+        'into a part; the buttons zoom and move. Up and down the page scrolls.'
+      : 'Click to choose a moment for the flame graph, the events and the segments, and to hold what is said of it. Drag to zoom, ' +
+        'or turn the wheel with Ctrl or Shift; double-click for all of it. With the keyboard: arrows, + and -, 0 for all, Enter to choose.');
+    const button = (id, text, title, act) => element('button', {id: `timeline-${id}`, type: 'button', title, 'aria-label': title, click: act}, text);
     this.chart = element('div', {class: 'chart'});
     section.append(
       element('div', {class: 'controls'}, groups.label, axis.label,
-        element('button', {id: 'timeline-all', click: () => this.show_all()}, 'Show all'), this.chosen_text),
+        element('span', {class: 'buttons'},
+          button('in', '+', 'Zoom in', () => this.zoom(ZOOM_STEP)), button('out', '\u2212', 'Zoom out', () => this.zoom(1 / ZOOM_STEP)),
+          button('left', '\u2190', 'Earlier', () => this.move(-0.5)), button('right', '\u2192', 'Later', () => this.move(0.5)),
+          button('all', 'Show all', 'Show all of the time', () => this.show_all())), this.chosen_text),
       this.chart, this.below = element('div'), this.legend = element('ul', {class: 'legend', id: 'legend'}), this.note);
+    this.others = new OtherBands(this, section, this.note);
     this.groups_select = groups.select;
     this.axis_select = axis.select;
     this.surface = new Surface(this.chart, 350, 'Memory over time');
@@ -43,14 +52,30 @@ class Timeline {
     this.show_all();
   }
 
+  // By a share of what is shown.
+  move(share) {
+    const span = this.view[1] - this.view[0];
+    this.look_at(this.view[0] + share * span, span);
+  }
+
   regroup(kind) {
     this.kind = kind;
     this.groups_select.value = kind;
     const {story} = this;
     this.groups = story.groups[kind] ??= new Groups(story, kind);
     this.sums = new Float64Array(this.groups.count);
+    this.others.set(this.groups);
     this.tell_legend(this.chosen ?? story.peak);
     this.draw();
+  }
+
+  // One of the others gets a band of its own.
+  add_band(key) {
+    const {story, kind, groups} = this;
+    if (groups.named < 254) {
+      story.groups[kind] = new Groups(story, kind, [...groups.chosen, key]);
+      this.regroup(kind);
+    }
   }
 
   set_axis(axis) {
@@ -132,11 +157,13 @@ class Timeline {
   }
 
   tell_legend(moment) {
-    const sums = this.groups.at(moment);
-    this.legend.replaceChildren(...this.groups.names.map((name, group) => element('li', {title: name},
-      element('i', {class: 'swatch', style: `background: ${this.groups.color(group)}`}),
-      element('span', {}, name), element('b', {}, bytes_text(sums[group])))),
-    element('li', {}, element('i', {class: 'dashes'}), element('span', {}, 'reserved'), element('b', {}, bytes_text(this.story.reserved[moment]))));
+    const {groups} = this;
+    const sums = groups.at(moment);
+    this.legend.replaceChildren(
+      element('li', {}, element('i', {class: 'dashes'}), element('span', {}, 'reserved'), element('b', {}, bytes_text(this.story.reserved[moment]))),
+      ...Array.from(sums.keys()).filter(group => group < groups.named || groups.others > 0).map(group => element('li', {title: groups.names[group]},
+        element('i', {class: 'swatch', style: `background: ${groups.color(group)}`}),
+        ...band_name(groups, group), element('b', {}, bytes_text(sums[group])))));
   }
 
   // The block whose part of the band is at this height, if there is one.
@@ -149,7 +176,7 @@ class Timeline {
         let row_found = -1;
         let height = below;
         story.each_alive(moment, row => {
-          if (row_found < 0 && groups.of_stack[story.stack[row]] === group) {
+          if (row_found < 0 && groups.of_row(row) === group) {
             height += story.bytes[row];
             row_found = height > bytes ? row : -1;
           }
@@ -160,4 +187,10 @@ class Timeline {
     }
     return null;
   }
+}
+
+// The function first, then its place.
+function band_name(groups, group) {
+  const [name, place] = groups.parts[group];
+  return [element('span', {}, name, place ? element('span', {class: 'soft'}, ` ${place}`) : null)];
 }

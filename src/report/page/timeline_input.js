@@ -1,20 +1,18 @@
-// What mouse, finger and keyboard do in the timeline.
+// What mouse, finger and keyboard do in the timeline. The wheel scrolls the page; with Ctrl, Command or Shift it zooms.
 
 function listen_to_timeline(timeline) {
   const {canvas} = timeline.surface;
   let down = null;
   canvas.addEventListener('wheel', event => {
     const [x] = timeline.surface.point(event);
-    const all = timeline.view[0] <= 0 && timeline.view[1] >= timeline.whole;
-    if (all && event.deltaY > 0) {
-      return; // nothing left to zoom out of: the page scrolls
-    }
-    event.preventDefault();
-    if (Math.abs(event.deltaX) > Math.abs(event.deltaY)) {
-      const span = timeline.view[1] - timeline.view[0];
-      timeline.look_at(timeline.view[0] + (event.deltaX / timeline.plot_width) * span, span);
-    } else {
-      timeline.zoom(Math.exp(Math.max(-300, Math.min(300, event.deltaY)) / 400), timeline.value_at(x));
+    // With Shift some systems turn the wheel sideways.
+    const turned = event.deltaY || (event.shiftKey ? event.deltaX : 0);
+    if (event.ctrlKey || event.metaKey || event.shiftKey) {
+      event.preventDefault();
+      timeline.zoom(Math.exp(Math.max(-300, Math.min(300, turned)) / 400), timeline.value_at(x));
+    } else if (Math.abs(event.deltaX) > Math.abs(event.deltaY)) {
+      event.preventDefault();
+      timeline.move(event.deltaX / timeline.plot_width);
     }
   }, {passive: false});
   canvas.addEventListener('pointerdown', event => {
@@ -44,6 +42,9 @@ function listen_to_timeline(timeline) {
     } else if (down !== null && x >= LEFT) {
       const failed = failed_at(timeline, x);
       timeline.choose_moment(failed ? failed.oom.event + 1 : shown_at(timeline, x));
+      timeline.pointer = [...timeline.surface.point(event), event.clientX, event.clientY];
+      tell_of_timeline(timeline);
+      tip.hold();
     }
     down = null;
     timeline.brush.hidden = true;
@@ -57,6 +58,7 @@ function listen_to_timeline(timeline) {
 }
 
 const DRAG_LEAST = 4;
+const ZOOM_STEP = 0.6;
 const OOM_NEAR = 3;
 
 // The moment that the column of pixels under the mouse shows.
@@ -73,15 +75,14 @@ function failed_at(timeline, x) {
 }
 
 function key_in_timeline(timeline, event) {
-  const span = timeline.view[1] - timeline.view[0];
   const keys = {
-    '+': () => timeline.zoom(0.6),
-    '=': () => timeline.zoom(0.6),
-    '-': () => timeline.zoom(1 / 0.6),
+    '+': () => timeline.zoom(ZOOM_STEP),
+    '=': () => timeline.zoom(ZOOM_STEP),
+    '-': () => timeline.zoom(1 / ZOOM_STEP),
     '0': () => timeline.show_all(),
     Escape: () => timeline.show_all(),
-    ArrowLeft: () => timeline.look_at(timeline.view[0] - span / 10, span),
-    ArrowRight: () => timeline.look_at(timeline.view[0] + span / 10, span),
+    ArrowLeft: () => timeline.move(-0.1),
+    ArrowRight: () => timeline.move(0.1),
     Enter: () => timeline.choose_moment(timeline.moment_of((timeline.view[0] + timeline.view[1]) / 2)),
   };
   if (keys[event.key] && !event.ctrlKey && !event.metaKey) {
@@ -116,10 +117,16 @@ function tell_of_timeline(timeline) {
     lines.push(element('div', {}, element('i', {class: 'swatch', style: `background: ${groups.color(found.group)}`}),
       ` ${groups.names[found.group]}: ${bytes_text(found.group_bytes)}`));
     if (found.row >= 0) {
-      lines.push(element('div', {}, block_life(story, found.row)), short_frame_list(story.data, story.stack[found.row]));
+      lines.push(...row_lines(story, found.row));
     }
   }
   tip.show(client_x, client_y, ...lines);
+}
+
+// A block with its name and its stacks.
+function row_lines(story, row) {
+  return [element('div', {}, element('code', {}, story.name_of(row)), ` ${block_life(story, row)}`), short_frame_list(story.data, story.stack[row]),
+    ...freed_lines(story, row, short_frame_list)];
 }
 
 function block_life(story, row) {
@@ -128,5 +135,5 @@ function block_life(story, row) {
   const until = story.until[row];
   const went = until >= story.events ? 'never freed'
     : `freed ${begin === 0 ? `at ${time_text(story.time_of(until + 1), 1)}` : `${time_text(story.time_of(until + 1) - story.time_of(begin))} later`}`;
-  return `A block of ${bytes_text(story.bytes[row])}, ${came}, ${went}`;
+  return `A block of ${bytes_text(story.bytes[row])} at 0x${story.address_of(row).toString(16)}, stream ${story.stream_of(row)}, ${came}, ${went}`;
 }

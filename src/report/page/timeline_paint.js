@@ -91,7 +91,7 @@ function paint_band_names(timeline, pen, edges) {
       while (last < edges[0].length && edges[group + 1][last] < best.y - 7 && edges[group][last] > best.y + 7) {
         last++;
       }
-      const text = fitted(pen, groups.names[group].split('  ')[0], last - best.column - 8);
+      const text = fitted(pen, groups.names[group], last - best.column - 8);
       pen.fillStyle = readable_on(groups.color(group));
       pen.fillText(text, LEFT + best.column + 4, best.y);
     }

@@ -33,6 +33,10 @@ class Waste {
 
   set(story) {
     const {events} = story;
+    this.blocks_of_site = new Uint32Array(this.data.sites.place.length);
+    for (let row = 0; row < story.rows; row++) {
+      this.blocks_of_site[this.data.stacks.site[story.stack[row]]]++;
+    }
     const leaked = this.fill(this.leaks, story, row => story.until[row] >= events);
     this.leaks.text.textContent = leaked.blocks === 0 ? (story.allocations[events] === 0 ? 'No block is known.' : 'Every block was freed.')
       : `${plural(leaked.blocks, 'block')} (${bytes_text(leaked.bytes)}) were live when the snapshot was taken. ` +
@@ -55,14 +59,12 @@ class Waste {
   fill(part, story, counts) {
     const {stacks} = this.data;
     const sites = new Map();
-    const all = new Map();
     const sum = {bytes: 0, blocks: 0};
     for (let row = 0; row < story.rows; row++) {
-      const site = stacks.site[story.stack[row]];
-      all.set(site, (all.get(site) ?? 0) + 1);
       if (!counts(row)) {
         continue;
       }
+      const site = stacks.site[story.stack[row]];
       const line = sites.get(site) ?? sites.set(site, {site, bytes: 0, blocks: 0, first: Infinity, last: -1, freed: -1, life: 0}).get(site);
       const begin = story.from[row] === 0 ? -1 : story.time_of(story.from[row]);
       line.bytes += story.bytes[row];
@@ -78,7 +80,7 @@ class Waste {
     }
     sites.forEach(line => {
       line.life /= line.blocks;
-      line.share = line.blocks / all.get(line.site);
+      line.share = line.blocks / this.blocks_of_site[line.site];
     });
     part.sums = story.by_stack(counts);
     part.table.set([...sites.values()]);

@@ -1,6 +1,6 @@
 //! Amounts at the edges of their units, and JSON in both layouts.
 
-use cachealloc_text::{Json, bytes, count, per_second, plural, share, time};
+use cachealloc_text::{Json, age, bytes, count, per_second, plural, share, size, time};
 
 /// The page of a report writes the same: `scripts/report-test.py` has it write these.
 #[test]
@@ -55,4 +55,38 @@ fn rates_and_times_below_a_microsecond() {
         assert_eq!(per_second(rate), wanted);
     }
     assert_eq!([0, 999, 1_999].map(time), ["0 us", "< 1 us", "1 us"]);
+}
+
+#[test]
+fn ages() {
+    for (seconds, wanted) in [
+        (0, "0 s"),
+        (89, "89 s"),
+        (398, "6 min"),
+        (5_399, "89 min"),
+        (7_200, "2 h"),
+        (200_000, "2 days"),
+    ] {
+        assert_eq!(age(seconds), wanted);
+    }
+}
+
+#[test]
+fn sizes() {
+    for (text, wanted) in [
+        ("0", Some(0)),
+        ("0M", Some(0)),
+        ("64K", Some(64 << 10)),
+        ("1.5GiB", Some(3 << 29)),
+        ("4g", Some(4 << 30)),
+        ("24GB", Some(24 << 30)),
+        ("24 GB", Some(24 << 30)),
+        ("4096B", Some(4096)),
+        (" 1T ", Some(1 << 40)),
+    ] {
+        assert_eq!(size(text), wanted, "{text}");
+    }
+    for text in ["", "4", "G", "4X", "-4G", "1e3M", "infM", "0x1G", "1.2.3M", "4 G B", "4GBB"] {
+        assert_eq!(size(text), None, "{text}");
+    }
 }

@@ -8,6 +8,8 @@ Start the program with ``cachealloc run -- python train.py``. Then::
         train_step()
     print(cachealloc.stats()["devices"]["0"]["allocated_bytes.all.peak"])
 
+In a notebook, where a recording is to last over several cells, `start` and `stop` do what the ``with`` block does.
+
 Everything covers the device memory of the whole process, whichever library allocates it. Where the library is not
 preloaded, `NotLoaded` is raised; `is_loaded` tells beforehand. The functions may be called from any thread.
 """
@@ -23,6 +25,8 @@ from typing import Any, Dict, Iterator, NamedTuple, Optional, Tuple, Union
 from ._hooks import MemoryHook
 from ._library import Error, Failed, NotLoaded, TooOld, check, function, is_loaded
 
+__version__ = "0.1.0"
+
 __all__ = [
     "Error",
     "Failed",
@@ -33,9 +37,13 @@ __all__ = [
     "library",
     "range",
     "record",
+    "record_stream",
+    "reset_peaks",
     "set_limit",
     "snapshot",
+    "start",
     "stats",
+    "stop",
     "trim",
 ]
 
@@ -90,10 +98,48 @@ def _recording() -> _Recording:
     return _Recording(*(now[name] for name in _Recording._fields))
 
 
+# What was recorded before the recording that is going on: of `start`, until its `stop`.
+_BEFORE: Optional[_Recording] = None
+
+
+def _begin(wanted: _Recording) -> _Recording:
+    """Records so, if nothing of this module records already. Returns what was recorded before."""
+    begin = function("cachealloc_record_memory_history")
+    if wanted.max_entries < 1:
+        raise ValueError("max_entries must be 1 or more")
+    if wanted.record not in ("all", "state"):
+        raise ValueError(f"enabled={wanted.record!r} is neither 'all' nor 'state'")
+    if not _RECORDING.acquire(blocking=False):
+        raise Error("record() or start() is recording already: the recording is the whole process's")
+    try:
+        before = _recording()
+        reasons = {
+            errno.EINVAL: f"context={wanted.context!r} or stacks={wanted.stacks!r} is none of the words that are allowed",
+            errno.ENODEV: f"there is no CUDA device {wanted.device}, or CUDA has not started",
+        }
+        check(begin(*wanted.arguments()), "nothing is recorded", reasons)
+        return before
+    except BaseException:
+        _RECORDING.release()
+        raise
+
+
+def _end(before: _Recording, path: Optional[_Path]) -> None:
+    try:
+        try:
+            snapshot(path)
+        finally:
+            begin = function("cachealloc_record_memory_history")
+            check(begin(*before.arguments()), "the recording is not as it was before")
+    finally:
+        _RECORDING.release()
+
+
 @contextmanager
 def record(
     path: Optional[_Path] = None,
     *,
+    enabled: str = "all",
     context: str = "all",
     stacks: str = "all",
     max_entries: int = 1_000_000,
@@ -102,36 +148,45 @@ def record(
     """Records every allocation and free of the ``with`` block, and writes a snapshot at its end.
 
     path:        the file, as for `snapshot`.
+    enabled:     "all", or "state": only where live blocks came from, without a history.
     context:     which entries have a stack: "none", "state" (live blocks), "alloc" (allocations too), "all" (frees).
     stacks:      which frames a stack has: "python", "native" or "all".
-    max_entries: how many entries are kept for each context; the oldest are dropped first.
+    max_entries: how many entries are kept for each context; the oldest are dropped first. A free takes two.
     device:      the only device that is recorded; None for all.
 
     The snapshot is written after an exception too. One block at a time: the recording is the whole process's. What was
     recorded before is forgotten. Afterwards it is recorded as before the block, from nothing.
     """
-    begin = function("cachealloc_record_memory_history")
-    if max_entries < 1:
-        raise ValueError("max_entries must be 1 or more")
-    if not _RECORDING.acquire(blocking=False):
-        raise Error("another block of record() is recording already: the recording is the whole process's")
+    before = _begin(_Recording(enabled, context, stacks, max_entries, device))
     try:
-        before = _recording()
-        reasons = {
-            errno.EINVAL: f"context={context!r} or stacks={stacks!r} is none of the words that are allowed",
-            errno.ENODEV: f"there is no CUDA device {device}, or CUDA has not started",
-        }
-        wanted = _Recording("all", context, stacks, max_entries, device)
-        check(begin(*wanted.arguments()), "nothing is recorded", reasons)
-        try:
-            yield
-        finally:
-            try:
-                snapshot(path)
-            finally:
-                check(begin(*before.arguments()), "the recording is not as it was before")
+        yield
     finally:
-        _RECORDING.release()
+        _end(before, path)
+
+
+def start(
+    *,
+    enabled: str = "all",
+    context: str = "all",
+    stacks: str = "all",
+    max_entries: int = 1_000_000,
+    device: Optional[int] = None,
+) -> None:
+    """Records from here to `stop`, as a block of `record` does: over the cells of a notebook, say."""
+    global _BEFORE
+    _BEFORE = _begin(_Recording(enabled, context, stacks, max_entries, device))
+
+
+def stop(path: Optional[_Path] = None) -> None:
+    """Writes a snapshot of what was recorded since `start`, and records as before it.
+
+    path: the file, as for `snapshot`.
+    """
+    global _BEFORE
+    before, _BEFORE = _BEFORE, None
+    if before is None:
+        raise Error("nothing to stop: start() was not called")
+    _end(before, path)
 
 
 @contextmanager
@@ -184,6 +239,24 @@ def trim(device: Optional[int] = None) -> int:
     }
     check(max(-bytes_or_error, 0), "nothing is trimmed", reasons)
     return bytes_or_error
+
+
+def reset_peaks(device: Optional[int] = None) -> None:
+    """Makes every peak of a device its present value, as ``torch.cuda.reset_peak_memory_stats``. device: None for all."""
+    reasons = {errno.ENODEV: f"there is no CUDA device {device}, or CUDA has not started"}
+    reset = function("cachealloc_reset_peak_stats")
+    check(reset(-1 if device is None else device), "no peak is reset", reasons)
+
+
+def record_stream(address: int, stream: int) -> None:
+    """Says that a block is used on a stream besides the one that it is freed on, as ``torch.Tensor.record_stream`` does.
+
+    address: where the block begins: ``array.data.ptr``, ``tensor.data_ptr()``.
+    stream:  the handle of a CUDA stream: ``stream.ptr``, ``stream.cuda_stream``.
+    """
+    reasons = {errno.EINVAL: "no block that the program holds begins there, or there is no such stream"}
+    note = function("cachealloc_record_stream")
+    check(note(address, ctypes.c_void_p(stream)), "no stream is recorded", reasons)
 
 
 def set_limit(limit_bytes: Optional[int], device: int = 0) -> None:

@@ -19,6 +19,8 @@ _SIGNATURES: Dict[str, Any] = {
     "cachealloc_range_pop": (None, []),
     "cachealloc_trim": (I64, [INT]),
     "cachealloc_set_limit": (INT, [INT, U64]),
+    "cachealloc_record_stream": (INT, [U64, POINTER]),
+    "cachealloc_reset_peak_stats": (INT, [INT]),
     "cachealloc_hook_push": (INT, [POINTER]),
     "cachealloc_hook_pop": (INT, [POINTER]),
     "cachealloc_stats": (SIZE, [POINTER, SIZE]),

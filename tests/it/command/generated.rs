@@ -9,9 +9,9 @@ use cachealloc_tests::root;
 use super::cachealloc;
 use crate::snapshots::Place;
 
-const SUBCOMMANDS: [&str; 13] = [
+const SUBCOMMANDS: [&str; 14] = [
     "run", "doctor", "snapshot", "recover", "record", "trim", "limit", "stats", "top", "report",
-    "fit", "options", "explain",
+    "fit", "options", "explain", "find",
 ];
 
 #[test]

@@ -6,6 +6,7 @@ use cachealloc_tests::{Run, command};
 
 mod doctor;
 mod explain;
+mod find;
 mod findings;
 mod fit;
 mod fitting;

@@ -112,7 +112,6 @@ def samples(read):
     all = [sample for family in read(text) for sample in family.samples]
     return sorted((sample.name, sorted(sample.labels.items()), float(sample.value)) for sample in all)
 found = samples(strict.text_string_to_metric_families)
-# The textfile collector of node_exporter reads the older format.
 assert found == samples(parser.text_string_to_metric_families)
 json.dump(found, sys.stdout)
 "#;
@@ -156,7 +155,8 @@ fn strict_readers_take_it() {
     let running = busy("record:all,max_entries:1000,snapshot:/dev/null/no,log:quiet");
     let process = running.child.id().to_string();
     let print = |arguments: &str| cachealloc(arguments).output().ok().stdout;
-    for arguments in [format!("--format prometheus {process}"), "--format prometheus".to_string()] {
+    for arguments in [format!("--format openmetrics {process}"), "--format openmetrics".to_string()]
+    {
         let json = || -> Value {
             serde_json::from_str(&print(&format!("stats --json {process}"))).expect("it is JSON")
         };
@@ -195,6 +195,34 @@ fn strict_readers_take_it() {
     assert_eq!(running.end(), Some(0));
 }
 
+/// The older format, which the textfile collector of node_exporter reads: a type is said of the name that samples have.
+#[test]
+fn the_older_format_has_types() {
+    let running = busy("record:all,max_entries:1000,snapshot:/dev/null/no,log:quiet");
+    let process = running.child.id();
+    let text = cachealloc(&format!("stats --format prometheus {process}")).output().ok().stdout;
+    assert!(!text.contains("# UNIT") && !text.contains("# EOF"), "{text}");
+    let mut typed = BTreeMap::new();
+    let mut counters = 0;
+    for line in text.lines() {
+        if let Some(rest) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = rest.split_once(' ').expect("a type");
+            typed.insert(name, kind);
+        } else if !line.starts_with('#') {
+            let (name, _) = line.split_once('{').expect("a sample");
+            let is_counter = name.ends_with("_total");
+            assert_eq!(
+                typed.get(name),
+                Some(if is_counter { &"counter" } else { &"gauge" }),
+                "{line}"
+            );
+            counters += usize::from(is_counter);
+        }
+    }
+    assert!(counters > 3, "{text}");
+    assert_eq!(running.end(), Some(0));
+}
+
 #[test]
 fn without_a_process_there_is_prometheus_only() {
     let failed = |arguments: &str| {
@@ -202,7 +230,7 @@ fn without_a_process_there_is_prometheus_only() {
         assert_eq!((ran.stdout.as_str(), ran.code), ("", Some(2)), "{ran:?}");
         ran.stderr
     };
-    let why = "cachealloc: without a PID there is --format prometheus only; `cachealloc top` lists the processes\n";
+    let why = "cachealloc: without a PID there are --format prometheus and openmetrics only; `cachealloc top` lists the processes\n";
     assert_eq!(failed("--format json"), why);
     assert!(failed("").contains("<PID>"));
     assert!(failed("--json --format text 5").contains("cannot be used with"));
@@ -216,7 +244,7 @@ fn names_are_bounded_and_harmless() {
         return;
     }
     let forger = Forger::new(300, "many");
-    let families = read_twice(&forger.run("stats --format prometheus PID").ok().stdout);
+    let families = read_twice(&forger.run("stats --format openmetrics PID").ok().stdout);
     for (name, most) in [("library_bytes", 21), ("call_site_bytes", 11)] {
         let (_, samples) = &families[&format!("cachealloc_{name}")];
         assert_eq!(samples.len(), most, "{name}");

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::cachealloc;
 use super::live::busy;
-use super::sites::{planted, said};
+use super::sites::{planted, run, said};
 
 /// The part of JSON Schema that ours is written in. What is wrong with a value, and which properties of the
 /// schema were met.
@@ -102,6 +102,14 @@ fn json_is_what_the_schema_says() {
     let phases = Run::c("ranges.c").arg("phases").conf("record:all,snapshot:r.pickle,log:quiet");
     place.run(&phases).ok();
     check("findings", &said(&place, "findings 5.pickle r.pickle --json"));
+    let models = said(&place, "convert 5.pickle --to json -o -");
+    let model: Value = serde_json::from_str(&models).expect("it is JSON");
+    let device = &model["devices"][0];
+    let of = |at: usize| device["entries"][at]["address"].as_u64().expect("a number");
+    for address in [of(1), of(device["entries"].as_array().expect("a list").len() - 2)] {
+        check("find", &said(&place, &format!("find {address:#x} 5.pickle --json")));
+    }
+    check("find", &run(&place, "find 10 5.pickle --json").stdout);
     check("fit", &said(&place, "fit 2.pickle --json"));
     check("fit", &said(&place, "fit 5.pickle --json"));
     check("explain", &said(&place, "explain 5.pickle --json"));

@@ -22,6 +22,9 @@ CALLS = [
     cachealloc.trim,
     lambda: cachealloc.set_limit(MIB),
     lambda: cachealloc.record().__enter__(),
+    cachealloc.start,
+    cachealloc.reset_peaks,
+    lambda: cachealloc.record_stream(4096, 0),
     lambda: cachealloc.MemoryHook().__enter__(),
 ]
 
@@ -144,8 +147,7 @@ def recordings(driver):
     with cachealloc.record("short.pickle", context="none", max_entries=2, device=0):
         for _ in range(9):
             planted(driver)
-    # A free is one entry, and two in the file.
-    assert frames("short.pickle") == [] and 2 <= entries("short.pickle") <= 4, entries("short.pickle")
+    assert frames("short.pickle") == [] and entries("short.pickle") == 2, entries("short.pickle")
 
     # What is recorded anyway goes on, as it was.
     settings = lambda: cachealloc.stats()["recording"]
@@ -164,6 +166,7 @@ def recordings(driver):
     refused(cachealloc.Failed, begin(context="some"), "context='some'", number=errno.EINVAL)
     refused(cachealloc.Failed, begin(device=99), "no CUDA device 99", number=errno.ENODEV)
     refused(ValueError, begin(max_entries=0))
+    refused(ValueError, begin(enabled="some"))
 
     def lost():
         with cachealloc.record("no/such/folder"):
@@ -172,6 +175,43 @@ def recordings(driver):
     refused(cachealloc.Failed, lost, number=errno.ENOENT)
     cachealloc.snapshot("off.pickle")
     assert entries("off.pickle") == 0, "recording is off although its snapshot failed"
+
+
+def cells(driver):
+    """Over several cells of a notebook; what was recorded before goes on."""
+    refused(cachealloc.Error, cachealloc.stop, "start() was not called")
+    cachealloc.start()
+    refused(cachealloc.Error, cachealloc.start, "already")
+    planted(driver)
+    cachealloc.stop("cells.pickle")
+    assert "planted" in frames("cells.pickle") and cachealloc.stats()["recording"] is None
+    refused(cachealloc.Error, cachealloc.stop, "start() was not called")
+    refused(cachealloc.Failed, lambda: cachealloc.start(context="some"), number=errno.EINVAL)
+
+    with cachealloc.record("state.pickle", enabled="state"):
+        held = driver.allocate(MIB)
+        assert cachealloc.stats()["recording"]["record"] == "state"
+    driver.free(held)
+    blocks = [block for segment in pickle.loads(pathlib.Path("state.pickle").read_bytes())["segments"]
+              for block in segment["blocks"] if block["state"] == "active_allocated"]
+    assert [bool(block["frames"]) for block in blocks] == [True], blocks
+    assert entries("state.pickle") <= 1
+
+
+def peaks_and_streams(driver):
+    device = lambda: cachealloc.stats()["devices"]["0"]
+    driver.pair(100 * MIB)
+    assert device()["allocated_bytes.all.peak"] >= 100 * MIB
+    cachealloc.reset_peaks()
+    held = driver.allocate(MIB)
+    assert device()["allocated_bytes.all.peak"] == device()["allocated_bytes.all.current"] == MIB
+    cachealloc.reset_peaks(0)
+    refused(cachealloc.Failed, lambda: cachealloc.reset_peaks(99), number=errno.ENODEV)
+    stream = ctypes.c_void_p()
+    driver.call("cuStreamCreate", ctypes.byref(stream), 1)
+    cachealloc.record_stream(held.value, stream.value)
+    refused(cachealloc.Failed, lambda: cachealloc.record_stream(held.value + 1, stream.value), number=errno.EINVAL)
+    driver.free(held)
 
 
 def ranges(driver):
@@ -289,6 +329,8 @@ def loaded():
     limits(driver)
     snapshots()
     recordings(driver)
+    cells(driver)
+    peaks_and_streams(driver)
     ranges(driver)
     hooks(driver)
     hooks_of_other_kinds(driver)

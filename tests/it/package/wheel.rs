@@ -64,6 +64,14 @@ fn the_package_needs_no_newer_python() {
     ok(&isolated("python3").args(["-c", code]).arg(folder).output().expect("python3"));
 }
 
+/// The module says the version of the library that comes with it.
+#[test]
+fn the_package_has_the_version() {
+    let init = fs::read_to_string(root().join("src/wheel/cachealloc/__init__.py")).expect("it");
+    let wanted = concat!("\n__version__ = \"", env!("CARGO_PKG_VERSION"), "\"\n");
+    assert!(init.contains(wanted), "{wanted}");
+}
+
 /// In one environment, which takes seconds to make.
 #[test]
 #[ignore = "long tier"]
@@ -90,6 +98,10 @@ fn the_command_finds_its_library(environment: &Path) {
     let run = Run::program(environment.join("bin/cachealloc")).native();
     let version = run.clone().arg("--version").output().ok();
     assert_eq!(version.stdout, concat!("cachealloc ", env!("CARGO_PKG_VERSION"), "\n"));
+    let by_module = python(environment).args("-m cachealloc --version").output().ok();
+    assert_eq!(by_module.stdout, version.stdout);
+    let failed = python(environment).args("-m cachealloc stats 0").output();
+    assert!(failed.code == Some(2) && failed.stdout.is_empty(), "{failed:?}");
     let demo = crate::samples::built("01-loop");
     let ran = run.args("run --stats-on-exit stderr --").arg(&demo).arg("20").output().ok();
     let native = Run::program(&demo).arg("20").native().output().ok();

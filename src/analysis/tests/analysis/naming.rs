@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use cachealloc_analysis::model::{Device, Entry, Frame, FrameId, Snapshot, StackId};
-use cachealloc_analysis::names::{Names, label, short_name, short_path};
+use cachealloc_analysis::names::{Names, ShortNames, label, short_name, short_path};
 use cachealloc_analysis::symbols::{
     BUILD_ID_SETTING, DebugFolders, Outcome, lack_names, symbolise,
 };
@@ -358,4 +358,47 @@ fn what_a_terminal_obeys_is_not_printed() {
     assert_eq!(cut("\u{e4}\u{e4}\u{e4}", 2), "\u{e4}\u{e4}...");
     let harmless = cachealloc_text::escaped("[\"\u{1b}\u{9b}\u{7f}\",\n1]");
     assert_eq!(harmless, "[\"\\u001b\\u009b\\u007f\",\n1]");
+}
+
+fn told_apart(names: &[&str]) -> Vec<String> {
+    let all = ShortNames::of(names.iter().copied());
+    names.iter().map(|name| all.short(name).into_owned()).collect()
+}
+
+#[test]
+fn instances_of_a_template_are_told_apart() {
+    let long = "x".repeat(60);
+    assert_eq!(
+        told_apart(&[
+            "void fill<float, 4>(float*, unsigned long)",
+            "void fill<double, 4>(double*, unsigned long)"
+        ]),
+        ["void fill<float, 4>", "void fill<double, 4>"]
+    );
+    let [one, other] =
+        ["float", "double"].map(|kind| format!("sort<{long}, less<{kind}>, {long}>(int (*)(int))"));
+    assert_eq!(told_apart(&[&one, &other]), ["sort<...float...>", "sort<...double...>"]);
+    // No other has the name: short as ever.
+    assert_eq!(told_apart(&["void fill<float, 4>(float*, unsigned long)"]), ["void fill"]);
+    assert_eq!(
+        told_apart(&["main", "f(int)", "f(long)", "<module>"]),
+        ["main", "f", "f", "<module>"]
+    );
+    let plain = ["operator<<", "a<b>::operator()(int) const", "a<c>::operator()(int) const"];
+    assert_eq!(told_apart(&plain)[1..], ["a<b>::operator()", "a<c>::operator()"]);
+}
+
+#[test]
+fn any_name_is_told_apart_in_a_line() {
+    for names in [
+        ["f<\u{e9}\u{e9}>", "f<\u{e9}\u{ea}>"].map(|it| it.repeat(40)),
+        ["f<".repeat(500), "f<".repeat(501)],
+        ["f<a>>>>>>".repeat(20), "f<b>>>>>>".repeat(20)],
+        ["f<((((".repeat(20), "f<)))".repeat(30)],
+        ["f<>".into(), "f<->".into()],
+    ] {
+        told_apart(&[&names[0], &names[1]])
+            .iter()
+            .for_each(|it| assert!(it.chars().count() < 160, "{it}"));
+    }
 }

@@ -166,9 +166,20 @@ fn process(
         hits.map_or(Value::unknown(), |hits| Value::amount(hits, show::share(hits))),
         Value::rate(rates.waits(sample)),
         Value::text(user),
-        Value::text(sample.command.clone()),
+        Value::text(sample.title.clone()),
     ];
     Line { about: About::Process(sample.process, Some(device)), values }
+}
+
+/// A process that has ended, with what it said last.
+pub(super) fn ended(look: &Look, sample: &Sample) -> Vec<Line<PROCESS_COLUMNS>> {
+    let line = |device| {
+        let mut line = process(look, sample, device, String::new(), &Rates::default());
+        let last = line.values.len() - 1;
+        line.values[last] = Value::text(format!("(ended) {}", sample.title));
+        line
+    };
+    look.devices(sample).map(line).collect()
 }
 
 fn silent(process: Process) -> Line<PROCESS_COLUMNS> {

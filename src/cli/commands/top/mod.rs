@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::Result;
 use crate::failure::{Failure, USAGE};
-use crate::processes::Process;
+use crate::processes::{Process, number};
 use crate::show;
 
 mod gpus;
@@ -45,10 +45,11 @@ On the screen:
   left, right                             scroll the stack
   s, S, r                                 sort by the next column, the one before, in the other direction
   /                                       show only lines that contain a text; Enter keeps it, Esc ends it
+  ?, h, F1                                explain the keys and columns
   q, Ctrl-C                               quit")]
 pub(crate) struct Arguments {
     /// Only this process, in detail.
-    #[arg(value_name = "PID")]
+    #[arg(value_name = "PID", value_parser = number)]
     process: Option<u32>,
     /// Only what is on this GPU, or on these: by number as nvidia-smi has it (0; 0:1 is a part of it), by the
     /// begin of a UUID (GPU-3a, MIG-7), or by PCI address (01:00.0).

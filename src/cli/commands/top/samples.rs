@@ -15,6 +15,8 @@ pub(super) struct Sample {
     /// By number.
     pub user: u32,
     pub command: String,
+    /// The same, shorter: a script without its interpreter.
+    pub title: String,
     pub time: Instant,
     pub statistics: Statistics,
     /// As the process wrote them.
@@ -129,8 +131,8 @@ fn all(sites_of: Option<Process>, patience: Duration) -> Look {
 fn understand(live: &Live, json: String) -> std::result::Result<Sample, live::Problem> {
     let statistics = live::parse(&json)?;
     let (process, time) = (live.process, Instant::now());
-    let command = process.command();
-    let sample = Sample { process, user: live.user, command, time, statistics, json };
+    let (command, title) = (process.command(), process.title());
+    let sample = Sample { process, user: live.user, command, title, time, statistics, json };
     // Then it has no command any longer, and no place in a table of what runs.
     if live.has_ended() { Err(live::Problem::Ended) } else { Ok(sample) }
 }

@@ -136,14 +136,14 @@ fn frames(stack: StackId, describe: &mut dyn Describe) -> String {
 }
 
 fn settings(settings: &Settings, dropped: u64) -> String {
-    let powers: Vec<u32> = (0..16).collect();
-    let divisions = list(&powers, |power| format!(r#""{}": 0"#, 1 << power));
+    let of = settings.roundup_power2_divisions.iter().enumerate().collect::<Vec<_>>();
+    let divisions = list(&of, |(power, number)| format!(r#""{}": {number}"#, 1 << power));
     let more = list(&settings.more, |(name, value)| format!("{}: {}", string(name), string(value)));
     format!(
         r#"{{"PYTORCH_CUDA_ALLOC_CONF": {}, "max_split_size": {},
         "garbage_collection_threshold": {:?}, "expandable_segments": {},
         "pinned_num_register_threads": 1, "release_lock_on_cudamalloc": false,
-        "pinned_use_cuda_host_register": false, "graph_capture_record_stream_reuse": false,
+        "pinned_use_cuda_host_register": false, "graph_capture_record_stream_reuse": {},
         "max_round_threshold": 0, "max_cached_size": 0,
         "roundup_power2_divisions": {{{}}},
         "trace_alloc_overflowed": {}, "trace_alloc_max_entries": {},
@@ -153,6 +153,7 @@ fn settings(settings: &Settings, dropped: u64) -> String {
         settings.split_bytes_max.map_or(-1, |bytes| bytes as i64),
         settings.garbage_collection_threshold,
         settings.expandable_segments,
+        settings.graph_capture_record_stream_reuse,
         divisions.trim_matches(['[', ']']),
         dropped > 0,
         settings.entries_max,

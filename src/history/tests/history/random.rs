@@ -84,6 +84,8 @@ fn settings(random: &mut Random) -> Settings {
         split_bytes_max: random.one_in(2).then_some(1 << 40),
         garbage_collection_threshold: 0.8,
         expandable_segments: random.one_in(2),
+        roundup_power2_divisions: std::array::from_fn(|_| 1 << random.below(4)),
+        graph_capture_record_stream_reuse: random.one_in(2),
         entries_max: 1 << random.below(40),
         more: (0..random.below(4)).map(|n| (format!("option {n}"), "é".into())).collect(),
     }

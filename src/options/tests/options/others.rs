@@ -25,7 +25,7 @@ fn flags_of_paddle_are_options() {
     }
     refused(
         "FLAGS_gpu_memory_limit_mb:all",
-        "invalid gpu_memory_limit_mb 'all': expected a whole number, 0 for no limit; using 0",
+        "invalid gpu_memory_limit_mb 'all': expected a whole number or a size such as 4G, 0 for no limit; using 0",
     );
     refused(
         "FLAGS_gpu_memory_limit_mb=4096",
@@ -74,7 +74,6 @@ fn what_pytorch_refuses_is_refused() {
         "initial_gpu_memory_in_mb:x",
         "reallocate_gpu_memory_in_mb:",
         "strategy:thread_local",
-        "eager_delete_tensor_gb:1GB",
         "eager_delete_tensor_gb:--1",
         "eager_delete_tensor_gb:inf",
         "memory_fraction_of_eager_deletion:1.1",

@@ -49,6 +49,8 @@ pub(super) fn begin(settings: impl FnOnce() -> Settings) {
         (SETTING_CONFIGURATION, settings.configuration),
         (SETTING_SPLIT_MAX, split_max.unwrap_or_default()),
         (SETTING_COLLECTED_ABOVE, settings.garbage_collection_threshold.to_string()),
+        (SETTING_ROUNDUP, settings.roundup_power2_divisions.map(|it| it.to_string()).join(",")),
+        (SETTING_CAPTURE_REUSE, settings.graph_capture_record_stream_reuse.to_string()),
         (SETTING_EXPANDABLE, settings.expandable_segments.to_string()),
         (SETTING_PROGRAM, program.to_string_lossy().into_owned()),
     ] {

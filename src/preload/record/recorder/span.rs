@@ -101,7 +101,7 @@ impl Recorder {
             }
             let action =
                 if segment.expandable { Action::SegmentUnmap } else { Action::SegmentFree };
-            recorded.segment_ended(action, segment.base.0, segment.bytes);
+            recorded.segment_ended(action, segment.base.0, segment.bytes, StackId::NONE);
         }
         recorded.blocks.clear();
         recorded.entries.at_ns = None;

@@ -149,3 +149,28 @@ fn account_of_the_device_is_a_table() {
         assert!(page.contains(wanted), "{wanted}");
     }
 }
+
+/// PyTorch's number of a block counts the frees at its address. Where that is not the number of the rows before, it is written.
+#[test]
+fn versions_count_frees() {
+    let mut made = Made::new();
+    let stack = made.stack(&[("f", "a.c", 1)]);
+    let other = made.stack(&[("g", "a.c", 2)]);
+    made.entry(Action::Alloc, 4096, 5, stack);
+    made.entry(Action::Free, 4096, 5, other);
+    made.entry(Action::Alloc, 4096, 7, stack);
+    // Its free is missing.
+    made.entry(Action::Alloc, 4096, 8, stack);
+    made.entry(Action::Free, 4096, 8, other);
+    made.entry(Action::Alloc, 4096, 9, stack);
+    made.entry(Action::Free, 4096, 9, other);
+    let columns = columns(&written(&[made.input("versions")]));
+    assert_eq!(columns["track0.version.row"], json!([2, 3]));
+    assert_eq!(columns["track0.version.number"], json!([1, 2]));
+    let stacks = |name: &str| -> Vec<u64> {
+        let list = columns[&format!("track0.{name}")].as_array().expect("a list");
+        list.iter().map(|it| it.as_u64().expect("a number")).collect()
+    };
+    let (own, freed_by) = (stacks("stack"), stacks("freed_by"));
+    assert!(freed_by[0] != own[0] && freed_by[0] == freed_by[2], "{own:?}, {freed_by:?}");
+}

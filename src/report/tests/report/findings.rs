@@ -11,7 +11,33 @@ pub fn sentences(page: &str) -> Vec<String> {
     let (_, rest) = page.split_once("<div id=\"findings\"><ul>").expect("the findings");
     let (list, _) = rest.split_once("</ul>").expect("their end");
     let items = list.split("<li>").filter(|item| !item.is_empty());
-    items.map(|item| item.trim_end_matches("</li>").to_string()).collect()
+    let text = |item: &str| {
+        let item = item.trim_end_matches("</li>");
+        // A link to what it speaks of may follow.
+        item.rsplit_once(" <a href=").map_or(item, |(text, _)| text).to_string()
+    };
+    items.map(text).collect()
+}
+
+/// The call site of a finding stands in the address as it may not in HTML.
+#[test]
+fn findings_lead_to_what_they_speak_of() {
+    let page = written(&[small().input("small.pickle")]);
+    for link in [
+        "<a href=\"#ooms\">Out of memory</a></li>",
+        "<a href=\"#timeline&amp;at=3\">Over time</a></li>",
+        "<a href=\"#fit\">Smaller device</a></li>",
+        "<a href=\"#waste\">Waste</a></li>",
+        "<a href=\"#segments\">Segments</a></li>",
+    ] {
+        assert!(page.contains(link), "{link}");
+    }
+    let mut made = Made::new();
+    let stack = made.stack(&[("f<\"&'", "/a/b\"&'<c>.py", 1)]);
+    (1..40).for_each(|address| made.keep(address << 20, MIB, stack));
+    let page = written(&[made.input("growing")]);
+    let link = "<a href=\"#sites&amp;sites=a/b%22%26%27%3cc%3e.py%3a1\">Call sites</a></li>";
+    assert!(page.contains(link), "{}", sentences(&page).join("\n"));
 }
 
 #[test]

@@ -38,6 +38,7 @@ pub(super) fn draw(frame: &mut Frame, state: &mut State, palette: Palette) {
     frame.render_widget(Paragraph::new(title(state)).style(palette.title()), head);
     frame.render_widget(Paragraph::new(gpus), above);
     match state.watched.is_some() {
+        _ if state.shows_help => frame.render_widget(Paragraph::new(HELP), body),
         false => processes(frame, body, state, palette),
         true => watched::draw(frame, body, state, palette),
     }
@@ -45,6 +46,23 @@ pub(super) fn draw(frame: &mut Frame, state: &mut State, palette: Palette) {
     frame.render_widget(Paragraph::new(about).style(palette.warning()), foot);
     frame.render_widget(Paragraph::new(keys(state, palette)), last);
 }
+
+/// Any key leads back.
+const HELP: &str = "\
+up, down, j, k            choose a line
+PgUp, PgDn, Home, End
+Enter, Esc                into a program's call sites and stacks, and back
+left, right               scroll the stack
+s, S                      sort by the next column, or by the one before
+r                         sort in the other direction
+/                         show only lines that contain a text; Enter keeps it, Esc ends it
+?, h, F1                  this
+q, Ctrl-C                 quit
+
+ALLOCATED, PEAK           what the program holds, and held at most
+RESERVED                  what the cache has of the device
+HITS                      requests that were served without the driver
+WAITS/S                   waits that the library has inserted";
 
 /// Of the height of the screen, GPUs take no more than one in so many lines.
 const GPUS_SHARE: u16 = 4;
@@ -54,6 +72,9 @@ fn gpus(gpus: &[Named], most: usize) -> Vec<Text<'static>> {
     let line = |gpu: &Named| {
         let total = gpu.total_bytes.map(show::bytes);
         let mut parts = vec![format!("GPU {}", gpu.name)];
+        if let (Some(free), Some(total)) = (gpu.free_bytes, gpu.total_bytes) {
+            parts.push(bar(total.saturating_sub(free), total));
+        }
         parts.extend(match (gpu.free_bytes.map(show::bytes), total) {
             (Some(free), Some(total)) => Some(format!("{free} free of {total}")),
             (_, total) => total,
@@ -71,6 +92,15 @@ fn gpus(gpus: &[Named], most: usize) -> Vec<Text<'static>> {
     }
     lines
 }
+
+/// How much of a device is in use.
+fn bar(used: u64, total: u64) -> String {
+    let full = (BAR_WIDTH as u128 * u128::from(used)).div_ceil(u128::from(total.max(1)));
+    let full = usize::try_from(full).unwrap_or(BAR_WIDTH).min(BAR_WIDTH);
+    format!("[{}{}]", "|".repeat(full), " ".repeat(BAR_WIDTH - full))
+}
+
+const BAR_WIDTH: usize = 20;
 
 /// In lines of this width.
 fn wrapped<'a>(words: impl Iterator<Item = &'a str>, width: u16) -> Vec<String> {
@@ -115,7 +145,7 @@ fn keys(state: &State, palette: Palette) -> Text<'static> {
         None => "Enter call sites",
         Some(_) => "Esc back  left, right stack",
     };
-    let text = format!("q quit  {inner}  s, S sort  r reverse  / filter");
+    let text = format!("q quit  ? help  {inner}  s, S sort  r reverse  / filter");
     Text::styled(text, palette.aside())
 }
 

@@ -102,8 +102,15 @@ pub(super) fn table(
             None => Constraint::Length(column.width()),
         })
         .collect();
+    let gaps = GAP * columns.len().saturating_sub(1) as u16;
+    let others = columns.iter().filter(|column| column.least.is_none());
+    let left = area.width.saturating_sub(gaps + others.map(Column::width).sum::<u16>());
     let cell = |column: &Column, text: &str| {
-        let text = Text::raw(text.to_string());
+        let text = match column.least {
+            Some(_) => show::cut_middle(text, left.into()),
+            None => text.to_string(),
+        };
+        let text = Text::raw(text);
         Cell::new(if column.is_number { text.right_aligned() } else { text })
     };
     let rows = columns.iter().map(|column| column.cells.len()).max().unwrap_or(0);

@@ -8,9 +8,8 @@ pub(super) struct Palette {
 }
 
 impl Palette {
-    /// As https://no-color.org has it.
     pub(super) fn of_environment() -> Palette {
-        Palette { has_colors: std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()) }
+        Palette { has_colors: crate::show::has_colors() }
     }
 
     pub(super) fn title(self) -> Style {

@@ -23,6 +23,8 @@ pub(super) struct State {
     pub watched: Option<Watched>,
     /// The filter is being written.
     pub writes_filter: bool,
+    /// The keys are explained; the next key ends that.
+    pub shows_help: bool,
     pub history: History,
     /// On which the processes are.
     pub gpus: Vec<Named>,
@@ -35,7 +37,13 @@ pub(super) struct State {
     /// There is no way back from the watched process.
     is_only: bool,
     rates: Rates,
+    /// Of the last look, and of those that have ended since: the newest first.
+    samples: Vec<Sample>,
+    ended: Vec<Sample>,
 }
+
+/// So many processes that have ended stay in the table.
+const ENDED_MAX: usize = 20;
 
 /// The process whose call sites are shown.
 pub(super) struct Watched {
@@ -70,6 +78,7 @@ impl State {
             sites: Browser::sorted_by(BY_BYTES, most),
             watched: only.map(Watched::new),
             writes_filter: false,
+            shows_help: false,
             history: History::default(),
             gpus: Vec::new(),
             nothing: "",
@@ -77,6 +86,8 @@ impl State {
             page: 1,
             is_only: only.is_some(),
             rates: Rates::default(),
+            samples: Vec::new(),
+            ended: Vec::new(),
         }
     }
 
@@ -95,8 +106,25 @@ impl State {
         }
         self.gpus = look.gpus();
         self.nothing = tables::nothing(&look);
-        self.processes.take(lines::processes(&look, &self.rates));
+        self.note_ended(&look);
+        let mut all = lines::processes(&look, &self.rates);
+        all.extend(self.ended.iter().flat_map(|sample| lines::ended(&look, sample)));
+        self.processes.take(all);
         self.rates.note(&look.samples);
+    }
+
+    /// What a process said last stays when it has ended, until another has its number.
+    fn note_ended(&mut self, look: &Look) {
+        let is_there = |process| {
+            look.silent.contains(&process)
+                || look.samples.iter().any(|sample| sample.process == process)
+        };
+        let gone = std::mem::take(&mut self.samples).into_iter();
+        let gone = gone.filter(|sample| !is_there(sample.process) && sample.process.has_ended());
+        self.ended.splice(0..0, gone);
+        self.ended.retain(|sample| !is_there(sample.process));
+        self.ended.truncate(ENDED_MAX);
+        self.samples.clone_from(&look.samples);
     }
 
     /// The call site that is chosen, with its stack.
@@ -116,9 +144,12 @@ impl State {
             KeyCode::Char('c') if with_control => return Effect::Quit,
             KeyCode::Char('z') if with_control => return Effect::Suspend,
             KeyCode::Char(_) if with_control => return Effect::None,
+            KeyCode::Char('q') if self.shows_help => return Effect::Quit,
+            _ if self.shows_help => self.shows_help = false,
             _ if self.writes_filter => self.key_of_filter(key.code),
             KeyCode::Char('q') => return Effect::Quit,
             KeyCode::Char('/') => self.writes_filter = true,
+            KeyCode::Char('?' | 'h') | KeyCode::F(1) => self.shows_help = true,
             KeyCode::Enter => return self.enter(),
             KeyCode::Esc | KeyCode::Backspace => return self.leave(),
             KeyCode::Left => self.scroll(-1),

@@ -20,7 +20,7 @@ fn a_wide_terminal_has_everything() {
     assert_eq!(lines[2], largest);
     assert!(lines[3].contains("20.0 MiB") && lines[3].contains("▄█"), "{lines:#?}");
     assert_eq!(lines[6], "", "nothing is left out");
-    assert!(lines[7].starts_with("q quit  Enter call sites  s, S sort"), "{lines:#?}");
+    assert!(lines[7].starts_with("q quit  ? help  Enter call sites  s, S sort"), "{lines:#?}");
 }
 
 /// Columns go one by one, and the screen says which; the process and what it holds stay.
@@ -133,6 +133,7 @@ fn names_steer_no_terminal() {
     let mut state = State::new(None, usize::MAX);
     let mut samples = vec![sample(1, 1, 1, SITES)];
     samples[0].command = "\u{1b}[2J\u{202e}gpj".to_string();
+    samples[0].title = samples[0].command.clone();
     state.take(Look { samples, ..Look::default() });
     assert!(drawn(&mut state, 120, 8)[2].ends_with("?[2J?gpj"));
     press(&mut state, KeyCode::Enter);
@@ -198,8 +199,14 @@ fn gpus_stand_above_the_processes() {
     let mut state = State::new(None, usize::MAX);
     state.take(look);
     let lines = drawn(&mut state, 130, 16);
-    assert_eq!(lines[1], "GPU 1  6.00 GiB free of 80.0 GiB  0000:31:00.0  GPU-1");
-    assert_eq!(lines[2], "GPU 2  7.00 GiB free of 80.0 GiB  0000:41:00.0  GPU-2");
+    assert_eq!(
+        lines[1],
+        "GPU 1  [||||||||||||||||||| ]  6.00 GiB free of 80.0 GiB  0000:31:00.0  GPU-1"
+    );
+    assert_eq!(
+        lines[2],
+        "GPU 2  [||||||||||||||||||| ]  7.00 GiB free of 80.0 GiB  0000:41:00.0  GPU-2"
+    );
     assert_eq!(lines[3], "GPU 21:00.0  80.0 GiB  0000:21:00.0  GPU-0");
     assert!(lines[4].contains("  USER  ") && lines[5].starts_with("200"), "{lines:#?}");
     assert!(lines[5].starts_with("200        1     30.0 MiB"), "{lines:#?}");

@@ -39,15 +39,32 @@ fn the_choice_stays_with_its_process() {
     state.take(next.clone());
     assert_eq!(shown(&state), ["300", "200", "100"]);
     assert_eq!(chosen(&state), "300");
-    // What takes its place when it is gone.
+    // It stays there, with what it said last, when it has ended.
     next.samples.remove(2);
     state.take(next);
-    assert_eq!(chosen(&state), "200");
+    assert_eq!(chosen(&state), "300");
+    let ended = drawn(&mut state, 130, 8).into_iter().find(|line| line.starts_with("300"));
+    assert!(
+        ended.is_some_and(|line| line.contains("500 MiB") && line.contains("(ended) ./app300"))
+    );
     state.take(Look::default());
-    assert_eq!(chosen(&state), "");
-    press(&mut state, KeyCode::Down);
+    assert_eq!(shown(&state), ["300", "200", "100"]);
+    // Another process of that number has its place.
     state.take(look(4));
-    assert_eq!(chosen(&state), "200");
+    assert_eq!(shown(&state).len(), 3);
+    assert!(!drawn(&mut state, 130, 8).join("\n").contains("(ended)"));
+}
+
+#[test]
+fn a_key_explains_the_keys() {
+    let mut state = state();
+    press(&mut state, KeyCode::Char('?'));
+    let lines = drawn(&mut state, 80, 24).join("\n");
+    assert!(lines.contains("show only lines that contain a text") && !lines.contains("./app200"));
+    press(&mut state, KeyCode::Down);
+    assert!(drawn(&mut state, 80, 24).join("\n").contains("./app200"));
+    press(&mut state, KeyCode::Char('h'));
+    assert_eq!(press(&mut state, KeyCode::Char('q')), Effect::Quit);
 }
 
 #[test]

@@ -36,6 +36,7 @@ fn sample(process: u32, second: u64, mib: u64, sites: &str) -> Sample {
         served = 2000 * second
     );
     Sample {
+        title: format!("./app{process} --some argument"),
         process: Process(process),
         user: nix::unistd::geteuid().as_raw(),
         command: format!("./app{process} --some argument"),
