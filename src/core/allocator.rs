@@ -185,7 +185,7 @@ impl Allocator {
         if let State::Tagged(tag) = block.state
             && tag.ready.waits_for_work()
         {
-            self.tags.insert(id, tag);
+            self.tags.insert(id, block.pool, tag);
         }
         if block.counts_as_split() && !block.is_pending() {
             self.counts.split_came(block.bytes);
@@ -205,7 +205,7 @@ impl Allocator {
         if let State::Tagged(tag) = block.state
             && tag.ready.waits_for_work()
         {
-            self.tags.remove(id, tag);
+            self.tags.remove(id, block.pool, tag);
         }
         if block.is_pending() {
             self.note_completed(id);

@@ -8,7 +8,7 @@
 //! * I4: segments do not overlap and are listed by their base.
 //! * I5: no two neighbours are left that could coalesce.
 //! * I6: a block is in the index of the requests that may take it, and in no other.
-//! * I7: exactly the blocks whose tag waits for work are listed, by age, and by event if they have one.
+//! * I7: exactly the blocks whose tag waits for work are listed, by age, and those on a stream with their stream and pool.
 //! * I8: a segment counts its allocated blocks.
 //! * I9: requested bytes fit into the block, and only an active block has any.
 //! * I10: every current statistic is what a walk over blocks and segments counts.
@@ -93,7 +93,10 @@ impl Allocator {
         let outside = block.used_outside;
         assert!(!outside || block.private.is_some(), "I19: {id:?} is of no pool: {block:?}");
         if let Some(tag) = block.work_tag() {
-            assert!(self.tags.holds(id, tag), "I7: the tag of {id:?} is not listed: {block:?}");
+            assert!(
+                self.tags.holds(id, block.pool, tag),
+                "I7: the tag of {id:?} is not listed: {block:?}"
+            );
         }
         let allocated = block.state == State::Allocated;
         let active = allocated || block.is_pending();
