@@ -273,6 +273,10 @@ impl Allocator {
         }));
         let row = self.segments.at_mut(segment.0);
         (row.first, row.last) = (first, first);
+        if private.is_some() {
+            self.set_segment_private(segment, private);
+            self.enter_private(first);
+        }
         self.segment_at.insert(base, segment);
         self.counts.kept.reserved_bytes.increase(pool, bytes);
         self.note_room();
@@ -285,8 +289,11 @@ impl Allocator {
         let (block, number, place) = self.blocks.beside(id.0);
         let remainder = BlockId(number);
         let rest = block.cut(id, bytes, remainder, place);
-        let (after, segment) = (rest.next, rest.segment);
+        let (after, segment, private) = (rest.next, rest.segment, rest.private);
         self.link_after(remainder, after, segment);
+        if private.is_some() {
+            self.enter_private(remainder);
+        }
         remainder
     }
 

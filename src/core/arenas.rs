@@ -307,6 +307,7 @@ impl Allocator {
         (row.base, row.bytes) = (first.base, first.bytes + second.bytes);
         (row.first, row.last) = (first.first, second.last);
         row.allocated_count = first.allocated_count + second.allocated_count;
+        row.private_count = first.private_count + second.private_count;
         self.segment_at.remove(&second.base);
         self.segment_at.insert(first.base, stays);
     }
@@ -332,12 +333,15 @@ impl Allocator {
             }
             (Some(previous), Some(next)) => {
                 let right = SegmentId(self.segments.insert(row));
-                let allocated_count = self.rename_from(next, right);
+                let (allocated_count, private_count) = self.rename_from(next, right);
                 self.begin_segment_with(right, next);
                 self.segment_at.insert(block.end(), right);
-                self.segments.at_mut(right.0).allocated_count = allocated_count;
+                let row = self.segments.at_mut(right.0);
+                (row.allocated_count, row.private_count) = (allocated_count, private_count);
                 self.end_segment_with(id, previous);
-                self.segments.at_mut(id.0).allocated_count -= allocated_count;
+                let row = self.segments.at_mut(id.0);
+                row.allocated_count -= allocated_count;
+                row.private_count -= private_count;
             }
         }
     }
@@ -360,17 +364,19 @@ impl Allocator {
         (row.first, row.base) = (first, base);
     }
 
-    /// The block and all behind it are of this segment now. Returns how many are allocated.
-    fn rename_from(&mut self, first: BlockId, segment: SegmentId) -> u32 {
-        let mut allocated_count = 0;
+    /// The block and all behind it are of this segment now. Returns how many are allocated, and how many of a private
+    /// pool.
+    fn rename_from(&mut self, first: BlockId, segment: SegmentId) -> (u32, u32) {
+        let (mut allocated_count, mut private_count) = (0, 0);
         let mut next = Some(first);
         while let Some(id) = next {
             let block = self.blocks.at_mut(id.0);
             block.segment = segment;
             allocated_count += u32::from(block.state == State::Allocated);
+            private_count += u32::from(block.private.is_some());
             next = block.next;
         }
-        allocated_count
+        (allocated_count, private_count)
     }
 
     /// By how much so many bytes more would be above the limit.

@@ -238,6 +238,10 @@ impl Allocator {
         let next = block.next.expect("the block has a next one");
         let calm = if block.expandable { self.calm_of_both(id, next) } else { None };
         let absorbed = self.blocks.at(next.0);
+        if absorbed.private.is_some() {
+            self.leave_private(next);
+        }
+        let absorbed = self.blocks.at(next.0);
         let Block { address, bytes, next: after, state, freed_at, used_outside, .. } = *absorbed;
         self.blocks.remove(next.0);
         let block = self.blocks.at_mut(id.0);
