@@ -190,11 +190,13 @@ impl Allocator {
         if block.counts_as_split() && !block.is_pending() {
             self.counts.split_came(block.bytes);
         }
+        self.note_end_changes(id);
     }
 
     /// The reverse of `insert_free`, to be called before anything about the block changes.
     #[inline(never)]
     pub(crate) fn remove_free(&mut self, id: BlockId) {
+        self.note_end_changes(id);
         let block = self.blocks.at(id.0);
         let index = match (block.private, block.pool) {
             (None, Pool::Small) => &mut self.small,

@@ -15,13 +15,13 @@ use crate::arenas::{Arena, PAGE_BYTES};
 use crate::types::{Address, BlockId, Mapping};
 
 /// A window for one request.
-#[derive(Debug)]
+#[derive(PartialEq, Eq, Debug)]
 pub(crate) struct Window {
     /// What must be mapped in it, by address, in whole pages.
     pub missing: Vec<Mapping>,
     /// The free blocks that it leans on.
     pub used: Vec<BlockId>,
-    begin: u64,
+    pub begin: u64,
 }
 
 impl Window {
@@ -59,7 +59,7 @@ struct Run {
 }
 
 impl Allocator {
-    /// `alone`: free blocks do not count, since others may take them.
+    /// By a walk over all of the arena. `alone`: free blocks do not count.
     pub(crate) fn place_in(&self, arena: &Arena, bytes: u64, alone: bool) -> Option<Window> {
         let runs = self.runs(arena, alone);
         runs.iter().flat_map(|run| run.places(bytes)).min_by_key(Window::rank)
