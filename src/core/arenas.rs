@@ -342,7 +342,7 @@ impl Allocator {
         self.note_room();
         self.counts.kept.num_device_free += 1;
         let row = self.segments.at(id.0).clone();
-        self.note_changed(row.base.0, row.end().0);
+        self.note_changed(block.address.0, block.end().0);
         match (block.previous, block.next) {
             (None, None) => {
                 self.segments.remove(id.0);

@@ -151,7 +151,7 @@ impl Allocator {
         assert!(memory.blocks.remove(&id), "{id:?} is not listed in {private:?}");
     }
 
-    /// The segment is this pool's from now on, or nobody's. Its blocks are another matter.
+    /// The segment is this pool's from now on, or ordinary memory. Its blocks are another matter.
     pub(crate) fn set_segment_private(&mut self, id: SegmentId, private: Option<PrivatePool>) {
         let row = self.segments.at_mut(id.0);
         let before = core::mem::replace(&mut row.private, private);
