@@ -126,7 +126,7 @@ fn every_kind_of_work_between_two_frees(d: &Driver) -> Verdict {
     let between = KINDS.map(Some).into_iter().chain([None]);
     let mut wrong = Vec::new();
     for kind in between {
-        let (first, second) = (d.alloc_async(SMALL, a)?, d.alloc_async(BYTES, a)?);
+        let (first, second) = (d.alloc_async(SMALL, a)?, d.alloc(BYTES)?);
         fill(d, a, first, SMALL, 1, 0)?;
         let elsewhere = d.event()?;
         if kind.is_none() {
