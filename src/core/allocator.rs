@@ -185,16 +185,18 @@ impl Allocator {
         if let State::Tagged(tag) = block.state
             && tag.ready.waits_for_work()
         {
-            self.tags.insert(id, tag);
+            self.tags.insert(id, block.pool, tag);
         }
         if block.counts_as_split() && !block.is_pending() {
             self.counts.split_came(block.bytes);
         }
+        self.note_end_changes(id);
     }
 
     /// The reverse of `insert_free`, to be called before anything about the block changes.
     #[inline(never)]
     pub(crate) fn remove_free(&mut self, id: BlockId) {
+        self.note_end_changes(id);
         let block = self.blocks.at(id.0);
         let index = match (block.private, block.pool) {
             (None, Pool::Small) => &mut self.small,
@@ -205,7 +207,7 @@ impl Allocator {
         if let State::Tagged(tag) = block.state
             && tag.ready.waits_for_work()
         {
-            self.tags.remove(id, tag);
+            self.tags.remove(id, block.pool, tag);
         }
         if block.is_pending() {
             self.note_completed(id);
@@ -273,6 +275,10 @@ impl Allocator {
         }));
         let row = self.segments.at_mut(segment.0);
         (row.first, row.last) = (first, first);
+        if private.is_some() {
+            self.set_segment_private(segment, private);
+            self.enter_private(first);
+        }
         self.segment_at.insert(base, segment);
         self.counts.kept.reserved_bytes.increase(pool, bytes);
         self.note_room();
@@ -285,8 +291,11 @@ impl Allocator {
         let (block, number, place) = self.blocks.beside(id.0);
         let remainder = BlockId(number);
         let rest = block.cut(id, bytes, remainder, place);
-        let (after, segment) = (rest.next, rest.segment);
+        let (after, segment, private) = (rest.next, rest.segment, rest.private);
         self.link_after(remainder, after, segment);
+        if private.is_some() {
+            self.enter_private(remainder);
+        }
         remainder
     }
 

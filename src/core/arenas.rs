@@ -22,6 +22,7 @@ use crate::holes::Window;
 use crate::policy::SEGMENT_ROUNDING_BYTES;
 use crate::request::Request;
 use crate::rules::{Rule, rule_holds};
+use crate::runs::Runs;
 use crate::types::{Address, BlockId, Mapping, Pool, Requester, SegmentId, Step};
 
 /// The least that is mapped at once: the driver's page.
@@ -40,6 +41,7 @@ pub(crate) struct Arena {
     pub pool: Pool,
     /// All its blocks are of one age: the lowest address decides.
     pub registration: u64,
+    pub runs: Runs,
 }
 
 #[derive(Clone, Default)]
@@ -66,7 +68,9 @@ impl Allocator {
             bytes,
             pool,
             registration: self.segments_reserved_count,
+            runs: Runs::default(),
         });
+        self.note_changed(base.0, base.0);
         self.segments_reserved_count += 1;
     }
 
@@ -156,6 +160,7 @@ impl Allocator {
         request.awaited_bytes = Some(block_bytes);
         request.awaited_mappings = mappings.clone();
         self.arenas.arriving.extend(&mappings);
+        self.note_arriving(&mappings);
         Some(Step::Map(mappings))
     }
 
@@ -185,16 +190,32 @@ impl Allocator {
     /// What a request asked to be mapped is no longer on its way.
     pub(crate) fn forget_arriving(&mut self, request: &mut Request) -> Vec<Mapping> {
         let mappings = core::mem::take(&mut request.awaited_mappings);
+        if mappings.is_empty() {
+            return mappings;
+        }
         // A large request may have a mapping for each of its pages.
         let bases: BTreeSet<Address> = mappings.iter().map(|mapping| mapping.base).collect();
         self.arenas.arriving.retain(|mapping| !bases.contains(&mapping.base));
+        self.note_arriving(&mappings);
         mappings
     }
 
-    fn place(&self, block_bytes: u64, alone: bool) -> Option<Window> {
+    fn note_arriving(&mut self, mappings: &[Mapping]) {
+        for range in mappings.chunk_by(|left, right| left.end() == right.base) {
+            self.note_changed(range[0].base.0, range[range.len() - 1].end().0);
+        }
+    }
+
+    /// `alone`: free blocks do not count, since others may take them. That comes where others just did.
+    fn place(&mut self, block_bytes: u64, alone: bool) -> Option<Window> {
+        self.look_at_changes();
         let pool = self.policy.pool_of(block_bytes);
         let arenas = self.arenas.list.iter().filter(|arena| arena.pool == pool);
-        arenas.filter_map(|arena| self.place_in(arena, block_bytes, alone)).min_by_key(Window::rank)
+        let places = arenas.filter_map(|arena| match alone {
+            true => self.place_in(arena, block_bytes, true),
+            false => self.place_by_shape(arena, block_bytes),
+        });
+        places.min_by_key(Window::rank)
     }
 
     /// The free blocks with whole mappings in them, and how many bytes those are.
@@ -288,6 +309,7 @@ impl Allocator {
             self.join(self.blocks.at(id.0).segment, right);
         }
         self.coalesce_and_insert(id);
+        self.note_changed(base.0, end.0);
     }
 
     /// Two segments that touch become one.
@@ -307,6 +329,7 @@ impl Allocator {
         (row.base, row.bytes) = (first.base, first.bytes + second.bytes);
         (row.first, row.last) = (first.first, second.last);
         row.allocated_count = first.allocated_count + second.allocated_count;
+        row.private_count = first.private_count + second.private_count;
         self.segment_at.remove(&second.base);
         self.segment_at.insert(first.base, stays);
     }
@@ -319,6 +342,7 @@ impl Allocator {
         self.note_room();
         self.counts.kept.num_device_free += 1;
         let row = self.segments.at(id.0).clone();
+        self.note_changed(block.address.0, block.end().0);
         match (block.previous, block.next) {
             (None, None) => {
                 self.segments.remove(id.0);
@@ -332,12 +356,15 @@ impl Allocator {
             }
             (Some(previous), Some(next)) => {
                 let right = SegmentId(self.segments.insert(row));
-                let allocated_count = self.rename_from(next, right);
+                let (allocated_count, private_count) = self.rename_from(next, right);
                 self.begin_segment_with(right, next);
                 self.segment_at.insert(block.end(), right);
-                self.segments.at_mut(right.0).allocated_count = allocated_count;
+                let row = self.segments.at_mut(right.0);
+                (row.allocated_count, row.private_count) = (allocated_count, private_count);
                 self.end_segment_with(id, previous);
-                self.segments.at_mut(id.0).allocated_count -= allocated_count;
+                let row = self.segments.at_mut(id.0);
+                row.allocated_count -= allocated_count;
+                row.private_count -= private_count;
             }
         }
     }
@@ -360,17 +387,19 @@ impl Allocator {
         (row.first, row.base) = (first, base);
     }
 
-    /// The block and all behind it are of this segment now. Returns how many are allocated.
-    fn rename_from(&mut self, first: BlockId, segment: SegmentId) -> u32 {
-        let mut allocated_count = 0;
+    /// The block and all behind it are of this segment now. Returns how many are allocated, and how many of a private
+    /// pool.
+    fn rename_from(&mut self, first: BlockId, segment: SegmentId) -> (u32, u32) {
+        let (mut allocated_count, mut private_count) = (0, 0);
         let mut next = Some(first);
         while let Some(id) = next {
             let block = self.blocks.at_mut(id.0);
             block.segment = segment;
             allocated_count += u32::from(block.state == State::Allocated);
+            private_count += u32::from(block.private.is_some());
             next = block.next;
         }
-        allocated_count
+        (allocated_count, private_count)
     }
 
     /// By how much so many bytes more would be above the limit.

@@ -13,7 +13,9 @@
 //! Neighbours serve together, whichever streams they wait for. Blocks that may not be reused at all yet
 //! stay: the caller knows better whether their work is over.
 
+use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
+use core::iter;
 
 use crate::allocator::Allocator;
 use crate::block::{Block, State, Tag};
@@ -25,12 +27,13 @@ use crate::types::{
 };
 
 /// Neighbours that together are large enough.
-struct Neighbours {
-    first: BlockId,
-    count: usize,
-    bytes: u64,
+#[derive(PartialEq, Eq, Debug)]
+pub(crate) struct Neighbours {
+    pub first: BlockId,
+    pub count: usize,
+    pub bytes: u64,
     /// Of the youngest free: what was freed first is over first.
-    sequence: u64,
+    pub sequence: u64,
 }
 
 impl Allocator {
@@ -78,15 +81,7 @@ impl Allocator {
         block_bytes: u64,
     ) -> Option<BlockId> {
         let stream = stream_of(requester, private)?;
-        let own = self.index(self.policy.pool_of(block_bytes), None).on_stream(stream)?;
-        let mut segments: Vec<SegmentId> =
-            own.at_least(0).map(|(_, id)| self.blocks.at(id.0).segment).collect();
-        segments.sort_unstable();
-        segments.dedup();
-        let cut = |id: &SegmentId| !self.is_spared_if_whole(*id, block_bytes, stream);
-        let segments = segments.into_iter().filter(cut);
-        // One alone was looked at before.
-        let window = self.window(segments, block_bytes, Some(stream), 2)?;
+        let window = self.own_window(stream, block_bytes)?;
         let (id, tags) = self.join_window(&window, block_bytes);
         // On one stream the later event includes the earlier.
         let last = match rule_holds(Rule::LaterEventStays) {
@@ -95,6 +90,34 @@ impl Allocator {
         };
         self.blocks.at_mut(id.0).state = last.map_or(State::Free, State::Tagged);
         Some(id)
+    }
+
+    /// The best one of what this stream has freed. It holds a block of the stream, since of two neighbours that are free
+    /// for every request there is none: so no segment is looked at whose oldest block is younger than the best so far.
+    pub(crate) fn own_window(&self, stream: StreamId, block_bytes: u64) -> Option<Neighbours> {
+        let mut seen = BTreeSet::new();
+        let mut best: Option<(Neighbours, SegmentId)> = None;
+        for (sequence, id) in self.tags.of_stream(stream, self.policy.pool_of(block_bytes)) {
+            if best.as_ref().is_some_and(|(best, _)| best.sequence < sequence) {
+                break;
+            }
+            let block = self.blocks.at(id.0);
+            let segment = block.segment;
+            if !may_be_ordered(block, Some(stream))
+                || !seen.insert(segment)
+                || self.is_spared_if_whole(segment, block_bytes, stream)
+            {
+                continue;
+            }
+            // One alone was looked at before.
+            let window = self.window(iter::once(segment), block_bytes, Some(stream), 2);
+            let found = window.map(|window| (window, segment));
+            let rank = |(window, segment): &(Neighbours, SegmentId)| {
+                (window.sequence, window.bytes, *segment)
+            };
+            best = best.into_iter().chain(found).min_by_key(rank);
+        }
+        best.map(|(window, _)| window)
     }
 
     pub(crate) fn order(&mut self, request: &mut Request, block_bytes: u64) -> Option<Step> {
@@ -119,14 +142,19 @@ impl Allocator {
         Some(Step::Order(events))
     }
 
-    fn window_anywhere(&self, block_bytes: u64) -> Option<Neighbours> {
+    pub(crate) fn window_anywhere(&self, block_bytes: u64) -> Option<Neighbours> {
         let pool = self.policy.pool_of(block_bytes);
         let of_pool = self.segments.iter().filter(|(_, segment)| segment.pool == pool);
         self.window(of_pool.map(|(number, _)| SegmentId(number)), block_bytes, None, 1)
     }
 
     /// Whether all of this segment is free for the stream, and had better stay whole.
-    fn is_spared_if_whole(&self, id: SegmentId, block_bytes: u64, stream: StreamId) -> bool {
+    pub(crate) fn is_spared_if_whole(
+        &self,
+        id: SegmentId,
+        block_bytes: u64,
+        stream: StreamId,
+    ) -> bool {
         let segment = self.segments.at(id.0);
         let mut blocks = self.blocks_from(segment.first).map(|id| self.blocks.at(id.0));
         self.is_choosy(block_bytes)
@@ -161,26 +189,33 @@ impl Allocator {
         stream: Option<StreamId>,
     ) -> Vec<Neighbours> {
         let mut windows = Vec::new();
-        let mut run: Vec<BlockId> = Vec::new();
+        let mut run: VecDeque<BlockId> = VecDeque::new();
+        // Of the run, those with a younger tag than any behind them: the first has the youngest.
+        let mut youngest: VecDeque<(BlockId, u64)> = VecDeque::new();
         let mut bytes = 0;
         for id in self.blocks_from(first) {
             let block = self.blocks.at(id.0);
             if !may_be_ordered(block, stream) {
                 run.clear();
+                youngest.clear();
                 bytes = 0;
                 continue;
             }
-            run.push(id);
+            run.push_back(id);
             bytes += block.bytes;
-            let mut spare = 0;
-            while bytes - self.blocks.at(run[spare].0).bytes >= block_bytes {
-                bytes -= self.blocks.at(run[spare].0).bytes;
-                spare += 1;
+            if let Some(tag) = block.tag() {
+                while youngest.pop_back_if(|(_, sequence)| *sequence <= tag.sequence).is_some() {}
+                youngest.push_back((id, tag.sequence));
             }
-            run.drain(..spare);
+            while let Some(spare) = run.front().copied()
+                && bytes - self.blocks.at(spare.0).bytes >= block_bytes
+            {
+                bytes -= self.blocks.at(spare.0).bytes;
+                run.pop_front();
+                let _ = youngest.pop_front_if(|(id, _)| *id == spare);
+            }
             if bytes >= block_bytes {
-                let tags = run.iter().filter_map(|id| self.blocks.at(id.0).tag());
-                let sequence = tags.map(|tag| tag.sequence).max().unwrap_or(0);
+                let sequence = youngest.front().map_or(0, |(_, sequence)| *sequence);
                 windows.push(Neighbours { first: run[0], count: run.len(), bytes, sequence });
             }
         }
@@ -220,7 +255,7 @@ fn stream_of(requester: Requester, private: Option<PrivatePool>) -> Option<Strea
 }
 
 /// Of what this stream has freed; None: of what any has.
-fn may_be_ordered(block: &Block, stream: Option<StreamId>) -> bool {
+pub(crate) fn may_be_ordered(block: &Block, stream: Option<StreamId>) -> bool {
     // Blocks that a capture has joined lie beside those that every request may take.
     if block.private.is_some() {
         return false;

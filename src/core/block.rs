@@ -193,6 +193,8 @@ pub(crate) struct SegmentRow {
     pub allocated_count: u32,
     /// Blocks that were exported, allocated or retired.
     pub exported_count: u32,
+    /// Blocks of private pools.
+    pub private_count: u32,
 }
 
 impl SegmentRow {
@@ -217,6 +219,7 @@ impl SegmentRow {
             private: None,
             allocated_count: 0,
             exported_count: 0,
+            private_count: 0,
         }
     }
 

@@ -8,7 +8,7 @@
 //! * I4: segments do not overlap and are listed by their base.
 //! * I5: no two neighbours are left that could coalesce.
 //! * I6: a block is in the index of the requests that may take it, and in no other.
-//! * I7: exactly the blocks whose tag waits for work are listed, by age, and by event if they have one.
+//! * I7: exactly the blocks whose tag waits for work are listed, by age, and those on a stream with their stream and pool.
 //! * I8: a segment counts its allocated blocks.
 //! * I9: requested bytes fit into the block, and only an active block has any.
 //! * I10: every current statistic is what a walk over blocks and segments counts.
@@ -23,12 +23,13 @@
 //! * I17: what is about to be mapped lies in an arena and in no segment.
 //! * I18: a segment names its first and its last block.
 //! * I19: a block is of a private pool that is open, or of none, and all blocks of a segment that is
-//!   a pool's are; only blocks of a private pool wait for one, or were used outside of its capture.
+//!   a pool's are; a pool lists its blocks and segments, and a segment counts blocks of pools; only blocks of a private pool wait for one, or were used outside of its capture.
 //! * I20: the tables have been looked at for room at most so many requests ago.
 
 use crate::allocator::{Allocator, REQUESTS_WITH_ROWS_MAX};
 use crate::block::{Block, SegmentRow, State};
 use crate::policy::BLOCK_BYTES_MIN;
+use crate::private::PrivateMemory;
 use crate::stats::{PoolStats, Stat};
 use crate::tags::may_coalesce;
 use crate::types::{BlockId, Pool, SegmentId};
@@ -44,6 +45,7 @@ impl Allocator {
             self.check_segment(id, segment, &mut count);
         }
         self.check_apart();
+        self.check_private();
         self.check_arenas();
         self.check_counts(&count);
         self.check_stats(&count);
@@ -55,6 +57,7 @@ impl Allocator {
         let mut end = segment.base;
         let mut previous = None;
         let (mut allocated_count, mut exported_count, mut waits) = (0, 0, false);
+        let mut private_count = 0;
         for block_id in self.blocks_from(segment.first) {
             let block = self.blocks.at(block_id.0);
             assert!(block.address == end, "I1: {block_id:?} should begin at {end:?}: {block:?}");
@@ -65,11 +68,18 @@ impl Allocator {
             let of_segment = segment.private.is_none() || block.private == segment.private;
             let open = block.private.is_none_or(|private| self.private.contains_key(&private));
             assert!(of_segment && open, "I19: {block_id:?} in {segment:?}: {block:?}");
+            if let Some(memory) = block.private.and_then(|private| self.private.get(&private)) {
+                assert!(
+                    memory.blocks.contains(&block_id),
+                    "I19: {block_id:?} is not listed: {block:?}"
+                );
+            }
             self.check_block(block_id, block);
             self.check_neighbours(previous, block_id, block);
             count.block(block);
             allocated_count += u32::from(block.state == State::Allocated);
             exported_count += u32::from(block.exported);
+            private_count += u32::from(block.private.is_some());
             waits |= block.tag().is_some() || block.private.is_some();
             (end, previous) = (block.end(), Some(block_id));
         }
@@ -78,6 +88,7 @@ impl Allocator {
         assert!(end.0 == segment_end, "I1: the last block of {id:?} ends at {end:?}");
         assert!(allocated_count == segment.allocated_count, "I8: {id:?} has {allocated_count}");
         assert!(exported_count == segment.exported_count, "I13: {id:?} has {exported_count}");
+        assert!(private_count == segment.private_count, "I19: {id:?} has {private_count}");
         let leaves = exported_count > 0 && allocated_count == 0 && !waits;
         assert!(!leaves || self.leaving.contains(&id), "I14: {id:?} is not listed: {segment:?}");
     }
@@ -93,7 +104,10 @@ impl Allocator {
         let outside = block.used_outside;
         assert!(!outside || block.private.is_some(), "I19: {id:?} is of no pool: {block:?}");
         if let Some(tag) = block.work_tag() {
-            assert!(self.tags.holds(id, tag), "I7: the tag of {id:?} is not listed: {block:?}");
+            assert!(
+                self.tags.holds(id, block.pool, tag),
+                "I7: the tag of {id:?} is not listed: {block:?}"
+            );
         }
         let allocated = block.state == State::Allocated;
         let active = allocated || block.is_pending();
@@ -109,6 +123,19 @@ impl Allocator {
         let could =
             both_free && !retired && one_pool && may_coalesce(&previous.state, &block.state);
         assert!(!could, "I5: {id:?} and the one before should be one: {previous:?} {block:?}");
+    }
+
+    fn check_private(&self) {
+        let listed = |count: fn(&PrivateMemory) -> usize| self.private.values().map(count).sum();
+        let private_count = |(_, row): (u32, &SegmentRow)| row.private_count as usize;
+        let blocks_count: usize = listed(|memory| memory.blocks.len());
+        assert!(
+            blocks_count == self.segments.iter().map(private_count).sum(),
+            "I19: {blocks_count}"
+        );
+        let whole = self.segments.iter().filter(|(_, row)| row.private.is_some());
+        let segments_count: usize = listed(|memory| memory.segments.len());
+        assert!(segments_count == whole.count(), "I19: {segments_count} segments");
     }
 
     fn check_apart(&self) {

@@ -3,6 +3,7 @@
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use core::mem::take;
+use core::ops::Range;
 
 use crate::allocator::Allocator;
 use crate::block::{Block, Calm, State, Tag};
@@ -24,6 +25,16 @@ impl Behind {
     /// What it waits for.
     pub fn event(&self) -> Option<EventId> {
         self.0.ready.event()
+    }
+
+    /// How it waits.
+    pub fn ready(&self) -> Ready {
+        self.0.ready
+    }
+
+    /// When its tag was made.
+    pub fn made(&self) -> Range<TagMark> {
+        tags::made_at(self.0.sequence)
     }
 }
 
@@ -134,18 +145,39 @@ impl Allocator {
     /// A barrier that was recorded after `mark` was taken is in: all later work of the whole
     /// process comes after everything in this context that tags made before the mark waited for.
     pub fn barrier_passed(&mut self, mark: TagMark) {
-        while let Some(id) = self.tags.oldest_before(mark) {
-            self.drop_tag(id);
+        for id in self.tags.before(mark) {
+            // Others may have grown by it meanwhile, where a rule is broken.
+            let waits = self.blocks.get(id.0).and_then(Block::work_tag);
+            if waits.is_some() {
+                self.drop_tag(id);
+            }
         }
     }
 
     /// These events are complete: what waited for them is free for every request. Looks at each
-    /// freed block that waits, so complete events should come together.
+    /// freed block that waits; a caller that knows when the tags were made calls `wait_completed`.
     pub fn events_completed(&mut self, complete: &[EventId]) {
         let complete: BTreeSet<EventId> = complete.iter().copied().collect();
         let waiting = self.tags.waiting_for(|event| complete.contains(&event));
         let over: Vec<BlockId> = waiting.map(|(id, _)| id).collect();
         over.into_iter().for_each(|id| self.drop_tag(id));
+    }
+
+    /// As `events_completed`, of the event of one `Ready`, whose tags were all made between these marks: looks at no
+    /// others.
+    pub fn wait_completed(&mut self, ready: Ready, made: Range<TagMark>) {
+        let over: Vec<BlockId> = self.tags.waiting_since(ready, made).collect();
+        over.into_iter().for_each(|id| self.drop_tag(id));
+    }
+
+    /// Whether a freed block waits so, where all tags of this kind were made between these marks.
+    pub fn is_waiting(&self, ready: Ready, made: Range<TagMark>) -> bool {
+        self.tags.waiting_since(ready, made).next().is_some()
+    }
+
+    /// No freed block waits since before this.
+    pub fn oldest_wait(&self) -> TagMark {
+        self.tags.oldest()
     }
 
     /// Calls `visit` with the event of every freed block that waits for one, oldest first.
@@ -205,6 +237,10 @@ impl Allocator {
         let block = self.blocks.at(id.0);
         let next = block.next.expect("the block has a next one");
         let calm = if block.expandable { self.calm_of_both(id, next) } else { None };
+        let absorbed = self.blocks.at(next.0);
+        if absorbed.private.is_some() {
+            self.leave_private(next);
+        }
         let absorbed = self.blocks.at(next.0);
         let Block { address, bytes, next: after, state, freed_at, used_outside, .. } = *absorbed;
         self.blocks.remove(next.0);

@@ -24,18 +24,18 @@ use crate::types::{Address, BlockId, PrivatePool, Ready, SegmentId};
 impl Allocator {
     /// The capture uses this block, which the program holds. One that is of a pool already stays so.
     pub fn join_pool(&mut self, id: BlockId, pool: PrivatePool) {
-        let block = self.blocks.at_mut(id.0);
+        let block = self.blocks.at(id.0);
         assert!(block.state == State::Allocated, "{id:?} joins {pool:?} and is not allocated");
-        if block.private.is_none() && self.private.get(&pool).is_some_and(|memory| !memory.ends) {
-            block.private = Some(pool);
+        if block.private.is_none() && self.serves_pool(pool) {
+            self.set_private(id, Some(pool));
         }
     }
 
     /// The program has freed this block of a pool behind all work with it, and no node names it.
     pub fn free_unused(&mut self, id: BlockId) {
-        let block = self.blocks.at_mut(id.0);
-        if self.segments.at(block.segment.0).private.is_none() {
-            block.private = None;
+        let segment = self.blocks.at(id.0).segment;
+        if self.segments.at(segment.0).private.is_none() {
+            self.set_private(id, None);
         }
         self.free_as(id, Ready::Everywhere, false);
     }
@@ -43,14 +43,14 @@ impl Allocator {
     /// The program still holds this block of a pool, and no node names it: it will be freed as any block. What
     /// lies free beside it in a segment of the pool's is free for every request too, but what `uses` says.
     pub fn leave_pool(&mut self, id: BlockId, uses: impl Fn(Address, Address) -> bool) {
-        let block = self.blocks.at_mut(id.0);
-        block.private = None;
-        let segment = block.segment;
-        let row = self.segments.at_mut(segment.0);
+        self.set_private(id, None);
+        let segment = self.blocks.at(id.0).segment;
+        let row = self.segments.at(segment.0);
         let first = row.first;
-        if row.private.take().is_none() {
+        if row.private.is_none() {
             return;
         }
+        self.set_segment_private(segment, None);
         let opens = |id: &BlockId| {
             let block = self.blocks.at(id.0);
             let free = block.private.is_some() && block.state != State::Allocated;
@@ -77,7 +77,7 @@ impl Allocator {
             return false;
         }
         let begun = self.private.get(&pool).expect("a pool with blocks is open").begun;
-        self.segments.at_mut(id.0).private = None;
+        self.set_segment_private(id, None);
         blocks.into_iter().for_each(|block| self.open_block(block));
         // Until it is used again, it was idle for this capture.
         let first = self.segments.at(id.0).first;
@@ -98,8 +98,7 @@ impl Allocator {
 
     /// What the program holds of a pool, from where to where.
     pub fn held_of(&self, pool: PrivatePool) -> impl Iterator<Item = (Address, Address)> {
-        let of_pool = move |block: &&Block| block.private == Some(pool);
-        let blocks = self.blocks.iter().map(|(_, block)| block).filter(of_pool);
+        let blocks = self.blocks_of(pool).map(|id| self.blocks.at(id.0));
         let allocated = blocks.filter(|block| block.state == State::Allocated);
         allocated.map(|block| (block.address, block.end()))
     }
@@ -107,25 +106,20 @@ impl Allocator {
     /// Whether anything from here to there is of a pool.
     pub fn is_anywhere_private(&self, begin: Address, end: Address) -> bool {
         let mut segments = self.segment_at.range(begin..end).map(|(_, id)| self.segments.at(id.0));
-        segments.any(|segment| {
-            let mut blocks = self.blocks_from(segment.first);
-            blocks.any(|id| self.blocks.at(id.0).private.is_some())
-        })
+        segments.any(|segment| segment.private_count > 0)
     }
 
     /// Makes these blocks of a pool free for every request.
     pub(crate) fn open_where(&mut self, pool: PrivatePool, opens: impl Fn(&Block) -> bool) {
-        let of_pool = |private: Option<PrivatePool>| private == Some(pool);
-        let whole = self.segments.iter().filter(|(_, row)| of_pool(row.private));
-        let whole: Vec<u32> = whole.map(|(number, _)| number).collect();
-        whole.iter().for_each(|number| self.segments.at_mut(*number).private = None);
-        let blocks = self.blocks.iter().filter(|(_, block)| of_pool(block.private));
-        let blocks = blocks.filter(|(_, block)| opens(block));
-        let blocks: Vec<BlockId> = blocks.map(|(number, _)| BlockId(number)).collect();
+        let Some(memory) = self.private.get(&pool) else { return };
+        let whole: Vec<SegmentId> = memory.segments.iter().copied().collect();
+        let blocks = memory.blocks.iter().copied();
+        let blocks: Vec<BlockId> = blocks.filter(|id| opens(self.blocks.at(id.0))).collect();
+        whole.iter().for_each(|segment| self.set_segment_private(*segment, None));
         for block in blocks {
             self.open_block(block);
         }
-        whole.into_iter().for_each(|number| self.note_leaving(SegmentId(number)));
+        whole.into_iter().for_each(|segment| self.note_leaving(segment));
     }
 
     fn open_block(&mut self, id: BlockId) {
@@ -133,17 +127,17 @@ impl Allocator {
         let segment = block.segment;
         // What waits for nothing of the pool's stays in no index.
         let pending = block.is_pending() && block.work_tag().is_some();
-        if block.state == State::Allocated || pending {
-            let block = self.blocks.at_mut(id.0);
-            block.private = None;
-            block.used_outside = false;
-            return;
+        let stays = block.state == State::Allocated || pending;
+        if !stays {
+            self.remove_free(id);
         }
-        self.remove_free(id);
+        self.set_private(id, None);
         let clock = self.clock;
         let block = self.blocks.at_mut(id.0);
-        block.private = None;
         block.used_outside = false;
+        if stays {
+            return;
+        }
         if block.work_tag().is_none() {
             block.state = State::Free;
             block.becomes_free(clock);

@@ -49,6 +49,8 @@ mod arenas;
 
 mod holes;
 
+mod runs;
+
 mod exported_blocks;
 
 mod views;
@@ -66,6 +68,11 @@ mod tags;
 
 pub mod order;
 pub mod rules;
+
+#[cfg(test)]
+#[path = "tests/allocator/searches.rs"]
+#[allow(unreachable_pub)]
+mod searches;
 
 pub use allocator::Allocator;
 pub use counts::Counts;

@@ -22,7 +22,8 @@
 //! Where the driver has no memory for a segment, it gets a part of one (`adopt_part`): of what was idle
 //! as long, or of what no node of its graph names by now.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
 
 use crate::allocator::Allocator;
 use crate::block::State;
@@ -31,7 +32,7 @@ use crate::free_index::FreeIndex;
 use crate::policy::BLOCK_BYTES_MIN;
 use crate::request::Request;
 use crate::rules::{Rule, rule_holds};
-use crate::types::{Address, Allocation, BlockId, Pool, PrivatePool, Ready, StreamId};
+use crate::types::{Address, Allocation, BlockId, Pool, PrivatePool, Ready, SegmentId, StreamId};
 
 /// The free blocks of a private pool.
 #[derive(Clone)]
@@ -42,6 +43,9 @@ pub(crate) struct PrivateMemory {
     pub(crate) begun: IdleMark,
     /// Its graph is gone.
     pub(crate) ends: bool,
+    /// Its blocks, and the segments that are its own: what a capture costs is for these, not for all of the context.
+    pub(crate) blocks: BTreeSet<BlockId>,
+    pub(crate) segments: BTreeSet<SegmentId>,
 }
 
 impl PrivateMemory {
@@ -71,7 +75,8 @@ impl Allocator {
     /// A capture that began at this moment gets memory of its own.
     pub fn open_pool(&mut self, id: PrivatePool, begun: IdleMark) {
         let (small, large) = (FreeIndex::new(), FreeIndex::new());
-        let memory = PrivateMemory { small, large, begun, ends: false };
+        let (blocks, segments) = (BTreeSet::new(), BTreeSet::new());
+        let memory = PrivateMemory { small, large, begun, ends: false, blocks, segments };
         let other = self.private.insert(id, memory);
         assert!(other.is_none(), "{id:?} is opened twice");
     }
@@ -118,14 +123,62 @@ impl Allocator {
 
     /// Whether any pool has memory.
     pub fn has_private_memory(&self) -> bool {
-        !self.private.is_empty() && self.blocks.iter().any(|(_, block)| block.private.is_some())
+        self.private.values().any(|memory| !memory.blocks.is_empty())
+    }
+
+    /// The block is of this pool from now on, or of none.
+    pub(crate) fn set_private(&mut self, id: BlockId, private: Option<PrivatePool>) {
+        self.leave_private(id);
+        self.blocks.at_mut(id.0).private = private;
+        self.enter_private(id);
+    }
+
+    /// A block that is of a pool has come about.
+    pub(crate) fn enter_private(&mut self, id: BlockId) {
+        let block = self.blocks.at(id.0);
+        let Some(private) = block.private else { return };
+        self.segments.at_mut(block.segment.0).private_count += 1;
+        let memory = self.private.get_mut(&private).expect("a pool with blocks is open");
+        assert!(memory.blocks.insert(id), "{id:?} is of {private:?} already");
+    }
+
+    /// It is about to go, or to leave the pool.
+    pub(crate) fn leave_private(&mut self, id: BlockId) {
+        let block = self.blocks.at(id.0);
+        let Some(private) = block.private else { return };
+        self.segments.at_mut(block.segment.0).private_count -= 1;
+        let memory = self.private.get_mut(&private).expect("a pool with blocks is open");
+        assert!(memory.blocks.remove(&id), "{id:?} is not listed in {private:?}");
+    }
+
+    /// The segment is this pool's from now on, or ordinary memory. Its blocks are another matter.
+    pub(crate) fn set_segment_private(&mut self, id: SegmentId, private: Option<PrivatePool>) {
+        let row = self.segments.at_mut(id.0);
+        let before = core::mem::replace(&mut row.private, private);
+        if let Some(memory) = before.and_then(|before| self.private.get_mut(&before)) {
+            memory.segments.remove(&id);
+        }
+        if let Some(memory) = private.and_then(|private| self.private.get_mut(&private)) {
+            memory.segments.insert(id);
+        }
+    }
+
+    /// The blocks of a pool, in no order that means anything.
+    pub(crate) fn blocks_of(&self, id: PrivatePool) -> impl Iterator<Item = BlockId> {
+        self.private.get(&id).into_iter().flat_map(|memory| memory.blocks.iter().copied())
+    }
+
+    /// A few addresses: one in each segment in which the pool has blocks.
+    pub fn addresses_of(&self, id: PrivatePool) -> Vec<Address> {
+        let segments = self.blocks_of(id).map(|block| self.blocks.at(block.0).segment);
+        let segments: BTreeSet<SegmentId> = segments.collect();
+        segments.into_iter().map(|segment| self.segments.at(segment.0).base).collect()
     }
 
     /// Whether each free of its blocks, those that are not held, came behind all work with the block.
     pub fn is_over(&self, id: PrivatePool) -> bool {
-        let of_pool = self.blocks.iter().filter(|(_, block)| block.private == Some(id));
-        let mut freed = of_pool.filter(|(_, block)| block.state != State::Allocated);
-        freed.all(|(_, block)| !block.used_outside)
+        let mut blocks = self.blocks_of(id).map(|block| self.blocks.at(block.0));
+        blocks.all(|block| block.state == State::Allocated || !block.used_outside)
     }
 
     /// All work from before `end_pool` is over: the pool's memory is ordinary memory.
@@ -166,10 +219,9 @@ impl Allocator {
         let (_, id) = found?;
         self.remove_free(id);
         let segment = self.blocks.at(id.0).segment;
-        self.blocks.at_mut(id.0).private = Some(private);
-        let row = self.segments.at_mut(segment.0);
-        row.private = Some(private);
-        row.requester = request.requester;
+        self.set_private(id, Some(private));
+        self.set_segment_private(segment, Some(private));
+        self.segments.at_mut(segment.0).requester = request.requester;
         let whole = self.keeps_whole(request, block_bytes);
         Some(self.take(id, block_bytes, request.requested_bytes, whole))
     }
@@ -218,7 +270,7 @@ impl Allocator {
             id = part;
         }
         let part = self.take(id, block_bytes, request.requested_bytes, false);
-        self.blocks.at_mut(part.block.0).private = Some(private);
+        self.set_private(part.block, Some(private));
         Some(part)
     }
 

@@ -149,6 +149,7 @@ impl Allocator {
             if free {
                 self.remove_free(block);
             }
+            self.leave_private(block);
             let block = self.blocks.remove(block.0);
             if block.exported {
                 self.counts.kept.retired_bytes.decrease(block.pool, block.bytes);
@@ -157,6 +158,7 @@ impl Allocator {
         }
         events.sort_unstable();
         events.dedup();
+        self.set_segment_private(id, None);
         let segment = self.segments.remove(id.0);
         self.counts.settle_split(segment.pool);
         self.counts.kept.num_device_free += 1;

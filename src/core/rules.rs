@@ -217,6 +217,10 @@ rules! {
     StrictWaits = "strict_waits",
     /// A block freed on a stream is for that stream only until its event is complete.
     AsyncTagWaitsElsewhere = "async_tag_waits_elsewhere",
+    /// Only of events that were recorded on one stream each is complete before the next.
+    EventsInOrderByStream = "events_in_order_by_stream",
+    /// A free on a stream has the event of the one before only if nothing was submitted between the two.
+    SharedEventNeedsQuiet = "shared_event_needs_quiet",
     /// What the block's context has waited for says nothing of a stream of another one.
     StreamElsewhereTags = "stream_elsewhere_tags",
     /// `cuMemFree` of a stream-ordered block parks it: no wait, no barrier.

@@ -1,17 +1,21 @@
 //! The tags of freed blocks, by age: a barrier drops all up to an age, completed events drop those that
 //! wait for them. Not by event as well: each free and each request would pay for a list that only a
-//! query of the events reads, and a query asks the driver about each.
+//! query of the events reads. But by stream: a stream looks among its own for neighbours (`behind`), oldest first.
 //!
 //! What waits for its private pool is not listed here: no barrier ends that.
 //!
 //! Ages are numbers given in the order of the frees. That order stands for the order on the
-//! device, so the caller frees on one stream in the order in which it recorded the events.
+//! device, so the caller frees on one stream in the order in which it recorded the events. A caller that
+//! remembers between which ages the tags of an event were made has them found without a walk.
 
 use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use core::iter;
+use core::ops::Range;
 
 use crate::block::{State, Tag};
 use crate::rules::{Rule, rule_holds};
-use crate::types::{BlockId, EventId, Ready};
+use crate::types::{BlockId, EventId, Pool, Ready, StreamId};
 
 /// A point between two frees: tags made before it are older. Take it before recording a barrier,
 /// so that a free which comes between the recording and its report is not counted as covered.
@@ -25,19 +29,29 @@ impl TagMark {
     }
 }
 
+/// Lists of streams that are empty are kept for the next free, but not for more streams than this.
+const STREAMS_COUNT_KEPT_MAX: usize = 64;
+
+/// A split gives several blocks one age, hence the block in the key.
+type ByAge = BTreeMap<(u64, BlockId), Option<EventId>>;
+
 #[derive(Clone)]
 pub(crate) struct Tags {
     next_sequence: u64,
-    /// Every tagged block that a barrier frees. A split gives several blocks one age, hence the block in
-    /// the key.
-    by_age: BTreeMap<(u64, BlockId), Option<EventId>>,
+    /// Every tagged block that a barrier frees, but those that a stream may take before.
+    by_age: ByAge,
+    /// These, by the stream and the pool of the block.
+    on_stream: BTreeMap<(StreamId, Pool), ByAge>,
     /// The others.
-    elsewhere: BTreeMap<(u64, BlockId), Option<EventId>>,
+    elsewhere: ByAge,
+    blocks_count: usize,
 }
 
 impl Tags {
     pub(crate) fn new() -> Tags {
-        Tags { next_sequence: 0, by_age: BTreeMap::new(), elsewhere: BTreeMap::new() }
+        let (by_age, elsewhere) = (BTreeMap::new(), BTreeMap::new());
+        let on_stream = BTreeMap::new();
+        Tags { next_sequence: 0, by_age, on_stream, elsewhere, blocks_count: 0 }
     }
 
     /// Gives the tag its age. A block that is free for every request gets none.
@@ -51,28 +65,60 @@ impl Tags {
     }
 
     #[inline(never)]
-    pub(crate) fn insert(&mut self, id: BlockId, tag: Tag) {
-        self.list_of(tag).insert((tag.sequence, id), tag.ready.event());
+    pub(crate) fn insert(&mut self, id: BlockId, pool: Pool, tag: Tag) {
+        let list = match tag.ready {
+            Ready::OnStream { stream, .. } => self.on_stream.entry((stream, pool)).or_default(),
+            ready if ready.is_ended_by_barrier() => &mut self.by_age,
+            _ => &mut self.elsewhere,
+        };
+        list.insert((tag.sequence, id), tag.ready.event());
+        self.blocks_count += 1;
     }
 
     #[inline(never)]
-    pub(crate) fn remove(&mut self, id: BlockId, tag: Tag) {
-        let known = self.list_of(tag).remove(&(tag.sequence, id));
-        assert!(known.is_some(), "the tag {tag:?} of {id:?} is not listed");
+    pub(crate) fn remove(&mut self, id: BlockId, pool: Pool, tag: Tag) {
+        let key = (tag.sequence, id);
+        let known = match tag.ready {
+            Ready::OnStream { stream, .. } => self.remove_on_stream((stream, pool), key),
+            ready if ready.is_ended_by_barrier() => self.by_age.remove(&key).is_some(),
+            _ => self.elsewhere.remove(&key).is_some(),
+        };
+        assert!(known, "the tag {tag:?} of {id:?} is not listed");
+        self.blocks_count -= 1;
     }
 
-    fn list_of(&mut self, tag: Tag) -> &mut BTreeMap<(u64, BlockId), Option<EventId>> {
-        if tag.ready.is_ended_by_barrier() { &mut self.by_age } else { &mut self.elsewhere }
+    fn remove_on_stream(&mut self, place: (StreamId, Pool), key: (u64, BlockId)) -> bool {
+        let Some(list) = self.on_stream.get_mut(&place) else { return false };
+        let known = list.remove(&key).is_some();
+        if list.is_empty() && self.on_stream.len() > STREAMS_COUNT_KEPT_MAX {
+            self.on_stream.remove(&place);
+        }
+        known
     }
 
     pub(crate) fn mark(&self) -> TagMark {
         TagMark(self.next_sequence)
     }
 
-    /// The oldest tagged block that a barrier frees, if its tag was made before the mark.
-    pub(crate) fn oldest_before(&self, mark: TagMark) -> Option<BlockId> {
-        let (&(sequence, id), _) = self.by_age.first_key_value()?;
-        mark.is_behind(sequence).then_some(id)
+    /// Where all tags are that there are: none is older. A look at each stream with tags.
+    pub(crate) fn oldest(&self) -> TagMark {
+        let lists = [&self.by_age, &self.elsewhere].into_iter().chain(self.on_stream.values());
+        let oldest = lists.filter_map(|list| list.first_key_value());
+        oldest.map(|((age, _), _)| TagMark(*age)).min().unwrap_or(self.mark())
+    }
+
+    /// The tagged blocks that a barrier frees whose tag was made before the mark, oldest first.
+    pub(crate) fn before(&self, mark: TagMark) -> Vec<BlockId> {
+        let lists = iter::once(&self.by_age).chain(self.on_stream.values());
+        let of_list = |list: &'_ ByAge| {
+            list.keys()
+                .copied()
+                .take_while(move |(age, _)| mark.is_behind(*age))
+                .collect::<Vec<_>>()
+        };
+        let mut before: Vec<_> = lists.flat_map(of_list).collect();
+        before.sort_unstable();
+        before.into_iter().map(|(_, id)| id).collect()
     }
 
     /// The blocks that wait for an event for which this is true, and what each waits for, oldest first;
@@ -81,19 +127,62 @@ impl Tags {
         &self,
         is_asked: impl Fn(EventId) -> bool,
     ) -> impl Iterator<Item = (BlockId, EventId)> {
-        let all = self.by_age.iter().chain(&self.elsewhere);
-        all.filter_map(move |(&(_, id), &event)| Some((id, event.filter(|one| is_asked(*one))?)))
+        let here = self.by_age.iter().chain(self.on_stream.values().flatten());
+        let mut here: Vec<_> = here.map(|(key, event)| (*key, *event)).collect();
+        here.sort_unstable();
+        let elsewhere = self.elsewhere.iter().map(|(key, event)| (*key, *event));
+        let all = here.into_iter().chain(elsewhere);
+        all.filter_map(move |((_, id), event)| Some((id, event.filter(|one| is_asked(*one))?)))
+    }
+
+    /// The blocks that wait so, of those whose tags were made between these marks.
+    pub(crate) fn waiting_since(
+        &self,
+        ready: Ready,
+        made: Range<TagMark>,
+    ) -> impl Iterator<Item = BlockId> {
+        let ages = (made.start.0, BlockId(0))..(made.end.0, BlockId(0));
+        let [list, other] = match ready {
+            Ready::OnStream { stream, .. } => {
+                [Pool::Small, Pool::Large].map(|pool| self.on_stream.get(&(stream, pool)))
+            }
+            ready if ready.is_ended_by_barrier() => [Some(&self.by_age), None],
+            _ => [Some(&self.elsewhere), None],
+        };
+        let made = list.into_iter().chain(other).flat_map(move |list| list.range(ages.clone()));
+        made.filter(move |(_, event)| **event == ready.event()).map(|(&(_, id), _)| id)
+    }
+
+    /// The blocks of a pool that a stream has freed and still uses, oldest first, with their ages.
+    pub(crate) fn of_stream(
+        &self,
+        stream: StreamId,
+        pool: Pool,
+    ) -> impl Iterator<Item = (u64, BlockId)> {
+        self.on_stream.get(&(stream, pool)).into_iter().flat_map(|list| list.keys().copied())
     }
 
     pub(crate) fn blocks_count(&self) -> usize {
-        self.by_age.len() + self.elsewhere.len()
+        self.blocks_count
     }
 
     /// Whether the block is listed as it should be. For `check()`.
-    pub(crate) fn holds(&self, id: BlockId, tag: Tag) -> bool {
-        let list = if tag.ready.is_ended_by_barrier() { &self.by_age } else { &self.elsewhere };
-        list.get(&(tag.sequence, id)) == Some(&tag.ready.event())
+    pub(crate) fn holds(&self, id: BlockId, pool: Pool, tag: Tag) -> bool {
+        let made = made_at(tag.sequence);
+        let listed = self.waiting_since(tag.ready, made).any(|listed| listed == id);
+        let on_stream = match tag.ready {
+            Ready::OnStream { stream, .. } => {
+                self.of_stream(stream, pool).any(|(_, listed)| listed == id)
+            }
+            _ => true,
+        };
+        listed && on_stream
     }
+}
+
+/// The marks around the tag of this age.
+pub(crate) fn made_at(sequence: u64) -> Range<TagMark> {
+    TagMark(sequence)..TagMark(sequence + 1)
 }
 
 /// Whether two freed neighbours in these states may become one block.

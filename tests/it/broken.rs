@@ -48,6 +48,8 @@ const TABLE: &[(Rule, &str, &str)] = &[
     (Rule::CaptureWaitsNatively, "free_during_thread_local_capture", "ordered"),
     (Rule::StrictWaits, "pinned_in_copied_data", "strict"),
     (Rule::AsyncTagWaitsElsewhere, "crossed_frees", "ordered"),
+    (Rule::EventsInOrderByStream, "frees_on_two_streams_in_turn", "ordered"),
+    (Rule::SharedEventNeedsQuiet, "every_kind_of_work_between_two_frees", "ordered"),
     (Rule::FreeJoinsLegacy, "wait_for_a_stream_behind_a_free", "ordered"),
     (Rule::ParkedFreeJoins, "wait_for_a_stream_behind_a_free_beside_a_capture", "ordered"),
     (Rule::FreeJoinsWithoutEvent, "wait_for_a_stream_behind_a_free_without_an_event", "ordered"),

@@ -1,8 +1,9 @@
 //! What grows with the work, and must not.
 
+use std::path::Path;
 use std::process::Command;
 
-use cachealloc_tests::{compile, compile_library, library, tier};
+use cachealloc_tests::{compile, compile_library, driver_folder, library, skipped, tier};
 
 /// Host memory follows the blocks that live, not the places where blocks ever began.
 #[test]
@@ -24,4 +25,99 @@ fn host_memory_follows_live_blocks() {
     println!("{few} KiB, then {many} KiB");
     // Its thousand blocks lie on no more pages than that, and some empty ones stay.
     assert!(many < few + 4_096, "{few} KiB grow to {many} KiB");
+}
+
+/// A miss asks the driver about one event of a stream, however many are pending.
+#[test]
+fn misses_beside_pending_frees() {
+    let [few, many] = curve("pending", "", MANY);
+    for asked in [few, many] {
+        assert!(asked.queries <= asked.calls, "{asked:?}");
+    }
+}
+
+/// The same where the frees are those of many streams: about one event of each.
+#[test]
+fn misses_beside_pending_frees_of_many_streams() {
+    const STREAMS: u64 = 64;
+    let [few, many] = curve("streams", "", MANY);
+    for asked in [few, many] {
+        assert!(asked.queries <= STREAMS * asked.calls, "{asked:?}");
+    }
+}
+
+/// A request that small neighbours of its own stream serve together.
+#[test]
+fn requests_served_by_own_neighbours() {
+    curve("neighbours", "", MANY);
+}
+
+/// Where nothing is submitted between frees on a stream, one event does for all of them.
+#[test]
+fn frees_behind_one_launch_share_an_event() {
+    let [few, _] = curve("shared", "", FEW);
+    assert_eq!((few.calls, few.records), (64, 1));
+}
+
+/// Misses beside many holes.
+#[test]
+fn misses_in_a_fragmented_arena() {
+    curve("fragmented", ",expandable_segments:true", tier::count(10_000, 50_000));
+}
+
+/// A capture, from its begin to its end, beside many blocks that it has nothing to do with.
+#[test]
+fn captures_beside_many_blocks() {
+    curve("capture", "", MANY);
+}
+
+const FEW: u64 = 1_000;
+/// Events that are pending have a bound below that.
+const MANY: u64 = 100_000;
+
+#[derive(Clone, Copy, Debug)]
+struct Counted {
+    instructions: u64,
+    calls: u64,
+    queries: u64,
+    records: u64,
+}
+
+/// With few of something and with `many`: the calls cost the same.
+#[track_caller]
+fn curve(kind: &str, options: &str, many: u64) -> [Counted; 2] {
+    if Command::new("valgrind").arg("--version").output().is_err() {
+        skipped("valgrind is not installed");
+        return [Counted { instructions: 0, calls: 64, queries: 0, records: 1 }; 2];
+    }
+    let both = [FEW, many].map(|count| counted(kind, options, count));
+    let [few, many] = both.map(|counted| counted.instructions);
+    println!("{kind}: {both:?}");
+    assert!(2 * many <= 3 * few, "{kind}: {few} instructions grow to {many}");
+    both
+}
+
+fn counted(kind: &str, options: &str, count: u64) -> Counted {
+    let null = compile_library("growing_driver.c", "driver_growing/libcuda.so.1", &[]);
+    let null = null.parent().expect("it has a folder");
+    let simulated = driver_folder();
+    let driver: &Path = if kind == "capture" { &simulated } else { null };
+    let output = Command::new("valgrind")
+        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null", "--toggle-collect=counted"])
+        .arg(compile("curve.c"))
+        .args([kind, &count.to_string()])
+        .env("LD_PRELOAD", library())
+        .env("LD_LIBRARY_PATH", driver)
+        .env("CACHEALLOC_CONF", format!("snapshot:/dev/null/no{options}"))
+        .output()
+        .expect("valgrind runs");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{kind}: {said}");
+    let line = said.lines().find(|line| line.contains("Collected")).expect("a count");
+    let instructions = line.split_whitespace().last().and_then(|word| word.parse().ok());
+    let asked = String::from_utf8_lossy(&output.stdout).into_owned();
+    let mut numbers = asked.split_whitespace().filter_map(|word| word.parse().ok());
+    let mut next = || numbers.next().expect("three numbers");
+    let instructions = instructions.expect("a number");
+    Counted { instructions, calls: next(), queries: next(), records: next() }
 }

@@ -117,6 +117,16 @@ impl Marks {
         quiet(begun, ended, covered)
     }
 
+    /// Whether all had ended when this was read, and nothing has begun since: M3, of what was recorded behind the reads
+    /// instead of a cover.
+    #[inline]
+    pub fn nothing_since(&self, seen: Seen) -> bool {
+        barrier();
+        let begun = self.begun();
+        let ended = self.ended();
+        seen.covers().is_some_and(|covered| quiet(begun, ended, covered))
+    }
+
     /// How many calls have begun. One step for each lane.
     #[inline]
     pub fn begun(&self) -> u64 {

@@ -18,6 +18,7 @@
 //! * `behind`: which streams have waited for themselves.
 //! * `captures`: which streams capture now; barriers would kill their captures.
 //! * `reuse`: which freed blocks a capture may reuse.
+//! * `over`: which of the events of one stream are over, with few questions.
 //! * `ledger`: the parts above, combined in the only sound order.
 //!
 //! Orders: every atomic operation of this module is `SeqCst`, but three that say why not: the counters of the
@@ -34,6 +35,7 @@ pub mod debtor;
 pub mod exclusive;
 pub mod ledger;
 pub mod marks;
+pub mod over;
 pub mod pending;
 pub mod reuse;
 pub mod route;
@@ -46,6 +48,7 @@ pub use debtor::Debtor;
 pub use exclusive::{Exclusive, Observer};
 pub use ledger::{AfterBarrier, Covers, Ledger, SeenAll, Situation};
 pub use marks::{Cover, Lane, Marks, Seen};
+pub use over::over_count;
 pub use pending::{BarrierNumber, PendingBarriers, TrackedBarrier};
 pub use route::{
     Facts, Mode, Route, StreamRoute, free_async_block_plainly, free_context_block, free_on_stream,

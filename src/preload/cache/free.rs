@@ -323,16 +323,18 @@ impl<'a> Free<'a> {
 
     fn park_on_event(&self) -> CuResult {
         match barrier::record(self.thread, self.context) {
-            Ok(Recorded { event, .. }) => {
-                let event = self.with_zone_copied(event);
+            Ok(recorded) => {
+                let (event, place) = self.behind_all(recorded);
                 let ready = Ready::After { event: event.id() };
-                if self.block.kind == Kind::Stream {
-                    stream_frees::free_assumed(self.context, self.freed(), ready, Some(event));
-                    return Ok(());
+                let (context, event) = (self.context, (event, place));
+                match self.block.kind {
+                    Kind::Stream => {
+                        stream_frees::free_assumed(context, self.freed(), ready, Some(event));
+                    }
+                    Kind::Context => {
+                        stream_frees::free_plainly(context, self.freed(), ready, event);
+                    }
                 }
-                stream_frees::free(self.context, self.freed(), ready, Some(event.clone()));
-                // After the core has the tag: the list drops what the core does not refer to.
-                stream_frees::note_plain_free(self.context, event);
                 Ok(())
             }
             Err(Refused::Capturing | Refused::ContextBusy) if self.block.kind == Kind::Stream => {

@@ -8,7 +8,8 @@ use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_core::{Ready, StreamId};
 
 use crate::cache::free::{Free, facts};
-use crate::cache::{stream_frees, zones};
+use crate::cache::stream_frees::{self, Place};
+use crate::cache::zones;
 use crate::contexts::Context;
 use crate::contexts::events::EventRef;
 use crate::contexts::stream_identity::{self, Stream};
@@ -57,7 +58,7 @@ impl Free<'_> {
 
     /// Free for the stream at once, for other streams when an event recorded there now is complete.
     fn tag(&self, stream: Stream, owner: &'static Context) -> CuResult {
-        let Stream { handle, id, .. } = stream;
+        let Stream { handle, .. } = stream;
         if self.has_zone() && !rule_holds(Rule::ZonesAreCopied) {
             let _ = waits::timed(Wait::Strict, || api::relaxed(|| api::stream_synchronize(handle)));
             self.look_behind();
@@ -68,12 +69,20 @@ impl Free<'_> {
             self.join(stream);
             return self.park_behind_all();
         }
+        let copies = self.has_zone() && rule_holds(Rule::ZonesAreCopied);
+        let place = Place::on(&stream, owner);
+        if !copies
+            && stream_frees::may_share_event(self.context)
+            && self.tag_shared(stream, place, here)
+        {
+            return Ok(());
+        }
         let Ok(event) = owner.events.take(self.thread, |body| owner.enter(body)) else {
             return self.without_event(stream, here);
         };
-        let copies = self.has_zone() && rule_holds(Rule::ZonesAreCopied);
         let copied = if copies { zones::copy(self.context, self.zone(), handle) } else { None };
         let in_order = stream_frees::in_order(self.context);
+        let place = if copies { place } else { stream_frees::shared_from_now(self.context, place) };
         let code = api::relaxed(|| api::event_record(event.handle(), handle));
         if code == Err(CuError::OUT_OF_MEMORY) {
             drop(in_order);
@@ -83,13 +92,27 @@ impl Free<'_> {
             self.block.give_back();
             return code;
         }
+        if let Some(copied) = copied {
+            zones::check_after(self.context, copied, event.clone());
+        }
+        self.tag_with(stream, event, place, here);
+        Ok(())
+    }
+
+    /// With the event of the free before, if that will do.
+    fn tag_shared(&self, stream: Stream, place: Place, here: bool) -> bool {
+        let _in_order = stream_frees::in_order(self.context);
+        let event = stream_frees::shared_event(self.context, place);
+        event.map(|event| self.tag_with(stream, event, place, here)).is_some()
+    }
+
+    /// Call under `in_order`, from before the event was recorded, or was found to be the last.
+    fn tag_with(&self, stream: Stream, event: EventRef, place: Place, here: bool) {
+        let Stream { handle, id, .. } = stream;
         if let Some(due) = joins::due(self.thread, handle, id) {
             joins::join(self.thread, due, |stream| {
                 api::stream_wait_event(stream, event.handle(), 0)
             });
-        }
-        if let Some(copied) = copied {
-            zones::check_after(self.context, copied, event.clone());
         }
         let ready = match here {
             true if api::has_stream_ids() => {
@@ -98,8 +121,7 @@ impl Free<'_> {
             true => Ready::After { event: event.id() },
             false => Ready::AfterElsewhere { event: event.id() },
         };
-        stream_frees::free(self.context, self.freed(), ready, Some(event));
-        Ok(())
+        stream_frees::free(self.context, self.freed(), ready, Some((event, place)));
     }
 
     /// As a free with a tag does by its event. Where there is none, the driver is short of memory, and a free of its
@@ -166,8 +188,8 @@ impl Free<'_> {
         let Ok(recorded) = barrier::record(self.thread, self.context) else {
             return self.park_for_barrier();
         };
-        let event = self.with_zone_copied(recorded.event);
-        let ready = Ready::After { event: event.id() };
+        let event = self.behind_all(recorded);
+        let ready = Ready::After { event: event.0.id() };
         stream_frees::free(self.context, self.freed(), ready, Some(event));
         Ok(())
     }

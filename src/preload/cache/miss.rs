@@ -138,7 +138,7 @@ fn serve(growth: &mut Growth, request: &mut Request, call: Call) -> CuResult<u64
             }
             Step::Order(events) => {
                 context.recorder.completed(&mut allocator);
-                let events = (stream_frees::events(context, &events), events.len());
+                let events = (stream_frees::events(&events), events.len());
                 drop(allocator);
                 let _in_order = stream_frees::in_order(context);
                 match behind(growth.thread, context, call.stream, events) {

@@ -25,9 +25,10 @@ pub(crate) mod thread_cache;
 pub(crate) mod under_way;
 pub(crate) mod zones;
 
+use core::ops::Range;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 
 use cachealloc_core::{Behind, TagMark, Waiting};
 
@@ -43,7 +44,9 @@ pub(crate) struct StreamFrees {
     any: AtomicBool,
     /// Some tag has no event: it waits for a barrier.
     parked: AtomicBool,
-    events: Mutex<Vec<EventRef>>,
+    events: Mutex<stream_frees::Lines>,
+    /// How many submissions there were before the last record of an event that other frees may share.
+    last_record: AtomicU64,
     /// Above this number of events, a free drops those that no tag refers to.
     tidy_above: AtomicUsize,
     /// Those of blocks whose free would natively have waited (mode `relaxed`).
@@ -77,6 +80,8 @@ impl StreamFrees {
 #[derive(Clone)]
 pub(crate) struct PlainFree {
     pub event: EventRef,
+    /// When its tag was made.
+    made: Range<TagMark>,
     /// The number of its thread; 0: which has ended.
     pub thread: usize,
 }

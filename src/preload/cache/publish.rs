@@ -3,12 +3,14 @@
 use cachealloc_core::Ready;
 
 use crate::cache::free::Free;
+use crate::cache::stream_frees::Place;
 use crate::cache::{blocks, zones};
 use crate::config;
 use crate::contexts::events::EventRef;
 use crate::driver::sys::CuResult;
 use crate::graphs::private_pools::{self, Behind};
 use crate::lock::lock;
+use crate::ordering::barrier::Recorded;
 use crate::pagemap::LiveBlock;
 use crate::record::recorder::Freed;
 
@@ -70,10 +72,14 @@ impl Free<'_> {
         zones::FreedZone { address, bytes: requested_bytes, stack }
     }
 
-    /// An event that is complete when this one is and the zone of the block is copied.
-    pub(super) fn with_zone_copied(&self, event: EventRef) -> EventRef {
+    /// An event that is complete when all work is that was recorded, and the zone of the block is copied.
+    pub(super) fn behind_all(&self, recorded: Recorded) -> (EventRef, Place) {
+        let Recorded { event, seen, .. } = recorded;
         let copied = || zones::copy_behind(self.thread, self.context, self.zone(), &event);
-        if self.has_zone() { copied().unwrap_or(event) } else { event }
+        match self.has_zone().then(copied).flatten() {
+            Some(copied) => (copied, Place::alone()),
+            None => (event, Place::behind_all(seen.number())),
+        }
     }
 
     pub(super) fn freed(&self) -> Freed {

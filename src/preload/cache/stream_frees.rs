@@ -3,31 +3,72 @@
 //! The core keeps the tags and refers to events by number; here are the driver's events with those
 //! numbers, and what drops tags again: a query on a miss, and every barrier.
 
+use core::ops::Range;
 use std::sync::atomic::Ordering;
 
+use cachealloc_core::order::over_count;
 use cachealloc_core::rules::{Rule, rule_holds};
-use cachealloc_core::{Ready, Request, TagMark};
+use cachealloc_core::{Allocator, EventId, Ready, Request, TagMark};
 
 pub(crate) use crate::cache::under_way::Waiter;
 use crate::cache::under_way::to_the_end;
 use crate::cache::{Assumed, PlainFree, blocks};
 use crate::config;
 use crate::contexts::Context;
-use crate::contexts::events::EventRef;
+use crate::contexts::events::{self, EventRef};
 use crate::driver::api;
 use crate::driver::sys::CuError;
 use crate::driver_memory::limits;
 use crate::lock::lock;
-use crate::ordering::{barrier, early_start, pending};
+use crate::ordering::{LEDGER, barrier, captures, early_start, pending};
 use crate::process::bounds;
 use crate::process::thread::{self, Thread};
 use crate::record::recorder::Freed;
 use crate::statistics::waits::{self, Wait};
 
-const TIDY_ABOVE_MIN: usize = 64;
+mod lines;
 
-/// Frees a claimed block with a tag.
-pub(crate) fn free(context: &Context, freed: Freed, ready: Ready, event: Option<EventRef>) {
+use lines::Listed;
+pub(crate) use lines::{Lines, Place};
+
+const TIDY_ABOVE_MIN: usize = 64;
+/// So many more are listed at most that no tag refers to: there is a bound for the events of a context.
+const TIDY_BEHIND_MAX: usize = 16_384;
+
+/// An event that a free on a stream need not record, because another one has: nothing was submitted between the two, which
+/// only a process whose submissions are all seen can know. While something captures, each free has its own. Call under
+/// `in_order`.
+pub(crate) fn shared_event(context: &Context, place: Place) -> Option<EventRef> {
+    let elides = LEDGER.elision.is_allowed() && config::get().skip_barriers && !captures::maybe();
+    let events = || lock(&context.stream_frees.events).covers_all(place);
+    if elides { events() } else { None }
+}
+
+/// Whether there may be such an event. Without a lock: most frees have work before them.
+pub(crate) fn may_share_event(context: &Context) -> bool {
+    let shared = context.stream_frees.last_record.load(Ordering::Relaxed);
+    LEDGER.submitted.begun() == shared || !rule_holds(Rule::SharedEventNeedsQuiet)
+}
+
+/// An event is about to be recorded on a stream, and others may share it. Call under `in_order`.
+pub(crate) fn shared_from_now(context: &Context, place: Place) -> Place {
+    if captures::maybe() {
+        return place;
+    }
+    let place = place.shared();
+    if let Some(covered) = place.covered() {
+        context.stream_frees.last_record.fetch_max(covered, Ordering::Relaxed);
+    }
+    place
+}
+
+/// Frees a claimed block with a tag. An event of a stream, and the free, come under `in_order`.
+pub(crate) fn free(
+    context: &Context,
+    freed: Freed,
+    ready: Ready,
+    event: Option<(EventRef, Place)>,
+) {
     free_waiting(context, freed, ready, event, false);
 }
 
@@ -35,61 +76,84 @@ pub(crate) fn free(context: &Context, freed: Freed, ready: Ready, event: Option<
 /// the memory is over, and reuses it at once. A program that frees too early suffers natively only when
 /// memory is short; so the block waits here too while there is other memory, and no longer
 /// (`assume_over`).
-pub(crate) fn free_assumed(context: &Context, freed: Freed, ready: Ready, event: Option<EventRef>) {
+pub(crate) fn free_assumed(
+    context: &Context,
+    freed: Freed,
+    ready: Ready,
+    event: Option<(EventRef, Place)>,
+) {
     free_waiting(context, freed, ready, event, true);
 }
 
+/// As `free`, where the event stands for the wait of a native `cuMemFree`.
+pub(crate) fn free_plainly(
+    context: &Context,
+    freed: Freed,
+    ready: Ready,
+    event: (EventRef, Place),
+) {
+    let made = free_waiting(context, freed, ready, Some(event.clone()), false);
+    let thread = thread::with(Thread::number);
+    thread::watch();
+    let free = PlainFree { event: event.0, made, thread };
+    *lock(&context.stream_frees.last_plain_free) = Some(free.clone());
+    lock(&context.stream_frees.plain_frees).push(free);
+}
+
+/// Returns when the tag was made.
 fn free_waiting(
     context: &Context,
     freed: Freed,
     ready: Ready,
-    event: Option<EventRef>,
+    event: Option<(EventRef, Place)>,
     assumed: bool,
-) {
+) -> Range<TagMark> {
     if matches!(ready, Ready::OnStream { .. }) {
         early_start::block_freed();
     }
-    // The event is listed under the allocator's lock: `tidy` drops what the core does not refer to.
     let mut allocator = lock(&context.allocator);
+    context.stream_frees.any.store(true, Ordering::Release);
+    let before = allocator.mark();
+    let behind = blocks::free(context, &mut allocator, freed, ready);
+    let made = before..allocator.mark();
+    // Listed under the allocator's lock: `tidy` drops what the core does not refer to.
     match event {
-        Some(event) => lock(&context.stream_frees.events).push(event),
+        Some((event, place)) => {
+            lock(&context.stream_frees.events).push(place, event, ready, made.clone());
+        }
         None => context.stream_frees.parked.store(true, Ordering::Relaxed),
     }
-    context.stream_frees.any.store(true, Ordering::Release);
-    let behind = blocks::free(context, &mut allocator, freed, ready);
     if assumed && let Some(waiting) = allocator.wait_of(freed.block) {
         lock(&context.stream_frees.assumed).push(Assumed { waiting, behind });
     }
-    tidy_seldom(context, &mut allocator);
+    tidy_seldom(context, &allocator);
+    made
 }
 
 /// A program that takes every block back on its own stream never queries events: without this, each free
 /// would need a fresh one. Rare enough to cost nothing per free.
-fn tidy_seldom(context: &Context, allocator: &mut cachealloc_core::Allocator) {
-    let listed = || lock(&context.stream_frees.events).len();
-    let above = context.stream_frees.tidy_above.load(Ordering::Relaxed).max(TIDY_ABOVE_MIN);
+fn tidy_seldom(context: &Context, allocator: &Allocator) {
+    let frees = &context.stream_frees;
+    let listed = || lock(&frees.events).count() + lock(&frees.assumed).len();
+    let above = frees.tidy_above.load(Ordering::Relaxed).max(TIDY_ABOVE_MIN);
     if listed() > above {
         tidy(context, allocator);
-        context.stream_frees.tidy_above.store(2 * listed(), Ordering::Relaxed);
+        let count = listed();
+        frees.tidy_above.store(count + count.min(TIDY_BEHIND_MAX), Ordering::Relaxed);
     }
-}
-
-/// This event stands for the wait of a native `cuMemFree`.
-pub(crate) fn note_plain_free(context: &Context, event: EventRef) {
-    let thread = thread::with(Thread::number);
-    thread::watch();
-    let free = PlainFree { event, thread };
-    *lock(&context.stream_frees.last_plain_free) = Some(free.clone());
-    lock(&context.stream_frees.plain_frees).push(free);
 }
 
 /// Waits for the blocks whose frees would natively have waited: natively their memory would be free.
 /// Never for a block that was freed on a stream (hazard 31). False: none was waited for.
 pub(crate) fn wait_for_plain_frees(context: &'static Context, waiter: Waiter) -> bool {
     let own = thread::with(Thread::number);
+    if lock(&context.stream_frees.plain_frees).is_empty() {
+        return false;
+    }
+    tidy(context, &lock(&context.allocator));
     let mut frees = core::mem::take(&mut *lock(&context.stream_frees.plain_frees));
     let count = frees.len();
-    frees.retain(|PlainFree { event, thread }| {
+    frees.retain(|PlainFree { event, thread, .. }| {
         let goes_on = waiter == Waiter::GoesOn && rule_holds(Rule::OthersPlainFreesForAWhile);
         let for_a_while = goes_on && *thread != own && *thread != 0;
         let wait = || match for_a_while {
@@ -121,14 +185,16 @@ pub(crate) fn assume_over(context: &'static Context) {
     for Assumed { waiting, behind } in assumed {
         match behind.filter(|_| rule_holds(Rule::AssumedWaitsForBefore)) {
             Some((behind, event)) => {
-                lock(&context.stream_frees.events).push(event);
+                // Recorded before others of its stream that are listed.
+                let mut events = lock(&context.stream_frees.events);
+                events.push(Place::alone(), event, behind.ready(), behind.made());
+                drop(events);
                 allocator.wait_only_behind(waiting, behind);
             }
             None => allocator.wait_is_over(waiting),
         }
     }
-    context.recorder.completed(&mut allocator);
-    tidy(context, &mut allocator);
+    dropped(context, &mut allocator);
     drop(allocator);
     query(context);
 }
@@ -143,7 +209,8 @@ pub(crate) fn wait_for_streams(context: &'static Context, bytes: u64) -> bool {
     if !enough || !rule_holds(Rule::PiecesAreAwaited) {
         return false;
     }
-    let mut behind: Vec<EventRef> = lock(&context.stream_frees.events).clone();
+    tidy(context, &lock(&context.allocator));
+    let mut behind = lock(&context.stream_frees.events).lasts();
     let not_over = |event: &EventRef| api::relaxed(|| event.query()) == Err(CuError::NOT_READY);
     waits::timed(Wait::ParkedFree, || {
         bounds::within(to_the_end(), || {
@@ -177,33 +244,62 @@ pub(crate) fn mark(context: &Context) -> Option<TagMark> {
 pub(crate) fn barrier_passed(context: &Context, mark: TagMark) {
     let mut allocator = lock(&context.allocator);
     allocator.barrier_passed(mark);
-    context.recorder.completed(&mut allocator);
-    tidy(context, &mut allocator);
+    dropped(context, &mut allocator);
 }
 
-/// Queries which tags are complete, oldest first, and drops those. Never waits.
+/// Queries which tags are complete, and drops those. Never waits.
 pub(crate) fn query(context: &'static Context) {
     if !context.stream_frees.any.load(Ordering::Acquire) {
         return;
     }
-    let events: Vec<EventRef> = lock(&context.stream_frees.events).clone();
-    let complete = events.iter().filter(|event| api::relaxed(|| event.query()).is_ok());
-    let complete: Vec<_> = complete.map(EventRef::id).collect();
+    let over = over(context);
     let passed = parked_mark(context);
+    if over.is_empty() && passed.is_none() {
+        return;
+    }
     let mut allocator = lock(&context.allocator);
-    allocator.events_completed(&complete);
+    let over = lock(&context.stream_frees.events).take(&over);
+    for Listed { ready, made, .. } in over {
+        allocator.wait_completed(ready, made);
+    }
     if let Some(mark) = passed {
         allocator.barrier_passed(mark);
     }
-    context.recorder.completed(&mut allocator);
-    tidy(context, &mut allocator);
+    dropped(context, &mut allocator);
+}
+
+/// What is over, by the last event of each line that is: a question for each line, and a few more for one of which
+/// something is over.
+fn over(context: &Context) -> Vec<Listed> {
+    let events = &context.stream_frees.events;
+    let mut over = lock(events).firsts();
+    if over.is_empty() {
+        return over;
+    }
+    api::relaxed(|| {
+        over.retain_mut(|last| {
+            if last.event.query().is_err() {
+                return false;
+            }
+            let first = last.clone();
+            let count = lock(events).behind_count(&first);
+            over_count(count, |number| {
+                let asked = lock(events).behind_by(&first, number);
+                let over = asked.filter(|asked| asked.event.query().is_ok());
+                over.map(|over| *last = over).is_some()
+            });
+            true
+        });
+    });
+    over
 }
 
 /// What freed but not reusable blocks wait for. Queries what is complete; never waits.
 pub(crate) fn pending(context: &'static Context) -> Vec<EventRef> {
     query(context);
+    tidy(context, &lock(&context.allocator));
     let parked_behind = lock(&context.stream_frees.parked_behind).clone();
-    let mut pending = lock(&context.stream_frees.events).clone();
+    let mut pending = lock(&context.stream_frees.events).lasts();
     pending.extend(parked_behind.map(|(_, event)| event));
     pending
 }
@@ -229,24 +325,35 @@ fn parked_mark(context: &'static Context) -> Option<TagMark> {
     Some(mark)
 }
 
-/// Drops events that no tag refers to.
-fn tidy(context: &Context, allocator: &mut cachealloc_core::Allocator) {
+/// Tags have gone.
+fn dropped(context: &Context, allocator: &mut Allocator) {
+    context.recorder.completed(allocator);
     if !allocator.has_tags() {
-        context.stream_frees.any.store(false, Ordering::Release);
-        context.stream_frees.parked.store(false, Ordering::Relaxed);
+        tidy(context, allocator);
     }
-    let mut named = Vec::new();
-    allocator.events_pending(&mut |event| named.push(event));
-    named.sort_unstable();
-    lock(&context.stream_frees.assumed).retain(|one| allocator.waits(one.waiting));
-    let is_named = |event: &EventRef| named.binary_search(&event.id()).is_ok();
-    lock(&context.stream_frees.events).retain(is_named);
-    lock(&context.stream_frees.plain_frees).retain(|free| is_named(&free.event));
 }
 
-/// The driver's events with these numbers, as far as still known.
-pub(crate) fn events(context: &Context, ids: &[cachealloc_core::EventId]) -> Vec<EventRef> {
-    let events = lock(&context.stream_frees.events);
-    let known = |id: &cachealloc_core::EventId| events.iter().find(|event| event.id() == *id);
-    ids.iter().filter_map(known).cloned().collect()
+/// Drops events that no tag refers to: at once where there are no tags, and else seldom, since it looks at each.
+fn tidy(context: &Context, allocator: &Allocator) {
+    let frees = &context.stream_frees;
+    if !allocator.has_tags() {
+        frees.any.store(false, Ordering::Release);
+        frees.parked.store(false, Ordering::Relaxed);
+    }
+    lock(&frees.assumed).retain(|one| allocator.waits(one.waiting));
+    let oldest = allocator.oldest_wait();
+    let is_named = |ready: Ready, made: &Range<TagMark>| {
+        made.end > oldest && allocator.is_waiting(ready, made.clone())
+    };
+    lock(&frees.events).retain(|listed| is_named(listed.ready, &listed.made));
+    let is_named = |PlainFree { event, made, .. }: &PlainFree| {
+        is_named(Ready::After { event: event.id() }, made)
+    };
+    lock(&frees.plain_frees).retain(is_named);
+}
+
+/// The driver's events with these numbers, as far as still known. Call under the allocator's lock, under which tags
+/// referred to them just now.
+pub(crate) fn events(ids: &[EventId]) -> Vec<EventRef> {
+    ids.iter().filter_map(|id| events::known(*id)).collect()
 }

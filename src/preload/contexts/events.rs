@@ -139,6 +139,12 @@ pub(crate) fn keep(id: EventId) {
     }
 }
 
+/// The event of this recording, unless it has been recorded anew. Call while something refers to that.
+pub(crate) fn known(id: EventId) -> Option<EventRef> {
+    let event = ManuallyDrop::new(EventRef::of(id)?);
+    (event.id() == id).then(|| EventRef::clone(&event))
+}
+
 /// Takes back the reference of `keep`.
 #[inline]
 pub(crate) fn take_kept(id: EventId) -> Option<EventRef> {

@@ -143,6 +143,7 @@ pub(crate) fn close(context: &'static Context, pool: PrivatePool) {
     drop(freed);
     let mut allocator = lock(&context.allocator);
     allocator.end_pool(pool);
+    let addresses = allocator.addresses_of(pool);
     for address in here {
         if let Place::Block(block) = pagemap::place(address)
             && block.claim()
@@ -154,7 +155,7 @@ pub(crate) fn close(context: &'static Context, pool: PrivatePool) {
         }
     }
     allocator.close_pool(pool);
-    opened(context, &mut allocator);
+    opened(context, &mut allocator, &addresses);
 }
 
 /// The capture of this pool has ended. What no node of its graph names becomes ordinary memory, and what the
@@ -170,14 +171,15 @@ pub(crate) fn open_rest(
     let uses = |begin: Address, end: Address| {
         names.overlap(begin.0, end.0) && !held.contains(&(begin, end))
     };
+    let addresses = allocator.addresses_of(pool);
     allocator.open_rest(pool, uses);
-    opened(context, &mut allocator);
+    opened(context, &mut allocator, &addresses);
 }
 
-/// Memory of a pool has become ordinary memory.
-pub(crate) fn opened(context: &'static Context, allocator: &mut Allocator) {
-    for segment in allocator.segments() {
-        let extent = pagemap::extent_of(segment.base.0);
+/// Memory of a pool around these addresses has become ordinary memory.
+pub(crate) fn opened(context: &Context, allocator: &mut Allocator, addresses: &[Address]) {
+    for address in addresses {
+        let extent = pagemap::extent_of(address.0);
         if let Some(extent) = extent.filter(|extent| extent.is_private()) {
             let (begin, end) = (Address(extent.base()), Address(extent.base() + extent.bytes()));
             extent.note_private(allocator.is_anywhere_private(begin, end));

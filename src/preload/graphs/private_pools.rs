@@ -115,7 +115,7 @@ pub(crate) fn free(
     if let Some(names) = names.filter(|_| unused) {
         blocks::free_unused(context, &mut allocator, freed);
         allocator.open_unused(Address(freed.address), |begin, end| names.overlap(begin.0, end.0));
-        return pools::opened(context, &mut allocator);
+        return pools::opened(context, &mut allocator, &[Address(freed.address)]);
     }
     blocks::free(context, &mut allocator, freed, ready);
     drop(allocator);
@@ -152,7 +152,7 @@ fn leaves(context: &'static Context, block: &LiveBlock) -> bool {
     work.allocation_points.allocated.remove(&block.address);
     let mut allocator = lock(&context.allocator);
     allocator.leave_pool(block.block, |begin, end| names.overlap(begin.0, end.0));
-    pools::opened(context, &mut allocator);
+    pools::opened(context, &mut allocator, &[Address(block.address)]);
     true
 }
 

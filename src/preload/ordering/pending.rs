@@ -271,7 +271,7 @@ pub(crate) fn wait_at_end(at_once: bool) {
     for context in contexts::all() {
         let pending = context.covers.pending();
         let Some(_open) = open_until(context, pending, &until) else { continue };
-        if let Some(PlainFree { event, thread }) = context.stream_frees.last_plain_free() {
+        if let Some(PlainFree { event, thread, .. }) = context.stream_frees.last_plain_free() {
             let is_others = at_once && thread != own && thread != 0;
             end_behind(&event, if is_others { &mut of_others } else { &mut until });
         }

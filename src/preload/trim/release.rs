@@ -121,7 +121,7 @@ impl Leaving {
         let mut ids: Vec<_> = segments.iter().flat_map(|segment| segment.events.clone()).collect();
         ids.sort_unstable();
         ids.dedup();
-        let events = stream_frees::events(context, &ids);
+        let events = stream_frees::events(&ids);
         let unsure = events.len() != ids.len();
         let departure = (!segments.is_empty()).then(|| Departure::to(context.device));
         let (exported, segments) = segments.into_iter().partition(|segment| segment.exported);

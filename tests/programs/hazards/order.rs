@@ -17,6 +17,7 @@ pub const ALL: &[Hazard] = &[
     hazard!(Full, free_orders_streams),
     hazard!(Full, free_orders_a_programmatic_launch),
     hazard!(Full, free_orders_every_kind_of_work),
+    hazard!(Always, every_kind_of_work_between_two_frees),
     hazard!(Always, many_frees_in_a_row),
     hazard!(Always, first_work_beside_a_second_context),
 ];
@@ -115,6 +116,38 @@ fn free_orders_every_kind_of_work(d: &Driver) -> Verdict {
             }
             d.free(block)?;
         }
+    }
+    ok_if(wrong.is_empty(), &format!("not in order: {wrong:?}"))
+}
+
+/// Two frees on one stream. The work between them is not over when all work before the first is.
+fn every_kind_of_work_between_two_frees(d: &Driver) -> Verdict {
+    let (a, b, c) = (d.stream()?, d.stream()?, d.stream()?);
+    let between = KINDS.map(Some).into_iter().chain([None]);
+    let mut wrong = Vec::new();
+    for kind in between {
+        let (first, second) = (d.alloc_async(SMALL, a)?, d.alloc(BYTES)?);
+        fill(d, a, first, SMALL, 1, 0)?;
+        let elsewhere = d.event()?;
+        if kind.is_none() {
+            fill(d, c, second, 8, 1, LATE)?;
+            d.record(elsewhere, c)?;
+        }
+        d.free_async(first, a)?;
+        d.synchronize_stream(a)?;
+        match kind {
+            Some(kind) => kind.submit(d, a, second, 1)?,
+            None => d.stream_waits(a, elsewhere)?,
+        }
+        d.free_async(second, a)?;
+        // Asks which events are complete.
+        d.memory_info()?;
+        let again = d.alloc(BYTES)?;
+        fill(d, b, again, BYTES, 2, 0)?;
+        if !holds(d, again, BYTES, 2)? {
+            wrong.push(kind);
+        }
+        d.free(again)?;
     }
     ok_if(wrong.is_empty(), &format!("not in order: {wrong:?}"))
 }

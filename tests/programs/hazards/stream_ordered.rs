@@ -18,6 +18,7 @@ pub const ALL: &[Hazard] = &[
     hazard!(Always, tags_made_during_a_barrier),
     hazard!(Always, remainder_of_a_split),
     hazard!(Always, crossed_frees),
+    hazard!(Always, frees_on_two_streams_in_turn),
     hazard!(Always, block_recorded_on_another_stream, ours),
     hazard!(Always, freed_on_a_stream_then_taken_by_malloc),
     hazard!(Always, freed_on_a_stream_of_another_context),
@@ -342,6 +343,28 @@ fn crossed_frees(d: &Driver) -> Verdict {
         }
     }
     Ok("ok".into())
+}
+
+/// The work of one stream is over, before and after a free on the other, whose work is not.
+fn frees_on_two_streams_in_turn(d: &Driver) -> Verdict {
+    let (a, b) = (d.stream()?, d.stream()?);
+    let late = d.alloc_async(BYTES, b)?;
+    let freed = |block: u64, bytes: usize, stream: Stream, delay: u64| {
+        fill(d, stream, block, bytes, 1, delay)?;
+        d.free_async(block, stream)
+    };
+    for (stream, delay) in [(a, 0), (a, 0), (b, LATE), (a, 0)] {
+        match stream == b {
+            true => freed(late, BYTES, b, delay)?,
+            false => freed(d.alloc_async(SMALL, a)?, SMALL, a, delay)?,
+        }
+    }
+    d.synchronize_stream(a)?;
+    // Asks which events are complete.
+    d.memory_info()?;
+    let again = d.alloc(BYTES)?;
+    fill(d, a, again, BYTES, 2, 0)?;
+    ok_if(holds(d, again, BYTES, 2)?, MIXED)
 }
 
 fn freed_on_a_stream_then_taken_by_malloc(d: &Driver) -> Verdict {

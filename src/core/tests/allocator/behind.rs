@@ -54,6 +54,9 @@ impl World {
         for Assumed { block, waiting, behind, free_number } in std::mem::take(&mut self.assumed) {
             let event = behind.and_then(|behind| behind.event());
             self.model.assumed_over(free_number, event);
+            if let Some((event, behind)) = event.zip(behind) {
+                self.made.entry(event).or_default().push((behind.ready(), behind.made()));
+            }
             match behind {
                 Some(behind) => self.allocator.wait_only_behind(waiting, behind),
                 None => self.allocator.wait_is_over(waiting),

@@ -9,6 +9,7 @@ mod idle;
 mod requests;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use cachealloc_core::policy::MIB;
 use cachealloc_core::{
@@ -34,6 +35,8 @@ pub struct World {
     /// In the order of recording: on one stream they complete in this order.
     pub recorded: Vec<(StreamId, EventId)>,
     next_event: u64,
+    /// How blocks wait for each event, and between which ages their tags were made.
+    pub made: BTreeMap<EventId, Vec<(Ready, Range<TagMark>)>>,
     /// Private pools, and whether their graph is gone.
     pub pools: Vec<(PrivatePool, bool)>,
     pools_count: u64,
@@ -103,6 +106,7 @@ impl World {
             finished: BTreeSet::new(),
             recorded: Vec::new(),
             next_event: 0,
+            made: BTreeMap::new(),
             pools: Vec::new(),
             pools_count: 0,
             captured: Vec::new(),
@@ -180,7 +184,16 @@ impl World {
         }
         let address = self.view(block).address;
         let waits = ready != Ready::Everywhere && self.allocator.private_pool_of(block).is_none();
+        let before = self.allocator.mark();
         let behind = self.allocator.free(block, ready);
+        if let Some(event) = ready.event() {
+            let made = before..self.allocator.mark();
+            let tags = self.made.entry(event).or_default();
+            match tags.iter_mut().find(|(of, _)| *of == ready) {
+                Some((_, earlier)) => earlier.end = made.end,
+                None => tags.push((ready, made)),
+            }
+        }
         self.look();
         let freed = self.allocator.find(address).expect("it is there").block;
         let right = self.allocator.wait_of(freed).is_some() == waits;
@@ -250,7 +263,20 @@ impl World {
         let mut pending = Vec::new();
         self.allocator.events_pending(&mut |event| pending.push(event));
         pending.retain(|event| self.finished.contains(event));
-        self.allocator.events_completed(&pending);
+        for event in pending {
+            for (ready, made) in self.made[&event].clone() {
+                if self.allocator.is_waiting(ready, made.clone()) {
+                    self.allocator.wait_completed(ready, made);
+                }
+            }
+        }
+        self.allocator.events_pending(&mut |event| {
+            assert!(
+                !self.finished.contains(&event),
+                "{event:?} is not all between {:?}",
+                self.made
+            );
+        });
         self.look_at_several();
         self.retire();
     }
