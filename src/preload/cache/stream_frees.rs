@@ -126,15 +126,16 @@ fn free_waiting(
     if assumed && let Some(waiting) = allocator.wait_of(freed.block) {
         lock(&context.stream_frees.assumed).push(Assumed { waiting, behind });
     }
-    tidy_seldom(context, &allocator);
+    tidy_seldom(context, &allocator, assumed);
     made
 }
 
 /// A program that takes every block back on its own stream never queries events: without this, each free
 /// would need a fresh one. Rare enough to cost nothing per free.
-fn tidy_seldom(context: &Context, allocator: &Allocator) {
+fn tidy_seldom(context: &Context, allocator: &Allocator, assumed: bool) {
     let frees = &context.stream_frees;
-    let listed = || lock(&frees.events).count() + lock(&frees.assumed).len();
+    let assumed = || if assumed { lock(&frees.assumed).len() } else { 0 };
+    let listed = || lock(&frees.events).count() + assumed();
     let above = frees.tidy_above.load(Ordering::Relaxed).max(TIDY_ABOVE_MIN);
     if listed() > above {
         tidy(context, allocator);

@@ -102,7 +102,10 @@ impl Lines {
         self.next_at += 1;
         self.count += 1;
         let Some(line) = place.line else { return self.push_alone(listed) };
-        let line = self.lines.entry(line).or_default();
+        let line = match self.lines.get_mut(&line) {
+            Some(known) => known,
+            None => self.lines.entry(line).or_default(),
+        };
         if let Some(last) = line.back_mut()
             && last.event.id() == listed.event.id()
             && last.ready == listed.ready
