@@ -201,7 +201,13 @@ static int deep(const char *path) {
     Pointer ours[3];
     for (int i = 0; i < 3; i++)
         OK(cuMemAlloc(&ours[i], 1000));
-    int freed = release(ours[1]);
+    // The highest one does not begin a segment.
+    for (int i = 1; i < 3; i++)
+        if (ours[i] > ours[0]) {
+            Pointer higher = ours[i];
+            ours[i] = ours[0], ours[0] = higher;
+        }
+    int freed = release(ours[0]);
     printf("in %s, our block freed by it: %d\n", owner(), freed);
     return 0;
 }

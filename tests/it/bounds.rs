@@ -7,7 +7,7 @@ use std::path::Path;
 use cachealloc_core::rules::Rule;
 use cachealloc_tests::{Run, root};
 
-use crate::hazards::{Hazard, hazards};
+use crate::hazards::hazards;
 
 const BOUNDS: &str = "src/preload/process/bounds.rs";
 
@@ -139,6 +139,8 @@ const SIDES: &[(&str, Option<&str>, Option<&str>)] = &[
 
 /// Long enough for the bounds that a program waits out natively, too.
 const HANGS_S: u32 = 15;
+/// On a busy machine one thread may come before the other.
+const TRIES_MAX: usize = 5;
 
 #[test]
 fn both_sides_of_a_bound_have_a_program() {
@@ -148,9 +150,12 @@ fn both_sides_of_a_bound_have_a_program() {
         let row = document.lines().find(|line| line.starts_with(&format!("| `{bound}` |")));
         assert!(row.is_some_and(|row| row.contains(name)), "the row of {bound} lacks {name}");
         let hazard = hazards.iter().find(|hazard| hazard.name == name).expect(name);
-        let run = hazard.run().env("CACHEALLOC_BOUND", format!("{bound}:{limit}"));
-        let ran = run.conf("free_mode:ordered").hangs_within(HANGS_S).output();
-        assert!(Hazard::wrong(hazard, &ran, Some(&hazard.natively())).is_some(), "{bound}:{limit}");
+        let is_wrong = |_| {
+            let run = hazard.run().env("CACHEALLOC_BOUND", format!("{bound}:{limit}"));
+            let ran = run.conf("free_mode:ordered").hangs_within(HANGS_S).output();
+            hazard.wrong(&ran, Some(&hazard.natively())).is_some()
+        };
+        assert!((0..TRIES_MAX).any(is_wrong), "{bound}:{limit}");
     };
     std::thread::scope(|scope| {
         for (bound, unbounded, nothing) in SIDES {
@@ -166,11 +171,15 @@ fn both_sides_of_a_bound_have_a_program() {
 #[test]
 fn a_request_that_goes_on_is_refused_in_time() {
     let hazard =
-        hazards().into_iter().find(|it| it.name == "stream_memory_beside_work_without_end");
+        hazards().into_iter().find(|it| it.name == "stream_memory_beside_frees_without_end");
     let hazard = hazard.expect("the hazard");
-    let broken = hazard.run().env("CACHEALLOC_BREAK", Rule::OthersPlainFreesForAWhile.name());
-    let ran = broken.conf("free_mode:ordered").hangs_within(HANGS_S).output();
-    assert_ne!((ran.code, &ran.stdout), (Some(0), &hazard.natively().stdout));
+    let natively = hazard.natively();
+    let is_as_natively = |_| {
+        let broken = hazard.run().env("CACHEALLOC_BREAK", Rule::OthersPlainFreesForAWhile.name());
+        let ran = broken.conf("free_mode:ordered").hangs_within(HANGS_S).output();
+        (ran.code, &ran.stdout) == (Some(0), &natively.stdout)
+    };
+    assert!(!(0..TRIES_MAX).all(is_as_natively));
 }
 
 #[test]

@@ -20,7 +20,7 @@ use cachealloc_core::order::{BarrierNumber, Observer, TrackedBarrier};
 use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::cache::PlainFree;
-use crate::cache::stream_frees::Waiter;
+use crate::cache::under_way::Waiter;
 use crate::contexts::events::{Event, EventRef};
 use crate::contexts::{self, Context};
 use crate::driver::api;

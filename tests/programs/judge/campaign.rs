@@ -259,7 +259,8 @@ const SAY_EVERY: Duration = Duration::from_secs(20);
 pub fn confs_for(program: &Program) -> Vec<String> {
     let more = NOW_AND_THEN[(program.seed % NOW_AND_THEN.len() as u64) as usize];
     // Natively refused, and not served where nothing is cached: no cache to judge by.
-    let uncached = program.theme == "cached" && more.contains("memory_to_use:0");
+    let caches_nothing = ["memory_to_use:0", "cache:false"].iter().any(|conf| more.contains(conf));
+    let uncached = program.theme == "cached" && caches_nothing;
     // Red zones take room.
     let no_room = program.memory_mb < 512 && more.contains("red_zone");
     let more = Some(more).filter(|_| !uncached && !no_room);
