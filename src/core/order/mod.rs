@@ -58,4 +58,4 @@ pub use visible::{BlindSpot, Elision, Visible, VisibleCause};
 
 #[cfg(test)]
 #[allow(unreachable_pub)]
-mod tests;
+pub(crate) mod tests;

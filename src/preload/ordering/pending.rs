@@ -33,6 +33,8 @@ use crate::statistics::waits::{self, Wait};
 
 /// What all queries together may wait for frees of other threads.
 static PATIENCE: Budget = Budget::new(&bounds::FREES_OF_OTHERS);
+/// What all requests together may.
+static ON_ITS_WAY: Budget = Budget::new(&bounds::MEMORY_ON_ITS_WAY);
 
 /// This thread's free made barrier `number`.
 #[inline]
@@ -163,7 +165,8 @@ pub(crate) fn wait_for_a_while(event: &EventRef) -> CuResult {
 }
 
 /// Whether the work behind the frees of this context is over, for a caller that waits for it next. A call that natively goes on
-/// waits for frees of other threads only as long as patience lasts: natively such a free may not have returned.
+/// waits for frees of other threads only for a while: natively such a free may not have returned. Not for a moment only: what it
+/// needs may have been freed long before, which is not known of each block.
 pub(crate) fn may_wait_for_frees(context: &Context, waiter: Waiter) -> bool {
     if waiter == Waiter::StandsStill || !rule_holds(Rule::OthersPlainFreesForAWhile) {
         return true;
@@ -172,8 +175,8 @@ pub(crate) fn may_wait_for_frees(context: &Context, waiter: Waiter) -> bool {
     wait_for_left(Wait::Release);
     let event = context.covers.pending().and_then(|number| context.last_barrier.event(number));
     event.is_none_or(|event| {
-        let over = waits::timed(Wait::Release, || wait_for_a_while(&event));
-        over != Err(CuError::NOT_READY)
+        let is_over = || api::relaxed(|| event.query()) != Err(CuError::NOT_READY);
+        waits::timed(Wait::Release, || ON_ITS_WAY.until(is_over))
     })
 }
 

@@ -38,7 +38,7 @@ mod small;
 mod broken;
 
 #[path = "../../../../tests/tier.rs"]
-mod tier;
+pub(crate) mod tier;
 
 /// Rules are broken for the whole process: tests that need them whole share this lock, tests that
 /// break one hold it alone.

@@ -14,10 +14,10 @@ use crate::types::{Address, BlockId, EventId, Pool, Ready, Requester, SegmentId,
 
 #[path = "random.rs"]
 mod random;
-#[path = "../../../../tests/tier.rs"]
-mod tier;
 
 use random::Random;
+
+use crate::order::tests::tier;
 
 const ARENA_BYTES: u64 = 4 << 30;
 
