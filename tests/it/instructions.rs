@@ -19,7 +19,7 @@ const BOUNDS: [(&str, &str, u64); 11] = [
     // A barrier each time, and before each launch a look whether anything captures.
     ("pair-and-launch", "off", 792),
     // The same in stream order: an event each time.
-    ("async", "off", 2_890),
+    ("async", "off", 3_340),
     // Eight blocks of different sizes, each of which comes again: a list for each, not the core.
     ("mixed", "off", 4_200),
     // Three ranges, entered and left.
