@@ -90,8 +90,9 @@ const GAPS_OF_PROMISED: [(&str, &str); 12] = {
 };
 
 /// What expandable segments do not keep.
-const GAPS_OF_EXPANDABLE: [(&str, &str); 12] = {
+const GAPS_OF_EXPANDABLE: [(&str, &str); 14] = {
     const WHY: &str = "memory in an arena cannot be exported";
+    const SERVED: &str = "coalesced in the arena it is there, in stream order behind the frees";
     [
         ("export_behind_a_barrier", WHY),
         ("export_of_neighbours", WHY),
@@ -108,6 +109,8 @@ const GAPS_OF_EXPANDABLE: [(&str, &str); 12] = {
         ("handles_that_are_damaged", WHY),
         ("memory_that_cannot_be_exported", WHY),
         ("memory_comes_back_after_an_export", WHY),
+        ("stream_memory_beside_frees_without_end", SERVED),
+        ("stream_memory_beside_work_without_end", SERVED),
     ]
 };
 
