@@ -5,7 +5,7 @@ use cachealloc_core::{Request, Requester, Step};
 
 use crate::cache::blocks::{Call, empty_lists, hand_out, hand_out_recorded};
 use crate::cache::departures::Departure;
-use crate::cache::room::Room;
+use crate::cache::room::{self, Room};
 use crate::cache::{arenas, chunks, stream_frees};
 use crate::contexts::Context;
 use crate::contexts::events::EventRef;
@@ -118,7 +118,7 @@ fn serve(growth: &mut Growth, request: &mut Request, call: Call) -> CuResult<u64
             Step::Release(segments) => {
                 let leaving = Leaving::new(context, &mut allocator, segments, call.stack);
                 drop(allocator);
-                let waiter = crate::cache::room::waiter(request);
+                let waiter = room::waiter(request);
                 growth.let_go(|| leaving.release(context, waiter))??;
             }
             Step::Map(mappings) => {
