@@ -182,6 +182,21 @@ fn a_request_that_goes_on_is_refused_in_time() {
     assert!(!(0..TRIES_MAX).all(is_as_natively));
 }
 
+/// What was freed before another thread's free is waited for by a bound of its own, not by that of queries.
+#[test]
+fn memory_freed_before_is_no_matter_of_queries() {
+    let name = "memory_freed_before_anothers_free";
+    let hazard = hazards().into_iter().find(|it| it.name == name).expect("the hazard");
+    let natively = hazard.natively();
+    let is_served = |bound: &str| {
+        let run = hazard.run().env("CACHEALLOC_BOUND", format!("{bound}:0"));
+        run.conf("free_mode:ordered").output().stdout == natively.stdout
+    };
+    assert!(is_served("FREES_OF_OTHERS"));
+    // On a busy machine the request may come before the free.
+    assert!((0..TRIES_MAX).any(|_| !is_served("MEMORY_ON_ITS_WAY")));
+}
+
 #[test]
 fn the_end_waits_for_text_but_not_for_ever() {
     let run = |how: &str, limit: &str| {

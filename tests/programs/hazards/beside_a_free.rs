@@ -38,6 +38,7 @@ pub const ALL: &[Hazard] = &[
         request_in_a_capture_beside_a_long_free,
         machine = "SIM_MEMORY_MB=64 SIM_PAUSE_MS=cuEventSynchronize@1=500"
     ),
+    hazard!(Always, memory_freed_before_anothers_free, machine = "SIM_MEMORY_MB=64"),
     hazard!(Always, stream_memory_beside_a_request_that_stands_still, machine = "SIM_MEMORY_MB=64"),
 ];
 
@@ -212,5 +213,24 @@ fn stream_memory_beside_a_request_that_stands_still(d: &Driver) -> Verdict {
         freeing.join().expect("no program panics")?;
         asking.join().expect("no program panics")?;
         Ok(format!("code {asked}"))
+    })
+}
+
+/// What is asked for was freed long before the other thread's free, which natively has not returned.
+fn memory_freed_before_anothers_free(d: &Driver) -> Verdict {
+    let (stream, unrelated) = (d.stream()?, d.alloc(SMALL)?);
+    d.free(d.alloc(40 * MIB)?)?;
+    std::thread::scope(|scope| {
+        let freeing = spawn(scope, d, || {
+            d.launch("delay", stream, &[LATE])?;
+            d.free(unrelated)?;
+            // Its barrier may be pending for as long as it lives.
+            sleep_ms(100);
+            Ok(())
+        });
+        sleep_ms(50);
+        let asked = physical_memory(d);
+        freeing.join().expect("no program panics")?;
+        Ok(format!("code {}", code(asked)))
     })
 }
