@@ -1,10 +1,10 @@
 // growth COUNT: makes so many allocations of random sizes, with some GiB of them alive at once, and says how many KiB of
 // host memory the process has more than before.
+#include "resident.h"
 #include <dlfcn.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #define BLOCKS 1000
 
@@ -12,15 +12,6 @@ static uint64_t seed = 7;
 static uint64_t dice(void) {
     seed ^= seed << 13, seed ^= seed >> 7, seed ^= seed << 17;
     return seed;
-}
-
-static long resident_kb(void) {
-    long pages = 0, resident = 0;
-    FILE *file = fopen("/proc/self/statm", "r");
-    if (!file || fscanf(file, "%ld %ld", &pages, &resident) != 2)
-        exit(2);
-    fclose(file);
-    return resident * (sysconf(_SC_PAGESIZE) / 1024);
 }
 
 int main(int argc, char **argv) {

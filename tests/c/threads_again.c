@@ -2,27 +2,18 @@
 // and allocates once more in destructors of its own, before and behind the library's. Says how many KiB of host memory the
 // process has more at the end than after the first tenth of them. The last thread still has a list of its own: what it has
 // freed is no other thread's next block while it lives.
+#include "resident.h"
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #define AT_ONCE 40
 
 static int (*alloc)(uint64_t *, uint64_t), (*release)(uint64_t);
 static pthread_barrier_t all_have;
 static pthread_key_t key;
-
-static long resident_kb(void) {
-    long pages = 0, resident = 0;
-    FILE *file = fopen("/proc/self/statm", "r");
-    if (!file || fscanf(file, "%ld %ld", &pages, &resident) != 2)
-        exit(2);
-    fclose(file);
-    return resident * (sysconf(_SC_PAGESIZE) / 1024);
-}
 
 // Again and again, as often as the system allows.
 static void at_end(void *round) {

@@ -1,5 +1,6 @@
 //! What grows with the arguments of kernels, with kernels, and with threads, and must not.
 
+use std::path::PathBuf;
 use std::process::Command;
 
 use cachealloc_tests::{
@@ -11,9 +12,25 @@ use cachealloc_tests::{
 const LAUNCHES: [(&str, u64); 4] =
     [("eight", 400), ("struct", 560), ("table", 10_000), ("low", 10_000)];
 
-fn idle_driver() -> std::path::PathBuf {
+fn idle_driver() -> PathBuf {
     let driver = compile_library("idle_driver.c", "driver_idle/libcuda.so.1", &[]);
     driver.parent().expect("it has a folder").into()
+}
+
+fn launches() -> PathBuf {
+    compile_with("launches.c", "launches", &["-rdynamic"])
+}
+
+/// The number that a program prints.
+fn printed(program: PathBuf, arguments: &[&str]) -> i64 {
+    let output = Command::new(program)
+        .args(arguments)
+        .env("LD_PRELOAD", library())
+        .env("LD_LIBRARY_PATH", idle_driver())
+        .output()
+        .expect("it starts");
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8_lossy(&output.stdout).trim().parse().expect("a number")
 }
 
 #[test]
@@ -26,7 +43,7 @@ fn arguments_are_looked_through_quickly() {
         let output = Command::new("valgrind")
             .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
             .arg("--toggle-collect=counted")
-            .arg(compile_with("launches.c", "launches", &["-rdynamic"]))
+            .arg(launches())
             .args([kind, "1000"])
             .env("LD_PRELOAD", release_library())
             .env("LD_LIBRARY_PATH", idle_driver())
@@ -45,15 +62,7 @@ fn arguments_are_looked_through_quickly() {
 /// Each kernel's first launch beside pinned memory asks which library makes it, and each again once a module was unloaded.
 #[test]
 fn first_launches_do_not_ask_the_system_each_time() {
-    let output = Command::new(compile_with("launches.c", "launches", &["-rdynamic"]))
-        .args(["first", "100"])
-        .env("LD_PRELOAD", library())
-        .env("LD_LIBRARY_PATH", idle_driver())
-        .output()
-        .expect("it starts");
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(output.status.success(), "{output:?}");
-    let links_read: u32 = said.trim().parse().expect("a number");
+    let links_read = printed(launches(), &["first", "100"]);
     // Of the program, once; the others are those of the start.
     assert!(links_read <= 4, "{links_read} links were read");
 }
@@ -62,15 +71,7 @@ fn first_launches_do_not_ask_the_system_each_time() {
 #[test]
 fn threads_leave_nothing() {
     let count: u32 = tier::count(10_000, 100_000);
-    let output = Command::new(compile("threads_again.c"))
-        .arg(count.to_string())
-        .env("LD_PRELOAD", library())
-        .env("LD_LIBRARY_PATH", idle_driver())
-        .output()
-        .expect("it starts");
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(output.status.success(), "{output:?}");
-    let grown_kb: i64 = said.trim().parse().expect("a number");
+    let grown_kb = printed(compile("threads_again.c"), &[&count.to_string()]);
     println!("{count} threads: {grown_kb} KiB");
     assert!(grown_kb < 1_000, "{grown_kb} KiB are left");
 }
