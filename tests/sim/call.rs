@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::abi::{Code, Handle, Outcome};
 use crate::exit;
@@ -15,6 +15,7 @@ use crate::model::callbacks;
 use crate::model::clock::Clock;
 use crate::model::op::{Deps, OpRef};
 use crate::model::world::{self, Thread, World, config};
+use crate::standstill::Standstill;
 
 /// A call in progress. It holds the world's lock except while it waits.
 pub struct Call {
@@ -221,11 +222,11 @@ impl Call {
     /// Waits until `reached`, moving virtual time. Where nothing moves, another thread of the
     /// program must: the lock is free and memory is looked at again and again.
     pub fn wait_until(&mut self, reached: impl Fn(&mut World) -> bool) {
-        let mut seen = self.world().engine.progress;
-        let (mut since, mut polled) = (Instant::now(), Duration::ZERO);
+        let mut standstill = None;
         self.world().waiters += 1;
         while !reached(self.world()) {
             if self.world().engine.host_running > 0 {
+                standstill = None;
                 self.pause(HOST_FUNCTION_PATIENCE);
                 if reached(self.world()) {
                     break;
@@ -236,12 +237,9 @@ impl Call {
             }
             self.pause(POLL);
             let progress = self.world().engine.progress;
-            if progress != seen || self.world().engine.host_running > 0 {
-                (seen, since, polled) = (progress, Instant::now(), Duration::ZERO);
-            }
-            // Not by the clock alone: where this thread had no processor, the others may have had none either.
-            polled += POLL;
-            if since.elapsed().min(polled) > Duration::from_millis(config().deadlock_ms) {
+            let limit = Duration::from_millis(config().deadlock_ms);
+            let standstill = standstill.get_or_insert_with(|| Standstill::new(progress));
+            if standstill.is_deadlock(progress, POLL, limit) {
                 let name = self.name;
                 exit::deadlock(self.world(), name);
             }

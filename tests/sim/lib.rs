@@ -20,3 +20,4 @@ mod functions;
 mod logs;
 mod model;
 mod report;
+mod standstill;

@@ -31,6 +31,24 @@ fn another_thread_may_end_the_wait() {
 }
 
 #[test]
+fn a_busy_thread_may_end_the_wait_late() {
+    let outcome =
+        child("a_busy_thread_may_end_the_wait_late", &[("SIM_DEADLOCK_MS", "300")], |d| {
+            let (flag, s) = (d.pinned(8).unwrap(), d.stream().unwrap());
+            d.launch("spin", s, &[flag, 1]).unwrap();
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    let since = std::time::Instant::now();
+                    while since.elapsed() < std::time::Duration::from_millis(900) {}
+                    d.set_flag(flag, 1);
+                });
+                d.synchronize_stream(s).unwrap();
+            });
+        });
+    outcome.clean();
+}
+
+#[test]
 fn a_program_may_poll_memory_without_calling() {
     let outcome =
         child("a_program_may_poll_memory_without_calling", &[("SIM_IDLE_MS", "50")], |d| {
