@@ -189,11 +189,15 @@ fn requests_in_a_lost_context(d: &Driver) -> Verdict {
     let mut told = Vec::new();
     for wait in waits {
         d.use_device(0)?;
-        let (stream, event) = (d.stream()?, d.event()?);
+        let (stream, event, flag) = (d.stream()?, d.event()?, d.pinned(64)?);
         let blocks = [d.alloc_async(BYTES, stream)?, d.alloc_async(BYTES, stream)?];
         d.free_async(blocks[0], stream)?;
+        // Until the event is recorded, the faulting kernel must not run: the record would be refused.
+        d.set_flag(flag, 0);
+        d.launch("spin", stream, &[flag, 1])?;
         d.launch("fault", stream, &[])?;
         d.record(event, stream)?;
+        d.set_flag(flag, 1);
         let code_of_wait = code(wait(stream, event));
         let freed = code(d.free_async(blocks[1], stream));
         told.push([code_of_wait, freed, code(d.alloc_async(BYTES, stream)), code(d.alloc(BYTES))]);
