@@ -105,13 +105,18 @@ pub(crate) fn set_mask(mask: u64) -> u64 {
     before
 }
 
-/// Sleeps while the word has this value, at most this long.
+/// Sleeps while the word has this value, at most this long. Leaves `errno` alone.
 pub(crate) fn wait(word: &AtomicU32, value: u32, no_longer: Option<Duration>) {
     let time = no_longer.map(timespec);
     let time = time.as_ref().map_or(null(), core::ptr::from_ref);
     let wait = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
-    // SAFETY: a word of ours, and a time that outlives the call. Anything unexpected returns at once.
-    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), wait, value, time) };
+    // SAFETY: a word of ours, and a time that outlives the call. Anything unexpected returns at once. `errno` is this
+    // thread's own.
+    unsafe {
+        let errno = *libc::__errno_location();
+        libc::syscall(libc::SYS_futex, word.as_ptr(), wait, value, time);
+        *libc::__errno_location() = errno;
+    }
 }
 
 pub(crate) fn timespec(time: Duration) -> libc::timespec {

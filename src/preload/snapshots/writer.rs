@@ -18,6 +18,7 @@ use crate::record::lasting;
 use crate::statistics::live::{self, Look};
 use crate::{apart, heap, process};
 
+/// At the writer, by a thread that waits for it: whether it still makes progress.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 /// At the file for other processes, where it could not be opened.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
@@ -77,19 +78,23 @@ impl Request {
     /// For the writer: all up to this one are served.
     pub(crate) fn note_served(&self, number: u32) {
         self.served.store(number, Ordering::SeqCst);
+        own_thread::wake_all(&self.served);
     }
 
     /// Waits until this one is served. False: it is not, and the writer has slept for so long, or has
     /// given up.
     pub(crate) fn wait(&self, number: u32, silence_max: Duration) -> bool {
         let mut silence = Silence::begin();
-        while !self.is_served(number) {
+        loop {
+            let served = self.served.load(Ordering::SeqCst);
+            if self.is_served(number) {
+                return true;
+            }
             if gave_up() || silence.look() > silence_max {
                 return self.is_served(number);
             }
-            own_thread::sleep(LOOK_EVERY);
+            own_thread::wait(&self.served, served, Some(LOOK_EVERY));
         }
-        true
     }
 }
 
