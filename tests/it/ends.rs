@@ -5,7 +5,7 @@
 use std::fs;
 use std::path::Path;
 
-use cachealloc_tests::{Ran, Run, command, compile_library, lacks, library};
+use cachealloc_tests::{Ran, Run, command, compile_library, lacks, library, tier};
 
 use crate::snapshots::Place;
 
@@ -46,7 +46,7 @@ fn nothing_runs_after_a_deadly_signal() {
 /// What is stopped may hold what the writer needs: locks of ours, and the loader's.
 #[test]
 fn a_snapshot_is_whole_whatever_was_stopped() {
-    for way in ["killed cuda 6", "killed loader 3", "killed held 1"].repeat(4) {
+    for way in ["killed cuda 6", "killed loader 3", "killed held 1"].repeat(tier::count(1, 4)) {
         let place = Place::new();
         let ran = same(&place, way, "record:all");
         assert!(!ran.stderr.contains("left out"), "{}", ran.stderr);

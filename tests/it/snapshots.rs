@@ -74,14 +74,14 @@ fn every_hazard_leaves_a_sound_history() {
     let place = Place::new();
     // Each in one mode; those of the default mode are most.
     let modes = ["ordered", "strict", "ordered", "relaxed"];
-    for (index, hazard) in hazards().iter().enumerate().step_by(tier::count(7, 1)) {
+    for (index, hazard) in hazards().iter().enumerate().step_by(tier::count(14, 1)) {
         let mode = modes[index % modes.len()];
         let conf = format!("record:all,context:none,max_entries:5000,log:quiet,free_mode:{mode}");
         if hazard.is_for(Some(mode)) {
             place.run(&hazard.run().conf(&conf));
         }
     }
-    let said = place.sound(tier::count(20, 80)..=400, &["--opcodes"]);
+    let said = place.sound(tier::count(10, 80)..=400, &["--opcodes"]);
     let lost = said.lines().filter(|line| line.contains("not from the start"));
     for line in lost {
         assert!(line.contains(" 5000 entries"), "only a full history loses entries: {line}");

@@ -2,7 +2,7 @@
 
 use super::explore::{Alike, Key, Outcome};
 use super::frees::{self, Progress, Scheme, Step, Turn};
-use super::{std, whole};
+use super::{std, tier};
 use crate::order::marks::{Cover, Lane, Marks, Seen, quiet};
 
 /// How submissions and frees are marked. `Protocol::OURS` calls the real code.
@@ -173,17 +173,15 @@ pub fn explore_all(protocol: Protocol, ops_max: usize) -> Outcome {
 
 #[test]
 fn counters_hold() {
-    let _whole = whole();
-    let outcome = explore_all(Protocol::OURS, 5);
+    let outcome = explore_all(Protocol::OURS, tier::count(4, 5));
     std::println!("marks: {outcome:?}");
     assert_eq!(outcome.violation, None);
-    assert!(outcome.paths > 1_000_000, "explored too little: {outcome:?}");
+    assert!(outcome.paths > tier::count(10_000, 1_000_000), "explored too little: {outcome:?}");
 }
 
 /// Plausible but wrong variants (hazards 11 and 26).
 #[test]
 fn careless_versions_are_caught() {
-    let _whole = whole();
     const OURS: Protocol = Protocol::OURS;
     const FLAG: Protocol = Protocol { flag: true, ..OURS };
     let careless = [
@@ -212,7 +210,6 @@ fn careless_versions_are_caught() {
 /// stay: each is one load, and a count that went wrong then errs towards the barrier.
 #[test]
 fn single_checks_are_redundant() {
-    let _whole = whole();
     const OURS: Protocol = Protocol::OURS;
     let redundant = [
         ("skip without begun == ended", Protocol { quiet_needs_ended: false, ..OURS }),
@@ -224,7 +221,7 @@ fn single_checks_are_redundant() {
         ),
     ];
     for (what, protocol) in redundant {
-        let outcome = explore_all(protocol, 5);
+        let outcome = explore_all(protocol, tier::count(4, 5));
         assert_eq!(outcome.violation, None, "{what}");
     }
 }

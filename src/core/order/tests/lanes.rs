@@ -3,7 +3,7 @@
 
 use super::explore::{Alike, Key, Outcome};
 use super::frees::{self, Progress, Scheme, Step, Turn};
-use super::{std, whole};
+use super::std;
 use crate::order::marks::{Cover, Seen, quiet};
 
 const LANES: usize = 2;
@@ -78,7 +78,6 @@ fn explore_all(careless_cover: bool) -> Outcome {
 
 #[test]
 fn lanes_hold() {
-    let _whole = whole();
     let outcome = explore_all(false);
     std::println!("lanes: {outcome:?}");
     assert_eq!(outcome.violation, None);
@@ -87,6 +86,5 @@ fn lanes_hold() {
 
 #[test]
 fn a_careless_cover_is_caught() {
-    let _whole = whole();
     assert!(explore_all(true).violation.is_some());
 }

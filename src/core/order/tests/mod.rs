@@ -40,18 +40,21 @@ mod broken;
 #[path = "../../../../tests/tier.rs"]
 pub(crate) mod tier;
 
-/// Rules are broken for the whole process: tests that need them whole share this lock, tests that
-/// break one hold it alone.
-static RULES: std::sync::RwLock<()> = std::sync::RwLock::new(());
-
-pub(super) fn whole() -> std::sync::RwLockReadGuard<'static, ()> {
-    // A failed test poisons the lock and proves nothing about the others.
-    RULES.read().unwrap_or_else(std::sync::PoisonError::into_inner)
+/// Runs a test that breaks rules in a process of its own: a rule is broken for its whole process, and other tests need it.
+#[cfg(feature = "break-rules")]
+fn in_own_process(test: &str, body: impl FnOnce()) {
+    const OWN_PROCESS: &str = "CACHEALLOC_TEST_IN_OWN_PROCESS";
+    if std::env::var(OWN_PROCESS).as_deref() == Ok(test) {
+        return body();
+    }
+    let mut own = std::process::Command::new(std::env::current_exe().expect("this program"));
+    own.args(["--exact", test, "--nocapture"]).env(OWN_PROCESS, test);
+    assert!(own.status().expect("it starts").success(), "{test} fails in its own process");
 }
 
+/// Call in a process that has no other tests.
 #[cfg(feature = "break-rules")]
 fn with_broken<T>(names: &str, run: impl FnOnce() -> T) -> T {
-    let _alone = RULES.write().unwrap_or_else(std::sync::PoisonError::into_inner);
     crate::rules::set_broken(names).expect("a rule of this name");
     let answer = run();
     crate::rules::set_broken("").expect("no name is no rule");

@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use super::native::{ELSEWHERE, LEGACY};
 use super::ours::Setting;
 use super::world::{CAPTURING, Op, Stop, World};
-use super::{std, whole};
+use super::{std, tier};
 use crate::order::route::Mode;
 
 /// How our rules can be run; the first is what most programs meet.
@@ -311,7 +311,6 @@ pub fn scale() -> u64 {
 
 #[test]
 fn all_small_programs_see_no_difference() {
-    let _whole = whole();
     let longer = usize::from(scale() > 1);
     let mut total = 0;
     for theme in &THEMES {
@@ -328,7 +327,6 @@ fn all_small_programs_see_no_difference() {
 
 #[test]
 fn programs_that_order_their_contexts_see_no_difference() {
-    let _whole = whole();
     for setting in SETTINGS.map(promised) {
         let tally = PROMISED.run(setting, 0);
         std::println!("{} {setting:?}: {tally:?}", PROMISED.name);
@@ -340,7 +338,6 @@ fn programs_that_order_their_contexts_see_no_difference() {
 /// Else the option would cost nothing.
 #[test]
 fn a_promise_that_is_not_kept_shows() {
-    let _whole = whole();
     let theme = THEMES.iter().find(|theme| theme.name == "second context").expect("a theme");
     assert!(theme.run(promised(SETTINGS[0]), 0).violation.is_some());
 }
@@ -351,10 +348,10 @@ pub fn promised(setting: Setting) -> Setting {
 
 #[test]
 fn random_programs_see_no_difference() {
-    let _whole = whole();
     let mut total = 0;
     for (at, setting) in SETTINGS.into_iter().enumerate() {
-        let tally = random(setting, 50_000 * scale(), 0x1234_5678_9abc + at as u64);
+        let tally =
+            random(setting, tier::count(10_000, 50_000) * scale(), 0x1234_5678_9abc + at as u64);
         assert_eq!(tally.violation, None, "{setting:?}");
         total += tally.valid;
     }

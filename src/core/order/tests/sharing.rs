@@ -4,7 +4,7 @@
 
 use super::explore::{Alike, Key, Outcome};
 use super::frees::{self, Progress, Scheme, Step, Turn};
-use super::{std, whole};
+use super::std;
 use crate::order::pending::{BarrierNumber, PendingBarriers};
 
 /// Which barrier a free may share.
@@ -82,7 +82,6 @@ fn explore_all(leaning: Leaning) -> Outcome {
 
 #[test]
 fn shared_barriers_hold() {
-    let _whole = whole();
     let outcome = explore_all(Leaning::Since);
     std::println!("sharing: {outcome:?}");
     assert_eq!(outcome.violation, None);
@@ -91,7 +90,6 @@ fn shared_barriers_hold() {
 
 #[test]
 fn careless_leaning_is_caught() {
-    let _whole = whole();
     for leaning in [Leaning::Any, Leaning::NotedEarly] {
         assert!(explore_all(leaning).violation.is_some());
     }

@@ -2,7 +2,6 @@
 
 use alloc::vec::Vec;
 
-use super::whole;
 use crate::order::captures::{Begun, Capture, Captures};
 use crate::order::exclusive::{Exclusive, Observer};
 use crate::order::ledger::{AfterBarrier, Covers, Ledger, Situation};
@@ -35,7 +34,6 @@ fn all_facts() -> Vec<Facts> {
 
 #[test]
 fn routes_respect_every_fact() {
-    let _whole = whole();
     for facts in all_facts() {
         let plainly = free_context_block(&facts);
         let async_plainly = free_async_block_plainly(&facts);
@@ -83,7 +81,6 @@ fn routes_respect_every_fact() {
 /// What costs more is done only where what costs less would not do.
 #[test]
 fn routes_wait_no_longer_than_they_have_to() {
-    let _whole = whole();
     for facts in all_facts().into_iter().filter(|facts| !facts.in_driver_callback) {
         let plainly = free_context_block(&facts);
         let may_record = facts.barrier_calls && !facts.capturing;
@@ -112,7 +109,6 @@ fn routes_wait_no_longer_than_they_have_to() {
 
 #[test]
 fn captures_are_known_by_stream_id() {
-    let _whole = whole();
     let capture = |stream_id, context_id| Capture { stream_id, stream_handle: 77, context_id };
     let mut captures = Captures::new();
     assert_eq!(captures.begin(capture(1, 1)), Begun::New);
@@ -135,7 +131,6 @@ fn captures_are_known_by_stream_id() {
 #[test]
 fn any_number_of_captures_is_known() {
     const COUNT: u64 = 1_000;
-    let _whole = whole();
     let capture = |stream_id| Capture { stream_id, stream_handle: 0, context_id: 0 };
     let mut captures = Captures::new();
     for stream_id in 0..COUNT {
@@ -149,7 +144,6 @@ fn any_number_of_captures_is_known() {
 
 #[test]
 fn pending_barriers_end_with_a_later_one() {
-    let _whole = whole();
     let pending = PendingBarriers::new();
     assert_eq!(pending.pending(), None);
     let (first, second) = (pending.take(), pending.take());
@@ -182,7 +176,6 @@ fn pending_barriers_end_with_a_later_one() {
 
 #[test]
 fn exclusive_ends_for_good_and_all_wait_until_that_is_done() {
-    let _whole = whole();
     let exclusive = Exclusive::new();
     assert!(exclusive.is_exclusive(1) && exclusive.is_exclusive(2), "nothing was submitted");
     assert!(!exclusive.submits(1));
@@ -205,7 +198,6 @@ fn exclusive_ends_for_good_and_all_wait_until_that_is_done() {
 
 #[test]
 fn a_context_that_ended_leaves_its_place_to_another_one() {
-    let _whole = whole();
     let exclusive = Exclusive::new();
     assert!(!exclusive.submits(1));
     exclusive.ended(2);
@@ -219,7 +211,6 @@ fn a_context_that_ended_leaves_its_place_to_another_one() {
 
 #[test]
 fn an_agent_during_a_barrier_makes_the_free_wait() {
-    let _whole = whole();
     let (ledger, covers) = (Ledger::new(), Covers::new());
     let seen = ledger.before_barrier(&covers);
     assert!(ledger.note_observer(Observer::Ipc));
@@ -230,7 +221,6 @@ fn an_agent_during_a_barrier_makes_the_free_wait() {
 
 #[test]
 fn the_first_visible_cause_makes_the_next_free_wait() {
-    let _whole = whole();
     let (ledger, covers) = (Ledger::new(), Covers::new());
     let situation = Situation {
         mode: Mode::Ordered,
@@ -256,7 +246,6 @@ fn the_first_visible_cause_makes_the_next_free_wait() {
 
 #[test]
 fn skipping_ends_once() {
-    let _whole = whole();
     let elision = Elision::new();
     assert!(elision.is_allowed());
     assert!(elision.ends(BlindSpot::UnknownExportTable));
@@ -269,7 +258,6 @@ fn skipping_ends_once() {
 /// nothing is in.
 #[test]
 fn each_stream_owes_until_a_wait_is_in() {
-    let _whole = whole();
     let ledger = Ledger::new();
     ledger.sole.paid();
     assert!(ledger.may_put_off_each());

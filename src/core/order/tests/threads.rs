@@ -5,7 +5,7 @@
 //! launches the device had, which are behind a barrier and which the host has waited for.
 
 use super::explore::{Alike, Key, Machine, Outcome, explore, programs};
-use super::{std, whole};
+use super::std;
 use crate::order::exclusive::Exclusive;
 use crate::order::ledger::{Covers, Ledger, SeenAll, Situation};
 use crate::order::marks::{Cover, Marks, Seen};
@@ -387,7 +387,6 @@ const ELSEWHERE: [Op; 3] = [Op::Submit, Op::Free, Op::UseElsewhere];
 
 #[test]
 fn the_ledger_holds_with_visible_work() {
-    let _whole = whole();
     let outcome = explore_all(Careful::OURS, &VISIBLE, 4);
     std::println!("visible work: {outcome:?}");
     assert_eq!(outcome.violation, None);
@@ -403,7 +402,6 @@ const LEANING: Program = [
 
 #[test]
 fn the_ledger_holds_when_a_second_context_appears() {
-    let _whole = whole();
     let mut outcome = explore_all(Careful::OURS, &ELSEWHERE, 4);
     outcome.add(explore_one(Careful::OURS, &LEANING));
     std::println!("second context: {outcome:?}");
@@ -412,7 +410,6 @@ fn the_ledger_holds_when_a_second_context_appears() {
 
 #[test]
 fn careless_versions_are_caught() {
-    let _whole = whole();
     const OURS: Careful = Careful::OURS;
     let in_order = |once_in| Careful { once_in, ..OURS };
     use OnceIn::*;

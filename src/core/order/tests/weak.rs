@@ -7,7 +7,6 @@ use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use core::sync::atomic::{AtomicBool, AtomicU32};
 
 use super::std::{thread, vec::Vec};
-use super::whole;
 use crate::order::exclusive::Exclusive;
 use crate::order::marks::{Cover, Lane, Marks};
 use crate::order::sole::{Move, SoleStream};
@@ -15,7 +14,6 @@ use crate::order::sole::{Move, SoleStream};
 /// The flag is the device's: neither side's access to it orders anything.
 #[test]
 fn a_flag_of_the_device_comes_behind_its_mark() {
-    let _whole = whole();
     for lane in [Lane::Own, Lane::Shared] {
         let (marks, cover, flag) = (Marks::new(), Cover::new(), AtomicU32::new(0));
         thread::scope(|scope| {
@@ -41,7 +39,6 @@ fn a_flag_of_the_device_comes_behind_its_mark() {
 /// M1 and M2, with one thread in each lane.
 #[test]
 fn what_has_ended_has_begun() {
-    let _whole = whole();
     let marks = Marks::new();
     thread::scope(|scope| {
         for lane in [Lane::Own, Lane::Shared] {
@@ -61,7 +58,6 @@ fn what_has_ended_has_begun() {
 /// What another thread of the context has just entered may not be seen yet.
 #[test]
 fn one_context_is_one_for_all_its_threads() {
-    let _whole = whole();
     let tries: u32 = if cfg!(miri) { 1 } else { 100_000 };
     let all: Vec<Exclusive> = (0..tries).map(|_| Exclusive::new()).collect();
     thread::scope(|scope| {
@@ -80,7 +76,6 @@ fn one_context_is_one_for_all_its_threads() {
 /// several streams a moment ago, does not go ahead to a stream of its own before it has paid.
 #[test]
 fn a_free_is_known_with_what_it_owes() {
-    let _whole = whole();
     let (marks, sole) = (Marks::new(), SoleStream::new());
     let (owed, flag) = (AtomicBool::new(false), AtomicU32::new(0));
     sole.paid();

@@ -3,7 +3,7 @@
 
 use std::vec::Vec;
 
-use super::super::{std, whole};
+use super::super::std;
 use super::graph::{Graph, Link, Promise};
 use crate::order::reuse::{Edge, EdgeKind, MARKERS_COUNT_MAX, Mend, Node, Reuse, Scope};
 use crate::types::BlockId;
@@ -80,7 +80,6 @@ impl Case {
 
 #[test]
 fn case_0_the_frees_are_not_ordered() {
-    let _whole = whole();
     let mut case = Case::used_on_both();
     case.kernel(S1);
     case.kernel(S2);
@@ -91,7 +90,6 @@ fn case_0_the_frees_are_not_ordered() {
 
 #[test]
 fn case_1_stream_1_is_behind_both_frees() {
-    let _whole = whole();
     let mut case = Case::used_on_both();
     case.kernel(S1);
     case.kernel(S2);
@@ -104,7 +102,6 @@ fn case_1_stream_1_is_behind_both_frees() {
 /// A branch of one node, which is the first that was captured since it began.
 #[test]
 fn case_1_where_only_stream_2_uses_it() {
-    let _whole = whole();
     let mut case = Case::used_on_both();
     case.kernel(S2);
     case.free_x(Scope::Everywhere);
@@ -114,7 +111,6 @@ fn case_1_where_only_stream_2_uses_it() {
 
 #[test]
 fn case_2_stream_2_is_not_behind_the_free_of_stream_1() {
-    let _whole = whole();
     let mut case = Case::used_on_both();
     let used_1 = case.kernel(S1);
     let used_2 = case.kernel(S2);
@@ -137,7 +133,6 @@ fn case_2_stream_2_is_not_behind_the_free_of_stream_1() {
 /// What stream 2 had captured is complete where that node is.
 #[test]
 fn case_2_where_one_node_says_it_all() {
-    let _whole = whole();
     let mut case = Case::used_on_both();
     case.kernel(S2);
     case.wait(S1, S2);
@@ -151,7 +146,6 @@ fn case_2_where_one_node_says_it_all() {
 
 #[test]
 fn case_2_while_stream_2_runs_on() {
-    let _whole = whole();
     let mut case = Case::used_on_both();
     case.kernel(S1);
     case.kernel(S2);
@@ -165,7 +159,6 @@ fn case_2_while_stream_2_runs_on() {
 
 #[test]
 fn case_3_all_streams_are_behind_both_frees() {
-    let _whole = whole();
     let mut case = Case::used_on_both();
     case.kernel(S1);
     case.kernel(S2);
@@ -182,7 +175,6 @@ fn case_3_all_streams_are_behind_both_frees() {
 /// it: the markers are what the streams had captured by then.
 #[test]
 fn case_4_freed_after_a_join() {
-    let _whole = whole();
     let mut case = Case::used_on_both();
     case.kernel(S1);
     case.kernel(S2);
@@ -198,7 +190,6 @@ fn case_4_freed_after_a_join() {
 
 #[test]
 fn freed_after_a_join_in_the_order_of_a_stream() {
-    let _whole = whole();
     let mut case = Case::used_on_both();
     case.kernel(S1);
     case.kernel(S2);
@@ -212,7 +203,6 @@ fn freed_after_a_join_in_the_order_of_a_stream() {
 
 #[test]
 fn a_branch_that_is_about_to_begin_keeps_its_place() {
-    let _whole = whole();
     let mut case = Case::used_on_both();
     case.kernel(S1);
     case.free_x(Scope::Everywhere);
@@ -226,7 +216,6 @@ fn a_branch_that_is_about_to_begin_keeps_its_place() {
 
 #[test]
 fn what_was_freed_on_a_joined_stream_is_free_everywhere() {
-    let _whole = whole();
     let mut case = Case::used_on_both();
     case.kernel(S2);
     case.free_x(Scope::Stream(S2));
@@ -241,7 +230,6 @@ fn what_was_freed_on_a_joined_stream_is_free_everywhere() {
 /// Neither the node that such an edge comes from need have started, nor need any before it be complete.
 #[test]
 fn what_lies_behind_an_edge_of_unknown_kind_proves_nothing() {
-    let _whole = whole();
     for between in [false, true] {
         let mut case = Case::used_on_both();
         case.kernel(S1);
@@ -260,7 +248,6 @@ fn what_lies_behind_an_edge_of_unknown_kind_proves_nothing() {
 /// No `waited` names it: it is seen for the first time.
 #[test]
 fn a_stream_that_is_shown_first_has_waited() {
-    let _whole = whole();
     let mut case = Case { graph: Graph::new(), reuse: Reuse::new() };
     case.kernel(S1);
     case.graph.record(0, S1 as usize).expect("it captures");
@@ -273,7 +260,6 @@ fn a_stream_that_is_shown_first_has_waited() {
 
 #[test]
 fn a_block_without_a_use_is_free_at_once() {
-    let _whole = whole();
     let mut case = Case::used_on_both();
     let point = case.look(|look, _| look.allocation_point(None));
     case.look(|look, _| look.freed(X, &point, Scope::Everywhere, None));
@@ -282,7 +268,6 @@ fn a_block_without_a_use_is_free_at_once() {
 
 #[test]
 fn a_stream_that_is_not_shown_stops_everything() {
-    let _whole = whole();
     let mut case = Case::used_on_both();
     case.kernel(S1);
     case.free_x(Scope::Stream(S1));
@@ -295,7 +280,6 @@ fn a_stream_that_is_not_shown_stops_everything() {
 
 #[test]
 fn a_graph_that_is_not_shown_is_opaque_and_what_was_proven_stays() {
-    let _whole = whole();
     let mut case = Case::used_on_both();
     let used = case.kernel(S1);
     case.free_x(Scope::Stream(S1));
@@ -330,7 +314,6 @@ fn only_what_an_edge_is_known_to_promise_counts() {
 /// Of more it is not asked whether they are complete.
 #[test]
 fn as_many_markers_as_there_may_be() {
-    let _whole = whole();
     for (count, ready) in
         [(MARKERS_COUNT_MAX, &[Scope::Stream(S1)][..]), (MARKERS_COUNT_MAX + 1, &[])]
     {
@@ -347,7 +330,6 @@ fn as_many_markers_as_there_may_be() {
 /// One node is behind what was handed out on this stream, and behind what was handed out to any.
 #[test]
 fn no_node_is_named_twice_where_the_graph_is_not_shown() {
-    let _whole = whole();
     let mut case = Case::used_on_both();
     let used = case.kernel(S1);
     case.free_x(Scope::Stream(S1));

@@ -5,7 +5,7 @@ use std::time::Instant;
 use std::vec;
 use std::vec::Vec;
 
-use super::super::{std, whole};
+use super::super::std;
 use crate::order::reuse::{Edge, EdgeKind, Look, Node, Reuse, Scope};
 use crate::types::BlockId;
 
@@ -143,13 +143,11 @@ fn run(counts: &[usize]) {
 
 #[test]
 fn each_node_is_asked_once() {
-    let _whole = whole();
     run(&[10, 1_000]);
 }
 
 #[test]
 #[ignore = "for its figures"]
 fn cost() {
-    let _whole = whole();
     run(&[10, 1_000, 100_000]);
 }

@@ -6,7 +6,7 @@ use std::vec;
 use std::vec::Vec;
 
 use super::super::programs::scale;
-use super::super::{std, whole};
+use super::super::{std, tier};
 use super::graph::Promise;
 use super::world::{Op, Stop, World};
 
@@ -312,20 +312,22 @@ impl Random {
 
 #[test]
 fn small_captures_reuse_soundly() {
-    let _whole = whole();
     let longer = usize::from(scale() > 1);
-    for theme in &THEMES {
-        let tally = theme.run(longer);
-        std::println!("{}: {tally:?}", theme.name);
-        assert_eq!(tally.violation, None);
-        assert!(tally.reused > 0 && tally.valid > 1_000, "{}: explored too little", theme.name);
-    }
+    std::thread::scope(|scope| {
+        for theme in &THEMES {
+            scope.spawn(move || {
+                let tally = theme.run(longer);
+                std::println!("{}: {tally:?}", theme.name);
+                assert_eq!(tally.violation, None);
+                assert!(tally.reused > 0 && tally.valid > 1_000, "{}: too little", theme.name);
+            });
+        }
+    });
 }
 
 #[test]
 fn random_captures_reuse_soundly() {
-    let _whole = whole();
-    let tally = random(20_000 * scale(), 0x1234_5678_9abc);
+    let tally = random(tier::count(5_000, 20_000) * scale(), 0x1234_5678_9abc);
     std::println!("random captures: {tally:?}");
     assert_eq!(tally.violation, None);
     assert!(tally.reused > tally.valid / 2, "most programs reuse nothing");
@@ -335,6 +337,7 @@ fn random_captures_reuse_soundly() {
 #[cfg(feature = "break-rules")]
 #[test]
 fn each_rule_of_captures_is_needed() {
+    use super::super::{in_own_process, with_broken};
     use crate::rules::Rule;
     const RULES: [(Rule, &str); 11] = [
         (Rule::CaptureFreeMarks, "everywhere"),
@@ -349,12 +352,13 @@ fn each_rule_of_captures_is_needed() {
         (Rule::CaptureReachAdvances, "terminals set"),
         (Rule::CaptureOpaqueWaits, "by hand"),
     ];
-    for (rule, name) in RULES {
-        let theme = THEMES.iter().find(|theme| theme.name == name).expect("a theme");
-        let (small, random) = super::super::with_broken(rule.name(), || {
-            (theme.run(0).violation, random(20_000, 99).violation)
-        });
-        std::println!("{}: {small:?}\n    {}", rule.name(), random.as_deref().unwrap_or("-"));
-        assert!(small.is_some(), "{} is not caught by {name}", rule.name());
-    }
+    let test = "order::tests::reuse::programs::each_rule_of_captures_is_needed";
+    in_own_process(test, || {
+        for (rule, name) in RULES {
+            let theme = THEMES.iter().find(|theme| theme.name == name).expect("a theme");
+            let found = with_broken(rule.name(), || theme.run(0).violation);
+            std::println!("{}: {found:?}", rule.name());
+            assert!(found.is_some(), "{} is not caught by {name}", rule.name());
+        }
+    });
 }

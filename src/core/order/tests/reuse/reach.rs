@@ -1,7 +1,6 @@
 //! What `Reach` finds, in random graphs, against R1 to R3 applied until nothing changes.
 
 use super::*;
-use crate::order::tests::whole;
 
 /// For each node, the edges into it: from nodes before it, with what they promise.
 struct Graph(Vec<Vec<(usize, EdgeKind)>>);
@@ -83,7 +82,6 @@ fn judge(reach: &Reach, nodes: &mut Nodes, found: &Found) {
 
 #[test]
 fn terminals_may_go_anywhere() {
-    let _whole = whole();
     for seed in 0..3_000 {
         let mut random = Random(seed);
         let graph = Graph::new(&mut random);
@@ -144,7 +142,6 @@ fn terminals_may_go_anywhere() {
 /// Of what was added, only that stays a terminal which nothing else is behind.
 #[test]
 fn terminals_are_added_where_they_say_more() {
-    let _whole = whole();
     for seed in 0..3_000 {
         let mut random = Random(seed);
         let graph = Graph::new(&mut random);

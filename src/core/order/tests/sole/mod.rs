@@ -10,7 +10,7 @@ mod submissions;
 
 use super::explore::{Alike, Outcome, explore, programs};
 use super::programs::scale;
-use super::{std, tier, whole};
+use super::{std, tier};
 use machine::{OPS_MAX, Run};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -91,7 +91,6 @@ fn has_each_once(program: &[[Option<Op>; OPS_MAX]; 3]) -> bool {
 
 #[test]
 fn waits_that_are_put_off_hold() {
-    let _whole = whole();
     let ops_max = if scale() > 1 { 5 } else { tier::count(3, 4) };
     for before in [Before::Nothing, Before::Several] {
         let outcome = explore_all(&ALL, before, Left::Nothing, ops_max);
@@ -104,7 +103,6 @@ fn waits_that_are_put_off_hold() {
 /// What one context owes, no barrier of another one forgets.
 #[test]
 fn a_context_that_does_not_work_forgets_nothing() {
-    let _whole = whole();
     let ops_max = if scale() > 1 { 5 } else { tier::count(3, 4) };
     let outcome = explore_all(&BESIDE, Before::Ended, Left::Nothing, ops_max);
     std::println!("sole, beside another context: {outcome:?}");
@@ -116,7 +114,6 @@ fn a_context_that_does_not_work_forgets_nothing() {
 #[test]
 #[ignore = "long tier"]
 fn a_context_that_ends_forgets_nothing() {
-    let _whole = whole();
     let outcome = explore_all(&END, Before::Owed, Left::Nothing, END.len());
     std::println!("sole, where a context ends: {outcome:?}");
     assert_eq!(outcome.violation, None);
@@ -125,18 +122,15 @@ fn a_context_that_ends_forgets_nothing() {
 
 #[test]
 fn a_barrier_that_does_not_ask_again_is_caught() {
-    let _whole = whole();
     assert!(explore_all(&ALL, Before::Nothing, Left::SecondQuestion, 4).violation.is_some());
 }
 
 #[test]
 fn a_free_that_does_not_wait_is_caught() {
-    let _whole = whole();
     assert!(explore_all(&ALL, Before::Several, Left::ItsWait, 4).violation.is_some());
 }
 
 #[test]
 fn a_thread_that_pays_for_a_context_that_has_ended_is_caught() {
-    let _whole = whole();
     assert!(explore_all(&END, Before::Owed, Left::DebtorUnderGate, END.len()).violation.is_some());
 }
