@@ -56,12 +56,17 @@ impl Maker {
 
     pub fn wait(&mut self) {
         let stream = self.any_stream();
-        if stream < 2 && self.captures_open > 0 {
+        if !self.may_wait() || (stream < 2 && self.captures_open > 0) {
             return;
         }
         self.say(Op::StreamSync, &[stream]);
         let lane = self.lane(stream);
         self.model.order.waited_for(lane);
+    }
+
+    /// Whether the host may wait for a stream: a global capture forbids that to every thread.
+    pub fn may_wait(&self) -> bool {
+        self.captures_open == 0 || !self.captures_are_global
     }
 
     pub fn device_wait(&mut self) {

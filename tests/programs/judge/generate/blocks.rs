@@ -231,7 +231,7 @@ impl Maker {
         self.say(Op::ReadArray, &[to, array, stream]);
         self.touched(to, stream, true);
         let lane = self.lane(stream);
-        if self.dice.chance(50) {
+        if self.dice.chance(50) && self.may_wait() {
             self.say(Op::StreamSync, &[stream]);
             self.model.order.waited_for(lane);
         }

@@ -274,7 +274,7 @@ impl Maker {
             return;
         };
         match waiter {
-            Some((stream, lane)) if self.dice.chance(75) => {
+            Some((stream, lane)) if !self.may_wait() || self.dice.chance(75) => {
                 self.set_ctx_id(ctx);
                 let event = self.event();
                 self.record(event, slot as u64);
@@ -283,10 +283,11 @@ impl Maker {
                 let recorded = self.model.order.past(before);
                 self.model.order.wait(lane, &recorded);
             }
-            _ => {
+            _ if self.may_wait() => {
                 self.say(Op::StreamSync, &[slot as u64]);
                 self.model.order.waited_for(before);
             }
+            _ => {}
         }
     }
 

@@ -82,7 +82,7 @@ impl Maker {
         if self.captures_open == 0 {
             return self.device_wait();
         }
-        if stream >= 2 {
+        if stream >= 2 && self.may_wait() {
             self.say(Op::StreamSync, &[stream]);
             let lane = self.lane(stream);
             self.model.order.waited_for(lane);
