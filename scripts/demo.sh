@@ -1,6 +1,7 @@
 #!/bin/sh
-# Shows the product: the same program natively and under the library, on this machine's GPU or, where there is none, on
-# the simulated driver; then a snapshot and a report of its memory. Needs gcc; no CUDA toolkit. Prints each command that it runs.
+# Shows the product, on this machine's GPU or, where there is none, on the simulated driver: the same program natively and
+# under the library, a snapshot and a report of its memory, and a program that runs out of memory. Needs gcc; no CUDA
+# toolkit. Prints each command that it runs.
 #
 #   scripts/demo.sh [ROUNDS]      `make demo` builds what it needs
 set -eu
@@ -20,12 +21,18 @@ report=$(mktemp) said=$(mktemp)
 trap 'rm -f "$report" "$said"' EXIT
 
 show() {
+    shows 0 "$@"
+}
+# Shows a command that ends with the code that comes first.
+shows() {
+    wanted=$1
+    shift
     echo
     echo "$ $*"
     code=0
     "$@" >"$said" 2>&1 || code=$?
     sed 's/^/  /' "$said"
-    [ "$code" = 0 ] || { echo "demo: this ended with code $code" >&2; exit "$code"; }
+    [ "$code" = "$wanted" ] || { echo "demo: this ended with code $code, not $wanted" >&2; exit 1; }
 }
 # What the simulated driver counted in the last run.
 count() {
@@ -60,5 +67,10 @@ show env LD_PRELOAD="$library" CACHEALLOC_CONF="record:all,snapshot:$snapshot" "
 show "$command" top-sites "$snapshot"
 show "$command" report --force -o "${snapshot%.pickle}.html" "$snapshot"
 echo
-echo "The report:   ${snapshot%.pickle}.html (open it in a browser)"
-echo "The snapshot: $snapshot (opens at https://pytorch.org/memory_viz as well)"
+echo "And a program that runs out of memory: who asked, who holds what, and what would help."
+hungry=$target/samples/07-out-of-memory
+show gcc -O2 -g -o "$hungry" samples/07-out-of-memory.c -ldl
+shows 1 "$command" run --report "$target/demo/oom.html" --gpu-memory-limit-mb 256 -- "$hungry"
+echo
+echo "The reports:   ${snapshot%.pickle}.html and $target/demo/oom.html (open them in a browser)"
+echo "The snapshots: $snapshot and $target/demo/oom.pickle (open at https://pytorch.org/memory_viz as well)"

@@ -56,6 +56,19 @@ fn programs_ask_what_they_want() {
     );
 }
 
+/// The reason is in no error of the program, but in the report.
+#[test]
+fn a_program_that_runs_out_of_memory_is_explained() {
+    let sample = Run::program(built("07-out-of-memory"));
+    let place = Place::new();
+    let ran = place.run(&sample.conf("record:all,gpu_memory_limit_mb:256"));
+    assert_eq!((ran.code, &*ran.stdout), (Some(1), "CUDA error 2\n"), "{ran:#?}");
+    let [asked, held] = ["asked by", "held by"].map(|part| ran.stderr.find(part).expect(part));
+    let forward: Vec<_> = ran.stderr.match_indices(" forward ").map(|(at, _)| at).collect();
+    assert!(matches!(forward[..], [first, second] if first > asked && second > held), "{ran:#?}");
+    assert!(ran.stderr.contains("160 MiB in 8 blocks"), "{ran:#?}");
+}
+
 fn hooked(name: &str) -> Run {
     Run::program(built("04-interface")).conf(&format!("hook:{}", built(name).display()))
 }
