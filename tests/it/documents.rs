@@ -194,12 +194,41 @@ fn numbers_of_the_readme_were_measured() {
     }
 }
 
-/// Above its first section, for all that name none of their own.
+const FIGURES_LINES_MAX: usize = 250;
+
+/// Every table of figures is followed by a paragraph that names the machine and the commit, and commits are named nowhere else.
 #[test]
 fn figures_name_the_commit_that_was_measured() {
     let figures = read(&root().join("docs/figures.md"));
-    let (above, _) = figures.split_once("\n## ").expect("sections");
-    let of = above.split_once("at the commit that it names, else ").expect("the sentence").1;
-    let hash = of.get(..7).expect("a short hash");
-    assert!(hash.bytes().all(|byte| byte.is_ascii_hexdigit()), "{hash}");
+    let lines = figures.lines().count();
+    assert!(
+        lines <= FIGURES_LINES_MAX,
+        "{lines} lines: one table for each subject, the newest figures only"
+    );
+    let paragraphs: Vec<&str> = figures.split("\n\n").collect();
+    let mut tables = 0;
+    for (at, paragraph) in paragraphs.iter().enumerate() {
+        if paragraph.starts_with('|') {
+            tables += 1;
+            let below = paragraphs.get(at + 1).copied().unwrap_or("");
+            assert!(below.starts_with("Measured "), "below a table: {below}");
+            assert!(words(below).any(is_commit), "no commit: {below}");
+        }
+        let named = words(paragraph).find(|word| is_commit(word));
+        assert!(named.is_none() || paragraph.starts_with("Measured "), "{named:?} in: {paragraph}");
+    }
+    assert!(tables > 10, "{tables} tables only: are they found at all?");
+}
+
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|letter: char| !letter.is_ascii_alphanumeric())
+}
+
+/// A number of seven digits is written with commas, and a word of seven letters from a to f is no commit.
+fn is_commit(word: &str) -> bool {
+    let is_hexadecimal = |digit: u8| matches!(digit, b'0'..=b'9' | b'a'..=b'f');
+    (7..=8).contains(&word.len())
+        && word.bytes().all(is_hexadecimal)
+        && word.bytes().any(|digit| digit.is_ascii_digit())
+        && word.bytes().any(|digit| digit.is_ascii_alphabetic())
 }
