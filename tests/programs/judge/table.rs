@@ -1,6 +1,6 @@
 //! Would the judge find each mend again? With one rule of the library after the other left out: how many
 //! programs it takes until something differs. `judge table --lib LIB --driver DIR [--programs N] [--jobs N]`
-//! prints the table of `docs/judge.md`.
+//! prints a row for each rule.
 //!
 //! LIB is built with `break-rules`. What differs with the rule in place as well does not count.
 
