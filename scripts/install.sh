@@ -48,7 +48,7 @@ install -D -m 644 "$pages/cachealloc.7" "$shared/man/man7/cachealloc.7"
 install -D -m 644 "$pages/bash" "$shared/bash-completion/completions/cachealloc"
 install -D -m 644 "$pages/zsh" "$shared/zsh/site-functions/_cachealloc"
 install -D -m 644 "$pages/fish" "$shared/fish/vendor_completions.d/cachealloc.fish"
-(cd "$root" && install -m 644 LICENSE-MIT LICENSE-APACHE README.md CHANGELOG.md "$documents" &&
+(cd "$root" && install -m 644 LICENSE-MIT LICENSE-APACHE README.md CHANGELOG.md CONTRIBUTING.md "$documents" &&
     # Whatever the documents lead to.
     find docs samples src/README.md -type f -exec install -D -m 644 {} "$documents/{}" \;)
 echo "installed in $prefix"

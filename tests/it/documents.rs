@@ -20,8 +20,9 @@ fn documents() -> Vec<PathBuf> {
 }
 
 fn documents_in(folder: &Path) -> Vec<PathBuf> {
-    let mut all: Vec<PathBuf> =
-        ["README.md", "CHANGELOG.md", "src/README.md"].map(|name| folder.join(name)).into();
+    let mut all: Vec<PathBuf> = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "src/README.md"]
+        .map(|name| folder.join(name))
+        .into();
     for entry in fs::read_dir(folder.join("docs")).expect("docs").flatten() {
         all.push(entry.path());
     }

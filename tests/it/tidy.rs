@@ -157,6 +157,7 @@ fn comments_name_their_subject() {
     rust_files(&root().join("src")).iter().for_each(|file| check(file, comment_of));
     for page in [
         "README.md",
+        "CONTRIBUTING.md",
         "src/README.md",
         "docs/command.md",
         "docs/faq.md",
