@@ -24,21 +24,21 @@ mod series;
 mod when;
 
 // Where the memory of a device was.
-mod accounts;
+mod breakdowns;
 
 // By call site.
-mod beside;
+mod failed_allocations;
 mod failures;
 mod find;
-mod shortages;
+mod fragmentation;
 mod sites;
 mod temporary;
 pub mod waste;
 
 // What a person is shown of it.
 pub mod names;
+mod site_frames;
 pub mod symbols;
-mod telling;
 
 // In the words of other tools.
 pub mod formats;
@@ -47,21 +47,21 @@ pub mod formats;
 mod aggregate;
 mod difference;
 
-pub use accounts::accounts;
 pub use aggregate::{Aggregate, DeviceSums, Group};
-pub use beside::{Beside, beside};
+pub use breakdowns::breakdowns;
 pub use difference::{SiteChange, difference};
+pub use failed_allocations::{Shortage, shortages};
 pub use failures::{Failure, failure_of, failures, overcame_others};
 pub use find::{
     BesideBlock, Found, NamedLife, Place, find, moment_of_version, version_of, versions_of,
 };
+pub use fragmentation::{AdjacentFree, adjacent_free};
 pub use lifetimes::{Lifetime, Lifetimes, Moment};
 pub use passes::{PASS_DEPTH_MAX, Pass, Passes};
 pub use reserved::Reserved;
 pub use segments::{Usage, reserved_over_time};
 pub use series::{by_group, telling_moments};
-pub use shortages::{Shortage, shortages};
-pub use sites::{By, Site, Totals, sites, sites_of_ranges};
-pub use telling::{Weighed, candidates, telling};
+pub use site_frames::{Weighed, candidates, site_frames};
+pub use sites::{Site, SiteKey, Totals, sites, sites_of_ranges};
 pub use temporary::{OTHERS_BETWEEN_MAX, temporary};
 pub use when::{WHEN_ALLOWED, When};

@@ -27,12 +27,12 @@ struct Replay<'a> {
     /// There before.
     found: Vec<Lifetime>,
     /// By address, what is there now, and since when nothing is.
-    now: HashMap<u64, Now>,
+    now: HashMap<u64, LiveState>,
     disagreements_count: u64,
 }
 
 #[derive(Clone, Copy)]
-enum Now {
+enum LiveState {
     /// The index in `born`.
     Born(u32),
     /// The index in `found`.
@@ -52,21 +52,21 @@ impl<'a> Replay<'a> {
         self.device.entries.len() as Moment + 1
     }
 
-    fn life(&mut self, now: Now) -> Option<&mut Lifetime> {
+    fn life(&mut self, now: LiveState) -> Option<&mut Lifetime> {
         match now {
-            Now::Born(index) => Some(&mut self.born[index as usize]),
-            Now::Found(index) => Some(&mut self.found[index as usize]),
-            Now::Nothing { .. } => None,
+            LiveState::Born(index) => Some(&mut self.born[index as usize]),
+            LiveState::Found(index) => Some(&mut self.found[index as usize]),
+            LiveState::Nothing { .. } => None,
         }
     }
 
-    fn at(&self, address: u64) -> Now {
-        self.now.get(&address).copied().unwrap_or(Now::Nothing { since: 0 })
+    fn at(&self, address: u64) -> LiveState {
+        self.now.get(&address).copied().unwrap_or(LiveState::Nothing { since: 0 })
     }
 
     fn allocated(&mut self, index: u32) {
         let entry = self.device.entries[index as usize];
-        let before = self.now.insert(entry.address, Now::Born(self.born.len() as u32));
+        let before = self.now.insert(entry.address, LiveState::Born(self.born.len() as u32));
         if let Some(before) = before.and_then(|before| self.life(before)) {
             // Its free is not in the history.
             before.end = before.end.min(index + 1);
@@ -113,10 +113,10 @@ impl<'a> Replay<'a> {
     }
 
     /// What is at the address of an entry that frees it.
-    fn here(&mut self, index: u32) -> Now {
+    fn here(&mut self, index: u32) -> LiveState {
         let address = self.device.entries[index as usize].address;
         match self.at(address) {
-            Now::Nothing { since } => {
+            LiveState::Nothing { since } => {
                 let now = self.found(index, since);
                 self.now.insert(address, now);
                 now
@@ -126,17 +126,17 @@ impl<'a> Replay<'a> {
     }
 
     /// The same, and from now on nothing is there.
-    fn gone(&mut self, index: u32) -> Now {
+    fn gone(&mut self, index: u32) -> LiveState {
         let address = self.device.entries[index as usize].address;
-        let nothing = Now::Nothing { since: index + 1 };
-        match self.now.insert(address, nothing).unwrap_or(Now::Nothing { since: 0 }) {
-            Now::Nothing { since } => self.found(index, since),
+        let nothing = LiveState::Nothing { since: index + 1 };
+        match self.now.insert(address, nothing).unwrap_or(LiveState::Nothing { since: 0 }) {
+            LiveState::Nothing { since } => self.found(index, since),
             now => now,
         }
     }
 
     /// Nothing is at the address of an entry that frees it: it was there before.
-    fn found(&mut self, index: u32, since: Moment) -> Now {
+    fn found(&mut self, index: u32, since: Moment) -> LiveState {
         let entry = self.device.entries[index as usize];
         self.found.push(Lifetime {
             address: entry.address,
@@ -150,7 +150,7 @@ impl<'a> Replay<'a> {
             begin_known: false,
             end_known: false,
         });
-        Now::Found(self.found.len() as u32 - 1)
+        LiveState::Found(self.found.len() as u32 - 1)
     }
 
     fn finish(mut self) -> Lifetimes {
@@ -183,7 +183,7 @@ impl<'a> Replay<'a> {
                     confirmed.insert(block.address);
                     continue;
                 }
-                let begin = if let Now::Nothing { since } = now { since } else { last };
+                let begin = if let LiveState::Nothing { since } = now { since } else { last };
                 self.disagreements_count += u64::from(begin > 0);
                 self.found.push(Lifetime {
                     address: block.address,

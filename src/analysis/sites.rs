@@ -41,7 +41,7 @@ pub struct Totals {
 
 /// What makes a site a large one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum By {
+pub enum SiteKey {
     /// Bytes held at the moment that was asked for.
     Live,
     /// Bytes held at the peak.
@@ -54,14 +54,14 @@ pub enum By {
     Temporary,
 }
 
-impl By {
+impl SiteKey {
     pub fn weight(self, totals: &Totals) -> u64 {
         match self {
-            By::Live => totals.live_bytes,
-            By::Peak => totals.peak_bytes,
-            By::Allocated => totals.allocated_bytes,
-            By::Count => totals.allocated_count,
-            By::Temporary => totals.temporary_count,
+            SiteKey::Live => totals.live_bytes,
+            SiteKey::Peak => totals.peak_bytes,
+            SiteKey::Allocated => totals.allocated_bytes,
+            SiteKey::Count => totals.allocated_count,
+            SiteKey::Temporary => totals.temporary_count,
         }
     }
 }

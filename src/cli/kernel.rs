@@ -37,7 +37,7 @@ impl Page {
     }
 
     /// Adds 1 to a word, and wakes one sleeper on it.
-    pub(crate) fn ring(&self, offset: usize) -> io::Result<()> {
+    pub(crate) fn wake(&self, offset: usize) -> io::Result<()> {
         let word = self.word(offset);
         // What `FUTEX_WAKE_OP` does to its second word: add, the number 1.
         const ADD_1: u32 = (libc::FUTEX_OP_ADD as u32) << 28 | 1 << 12;
@@ -102,7 +102,7 @@ extern "C" fn note_what_std_changes() {
 
 /// Has the program that this command starts begin as this command did: with these signals blocked and no
 /// others, SIGPIPE as it was, and closed what was closed.
-pub(crate) fn start_as_we_began(command: &mut Command, blocked: SigSet) {
+pub(crate) fn inherit_start_state(command: &mut Command, blocked: SigSet) {
     let begin = move || {
         if PIPE_WAS_IGNORED.load(Ordering::Relaxed) {
             // SAFETY: no handler, which could be called.

@@ -13,9 +13,9 @@ mod commands;
 
 mod doctor;
 mod launch;
-mod leftover;
 mod live;
 mod manual;
+mod orphans;
 mod show;
 
 mod failure;

@@ -118,7 +118,7 @@ impl Allocator {
         }
         let whole = self.keeps_whole(request, block_bytes);
         if request.private.is_none() && !is_small(block_bytes) && !whole {
-            self.count_spared(bytes, block_bytes);
+            self.count_avoided_split(bytes, block_bytes);
         }
         let id = self.insert_segment(base, bytes, self.policy.pool_of(block_bytes), request);
         request.arrived = Some(self.take(id, block_bytes, request.requested_bytes, whole));
@@ -325,13 +325,13 @@ impl Allocator {
         let mut spared_from = u64::MAX;
         let first = bins.first_that(block_bytes, fits, |bytes, id| {
             let may_serve = !whole || self.is_whole_fit(id, block_bytes);
-            let is_spared = is_choosy
+            let avoids_split = is_choosy
                 && self.is_whole_segment(id)
                 && (bytes >= spared_from || self.is_cut_spared(bytes, block_bytes));
-            if is_spared {
+            if avoids_split {
                 spared_from = spared_from.min(bytes);
             }
-            may_serve && !is_spared
+            may_serve && !avoids_split
         });
         first.map(|(rank, id)| (rank.bytes, id))
     }
@@ -340,17 +340,17 @@ impl Allocator {
     pub(crate) fn is_choosy(&self, block_bytes: u64) -> bool {
         // Note [Chunks]: a chunk is there to be cut.
         !is_small(block_bytes)
-            && (self.pressure || self.room.is_saved())
+            && (self.pressure || self.capacity.is_saved())
             && self.policy.chunk_bytes.is_none()
     }
 
     fn may_serve(&self, id: BlockId, block_bytes: u64, whole: bool) -> bool {
         (!whole || self.is_whole_fit(id, block_bytes))
-            && !(self.is_choosy(block_bytes) && self.is_spared(id, block_bytes))
+            && !(self.is_choosy(block_bytes) && self.avoids_split(id, block_bytes))
     }
 
     /// Notes [Pressure] and [Room]: a whole segment that had better stay whole, or go back to the driver.
-    fn is_spared(&self, id: BlockId, block_bytes: u64) -> bool {
+    fn avoids_split(&self, id: BlockId, block_bytes: u64) -> bool {
         self.is_whole_segment(id) && self.is_cut_spared(self.blocks.at(id.0).bytes, block_bytes)
     }
 
@@ -364,7 +364,7 @@ impl Allocator {
     pub(crate) fn is_cut_spared(&self, segment_bytes: u64, block_bytes: u64) -> bool {
         let pressed = self.pressure && self.policy.is_much_larger(segment_bytes, block_bytes);
         (pressed || self.is_cut_too_much(segment_bytes, block_bytes))
-            && self.may_spare(segment_bytes - block_bytes)
+            && self.may_avoid_split(segment_bytes - block_bytes)
     }
 
     /// Turns a free block, which is in no index any more, into an allocated one of `block_bytes`.

@@ -6,13 +6,13 @@ use alloc::vec::Vec;
 
 use crate::arenas::Arenas;
 use crate::block::{Block, SegmentRow, State};
+use crate::capacity::Capacity;
 use crate::counts::Counts;
-use crate::decay::{Decay, IdleMark};
+use crate::decay::{Decay, IdleEpoch};
 use crate::free_index::FreeIndex;
 use crate::policy::Policy;
 use crate::private::{PrivateMemory, private_index};
 use crate::request::Request;
-use crate::room::Room;
 use crate::stats::Stats;
 use crate::table::Table;
 use crate::tags::Tags;
@@ -38,10 +38,10 @@ pub struct Allocator {
     /// Advances with every request, and with every mark of Note [Idle memory]: the ages of free blocks.
     pub(crate) clock: u64,
     pub(crate) pressure: bool,
-    pub(crate) room: Room,
+    pub(crate) capacity: Capacity,
     pub(crate) decay: Decay,
-    /// What was free before is left where it is. See Note [Excess] in excess.rs.
-    pub(crate) left_before: IdleMark,
+    /// What was free before is left where it is. See Note [Excess] in free_limit.rs.
+    pub(crate) left_before: IdleEpoch,
     /// So many requests find room in the tables without a look.
     pub(crate) requests_with_rows: u32,
     /// Large requests no longer cut segments. See Note [Exported blocks] in exported_blocks.rs.
@@ -68,9 +68,9 @@ impl Allocator {
             segments_reserved_count: 0,
             clock: 0,
             pressure: false,
-            room: Room::default(),
+            capacity: Capacity::default(),
             decay: Decay::default(),
-            left_before: IdleMark::NEVER,
+            left_before: IdleEpoch::NEVER,
             requests_with_rows: 0,
             whole_large: false,
             arenas: Arenas::default(),
@@ -223,7 +223,7 @@ impl Allocator {
         if let Some(completed) = &mut self.completed {
             completed.push(Completed { block: id, address, requested_bytes });
         }
-        self.counts.pends_no_more(pool, bytes);
+        self.counts.end_pending(pool, bytes);
         self.counts.is_inactive(pool, requested_bytes);
         self.blocks.at_mut(id.0).requested_bytes = 0;
     }
@@ -271,7 +271,7 @@ impl Allocator {
             used_outside: false,
             behind: None,
             freed_at: self.clock,
-            calm: None,
+            idle_span: None,
         }));
         let row = self.segments.at_mut(segment.0);
         (row.first, row.last) = (first, first);
@@ -281,7 +281,7 @@ impl Allocator {
         }
         self.segment_at.insert(base, segment);
         self.counts.kept.reserved_bytes.increase(pool, bytes);
-        self.note_room();
+        self.note_capacity();
         first
     }
 

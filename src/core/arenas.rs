@@ -17,7 +17,7 @@ use alloc::vec::Vec;
 use core::iter;
 
 use crate::allocator::Allocator;
-use crate::block::{Block, Calm, SegmentRow, State};
+use crate::block::{Block, IdleSpan, SegmentRow, State};
 use crate::holes::Window;
 use crate::policy::SEGMENT_ROUNDING_BYTES;
 use crate::request::Request;
@@ -108,9 +108,9 @@ impl Allocator {
     pub(crate) fn unmap_oldest(
         &mut self,
         wanted_bytes: u64,
-        goes: impl Fn(&Block) -> Option<Calm>,
+        goes: impl Fn(&Block) -> Option<IdleSpan>,
     ) -> Vec<Mapping> {
-        let mut going: Vec<(u64, BlockId, Calm)> = self
+        let mut going: Vec<(u64, BlockId, IdleSpan)> = self
             .unmappable()
             .into_iter()
             .filter_map(|(id, _)| goes(self.blocks.at(id.0)).map(|part| (part.freed_at, id, part)))
@@ -136,7 +136,7 @@ impl Allocator {
     }
 
     /// The bytes that `unmap_oldest` would take out at most.
-    pub(crate) fn unmappable_bytes_of(&self, goes: impl Fn(&Block) -> Option<Calm>) -> u64 {
+    pub(crate) fn unmappable_bytes_of(&self, goes: impl Fn(&Block) -> Option<IdleSpan>) -> u64 {
         let candidates = self.unmappable().into_iter();
         let parts = candidates.filter_map(|(id, _)| goes(self.blocks.at(id.0)));
         parts
@@ -339,7 +339,7 @@ impl Allocator {
         let block = self.blocks.remove(going.0);
         let id = block.segment;
         self.counts.kept.reserved_bytes.decrease(block.pool, block.bytes);
-        self.note_room();
+        self.note_capacity();
         self.counts.kept.num_device_free += 1;
         let row = self.segments.at(id.0).clone();
         self.note_changed(block.address.0, block.end().0);

@@ -12,7 +12,7 @@ use core::mem::replace;
 use crate::block::{Block, Tag};
 use crate::policy::BLOCK_BYTES_MIN;
 use crate::rules::{Rule, rule_holds};
-use crate::types::{Address, BlockId, Ready};
+use crate::types::{Address, BlockId, ReuseCondition};
 
 /// The order of choice: the smallest block, of the oldest segment, at the lowest address.
 ///
@@ -36,7 +36,7 @@ impl Rank {
     /// As `of`, for a block that a stream has freed.
     pub(crate) fn of_tagged(block: &Block, tag: Tag) -> Rank {
         match tag.ready {
-            Ready::OnStream { .. } if rule_holds(Rule::NewestFreeFirst) => {
+            ReuseCondition::OnStream { .. } if rule_holds(Rule::NewestFreeFirst) => {
                 Rank { turn: u64::MAX - tag.sequence, ..Rank::of(block) }
             }
             _ => Rank::of(block),

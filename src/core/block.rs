@@ -7,7 +7,7 @@
 //! ```
 
 use crate::rules::{Rule, rule_holds};
-use crate::types::{Address, BlockId, Pool, PrivatePool, Ready, Requester, SegmentId};
+use crate::types::{Address, BlockId, Pool, PrivatePool, Requester, ReuseCondition, SegmentId};
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Block {
@@ -36,12 +36,12 @@ pub(crate) struct Block {
     /// The allocator's clock when the last byte of it became free for its next users.
     pub freed_at: u64,
     /// Of a free block in an arena that has grown by others: the part that has been free for longer.
-    pub calm: Option<Calm>,
+    pub idle_span: Option<IdleSpan>,
 }
 
 /// A part of a block, and when the last byte of it became free.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Calm {
+pub(crate) struct IdleSpan {
     pub begin: Address,
     pub end: Address,
     pub freed_at: u64,
@@ -59,12 +59,12 @@ pub(crate) enum State {
 /// Which streams may take a freed block. Tags are numbered in the order of the frees that made them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Tag {
-    /// Never `Ready::Everywhere`: such a block has no tag.
-    pub ready: Ready,
+    /// Never `ReuseCondition::Everywhere`: such a block has no tag.
+    pub ready: ReuseCondition,
     pub sequence: u64,
 }
 
-impl Calm {
+impl IdleSpan {
     pub(crate) fn bytes(&self) -> u64 {
         self.end.0 - self.begin.0
     }
@@ -78,13 +78,13 @@ impl Block {
     /// All of it becomes free for its next users.
     pub(crate) fn becomes_free(&mut self, clock: u64) {
         self.freed_at = clock;
-        self.calm = None;
+        self.idle_span = None;
     }
 
     /// All of it, if nothing of it has been free for longer than the rest.
-    pub(crate) fn calmest(&self) -> Calm {
-        let whole = Calm { begin: self.address, end: self.end(), freed_at: self.freed_at };
-        self.calm.unwrap_or(whole)
+    pub(crate) fn longest_idle_span(&self) -> IdleSpan {
+        let whole = IdleSpan { begin: self.address, end: self.end(), freed_at: self.freed_at };
+        self.idle_span.unwrap_or(whole)
     }
 
     /// Cuts it after so many bytes. What is left, a block of this number, is as it was.
@@ -111,7 +111,7 @@ impl Block {
             behind: None,
             ..*self
         });
-        if self.calm.is_some() {
+        if self.idle_span.is_some() {
             self.clip_calm();
             rest.clip_calm();
         }
@@ -121,9 +121,13 @@ impl Block {
     /// The block has lost a part: what it has left of the calm one.
     pub(crate) fn clip_calm(&mut self) {
         let (begin, end) = (self.address, self.end());
-        let Some(calm) = self.calm else { return };
-        let calm = Calm { begin: calm.begin.max(begin), end: calm.end.min(end), ..calm };
-        self.calm = (calm.begin < calm.end).then_some(calm);
+        let Some(idle_span) = self.idle_span else { return };
+        let idle_span = IdleSpan {
+            begin: idle_span.begin.max(begin),
+            end: idle_span.end.min(end),
+            ..idle_span
+        };
+        self.idle_span = (idle_span.begin < idle_span.end).then_some(idle_span);
     }
 
     /// Part of a segment of several blocks.

@@ -13,8 +13,8 @@ use crate::types::Pool;
 /// What came and what went, since the beginning.
 #[derive(Clone, Copy, Default)]
 struct Flow {
-    came: u64,
-    went: u64,
+    added: u64,
+    removed: u64,
 }
 
 /// Some blocks of one pool, and their bytes.
@@ -64,7 +64,8 @@ impl Counts {
         let mut stats = self.kept.clone();
         for (shown, flows) in stats.flowing().into_iter().zip(self.flows()) {
             let [small, large] = flows;
-            let all = Flow { came: small.came + large.came, went: small.went + large.went };
+            let all =
+                Flow { added: small.added + large.added, removed: small.removed + large.removed };
             small.shown_in(&mut shown.small);
             large.shown_in(&mut shown.large);
             all.shown_in(&mut shown.all);
@@ -85,8 +86,8 @@ impl Counts {
         let flows = self.flows();
         for (kept, [small, large]) in self.kept.flowing().into_iter().zip(flows) {
             let begin_at = |stat: &mut Stat, flow: Flow| {
-                stat.allocated += flow.came;
-                stat.freed += flow.went;
+                stat.allocated += flow.added;
+                stat.freed += flow.removed;
             };
             begin_at(&mut kept.small, small);
             begin_at(&mut kept.large, large);
@@ -122,10 +123,10 @@ impl Counts {
         self.rises = true;
         let counts = &mut self.pools[pool as usize];
         counts.allocated.come(bytes);
-        counts.requested_bytes.came += requested_bytes;
+        counts.requested_bytes.added += requested_bytes;
     }
 
-    /// The program holds it no more. What it is now, `pends` or `is_inactive` says.
+    /// The program holds it no more. What it is now, `begin_pending` or `is_inactive` says.
     #[inline]
     pub(crate) fn freed(&mut self, pool: Pool, bytes: u64) {
         if self.rises {
@@ -135,12 +136,12 @@ impl Counts {
     }
 
     /// A freed block is not to be used again yet.
-    pub(crate) fn pends(&mut self, pool: Pool, bytes: u64) {
+    pub(crate) fn begin_pending(&mut self, pool: Pool, bytes: u64) {
         self.pools[pool as usize].pending.come(bytes);
     }
 
     /// That is over; `is_inactive` says so too.
-    pub(crate) fn pends_no_more(&mut self, pool: Pool, bytes: u64) {
+    pub(crate) fn end_pending(&mut self, pool: Pool, bytes: u64) {
         if self.rises {
             self.note_peaks();
         }
@@ -150,7 +151,7 @@ impl Counts {
     /// A block for which so much had been requested is no longer active.
     #[inline]
     pub(crate) fn is_inactive(&mut self, pool: Pool, requested_bytes: u64) {
-        self.pools[pool as usize].requested_bytes.went += requested_bytes;
+        self.pools[pool as usize].requested_bytes.removed += requested_bytes;
     }
 
     /// A free block of a segment with several has come; it counts once the operation is over.
@@ -193,13 +194,13 @@ impl Counts {
         if self.splits_rise {
             self.note_split_peaks();
         }
-        self.pools[pool as usize].split.bytes.went += bytes;
+        self.pools[pool as usize].split.bytes.removed += bytes;
     }
 
     /// The same: one became larger.
     #[inline(always)]
     pub(crate) fn split_grew(&mut self, pool: Pool, bytes: u64) {
-        self.pools[pool as usize].split.bytes.came += bytes;
+        self.pools[pool as usize].split.bytes.added += bytes;
         self.splits_rise = true;
     }
 
@@ -257,8 +258,8 @@ impl Counts {
 impl Flow {
     #[inline]
     fn there(self) -> u64 {
-        debug_assert!(self.came >= self.went, "{} went, and {} came", self.went, self.came);
-        self.came - self.went
+        debug_assert!(self.added >= self.removed, "{} went, and {} came", self.removed, self.added);
+        self.added - self.removed
     }
 
     /// Up or down, in one step.
@@ -266,8 +267,8 @@ impl Flow {
     fn change(&mut self, by: i64) {
         match by {
             0 => {}
-            1.. => self.came += by as u64,
-            _ => self.went += by.unsigned_abs(),
+            1.. => self.added += by as u64,
+            _ => self.removed += by.unsigned_abs(),
         }
     }
 
@@ -277,8 +278,8 @@ impl Flow {
         *stat = Stat {
             current,
             peak: stat.peak.max(current),
-            allocated: self.came - stat.allocated,
-            freed: self.went - stat.freed,
+            allocated: self.added - stat.allocated,
+            freed: self.removed - stat.freed,
         };
     }
 }
@@ -286,14 +287,14 @@ impl Flow {
 impl Blocks {
     #[inline]
     fn come(&mut self, bytes: u64) {
-        self.count.came += 1;
-        self.bytes.came += bytes;
+        self.count.added += 1;
+        self.bytes.added += bytes;
     }
 
     #[inline]
     fn go(&mut self, bytes: u64) {
-        self.count.went += 1;
-        self.bytes.went += bytes;
+        self.count.removed += 1;
+        self.bytes.removed += bytes;
     }
 }
 
@@ -302,8 +303,8 @@ impl PoolCounts {
     #[inline]
     fn active(&self) -> Blocks {
         let active = |allocated: Flow, pending: Flow| Flow {
-            came: allocated.came,
-            went: allocated.went + pending.went - pending.came,
+            added: allocated.added,
+            removed: allocated.removed + pending.removed - pending.added,
         };
         Blocks {
             count: active(self.allocated.count, self.pending.count),

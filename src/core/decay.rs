@@ -13,13 +13,13 @@
 
 use alloc::collections::{BTreeMap, VecDeque};
 
-/// A moment of an allocator.
+/// A point in the time of an allocator, to compare later ones with.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct IdleMark(pub(crate) u64);
+pub struct IdleEpoch(pub(crate) u64);
 
-impl IdleMark {
+impl IdleEpoch {
     /// Before anything.
-    pub const NEVER: IdleMark = IdleMark(0);
+    pub const NEVER: IdleEpoch = IdleEpoch(0);
 }
 
 /// What nothing used for so many passes goes back.
@@ -34,7 +34,7 @@ const SIZES_MAX: usize = 512;
 #[derive(Clone, Default)]
 pub(crate) struct Decay {
     /// One for each pass, the newest last.
-    marks: VecDeque<IdleMark>,
+    marks: VecDeque<IdleEpoch>,
     passes_count: u64,
     /// For how many passes memory is kept unused; 0: nothing is known but the least.
     learned_count: u64,
@@ -60,15 +60,15 @@ struct Gone {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Pass {
     /// Now.
-    pub mark: IdleMark,
+    pub mark: IdleEpoch,
     /// What is idle since then goes back, as soon as the work with it is over.
-    pub due: Option<IdleMark>,
+    pub due: Option<IdleEpoch>,
 }
 
 impl Decay {
     /// A pass at this mark. `unused_count`: for how many passes memory is kept that nothing uses; None: as Note
     /// [Decay] says. Returns the mark since which what is idle goes back, if any does.
-    pub(crate) fn pass(&mut self, mark: IdleMark, unused_count: Option<u64>) -> Option<IdleMark> {
+    pub(crate) fn pass(&mut self, mark: IdleEpoch, unused_count: Option<u64>) -> Option<IdleEpoch> {
         self.passes_count += 1;
         let is_over = |gone: &mut Gone| self.passes_count > gone.at_pass + PASSES_REMEMBERED;
         let _ = self.gone.take_if(is_over);
@@ -81,7 +81,7 @@ impl Decay {
     }
 
     /// The mark of the last pass.
-    pub(crate) fn newest(&self) -> Option<IdleMark> {
+    pub(crate) fn newest(&self) -> Option<IdleEpoch> {
         self.marks.back().copied()
     }
 

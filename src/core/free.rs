@@ -6,9 +6,9 @@ use core::mem::take;
 use core::ops::Range;
 
 use crate::allocator::Allocator;
-use crate::block::{Block, Calm, State, Tag};
-use crate::tags::{self, TagMark};
-use crate::types::{BlockId, EventId, Ready};
+use crate::block::{Block, IdleSpan, State, Tag};
+use crate::tags::{self, TagEpoch};
+use crate::types::{BlockId, EventId, ReuseCondition};
 
 /// The work that a block is still used by: its own stream may take it before, others only after.
 #[derive(Clone, Copy, Debug)]
@@ -28,12 +28,12 @@ impl Behind {
     }
 
     /// How it waits.
-    pub fn ready(&self) -> Ready {
+    pub fn ready(&self) -> ReuseCondition {
         self.0.ready
     }
 
     /// When its tag was made.
-    pub fn made(&self) -> Range<TagMark> {
+    pub fn made(&self) -> Range<TagEpoch> {
         tags::made_at(self.0.sequence)
     }
 }
@@ -46,13 +46,13 @@ impl Allocator {
     ///
     /// A block of a private pool waits for that, whatever else it waited for. Returns what its
     /// allocation said it was behind.
-    pub fn free(&mut self, id: BlockId, ready: Ready) -> Option<Behind> {
-        if ready == Ready::Everywhere && self.free_plainly(id) {
+    pub fn free(&mut self, id: BlockId, ready: ReuseCondition) -> Option<Behind> {
+        if ready == ReuseCondition::Everywhere && self.free_plainly(id) {
             return None;
         }
         let is_private = self.blocks.at(id.0).private.is_some();
         // A capture that adopts ordinary memory later finds all work with it over.
-        let used_outside = is_private && ready != Ready::Everywhere;
+        let used_outside = is_private && ready != ReuseCondition::Everywhere;
         let ready = if is_private { self.ready_if_freed(id, ready) } else { ready };
         self.free_as(id, ready, used_outside)
     }
@@ -67,7 +67,7 @@ impl Allocator {
     pub(crate) fn free_as(
         &mut self,
         id: BlockId,
-        ready: Ready,
+        ready: ReuseCondition,
         used_outside: bool,
     ) -> Option<Behind> {
         let block = self.blocks.at_mut(id.0);
@@ -84,7 +84,7 @@ impl Allocator {
         }
         block.becomes_free(self.clock);
         if ready.is_pending() {
-            self.counts.pends(block.pool, block.bytes);
+            self.counts.begin_pending(block.pool, block.bytes);
         } else {
             self.counts.is_inactive(block.pool, take(&mut block.requested_bytes));
         }
@@ -138,13 +138,13 @@ impl Allocator {
     }
 
     /// A point between two frees. Take it before recording a barrier.
-    pub fn mark(&self) -> TagMark {
+    pub fn mark(&self) -> TagEpoch {
         self.tags.mark()
     }
 
     /// A barrier that was recorded after `mark` was taken is in: all later work of the whole
     /// process comes after everything in this context that tags made before the mark waited for.
-    pub fn barrier_passed(&mut self, mark: TagMark) {
+    pub fn barrier_passed(&mut self, mark: TagEpoch) {
         for id in self.tags.before(mark) {
             // Others may have grown by it meanwhile, where a rule is broken.
             let waits = self.blocks.get(id.0).and_then(Block::work_tag);
@@ -163,20 +163,20 @@ impl Allocator {
         over.into_iter().for_each(|id| self.drop_tag(id));
     }
 
-    /// As `events_completed`, of the event of one `Ready`, whose tags were all made between these marks: looks at no
+    /// As `events_completed`, of the event of one `ReuseCondition`, whose tags were all made between these marks: looks at no
     /// others.
-    pub fn wait_completed(&mut self, ready: Ready, made: Range<TagMark>) {
+    pub fn wait_completed(&mut self, ready: ReuseCondition, made: Range<TagEpoch>) {
         let over: Vec<BlockId> = self.tags.waiting_since(ready, made).collect();
         over.into_iter().for_each(|id| self.drop_tag(id));
     }
 
     /// Whether a freed block waits so, where all tags of this kind were made between these marks.
-    pub fn is_waiting(&self, ready: Ready, made: Range<TagMark>) -> bool {
+    pub fn is_waiting(&self, ready: ReuseCondition, made: Range<TagEpoch>) -> bool {
         self.tags.waiting_since(ready, made).next().is_some()
     }
 
     /// No freed block waits since before this.
-    pub fn oldest_wait(&self) -> TagMark {
+    pub fn oldest_wait(&self) -> TagEpoch {
         self.tags.oldest()
     }
 
@@ -236,7 +236,7 @@ impl Allocator {
     pub(crate) fn absorb_next(&mut self, id: BlockId) {
         let block = self.blocks.at(id.0);
         let next = block.next.expect("the block has a next one");
-        let calm = if block.expandable { self.calm_of_both(id, next) } else { None };
+        let idle_span = if block.expandable { self.idle_span_of_both(id, next) } else { None };
         let absorbed = self.blocks.at(next.0);
         if absorbed.private.is_some() {
             self.leave_private(next);
@@ -250,7 +250,7 @@ impl Allocator {
         block.bytes += bytes;
         block.next = after;
         block.freed_at = block.freed_at.max(freed_at);
-        block.calm = calm;
+        block.idle_span = idle_span;
         block.used_outside |= used_outside;
         let segment = block.segment;
         self.link_after(id, after, segment);
@@ -258,10 +258,10 @@ impl Allocator {
 
     /// What was free for long does not become young by a neighbour: small ones come and go beside it.
     #[inline(never)]
-    fn calm_of_both(&self, id: BlockId, next: BlockId) -> Option<Calm> {
+    fn idle_span_of_both(&self, id: BlockId, next: BlockId) -> Option<IdleSpan> {
         let (left, right) = (self.blocks.at(id.0), self.blocks.at(next.0));
-        let (own, other) = (left.calmest(), right.calmest());
-        let calm = if own.bytes() >= other.bytes() { own } else { other };
-        (calm.freed_at < left.freed_at.max(right.freed_at)).then_some(calm)
+        let (own, other) = (left.longest_idle_span(), right.longest_idle_span());
+        let idle_span = if own.bytes() >= other.bytes() { own } else { other };
+        (idle_span.freed_at < left.freed_at.max(right.freed_at)).then_some(idle_span)
     }
 }

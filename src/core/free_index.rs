@@ -5,7 +5,7 @@ use alloc::collections::BTreeMap;
 
 use crate::bins::{Bins, Rank};
 use crate::block::{Block, State};
-use crate::types::{BlockId, Ready, StreamId};
+use crate::types::{BlockId, ReuseCondition, StreamId};
 
 /// Bins of streams without free blocks are kept for the next free, but not for more streams
 /// than this: programs may create and destroy streams all the time.
@@ -25,18 +25,18 @@ impl FreeIndex {
     #[inline]
     pub(crate) fn insert(&mut self, id: BlockId, block: &Block) {
         match listing(block) {
-            Listing::Everywhere => self.everywhere.insert(Rank::of(block), id),
-            Listing::Stream(stream, rank) => self.insert_on_stream(stream, rank, id),
-            Listing::Nowhere => {}
+            IndexPlace::Shared => self.everywhere.insert(Rank::of(block), id),
+            IndexPlace::PerStream(stream, rank) => self.insert_on_stream(stream, rank, id),
+            IndexPlace::Unindexed => {}
         }
     }
 
     #[inline]
     pub(crate) fn remove(&mut self, id: BlockId, block: &Block) {
         match listing(block) {
-            Listing::Everywhere => self.everywhere.remove(Rank::of(block), id),
-            Listing::Stream(stream, rank) => self.remove_on_stream(stream, rank, id),
-            Listing::Nowhere => {}
+            IndexPlace::Shared => self.everywhere.remove(Rank::of(block), id),
+            IndexPlace::PerStream(stream, rank) => self.remove_on_stream(stream, rank, id),
+            IndexPlace::Unindexed => {}
         }
     }
 
@@ -100,36 +100,36 @@ impl FreeIndex {
     /// Whether the block is in the index where it belongs. For `check()`.
     pub(crate) fn holds(&self, id: BlockId, block: &Block) -> bool {
         match listing(block) {
-            Listing::Everywhere => self.everywhere.get(Rank::of(block)) == Some(id),
-            Listing::Stream(stream, rank) => {
+            IndexPlace::Shared => self.everywhere.get(Rank::of(block)) == Some(id),
+            IndexPlace::PerStream(stream, rank) => {
                 self.on_stream.get(&stream).and_then(|bins| bins.get(rank)) == Some(id)
             }
-            Listing::Nowhere => true,
+            IndexPlace::Unindexed => true,
         }
     }
 }
 
-enum Listing {
-    Everywhere,
-    Stream(StreamId, Rank),
-    Nowhere,
+enum IndexPlace {
+    Shared,
+    PerStream(StreamId, Rank),
+    Unindexed,
 }
 
 /// In which index a block belongs.
 #[inline(always)]
-fn listing(block: &Block) -> Listing {
+fn listing(block: &Block) -> IndexPlace {
     if block.exported {
-        return Listing::Nowhere;
+        return IndexPlace::Unindexed;
     }
     if let State::Free = block.state {
-        return Listing::Everywhere;
+        return IndexPlace::Shared;
     }
-    let State::Tagged(tag) = block.state else { return Listing::Nowhere };
+    let State::Tagged(tag) = block.state else { return IndexPlace::Unindexed };
     match tag.ready {
-        Ready::OnStream { stream, .. } | Ready::InPool { stream } => {
-            Listing::Stream(stream, Rank::of_tagged(block, tag))
+        ReuseCondition::OnStream { stream, .. } | ReuseCondition::InPool { stream } => {
+            IndexPlace::PerStream(stream, Rank::of_tagged(block, tag))
         }
-        _ => Listing::Nowhere,
+        _ => IndexPlace::Unindexed,
     }
 }
 

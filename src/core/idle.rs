@@ -11,16 +11,16 @@
 use alloc::vec::Vec;
 
 use crate::allocator::Allocator;
-use crate::block::{Block, Calm};
-use crate::decay::{IdleMark, Pass};
+use crate::block::{Block, IdleSpan};
+use crate::decay::{IdleEpoch, Pass};
 use crate::rules::{Rule, rule_holds};
 use crate::types::{Mapping, Segment, SegmentId};
 
 impl Allocator {
     /// Now.
-    pub fn idle_mark(&mut self) -> IdleMark {
+    pub fn idle_mark(&mut self) -> IdleEpoch {
         self.clock += 1;
-        IdleMark(self.clock)
+        IdleEpoch(self.clock)
     }
 
     /// The caller passes by. `unused_count`: for how many of its passes memory is kept that nothing uses; None: as
@@ -32,7 +32,7 @@ impl Allocator {
 
     /// Takes what is idle since the mark out of the allocator: segments, and memory behind blocks in arenas. Not
     /// chunks: they were reserved to be kept.
-    pub fn release_idle(&mut self, mark: IdleMark) -> (Vec<Segment>, Vec<Mapping>) {
+    pub fn release_idle(&mut self, mark: IdleEpoch) -> (Vec<Segment>, Vec<Mapping>) {
         if self.policy.chunk_bytes.is_some() {
             return (Vec::new(), Vec::new());
         }
@@ -45,7 +45,7 @@ impl Allocator {
     /// The same, chunks as well: on demand, until so many bytes have gone, the longest unused first.
     pub fn release_unused(
         &mut self,
-        mark: IdleMark,
+        mark: IdleEpoch,
         wanted_bytes: u64,
     ) -> (Vec<Segment>, Vec<Mapping>) {
         let mut idle: Vec<(u64, SegmentId)> = self.idle_segments(mark).collect();
@@ -79,7 +79,7 @@ impl Allocator {
     }
 
     /// Those of one idle block, and since when.
-    fn idle_segments(&self, mark: IdleMark) -> impl Iterator<Item = (u64, SegmentId)> {
+    fn idle_segments(&self, mark: IdleEpoch) -> impl Iterator<Item = (u64, SegmentId)> {
         let plain = self.segments.iter().filter(|(_, it)| !it.expandable && it.private.is_none());
         plain.filter_map(move |(number, segment)| {
             let first = self.blocks.at(segment.first.0);
@@ -89,16 +89,16 @@ impl Allocator {
     }
 }
 
-pub(crate) fn is_idle(block: &Block, mark: IdleMark) -> bool {
+pub(crate) fn is_idle(block: &Block, mark: IdleEpoch) -> bool {
     let since = block.freed_at < mark.0 || !rule_holds(Rule::IdleSinceMark);
     block.is_free_everywhere() && !block.exported && since
 }
 
 /// What of a block in an arena is idle: all of it, or what was free before the rest.
-fn idle_part(block: &Block, mark: IdleMark) -> Option<Calm> {
+fn idle_part(block: &Block, mark: IdleEpoch) -> Option<IdleSpan> {
     if is_idle(block, mark) {
-        return Some(Calm { begin: block.address, end: block.end(), freed_at: block.freed_at });
+        return Some(IdleSpan { begin: block.address, end: block.end(), freed_at: block.freed_at });
     }
     let is_free = block.is_free_everywhere() && !block.exported;
-    block.calm.filter(|calm| is_free && calm.freed_at < mark.0)
+    block.idle_span.filter(|idle_span| is_free && idle_span.freed_at < mark.0)
 }

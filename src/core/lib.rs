@@ -23,7 +23,7 @@ mod allocator;
 
 mod allocate;
 
-mod behind;
+mod stream_dependencies;
 
 mod free;
 
@@ -31,9 +31,9 @@ mod plain;
 
 mod release;
 
-mod room;
+mod capacity;
 
-mod sparing;
+mod split_policy;
 
 mod private;
 
@@ -41,9 +41,9 @@ mod decay;
 
 mod idle;
 
-mod excess;
+mod free_limit;
 
-mod joined;
+mod attached;
 
 mod arenas;
 
@@ -76,15 +76,15 @@ mod searches;
 
 pub use allocator::Allocator;
 pub use counts::Counts;
-pub use decay::{IdleMark, Pass};
+pub use decay::{IdleEpoch, Pass};
 pub use free::{Behind, Waiting};
 pub use plain::PlainHit;
 pub use policy::Policy;
 pub use request::{POLLS_COUNT_MAX, Request};
 pub use stats::{PoolStats, Stat, Stats};
-pub use tags::TagMark;
+pub use tags::TagEpoch;
 pub use types::{
-    Address, Allocation, BlockId, Completed, EventId, Mapping, Pool, PrivatePool, Ready, Requester,
-    Segment, SegmentId, Step, StreamId,
+    Address, Allocation, BlockId, Completed, EventId, Mapping, Pool, PrivatePool, Requester,
+    ReuseCondition, Segment, SegmentId, Step, StreamId,
 };
 pub use views::{BlockState, BlockView, SegmentView};

@@ -77,7 +77,7 @@ impl Allocator {
             used_outside: false,
             behind: None,
             freed_at,
-            calm: None,
+            idle_span: None,
         });
         let index = if pool == Pool::Small { &mut self.small } else { &mut self.large };
         index.replace_everywhere((old, id), (Rank::of(placed), rest));

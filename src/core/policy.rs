@@ -55,14 +55,15 @@ pub struct Policy {
     /// Share of the limit above which old free segments are released before a new one is
     /// reserved. 0: off.
     pub garbage_collection_threshold: f64,
-    /// How much may lie free. None: any amount. See Note [Excess] in excess.rs.
+    /// How much may lie free. None: any amount. See Note [Excess] in free_limit.rs.
     pub free_bytes_max: Option<u64>,
     /// The share that goes at most, of what can go where more lies free.
     pub excess_share: f64,
     /// What all segments together may take; a reservation beyond it fails without the driver
     /// being asked. Set by the caller, which knows the device.
     pub limit_bytes: Option<u64>,
-    /// Large requests below `OWN_SEGMENT_BYTES_MIN` share segments. See Note [Room] in room.rs.
+    /// Large requests below `OWN_SEGMENT_BYTES_MIN` share segments. See Note [Capacity] in
+    /// capacity.rs.
     pub shares_segments: bool,
     /// Segments grow in arenas of addresses, where there are any.
     pub expandable_segments: bool,

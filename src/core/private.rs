@@ -6,7 +6,7 @@
 //! overwritten. Segments from which captures are served are therefore *private*: no part of them
 //! serves others before the graph and all that was made from it are gone.
 //!
-//! Inside the capture a freed block waits (`Ready::WithPool`). Only the graph shows
+//! Inside the capture a freed block waits (`ReuseCondition::WithPool`). Only the graph shows
 //! that a later use comes after the last one in every launch (`reuse`).
 //!
 //! Not all that a graph uses was made for it, and not all that was made for it is used (`joined`): so a
@@ -27,12 +27,14 @@ use alloc::vec::Vec;
 
 use crate::allocator::Allocator;
 use crate::block::State;
-use crate::decay::IdleMark;
+use crate::decay::IdleEpoch;
 use crate::free_index::FreeIndex;
 use crate::policy::BLOCK_BYTES_MIN;
 use crate::request::Request;
 use crate::rules::{Rule, rule_holds};
-use crate::types::{Address, Allocation, BlockId, Pool, PrivatePool, Ready, SegmentId, StreamId};
+use crate::types::{
+    Address, Allocation, BlockId, Pool, PrivatePool, ReuseCondition, SegmentId, StreamId,
+};
 
 /// The free blocks of a private pool.
 #[derive(Clone)]
@@ -40,7 +42,7 @@ pub(crate) struct PrivateMemory {
     small: FreeIndex,
     large: FreeIndex,
     /// When its capture began.
-    pub(crate) begun: IdleMark,
+    pub(crate) begun: IdleEpoch,
     /// Its graph is gone.
     pub(crate) ends: bool,
     /// Its blocks, and the segments that are its own: what a capture costs is for these, not for all of the context.
@@ -73,7 +75,7 @@ pub(crate) fn private_index(
 
 impl Allocator {
     /// A capture that began at this moment gets memory of its own.
-    pub fn open_pool(&mut self, id: PrivatePool, begun: IdleMark) {
+    pub fn open_pool(&mut self, id: PrivatePool, begun: IdleEpoch) {
         let (small, large) = (FreeIndex::new(), FreeIndex::new());
         let (blocks, segments) = (BTreeSet::new(), BTreeSet::new());
         let memory = PrivateMemory { small, large, begun, ends: false, blocks, segments };
@@ -94,7 +96,7 @@ impl Allocator {
     /// Whether the block is freed and waits for its pool.
     pub fn waits_with_pool(&self, id: BlockId) -> bool {
         let block = self.blocks.get(id.0);
-        block.and_then(|block| block.tag()).is_some_and(|tag| tag.ready == Ready::WithPool)
+        block.and_then(|block| block.tag()).is_some_and(|tag| tag.ready == ReuseCondition::WithPool)
     }
 
     /// In every launch, what the capture records from now on comes after the last use of this waiting
@@ -102,7 +104,7 @@ impl Allocator {
     pub fn reuse(&mut self, id: BlockId, stream: Option<StreamId>) {
         assert!(self.waits_with_pool(id), "{id:?} does not wait for its pool");
         self.remove_free(id);
-        let tag = stream.and_then(|stream| self.tags.make(Ready::InPool { stream }));
+        let tag = stream.and_then(|stream| self.tags.make(ReuseCondition::InPool { stream }));
         let block = self.blocks.at_mut(id.0);
         block.state = tag.map_or(State::Free, State::Tagged);
         block.becomes_free(self.clock);
@@ -188,9 +190,9 @@ impl Allocator {
     }
 
     /// What becomes of a block that is freed so.
-    pub fn ready_if_freed(&self, id: BlockId, ready: Ready) -> Ready {
+    pub fn ready_if_freed(&self, id: BlockId, ready: ReuseCondition) -> ReuseCondition {
         match self.private_pool_of(id) {
-            Some(_) if rule_holds(Rule::PrivateWaitsForPool) => Ready::WithPool,
+            Some(_) if rule_holds(Rule::PrivateWaitsForPool) => ReuseCondition::WithPool,
             _ => ready,
         }
     }

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use crate::allocator::Allocator;
 use crate::block::{SegmentRow, State};
 use crate::rules::{Rule, rule_holds};
-use crate::types::{BlockId, Pool, Ready, Segment, SegmentId};
+use crate::types::{BlockId, Pool, ReuseCondition, Segment, SegmentId};
 
 impl Allocator {
     /// Takes every segment out of the allocator in which nothing is allocated and nothing waits. What a
@@ -32,7 +32,7 @@ impl Allocator {
     }
 
     fn is_freed(&self, segment: &SegmentRow) -> bool {
-        self.is_free_but(segment, |ready| ready != Ready::NextBarrier)
+        self.is_free_but(segment, |ready| ready != ReuseCondition::NextBarrier)
     }
 
     /// The bytes that `release_free` and `unmap_free` would take out.
@@ -111,7 +111,7 @@ impl Allocator {
         self.is_free_but(segment, |_| !rule_holds(Rule::WaitingMemoryStays))
     }
 
-    fn is_free_but(&self, segment: &SegmentRow, may_wait: impl Fn(Ready) -> bool) -> bool {
+    fn is_free_but(&self, segment: &SegmentRow, may_wait: impl Fn(ReuseCondition) -> bool) -> bool {
         if segment.private.is_some() {
             return false;
         }
@@ -121,8 +121,9 @@ impl Allocator {
         let mut blocks = self.blocks_from(segment.first).map(|id| self.blocks.at(id.0));
         blocks.all(|block| {
             let tag = block.tag();
-            let parked =
-                tag.is_some_and(|tag| tag.ready == Ready::NextBarrier || !may_wait(tag.ready));
+            let parked = tag.is_some_and(|tag| {
+                tag.ready == ReuseCondition::NextBarrier || !may_wait(tag.ready)
+            });
             !parked && block.private.is_none()
         })
     }
@@ -166,7 +167,7 @@ impl Allocator {
         self.leaving.retain(|leaving| *leaving != id);
         self.counts.kept.segment.decrease(segment.pool, 1);
         self.counts.kept.reserved_bytes.decrease(segment.pool, segment.bytes);
-        self.note_room();
+        self.note_capacity();
         if self.policy.is_oversize(segment.bytes) {
             self.counts.kept.oversize_segments.decrease(1);
         }

@@ -15,14 +15,14 @@ use core::ops::Range;
 
 use crate::block::{State, Tag};
 use crate::rules::{Rule, rule_holds};
-use crate::types::{BlockId, EventId, Pool, Ready, StreamId};
+use crate::types::{BlockId, EventId, Pool, ReuseCondition, StreamId};
 
 /// A point between two frees: tags made before it are older. Take it before recording a barrier,
 /// so that a free which comes between the recording and its report is not counted as covered.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct TagMark(u64);
+pub struct TagEpoch(u64);
 
-impl TagMark {
+impl TagEpoch {
     /// Whether the tag of this age was made before.
     pub(crate) fn is_behind(self, sequence: u64) -> bool {
         sequence < self.0 || !rule_holds(Rule::BarrierMark)
@@ -55,8 +55,8 @@ impl Tags {
     }
 
     /// Gives the tag its age. A block that is free for every request gets none.
-    pub(crate) fn make(&mut self, ready: Ready) -> Option<Tag> {
-        if ready == Ready::Everywhere {
+    pub(crate) fn make(&mut self, ready: ReuseCondition) -> Option<Tag> {
+        if ready == ReuseCondition::Everywhere {
             return None;
         }
         let sequence = self.next_sequence;
@@ -67,7 +67,9 @@ impl Tags {
     #[inline(never)]
     pub(crate) fn insert(&mut self, id: BlockId, pool: Pool, tag: Tag) {
         let list = match tag.ready {
-            Ready::OnStream { stream, .. } => self.on_stream.entry((stream, pool)).or_default(),
+            ReuseCondition::OnStream { stream, .. } => {
+                self.on_stream.entry((stream, pool)).or_default()
+            }
             ready if ready.is_ended_by_barrier() => &mut self.by_age,
             _ => &mut self.elsewhere,
         };
@@ -79,7 +81,7 @@ impl Tags {
     pub(crate) fn remove(&mut self, id: BlockId, pool: Pool, tag: Tag) {
         let key = (tag.sequence, id);
         let known = match tag.ready {
-            Ready::OnStream { stream, .. } => self.remove_on_stream((stream, pool), key),
+            ReuseCondition::OnStream { stream, .. } => self.remove_on_stream((stream, pool), key),
             ready if ready.is_ended_by_barrier() => self.by_age.remove(&key).is_some(),
             _ => self.elsewhere.remove(&key).is_some(),
         };
@@ -96,19 +98,19 @@ impl Tags {
         known
     }
 
-    pub(crate) fn mark(&self) -> TagMark {
-        TagMark(self.next_sequence)
+    pub(crate) fn mark(&self) -> TagEpoch {
+        TagEpoch(self.next_sequence)
     }
 
     /// Where all tags are that there are: none is older. A look at each stream with tags.
-    pub(crate) fn oldest(&self) -> TagMark {
+    pub(crate) fn oldest(&self) -> TagEpoch {
         let lists = [&self.by_age, &self.elsewhere].into_iter().chain(self.on_stream.values());
         let oldest = lists.filter_map(|list| list.first_key_value());
-        oldest.map(|((age, _), _)| TagMark(*age)).min().unwrap_or(self.mark())
+        oldest.map(|((age, _), _)| TagEpoch(*age)).min().unwrap_or(self.mark())
     }
 
     /// The tagged blocks that a barrier frees whose tag was made before the mark, oldest first.
-    pub(crate) fn before(&self, mark: TagMark) -> Vec<BlockId> {
+    pub(crate) fn before(&self, mark: TagEpoch) -> Vec<BlockId> {
         let lists = iter::once(&self.by_age).chain(self.on_stream.values());
         let of_list = |list: &'_ ByAge| {
             list.keys()
@@ -138,12 +140,12 @@ impl Tags {
     /// The blocks that wait so, of those whose tags were made between these marks.
     pub(crate) fn waiting_since(
         &self,
-        ready: Ready,
-        made: Range<TagMark>,
+        ready: ReuseCondition,
+        made: Range<TagEpoch>,
     ) -> impl Iterator<Item = BlockId> {
         let ages = (made.start.0, BlockId(0))..(made.end.0, BlockId(0));
         let [list, other] = match ready {
-            Ready::OnStream { stream, .. } => {
+            ReuseCondition::OnStream { stream, .. } => {
                 [Pool::Small, Pool::Large].map(|pool| self.on_stream.get(&(stream, pool)))
             }
             ready if ready.is_ended_by_barrier() => [Some(&self.by_age), None],
@@ -171,7 +173,7 @@ impl Tags {
         let made = made_at(tag.sequence);
         let listed = self.waiting_since(tag.ready, made).any(|listed| listed == id);
         let on_stream = match tag.ready {
-            Ready::OnStream { stream, .. } => {
+            ReuseCondition::OnStream { stream, .. } => {
                 self.of_stream(stream, pool).any(|(_, listed)| listed == id)
             }
             _ => true,
@@ -181,8 +183,8 @@ impl Tags {
 }
 
 /// The marks around the tag of this age.
-pub(crate) fn made_at(sequence: u64) -> Range<TagMark> {
-    TagMark(sequence)..TagMark(sequence + 1)
+pub(crate) fn made_at(sequence: u64) -> Range<TagEpoch> {
+    TagEpoch(sequence)..TagEpoch(sequence + 1)
 }
 
 /// Whether two freed neighbours in these states may become one block.
@@ -195,8 +197,12 @@ pub(crate) fn may_coalesce(left: &State, right: &State) -> bool {
         (State::Free, State::Free) => true,
         (State::Tagged(left), State::Tagged(right)) => match (left.ready, right.ready) {
             // What was cut from one block (Note [Own neighbours]).
-            (Ready::OnStream { .. }, Ready::OnStream { .. }) => left.ready == right.ready,
-            (Ready::InPool { stream: left }, Ready::InPool { stream: right }) => left == right,
+            (ReuseCondition::OnStream { .. }, ReuseCondition::OnStream { .. }) => {
+                left.ready == right.ready
+            }
+            (ReuseCondition::InPool { stream: left }, ReuseCondition::InPool { stream: right }) => {
+                left == right
+            }
             _ => false,
         },
         _ => false,

@@ -41,7 +41,7 @@ pub enum Requester {
 
 /// When a freed block may be used again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Ready {
+pub enum ReuseCondition {
     /// At once, by every request: all later work is ordered behind the block's last use.
     Everywhere,
     /// On `stream` at once, elsewhere when `event` is complete.
@@ -59,34 +59,39 @@ pub enum Ready {
     InPool { stream: StreamId },
 }
 
-impl Ready {
+impl ReuseCondition {
     /// The event whose completion makes the block free for every request.
     pub fn event(self) -> Option<EventId> {
         match self {
-            Ready::OnStream { event, .. }
-            | Ready::After { event }
-            | Ready::AfterElsewhere { event } => Some(event),
-            Ready::Everywhere | Ready::NextBarrier | Ready::WithPool | Ready::InPool { .. } => None,
+            ReuseCondition::OnStream { event, .. }
+            | ReuseCondition::After { event }
+            | ReuseCondition::AfterElsewhere { event } => Some(event),
+            ReuseCondition::Everywhere
+            | ReuseCondition::NextBarrier
+            | ReuseCondition::WithPool
+            | ReuseCondition::InPool { .. } => None,
         }
     }
 
     /// Whether work is what the block waits for, and not its pool.
     pub(crate) fn waits_for_work(self) -> bool {
-        self == Ready::NextBarrier || self.event().is_some()
+        self == ReuseCondition::NextBarrier || self.event().is_some()
     }
 
     /// Whether a barrier covers what the block waits for.
     pub(crate) fn is_ended_by_barrier(self) -> bool {
-        let elsewhere = matches!(self, Ready::AfterElsewhere { .. });
+        let elsewhere = matches!(self, ReuseCondition::AfterElsewhere { .. });
         self.waits_for_work() && (!elsewhere || !rule_holds(Rule::ElsewhereOutlastsBarrier))
     }
 
     /// Whether the block may not be reused at all yet: it is pending free, hence active.
     pub fn is_pending(self) -> bool {
         match self {
-            Ready::After { .. } | Ready::AfterElsewhere { .. } => true,
-            Ready::NextBarrier | Ready::WithPool => true,
-            Ready::Everywhere | Ready::OnStream { .. } | Ready::InPool { .. } => false,
+            ReuseCondition::After { .. } | ReuseCondition::AfterElsewhere { .. } => true,
+            ReuseCondition::NextBarrier | ReuseCondition::WithPool => true,
+            ReuseCondition::Everywhere
+            | ReuseCondition::OnStream { .. }
+            | ReuseCondition::InPool { .. } => false,
         }
     }
 }

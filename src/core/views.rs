@@ -5,7 +5,7 @@ use core::iter;
 
 use crate::allocator::Allocator;
 use crate::block::State;
-use crate::types::{Address, BlockId, Pool, PrivatePool, Ready, Requester, SegmentId};
+use crate::types::{Address, BlockId, Pool, PrivatePool, Requester, ReuseCondition, SegmentId};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SegmentView {
@@ -41,8 +41,8 @@ pub struct BlockView {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BlockState {
     Allocated,
-    /// Freed. Pending free if `Ready::is_pending`.
-    Free(Ready),
+    /// Freed. Pending free if `ReuseCondition::is_pending`.
+    Free(ReuseCondition),
 }
 
 impl Allocator {
@@ -99,7 +99,7 @@ impl Allocator {
             requested_bytes: block.requested_bytes,
             state: match block.state {
                 State::Allocated => BlockState::Allocated,
-                State::Free => BlockState::Free(Ready::Everywhere),
+                State::Free => BlockState::Free(ReuseCondition::Everywhere),
                 State::Tagged(tag) => BlockState::Free(tag.ready),
             },
             exported: block.exported,

@@ -4,10 +4,10 @@ use cachealloc_analysis::model::{Action, Device, Snapshot};
 use cachealloc_analysis::{Lifetimes, reserved_over_time, shortages};
 use cachealloc_options::{Config, parse};
 
-use crate::memory::Room;
+use crate::memory::Capacity;
+use crate::option_sets::{OptionSet, worth_trying};
 use crate::requests::Requests;
-use crate::sets::{OptionSet, worth_trying};
-use crate::tries::{Try, Verdict, room_of, try_all, verdict};
+use crate::trials::{Trial, Verdict, capacity_of, run_trials, verdict};
 use crate::unknowns::unknowns;
 
 /// What is asked of a history.
@@ -27,11 +27,11 @@ pub struct DeviceFit {
     /// What the recorded run had reserved at most.
     pub recorded_reserved_bytes: u64,
     /// What it has to fit into.
-    pub room: Option<Room>,
+    pub capacity: Option<Capacity>,
     /// Whether it does.
     pub verdict: Option<Verdict>,
     /// The best first.
-    pub tries: Vec<Try>,
+    pub trials: Vec<Trial>,
     pub unknowns: Vec<String>,
 }
 
@@ -50,23 +50,25 @@ impl DeviceFit {
     pub fn of(snapshot: &Snapshot, device: &Device, question: Question) -> DeviceFit {
         let lifetimes = Lifetimes::of(device);
         let requests = Requests::of(snapshot, device, &lifetimes, question.with_failed);
-        let then = question.with_failed.then(|| room_then(snapshot, device, &lifetimes)).flatten();
-        let room = question.device_bytes.map(Room::Device).or(then);
-        let room_for = |config: &Config| match room {
-            Some(Room::Device(bytes)) => room_of(config, Some(bytes)),
-            Some(room) => room,
-            None => room_of(config, None),
+        let then =
+            question.with_failed.then(|| capacity_then(snapshot, device, &lifetimes)).flatten();
+        let capacity = question.device_bytes.map(Capacity::Device).or(then);
+        let capacity_for = |config: &Config| match capacity {
+            Some(Capacity::Device(bytes)) => capacity_of(config, Some(bytes)),
+            Some(capacity) => capacity,
+            None => capacity_of(config, None),
         };
         let usual = match question.sets {
             [] => worth_trying(requests.largest_bytes()),
             _ => Vec::new(),
         };
         let sets = if usual.is_empty() { question.sets } else { &usual };
-        let tries = try_all(&requests, sets, room_for);
-        let verdict = room.and_then(Room::bytes).map(|bytes| verdict(&requests, &tries, bytes));
+        let trials = run_trials(&requests, sets, capacity_for);
+        let verdict =
+            capacity.and_then(Capacity::bytes).map(|bytes| verdict(&requests, &trials, bytes));
         let recorded_reserved_bytes = reserved_over_time(device).into_iter().max().unwrap_or(0);
         let unknowns = unknowns(snapshot, device, &lifetimes, &requests);
-        DeviceFit { requests, recorded_reserved_bytes, room, verdict, tries, unknowns }
+        DeviceFit { requests, recorded_reserved_bytes, capacity, verdict, trials, unknowns }
     }
 }
 
@@ -77,13 +79,13 @@ fn has_history(device: &Device) -> bool {
 
 /// What the process had or could have had when its last request failed: the limit of its options, else all that was
 /// reserved and free. None: nothing failed, or its limit was a share of a device of which the size is not known.
-fn room_then(snapshot: &Snapshot, device: &Device, lifetimes: &Lifetimes) -> Option<Room> {
+fn capacity_then(snapshot: &Snapshot, device: &Device, lifetimes: &Lifetimes) -> Option<Capacity> {
     let last = shortages(device, lifetimes).pop()?;
     let conf = snapshot.setting("PYTORCH_CUDA_ALLOC_CONF").unwrap_or_default();
     let limit = parse(conf).0.limit;
     match limit.bytes {
-        Some(bytes) => Some(Room::Limit(bytes)),
+        Some(bytes) => Some(Capacity::Limit(bytes)),
         None if limit.fraction < 1.0 => None,
-        None => Some(Room::Device(last.reserved_bytes.saturating_add(last.device_free_bytes))),
+        None => Some(Capacity::Device(last.reserved_bytes.saturating_add(last.device_free_bytes))),
     }
 }

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 
 use cachealloc_analysis::model::Snapshot;
 use cachealloc_analysis::names::Names;
-use cachealloc_analysis::{Aggregate, By, Group, Site, When};
+use cachealloc_analysis::{Aggregate, Group, Site, SiteKey, When};
 
 use crate::device_fit::DeviceFit;
 
@@ -25,8 +25,9 @@ impl Holders {
         let then = When::Entry(fit.requests.peak_moment().into());
         aggregate.add(&mut common, snapshot, then, Some(device));
         let names = Names::of(&common);
-        let weight = |site: &Site| By::Live.weight(&site.totals);
-        let mut sites = aggregate.grouped(&common, &names, Group::Stack, |it| By::Live.weight(it));
+        let weight = |site: &Site| SiteKey::Live.weight(&site.totals);
+        let mut sites =
+            aggregate.grouped(&common, &names, Group::Stack, |it| SiteKey::Live.weight(it));
         sites.retain(|site| weight(site) > 0);
         sites.sort_by_key(|site| Reverse(weight(site)));
         Some(Holders { common, names, sites })

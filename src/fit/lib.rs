@@ -1,7 +1,7 @@
 //! On how small a device a recorded run would complete, and under which options.
 //!
 //! A history says what a program asked for and gave back, in order ([`Requests`]). That goes through the allocator
-//! of the library once more ([`replay()`]), with memory that is only counted ([`Room`]), as the library itself would
+//! of the library once more ([`replay()`]), with memory that is only counted ([`Capacity`]), as the library itself would
 //! ask a driver for it. So there is one allocator, and what is said here of a run is what it would do.
 //!
 //! The promise: a result is of requests that are all known, and what is not known is listed beside it
@@ -17,21 +17,21 @@ mod replay;
 
 mod smallest;
 
-mod sets;
-mod tries;
+mod option_sets;
+mod trials;
 
 mod unknowns;
 
 mod device_fit;
 
+mod format;
 mod holders;
-mod telling;
 
 pub use device_fit::{DeviceFit, Question};
 pub use holders::Holders;
-pub use memory::Room;
+pub use memory::Capacity;
+pub use option_sets::OptionSet;
 pub use replay::{Outcome, replay};
 pub use requests::{Asked, Requests, Step};
-pub use sets::OptionSet;
 pub use smallest::{Smallest, smallest};
-pub use tries::{Try, Verdict};
+pub use trials::{Trial, Verdict};

@@ -5,7 +5,7 @@ use cachealloc_core::policy::{MIB, SEGMENT_ROUNDING_BYTES};
 
 /// What there is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Room {
+pub enum Capacity {
     /// More than is asked for.
     Plenty,
     /// A limit (`gpu_memory_limit_mb`) on a device that has more. Bytes count as they are asked for.
@@ -23,12 +23,12 @@ const ADDRESSES_BEGIN: u64 = 1 << 56;
 const PACKED_BYTES_MAX: u64 = MIB;
 const PAGE_BYTES: u64 = SEGMENT_ROUNDING_BYTES;
 
-impl Room {
+impl Capacity {
     /// None: nothing is known of it.
     pub fn bytes(self) -> Option<u64> {
         match self {
-            Room::Plenty => None,
-            Room::Limit(bytes) | Room::Device(bytes) => Some(bytes),
+            Capacity::Plenty => None,
+            Capacity::Limit(bytes) | Capacity::Device(bytes) => Some(bytes),
         }
     }
 
@@ -38,13 +38,13 @@ impl Room {
     }
 
     pub fn is_limit(self) -> bool {
-        matches!(self, Room::Limit(_))
+        matches!(self, Capacity::Limit(_))
     }
 }
 
 #[derive(Debug)]
 pub(crate) struct Memory {
-    room: Room,
+    capacity: Capacity,
     taken_bytes: u64,
     /// What is in pages of its own, and what shares pages.
     paged_bytes: u64,
@@ -58,9 +58,9 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    pub(crate) fn new(room: Room) -> Memory {
+    pub(crate) fn new(capacity: Capacity) -> Memory {
         Memory {
-            room,
+            capacity,
             taken_bytes: 0,
             paged_bytes: 0,
             packed_bytes: 0,
@@ -71,20 +71,20 @@ impl Memory {
         }
     }
 
-    pub(crate) fn room(&self) -> Room {
-        self.room
+    pub(crate) fn capacity(&self) -> Capacity {
+        self.capacity
     }
 
     /// False: there is no room for it.
     pub(crate) fn take(&mut self, bytes: u64) -> bool {
-        let most_bytes = self.room.most_bytes();
+        let most_bytes = self.capacity.most_bytes();
         if bytes > most_bytes {
             return false;
         }
         self.add(bytes);
-        let fits = match self.room {
-            Room::Plenty | Room::Limit(_) => self.taken_bytes <= most_bytes,
-            Room::Device(_) => self.pages_bytes() <= most_bytes,
+        let fits = match self.capacity {
+            Capacity::Plenty | Capacity::Limit(_) => self.taken_bytes <= most_bytes,
+            Capacity::Device(_) => self.pages_bytes() <= most_bytes,
         };
         if fits {
             self.calls_count += 1;

@@ -6,12 +6,12 @@
 //! has freed is taken to be over.
 
 use cachealloc_core::{
-    Address, Allocator, BlockId, EventId, Mapping, Pool, Ready, Request, Requester, Segment,
-    StreamId,
+    Address, Allocator, BlockId, EventId, Mapping, Pool, Request, Requester, ReuseCondition,
+    Segment, StreamId,
 };
 use cachealloc_options::{Config, IdleRelease};
 
-use crate::memory::{Memory, Room};
+use crate::memory::{Capacity, Memory};
 use crate::passes::Passes;
 use crate::requests::{Requests, Step};
 
@@ -50,8 +50,8 @@ const LARGE_ARENA: Address = Address(1 << 54);
 /// As the library.
 const TRIES_MAX: usize = 64;
 
-pub fn replay(requests: &Requests, config: &Config, room: Room) -> Outcome {
-    let mut replay = Replay::new(requests, config, room);
+pub fn replay(requests: &Requests, config: &Config, capacity: Capacity) -> Outcome {
+    let mut replay = Replay::new(requests, config, capacity);
     let failed_at = requests.steps().iter().position(|step| !replay.step(*step));
     Outcome {
         failed_at,
@@ -85,7 +85,7 @@ struct Replay<'a> {
 }
 
 impl<'a> Replay<'a> {
-    fn new(requests: &'a Requests, config: &Config, room: Room) -> Replay<'a> {
+    fn new(requests: &'a Requests, config: &Config, capacity: Capacity) -> Replay<'a> {
         let mut allocator = Allocator::new(config.policy.clone());
         if config.policy.expandable_segments {
             allocator.add_arena(Pool::Small, SMALL_ARENA, ARENA_BYTES);
@@ -93,12 +93,12 @@ impl<'a> Replay<'a> {
         }
         // As the library tells it (`limits::tell`).
         let collects = config.policy.garbage_collection_threshold > 0.0;
-        allocator.set_limit(room.bytes().filter(|_| collects));
-        allocator.set_room(room.bytes(), room.is_limit());
+        allocator.set_limit(capacity.bytes().filter(|_| collects));
+        allocator.set_capacity(capacity.bytes(), capacity.is_limit());
         Replay {
             requests,
             allocator,
-            memory: Memory::new(room),
+            memory: Memory::new(capacity),
             zone_bytes: config.red_zone_bytes,
             idle_release: config.idle_release,
             passes: Passes::new(config),
@@ -127,14 +127,14 @@ impl<'a> Replay<'a> {
                 if self.requests.asked(number).stream == 0 {
                     self.streams_are_done();
                 }
-                self.free(number, Ready::Everywhere);
+                self.free(number, ReuseCondition::Everywhere);
                 true
             }
             Step::FreeOnStream(number) => {
                 let stream = StreamId(self.requests.asked(number).stream);
                 let event = EventId(self.events_count);
                 self.events_count += 1;
-                self.free(number, Ready::OnStream { stream, event });
+                self.free(number, ReuseCondition::OnStream { stream, event });
                 true
             }
         }
@@ -164,7 +164,7 @@ impl<'a> Replay<'a> {
         place.is_some()
     }
 
-    fn free(&mut self, number: u32, ready: Ready) {
+    fn free(&mut self, number: u32, ready: ReuseCondition) {
         let asked = self.requests.asked(number);
         let place = std::mem::replace(&mut self.places[number as usize], Place::Nowhere);
         match place {
@@ -183,7 +183,7 @@ impl<'a> Replay<'a> {
     }
 
     fn grow(&mut self, mut request: Request) -> Option<Place> {
-        if request.bytes() > self.memory.room().most_bytes() {
+        if request.bytes() > self.memory.capacity().most_bytes() {
             return None;
         }
         for _ in 0..TRIES_MAX {

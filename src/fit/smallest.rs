@@ -34,35 +34,35 @@ pub fn smallest(
     more_count: u32,
     completes: impl FnMut(u64) -> bool,
 ) -> Option<Smallest> {
-    let mut tried = Tried { unit_bytes, completes, known: BTreeMap::new() };
+    let mut search = Search { unit_bytes, completes, known: BTreeMap::new() };
     let least = least_bytes.div_ceil(unit_bytes).max(1);
     let most = FACTOR_MAX.saturating_mul(least).saturating_add(MORE_MAX);
     let guess = guess_bytes.map_or(least, |bytes| (bytes / unit_bytes).clamp(least, most));
-    let begin = if guess > least && !tried.completes(guess - 1) { guess } else { least };
-    let found = tried.first_above(begin - 1, most)?;
-    let mut works = tried.first_among(least, found, more_count.into());
+    let begin = if guess > least && !search.completes(guess - 1) { guess } else { least };
+    let found = search.first_above(begin - 1, most)?;
+    let mut works = search.first_among(least, found, more_count.into());
     let mut also_bytes = Vec::new();
     loop {
-        tried.try_above(works, more_count.into());
-        let Some(fails) = tried.last_failure_above(works) else {
-            let larger_count = tried.known.range(works + 1..).count() as u32;
+        search.try_above(works, more_count.into());
+        let Some(fails) = search.last_failure_above(works) else {
+            let larger_count = search.known.range(works + 1..).count() as u32;
             return Some(Smallest { bytes: works * unit_bytes, larger_count, also_bytes });
         };
         also_bytes.push(works * unit_bytes);
-        works = tried.first_above(fails, most)?;
+        works = search.first_above(fails, most)?;
     }
 }
 
 /// By size, in units, whether the run completes with it.
-struct Tried<F> {
+struct Search<F> {
     unit_bytes: u64,
     completes: F,
     known: BTreeMap<u64, bool>,
 }
 
-impl<F: FnMut(u64) -> bool> Tried<F> {
+impl<F: FnMut(u64) -> bool> Search<F> {
     fn completes(&mut self, size: u64) -> bool {
-        let Tried { unit_bytes, completes, known } = self;
+        let Search { unit_bytes, completes, known } = self;
         *known.entry(size).or_insert_with(|| completes(size * *unit_bytes))
     }
 

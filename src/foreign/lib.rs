@@ -6,9 +6,9 @@
 #![forbid(unsafe_code)]
 #![warn(unreachable_pub)]
 
-mod door;
 pub mod process;
+mod safe_open;
 pub mod symbols;
 
 pub use cachealloc_history::file::OwnFile;
-pub use door::{Makers, Way, is_trusted, open, open_where, own_proc, own_program};
+pub use safe_open::{Makers, Way, is_trusted, open, open_where, own_proc, own_program};

@@ -1,6 +1,6 @@
 //! Whether a snapshot is sound. PyTorch's viewer validates nothing: a block that lies in no segment
 //! makes it show an empty page. What is restored from the file of a killed process is checked before it is
-//! written (`lasting`), every other snapshot by the tests.
+//! written (`persistent`), every other snapshot by the tests.
 //!
 //! * S1: segments are sorted by device and address, and those of one device do not overlap.
 //! * S2: the blocks of a segment tile it: the first at its base, each next at the end of the one

@@ -19,7 +19,7 @@ mod rows;
 mod stacks;
 
 // What is left of it after a kill.
-pub mod lasting;
+pub mod persistent;
 
 // The text of a stack.
 pub mod category;
@@ -28,7 +28,7 @@ pub mod merge;
 
 // The snapshot, and whether it is sound.
 mod check;
-mod gather;
+mod merge_rings;
 mod replay;
 mod snapshot;
 
@@ -50,17 +50,17 @@ mod sites;
 pub use check::Problem;
 pub use entry::{Action, Entry, NO_RANGE, StackId};
 pub use frames::{Describe, Frame, NAME_BYTES_MAX, is_source, place, without_start};
-pub use gather::Gather;
+pub use merge_rings::RingMerge;
 pub use oom_data::{OomCache, OomLimit, OomPart, OomReport, OomRequest};
 pub use oom_kind::{OomKind, OomPlace};
 pub use oom_report::{oom_report, oom_title};
 pub use oom_why::{OomReason, reasons};
 pub use program::program;
 pub use ring::Ring;
-pub use rows::{CHUNK_ROWS, Lender, Rows};
+pub use rows::{CHUNK_ROWS, ChunkAllocator, Rows};
 pub use sites::{Site, live_sites, sites};
 pub use snapshot::{
     Block, BlockState, Clock, Device, HOST_DEVICE, PoolKind, Segment, Settings, Snapshot,
 };
-pub use stacks::{PieceLender, Stacks};
+pub use stacks::{PieceAllocator, Stacks};
 pub use torch::write_snapshot;

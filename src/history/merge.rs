@@ -17,7 +17,7 @@
 //!   Py_Main                              Py_Main
 //! ```
 //!
-//! Which native frames are evaluations is known by code where the library learned it ([`EvaluationCode`]),
+//! Which native frames are evaluations is known by code where the library learned it ([`EvalLoopCode`]),
 //! by names elsewhere. Where code is known, names do not count: a part of the loop may call another one.
 //!
 //! The two come from different sources and need not agree: either may be cut short by its limit.
@@ -30,7 +30,7 @@ use std::ops::Range;
 #[derive(Clone)]
 pub struct NativeFrame<F> {
     pub frame: F,
-    /// A frame of the interpreter's evaluation loop, see [`is_evaluation`] and [`EvaluationCode`].
+    /// A frame of the interpreter's evaluation loop, see [`is_evaluation`] and [`EvalLoopCode`].
     pub evaluation: bool,
 }
 
@@ -71,9 +71,9 @@ pub fn merge<F>(
 
 /// The parts of the evaluation loop, by address; empty where none is known.
 #[derive(Default)]
-pub struct EvaluationCode(pub Vec<Range<u64>>);
+pub struct EvalLoopCode(pub Vec<Range<u64>>);
 
-impl EvaluationCode {
+impl EvalLoopCode {
     /// The frames at a return address, the innermost inlined one first, as named: their last is the function's
     /// own, and so the evaluation.
     pub fn judge<'a, F: Clone>(
@@ -97,13 +97,13 @@ impl EvaluationCode {
     }
 
     /// What is not understood is left out.
-    pub fn from_text(text: &str) -> EvaluationCode {
+    pub fn from_text(text: &str) -> EvalLoopCode {
         let part = |part: &str| {
             let (start, end) = part.split_once('-')?;
             let number = |digits| u64::from_str_radix(digits, 16).ok();
             Some(number(start)?..number(end)?)
         };
-        EvaluationCode(text.split(' ').filter_map(part).collect())
+        EvalLoopCode(text.split(' ').filter_map(part).collect())
     }
 }
 

@@ -11,7 +11,7 @@
 use std::sync::atomic::{AtomicU64, Ordering, compiler_fence};
 
 use crate::entry::{Action, Entry, NO_RANGE, StackId};
-use crate::rows::{Lender, Rows};
+use crate::rows::{ChunkAllocator, Rows};
 
 pub struct Ring {
     entries: Rows<Entry>,
@@ -41,12 +41,12 @@ impl Ring {
     }
 
     /// In memory that outlives the process, as long as some is lent.
-    pub fn lasting(
+    pub fn persistent(
         entries_max: usize,
-        lender: Box<dyn Lender<Entry>>,
+        allocator: Box<dyn ChunkAllocator<Entry>>,
         told: &'static AtomicU64,
     ) -> Ring {
-        Ring { entries: Rows::lent_by(lender), told: Some(told), ..Ring::new(entries_max) }
+        Ring { entries: Rows::allocated_by(allocator), told: Some(told), ..Ring::new(entries_max) }
     }
 
     /// Keeps the entry, in place of the oldest where the bound is reached. Returns the time it was

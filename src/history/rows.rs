@@ -1,5 +1,6 @@
 //! A list of rows of one size that grows at its end and never moves what is there: in chunks that
-//! a lender provides, which outlive the process (`lasting`), or without one, in memory of its own.
+//! a lender provides, which outlive the process (`persistent`), or without one, in memory of its
+//! own.
 //!
 //! Where no more chunks are lent, all rows move into memory of their own, and the chunks go back.
 
@@ -7,43 +8,46 @@
 pub const CHUNK_ROWS: usize = 2048;
 
 /// Lends chunks of rows, all zero.
-pub trait Lender<T: 'static>: Send {
+pub trait ChunkAllocator<T: 'static>: Send {
     /// The chunk of this number. None: there are no more, and what was lent is of no use any longer.
-    fn lend(&mut self, number: usize) -> Option<&'static mut [T]>;
+    fn allocate(&mut self, number: usize) -> Option<&'static mut [T]>;
 
-    fn take_back(&mut self, number: usize, chunk: &'static mut [T]);
+    fn release(&mut self, number: usize, chunk: &'static mut [T]);
 }
 
 pub struct Rows<T: 'static> {
     own: Vec<T>,
-    lent: Option<Lent<T>>,
+    chunked: Option<ChunkedRows<T>>,
 }
 
-struct Lent<T: 'static> {
-    lender: Box<dyn Lender<T>>,
+struct ChunkedRows<T: 'static> {
+    allocator: Box<dyn ChunkAllocator<T>>,
     chunks: Vec<&'static mut [T]>,
     len: usize,
 }
 
 impl<T> Default for Rows<T> {
     fn default() -> Rows<T> {
-        Rows { own: Vec::new(), lent: None }
+        Rows { own: Vec::new(), chunked: None }
     }
 }
 
 impl<T: Copy + Default + 'static> Rows<T> {
     pub const fn new() -> Rows<T> {
-        Rows { own: Vec::new(), lent: None }
+        Rows { own: Vec::new(), chunked: None }
     }
 
-    pub fn lent_by(lender: Box<dyn Lender<T>>) -> Rows<T> {
-        Rows { own: Vec::new(), lent: Some(Lent { lender, chunks: Vec::new(), len: 0 }) }
+    pub fn allocated_by(allocator: Box<dyn ChunkAllocator<T>>) -> Rows<T> {
+        Rows {
+            own: Vec::new(),
+            chunked: Some(ChunkedRows { allocator, chunks: Vec::new(), len: 0 }),
+        }
     }
 
     #[inline]
     pub fn len(&self) -> usize {
-        match &self.lent {
-            Some(lent) => lent.len,
+        match &self.chunked {
+            Some(chunked) => chunked.len,
             None => self.own.len(),
         }
     }
@@ -52,16 +56,16 @@ impl<T: Copy + Default + 'static> Rows<T> {
         self.len() == 0
     }
 
-    pub fn is_lent(&self) -> bool {
-        self.lent.is_some()
+    pub fn is_chunked(&self) -> bool {
+        self.chunked.is_some()
     }
 
     #[inline]
     pub fn get(&self, index: usize) -> Option<&T> {
-        match &self.lent {
+        match &self.chunked {
             None => self.own.get(index),
-            Some(lent) if index < lent.len => {
-                lent.chunks.get(index / CHUNK_ROWS)?.get(index % CHUNK_ROWS)
+            Some(chunked) if index < chunked.len => {
+                chunked.chunks.get(index / CHUNK_ROWS)?.get(index % CHUNK_ROWS)
             }
             Some(_) => None,
         }
@@ -69,10 +73,10 @@ impl<T: Copy + Default + 'static> Rows<T> {
 
     #[inline]
     pub fn get_mut(&mut self, index: usize) -> Option<&mut T> {
-        match &mut self.lent {
+        match &mut self.chunked {
             None => self.own.get_mut(index),
-            Some(lent) if index < lent.len => {
-                lent.chunks.get_mut(index / CHUNK_ROWS)?.get_mut(index % CHUNK_ROWS)
+            Some(chunked) if index < chunked.len => {
+                chunked.chunks.get_mut(index / CHUNK_ROWS)?.get_mut(index % CHUNK_ROWS)
             }
             Some(_) => None,
         }
@@ -86,11 +90,11 @@ impl<T: Copy + Default + 'static> Rows<T> {
         if !self.has_room(len + 1, rows_max) {
             return false;
         }
-        match &mut self.lent {
+        match &mut self.chunked {
             None => self.own.push(row),
-            Some(lent) => {
-                lent.len += 1;
-                lent.chunks[len / CHUNK_ROWS][len % CHUNK_ROWS] = row;
+            Some(chunked) => {
+                chunked.len += 1;
+                chunked.chunks[len / CHUNK_ROWS][len % CHUNK_ROWS] = row;
             }
         }
         true
@@ -104,48 +108,48 @@ impl<T: Copy + Default + 'static> Rows<T> {
         if !self.has_room(len, usize::MAX) {
             return false;
         }
-        match &mut self.lent {
+        match &mut self.chunked {
             None => self.own.resize(len, T::default()),
-            Some(lent) => lent.len = len,
+            Some(chunked) => chunked.len = len,
         }
         true
     }
 
     pub fn memory_bytes(&self) -> usize {
-        let lent = self.lent.as_ref().map_or(0, |lent| lent.chunks.len() * CHUNK_ROWS);
-        (self.own.capacity() + lent) * size_of::<T>()
+        let chunked = self.chunked.as_ref().map_or(0, |chunked| chunked.chunks.len() * CHUNK_ROWS);
+        (self.own.capacity() + chunked) * size_of::<T>()
     }
 
     /// Forgets all rows and gives their memory back.
     pub fn clear(&mut self) {
         self.own = Vec::new();
-        if let Some(lent) = &mut self.lent {
-            lent.give_back();
+        if let Some(chunked) = &mut self.chunked {
+            chunked.give_back();
         }
     }
 
     #[inline]
     fn has_room(&mut self, len: usize, rows_max: usize) -> bool {
-        match &self.lent {
+        match &self.chunked {
             None if len <= self.own.capacity() => true,
-            Some(lent) if len <= lent.chunks.len() * CHUNK_ROWS => true,
+            Some(chunked) if len <= chunked.chunks.len() * CHUNK_ROWS => true,
             _ => self.make_room(len, rows_max),
         }
     }
 
     #[cold]
     fn make_room(&mut self, len: usize, rows_max: usize) -> bool {
-        let Some(lent) = &mut self.lent else { return self.make_own_room(len, rows_max) };
-        while lent.chunks.len() * CHUNK_ROWS < len {
-            if lent.chunks.try_reserve(1).is_err() {
+        let Some(chunked) = &mut self.chunked else { return self.make_own_room(len, rows_max) };
+        while chunked.chunks.len() * CHUNK_ROWS < len {
+            if chunked.chunks.try_reserve(1).is_err() {
                 return false;
             }
-            let number = lent.chunks.len();
-            let Some(chunk) = lent.lender.lend(number) else {
+            let number = chunked.chunks.len();
+            let Some(chunk) = chunked.allocator.allocate(number) else {
                 return self.move_home() && self.make_own_room(len, rows_max);
             };
             assert_eq!(chunk.len(), CHUNK_ROWS);
-            lent.chunks.push(chunk);
+            chunked.chunks.push(chunk);
         }
         true
     }
@@ -161,28 +165,28 @@ impl<T: Copy + Default + 'static> Rows<T> {
     }
 
     fn move_home(&mut self) -> bool {
-        let Some(lent) = &mut self.lent else { return true };
-        if self.own.try_reserve_exact(lent.len).is_err() {
+        let Some(chunked) = &mut self.chunked else { return true };
+        if self.own.try_reserve_exact(chunked.len).is_err() {
             return false;
         }
-        let rows = lent.chunks.iter().flat_map(|chunk| chunk.iter()).take(lent.len);
+        let rows = chunked.chunks.iter().flat_map(|chunk| chunk.iter()).take(chunked.len);
         self.own.extend(rows);
-        lent.give_back();
-        self.lent = None;
+        chunked.give_back();
+        self.chunked = None;
         true
     }
 }
 
-impl<T> Lent<T> {
+impl<T> ChunkedRows<T> {
     fn give_back(&mut self) {
         self.len = 0;
         while let Some(chunk) = self.chunks.pop() {
-            self.lender.take_back(self.chunks.len(), chunk);
+            self.allocator.release(self.chunks.len(), chunk);
         }
     }
 }
 
-impl<T> Drop for Lent<T> {
+impl<T> Drop for ChunkedRows<T> {
     fn drop(&mut self) {
         self.give_back();
     }

@@ -17,7 +17,7 @@ use std::fs;
 use std::os::fd::IntoRawFd;
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, Ordering};
 
-use crate::filter;
+use crate::seccomp;
 
 thread_local! {
     static IS_APART: Cell<bool> = const { Cell::new(false) };
@@ -67,7 +67,7 @@ pub(crate) fn serve() {
 /// soon.
 pub(crate) fn leave(has_delegate: bool) {
     // A program that puts a filter for system calls on its threads waits for this, or has it left out.
-    let at_calls = filter::at_calls();
+    let at_calls = seccomp::at_calls();
     if at_calls.is_some() && has_delegate && (leaves_by_range() || leaves_by_copy()) {
         IS_APART.set(true);
         // The standard numbers are taken, here too: what is opened has another one, or is refused as elsewhere where

@@ -46,7 +46,7 @@ impl Row<'_> {
     }
 
     /// What the real call does first, of a function that submits: it says to which stream it goes.
-    fn goes_to(&self) -> String {
+    fn before_submit(&self) -> String {
         const PLACE: &str = "crate::ordering::before_submission";
         let per_thread = self.per_thread == "1";
         let hook = self.hook.split('(').next().unwrap_or_default();
@@ -64,7 +64,7 @@ impl Row<'_> {
             ("submit" | "order", _) => "cachealloc_core::order::ANY_STREAM".to_string(),
             _ => return String::new(),
         };
-        format!("{PLACE}::goes_to({stream});")
+        format!("{PLACE}::before_submit({stream});")
     }
 
     fn hooked(&self) -> bool {
@@ -259,7 +259,7 @@ fn exports(rows: &[Row]) -> String {
                 _ => "submits ",
             },
             row.symbol,
-            row.goes_to(),
+            row.before_submit(),
         )
         .unwrap();
     }

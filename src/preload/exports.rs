@@ -88,7 +88,7 @@ macro_rules! export {
     (submits_to_legacy $name:ident $p:tt, $a:tt, $w:tt, $hook:path, [$($h:ident)*], $goes:tt) => {
         symbol! { $name $p, $a, $w, $goes, |function, real| {
             let done = $hook(function, $($h,)* real);
-            crate::ordering::joins::legacy_got_work();
+            crate::ordering::legacy_stream::note_legacy_work();
             done
         } }
     };

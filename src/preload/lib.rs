@@ -12,17 +12,17 @@
 //! |---|---|---|
 //! | `OpenCapture::work` | yes | what one capture has and may reuse; its end waits for it |
 //! | `OpenCapture::names` | no | what the nodes of a capture name |
-//! | `Context::growth` | yes | a whole miss: two threads do not both empty the cache |
+//! | `Context::growth_lock` | yes | a whole miss: two threads do not both empty the cache |
 //! | `graphs::pool_life::ENDED` | yes | pools whose graph is gone |
-//! | `Context::door` | yes | the end of a context against uses of it that no call of the program protects |
+//! | `Context::lifetime_lock` | yes | the end of a context against uses of it that no call of the program protects |
 //! | `Context::idle` | yes | a pass of the scavenger, which takes none of the first two |
-//! | `Context::gate` | yes, the only one that other threads wait for | a barrier against the begin of a capture, and one barrier against another |
+//! | `Context::barrier_lock` | yes, the only one that other threads wait for | a barrier against the begin of a capture, and one barrier against another |
 //! | `StreamFrees::order` | the record of one event | the order of stream-ordered frees |
 //! | `Context::arenas` | yes | what is mapped where |
 //! | `ordering::captures::SET` | "does it capture?" | the capturing streams |
 //! | `Context::allocator` | no | the pure allocator |
 //! | `driver_memory::table::TABLE` | no | what the driver serves the program itself, and its history |
-//! | `books::Book::pages` | no | what the driver gave by address or handle |
+//! | `handle_table::HandleTable::pages` | no | what the driver gave by address or handle |
 //! | a shard of `thread_cache` | no | a few blocks kept for the next allocation |
 //! | `pagemap::residence::LISTED_PAGES` | no | pages of slots in which no block begins |
 //! | `Context::recorder` | no | what happened; free wherever the allocator's lock is held |
@@ -31,20 +31,20 @@
 #![warn(unreachable_pub)]
 
 mod apart;
-mod books;
 mod c_library;
 mod clock;
 mod config;
 mod environment;
-mod filter;
+mod handle_table;
 mod heap;
 mod identity;
-mod left;
+mod intrusive_stack;
 mod lock;
 mod log;
-mod preserved;
 mod recent;
+mod seccomp;
 mod stderr;
+mod thread_state;
 
 mod driver;
 mod functions;
@@ -62,10 +62,10 @@ mod graphs;
 mod interpose;
 mod ipc;
 mod memory_hooks;
-mod neighbours;
 mod ordering;
 mod out_of_memory;
 mod pagemap;
+mod peer_reclaim;
 mod process;
 mod snapshots;
 mod statistics;

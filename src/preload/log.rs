@@ -5,8 +5,8 @@ use core::fmt::{self, Write};
 use core::ptr::null;
 use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
-use crate::preserved::preserving_thread_state;
-use crate::{apart, config, filter, stderr};
+use crate::thread_state::with_thread_state_saved;
+use crate::{apart, config, seccomp, stderr};
 
 /// How much is printed; the option `log`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -62,19 +62,19 @@ pub(crate) fn line(message: fmt::Arguments) {
 
 /// Writes bytes to stderr as they are. A failure cannot be reported, and the program must not notice it.
 pub(crate) fn raw(bytes: &[u8]) {
-    if !filter::silences() {
+    if !seccomp::silences() {
         apart::with_descriptors(|| write(bytes));
     }
 }
 
 fn write(bytes: &[u8]) {
     // A filter may allow to write and nothing else.
-    let may_ask = !filter::is_new();
+    let may_ask = !seccomp::is_new();
     let is_there = if may_ask { stderr::is_there() } else { stderr::was_there() };
     if !is_there {
         return;
     }
-    preserving_thread_state(|| {
+    with_thread_state_saved(|| {
         for part in bytes.chunks(PART_BYTES_MAX) {
             if may_ask && !takes_more() {
                 return;

@@ -15,7 +15,7 @@ use crate::host::Interpreter;
 use crate::identity::fingerprint;
 use crate::layout::LineFormat;
 use crate::memory::Memory;
-use crate::{text, turn, word};
+use crate::{fork_lock, text, word};
 
 /// What is kept of a code object.
 pub(crate) struct Code {
@@ -110,7 +110,7 @@ fn insert<M: Memory>(interpreter: &Interpreter, memory: &M, code: u64, fingerpri
         line_format: layout.line_format,
         first_line: memory.half(code + layout.first_line).unwrap_or_default(),
     };
-    turn::take(|| keep(record, fingerprint)).unwrap_or(UNKNOWN)
+    fork_lock::take(|| keep(record, fingerprint)).unwrap_or(UNKNOWN)
 }
 
 /// Called by one thread at a time. May be cut off at any point by a fork, in which case the child
@@ -206,7 +206,7 @@ mod tests {
         };
         let fingerprint = |index: u64| (index + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let keep = |name: String, fingerprint| {
-            turn::take(|| super::keep(record(name), fingerprint)).expect("this thread's turn")
+            fork_lock::take(|| super::keep(record(name), fingerprint)).expect("this thread's turn")
         };
         let numbers: Vec<u32> =
             (0..10_000).map(|index| keep(index.to_string(), fingerprint(index))).collect();
@@ -233,7 +233,7 @@ mod tests {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 for name in FIRST..FIRST + 2 {
-                    turn::take(|| keep(record(name), name)).expect("this thread's turn");
+                    fork_lock::take(|| keep(record(name), name)).expect("this thread's turn");
                 }
             });
             for _ in 0..2 {

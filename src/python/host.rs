@@ -5,7 +5,7 @@ use core::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::layout::{Frames, Layout, of_version};
-use crate::{Lookup, Status, published};
+use crate::{Lookup, Status, debug_offsets};
 
 /// An interpreter whose version is known. Never freed once found.
 pub(crate) struct Interpreter {
@@ -168,9 +168,9 @@ fn published_layout(
     }
     // SAFETY: a static object of some hundred thousand bytes, aligned for words; its start does not
     // change after the program is linked.
-    let words = unsafe { runtime.cast::<[u64; published::WORDS_COUNT]>().read() };
-    let layout = published::layout((version.0, version.1), &words)?;
-    match published::is_shared(&words) == shared {
+    let words = unsafe { runtime.cast::<[u64; debug_offsets::WORDS_COUNT]>().read() };
+    let layout = debug_offsets::layout((version.0, version.1), &words)?;
+    match debug_offsets::is_shared(&words) == shared {
         true => Ok(layout),
         false => Err("it says two things about its lock"),
     }

@@ -4,7 +4,7 @@
 //! (`cpython/code.h`, `cpython/frameobject.h`, `cpython/pystate.h`, `internal/pycore_frame.h`),
 //! 64-bit, release build. A minor version keeps its layout: extension modules are compiled against
 //! these headers once for all its patch levels. From 3.13 on an interpreter publishes its own layout,
-//! and the table has none (`published.rs`).
+//! and the table has none (`debug_offsets.rs`).
 
 #[cfg(not(all(target_pointer_width = "64", target_endian = "little")))]
 compile_error!("the offsets below are those of 64-bit little-endian builds");

@@ -18,15 +18,15 @@
 #![warn(unreachable_pub)]
 
 mod codes;
+mod debug_offsets;
+mod fork_lock;
 mod host;
 mod identity;
 mod layout;
 mod lines;
 mod memory;
-mod proof;
-mod published;
+mod self_check;
 mod text;
-mod turn;
 mod walk;
 mod word;
 
@@ -70,7 +70,7 @@ pub struct Described {
 pub fn capture(out: &mut [u64]) -> Captured {
     match host::proven() {
         Some(interpreter) => walk::capture(interpreter, out),
-        None => proof::capture(out),
+        None => self_check::capture(out),
     }
 }
 

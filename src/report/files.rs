@@ -3,10 +3,10 @@
 use cachealloc_analysis::model::Dropped;
 use cachealloc_text::count;
 
+use crate::common_findings::{Finding, Sentence, told_once};
 use crate::frameworks::segments_of_caches;
 use crate::inputs::Input;
 use crate::tables::Numbered;
-use crate::together::{Finding, Sentence, told_once};
 
 pub(crate) fn findings(inputs: &[Input]) -> Vec<Sentence> {
     let mut texts = Vec::new();

@@ -6,12 +6,12 @@ use cachealloc_analysis::model::{Action, Entry, StackId};
 use cachealloc_analysis::{Moment, OTHERS_BETWEEN_MAX, Totals, Usage, sites};
 use cachealloc_text::{bytes, count, plural};
 
+use crate::common_findings::{Finding, Sentence, told_once};
 use crate::fit::Fits;
 use crate::inputs::{DeviceTrack, Input, are_runs, last_snapshot};
-use crate::inside::{is_overcome, request_text};
+use crate::segment_free::{is_overcome, request_text};
 use crate::tables::{Tables, Translation};
 use crate::text::{in_address, share, time};
-use crate::together::{Finding, Sentence, told_once};
 use crate::{files, growth};
 
 pub(crate) fn of(

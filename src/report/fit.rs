@@ -1,6 +1,6 @@
 //! On how small a device the run would complete: the table of `cachealloc fit FILE`. It needs no JavaScript.
 
-use cachealloc_analysis::{By, Site};
+use cachealloc_analysis::{Site, SiteKey};
 use cachealloc_fit::{DeviceFit, Holders, Question};
 use cachealloc_text::{bytes, count, cut, share};
 
@@ -132,7 +132,7 @@ fn of_device(title: &str, input: &Input, device: u32, fit: &DeviceFit) -> String
 
 fn holder_rows(holders: &Holders) -> impl Iterator<Item = [String; 5]> {
     let Holders { common, names, sites } = holders;
-    let held = |site: &Site| By::Live.weight(&site.totals);
+    let held = |site: &Site| SiteKey::Live.weight(&site.totals);
     let all: u128 = sites.iter().map(|site| u128::from(held(site))).sum();
     sites.iter().take(HOLDERS_SHOWN).map(move |site| {
         let part = share(held(site) as f64 / all as f64);

@@ -67,8 +67,8 @@ fn fill(place: &str, layout: &Layout, out: &mut impl Write) -> io::Result<()> {
             }
             write!(out, "</ul>")
         }
-        "ACCOUNT" => write!(out, "{}", layout.account),
-        "ACCOUNT_LINK" if layout.account.is_empty() => Ok(()),
+        "ACCOUNT" => write!(out, "{}", layout.breakdown),
+        "ACCOUNT_LINK" if layout.breakdown.is_empty() => Ok(()),
         "ACCOUNT_LINK" => write!(out, "<a href=\"#account\">Device</a>"),
         "FIT" => write!(out, "{}", layout.fit),
         "FIT_LINK" if layout.fit.is_empty() => Ok(()),

@@ -3,20 +3,20 @@
 use cachealloc_analysis::{Failure, Pass, Passes, failure_of, failures, overcame_others};
 
 use crate::columns::Columns;
+use crate::common_findings::Sentence;
 use crate::fit::{FitWhen, Fits};
 use crate::inputs::{DeviceTrack, Input, title};
-use crate::inside::{at_failed, is_overcome, request_text, why};
+use crate::segment_free::{at_failed, is_overcome, request_text, why};
 use crate::segments::{Segments, pool_text};
 use crate::tables::{Tables, Translation};
-use crate::together::Sentence;
 use crate::track::{Oom, Reserve, Row, Track};
-use crate::{account, findings, head};
+use crate::{breakdown, findings, head};
 
 pub(crate) struct Layout<'a> {
     pub title: String,
     pub findings: Vec<Sentence>,
     /// HTML.
-    pub account: String,
+    pub breakdown: String,
     /// HTML.
     pub fit: String,
     /// JSON.
@@ -115,10 +115,10 @@ impl<'a> Layout<'a> {
         let findings = findings::of(inputs, &places, &mut translations, &mut tables, &fits);
         tables.write(&mut columns);
         let head = head::head(inputs, &places, &columns);
-        let account = account::section(inputs);
+        let breakdown = breakdown::section(inputs);
         let fit = fits.section(inputs);
         let title = title(inputs);
-        Layout { title, findings, account, fit, head, columns, places, translations, tables }
+        Layout { title, findings, breakdown, fit, head, columns, places, translations, tables }
     }
 }
 

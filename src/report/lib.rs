@@ -10,8 +10,9 @@
 #![warn(unreachable_pub)]
 
 // From snapshots to the data of the page.
-mod account;
+mod breakdown;
 mod columns;
+mod common_findings;
 mod files;
 mod findings;
 mod fit;
@@ -19,14 +20,13 @@ mod frameworks;
 mod growth;
 mod head;
 mod inputs;
-mod inside;
 mod layout;
+mod segment_free;
 mod segments;
 mod sites;
 mod tables;
 mod text;
-mod together;
-mod told;
+mod text_summary;
 mod track;
 
 // The page around them.
@@ -36,8 +36,8 @@ use std::io::{self, Write};
 
 pub use fit::FitWhen;
 pub use inputs::{Input, last_of_each_process};
-pub use inside::{BesideSite, Inside};
-pub use told::{Failed, Held, Range, RangePass, Told, ToldDevice, tell};
+pub use segment_free::{BesideSite, SegmentFree};
+pub use text_summary::{DeviceSummary, Failed, Held, Range, RangePass, TextSummary, tell};
 
 /// Writes the page. `inputs`: ranks, or moments of one run, in the order in which they are named.
 pub fn write(inputs: &[Input], fit: FitWhen, out: &mut impl Write) -> io::Result<()> {

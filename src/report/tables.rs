@@ -6,7 +6,7 @@ use std::hash::Hash;
 
 use cachealloc_analysis::model::{FrameId, Snapshot, StackId, TextId};
 use cachealloc_analysis::names::{self, Names, ShortNames, is_source, short_path};
-use cachealloc_analysis::telling;
+use cachealloc_analysis::site_frames;
 
 use cachealloc_text::cut;
 
@@ -214,7 +214,7 @@ impl Tables {
                 stacks.push(weighed);
             }
         }
-        self.chains = whose.into_iter().zip(telling(&stacks)).collect();
+        self.chains = whose.into_iter().zip(site_frames(&stacks)).collect();
     }
 
     fn site(&mut self, file: &Translation, stack: StackId) -> u32 {

@@ -22,7 +22,6 @@
 #![warn(unreachable_pub)]
 
 mod arena;
-mod bounds;
 mod cfi;
 mod fallback;
 mod fork;
@@ -33,6 +32,7 @@ mod modules;
 mod place;
 mod row;
 mod rule_cache;
+mod stack_bounds;
 mod stop;
 mod symbols;
 mod walk;

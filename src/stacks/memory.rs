@@ -8,22 +8,22 @@ pub(crate) trait Memory {
 }
 
 /// The stack on which we run: mapped from where we stand to its top, so reads need no system call.
-pub(crate) struct OwnStack {
+pub(crate) struct StackBounds {
     floor: u64,
     bytes: u64,
 }
 
-impl OwnStack {
+impl StackBounds {
     /// # Safety
     ///
     /// - Memory from `floor` to `top` is readable, and stays so as long as the calling function
     ///   runs.
-    pub(crate) unsafe fn new(floor: u64, top: u64) -> OwnStack {
-        OwnStack { floor, bytes: top.saturating_sub(floor) }
+    pub(crate) unsafe fn new(floor: u64, top: u64) -> StackBounds {
+        StackBounds { floor, bytes: top.saturating_sub(floor) }
     }
 }
 
-impl Memory for OwnStack {
+impl Memory for StackBounds {
     #[inline(always)]
     fn word(&mut self, address: u64) -> Option<u64> {
         // Words are aligned and so is the top: a word that starts inside also ends inside.

@@ -7,7 +7,7 @@
 use gimli::{CallFrameInstruction, CallFrameInstructionIter, EhFrame, EndianSlice, NativeEndian};
 use gimli::{Register, UnwindExpression};
 
-use crate::processor::expressed::Expressed;
+use crate::processor::expressions::Expression;
 use crate::processor::{FRAME_POINTER, RETURN_ADDRESS, STACK_POINTER};
 
 pub(crate) type Bytes<'a> = EndianSlice<'a, NativeEndian>;
@@ -27,7 +27,7 @@ pub(crate) struct Row {
 #[derive(Clone, Copy)]
 pub(crate) enum Top {
     At(Register, i64),
-    Expressed(Expressed),
+    Expression(Expression),
     Unknown,
 }
 
@@ -37,7 +37,7 @@ pub(crate) enum SavedAt {
     Register,
     /// At top + offset.
     Stack(i64),
-    Expressed(Expressed),
+    Expression(Expression),
     /// There is none: the outermost frame says so of its return address.
     Undefined,
     Unknown,
@@ -118,7 +118,7 @@ impl Row {
                 self.top = top_register.map_or(Top::Unknown, |it| Top::At(it, offset));
             }
             I::DefCfaExpression { expression } => {
-                self.top = Top::Expressed(Expressed::of(frames.bytes(expression), address));
+                self.top = Top::Expression(Expression::of(frames.bytes(expression), address));
             }
             I::Undefined { register } => self.place(register, SavedAt::Undefined),
             I::SameValue { register } => self.place(register, SavedAt::Register),
@@ -129,8 +129,8 @@ impl Row {
                 self.place(register, SavedAt::Stack(factored(factored_offset)));
             }
             I::Expression { register, expression } => {
-                let expressed = Expressed::of(frames.bytes(expression), address);
-                self.place(register, SavedAt::Expressed(expressed));
+                let expression = Expression::of(frames.bytes(expression), address);
+                self.place(register, SavedAt::Expression(expression));
             }
             I::ValOffset { register, .. }
             | I::ValOffsetSf { register, .. }

@@ -8,14 +8,14 @@
 use core::arch::naked_asm;
 use core::ops::Range;
 
-use crate::memory::{CheckedStack, Memory, OwnStack};
+use crate::memory::{CheckedStack, Memory, StackBounds};
 use crate::place::Shown;
 use crate::processor::ADDRESS_BITS;
 use crate::processor::frame::Cursor;
 use crate::processor::rule::{Packed, Rule};
 use crate::rule_cache::{self, Stamp};
 use crate::stop::Stop;
-use crate::{Captured, bounds, cfi, fallback, modules};
+use crate::{Captured, cfi, fallback, modules, stack_bounds};
 
 /// Signal frames that lead from one stack to another.
 const CROSSINGS_MAX: u32 = 8;
@@ -104,10 +104,10 @@ fn walk_all<S: Shown>(out: &mut [S], hide: &Range<u64>, start: Cursor) -> Captur
 fn walk_once<S: Shown>(out: &mut [S], hide: &Range<u64>, start: Cursor) -> Captured {
     let epoch = modules::epoch();
     let mut walk = Walk { out, hide, count: 0, stamp: Stamp::of(epoch), cursor: start };
-    let stop = match bounds::top_above(start.stack_pointer) {
+    let stop = match stack_bounds::top_above(start.stack_pointer) {
         Some(top) => {
             // SAFETY: all of a stack from its running function to its top is mapped.
-            let mut memory = unsafe { OwnStack::new(start.stack_pointer, top) };
+            let mut memory = unsafe { StackBounds::new(start.stack_pointer, top) };
             walk.run(&mut memory)
         }
         None => Stop::OtherStack,

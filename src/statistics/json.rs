@@ -5,7 +5,7 @@ use std::io;
 use cachealloc_core::Stats;
 use cachealloc_text::Json;
 
-use crate::account::Account;
+use crate::breakdown::Breakdown;
 use crate::{
     CallSite, ContextReport, Frame, Gpu, Holder, Limit, Place, Recording, Report, Snapshots, Timed,
     keys,
@@ -85,23 +85,23 @@ fn write(json: &mut Out, report: &Report) -> Written {
             json.key("asked")?.number(report.measures.asked_count)?;
             json.key("done")?.number(report.measures.done_count)
         })?;
-        match &report.accounts {
+        match &report.breakdowns {
             None => json.key("accounts")?.null(),
-            Some(accounts) => json.key("accounts")?.list(accounts, account),
+            Some(breakdowns) => json.key("accounts")?.list(breakdowns, breakdown),
         }
     })
 }
 
-fn account(json: &mut Out, account: &Account) -> Written {
+fn breakdown(json: &mut Out, breakdown: &Breakdown) -> Written {
     json.object(|json| {
-        json.key("device")?.number(account.device)?;
-        number_or_null(json.key("total_bytes")?, account.total_bytes)?;
-        number_or_null(json.key("in_use_bytes")?, account.in_use_bytes)?;
-        number_or_null(json.key("age_ms")?, account.age_ms)?;
-        json.key("missed")?.number(account.missed_count)?;
-        json.key("rows")?.list(&account.rows, |json, row| {
+        json.key("device")?.number(breakdown.device)?;
+        number_or_null(json.key("total_bytes")?, breakdown.total_bytes)?;
+        number_or_null(json.key("in_use_bytes")?, breakdown.in_use_bytes)?;
+        number_or_null(json.key("age_ms")?, breakdown.age_ms)?;
+        json.key("missed")?.number(breakdown.missed_count)?;
+        json.key("rows")?.list(&breakdown.rows, |json, row| {
             json.object(|json| {
-                json.key("part")?.text(row.part.word())?;
+                json.key("part")?.text(row.component.word())?;
                 json.key("library")?.text(&row.library)?;
                 json.key("bytes")?.number(row.bytes)
             })

@@ -1,6 +1,6 @@
 //! The statistics as others read them: by PyTorch's names (`keys`), as PyTorch's table (`summary`),
 //! as JSON (`json`), as text for people (`text`), and in a file that other processes read (`page`), through
-//! which they also send orders (`orders`, `sender`, `shares`); and where the memory of a device is (`account`). The caller
+//! which they also send orders (`control`, `sender`, `shares`); and where the memory of a device is (`breakdown`). The caller
 //! collects the numbers.
 
 #![forbid(unsafe_code)]
@@ -10,11 +10,11 @@ use std::time::Duration;
 
 use cachealloc_core::Stats;
 
-use crate::account::Account;
+use crate::breakdown::Breakdown;
 
-pub mod account;
+pub mod breakdown;
+pub mod control;
 pub mod keys;
-pub mod orders;
 pub mod page;
 pub mod sender;
 pub mod shares;
@@ -61,7 +61,7 @@ pub struct Report {
     pub steady_ended_by: Option<Vec<Frame>>,
     pub measures: Measures,
     /// Of each device, and of the host; None if it was not asked for.
-    pub accounts: Option<Vec<Account>>,
+    pub breakdowns: Option<Vec<Breakdown>>,
 }
 
 /// One context, alive or gone.

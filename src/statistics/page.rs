@@ -1,23 +1,23 @@
 //! The file by which another process speaks with a running one: a head of 640 bytes, and behind it the
 //! report as JSON. It is written on request only:
 //!
-//! 1. a reader adds 1 to `requests`, then to `bell`, both atomically in a shared mapping of the file,
-//!    and wakes the waiters on `bell` (a futex that is not private); one that wants the call sites,
-//!    whose names take time to find, adds 1 to `site_requests` before, and repeats the request if the
-//!    report lacks them because another reader's request consumed the count;
-//! 2. the process, which sleeps on `bell`, writes the report, sets `answered` to the number of
+//! 1. a reader adds 1 to `requests`, then to `doorbell`, both atomically in a shared mapping of the file,
+//!    and wakes the waiters on `doorbell` (a futex that is not private); one that wants the call
+//!    sites, whose names take time to find, adds 1 to `site_requests` before, and repeats the
+//!    request if the report lacks them because another reader's request consumed the count;
+//! 2. the process, which sleeps on `doorbell`, writes the report, sets `answered` to the number of
 //!    requests that it has seen, and wakes the waiters on `answered`;
 //! 3. the reader copies head and text, and once more the head: what it has is one report if
 //!    `sequence` is the same even number in both.
 //!
-//! An order (`orders`) goes the same way. Its sender holds a lock of the file (`flock`) from before it is
-//! written until it is answered; it writes the order, adds 1 to `orders` and to `bell`, and waits for `done`. The
+//! An order (`commands`) goes the same way. Its sender holds a lock of the file (`flock`) from before it is
+//! written until it is answered; it writes the order, adds 1 to `commands` and to `doorbell`, and waits for `done`. The
 //! process writes the number into `begun`, and reads the order only then; afterwards `result` is 0 or an
 //! `errno`, and then `done` the number. So a sender that gives up clears the order, and if it then finds another
 //! number in `begun`, the order is not carried out. `sender` is the sender's part of this.
 //!
 //! A process that lacks memory orders an *offer*: the answer is in `offered` before `done`. What it then orders to be
-//! given is accepted by `done`; the process adds 1 to `gifts` and wakes the waiters on it once it has given what it could.
+//! given is accepted by `done`; the process adds 1 to `grants` and wakes the waiters on it once it has given what it could.
 //!
 //! A process of which requests wait for memory writes the first one for each GPU into `waiters`, again and again.
 //!
@@ -26,7 +26,7 @@
 //! by `exec` keeps number and start. The head is written once the file is mapped.
 //! Processes of another namespace cannot be told apart, unless one sees them in `/proc`.
 
-use crate::orders::{GpuId, ORDER_BYTES};
+use crate::control::{COMMAND_BYTES, GpuId};
 
 /// The first bytes of every such file.
 pub const MAGIC: [u8; 8] = *b"cachLIVE";
@@ -35,19 +35,19 @@ pub const LAYOUT: u32 = 5;
 /// The text begins here.
 pub const HEAD_BYTES: usize = WAITERS_OFFSET + WAITERS_MAX * Waiter::BYTES;
 /// Where the words are that others wait for, or change.
-pub const BELL_OFFSET: usize = 32;
+pub const DOORBELL_OFFSET: usize = 32;
 pub const REQUESTS_OFFSET: usize = 36;
 pub const ANSWERED_OFFSET: usize = 40;
 pub const SEQUENCE_OFFSET: usize = 44;
 pub const TEXT_BYTES_OFFSET: usize = 48;
 pub const SITE_REQUESTS_OFFSET: usize = 64;
-pub const ORDERS_OFFSET: usize = 68;
+pub const COMMANDS_OFFSET: usize = 68;
 pub const BEGUN_OFFSET: usize = 72;
 pub const DONE_OFFSET: usize = 76;
 pub const RESULT_OFFSET: usize = 80;
-pub const ORDER_OFFSET: usize = 88;
+pub const COMMAND_OFFSET: usize = 88;
 pub const OFFERED_OFFSET: usize = 112;
-pub const GIFTS_OFFSET: usize = 120;
+pub const GRANTS_OFFSET: usize = 120;
 pub const WAITERS_OFFSET: usize = 128;
 /// As many GPUs as a machine has.
 pub const WAITERS_MAX: usize = 16;
@@ -91,7 +91,7 @@ pub struct Owner {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Head {
     pub owner: Owner,
-    pub bell: u32,
+    pub doorbell: u32,
     pub requests: u32,
     pub answered: u32,
     /// Odd while the text is being written.
@@ -102,16 +102,16 @@ pub struct Head {
     /// How often call sites were requested. A report has them if this changed since the last one.
     pub site_requests: u32,
     /// Orders given, begun and done so far, and what came of the last one.
-    pub orders: u32,
+    pub commands: u32,
     pub begun: u32,
     pub done: u32,
     pub result: u32,
-    /// The last one, as `Order` has it.
-    pub order: [u8; ORDER_BYTES],
+    /// The last one, as `ControlCommand` has it.
+    pub command: [u8; COMMAND_BYTES],
     /// The answer to the last order for an offer.
     pub offered: Offer,
     /// How many gifts were made so far.
-    pub gifts: u32,
+    pub grants: u32,
     pub waiters: Waiters,
 }
 
@@ -176,16 +176,16 @@ impl Head {
         for (offset, word) in [
             (8, LAYOUT),
             (12, process_id),
-            (BELL_OFFSET, self.bell),
+            (DOORBELL_OFFSET, self.doorbell),
             (REQUESTS_OFFSET, self.requests),
             (ANSWERED_OFFSET, self.answered),
             (SEQUENCE_OFFSET, self.sequence),
             (SITE_REQUESTS_OFFSET, self.site_requests),
-            (ORDERS_OFFSET, self.orders),
+            (COMMANDS_OFFSET, self.commands),
             (BEGUN_OFFSET, self.begun),
             (DONE_OFFSET, self.done),
             (RESULT_OFFSET, self.result),
-            (GIFTS_OFFSET, self.gifts),
+            (GRANTS_OFFSET, self.grants),
         ] {
             bytes[offset..offset + 4].copy_from_slice(&word.to_ne_bytes());
         }
@@ -197,7 +197,7 @@ impl Head {
         ] {
             bytes[offset..offset + 8].copy_from_slice(&word.to_ne_bytes());
         }
-        bytes[ORDER_OFFSET..ORDER_OFFSET + ORDER_BYTES].copy_from_slice(&self.order);
+        bytes[COMMAND_OFFSET..COMMAND_OFFSET + COMMAND_BYTES].copy_from_slice(&self.command);
         bytes[OFFERED_OFFSET..OFFERED_OFFSET + 8].copy_from_slice(&self.offered.to_bytes());
         let waiters = self.waiters.iter().flat_map(Waiter::to_bytes);
         bytes[WAITERS_OFFSET..].iter_mut().zip(waiters).for_each(|(byte, of)| *byte = of);
@@ -208,20 +208,20 @@ impl Head {
     pub fn new(owner: Owner) -> Head {
         Head {
             owner,
-            bell: 0,
+            doorbell: 0,
             requests: 0,
             answered: 0,
             sequence: 0,
             text_bytes: 0,
             time_ns: 0,
             site_requests: 0,
-            orders: 0,
+            commands: 0,
             begun: 0,
             done: 0,
             result: 0,
-            order: [0; ORDER_BYTES],
+            command: [0; COMMAND_BYTES],
             offered: Offer::default(),
-            gifts: 0,
+            grants: 0,
             waiters: Waiters::default(),
         }
     }
@@ -238,23 +238,25 @@ impl Head {
         };
         (bytes[..8] == MAGIC && short(8) == LAYOUT).then(|| Head {
             owner: Owner { process_id: short(12), start: long(16), namespace: long(24) },
-            bell: short(BELL_OFFSET),
+            doorbell: short(DOORBELL_OFFSET),
             requests: short(REQUESTS_OFFSET),
             answered: short(ANSWERED_OFFSET),
             sequence: short(SEQUENCE_OFFSET),
             text_bytes: long(TEXT_BYTES_OFFSET),
             time_ns: long(TEXT_BYTES_OFFSET + 8),
             site_requests: short(SITE_REQUESTS_OFFSET),
-            orders: short(ORDERS_OFFSET),
+            commands: short(COMMANDS_OFFSET),
             begun: short(BEGUN_OFFSET),
             done: short(DONE_OFFSET),
             result: short(RESULT_OFFSET),
-            order: bytes[ORDER_OFFSET..ORDER_OFFSET + ORDER_BYTES].try_into().unwrap_or_default(),
+            command: bytes[COMMAND_OFFSET..COMMAND_OFFSET + COMMAND_BYTES]
+                .try_into()
+                .unwrap_or_default(),
             offered: Offer {
                 free_mebibytes: short(OFFERED_OFFSET),
                 idle_mebibytes: short(OFFERED_OFFSET + 4),
             },
-            gifts: short(GIFTS_OFFSET),
+            grants: short(GRANTS_OFFSET),
             waiters: core::array::from_fn(|index| {
                 Waiter::from_bytes(&bytes[WAITERS_OFFSET + index * Waiter::BYTES..])
             }),

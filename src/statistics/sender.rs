@@ -6,13 +6,15 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
-use crate::orders::{ORDER_BYTES, Order};
-use crate::page::{BELL_OFFSET, DONE_OFFSET, HEAD_BYTES, Head, ORDER_OFFSET, ORDERS_OFFSET};
+use crate::control::{COMMAND_BYTES, ControlCommand};
+use crate::page::{
+    COMMAND_OFFSET, COMMANDS_OFFSET, DONE_OFFSET, DOORBELL_OFFSET, HEAD_BYTES, Head,
+};
 
 /// The words of a mapped head.
 pub trait Words {
     /// Adds 1 to a word and wakes one sleeper on it.
-    fn ring(&self, offset: usize) -> io::Result<()>;
+    fn wake(&self, offset: usize) -> io::Result<()>;
     /// Sleeps while a word has this value, until woken, or for so long.
     fn sleep(&self, offset: usize, value: u32, longest: Duration);
 }
@@ -23,7 +25,7 @@ pub trait Receiver {
     /// It cannot answer before it goes on.
     fn is_stopped(&self) -> bool;
     /// How much longer the sender waits.
-    fn patience(&self) -> Duration;
+    fn timeout(&self) -> Duration;
 }
 
 /// What became of an order.
@@ -63,13 +65,13 @@ pub fn send(
     file: &File,
     words: &impl Words,
     receiver: &impl Receiver,
-    order: &Order,
+    command: &ControlCommand,
 ) -> io::Result<(Sent, Option<Head>)> {
     loop {
         match file.try_lock() {
             Ok(()) => break,
             Err(TryLockError::Error(error)) => return Err(error),
-            Err(TryLockError::WouldBlock) if receiver.patience().is_zero() => {
+            Err(TryLockError::WouldBlock) if receiver.timeout().is_zero() => {
                 return Ok((Sent::Others, None));
             }
             Err(TryLockError::WouldBlock) => {
@@ -78,7 +80,7 @@ pub fn send(
             }
         }
     }
-    let sent = give(file, words, receiver, order);
+    let sent = give(file, words, receiver, command);
     // Not by closing it alone: a child forked meanwhile has it as well.
     let _ = file.unlock();
     sent
@@ -88,19 +90,19 @@ fn give(
     file: &File,
     words: &impl Words,
     receiver: &impl Receiver,
-    order: &Order,
+    command: &ControlCommand,
 ) -> io::Result<(Sent, Option<Head>)> {
-    let write = |order: [u8; ORDER_BYTES]| file.write_all_at(&order, ORDER_OFFSET as u64);
+    let write = |command: [u8; COMMAND_BYTES]| file.write_all_at(&command, COMMAND_OFFSET as u64);
     let result = |head: Head| match head.result {
         0 => (Sent::Done, Some(head)),
         errno => (Sent::Refused(errno as i32), None),
     };
-    write(order.to_bytes())?;
-    words.ring(ORDERS_OFFSET)?;
-    let Some(Head { orders: number, .. }) = head(file)? else {
+    write(command.to_bytes())?;
+    words.wake(COMMANDS_OFFSET)?;
+    let Some(Head { commands: number, .. }) = head(file)? else {
         return Ok((Sent::OtherLayout, None));
     };
-    words.ring(BELL_OFFSET)?;
+    words.wake(DOORBELL_OFFSET)?;
     loop {
         let Some(head) = head(file)? else { return Ok((Sent::OtherLayout, None)) };
         if head.done == number {
@@ -109,13 +111,13 @@ fn give(
         if receiver.has_ended() {
             return Ok((Sent::Ended, None));
         }
-        let left = receiver.patience();
+        let left = receiver.timeout();
         if left.is_zero() || receiver.is_stopped() {
             break;
         }
         words.sleep(DONE_OFFSET, head.done, left.min(LOOK_EVERY));
     }
-    write([0; ORDER_BYTES])?;
+    write([0; COMMAND_BYTES])?;
     let Some(head) = head(file)? else { return Ok((Sent::OtherLayout, None)) };
     Ok(match (head.begun == number, head.done == number) {
         (_, true) if head.result == 0 => result(head),

@@ -3,9 +3,9 @@
 use std::io;
 use std::time::Duration;
 
-use cachealloc_history::lasting::layout::*;
-use cachealloc_history::lasting::log::{self, Module, PythonText};
-use cachealloc_history::lasting::{ReadAt, header, read, restore};
+use cachealloc_history::persistent::layout::*;
+use cachealloc_history::persistent::log::{self, Module, PythonText};
+use cachealloc_history::persistent::{ReadAt, header, read, restore};
 use cachealloc_history::{Action, Frame, write_snapshot};
 use cachealloc_tests::tier;
 

@@ -7,8 +7,8 @@ use cachealloc_analysis::model::Snapshot;
 use cachealloc_analysis::names::Names;
 use cachealloc_analysis::waste::{Pattern, Waste};
 use cachealloc_analysis::{
-    Aggregate, By, Group, Lifetimes, Usage, When, difference, formats, read, reserved_over_time,
-    shortages, sites,
+    Aggregate, Group, Lifetimes, SiteKey, Usage, When, difference, formats, read,
+    reserved_over_time, shortages, sites,
 };
 use cachealloc_report::FitWhen;
 
@@ -80,7 +80,7 @@ fn all(snapshot: Snapshot, told: bool) -> Result<(), String> {
     let text = |written: io::Result<()>| written.map_err(|error| error.to_string());
     let mut said = Ok(());
     for written in [
-        formats::folded(&snapshot, By::Live, When::Peak, Nowhere),
+        formats::folded(&snapshot, SiteKey::Live, When::Peak, Nowhere),
         formats::speedscope(&snapshot, "x", Nowhere),
         formats::perfetto(&snapshot, Nowhere),
         formats::json(&snapshot, Nowhere),

@@ -5,14 +5,14 @@
 
 mod stand_ins;
 
-#[path = "../../src/preload/books.rs"]
-#[allow(dead_code)]
-mod books;
 #[path = "../../src/preload/process/bounds.rs"]
 #[allow(dead_code)]
 mod bounds;
-#[path = "../../src/preload/left.rs"]
-mod left;
+#[path = "../../src/preload/handle_table.rs"]
+#[allow(dead_code)]
+mod handle_table;
+#[path = "../../src/preload/intrusive_stack.rs"]
+mod intrusive_stack;
 #[path = "../../src/preload/lock.rs"]
 #[allow(dead_code)]
 mod lock;
@@ -26,7 +26,7 @@ mod seats;
 #[path = "../../src/preload/cache"]
 mod cache {
     #[allow(dead_code)]
-    pub(crate) mod departures;
+    pub(crate) mod inflight_releases;
     #[allow(dead_code, unused_imports)]
     pub(crate) mod thread_cache;
     #[allow(dead_code)]

@@ -119,18 +119,18 @@ pub(crate) mod ordering {
 pub(crate) mod process {
     pub(crate) use crate::{bounds, seats};
 
-    pub(crate) mod own_thread {
+    pub(crate) mod library_thread {
         pub(crate) fn sleep(_: std::time::Duration) {
             std::thread::yield_now();
         }
     }
 
-    pub(crate) mod patience {
+    pub(crate) mod lock_timeout {
         #[derive(Clone, Copy)]
-        pub(crate) enum Patience {
-            Waits,
-            GivesUp,
-            Never,
+        pub(crate) enum LockWait {
+            Blocking,
+            Timeout,
+            TryOnce,
         }
     }
 

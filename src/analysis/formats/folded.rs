@@ -8,10 +8,10 @@ use crate::model::{Snapshot, StackId};
 use cachealloc_text::plain;
 
 use crate::names::label;
-use crate::{By, When};
+use crate::{SiteKey, When};
 
 /// Several devices come apart by a frame of their own.
-pub fn folded(snapshot: &Snapshot, by: By, when: When, out: impl Write) -> io::Result<()> {
+pub fn folded(snapshot: &Snapshot, by: SiteKey, when: When, out: impl Write) -> io::Result<()> {
     let mut out = Bounded::new(snapshot, out);
     let frame_names = snapshot.frames.all().iter();
     let frame_names: Vec<String> =

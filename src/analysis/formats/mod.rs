@@ -15,7 +15,7 @@ pub use speedscope::speedscope;
 use std::io::{self, Write};
 
 use crate::model::{Snapshot, StackId};
-use crate::{By, Lifetimes, When, sites};
+use crate::{Lifetimes, SiteKey, When, sites};
 
 /// How much a stack of a device weighs.
 struct Weighted {
@@ -25,7 +25,7 @@ struct Weighted {
 }
 
 /// All stacks that weigh anything, in the order in which they first allocated.
-fn weighted(snapshot: &Snapshot, by: By, when: When) -> Vec<Weighted> {
+fn weighted(snapshot: &Snapshot, by: SiteKey, when: When) -> Vec<Weighted> {
     let mut all = Vec::new();
     for (ordinal, device) in (0..).zip(&snapshot.devices) {
         let lifetimes = Lifetimes::of(device);

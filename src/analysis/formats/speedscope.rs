@@ -5,13 +5,13 @@ use std::io::{self, Write};
 use super::{Bounded, NO_STACK, Weighted, weighted};
 use crate::model::Snapshot;
 use crate::names::{is_source, short_name};
-use crate::{By, When};
+use crate::{SiteKey, When};
 use cachealloc_text::Json;
 
-const PROFILES: [(&str, By, When); 3] = [
-    ("held at the peak", By::Live, When::Peak),
-    ("held at the end", By::Live, When::End),
-    ("allocated", By::Allocated, When::End),
+const PROFILES: [(&str, SiteKey, When); 3] = [
+    ("held at the peak", SiteKey::Live, When::Peak),
+    ("held at the end", SiteKey::Live, When::End),
+    ("allocated", SiteKey::Allocated, When::End),
 ];
 
 /// Profiles of each device: what is held at its peak and at the end, and all that was allocated.

@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use cachealloc_analysis::model::Snapshot;
-use cachealloc_analysis::{By, When, formats};
+use cachealloc_analysis::{SiteKey, When, formats};
 use clap::{Args, ValueEnum};
 
 use super::Result;
-use super::top_sites::{Order, moment, order};
+use super::top_sites::{SortKey, moment, order};
 use crate::failure::{Failure, USAGE};
 use crate::{output, snapshots};
 
@@ -28,7 +28,7 @@ pub(crate) struct Arguments {
     output: Option<PathBuf>,
     /// folded: the weight of a stack, as in top-sites.
     #[arg(long, value_enum)]
-    by: Option<Order>,
+    by: Option<SortKey>,
     /// folded: the time, as in top-sites.
     #[arg(long, value_name = "TIME", value_parser = moment)]
     at: Option<When>,
@@ -68,7 +68,7 @@ pub(crate) fn run(arguments: Arguments) -> Result {
 fn write(
     snapshot: &Snapshot,
     format: Format,
-    (by, at): (By, When),
+    (by, at): (SiteKey, When),
     name: &str,
     out: &mut dyn Write,
 ) -> io::Result<()> {

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Args;
 
 use super::Result;
-use crate::doctor::{self, Weight};
+use crate::doctor::{self, Severity};
 use crate::failure::FAILED;
 use crate::launch::library;
 
@@ -40,7 +40,7 @@ pub(crate) fn run(arguments: Arguments) -> Result {
         text += &finding.line();
         text.push('\n');
     }
-    let against = findings.iter().filter(|finding| finding.weight == Weight::Against).count();
+    let against = findings.iter().filter(|finding| finding.severity == Severity::Fail).count();
     text += match against {
         0 => "nothing found that stands against it\n",
         _ => "what is marked NO stands against it\n",

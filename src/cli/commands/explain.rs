@@ -5,16 +5,16 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use cachealloc_statistics::account::{Account, HOST};
-use cachealloc_statistics::orders::Order;
+use cachealloc_statistics::breakdown::{Breakdown, HOST};
+use cachealloc_statistics::control::ControlCommand;
 use clap::Args;
 
 use super::Result;
+use super::control::{ControlSession, as_timeout};
 use super::nvml::{self, used_gpus};
-use super::orders::{Ordered, patience};
 use crate::failure::Failure;
 use crate::processes::Process;
-use crate::show::account::{self, Explained};
+use crate::show::breakdown::{self, Explained};
 use crate::snapshots;
 
 const LOOK_EVERY: Duration = Duration::from_millis(10);
@@ -47,60 +47,60 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: Arguments) -> Result {
     let Arguments { what, device, timeout, json } = arguments;
     let mut explained = match what.parse() {
-        Ok(process) => of_process(Process(process), patience(timeout))?,
+        Ok(process) => of_process(Process(process), as_timeout(timeout))?,
         Err(_) => of_file(Path::new(&what))?,
     };
-    explained.retain(|it| device.is_none_or(|device| it.settled.device == device));
+    explained.retain(|it| device.is_none_or(|device| it.reconciled.device == device));
     if explained.is_empty() {
         let of = device.map(|device| format!(" on device {device}")).unwrap_or_default();
         return Err(Failure::new(format!("{what} has no GPU memory{of}")));
     }
-    super::print(&if json { account::json(&explained) } else { account::text(&explained) })?;
+    super::print(&if json { breakdown::json(&explained) } else { breakdown::text(&explained) })?;
     Ok(ExitCode::SUCCESS)
 }
 
 fn of_file(path: &Path) -> Result<Vec<Explained>> {
     let snapshot = snapshots::read(path)?;
-    let accounts = cachealloc_analysis::accounts(&snapshot);
-    if accounts.is_empty() && snapshot.is_ours() {
+    let breakdowns = cachealloc_analysis::breakdowns(&snapshot);
+    if breakdowns.is_empty() && snapshot.is_ours() {
         let what = format!("{} does not say what was in use beside allocations", path.display());
         return Err(Failure::new(what).next("a snapshot that the program itself wrote does"));
     }
-    let settled = accounts.iter().map(|account| account.settle(None));
-    Ok(settled.map(|settled| Explained { settled, gpu: None, note: None }).collect())
+    let reconciled = breakdowns.iter().map(|breakdown| breakdown.reconcile(None));
+    Ok(reconciled.map(|reconciled| Explained { reconciled, gpu: None, note: None }).collect())
 }
 
-fn of_process(process: Process, patience: Duration) -> Result<Vec<Explained>> {
-    let ordered = Ordered::of(process, patience)?;
-    ordered.give(Order::Measure, "the driver was not asked")?;
-    let asked = ordered.statistics()?.measures.asked;
+fn of_process(process: Process, timeout: Duration) -> Result<Vec<Explained>> {
+    let session = ControlSession::of(process, timeout)?;
+    session.give(ControlCommand::Measure, "the driver was not asked")?;
+    let asked = session.statistics()?.measures.asked;
     let statistics = loop {
-        let statistics = ordered.statistics()?;
+        let statistics = session.statistics()?;
         let is_done = statistics.measures.done.wrapping_sub(asked) as i32 >= 0;
         // While something captures, the driver is not asked: then that is not known.
-        if is_done || Instant::now() >= ordered.deadline {
+        if is_done || Instant::now() >= session.deadline {
             break statistics;
         }
         thread::sleep(LOOK_EVERY);
     };
     let uuid_of = |device: i32| statistics.gpu(device).and_then(|gpu| gpu.uuid.clone());
-    let accounts: Vec<Account> =
-        statistics.accounts.iter().flatten().map(|said| said.account()).collect();
-    let uuids = accounts.iter().filter_map(|account| uuid_of(account.device)).collect();
+    let breakdowns: Vec<Breakdown> =
+        statistics.breakdowns.iter().flatten().map(|said| said.breakdown()).collect();
+    let uuids = breakdowns.iter().filter_map(|breakdown| uuid_of(breakdown.device)).collect();
     let used = used_gpus(uuids);
-    let explained = accounts.iter().map(|account| {
-        let gpu = uuid_of(account.device);
+    let explained = breakdowns.iter().map(|breakdown| {
+        let gpu = uuid_of(breakdown.device);
         let used = used.iter().find(|used| Some(&used.uuid) == gpu.as_ref());
         let (sum, note) = match used {
-            _ if account.device == HOST => (None, None),
+            _ if breakdown.device == HOST => (None, None),
             None => (None, Some("NVML does not know the device: other processes count as well")),
             Some(used) => {
                 let (said, note) = nvml::of_process(used, process.0);
-                let in_use_bytes = account.in_use_bytes.or(Some(used.in_use_bytes));
+                let in_use_bytes = breakdown.in_use_bytes.or(Some(used.in_use_bytes));
                 (said.and_then(|said| said.sum(in_use_bytes)), note)
             }
         };
-        Explained { settled: account.settle(sum), gpu, note }
+        Explained { reconciled: breakdown.reconcile(sum), gpu, note }
     });
     Ok(explained.collect())
 }

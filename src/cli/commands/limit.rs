@@ -3,11 +3,11 @@
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
-use cachealloc_statistics::orders::Order;
+use cachealloc_statistics::control::ControlCommand;
 use clap::Args;
 
 use super::Result;
-use super::orders::Target;
+use super::control::Target;
 use crate::failure::Failure;
 use crate::show::bytes;
 use crate::size;
@@ -30,12 +30,12 @@ pub(crate) struct Arguments {
 struct Size(Option<u64>);
 
 pub(crate) fn run(arguments: Arguments) -> Result {
-    let ordered = arguments.target.find()?;
+    let session = arguments.target.find()?;
     let Size(wanted) = arguments.limit;
     let device = arguments.target.device;
-    ordered.give(Order::Limit { device, bytes: wanted }, "the limit was not changed")?;
-    let process = ordered.process.0;
-    let limits = ordered.statistics()?.limits;
+    session.give(ControlCommand::Limit { device, bytes: wanted }, "the limit was not changed")?;
+    let process = session.process.0;
+    let limits = session.statistics()?.limits;
     let concerned = || limits.iter().filter(|limit| device.is_none_or(|it| limit.device == it));
     let mut text = String::new();
     for limit in concerned() {

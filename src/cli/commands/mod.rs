@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use crate::failure::Failure;
 
 pub(crate) mod completions;
+pub(crate) mod control;
 pub(crate) mod convert;
 pub(crate) mod diff;
 pub(crate) mod doctor;
@@ -17,7 +18,6 @@ pub(crate) mod limit;
 pub(crate) mod man;
 pub(crate) mod nvml;
 pub(crate) mod options;
-pub(crate) mod orders;
 pub(crate) mod record;
 pub(crate) mod recover;
 pub(crate) mod report;

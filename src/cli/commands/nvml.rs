@@ -5,7 +5,7 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
-use cachealloc_statistics::account::Said;
+use cachealloc_statistics::breakdown::NvmlReading;
 
 use crate::kernel::libraries::{UsedGpu, Watcher};
 
@@ -13,7 +13,10 @@ use crate::kernel::libraries::{UsedGpu, Watcher};
 const NVML_PATIENCE: Duration = Duration::from_secs(2);
 
 /// What NVML says of the process on a GPU, and why it is not what the process has.
-pub(crate) fn of_process(used: &UsedGpu, process: u32) -> (Option<Said>, Option<&'static str>) {
+pub(crate) fn of_process(
+    used: &UsedGpu,
+    process: u32,
+) -> (Option<NvmlReading>, Option<&'static str>) {
     let is_own = |number: u32| number == process;
     // A process that is alone must be ours, by whatever number: of a namespace that NVML does not know.
     let own = match &used.processes[..] {
@@ -24,13 +27,13 @@ pub(crate) fn of_process(used: &UsedGpu, process: u32) -> (Option<Said>, Option<
         return (None, Some("NVML does not list the process here: other processes count as well"));
     };
     if let Some(bytes) = bytes {
-        return (Some(Said::Process(*bytes)), None);
+        return (Some(NvmlReading::Process(*bytes)), None);
     }
     let others = used.processes.iter().filter(|(other, _)| other != number);
     let others: Option<u64> = others.map(|(_, bytes)| *bytes).sum();
     match others.filter(|others| *others <= used.in_use_bytes) {
         Some(others) => {
-            (Some(Said::Others(others)), Some("NVML does not say what the process has"))
+            (Some(NvmlReading::Others(others)), Some("NVML does not say what the process has"))
         }
         None => (None, Some("NVML does not say what each process has: all count")),
     }
@@ -52,21 +55,21 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn says(processes: &[(u32, Option<u64>)], wanted: Option<Said>) {
+    fn says(processes: &[(u32, Option<u64>)], wanted: Option<NvmlReading>) {
         let used =
             UsedGpu { uuid: String::new(), in_use_bytes: 110, processes: processes.to_vec() };
         let (found, note) = of_process(&used, 7);
         assert_eq!(found, wanted);
-        assert_eq!(note.is_none(), matches!(wanted, Some(Said::Process(_))));
+        assert_eq!(note.is_none(), matches!(wanted, Some(NvmlReading::Process(_))));
     }
 
     #[test]
     fn which_process_is_ours() {
-        says(&[(3, Some(1)), (7, Some(2))], Some(Said::Process(2)));
+        says(&[(3, Some(1)), (7, Some(2))], Some(NvmlReading::Process(2)));
         // By another number, but alone.
-        says(&[(3, Some(1))], Some(Said::Process(1)));
-        says(&[(3, None)], Some(Said::Others(0)));
-        says(&[(3, Some(30)), (7, None)], Some(Said::Others(30)));
+        says(&[(3, Some(1))], Some(NvmlReading::Process(1)));
+        says(&[(3, None)], Some(NvmlReading::Others(0)));
+        says(&[(3, Some(30)), (7, None)], Some(NvmlReading::Others(30)));
         says(&[(3, Some(300)), (7, None)], None);
         says(&[(3, None), (7, None)], None);
         // It may be any of them, or another.

@@ -3,13 +3,13 @@
 use std::process::ExitCode;
 
 use cachealloc_options::{Record, StackContext, StackKind, Word};
-use cachealloc_statistics::orders::{Change, Order};
+use cachealloc_statistics::control::{Change, ControlCommand};
 use cachealloc_text::{cut, plain};
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
 
 use super::Result;
-use super::orders::Target;
+use super::control::Target;
 use crate::failure::Failure;
 use crate::live::Recording;
 use crate::show::count;
@@ -53,7 +53,7 @@ enum What {
 }
 
 pub(crate) fn run(arguments: Arguments) -> Result {
-    let ordered = arguments.target.find()?;
+    let session = arguments.target.find()?;
     let record = match arguments.what {
         What::On => Record::All,
         What::Off => Record::Off,
@@ -71,12 +71,12 @@ pub(crate) fn run(arguments: Arguments) -> Result {
         device,
         clear: arguments.clear,
     };
-    ordered.give(Order::Record(change), "what is recorded was not changed")?;
-    let now = ordered.statistics()?.recording;
+    session.give(ControlCommand::Record(change), "what is recorded was not changed")?;
+    let now = session.statistics()?.recording;
     let is = now.as_ref().map_or("off", |now| &now.record);
     let text = now.as_ref().map_or("nothing".to_string(), Recording::in_words);
     let text = plain(&cut(&text, LETTERS_MAX)).into_owned();
-    let process = ordered.process.0;
+    let process = session.process.0;
     if is != record.word() {
         return Err(Failure::new(format!("process {process} now records {text}"))
             .next("another command changed it, or the process is out of memory"));

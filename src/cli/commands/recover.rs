@@ -5,14 +5,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use cachealloc_history::lasting::{self, Restored};
+use cachealloc_history::persistent::{self, Restored};
 use cachealloc_history::{Snapshot, write_snapshot};
 use cachealloc_text::plain;
 use clap::Args;
 
 use super::Result;
 use crate::failure::{Failure, say};
-use crate::leftover::{FOLDER, Fate, Left, Names};
+use crate::orphans::{FOLDER, Fate, Names, OrphanedHistory};
 use crate::progress::Progress;
 use crate::{output, show};
 
@@ -64,11 +64,11 @@ pub(crate) fn run(arguments: Arguments) -> Result {
 }
 
 /// The snapshot, and the names of what is on its stacks.
-pub(crate) fn snapshot_of(left: &Left) -> Result<(Snapshot, Names)> {
+pub(crate) fn snapshot_of(left: &OrphanedHistory) -> Result<(Snapshot, Names)> {
     let name = left.path.display();
     let damaged = |why: &dyn std::fmt::Display| Failure::new(format!("{name} {why}"));
     let leftover = left.read().map_err(|problem| damaged(&problem))?;
-    let restored = lasting::restore(&leftover);
+    let restored = persistent::restore(&leftover);
     let does_not_fit = |problem| damaged(&format!("is damaged: {problem}"));
     let Restored { mut snapshot, .. } = restored.map_err(does_not_fit)?;
     let mut progress = None;
@@ -82,15 +82,16 @@ pub(crate) fn snapshot_of(left: &Left) -> Result<(Snapshot, Names)> {
 }
 
 /// The file of this name, or the latest one of a process of this number.
-fn find(wanted: &Path) -> Result<Left> {
+fn find(wanted: &Path) -> Result<OrphanedHistory> {
     let number = wanted.to_str().and_then(|text| text.parse::<u32>().ok());
     let Some(number) = number.filter(|_| !wanted.exists()) else {
-        return Left::open(wanted).map_err(|error| {
+        return OrphanedHistory::open(wanted).map_err(|error| {
             let what = format!("{} cannot be recovered: {error}", wanted.display());
             Failure::new(what).next("cachealloc recover lists what can be recovered")
         });
     };
-    let mut of_process = Left::all().into_iter().filter(|left| left.owner.process_id == number);
+    let mut of_process =
+        OrphanedHistory::all().into_iter().filter(|left| left.owner.process_id == number);
     let Some(left) = of_process.next() else {
         let what = format!("no process {number} has left a history in {FOLDER}");
         return Err(Failure::new(what)
@@ -103,7 +104,7 @@ fn find(wanted: &Path) -> Result<Left> {
     Ok(left)
 }
 
-fn check_fate(left: &Left) -> Result<()> {
+fn check_fate(left: &OrphanedHistory) -> Result<()> {
     let number = left.owner.process_id;
     match left.fate() {
         Fate::Gone | Fate::OtherProgram => Ok(()),
@@ -121,7 +122,7 @@ fn check_fate(left: &Left) -> Result<()> {
 
 fn list() -> Result {
     let mut text = String::new();
-    for left in Left::all() {
+    for left in OrphanedHistory::all() {
         let fate = match left.fate() {
             Fate::Lives(_) => continue,
             Fate::Gone => "killed",

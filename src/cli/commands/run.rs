@@ -138,13 +138,13 @@ pub(crate) fn run(arguments: Arguments) -> Result {
     }
     let Some(recording) = recording else {
         let mask = SigSet::thread_get_mask().unwrap_or(SigSet::empty());
-        kernel::start_as_we_began(&mut program, mask);
+        kernel::inherit_start_state(&mut program, mask);
         return Err(not_started(&command, &program.exec()));
     };
     let status = watch::run(&mut program).map_err(|error| not_started(&command, &error))?;
     recording.recover();
     let files = recording.files();
-    let own = limited.and_then(|_| judge(&limits, &files, status));
+    let own = limited.and_then(|_| check_limits(&limits, &files, status));
     match report {
         Some(report) => make_report(report, &files, status, recording, !no_keep),
         None => recording.remove(&files),
@@ -153,7 +153,7 @@ pub(crate) fn run(arguments: Arguments) -> Result {
 }
 
 /// The exit code where the program did well, and its memory did not. Otherwise the program's counts.
-fn judge(limits: &Limits, files: &[PathBuf], status: ExitStatus) -> Option<ExitCode> {
+fn check_limits(limits: &Limits, files: &[PathBuf], status: ExitStatus) -> Option<ExitCode> {
     let code = match limits.check(files) {
         Ok(true) => return None,
         Ok(false) => ExitCode::from(NOT_KEPT),

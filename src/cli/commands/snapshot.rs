@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use cachealloc_statistics::orders::Order;
+use cachealloc_statistics::control::ControlCommand;
 use cachealloc_text::plain;
 use clap::Args;
 use nix::errno::Errno;
@@ -87,9 +87,9 @@ fn note_nvml(live: &Live, statistics: &Statistics, deadline: Instant) {
     };
     for (device, uuid) in gpus() {
         let used = used.iter().find(|used| used.uuid == uuid);
-        let said = used.and_then(|used| nvml::of_process(used, live.process.0).0);
-        if let Some(said) = said {
-            let _ = live.order(Order::Note { device, said }, deadline);
+        let nvml_reading = used.and_then(|used| nvml::of_process(used, live.process.0).0);
+        if let Some(nvml_reading) = nvml_reading {
+            let _ = live.order(ControlCommand::Note { device, nvml_reading }, deadline);
         }
     }
 }

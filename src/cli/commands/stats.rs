@@ -13,7 +13,7 @@ use crate::processes::{Process, number};
 use crate::show::{self, Exposition, Scraped};
 
 /// A program responds within milliseconds, unless it is writing a snapshot.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// With all processes at once, those that say nothing are left out.
 const PATIENCE_FOR_ALL: Duration = Duration::from_secs(2);
@@ -66,18 +66,18 @@ fn of_one(process: Process, format: Format) -> Result<String> {
     let command = || process.command();
     Ok(match format {
         Format::Text => {
-            let statistics = live.statistics(true, PATIENCE).map_err(explain)?;
+            let statistics = live.statistics(true, TIMEOUT).map_err(explain)?;
             show::process(&statistics, process.0, &command())
         }
         Format::Json => {
-            let text = live.ask(true, PATIENCE).map_err(explain)?;
+            let text = live.ask(true, TIMEOUT).map_err(explain)?;
             // Whatever is no JSON is not passed on as such.
             let statistics = live::parse(&text).map_err(explain)?;
             let json = show::json_with_places(&text, &statistics);
             escaped(&format!("{json:#}\n")).into_owned()
         }
         Format::Prometheus | Format::Openmetrics => {
-            let statistics = live.statistics(true, PATIENCE).map_err(explain)?;
+            let statistics = live.statistics(true, TIMEOUT).map_err(explain)?;
             let one = Scraped { process: process.0, command: command(), statistics };
             let exposition = match format {
                 Format::Openmetrics => Exposition::OpenMetrics,

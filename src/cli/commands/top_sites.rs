@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 
 use cachealloc_analysis::model::{GRAPHS, HOST_DEVICE, Snapshot};
 use cachealloc_analysis::names::Names;
-use cachealloc_analysis::{Aggregate, By, Group, Site, When};
+use cachealloc_analysis::{Aggregate, Group, Site, SiteKey, When};
 use clap::builder::PossibleValue;
 use clap::{Args, ValueEnum};
 
@@ -27,7 +27,7 @@ pub(crate) struct Arguments {
     /// The order: bytes held at --at, or at the peak; total bytes allocated; number of allocations;
     /// number of temporary allocations. The default is peak, or live with --at. And what --group takes, as there.
     #[arg(long, value_enum)]
-    by: Vec<OrderOrUnit>,
+    by: Vec<SortOrGroup>,
     /// How many to list; 0 for all.
     #[arg(short = 'n', long = "number", value_name = "N", default_value_t = 20)]
     number: usize,
@@ -49,7 +49,7 @@ pub(crate) struct Arguments {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Order {
+pub(crate) enum SortKey {
     Live,
     Peak,
     Allocated,
@@ -67,39 +67,39 @@ pub(crate) enum Unit {
 
 /// What `--by` takes.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum OrderOrUnit {
-    Order(Order),
-    Unit(Unit),
+enum SortOrGroup {
+    Sort(SortKey),
+    Group(Unit),
 }
 
-impl ValueEnum for OrderOrUnit {
-    fn value_variants<'a>() -> &'a [OrderOrUnit] {
-        static ALL: LazyLock<Vec<OrderOrUnit>> = LazyLock::new(|| {
-            let orders = Order::value_variants().iter().copied().map(OrderOrUnit::Order);
-            orders.chain(Unit::value_variants().iter().copied().map(OrderOrUnit::Unit)).collect()
+impl ValueEnum for SortOrGroup {
+    fn value_variants<'a>() -> &'a [SortOrGroup] {
+        static ALL: LazyLock<Vec<SortOrGroup>> = LazyLock::new(|| {
+            let orders = SortKey::value_variants().iter().copied().map(SortOrGroup::Sort);
+            orders.chain(Unit::value_variants().iter().copied().map(SortOrGroup::Group)).collect()
         });
         &ALL
     }
 
     fn to_possible_value(&self) -> Option<PossibleValue> {
         match self {
-            OrderOrUnit::Order(order) => order.to_possible_value(),
-            OrderOrUnit::Unit(unit) => unit.to_possible_value(),
+            SortOrGroup::Sort(order) => order.to_possible_value(),
+            SortOrGroup::Group(unit) => unit.to_possible_value(),
         }
     }
 }
 
 /// The order and the unit that are said, each once at most.
-fn order_and_unit(by: &[OrderOrUnit], group: Option<Unit>) -> Result<(Option<Order>, Unit)> {
+fn order_and_unit(by: &[SortOrGroup], group: Option<Unit>) -> Result<(Option<SortKey>, Unit)> {
     let orders = by.iter().filter_map(|by| match by {
-        OrderOrUnit::Order(order) => Some(*order),
-        OrderOrUnit::Unit(_) => None,
+        SortOrGroup::Sort(order) => Some(*order),
+        SortOrGroup::Group(_) => None,
     });
     let units = by.iter().filter_map(|by| match by {
-        OrderOrUnit::Order(_) => None,
-        OrderOrUnit::Unit(unit) => Some(*unit),
+        SortOrGroup::Sort(_) => None,
+        SortOrGroup::Group(unit) => Some(*unit),
     });
-    let orders: Vec<Order> = orders.collect();
+    let orders: Vec<SortKey> = orders.collect();
     let units: Vec<Unit> = units.chain(group).collect();
     if orders.len() > 1 || units.len() > 1 {
         let what = if units.len() > 1 { "what makes one site" } else { "the order" };
@@ -108,14 +108,14 @@ fn order_and_unit(by: &[OrderOrUnit], group: Option<Unit>) -> Result<(Option<Ord
     Ok((orders.first().copied(), units.first().copied().unwrap_or(Unit::Stack)))
 }
 
-impl Order {
-    pub(crate) fn by(self) -> By {
+impl SortKey {
+    pub(crate) fn by(self) -> SiteKey {
         match self {
-            Order::Live => By::Live,
-            Order::Peak => By::Peak,
-            Order::Allocated => By::Allocated,
-            Order::Count => By::Count,
-            Order::Temporary => By::Temporary,
+            SortKey::Live => SiteKey::Live,
+            SortKey::Peak => SiteKey::Peak,
+            SortKey::Allocated => SiteKey::Allocated,
+            SortKey::Count => SiteKey::Count,
+            SortKey::Temporary => SiteKey::Temporary,
         }
     }
 }
@@ -152,11 +152,11 @@ pub(crate) fn moment(text: &str) -> std::result::Result<When, String> {
 }
 
 /// What `--by` and `--at` mean together.
-pub(crate) fn order(by: Option<Order>, at: Option<When>) -> Result<(By, When)> {
-    match (by.map(Order::by), at) {
-        (None, None) => Ok((By::Peak, When::Peak)),
-        (None | Some(By::Live), Some(at)) => Ok((By::Live, at)),
-        (Some(By::Live), None) => Ok((By::Live, When::End)),
+pub(crate) fn order(by: Option<SortKey>, at: Option<When>) -> Result<(SiteKey, When)> {
+    match (by.map(SortKey::by), at) {
+        (None, None) => Ok((SiteKey::Peak, When::Peak)),
+        (None | Some(SiteKey::Live), Some(at)) => Ok((SiteKey::Live, at)),
+        (Some(SiteKey::Live), None) => Ok((SiteKey::Live, When::End)),
         (Some(by), None) => Ok((by, When::Peak)),
         (Some(_), Some(_)) => {
             let failure = Failure::new("--at applies to --by live only");

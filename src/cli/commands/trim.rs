@@ -3,11 +3,11 @@
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use cachealloc_statistics::orders::Order;
+use cachealloc_statistics::control::ControlCommand;
 use clap::Args;
 
 use super::Result;
-use super::orders::Target;
+use super::control::Target;
 use crate::failure::Failure;
 use crate::progress::Progress;
 use crate::show::bytes;
@@ -25,25 +25,25 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: Arguments) -> Result {
-    let ordered = arguments.target.find()?;
-    let before = ordered.statistics()?.trims;
+    let session = arguments.target.find()?;
+    let before = session.statistics()?.trims;
     let device = arguments.target.device;
-    ordered.give(Order::Trim { device }, "nothing was released")?;
-    let asked = ordered.statistics()?.trims.asked;
-    let process = ordered.process.0;
+    session.give(ControlCommand::Trim { device }, "nothing was released")?;
+    let asked = session.statistics()?.trims.asked;
+    let process = session.process.0;
     let mut waiting = Progress::waiting(&format!("waiting for process {process}"));
     loop {
         waiting.tick();
-        let now = ordered.statistics()?.trims;
+        let now = session.statistics()?.trims;
         let given = bytes(now.bytes.saturating_sub(before.bytes));
         if now.done.wrapping_sub(asked) as i32 >= 0 {
             drop(waiting);
             super::print(&format!("process {process} released {given}\n"))?;
             return Ok(ExitCode::SUCCESS);
         }
-        if Instant::now() >= ordered.deadline {
+        if Instant::now() >= session.deadline {
             drop(waiting);
-            let seconds = ordered.patience.as_secs();
+            let seconds = session.timeout.as_secs();
             return Err(Failure::new(format!(
                 "process {process} released {given} in {seconds} s, not all yet"
             ))

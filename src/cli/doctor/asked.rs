@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 use crate::kernel;
 
 /// A driver that starts the devices of a large machine takes some seconds.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The answer, or why there is none. For a command that has one thread.
 pub(super) fn ask<T: Serialize + DeserializeOwned>(
@@ -27,10 +27,10 @@ pub(super) fn ask<T: Serialize + DeserializeOwned>(
     };
     drop(theirs);
     let mut answer = Vec::new();
-    let read = ours.set_read_timeout(Some(PATIENCE)).and_then(|()| ours.read_to_end(&mut answer));
+    let read = ours.set_read_timeout(Some(TIMEOUT)).and_then(|()| ours.read_to_end(&mut answer));
     if read.is_err() {
         let _ = kill(child, Signal::SIGKILL); // not waited for: it may be stuck in the kernel
-        return Err(format!("no answer within {} s", PATIENCE.as_secs()));
+        return Err(format!("no answer within {} s", TIMEOUT.as_secs()));
     }
     match waitpid(child, None) {
         Ok(WaitStatus::Signaled(_, signal, _)) => Err(format!("its process ended by {signal}")),

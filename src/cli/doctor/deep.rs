@@ -14,7 +14,7 @@ use object::elf::{EM_X86_64, FileHeader64, R_X86_64_GLOB_DAT, R_X86_64_JUMP_SLOT
 use object::read::elf::{FileHeader, SectionHeader, Sym};
 use object::read::{ReadCache, ReadRef};
 
-use super::finding::{Finding, Weight};
+use super::finding::{Finding, Severity};
 use crate::launch::elf::Elf;
 
 /// Named on one line; there may be many.
@@ -43,7 +43,7 @@ pub(super) fn examine(program: &Path) -> Option<Finding> {
          skip_barriers:false,free_mode:strict",
         named.join(", ")
     );
-    Some(Finding::new(Weight::Note, "plugins", text))
+    Some(Finding::new(Severity::Note, "plugins", text))
 }
 
 /// The program and what the loader would load with it, as the loader itself lists it: that runs nothing of them.

@@ -6,7 +6,7 @@ use cachealloc_text::bytes;
 use serde::{Deserialize, Serialize};
 
 use super::asked::ask;
-use super::finding::{Finding, Weight};
+use super::finding::{Finding, Severity};
 use super::lacking;
 use crate::kernel::libraries::Loaded;
 
@@ -24,12 +24,12 @@ struct Driver {
 }
 
 pub(super) fn examine() -> Vec<Finding> {
-    let finding = |weight, text: String| Finding::new(weight, "driver", text);
+    let finding = |severity, text: String| Finding::new(severity, "driver", text);
     let driver = match ask(look) {
         Ok(Ok(driver)) => driver,
         // The loader names the library itself.
-        Ok(Err(why)) => return vec![finding(Weight::Against, why)],
-        Err(why) => return vec![finding(Weight::Against, format!("{NAME}: {why}"))],
+        Ok(Err(why)) => return vec![finding(Severity::Fail, why)],
+        Err(why) => return vec![finding(Severity::Fail, format!("{NAME}: {why}"))],
     };
     let file = driver.file.unwrap_or_else(|| NAME.to_string());
     let version = match driver.version {
@@ -38,12 +38,12 @@ pub(super) fn examine() -> Vec<Finding> {
     };
     let lacking = lacking::explain(driver.version, &driver.lacks);
     match driver.devices {
-        Err(why) => vec![finding(Weight::Against, format!("{version}; it does not start: {why}"))],
+        Err(why) => vec![finding(Severity::Fail, format!("{version}; it does not start: {why}"))],
         Ok(devices) if devices.is_empty() => {
-            vec![finding(Weight::Against, format!("{version}; it shows no device"))]
+            vec![finding(Severity::Fail, format!("{version}; it shows no device"))]
         }
         Ok(devices) => {
-            let mut findings = vec![finding(Weight::Fine, version)];
+            let mut findings = vec![finding(Severity::Fine, version)];
             findings.extend(lacking);
             findings.extend(devices_of(&devices));
             findings
@@ -64,7 +64,7 @@ fn look() -> Result<Driver, String> {
 }
 
 fn devices_of(devices: &[(String, u64, String)]) -> Vec<Finding> {
-    let fine = |text: String| Finding::new(Weight::Fine, "GPU", text);
+    let fine = |text: String| Finding::new(Severity::Fine, "GPU", text);
     let shown = devices.iter().enumerate().take(DEVICES_SHOWN_MOST);
     let mut findings: Vec<Finding> = shown
         .map(|(number, (name, size, pci))| {
@@ -77,7 +77,7 @@ fn devices_of(devices: &[(String, u64, String)]) -> Vec<Finding> {
     if let Some(visible) = std::env::var_os("CUDA_VISIBLE_DEVICES") {
         let visible = visible.to_string_lossy();
         let text = format!("CUDA_VISIBLE_DEVICES={visible} chooses and numbers them");
-        findings.push(Finding::new(Weight::Note, "GPU", text));
+        findings.push(Finding::new(Severity::Note, "GPU", text));
     }
     findings
 }

@@ -3,7 +3,7 @@
 
 use std::ffi::CStr;
 
-use super::finding::{Finding, Weight};
+use super::finding::{Finding, Severity};
 use crate::kernel::libraries::Loaded;
 
 /// Drivers from CUDA 11.4 on are tested, on a simulated one.
@@ -12,24 +12,24 @@ const TRIED_FROM: i32 = 11_040;
 struct Feature {
     /// All are needed.
     functions: &'static [&'static CStr],
-    weight: Weight,
+    severity: Severity,
     without: &'static str,
 }
 
 const FEATURES: [Feature; 5] = [
     Feature {
         functions: &[c"cuCtxGetCurrent"],
-        weight: Weight::Against,
+        severity: Severity::Fail,
         without: "nothing is cached",
     },
     Feature {
         functions: &[c"cuCtxRecordEvent", c"cuCtxWaitEvent"],
-        weight: Weight::Note,
+        severity: Severity::Note,
         without: "every free waits as natively (before CUDA 12.5)",
     },
     Feature {
         functions: &[c"cuStreamGetId"],
-        weight: Weight::Note,
+        severity: Severity::Note,
         without: "what is freed on a stream waits for its work before it serves the same stream \
                   again (before CUDA 12.0)",
     },
@@ -43,12 +43,12 @@ const FEATURES: [Feature; 5] = [
             c"cuMemUnmap",
             c"cuMemSetAccess",
         ],
-        weight: Weight::Note,
+        severity: Severity::Note,
         without: "expandable_segments:true does nothing",
     },
     Feature {
         functions: &[c"cuUserObjectCreate", c"cuGraphRetainUserObject"],
-        weight: Weight::Note,
+        severity: Severity::Note,
         without: "the memory of a captured graph stays reserved when the graph is gone",
     },
 ];
@@ -62,11 +62,11 @@ pub(super) fn of(driver: &Loaded) -> Vec<String> {
 
 /// What is off where a driver of this version lacks these functions.
 pub(super) fn explain(version: Option<i32>, lacks: &[String]) -> Vec<Finding> {
-    let finding = |weight, text| Finding::new(weight, "driver", text);
+    let finding = |severity, text| Finding::new(severity, "driver", text);
     let mut findings = Vec::new();
     if version.is_some_and(|version| version < TRIED_FROM) {
         let text = "it is older than CUDA 11.4, the oldest that the library is tested with";
-        findings.push(finding(Weight::Note, text.to_string()));
+        findings.push(finding(Severity::Note, text.to_string()));
     }
     for feature in &FEATURES {
         let missing = feature.functions.iter().map(|function| function.to_string_lossy());
@@ -74,7 +74,7 @@ pub(super) fn explain(version: Option<i32>, lacks: &[String]) -> Vec<Finding> {
             missing.filter(|function| lacks.iter().any(|it| it == function)).collect();
         if let Some(first) = missing.first() {
             findings
-                .push(finding(feature.weight, format!("it has no {first}: {}", feature.without)));
+                .push(finding(feature.severity, format!("it has no {first}: {}", feature.without)));
         }
     }
     findings

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::asked::ask;
-use super::finding::{Finding, Weight};
+use super::finding::{Finding, Severity};
 use crate::kernel::libraries::Loaded;
 use crate::launch::elf::{Elf, Version};
 use crate::launch::fit::libc_beside;
@@ -17,26 +17,26 @@ pub(super) fn examine(named: Named) -> (Option<Library>, Vec<Finding>) {
             let findings = vec![loads(&library), c_library(&library)];
             (Some(library), findings)
         }
-        Err(why) => (None, vec![Finding::new(Weight::Against, "library", why.to_string())]),
+        Err(why) => (None, vec![Finding::new(Severity::Fail, "library", why.to_string())]),
     }
 }
 
 fn loads(library: &Library) -> Finding {
-    let finding = |weight, text: String| Finding::new(weight, "library", text);
+    let finding = |severity, text: String| Finding::new(severity, "library", text);
     let file = library.path.display();
     // The loader's sentence begins with the path.
     let version = ask(|| Loaded::open(library.path.as_os_str()).map(|it| it.own_version()));
     match version {
-        Err(why) => finding(Weight::Against, format!("{file}: {why}")),
-        Ok(Err(why)) => finding(Weight::Against, why),
+        Err(why) => finding(Severity::Fail, format!("{file}: {why}")),
+        Ok(Err(why)) => finding(Severity::Fail, why),
         Ok(Ok(Some(version))) if version == OUR_VERSION => {
-            finding(Weight::Fine, format!("{file}: loads, version {version} as this command"))
+            finding(Severity::Fine, format!("{file}: loads, version {version} as this command"))
         }
         Ok(Ok(version)) => {
             let version = version.as_deref().unwrap_or("unknown");
             let text =
                 format!("{file}: loads, version {version}, and this command is {OUR_VERSION}");
-            finding(Weight::Note, format!("{text}: install both from one package"))
+            finding(Severity::Note, format!("{text}: install both from one package"))
         }
     }
 }
@@ -44,19 +44,19 @@ fn loads(library: &Library) -> Finding {
 fn c_library(library: &Library) -> Finding {
     let own = Elf::read(Path::new("/proc/self/exe")).ok().flatten();
     let here = own.and_then(|own| libc_beside(&own.interpreter?));
-    let (weight, text) = compared(here, library.elf.wants);
-    Finding::new(weight, "glibc", text)
+    let (severity, text) = compared(here, library.elf.wants);
+    Finding::new(severity, "glibc", text)
 }
 
-fn compared(here: Option<Version>, wanted: Option<Version>) -> (Weight, String) {
+fn compared(here: Option<Version>, wanted: Option<Version>) -> (Severity, String) {
     match (here, wanted) {
         (Some(here), Some(wanted)) if here < wanted => {
-            (Weight::Against, format!("{here} here, and the library needs {wanted}"))
+            (Severity::Fail, format!("{here} here, and the library needs {wanted}"))
         }
         (Some(here), Some(wanted)) => {
-            (Weight::Fine, format!("{here} here; the library needs {wanted}"))
+            (Severity::Fine, format!("{here} here; the library needs {wanted}"))
         }
-        _ => (Weight::Note, "its version is not known".to_string()),
+        _ => (Severity::Note, "its version is not known".to_string()),
     }
 }
 
@@ -67,13 +67,13 @@ mod tests {
     #[test]
     fn an_old_c_library_is_against_it() {
         let floor = Some(Version(2, 17));
-        for (here, weight) in [
-            (Some(Version(2, 12)), Weight::Against),
-            (Some(Version(2, 17)), Weight::Fine),
-            (Some(Version(2, 36)), Weight::Fine),
-            (None, Weight::Note),
+        for (here, severity) in [
+            (Some(Version(2, 12)), Severity::Fail),
+            (Some(Version(2, 17)), Severity::Fine),
+            (Some(Version(2, 36)), Severity::Fine),
+            (None, Severity::Note),
         ] {
-            assert_eq!(compared(here, floor).0, weight, "{here:?}");
+            assert_eq!(compared(here, floor).0, severity, "{here:?}");
         }
     }
 }

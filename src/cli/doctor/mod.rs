@@ -14,7 +14,7 @@ use std::ffi::OsString;
 
 use crate::launch::library::Named;
 
-pub(crate) use finding::{Finding, Weight};
+pub(crate) use finding::{Finding, Severity};
 
 /// All that is looked at. An empty command: no program in particular.
 pub(crate) fn examine(named: Named, command: &[OsString]) -> Vec<Finding> {

@@ -2,16 +2,16 @@
 
 use std::ffi::OsStr;
 
-use super::finding::{Finding, Weight};
+use super::finding::{Finding, Severity};
 use crate::launch::library::Library;
 use crate::launch::{fit, program};
 
 pub(super) fn examine(command: &OsStr, library: Option<&Library>) -> Finding {
-    let finding = |weight, text: String| Finding::new(weight, "program", text);
+    let finding = |severity, text: String| Finding::new(severity, "program", text);
     let shown = command.to_string_lossy();
     let file = match program::executable(command) {
         Ok(file) => file,
-        Err(why) => return finding(Weight::Against, why.to_string()),
+        Err(why) => return finding(Severity::Fail, why.to_string()),
     };
     let name = file.display().to_string();
     // Of a script, what its first line names.
@@ -20,10 +20,10 @@ pub(super) fn examine(command: &OsStr, library: Option<&Library>) -> Finding {
         false => format!("{name} (which runs {shown})"),
     };
     match library.map(|library| fit::check(library, &file)) {
-        None => finding(Weight::Note, format!("{name}: not looked at without a library")),
-        Some(Err(why)) => finding(Weight::Against, why.to_string()),
+        None => finding(Severity::Note, format!("{name}: not looked at without a library")),
+        Some(Err(why)) => finding(Severity::Fail, why.to_string()),
         Some(Ok(())) => {
-            finding(Weight::Fine, format!("{name}: nothing found against loading the library"))
+            finding(Severity::Fine, format!("{name}: nothing found against loading the library"))
         }
     }
 }

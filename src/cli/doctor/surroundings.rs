@@ -9,7 +9,7 @@ use cachealloc_options::{ProblemKind, of_others};
 use cachealloc_text::bytes;
 use nix::sys::statvfs::statvfs;
 
-use super::finding::{Finding, Weight};
+use super::finding::{Finding, Severity};
 use crate::launch::elf::Elf;
 use crate::launch::program;
 use crate::launch::settings::VARIABLE;
@@ -31,13 +31,13 @@ pub(super) fn examine(program: Option<&OsString>) -> Vec<Finding> {
 }
 
 fn note(subject: &'static str, text: impl Into<String>) -> Finding {
-    Finding::new(Weight::Note, subject, text)
+    Finding::new(Severity::Note, subject, text)
 }
 
 fn off() -> Option<Finding> {
     env::var_os("CACHEALLOC").filter(|value| value == "0")?;
     let text = "CACHEALLOC=0 is set: the library does nothing; unset it";
-    Some(Finding::new(Weight::Against, "settings", text))
+    Some(Finding::new(Severity::Fail, "settings", text))
 }
 
 /// What is wrong in the variable, and whether it names this program.
@@ -57,7 +57,7 @@ fn settings(program: Option<&OsString>) -> Vec<Finding> {
     let name = file.as_deref().and_then(Path::file_name).map(OsStr::to_string_lossy);
     if let Some(name) = name.filter(|name| !config.programs.include(name)) {
         let text = format!("`only` or `except` in {VARIABLE} leaves {name} out");
-        findings.push(Finding::new(Weight::Against, "settings", text));
+        findings.push(Finding::new(Severity::Fail, "settings", text));
     }
     findings
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use cachealloc_analysis::model::{Dropped, Snapshot};
 use cachealloc_analysis::names::{self, Names};
-use cachealloc_analysis::{By, Lifetimes, sites};
+use cachealloc_analysis::{Lifetimes, SiteKey, sites};
 use cachealloc_history::category;
 use clap::Args;
 
@@ -106,7 +106,7 @@ impl Limits {
             let lives = lives.only(|life| is_wanted(names::library(snapshot, life.category)));
             *is_there |= !lives.all.is_empty();
             let sites = || sites(device, &lives, lives.last);
-            let mut hold = |flag: &str, most: u64, held: u64, when: &str, by: By| {
+            let mut hold = |flag: &str, most: u64, held: u64, when: &str, by: SiteKey| {
                 if held > most {
                     is_kept = false;
                     let who = format!("{}, device {ordinal}", process(snapshot));
@@ -118,10 +118,10 @@ impl Limits {
                 }
             };
             if let Some(most) = self.max_peak {
-                hold("--max-peak", most, lives.peak_bytes, "at the peak", By::Peak);
+                hold("--max-peak", most, lives.peak_bytes, "at the peak", SiteKey::Peak);
             }
             if let Some(most) = self.max_leak.filter(|_| has_ended(snapshot)) {
-                hold("--max-leak", most, lives.end_bytes, "never freed", By::Live);
+                hold("--max-leak", most, lives.end_bytes, "never freed", SiteKey::Live);
             }
         }
         match lost(snapshot) {
@@ -146,12 +146,17 @@ fn apart(held: u64, most: u64) -> [String; 2] {
 }
 
 /// A line for each call site with most of it.
-fn blame(snapshot: &Snapshot, names: &Names, mut sites: Vec<cachealloc_analysis::Site>, by: By) {
+fn blame(
+    snapshot: &Snapshot,
+    names: &Names,
+    mut sites: Vec<cachealloc_analysis::Site>,
+    by: SiteKey,
+) {
     sites.retain(|site| by.weight(&site.totals) > 0);
     sites.sort_by_key(|site| std::cmp::Reverse(by.weight(&site.totals)));
     for site in sites.iter().take(SITES_SHOWN) {
         let blocks = match by {
-            By::Peak => site.totals.peak_count,
+            SiteKey::Peak => site.totals.peak_count,
             _ => site.totals.live_count,
         };
         let (held, blocks) = (bytes(by.weight(&site.totals)), plural(blocks, "block"));

@@ -11,7 +11,7 @@ use cachealloc_history::write_snapshot;
 use super::settings::Flags;
 use crate::commands::recover;
 use crate::failure::{Failure, NOT_THE_PROGRAM, USAGE, say};
-use crate::leftover::{Fate, Left};
+use crate::orphans::{Fate, OrphanedHistory};
 use crate::output;
 
 const SNAPSHOT: &str = "snapshot";
@@ -63,7 +63,7 @@ impl Recording {
     /// Says what cannot be made.
     pub(crate) fn recover(&self) {
         let folder = format!("snapshot:{}/", self.folder.display());
-        for left in Left::all() {
+        for left in OrphanedHistory::all() {
             let is_ours = left.seen + CLOCK_STEP >= self.begun;
             if !is_ours || !matches!(left.fate(), Fate::Gone | Fate::OtherProgram) {
                 continue;

@@ -38,7 +38,7 @@ pub(crate) fn run(command: &mut Command) -> io::Result<ExitStatus> {
     let mut signals = forwarded;
     signals.add(Signal::SIGCHLD);
     let before = SigSet::thread_get_mask()?;
-    kernel::start_as_we_began(command, before);
+    kernel::inherit_start_state(command, before);
     // Before the program starts, so that none is missed.
     signals.thread_block()?;
     let status = beside(command, &signals, &forwarded);
@@ -95,7 +95,7 @@ struct Witness {
 }
 
 /// For a reply, the witness's only work.
-const PATIENCE: Duration = Duration::from_millis(200);
+const TIMEOUT: Duration = Duration::from_millis(200);
 
 impl Witness {
     /// `signals` are blocked.
@@ -107,7 +107,7 @@ impl Witness {
             let _ = watch_group(theirs, signals); // it ends with us, or cannot do its work
             kernel::end_at_once();
         }
-        ours.set_read_timeout(Some(PATIENCE))?;
+        ours.set_read_timeout(Some(TIMEOUT))?;
         Ok(Witness { stream: ours, question: 0 })
     }
 

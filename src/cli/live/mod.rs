@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use cachealloc_foreign::process::Fate;
 use cachealloc_foreign::{Way, open_where};
 use cachealloc_statistics::page::{
-    ANSWERED_OFFSET, BELL_OFFSET, HEAD_BYTES, Head, NAME_BEGIN, Owner, REQUESTS_OFFSET,
+    ANSWERED_OFFSET, DOORBELL_OFFSET, HEAD_BYTES, Head, NAME_BEGIN, Owner, REQUESTS_OFFSET,
     SITE_REQUESTS_OFFSET, may_be_of,
 };
 use cachealloc_statistics::sender;
@@ -20,13 +20,13 @@ use cachealloc_statistics::sender;
 use crate::kernel::Page;
 use crate::processes::{self, Process};
 
-mod orders;
+mod control;
+mod diagnose;
 mod statistics;
-mod why;
 
-pub(crate) use orders::Refusal;
+pub(crate) use control::Refusal;
+pub(crate) use diagnose::{LIBRARY_NAME, explain};
 pub(crate) use statistics::{CallSite, Frame, Gpu, Library, Recording, Statistics, Timed};
-pub(crate) use why::{LIBRARY_NAME, explain};
 
 const FOLDER: &str = "/dev/shm";
 const ROOT: u32 = 0;
@@ -205,8 +205,8 @@ impl Live {
     }
 
     /// Asks the process for its statistics, as JSON. `sites`: with call sites, where it records.
-    pub(crate) fn ask(&self, sites: bool, patience: Duration) -> Result<String, Problem> {
-        let deadline = Instant::now() + patience;
+    pub(crate) fn ask(&self, sites: bool, timeout: Duration) -> Result<String, Problem> {
+        let deadline = Instant::now() + timeout;
         loop {
             let text = self.answer(self.request(sites)?, deadline)?;
             if !(sites && lacks_sites(&text)) || Instant::now() > deadline {
@@ -218,12 +218,12 @@ impl Live {
     /// Asks, and does not wait.
     pub(crate) fn request(&self, sites: bool) -> Result<Request, Problem> {
         if sites {
-            self.page.ring(SITE_REQUESTS_OFFSET).map_err(Problem::Refused)?;
+            self.page.wake(SITE_REQUESTS_OFFSET).map_err(Problem::Refused)?;
         }
-        self.page.ring(REQUESTS_OFFSET).map_err(Problem::Refused)?;
+        self.page.wake(REQUESTS_OFFSET).map_err(Problem::Refused)?;
         // Ours, or another reader's slightly later one: both are answered after ours was made.
         let number = self.head()?.requests;
-        self.page.ring(BELL_OFFSET).map_err(Problem::Refused)?;
+        self.page.wake(DOORBELL_OFFSET).map_err(Problem::Refused)?;
         Ok(Request(number))
     }
 
@@ -254,12 +254,8 @@ impl Live {
         }
     }
 
-    pub(crate) fn statistics(
-        &self,
-        sites: bool,
-        patience: Duration,
-    ) -> Result<Statistics, Problem> {
-        parse(&self.ask(sites, patience)?)
+    pub(crate) fn statistics(&self, sites: bool, timeout: Duration) -> Result<Statistics, Problem> {
+        parse(&self.ask(sites, timeout)?)
     }
 
     pub(crate) fn has_ended(&self) -> bool {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};
 
-use cachealloc_statistics::account::{Account, Part};
+use cachealloc_statistics::breakdown::{Breakdown, Component};
 use serde::Deserialize;
 
 #[derive(Clone, Deserialize, Debug)]
@@ -40,7 +40,7 @@ pub(crate) struct Statistics {
     pub measures: Measures,
     /// None if it was not asked for.
     #[serde(default)]
-    pub accounts: Option<Vec<SaidAccount>>,
+    pub breakdowns: Option<Vec<SaidAccount>>,
 }
 
 #[derive(Clone, Copy, Default, Deserialize, Debug)]
@@ -63,28 +63,30 @@ pub(crate) struct SaidAccount {
 
 #[derive(Clone, Deserialize, Debug)]
 pub(crate) struct SaidRow {
-    part: String,
+    component: String,
     library: String,
     bytes: u64,
 }
 
 impl SaidAccount {
     /// Without parts that this version does not know: they are in the rest.
-    pub(crate) fn account(&self) -> Account {
+    pub(crate) fn breakdown(&self) -> Breakdown {
         let SaidAccount { device, total_bytes, in_use_bytes, age_ms, missed: missed_count, .. } =
             *self;
-        let mut account = Account {
+        let mut breakdown = Breakdown {
             device,
             total_bytes,
             in_use_bytes,
             age_ms,
             missed_count,
-            ..Account::default()
+            ..Breakdown::default()
         };
-        for SaidRow { part, library, bytes } in &self.rows {
-            Part::of_word(part).into_iter().for_each(|part| account.add(part, library, *bytes));
+        for SaidRow { component, library, bytes } in &self.rows {
+            Component::of_word(component)
+                .into_iter()
+                .for_each(|component| breakdown.add(component, library, *bytes));
         }
-        account
+        breakdown
     }
 }
 

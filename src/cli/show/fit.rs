@@ -3,10 +3,10 @@
 use std::fmt::Write as _;
 use std::io;
 
-use cachealloc_analysis::By;
+use cachealloc_analysis::SiteKey;
 use cachealloc_analysis::formats::Bounded;
 use cachealloc_analysis::model::Snapshot;
-use cachealloc_fit::{DeviceFit, Holders, Outcome, Room, Try, Verdict};
+use cachealloc_fit::{Capacity, DeviceFit, Holders, Outcome, Trial, Verdict};
 use cachealloc_statistics::SCHEMA_VERSION;
 use cachealloc_text::Json;
 
@@ -32,7 +32,7 @@ pub(crate) fn text(shown: &Shown) -> String {
         }
         if let Some(Holders { common, names, sites }) = &holders {
             let number = shown.sites_count.min(sites.len());
-            let _ = write!(text, "\n{}", sites::table(common, names, By::Live, sites, number));
+            let _ = write!(text, "\n{}", sites::table(common, names, SiteKey::Live, sites, number));
         }
         let mut table = Table::new([
             Column::number("LEAST LIMIT"),
@@ -76,8 +76,8 @@ fn of_device<W: io::Write>(
     json.key("peak_entry")?.number(fit.requests.peak_moment())?;
     json.key("recorded_reserved_bytes")?.number(fit.recorded_reserved_bytes)?;
     json.key("room_bytes")?;
-    number_or_null(json, fit.room.and_then(Room::bytes))?;
-    json.key("room_is_limit")?.boolean(fit.room.is_some_and(Room::is_limit))?;
+    number_or_null(json, fit.capacity.and_then(Capacity::bytes))?;
+    json.key("room_is_limit")?.boolean(fit.capacity.is_some_and(Capacity::is_limit))?;
     json.key("verdict")?;
     match fit.verdict {
         None => json.null()?,
@@ -87,12 +87,12 @@ fn of_device<W: io::Write>(
     }
     json.key("fits_with")?;
     match fit.verdict {
-        Some(Verdict::Fits(index)) => json.text(&fit.tries[index].set.text)?,
+        Some(Verdict::Fits(index)) => json.text(&fit.trials[index].set.text)?,
         _ => json.null()?,
     }
-    json.key("sets")?.list(&fit.tries, |json, tried| {
+    json.key("sets")?.list(&fit.trials, |json, trial| {
         json.line()?;
-        json.object(|json| of_try(json, tried))
+        json.object(|json| of_try(json, trial))
     })?;
     let holders = Holders::of(shown.snapshot, ordinal, fit);
     let of =
@@ -111,18 +111,18 @@ fn of_device<W: io::Write>(
 }
 
 /// The best first.
-fn of_try<W: io::Write>(json: &mut Json<W>, tried: &Try) -> io::Result<()> {
-    let Outcome { peak_reserved_bytes, driver_calls, .. } = tried.outcome;
-    let completes = tried.outcome.completes();
-    json.key("options")?.text(&tried.set.text)?;
+fn of_try<W: io::Write>(json: &mut Json<W>, trial: &Trial) -> io::Result<()> {
+    let Outcome { peak_reserved_bytes, driver_calls, .. } = trial.outcome;
+    let completes = trial.outcome.completes();
+    json.key("options")?.text(&trial.set.text)?;
     json.key("completes")?.boolean(completes)?;
     json.key("peak_reserved_bytes")?;
     number_or_null(json, completes.then_some(peak_reserved_bytes))?;
     json.key("fragmentation")?;
-    number_or_null(json, completes.then(|| tried.outcome.fragmentation()))?;
+    number_or_null(json, completes.then(|| trial.outcome.fragmentation()))?;
     json.key("driver_calls")?;
     number_or_null(json, completes.then_some(driver_calls))?;
-    for (key, smallest) in [("least_limit", &tried.limit), ("least_device", &tried.device)] {
+    for (key, smallest) in [("least_limit", &trial.limit), ("least_device", &trial.device)] {
         json.key(key)?;
         match smallest {
             None => json.null()?,

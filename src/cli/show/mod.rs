@@ -1,19 +1,19 @@
 //! Statistics as text for people.
 
-pub(crate) mod account;
+pub(crate) mod breakdown;
 pub(crate) mod find;
 pub(crate) mod findings;
 pub(crate) mod fit;
-mod places;
 mod process;
 mod prometheus;
+mod site_table;
 pub(crate) mod sites;
 mod table;
 
 pub(crate) use cachealloc_text::{bytes, count, per_second, plural, share, time};
-pub(crate) use places::{json_with_places, places, steady_ended_by};
 pub(crate) use process::{holders, process, words};
 pub(crate) use prometheus::{Exposition, Scraped, prometheus};
+pub(crate) use site_table::{json_with_places, places, steady_ended_by};
 pub(crate) use table::{Column, Table, cut_middle, has_colors};
 
 /// How much more, or less.

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use cachealloc_analysis::formats::Bounded;
 use cachealloc_analysis::model::{Device, Dropped, GRAPHS, HOST_DEVICE, Snapshot, StackId};
 use cachealloc_analysis::names::{Names, place_key};
-use cachealloc_analysis::{Aggregate, By, DeviceSums, Site, SiteChange, Totals, When};
+use cachealloc_analysis::{Aggregate, DeviceSums, Site, SiteChange, SiteKey, Totals, When};
 use cachealloc_statistics::SCHEMA_VERSION;
 use cachealloc_text::Json;
 use cachealloc_text::plain;
@@ -21,21 +21,21 @@ pub(crate) struct Titles {
 }
 
 impl Titles {
-    pub(crate) fn of(by: By, at: When) -> Titles {
+    pub(crate) fn of(by: SiteKey, at: When) -> Titles {
         let what = match (by, at) {
-            (By::Peak, _) | (By::Live, When::Peak) => "held at the peak",
-            (By::Live, When::End) => "held at the end",
-            (By::Live, When::Shortage) => "held when the last allocation failed",
-            (By::Live, _) => "held at that time",
-            (By::Allocated, _) => "allocated in all",
-            (By::Count, _) => "allocations",
-            (By::Temporary, _) => "temporary allocations",
+            (SiteKey::Peak, _) | (SiteKey::Live, When::Peak) => "held at the peak",
+            (SiteKey::Live, When::End) => "held at the end",
+            (SiteKey::Live, When::Shortage) => "held when the last allocation failed",
+            (SiteKey::Live, _) => "held at that time",
+            (SiteKey::Allocated, _) => "allocated in all",
+            (SiteKey::Count, _) => "allocations",
+            (SiteKey::Temporary, _) => "temporary allocations",
         };
         let columns = match by {
-            By::Live | By::Peak => ["BYTES", "SHARE", "BLOCKS", "LIFE"],
-            By::Allocated => ["BYTES", "SHARE", "ALLOCATIONS", "LIFE"],
-            By::Count => ["ALLOCATIONS", "SHARE", "BYTES", "LIFE"],
-            By::Temporary => ["TEMPORARY", "SHARE", "ALLOCATIONS", "LIFE"],
+            SiteKey::Live | SiteKey::Peak => ["BYTES", "SHARE", "BLOCKS", "LIFE"],
+            SiteKey::Allocated => ["BYTES", "SHARE", "ALLOCATIONS", "LIFE"],
+            SiteKey::Count => ["ALLOCATIONS", "SHARE", "BYTES", "LIFE"],
+            SiteKey::Temporary => ["TEMPORARY", "SHARE", "ALLOCATIONS", "LIFE"],
         };
         Titles { what, columns }
     }
@@ -107,7 +107,7 @@ fn held_bytes(device: &Device) -> u64 {
 pub(crate) fn table(
     common: &Snapshot,
     names: &Names,
-    by: By,
+    by: SiteKey,
     sites: &[Site],
     shown: usize,
 ) -> String {
@@ -123,11 +123,11 @@ pub(crate) fn table(
     let all: u128 = sites.iter().map(|site| u128::from(by.weight(&site.totals))).sum();
     let mut add = |totals: &Totals, library: &str, place: String| {
         let [first, third] = match by {
-            By::Live => [bytes(totals.live_bytes), count(totals.live_count)],
-            By::Peak => [bytes(totals.peak_bytes), count(totals.peak_count)],
-            By::Allocated => [bytes(totals.allocated_bytes), count(totals.allocated_count)],
-            By::Count => [count(totals.allocated_count), bytes(totals.allocated_bytes)],
-            By::Temporary => [count(totals.temporary_count), count(totals.allocated_count)],
+            SiteKey::Live => [bytes(totals.live_bytes), count(totals.live_count)],
+            SiteKey::Peak => [bytes(totals.peak_bytes), count(totals.peak_count)],
+            SiteKey::Allocated => [bytes(totals.allocated_bytes), count(totals.allocated_count)],
+            SiteKey::Count => [count(totals.allocated_count), bytes(totals.allocated_bytes)],
+            SiteKey::Temporary => [count(totals.temporary_count), count(totals.allocated_count)],
         };
         let life = totals.average_life_us().map_or("-".into(), life);
         let part = share(by.weight(totals) as f64 / all as f64);
@@ -171,7 +171,7 @@ pub(crate) fn json(
     common: &Snapshot,
     names: &Names,
     aggregate: &Aggregate,
-    by: By,
+    by: SiteKey,
     sites: &[Site],
 ) -> Result<String> {
     let mut text = Vec::new();
@@ -179,11 +179,11 @@ pub(crate) fn json(
     let written = json.object(|json| {
         json.key("schema_version")?.number(SCHEMA_VERSION)?;
         json.key("by")?.text(match by {
-            By::Live => "live",
-            By::Peak => "peak",
-            By::Allocated => "allocated",
-            By::Count => "count",
-            By::Temporary => "temporary",
+            SiteKey::Live => "live",
+            SiteKey::Peak => "peak",
+            SiteKey::Allocated => "allocated",
+            SiteKey::Count => "count",
+            SiteKey::Temporary => "temporary",
         })?;
         devices(json.key("devices")?, aggregate)?;
         json.key("sites")?.list(sites, |json, site| {

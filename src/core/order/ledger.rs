@@ -1,6 +1,6 @@
 //! The ledger combines the parts of this module in the only sound order.
 //!
-//! One `Ledger` per process, one `Covers` per context. A submission:
+//! One `Ledger` per process, one `ContextCoverage` per context. A submission:
 //!
 //! ```text
 //! if ledger.submits(context, visible) { wait for Covers::pending of all; exclusive.waited() }
@@ -16,8 +16,8 @@
 //! Publish                  => publish; if covers.pending() is n: thread.track(n), the one it relies on
 //! Barrier                  =>
 //!     seen = ledger.before_barrier(covers)         takes the number, reads the marks
-//!     record, wait; the runtime files the event under seen.number(); ledger.wait_is_in(seen)
-//!         or, if ledger.may_put_off() before and after the context becomes the debtor, record only
+//!     record, wait; the runtime files the event under seen.number(); ledger.wait_submitted(seen)
+//!         or, if ledger.may_defer() before and after the context becomes the debtor, record only
 //!     ledger.barrier_is_in(covers, seen, context) is WaitFirst
 //!                          => wait for the event; covers.waited(seen); publish
 //!     otherwise            => thread.track(seen.number()); publish
@@ -28,12 +28,12 @@
 //! The program's own wait for everything in a context covers as well: `before_barrier`, the real
 //! call, and if it succeeded `covers.waited(seen)`. A wait for one stream or event covers nothing.
 
-use crate::order::debtor::Debtor;
+use crate::order::deferral::DeferralState;
+use crate::order::deferring_context::DeferringContext;
 use crate::order::exclusive::{Exclusive, Observer};
-use crate::order::marks::{Cover, Lane, Marks, Seen};
 use crate::order::pending::{BarrierNumber, PendingBarriers};
-use crate::order::route::{Facts, Mode};
-use crate::order::sole::SoleStream;
+use crate::order::route::{FreeState, Mode};
+use crate::order::submission_counters::{CounterReading, Coverage, Lane, SubmissionCounters};
 use crate::order::visible::{Elision, Visible, VisibleCause};
 use crate::rules::{Rule, rule_holds};
 
@@ -41,9 +41,9 @@ use crate::rules::{Rule, rule_holds};
 #[derive(Debug, Default)]
 pub struct Ledger {
     /// Everything submitted.
-    pub submitted: Marks,
+    pub submitted: SubmissionCounters,
     /// What of it the host could see without synchronizing.
-    pub host_visible: Marks,
+    pub host_visible: SubmissionCounters,
     /// Whether a barrier may stand in for a wait.
     pub exclusive: Exclusive,
     /// Whether every kernel counts as visible to the host.
@@ -51,44 +51,44 @@ pub struct Ledger {
     /// Whether the marks see every submission.
     pub elision: Elision,
     /// Whether one stream is all there is.
-    pub sole: SoleStream,
+    pub deferral: DeferralState,
     /// Which context owes a wait because of that.
-    pub debtor: Debtor,
+    pub deferring_context: DeferringContext,
 }
 
 /// The state of each context.
 #[derive(Debug, Default)]
-pub struct Covers {
+pub struct ContextCoverage {
     /// Everything behind a barrier whose wait was submitted.
-    pub ordered: Cover,
+    pub ordered: Coverage,
     /// Everything the host has waited for.
-    pub waited: Cover,
+    pub waited: Coverage,
     /// Everything the host has waited for, of what it could see.
-    pub host_visible: Cover,
+    pub host_visible: Coverage,
     /// The barriers by number, and which are complete.
     pub pending_barriers: PendingBarriers,
 }
 
 /// What only the runtime knows about a free.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Situation {
-    /// As in `Facts`.
+pub struct FreeInput {
+    /// As in `FreeState`.
     pub mode: Mode,
     /// The block's context, by `cuCtxGetId`.
     pub context_id: u64,
-    /// As in `Facts`.
+    /// As in `FreeState`.
     pub capturing: bool,
-    /// As in `Facts`.
+    /// As in `FreeState`.
     pub barrier_calls: bool,
-    /// As in `Facts`.
+    /// As in `FreeState`.
     pub in_driver_callback: bool,
 }
 
 /// The marks before a barrier or a wait, and the number of the barrier.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct SeenAll {
-    submitted: Seen,
-    host_visible: Seen,
+pub struct SubmissionReading {
+    submitted: CounterReading,
+    host_visible: CounterReading,
     number: BarrierNumber,
 }
 
@@ -105,13 +105,13 @@ impl Ledger {
     /// A process that has done nothing yet.
     pub const fn new() -> Ledger {
         Ledger {
-            submitted: Marks::new(),
-            host_visible: Marks::new(),
+            submitted: SubmissionCounters::new(),
+            host_visible: SubmissionCounters::new(),
             exclusive: Exclusive::new(),
             visible: Visible::new(),
             elision: Elision::new(),
-            sole: SoleStream::new(),
-            debtor: Debtor::new(),
+            deferral: DeferralState::new(),
+            deferring_context: DeferringContext::new(),
         }
     }
 
@@ -177,19 +177,19 @@ impl Ledger {
     /// Whether everything submitted has been waited for by the host, so that a free of a context block need do
     /// nothing, whatever its other facts are (`free_context_block`). Call inside the free.
     #[inline]
-    pub fn all_is_over(&self, covers: &Covers) -> bool {
+    pub fn all_is_over(&self, covers: &ContextCoverage) -> bool {
         self.elision.is_allowed() && self.submitted.quiet_since(&covers.waited)
     }
 
     /// The facts that decide the route of a free. Call inside the free, once.
-    pub fn facts(&self, covers: &Covers, situation: Situation) -> Facts {
+    pub fn facts(&self, covers: &ContextCoverage, situation: FreeInput) -> FreeState {
         // The marks before the observers: if the marks rely on another thread's barrier, that barrier is
         // recorded before this thread finds the process exclusive, and a later observer finds it
         // pending. In the other order both could miss it.
         let ordered_quiet = self.submitted.quiet_since(&covers.ordered);
         let waited_quiet = self.submitted.quiet_since(&covers.waited);
         let visible_quiet = self.host_visible.quiet_since(&covers.host_visible);
-        Facts {
+        FreeState {
             mode: situation.mode,
             exclusive: self.exclusive.is_exclusive(situation.context_id),
             capturing: situation.capturing,
@@ -203,8 +203,8 @@ impl Ledger {
     }
 
     /// Before the barrier is recorded, or before a wait for everything in the context.
-    pub fn before_barrier(&self, covers: &Covers) -> SeenAll {
-        SeenAll {
+    pub fn before_barrier(&self, covers: &ContextCoverage) -> SubmissionReading {
+        SubmissionReading {
             submitted: self.submitted.before_barrier(),
             host_visible: self.host_visible.before_barrier(),
             number: covers.pending_barriers.take(),
@@ -214,28 +214,33 @@ impl Ledger {
     /// Whether the barrier of the context that submits may put its wait off: all submissions are seen, and all since the last
     /// wait went to one stream. Call with the gate held.
     #[inline]
-    pub fn may_put_off(&self) -> bool {
-        self.elision.is_allowed() && self.sole.is_one()
+    pub fn may_defer(&self) -> bool {
+        self.elision.is_allowed() && self.deferral.is_single_stream()
     }
 
-    /// As `may_put_off`, once the wait is said to be owed, where several streams have work: each will wait for itself.
-    pub fn may_put_off_each(&self) -> bool {
+    /// As `may_defer`, once the wait is said to be owed, where several streams have work: each will wait for itself.
+    pub fn may_defer_per_stream(&self) -> bool {
         // Asked behind what was said: of this thread and one that is about to submit unseen, one sees the other. What was said
         // stands until a wait is in: perhaps an earlier barrier owes its wait.
-        self.sole.each_owes() && self.elision.is_allowed()
+        self.deferral.defer_per_stream() && self.elision.is_allowed()
     }
 
     /// The wait of the barrier is in. Call with the gate held, and only for the debtor.
     #[inline]
-    pub fn wait_is_in(&self, seen: SeenAll, lane: Lane) {
-        self.sole.wait_is_in(&self.submitted, seen.submitted, lane);
+    pub fn wait_submitted(&self, seen: SubmissionReading, lane: Lane) {
+        self.deferral.wait_submitted(&self.submitted, seen.submitted, lane);
     }
 
     /// After the barrier's wait was submitted or put off, and its event is filed, before the block is published.
     /// Recorded, then covered, then checked for observers: the order of D3 and of
     /// Note [Showing an observer].
     #[must_use]
-    pub fn barrier_is_in(&self, covers: &Covers, seen: SeenAll, context_id: u64) -> AfterBarrier {
+    pub fn barrier_is_in(
+        &self,
+        covers: &ContextCoverage,
+        seen: SubmissionReading,
+        context_id: u64,
+    ) -> AfterBarrier {
         covers.pending_barriers.note(seen.number);
         covers.ordered.passed(seen.submitted);
         match self.exclusive.is_exclusive(context_id) {
@@ -245,20 +250,20 @@ impl Ledger {
     }
 }
 
-impl Covers {
+impl ContextCoverage {
     /// A context without a barrier or a wait.
-    pub const fn new() -> Covers {
-        Covers {
-            ordered: Cover::new(),
-            waited: Cover::new(),
-            host_visible: Cover::new(),
+    pub const fn new() -> ContextCoverage {
+        ContextCoverage {
+            ordered: Coverage::new(),
+            waited: Coverage::new(),
+            host_visible: Coverage::new(),
             pending_barriers: PendingBarriers::new(),
         }
     }
 
     /// The host has waited for everything in this context that was submitted before `seen` was read.
     /// What is over is ordered as well, and its barriers are complete.
-    pub fn waited(&self, seen: SeenAll) {
+    pub fn waited(&self, seen: SubmissionReading) {
         self.pending_barriers.complete(seen.number);
         self.ordered.passed(seen.submitted);
         self.waited.passed(seen.submitted);
@@ -272,7 +277,7 @@ impl Covers {
     }
 }
 
-impl SeenAll {
+impl SubmissionReading {
     /// Everything read, for tests that explore states.
     #[cfg(test)]
     pub(crate) fn parts(self) -> ((u64, u64), (u64, u64), u64) {

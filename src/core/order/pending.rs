@@ -8,7 +8,7 @@
 //! * D1: a number is taken (`take`) before its barrier is recorded, and noted once it was made.
 //! * D2: hence the event of number n completes only after all work submitted before any number up
 //!   to n was taken, whatever the order of the records: n complete means all up to n are.
-//! * D3: noted before the `Cover` passes: a free that skips its barrier finds here the one it relies on.
+//! * D3: noted before the `Coverage` passes: a free that skips its barrier finds here the one it relies on.
 //! * D4: the tags that it drops were made before its number was taken: a complete number says nothing of what was submitted
 //!   between the number and the record, and nothing waits for the event of one any more.
 

@@ -27,7 +27,7 @@ pub enum Mode {
 /// What the runtime knows at the start of a free. Read once: the marks must have been read inside the
 /// free (`Ledger::facts`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Facts {
+pub struct FreeState {
     /// Which guarantees are kept.
     pub mode: Mode,
     /// A barrier may stand in for the wait (`Exclusive::is_exclusive` of the block's context).
@@ -82,7 +82,7 @@ pub enum StreamRoute {
 }
 
 /// `cuMemFree` of a block made by `cuMemAlloc`: natively a wait for the context's earlier work.
-pub fn free_context_block(facts: &Facts) -> Route {
+pub fn free_context_block(facts: &FreeState) -> Route {
     if facts.in_driver_callback {
         return Route::ParkForBarrier;
     }
@@ -101,7 +101,7 @@ pub fn free_context_block(facts: &Facts) -> Route {
 
 /// `cuMemFree` of a block made by `cuMemAllocAsync`: natively no wait, in no mode. A barrier would make
 /// other streams wait for work that natively they need not wait for.
-pub fn free_async_block_plainly(facts: &Facts) -> Route {
+pub fn free_async_block_plainly(facts: &FreeState) -> Route {
     if !rule_holds(Rule::FreeOfStreamBlockParks) {
         return free_context_block(facts);
     }
@@ -121,7 +121,7 @@ pub fn free_async_block_plainly(facts: &Facts) -> Route {
 /// A capture elsewhere does not matter: an event recorded on a stream that does not capture is harmless
 /// to it (measured). Where it is not, on the legacy stream beside a blocking one that captures, the
 /// driver refuses the program's own call.
-pub fn free_on_stream(facts: &Facts, elsewhere: bool) -> StreamRoute {
+pub fn free_on_stream(facts: &FreeState, elsewhere: bool) -> StreamRoute {
     if facts.in_driver_callback {
         return StreamRoute::ParkForBarrier;
     }
@@ -135,7 +135,7 @@ pub fn free_on_stream(facts: &Facts, elsewhere: bool) -> StreamRoute {
     }
 }
 
-fn ordered(facts: &Facts) -> Route {
+fn ordered(facts: &FreeState) -> Route {
     if !can_barrier(facts) {
         return wait(facts);
     }
@@ -150,27 +150,27 @@ fn ordered(facts: &Facts) -> Route {
     Route::Barrier
 }
 
-fn wait(facts: &Facts) -> Route {
+fn wait(facts: &FreeState) -> Route {
     if can_record(facts) { Route::Wait } else { Route::WaitNatively }
 }
 
 /// Nothing in flight can use the block, or all of it is ordered before everything to come: then no event
 /// is needed to determine when the block is free. A barrier proves this in `ordered` only; in `relaxed`
 /// none is made, and in `strict` each is also waited for.
-fn nothing_in_use(facts: &Facts) -> bool {
+fn nothing_in_use(facts: &FreeState) -> bool {
     let ordered = facts.mode == Mode::Ordered && can_barrier(facts) && facts.ordered_quiet;
     facts.elision && (facts.waited_quiet || ordered)
 }
 
-fn can_barrier(facts: &Facts) -> bool {
+fn can_barrier(facts: &FreeState) -> bool {
     facts.exclusive && can_record(facts)
 }
 
 /// A context event completes on the host, so it is correct in a process that is not exclusive too.
-fn can_record(facts: &Facts) -> bool {
+fn can_record(facts: &FreeState) -> bool {
     facts.barrier_calls && !captures_forbid(facts)
 }
 
-fn captures_forbid(facts: &Facts) -> bool {
+fn captures_forbid(facts: &FreeState) -> bool {
     facts.capturing && rule_holds(Rule::CaptureWaitsNatively)
 }

@@ -39,7 +39,7 @@ pub enum VisibleCause {
 /// Why there may be submissions that none of our hooks sees.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
-pub enum BlindSpot {
+pub enum UntrackedSubmission {
     /// A driver function that is not in our list was called.
     UnknownFunction,
     /// An unknown export table was handed out.
@@ -106,7 +106,7 @@ impl Elision {
 
     /// Ends elision for good; true the first time. Call before the first unseen submission could happen:
     /// before the unknown function is forwarded, before the table is handed out.
-    pub fn ends(&self, cause: BlindSpot) -> bool {
+    pub fn ends(&self, cause: UntrackedSubmission) -> bool {
         note(&self.0, cause as u32)
     }
 

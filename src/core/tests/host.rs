@@ -2,7 +2,9 @@
 
 use std::process::Command;
 
-use cachealloc_core::{Address, Allocator, BlockId, Policy, Ready, Request, Requester, Step};
+use cachealloc_core::{
+    Address, Allocator, BlockId, Policy, Request, Requester, ReuseCondition, Step,
+};
 
 const HOST_KIB: u64 = 256 << 10;
 
@@ -34,7 +36,7 @@ impl Program {
 
     fn free(&mut self, count: usize) {
         for block in self.live.drain(self.live.len() - count..) {
-            self.allocator.free(block, Ready::Everywhere);
+            self.allocator.free(block, ReuseCondition::Everywhere);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Requests made by hand, through the allocator.
 
-use cachealloc_fit::{Asked, Outcome, Requests, Room, replay};
+use cachealloc_fit::{Asked, Capacity, Outcome, Requests, replay};
 use cachealloc_options::{Config, parse};
 
 const MIB: u64 = 1 << 20;
@@ -15,8 +15,8 @@ fn config(text: &str) -> Config {
     config
 }
 
-fn completes(requests: &Requests, options: &str, room: Room) -> bool {
-    replay(requests, &config(options), room).completes()
+fn completes(requests: &Requests, options: &str, capacity: Capacity) -> bool {
+    replay(requests, &config(options), capacity).completes()
 }
 
 /// Allocated and freed in pairs, one after the other.
@@ -36,7 +36,7 @@ fn pairs(asked: &[Asked]) -> Requests {
 fn what_is_freed_serves_again() {
     let requests = pairs(&[plain(32 * MIB), plain(32 * MIB), plain(32 * MIB)]);
     assert_eq!(requests.peak_bytes(), 32 * MIB);
-    let outcome = replay(&requests, &Config::default(), Room::Plenty);
+    let outcome = replay(&requests, &Config::default(), Capacity::Plenty);
     let wanted = Outcome {
         failed_at: None,
         peak_reserved_bytes: 32 * MIB,
@@ -47,8 +47,8 @@ fn what_is_freed_serves_again() {
     assert_eq!(outcome.fragmentation(), 0.0);
     // For the third request what is there has to go back.
     let requests = pairs(&[plain(32 * MIB), plain(48 * MIB)]);
-    assert_eq!(replay(&requests, &Config::default(), Room::Limit(48 * MIB)).driver_calls, 3);
-    let outcome = replay(&requests, &Config::default(), Room::Plenty);
+    assert_eq!(replay(&requests, &Config::default(), Capacity::Limit(48 * MIB)).driver_calls, 3);
+    let outcome = replay(&requests, &Config::default(), Capacity::Plenty);
     assert_eq!((outcome.peak_reserved_bytes, outcome.held_then_bytes), (80 * MIB, 48 * MIB));
     assert_eq!(outcome.fragmentation(), 0.4);
 }
@@ -56,17 +56,17 @@ fn what_is_freed_serves_again() {
 #[test]
 fn a_limit_counts_bytes_and_a_device_pages() {
     let requests = pairs(&[plain(3 * MIB)]);
-    assert!(completes(&requests, "", Room::Limit(3 * MIB)));
-    assert!(!completes(&requests, "", Room::Device(3 * MIB)));
-    assert!(completes(&requests, "", Room::Device(4 * MIB)));
-    assert!(!completes(&requests, "", Room::Limit(3 * MIB - 1)));
-    let failed = replay(&requests, &Config::default(), Room::Limit(MIB));
+    assert!(completes(&requests, "", Capacity::Limit(3 * MIB)));
+    assert!(!completes(&requests, "", Capacity::Device(3 * MIB)));
+    assert!(completes(&requests, "", Capacity::Device(4 * MIB)));
+    assert!(!completes(&requests, "", Capacity::Limit(3 * MIB - 1)));
+    let failed = replay(&requests, &Config::default(), Capacity::Limit(MIB));
     assert_eq!(failed.failed_at, Some(0));
     // Small ones share a page.
     let mut small = Requests::default();
     (0..4).for_each(|_| _ = small.allocate(plain(MIB / 2)));
-    assert!(completes(&small, "", Room::Device(2 * MIB)));
-    assert!(completes(&small, "expandable_segments:true", Room::Device(2 * MIB)));
+    assert!(completes(&small, "", Capacity::Device(2 * MIB)));
+    assert!(completes(&small, "expandable_segments:true", Capacity::Device(2 * MIB)));
 }
 
 /// It is not kept for others, and others give way to it.
@@ -74,23 +74,26 @@ fn a_limit_counts_bytes_and_a_device_pages() {
 fn what_the_driver_serves_goes_back_to_it() {
     let by_driver = Asked { by_driver: true, ..plain(32 * MIB) };
     let requests = pairs(&[by_driver, plain(32 * MIB), by_driver]);
-    let outcome = replay(&requests, &Config::default(), Room::Limit(32 * MIB));
+    let outcome = replay(&requests, &Config::default(), Capacity::Limit(32 * MIB));
     assert_eq!((outcome.failed_at, outcome.driver_calls), (None, 6));
-    assert_eq!(replay(&requests, &Config::default(), Room::Plenty).peak_reserved_bytes, 64 * MIB);
+    assert_eq!(
+        replay(&requests, &Config::default(), Capacity::Plenty).peak_reserved_bytes,
+        64 * MIB
+    );
 }
 
 /// Another stream gets it where there is nothing else.
 #[test]
 fn streams_keep_what_they_freed() {
     let on = |stream| Asked { stream, ..plain(32 * MIB) };
-    let reserved = |requests: &Requests, room| {
-        let outcome = replay(requests, &Config::default(), room);
+    let reserved = |requests: &Requests, capacity| {
+        let outcome = replay(requests, &Config::default(), capacity);
         assert!(outcome.completes());
         outcome.peak_reserved_bytes
     };
     let (one, two) = (pairs(&[on(1), on(1)]), pairs(&[on(1), on(2)]));
-    assert_eq!(reserved(&one, Room::Plenty), 32 * MIB);
-    assert_eq!(reserved(&two, Room::Limit(32 * MIB)), 32 * MIB);
+    assert_eq!(reserved(&one, Capacity::Plenty), 32 * MIB);
+    assert_eq!(reserved(&two, Capacity::Limit(32 * MIB)), 32 * MIB);
 }
 
 /// So of what it leaves, a plain request takes what fits best.
@@ -103,17 +106,17 @@ fn a_plain_free_comes_behind_all_streams() {
     requests.free(plainly);
     requests.allocate(plain(32 * MIB));
     requests.allocate(plain(40 * MIB));
-    let outcome = replay(&requests, &Config::default(), Room::Plenty);
+    let outcome = replay(&requests, &Config::default(), Capacity::Plenty);
     assert_eq!(outcome.peak_reserved_bytes, 72 * MIB);
 }
 
 #[test]
 fn red_zones_count() {
     let requests = pairs(&[plain(12 * MIB)]);
-    assert!(completes(&requests, "", Room::Limit(12 * MIB)));
-    assert!(!completes(&requests, "red_zone:512", Room::Limit(12 * MIB - 1)));
+    assert!(completes(&requests, "", Capacity::Limit(12 * MIB)));
+    assert!(!completes(&requests, "red_zone:512", Capacity::Limit(12 * MIB - 1)));
     assert_eq!(
-        replay(&requests, &config("red_zone:512"), Room::Plenty).peak_reserved_bytes,
+        replay(&requests, &config("red_zone:512"), Capacity::Plenty).peak_reserved_bytes,
         14 * MIB
     );
 }
@@ -125,17 +128,17 @@ fn no_numbers_are_too_large() {
         for bytes in [u64::MAX, 1 << 63, 1 << 60, 1 << 50, 1 << 43, 1 << 42, 1 << 40] {
             let mut requests = Requests::default();
             (0..5000).for_each(|_| _ = requests.allocate(plain(bytes)));
-            assert!(!completes(&requests, options, Room::Plenty), "{options} {bytes}");
+            assert!(!completes(&requests, options, Capacity::Plenty), "{options} {bytes}");
             let by_turns = pairs(&vec![plain(bytes); 20_000]);
             assert_eq!(
-                completes(&by_turns, options, Room::Plenty),
+                completes(&by_turns, options, Capacity::Plenty),
                 bytes <= 1 << 42,
                 "{options} {bytes}"
             );
         }
     }
     assert_eq!(Requests::default().allocate(plain(0)), None);
-    assert!(completes(&Requests::default(), "", Room::Device(0)));
+    assert!(completes(&Requests::default(), "", Capacity::Device(0)));
 }
 
 /// As the library gives it back, by the times of the history.
@@ -149,7 +152,7 @@ fn what_nothing_uses_for_seconds_goes_back() {
         requests.free(first);
         requests.time_is((1 + seconds) * SECOND_US);
         requests.allocate(plain(96 * MIB));
-        replay(&requests, &config(options), Room::Plenty).peak_reserved_bytes / MIB
+        replay(&requests, &config(options), Capacity::Plenty).peak_reserved_bytes / MIB
     };
     for options in ["", "expandable_segments:true"] {
         let kept = if options.is_empty() { 160 } else { 96 };
@@ -163,6 +166,6 @@ fn what_nothing_uses_for_seconds_goes_back() {
     let mut requests = pairs(&[plain(40 * MIB)]);
     requests.time_is(100 * SECOND_US);
     requests.allocate(plain(48 * MIB));
-    let outcome = replay(&requests, &Config::default(), Room::Plenty);
+    let outcome = replay(&requests, &Config::default(), Capacity::Plenty);
     assert_eq!(outcome.peak_reserved_bytes, 88 * MIB);
 }

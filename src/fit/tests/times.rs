@@ -38,7 +38,7 @@ fn fit(time_us: u64) -> DeviceFit {
 
 #[test]
 fn the_times_of_a_history_pass() {
-    let reserved = |time_us| fit(time_us).tries[0].outcome.peak_reserved_bytes / MIB;
+    let reserved = |time_us| fit(time_us).trials[0].outcome.peak_reserved_bytes / MIB;
     assert_eq!((reserved(3 * SECOND_US), reserved(9 * SECOND_US)), (160, 96));
     // No file is to take long.
     assert_eq!(reserved(u64::MAX), 96);
@@ -48,5 +48,5 @@ fn the_times_of_a_history_pass() {
 fn a_history_without_times_is_said_to_have_none() {
     let says = |time_us| fit(time_us).unknowns.iter().any(|it| it.contains("has no times"));
     assert!(says(0) && !says(3 * SECOND_US));
-    assert_eq!(fit(0).tries[0].outcome.peak_reserved_bytes, 160 * MIB);
+    assert_eq!(fit(0).trials[0].outcome.peak_reserved_bytes, 160 * MIB);
 }

@@ -12,7 +12,7 @@ use object::{SymbolMap, SymbolMapName};
 
 use super::files::{Files, Reading};
 use super::object_file::{ObjectFile, Slice, owner};
-use crate::door::{Makers, is_trusted, open};
+use crate::safe_open::{Makers, is_trusted, open};
 
 /// A function at an address, with its line where that is known.
 #[derive(Clone, PartialEq, Eq, Debug)]

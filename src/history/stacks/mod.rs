@@ -22,14 +22,14 @@ use shard::Shard;
 mod shard;
 
 /// Lends pieces of memory that outlive the process.
-pub trait PieceLender: Sync {
-    /// Zeros, as many as the layout says (`lasting::log`). None: there is no such memory, now.
-    fn lend_piece(&self) -> Option<&'static mut [u64]>;
+pub trait PieceAllocator: Sync {
+    /// Zeros, as many as the layout says (`persistent::log`). None: there is no such memory, now.
+    fn allocate_piece(&self) -> Option<&'static mut [u64]>;
 }
 
 pub struct Stacks {
     shards: Box<[Padded]>,
-    lender: Option<&'static dyn PieceLender>,
+    allocator: Option<&'static dyn PieceAllocator>,
     words_max: u64,
     words_count: AtomicU64,
     refused_count: AtomicU64,
@@ -50,7 +50,7 @@ impl Stacks {
         let shards = (0..SHARDS_COUNT).map(|_| Padded(Mutex::new(Shard::default()))).collect();
         Stacks {
             shards,
-            lender: None,
+            allocator: None,
             words_max,
             words_count: AtomicU64::new(0),
             refused_count: AtomicU64::new(0),
@@ -58,8 +58,8 @@ impl Stacks {
     }
 
     /// The same, in memory that outlives the process, as long as some is lent.
-    pub fn lasting(words_max: u64, lender: &'static dyn PieceLender) -> Stacks {
-        Stacks { lender: Some(lender), ..Stacks::new(words_max) }
+    pub fn persistent(words_max: u64, allocator: &'static dyn PieceAllocator) -> Stacks {
+        Stacks { allocator: Some(allocator), ..Stacks::new(words_max) }
     }
 
     /// The id of the stack; the same for the same words, always. `NONE` for an empty stack, and
@@ -106,10 +106,10 @@ impl Stacks {
     }
 
     /// Whether the stack lies where it outlives the process.
-    pub fn is_lasting(&self, id: StackId) -> bool {
+    pub fn is_persistent(&self, id: StackId) -> bool {
         let Some(place) = id.0.checked_sub(1) else { return false };
         let shard = self.lock(place as usize % SHARDS_COUNT);
-        shard.is_lent((place >> SHARDS_BITS) as usize)
+        shard.is_chunked((place >> SHARDS_BITS) as usize)
     }
 
     /// How many stacks are kept.
@@ -155,7 +155,7 @@ impl Stacks {
         });
         let index = taken.ok().and_then(|_| {
             let id = id_of(number, shard.len());
-            let index = id.and_then(|id| shard.insert(hash, words, id, self.lender));
+            let index = id.and_then(|id| shard.insert(hash, words, id, self.allocator));
             if index.is_none() {
                 self.words_count.fetch_sub(more, Relaxed);
             }

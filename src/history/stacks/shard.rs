@@ -5,10 +5,10 @@
 //! * T2: every stack has exactly one slot, and a search for its words ends there.
 //! * T3: no two stacks have the same words.
 
-use super::PieceLender;
+use super::PieceAllocator;
 use crate::entry::StackId;
 use crate::hash::hash_words;
-use crate::lasting::log::{self, PIECE_WORDS};
+use crate::persistent::log::{self, PIECE_WORDS};
 
 #[derive(Default)]
 pub(super) struct Shard {
@@ -23,10 +23,10 @@ pub(super) struct Shard {
 #[derive(Default)]
 struct Piece {
     own: Vec<u64>,
-    lent: Option<Lent>,
+    allocated: Option<AllocatedPiece>,
 }
 
-struct Lent {
+struct AllocatedPiece {
     words: &'static mut [u64],
     used: usize,
 }
@@ -73,13 +73,13 @@ impl Shard {
         hash: u64,
         words: &[u64],
         id: StackId,
-        lender: Option<&dyn PieceLender>,
+        allocator: Option<&dyn PieceAllocator>,
     ) -> Option<usize> {
         let index = self.spans.len();
         let number = u32::try_from(index + 1).ok()?;
         self.spans.try_reserve(1).ok()?;
         self.grow_table()?;
-        let span = self.append(words, id, lender)?;
+        let span = self.append(words, id, allocator)?;
         self.spans.push(span);
         self.take_slot(hash, number);
         Some(index)
@@ -92,9 +92,9 @@ impl Shard {
     }
 
     /// Whether this stack lies where it outlives the process.
-    pub(super) fn is_lent(&self, index: usize) -> bool {
+    pub(super) fn is_chunked(&self, index: usize) -> bool {
         let span = self.spans.get(index);
-        span.is_some_and(|span| self.pieces[span.piece as usize].lent.is_some())
+        span.is_some_and(|span| self.pieces[span.piece as usize].allocated.is_some())
     }
 
     pub(super) fn len(&self) -> usize {
@@ -166,18 +166,20 @@ impl Shard {
         &mut self,
         words: &[u64],
         id: StackId,
-        lender: Option<&dyn PieceLender>,
+        allocator: Option<&dyn PieceAllocator>,
     ) -> Option<Span> {
         if !self.pieces.last().is_some_and(|piece| piece.has_room(words.len())) {
             self.pieces.try_reserve(1).ok()?;
             let fits = words.len() < PIECE_WORDS;
-            let lent = lender.filter(|_| fits).and_then(PieceLender::lend_piece);
-            let piece = match lent {
-                Some(words) => Piece { own: Vec::new(), lent: Some(Lent { words, used: 0 }) },
+            let allocated = allocator.filter(|_| fits).and_then(PieceAllocator::allocate_piece);
+            let piece = match allocated {
+                Some(words) => {
+                    Piece { own: Vec::new(), allocated: Some(AllocatedPiece { words, used: 0 }) }
+                }
                 None => {
                     let mut own = Vec::new();
                     own.try_reserve_exact(self.next_piece_words().max(words.len())).ok()?;
-                    Piece { own, lent: None }
+                    Piece { own, allocated: None }
                 }
             };
             self.pieces.push(piece);
@@ -197,8 +199,8 @@ impl Shard {
 
 impl Piece {
     fn words(&self) -> &[u64] {
-        match &self.lent {
-            Some(lent) => lent.words,
+        match &self.allocated {
+            Some(allocated) => allocated.words,
             None => &self.own,
         }
     }
@@ -208,19 +210,19 @@ impl Piece {
     }
 
     fn has_room(&self, words: usize) -> bool {
-        match &self.lent {
-            Some(lent) => lent.words.len() - lent.used > words,
+        match &self.allocated {
+            Some(allocated) => allocated.words.len() - allocated.used > words,
             None => self.own.capacity() - self.own.len() >= words,
         }
     }
 
     /// Where there is room. Returns the index of the first word.
     fn append(&mut self, words: &[u64], id: StackId) -> usize {
-        match &mut self.lent {
-            Some(lent) => {
-                let first = lent.used + 1;
-                log::put(&mut lent.words[lent.used..], log::STACK, id.0, words);
-                lent.used = first + words.len();
+        match &mut self.allocated {
+            Some(allocated) => {
+                let first = allocated.used + 1;
+                log::put(&mut allocated.words[allocated.used..], log::STACK, id.0, words);
+                allocated.used = first + words.len();
                 first
             }
             None => {

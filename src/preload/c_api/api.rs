@@ -7,10 +7,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 
 use cachealloc_options::{Record, Word};
-use cachealloc_statistics::orders::Change;
+use cachealloc_statistics::control::Change;
 
 use crate::driver_memory::limits;
-use crate::process::patience::Patience;
+use crate::process::lock_timeout::LockWait;
 use crate::process::{bypass, thread};
 use crate::snapshots::{recording, triggers};
 use crate::{identity, log};
@@ -106,7 +106,7 @@ pub(crate) unsafe extern "C" fn cachealloc_record_memory_history(
 }
 
 fn record_so(change: Change) -> c_int {
-    let changed = as_hook(|| recording::change(change, Patience::Waits));
+    let changed = as_hook(|| recording::change(change, LockWait::Blocking));
     changed.map_or(libc::EIO, |changed| changed.err().unwrap_or(0))
 }
 

@@ -7,11 +7,11 @@ use std::panic::catch_unwind;
 use cachealloc_core::Stats;
 use cachealloc_statistics::{Report, keys};
 
-use crate::preserved::preserving_thread_state;
-use crate::process::patience::Patience;
+use crate::process::lock_timeout::LockWait;
 use crate::process::{bypass, thread};
 use crate::snapshots::{triggers, writer};
 use crate::statistics::{exit_table, reading, report};
+use crate::thread_state::with_thread_state_saved;
 use crate::{contexts, identity, record};
 
 /// One number of a device, by PyTorch's name. Returns 0 or an `errno`.
@@ -95,7 +95,7 @@ fn for_contexts(device: c_int, act: fn(&'static contexts::Context)) -> c_int {
 }
 
 fn of_device(device: c_int) -> Option<Stats> {
-    let contexts = reading::reports(Patience::Waits);
+    let contexts = reading::reports(LockWait::Blocking);
     let report = Report { contexts, ..Report::default() };
     report.devices().contains(&device).then(|| report.of_device(device))
 }
@@ -107,7 +107,7 @@ fn inside<T>(body: impl FnOnce() -> Result<T, c_int>) -> Result<T, c_int> {
     }
     thread::with(|thread| {
         let was_inside = thread.inside.replace(true);
-        let result = catch_unwind(core::panic::AssertUnwindSafe(|| preserving_thread_state(body)));
+        let result = catch_unwind(core::panic::AssertUnwindSafe(|| with_thread_state_saved(body)));
         thread.inside.set(was_inside);
         result.unwrap_or(Err(libc::EIO))
     })
@@ -117,6 +117,6 @@ fn inside<T>(body: impl FnOnce() -> Result<T, c_int>) -> Result<T, c_int> {
 fn report_json() -> Option<String> {
     // Only recorded stacks need names, for which the program's thread may have no room.
     let elsewhere = record::is_on() && writer::runs();
-    let json = move || report::json(Patience::Waits, elsewhere);
+    let json = move || report::json(LockWait::Blocking, elsewhere);
     if elsewhere { writer::run(json, triggers::SILENCE_IN_CALL_MAX) } else { Some(json()) }
 }

@@ -1,7 +1,7 @@
 //! All work of a context: whether it is over, and a wait for it as the native free has, for memory that is no block of
 //! the core.
 
-use cachealloc_core::order::{Facts, Mode, Route, free_context_block};
+use cachealloc_core::order::{FreeState, Mode, Route, free_context_block};
 
 use crate::cache::free::facts;
 use crate::contexts::Context;
@@ -14,7 +14,7 @@ use crate::statistics::waits::Wait;
 
 /// What a free that always waits must do.
 fn route(context: &Context) -> Route {
-    free_context_block(&Facts { mode: Mode::Strict, ..facts(context) })
+    free_context_block(&FreeState { mode: Mode::Strict, ..facts(context) })
 }
 
 /// Waits for none.

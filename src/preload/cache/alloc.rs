@@ -26,24 +26,24 @@ pub(crate) fn allocate(
     stream: StreamHandle,
 ) -> CuResult<u64> {
     if !config::allocates_simply() {
-        return allocate_specially(thread, context, bytes, requester, stream);
+        return allocate_general(thread, context, bytes, requester, stream);
     }
-    let list = match from_list(thread, context, bytes, requester) {
-        Listed::Block(address) => {
+    let list = match try_thread_cache(thread, context, bytes, requester) {
+        CacheLookup::Block(address) => {
             blocks::note_peak(thread, context);
             return Ok(address);
         }
-        Listed::Nothing(list) => list,
-        Listed::Gone => {
+        CacheLookup::Nothing(list) => list,
+        CacheLookup::Gone => {
             blocks::not_cached(context);
             None
         }
     };
-    past_list(thread, context, bytes, requester, stream, list, |allocated| allocated)
+    allocate_slow(thread, context, bytes, requester, stream, list, |allocated| allocated)
 }
 
 /// What the thread's list has for a request.
-pub(crate) enum Listed<'a> {
+pub(crate) enum CacheLookup<'a> {
     /// A block, which is the program's now.
     Block(u64),
     /// Nothing; the list, unless it is busy.
@@ -55,29 +55,29 @@ pub(crate) enum Listed<'a> {
 /// A block of the thread's list, where requests are only for memory (`config::allocates_simply`). Call
 /// `blocks::note_peak` behind it.
 #[inline(always)]
-pub(crate) fn from_list<'a>(
+pub(crate) fn try_thread_cache<'a>(
     thread: &Thread,
     context: &'a Context,
     bytes: u64,
     requester: Requester,
-) -> Listed<'a> {
+) -> CacheLookup<'a> {
     let block_bytes = unchecked_block_bytes(bytes);
     let cached = match context.thread_cache.take(thread, block_bytes, bytes) {
         Ok(cached) => cached,
-        Err(list) => return Listed::Nothing(list),
+        Err(list) => return CacheLookup::Nothing(list),
     };
     // Less than a unit, so that nothing has to be looked at before it is noted.
     let slack_bytes = bytes.wrapping_neg() % BLOCK_BYTES_MIN;
     match blocks::hand_out_cached(cached, slack_bytes, requester) {
-        true => Listed::Block(cached.address),
-        false => Listed::Gone,
+        true => CacheLookup::Block(cached.address),
+        false => CacheLookup::Gone,
     }
 }
 
 /// The same request, which found nothing there. `then` gets what it comes to: in most cases straight from where that is
 /// found.
 #[inline(always)]
-pub(crate) fn past_list<T>(
+pub(crate) fn allocate_slow<T>(
     thread: &Thread,
     context: &'static Context,
     bytes: u64,
@@ -142,7 +142,7 @@ fn settle(thread: &Thread, context: &Context, block_bytes: u64, bytes: u64) -> N
 
 /// The same in any case.
 #[cold]
-fn allocate_specially(
+fn allocate_general(
     thread: &Thread,
     context: &'static Context,
     bytes: u64,

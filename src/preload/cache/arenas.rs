@@ -10,7 +10,7 @@ use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_core::{Address, Allocator, Mapping, Pool};
 use cachealloc_history::StackId;
 
-use crate::cache::departures::Departure;
+use crate::cache::inflight_releases::InFlightRelease;
 use crate::cache::{Mapped, Physical};
 use crate::contexts::Context;
 use crate::driver::sys::*;
@@ -26,7 +26,7 @@ use crate::{config, log, pagemap};
 const LARGE_ARENA_FACTOR: u64 = 2;
 
 /// Reserves the addresses, once for each context. Call before the context's first miss is polled, with
-/// `Context::growth` held.
+/// `Context::growth_lock` held.
 pub(crate) fn prepare(context: &'static Context) {
     if !config::get().policy.expandable_segments {
         return;
@@ -58,10 +58,10 @@ pub(crate) fn missing_bytes(context: &Context, bytes: u64) -> u64 {
 
 /// Unmaps these addresses, which have left the allocator, for the request in progress, which
 /// maps the memory elsewhere and then calls `drop_spare`. Call once `wait_for_frees` has returned.
-pub(crate) fn unmap(context: &Context, mappings: &[Mapping], departure: Departure) {
+pub(crate) fn unmap(context: &Context, mappings: &[Mapping], in_flight: InFlightRelease) {
     let mut state = lock(&context.arenas.0);
     state.unmap(mappings, true);
-    state.spare_departures.push(departure);
+    state.spare_departures.push(in_flight);
 }
 
 /// The newest barrier is behind all frees of what is unmapped, and has left the allocator. The result reports work that failed
@@ -87,8 +87,8 @@ pub(crate) fn unmap_taken(
         let mappings = taken(&mut allocator);
         // By our own thread: no call of the program releases this.
         context.recorder.unmapped(&mut allocator, &mappings, StackId::NONE);
-        let departure = (!mappings.is_empty()).then(|| Departure::to(context.device));
-        (mappings, departure)
+        let in_flight = (!mappings.is_empty()).then(|| InFlightRelease::to(context.device));
+        (mappings, in_flight)
     };
     state.unmap(&mappings, false);
     mappings.iter().map(|mapping| mapping.bytes).sum()
@@ -123,8 +123,8 @@ pub(crate) fn unmap_free(context: &'static Context, caller: StackId) -> (CuResul
         let mut allocator = lock(&context.allocator);
         let mappings = allocator.unmap_free();
         context.recorder.unmapped(&mut allocator, &mappings, caller);
-        let departure = (!mappings.is_empty()).then(|| Departure::to(context.device));
-        (mappings, departure)
+        let in_flight = (!mappings.is_empty()).then(|| InFlightRelease::to(context.device));
+        (mappings, in_flight)
     };
     // Again, for what was freed in between.
     let code = if mappings.is_empty() { Ok(()) } else { wait_for_frees(context) };

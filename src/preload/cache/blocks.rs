@@ -4,10 +4,12 @@
 use std::sync::atomic::Ordering;
 
 use cachealloc_core::rules::{Rule, rule_holds};
-use cachealloc_core::{Allocation, Allocator, Behind, BlockId, PlainHit, Ready, Requester};
+use cachealloc_core::{
+    Allocation, Allocator, Behind, BlockId, PlainHit, Requester, ReuseCondition,
+};
 use cachealloc_history::StackId;
 
-use crate::cache::thread_cache::{CachedBlock, Offered};
+use crate::cache::thread_cache::{CacheInsert, CachedBlock};
 use crate::config;
 use crate::contexts::events::{self, EventRef};
 use crate::contexts::{self, Context};
@@ -61,7 +63,7 @@ pub(crate) fn take_back(context: &Context, allocator: &mut Allocator, cached: Ca
     context.correction.left_list(allocator, cached.id());
     // The slot first: its next owner writes it under this lock.
     pagemap::vacate(cached.address);
-    free_in_core(context, allocator, cached.id(), Ready::Everywhere);
+    free_in_core(context, allocator, cached.id(), ReuseCondition::Everywhere);
 }
 
 /// The program's block goes to the core, where it waits for what `ready` says. Call under the
@@ -70,7 +72,7 @@ pub(crate) fn free(
     context: &Context,
     allocator: &mut Allocator,
     freed: Freed,
-    ready: Ready,
+    ready: ReuseCondition,
 ) -> Option<(Behind, EventRef)> {
     match allocator.ready_if_freed(freed.block, ready).is_pending() {
         true => context.recorder.free_requested(allocator, freed),
@@ -125,7 +127,7 @@ pub(crate) fn offer_to_list(
     context: &Context,
     claimed: Claimed,
     address: u64,
-) -> Offered {
+) -> CacheInsert {
     let (bytes, slack_bytes) = claimed.sizes();
     let Claimed { slot, word, .. } = claimed;
     let cached = CachedBlock { address, bytes, block: slot.block().0, slot };
@@ -186,7 +188,7 @@ fn put_own_into_core(
         note_allocated(context, allocator);
     } else {
         context.correction.passed_by(allocator, block.block, requested_bytes);
-        free_in_core(context, allocator, block.block, Ready::Everywhere);
+        free_in_core(context, allocator, block.block, ReuseCondition::Everywhere);
     }
 }
 
@@ -215,7 +217,7 @@ fn free_in_core(
     context: &Context,
     allocator: &mut Allocator,
     block: BlockId,
-    ready: Ready,
+    ready: ReuseCondition,
 ) -> Option<(Behind, EventRef)> {
     let behind = allocator.free(block, ready);
     note_allocated(context, allocator);
@@ -381,7 +383,7 @@ pub(crate) fn note_peak(thread: &Thread, context: &Context) {
 #[cold]
 #[inline(never)]
 fn note_peak_of_list(thread: &Thread, context: &Context, counted: u64) {
-    if context.thread_cache.look_is_due(thread, counted) {
+    if context.thread_cache.sample_is_due(thread, counted) {
         note_new_peak(context, counted);
     }
 }

@@ -1,4 +1,4 @@
-//! What memory contains when the program gets it (`fill`), and behind it (`red_zone`, see `zones.rs`):
+//! What memory contains when the program gets it (`fill`), and behind it (`red_zone`, see `red_zones.rs`):
 //! exposes bugs that caching hides. Natively fresh memory is often zero, and an overrun does no harm.
 //!
 //! It is written on a stream of ours, which we wait for. That stream belongs to the context, so its work comes
@@ -107,7 +107,7 @@ fn write(
     match stream {
         Some(stream) if rule_holds(Rule::OwnWorkCounts) => {
             let fill = || {
-                before_submission::goes_to(before_submission::named(stream, false));
+                before_submission::before_submit(before_submission::named(stream, false));
                 api::relaxed(|| set(stream))
             };
             _ = submissions::counted(false, fill);

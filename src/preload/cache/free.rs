@@ -6,14 +6,14 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use cachealloc_core::Ready;
+use cachealloc_core::ReuseCondition;
 use cachealloc_core::order::{
-    Facts, Mode, Route, Situation, free_async_block_plainly, free_context_block,
+    FreeInput, FreeState, Mode, Route, free_async_block_plainly, free_context_block,
 };
 use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_history::StackId;
 
-use crate::cache::thread_cache::Offered;
+use crate::cache::thread_cache::CacheInsert;
 use crate::cache::under_way::Begun;
 use crate::cache::{blocks, stream_frees};
 use crate::config;
@@ -24,7 +24,7 @@ use crate::graphs::open_captures;
 use crate::graphs::private_pools::{self, Behind};
 use crate::ipc::{self, exported_blocks};
 use crate::lock::lock;
-use crate::ordering::barrier::{self, Ordered, Recorded, Refused};
+use crate::ordering::barrier::{self, FreeOrdering, Recorded, Refused};
 use crate::ordering::native_wait::wait_natively;
 use crate::ordering::{LEDGER, captures, pending, widen};
 use crate::pagemap::{self, Claimed, Kind, LiveBlock, Place};
@@ -72,9 +72,9 @@ pub(crate) fn into_list(thread: &Thread, claimed: Claimed, address: u64) -> Next
         return Next::Route;
     }
     match blocks::offer_to_list(thread, context, claimed, address) {
-        Offered::Taken => Next::Done,
-        Offered::NotWanted => Next::Core,
-        Offered::NotNow => Next::Route,
+        CacheInsert::Cached => Next::Done,
+        CacheInsert::SizeDisabled => Next::Core,
+        CacheInsert::FullOrBusy => Next::Route,
     }
 }
 
@@ -105,7 +105,7 @@ pub(crate) fn on_stream(thread: &Thread, address: u64, stream: StreamHandle) -> 
         let of_default_pool = free.is_of_default_pool();
         let code = free.on_stream(stream);
         if code.is_ok() && of_default_pool {
-            free.context.pool_numbers.freed_in_order(thread, free.block.requested_bytes);
+            free.context.pool_attributes.freed_in_order(thread, free.block.requested_bytes);
         }
         code
     }))
@@ -139,7 +139,7 @@ pub(crate) fn in_capture(thread: &Thread, address: u64, stream: StreamHandle) ->
     };
     let behind = Behind::Stream(stream);
     lock(&capture.names).add(address, address + free.block.bytes);
-    private_pools::free(thread, free.context, free.freed(), Ready::NextBarrier, behind);
+    private_pools::free(thread, free.context, free.freed(), ReuseCondition::NextBarrier, behind);
     Some(Ok(()))
 }
 
@@ -200,7 +200,7 @@ impl<'a> Free<'a> {
         let of_default_pool = self.is_of_default_pool();
         let code = exported_blocks::after_free(self.context, self.route());
         if code.is_ok() && of_default_pool {
-            self.context.pool_numbers.freed_plainly(self.block.requested_bytes);
+            self.context.pool_attributes.freed_plainly(self.block.requested_bytes);
         }
         code
     }
@@ -241,11 +241,11 @@ impl<'a> Free<'a> {
             return Ok(());
         }
         let (number, event) = match barrier::order(self.thread, self.context) {
-            Ok(Ordered::By(recorded)) if recorded.wait_first => {
+            Ok(FreeOrdering::OwnBarrier(recorded)) if recorded.wait_first => {
                 return self.wait_for(&recorded, Wait::Shared);
             }
-            Ok(Ordered::By(recorded)) => (recorded.seen.number(), recorded.event),
-            Ok(Ordered::SharedWith { number, event, wait_first: true }) => {
+            Ok(FreeOrdering::OwnBarrier(recorded)) => (recorded.seen.number(), recorded.event),
+            Ok(FreeOrdering::SharedBarrier { number, event, wait_first: true }) => {
                 let known = rule_holds(Rule::SharedFreeIsInProgress);
                 let _in_progress = known.then(|| self.in_progress());
                 let code = waits::timed(Wait::Shared, || api::relaxed(|| event.synchronize()));
@@ -254,7 +254,7 @@ impl<'a> Free<'a> {
                 }
                 return self.waited(code, Wait::Shared);
             }
-            Ok(Ordered::SharedWith { number, event, wait_first: false }) => (number, event),
+            Ok(FreeOrdering::SharedBarrier { number, event, wait_first: false }) => (number, event),
             Err(refused) => return self.refused(refused),
         };
         pending::track(self.thread, self.context, number, event);
@@ -325,7 +325,7 @@ impl<'a> Free<'a> {
         match barrier::record(self.thread, self.context) {
             Ok(recorded) => {
                 let (event, place) = self.behind_all(recorded);
-                let ready = Ready::After { event: event.id() };
+                let ready = ReuseCondition::After { event: event.id() };
                 let (context, event) = (self.context, (event, place));
                 match self.block.kind {
                     Kind::Stream => {
@@ -355,10 +355,10 @@ impl<'a> Free<'a> {
             // this free is one behind a stream of its own.
             let captured = self.block.kind == Kind::Stream;
             let behind = if captured { Behind::Everything } else { Behind::Other };
-            private_pools::free(thread, context, self.freed(), Ready::NextBarrier, behind);
+            private_pools::free(thread, context, self.freed(), ReuseCondition::NextBarrier, behind);
             return Ok(());
         }
-        stream_frees::free(self.context, self.freed(), Ready::NextBarrier, None);
+        stream_frees::free(self.context, self.freed(), ReuseCondition::NextBarrier, None);
         Ok(())
     }
 
@@ -367,7 +367,7 @@ impl<'a> Free<'a> {
         if self.is_private() {
             return self.park_for_barrier();
         }
-        stream_frees::free_assumed(self.context, self.freed(), Ready::NextBarrier, None);
+        stream_frees::free_assumed(self.context, self.freed(), ReuseCondition::NextBarrier, None);
         Ok(())
     }
 
@@ -384,9 +384,9 @@ impl<'a> Free<'a> {
 }
 
 #[inline]
-pub(super) fn facts(context: &Context) -> Facts {
+pub(super) fn facts(context: &Context) -> FreeState {
     let config = config::get();
-    let situation = Situation {
+    let situation = FreeInput {
         mode: config.free_mode,
         context_id: context.id,
         capturing: captures::any(),
@@ -401,11 +401,11 @@ pub(super) fn facts(context: &Context) -> Facts {
 }
 
 /// Why a free with these facts waits.
-fn reason(facts: &Facts) -> Wait {
+fn reason(facts: &FreeState) -> Wait {
     match facts {
-        Facts { capturing: true, .. } => Wait::Capture,
-        Facts { mode: Mode::Strict, .. } => Wait::Strict,
-        Facts { exclusive: false, .. } => Wait::Shared,
+        FreeState { capturing: true, .. } => Wait::Capture,
+        FreeState { mode: Mode::Strict, .. } => Wait::Strict,
+        FreeState { exclusive: false, .. } => Wait::Shared,
         _ => Wait::HostVisible,
     }
 }

@@ -5,11 +5,11 @@ use core::ptr::eq;
 
 use cachealloc_core::order::{StreamRoute, free_on_stream};
 use cachealloc_core::rules::{Rule, rule_holds};
-use cachealloc_core::{Ready, StreamId};
+use cachealloc_core::{ReuseCondition, StreamId};
 
 use crate::cache::free::{Free, facts};
+use crate::cache::red_zones;
 use crate::cache::stream_frees::{self, Place};
-use crate::cache::zones;
 use crate::contexts::Context;
 use crate::contexts::events::EventRef;
 use crate::contexts::stream_identity::{self, Stream};
@@ -17,7 +17,7 @@ use crate::driver::api;
 use crate::driver::sys::{CuError, CuResult, STREAM_PER_THREAD, StreamHandle};
 use crate::graphs::{pools, private_pools};
 use crate::lock::lock;
-use crate::ordering::{across, barrier, captures, joins, native_wait};
+use crate::ordering::{across, barrier, captures, legacy_stream, native_wait};
 use crate::statistics::waits::{self, Wait};
 
 impl Free<'_> {
@@ -80,7 +80,7 @@ impl Free<'_> {
         let Ok(event) = owner.events.take(self.thread, |body| owner.enter(body)) else {
             return self.without_event(stream, here);
         };
-        let copied = if copies { zones::copy(self.context, self.zone(), handle) } else { None };
+        let copied = if copies { red_zones::copy(self.context, self.zone(), handle) } else { None };
         let in_order = stream_frees::in_order(self.context);
         let place = if copies { place } else { stream_frees::shared_from_now(self.context, place) };
         let code = api::relaxed(|| api::event_record(event.handle(), handle));
@@ -93,7 +93,7 @@ impl Free<'_> {
             return code;
         }
         if let Some(copied) = copied {
-            zones::check_after(self.context, copied, event.clone());
+            red_zones::check_after(self.context, copied, event.clone());
         }
         self.tag_with(stream, event, place, here);
         Ok(())
@@ -109,17 +109,17 @@ impl Free<'_> {
     /// Call under `in_order`, from before the event was recorded, or was found to be the last.
     fn tag_with(&self, stream: Stream, event: EventRef, place: Place, here: bool) {
         let Stream { handle, id, .. } = stream;
-        if let Some(due) = joins::due(self.thread, handle, id) {
-            joins::join(self.thread, due, |stream| {
+        if let Some(due) = legacy_stream::due(self.thread, handle, id) {
+            legacy_stream::join(self.thread, due, |stream| {
                 api::stream_wait_event(stream, event.handle(), 0)
             });
         }
         let ready = match here {
             true if api::has_stream_ids() => {
-                Ready::OnStream { stream: StreamId(id), event: event.id() }
+                ReuseCondition::OnStream { stream: StreamId(id), event: event.id() }
             }
-            true => Ready::After { event: event.id() },
-            false => Ready::AfterElsewhere { event: event.id() },
+            true => ReuseCondition::After { event: event.id() },
+            false => ReuseCondition::AfterElsewhere { event: event.id() },
         };
         stream_frees::free(self.context, self.freed(), ready, Some((event, place)));
     }
@@ -128,7 +128,7 @@ impl Free<'_> {
     /// own does it.
     #[cold]
     fn join(&self, stream: Stream) {
-        let Some(due) = joins::due(self.thread, stream.handle, stream.id) else { return };
+        let Some(due) = legacy_stream::due(self.thread, stream.handle, stream.id) else { return };
         let owner = stream.context.unwrap_or(self.context);
         let event = owner.events.take(self.thread, |body| owner.enter(body)).ok();
         let record =
@@ -136,7 +136,7 @@ impl Free<'_> {
         match event.filter(|event| record(event).is_ok()) {
             Some(event) if rule_holds(Rule::ParkedFreeJoins) => {
                 let wait = |stream| api::stream_wait_event(stream, event.handle(), 0);
-                joins::join(self.thread, due, wait);
+                legacy_stream::join(self.thread, due, wait);
             }
             None if rule_holds(Rule::FreeJoinsWithoutEvent) => {
                 let free = |stream| {
@@ -144,7 +144,7 @@ impl Free<'_> {
                         api::mem_free_async(pointer, stream)
                     })
                 };
-                joins::join(self.thread, due, free);
+                legacy_stream::join(self.thread, due, free);
             }
             _ => {}
         }
@@ -189,7 +189,7 @@ impl Free<'_> {
             return self.park_for_barrier();
         };
         let event = self.behind_all(recorded);
-        let ready = Ready::After { event: event.0.id() };
+        let ready = ReuseCondition::After { event: event.0.id() };
         stream_frees::free(self.context, self.freed(), ready, Some(event));
         Ok(())
     }

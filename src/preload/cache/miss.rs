@@ -4,8 +4,8 @@ use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_core::{Request, Requester, Step};
 
 use crate::cache::blocks::{Call, empty_lists, hand_out, hand_out_recorded};
-use crate::cache::departures::Departure;
-use crate::cache::room::{self, Room};
+use crate::cache::inflight_releases::InFlightRelease;
+use crate::cache::retry::{self, Retry};
 use crate::cache::{arenas, chunks, stream_frees};
 use crate::contexts::Context;
 use crate::contexts::events::EventRef;
@@ -14,17 +14,17 @@ use crate::driver::sys::{CuError, CuResult, StreamHandle};
 use crate::driver_memory::{forecast, limits};
 use crate::graphs::pool_life;
 use crate::lock::lock;
-use crate::neighbours::{Needed, Plea};
 use crate::ordering::LEDGER;
+use crate::peer_reclaim::{Needed, ReclaimRequest};
 use crate::process::bounds;
 use crate::process::thread::{self, Thread};
-use crate::trim::release::Leaving;
+use crate::trim::release::PendingRelease;
 use crate::trim::scavenger;
 
 mod driver;
 mod growth;
 
-use driver::{ask_driver, last_resort};
+use driver::{ask_driver, final_attempt};
 use growth::{Growth, grow, map};
 
 /// `rest`: what is left to try before other processes are asked.
@@ -41,7 +41,7 @@ pub(crate) fn miss_or_else(
     if result == Err(CuError::OUT_OF_MEMORY) {
         result = rest().ok_or(CuError::OUT_OF_MEMORY);
     }
-    let mut plea = Plea::default();
+    let mut reclaim = ReclaimRequest::default();
     let may_ask = call.requester == Requester::Context && bytes <= limits::most(context);
     let needed = Needed {
         device: context.device,
@@ -50,7 +50,7 @@ pub(crate) fn miss_or_else(
         // The lock of a capture is held, and threads that free its memory want it.
         may_wait: again.private().is_none(),
     };
-    while result == Err(CuError::OUT_OF_MEMORY) && may_ask && plea.is_heard(needed) {
+    while result == Err(CuError::OUT_OF_MEMORY) && may_ask && reclaim.try_reclaim(needed) {
         result = match context.is_dead() {
             true => Err(CuError::CONTEXT_IS_DESTROYED),
             false => thread::with(|thread| miss(thread, context, again.again(), call)),
@@ -72,11 +72,11 @@ fn miss(
     if request.bytes() > limits::most(context) {
         return ask_driver(&mut growth, &request, call);
     }
-    let mut room = Room::now();
+    let mut retry = Retry::now();
     let mut served = attempt(&mut growth, &mut request, call);
     for _ in bounds::ROOM.tries() {
         if served != Err(CuError::OUT_OF_MEMORY)
-            || !growth.let_go(|| room.has_come(context, &request))??
+            || !growth.let_go(|| retry.memory_arrived(context, &request))??
         {
             break;
         }
@@ -90,10 +90,10 @@ fn attempt(growth: &mut Growth, request: &mut Request, call: Call) -> CuResult<u
     let context = growth.context;
     if request.private().is_none() && chunks::prepare(context, request) {
         if !forecast::may_serve(context, request.bytes()) {
-            return last_resort(growth, request, call);
+            return final_attempt(growth, request, call);
         }
         return match ask_driver(growth, request, call) {
-            Err(CuError::OUT_OF_MEMORY) => last_resort(growth, request, call),
+            Err(CuError::OUT_OF_MEMORY) => final_attempt(growth, request, call),
             answer => answer,
         };
     }
@@ -116,10 +116,10 @@ fn serve(growth: &mut Growth, request: &mut Request, call: Call) -> CuResult<u64
             }
             Step::Done(block) => return Ok(hand_out(context, &mut allocator, block, call)),
             Step::Release(segments) => {
-                let leaving = Leaving::new(context, &mut allocator, segments, call.stack);
+                let releasing = PendingRelease::new(context, &mut allocator, segments, call.stack);
                 drop(allocator);
-                let waiter = room::waiter(request);
-                growth.let_go(|| leaving.release(context, waiter))??;
+                let waiter = retry::waiter(request);
+                growth.let_go(|| releasing.release(context, waiter))??;
             }
             Step::Map(mappings) => {
                 drop(allocator);
@@ -127,10 +127,10 @@ fn serve(growth: &mut Growth, request: &mut Request, call: Call) -> CuResult<u64
             }
             Step::Unmap(mappings) => {
                 context.recorder.unmapped(&mut allocator, &mappings, call.stack);
-                let departure = Departure::to(context.device);
+                let in_flight = InFlightRelease::to(context.device);
                 drop(allocator);
                 growth.let_go(|| arenas::wait_for_frees(context))??;
-                arenas::unmap(context, &mappings, departure);
+                arenas::unmap(context, &mappings, in_flight);
             }
             Step::QueryEvents => {
                 drop(allocator);
@@ -158,7 +158,7 @@ fn serve(growth: &mut Growth, request: &mut Request, call: Call) -> CuResult<u64
             }
             Step::OutOfMemory => {
                 drop(allocator);
-                return last_resort(growth, request, call);
+                return final_attempt(growth, request, call);
             }
         }
     }

@@ -6,33 +6,33 @@ pub(crate) mod alloc;
 pub(crate) mod arenas;
 pub(crate) mod blocks;
 pub(crate) mod chunks;
-pub(crate) mod departures;
 pub(crate) mod fill;
 pub(crate) mod free;
 mod free_on_stream;
+pub(crate) mod inflight_releases;
 pub(crate) mod miss;
 pub(crate) mod pinned_blocks;
 pub(crate) mod pinned_memory;
 pub(crate) mod pitches;
-pub(crate) mod pool_numbers;
+pub(crate) mod pool_attributes;
 pub(crate) mod pools;
 mod publish;
-pub(crate) mod room;
+pub(crate) mod red_zones;
+pub(crate) mod retry;
 pub(crate) mod sticky_error;
 pub(crate) mod stream_frees;
 pub(crate) mod streams;
 pub(crate) mod thread_cache;
 pub(crate) mod under_way;
-pub(crate) mod zones;
 
 use core::ops::Range;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 
-use cachealloc_core::{Behind, TagMark, Waiting};
+use cachealloc_core::{Behind, TagEpoch, Waiting};
 
-use crate::cache::departures::Departure;
+use crate::cache::inflight_releases::InFlightRelease;
 use crate::contexts::events::EventRef;
 use crate::driver::sys::StreamHandle;
 use crate::lock::lock;
@@ -59,7 +59,7 @@ pub(crate) struct StreamFrees {
     /// What no work uses any more if the program is right (`free_assumed`).
     assumed: Mutex<Vec<Assumed>>,
     /// An event behind all work before a mark, recorded for the tags that have none.
-    parked_behind: Mutex<Option<(TagMark, EventRef)>>,
+    parked_behind: Mutex<Option<(TagEpoch, EventRef)>>,
 }
 
 impl StreamFrees {
@@ -81,7 +81,7 @@ impl StreamFrees {
 pub(crate) struct PlainFree {
     pub event: EventRef,
     /// When its tag was made.
-    made: Range<TagMark>,
+    made: Range<TagEpoch>,
     /// The number of its thread; 0: which has ended.
     pub thread: usize,
 }
@@ -107,7 +107,7 @@ struct Mapped {
     /// Unmapped for the request in progress, which needs it elsewhere.
     spare: Vec<Physical>,
     /// Marks it as on its way, for all other requests.
-    spare_departures: Vec<Departure>,
+    spare_departures: Vec<InFlightRelease>,
     /// Devices besides the context's own that may reach the memory.
     peers: Vec<i32>,
 }
@@ -119,11 +119,11 @@ struct Physical {
     bytes: u64,
 }
 
-/// Red zones copied at a free and not checked yet (`zones.rs`).
+/// Red zones copied at a free and not checked yet (`red_zones.rs`).
 #[derive(Default)]
 pub(crate) struct Zones {
     /// Each is complete with its event.
-    copies: Mutex<Vec<(zones::Copied, EventRef)>>,
+    copies: Mutex<Vec<(red_zones::Copied, EventRef)>>,
     /// Free host memory for more copies.
     places: Mutex<Vec<usize>>,
     /// 0 before its first use.

@@ -9,7 +9,7 @@ use cachealloc_core::rules::{Rule, rule_holds};
 use crate::lock::lock;
 use crate::pagemap;
 use crate::process::bounds;
-use crate::process::patience::Patience;
+use crate::process::lock_timeout::LockWait;
 
 /// So many are looked through in less time than the free of one saves.
 const KEPT_MAX: usize = 256;
@@ -173,8 +173,8 @@ pub(crate) fn are_any_kept() -> bool {
 }
 
 /// How many pieces are kept, and their bytes. None: another thread does not let go of the table.
-pub(crate) fn kept(patience: Patience) -> Option<(u64, u64)> {
-    let blocks = patience.lock(&BLOCKS)?;
+pub(crate) fn kept(wait: LockWait) -> Option<(u64, u64)> {
+    let blocks = wait.lock(&BLOCKS)?;
     Some((blocks.kept.len() as u64, blocks.kept_bytes))
 }
 

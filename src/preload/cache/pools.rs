@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use cachealloc_core::rules::{Rule, rule_holds};
 
-use crate::cache::pool_numbers::{Number, PoolNumbers};
+use crate::cache::pool_attributes::{Number, PoolAttributes};
 use crate::driver::api;
 use crate::driver::sys::PoolHandle;
 use crate::ordering::observers;
@@ -64,11 +64,11 @@ fn default_pool(device: i32) -> Option<PoolHandle> {
 /// Of all contexts of the device. `threshold_bytes`: how much free memory the pool keeps.
 pub(crate) fn number_of_device(device: i32, number: Number, threshold_bytes: u64) -> u64 {
     let contexts = contexts::all().filter(|context| context.device == device);
-    contexts.map(|context| context.pool_numbers.value(number, threshold_bytes)).sum()
+    contexts.map(|context| context.pool_attributes.value(number, threshold_bytes)).sum()
 }
 
 /// The program resets the peaks, or trims the pool.
-pub(crate) fn change_numbers(device: i32, change: impl Fn(&PoolNumbers)) {
+pub(crate) fn change_numbers(device: i32, change: impl Fn(&PoolAttributes)) {
     let contexts = contexts::all().filter(|context| context.device == device);
-    contexts.for_each(|context| change(&context.pool_numbers));
+    contexts.for_each(|context| change(&context.pool_attributes));
 }

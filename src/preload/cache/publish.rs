@@ -1,10 +1,10 @@
 //! The end of a free: the block may be handed out again.
 
-use cachealloc_core::Ready;
+use cachealloc_core::ReuseCondition;
 
 use crate::cache::free::Free;
 use crate::cache::stream_frees::Place;
-use crate::cache::{blocks, zones};
+use crate::cache::{blocks, red_zones};
 use crate::config;
 use crate::contexts::events::EventRef;
 use crate::driver::sys::CuResult;
@@ -44,19 +44,19 @@ impl Free<'_> {
                 thread,
                 context,
                 self.freed(),
-                Ready::Everywhere,
+                ReuseCondition::Everywhere,
                 Behind::Everything,
             );
         }
         self.look_behind();
         let mut allocator = lock(&self.context.allocator);
-        blocks::free(self.context, &mut allocator, self.freed(), Ready::Everywhere);
+        blocks::free(self.context, &mut allocator, self.freed(), ReuseCondition::Everywhere);
     }
 
     #[inline]
     pub(super) fn look_behind(&self) {
         if self.has_zone() {
-            zones::check(self.context, self.zone());
+            red_zones::check(self.context, self.zone());
         }
     }
 
@@ -66,16 +66,16 @@ impl Free<'_> {
     }
 
     #[cold]
-    pub(super) fn zone(&self) -> zones::FreedZone {
+    pub(super) fn zone(&self) -> red_zones::FreedZone {
         let stack = self.context.recorder.stack_of(self.block.block);
         let LiveBlock { address, requested_bytes, .. } = self.block;
-        zones::FreedZone { address, bytes: requested_bytes, stack }
+        red_zones::FreedZone { address, bytes: requested_bytes, stack }
     }
 
     /// An event that is complete when all work is that was recorded, and the zone of the block is copied.
     pub(super) fn behind_all(&self, recorded: Recorded) -> (EventRef, Place) {
         let Recorded { event, seen, .. } = recorded;
-        let copied = || zones::copy_behind(self.thread, self.context, self.zone(), &event);
+        let copied = || red_zones::copy_behind(self.thread, self.context, self.zone(), &event);
         match self.has_zone().then(copied).flatten() {
             Some(copied) => (copied, Place::alone()),
             None => (event, Place::behind_all(seen.number())),

@@ -6,9 +6,9 @@
 use core::ops::Range;
 use std::sync::atomic::Ordering;
 
-use cachealloc_core::order::over_count;
+use cachealloc_core::order::completed_count;
 use cachealloc_core::rules::{Rule, rule_holds};
-use cachealloc_core::{Allocator, EventId, Ready, Request, TagMark};
+use cachealloc_core::{Allocator, EventId, Request, ReuseCondition, TagEpoch};
 
 pub(crate) use crate::cache::under_way::Waiter;
 use crate::cache::under_way::to_the_end;
@@ -20,7 +20,7 @@ use crate::driver::api;
 use crate::driver::sys::CuError;
 use crate::driver_memory::limits;
 use crate::lock::lock;
-use crate::ordering::{LEDGER, barrier, captures, early_start, pending};
+use crate::ordering::{LEDGER, barrier, captures, pending, programmatic_launch};
 use crate::process::bounds;
 use crate::process::thread::{self, Thread};
 use crate::record::recorder::Freed;
@@ -66,7 +66,7 @@ pub(crate) fn shared_from_now(context: &Context, place: Place) -> Place {
 pub(crate) fn free(
     context: &Context,
     freed: Freed,
-    ready: Ready,
+    ready: ReuseCondition,
     event: Option<(EventRef, Place)>,
 ) {
     free_waiting(context, freed, ready, event, false);
@@ -79,7 +79,7 @@ pub(crate) fn free(
 pub(crate) fn free_assumed(
     context: &Context,
     freed: Freed,
-    ready: Ready,
+    ready: ReuseCondition,
     event: Option<(EventRef, Place)>,
 ) {
     free_waiting(context, freed, ready, event, true);
@@ -89,7 +89,7 @@ pub(crate) fn free_assumed(
 pub(crate) fn free_plainly(
     context: &Context,
     freed: Freed,
-    ready: Ready,
+    ready: ReuseCondition,
     event: (EventRef, Place),
 ) {
     let made = free_waiting(context, freed, ready, Some(event.clone()), false);
@@ -104,12 +104,12 @@ pub(crate) fn free_plainly(
 fn free_waiting(
     context: &Context,
     freed: Freed,
-    ready: Ready,
+    ready: ReuseCondition,
     event: Option<(EventRef, Place)>,
     assumed: bool,
-) -> Range<TagMark> {
-    if matches!(ready, Ready::OnStream { .. }) {
-        early_start::block_freed();
+) -> Range<TagEpoch> {
+    if matches!(ready, ReuseCondition::OnStream { .. }) {
+        programmatic_launch::block_freed();
     }
     let mut allocator = lock(&context.allocator);
     context.stream_frees.any.store(true, Ordering::Release);
@@ -126,13 +126,13 @@ fn free_waiting(
     if assumed && let Some(waiting) = allocator.wait_of(freed.block) {
         lock(&context.stream_frees.assumed).push(Assumed { waiting, behind });
     }
-    tidy_seldom(context, &allocator, assumed);
+    tidy_slow(context, &allocator, assumed);
     made
 }
 
 /// A program that takes every block back on its own stream never queries events: without this, each free
 /// would need a fresh one. Rare enough to cost nothing per free.
-fn tidy_seldom(context: &Context, allocator: &Allocator, assumed: bool) {
+fn tidy_slow(context: &Context, allocator: &Allocator, assumed: bool) {
     let frees = &context.stream_frees;
     let assumed = || if assumed { lock(&frees.assumed).len() } else { 0 };
     let listed = || lock(&frees.events).count() + assumed();
@@ -158,7 +158,7 @@ pub(crate) fn wait_for_plain_frees(context: &'static Context, waiter: Waiter) ->
         let goes_on = waiter == Waiter::GoesOn && rule_holds(Rule::OthersPlainFreesForAWhile);
         let for_a_while = goes_on && *thread != own && *thread != 0;
         let wait = || match for_a_while {
-            true => pending::wait_for_a_while(event),
+            true => pending::wait_with_timeout(event),
             false => api::relaxed(|| event.synchronize()),
         };
         waits::timed(Wait::ParkedFree, wait) == Err(CuError::NOT_READY)
@@ -236,13 +236,13 @@ pub(crate) fn in_order(context: &Context) -> std::sync::MutexGuard<'_, ()> {
 }
 
 /// Taken before a barrier is recorded: the tags that it will drop.
-pub(crate) fn mark(context: &Context) -> Option<TagMark> {
+pub(crate) fn mark(context: &Context) -> Option<TagEpoch> {
     let any = context.stream_frees.any.load(Ordering::Acquire);
     any.then(|| lock(&context.allocator).mark())
 }
 
 /// The barrier of `mark` was made.
-pub(crate) fn barrier_passed(context: &Context, mark: TagMark) {
+pub(crate) fn barrier_passed(context: &Context, mark: TagEpoch) {
     let mut allocator = lock(&context.allocator);
     allocator.barrier_passed(mark);
     dropped(context, &mut allocator);
@@ -284,7 +284,7 @@ fn over(context: &Context) -> Vec<Listed> {
             }
             let first = last.clone();
             let count = lock(events).behind_count(&first);
-            over_count(count, |number| {
+            completed_count(count, |number| {
                 let asked = lock(events).behind_by(&first, number);
                 let over = asked.filter(|asked| asked.event.query().is_ok());
                 over.map(|over| *last = over).is_some()
@@ -308,7 +308,7 @@ pub(crate) fn pending(context: &'static Context) -> Vec<EventRef> {
 /// Gives parked blocks an event that is complete when all work so far is, and returns their mark once it
 /// is. No wait, and no order between streams: a malloc must not order what it natively does not
 /// (hazards 9 and 31).
-fn parked_mark(context: &'static Context) -> Option<TagMark> {
+fn parked_mark(context: &'static Context) -> Option<TagEpoch> {
     if !context.stream_frees.parked.load(Ordering::Relaxed) || !api::has_context_barrier() {
         return None;
     }
@@ -343,12 +343,12 @@ fn tidy(context: &Context, allocator: &Allocator) {
     }
     lock(&frees.assumed).retain(|one| allocator.waits(one.waiting));
     let oldest = allocator.oldest_wait();
-    let is_named = |ready: Ready, made: &Range<TagMark>| {
+    let is_named = |ready: ReuseCondition, made: &Range<TagEpoch>| {
         made.end > oldest && allocator.is_waiting(ready, made.clone())
     };
     lock(&frees.events).retain(|listed| is_named(listed.ready, &listed.made));
     let is_named = |PlainFree { event, made, .. }: &PlainFree| {
-        is_named(Ready::After { event: event.id() }, made)
+        is_named(ReuseCondition::After { event: event.id() }, made)
     };
     lock(&frees.plain_frees).retain(is_named);
 }

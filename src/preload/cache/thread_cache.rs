@@ -21,12 +21,12 @@ use cachealloc_core::BlockId;
 
 use crate::heap;
 use crate::pagemap::slot::Slot;
-use crate::process::patience::Patience;
+use crate::process::lock_timeout::LockWait;
 use crate::process::seats::SHARED;
 use crate::process::thread::Thread;
 
 mod chunks;
-mod looks;
+mod peak_sampling;
 mod regulars;
 mod shard;
 mod tally;
@@ -49,13 +49,13 @@ pub(crate) struct CachedBlock {
     pub slot: &'static Slot,
 }
 
-/// What a list says to a freed block.
-pub(crate) enum Offered {
-    Taken,
+/// The result of offering a freed block to the list of a thread.
+pub(crate) enum CacheInsert {
+    Cached,
     /// It keeps none of this size.
-    NotWanted,
+    SizeDisabled,
     /// It is full, or busy, or not known yet.
-    NotNow,
+    FullOrBusy,
 }
 
 /// How often each list had served at some moment.
@@ -112,21 +112,21 @@ impl ThreadCache {
         cached: CachedBlock,
         requested_bytes: u64,
         word: u64,
-    ) -> Offered {
-        let Some(shard) = self.known_shard(thread) else { return Offered::NotNow };
-        let Some(mut list) = shard.try_own() else { return Offered::NotNow };
+    ) -> CacheInsert {
+        let Some(shard) = self.known_shard(thread) else { return CacheInsert::FullOrBusy };
+        let Some(mut list) = shard.try_own() else { return CacheInsert::FullOrBusy };
         if list.repeated_bytes != cached.bytes {
-            return Offered::NotWanted;
+            return CacheInsert::SizeDisabled;
         }
         let count = shard.cached_count.load(Ordering::Relaxed);
         if count as usize >= CACHED_PER_SHARD_MAX {
-            return Offered::NotNow;
+            return CacheInsert::FullOrBusy;
         }
         cached.slot.mark_cached(word);
         list.present.requested_put += requested_bytes;
         list.cached[count as usize] = cached.listed();
         shard.cached_count.store(count + 1, Ordering::Release);
-        Offered::Taken
+        CacheInsert::Cached
     }
 
     /// Caches a block of the size that this thread requests repeatedly. `Err` returns what must go to
@@ -212,7 +212,7 @@ impl ThreadCache {
         let shard = self.shard(thread);
         let Some(mut list) = shard.try_own() else { return false };
         let List { regulars, budget_bytes, .. } = &mut *list;
-        let room = regulars.as_mut().and_then(|regulars| regulars.room_for(cached.bytes));
+        let room = regulars.as_mut().and_then(|regulars| regulars.slot_for(cached.bytes));
         let Some(room) = room else { return false };
         let kept_bytes = shard.regular_bytes.load(Ordering::Relaxed) + cached.bytes;
         if kept_bytes > *budget_bytes && !self.widen(budget_bytes, cached.bytes, most_bytes) {
@@ -260,9 +260,9 @@ impl ThreadCache {
 
     /// What the core does not know, except for a shard whose owner was stopped. Call under the
     /// allocator's lock.
-    pub(crate) fn tally(&self, patience: Patience) -> Tally {
+    pub(crate) fn tally(&self, wait: LockWait) -> Tally {
         let mut tally = Tally::default();
-        self.shards().for_each(|shard| shard.add_to(&mut tally, patience));
+        self.shards().for_each(|shard| shard.add_to(&mut tally, wait));
         tally
     }
 

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
 use std::sync::{Mutex, OnceLock, RwLock};
 
-use cachealloc_core::order::{Covers, Observer, StreamsBehind};
+use cachealloc_core::order::{ContextCoverage, Observer, SyncedStreams};
 use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_core::{Allocator, Policy};
 
@@ -11,7 +11,7 @@ use crate::cache::under_way::UnderWay;
 use crate::cache::{Arenas, FillStream, StreamFrees, Zones};
 use crate::contexts::events::Events;
 use crate::contexts::registry::{self, Links};
-use crate::contexts::{self, Context, Home};
+use crate::contexts::{self, Context, MemoryOwner};
 use crate::driver::api;
 use crate::driver::hardware::Hardware;
 use crate::driver::sys::ContextHandle;
@@ -38,15 +38,15 @@ pub(crate) fn new(handle: ContextHandle, id: u64) -> &'static Context {
     in_place!(place: Context {
         id: id,
         handle: handle,
-        home: Home { handle, id },
+        memory_owner: MemoryOwner { handle, id },
         device: 0,
         device_bytes: u64::MAX,
         hardware: Hardware::default(),
         explicit: observers::is_explicit(id),
         allocator: Mutex::new(Allocator::new(Policy::default())),
-        growth: Mutex::new(()),
-        covers: Covers::new(),
-        gate: Mutex::new(StreamsBehind::new()),
+        growth_lock: Mutex::new(()),
+        covers: ContextCoverage::new(),
+        barrier_lock: Mutex::new(SyncedStreams::new()),
         events: Events::default(),
         last_barrier: LastBarrier::default(),
         stream_frees: StreamFrees::default(),
@@ -70,12 +70,12 @@ pub(crate) fn new(handle: ContextHandle, id: u64) -> &'static Context {
         seen_at_end: AtomicUsize::new(usize::MAX),
         final_stats: OnceLock::new(),
         living_id: AtomicU64::new(id),
-        door: RwLock::new(()),
+        lifetime_lock: RwLock::new(()),
         is_in_doubt: AtomicBool::new(false),
         waiting: AtomicU32::new(0),
         ending_ns: AtomicU64::new(0),
         links: Links::default(),
-    } and zeros in { thread_cache, pool_numbers, });
+    } and zeros in { thread_cache, pool_attributes, });
     // SAFETY: every field is written, or valid as zeros; no other thread knows it.
     let context = unsafe { &mut *place };
     context.thread_cache.begin();
@@ -87,7 +87,8 @@ pub(crate) fn new(handle: ContextHandle, id: u64) -> &'static Context {
 fn begin(context: &mut Context) {
     if let Ok(device) = context.enter(api::ctx_get_device) {
         context.device = device;
-        context.home = Home::of(context.handle, context.id, device, context.explicit);
+        context.memory_owner =
+            MemoryOwner::of(context.handle, context.id, device, context.explicit);
     }
     if let Ok(bytes) = api::device_total_mem(context.device) {
         context.device_bytes = bytes as u64;
@@ -111,10 +112,10 @@ pub(crate) fn empty_allocator(device: i32, device_bytes: u64) -> Allocator {
     allocator
 }
 
-impl Home {
+impl MemoryOwner {
     /// The home of a living context on this device.
-    fn of(handle: ContextHandle, id: u64, device: i32, explicit: bool) -> Home {
-        let own = Home { handle, id };
+    fn of(handle: ContextHandle, id: u64, device: i32, explicit: bool) -> MemoryOwner {
+        let own = MemoryOwner { handle, id };
         let green = LEDGER.exclusive.has_observed(Observer::GreenContext) && !explicit;
         if !green || !rule_holds(Rule::GreenIsEnteredByPrimary) {
             return own;
@@ -122,6 +123,6 @@ impl Home {
         let Ok(primary) = api::device_primary_ctx_retain(device) else { return own };
         let id = contexts::id_of(primary);
         let _ = api::device_primary_ctx_release(device);
-        id.map_or(own, |id| Home { handle: primary, id })
+        id.map_or(own, |id| MemoryOwner { handle: primary, id })
     }
 }

@@ -3,15 +3,15 @@
 use std::sync::atomic::Ordering;
 
 use cachealloc_core::rules::{Rule, rule_holds};
-use cachealloc_core::{Ready, Stats};
+use cachealloc_core::{ReuseCondition, Stats};
 
 use crate::cache::{arenas, pinned_blocks};
 use crate::contexts::{Context, NO_ID, creation, registry};
-use crate::driver_memory::{limits, table, taken};
+use crate::driver_memory::{implicit_usage, limits, table};
 use crate::ipc::imports;
 use crate::lock::lock;
-use crate::ordering::last_frees;
-use crate::process::patience::Patience;
+use crate::ordering::orphaned_barriers;
+use crate::process::lock_timeout::LockWait;
 use crate::statistics::reading;
 use crate::{clock, pagemap};
 
@@ -29,21 +29,21 @@ fn destroy(context: &'static Context) -> Stats {
     context.last_barrier.forget();
     pagemap::remove_context(context);
     imports::context_ended(context.id);
-    last_frees::context_ended(context.id);
+    orphaned_barriers::context_ended(context.id);
     pinned_blocks::context_ended(context.id);
     let fresh = creation::empty_allocator(context.device, context.device_bytes);
     let mut allocator = lock(&context.allocator);
     // Not `take_back`: the addresses may belong to another context by now.
     context.thread_cache.empty(|cached| {
         context.correction.left_list(&allocator, cached.id());
-        allocator.free(cached.id(), Ready::Everywhere);
+        allocator.free(cached.id(), ReuseCondition::Everywhere);
     });
     let ending_ns = context.ending_ns.load(Ordering::Relaxed);
     let ended_ns = if ending_ns == 0 { clock::now_ns() } else { ending_ns };
     context.recorder.context_ended(&mut allocator, ended_ns);
     table::context_ended(context.id);
-    taken::context_ended(context.id);
-    let mut stats = reading::stats_locked(context, &mut allocator, Patience::Waits);
+    implicit_usage::context_ended(context.id);
+    let mut stats = reading::stats_locked(context, &mut allocator, LockWait::Blocking);
     stats.end();
     context.seen_at_end.store(registry::count(), Ordering::Relaxed);
     let old = core::mem::replace(&mut *allocator, fresh);
@@ -51,7 +51,7 @@ fn destroy(context: &'static Context) -> Stats {
     limits::give_back(context.device, ordinary.map(|segment| segment.bytes).sum());
     drop(allocator);
     context.thread_cache.context_ended();
-    context.pool_numbers.context_ended();
+    context.pool_attributes.context_ended();
     arenas::context_ended(context);
     stats
 }

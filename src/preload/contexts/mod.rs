@@ -15,11 +15,11 @@ use std::sync::{
     Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError,
 };
 
-use cachealloc_core::order::{Covers, StreamsBehind};
+use cachealloc_core::order::{ContextCoverage, SyncedStreams};
 use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_core::{Allocator, Stats};
 
-use crate::cache::pool_numbers::PoolNumbers;
+use crate::cache::pool_attributes::PoolAttributes;
 use crate::cache::thread_cache::ThreadCache;
 use crate::cache::under_way::UnderWay;
 use crate::cache::{Arenas, FillStream, StreamFrees, Zones};
@@ -39,7 +39,7 @@ pub(crate) struct Context {
     pub id: u64,
     pub handle: ContextHandle,
     /// The context through which its memory is reached from other contexts.
-    pub home: Home,
+    pub memory_owner: MemoryOwner,
     pub device: i32,
     /// Total memory of the device.
     pub device_bytes: u64,
@@ -49,17 +49,17 @@ pub(crate) struct Context {
     pub explicit: bool,
     pub allocator: Mutex<Allocator>,
     /// Held during a whole miss; hits of other threads go on meanwhile.
-    pub growth: Mutex<()>,
+    pub growth_lock: Mutex<()>,
     pub thread_cache: ThreadCache,
-    pub covers: Covers,
+    pub covers: ContextCoverage,
     /// Serializes barriers, begins of a capture, and waits that may join a capture.
-    pub gate: Mutex<StreamsBehind>,
+    pub barrier_lock: Mutex<SyncedStreams>,
     pub events: Events,
     pub last_barrier: LastBarrier,
     pub stream_frees: StreamFrees,
     pub recorder: Recorder,
     pub sentinels: Sentinels,
-    pub pool_numbers: PoolNumbers,
+    pub pool_attributes: PoolAttributes,
     pub fill_stream: FillStream,
     pub zones: Zones,
     pub release_streams: ReleaseStreams,
@@ -91,7 +91,7 @@ pub(crate) struct Context {
     /// Its id, and `NO_ID` once it is gone.
     living_id: AtomicU64,
     /// Shared by uses that no call of the program protects, exclusive for the end of the context.
-    door: RwLock<()>,
+    lifetime_lock: RwLock<()>,
     /// The door is shut for a call that may end the context or not, and that waits for its work if it does.
     is_in_doubt: AtomicBool,
     /// How many threads wait in `keep_open_soon`.
@@ -146,7 +146,7 @@ pub(crate) fn find(id: u64) -> Option<&'static Context> {
 /// A green context lends its streams a part of the device. The memory belongs to the primary context and
 /// stays when the green one ends, unless the primary one ends with it. So it is entered through that.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Home {
+pub(crate) struct MemoryOwner {
     pub handle: ContextHandle,
     pub id: u64,
 }
@@ -155,10 +155,10 @@ impl Context {
     /// Runs `body` with its home current: for an ordinary context, itself. A stream of ours that was made with a green one
     /// current would end with it (hazard 70).
     pub(crate) fn enter<T>(&self, body: impl FnOnce() -> CuResult<T>) -> CuResult<T> {
-        if api::ctx_get_id(0) == Ok(self.home.id) {
+        if api::ctx_get_id(0) == Ok(self.memory_owner.id) {
             return body();
         }
-        api::ctx_push_current(self.home.handle)?;
+        api::ctx_push_current(self.memory_owner.handle)?;
         let result = body();
         let _ = api::ctx_pop_current();
         result
@@ -187,7 +187,7 @@ impl Context {
     /// For a caller that no call of the program protects: while the guard lives, the context does not
     /// end. None: it is gone or about to end.
     pub(crate) fn keep_open(&self) -> Option<RwLockReadGuard<'_, ()>> {
-        self.door.try_read().ok().filter(|_| !self.is_dead())
+        self.lifetime_lock.try_read().ok().filter(|_| !self.is_dead())
     }
 
     /// As `keep_open`, for a caller that looks for memory. Waits while the driver ends the context: its work is over by then,
@@ -241,14 +241,14 @@ impl Context {
     fn wait_for_users(&self) -> RwLockWriteGuard<'_, ()> {
         let mut shut = None;
         bounds::LAST_REFERENCE.until(|| {
-            shut = match self.door.try_write() {
+            shut = match self.lifetime_lock.try_write() {
                 Ok(shut) => Some(shut),
                 Err(TryLockError::Poisoned(shut)) => Some(shut.into_inner()),
                 Err(TryLockError::WouldBlock) => None,
             };
             shut.is_some()
         });
-        shut.unwrap_or_else(|| self.door.write().unwrap_or_else(PoisonError::into_inner))
+        shut.unwrap_or_else(|| self.lifetime_lock.write().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// A thread that takes and gives up references in a loop would leave it open for moments only, each of which a thread

@@ -1,7 +1,7 @@
 //! Claims for which the caches make room.
 
 use crate::cache::under_way::Waiter;
-use crate::cache::{departures, room};
+use crate::cache::{inflight_releases, retry};
 use crate::contexts::lookup;
 use crate::driver_memory::limits::{self, Claim, claim};
 use crate::process::bounds;
@@ -10,7 +10,7 @@ use crate::trim::release;
 
 /// As `limits::claim`; if the limit is in the way, the caches first give back what is free, as they do
 /// when memory is short.
-pub(crate) fn claim_making_room(device: i32, bytes: u64, waiter: Waiter) -> Option<Claim> {
+pub(crate) fn charge_with_reclaim(device: i32, bytes: u64, waiter: Waiter) -> Option<Claim> {
     if let Some(claim) = claim(device, bytes) {
         return Some(claim);
     }
@@ -28,10 +28,10 @@ fn claim_last<T>(device: i32, waiter: Waiter, mut tried: impl FnMut() -> Option<
     let mut seen = None;
     for _ in bounds::ROOM.tries() {
         if let Ok(context) = lookup::current() {
-            room::wait_for_frees(context, waiter);
+            retry::wait_for_frees(context, waiter);
         }
         let _ = release::everything_free(Some(device), waiter);
-        let arrivals = departures::awaited_by(device, waiter);
+        let arrivals = inflight_releases::awaited_by(device, waiter);
         if let Some(claimed) = tried() {
             return Some(claimed);
         }
@@ -43,7 +43,7 @@ fn claim_last<T>(device: i32, waiter: Waiter, mut tried: impl FnMut() -> Option<
 }
 
 /// As `Claim::grow_to`; the caches give back memory to make room.
-pub(crate) fn grow_making_room(own: &mut Claim, bytes: u64, waiter: Waiter) -> bool {
+pub(crate) fn grow_with_reclaim(own: &mut Claim, bytes: u64, waiter: Waiter) -> bool {
     let device = own.device();
     own.grow_to(bytes) || claim_last(device, waiter, || own.grow_to(bytes).then_some(())).is_some()
 }

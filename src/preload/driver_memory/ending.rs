@@ -1,5 +1,5 @@
 //! What a call of the program ends. It is removed before the driver's call, while no other allocation can
-//! have the number, and restored if the driver refuses (`books.rs`).
+//! have the number, and restored if the driver refuses (`handle_table.rs`).
 
 use std::collections::btree_map::Entry;
 

@@ -31,7 +31,7 @@ static RECENT: Recent<()> = Recent::new();
 /// Whether this handle is used so in this context for the first time. A call that says so is the first.
 pub(crate) fn is_first(handle: usize, context_id: u64, what: Use) -> bool {
     let key = key(handle, context_id, what);
-    RECENT.at(key).load(Ordering::Relaxed).addr() != key && is_first_slowly(key)
+    RECENT.at(key).load(Ordering::Relaxed).addr() != key && is_first_slow(key)
 }
 
 fn key(handle: usize, context_id: u64, what: Use) -> usize {
@@ -39,7 +39,7 @@ fn key(handle: usize, context_id: u64, what: Use) -> usize {
 }
 
 #[cold]
-fn is_first_slowly(key: usize) -> bool {
+fn is_first_slow(key: usize) -> bool {
     if heap::is_short() {
         return false;
     }

@@ -21,7 +21,7 @@ use crate::contexts::{self, Context};
 use crate::driver::api;
 use crate::lock::lock;
 use crate::ordering::widen;
-use crate::process::patience::Patience;
+use crate::process::lock_timeout::LockWait;
 
 const DEVICES_MAX: usize = 64;
 const NO_LIMIT: u64 = u64::MAX;
@@ -31,12 +31,12 @@ const NOT_KNOWN: u64 = u64::MAX - 1;
 struct Device {
     limit_bytes: AtomicU64,
     held_bytes: AtomicU64,
-    /// What set the limit: a number of `By`.
+    /// What set the limit: a number of `LimitSource`.
     set_by: AtomicU8,
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum By {
+enum LimitSource {
     Options,
     Call,
     Order,
@@ -46,7 +46,7 @@ static DEVICES: [Device; DEVICES_MAX] = [const {
     Device {
         limit_bytes: AtomicU64::new(NOT_KNOWN),
         held_bytes: AtomicU64::new(0),
-        set_by: AtomicU8::new(By::Options as u8),
+        set_by: AtomicU8::new(LimitSource::Options as u8),
     }
 }; DEVICES_MAX];
 
@@ -91,7 +91,7 @@ pub(crate) fn free_bytes(context: &Context) -> u64 {
 /// there is no such device.
 pub(crate) fn set(device: i32, bytes: u64) -> bool {
     is_device(device) && {
-        put(device, bytes, By::Call);
+        put(device, bytes, LimitSource::Call);
         contexts::all().filter(|context| context.device == device).for_each(|context| {
             tell(&mut lock(&context.allocator), device, context.device_bytes);
         });
@@ -103,9 +103,9 @@ pub(crate) fn set(device: i32, bytes: u64) -> bool {
 /// with EBUSY if a stopped thread holds a lock; the limit holds nevertheless.
 pub(crate) fn set_by_order(device: Option<i32>, bytes: Option<u64>) -> Result<(), i32> {
     let devices = device.map_or(0..DEVICES_MAX as i32, |device| device..device + 1);
-    devices.for_each(|device| put(device, bytes.unwrap_or(0), By::Order));
+    devices.for_each(|device| put(device, bytes.unwrap_or(0), LimitSource::Order));
     for context in contexts::all().filter(|it| device.is_none_or(|device| it.device == device)) {
-        let mut allocator = Patience::GivesUp.lock(&context.allocator).ok_or(libc::EBUSY)?;
+        let mut allocator = LockWait::Timeout.lock(&context.allocator).ok_or(libc::EBUSY)?;
         tell(&mut allocator, context.device, context.device_bytes);
     }
     Ok(())
@@ -116,7 +116,7 @@ pub(crate) fn is_device(device: i32) -> bool {
     row(device).is_some() && api::device_total_mem(device).is_ok()
 }
 
-fn put(device: i32, bytes: u64, by: By) {
+fn put(device: i32, bytes: u64, by: LimitSource) {
     let Some(row) = row(device) else { return };
     config::note_limit();
     row.set_by.store(by as u8, Ordering::Relaxed);
@@ -150,7 +150,7 @@ pub(crate) fn tell(allocator: &mut Allocator, device: i32, device_bytes: u64) {
     let known_bytes = (bytes != u64::MAX).then_some(bytes);
     let collects = config::get().policy.garbage_collection_threshold > 0.0;
     allocator.set_limit(known_bytes.filter(|_| collects));
-    allocator.set_room(known_bytes, limit_bytes.is_some());
+    allocator.set_capacity(known_bytes, limit_bytes.is_some());
 }
 
 /// Sets bytes aside. None: the limit does not allow them.
@@ -183,8 +183,8 @@ pub(crate) fn use_of(device: i32) -> Option<LimitUse> {
     let set_by = row(device)?.set_by.load(Ordering::Relaxed);
     let by_size = config::get().limit.bytes == Some(limit_bytes);
     let option = match by_size {
-        _ if set_by == By::Call as u8 => "cachealloc_set_limit",
-        _ if set_by == By::Order as u8 => "`cachealloc limit`",
+        _ if set_by == LimitSource::Call as u8 => "cachealloc_set_limit",
+        _ if set_by == LimitSource::Order as u8 => "`cachealloc limit`",
         true => "gpu_memory_limit_mb",
         false => "per_process_memory_fraction",
     };

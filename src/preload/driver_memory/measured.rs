@@ -12,7 +12,7 @@
 use std::sync::Mutex;
 use std::time::Duration;
 
-use cachealloc_statistics::account::{Part, Said};
+use cachealloc_statistics::breakdown::{Component, NvmlReading};
 
 use crate::cache::pools;
 use crate::clock::Instant;
@@ -25,7 +25,7 @@ use crate::driver::sys::{
 use crate::driver_memory::pool_devices;
 use crate::lock::lock;
 use crate::ordering::observers;
-use crate::process::patience::Patience;
+use crate::process::lock_timeout::LockWait;
 
 /// What was in use on each device when its first context had been made.
 static FIRST: Mutex<Vec<First>> = Mutex::new(Vec::new());
@@ -33,7 +33,8 @@ static FIRST: Mutex<Vec<First>> = Mutex::new(Vec::new());
 static LAST: Mutex<[Option<Measured>; DEVICES_MAX]> = Mutex::new([None; DEVICES_MAX]);
 const DEVICES_MAX: usize = 64;
 /// What NVML said of each device, and when.
-static NOTED: Mutex<[Option<(Instant, Said)>; DEVICES_MAX]> = Mutex::new([None; DEVICES_MAX]);
+static NOTED: Mutex<[Option<(Instant, NvmlReading)>; DEVICES_MAX]> =
+    Mutex::new([None; DEVICES_MAX]);
 /// What was noted longer ago was for a snapshot that did not come.
 const NOTED_FOR: Duration = Duration::from_secs(10);
 
@@ -55,7 +56,7 @@ pub(crate) struct Measured {
     pub pools_reserved_bytes: u64,
     pub graphs_reserved_bytes: u64,
     /// What kernels may make the driver reserve, of all contexts.
-    pub limits: [(Part, u64); 3],
+    pub limits: [(Component, u64); 3],
 }
 
 /// A context was made that was not there before.
@@ -71,32 +72,32 @@ pub(crate) fn context_made(id: u64, handle: ContextHandle) {
 }
 
 /// What was in use on this device when its first context had been made.
-pub(crate) fn at_first_context(device: i32, patience: Patience) -> Option<u64> {
-    let first = patience.lock(&FIRST)?;
+pub(crate) fn at_first_context(device: i32, wait: LockWait) -> Option<u64> {
+    let first = wait.lock(&FIRST)?;
     let found = first.iter().find(|first| first.device == device);
     found.map(|first| first.in_use_bytes)
 }
 
 /// The last answers for this device.
-pub(crate) fn last(device: i32, patience: Patience) -> Option<Measured> {
-    let last = patience.lock(&LAST)?;
+pub(crate) fn last(device: i32, wait: LockWait) -> Option<Measured> {
+    let last = wait.lock(&LAST)?;
     *last.get(usize::try_from(device).ok()?)?
 }
 
 /// NVML says this, now.
-pub(crate) fn note(device: i32, said: Said) {
+pub(crate) fn note(device: i32, nvml_reading: NvmlReading) {
     let place = usize::try_from(device).ok();
     let mut noted = lock(&NOTED);
     if let Some(noted) = place.and_then(|place| noted.get_mut(place)) {
-        *noted = Some((Instant::now(), said));
+        *noted = Some((Instant::now(), nvml_reading));
     }
 }
 
 /// What NVML said of this device, for the snapshot that it was asked for. The next one begins without.
-pub(crate) fn take_noted(device: i32, patience: Patience) -> Option<Said> {
-    let mut noted = patience.lock(&NOTED)?;
-    let (at, said) = noted.get_mut(usize::try_from(device).ok()?)?.take()?;
-    (at.elapsed() < NOTED_FOR).then_some(said)
+pub(crate) fn take_noted(device: i32, wait: LockWait) -> Option<NvmlReading> {
+    let mut noted = wait.lock(&NOTED)?;
+    let (at, nvml_reading) = noted.get_mut(usize::try_from(device).ok()?)?.take()?;
+    (at.elapsed() < NOTED_FOR).then_some(nvml_reading)
 }
 
 /// Asks for every device. Call where the driver may be called, with no lock of ours. Allocates nothing: the caller
@@ -144,9 +145,9 @@ fn of(context: &Context) -> CuResult<Measured> {
         pools_reserved_bytes,
         graphs_reserved_bytes,
         limits: [
-            (Part::LocalMemory, limit(LIMIT_STACK).saturating_mul(threads)),
-            (Part::MallocHeap, limit(LIMIT_MALLOC_HEAP)),
-            (Part::PrintfBuffer, limit(LIMIT_PRINTF_BUFFER)),
+            (Component::LocalMemory, limit(LIMIT_STACK).saturating_mul(threads)),
+            (Component::MallocHeap, limit(LIMIT_MALLOC_HEAP)),
+            (Component::PrintfBuffer, limit(LIMIT_PRINTF_BUFFER)),
         ],
     })
 }

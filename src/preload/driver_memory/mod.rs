@@ -1,16 +1,16 @@
 //! What the driver serves the program itself, and the limit that it shares with the cache.
 
-pub(crate) mod account;
+pub(crate) mod breakdown;
 pub(crate) mod claims;
 pub(crate) mod ending;
 pub(crate) mod first_uses;
 pub(crate) mod forecast;
-pub(crate) mod heard;
+pub(crate) mod implicit_usage;
+pub(crate) mod intervals;
 pub(crate) mod limits;
 pub(crate) mod measured;
+pub(crate) mod notify;
 pub(crate) mod pool_devices;
 pub(crate) mod serving;
 pub(crate) mod table;
-pub(crate) mod taken;
 pub(crate) mod tally;
-pub(crate) mod windows;

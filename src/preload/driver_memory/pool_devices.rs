@@ -3,8 +3,8 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::books::Book;
 use crate::driver::sys::{CuResult, PoolHandle};
+use crate::handle_table::HandleTable;
 use crate::lock::lock;
 
 /// Where a pool allocates.
@@ -16,7 +16,7 @@ pub(crate) enum Place {
     Managed,
 }
 
-static POOLS: Book<Place> = Book::new();
+static POOLS: HandleTable<Place> = HandleTable::new();
 /// Whether the host sees the memory of any.
 static HOST_SEES_ANY: AtomicBool = AtomicBool::new(false);
 /// Held while the driver is asked about pools.

@@ -1,7 +1,7 @@
 //! Around a call by which the driver serves the program memory: its bytes, as far as the arguments say,
 //! are claimed from the limit before the driver is asked, and what it served goes into the table.
 
-use cachealloc_statistics::account::Part;
+use cachealloc_statistics::breakdown::Component;
 
 use crate::cache::pools;
 use crate::cache::under_way::Waiter;
@@ -9,12 +9,12 @@ use crate::config;
 use crate::contexts::lookup;
 use crate::driver::sys::{CuError, CuResult, PoolHandle};
 use crate::driver::{api, changes};
-use crate::driver_memory::heard::Named;
 use crate::driver_memory::limits::Claim;
+use crate::driver_memory::notify::Named;
 use crate::driver_memory::pool_devices::{self, Place};
 use crate::driver_memory::table::{self, Key, Served};
 use crate::driver_memory::{claims, ending, forecast};
-use crate::neighbours::{Needed, Plea};
+use crate::peer_reclaim::{Needed, ReclaimRequest};
 use crate::record::{HOST, capture};
 use crate::trim::release;
 
@@ -43,7 +43,7 @@ pub(crate) enum MemoryKind {
 
 /// A call that the limit allows. Dropped, it gives its claim back: the driver has refused.
 #[must_use]
-pub(crate) struct Asked {
+pub(crate) struct ChargedRequest {
     kind: MemoryKind,
     served: Served,
     claim: Option<Claim>,
@@ -51,7 +51,7 @@ pub(crate) struct Asked {
 
 /// Claims what is about to be asked of the driver. Fails if the limit forbids it. None: there is no
 /// current context, which the driver reports.
-pub(crate) fn ask(wanted: Wanted) -> CuResult<Option<Asked>> {
+pub(crate) fn ask(wanted: Wanted) -> CuResult<Option<ChargedRequest>> {
     let Wanted { kind, bytes, mut counts } = wanted;
     let place = match kind {
         MemoryKind::Physical(device) => Some((device, 0)),
@@ -72,17 +72,17 @@ pub(crate) fn ask(wanted: Wanted) -> CuResult<Option<Asked>> {
     }
     let mut claim = None;
     if counts {
-        claim = claims::claim_making_room(device, bytes, waiter(kind));
+        claim = claims::charge_with_reclaim(device, bytes, waiter(kind));
         if claim.is_none() {
             return Err(CuError::OUT_OF_MEMORY);
         }
     }
-    let part = part_of(kind);
-    let served = Served { device, bytes, context_id, part, ..Served::default() };
-    Ok(Some(Asked { kind, served, claim }))
+    let component = component_of(kind);
+    let served = Served { device, bytes, context_id, component, ..Served::default() };
+    Ok(Some(ChargedRequest { kind, served, claim }))
 }
 
-impl Asked {
+impl ChargedRequest {
     /// Before the driver is asked: where it says that it has too little, the caches give back what is free.
     pub(crate) fn make_room(&self) {
         let Served { device, bytes, .. } = self.served;
@@ -104,7 +104,7 @@ impl Asked {
 
     /// Whether other processes gave memory for what the driver has answered so: then it is asked again. Meanwhile nothing is
     /// claimed for it: other requests of the program need not fail for one that waits.
-    pub(crate) fn is_heard(&mut self, plea: &mut Plea, code: CuResult) -> bool {
+    pub(crate) fn try_reclaim(&mut self, reclaim: &mut ReclaimRequest, code: CuResult) -> bool {
         let Served { device, bytes, .. } = self.served;
         let on_device = self.is_on_device();
         let needed =
@@ -113,8 +113,8 @@ impl Asked {
             return false;
         }
         let (counts, waiter) = (self.claim.take().is_some(), waiter(self.kind));
-        let claim = || claims::claim_making_room(device, bytes, waiter);
-        while plea.is_heard(needed) {
+        let claim = || claims::charge_with_reclaim(device, bytes, waiter);
+        while reclaim.try_reclaim(needed) {
             self.claim = if counts { claim() } else { None };
             if !counts || self.claim.is_some() {
                 return true;
@@ -125,20 +125,20 @@ impl Asked {
 
     /// Whether it is memory of a device, from the begin.
     pub(crate) fn is_on_device(&self) -> bool {
-        let Served { device, part, .. } = self.served;
-        device != HOST && !matches!(part, Some(Part::Managed | Part::Pinned))
+        let Served { device, component, .. } = self.served;
+        device != HOST && !matches!(component, Some(Component::Managed | Component::Pinned))
     }
 
     /// The driver has served more than the arguments said. False: more than the limit allows.
     pub(crate) fn grow_to(&mut self, bytes: u64) -> bool {
         self.served.bytes = bytes;
         let waiter = waiter(self.kind);
-        self.claim.as_mut().is_none_or(|claim| claims::grow_making_room(claim, bytes, waiter))
+        self.claim.as_mut().is_none_or(|claim| claims::grow_with_reclaim(claim, bytes, waiter))
     }
 
     /// The driver has served it: at this address, or by this handle.
     pub(crate) fn served(self, number: u64) -> Named {
-        let Asked { kind, mut served, claim } = self;
+        let ChargedRequest { kind, mut served, claim } = self;
         served.claimed_bytes = claim.map_or(0, Claim::keep);
         let key = match kind {
             MemoryKind::Physical(device) => {
@@ -164,10 +164,10 @@ pub(crate) fn serve(
     address: impl FnOnce() -> u64,
 ) -> CuResult {
     let mut asked = ask(wanted)?;
-    asked.iter().for_each(Asked::make_room);
+    asked.iter().for_each(ChargedRequest::make_room);
     let mut call = || changes::during(&mut call);
-    let (mut code, mut plea) = (call(), Plea::default());
-    while asked.as_mut().is_some_and(|asked| asked.is_heard(&mut plea, code)) {
+    let (mut code, mut reclaim) = (call(), ReclaimRequest::default());
+    while asked.as_mut().is_some_and(|asked| asked.try_reclaim(&mut reclaim, code)) {
         code = call();
     }
     if code.is_ok()
@@ -187,17 +187,17 @@ pub(crate) fn free_by(address: u64, call: impl FnOnce() -> CuResult) -> CuResult
 }
 
 /// Under which part an account has it; None: elsewhere, once for all its mappings.
-fn part_of(kind: MemoryKind) -> Option<Part> {
+fn component_of(kind: MemoryKind) -> Option<Component> {
     match kind {
-        MemoryKind::Linear => Some(Part::Linear),
-        MemoryKind::Managed => Some(Part::Managed),
+        MemoryKind::Linear => Some(Component::Linear),
+        MemoryKind::Managed => Some(Component::Managed),
         MemoryKind::Pooled(pool) => match pool.and_then(device_of_pool) {
-            Some(None) => Some(Part::Pinned),
-            _ => Some(Part::PoolsHeld),
+            Some(None) => Some(Component::Pinned),
+            _ => Some(Component::PoolsHeld),
         },
-        MemoryKind::Array => Some(Part::Arrays),
+        MemoryKind::Array => Some(Component::Arrays),
         MemoryKind::Physical(_) => None,
-        MemoryKind::Host => Some(Part::Pinned),
+        MemoryKind::Host => Some(Component::Pinned),
     }
 }
 

@@ -10,7 +10,7 @@ use std::sync::Mutex;
 
 use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_history::{Entry, Segment, StackId};
-use cachealloc_statistics::account::Part;
+use cachealloc_statistics::breakdown::Component;
 
 use crate::clock::now_ns;
 use crate::contexts::Context;
@@ -18,8 +18,8 @@ use crate::driver_memory::ending::Ending;
 use crate::driver_memory::limits;
 use crate::driver_memory::tally::Tally;
 use crate::lock::lock;
-use crate::memory_hooks::told::Observed;
-use crate::process::patience::Patience;
+use crate::memory_hooks::other_memory::Observed;
+use crate::process::lock_timeout::LockWait;
 use crate::record::HOST;
 use crate::record::driver_memory::{self, Allocation, EntriesOf, History};
 use crate::record::holders::StackTotals;
@@ -68,7 +68,7 @@ pub(crate) struct Served {
     /// The context with which it ends; 0: with none.
     pub context_id: u64,
     /// Under which part an account has it; None: a mapping, whose physical memory it has.
-    pub part: Option<Part>,
+    pub component: Option<Component>,
     /// `NONE` unless recorded.
     pub stack: StackId,
     /// Of the limit; 0 for what does not count, and for mappings.
@@ -103,7 +103,7 @@ pub(crate) struct Held {
     /// Or `HOST`.
     pub device: i32,
     /// None: a mapping of physical memory.
-    pub part: Option<Part>,
+    pub component: Option<Component>,
     pub stack: StackId,
     pub bytes: u64,
     /// Of physical memory.
@@ -177,19 +177,20 @@ pub(crate) fn mapped(address: u64, bytes: u64, handle: u64, stack: StackId) {
 pub(crate) fn kept(address: u64) {
     let mut table = lock(&TABLE);
     let (key, Table { served, history, .. }) = (Key::Memory(address), &mut *table);
-    let Some(served) = served.get_mut(&key).filter(|served| served.part == Some(Part::Pinned))
+    let Some(served) =
+        served.get_mut(&key).filter(|served| served.component == Some(Component::Pinned))
     else {
         return;
     };
     if let Some(shown) = served.shown(key) {
         history.kept(&shown);
     }
-    served.part = Some(Part::PinnedFree);
+    served.component = Some(Component::PinnedFree);
 }
 
 /// The cache has this memory now. What is there is left from a context whose end was not noticed yet.
 pub(crate) fn taken_by_cache(address: u64, bytes: u64) {
-    lock(&TABLE).make_way(address, bytes, None);
+    lock(&TABLE).release_entry(address, bytes, None);
 }
 
 /// A context is gone with what the driver served in it. Physical memory belongs to no context.
@@ -247,8 +248,8 @@ pub(crate) fn cut() -> (Vec<Segment>, Vec<EntriesOf>) {
 }
 
 /// What each stack holds and has asked for, by device.
-pub(crate) fn holders(patience: Patience) -> Vec<(i32, Vec<StackTotals>)> {
-    patience.lock(&TABLE).map(|table| table.history.holders()).unwrap_or_default()
+pub(crate) fn holders(wait: LockWait) -> Vec<(i32, Vec<StackTotals>)> {
+    wait.lock(&TABLE).map(|table| table.history.holders()).unwrap_or_default()
 }
 
 /// All that is live. Where it grows faster than it can be listed, some is missing.
@@ -262,14 +263,14 @@ pub(crate) fn held() -> Vec<Held> {
     let mut all = Vec::with_capacity(count + SPARE);
     let table = lock(&TABLE);
     let served = table.served.values().map(|served| {
-        let Served { device, part, stack, bytes, handle, .. } = *served;
+        let Served { device, component, stack, bytes, handle, .. } = *served;
         let stack = if served.is_kept() { StackId::NONE } else { stack };
-        Held { device, part, stack, bytes, handle }
+        Held { device, component, stack, bytes, handle }
     });
     let physical = table.physical.iter().map(|(handle, physical)| {
         let Physical { device, claimed_bytes: bytes, stack, .. } = *physical;
-        let (part, handle) = (Some(Part::Virtual), Some(*handle));
-        Held { device, part, stack, bytes, handle }
+        let (component, handle) = (Some(Component::Virtual), Some(*handle));
+        Held { device, component, stack, bytes, handle }
     });
     let room = all.capacity();
     all.extend(served.chain(physical).take(room));
@@ -291,7 +292,7 @@ impl Table {
             return;
         }
         match key {
-            Key::Memory(address) => self.make_way(address, served.bytes, Some(served.device)),
+            Key::Memory(address) => self.release_entry(address, served.bytes, Some(served.device)),
             Key::Array(_) => {
                 self.forget(key);
                 served.place = self.array_place(served.bytes);
@@ -339,7 +340,7 @@ impl Table {
         ending.give_back();
     }
 
-    fn make_way(&mut self, address: u64, bytes: u64, device: Option<i32>) {
+    fn release_entry(&mut self, address: u64, bytes: u64, device: Option<i32>) {
         let end = address.saturating_add(bytes);
         self.memory_within(address, end).into_iter().for_each(|key| self.forget(key));
         self.hide_within(address, end, device);
@@ -422,7 +423,7 @@ impl Served {
 
     /// The program has freed it, and the driver still has it for the process.
     fn is_kept(&self) -> bool {
-        self.part == Some(Part::PinnedFree)
+        self.component == Some(Component::PinnedFree)
     }
 }
 

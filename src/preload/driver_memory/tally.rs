@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use cachealloc_core::{Stat, Stats};
-use cachealloc_statistics::account::Part;
+use cachealloc_statistics::breakdown::Component;
 
 use crate::driver_memory::table::Served;
 
@@ -89,7 +89,7 @@ impl Tally {
     }
 
     fn of(&mut self, served: &Served) -> Option<&mut Counted> {
-        let is_counted = matches!(served.part, Some(Part::Linear | Part::PoolsHeld));
+        let is_counted = matches!(served.component, Some(Component::Linear | Component::PoolsHeld));
         is_counted.then(|| self.0.entry((served.device, served.context_id)).or_default())
     }
 }

@@ -2,14 +2,14 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use cachealloc_core::order::reuse::{Look, Mend, Reuse};
+use cachealloc_core::order::reuse::{EdgeUpdate, Look, Reuse};
 
 use crate::config;
 use crate::contexts::{self, Context, lookup};
 use crate::driver::graphs::{self, Capturing};
 use crate::driver::sys::{STREAM_PER_THREAD, StreamHandle};
 use crate::graphs::AllocationPoints;
-use crate::ordering::{LEDGER, early_start};
+use crate::ordering::{LEDGER, programmatic_launch};
 use crate::process::thread::{self, Thread};
 
 /// Number of streams, in all captures, whose next kernel must not start early.
@@ -105,7 +105,8 @@ impl Work {
             look.stream(member.id, &now.terminals, graphs::edges_into);
         }
         let result = body(&mut look);
-        let mends: Vec<Mend> = self.members.iter().map(|member| look.mend(member.id)).collect();
+        let mends: Vec<EdgeUpdate> =
+            self.members.iter().map(|member| look.edge_update(member.id)).collect();
         let mended = mends.into_iter().enumerate().all(|(index, mend)| self.mend(index, mend));
         if !mended {
             self.reuse.becomes_opaque();
@@ -113,13 +114,13 @@ impl Work {
         (!self.reuse.is_opaque()).then_some(result)
     }
 
-    fn mend(&mut self, index: usize, mend: Mend) -> bool {
+    fn mend(&mut self, index: usize, mend: EdgeUpdate) -> bool {
         let member = self.members[index];
         let handle = member.handle;
         let done = match &mend {
-            Mend::Nothing => return true,
-            Mend::FullOrder => true,
-            Mend::Set(terminals) => {
+            EdgeUpdate::Nothing => return true,
+            EdgeUpdate::FullOrder => true,
+            EdgeUpdate::Set(terminals) => {
                 let set = || graphs::set_terminals(handle, terminals);
                 member.in_its_context(set) == Some(Ok(()))
             }
@@ -127,7 +128,7 @@ impl Work {
         if !self.full_order.contains(&handle) {
             self.full_order.push(handle);
             FULL_ORDER_COUNT.fetch_add(1, Ordering::AcqRel);
-            early_start::block_freed();
+            programmatic_launch::block_freed();
         }
         done
     }

@@ -13,10 +13,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use cachealloc_history::{Block, BlockState, PoolKind, Segment, StackId};
 
-use crate::books::Book;
 use crate::driver::api;
 use crate::driver::sys::{CuResult, GraphHandle, NODE_GRAPH, NODE_MEM_ALLOC};
-use crate::memory_hooks::told::Observed;
+use crate::handle_table::HandleTable;
+use crate::memory_hooks::other_memory::Observed;
 use crate::record;
 
 /// What an executable graph needs, and whether the driver has provided it.
@@ -39,11 +39,11 @@ pub(crate) struct MemoryNode {
 }
 
 /// Executable graphs with memory nodes.
-static NEEDS: Book<Need> = Book::new();
+static NEEDS: HandleTable<Need> = HandleTable::new();
 /// By graph, the stacks of the calls that added its memory nodes, by their addresses.
-static STACKS: Book<BTreeMap<u64, StackId>> = Book::new();
+static STACKS: HandleTable<BTreeMap<u64, StackId>> = HandleTable::new();
 /// By address, the bytes of memory nodes that memory hooks were told of, and what they were told.
-static OBSERVED: Book<(u64, Observed)> = Book::new();
+static OBSERVED: HandleTable<(u64, Observed)> = HandleTable::new();
 
 /// The driver rounds sizes up.
 const SLACK_BYTES: u64 = 64 << 20;

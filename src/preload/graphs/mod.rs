@@ -1,9 +1,9 @@
 //! Captures and their memory. Here: what a capture remembers about its blocks.
 
 pub(crate) mod captured_work;
+pub(crate) mod destruction_fence;
 pub(crate) mod graph_memory;
-pub(crate) mod names;
-pub(crate) mod note_fence;
+pub(crate) mod node_references;
 pub(crate) mod open_captures;
 pub(crate) mod participants;
 pub(crate) mod pool_life;

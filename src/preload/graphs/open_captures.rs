@@ -16,14 +16,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use cachealloc_core::rules::{Rule, rule_holds};
-use cachealloc_core::{IdleMark, PrivatePool};
+use cachealloc_core::{IdleEpoch, PrivatePool};
 
 use crate::contexts::{self, Context};
 use crate::driver::api;
 use crate::driver::graphs::{self, Capturing};
 use crate::driver::sys::{CAPTURE_MODE_GLOBAL, CAPTURE_MODE_RELAXED, GraphHandle, StreamHandle};
 use crate::graphs::captured_work::{FULL_ORDER_COUNT, Member, Work};
-use crate::graphs::names::NamedRanges;
+use crate::graphs::node_references::ReferencedRanges;
 use crate::graphs::participants::{self, Threads};
 use crate::graphs::pools;
 use crate::lock::lock;
@@ -44,10 +44,10 @@ pub(crate) struct OpenCapture {
     pub graph: GraphHandle,
     context: &'static Context,
     /// The mark of its begin in each context that existed, by id.
-    begun: Vec<(u64, IdleMark)>,
+    begun: Vec<(u64, IdleEpoch)>,
     /// Its memory, the newest last.
     pools: Mutex<Vec<OwnPool>>,
-    pub names: Mutex<NamedRanges>,
+    pub names: Mutex<ReferencedRanges>,
     /// Whether a call was served that natively would have ended it.
     beyond_native: AtomicBool,
     work: Mutex<Work>,
@@ -85,7 +85,7 @@ pub(crate) fn begun(stream: StreamHandle, stream_id: u64, context: &'static Cont
         context,
         begun: contexts::all().map(mark).collect(),
         pools: Mutex::new(Vec::new()),
-        names: Mutex::new(NamedRanges::default()),
+        names: Mutex::new(ReferencedRanges::default()),
         beyond_native: AtomicBool::new(false),
         work: Mutex::new(Work::new(origin)),
     };
@@ -186,7 +186,7 @@ pub(crate) fn edited(graph: Option<GraphHandle>) {
     let concerned = |capture: &&Arc<OpenCapture>| graph.is_none_or(|graph| graph == capture.graph);
     for capture in captures.iter().filter(concerned) {
         lock(&capture.work).reuse.becomes_opaque();
-        capture.name_all();
+        capture.reference_all();
         if graph.is_some() {
             thread::with(|thread| participants::takes_part(thread, capture));
         }
@@ -238,7 +238,7 @@ impl OpenCapture {
         }
         // Memory of a later context was never idle before the capture.
         let begun = self.begun.iter().find(|(id, _)| *id == context.id);
-        let begun = begun.map_or(IdleMark::NEVER, |(_, mark)| *mark);
+        let begun = begun.map_or(IdleEpoch::NEVER, |(_, mark)| *mark);
         let pool = pools::open(context, begun, |note, gone| self.keep_with_graph(note, gone));
         lock(&self.pools).push(OwnPool { context, pool, sealed: opaque });
         pool
@@ -256,7 +256,7 @@ impl OpenCapture {
     }
 
     /// A node may name anything the program holds of its memory.
-    pub(crate) fn name_all(&self) {
+    pub(crate) fn reference_all(&self) {
         let pools = lock(&self.pools).clone();
         let mut names = lock(&self.names);
         for own in pools {

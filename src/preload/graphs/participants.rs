@@ -100,7 +100,7 @@ pub(crate) unsafe fn submits(
     let named = names.take_blocks();
     drop(names);
     if !known {
-        capture.name_all();
+        capture.reference_all();
     }
     let mut outside = lock(&OUTSIDE);
     let mut since_begin = |address: &u64| {
@@ -154,6 +154,6 @@ fn join(capture: &OpenCapture, address: u64) {
     if let Place::Block(block) = pagemap::place(address)
         && block.kind == Kind::Context
     {
-        allocator.join_pool(block.block, pool);
+        allocator.attach_to_pool(block.block, pool);
     }
 }

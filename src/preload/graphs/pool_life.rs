@@ -24,7 +24,7 @@ use cachealloc_core::rules::{Rule, rule_holds};
 use crate::contexts::Context;
 use crate::contexts::events::EventRef;
 use crate::driver::api;
-use crate::graphs::{note_fence, pools};
+use crate::graphs::{destruction_fence, pools};
 use crate::lock::lock;
 use crate::ordering::{barrier, captures, native_wait};
 use crate::process::thread;
@@ -58,10 +58,10 @@ pub(crate) fn graph_ended() {
 }
 
 /// As `reap`, for a request that finds no memory: right after a graph was destroyed its note may still be
-/// on its way. Waits for no work. `waited`: as for `note_fence::pass`.
+/// on its way. Waits for no work. `waited`: as for `destruction_fence::pass`.
 #[cold]
 pub(crate) fn reap_late(context: &Context, waited: bool) {
-    note_fence::pass(context, waited, || pools::keep_memory(context.device));
+    destruction_fence::pass(context, waited, || pools::keep_memory(context.device));
     reap();
 }
 

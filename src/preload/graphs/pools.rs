@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use cachealloc_core::rules::{Rule, rule_holds};
-use cachealloc_core::{Address, Allocator, IdleMark, PrivatePool, Ready};
+use cachealloc_core::{Address, Allocator, IdleEpoch, PrivatePool, ReuseCondition};
 use cachealloc_history::StackId;
 
 use crate::cache::blocks;
@@ -17,30 +17,30 @@ use crate::contexts::events::EventRef;
 use crate::contexts::{self, Context};
 use crate::driver::api;
 use crate::driver::sys::CuError;
-use crate::graphs::names::NamedRanges;
-use crate::graphs::note_fence;
-use crate::left::{Left, Linked};
+use crate::graphs::destruction_fence;
+use crate::graphs::node_references::ReferencedRanges;
+use crate::intrusive_stack::{IntrusiveStack, Linked};
 use crate::lock::lock;
 use crate::log;
 use crate::pagemap::{self, LiveBlock, Place};
 use crate::record::recorder::Freed;
 
 /// What the driver passes back when the graph is gone.
-struct Note {
+struct DestroyNotice {
     pool: PrivatePool,
     context: &'static Context,
-    next: *mut Note,
+    next: *mut DestroyNotice,
 }
 
-impl Linked for Note {
-    unsafe fn next(this: *mut Note) -> *mut *mut Note {
+impl Linked for DestroyNotice {
+    unsafe fn next(this: *mut DestroyNotice) -> *mut *mut DestroyNotice {
         // SAFETY: valid, by the caller's word.
         unsafe { &raw mut (*this).next }
     }
 }
 
 /// The notes not read yet.
-static LEFT: Left<Note> = Left::new();
+static LEFT: IntrusiveStack<DestroyNotice> = IntrusiveStack::new();
 /// Pools whose graph lives, as far as notes were read.
 static OPEN_COUNT: AtomicUsize = AtomicUsize::new(0);
 
@@ -55,14 +55,14 @@ static USED_ELSEWHERE: Mutex<Vec<(PrivatePool, EventRef)>> = Mutex::new(Vec::new
 /// call that function with that note when it is gone; false: it cannot.
 pub(crate) fn open(
     context: &'static Context,
-    begun: IdleMark,
+    begun: IdleEpoch,
     keep: impl Fn(usize, extern "C" fn(*mut c_void)) -> bool,
 ) -> PrivatePool {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     let pool = PrivatePool(NEXT.fetch_add(1, Ordering::Relaxed));
     lock(&context.allocator).open_pool(pool, begun);
     OPEN_COUNT.fetch_add(1, Ordering::Relaxed);
-    let note = Box::into_raw(Box::new(Note { pool, context, next: null_mut() }));
+    let note = Box::into_raw(Box::new(DestroyNotice { pool, context, next: null_mut() }));
     if !api::relaxed(|| keep(note as usize, graph_is_gone)) {
         // The driver may have called already: the note is not ours any more.
         log::info(format_args!("cannot attach to a graph: memory of its capture stays reserved"));
@@ -73,13 +73,13 @@ pub(crate) fn open(
 /// Called by the driver, perhaps in a thread of its own.
 extern "C" fn graph_is_gone(note: *mut c_void) {
     // SAFETY: made by `open`, and handed to the driver, which hands it back once.
-    unsafe { LEFT.leave(note.cast()) };
+    unsafe { LEFT.push(note.cast()) };
 }
 
 /// A graph or an executable was destroyed; if it keeps memory, a note is due.
 pub(crate) fn note_graph_ended() {
     if OPEN_COUNT.load(Ordering::Relaxed) != 0 {
-        note_fence::graph_ended();
+        destruction_fence::graph_ended();
     }
 }
 
@@ -96,10 +96,10 @@ pub(crate) fn has_notes() -> bool {
 
 /// Reads all notes left so far.
 pub(crate) fn take_notes(mut each: impl FnMut(PrivatePool, &'static Context)) {
-    let mut note = LEFT.take();
+    let mut note = LEFT.take_all();
     while !note.is_null() {
         // SAFETY: made by `open`, left once, and taken out of the list by this thread alone.
-        let Note { pool, context, next } = *unsafe { Box::from_raw(note) };
+        let DestroyNotice { pool, context, next } = *unsafe { Box::from_raw(note) };
         OPEN_COUNT.fetch_sub(1, Ordering::Relaxed);
         each(pool, context);
         note = next;
@@ -151,7 +151,7 @@ pub(crate) fn close(context: &'static Context, pool: PrivatePool) {
             let LiveBlock { block, .. } = block;
             let (_, requested_bytes) = allocator.requested(block);
             let freed = Freed { block, address, requested_bytes, stack: StackId::NONE };
-            blocks::free(context, &mut allocator, freed, Ready::Everywhere);
+            blocks::free(context, &mut allocator, freed, ReuseCondition::Everywhere);
         }
     }
     allocator.close_pool(pool);
@@ -163,7 +163,7 @@ pub(crate) fn close(context: &'static Context, pool: PrivatePool) {
 pub(crate) fn open_rest(
     context: &'static Context,
     pool: PrivatePool,
-    names: &NamedRanges,
+    names: &ReferencedRanges,
     held_leaves: bool,
 ) {
     let mut allocator = lock(&context.allocator);

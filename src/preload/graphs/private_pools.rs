@@ -34,7 +34,7 @@ use std::sync::Arc;
 
 use cachealloc_core::order::reuse::Scope;
 use cachealloc_core::rules::{Rule, rule_holds};
-use cachealloc_core::{Address, Ready, Request, Requester, StreamId};
+use cachealloc_core::{Address, Request, Requester, ReuseCondition, StreamId};
 
 use crate::cache::blocks::{self, Call};
 use crate::cache::miss::miss_or_else;
@@ -92,7 +92,7 @@ pub(crate) fn free(
     thread: &Thread,
     context: &'static Context,
     freed: Freed,
-    ready: Ready,
+    ready: ReuseCondition,
     behind: Behind,
 ) {
     let pool = lock(&context.allocator).private_pool_of(freed.block);
@@ -108,7 +108,7 @@ pub(crate) fn free(
     let mut allocator = lock(&context.allocator);
     let bytes = allocator.bytes(freed.block);
     let unused = names.as_ref().is_some_and(|names| {
-        let over = ready == Ready::Everywhere && matches!(behind, Behind::Everything);
+        let over = ready == ReuseCondition::Everywhere && matches!(behind, Behind::Everything);
         let named = names.overlap(freed.address, freed.address + bytes);
         over && !named && rule_holds(Rule::UnnamedIsFree)
     });
@@ -151,7 +151,7 @@ fn leaves(context: &'static Context, block: &LiveBlock) -> bool {
     }
     work.allocation_points.allocated.remove(&block.address);
     let mut allocator = lock(&context.allocator);
-    allocator.leave_pool(block.block, |begin, end| names.overlap(begin.0, end.0));
+    allocator.detach_from_pool(block.block, |begin, end| names.overlap(begin.0, end.0));
     pools::opened(context, &mut allocator, &[Address(block.address)]);
     true
 }

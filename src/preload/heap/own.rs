@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use super::head::*;
 use super::reserve::reserve_take;
-use crate::left::{Left, Linked};
+use crate::intrusive_stack::{IntrusiveStack, Linked};
 
 pub(super) struct Own {
     free: [*mut Free; CLASSES_COUNT],
@@ -38,7 +38,7 @@ pub(super) static OWN: OwnCell = OwnCell(UnsafeCell::new(Own {
     section: null_mut(),
 }));
 /// Blocks of the writer's that other threads have freed.
-static GIVEN_BACK: Left<Free> = Left::new();
+static GIVEN_BACK: IntrusiveStack<Free> = IntrusiveStack::new();
 
 /// The class of a block with its head, and how many bytes those of the class have.
 pub(super) fn class_of(bytes: usize) -> (usize, usize) {
@@ -96,7 +96,7 @@ impl Own {
     }
 
     fn take_given_back(&mut self) {
-        let mut next = GIVEN_BACK.take();
+        let mut next = GIVEN_BACK.take_all();
         while !next.is_null() {
             let block = next;
             // SAFETY: a free block with its head.
@@ -137,7 +137,7 @@ pub(super) fn free_small(block: *mut u8, class: usize) {
         return;
     }
     // SAFETY: the block is free, and its class has room for a pointer.
-    unsafe { GIVEN_BACK.leave(block) };
+    unsafe { GIVEN_BACK.push(block) };
 }
 
 /// Blocks of the program's heap that the writer has freed, chained by the head's field for sections.

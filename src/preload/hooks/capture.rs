@@ -1,7 +1,7 @@
 //! Begin and end of captures, and what may pull a stream into one (docs/ordering.md 5).
 
 use cachealloc_core::rules::{Rule, rule_holds};
-use cachealloc_statistics::account::Part;
+use cachealloc_statistics::breakdown::Component;
 
 use crate::contexts::stream_identity;
 use crate::driver::sys::{
@@ -14,7 +14,7 @@ use crate::hooks::{
     Real, beside, common, guarded, guarded_with, host_memory, stream_among, stream_of, taking,
 };
 use crate::lock::lock;
-use crate::ordering::{before_submission, captures, owed_wait};
+use crate::ordering::{before_submission, captures, deferred_wait};
 use crate::process::bypass;
 use crate::process::thread::Thread;
 use crate::{memory_hooks, record};
@@ -65,7 +65,7 @@ fn begins(
     real: impl Real,
 ) -> CuResult {
     if !bypass::is_caching() {
-        before_submission::pay_all();
+        before_submission::flush_all();
         return real();
     }
     let stream = stream_of(function, stream);
@@ -75,8 +75,8 @@ fn begins(
             let Some(context) = stream_identity::context_of(stream) else { return real() };
             pool_life::reap();
             let _exclusive = match rule_holds(Rule::CapturePaysFirst) {
-                true => owed_wait::gate_with_nothing_owed(context),
-                false => lock(&context.gate),
+                true => deferred_wait::lock_barriers_flushed(context),
+                false => lock(&context.barrier_lock),
             };
             captures::begin(stream, context, mode, real)
         },
@@ -132,7 +132,7 @@ fn wait_event_beside_captures(
         || {
             let Some(context) = stream_identity::context_of(stream) else { return submit() };
             // With nothing owed: else the submission would pay, and needs the gate for it.
-            let exclusive = owed_wait::gate_with_nothing_owed(context);
+            let exclusive = deferred_wait::lock_barriers_flushed(context);
             let joining = open_captures::may_join(stream);
             let code = submit();
             drop(exclusive);
@@ -157,7 +157,7 @@ pub(crate) fn stream_destroy(
         return real();
     }
     if !captures::maybe() {
-        return taking::around_end(function, Part::Objects, real);
+        return taking::around_end(function, Component::Objects, real);
     }
     let stream = stream_of(function, stream);
     guarded(function, || captures::destroy(stream, real), real)

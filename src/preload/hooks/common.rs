@@ -4,7 +4,7 @@
 use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::cache::under_way::Waiter;
-use crate::cache::{departures, fill, room, sticky_error};
+use crate::cache::{fill, inflight_releases, retry, sticky_error};
 use crate::config;
 use crate::contexts::lookup;
 use crate::driver::api;
@@ -13,8 +13,8 @@ use crate::functions::{Class, Function};
 use crate::graphs::participants;
 use crate::hooks::{Real, beside};
 use crate::memory_hooks;
-use crate::neighbours::{Needed, Plea};
 use crate::ordering::{captures, pending, real_frees, submissions};
+use crate::peer_reclaim::{Needed, ReclaimRequest};
 use crate::process::{bounds, bypass, thread};
 use crate::statistics::counters::{self, Count};
 use crate::statistics::waits::Wait;
@@ -41,7 +41,7 @@ pub(crate) fn pass(function: &'static Function, real: impl Real) -> CuResult {
 /// A call that submits work. `host_visible`: the host could see its effect without synchronizing.
 #[inline(always)]
 pub(crate) fn submit(function: &'static Function, host_visible: bool, real: impl Real) -> CuResult {
-    submit_to(function, host_visible, Captured::Perhaps, real)
+    submit_to(function, host_visible, MayBeCaptured::Perhaps, real)
 }
 
 /// As `submit`, for a call of which `captured` is known.
@@ -49,7 +49,7 @@ pub(crate) fn submit(function: &'static Function, host_visible: bool, real: impl
 pub(crate) fn submit_to(
     function: &'static Function,
     host_visible: bool,
-    captured: Captured,
+    captured: MayBeCaptured,
     real: impl Real,
 ) -> CuResult {
     submissions::counted(host_visible, || match real() {
@@ -61,7 +61,7 @@ pub(crate) fn submit_to(
 
 /// What an observed call makes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Makes {
+pub(crate) enum ObservedKind {
     Memory,
     /// A memory node, on a stream that captures: the driver makes it.
     Node,
@@ -78,7 +78,7 @@ pub(crate) fn observed_malloc(
     function: &'static Function,
     words: &[usize],
     bytes: u64,
-    makes: Makes,
+    makes: ObservedKind,
 ) -> Option<CuResult> {
     let pointer = words[0] as *const u64;
     if pointer.is_null() || bytes == 0 {
@@ -89,8 +89,8 @@ pub(crate) fn observed_malloc(
     // SAFETY: the call writes there, as the driver's would.
     unsafe {
         match makes {
-            Makes::Memory => memory_hooks::around_malloc(device, pointer, bytes, again),
-            Makes::Node => memory_hooks::around_node(device, pointer, bytes, again),
+            ObservedKind::Memory => memory_hooks::around_malloc(device, pointer, bytes, again),
+            ObservedKind::Node => memory_hooks::around_node(device, pointer, bytes, again),
         }
     }
 }
@@ -129,13 +129,13 @@ pub(crate) fn retried(function: &'static Function, real: impl Real) -> CuResult 
 pub(crate) fn retried_on(function: &'static Function, device: i32, real: impl Real) -> CuResult {
     match real() {
         Ok(()) => Ok(()),
-        Err(error) => failed(function, Captured::No, Some(device), error, &mut || real()),
+        Err(error) => failed(function, MayBeCaptured::No, Some(device), error, &mut || real()),
     }
 }
 
 /// Whether a failed call may have become part of a graph.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Captured {
+pub(crate) enum MayBeCaptured {
     /// The call takes no stream, or one that does not capture.
     No,
     /// If any stream captures.
@@ -150,7 +150,7 @@ pub(crate) fn retried_mut(
 ) -> CuResult {
     match real() {
         Ok(()) => Ok(()),
-        Err(error) => failed(function, Captured::No, None, error, real),
+        Err(error) => failed(function, MayBeCaptured::No, None, error, real),
     }
 }
 
@@ -158,7 +158,7 @@ pub(crate) fn retried_mut(
 #[cold]
 fn failed(
     function: &'static Function,
-    captured: Captured,
+    captured: MayBeCaptured,
     device: Option<i32>,
     error: CuError,
     real: &mut dyn FnMut() -> CuResult,
@@ -170,24 +170,24 @@ fn failed(
     note_lost(function, code);
     let may_retry = function.oom_retry || !rule_holds(Rule::RetryAsListed);
     if code == Err(CuError::OUT_OF_MEMORY) && may_retry {
-        return last_word(function, captured, device, real);
+        return final_result(function, captured, device, real);
     }
     code
 }
 
 /// Repeats the call as long as memory comes back for it, and at least once: memory that arrived between
 /// the driver's refusal and the first check here cannot be distinguished from earlier memory.
-fn last_word(
+fn final_result(
     function: &'static Function,
-    captured: Captured,
+    captured: MayBeCaptured,
     device: Option<i32>,
     real: &mut dyn FnMut() -> CuResult,
 ) -> CuResult {
     let device = device.or_else(|| api::ctx_get_device().ok());
-    let (mut code, mut seen) = (Err(CuError::OUT_OF_MEMORY), departures::arrivals());
+    let (mut code, mut seen) = (Err(CuError::OUT_OF_MEMORY), inflight_releases::arrivals());
     let may_not_repeat = || {
         let captures = || captures::any() && !thread::with(captures::is_beside);
-        captured == Captured::Perhaps
+        captured == MayBeCaptured::Perhaps
             && captures()
             && rule_holds(Rule::RetryNotInCapture)
             && !thread::with(participants::is_as_before)
@@ -206,15 +206,16 @@ fn last_word(
         }
     }
     // Those of other classes say how much they ask for (`driver_memory/serving`), and the cache does.
-    let mut plea = (!matches!(function.class, Class::Record | Class::Own)).then(Plea::default);
-    while let Some(plea) = plea.as_mut().filter(|_| code == Err(CuError::OUT_OF_MEMORY)) {
+    let mut reclaim =
+        (!matches!(function.class, Class::Record | Class::Own)).then(ReclaimRequest::default);
+    while let Some(reclaim) = reclaim.as_mut().filter(|_| code == Err(CuError::OUT_OF_MEMORY)) {
         let needed = || Needed {
             device: device.unwrap_or(0),
             bytes: None,
             context: lookup::current().ok(),
             may_wait: true,
         };
-        if may_not_repeat() || !in_guard(function, || plea.is_heard(needed())) {
+        if may_not_repeat() || !in_guard(function, || reclaim.try_reclaim(needed())) {
             break;
         }
         code = real();
@@ -272,11 +273,11 @@ pub(crate) fn make_room(device: Option<i32>, waiter: Waiter, seen: &mut u64) -> 
     }
     // Those of its own context, which natively hold it back.
     if let Ok(context) = lookup::current() {
-        room::wait_for_frees(context, waiter);
+        retry::wait_for_frees(context, waiter);
     }
     let code = api::relaxed(|| release::everything_free(device, waiter));
-    let awaited = |device| departures::awaited_by(device, waiter);
-    let arrivals = device.map_or_else(departures::arrivals, awaited);
+    let awaited = |device| inflight_releases::awaited_by(device, waiter);
+    let arrivals = device.map_or_else(inflight_releases::arrivals, awaited);
     let more = core::mem::replace(seen, arrivals) != arrivals;
     code.is_ok() && more
 }

@@ -1,7 +1,7 @@
 //! Contexts that are made and referred to, and peer access between them. How they end: `context_end`.
 
 use cachealloc_core::order::Observer;
-use cachealloc_statistics::account::Part;
+use cachealloc_statistics::breakdown::Component;
 
 use crate::cache::arenas;
 use crate::config;
@@ -15,7 +15,7 @@ use crate::hooks::observers::accepted;
 use crate::hooks::{Real, beside, common, taking};
 use crate::interpose::signals;
 use crate::ipc::peers;
-use crate::ordering::joins;
+use crate::ordering::legacy_stream;
 use crate::ordering::observers::{self, SeenContext};
 use crate::process::{bypass, lifetime};
 
@@ -102,7 +102,7 @@ pub(crate) fn stream_create(function: &'static Function, real: impl Real) -> CuR
     if bypass::is_caching() {
         beside(function, observers::watch_stream);
     }
-    taking::around(function, Part::Objects, || common::retried(function, real))
+    taking::around(function, Component::Objects, || common::retried(function, real))
 }
 
 /// `cuCtxSetLimit(limit, bytes)`.
@@ -110,7 +110,7 @@ pub(crate) fn set_limit(function: &'static Function, real: impl Real) -> CuResul
     if !bypass::is_caching() {
         return real();
     }
-    let code = taking::around(function, Part::Limits, || common::retried(function, real));
+    let code = taking::around(function, Component::Limits, || common::retried(function, real));
     // Local memory grows with the next launch of any kernel.
     first_uses::forget_all();
     code
@@ -160,6 +160,6 @@ pub(crate) fn disable_peer(
 /// `cuCtxWaitEvent(context, event)`, `cuGreenCtxWaitEvent(green context, event)`.
 pub(crate) fn waits(function: &'static Function, real: impl Real) -> CuResult {
     let code = common::pass(function, real);
-    joins::context_waits();
+    legacy_stream::context_waits();
     code
 }

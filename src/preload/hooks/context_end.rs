@@ -19,20 +19,22 @@ use std::sync::atomic::Ordering;
 
 use cachealloc_core::rules::{Rule, rule_holds};
 
-use crate::cache::{all_work, pinned_memory, zones};
+use crate::cache::{all_work, pinned_memory, red_zones};
 use crate::contexts::references::{self, Fate, GivenUp, Referent};
-use crate::contexts::{self, Context, Home, end, stream_identity};
+use crate::contexts::{self, Context, MemoryOwner, end, stream_identity};
 use crate::driver::sys::{ContextHandle, CuResult};
 use crate::driver::{api, changes, table};
 use crate::driver_memory::first_uses;
 use crate::functions::{Function, id};
 use crate::hooks::{Real, beside};
 use crate::ordering::observers::{self, SeenContext};
-use crate::ordering::{LEDGER, before_submission, captures, kernels, owed_wait, pending, widen};
+use crate::ordering::{
+    LEDGER, before_submission, captures, deferred_wait, kernels, pending, widen,
+};
 use crate::process::bypass;
 use crate::process::thread::{self, Thread};
 use crate::statistics::waits::Wait;
-use crate::trim::HeldOff;
+use crate::trim::PauseGuard;
 
 /// `cuCtxDestroy(context)`, `cuCtxDetach(context)`. The memory is gone afterwards, without a free of ours, unless the call
 /// fails or an attach keeps the context.
@@ -42,7 +44,7 @@ pub(crate) fn destroy(
     real: impl Real,
 ) -> CuResult {
     if !bypass::is_caching() {
-        before_submission::pay_all();
+        before_submission::flush_all();
         return real();
     }
     let mut id = None;
@@ -67,7 +69,7 @@ pub(crate) fn destroy(
 /// every reset, ends the primary context.
 pub(crate) fn primary(function: &'static Function, device: i32, real: impl Real) -> CuResult {
     if !bypass::is_caching() {
-        before_submission::pay_all();
+        before_submission::flush_all();
         return real();
     }
     // In a host function: the driver refuses the call.
@@ -92,8 +94,11 @@ pub(crate) fn primary(function: &'static Function, device: i32, real: impl Real)
     let there = primaries(device);
     let ids = there.iter().map(|(id, _)| *id).collect();
     let is_over = |id| {
-        let home = there.iter().find(|(known, _)| *known == id).map(|(_, home)| *home);
-        home.is_none_or(|home| !(is_active(device) && is_still(home.handle, home.id)))
+        let memory_owner =
+            there.iter().find(|(known, _)| *known == id).map(|(_, memory_owner)| *memory_owner);
+        memory_owner.is_none_or(|memory_owner| {
+            !(is_active(device) && is_still(memory_owner.handle, memory_owner.id))
+        })
     };
     ask(function, ids, given_up, is_over, real)
 }
@@ -151,17 +156,17 @@ fn wait_for_work(mut ending: impl Iterator<Item = &'static Context>, fate: Fate)
 /// A context that the driver is about to end: nothing of ours is in it or waits for its events.
 struct EndingContext {
     context: &'static Context,
-    _held_off: HeldOff<'static>,
+    _held_off: PauseGuard<'static>,
     _shut: RwLockWriteGuard<'static, ()>,
 }
 
 impl EndingContext {
     fn begin(context: &'static Context, fate: Fate, is_in_doubt: bool) -> EndingContext {
-        let held_off = context.idle.hold_off();
-        zones::check_copies(context);
+        let held_off = context.idle.pause();
+        red_zones::check_copies(context);
         pinned_memory::context_ends(context, fate == Fate::Ends);
         stream_identity::may_end();
-        owed_wait::context_may_end(context);
+        deferred_wait::context_may_end(context);
         widen(Rule::BarrierOutlastsReference);
         let shut = context.shut(is_in_doubt);
         widen(Rule::BarrierOutlastsReference);
@@ -230,12 +235,12 @@ fn is_primary(id: u64) -> bool {
 
 /// The contexts of the device that the program did not create, by id: the primary one, and the green
 /// ones that had memory.
-fn primaries(device: i32) -> Vec<(u64, Home)> {
+fn primaries(device: i32) -> Vec<(u64, MemoryOwner)> {
     let here = |context: &&Context| context.device == device && !context.explicit;
-    let met = contexts::all().filter(here).map(|context| (context.id, context.home));
+    let met = contexts::all().filter(here).map(|context| (context.id, context.memory_owner));
     let seen =
         observers::contexts_seen().into_iter().filter(|seen| seen.primary_of == Some(device));
-    let seen = seen.map(|SeenContext { id, handle, .. }| (id, Home { handle, id }));
+    let seen = seen.map(|SeenContext { id, handle, .. }| (id, MemoryOwner { handle, id }));
     let mut all: Vec<_> = met.chain(seen).collect();
     all.sort_unstable();
     all.dedup();

@@ -4,21 +4,21 @@
 use crate::driver::sys::{AllocationProperties, CuError, CuResult};
 use crate::driver::{api, changes};
 use crate::driver_memory::ending::{self, Ending};
-use crate::driver_memory::heard::{Heard, Named};
-use crate::driver_memory::serving::{self, Asked, MemoryKind, Wanted};
+use crate::driver_memory::notify::{Heard, Named};
+use crate::driver_memory::serving::{self, ChargedRequest, MemoryKind, Wanted};
 use crate::driver_memory::table::{self, Key};
 use crate::functions::{Function, id};
 use crate::hooks::{array_bytes, beside, common, out_of_memory};
-use crate::neighbours::Plea;
+use crate::peer_reclaim::ReclaimRequest;
 use crate::process::bypass;
 use crate::record::{HOST, capture};
 
 /// Such a call, about to be made.
 enum Call {
-    Makes(Option<Asked>),
-    MakesPitched(Option<Asked>),
+    Makes(Option<ChargedRequest>),
+    MakesPitched(Option<ChargedRequest>),
     /// What the program has itself becomes the device's as well.
-    Registers(Option<Asked>),
+    Registers(Option<ChargedRequest>),
     Maps,
     Ends(Ending),
 }
@@ -28,7 +28,7 @@ impl Call {
     fn changes_device(&self) -> bool {
         match self {
             Call::Makes(asked) | Call::MakesPitched(asked) => {
-                asked.as_ref().is_some_and(Asked::is_on_device)
+                asked.as_ref().is_some_and(ChargedRequest::is_on_device)
             }
             Call::Registers(_) | Call::Maps => false,
             Call::Ends(_) => true,
@@ -61,8 +61,9 @@ pub(crate) fn around(
     };
     let call_changes = call.changes_device();
     let mut real = || if call_changes { changes::during(&mut real) } else { real() };
-    let (mut code, mut plea) = (real(), Plea::default());
-    while code.is_err() && common::in_guard(function, || is_heard(&mut call, &mut plea, code)) {
+    let (mut code, mut reclaim) = (real(), ReclaimRequest::default());
+    while code.is_err() && common::in_guard(function, || try_reclaim(&mut call, &mut reclaim, code))
+    {
         code = real();
     }
     let mut heard = Heard::Nothing;
@@ -80,9 +81,9 @@ pub(crate) fn around(
 }
 
 /// Whether other processes gave memory for what the driver has refused.
-fn is_heard(call: &mut Call, plea: &mut Plea, code: CuResult) -> bool {
+fn try_reclaim(call: &mut Call, reclaim: &mut ReclaimRequest, code: CuResult) -> bool {
     let (Call::Makes(asked) | Call::MakesPitched(asked)) = call else { return false };
-    asked.as_mut().is_some_and(|asked| asked.is_heard(plea, code))
+    asked.as_mut().is_some_and(|asked| asked.try_reclaim(reclaim, code))
 }
 
 /// None: it does nothing to the memory that we keep. Fails if the limit forbids it.
@@ -165,7 +166,7 @@ fn end(call: Call, words: &[usize], code: CuResult) -> (CuResult, Heard) {
 }
 
 /// Only now the pitch is known, and whether the limit allows the memory.
-fn pitched(words: &[usize], made: u64, mut asked: Asked) -> CuResult {
+fn pitched(words: &[usize], made: u64, mut asked: ChargedRequest) -> CuResult {
     // SAFETY: the driver has written the pitch.
     let pitch_bytes = unsafe { *(words[1] as *const u64) };
     let bytes = pitch_bytes.saturating_mul(words[3] as u64);

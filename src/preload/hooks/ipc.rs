@@ -14,7 +14,7 @@ use crate::functions::Function;
 use crate::hooks::observers::observed;
 use crate::hooks::{Real, beside, common, guarded, pointer};
 use crate::ipc::exported_blocks;
-use crate::ipc::imports::{self, Closing};
+use crate::ipc::imports::{self, CloseAction};
 use crate::ipc::ipc_handle::{self, Inside};
 use crate::log;
 use crate::ordering::observers;
@@ -168,12 +168,12 @@ fn lies_in_mapping(base: u64, inside: Inside) -> bool {
 
 /// `cuIpcCloseMemHandle(CUdeviceptr pointer)`, of the address that the open returned.
 pub(crate) fn close(function: &'static Function, address: u64, real: impl Real) -> CuResult {
-    let mut closing = Closing::Unknown;
+    let mut closing = CloseAction::Unknown;
     beside(function, || closing = imports::closes(address));
     let code = match closing {
-        Closing::Refused => return Err(CuError::INVALID_VALUE),
-        Closing::Unknown | Closing::Whole { .. } => common::pass(function, real),
-        Closing::Inside(import) => {
+        CloseAction::Refused => return Err(CuError::INVALID_VALUE),
+        CloseAction::Unknown | CloseAction::Whole { .. } => common::pass(function, real),
+        CloseAction::Inside(import) => {
             common::pass(function, || api::ipc_close_mem_handle(import.base()))
         }
     };

@@ -6,9 +6,9 @@ use core::ffi::c_void;
 use core::ptr::null_mut;
 
 use cachealloc_core::rules::{Rule, rule_holds};
-use cachealloc_statistics::account::Part;
+use cachealloc_statistics::breakdown::Component;
 
-use crate::cache::departures;
+use crate::cache::inflight_releases;
 use crate::cache::stream_frees::Waiter;
 use crate::driver::sys::{
     CuCode, CuResult, GRAPH_INSTANTIATE_UPLOAD, GraphHandle,
@@ -18,10 +18,10 @@ use crate::driver::{api, table};
 use crate::driver_memory::first_uses::{self, Use};
 use crate::functions::Function;
 use crate::graphs::{graph_memory, open_captures, pool_life};
-use crate::hooks::common::{self, Captured};
+use crate::hooks::common::{self, MayBeCaptured};
 use crate::hooks::{Real, beside, capture, stream_of, taking};
 use crate::ordering::{
-    LEDGER, before_submission, captures, communication, early_start, kernels, pinned,
+    LEDGER, before_submission, captures, communication, kernels, pinned, programmatic_launch,
 };
 use crate::process::bypass;
 use crate::{config, record};
@@ -59,7 +59,7 @@ pub(crate) fn kernel_ex(
     extra: *mut *mut c_void,
     real: impl Real,
 ) -> CuResult {
-    if early_start::watched()
+    if programmatic_launch::watched()
         && bypass::is_caching()
         && let Some(mut attributes) = in_full_order(function, config)
     {
@@ -70,7 +70,7 @@ pub(crate) fn kernel_ex(
         let ordered = || {
             let stream =
                 before_submission::named(config.hStream as StreamHandle, function.per_thread);
-            before_submission::goes_to(stream);
+            before_submission::before_submit(stream);
             // SAFETY: this hook is that of all its forms; the arguments are the program's.
             unsafe { api::launch_kernel_ex(function.id, &config, kernel, params, extra) }
         };
@@ -80,7 +80,7 @@ pub(crate) fn kernel_ex(
 }
 
 /// Replacement attributes for a launch that may start before its predecessor ends and must not
-/// (`ordering::early_start`).
+/// (`ordering::programmatic_launch`).
 #[cold]
 fn in_full_order(
     function: &'static Function,
@@ -104,7 +104,7 @@ fn in_full_order(
     if captures::maybe() && captures::is_capturing(stream) {
         return if open_captures::takes_full_order(stream) { in_order() } else { None };
     }
-    if early_start::allowed(api::stream_get_id(stream).ok()?) { None } else { in_order() }
+    if programmatic_launch::allowed(api::stream_get_id(stream).ok()?) { None } else { in_order() }
 }
 
 /// Launches whose arguments were set by earlier calls, or are in an array of structs.
@@ -134,7 +134,7 @@ pub(crate) fn graph_instantiate(
     if !bypass::is_caching() {
         return real();
     }
-    let code = taking::around(function, Part::Objects, || common::retried(function, real));
+    let code = taking::around(function, Component::Objects, || common::retried(function, real));
     if code.is_ok() && !executable.is_null() {
         beside(function, || {
             // SAFETY: the driver has just written it.
@@ -193,10 +193,10 @@ fn with_graph_memory(
     real: impl Real,
 ) -> CuResult {
     if !graph_memory::any() {
-        return common::submit_to(function, look, Captured::No, real);
+        return common::submit_to(function, look, MayBeCaptured::No, real);
     }
     beside(function, || make_room_if(graph_memory::lacks_room(executable)));
-    let code = common::submit_to(function, look, Captured::No, real);
+    let code = common::submit_to(function, look, MayBeCaptured::No, real);
     if code.is_ok() {
         graph_memory::launched(executable);
     }
@@ -207,7 +207,7 @@ fn with_graph_memory(
 fn make_room_if(lacks_room: bool) {
     if lacks_room {
         let device = api::ctx_get_device().ok();
-        common::make_room(device, Waiter::StandsStill, &mut departures::arrivals());
+        common::make_room(device, Waiter::StandsStill, &mut inflight_releases::arrivals());
     }
 }
 
@@ -231,7 +231,7 @@ pub(crate) fn graph_destroy(
             }
         });
     }
-    taking::around_end(function, Part::Objects, end)
+    taking::around_end(function, Component::Objects, end)
 }
 
 /// `cuGraphDestroy(graph)`: memory of its capture may become free.
@@ -310,7 +310,7 @@ pub(crate) unsafe fn seldom(function: &'static Function, words: &[usize]) -> Opt
         result(unsafe { launch(a, b, c, d, e, f, g, h, i, j, k) })
     };
     if !bypass::is_caching() {
-        before_submission::pay_all();
+        before_submission::flush_all();
         // SAFETY: the real function, as above.
         return Some(call(unsafe { table::real(function.id) }));
     }

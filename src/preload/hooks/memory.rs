@@ -3,18 +3,18 @@
 use cachealloc_core::Requester;
 use cachealloc_core::rules::{Rule, rule_holds};
 
-use crate::cache::alloc::Listed;
+use crate::cache::alloc::CacheLookup;
 use crate::cache::free::Next;
 use crate::cache::stream_frees::Waiter;
 use crate::cache::thread_cache::Owned;
-use crate::cache::{alloc, blocks, departures, fill, free, stream_frees};
+use crate::cache::{alloc, blocks, fill, free, inflight_releases, stream_frees};
 use crate::contexts::{self, Context, lookup};
 use crate::driver::sys::{CuError, CuResult};
 use crate::driver_memory::limits;
 use crate::driver_memory::serving::{self, MemoryKind, Wanted};
 use crate::functions::Function;
 use crate::graphs::{participants, pool_life, private_pools};
-use crate::hooks::common::{self, Makes};
+use crate::hooks::common::{self, ObservedKind};
 use crate::hooks::{Real, Token, beside, guarded, guarded_by, guarded_with, out_of_memory};
 use crate::lock::lock;
 use crate::ordering::{captures, pending, real_frees};
@@ -39,18 +39,18 @@ pub(crate) fn alloc(
     let served = thread::if_seen(|thread| {
         let token = Token::take(thread)?;
         let context = lookup::seen_current()?;
-        match alloc::from_list(thread, context, bytes as u64, Requester::Context) {
-            Listed::Block(address) => {
+        match alloc::try_thread_cache(thread, context, bytes as u64, Requester::Context) {
+            CacheLookup::Block(address) => {
                 // SAFETY: the program gave it for this.
                 unsafe { pointer.write(address) };
                 drop(token);
                 blocks::note_peak(thread, context);
                 Some(Ok(()))
             }
-            Listed::Nothing(list) => {
+            CacheLookup::Nothing(list) => {
                 alloc_past_list(function, token, context, pointer, bytes, list)
             }
-            Listed::Gone => {
+            CacheLookup::Gone => {
                 blocks::not_cached(context);
                 None
             }
@@ -86,7 +86,7 @@ fn alloc_past_list(
         Some(allocated.map(|_| ()))
     };
     let (bytes, requester) = (bytes as u64, Requester::Context);
-    let serve = || alloc::past_list(thread, context, bytes, requester, 0, list, then);
+    let serve = || alloc::allocate_slow(thread, context, bytes, requester, 0, list, then);
     guarded_by(token, function, serve, || None)
 }
 
@@ -109,7 +109,7 @@ fn alloc_in_any_case(
     real: impl Real,
 ) -> CuResult {
     if !bypass::is_fast_path()
-        && let Some(code) = alloc_seldom(function, pointer, bytes, real)
+        && let Some(code) = alloc_slow(function, pointer, bytes, real)
     {
         return code;
     }
@@ -171,7 +171,7 @@ fn by_driver(
 }
 
 #[cold]
-fn alloc_seldom(
+fn alloc_slow(
     function: &'static Function,
     pointer: *mut u64,
     bytes: usize,
@@ -187,8 +187,12 @@ fn alloc_seldom(
         }
         return Some(Err(error));
     }
-    let observed =
-        common::observed_malloc(function, &[pointer as usize, bytes], bytes as u64, Makes::Memory);
+    let observed = common::observed_malloc(
+        function,
+        &[pointer as usize, bytes],
+        bytes as u64,
+        ObservedKind::Memory,
+    );
     if observed.is_none() && captures::maybe() {
         alloc_in_capture(function, pointer, bytes as u64, real)
     } else {
@@ -313,7 +317,7 @@ fn free_claimed(
 #[inline(never)]
 fn free_any(function: &'static Function, address: u64, real: impl Real) -> CuResult {
     if !bypass::is_fast_path()
-        && let Some(code) = free_seldom(function, address, real)
+        && let Some(code) = free_slow(function, address, real)
     {
         return code;
     }
@@ -333,7 +337,7 @@ fn free_any(function: &'static Function, address: u64, real: impl Real) -> CuRes
 }
 
 #[cold]
-fn free_seldom(function: &'static Function, address: u64, real: impl Real) -> Option<CuResult> {
+fn free_slow(function: &'static Function, address: u64, real: impl Real) -> Option<CuResult> {
     if !bypass::is_caching() {
         return Some(free_in_bypass(address, real));
     }
@@ -352,7 +356,7 @@ pub(crate) fn info(
     if bypass::is_caching() {
         beside(function, || {
             if let Ok(context) = lookup::current() {
-                arrivals = departures::awaited(context.device);
+                arrivals = inflight_releases::awaited(context.device);
             }
         });
     }
@@ -367,7 +371,7 @@ pub(crate) fn info(
             pool_life::reap();
             let mut reclaimable = reclaimable_bytes(context);
             // Memory on its way to the driver counts nowhere: ask again.
-            if departures::awaited(context.device) != arrivals {
+            if inflight_releases::awaited(context.device) != arrivals {
                 reclaimable = reclaimable_bytes(context);
                 let _ = real();
             }

@@ -34,7 +34,7 @@ use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::driver::sys::{CuResult, STREAM_LEGACY, STREAM_PER_THREAD, StreamHandle};
 use crate::functions::{Function, StreamAt};
-use crate::ordering::joins;
+use crate::ordering::legacy_stream;
 use crate::process::bypass;
 use crate::process::thread::{self, Thread};
 
@@ -168,7 +168,7 @@ pub(crate) unsafe fn stream_among(function: &Function, words: &[usize]) -> Optio
 pub(crate) unsafe fn submitted(function: &Function, words: &[usize]) {
     // SAFETY: the caller's promise.
     if unsafe { stream_among(function, words) }.is_some_and(|stream| stream <= STREAM_LEGACY) {
-        joins::legacy_got_work();
+        legacy_stream::note_legacy_work();
     }
 }
 

@@ -5,7 +5,7 @@ use core::ptr::null_mut;
 
 use cachealloc_core::order::VisibleCause;
 use cachealloc_core::rules::{Rule, rule_holds};
-use cachealloc_statistics::account::Part;
+use cachealloc_statistics::breakdown::Component;
 
 use crate::driver::api;
 use crate::driver::sys::{CuResult, POINTER_IS_MANAGED};
@@ -27,7 +27,7 @@ pub(crate) fn loads(function: &'static Function, real: impl Real) -> CuResult {
     if !bypass::is_caching() {
         return real();
     }
-    taking::around(function, Part::Modules, || common::retried(function, real))
+    taking::around(function, Component::Modules, || common::retried(function, real))
 }
 
 /// `cuModuleGetFunction(function *, module, name)`: the first time by this name, for some programs look up before each launch.
@@ -104,7 +104,7 @@ pub(crate) fn load_data(
         }
         real()
     };
-    taking::around(function, Part::Modules, || common::retried_mut(function, &mut load))
+    taking::around(function, Component::Modules, || common::retried_mut(function, &mut load))
 }
 
 /// `cuModuleGetGlobal(CUdeviceptr *address, size_t *bytes, module, name)`, `cuLibraryGetGlobal`: before
@@ -144,5 +144,5 @@ pub(crate) fn unload(function: &'static Function, real: impl Real) -> CuResult {
     pending::wait_all(Wait::Teardown);
     kernels::forget_all();
     first_uses::forget_all();
-    taking::around_end(function, Part::Modules, || real_frees::announced_end(real))
+    taking::around_end(function, Component::Modules, || real_frees::announced_end(real))
 }

@@ -7,8 +7,8 @@ use crate::driver::sys::{AllocationProperties, CuError, CuResult};
 use crate::functions::{Function, id};
 use crate::hooks::{array_bytes, beside};
 use crate::out_of_memory::{self, Request, told};
-use crate::preserved::without_cancellation;
 use crate::process::{bypass, thread};
+use crate::thread_state::without_cancellation;
 
 /// The program gets this error from a function with these arguments.
 #[cold]

@@ -7,7 +7,7 @@ use crate::cache::{alloc, fill};
 use crate::contexts::lookup;
 use crate::driver::sys::{CuError, CuResult};
 use crate::functions::Function;
-use crate::hooks::common::{self, Makes};
+use crate::hooks::common::{self, ObservedKind};
 use crate::hooks::{Real, beside, driver_memory, guarded_with};
 use crate::process::bypass;
 use crate::process::thread::Thread;
@@ -41,7 +41,7 @@ pub(crate) fn alloc(
             function,
             &request.words(),
             request.asked_bytes(),
-            Makes::Memory,
+            ObservedKind::Memory,
         )
     {
         return code;

@@ -3,7 +3,7 @@
 use cachealloc_core::order::Observer;
 use cachealloc_core::rules::{Rule, rule_holds};
 
-use crate::cache::pool_numbers::Number;
+use crate::cache::pool_attributes::Number;
 use crate::cache::stream_frees::Waiter;
 use crate::cache::{pools, stream_frees};
 use crate::contexts;
@@ -75,7 +75,7 @@ pub(crate) fn trim(
     if bypass::is_caching() && rule_holds(Rule::TrimBehindFrees) {
         beside(function, || {
             if pools::device_of_default(pool).is_none() {
-                pending::wait_as_queries();
+                pending::wait_like_query();
                 for context in contexts::all() {
                     let Some(_open) = context.keep_open_soon() else { continue };
                     stream_frees::wait_for_plain_frees(context, Waiter::GoesOn);

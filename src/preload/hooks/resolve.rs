@@ -2,7 +2,7 @@
 
 use core::ffi::{c_char, c_void};
 
-use cachealloc_core::order::{BlindSpot, VisibleCause};
+use cachealloc_core::order::{UntrackedSubmission, VisibleCause};
 
 use crate::driver::sys::{CuResult, Uuid};
 use crate::driver::{libraries, table};
@@ -70,7 +70,10 @@ pub(crate) fn export_table(
         if !KNOWN_TABLES.contains(&table_id) {
             beside(function, || tell_of_table(table_id));
             observers::visible(VisibleCause::UnknownArguments);
-            elision::note(BlindSpot::UnknownExportTable, "an unknown export table was handed out");
+            elision::note(
+                UntrackedSubmission::UnknownExportTable,
+                "an unknown export table was handed out",
+            );
         }
     }
     code

@@ -13,9 +13,9 @@ use crate::driver_memory::pool_devices;
 use crate::driver_memory::serving::{self, MemoryKind, Wanted};
 use crate::functions::Function;
 use crate::graphs::{graph_memory, private_pools};
-use crate::hooks::common::{self, Captured, Makes};
+use crate::hooks::common::{self, MayBeCaptured, ObservedKind};
 use crate::hooks::{Real, beside, guarded_with, host_memory, out_of_memory, stream_of};
-use crate::ordering::{captures, early_start, native_wait};
+use crate::ordering::{captures, native_wait, programmatic_launch};
 use crate::process::bypass;
 use crate::process::thread::Thread;
 use crate::record::capture;
@@ -110,13 +110,13 @@ struct AsyncRequest {
 fn served(
     function: &'static Function,
     AsyncRequest { pointer, bytes, stream, pool }: AsyncRequest,
-    observe: impl Fn(Makes) -> Option<CuResult>,
+    observe: impl Fn(ObservedKind) -> Option<CuResult>,
     real: impl Real,
 ) -> CuResult {
     let whole = || match captured(function, stream) {
-        true => observe(Makes::Node),
+        true => observe(ObservedKind::Node),
         false if common::lost(function).is_some() => Some(native(function, stream, real)),
-        false => observe(Makes::Memory),
+        false => observe(ObservedKind::Memory),
     };
     if let Some(code) = observed(whole) {
         return code;
@@ -162,8 +162,8 @@ fn served(
             match cache::allocate(thread, context, bytes as u64, requester, stream) {
                 Ok(address) => {
                     fill::prepare(context, address, bytes as u64, Some(stream));
-                    context.pool_numbers.served(thread, bytes as u64);
-                    early_start::block_given(stream_id);
+                    context.pool_attributes.served(thread, bytes as u64);
+                    programmatic_launch::block_given(stream_id);
                     // SAFETY: the program gave it for this; not written unless the call succeeds.
                     unsafe { pointer.write(address) };
                     Ok(())
@@ -251,8 +251,8 @@ fn native(function: &'static Function, stream: StreamHandle, real: impl Real) ->
         return real();
     }
     let captured = match captures::maybe() && captures::is_capturing(stream) {
-        true => Captured::Perhaps,
-        false => Captured::No,
+        true => MayBeCaptured::Perhaps,
+        false => MayBeCaptured::No,
     };
     common::submit_to(function, false, captured, real)
 }

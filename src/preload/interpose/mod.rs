@@ -3,10 +3,10 @@
 pub(crate) mod dlsym;
 pub(crate) mod doors;
 pub(crate) mod exit;
+pub(crate) mod prctl;
 pub(crate) mod redirect;
 pub(crate) mod references;
 mod scope;
-pub(crate) mod sealing;
 pub(crate) mod signals;
 mod start;
 pub(crate) mod substitute;

@@ -16,7 +16,7 @@ use crate::lock::lock;
 use crate::pagemap::{self, Extent, LiveBlock, Place};
 use crate::record::capture;
 use crate::statistics::counters::{self, Count};
-use crate::trim::release::Leaving;
+use crate::trim::release::PendingRelease;
 use crate::{ipc, log};
 
 /// Another process may map this block from now on; call before the program has the handle. False: the block was
@@ -91,10 +91,10 @@ fn give_back_retired(context: &'static Context) -> CuResult {
     let caller = capture::of_free();
     let mut allocator = lock(&context.allocator);
     let retired = allocator.take_retired();
-    let leaving = Leaving::new(context, &mut allocator, retired, caller);
+    let releasing = PendingRelease::new(context, &mut allocator, retired, caller);
     drop(allocator);
     // The program's block is freed whatever happens to the segments; the program may not free it again.
-    leaving.release(context, Waiter::StandsStill).or_else(|error| {
+    releasing.release(context, Waiter::StandsStill).or_else(|error| {
         match error.is_returned_by_free() {
             true => Err(error),
             false => Ok(()),

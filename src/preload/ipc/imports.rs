@@ -29,7 +29,7 @@ pub(crate) struct Import {
 
 /// A mapping opened through the driver's own handle: one allocation.
 #[derive(Clone, Copy, Debug)]
-struct Whole {
+struct WholeImport {
     context_id: u64,
     opened_count: u64,
 }
@@ -39,7 +39,7 @@ struct Imports {
     /// By the block's address.
     inside: BTreeMap<u64, Import>,
     /// By the mapping's address.
-    whole: BTreeMap<u64, Whole>,
+    whole: BTreeMap<u64, WholeImport>,
 }
 
 static IMPORTS: Mutex<Imports> =
@@ -49,7 +49,7 @@ static INSIDE_COUNT: AtomicUsize = AtomicUsize::new(0);
 
 /// The program closes a mapping. `address`: what the driver has to close for it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Closing {
+pub(crate) enum CloseAction {
     Inside(Import),
     Whole {
         address: u64,
@@ -84,13 +84,13 @@ pub(crate) fn opened(base: u64, inside: Inside, context_id: u64) -> u64 {
 pub(crate) fn opened_whole(address: u64, context_id: u64) {
     let mut imports = lock(&IMPORTS);
     imports.whole.retain(|at, whole| *at != address || !is_over(whole.context_id, context_id));
-    let whole = imports.whole.entry(address).or_insert(Whole { context_id, opened_count: 0 });
+    let whole = imports.whole.entry(address).or_insert(WholeImport { context_id, opened_count: 0 });
     whole.opened_count += 1;
 }
 
 /// The program closes the mapping at this address. Call before the driver unmaps it: afterwards the
 /// address may belong to another mapping.
-pub(crate) fn closes(address: u64) -> Closing {
+pub(crate) fn closes(address: u64) -> CloseAction {
     let mut imports = lock(&IMPORTS);
     if let Some(import) = imports.inside.get_mut(&address) {
         import.opened_count -= 1;
@@ -99,33 +99,33 @@ pub(crate) fn closes(address: u64) -> Closing {
             imports.inside.remove(&address);
             imports.note_count();
         }
-        return Closing::Inside(closed);
+        return CloseAction::Inside(closed);
     }
     if let Some(whole) = imports.whole.get_mut(&address) {
         whole.opened_count -= 1;
-        let Whole { context_id, opened_count } = *whole;
+        let WholeImport { context_id, opened_count } = *whole;
         if opened_count == 0 {
             imports.whole.remove(&address);
         }
-        return Closing::Whole { address, context_id };
+        return CloseAction::Whole { address, context_id };
     }
     match imports.inside.values().any(|import| import.base == address) {
-        true => Closing::Refused,
-        false => Closing::Unknown,
+        true => CloseAction::Refused,
+        false => CloseAction::Unknown,
     }
 }
 
 /// The driver refused the close: the mapping stays.
-pub(crate) fn close_failed(closing: Closing) {
+pub(crate) fn close_failed(closing: CloseAction) {
     match closing {
-        Closing::Inside(import) => {
+        CloseAction::Inside(import) => {
             let mut imports = lock(&IMPORTS);
             let unopened = Import { opened_count: 0, ..import };
             imports.inside.entry(import.address).or_insert(unopened).opened_count += 1;
             imports.note_count();
         }
-        Closing::Whole { address, context_id } => opened_whole(address, context_id),
-        Closing::Refused | Closing::Unknown => {}
+        CloseAction::Whole { address, context_id } => opened_whole(address, context_id),
+        CloseAction::Refused | CloseAction::Unknown => {}
     }
 }
 

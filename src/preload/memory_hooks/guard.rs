@@ -9,14 +9,14 @@ use crate::memory_hooks::table::Callback;
 
 /// How a hook left otherwise than by returning.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Escape {
+pub(super) enum Unwind {
     ByException,
     /// `pthread_exit`. The thread continues: the frames that called the hook are ours.
     ByThreadExit,
 }
 
 /// Calls it with these words; a function with fewer parameters ignores the rest.
-pub(super) fn call(callback: Callback, words: &[usize; 6]) -> Option<Escape> {
+pub(super) fn call(callback: Callback, words: &[usize; 6]) -> Option<Unwind> {
     // SAFETY: the owner of the table promises functions of the header's signatures, which take up to
     // six integers or pointers; whatever unwinds out of it ends in the instructions below.
     let caught = unsafe { cachealloc_call_memory_hook(callback, words) };
@@ -24,10 +24,10 @@ pub(super) fn call(callback: Callback, words: &[usize; 6]) -> Option<Escape> {
         return None;
     }
     if caught.forced != 0 {
-        return Some(Escape::ByThreadExit);
+        return Some(Unwind::ByThreadExit);
     }
     finish(caught.exception);
-    Some(Escape::ByException)
+    Some(Unwind::ByException)
 }
 
 #[repr(C)]

@@ -9,9 +9,9 @@
 
 mod guard;
 mod list;
+pub(crate) mod other_memory;
 mod plugin;
 mod table;
-pub(crate) mod told;
 
 pub(crate) use list::{pop, push};
 pub(crate) use plugin::expect as expect_plugin;
@@ -22,13 +22,13 @@ use core::ptr::null;
 use crate::driver::sys::CuResult;
 use crate::driver_memory::table as driver_memory;
 use crate::graphs::graph_memory;
-use crate::memory_hooks::guard::Escape;
+use crate::memory_hooks::guard::Unwind;
+use crate::memory_hooks::other_memory::{Kind, Observed, Other};
 use crate::memory_hooks::table::Event;
-use crate::memory_hooks::told::{Kind, Observed, Other};
 use crate::pagemap::{self, Place};
-use crate::preserved::without_cancellation;
 use crate::process::bypass;
 use crate::process::thread::{self, Thread};
+use crate::thread_state::without_cancellation;
 use crate::{config, log};
 
 /// A call of the program that memory hooks observe. They are chosen when it begins: a hook pushed in a
@@ -232,8 +232,8 @@ impl<'a> Call<'a> {
                 let Some(left) = left else { continue };
                 let name = list::remove(serial);
                 let how = match left {
-                    Escape::ByException => "threw an exception",
-                    Escape::ByThreadExit => "called pthread_exit, which is not possible there",
+                    Unwind::ByException => "threw an exception",
+                    Unwind::ByThreadExit => "called pthread_exit, which is not possible there",
                 };
                 log::warn(format_args!(
                     "the memory hook {name:?} {how} in {}: it is removed",

@@ -3,12 +3,14 @@
 //!
 //! `cuCtxRecordEvent` captures all work of the context, `cuCtxWaitEvent` orders all later work behind
 //! it, at once or when another stream gets work (`owed_wait`). Both kill a capture of the context, so they run under
-//! `Context::gate`, and only while no stream captures.
+//! `Context::barrier_lock`, and only while no stream captures.
 
 use std::sync::MutexGuard;
 
-use cachealloc_core::TagMark;
-use cachealloc_core::order::{AfterBarrier, BarrierNumber, Observer, SeenAll, StreamsBehind};
+use cachealloc_core::TagEpoch;
+use cachealloc_core::order::{
+    AfterBarrier, BarrierNumber, Observer, SubmissionReading, SyncedStreams,
+};
 use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::cache::stream_frees;
@@ -17,7 +19,7 @@ use crate::contexts::events::EventRef;
 use crate::driver::api;
 use crate::driver::sys::{CuError, CuResult};
 use crate::lock::{is_held, lock};
-use crate::ordering::{LEDGER, captures, owed_wait, real_frees, widen};
+use crate::ordering::{LEDGER, captures, deferred_wait, real_frees, widen};
 use crate::process::thread::Thread;
 use crate::statistics::waits::{self, Wait};
 
@@ -34,20 +36,20 @@ pub(crate) enum Refused {
 
 /// An event behind all work of a context so far.
 pub(crate) struct Recorded {
-    pub seen: SeenAll,
+    pub seen: SubmissionReading,
     pub event: EventRef,
     /// Tags made before it are dropped once all later work is behind the event, or the event is over.
-    pub mark: Option<TagMark>,
+    pub mark: Option<TagEpoch>,
     /// It is no barrier, or the process stopped being exclusive meanwhile: wait before publishing anything.
     pub wait_first: bool,
 }
 
 /// What orders a free.
-pub(crate) enum Ordered {
+pub(crate) enum FreeOrdering {
     /// A barrier of its own.
-    By(Recorded),
+    OwnBarrier(Recorded),
     /// Another thread's, begun after the free.
-    SharedWith { number: BarrierNumber, event: EventRef, wait_first: bool },
+    SharedBarrier { number: BarrierNumber, event: EventRef, wait_first: bool },
 }
 
 /// Orders all later work of the context behind all work so far, by a barrier of this free or a later one
@@ -57,27 +59,27 @@ pub(crate) enum Ordered {
 /// (measured); so they run one at a time, and a thread that waited often finds that the previous barrier
 /// covers its free.
 #[inline]
-pub(crate) fn order(thread: &Thread, context: &'static Context) -> Result<Ordered, Refused> {
+pub(crate) fn order(thread: &Thread, context: &'static Context) -> Result<FreeOrdering, Refused> {
     let since = context.covers.pending_barriers.taken();
     let own_event = fresh_event(thread, context)?;
-    let gate = pass_gate(context)?;
+    let guard = lock_barriers(context)?;
     let shared = context.covers.pending_barriers.in_since(since);
     if let Some((number, event)) = shared.and_then(|number| context.last_barrier.since(number)) {
-        drop(gate);
+        drop(guard);
         own_event.keep(thread);
         // Recorded by the barrier's thread before this check, as order D3 of the core requires.
         let wait_first = !LEDGER.exclusive.is_exclusive(context.id);
-        return Ok(Ordered::SharedWith { number, event, wait_first });
+        return Ok(FreeOrdering::SharedBarrier { number, event, wait_first });
     }
-    make(thread, context, own_event).map(Ordered::By)
+    make(thread, context, own_event).map(FreeOrdering::OwnBarrier)
 }
 
 /// Call with the gate held.
 #[inline(always)]
 fn make(thread: &Thread, context: &'static Context, event: EventRef) -> Result<Recorded, Refused> {
-    debug_assert!(is_held(&context.gate) || !rule_holds(Rule::CaptureGate));
+    debug_assert!(is_held(&context.barrier_lock) || !rule_holds(Rule::CaptureGate));
     let Recorded { seen, event, mark, .. } = record_inside(context, event)?;
-    let ordered = owed_wait::order_later_work(thread, context, &event, seen);
+    let ordered = deferred_wait::order_later_work(thread, context, &event, seen);
     ordered.map_err(Refused::Failed)?;
     // Filed and recorded before the cover is published: a free that skips its barrier because of this
     // one finds it here (order D3 of the core).
@@ -98,7 +100,7 @@ pub(crate) fn record(thread: &Thread, context: &'static Context) -> Result<Recor
         return Err(Refused::ContextBusy);
     }
     let event = fresh_event(thread, context)?;
-    let _gate = pass_gate(context)?;
+    let _guard = lock_barriers(context)?;
     record_inside(context, event)
 }
 
@@ -124,11 +126,11 @@ fn record_inside(context: &'static Context, event: EventRef) -> Result<Recorded,
 
 /// Admits one barrier, or one begin of a capture, at a time.
 #[inline(always)]
-fn pass_gate(
+fn lock_barriers(
     context: &'static Context,
-) -> Result<Option<MutexGuard<'static, StreamsBehind>>, Refused> {
+) -> Result<Option<MutexGuard<'static, SyncedStreams>>, Refused> {
     widen(Rule::BarrierGivesWay);
-    let gate = rule_holds(Rule::CaptureGate).then(|| lock(&context.gate));
+    let guard = rule_holds(Rule::CaptureGate).then(|| lock(&context.barrier_lock));
     if captures::any() && rule_holds(Rule::CaptureWaitsNatively) {
         return Err(Refused::Capturing);
     }
@@ -136,7 +138,7 @@ fn pass_gate(
         return Err(Refused::ContextBusy);
     }
     widen(Rule::CaptureGate);
-    Ok(gate)
+    Ok(guard)
 }
 
 /// Waits on the host for what was recorded. Before that is over nothing is free because of it.

@@ -3,7 +3,7 @@
 //! off is put in (`owed_wait`). Where several threads submit to several streams, each stream waits for itself, before it gets
 //! more.
 
-use cachealloc_core::order::{ANY_STREAM, BarrierNumber, Lane, Move};
+use cachealloc_core::order::{ANY_STREAM, Admission, BarrierNumber, Lane};
 use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::contexts::Context;
@@ -14,16 +14,19 @@ use crate::driver::sys::{
 };
 use crate::lock::lock;
 use crate::ordering::LEDGER;
-use crate::ordering::owed_wait::{due, owes, owes_no_more, owing, put_in, settle, stays_open};
+use crate::ordering::deferred_wait::{
+    clear_deferred, deferred_event, deferring_context, flush, has_deferred, hold_context,
+    submit_wait,
+};
 use crate::process::bypass;
 use crate::process::thread::{self, Behind, Thread};
 
 /// A call is about to submit to this stream, as `named` says it, or to `ANY_STREAM`. Behind its begin mark, if it has one, and
 /// before the real call.
 #[inline(always)]
-pub(crate) fn goes_to(stream: u64) {
-    if !LEDGER.sole.admits(stream) {
-        moves(stream);
+pub(crate) fn before_submit(stream: u64) {
+    if !LEDGER.deferral.can_proceed(stream) {
+        admit(stream);
     }
 }
 
@@ -69,60 +72,61 @@ unsafe fn may_start_early(config: &LaunchConfig) -> bool {
 /// Work of ours is about to go to a stream of ours.
 pub(crate) fn goes_to_own() {
     if rule_holds(Rule::OwnStreamPays) {
-        goes_to_any();
+        before_submit_unknown();
     }
 }
 
 /// Whatever is owed is paid: what comes may be unseen.
-pub(crate) fn pay_all() {
+pub(crate) fn flush_all() {
     if rule_holds(Rule::BlindSpotPays) {
-        goes_to_any();
+        before_submit_unknown();
     }
 }
 
 /// The stream is about to be destroyed: another one may get its handle, and does not come behind its work.
 pub(crate) fn stream_ends(stream: StreamHandle) {
-    let owes = LEDGER.sole.is(stream as u64) || LEDGER.sole.owes_one_by_one();
-    if owes && rule_holds(Rule::EndedStreamPays) {
-        goes_to_any();
+    let has_deferred =
+        LEDGER.deferral.is(stream as u64) || LEDGER.deferral.is_deferred_per_stream();
+    if has_deferred && rule_holds(Rule::EndedStreamPays) {
+        before_submit_unknown();
     }
 }
 
-/// As `goes_to` for a caller without a begin mark. While it asks it has one: else the streams might be forgotten between
+/// As `before_submit` for a caller without a begin mark. While it asks it has one: else the streams might be forgotten between
 /// its finding that nothing is owed and its saying so, and others would be admitted before what is owed since is paid.
-fn goes_to_any() {
-    if !LEDGER.sole.is(ANY_STREAM) {
+fn before_submit_unknown() {
+    if !LEDGER.deferral.is(ANY_STREAM) {
         LEDGER.begin(false, Lane::Shared);
-        moves(ANY_STREAM);
+        admit(ANY_STREAM);
         LEDGER.end(false, Lane::Shared);
     }
 }
 
 #[cold]
-fn moves(stream: u64) {
+fn admit(stream: u64) {
     // What a forked child has of our locks may be held for ever, and its calls fail.
     if bypass::is_switched_off() && rule_holds(Rule::ForkedChildOwesNothing) {
         return;
     }
     let admitted = if stream == STREAM_PER_THREAD as u64 { ANY_STREAM } else { stream };
     loop {
-        let asked = LEDGER.sole.moves(admitted);
-        match (asked, owing()) {
-            (Move::Ahead, _) => return,
-            (Move::Pay, Some(context)) if stream == ANY_STREAM => settle(context),
-            (Move::Pay | Move::ComeBehind, Some(context)) => {
-                if come_behind(context, stream) {
+        let asked = LEDGER.deferral.admission(admitted);
+        match (asked, deferring_context()) {
+            (Admission::Proceed, _) => return,
+            (Admission::FlushDeferred, Some(context)) if stream == ANY_STREAM => flush(context),
+            (Admission::FlushDeferred | Admission::WaitOnStream, Some(context)) => {
+                if wait_on_stream(context, stream) {
                     return;
                 }
             }
-            (_, None) => LEDGER.sole.nothing_owed(),
+            (_, None) => LEDGER.deferral.flush_not_needed(),
         }
     }
 }
 
 /// Lets this stream wait for the newest barrier, if the context owes that wait. True: whatever the stream gets comes behind
 /// it. Call without a gate.
-fn come_behind(context: &'static Context, stream: u64) -> bool {
+fn wait_on_stream(context: &'static Context, stream: u64) -> bool {
     let is_default = stream == STREAM_PER_THREAD as u64;
     let known_as = if is_default { own_default_stream() } else { stream };
     // A barrier that is not noted yet is one of a free that has not returned.
@@ -132,29 +136,29 @@ fn come_behind(context: &'static Context, stream: u64) -> bool {
         return true;
     }
     // A stream of another context, which has come meanwhile, must not wait for this one (hazard 27).
-    let open = stays_open(context).filter(|_| LEDGER.exclusive.is_exclusive(context.id));
+    let open = hold_context(context).filter(|_| LEDGER.exclusive.is_exclusive(context.id));
     let Some(_open) = open else {
-        settle(context);
+        flush(context);
         return false;
     };
-    let mut gate = lock(&context.gate);
-    if !owes(context) {
+    let mut synced = lock(&context.barrier_lock);
+    if !has_deferred(context) {
         return false;
     }
-    if let Some((number, event)) = due(context) {
-        let is_behind = gate.is(known_as, number) || !rule_holds(Rule::StreamsWaitForThemselves);
+    if let Some((number, event)) = deferred_event(context) {
+        let is_behind = synced.is(known_as, number) || !rule_holds(Rule::StreamsWaitForThemselves);
         let wait = || api::stream_wait_event(stream as StreamHandle, event.handle(), 0);
         if is_behind || wait().is_ok() {
-            gate.waits(known_as, number);
+            synced.waits(known_as, number);
             thread::with(|thread| thread.behind.set(Some(behind(context, known_as, number))));
             // The others wait when they get work.
-            LEDGER.sole.owed_by_each();
+            LEDGER.deferral.flushed_per_stream();
             return true;
         }
-        put_in(context, &event);
+        submit_wait(context, &event);
     }
-    LEDGER.sole.paid();
-    owes_no_more(context);
+    LEDGER.deferral.flushed();
+    clear_deferred(context);
     false
 }
 

@@ -21,8 +21,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use cachealloc_core::order::Observer;
 use cachealloc_core::rules::{Rule, rule_holds};
 
-use crate::books::Book;
 use crate::driver::sys::CuResult;
+use crate::handle_table::HandleTable;
 use crate::ordering::observers;
 use crate::record::caller;
 
@@ -37,7 +37,7 @@ const SYMMETRIC_BYTES_MIN: usize = 4 << 30;
 static ANY: AtomicBool = AtomicBool::new(false);
 
 /// Handles of memory and of multicast objects that a library made, and that nothing has by address.
-static OWN: Book<()> = Book::new();
+static OWN: HandleTable<()> = HandleTable::new();
 
 /// Whether a kernel may be a library's.
 #[inline]

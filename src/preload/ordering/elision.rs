@@ -1,19 +1,19 @@
 //! Ends the elision of barriers (docs/ordering.md 6): we never assume to see everything.
 
-use cachealloc_core::order::BlindSpot;
+use cachealloc_core::order::UntrackedSubmission;
 
 use crate::log;
 use crate::ordering::{LEDGER, before_submission};
 
 /// No barrier is skipped from now on; `why` gives the reason.
 pub(crate) fn end(why: &str) {
-    note(BlindSpot::UnknownFunction, why);
+    note(UntrackedSubmission::UnknownFunction, why);
 }
 
 /// As `end`, with the cause recorded for the report.
-pub(crate) fn note(cause: BlindSpot, why: &str) {
+pub(crate) fn note(cause: UntrackedSubmission, why: &str) {
     if LEDGER.elision.ends(cause) {
-        before_submission::pay_all();
+        before_submission::flush_all();
         log::info(format_args!("{why}: every free makes a barrier and waits from now on"));
     }
 }

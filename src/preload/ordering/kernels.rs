@@ -177,12 +177,12 @@ fn find(handle: usize) -> &'static Kernel {
     // SAFETY: null, or a kernel that was leaked.
     match unsafe { recent.load(Ordering::Acquire).as_ref() } {
         Some(kernel) if kernel.handle == handle => kernel,
-        _ => find_slowly(handle, recent),
+        _ => find_slow(handle, recent),
     }
 }
 
 #[cold]
-fn find_slowly(handle: usize, recent: &AtomicPtr<Kernel>) -> &'static Kernel {
+fn find_slow(handle: usize, recent: &AtomicPtr<Kernel>) -> &'static Kernel {
     let known = lock(&KERNELS).as_ref().and_then(|kernels| kernels.get(&handle).copied());
     let kernel = known.unwrap_or_else(|| {
         let sizes = ask(handle, api::func_get_param_info)

@@ -4,7 +4,7 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 
-use cachealloc_core::order::{BlindSpot, Observer, VisibleCause};
+use cachealloc_core::order::{Observer, UntrackedSubmission, VisibleCause};
 use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::c_library::objects;
@@ -70,12 +70,12 @@ pub(crate) fn visible(cause: VisibleCause) {
 #[inline]
 pub(crate) fn watch_submission() {
     if WATCH.load(Ordering::Relaxed) {
-        watch_submission_slowly();
+        watch_submission_slow();
     }
 }
 
 #[cold]
-fn watch_submission_slowly() {
+fn watch_submission_slow() {
     if across::is_promised() {
         WATCH.store(false, Ordering::Relaxed);
         return;
@@ -214,7 +214,7 @@ pub(crate) fn inspect_libraries() {
     if BYPASSING.iter().any(|library| is_loaded(library)) {
         visible(VisibleCause::UnknownArguments);
         elision::note(
-            BlindSpot::BypassingLibrary,
+            UntrackedSubmission::BypassingLibrary,
             "a library that submits work past our hooks is loaded",
         );
     }

@@ -7,7 +7,7 @@
 //! * the pending barriers of a thread that has ended concern every thread: the ended thread was joined,
 //!   and if not, its free has returned all the same;
 //! * for the frees of other, living threads, a query that would return "not ready" waits as long as
-//!   `PATIENCE` lasts, and then returns so. It may be the poll of a loop that feeds the very kernel, by
+//!   `WAIT_BUDGET` lasts, and then returns so. It may be the poll of a loop that feeds the very kernel, by
 //!   means that we do not see (natively the free has not returned then), so it must not wait for ever.
 //!   While a free is inside its own wait, nothing of that context has to be waited for: that free has not
 //!   returned.
@@ -25,14 +25,14 @@ use crate::contexts::events::{Event, EventRef};
 use crate::contexts::{self, Context};
 use crate::driver::api;
 use crate::driver::sys::{CuError, CuResult};
-use crate::ordering::last_frees::{self, FreeBarrier};
+use crate::ordering::orphaned_barriers::{self, FreeBarrier};
 use crate::ordering::{LEDGER, across};
 use crate::process::bounds::{self, Budget, Running};
 use crate::process::thread::{self, Thread};
 use crate::statistics::waits::{self, Wait};
 
 /// What all queries together may wait for frees of other threads.
-static PATIENCE: Budget = Budget::new(&bounds::FREES_OF_OTHERS);
+static WAIT_BUDGET: Budget = Budget::new(&bounds::FREES_OF_OTHERS);
 /// What all requests together may.
 static ON_ITS_WAY: Budget = Budget::new(&bounds::MEMORY_ON_ITS_WAY);
 
@@ -55,7 +55,7 @@ pub(crate) fn track(thread: &Thread, context: &Context, number: BarrierNumber, e
 #[cold]
 fn put_aside(thread: &Thread) {
     if let Some(barrier) = take_last(thread).filter(|_| rule_holds(Rule::FreesInEachContext)) {
-        last_frees::put_aside(thread, barrier);
+        orphaned_barriers::stash(thread, barrier);
     }
 }
 
@@ -93,7 +93,7 @@ pub(crate) fn wait_own(thread: &Thread) -> bool {
 
 fn wait_own_for(thread: &Thread, reason: Wait) -> bool {
     let any = take_last(thread).is_some_and(|last| wait_for_one(&last, reason));
-    wait_for_each(&last_frees::take_aside(thread), reason) || any
+    wait_for_each(&orphaned_barriers::take(thread), reason) || any
 }
 
 /// False: there is none, or their contexts are gone.
@@ -120,14 +120,14 @@ fn wait_for_one(barrier: &FreeBarrier, reason: Wait) -> bool {
 /// Waits for the barriers of threads that have ended. False: there was none.
 pub(crate) fn wait_for_left(reason: Wait) -> bool {
     // Kept in the list while we wait: another thread may query too.
-    let left = last_frees::left();
+    let left = orphaned_barriers::left();
     wait_for_each(&left, reason);
-    last_frees::are_over(&left);
+    orphaned_barriers::are_over(&left);
     !left.is_empty()
 }
 
 /// Waits for all that a query may wait for before it says "not ready".
-pub(crate) fn wait_as_queries() {
+pub(crate) fn wait_like_query() {
     thread::with(wait_own);
     wait_for_left(Wait::Query);
     wait_for_others();
@@ -147,7 +147,7 @@ pub(crate) fn wait_for_others() -> bool {
         let Some(_open) = open_behind(context, number) else { continue };
         let Some(event) = context.last_barrier.event(number) else { continue };
         any = true;
-        if waits::timed(Wait::Query, || wait_for_a_while(&event)).is_ok() {
+        if waits::timed(Wait::Query, || wait_with_timeout(&event)).is_ok() {
             context.covers.pending_barriers.complete(number);
         }
     }
@@ -155,9 +155,9 @@ pub(crate) fn wait_for_others() -> bool {
 }
 
 /// Waits for a free of another thread as long as patience lasts.
-pub(crate) fn wait_for_a_while(event: &EventRef) -> CuResult {
+pub(crate) fn wait_with_timeout(event: &EventRef) -> CuResult {
     let mut code = Err(CuError::NOT_READY);
-    PATIENCE.until(|| {
+    WAIT_BUDGET.until(|| {
         code = api::relaxed(|| event.query());
         code != Err(CuError::NOT_READY)
     });
@@ -270,7 +270,7 @@ pub(crate) fn wait_at_end(at_once: bool) {
             end_behind(&event, &mut until);
         }
     }
-    let mut of_others = PATIENCE.left();
+    let mut of_others = WAIT_BUDGET.left();
     for context in contexts::all() {
         let pending = context.covers.pending();
         let Some(_open) = open_until(context, pending, &until) else { continue };
@@ -300,9 +300,9 @@ fn open_until<'a>(
 
 /// The barriers of this thread's last frees, and of those of threads that have ended.
 fn own_and_left() -> Vec<FreeBarrier> {
-    let mut all = last_frees::left();
+    let mut all = orphaned_barriers::left();
     thread::with(|thread| {
-        all.extend(last_frees::take_aside(thread));
+        all.extend(orphaned_barriers::take(thread));
         all.extend(take_last(thread));
     });
     all
@@ -319,9 +319,9 @@ fn end_behind(event: &EventRef, until: &mut Running) {
 /// The thread ends: its pending barriers concern every thread.
 pub(crate) fn thread_ended(thread: &Thread) {
     contexts::all().for_each(|context| context.stream_frees.thread_ended(thread.number()));
-    let aside = last_frees::take_aside(thread);
+    let aside = orphaned_barriers::take(thread);
     if rule_holds(Rule::PendingBarrierOutlivesThread) {
-        aside.into_iter().chain(take_last(thread)).for_each(last_frees::leave);
+        aside.into_iter().chain(take_last(thread)).for_each(orphaned_barriers::leave);
     } else {
         drop(take_last(thread));
     }

@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use cachealloc_core::rules::{Rule, rule_holds};
 
-use crate::books::{self, Book};
 use crate::driver::sys::CuResult;
+use crate::handle_table::{self, HandleTable};
 use crate::ordering::pinned::pages::Pages;
 use crate::ordering::pinned::scan::WORD_BYTES;
 
@@ -24,7 +24,7 @@ mod scan;
 const MARGIN_BYTES: usize = 4096;
 
 /// The start of each range, and its end.
-static RANGES: Book<usize> = Book::new();
+static RANGES: HandleTable<usize> = HandleTable::new();
 /// Bounds of all ranges so far, with their margins, readable without the lock; empty while there is none.
 static LOWEST: AtomicUsize = AtomicUsize::new(usize::MAX);
 static HIGHEST: AtomicUsize = AtomicUsize::new(0);
@@ -193,7 +193,7 @@ fn unmark(start: usize, end: usize) {
 }
 
 /// Whether the addresses touch a range widened by `margin` at both ends. The ranges are disjoint.
-fn meets(ranges: &books::Pages<usize>, first: usize, last: usize, margin: usize) -> bool {
+fn meets(ranges: &handle_table::Pages<usize>, first: usize, last: usize, margin: usize) -> bool {
     let reaches = |end: usize| match margin {
         0 => first < end,
         _ => first <= end.saturating_add(margin),

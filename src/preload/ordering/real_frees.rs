@@ -36,7 +36,7 @@ pub(crate) fn announced_everywhere(call: impl FnOnce() -> CuResult) -> CuResult 
 /// Whether a barrier of the context would block. Call with the gate held.
 #[inline]
 pub(crate) fn any(context: &Context) -> bool {
-    debug_assert!(is_held(&context.gate) || !rule_holds(Rule::CaptureGate));
+    debug_assert!(is_held(&context.barrier_lock) || !rule_holds(Rule::CaptureGate));
     context.real_frees.load(Ordering::Acquire) != 0
 }
 
@@ -46,7 +46,7 @@ impl Announced {
     fn new(context: &'static Context) -> Announced {
         context.real_frees.fetch_add(1, Ordering::AcqRel);
         // A thread that passed the gate earlier has not seen the announcement.
-        drop(lock(&context.gate));
+        drop(lock(&context.barrier_lock));
         Announced(context)
     }
 }

@@ -20,7 +20,7 @@ use crate::driver_memory::table;
 use crate::process::thread::Thread;
 use crate::record::capture;
 use crate::snapshots::triggers;
-use crate::{filter, process, record};
+use crate::{process, record, seccomp};
 use noted::Failure;
 
 /// What the call asked for, as its arguments say.
@@ -53,13 +53,13 @@ pub(crate) fn happened(thread: &Thread, request: Request) {
     let free_bytes = memory.map_or(0, |memory| memory.free_bytes);
     let time_ns = table::refused(device, bytes.unwrap_or(0).min(EXACT_MAX), free_bytes, stack);
     let number = noted::note(Failure::new(request, device, thread.number() as u32, time_ns));
-    if filter::silences() {
+    if seccomp::silences() {
         return;
     }
     process::watch_end();
     let goes_on = told::happened(number, || situation::of(device, request, memory));
     if record::is_on() {
         triggers::start();
-        triggers::at_shortage(goes_on);
+        triggers::on_oom(goes_on);
     }
 }

@@ -7,13 +7,13 @@ use cachealloc_core::BlockState;
 use cachealloc_history::{
     OomCache, OomLimit, OomPart, OomPlace, OomReport, OomRequest, Site, StackId,
 };
-use cachealloc_statistics::account::{Account, Part, Place};
+use cachealloc_statistics::breakdown::{Breakdown, Component, Place};
 
 use crate::contexts::{self, Context, lookup};
 use crate::driver::api;
 use crate::driver_memory::table::{self, Held};
-use crate::driver_memory::{limits, measured, taken};
-use crate::process::patience::Patience;
+use crate::driver_memory::{implicit_usage, limits, measured};
+use crate::process::lock_timeout::LockWait;
 use crate::snapshots::contents;
 use crate::{config, record};
 
@@ -46,50 +46,52 @@ fn within<T>(device: i32, body: impl FnOnce() -> crate::driver::sys::CuResult<T>
 }
 
 pub(crate) fn of(device: i32, request: OomRequest, memory: Option<DeviceMemory>) -> OomReport {
-    let mut account = Account::new(device);
+    let mut breakdown = Breakdown::new(device);
     let mut cache =
         OomCache { is_expandable: config::get().policy.expandable_segments, ..OomCache::default() };
     let mut sites: HashMap<StackId, (u64, u64)> = HashMap::new();
-    let mut counts: BTreeMap<Part, u64> = BTreeMap::new();
+    let mut counts: BTreeMap<Component, u64> = BTreeMap::new();
     for context in contexts::all().filter(|context| context.device == device) {
         let (held, count) = add_cache(context, &mut cache);
-        account.add(Part::CacheHeld, "", held);
-        *counts.entry(Part::CacheHeld).or_default() += count;
+        breakdown.add(Component::CacheHeld, "", held);
+        *counts.entry(Component::CacheHeld).or_default() += count;
         for totals in context.recorder.holders() {
             let count = totals.allocations_count.saturating_sub(totals.frees_count);
             add_site(&mut sites, totals.stack, totals.bytes, count);
         }
     }
-    account.add(Part::CacheWaiting, "", cache.waiting_bytes);
+    breakdown.add(Component::CacheWaiting, "", cache.waiting_bytes);
     let free_bytes = cache.free_bytes.saturating_add(cache.private_free_bytes);
-    account.add(Part::CacheFree, "", free_bytes);
+    breakdown.add(Component::CacheFree, "", free_bytes);
     let all = table::held();
     let mapped: HashMap<_, _> = all
         .iter()
-        .filter(|held| held.part.is_none() && !held.stack.is_none())
+        .filter(|held| held.component.is_none() && !held.stack.is_none())
         .map(|held| (held.handle, held.stack))
         .collect();
-    for Held { part, stack, bytes, handle, .. } in all.iter().filter(|held| held.device == device) {
-        let Some(part) = *part else { continue };
+    for Held { component, stack, bytes, handle, .. } in
+        all.iter().filter(|held| held.device == device)
+    {
+        let Some(component) = *component else { continue };
         let stack = mapped.get(handle).filter(|_| handle.is_some()).unwrap_or(stack);
-        account.add(part, "", *bytes);
-        *counts.entry(part).or_default() += 1;
-        if part.place() == Place::Sum {
+        breakdown.add(component, "", *bytes);
+        *counts.entry(component).or_default() += 1;
+        if component.place() == Place::Sum {
             add_site(&mut sites, *stack, *bytes, 1);
         }
     }
-    let (taken, _) = taken::all(Patience::GivesUp);
+    let (taken, _) = implicit_usage::all(LockWait::Timeout);
     for row in taken.iter().filter(|row| row.device == device) {
-        account.add(row.part, "", row.bytes);
+        breakdown.add(row.component, "", row.bytes);
     }
     let [pools_bytes, graphs_bytes] =
         within(device, || Ok(measured::reserved(device))).unwrap_or_default();
-    let pools_free_bytes = pools_bytes.saturating_sub(account.bytes(Part::PoolsHeld));
-    account.add(Part::PoolsFree, "", pools_free_bytes);
-    account.add(Part::Graphs, "", graphs_bytes);
+    let pools_free_bytes = pools_bytes.saturating_sub(breakdown.bytes(Component::PoolsHeld));
+    breakdown.add(Component::PoolsFree, "", pools_free_bytes);
+    breakdown.add(Component::Graphs, "", graphs_bytes);
     let in_use = memory.map(|memory| memory.total_bytes.saturating_sub(memory.free_bytes));
-    account.in_use_bytes = in_use;
-    let rest_bytes = account.settle(None).rest_bytes;
+    breakdown.in_use_bytes = in_use;
+    let rest_bytes = breakdown.reconcile(None).rest_bytes;
     OomReport {
         device: device.max(0) as u32,
         request,
@@ -97,7 +99,7 @@ pub(crate) fn of(device: i32, request: OomRequest, memory: Option<DeviceMemory>)
         driver_free_bytes: memory.map(|memory| memory.free_bytes),
         driver_total_bytes: memory.map(|memory| memory.total_bytes),
         host_free_bytes: (request.kind.place() == OomPlace::Host).then(host_free).flatten(),
-        parts: parts(&account, &counts),
+        parts: parts(&breakdown, &counts),
         rest_bytes: rest_bytes.and_then(|rest| u64::try_from(rest).ok()),
         cache,
         pools_free_bytes,
@@ -112,21 +114,25 @@ fn limit(device: i32) -> Option<OomLimit> {
     Some(OomLimit { bytes, held_bytes, option })
 }
 
-fn parts(account: &Account, counts: &BTreeMap<Part, u64>) -> Vec<OomPart> {
-    let part = |row: &cachealloc_statistics::account::Row| OomPart {
-        title: row.part.title(),
+fn parts(breakdown: &Breakdown, counts: &BTreeMap<Component, u64>) -> Vec<OomPart> {
+    let component = |row: &cachealloc_statistics::breakdown::Row| OomPart {
+        title: row.component.title(),
         bytes: row.bytes,
-        count: counts.get(&row.part).copied().unwrap_or(0),
+        count: counts.get(&row.component).copied().unwrap_or(0),
     };
-    let mut parts: Vec<OomPart> =
-        account.rows.iter().filter(|row| row.part.place() != Place::Rest).map(part).collect();
-    parts.sort_by_key(|part| core::cmp::Reverse(part.bytes));
+    let mut parts: Vec<OomPart> = breakdown
+        .rows
+        .iter()
+        .filter(|row| row.component.place() != Place::Rest)
+        .map(component)
+        .collect();
+    parts.sort_by_key(|component| core::cmp::Reverse(component.bytes));
     parts
 }
 
 /// What the program holds of this context's cache, in how many blocks; adds the rest.
 fn add_cache(context: &Context, cache: &mut OomCache) -> (u64, u64) {
-    let Some(mut allocator) = Patience::GivesUp.lock(&context.allocator) else { return (0, 0) };
+    let Some(mut allocator) = LockWait::Timeout.lock(&context.allocator) else { return (0, 0) };
     contents::empty_lists(context, &mut allocator);
     let (mut held, mut count) = (0, 0);
     for segment in allocator.segments() {

@@ -11,10 +11,10 @@ use cachealloc_text::{bytes, plural};
 use crate::lock::lock;
 use crate::log;
 use crate::out_of_memory::noted::{self, Counts, Failure};
-use crate::preserved::preserving_thread_state;
 use crate::process::bounds::{self, Budget};
 use crate::process::thread::Thread;
 use crate::snapshots::{contents, writer};
+use crate::thread_state::with_thread_state_saved;
 
 /// Told at once. One more is left for the end: a program that fails on purpose at first fails in earnest then.
 const AT_ONCE: u64 = 2;
@@ -43,7 +43,7 @@ pub(super) fn happened(number: u64, look: impl FnOnce() -> OomReport) -> bool {
         let text = move || text(&report);
         let text = match writer::runs() {
             true => writer::run(text, SILENCE_MAX),
-            false => Some(preserving_thread_state(text)),
+            false => Some(with_thread_state_saved(text)),
         };
         text.iter().for_each(|text| log::raw(text.as_bytes()));
         return text.is_some();

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::clock::{Instant, now_ns};
-use crate::process::own_thread;
+use crate::process::library_thread;
 
 /// How long, or how often.
 #[derive(Clone, Copy, Debug)]
@@ -195,7 +195,7 @@ impl Running {
             if !self.look() {
                 return false;
             }
-            own_thread::sleep(self.every);
+            library_thread::sleep(self.every);
         }
     }
 }
@@ -204,7 +204,7 @@ impl Running {
 pub(crate) fn until(mut is_over: impl FnMut() -> bool) {
     const EVERY: Duration = Duration::from_micros(20);
     while !is_over() {
-        own_thread::sleep(EVERY);
+        library_thread::sleep(EVERY);
     }
 }
 

@@ -33,7 +33,7 @@ static STATE: OfOneProcess<AtomicU32> = OfOneProcess(AtomicU32::new(UNKNOWN));
 /// Whether hooks should do their work.
 #[inline(always)]
 pub(crate) fn is_caching() -> bool {
-    STATE.0.load(Ordering::Relaxed) == ON || is_caching_slowly()
+    STATE.0.load(Ordering::Relaxed) == ON || is_caching_slow()
 }
 
 /// Whether hooks should do their work, and nothing unusual is the case: no memory hook, no lost context,
@@ -110,7 +110,7 @@ pub(crate) fn turn_off() {
 }
 
 #[cold]
-fn is_caching_slowly() -> bool {
+fn is_caching_slow() -> bool {
     state() == ON
 }
 

@@ -7,18 +7,18 @@ use std::time::Duration;
 use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_options::StatsOnExit;
 
-use crate::cache::{blocks, zones};
+use crate::cache::{blocks, red_zones};
 use crate::contexts::lookup;
 use crate::driver::table;
 use crate::functions::id;
 use crate::ordering::{captures, pending};
 use crate::out_of_memory::told;
-use crate::process::patience::Patience;
-use crate::process::{self, bypass, in_front, introduction, own_thread, thread};
+use crate::process::lock_timeout::LockWait;
+use crate::process::{self, bypass, in_front, library_thread, startup_log, thread};
 use crate::snapshots::{triggers, writer};
-use crate::statistics::{exit_table, live, orders, report};
-use crate::trim::gifts;
-use crate::{c_library, clock, config, filter, identity, log, memory_hooks, stderr};
+use crate::statistics::{control, exit_table, live, report};
+use crate::trim::reclaim;
+use crate::{c_library, clock, config, identity, log, memory_hooks, seccomp, stderr};
 
 static STARTED: AtomicBool = AtomicBool::new(false);
 
@@ -56,9 +56,9 @@ pub(crate) fn started(expect_signals: fn()) {
     in_front::say();
     expect_signals();
     live::serve(live::Service {
-        report: |sites| report::json(Patience::GivesUp, sites),
-        obey: orders::obey,
-        offer: gifts::offer,
+        report: |sites| report::json(LockWait::Timeout, sites),
+        execute: control::execute,
+        offer: reclaim::offer,
     });
     lookup::when_first_seen(context_seen);
 }
@@ -85,7 +85,7 @@ fn context_seen() {
             libc::atexit(at_end_of_frees);
             at_quick_exit(at_end_of_frees);
         }
-        introduction::say();
+        startup_log::say();
     }
 }
 
@@ -94,8 +94,8 @@ fn context_seen() {
 extern "C" fn in_forked_child() {
     identity::note_fork();
     bypass::turn_off();
-    filter::forget_calls();
-    // The rings may be our parent's (`record::lasting`).
+    seccomp::forget_calls();
+    // The rings may be our parent's (`record::persistent`).
     config::set_records(false);
 }
 
@@ -140,7 +140,7 @@ fn frees_end(at_once: bool) {
         if !thread.inside.replace(true) {
             let _ = std::panic::catch_unwind(|| {
                 pending::wait_at_end(at_once);
-                zones::check_at_end();
+                red_zones::check_at_end();
             });
             thread.inside.set(false);
         }
@@ -181,12 +181,12 @@ pub(crate) fn exits() {
         return;
     }
     // The next process removes the file that stays.
-    if filter::silences() {
+    if seccomp::silences() {
         return;
     }
     while process::ends_by() != 0 {
         // This thread runs only for a moment (`stop`), which is too short.
-        own_thread::sleep(Duration::from_millis(100));
+        library_thread::sleep(Duration::from_millis(100));
     }
     if !bypass::is_switched_off() {
         let _ = std::panic::catch_unwind(told::at_end);

@@ -4,13 +4,13 @@
 pub(crate) mod bounds;
 pub(crate) mod bypass;
 mod in_front;
-pub(crate) mod introduction;
+pub(crate) mod library_thread;
 pub(crate) mod lifetime;
-pub(crate) mod own_thread;
-pub(crate) mod patience;
+pub(crate) mod lock_timeout;
 pub(crate) mod seats;
-pub(crate) mod silence;
+pub(crate) mod startup_log;
 pub(crate) mod thread;
+pub(crate) mod watchdog;
 
 use core::ffi::c_int;
 use core::mem::zeroed;

@@ -32,7 +32,7 @@ pub(crate) struct Thread {
     /// The stream that it asked for last (`contexts::stream_identity`).
     pub stream: Cell<Option<KnownStream>>,
     /// The stream, by its id, of its last free in stream order, and up to where that is behind the legacy
-    /// stream (`ordering::joins`).
+    /// stream (`ordering::legacy_stream`).
     pub joined: Cell<(u64, u64)>,
     number: Cell<u32>,
     /// Its place in tables of all threads (`seats`).

@@ -1,7 +1,7 @@
 //! The call stack of a call of the program as one number: its native and Python frames, interned. Taken
 //! at the very beginning of a hook, before any lock.
 //!
-//! The layout of a stack's words: `cachealloc_history::lasting::Words`.
+//! The layout of a stack's words: `cachealloc_history::persistent::Words`.
 
 use core::cell::RefCell;
 use core::ffi::{CStr, c_void};
@@ -11,13 +11,13 @@ use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
 
 use cachealloc_history::StackId;
-use cachealloc_history::lasting::{Words, cut, header, take_apart};
+use cachealloc_history::persistent::{Words, cut, header, take_apart};
 use cachealloc_options::{StackContext, StackKind};
 use cachealloc_python::{Lookup, Status};
 
 use crate::c_library::{dlsym, dynamic, objects};
 use crate::log;
-use crate::record::{self, evaluation, settings};
+use crate::record::{self, eval_loop, settings};
 
 const NATIVE_FRAMES_MAX: usize = 160;
 const PYTHON_FRAMES_MAX: usize = 96;
@@ -91,7 +91,7 @@ fn capture_into(words: &mut Scratch, kind: StackKind) -> StackId {
     words[0] = header(native.epoch, native.count, hidden) | cut(is_cut.0, is_cut.1);
     let (stack, is_new) = record::stacks().intern_telling(&words[..used]);
     if is_new && kind == StackKind::All && used > 1 + native.count {
-        evaluation::learn::<NATIVE_FRAMES_MAX, PYTHON_FRAMES_MAX>(own_addresses());
+        eval_loop::learn::<NATIVE_FRAMES_MAX, PYTHON_FRAMES_MAX>(own_addresses());
     }
     if is_new && kind != StackKind::Native && has_python_come() {
         return capture_into(words, kind);

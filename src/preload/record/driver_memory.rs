@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use cachealloc_history::lasting::layout::{
+use cachealloc_history::persistent::layout::{
     IS_BLOCK, IS_THERE, OWNER_FOREIGN, OWNER_HOST, SegmentRow,
 };
 use cachealloc_history::{
@@ -13,7 +13,7 @@ use cachealloc_history::{
 
 use crate::clock::now_ns;
 use crate::record::holders::{Holders, StackTotals};
-use crate::record::lasting::{self, Owner};
+use crate::record::persistent::{self, HistorySource};
 use crate::record::segments::Segments;
 use crate::record::{self, HOST, ranges, recorder, settings};
 
@@ -50,7 +50,7 @@ struct OfDevice {
     /// What is live, and a copy that outlives the process, if wanted.
     segments: Segments,
     holders: Holders,
-    owner: Option<Owner>,
+    source: Option<HistorySource>,
 }
 
 impl History {
@@ -190,26 +190,26 @@ impl OfDevice {
 
     fn ring(&mut self, device: i32) -> &mut Ring {
         let kind = if device == HOST { OWNER_HOST } else { OWNER_FOREIGN };
-        let owner = self.owner.or_else(|| lasting::owner(kind, device));
-        self.owner = owner;
+        let source = self.source.or_else(|| persistent::source(kind, device));
+        self.source = source;
         self.ring.get_or_insert_with(|| {
-            if let Some(owner) = owner {
-                self.segments = Segments::lasting(owner.segments());
-                owner.set_on(true);
+            if let Some(source) = source {
+                self.segments = Segments::persistent(source.segments());
+                source.set_on(true);
             }
-            lasting::ring(owner, recorder::entries_max())
+            persistent::ring(source, recorder::entries_max())
         })
     }
 
     fn forget_entries(&mut self) {
         if self.ring.is_some() {
-            self.ring = Some(lasting::ring(self.owner, recorder::entries_max()));
+            self.ring = Some(persistent::ring(self.source, recorder::entries_max()));
         }
     }
 
     fn forget(&mut self) {
-        let owner = self.owner.inspect(|owner| owner.set_on(false));
-        *self = OfDevice { owner, ..OfDevice::default() };
+        let source = self.source.inspect(|source| source.set_on(false));
+        *self = OfDevice { source, ..OfDevice::default() };
     }
 }
 

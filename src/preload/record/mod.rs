@@ -6,9 +6,9 @@
 pub(crate) mod caller;
 pub(crate) mod capture;
 pub(crate) mod driver_memory;
-pub(crate) mod evaluation;
+pub(crate) mod eval_loop;
 pub(crate) mod holders;
-pub(crate) mod lasting;
+pub(crate) mod persistent;
 pub(crate) mod ranges;
 pub(crate) mod recorder;
 mod segments;
@@ -46,7 +46,7 @@ pub(crate) fn stop_short() {
     if is_on() {
         config::set_records(false);
         let what = "no snapshot is written at exit: out of host memory";
-        if lasting::keep() {
+        if persistent::keep() {
             let process = std::process::id();
             log::warn(format_args!(
                 "recording has stopped, and {what}; cachealloc recover {process} writes one"
@@ -73,7 +73,7 @@ fn grow_to<T: Clone + Default>(list: &mut Vec<T>, index: usize) -> bool {
 
 /// The stacks seen so far.
 pub(crate) fn stacks() -> &'static Stacks {
-    STACKS.get_or_init(|| Stacks::lasting(STACK_WORDS_MAX, &lasting::Pieces))
+    STACKS.get_or_init(|| Stacks::persistent(STACK_WORDS_MAX, &persistent::Pieces))
 }
 
 /// A library may have been unloaded.

@@ -10,7 +10,7 @@ use cachealloc_core::{
     Address, Allocator, BlockId, BlockView, Mapping, Pool, PrivatePool, Requester, Segment,
     SegmentView,
 };
-use cachealloc_history::lasting::layout::{
+use cachealloc_history::persistent::layout::{
     BlockRow, FREE, IS_EXPANDABLE, IS_SMALL, IS_THERE, LIVE, PENDING, SegmentRow,
 };
 use cachealloc_history::{Action, Entry, NO_RANGE, Ring, Rows, StackId};
@@ -19,7 +19,7 @@ use cachealloc_options::{Record, StackContext};
 use crate::clock::now_ns;
 use crate::lock::lock;
 use crate::record::holders::{Holders, StackTotals};
-use crate::record::lasting::{self, Owner};
+use crate::record::persistent::{self, HistorySource};
 use crate::record::ranges;
 use crate::record::segments::Segments;
 use crate::record::settings;
@@ -49,7 +49,7 @@ struct Recorded {
 #[derive(Default)]
 struct Entries {
     /// Set if everything recorded is to outlive the process.
-    owner: Option<Owner>,
+    source: Option<HistorySource>,
     /// None before the first entry.
     ring: Option<Ring>,
     /// The time of the events being recorded, if they are past.
@@ -300,8 +300,8 @@ impl Recorded {
 
 impl Entries {
     fn push(&mut self, action: Action, address: u64, bytes: u64, origin: Origin, stack: StackId) {
-        let owner = self.owner;
-        let ring = self.ring.get_or_insert_with(|| lasting::ring(owner, entries_max()));
+        let source = self.source;
+        let ring = self.ring.get_or_insert_with(|| persistent::ring(source, entries_max()));
         // Of what is past the range is not known.
         let (range, entered) =
             if self.at_ns.is_some() { (NO_RANGE, 0) } else { ranges::for_entry() };

@@ -3,18 +3,18 @@
 use core::sync::atomic::{Ordering, compiler_fence};
 use std::collections::BTreeMap;
 
-use cachealloc_history::lasting::layout::SegmentRow;
-use cachealloc_history::lasting::take_out;
+use cachealloc_history::persistent::layout::SegmentRow;
+use cachealloc_history::persistent::take_out;
 use cachealloc_history::{Rows, StackId};
 
 #[derive(Default)]
 pub(super) struct Segments {
     there: BTreeMap<u64, SegmentRow>,
-    lasting: Option<Lasting>,
+    persistent: Option<Persistent>,
 }
 
 /// The rows that outlive the process.
-struct Lasting {
+struct Persistent {
     rows: Rows<SegmentRow>,
     /// The row of each address.
     places: BTreeMap<u64, usize>,
@@ -22,9 +22,9 @@ struct Lasting {
 }
 
 impl Segments {
-    pub(super) fn lasting(rows: Rows<SegmentRow>) -> Segments {
-        let lasting = Lasting { rows, places: BTreeMap::new(), free: Vec::new() };
-        Segments { there: BTreeMap::new(), lasting: Some(lasting) }
+    pub(super) fn persistent(rows: Rows<SegmentRow>) -> Segments {
+        let persistent = Persistent { rows, places: BTreeMap::new(), free: Vec::new() };
+        Segments { there: BTreeMap::new(), persistent: Some(persistent) }
     }
 
     pub(super) fn get(&self, address: u64) -> Option<&SegmentRow> {
@@ -33,16 +33,16 @@ impl Segments {
 
     pub(super) fn insert(&mut self, row: SegmentRow) {
         self.there.insert(row.address, row);
-        if let Some(lasting) = &mut self.lasting {
-            lasting.insert(row);
+        if let Some(persistent) = &mut self.persistent {
+            persistent.insert(row);
         }
     }
 
     /// Removes the segment at this address, which is gone.
     pub(super) fn remove(&mut self, address: u64) -> Option<SegmentRow> {
         let row = self.there.remove(&address)?;
-        if let Some(lasting) = &mut self.lasting {
-            lasting.remove(address);
+        if let Some(persistent) = &mut self.persistent {
+            persistent.remove(address);
         }
         Some(row)
     }
@@ -50,8 +50,8 @@ impl Segments {
     /// Removes a range; the rest of the segments around it stays.
     pub(super) fn take_out(&mut self, address: u64, bytes: u64) {
         let touched = take_out(&mut self.there, address, bytes);
-        if let Some(lasting) = &mut self.lasting {
-            touched.iter().for_each(|(row, left)| lasting.replace(row.address, left));
+        if let Some(persistent) = &mut self.persistent {
+            touched.iter().for_each(|(row, left)| persistent.replace(row.address, left));
         }
     }
 
@@ -60,7 +60,7 @@ impl Segments {
         if let Some(row) = self.there.get_mut(&address) {
             row.stack = stack;
         }
-        if let Some(row) = self.lasting.as_mut().and_then(|lasting| lasting.row(address)) {
+        if let Some(row) = self.persistent.as_mut().and_then(|persistent| persistent.row(address)) {
             row.stack = stack;
             compiler_fence(Ordering::SeqCst);
         }
@@ -71,13 +71,13 @@ impl Segments {
         if let Some(row) = self.there.get_mut(&address) {
             row.flags = flags;
         }
-        if let Some(lasting) = &mut self.lasting {
-            lasting.set_flags(address, flags);
+        if let Some(persistent) = &mut self.persistent {
+            persistent.set_flags(address, flags);
         }
     }
 }
 
-impl Lasting {
+impl Persistent {
     fn insert(&mut self, row: SegmentRow) {
         let place = self.free.pop().unwrap_or(self.rows.len());
         if !self.rows.grow_to(place + 1) {

@@ -1,5 +1,5 @@
 //! What is recorded now: as the options say, until a call of the program (`include/cachealloc.h`) or an
-//! order of another process (`statistics/orders`) changes it.
+//! order of another process (`statistics/control`) changes it.
 //!
 //! All of it in one word, so that a call being recorded sees one consistent state.
 

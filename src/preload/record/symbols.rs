@@ -6,12 +6,12 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use cachealloc_history::category;
-use cachealloc_history::lasting::Words;
-use cachealloc_history::merge::{self, EvaluationCode, NativeFrame, PythonFrame};
+use cachealloc_history::merge::{self, EvalLoopCode, NativeFrame, PythonFrame};
+use cachealloc_history::persistent::Words;
 use cachealloc_history::{Describe, Frame, StackId};
 use cachealloc_stacks::{ModuleInfo, Symbol};
 
-use crate::record::{capture, evaluation};
+use crate::record::{capture, eval_loop};
 
 /// An address and the epoch in which it was on a stack.
 type EpochAddress = (u64, u32);
@@ -20,7 +20,7 @@ type EpochAddress = (u64, u32);
 #[derive(Default)]
 pub(crate) struct Names {
     native: HashMap<EpochAddress, Vec<NativeFrame<Arc<Frame>>>>,
-    evaluation: EvaluationCode,
+    evaluation: EvalLoopCode,
     modules: HashMap<EpochAddress, Arc<str>>,
     python: HashMap<u64, Option<Arc<Frame>>>,
     /// The main program's file, whose frames are the application's own.
@@ -31,11 +31,11 @@ pub(crate) struct Names {
 }
 
 impl Names {
-    /// Resolves everything these stacks need. `sign_of_life` is called now and then.
+    /// Resolves everything these stacks need. `heartbeat` is called now and then.
     pub(crate) fn prepare(
         &mut self,
         stacks: impl Iterator<Item = StackId>,
-        mut sign_of_life: impl FnMut(),
+        mut heartbeat: impl FnMut(),
     ) {
         let mut wanted = HashSet::new();
         let unique: HashSet<StackId> = stacks.filter(|stack| !stack.is_none()).collect();
@@ -46,7 +46,7 @@ impl Names {
         let mut wanted: Vec<EpochAddress> = wanted.into_iter().collect();
         wanted.sort_unstable();
         for some in wanted.chunks(PLACES_AT_ONCE) {
-            sign_of_life();
+            heartbeat();
             for (place, symbols) in some.iter().zip(cachealloc_stacks::symbolise(some)) {
                 let module = cachealloc_stacks::module_at(place.0, place.1);
                 if let Some(module) = &module {
@@ -58,7 +58,7 @@ impl Names {
             }
         }
         self.find_program();
-        self.evaluation = EvaluationCode(evaluation::code());
+        self.evaluation = EvalLoopCode(eval_loop::code());
     }
 
     /// Resolves only the libraries of these stacks: what `category` needs.

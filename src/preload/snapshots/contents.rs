@@ -14,21 +14,21 @@ use cachealloc_core::{Allocator, BlockView};
 use cachealloc_history as history;
 use cachealloc_history::file::Writer;
 use cachealloc_history::name::{Facts, Template};
-use cachealloc_history::{Clock, Gather, Settings, Snapshot, StackId};
+use cachealloc_history::{Clock, RingMerge, Settings, Snapshot, StackId};
 use cachealloc_options::Word;
-use cachealloc_statistics::account::Account;
+use cachealloc_statistics::breakdown::Breakdown;
 
 use crate::cache::blocks;
 use crate::clock::Instant;
 use crate::contexts::{self, Context};
-use crate::driver_memory::{account, measured, table};
+use crate::driver_memory::{breakdown, measured, table};
 use crate::graphs::graph_memory;
 use crate::heap::{self, Section};
 use crate::lock::lock;
 use crate::out_of_memory::noted;
 use crate::pagemap::{self, Place};
-use crate::process::patience::Patience;
-use crate::process::silence;
+use crate::process::lock_timeout::LockWait;
+use crate::process::watchdog;
 use crate::record;
 use crate::record::ranges;
 use crate::record::recorder::Cut;
@@ -49,7 +49,7 @@ static NAMES: Mutex<Option<Names>> = Mutex::new(None);
 /// Why a snapshot is written, for its reader: what is live at the end of the process was never freed, what
 /// is live before may be freed later.
 #[derive(Clone, Copy)]
-pub(crate) enum Why {
+pub(crate) enum SnapshotReason {
     Exit,
     /// A signal is about to end the process.
     Ended,
@@ -57,36 +57,36 @@ pub(crate) enum Why {
     Asked,
 }
 
-impl Why {
+impl SnapshotReason {
     fn word(self) -> &'static str {
         match self {
-            Why::Exit => "exit",
-            Why::Ended => "signal",
-            Why::Shortage => "shortage",
-            Why::Asked => "asked",
+            SnapshotReason::Exit => "exit",
+            SnapshotReason::Ended => "signal",
+            SnapshotReason::Shortage => "shortage",
+            SnapshotReason::Asked => "asked",
         }
     }
 }
 
 /// Writes a snapshot of the whole process. Returns how many entries the history lacks.
-pub(crate) fn write(path: &Path, why: Why) -> io::Result<u64> {
-    if matches!(why, Why::Asked | Why::Shortage) {
+pub(crate) fn write(path: &Path, reason: SnapshotReason) -> io::Result<u64> {
+    if matches!(reason, SnapshotReason::Asked | SnapshotReason::Shortage) {
         scavenger::measure_within(MEASURE_MAX);
     }
     let mut snapshot = take()?;
-    snapshot.settings.more.push(("taken".to_string(), why.word().to_string()));
-    let mut accounts = account::accounts(Patience::GivesUp);
-    if let Why::Asked = why {
-        for account in &mut accounts {
-            account.said = measured::take_noted(account.device, Patience::GivesUp);
+    snapshot.settings.more.push(("taken".to_string(), reason.word().to_string()));
+    let mut breakdowns = breakdown::breakdowns(LockWait::Timeout);
+    if let SnapshotReason::Asked = reason {
+        for breakdown in &mut breakdowns {
+            breakdown.nvml_reading = measured::take_noted(breakdown.device, LockWait::Timeout);
         }
     }
-    snapshot.settings.more.extend(accounts.iter().flat_map(Account::texts));
+    snapshot.settings.more.extend(breakdowns.iter().flat_map(Breakdown::texts));
     let clock = snapshot.clock;
     snapshot.settings.more.extend(noted::texts(|time_ns| clock.epoch_us_of(time_ns)));
     let mut names = lock(&NAMES);
     let names = names.get_or_insert_with(Names::default);
-    names.prepare(snapshot.stacks(), silence::sign_of_life);
+    names.prepare(snapshot.stacks(), watchdog::heartbeat);
     add_build_ids(&mut snapshot.settings.more, names);
     write_file(path, |out| history::write_snapshot(&snapshot, names, out))?;
     Ok(snapshot.dropped_count())
@@ -104,7 +104,7 @@ pub(crate) fn with_names<T>(
 ) -> T {
     let mut names = lock(&NAMES);
     let names = names.get_or_insert_default();
-    names.prepare(stacks.into_iter(), silence::sign_of_life);
+    names.prepare(stacks.into_iter(), watchdog::heartbeat);
     body(names)
 }
 
@@ -135,8 +135,9 @@ pub(crate) fn write_file(
     static SEQUENCE: AtomicU64 = AtomicU64::new(0);
     let sequence = SEQUENCE.fetch_add(1, Ordering::Relaxed);
     let writer = Writer { process_id: std::process::id(), sequence };
-    let written =
-        history::file::write_whole_noting(path, writer, note_part, |out| write(&mut Lively(out)));
+    let written = history::file::write_whole_noting(path, writer, note_part, |out| {
+        write(&mut HeartbeatWriter(out))
+    });
     note_part(None);
     written.map(drop)
 }
@@ -181,14 +182,14 @@ fn lock_with_room<I: Iterator<Item = &'static Context>>(
     contexts: impl Fn() -> I,
 ) -> io::Result<(Vec<Locked>, Section)> {
     const ATTEMPTS_MAX: usize = 20;
-    let mut room_bytes = ROOM_BYTES_MIN;
+    let mut capacity_bytes = ROOM_BYTES_MIN;
     for _ in 0..ATTEMPTS_MAX {
-        let section = Section::open(room_bytes).ok_or(io::ErrorKind::OutOfMemory)?;
+        let section = Section::open(capacity_bytes).ok_or(io::ErrorKind::OutOfMemory)?;
         let mut locked = Vec::new();
         for context in contexts() {
-            silence::sign_of_life();
+            watchdog::heartbeat();
             let open = open_within(context, END_WAIT_MAX);
-            match Patience::GivesUp.lock(&context.allocator) {
+            match LockWait::Timeout.lock(&context.allocator) {
                 Some(allocator) => locked.push((context, allocator, open)),
                 None => log::warn(format_args!("snapshot: a context is busy, and left out")),
             }
@@ -198,11 +199,11 @@ fn lock_with_room<I: Iterator<Item = &'static Context>>(
             context.recorder.cut_bytes(allocator)
         };
         let needed: usize = locked.iter_mut().map(cut_bytes).sum::<usize>() + table::cut_bytes();
-        if needed + ROOM_BYTES_MIN / 2 <= room_bytes {
+        if needed + ROOM_BYTES_MIN / 2 <= capacity_bytes {
             return Ok((locked, section));
         }
         // With something for what happens meanwhile.
-        room_bytes = needed + needed / 4 + ROOM_BYTES_MIN;
+        capacity_bytes = needed + needed / 4 + ROOM_BYTES_MIN;
     }
     Err(io::Error::other("the program allocates faster than its blocks can be listed"))
 }
@@ -211,7 +212,7 @@ const ROOM_BYTES_MIN: usize = 1 << 20;
 
 fn take() -> io::Result<Snapshot> {
     let mut snapshot = Snapshot { settings: settings(), clock: clock(), ..Snapshot::default() };
-    let mut gather = Gather::new(record::settings::is_from_start());
+    let mut gather = RingMerge::new(record::settings::is_from_start());
     let (mut locked, section) = lock_with_room(contexts::every)?;
     for (context, allocator, _) in &mut locked {
         let Cut { segments, entries, dropped_count } = cut_locked(context, allocator);
@@ -229,7 +230,7 @@ fn take() -> io::Result<Snapshot> {
     (snapshot.devices, snapshot.host) = gather.finish(snapshot.settings.entries_max);
     snapshot.graph_segments = graph_memory::segments().collect();
     // Behind the entries, so that there is a name for each of their numbers.
-    let ranges = Patience::GivesUp.lock(&ranges::ALL);
+    let ranges = LockWait::Timeout.lock(&ranges::ALL);
     snapshot.ranges = ranges.map(|ranges| ranges.texts()).unwrap_or_default();
     snapshot.sort();
     Ok(snapshot)
@@ -324,17 +325,17 @@ fn open_within(context: &Context, wait_max: Duration) -> Option<RwLockReadGuard<
         if open.is_some() || context.is_dead() || begun.elapsed() > wait_max {
             return open;
         }
-        silence::sign_of_life();
-        crate::process::own_thread::sleep(Duration::from_micros(50));
+        watchdog::heartbeat();
+        crate::process::library_thread::sleep(Duration::from_micros(50));
     }
 }
 
-/// Gives a sign of life with every write.
-struct Lively<'a, W: ?Sized>(&'a mut W);
+/// Updates the heartbeat of the writer on every write.
+struct HeartbeatWriter<'a, W: ?Sized>(&'a mut W);
 
-impl<W: io::Write + ?Sized> io::Write for Lively<'_, W> {
+impl<W: io::Write + ?Sized> io::Write for HeartbeatWriter<'_, W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        silence::sign_of_life();
+        watchdog::heartbeat();
         self.0.write(bytes)
     }
 

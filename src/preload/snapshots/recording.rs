@@ -9,23 +9,23 @@ use std::sync::{Mutex, MutexGuard};
 
 use cachealloc_core::Allocator;
 use cachealloc_options::{ENTRIES_MAX, Record};
-use cachealloc_statistics::orders::Change;
+use cachealloc_statistics::control::Change;
 
 use crate::contexts::{self, Context};
 use crate::driver_memory::table;
 use crate::graphs::graph_memory;
-use crate::process::patience::Patience;
+use crate::process::lock_timeout::LockWait;
 use crate::record::settings::{self, Settings};
-use crate::record::{capture, lasting};
+use crate::record::{capture, persistent};
 use crate::snapshots::{contents, triggers, writer};
 use crate::{identity, process};
 
 /// Records so from here on. Where the recording goes on without a `clear`, all that it knows of what is live
 /// stays, and the entries stay if there are to be as many of the same kind. Fails with EBUSY and
 /// changes nothing where a stopped thread holds a lock. Call without a lock of ours.
-pub(crate) fn change(change: Change, patience: Patience) -> Result<(), i32> {
+pub(crate) fn change(change: Change, wait: LockWait) -> Result<(), i32> {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-    let _one = patience.lock(&ONE_AT_A_TIME).ok_or(libc::EBUSY)?;
+    let _one = wait.lock(&ONE_AT_A_TIME).ok_or(libc::EBUSY)?;
     let now = settings::now();
     let wanted = Settings {
         level: change.record,
@@ -40,10 +40,10 @@ pub(crate) fn change(change: Change, patience: Patience) -> Result<(), i32> {
     if is_on {
         capture::start(wanted.stacks);
     }
-    let growing = patience.lock(contexts::growing()).ok_or(libc::EBUSY)?;
+    let growing = wait.lock(contexts::growing()).ok_or(libc::EBUSY)?;
     let mut all = Vec::new();
     for context in contexts::every().filter(|context| !context.is_dead()) {
-        all.push((context, patience.lock(&context.allocator).ok_or(libc::EBUSY)?));
+        all.push((context, wait.lock(&context.allocator).ok_or(libc::EBUSY)?));
     }
     if is_on && now.level != Record::Off && !change.clear {
         go_on(&mut all, &now, wanted);
@@ -55,9 +55,9 @@ pub(crate) fn change(change: Change, patience: Patience) -> Result<(), i32> {
     if is_on && identity::is_ours() {
         process::watch_end();
         triggers::start();
-        lasting::begin(contents::settings);
+        persistent::begin(contents::settings);
         // It may sleep as one that has nothing to keep up.
-        writer::ring();
+        writer::wake();
     }
     Ok(())
 }
@@ -98,7 +98,7 @@ fn go_on(all: &mut [Locked], now: &Settings, wanted: Settings) {
 /// Puts these in force.
 fn set(settings: Settings) {
     settings::set(settings);
-    lasting::note_settings();
+    persistent::note_settings();
 }
 
 fn begin((context, allocator): &mut Locked) {

@@ -22,22 +22,22 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 use std::time::Duration;
 
 use crate::apart;
-use crate::process::own_thread::{self, set_mask};
-use crate::process::{patience, silence};
+use crate::process::library_thread::{self, set_mask};
+use crate::process::{lock_timeout, watchdog};
 
 mod holding;
 mod threads;
 
 use holding::may_hold;
 pub(crate) use holding::prepare;
-use threads::{block_all, come_back, forget_signals, own_number, stop_others, take_signal};
+use threads::{block_all, forget_signals, interrupt_soon, own_number, stop_others, take_signal};
 
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 /// So long do threads go on that may hold something.
 const PULSE: Duration = Duration::from_micros(100);
 
 /// The thread that sees to the end; 0: there is none yet.
-static CONDUCTOR: AtomicI32 = AtomicI32::new(0);
+static LEADER: AtomicI32 = AtomicI32::new(0);
 /// It lets threads stop and go on, and is not to be interrupted.
 static CONDUCTS: AtomicBool = AtomicBool::new(false);
 static STOPPED_COUNT: AtomicU32 = AtomicU32::new(0);
@@ -62,7 +62,7 @@ pub(crate) enum Next {
 /// For a handler: stops all threads but the writer until `look` says to end, and returns true then.
 /// False: this thread goes on for a moment, for it may hold what the writer needs; it
 /// comes back here. `signal`: the one that came, whose handler is ours.
-pub(crate) fn conduct(
+pub(crate) fn stop_world(
     signal: c_int,
     context: *const c_void,
     mut look: impl FnMut() -> Next,
@@ -71,14 +71,14 @@ pub(crate) fn conduct(
     // Before anything else: a second signal in this thread would find it the conductor, and send signals for which
     // there is no handler of ours yet.
     let mask = block_all();
-    let first = CONDUCTOR.compare_exchange(0, own, Ordering::SeqCst, Ordering::SeqCst);
+    let first = LEADER.compare_exchange(0, own, Ordering::SeqCst, Ordering::SeqCst);
     if first.is_err_and(|conductor| conductor != own) {
         set_mask(mask);
         park(context);
         return false;
     }
     if first.is_ok() {
-        patience::others_stop();
+        lock_timeout::others_stop();
         take_signal(signal, stop);
     }
     CONDUCTS.store(true, Ordering::SeqCst);
@@ -104,15 +104,15 @@ pub(crate) fn conduct(
                     // All others had their turn.
                     None => {
                         turn = 0;
-                        if may_hold(context, ours) && come_back(own) {
+                        if may_hold(context, ours) && interrupt_soon(own) {
                             break false;
                         }
-                        own_thread::sleep(PULSE);
+                        library_thread::sleep(PULSE);
                     }
                 }
             }
             // Threads that the kernel holds, or that have just begun, stop a little later.
-            Next::Wait => own_thread::sleep(if complete { LOOK_EVERY } else { PULSE }),
+            Next::Wait => library_thread::sleep(if complete { LOOK_EVERY } else { PULSE }),
         }
     };
     CONDUCTS.store(false, Ordering::SeqCst);
@@ -128,10 +128,10 @@ fn go_on(own: i32, chosen: i32) {
     const LOOKS_MAX: u32 = 20;
     CHOSEN.store(chosen, Ordering::SeqCst);
     PULSES.fetch_add(1, Ordering::SeqCst);
-    own_thread::wake_all(&PULSES);
+    library_thread::wake_all(&PULSES);
     // It may have to wait for a processor first.
     for _ in 0..LOOKS_MAX {
-        own_thread::sleep(PULSE);
+        library_thread::sleep(PULSE);
         if CHOSEN.load(Ordering::SeqCst) == 0 {
             break;
         }
@@ -142,9 +142,9 @@ fn go_on(own: i32, chosen: i32) {
         if stop_others(own, 0).is_none_or(|all| stopped_count >= all.count) {
             break;
         }
-        own_thread::sleep(PULSE / 2);
+        library_thread::sleep(PULSE / 2);
     }
-    own_thread::sleep(PULSE);
+    library_thread::sleep(PULSE);
 }
 
 /// Stays here until the process ends; or goes on for a moment, where this thread may hold something.
@@ -158,7 +158,7 @@ pub(crate) fn park(context: *const c_void) {
         if chosen && may_hold(context, OF_OURS.load(Ordering::SeqCst)) {
             break;
         }
-        own_thread::wait(&PULSES, now, None);
+        library_thread::wait(&PULSES, now, None);
     }
     STOPPED_COUNT.fetch_sub(1, Ordering::SeqCst);
     forget_signals();
@@ -170,9 +170,9 @@ extern "C" fn stop(_: c_int, _: *mut libc::siginfo_t, context: *mut c_void) {
     // SAFETY: this thread's own errno.
     let errno = unsafe { *libc::__errno_location() };
     let own = own_number();
-    if [silence::writer_number(), apart::delegate_number()].contains(&own) {
+    if [watchdog::writer_number(), apart::delegate_number()].contains(&own) {
         // It had just begun, and its number was not known yet.
-    } else if CONDUCTOR.load(Ordering::SeqCst) == own {
+    } else if LEADER.load(Ordering::SeqCst) == own {
         if !CONDUCTS.load(Ordering::SeqCst) {
             crate::snapshots::triggers::go_on_ending(context);
         }

@@ -17,16 +17,16 @@ use cachealloc_text::Count;
 
 use crate::lock::lock;
 use crate::out_of_memory::told;
-use crate::preserved::preserving_thread_state;
-use crate::process::silence::{self, Silence};
-use crate::process::{self, patience};
-use crate::record::{self, lasting};
-use crate::snapshots::contents::{self, Why};
-use crate::snapshots::past;
+use crate::process::watchdog::{self, Watchdog};
+use crate::process::{self, lock_timeout};
+use crate::record::{self, persistent};
+use crate::snapshots::contents::{self, SnapshotReason};
+use crate::snapshots::outcomes;
 use crate::snapshots::stop::{self, Next};
 use crate::snapshots::writer::{self, Request};
 use crate::statistics::{live, report};
-use crate::{config, environment, filter, heap, identity, log};
+use crate::thread_state::with_thread_state_saved;
+use crate::{config, environment, heap, identity, log, seccomp};
 
 /// A writer that gives no sign of life for so long is not waited for any longer.
 const SILENCE_MAX: Duration = Duration::from_secs(5);
@@ -56,14 +56,14 @@ pub(crate) fn start() {
         return;
     }
     if wanted_at_exit() || config::get().stats_on_exit == StatsOnExit::Stderr {
-        filter::is_asked();
+        seccomp::is_asked();
     }
     if STARTED.swap(true, Ordering::AcqRel) {
         // A later context, or a recording that was switched on later.
         expect_end();
         return;
     }
-    filter::note();
+    seccomp::note();
     // A program that changes its directory finds its snapshots where it was started.
     let here = || std::env::current_dir().unwrap_or_default();
     let _ = DIRECTORY.set(environment::folder().unwrap_or_else(here));
@@ -73,7 +73,7 @@ pub(crate) fn start() {
     config::note_environment();
     heap::when_short(give_up, record::stop_short);
     live::begin();
-    lasting::begin(contents::settings);
+    persistent::begin(contents::settings);
     if !writer::start(serve) {
         live::end();
         log::warn(format_args!("no thread for snapshots: none on a signal"));
@@ -131,23 +131,23 @@ pub(crate) fn end_from_signal(signal: i32, context: *const c_void) {
 pub(crate) fn go_on_ending(context: *const c_void) {
     static RETURNS: AtomicU32 = AtomicU32::new(0);
     let signal = process::ends_by();
-    let mut silence = Silence::begin();
+    let mut watchdog = Watchdog::begin();
     let look = || {
-        let silent = silence.look();
+        let silent = watchdog.look();
         if ENDS.is_served(1) || writer::gave_up() {
             Next::End
         } else if silent > SILENCE_MAX || RETURNS.load(Ordering::Relaxed) > RETURNS_MAX {
             log::warn(format_args!("no snapshot: its thread is blocked"));
             Next::End
-        } else if patience::lacks_a_lock() {
+        } else if lock_timeout::lacks_a_lock() {
             Next::LacksLock
-        } else if silent > STUCK && silence::is_asleep() {
+        } else if silent > STUCK && watchdog::is_asleep() {
             Next::Sleeps
         } else {
             Next::Wait
         }
     };
-    if stop::conduct(signal, context, look) {
+    if stop::stop_world(signal, context, look) {
         if !ENDS.is_served(1) {
             contents::remove_part();
             live::end();
@@ -170,7 +170,7 @@ pub(crate) fn at_exit() {
     }
     if !writer::runs() {
         if wanted_at_exit() {
-            preserving_thread_state(|| write_last(false, Why::Exit));
+            with_thread_state_saved(|| write_last(false, SnapshotReason::Exit));
         }
         return;
     }
@@ -180,7 +180,7 @@ pub(crate) fn at_exit() {
     };
     // One that gave up has said so.
     if (!served || !writer::finish_jobs(SILENCE_MAX)) && !writer::gave_up() {
-        lasting::keep();
+        persistent::keep();
         let seconds = SILENCE_MAX.as_secs();
         log::warn(format_args!(
             "the output at exit is incomplete: its thread made no progress for {seconds} s"
@@ -189,7 +189,7 @@ pub(crate) fn at_exit() {
 }
 
 /// An allocation is about to fail for lack of memory: the first few leave a snapshot. `waits`: until it is there.
-pub(crate) fn at_shortage(waits: bool) {
+pub(crate) fn on_oom(waits: bool) {
     if SHORTAGES.posted() < SHORTAGES_MAX && identity::is_ours() && writer::runs() {
         let number = SHORTAGES.post();
         if waits {
@@ -204,15 +204,15 @@ pub(crate) fn to_file(path: Option<PathBuf>) -> io::Result<()> {
     let write = move || {
         let _one_at_a_time = lock(&WRITING);
         let path = path.unwrap_or_else(next_path);
-        let written = contents::write(&path, Why::Asked);
-        past::note(&path, &written);
+        let written = contents::write(&path, SnapshotReason::Asked);
+        outcomes::note(&path, &written);
         written.map(drop)
     };
     if writer::runs() {
         let late = || io::Error::from_raw_os_error(libc::ETIMEDOUT);
         writer::run(write, SILENCE_IN_CALL_MAX).unwrap_or_else(|| Err(late()))
     } else {
-        preserving_thread_state(write)
+        with_thread_state_saved(write)
     }
 }
 
@@ -225,22 +225,22 @@ fn serve() {
     }
     let [signals, shortages, ends, exit] = asked.map(|(_, number)| number.is_some());
     let write = || match (exit, ends, shortages) {
-        (true, ..) => write_last(signals || shortages, Why::Exit),
+        (true, ..) => write_last(signals || shortages, SnapshotReason::Exit),
         // All that was to be written at the end is.
         (_, true, _) if EXIT.is_served(1) => (),
         (_, true, _) => {
             told::at_end();
-            write_last(signals || shortages, Why::Ended);
+            write_last(signals || shortages, SnapshotReason::Ended);
         }
-        (.., true) => write_to_template(Why::Shortage),
-        (false, false, false) => write_to_template(Why::Asked),
+        (.., true) => write_to_template(SnapshotReason::Shortage),
+        (false, false, false) => write_to_template(SnapshotReason::Asked),
     };
     if std::panic::catch_unwind(write).is_err() {
         log::warn(format_args!("a snapshot failed inside the library"));
     }
     if ends {
         live::end();
-        lasting::end();
+        persistent::end();
     }
     for (word, number) in asked {
         number.into_iter().for_each(|number| word.note_served(number));
@@ -248,9 +248,9 @@ fn serve() {
 }
 
 /// What was asked for at the end of the process. `asked`: and a snapshot in any case.
-fn write_last(asked: bool, why: Why) {
+fn write_last(asked: bool, reason: SnapshotReason) {
     if asked || record::is_on() {
-        write_to_template(why);
+        write_to_template(reason);
     }
     if config::get().waits_on_exit {
         contents::print_waits();
@@ -258,11 +258,11 @@ fn write_last(asked: bool, why: Why) {
     write_statistics();
 }
 
-fn write_to_template(why: Why) {
+fn write_to_template(reason: SnapshotReason) {
     let _one_at_a_time = lock(&WRITING);
     let path = next_path();
-    let written = contents::write(&path, why);
-    past::note(&path, &written);
+    let written = contents::write(&path, reason);
+    outcomes::note(&path, &written);
     match &written {
         Ok(0) => log::warn(format_args!("snapshot: {}", path.display())),
         Ok(dropped) => log::warn(format_args!(
@@ -272,9 +272,9 @@ fn write_to_template(why: Why) {
         )),
         // A path that is no file, `/dev/null` say, means that none is wanted.
         Err(error)
-            if matches!(why, Why::Exit | Why::Ended)
+            if matches!(reason, SnapshotReason::Exit | SnapshotReason::Ended)
                 && error.kind() != io::ErrorKind::InvalidInput
-                && lasting::keep() =>
+                && persistent::keep() =>
         {
             let process = std::process::id();
             log::warn(format_args!("no snapshot: {error}; cachealloc recover {process} makes one"));

@@ -2,7 +2,7 @@
 //!
 //! A thread posts a request, and may wait until it is served. It may be anywhere: in a signal handler,
 //! inside `malloc`, with a lock of ours held. So posting takes no lock, and no thread waits for a writer
-//! that makes no progress (`process::silence`): the writer may need the very lock that this thread holds.
+//! that makes no progress (`process::watchdog`): the writer may need the very lock that this thread holds.
 //! Threads of the program may have small stacks, another reason to write here.
 
 use std::collections::VecDeque;
@@ -12,9 +12,9 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use crate::lock::lock;
-use crate::process::own_thread::{self, Body};
-use crate::process::silence::{self, Silence};
-use crate::record::lasting;
+use crate::process::library_thread::{self, Body};
+use crate::process::watchdog::{self, Watchdog};
+use crate::record::persistent;
 use crate::statistics::live::{self, Look};
 use crate::{apart, heap, process};
 
@@ -28,7 +28,7 @@ static SERVE: OnceLock<fn()> = OnceLock::new();
 static HAS_DELEGATE: AtomicBool = AtomicBool::new(false);
 static RUNS: AtomicBool = AtomicBool::new(false);
 /// What the writer sleeps on, where there is no file for other processes: changes with every request.
-static BELL: AtomicU32 = AtomicU32::new(0);
+static DOORBELL: AtomicU32 = AtomicU32::new(0);
 /// There was no memory, and nothing is served any more.
 static GAVE_UP: AtomicBool = AtomicBool::new(false);
 /// The process ends: the file for other processes goes.
@@ -49,14 +49,14 @@ impl Request {
     /// Also for signal handlers: a system call, no lock.
     pub(crate) fn post(&self) -> u32 {
         let number = self.left.fetch_add(1, Ordering::AcqRel) + 1;
-        ring();
+        wake();
         number
     }
 
     /// The same for what is done only once, however often it is posted: the number is 1.
     pub(crate) fn post_once(&self) -> u32 {
         self.left.store(1, Ordering::Release);
-        ring();
+        wake();
         1
     }
 
@@ -78,22 +78,22 @@ impl Request {
     /// For the writer: all up to this one are served.
     pub(crate) fn note_served(&self, number: u32) {
         self.served.store(number, Ordering::SeqCst);
-        own_thread::wake_all(&self.served);
+        library_thread::wake_all(&self.served);
     }
 
     /// Waits until this one is served. False: it is not, and the writer has slept for so long, or has
     /// given up.
-    pub(crate) fn wait(&self, number: u32, silence_max: Duration) -> bool {
-        let mut silence = Silence::begin();
+    pub(crate) fn wait(&self, number: u32, stall_max: Duration) -> bool {
+        let mut watchdog = Watchdog::begin();
         loop {
             let served = self.served.load(Ordering::SeqCst);
             if self.is_served(number) {
                 return true;
             }
-            if gave_up() || silence.look() > silence_max {
+            if gave_up() || watchdog.look() > stall_max {
                 return self.is_served(number);
             }
-            own_thread::wait(&self.served, served, Some(LOOK_EVERY));
+            library_thread::wait(&self.served, served, Some(LOOK_EVERY));
         }
     }
 }
@@ -106,8 +106,8 @@ static JOBS_LEFT: Request = Request::new();
 /// Starts the thread, which calls `serve` after every request. False: it could not be started.
 pub(crate) fn start(serve: fn()) -> bool {
     let _ = SERVE.set(serve);
-    HAS_DELEGATE.store(own_thread::start_delegate(), Ordering::Release);
-    let runs = own_thread::start(&Body { begin: silence::note_writer, go_on: work });
+    HAS_DELEGATE.store(library_thread::start_delegate(), Ordering::Release);
+    let runs = library_thread::start(&Body { begin: watchdog::note_writer, go_on: work });
     RUNS.store(runs, Ordering::Release);
     runs
 }
@@ -120,19 +120,19 @@ pub(crate) fn runs() -> bool {
 /// None: it failed, or is not done yet.
 pub(crate) fn run<T: Send + 'static>(
     body: impl FnOnce() -> T + Send + 'static,
-    silence_max: Duration,
+    stall_max: Duration,
 ) -> Option<T> {
     let result = Arc::new(Mutex::new(None));
     let place = result.clone();
     lock(&JOBS).push_back(Box::new(move || *lock(&place) = Some(body())));
     let number = JOBS_LEFT.post();
-    let done = JOBS_LEFT.wait(number, silence_max);
+    let done = JOBS_LEFT.wait(number, stall_max);
     lock(&result).take().filter(|_| done)
 }
 
 /// Waits until all is done that `run` has asked for.
-pub(crate) fn finish_jobs(silence_max: Duration) -> bool {
-    JOBS_LEFT.pending().is_none_or(|number| JOBS_LEFT.wait(number, silence_max))
+pub(crate) fn finish_jobs(stall_max: Duration) -> bool {
+    JOBS_LEFT.pending().is_none_or(|number| JOBS_LEFT.wait(number, stall_max))
 }
 
 /// Whether it will never serve a request again, for lack of memory.
@@ -144,7 +144,7 @@ pub(crate) fn gave_up() -> bool {
 pub(crate) fn give_up() -> ! {
     GAVE_UP.store(true, Ordering::Release);
     loop {
-        own_thread::sleep(Duration::from_millis(900));
+        library_thread::sleep(Duration::from_millis(900));
     }
 }
 
@@ -154,7 +154,7 @@ pub(crate) fn leave() {
     const SILENCE_MAX: Duration = Duration::from_secs(1);
     if !runs() || gave_up() || !LEAVES.wait(LEAVES.post_once(), SILENCE_MAX) {
         live::end();
-        lasting::end();
+        persistent::end();
     }
 }
 
@@ -163,10 +163,10 @@ fn work() {
     apart::leave(HAS_DELEGATE.load(Ordering::Acquire));
     heap::become_writer();
     loop {
-        let heard = BELL.load(Ordering::Acquire);
+        let heard = DOORBELL.load(Ordering::Acquire);
         if let Some(number) = LEAVES.pending() {
             live::end();
-            lasting::end();
+            persistent::end();
             LEAVES.note_served(number);
         }
         let look = live::get().filter(|_| !live::has_ended()).map(|live| live.look());
@@ -179,18 +179,18 @@ fn work() {
         do_jobs();
         if let (Some(live), Some(look)) = (live::get(), &look) {
             if is_idle() {
-                let _ = catch_unwind(AssertUnwindSafe(|| live.obey(look)));
+                let _ = catch_unwind(AssertUnwindSafe(|| live.execute(look)));
             }
             let _ = catch_unwind(AssertUnwindSafe(|| live.answer(look)));
         }
         if is_idle() {
-            let _ = catch_unwind(lasting::keep_up);
+            let _ = catch_unwind(persistent::keep_up);
             heap::shrink();
         }
-        // `ring` rings both bells; where there is a file, other processes can ring the one in it.
-        let no_longer = lasting::next().into_iter().chain(look_again).min();
-        if !look.is_some_and(|look| live::wait_for_the_bell(&look, no_longer)) {
-            own_thread::wait(&BELL, heard, no_longer);
+        // `wake` rings both bells; where there is a file, other processes can ring the one in it.
+        let no_longer = persistent::next().into_iter().chain(look_again).min();
+        if !look.is_some_and(|look| live::wait_for_request(&look, no_longer)) {
+            library_thread::wait(&DOORBELL, heard, no_longer);
         }
     }
 }
@@ -211,8 +211,8 @@ fn do_jobs() {
 }
 
 /// Has the writer look whether there is anything to do.
-pub(crate) fn ring() {
-    BELL.fetch_add(1, Ordering::Release);
-    own_thread::wake(&BELL);
-    live::ring();
+pub(crate) fn wake() {
+    DOORBELL.fetch_add(1, Ordering::Release);
+    library_thread::wake(&DOORBELL);
+    live::wake_writer();
 }

@@ -9,7 +9,7 @@ use cachealloc_options::Word;
 use cachealloc_text::{Bytes, Count as Amount, Time};
 
 use crate::ordering::LEDGER;
-use crate::process::patience::Patience;
+use crate::process::lock_timeout::LockWait;
 use crate::statistics::counters::{self, Count};
 use crate::statistics::reading;
 use crate::statistics::waits::{self, Wait};
@@ -120,7 +120,7 @@ impl Totals {
         };
         for context in contexts::every() {
             total.barriers += context.last_barrier.count();
-            let Some(stats) = reading::stats(context, Patience::Never) else { continue };
+            let Some(stats) = reading::stats(context, LockWait::TryOnce) else { continue };
             total.served += stats.allocation.all.allocated;
             total.reserved_peak += stats.reserved_bytes.all.peak;
             total.allocated_peak += stats.allocated_bytes.all.peak;

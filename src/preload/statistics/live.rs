@@ -31,19 +31,19 @@ use std::time::Duration;
 
 use cachealloc_foreign::{Way, open_where};
 use cachealloc_history::file::{OwnFile, above_standard, new_above_standard};
-use cachealloc_statistics::orders::{GpuId, Order};
+use cachealloc_statistics::control::{ControlCommand, GpuId};
 use cachealloc_statistics::page::{
-    ANSWERED_OFFSET, BEGUN_OFFSET, BELL_OFFSET, DONE_OFFSET, GIFTS_OFFSET, HEAD_BYTES, Head,
+    ANSWERED_OFFSET, BEGUN_OFFSET, DONE_OFFSET, DOORBELL_OFFSET, GRANTS_OFFSET, HEAD_BYTES, Head,
     NAME_BEGIN, OFFERED_OFFSET, Offer, Owner, RESULT_OFFSET, SEQUENCE_OFFSET, TEXT_BYTES_OFFSET,
     WAITERS_OFFSET, Waiter, Waiters, name, owner_of_name,
 };
 
 use crate::clock::now_ns;
-use crate::filter::AtCalls;
 use crate::identity::Fate;
-use crate::preserved::preserving_thread_state;
-use crate::process::own_thread;
-use crate::{config, filter, identity, log};
+use crate::process::library_thread;
+use crate::seccomp::AtCalls;
+use crate::thread_state::with_thread_state_saved;
+use crate::{config, identity, log, seccomp};
 
 pub(crate) const FOLDER: &str = "/dev/shm";
 /// Files of other processes that are checked when ours is created.
@@ -83,7 +83,7 @@ impl Deref for OpenFile {
 
 /// The requests of other processes that are open when the writer looks for work.
 pub(crate) struct OpenRequests {
-    bell: u32,
+    doorbell: u32,
     /// The number of an open request.
     asked: Option<u32>,
     site_requests: u32,
@@ -105,7 +105,7 @@ pub(crate) struct Service {
     /// Returns the statistics as JSON, with call sites or without.
     pub report: fn(bool) -> String,
     /// Carries an order out. Returns 0 or an `errno`.
-    pub obey: fn(Option<Order>) -> u32,
+    pub execute: fn(Option<ControlCommand>) -> u32,
     /// What could be given of a GPU.
     pub offer: fn(GpuId) -> Offer,
 }
@@ -130,24 +130,24 @@ impl Live {
             return Look::Gone;
         };
         let asked = (head.requests != head.answered).then_some(head.requests);
-        let ordered = (head.orders != head.done).then_some(head.orders);
-        let Head { bell, site_requests, .. } = head;
-        Look::Open(OpenRequests { bell, asked, site_requests, ordered })
+        let ordered = (head.commands != head.done).then_some(head.commands);
+        let Head { doorbell, site_requests, .. } = head;
+        Look::Open(OpenRequests { doorbell, asked, site_requests, ordered })
     }
 
     /// Carries out the open order, if any.
-    pub(crate) fn obey(&self, look: &OpenRequests) {
+    pub(crate) fn execute(&self, look: &OpenRequests) {
         let (Some(number), Some(service)) = (look.ordered, SERVICE.get()) else { return };
         let obeyed = self.open().and_then(|file| {
             let word = |offset: usize, value: u32| write(&file, &value.to_ne_bytes(), offset);
             word(BEGUN_OFFSET, number)?;
             let head = read_head(file.still()?)?.ok_or(io::ErrorKind::InvalidData)?;
-            let order = Order::from_bytes(&head.order);
-            if let Some(Order::Offer { gpu }) = order {
+            let command = ControlCommand::from_bytes(&head.command);
+            if let Some(ControlCommand::Offer { gpu }) = command {
                 let offer = (service.offer)(gpu);
                 write(&file, &offer.to_bytes(), OFFERED_OFFSET)?;
             }
-            word(RESULT_OFFSET, (service.obey)(order))?;
+            word(RESULT_OFFSET, (service.execute)(command))?;
             word(DONE_OFFSET, number)
         });
         match obeyed {
@@ -196,7 +196,7 @@ impl Live {
 
     /// Not where a filter for system calls could kill the process for it: then the file is given up.
     fn open(&self) -> io::Result<OpenFile> {
-        let at_calls = filter::at_calls();
+        let at_calls = seccomp::at_calls();
         let at_calls = at_calls.ok_or("a filter for system calls may forbid it");
         let at_calls = at_calls.map_err(io::Error::other)?;
         let file = open_where(&self.path, Way::WriteUnlinked, |about| about.ino() == self.inode)?;
@@ -212,10 +212,10 @@ impl Live {
 /// Creates the file if the options ask for it. Failure must not affect the program. Runs in a thread of
 /// the program: allocations of our own thread would cost the process another heap arena.
 pub(crate) fn begin() {
-    if !config::get().live || filter::is_new() {
+    if !config::get().live || seccomp::is_new() {
         return;
     }
-    preserving_thread_state(|| {
+    with_thread_state_saved(|| {
         remove_orphans();
         match Live::make() {
             Ok(live) => _ = LIVE.set(live),
@@ -230,16 +230,17 @@ pub(crate) fn get() -> Option<&'static Live> {
 }
 
 /// Sleeps until a ring, at most this long. False: the file is gone, and no ring can come.
-pub(crate) fn wait_for_the_bell(look: &OpenRequests, no_longer: Option<Duration>) -> bool {
+pub(crate) fn wait_for_request(look: &OpenRequests, no_longer: Option<Duration>) -> bool {
     let page = PAGE.load(Ordering::SeqCst);
     if page.is_null() {
         return false;
     }
-    let bell = page.wrapping_add(BELL_OFFSET);
-    let time = no_longer.map(own_thread::timespec);
+    let doorbell = page.wrapping_add(DOORBELL_OFFSET);
+    let time = no_longer.map(library_thread::timespec);
     let time = time.as_ref().map_or(null(), core::ptr::from_ref);
     // SAFETY: the kernel compares the word and sleeps; where it cannot read it, it says so.
-    let code = unsafe { libc::syscall(libc::SYS_futex, bell, libc::FUTEX_WAIT, look.bell, time) };
+    let code =
+        unsafe { libc::syscall(libc::SYS_futex, doorbell, libc::FUTEX_WAIT, look.doorbell, time) };
     let fault = code == -1 && io::Error::last_os_error().raw_os_error() == Some(libc::EFAULT);
     if fault {
         PAGE.store(null_mut(), Ordering::SeqCst);
@@ -247,20 +248,20 @@ pub(crate) fn wait_for_the_bell(look: &OpenRequests, no_longer: Option<Duration>
     !fault
 }
 
-/// Rings. Safe in signal handlers.
-pub(crate) fn ring() {
+/// Wakes the writer's thread. Safe in signal handlers.
+pub(crate) fn wake_writer() {
     let page = PAGE.load(Ordering::SeqCst);
     if page.is_null() || !identity::is_ours() {
         return;
     }
-    let bell = page.wrapping_add(BELL_OFFSET);
-    if !add_1(bell)
+    let doorbell = page.wrapping_add(DOORBELL_OFFSET);
+    if !add_1(doorbell)
         && let Some(path) = PATH.get()
     {
         // The file was truncated, and the writer sleeps on a word beyond its end.
         // SAFETY: a C string.
         unsafe { libc::truncate(path.as_ptr(), HEAD_BYTES as i64) };
-        add_1(bell);
+        add_1(doorbell);
     }
 }
 
@@ -276,7 +277,7 @@ pub(crate) fn wait(waiters: &Waiters) {
 pub(crate) fn gave() {
     let page = PAGE.load(Ordering::SeqCst);
     if !page.is_null() {
-        add_1(page.wrapping_add(GIFTS_OFFSET));
+        add_1(page.wrapping_add(GRANTS_OFFSET));
     }
 }
 
@@ -301,7 +302,7 @@ fn wake(offset: usize) {
 /// The process ends. Safe in signal handlers. If the process has since installed a filter for system
 /// calls, removing a file may be forbidden and fatal: the next process does it.
 pub(crate) fn end() {
-    if identity::is_ours() && !ENDED.swap(true, Ordering::SeqCst) && !filter::is_new() {
+    if identity::is_ours() && !ENDED.swap(true, Ordering::SeqCst) && !seccomp::is_new() {
         remove_own();
     }
 }

@@ -1,9 +1,9 @@
 //! Counters, and reading and showing them. Here: what every context counts in addition to the core.
 
+pub(crate) mod control;
 pub(crate) mod counters;
 pub(crate) mod exit_table;
 pub(crate) mod live;
-pub(crate) mod orders;
 pub(crate) mod reading;
 pub(crate) mod report;
 pub(crate) mod steady;

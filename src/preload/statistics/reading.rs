@@ -17,11 +17,11 @@ use crate::contexts::{self, Context};
 use crate::driver_memory::table;
 use crate::lock::lock;
 use crate::log;
-use crate::process::patience::Patience;
+use crate::process::lock_timeout::LockWait;
 use crate::statistics::{Requested, add};
 
-/// The current state of a context. None: a lock is held, and `patience` does not allow waiting.
-pub(crate) fn report(context: &'static Context, patience: Patience) -> Option<ContextReport> {
+/// The current state of a context. None: a lock is held, and `wait` does not allow waiting.
+pub(crate) fn report(context: &'static Context, wait: LockWait) -> Option<ContextReport> {
     let mut report = ContextReport {
         id: context.id,
         device: context.device,
@@ -31,14 +31,14 @@ pub(crate) fn report(context: &'static Context, patience: Patience) -> Option<Co
         stats: Stats::default(),
         barriers_count: context.last_barrier.count(),
     };
-    report.stats = stats(context, patience)?;
+    report.stats = stats(context, wait)?;
     Some(report)
 }
 
 /// Of all contexts the process has had, except those busy for too long.
-pub(crate) fn reports(patience: Patience) -> Vec<ContextReport> {
+pub(crate) fn reports(wait: LockWait) -> Vec<ContextReport> {
     let report = |context| {
-        let report = report(context, patience);
+        let report = report(context, wait);
         if report.is_none() {
             log::warn(format_args!("statistics: a busy context is left out"));
         }
@@ -47,41 +47,37 @@ pub(crate) fn reports(patience: Patience) -> Vec<ContextReport> {
     contexts::every().filter_map(report).collect()
 }
 
-pub(crate) fn stats(context: &Context, patience: Patience) -> Option<Stats> {
+pub(crate) fn stats(context: &Context, wait: LockWait) -> Option<Stats> {
     if let Some(stats) = context.final_stats() {
         return Some(stats.clone());
     }
-    let mut allocator = patience.lock(&context.allocator)?;
-    Some(stats_locked(context, &mut allocator, patience))
+    let mut allocator = wait.lock(&context.allocator)?;
+    Some(stats_locked(context, &mut allocator, wait))
 }
 
 /// The same for a caller that holds the allocator's lock. Peaks that show only here, with what threads
 /// have cached, are remembered: a later report must not have smaller ones.
-pub(crate) fn stats_locked(
-    context: &Context,
-    allocator: &mut Allocator,
-    patience: Patience,
-) -> Stats {
-    let mut stats = cache_stats_locked(context, allocator, patience);
-    add_driver_memory(&mut stats, context, patience);
+pub(crate) fn stats_locked(context: &Context, allocator: &mut Allocator, wait: LockWait) -> Stats {
+    let mut stats = cache_stats_locked(context, allocator, wait);
+    add_driver_memory(&mut stats, context, wait);
     stats
 }
 
 /// The device of each living context, and what its cache alone counts.
-pub(crate) fn of_caches(patience: Patience) -> Vec<(i32, Stats)> {
+pub(crate) fn of_caches(wait: LockWait) -> Vec<(i32, Stats)> {
     let alive = contexts::every().filter(|context| !context.is_dead());
     let stats = |context: &'static Context| {
-        let mut allocator = patience.lock(&context.allocator)?;
-        Some((context.device, cache_stats_locked(context, &mut allocator, patience)))
+        let mut allocator = wait.lock(&context.allocator)?;
+        Some((context.device, cache_stats_locked(context, &mut allocator, wait)))
     };
     alive.filter_map(stats).collect()
 }
 
-fn cache_stats_locked(context: &Context, allocator: &mut Allocator, patience: Patience) -> Stats {
+fn cache_stats_locked(context: &Context, allocator: &mut Allocator, wait: LockWait) -> Stats {
     let mut stats = allocator.stats();
     stats.max_split_bytes = allocator.policy().max_split_bytes;
     stats.num_ooms = context.ooms_count.load(Ordering::Relaxed);
-    let tally = context.thread_cache.tally(patience);
+    let tally = context.thread_cache.tally(wait);
     add_tally(&mut stats, &tally);
     for (pool, passes) in [(Pool::Small, tally.small), (Pool::Large, tally.large)] {
         add_requested(&mut stats.requested_bytes, pool, &passes, context.correction.of(pool));
@@ -94,9 +90,9 @@ fn cache_stats_locked(context: &Context, allocator: &mut Allocator, patience: Pa
 }
 
 /// What the driver serves the program itself, which no cache counts.
-fn add_driver_memory(stats: &mut Stats, context: &Context, patience: Patience) {
+fn add_driver_memory(stats: &mut Stats, context: &Context, wait: LockWait) {
     let is_first = is_first_of_device(context);
-    if let Some(table) = patience.lock(&table::TABLE) {
+    if let Some(table) = wait.lock(&table::TABLE) {
         table.tally.add_to(stats, context.device, context.id, is_first);
     }
 }
@@ -127,7 +123,7 @@ pub(crate) fn reset_totals(context: &Context) -> Option<Stats> {
     if context.is_dead() {
         return None;
     }
-    let before = stats_locked(context, &mut allocator, Patience::Waits);
+    let before = stats_locked(context, &mut allocator, LockWait::Blocking);
     let mut tally = Tally::default();
     let thread_cache = &context.thread_cache;
     thread_cache

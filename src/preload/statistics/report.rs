@@ -13,12 +13,12 @@ use cachealloc_statistics::{CallSite, Gpu, Holder, HostCache, Place, Recording, 
 
 use crate::cache::pinned_blocks;
 use crate::driver::hardware::Hardware;
-use crate::driver_memory::{account, limits, table};
-use crate::process::patience::Patience;
+use crate::driver_memory::{breakdown, limits, table};
+use crate::process::lock_timeout::LockWait;
 use crate::record::holders::StackTotals;
 use crate::record::settings::{self, Settings};
 use crate::record::symbols::Names;
-use crate::snapshots::{contents, past};
+use crate::snapshots::{contents, outcomes};
 use crate::statistics::{counters, reading, steady, waits};
 use crate::trim::scavenger;
 use crate::{config, contexts, record};
@@ -29,7 +29,7 @@ const SITES_MAX: usize = 50;
 /// Writes everything to this file: JSON if its name ends so, else text.
 pub(crate) fn write(path: &Path) -> io::Result<()> {
     let as_json = path.extension() == Some(OsStr::new("json"));
-    let report = take(Patience::GivesUp, as_json);
+    let report = take(LockWait::Timeout, as_json);
     let text = if as_json {
         cachealloc_statistics::json(&report)
     } else {
@@ -39,12 +39,12 @@ pub(crate) fn write(path: &Path) -> io::Result<()> {
 }
 
 /// `sites`: includes the call sites that hold or allocate most.
-pub(crate) fn json(patience: Patience, sites: bool) -> String {
-    cachealloc_statistics::json(&take(patience, sites))
+pub(crate) fn json(wait: LockWait, sites: bool) -> String {
+    cachealloc_statistics::json(&take(wait, sites))
 }
 
-fn take(patience: Patience, sites: bool) -> Report {
-    let contexts = reading::reports(patience);
+fn take(wait: LockWait, sites: bool) -> Report {
+    let contexts = reading::reports(wait);
     let measures = scavenger::measures();
     Report {
         version: env!("CARGO_PKG_VERSION"),
@@ -55,10 +55,10 @@ fn take(patience: Patience, sites: bool) -> Report {
         calls: counters::calls(),
         waits: waits::all(),
         counts: counters::counts(),
-        host_cache: host_cache(patience),
+        host_cache: host_cache(wait),
         holders: record::is_on().then(|| contents::with_all_names(holders)),
         call_sites: (sites && record::is_on()).then(call_sites),
-        snapshots: past::all(),
+        snapshots: outcomes::all(),
         recording: recording_now(),
         limits: limits::all(),
         trims: scavenger::trims(),
@@ -66,13 +66,13 @@ fn take(patience: Patience, sites: bool) -> Report {
         steady_ended_by: steady::ended_by()
             .filter(|_| sites)
             .map(|stack| contents::with_names([stack], |names| shown_all(names, stack))),
-        accounts: (measures.asked_count > 0).then(|| account::accounts(patience)),
+        breakdowns: (measures.asked_count > 0).then(|| breakdown::breakdowns(wait)),
         measures,
     }
 }
 
-fn host_cache(patience: Patience) -> HostCache {
-    let (pieces_count, bytes) = pinned_blocks::kept(patience).unwrap_or_default();
+fn host_cache(wait: LockWait) -> HostCache {
+    let (pieces_count, bytes) = pinned_blocks::kept(wait).unwrap_or_default();
     HostCache { pieces_count, bytes }
 }
 
@@ -110,7 +110,7 @@ fn recording_now() -> Option<Recording> {
 fn stacks_of_devices() -> Vec<(i32, Vec<StackTotals>)> {
     let of_caches = contexts::every().map(|context| (context.device, context.recorder.holders()));
     let mut all: Vec<_> = of_caches.collect();
-    all.extend(table::holders(Patience::GivesUp));
+    all.extend(table::holders(LockWait::Timeout));
     all
 }
 

@@ -20,12 +20,12 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use cachealloc_core::rules::{Rule, rule_holds};
-use cachealloc_core::{Allocator, IdleMark, Mapping, Segment};
+use cachealloc_core::{Allocator, IdleEpoch, Mapping, Segment};
 use cachealloc_history::StackId;
 use cachealloc_options::IdleRelease;
 use cachealloc_text::Bytes;
 
-use crate::cache::departures::{self, Departure};
+use crate::cache::inflight_releases::{self, InFlightRelease};
 use crate::cache::{arenas, blocks, stream_frees};
 use crate::clock::Instant;
 use crate::contexts::events::EventRef;
@@ -36,7 +36,7 @@ use crate::driver_memory::limits;
 use crate::functions::id;
 use crate::lock::lock;
 use crate::ordering::{captures, widen};
-use crate::process::own_thread;
+use crate::process::library_thread;
 use crate::statistics::counters::{self, Count};
 use crate::trim::{Pass, TrimScope, scavenger};
 use crate::{config, log, pagemap};
@@ -133,7 +133,7 @@ impl Pass {
     }
 
     /// Call after the mark was taken: a free is published only once its barrier is known.
-    fn expect_complete(&mut self, context: &Context, mark: IdleMark) {
+    fn expect_complete(&mut self, context: &Context, mark: IdleEpoch) {
         if self.completing.len() < COMPLETING_MAX {
             self.completing.push_back((mark, context.last_barrier.newest()));
         }
@@ -193,12 +193,12 @@ impl Pass {
         self.give_back_unused(context, mark, wanted_bytes)
     }
 
-    fn give_back_unused(&mut self, context: &Context, mark: IdleMark, wanted_bytes: u64) -> u64 {
+    fn give_back_unused(&mut self, context: &Context, mark: IdleEpoch, wanted_bytes: u64) -> u64 {
         self.take_and_give_back(context, |allocator| allocator.release_unused(mark, wanted_bytes))
     }
 
     /// None: some of the memory is freed but not yet reusable.
-    fn wanted_before(&mut self, context: &'static Context) -> Option<IdleMark> {
+    fn wanted_before(&mut self, context: &'static Context) -> Option<IdleEpoch> {
         if matches!(self.trim, Some(TrimScope::All)) {
             self.trim = Some(TrimScope::Behind(stream_frees::pending(context)));
         }
@@ -224,10 +224,10 @@ impl Pass {
         context: &Context,
         taken: impl FnOnce(&mut Allocator) -> (Vec<Segment>, Vec<Mapping>),
     ) -> u64 {
-        let (mut segments, mut departure) = (Vec::new(), None);
+        let (mut segments, mut in_flight) = (Vec::new(), None);
         let unmapped_bytes = arenas::unmap_taken(context, |allocator| {
             let (whole, mappings) = taken(allocator);
-            departure = (!whole.is_empty()).then(|| Departure::to(context.device));
+            in_flight = (!whole.is_empty()).then(|| InFlightRelease::to(context.device));
             context.recorder.segments_released(allocator, &whole, StackId::NONE);
             segments = whole;
             mappings
@@ -236,7 +236,7 @@ impl Pass {
         // Before the driver gets them: afterwards the addresses may belong to another owner.
         segments.iter().for_each(|segment| pagemap::remove(segment.base.0));
         let bytes = self.free(context, segments);
-        drop(departure);
+        drop(in_flight);
         bytes + unmapped_bytes
     }
 
@@ -281,8 +281,8 @@ impl Pass {
             counters::count(Count::SegmentsReleased);
             limits::give_back(context.device, segment.bytes);
             bytes += segment.bytes;
-            if stretch.elapsed() >= STRETCH && !departures::is_awaited() {
-                own_thread::sleep(STRETCH);
+            if stretch.elapsed() >= STRETCH && !inflight_releases::is_awaited() {
+                library_thread::sleep(STRETCH);
                 stretch = Instant::now();
             }
         }

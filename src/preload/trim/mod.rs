@@ -1,7 +1,7 @@
 //! Returns memory to the driver. Here: what every context keeps for that.
 
-pub(crate) mod gifts;
 pub(crate) mod idle;
+pub(crate) mod reclaim;
 pub(crate) mod release;
 pub(crate) mod scavenger;
 
@@ -10,7 +10,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use cachealloc_core::rules::{Rule, rule_holds};
-use cachealloc_core::{IdleMark, Segment};
+use cachealloc_core::{IdleEpoch, Segment};
 
 use crate::cache::thread_cache::ListsSeen;
 use crate::contexts::events::EventRef;
@@ -50,11 +50,11 @@ pub(crate) struct Idle {
 #[derive(Default)]
 struct Pass {
     /// What is idle since then is to go back.
-    due: Option<IdleMark>,
+    due: Option<IdleEpoch>,
     /// Marks of some passes, oldest first, and what must complete first.
-    completing: VecDeque<(IdleMark, Option<EventRef>)>,
+    completing: VecDeque<(IdleEpoch, Option<EventRef>)>,
     /// All work with the memory that was free at this mark is over.
-    complete: Option<IdleMark>,
+    complete: Option<IdleEpoch>,
     lists_seen: ListsSeen,
     /// Where memory is returned; 0 before its first use.
     stream: StreamHandle,
@@ -71,20 +71,20 @@ enum TrimScope {
     /// Some of it is free only when these are complete.
     Behind(Vec<EventRef>),
     /// What was free before this mark.
-    Before(IdleMark),
+    Before(IdleEpoch),
 }
 
 /// No pass of the scavenger is in the context while this lives.
-pub(crate) struct HeldOff<'a>(&'a Idle);
+pub(crate) struct PauseGuard<'a>(&'a Idle);
 
 impl Idle {
     /// Call before the driver is asked to end the context.
-    pub(crate) fn hold_off(&self) -> HeldOff<'_> {
+    pub(crate) fn pause(&self) -> PauseGuard<'_> {
         self.held_off.fetch_add(1, Ordering::SeqCst);
         if rule_holds(Rule::EndHoldsScavengerOff) {
             drop(lock(&self.pass));
         }
-        HeldOff(self)
+        PauseGuard(self)
     }
 
     /// What is free goes back at the next visit, or as soon as the work with it is over (`trim`).
@@ -97,7 +97,7 @@ impl Idle {
     }
 }
 
-impl Drop for HeldOff<'_> {
+impl Drop for PauseGuard<'_> {
     fn drop(&mut self) {
         self.0.held_off.fetch_sub(1, Ordering::SeqCst);
     }

@@ -11,7 +11,7 @@ use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_core::{Allocator, Segment};
 use cachealloc_history::StackId;
 
-use crate::cache::departures::Departure;
+use crate::cache::inflight_releases::InFlightRelease;
 use crate::cache::stream_frees::Waiter;
 use crate::cache::{arenas, blocks, stream_frees};
 use crate::contexts::events::EventRef;
@@ -98,17 +98,17 @@ impl ReleaseStream {
 }
 
 /// Segments that have left the allocator, and the events that their memory still waits for.
-pub(crate) struct Leaving {
+pub(crate) struct PendingRelease {
     segments: Vec<Segment>,
     /// Those that other processes may have mapped: by the real free, as natively.
     exported: Vec<Segment>,
     events: Vec<EventRef>,
     /// An event is not known any more: only a real wait is safe.
     unsure: bool,
-    departure: Option<Departure>,
+    in_flight: Option<InFlightRelease>,
 }
 
-impl Leaving {
+impl PendingRelease {
     /// Call under the allocator's lock, right after the segments left it: once the lock is released,
     /// nothing refers to their events, and they may be reused. `caller`: the stack of the call that releases them.
     pub(crate) fn new(
@@ -116,22 +116,22 @@ impl Leaving {
         allocator: &mut Allocator,
         segments: Vec<Segment>,
         caller: StackId,
-    ) -> Leaving {
+    ) -> PendingRelease {
         context.recorder.segments_released(allocator, &segments, caller);
         let mut ids: Vec<_> = segments.iter().flat_map(|segment| segment.events.clone()).collect();
         ids.sort_unstable();
         ids.dedup();
         let events = stream_frees::events(&ids);
         let unsure = events.len() != ids.len();
-        let departure = (!segments.is_empty()).then(|| Departure::to(context.device));
+        let in_flight = (!segments.is_empty()).then(|| InFlightRelease::to(context.device));
         let (exported, segments) = segments.into_iter().partition(|segment| segment.exported);
-        Leaving { segments, exported, events, unsure, departure }
+        PendingRelease { segments, exported, events, unsure, in_flight }
     }
 
     /// Returns the segments to the driver and waits until their memory is there, unless the caller may not wait as long as
     /// that takes. The result reports work that failed meanwhile; the segments are gone either way.
     pub(crate) fn release(mut self, context: &'static Context, waiter: Waiter) -> CuResult {
-        let departure = self.departure.take();
+        let in_flight = self.in_flight.take();
         if self.segments.is_empty() && self.exported.is_empty() {
             return Ok(());
         }
@@ -146,7 +146,7 @@ impl Leaving {
             })
         });
         limits::give_back(context.device, all().map(|segment| segment.bytes).sum());
-        drop(departure);
+        drop(in_flight);
         code
     }
 
@@ -267,9 +267,9 @@ fn give_back(
         let mut allocator = lock(&context.allocator);
         let free = taken(&mut allocator);
         bytes += free.iter().map(|segment| segment.bytes).sum::<u64>();
-        let leaving = Leaving::new(context, &mut allocator, free, caller);
+        let releasing = PendingRelease::new(context, &mut allocator, free, caller);
         drop(allocator);
-        code = code.max(leaving.release(context, waiter));
+        code = code.max(releasing.release(context, waiter));
         if context.release_streams.has_uncollected() {
             let collect = || {
                 context.release_streams.collect();
@@ -295,13 +295,13 @@ pub(crate) fn one_by_waiting(context: &'static Context) -> bool {
     let mut free = allocator.release_free();
     let Some(first) = free.pop() else { return false };
     context.recorder.segments_released(&mut allocator, core::slice::from_ref(&first), caller);
-    let departure = Departure::to(context.device);
-    let rest = Leaving::new(context, &mut allocator, free, caller);
+    let in_flight = InFlightRelease::to(context.device);
+    let rest = PendingRelease::new(context, &mut allocator, free, caller);
     drop(allocator);
     pagemap::remove(first.base.0);
     let _ = free_by_waiting([&first]);
     limits::give_back(context.device, first.bytes);
-    drop(departure);
+    drop(in_flight);
     let _ = rest.release(context, Waiter::StandsStill);
     true
 }

@@ -27,9 +27,9 @@ use crate::lock::lock;
 use crate::ordering::captures;
 use crate::process::bounds;
 use crate::process::bypass;
-use crate::process::own_thread::{self, Body};
-use crate::process::silence;
-use crate::trim::{gifts, idle};
+use crate::process::library_thread::{self, Body};
+use crate::process::watchdog;
+use crate::trim::{idle, reclaim};
 use crate::{config, identity, log};
 
 /// A second in the options is one pass.
@@ -57,7 +57,7 @@ const MEASURE_LOOK: Duration = Duration::from_micros(200);
 /// While something captures.
 const MEASURE_AGAIN: Duration = Duration::from_millis(20);
 /// The word it sleeps on.
-static BELL: AtomicU32 = AtomicU32::new(0);
+static DOORBELL: AtomicU32 = AtomicU32::new(0);
 static IN_PASS: AtomicBool = AtomicBool::new(false);
 static STOPPED: AtomicBool = AtomicBool::new(false);
 
@@ -102,8 +102,8 @@ pub(crate) fn measure_within(wait_max: Duration) {
     }
     let (begun, asked) = (Instant::now(), measures().asked_count);
     while (measures().done_count.wrapping_sub(asked) as i32) < 0 && begun.elapsed() < wait_max {
-        silence::sign_of_life();
-        own_thread::sleep(MEASURE_LOOK);
+        watchdog::heartbeat();
+        library_thread::sleep(MEASURE_LOOK);
     }
 }
 
@@ -119,7 +119,7 @@ pub(super) fn go() -> Result<(), i32> {
     if new || !RUNS.load(Ordering::SeqCst) {
         begin();
     }
-    ring();
+    wake();
     if RUNS.load(Ordering::SeqCst) { Ok(()) } else { Err(libc::EAGAIN) }
 }
 
@@ -131,9 +131,9 @@ pub(crate) fn trims() -> Trims {
     Trims { asked_count: TRIMS_ASKED.load(Ordering::SeqCst), done_count, bytes }
 }
 
-fn ring() {
-    BELL.fetch_add(1, Ordering::Release);
-    own_thread::wake(&BELL);
+fn wake() {
+    DOORBELL.fetch_add(1, Ordering::Release);
+    library_thread::wake(&DOORBELL);
 }
 
 #[cold]
@@ -144,7 +144,7 @@ fn begin_or_wake() {
     }
     match STATE.compare_exchange(NONE, DECIDED, Ordering::SeqCst, Ordering::SeqCst) {
         Ok(_) if wanted => begin(),
-        Err(ASLEEP) => ring(),
+        Err(ASLEEP) => wake(),
         _ => {}
     }
 }
@@ -156,7 +156,7 @@ fn begin() {
     // Registered after the driver's own, so it runs before it.
     // SAFETY: the function lives as long as the library, which is never unloaded (it is preloaded).
     unsafe { libc::atexit(stop) };
-    if !own_thread::start(&Body { begin: || (), go_on: work }) {
+    if !library_thread::start(&Body { begin: || (), go_on: work }) {
         RUNS.store(false, Ordering::SeqCst);
         log::info(format_args!("cannot start the thread that returns idle memory"));
     }
@@ -191,14 +191,14 @@ fn is_worth_it() -> bool {
 fn work() {
     let mut trim_poll = TRIM_POLL_FIRST;
     loop {
-        let rung = BELL.load(Ordering::Acquire);
+        let rung = DOORBELL.load(Ordering::Acquire);
         let asked = TRIMS_ASKED.load(Ordering::SeqCst);
         let measures = measures();
         if is_stopped() || !bypass::is_caching() {
-            own_thread::wait(&BELL, rung, None);
-        } else if gifts::are_wanted() {
+            library_thread::wait(&DOORBELL, rung, None);
+        } else if reclaim::are_wanted() {
             in_the_driver(|| {
-                gifts::give_next();
+                reclaim::release_next();
                 true
             });
         } else if measures.asked_count != measures.done_count {
@@ -206,20 +206,20 @@ fn work() {
             if in_the_driver(|| !captures::any() && measured::ask()) {
                 MEASURES_DONE.store(measures.asked_count, Ordering::SeqCst);
             } else {
-                own_thread::wait(&BELL, rung, Some(MEASURE_AGAIN));
+                library_thread::wait(&DOORBELL, rung, Some(MEASURE_AGAIN));
             }
         } else if asked != TRIMS_DONE.load(Ordering::SeqCst) {
             if in_the_driver(|| contexts::all().filter(|context| !trimmed(context)).count() == 0) {
                 TRIMS_DONE.store(asked, Ordering::SeqCst);
                 trim_poll = TRIM_POLL_FIRST;
             } else {
-                own_thread::wait(&BELL, rung, Some(trim_poll));
+                library_thread::wait(&DOORBELL, rung, Some(trim_poll));
                 trim_poll = (2 * trim_poll).min(PASS_EVERY);
             }
         } else if !is_wanted() {
-            own_thread::wait(&BELL, rung, None);
+            library_thread::wait(&DOORBELL, rung, None);
         } else if is_worth_it() {
-            own_thread::wait(&BELL, rung, Some(pace().unwrap_or(PASS_EVERY)));
+            library_thread::wait(&DOORBELL, rung, Some(pace().unwrap_or(PASS_EVERY)));
             in_the_driver(|| {
                 contexts::all().for_each(idle::pass);
                 true
@@ -228,7 +228,7 @@ fn work() {
             STATE.store(ASLEEP, Ordering::SeqCst);
             // A miss that grew the cache before this store did not wake us.
             if !is_worth_it() {
-                own_thread::wait(&BELL, rung, None);
+                library_thread::wait(&DOORBELL, rung, None);
             }
             STATE.store(DECIDED, Ordering::SeqCst);
         }

@@ -1,6 +1,6 @@
 //! From what the unwind tables say of a place to its rule.
 
-use super::expressed::Expressed;
+use super::expressions::Expression;
 use super::rule::{Rule, Saved};
 use super::{FRAME_POINTER, STACK_POINTER};
 use crate::row::{Row, SavedAt, Top};
@@ -13,10 +13,10 @@ pub(crate) fn rule(row: &Row) -> Rule {
     }
     let (register, offset) = match row.top {
         Top::At(register, offset) => (register, offset),
-        Top::Expressed(Expressed::AboveStackPointer(offset)) => (STACK_POINTER, offset),
-        Top::Expressed(Expressed::Stored(offset)) => {
+        Top::Expression(Expression::AboveStackPointer(offset)) => (STACK_POINTER, offset),
+        Top::Expression(Expression::Stored(offset)) => {
             return match row.frame_pointer {
-                SavedAt::Expressed(Expressed::AtFramePointer) => Rule::Realigned { offset },
+                SavedAt::Expression(Expression::AtFramePointer) => Rule::Realigned { offset },
                 _ => Rule::Unsupported,
             };
         }

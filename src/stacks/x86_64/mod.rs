@@ -1,7 +1,7 @@
 //! x86-64: where its code lies, what its registers are called, and how one gets from a frame to its caller.
 
 pub(crate) mod describe;
-pub(crate) mod expressed;
+pub(crate) mod expressions;
 pub(crate) mod frame;
 pub(crate) mod rule;
 

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use cachealloc_options::{Record, StackContext, StackKind};
-use cachealloc_statistics::account::Said;
-use cachealloc_statistics::orders::{Change, ORDER_BYTES, Order};
+use cachealloc_statistics::breakdown::NvmlReading;
+use cachealloc_statistics::control::{COMMAND_BYTES, Change, ControlCommand};
 use cachealloc_statistics::page::{
     HEAD_BYTES, Head, LAYOUT, Offer, Owner, WAITERS_MAX, Waiter, start_of,
 };
@@ -12,20 +12,20 @@ use cachealloc_statistics::{ContextReport, Holder, Report, Timed, text};
 
 const HEAD: Head = Head {
     owner: Owner { process_id: 1, start: 2 << 40, namespace: 3 << 40 },
-    bell: 4,
+    doorbell: 4,
     requests: 5,
     answered: 6,
     sequence: 7,
     text_bytes: 8 << 40,
     time_ns: 9 << 40,
     site_requests: 10,
-    orders: 11,
+    commands: 11,
     begun: 12,
     done: 13,
     result: 14,
-    order: [15; ORDER_BYTES],
+    command: [15; COMMAND_BYTES],
     offered: Offer { free_mebibytes: 16, idle_mebibytes: 17 },
-    gifts: 18,
+    grants: 18,
     waiters: [Waiter { gpu: [19; 16], since_ns: 20 << 40, looked_ns: 21 << 40 }; WAITERS_MAX],
 };
 
@@ -44,7 +44,7 @@ fn a_head_is_read_as_it_was_written() {
     assert_eq!(numbers(32, 48, 4), [4, 5, 6, 7]);
     assert_eq!(numbers(48, 64, 8), [8 << 40, 9 << 40]);
     assert_eq!(numbers(64, 88, 4), [10, 11, 12, 13, 14, 0]);
-    assert_eq!(numbers(88, 112, 1), [15; ORDER_BYTES]);
+    assert_eq!(numbers(88, 112, 1), [15; COMMAND_BYTES]);
     assert_eq!(numbers(112, 128, 4), [16, 17, 18, 0]);
     for waiter in (128..HEAD_BYTES).step_by(32) {
         assert_eq!(numbers(waiter, waiter + 16, 1), [19; 16]);
@@ -80,32 +80,36 @@ fn an_order_is_read_as_it_was_written() {
         device: None,
         clear: false,
     };
-    for order in [
-        Order::Record(change),
-        Order::Record(off),
-        Order::Record(Change { device: Some(Some(3)), ..off }),
-        Order::Trim { device: None },
-        Order::Trim { device: Some(63) },
-        Order::Limit { device: Some(0), bytes: Some(1) },
-        Order::Limit { device: None, bytes: None },
-        Order::Measure,
-        Order::Note { device: 0, said: Said::Process(12 << 30) },
-        Order::Note { device: 63, said: Said::Others(0) },
-        Order::Offer { gpu: *b"a simulated GPU." },
-        Order::Give { gpu: [255; 16], mebibytes: 1 << 20 },
+    for command in [
+        ControlCommand::Record(change),
+        ControlCommand::Record(off),
+        ControlCommand::Record(Change { device: Some(Some(3)), ..off }),
+        ControlCommand::Trim { device: None },
+        ControlCommand::Trim { device: Some(63) },
+        ControlCommand::Limit { device: Some(0), bytes: Some(1) },
+        ControlCommand::Limit { device: None, bytes: None },
+        ControlCommand::Measure,
+        ControlCommand::Note { device: 0, nvml_reading: NvmlReading::Process(12 << 30) },
+        ControlCommand::Note { device: 63, nvml_reading: NvmlReading::Others(0) },
+        ControlCommand::Offer { gpu: *b"a simulated GPU." },
+        ControlCommand::Give { gpu: [255; 16], mebibytes: 1 << 20 },
     ] {
-        assert_eq!(Order::from_bytes(&order.to_bytes()), Some(order));
-        for at in 0..ORDER_BYTES {
+        assert_eq!(ControlCommand::from_bytes(&command.to_bytes()), Some(command));
+        for at in 0..COMMAND_BYTES {
             for value in 0..=255 {
-                let mut bytes = order.to_bytes();
+                let mut bytes = command.to_bytes();
                 bytes[at] = value;
-                let Some(read) = Order::from_bytes(&bytes) else { continue };
-                assert_eq!(Order::from_bytes(&read.to_bytes()), Some(read), "{at} is {value}");
-                assert!(!matches!(read, Order::Limit { bytes: Some(0), .. }));
+                let Some(read) = ControlCommand::from_bytes(&bytes) else { continue };
+                assert_eq!(
+                    ControlCommand::from_bytes(&read.to_bytes()),
+                    Some(read),
+                    "{at} is {value}"
+                );
+                assert!(!matches!(read, ControlCommand::Limit { bytes: Some(0), .. }));
             }
         }
     }
-    assert_eq!(Order::from_bytes(&[0; ORDER_BYTES]), None);
+    assert_eq!(ControlCommand::from_bytes(&[0; COMMAND_BYTES]), None);
 }
 
 #[test]

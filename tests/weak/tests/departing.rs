@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 
 use crate::ROUNDS;
-use crate::cache::departures::{self, Departure};
+use crate::cache::inflight_releases::{self, InFlightRelease};
 use crate::lock::lock;
 
 /// The device has nothing, a cache has what is wanted, and it goes back meanwhile.
@@ -20,19 +20,19 @@ fn depart() {
         scope.spawn(|| {
             let leaves = {
                 let mut in_cache = lock(&in_cache);
-                let departure = in_cache.then(|| Departure::to(DEVICE));
+                let in_flight = in_cache.then(|| InFlightRelease::to(DEVICE));
                 *in_cache = false;
-                departure
+                in_flight
             };
-            if let Some(departure) = leaves {
+            if let Some(in_flight) = leaves {
                 *lock(&on_device) = true;
-                drop(departure);
+                drop(in_flight);
             }
         });
         scope.spawn(|| {
-            let mut seen = departures::arrivals();
+            let mut seen = inflight_releases::arrivals();
             while !found(&in_cache) && !found(&on_device) {
-                let now = departures::awaited(DEVICE);
+                let now = inflight_releases::awaited(DEVICE);
                 assert_ne!(now, seen, "refused, though the memory is there");
                 seen = now;
             }

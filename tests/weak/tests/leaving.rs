@@ -3,7 +3,7 @@
 use std::ptr::null_mut;
 
 use crate::ROUNDS;
-use crate::left::{Left, Linked};
+use crate::intrusive_stack::{IntrusiveStack, Linked};
 
 struct Thing {
     written: u64,
@@ -23,10 +23,10 @@ fn what_is_left_is_whole() {
 }
 
 fn leave() {
-    static LEFT: Left<Thing> = Left::new();
+    static LEFT: IntrusiveStack<Thing> = IntrusiveStack::new();
     let mut taken = 0;
     let mut take = || {
-        let mut thing = LEFT.take();
+        let mut thing = LEFT.take_all();
         while !thing.is_null() {
             // SAFETY: left once, by a thread that let go of it.
             let whole = unsafe { Box::from_raw(thing) };
@@ -42,7 +42,7 @@ fn leave() {
                 // SAFETY: just made; not used again.
                 unsafe {
                     (*thing).written = number;
-                    LEFT.leave(thing);
+                    LEFT.push(thing);
                 }
             });
         }

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::cache::thread_cache::{CachedBlock, ListsSeen, Noted, ThreadCache};
-use crate::process::patience::Patience;
+use crate::process::lock_timeout::LockWait;
 use crate::process::thread::Thread;
 use crate::seats::{self, SEATS_COUNT, SHARED};
 use crate::{Bare, ROUNDS};
@@ -252,10 +252,10 @@ fn regular_sizes_are_bounded() {
     cache.empty_unused(&mut ListsSeen::default(), |cached| unused.push(cached.bytes));
     assert_eq!((unused, cache.cached_bytes()), (vec![size(1)], 3 * size(2)));
     // The statistics count what passed and what is kept.
-    let tally = cache.tally(Patience::Waits);
+    let tally = cache.tally(LockWait::Blocking);
     assert_eq!(tally.small.cached_bytes + tally.large.cached_bytes, cache.cached_bytes());
     let mut left = 0;
     cache.leave(&threads[2], |_| left += 1);
     assert_eq!((left, cache.cached_bytes()), (3, 0));
-    assert_eq!((cache.tally(Patience::Waits).hits(), tally.hits()), (1, 1));
+    assert_eq!((cache.tally(LockWait::Blocking).hits(), tally.hits()), (1, 1));
 }

@@ -9,7 +9,7 @@ use cachealloc_analysis::model::{
     Action, Annotation, Device, Entry, Frame, FrameId, Snapshot, StackId, TextId,
 };
 use cachealloc_analysis::names::Names;
-use cachealloc_analysis::{Aggregate, By, Group, Lifetimes, When, difference, formats};
+use cachealloc_analysis::{Aggregate, Group, Lifetimes, SiteKey, When, difference, formats};
 
 use crate::made::{self, Directory};
 use crate::python;
@@ -78,7 +78,7 @@ fn snapshot(devices: &[&[Alloc]]) -> Snapshot {
 
 fn folded(snapshot: &Snapshot) -> String {
     let mut out = Vec::new();
-    formats::folded(snapshot, By::Live, When::End, &mut out).expect("memory takes it");
+    formats::folded(snapshot, SiteKey::Live, When::End, &mut out).expect("memory takes it");
     String::from_utf8(out).expect("text")
 }
 

@@ -8,8 +8,8 @@ use cachealloc_analysis::model::Snapshot;
 use cachealloc_analysis::names::Names;
 use cachealloc_analysis::waste::{Pattern, Waste};
 use cachealloc_analysis::{
-    Aggregate, By, Group, Lifetimes, ReadError, Reserved, Usage, When, beside, by_group,
-    difference, formats, read, reserved_over_time, shortages, sites, telling_moments,
+    Aggregate, Group, Lifetimes, ReadError, Reserved, SiteKey, Usage, When, adjacent_free,
+    by_group, difference, formats, read, reserved_over_time, shortages, sites, telling_moments,
 };
 
 use crate::made::{self, Directory};
@@ -61,7 +61,7 @@ fn analyse(snapshot: &Snapshot) {
         let _ = shortages(device, &lifetimes);
         let mut reserved = Reserved::of(device, &lifetimes);
         for moment in 0..=lifetimes.last {
-            let _ = beside(&reserved.at(moment), |block| block.stack);
+            let _ = adjacent_free(&reserved.at(moment), |block| block.stack);
         }
         for when in [When::End, When::Peak, When::Entry(3), When::AfterUs(5)] {
             let at = when.resolve(device, &lifetimes).expect("there is always one");
@@ -76,7 +76,7 @@ fn analyse(snapshot: &Snapshot) {
         let _ = difference(&common, &names, group, &Aggregate::default(), &aggregate);
     }
     let mut out = Vec::new();
-    formats::folded(snapshot, By::Live, When::Peak, &mut out).expect("memory takes it");
+    formats::folded(snapshot, SiteKey::Live, When::Peak, &mut out).expect("memory takes it");
     formats::speedscope(snapshot, "x", &mut out).expect("memory takes it");
     formats::perfetto(snapshot, &mut out).expect("memory takes it");
     formats::json(snapshot, &mut out).expect("memory takes it");

@@ -3,7 +3,7 @@
 //! `scripts/report-test.py`.
 
 use cachealloc_analysis::model::{BlockState, Device, Entry, Segment};
-use cachealloc_analysis::{Beside, Lifetimes, Moment, Reserved, beside};
+use cachealloc_analysis::{AdjacentFree, Lifetimes, Moment, Reserved, adjacent_free};
 
 use crate::made;
 
@@ -81,12 +81,18 @@ fn beside_is_what_touches_a_free_piece() {
     for seed in 0..60 {
         let snapshot = made::read(&made::pickled(&made::history(seed, 200)));
         for device in &snapshot.devices {
-            let found = beside(&device.segments, |block| block.stack.0 % 3);
-            for (site, beside) in &found {
-                assert_eq!(*beside, naive(&device.segments, *site), "seed {seed}, site {site}");
+            let found = adjacent_free(&device.segments, |block| block.stack.0 % 3);
+            for (site, adjacent_free) in &found {
+                assert_eq!(
+                    *adjacent_free,
+                    naive(&device.segments, *site),
+                    "seed {seed}, site {site}"
+                );
             }
             let left_out = (0..3).filter(|it| found.iter().all(|(site, _)| site != it));
-            left_out.for_each(|site| assert_eq!(naive(&device.segments, site), Beside::default()));
+            left_out.for_each(|site| {
+                assert_eq!(naive(&device.segments, site), AdjacentFree::default())
+            });
             assert!(found.is_sorted_by(|one, other| one.1.free_bytes >= other.1.free_bytes));
             sites_count += found.len();
         }
@@ -95,8 +101,8 @@ fn beside_is_what_touches_a_free_piece() {
 }
 
 /// By addresses, each block against each.
-fn naive(segments: &[Segment], site: u32) -> Beside {
-    let mut beside = Beside::default();
+fn naive(segments: &[Segment], site: u32) -> AdjacentFree {
+    let mut adjacent_free = AdjacentFree::default();
     for blocks in segments.iter().map(|segment| &segment.blocks) {
         let is_free = |address: u64, end: u64| {
             let touches = |(from, to)| from == end || to == address;
@@ -108,16 +114,16 @@ fn naive(segments: &[Segment], site: u32) -> Beside {
             used.filter(|block| block.stack.0 % 3 == site)
         };
         for block in of_site().filter(|it| is_free(it.address, it.address + it.bytes)) {
-            beside.blocks_count += 1;
-            beside.blocks_bytes += block.bytes;
+            adjacent_free.blocks_count += 1;
+            adjacent_free.blocks_bytes += block.bytes;
         }
         for free in blocks.iter().filter(|block| block.state == BlockState::Free) {
             let (from, to) = (free.address, free.address + free.bytes);
             if of_site().any(|it| it.address == to || it.address + it.bytes == from) {
-                beside.free_count += 1;
-                beside.free_bytes += free.bytes;
+                adjacent_free.free_count += 1;
+                adjacent_free.free_bytes += free.bytes;
             }
         }
     }
-    beside
+    adjacent_free
 }

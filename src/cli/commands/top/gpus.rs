@@ -14,7 +14,7 @@ use crate::kernel::libraries::{WatchedGpu, Watcher};
 use crate::live::Gpu;
 
 /// The first answer takes as long as the driver takes to wake up.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A thread that asks, until this value goes.
 pub(super) struct Monitor {
@@ -43,11 +43,11 @@ impl Monitor {
 
     /// What is known now; of a question that is still open, what was known before.
     pub(super) fn look(&mut self) -> Vec<WatchedGpu> {
-        let patience = if self.waits { Duration::ZERO } else { PATIENCE };
+        let timeout = if self.waits { Duration::ZERO } else { TIMEOUT };
         if !self.waits {
             self.waits = self.questions.send(()).is_ok();
         }
-        if let Ok(gpus) = self.answers.recv_timeout(patience) {
+        if let Ok(gpus) = self.answers.recv_timeout(timeout) {
             self.waits = false;
             self.last = gpus;
         }

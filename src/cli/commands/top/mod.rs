@@ -26,7 +26,7 @@ use rates::Rates;
 use samples::{Asker, Sample};
 
 /// A process that is writing a snapshot is left out of one table. The time for all together.
-const PATIENCE: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_secs(1);
 /// Between the two readings that the rates of a single table need; and the longest time of the first.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(500);
 const INTERVAL_DEFAULT: Duration = Duration::from_secs(1);
@@ -110,7 +110,7 @@ fn print_tables(
     }
     let mut first = true;
     loop {
-        let look = match asker.look(None, PATIENCE) {
+        let look = match asker.look(None, TIMEOUT) {
             // It was there, and has come to its end.
             Err(_) if !first && asker.process.is_some_and(Process::has_ended) => break,
             look => look?,

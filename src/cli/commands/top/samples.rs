@@ -75,10 +75,10 @@ pub(super) struct Asker {
 
 impl Asker {
     /// `sites_of`: with the call sites of this process.
-    pub(super) fn look(&mut self, sites_of: Option<Process>, patience: Duration) -> Result<Look> {
+    pub(super) fn look(&mut self, sites_of: Option<Process>, timeout: Duration) -> Result<Look> {
         let mut look = match self.process {
             Some(process) => one(process)?,
-            None => all(sites_of, patience),
+            None => all(sites_of, timeout),
         };
         look.watched = self.monitor.look();
         look.only = self.only.clone();
@@ -96,7 +96,7 @@ impl Asker {
 
 /// A named process is waited for as in `stats`, and says its call sites.
 fn one(process: Process) -> Result<Look> {
-    let json = Live::of(process).and_then(|live| Ok((live.ask(true, stats::PATIENCE)?, live)));
+    let json = Live::of(process).and_then(|live| Ok((live.ask(true, stats::TIMEOUT)?, live)));
     let sample = json.and_then(|(json, live)| understand(&live, json));
     sample
         .map(|sample| Look { samples: vec![sample], ..Look::default() })
@@ -104,8 +104,8 @@ fn one(process: Process) -> Result<Look> {
 }
 
 /// All processes. Sends all requests before it waits for any; `sites_of`, with call sites.
-fn all(sites_of: Option<Process>, patience: Duration) -> Look {
-    let deadline = Instant::now() + patience;
+fn all(sites_of: Option<Process>, timeout: Duration) -> Look {
+    let deadline = Instant::now() + timeout;
     let all = Live::all();
     let wants_sites = |live: &Live| sites_of == Some(live.process);
     let asked: Vec<_> = all.iter().map(|live| (live, live.request(wants_sites(live)))).collect();

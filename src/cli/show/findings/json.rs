@@ -2,14 +2,16 @@
 
 use std::io;
 
-use cachealloc_report::{BesideSite, Held, Input, Inside, RangePass, Told, ToldDevice};
+use cachealloc_report::{
+    BesideSite, DeviceSummary, Held, Input, RangePass, SegmentFree, TextSummary,
+};
 use cachealloc_statistics::SCHEMA_VERSION;
 use cachealloc_text::Json;
 
 use crate::commands::Result;
 use crate::failure::Failure;
 
-pub(crate) fn json(inputs: &[Input], told: &Told) -> Result<String> {
+pub(crate) fn json(inputs: &[Input], told: &TextSummary) -> Result<String> {
     let mut text = Vec::new();
     let mut json = Json::new(&mut text);
     let written = json.object(|json| {
@@ -28,7 +30,11 @@ pub(crate) fn json(inputs: &[Input], told: &Told) -> Result<String> {
     Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
-fn of_device<W: io::Write>(json: &mut Json<W>, file: &str, device: &ToldDevice) -> io::Result<()> {
+fn of_device<W: io::Write>(
+    json: &mut Json<W>,
+    file: &str,
+    device: &DeviceSummary,
+) -> io::Result<()> {
     json.key("file")?.text(file)?;
     json.key("device")?.number(device.device)?;
     json.key("failed_allocations")?.list(&device.failed, |json, failed| {
@@ -73,7 +79,7 @@ fn of_device<W: io::Write>(json: &mut Json<W>, file: &str, device: &ToldDevice) 
     }
     json.key("since_start_us")?;
     number_or_null(json, device.inside.as_ref().map(|_| device.inside_us))?;
-    let nothing = Inside::default();
+    let nothing = SegmentFree::default();
     let inside = device.inside.as_ref().unwrap_or(&nothing);
     json.key("segments")?.number(inside.segments_count)?;
     json.key("reserved_bytes")?.number(inside.usage.reserved_bytes)?;
@@ -81,7 +87,7 @@ fn of_device<W: io::Write>(json: &mut Json<W>, file: &str, device: &ToldDevice) 
 }
 
 /// What is free inside the segments, and what lies beside it.
-fn inside_of<W: io::Write>(json: &mut Json<W>, inside: &Inside) -> io::Result<()> {
+fn inside_of<W: io::Write>(json: &mut Json<W>, inside: &SegmentFree) -> io::Result<()> {
     let usage = &inside.usage;
     json.key("free_bytes")?.number(usage.free_bytes)?;
     json.key("stuck_bytes")?.number(usage.stuck_bytes)?;

@@ -5,14 +5,16 @@ mod json;
 use std::fmt::Write as _;
 
 use cachealloc_analysis::{Usage, When};
-use cachealloc_report::{BesideSite, Failed, Held, Input, Inside, Range, Told, ToldDevice};
+use cachealloc_report::{
+    BesideSite, DeviceSummary, Failed, Held, Input, Range, SegmentFree, TextSummary,
+};
 use cachealloc_text::plain;
 
 use super::{Column, Table, bytes, count, plural, signed_bytes, time};
 pub(crate) use json::json;
 
 /// At most `number` rows of each table. `at`: the moment that was asked for.
-pub(crate) fn text(inputs: &[Input], told: &Told, at: When, number: usize) -> String {
+pub(crate) fn text(inputs: &[Input], told: &TextSummary, at: When, number: usize) -> String {
     let mut text = String::new();
     told.findings.iter().for_each(|finding| _ = writeln!(text, "{}", plain(finding)));
     for device in &told.devices {
@@ -97,7 +99,7 @@ fn ranges_table(ranges: &[Range], number: usize) -> String {
     table.text() + &left(ranges.len(), number)
 }
 
-fn waste(device: &ToldDevice) -> [(&'static str, &[Held]); 3] {
+fn waste(device: &DeviceSummary) -> [(&'static str, &[Held]); 3] {
     [
         ("held at the end", &device.held_at_end),
         (
@@ -139,7 +141,7 @@ fn when_failed(failed: &Failed) -> String {
     format!("when an allocation of {} failed, {} after start", bytes(asked), time(after))
 }
 
-fn when(at: When, device: &ToldDevice) -> String {
+fn when(at: When, device: &DeviceSummary) -> String {
     let after = format!("{} after start", time(device.inside_us.saturating_mul(1000)));
     match at {
         When::End => "at the end".to_string(),
@@ -149,7 +151,7 @@ fn when(at: When, device: &ToldDevice) -> String {
     }
 }
 
-fn fragmentation(inside: &Inside, when: &str) -> String {
+fn fragmentation(inside: &SegmentFree, when: &str) -> String {
     let segments = plural(inside.segments_count as u64, "segment");
     let usage = inside.usage;
     format!(

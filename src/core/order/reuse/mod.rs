@@ -45,8 +45,8 @@
 //! the end    drop it: what still waits has waited for that
 //! ```
 
+mod add_edges;
 mod markers;
-mod mend;
 mod nodes;
 mod reach;
 mod waiting;
@@ -54,9 +54,9 @@ mod waiting;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
+pub use add_edges::EdgeUpdate;
 use markers::Markers;
 pub use markers::{AllocationPoint, MARKERS_COUNT_MAX};
-pub use mend::Mend;
 pub use nodes::{Edge, EdgeKind, NODES_COUNT_MAX, Node};
 use nodes::{Nodes, NotKnown};
 use reach::{Advance, Reach};

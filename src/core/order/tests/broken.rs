@@ -1,8 +1,8 @@
 //! Each rule switched off is caught. What catches it, and with what program, is printed.
 
+use super::deferral::{self, Before, Op};
 use super::interleave::{self, Protocol};
 use super::programs::{PROMISED, SETTINGS, THEMES, promised};
-use super::sole::{self, Before, Op};
 use super::threads::{self, Careful};
 use super::{in_own_process, std, tier, with_broken};
 use crate::rules::Rule;
@@ -34,7 +34,7 @@ const RULES: [(Rule, Finder); 24] = [
     (Rule::OwnerForgetsStreams, Finder::Sole(&OF_ALL)),
     (Rule::NothingBegunForgetsStreams, Finder::Sole(&OF_ALL)),
     (Rule::OnlySubmitterForgets, Finder::Contexts(&BESIDE)),
-    (Rule::OneContextOwes, Finder::Contexts(&sole::BESIDE)),
+    (Rule::OneContextOwes, Finder::Contexts(&deferral::BESIDE)),
     (Rule::EndedStreamPays, Finder::Programs("streams")),
     (Rule::CapturePaysFirst, Finder::Programs("captures")),
     (Rule::ElisionNeedsEnded, Finder::Interleave),
@@ -70,12 +70,12 @@ fn find(finder: Finder) -> Option<alloc::string::String> {
             interleave::explore_all(Protocol::OURS, 4).violation.map(|what| what.into())
         }
         Finder::Sole(alphabet) => {
-            sole::explore_all(alphabet, Before::Several, sole::Left::Nothing, 5)
+            deferral::explore_all(alphabet, Before::Several, deferral::Left::Nothing, 5)
                 .violation
                 .map(|what| what.into())
         }
         Finder::Contexts(alphabet) => {
-            sole::explore_all(alphabet, Before::Ended, sole::Left::Nothing, 5)
+            deferral::explore_all(alphabet, Before::Ended, deferral::Left::Nothing, 5)
                 .violation
                 .map(|what| what.into())
         }

@@ -3,7 +3,9 @@
 use super::explore::{Alike, Key, Outcome};
 use super::frees::{self, Progress, Scheme, Step, Turn};
 use super::{std, tier};
-use crate::order::marks::{Cover, Lane, Marks, Seen, quiet};
+use crate::order::submission_counters::{
+    CounterReading, Coverage, Lane, SubmissionCounters, quiet,
+};
 
 /// How submissions and frees are marked. `Protocol::OURS` calls the real code.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -72,9 +74,9 @@ impl Scheme for Counters {
         match turn.step {
             0 => {
                 turn.free_starts();
-                turn.read[BEGUN] = self.marks().begun();
+                turn.read[BEGUN] = self.counters().begun();
             }
-            1 => turn.read[ENDED] = self.marks().ended(),
+            1 => turn.read[ENDED] = self.counters().ended(),
             2 if self.decide(turn) => return turn.publish(),
             2 => {}
             3 if !seen_before_record => turn.record(),
@@ -104,23 +106,23 @@ const BEGUN: usize = 0;
 const ENDED: usize = 1;
 
 impl Counters {
-    fn marks(&self) -> Marks {
-        Marks::at(self.begun, self.ended)
+    fn counters(&self) -> SubmissionCounters {
+        SubmissionCounters::at(self.begun, self.ended)
     }
 
     fn begin(&mut self) {
-        let marks = self.marks();
-        marks.begin(Lane::Shared);
-        self.begun = if self.protocol.flag { 1 } else { marks.begun() };
+        let counters = self.counters();
+        counters.begin(Lane::Shared);
+        self.begun = if self.protocol.flag { 1 } else { counters.begun() };
     }
 
     fn end(&mut self) {
-        let marks = self.marks();
-        marks.end(Lane::Shared);
+        let counters = self.counters();
+        counters.end(Lane::Shared);
         if self.protocol.flag {
             self.begun = 1;
         } else {
-            self.ended = marks.ended();
+            self.ended = counters.ended();
         }
     }
 
@@ -134,7 +136,7 @@ impl Counters {
             return self.begun == 0;
         }
         let [begun, ended] = *turn.read;
-        let covered = Cover::at(self.covered).covered();
+        let covered = Coverage::at(self.covered).covered();
         if self.protocol == Protocol::OURS {
             return quiet(begun, ended, covered);
         }
@@ -146,20 +148,20 @@ impl Counters {
         if self.protocol.flag {
             self.begun = 0;
         } else if ended {
-            turn.read[ENDED] = self.marks().ended();
+            turn.read[ENDED] = self.counters().ended();
         } else {
-            turn.read[BEGUN] = self.marks().begun();
+            turn.read[BEGUN] = self.counters().begun();
         }
     }
 
     fn pass(&mut self, turn: &Turn) {
         let [begun, ended] = *turn.read;
-        let cover = Cover::at(self.covered);
+        let cover = Coverage::at(self.covered);
         if self.protocol == Protocol::OURS {
-            cover.passed(Seen::new(ended, begun));
+            cover.passed(CounterReading::new(ended, begun));
         } else if begun == ended || !self.protocol.needs_seen {
             let covered = if self.protocol.covers_ended { ended } else { begun };
-            cover.passed(Seen::new(covered, covered));
+            cover.passed(CounterReading::new(covered, covered));
         }
         self.covered = cover.covered();
     }

@@ -4,7 +4,7 @@
 use super::explore::{Alike, Key, Outcome};
 use super::frees::{self, Progress, Scheme, Step, Turn};
 use super::std;
-use crate::order::marks::{Cover, Seen, quiet};
+use crate::order::submission_counters::{CounterReading, Coverage, quiet};
 
 const LANES: usize = 2;
 
@@ -53,8 +53,8 @@ impl Scheme for Lanes {
             10 => turn.wait(),
             11 => {
                 let ended = if self.careless_cover { *own_begun } else { *own_ended };
-                let cover = Cover::at(covered);
-                cover.passed(Seen::new(ended, *own_begun));
+                let cover = Coverage::at(covered);
+                cover.passed(CounterReading::new(ended, *own_begun));
                 self.covered = cover.covered();
             }
             _ => return turn.publish(),

@@ -5,7 +5,7 @@
 //! * `interleave`: marks and covers, one atomic operation a step, against careless versions.
 //! * `lanes`: the same where a sum is read in two steps.
 //! * `sharing`: frees that share a barrier of another thread.
-//! * `sole`: barriers that put their wait off while one stream is all there is, and the gates of two contexts.
+//! * `deferral`: barriers that put their wait off while one stream is all there is, and the gates of two contexts.
 //! * `threads`: the whole ledger under threads: visible work, an observer that appears in between.
 //! * `weak`: what another processor's order of stores and reads would show.
 //! * `native`: what a program may observe on the plain driver: a naive model of CUDA's order.
@@ -17,12 +17,12 @@
 
 extern crate std;
 
+mod deferral;
 mod explore;
 mod frees;
 mod interleave;
 mod lanes;
 mod sharing;
-mod sole;
 mod threads;
 mod weak;
 

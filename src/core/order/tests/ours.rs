@@ -4,18 +4,19 @@
 use super::native::{
     BLOCKS_MAX, Bytes, CONTEXTS, ELSEWHERE, LEGACY, Order, Set, WORKS_MAX, context_of,
 };
-use crate::order::behind::StreamsBehind;
 use crate::order::captures::{Capture, Captures};
-use crate::order::debtor::Debtor;
+use crate::order::deferral::{ANY_STREAM, Admission, DeferralState};
+use crate::order::deferring_context::DeferringContext;
 use crate::order::exclusive::Exclusive;
-use crate::order::ledger::{AfterBarrier, Covers, Ledger, SeenAll, Situation};
-use crate::order::marks::{Cover, Lane, Marks};
+use crate::order::ledger::{AfterBarrier, ContextCoverage, FreeInput, Ledger, SubmissionReading};
 use crate::order::pending::{BarrierNumber, PendingBarriers, TrackedBarrier};
 use crate::order::route::{
-    Facts, Mode, Route, StreamRoute, free_async_block_plainly, free_context_block, free_on_stream,
+    FreeState, Mode, Route, StreamRoute, free_async_block_plainly, free_context_block,
+    free_on_stream,
 };
-use crate::order::sole::{ANY_STREAM, Move, SoleStream};
-use crate::order::visible::{BlindSpot, Elision, Visible, VisibleCause};
+use crate::order::submission_counters::{Coverage, Lane, SubmissionCounters};
+use crate::order::synced_streams::SyncedStreams;
+use crate::order::visible::{Elision, UntrackedSubmission, Visible, VisibleCause};
 use crate::rules::{Rule, rule_holds};
 
 /// What the program could see that it natively could not.
@@ -62,7 +63,7 @@ pub struct Ours {
     pub order: Order,
     setting: Setting,
     ledger: Ledger,
-    covers: [Covers; CONTEXTS],
+    covers: [ContextCoverage; CONTEXTS],
     captures: Captures,
     debts: [TrackedBarrier; 2],
     addresses: [Address; BLOCKS_MAX],
@@ -79,7 +80,7 @@ pub struct Ours {
     places: Set,
     /// What the wait that was put off stands for.
     owed: Option<(Set, BarrierNumber)>,
-    behind: StreamsBehind,
+    behind: SyncedStreams,
 }
 
 impl Ours {
@@ -94,7 +95,7 @@ impl Ours {
             order: Order::default(),
             setting,
             ledger: Ledger::new(),
-            covers: [Covers::new(), Covers::new()],
+            covers: [ContextCoverage::new(), ContextCoverage::new()],
             captures: Captures::new(),
             debts: [TrackedBarrier::new(); 2],
             addresses: [address; BLOCKS_MAX],
@@ -107,21 +108,23 @@ impl Ours {
             over: 0,
             places: 0,
             owed: None,
-            behind: StreamsBehind::new(),
+            behind: SyncedStreams::new(),
         };
         if !setting.elision {
-            ours.ledger.elision.ends(BlindSpot::UnknownFunction);
+            ours.ledger.elision.ends(UntrackedSubmission::UnknownFunction);
         }
         ours
     }
 
     /// A copy: the parts with atomics have no `Clone` on purpose.
     pub fn copy(&self) -> Ours {
-        let marks = |marks: &Marks| Marks::at(marks.begun(), marks.ended());
-        let cover = |cover: &Cover| Cover::at(cover.covered());
-        let covers = |covers: &Covers| {
+        let counters = |counters: &SubmissionCounters| {
+            SubmissionCounters::at(counters.begun(), counters.ended())
+        };
+        let cover = |cover: &Coverage| Coverage::at(cover.covered());
+        let covers = |covers: &ContextCoverage| {
             let (taken, noted, complete) = covers.pending_barriers.parts();
-            Covers {
+            ContextCoverage {
                 ordered: cover(&covers.ordered),
                 waited: cover(&covers.waited),
                 host_visible: cover(&covers.host_visible),
@@ -131,13 +134,13 @@ impl Ours {
         let (shown, submitter) = self.ledger.exclusive.parts();
         Ours {
             ledger: Ledger {
-                submitted: marks(&self.ledger.submitted),
-                host_visible: marks(&self.ledger.host_visible),
+                submitted: counters(&self.ledger.submitted),
+                host_visible: counters(&self.ledger.host_visible),
                 exclusive: Exclusive::at(shown, submitter),
                 visible: Visible::at(self.ledger.visible.causes()),
                 elision: Elision::at(self.ledger.elision.causes()),
-                sole: SoleStream::at(self.ledger.sole.state()),
-                debtor: Debtor::new(),
+                deferral: DeferralState::at(self.ledger.deferral.state()),
+                deferring_context: DeferringContext::new(),
             },
             covers: [covers(&self.covers[0]), covers(&self.covers[1])],
             captures: self.captures.clone(),
@@ -178,10 +181,12 @@ impl Ours {
             self.ledger.exclusive.waited();
         }
         let handle = handle(stream);
-        while !self.ledger.sole.admits(handle) {
-            match (self.ledger.sole.moves(handle), self.owed) {
-                (Move::Ahead, _) => break,
-                (Move::Pay, Some(_)) if handle == ANY_STREAM => self.put_in_wait()?,
+        while !self.ledger.deferral.can_proceed(handle) {
+            match (self.ledger.deferral.admission(handle), self.owed) {
+                (Admission::Proceed, _) => break,
+                (Admission::FlushDeferred, Some(_)) if handle == ANY_STREAM => {
+                    self.put_in_wait()?
+                }
                 (_, Some((owed, number))) => {
                     self.may_record()?;
                     let known = self.behind.is(handle, number);
@@ -189,10 +194,10 @@ impl Ours {
                         self.order.stream_behind(stream, owed);
                         self.behind.waits(handle, number);
                     }
-                    self.ledger.sole.owed_by_each();
+                    self.ledger.deferral.flushed_per_stream();
                     break;
                 }
-                (_, None) => self.ledger.sole.nothing_owed(),
+                (_, None) => self.ledger.deferral.flush_not_needed(),
             }
         }
         let answer = call(&mut self.order);
@@ -205,16 +210,17 @@ impl Ours {
         if let Some((owed, _)) = self.owed.take() {
             self.may_record()?;
             self.order.come_behind(0, owed);
-            self.ledger.sole.paid();
+            self.ledger.deferral.flushed();
         }
         Ok(())
     }
 
     pub fn recreate(&mut self, stream: usize) -> Result<(), Violation> {
-        let owes = self.ledger.sole.is(handle(stream)) || self.ledger.sole.owes_one_by_one();
+        let owes = self.ledger.deferral.is(handle(stream))
+            || self.ledger.deferral.is_deferred_per_stream();
         if owes && rule_holds(Rule::EndedStreamPays) {
             self.put_in_wait()?;
-            self.ledger.sole.paid();
+            self.ledger.deferral.flushed();
         }
         self.order.recreate(stream);
         Ok(())
@@ -360,8 +366,8 @@ impl Ours {
         address.freed_at = self.frees;
     }
 
-    fn facts(&self) -> Facts {
-        let situation = Situation {
+    fn facts(&self) -> FreeState {
+        let situation = FreeInput {
             mode: self.setting.mode,
             context_id: 0,
             capturing: !self.captures.is_empty(),
@@ -438,19 +444,19 @@ impl Ours {
 
     fn barrier(&mut self, thread: usize) -> Result<Whereabouts, Violation> {
         self.may_record()?;
-        let seen: SeenAll = self.ledger.before_barrier(&self.covers[0]);
+        let seen: SubmissionReading = self.ledger.before_barrier(&self.covers[0]);
         let number = seen.number();
         self.recorded[number.0 as usize] = self.order.all[0];
         let exclusive = self.ledger.exclusive.is_exclusive(0) && !self.setting.promised;
         // Where several streams have work, either is right: at each turn the other one.
-        let each = || number.0 % 2 == 1 && self.ledger.may_put_off_each();
-        if exclusive && (self.ledger.may_put_off() || each()) {
+        let each = || number.0 % 2 == 1 && self.ledger.may_defer_per_stream();
+        if exclusive && (self.ledger.may_defer() || each()) {
             self.owed = Some((self.order.all[0], number));
         } else {
             self.order.barrier(0);
             self.owed = None;
-            self.ledger.sole.none_owes();
-            self.ledger.wait_is_in(seen, Lane::Own);
+            self.ledger.deferral.clear_deferred();
+            self.ledger.wait_submitted(seen, Lane::Own);
         }
         let after = self.ledger.barrier_is_in(&self.covers[0], seen, 0);
         self.debts[thread].track(0, number);

@@ -21,7 +21,7 @@ enum Leaning {
 #[derive(Clone, Copy)]
 struct Sharing {
     leaning: Leaning,
-    gate: bool,
+    barrier_lock: bool,
     taken: u64,
     noted: u64,
 }
@@ -41,26 +41,26 @@ impl Scheme for Sharing {
                 *own_since = debts.taken();
                 turn.free_starts();
             }
-            1 if self.gate => return Ok(Progress::Waits),
-            1 => self.gate = true,
+            1 if self.barrier_lock => return Ok(Progress::Waits),
+            1 => self.barrier_lock = true,
             2 => {
                 let since = if self.leaning == Leaning::Any { 0 } else { *own_since };
                 if debts.in_since(since).is_some() {
-                    self.gate = false;
+                    self.barrier_lock = false;
                     return turn.publish();
                 }
                 *own_number = debts.take().0;
                 if early {
                     debts.note(BarrierNumber(*own_number));
                     // Without the gate another free may read between the note and the wait.
-                    self.gate = false;
+                    self.barrier_lock = false;
                 }
             }
             3 => turn.record(),
             4 => turn.wait(),
             5 => {
                 debts.note(BarrierNumber(*own_number));
-                self.gate = false;
+                self.barrier_lock = false;
             }
             _ => return turn.publish(),
         }
@@ -69,7 +69,7 @@ impl Scheme for Sharing {
     }
 
     fn put(&self, key: &mut Key) {
-        key.put(self.gate.into(), 1);
+        key.put(self.barrier_lock.into(), 1);
         key.put(self.taken, 3);
         key.put(self.noted, 3);
     }
@@ -77,7 +77,7 @@ impl Scheme for Sharing {
 
 /// Every program with at most six operations.
 fn explore_all(leaning: Leaning) -> Outcome {
-    frees::explore_all(Sharing { leaning, gate: false, taken: 0, noted: 0 }, Alike::All, 6)
+    frees::explore_all(Sharing { leaning, barrier_lock: false, taken: 0, noted: 0 }, Alike::All, 6)
 }
 
 #[test]

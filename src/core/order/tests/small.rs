@@ -4,19 +4,20 @@ use alloc::vec::Vec;
 
 use crate::order::captures::{Begun, Capture, Captures};
 use crate::order::exclusive::{Exclusive, Observer};
-use crate::order::ledger::{AfterBarrier, Covers, Ledger, Situation};
+use crate::order::ledger::{AfterBarrier, ContextCoverage, FreeInput, Ledger};
 use crate::order::pending::{BarrierNumber, PendingBarriers, TrackedBarrier};
 use crate::order::route::{
-    Facts, Mode, Route, StreamRoute, free_async_block_plainly, free_context_block, free_on_stream,
+    FreeState, Mode, Route, StreamRoute, free_async_block_plainly, free_context_block,
+    free_on_stream,
 };
-use crate::order::visible::{BlindSpot, Elision, VisibleCause};
+use crate::order::visible::{Elision, UntrackedSubmission, VisibleCause};
 
-fn all_facts() -> Vec<Facts> {
+fn all_facts() -> Vec<FreeState> {
     let mut all = Vec::new();
     for mode in [Mode::Ordered, Mode::Strict, Mode::Relaxed] {
         for bits in 0..1 << 8 {
             let bit = |number: u32| bits >> number & 1 == 1;
-            all.push(Facts {
+            all.push(FreeState {
                 mode,
                 exclusive: bit(0),
                 capturing: bit(1),
@@ -211,7 +212,7 @@ fn a_context_that_ended_leaves_its_place_to_another_one() {
 
 #[test]
 fn an_agent_during_a_barrier_makes_the_free_wait() {
-    let (ledger, covers) = (Ledger::new(), Covers::new());
+    let (ledger, covers) = (Ledger::new(), ContextCoverage::new());
     let seen = ledger.before_barrier(&covers);
     assert!(ledger.note_observer(Observer::Ipc));
     assert_eq!(covers.pending(), None);
@@ -221,8 +222,8 @@ fn an_agent_during_a_barrier_makes_the_free_wait() {
 
 #[test]
 fn the_first_visible_cause_makes_the_next_free_wait() {
-    let (ledger, covers) = (Ledger::new(), Covers::new());
-    let situation = Situation {
+    let (ledger, covers) = (Ledger::new(), ContextCoverage::new());
+    let situation = FreeInput {
         mode: Mode::Ordered,
         context_id: 1,
         capturing: false,
@@ -248,9 +249,9 @@ fn the_first_visible_cause_makes_the_next_free_wait() {
 fn skipping_ends_once() {
     let elision = Elision::new();
     assert!(elision.is_allowed());
-    assert!(elision.ends(BlindSpot::UnknownExportTable));
-    assert!(!elision.ends(BlindSpot::UnknownExportTable));
-    assert!(!elision.ends(BlindSpot::UnknownFunction), "it had ended");
+    assert!(elision.ends(UntrackedSubmission::UnknownExportTable));
+    assert!(!elision.ends(UntrackedSubmission::UnknownExportTable));
+    assert!(!elision.ends(UntrackedSubmission::UnknownFunction), "it had ended");
     assert!(!elision.is_allowed());
 }
 
@@ -259,11 +260,11 @@ fn skipping_ends_once() {
 #[test]
 fn each_stream_owes_until_a_wait_is_in() {
     let ledger = Ledger::new();
-    ledger.sole.paid();
-    assert!(ledger.may_put_off_each());
-    ledger.elision.ends(BlindSpot::UnknownFunction);
-    assert!(!ledger.may_put_off_each(), "what comes may be unseen");
-    assert!(ledger.sole.owes_one_by_one(), "the wait for the first one is not in");
-    ledger.sole.none_owes();
-    assert!(!ledger.sole.owes_one_by_one());
+    ledger.deferral.flushed();
+    assert!(ledger.may_defer_per_stream());
+    ledger.elision.ends(UntrackedSubmission::UnknownFunction);
+    assert!(!ledger.may_defer_per_stream(), "what comes may be unseen");
+    assert!(ledger.deferral.is_deferred_per_stream(), "the wait for the first one is not in");
+    ledger.deferral.clear_deferred();
+    assert!(!ledger.deferral.is_deferred_per_stream());
 }

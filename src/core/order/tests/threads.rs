@@ -7,10 +7,10 @@
 use super::explore::{Alike, Key, Machine, Outcome, explore, programs};
 use super::std;
 use crate::order::exclusive::Exclusive;
-use crate::order::ledger::{Covers, Ledger, SeenAll, Situation};
-use crate::order::marks::{Cover, Marks, Seen};
+use crate::order::ledger::{ContextCoverage, FreeInput, Ledger, SubmissionReading};
 use crate::order::pending::PendingBarriers;
-use crate::order::route::{Facts, Mode, Route, free_context_block};
+use crate::order::route::{FreeState, Mode, Route, free_context_block};
+use crate::order::submission_counters::{CounterReading, Coverage, SubmissionCounters};
 
 const THREADS: usize = 3;
 const OPS_MAX: usize = 2;
@@ -38,7 +38,7 @@ pub enum FactsOrder {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OnceIn {
     Note,
-    Cover,
+    Coverage,
     AskAgain,
     DoNotAsk,
 }
@@ -54,7 +54,7 @@ pub struct Careful {
 impl Careful {
     pub const OURS: Careful = Careful {
         facts: FactsOrder::MarksFirst,
-        once_in: [OnceIn::Note, OnceIn::Cover, OnceIn::AskAgain],
+        once_in: [OnceIn::Note, OnceIn::Coverage, OnceIn::AskAgain],
         shower_waits: true,
     };
 }
@@ -69,7 +69,7 @@ struct Thread {
     quiet: (bool, bool, bool),
     plain: bool,
     route: u8,
-    seen: Option<SeenAll>,
+    seen: Option<SubmissionReading>,
     waits: bool,
 }
 
@@ -143,7 +143,7 @@ impl Machine for State {
             key.put(t.route.into(), 2);
             key.put(t.needed.into(), LAUNCHES_MAX);
             key.put(t.needed_visible.into(), LAUNCHES_MAX);
-            if let Some((a, b, number)) = t.seen.map(SeenAll::parts) {
+            if let Some((a, b, number)) = t.seen.map(SubmissionReading::parts) {
                 [a.0, a.1, b.0, b.1, number].into_iter().for_each(|mark| key.put(mark, 4));
             }
             put(key.finish() as u64);
@@ -170,23 +170,23 @@ impl Machine for State {
 }
 
 impl State {
-    fn real(&self) -> (Ledger, Covers) {
+    fn real(&self) -> (Ledger, ContextCoverage) {
         let ledger = Ledger {
-            submitted: Marks::at(self.submitted.0, self.submitted.1),
-            host_visible: Marks::at(self.host_visible.0, self.host_visible.1),
+            submitted: SubmissionCounters::at(self.submitted.0, self.submitted.1),
+            host_visible: SubmissionCounters::at(self.host_visible.0, self.host_visible.1),
             exclusive: Exclusive::at(self.plain.0, self.plain.1),
             ..Ledger::new()
         };
-        let covers = Covers {
-            ordered: Cover::at(self.covers.0),
-            waited: Cover::at(self.covers.1),
-            host_visible: Cover::at(self.covers.2),
+        let covers = ContextCoverage {
+            ordered: Coverage::at(self.covers.0),
+            waited: Coverage::at(self.covers.1),
+            host_visible: Coverage::at(self.covers.2),
             pending_barriers: PendingBarriers::at(self.debts.0, self.debts.1, self.debts.2),
         };
         (ledger, covers)
     }
 
-    fn keep(&mut self, ledger: &Ledger, covers: &Covers) {
+    fn keep(&mut self, ledger: &Ledger, covers: &ContextCoverage) {
         self.submitted = (ledger.submitted.begun(), ledger.submitted.ended());
         self.host_visible = (ledger.host_visible.begun(), ledger.host_visible.ended());
         self.plain = ledger.exclusive.parts();
@@ -214,7 +214,7 @@ impl State {
     fn free(
         &mut self,
         ledger: &Ledger,
-        covers: &Covers,
+        covers: &ContextCoverage,
         thread: usize,
     ) -> Result<bool, &'static str> {
         let agents_first = self.careful.facts == FactsOrder::AgentsFirst;
@@ -249,9 +249,9 @@ impl State {
             5..=7 if t.route != 0 => {}
             5..=7 => match self.careful.once_in[usize::from(t.step) - 5] {
                 OnceIn::Note => covers.pending_barriers.note(t.seen_all().number()),
-                OnceIn::Cover => {
+                OnceIn::Coverage => {
                     let ((ended, begun), ..) = t.seen_all().parts();
-                    covers.ordered.passed(Seen::new(ended, begun));
+                    covers.ordered.passed(CounterReading::new(ended, begun));
                 }
                 OnceIn::AskAgain => t.waits = !ledger.exclusive.is_exclusive(FIRST),
                 OnceIn::DoNotAsk => {}
@@ -285,7 +285,7 @@ impl State {
     fn use_elsewhere(
         &mut self,
         ledger: &Ledger,
-        covers: &Covers,
+        covers: &ContextCoverage,
         thread: usize,
     ) -> Result<bool, &'static str> {
         let mut t = self.threads[thread];
@@ -313,8 +313,8 @@ impl State {
 }
 
 impl Thread {
-    fn read_facts(&mut self, ledger: &Ledger, covers: &Covers, agents: bool) {
-        let situation = Situation {
+    fn read_facts(&mut self, ledger: &Ledger, covers: &ContextCoverage, agents: bool) {
+        let situation = FreeInput {
             mode: Mode::Ordered,
             context_id: FIRST,
             capturing: false,
@@ -329,9 +329,9 @@ impl Thread {
         }
     }
 
-    fn facts(&self) -> Facts {
+    fn facts(&self) -> FreeState {
         let (ordered_quiet, waited_quiet, visible_quiet) = self.quiet;
-        Facts {
+        FreeState {
             mode: Mode::Ordered,
             exclusive: self.plain,
             capturing: false,
@@ -344,7 +344,7 @@ impl Thread {
         }
     }
 
-    fn seen_all(&self) -> SeenAll {
+    fn seen_all(&self) -> SubmissionReading {
         self.seen.expect("the marks were read before the barrier")
     }
 }
@@ -415,9 +415,9 @@ fn careless_versions_are_caught() {
     use OnceIn::*;
     let careless = [
         ("a call that reveals an observer does not wait", Careful { shower_waits: false, ..OURS }),
-        ("a free does not ask again", in_order([Note, Cover, DoNotAsk])),
-        ("asked before the barrier is noted", in_order([AskAgain, Note, Cover])),
-        ("covered before the barrier is noted", in_order([Cover, Note, AskAgain])),
+        ("a free does not ask again", in_order([Note, Coverage, DoNotAsk])),
+        ("asked before the barrier is noted", in_order([AskAgain, Note, Coverage])),
+        ("covered before the barrier is noted", in_order([Coverage, Note, AskAgain])),
         ("agents read first", Careful { facts: FactsOrder::AgentsFirst, ..OURS }),
     ];
     for (what, careful) in careless {

@@ -7,28 +7,29 @@ use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use core::sync::atomic::{AtomicBool, AtomicU32};
 
 use super::std::{thread, vec::Vec};
+use crate::order::deferral::{Admission, DeferralState};
 use crate::order::exclusive::Exclusive;
-use crate::order::marks::{Cover, Lane, Marks};
-use crate::order::sole::{Move, SoleStream};
+use crate::order::submission_counters::{Coverage, Lane, SubmissionCounters};
 
 /// The flag is the device's: neither side's access to it orders anything.
 #[test]
 fn a_flag_of_the_device_comes_behind_its_mark() {
     for lane in [Lane::Own, Lane::Shared] {
-        let (marks, cover, flag) = (Marks::new(), Cover::new(), AtomicU32::new(0));
+        let (counters, cover, flag) =
+            (SubmissionCounters::new(), Coverage::new(), AtomicU32::new(0));
         thread::scope(|scope| {
             scope.spawn(|| {
-                marks.begin(lane);
+                counters.begin(lane);
                 flag.store(1, Relaxed);
             });
             scope.spawn(|| {
                 if flag.load(Relaxed) == 1 {
-                    assert!(!marks.quiet_since(&cover), "{lane:?}: a free finds no launch");
+                    assert!(!counters.quiet_since(&cover), "{lane:?}: a free finds no launch");
                 }
             });
             scope.spawn(|| {
                 if flag.load(Relaxed) == 1 {
-                    let (ended, begun) = marks.before_barrier().parts();
+                    let (ended, begun) = counters.before_barrier().parts();
                     assert_eq!((ended, begun), (0, 1), "{lane:?}: a barrier finds no launch");
                 }
             });
@@ -39,17 +40,17 @@ fn a_flag_of_the_device_comes_behind_its_mark() {
 /// M1 and M2, with one thread in each lane.
 #[test]
 fn what_has_ended_has_begun() {
-    let marks = Marks::new();
+    let counters = SubmissionCounters::new();
     thread::scope(|scope| {
         for lane in [Lane::Own, Lane::Shared] {
-            let marks = &marks;
+            let counters = &counters;
             scope.spawn(move || {
-                marks.begin(lane);
-                marks.end(lane);
+                counters.begin(lane);
+                counters.end(lane);
             });
         }
         scope.spawn(|| {
-            let (ended, begun) = marks.before_barrier().parts();
+            let (ended, begun) = counters.before_barrier().parts();
             assert!(ended <= begun, "{ended} ended, {begun} begun");
         });
     });
@@ -76,35 +77,35 @@ fn one_context_is_one_for_all_its_threads() {
 /// several streams a moment ago, does not go ahead to a stream of its own before it has paid.
 #[test]
 fn a_free_is_known_with_what_it_owes() {
-    let (marks, sole) = (Marks::new(), SoleStream::new());
+    let (counters, deferral) = (SubmissionCounters::new(), DeferralState::new());
     let (owed, flag) = (AtomicBool::new(false), AtomicU32::new(0));
-    sole.paid();
+    deferral.flushed();
     thread::scope(|scope| {
         scope.spawn(|| {
-            sole.forgets(marks.before_barrier(), Lane::Own);
-            marks.begin(Lane::Own);
-            while sole.moves(1) == Move::Pay {
-                sole.nothing_owed();
+            deferral.forgets(counters.before_barrier(), Lane::Own);
+            counters.begin(Lane::Own);
+            while deferral.admission(1) == Admission::FlushDeferred {
+                deferral.flush_not_needed();
             }
-            marks.end(Lane::Own);
-            marks.before_barrier();
-            let mut puts_off = sole.is_one();
-            if puts_off {
+            counters.end(Lane::Own);
+            counters.before_barrier();
+            let mut defers = deferral.is_single_stream();
+            if defers {
                 owed.store(true, SeqCst);
-                puts_off = sole.is_one();
+                defers = deferral.is_single_stream();
             }
-            flag.store(if puts_off { 2 } else { 1 }, Relaxed);
+            flag.store(if defers { 2 } else { 1 }, Relaxed);
         });
         scope.spawn(|| {
             let told = flag.load(Relaxed);
-            marks.begin(Lane::Shared);
-            if sole.admits(2) {
+            counters.begin(Lane::Shared);
+            if deferral.can_proceed(2) {
                 assert_ne!(told, 2, "it goes ahead of what is owed");
-            } else if sole.moves(2) == Move::Pay {
+            } else if deferral.admission(2) == Admission::FlushDeferred {
                 assert!(told != 2 || owed.load(SeqCst), "it does not find what is owed");
-                sole.paid();
+                deferral.flushed();
             }
-            marks.end(Lane::Shared);
+            counters.end(Lane::Shared);
         });
     });
 }

@@ -40,7 +40,7 @@ impl World {
     /// A thread that has allocated this submits into the capture.
     pub fn join(&mut self, block: BlockId, pool: PrivatePool) {
         self.model.joined(block, pool);
-        self.allocator.join_pool(block, pool);
+        self.allocator.attach_to_pool(block, pool);
     }
 
     /// And so that a node names it.
@@ -82,7 +82,7 @@ impl World {
     pub fn free_in_capture(&mut self, block: BlockId, pool: PrivatePool) {
         let view = self.view(block);
         if self.model.names_any(pool, view.address.0..view.address.0 + view.bytes) {
-            return self.free(block, Ready::Everywhere);
+            return self.free(block, ReuseCondition::Everywhere);
         }
         self.model.freed_unused(block, pool, view.segment.private.is_some());
         self.allocator.free_unused(block);
@@ -119,7 +119,7 @@ impl World {
         let others: Vec<_> = others.collect();
         let before = private(self);
         let uses = |from: Address, to: Address| self.model.names_any(pool, from.0..to.0);
-        self.allocator.leave_pool(block, uses);
+        self.allocator.detach_from_pool(block, uses);
         self.look_at_several();
         let after = private(self);
         for (from, to) in before.into_iter().filter(|range| !after.contains(range)) {

@@ -3,7 +3,7 @@
 
 use cachealloc_core::policy::MIB;
 use cachealloc_core::{
-    Address, Allocation, Allocator, Policy, Pool, Ready, Request, Requester, Step,
+    Address, Allocation, Allocator, Policy, Pool, Request, Requester, ReuseCondition, Step,
 };
 
 const STEPS_PER_PASS: u64 = 10;
@@ -86,7 +86,7 @@ impl Program {
     }
 
     fn free(&mut self, block: Allocation) {
-        self.allocator.free(block.block, Ready::Everywhere);
+        self.allocator.free(block.block, ReuseCondition::Everywhere);
     }
 
     fn held_bytes(&self) -> u64 {

@@ -3,7 +3,7 @@
 //! checked after every step, and the oracle watches every byte.
 
 use cachealloc_core::policy::MIB;
-use cachealloc_core::{BlockId, EventId, Policy, PrivatePool, Ready, Requester, StreamId};
+use cachealloc_core::{BlockId, EventId, Policy, PrivatePool, Requester, ReuseCondition, StreamId};
 
 use crate::world::{Mark, Moment, World, stream};
 
@@ -246,13 +246,13 @@ impl Explorer {
         let block = self.live.remove(place);
         self.exported.retain(|exported| *exported != block);
         let ready = match how {
-            How::Everywhere => Ready::Everywhere,
+            How::Everywhere => ReuseCondition::Everywhere,
             How::OnStream(number) => {
-                Ready::OnStream { stream: StreamId(number), event: self.world.new_event() }
+                ReuseCondition::OnStream { stream: StreamId(number), event: self.world.new_event() }
             }
-            How::After => Ready::After { event: self.world.new_event() },
-            How::AfterElsewhere => Ready::AfterElsewhere { event: self.world.new_event() },
-            How::NextBarrier => Ready::NextBarrier,
+            How::After => ReuseCondition::After { event: self.world.new_event() },
+            How::AfterElsewhere => ReuseCondition::AfterElsewhere { event: self.world.new_event() },
+            How::NextBarrier => ReuseCondition::NextBarrier,
         };
         self.events.extend(ready.event());
         self.world.free(block, ready);

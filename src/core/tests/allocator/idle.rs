@@ -54,7 +54,7 @@ impl World {
     /// The caller passes by. What nothing has used since the last time is what it could take back.
     pub fn pass(&mut self) {
         let unused_bytes = self.allocator.unused_bytes();
-        let mark = self.passed.unwrap_or(IdleMark::NEVER);
+        let mark = self.passed.unwrap_or(IdleEpoch::NEVER);
         let (segments, mappings) = self.allocator.clone().release_unused(mark, u64::MAX);
         let segments = segments.iter().map(|segment| segment.bytes);
         let idle_bytes: u64 = segments.chain(mappings.iter().map(|mapping| mapping.bytes)).sum();

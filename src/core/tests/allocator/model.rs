@@ -4,7 +4,8 @@
 use std::ops::Range;
 
 use cachealloc_core::{
-    Allocation, BlockId, EventId, Mapping, PrivatePool, Ready, Requester, Segment, StreamId,
+    Allocation, BlockId, EventId, Mapping, PrivatePool, Requester, ReuseCondition, Segment,
+    StreamId,
 };
 
 #[derive(Clone, Default)]
@@ -43,7 +44,7 @@ struct Captured {
 #[derive(Clone, Debug)]
 struct Waiting {
     bytes: Range<u64>,
-    ready: Ready,
+    ready: ReuseCondition,
     free_number: u64,
 }
 
@@ -114,7 +115,8 @@ impl Model {
             let own = match (requester, waiting.ready) {
                 (
                     Requester::Stream(stream),
-                    Ready::OnStream { stream: own, .. } | Ready::InPool { stream: own },
+                    ReuseCondition::OnStream { stream: own, .. }
+                    | ReuseCondition::InPool { stream: own },
                 ) => stream == own,
                 _ => false,
             };
@@ -169,7 +171,7 @@ impl Model {
             let rest = [start..inside.start, inside.end..end];
             let rest = rest.into_iter().filter(|part| !part.is_empty());
             parts.extend(rest.map(|bytes| Waiting { bytes, ..*waiting }));
-            let ready = Ready::OnStream { stream, event };
+            let ready = ReuseCondition::OnStream { stream, event };
             parts.push(Waiting { bytes: inside, ready, ..*waiting });
         }
         self.waiting = parts;
@@ -269,7 +271,7 @@ impl Model {
         self.end_waiting(|waiting| {
             let used = uses.iter().any(|used| overlap(used, &waiting.bytes));
             !used
-                && matches!(waiting.ready, Ready::WithPool | Ready::InPool { .. })
+                && matches!(waiting.ready, ReuseCondition::WithPool | ReuseCondition::InPool { .. })
                 && before.iter().any(|used| overlap(used, &waiting.bytes))
         });
     }
@@ -300,7 +302,8 @@ impl Model {
         let place = self.pools.iter().position(|captured| captured.pool == pool);
         let captured = self.pools.swap_remove(place.expect("it is open"));
         self.touches.extend(captured.uses.iter().cloned());
-        let of_pool = |ready| matches!(ready, Ready::WithPool | Ready::InPool { .. });
+        let of_pool =
+            |ready| matches!(ready, ReuseCondition::WithPool | ReuseCondition::InPool { .. });
         self.end_waiting(|waiting| {
             let inside = captured.uses.iter().any(|used| overlap(used, &waiting.bytes));
             inside && of_pool(waiting.ready)
@@ -310,10 +313,11 @@ impl Model {
     /// Later work of the capture, on this stream or on all, comes after the use of these bytes.
     pub fn reused(&mut self, bytes: Range<u64>, stream: Option<StreamId>) {
         for waiting in self.waiting.iter_mut().filter(|waiting| waiting.bytes == bytes) {
-            assert_eq!(waiting.ready, Ready::WithPool);
-            waiting.ready = stream.map_or(Ready::Everywhere, |stream| Ready::InPool { stream });
+            assert_eq!(waiting.ready, ReuseCondition::WithPool);
+            waiting.ready = stream
+                .map_or(ReuseCondition::Everywhere, |stream| ReuseCondition::InPool { stream });
         }
-        self.waiting.retain(|waiting| waiting.ready != Ready::Everywhere);
+        self.waiting.retain(|waiting| waiting.ready != ReuseCondition::Everywhere);
     }
 
     /// Freed behind all work, and no node names it. In a segment of the pool's it stays the pool's.
@@ -328,7 +332,7 @@ impl Model {
         }
     }
 
-    pub fn freed(&mut self, block: BlockId, ready: Ready) {
+    pub fn freed(&mut self, block: BlockId, ready: ReuseCondition) {
         let place = self.live.iter().position(|(live, _)| *live == block).expect("it is live");
         let (_, bytes) = self.live.swap_remove(place);
         self.retire_if_exported(block, &bytes);
@@ -336,15 +340,15 @@ impl Model {
             !captured.ended && captured.uses.iter().any(|used| overlap(used, &bytes))
         };
         let kept = self.pools.iter_mut().find(holds).map(|captured| {
-            if ready != Ready::Everywhere {
+            if ready != ReuseCondition::Everywhere {
                 captured.used_outside.push(bytes.clone());
             }
         });
-        let ready = if kept.is_some() { Ready::WithPool } else { ready };
-        if let Ready::OnStream { stream, event } = ready {
+        let ready = if kept.is_some() { ReuseCondition::WithPool } else { ready };
+        if let ReuseCondition::OnStream { stream, event } = ready {
             self.events.push((stream, event, self.frees_count));
         }
-        if ready == Ready::Everywhere {
+        if ready == ReuseCondition::Everywhere {
             self.touches.push(bytes);
         } else {
             self.waiting.push(Waiting { bytes, ready, free_number: self.frees_count });
@@ -369,8 +373,9 @@ impl Model {
     }
 
     pub fn barrier_passed(&mut self, frees_count: u64) {
-        let of_pool = |ready| matches!(ready, Ready::WithPool | Ready::InPool { .. });
-        let elsewhere = |ready| matches!(ready, Ready::AfterElsewhere { .. });
+        let of_pool =
+            |ready| matches!(ready, ReuseCondition::WithPool | ReuseCondition::InPool { .. });
+        let elsewhere = |ready| matches!(ready, ReuseCondition::AfterElsewhere { .. });
         self.end_waiting(|waiting| {
             let before = waiting.free_number < frees_count;
             before && !of_pool(waiting.ready) && !elsewhere(waiting.ready)
@@ -384,7 +389,7 @@ impl Model {
             return self.end_waiting(|waiting| waiting.free_number == free_number);
         };
         for waiting in self.waiting.iter_mut().filter(|one| one.free_number == free_number) {
-            waiting.ready = Ready::OnStream { stream, event };
+            waiting.ready = ReuseCondition::OnStream { stream, event };
             waiting.free_number = number;
         }
         self.waiting.sort_by_key(|waiting| waiting.free_number);

@@ -7,7 +7,9 @@
 use std::collections::BTreeMap;
 
 use cachealloc_core::policy::MIB;
-use cachealloc_core::{Address, Allocation, Allocator, Policy, Ready, Request, Requester, Step};
+use cachealloc_core::{
+    Address, Allocation, Allocator, Policy, Request, Requester, ReuseCondition, Step,
+};
 
 use crate::random::Random;
 
@@ -48,7 +50,7 @@ fn program(seed: u64) -> (Vec<Event>, u64) {
 fn completes(events: &[Event], limit_bytes: u64, knows_room: bool) -> bool {
     let policy = Policy { limit_bytes: Some(limit_bytes), ..Policy::default() };
     let mut allocator = Allocator::new(policy);
-    allocator.set_room(knows_room.then_some(limit_bytes), true);
+    allocator.set_capacity(knows_room.then_some(limit_bytes), true);
     let (mut live, mut end) = (BTreeMap::new(), Address(2 * MIB));
     for (number, event) in events.iter().enumerate() {
         match *event {
@@ -60,7 +62,7 @@ fn completes(events: &[Event], limit_bytes: u64, knows_room: bool) -> bool {
             },
             Event::Free(number) => {
                 let block: Allocation = live[&number];
-                allocator.free(block.block, Ready::Everywhere);
+                allocator.free(block.block, ReuseCondition::Everywhere);
             }
         }
     }

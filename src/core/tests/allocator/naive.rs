@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use cachealloc_core::policy::{BLOCK_BYTES_MIN, MIB};
 use cachealloc_core::{
-    Address, Allocator, BlockState, BlockView, Pool, PrivatePool, Ready, Requester, SegmentView,
-    StreamId,
+    Address, Allocator, BlockState, BlockView, Pool, PrivatePool, Requester, ReuseCondition,
+    SegmentView, StreamId,
 };
 
 /// The address of the block that the first poll has to hand out.
@@ -30,19 +30,20 @@ pub fn best_fit(
         let blocks = allocator.blocks(segment.id).filter(|block| block.private == private);
         for block in blocks.filter(|block| block.bytes >= wanted) {
             let others = match (block.state, requester) {
-                (BlockState::Free(Ready::Everywhere), _) => true,
+                (BlockState::Free(ReuseCondition::Everywhere), _) => true,
                 (
                     BlockState::Free(
-                        Ready::OnStream { stream: freed_on, .. }
-                        | Ready::InPool { stream: freed_on },
+                        ReuseCondition::OnStream { stream: freed_on, .. }
+                        | ReuseCondition::InPool { stream: freed_on },
                     ),
                     Requester::Stream(stream),
                 ) if stream == freed_on => false,
                 _ => continue,
             };
             let whole = block.bytes == segment.bytes && !segment.expandable;
-            let may_spare = block.bytes > wanted && allocator.may_spare(block.bytes - wanted);
-            let spared = allocator.pressure() && may_spare && private.is_none();
+            let may_avoid_split =
+                block.bytes > wanted && allocator.may_avoid_split(block.bytes - wanted);
+            let spared = allocator.pressure() && may_avoid_split && private.is_none();
             let much_larger = block.bytes >= wanted + slack;
             let own_bytes = wanted.div_ceil(2 * MIB) * 2 * MIB;
             let keeps_whole = allocator.keeps_large_whole() && !small;
@@ -52,7 +53,7 @@ pub fn best_fit(
             if spared && !one_pool && !small && whole && much_larger {
                 continue;
             }
-            let uncut = !one_pool && !small && private.is_none() && whole && may_spare;
+            let uncut = !one_pool && !small && private.is_none() && whole && may_avoid_split;
             if uncut && block.bytes > own_bytes && is_hole_too_much(allocator, block.bytes - wanted)
             {
                 continue;
@@ -67,7 +68,7 @@ pub fn best_fit(
             }
             // Events are numbered in the order of the frees. Note [Newest first].
             let turn = match block.state {
-                BlockState::Free(Ready::OnStream { event, .. }) => u64::MAX - event.0,
+                BlockState::Free(ReuseCondition::OnStream { event, .. }) => u64::MAX - event.0,
                 _ => segment.registration,
             };
             let rank = (block.bytes, others, turn, block.address);
@@ -89,8 +90,8 @@ pub fn own_windows(allocator: &Allocator, bytes: u64, stream: StreamId) -> Vec<A
         let blocks: Vec<BlockView> = allocator.blocks(segment.id).collect();
         let free = |block: &&BlockView| {
             let own = match block.state {
-                BlockState::Free(Ready::Everywhere) => true,
-                BlockState::Free(Ready::OnStream { stream: by, .. }) => by == stream,
+                BlockState::Free(ReuseCondition::Everywhere) => true,
+                BlockState::Free(ReuseCondition::OnStream { stream: by, .. }) => by == stream,
                 _ => false,
             };
             own && block.private.is_none() && !block.exported
@@ -100,7 +101,7 @@ pub fn own_windows(allocator: &Allocator, bytes: u64, stream: StreamId) -> Vec<A
         if whole
             && !small
             && policy.chunk_bytes.is_none()
-            && is_spared(allocator, segment.bytes, wanted)
+            && avoids_split(allocator, segment.bytes, wanted)
         {
             continue;
         }
@@ -135,7 +136,7 @@ pub fn part(
     let mut ranked = Vec::new();
     for segment in allocator.segments().filter(plain) {
         for block in allocator.blocks(segment.id) {
-            let free = block.state == BlockState::Free(Ready::Everywhere);
+            let free = block.state == BlockState::Free(ReuseCondition::Everywhere);
             let ordinary = free && block.private.is_none() && !block.exported;
             if ordinary && policy.fits(block.bytes, wanted) {
                 ranked.push((block.bytes, segment.registration, block.address.0));
@@ -156,19 +157,19 @@ pub fn part(
 }
 
 /// Notes [Pressure] and [Room].
-fn is_spared(allocator: &Allocator, segment_bytes: u64, wanted: u64) -> bool {
+fn avoids_split(allocator: &Allocator, segment_bytes: u64, wanted: u64) -> bool {
     let slack = allocator.policy().max_non_split_rounding_bytes;
     let (own_bytes, more_bytes) =
         (wanted.div_ceil(2 * MIB) * 2 * MIB, segment_bytes.saturating_sub(wanted));
     let pressed = allocator.pressure() && segment_bytes >= wanted + slack;
     let is_hole = segment_bytes > own_bytes && is_hole_too_much(allocator, more_bytes);
-    (pressed || is_hole) && allocator.may_spare(more_bytes)
+    (pressed || is_hole) && allocator.may_avoid_split(more_bytes)
 }
 
-/// Note [Room]: once a third of the room is reserved, the holes may take 1/512 of it.
+/// Note [Capacity]: once a third of the room is reserved, the holes may take 1/512 of it.
 fn is_hole_too_much(allocator: &Allocator, more_bytes: u64) -> bool {
-    let Some(room_bytes) = allocator.room_bytes() else { return false };
+    let Some(capacity_bytes) = allocator.capacity_bytes() else { return false };
     let stats = allocator.stats();
     let holes_bytes = stats.inactive_split_bytes.all.current + more_bytes;
-    stats.reserved_bytes.all.current >= room_bytes / 3 && holes_bytes > room_bytes / 512
+    stats.reserved_bytes.all.current >= capacity_bytes / 3 && holes_bytes > capacity_bytes / 512
 }

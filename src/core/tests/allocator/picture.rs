@@ -22,8 +22,8 @@ use std::sync::Mutex;
 
 use cachealloc_core::policy::MIB;
 use cachealloc_core::{
-    Allocation, BlockId, BlockState, BlockView, EventId, Mapping, Policy, Pool, PrivatePool, Ready,
-    Requester, Segment, SegmentView, StreamId,
+    Allocation, BlockId, BlockState, BlockView, EventId, Mapping, Policy, Pool, PrivatePool,
+    Requester, ReuseCondition, Segment, SegmentView, StreamId,
 };
 use cachealloc_options::parse;
 
@@ -88,8 +88,8 @@ impl Drawing {
             ["capacity", size] => self.world.driver.capacity_bytes = bytes(size),
             ["chunk", size] => self.world.allocator.set_chunk(bytes(size)),
             ["limit", size] => self.world.allocator.set_limit(Some(bytes(size))),
-            ["room", size] => self.world.allocator.set_room(Some(bytes(size)), false),
-            ["room", size, "limit"] => self.world.allocator.set_room(Some(bytes(size)), true),
+            ["room", size] => self.world.allocator.set_capacity(Some(bytes(size)), false),
+            ["room", size, "limit"] => self.world.allocator.set_capacity(Some(bytes(size)), true),
             ["pressure", on] => self.world.allocator.set_pressure(*on == "on"),
             [name, "=", "alloc", size] => self.alloc(name, bytes(size), Requester::Context),
             [name, "=", "alloc", size, on] => {
@@ -202,18 +202,24 @@ impl Drawing {
                 let exported = if block.exported { " exported" } else { "" };
                 format!("{} {bytes}{exported}", owner.expect("a block has a name").0)
             }
-            BlockState::Free(Ready::Everywhere) if block.exported => format!("{bytes} retired"),
-            BlockState::Free(Ready::Everywhere) => format!("{bytes} free"),
-            BlockState::Free(Ready::OnStream { stream, event }) => {
+            BlockState::Free(ReuseCondition::Everywhere) if block.exported => {
+                format!("{bytes} retired")
+            }
+            BlockState::Free(ReuseCondition::Everywhere) => format!("{bytes} free"),
+            BlockState::Free(ReuseCondition::OnStream { stream, event }) => {
                 format!("{bytes} free s{} e{}", stream.0, event.0)
             }
-            BlockState::Free(Ready::After { event }) => format!("{bytes} pending e{}", event.0),
-            BlockState::Free(Ready::AfterElsewhere { event }) => {
+            BlockState::Free(ReuseCondition::After { event }) => {
+                format!("{bytes} pending e{}", event.0)
+            }
+            BlockState::Free(ReuseCondition::AfterElsewhere { event }) => {
                 format!("{bytes} pending e{} elsewhere", event.0)
             }
-            BlockState::Free(Ready::NextBarrier) => format!("{bytes} parked"),
-            BlockState::Free(Ready::WithPool) => format!("{bytes} kept"),
-            BlockState::Free(Ready::InPool { stream }) => format!("{bytes} free s{}", stream.0),
+            BlockState::Free(ReuseCondition::NextBarrier) => format!("{bytes} parked"),
+            BlockState::Free(ReuseCondition::WithPool) => format!("{bytes} kept"),
+            BlockState::Free(ReuseCondition::InPool { stream }) => {
+                format!("{bytes} free s{}", stream.0)
+            }
         }
     }
 }
@@ -251,13 +257,13 @@ fn text_of(asked: &Asked) -> String {
     }
 }
 
-fn ready(words: &[&str]) -> Ready {
+fn ready(words: &[&str]) -> ReuseCondition {
     match words {
-        [] => Ready::Everywhere,
-        ["on", on, when] => Ready::OnStream { stream: stream(on), event: event(when) },
-        ["after", when] => Ready::After { event: event(when) },
-        ["elsewhere", when] => Ready::AfterElsewhere { event: event(when) },
-        ["parked"] => Ready::NextBarrier,
+        [] => ReuseCondition::Everywhere,
+        ["on", on, when] => ReuseCondition::OnStream { stream: stream(on), event: event(when) },
+        ["after", when] => ReuseCondition::After { event: event(when) },
+        ["elsewhere", when] => ReuseCondition::AfterElsewhere { event: event(when) },
+        ["parked"] => ReuseCondition::NextBarrier,
         _ => panic!("not a way to free: {words:?}"),
     }
 }

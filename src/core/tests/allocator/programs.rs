@@ -3,7 +3,7 @@
 
 use cachealloc_core::policy::MIB;
 use cachealloc_core::{
-    BlockId, EventId, Mapping, Policy, PrivatePool, Ready, Request, Requester, StreamId,
+    BlockId, EventId, Mapping, Policy, PrivatePool, Request, Requester, ReuseCondition, StreamId,
 };
 use cachealloc_options::parse;
 
@@ -67,9 +67,9 @@ pub fn run(seed: u64, judges_all: bool) {
     };
     program.world.judges_all = judges_all;
     program.world.allocator.set_chunk(program.random.pick(&CHUNKS_BYTES));
-    let room_bytes = program.random.pick(&[None, Some(120 * MIB), Some(8192 * MIB)]);
+    let capacity_bytes = program.random.pick(&[None, Some(120 * MIB), Some(8192 * MIB)]);
     let is_limit = program.random.below(2) == 0;
-    program.world.allocator.set_room(room_bytes, is_limit);
+    program.world.allocator.set_capacity(capacity_bytes, is_limit);
     for _ in 0..STEPS_COUNT {
         program.step();
         program.world.check();
@@ -232,11 +232,13 @@ impl Program {
         let block = self.live.swap_remove(place);
         let stream = StreamId(self.random.below(3));
         let ready = match self.random.below(8) {
-            0..3 => Ready::Everywhere,
-            3..6 => Ready::OnStream { stream, event: self.world.new_event() },
-            6 if self.random.below(2) == 0 => Ready::AfterElsewhere { event: self.shared_event() },
-            6 => Ready::After { event: self.shared_event() },
-            _ => Ready::NextBarrier,
+            0..3 => ReuseCondition::Everywhere,
+            3..6 => ReuseCondition::OnStream { stream, event: self.world.new_event() },
+            6 if self.random.below(2) == 0 => {
+                ReuseCondition::AfterElsewhere { event: self.shared_event() }
+            }
+            6 => ReuseCondition::After { event: self.shared_event() },
+            _ => ReuseCondition::NextBarrier,
         };
         self.events.extend(ready.event());
         self.world.free(block, ready);

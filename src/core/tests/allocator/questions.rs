@@ -2,8 +2,8 @@
 
 use cachealloc_core::policy::REQUEST_BYTES_MAX;
 use cachealloc_core::{
-    Address, Allocator, BlockId, EventId, Policy, PrivatePool, Ready, Request, Requester, Step,
-    StreamId,
+    Address, Allocator, BlockId, EventId, Policy, PrivatePool, Request, Requester, ReuseCondition,
+    Step, StreamId,
 };
 use cachealloc_options::parse;
 
@@ -32,10 +32,10 @@ fn only_what_its_stream_may_still_use_is_behind_it() {
     };
     let fresh = ask(&mut allocator);
     assert!(!allocator.is_behind(fresh));
-    allocator.free(fresh, Ready::OnStream { stream, event: EventId(1) });
+    allocator.free(fresh, ReuseCondition::OnStream { stream, event: EventId(1) });
     let used = ask(&mut allocator);
     assert!(allocator.is_behind(used));
-    allocator.free(used, Ready::Everywhere);
+    allocator.free(used, ReuseCondition::Everywhere);
     let over = ask(&mut allocator);
     assert!(!allocator.is_behind(over));
 }
@@ -52,13 +52,13 @@ fn pools_have_memory_until_they_are_closed() {
     assert!(!allocator.has_private_memory());
     let own = served(&mut allocator, Request::in_pool(BYTES, Requester::Context, pool));
     assert!(allocator.has_private_memory());
-    allocator.free(own, Ready::Everywhere);
+    allocator.free(own, ReuseCondition::Everywhere);
     allocator.end_pool(pool);
     assert!(allocator.has_private_memory());
     assert!(allocator.has_pools());
     allocator.close_pool(pool);
     assert!(!allocator.has_private_memory() && !allocator.has_pools());
-    allocator.free(ordinary, Ready::Everywhere);
+    allocator.free(ordinary, ReuseCondition::Everywhere);
 }
 
 /// The recorder asks for pending frees that are over, each once, from its begin to its end.
@@ -69,7 +69,7 @@ fn pending_frees_that_are_over_are_told_while_someone_asks() {
     let mut pends = |allocator: &mut Allocator| {
         event += 1;
         let block = served(allocator, Request::new(BYTES - event, Requester::Context));
-        allocator.free(block, Ready::After { event: EventId(event) });
+        allocator.free(block, ReuseCondition::After { event: EventId(event) });
         allocator.events_completed(&[EventId(event)]);
         BYTES - event
     };
@@ -97,7 +97,7 @@ fn what_a_capture_adopts_was_used_by_nothing_outside_of_it() {
     let (pool, stream, event) = (PrivatePool(1), StreamId(1), EventId(1));
     let bytes = 7 << 20;
     let ordinary = served(&mut allocator, Request::new(bytes, Requester::Stream(stream)));
-    allocator.free(ordinary, Ready::OnStream { stream, event });
+    allocator.free(ordinary, ReuseCondition::OnStream { stream, event });
     allocator.events_completed(&[event]);
     let mark = allocator.idle_mark();
     allocator.open_pool(pool, mark);
@@ -164,8 +164,8 @@ fn what_has_gone_does_not_leave_once_more_and_the_others_do() {
     };
     let [free, waits] = [(); 2].map(|()| ask(&mut allocator));
     let event = EventId(1);
-    allocator.free(waits, Ready::OnStream { stream: StreamId(1), event });
-    allocator.free(free, Ready::Everywhere);
+    allocator.free(waits, ReuseCondition::OnStream { stream: StreamId(1), event });
+    allocator.free(free, ReuseCondition::Everywhere);
     assert_eq!(allocator.release_free().len(), 1);
     allocator.events_completed(&[event]);
     assert_eq!(allocator.take_retired().len(), 1);
@@ -202,7 +202,7 @@ fn each_of_many_streams_has_what_it_freed() {
             let blocks = [(); 3].map(|()| served(&mut allocator, ask()));
             for (number, block) in (0..).zip(blocks) {
                 let event = EventId(3 * stream.0 + number);
-                allocator.free(block, Ready::OnStream { stream, event });
+                allocator.free(block, ReuseCondition::OnStream { stream, event });
             }
         }
         allocator.check();
@@ -212,7 +212,7 @@ fn each_of_many_streams_has_what_it_freed() {
             let blocks = [(); 3].map(|()| served(&mut allocator, ask()));
             allocator.check();
             for block in blocks {
-                allocator.free(block, Ready::Everywhere);
+                allocator.free(block, ReuseCondition::Everywhere);
             }
         }
         assert_eq!(allocator.stats().num_device_alloc, reserved_count);

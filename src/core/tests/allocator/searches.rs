@@ -7,10 +7,12 @@ use std::collections::BTreeSet;
 use std::vec::Vec;
 
 use crate::allocator::Allocator;
-use crate::behind::{Neighbours, may_be_ordered};
 use crate::policy::{MIB, Policy};
 use crate::request::Request;
-use crate::types::{Address, BlockId, EventId, Pool, Ready, Requester, SegmentId, Step, StreamId};
+use crate::stream_dependencies::{Neighbours, may_be_ordered};
+use crate::types::{
+    Address, BlockId, EventId, Pool, Requester, ReuseCondition, SegmentId, Step, StreamId,
+};
 
 #[path = "random.rs"]
 mod random;
@@ -168,9 +170,9 @@ fn run(seed: u64, expandable: bool) {
                 event += random.below(3).min(1);
                 let (stream, event) = (StreamId(random.below(3)), EventId(event));
                 let ready = match random.below(6) {
-                    0 => Ready::Everywhere,
-                    1 => Ready::NextBarrier,
-                    _ => Ready::OnStream { stream, event },
+                    0 => ReuseCondition::Everywhere,
+                    1 => ReuseCondition::NextBarrier,
+                    _ => ReuseCondition::OnStream { stream, event },
                 };
                 allocator.free(block, ready);
             }

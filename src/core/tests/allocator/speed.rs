@@ -5,7 +5,8 @@ use std::time::Instant;
 
 use cachealloc_core::policy::MIB;
 use cachealloc_core::{
-    Address, Allocator, BlockId, EventId, Policy, Ready, Request, Requester, Step, StreamId,
+    Address, Allocator, BlockId, EventId, Policy, Request, Requester, ReuseCondition, Step,
+    StreamId,
 };
 
 use crate::random::Random;
@@ -18,8 +19,9 @@ const ROUNDS_COUNT: u64 = 2_000_000;
 fn speed_of_a_hit_and_a_free() {
     let context = Requester::Context;
     let stream = Requester::Stream(StreamId(1));
-    let everywhere = |_| Ready::Everywhere;
-    let on_stream = |number| Ready::OnStream { stream: StreamId(1), event: EventId(number) };
+    let everywhere = |_| ReuseCondition::Everywhere;
+    let on_stream =
+        |number| ReuseCondition::OnStream { stream: StreamId(1), event: EventId(number) };
     let mut random = Random::new(2);
     let mut sizes = |count: usize, largest: u64| -> Vec<u64> {
         (0..count).map(|_| 1 + random.below(largest)).collect()
@@ -34,7 +36,7 @@ fn speed_of_a_hit_and_a_free() {
     measure("4096 small sizes, on one stream", &many, stream, on_stream);
 }
 
-fn measure(name: &str, sizes: &[u64], requester: Requester, ready: impl Fn(u64) -> Ready) {
+fn measure(name: &str, sizes: &[u64], requester: Requester, ready: impl Fn(u64) -> ReuseCondition) {
     let mut allocator = Allocator::new(Policy::default());
     let mut random = Random::new(1);
     let mut next_base = 0x7000_0000_0000;

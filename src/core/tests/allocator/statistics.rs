@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use cachealloc_core::policy::MIB;
 use cachealloc_core::{
-    Address, Allocator, BlockId, EventId, Policy, PrivatePool, Ready, Request, Requester, Stat,
-    Stats, Step, StreamId,
+    Address, Allocator, BlockId, EventId, Policy, PrivatePool, Request, Requester, ReuseCondition,
+    Stat, Stats, Step, StreamId,
 };
 use cachealloc_statistics::keys;
 
@@ -142,7 +142,7 @@ impl Program {
         self.look();
     }
 
-    fn free(&mut self, index: usize, ready: Ready) {
+    fn free(&mut self, index: usize, ready: ReuseCondition) {
         let block = self.live.swap_remove(index);
         self.allocator.free(block, ready);
         self.look();
@@ -173,9 +173,9 @@ fn any_program(seed: u64, policy: Policy) {
             5..=8 if !program.live.is_empty() => {
                 let index = random.below(program.live.len() as u64) as usize;
                 let ready = match random.below(4) {
-                    0 => Ready::After { event: program.new_event() },
-                    1 => Ready::OnStream { stream: STREAM, event: program.new_event() },
-                    _ => Ready::Everywhere,
+                    0 => ReuseCondition::After { event: program.new_event() },
+                    1 => ReuseCondition::OnStream { stream: STREAM, event: program.new_event() },
+                    _ => ReuseCondition::Everywhere,
                 };
                 program.free(index, ready);
             }
@@ -238,7 +238,7 @@ fn a_block_that_falls_apart_is_at_a_peak_before_a_part_goes() {
     let begun = program.allocator.idle_mark();
     // So that the capture does not find it idle.
     program.alloc(2 * MIB, Requester::Context);
-    program.free(1, Ready::Everywhere);
+    program.free(1, ReuseCondition::Everywhere);
     program.allocator.open_pool(pool, begun);
     let request = Request::in_pool(2 * MIB, Requester::Context, pool);
     let named_end = Address(begin + 4 * MIB);
@@ -259,7 +259,7 @@ fn peaks_and_totals_begin_anew() {
     program.alloc(30 * MIB, Requester::Context);
     program.alloc(40 * MIB, Requester::Context);
     program.alloc(1000, Requester::Context);
-    program.free(0, Ready::Everywhere);
+    program.free(0, ReuseCondition::Everywhere);
     let before = program.allocator.stats();
     assert_eq!((before.num_ooms, before.num_alloc_retries), (1, 1));
     program.allocator.counts_mut().reset_peaks();
@@ -285,7 +285,7 @@ fn numbers_of_two_contexts_are_added_and_their_peaks_compared() {
     }
     for bytes in [21 * MIB, 512, 3 * MIB, 22 * MIB, 25 * MIB] {
         two.alloc(bytes, Requester::Context);
-        two.free(0, Ready::Everywhere);
+        two.free(0, ReuseCondition::Everywhere);
     }
     let (one, two) = (&one.allocator.stats(), &two.allocator.stats());
     let of = |stats: &_, key: &str| keys::find(stats, key).expect("a key of both");

@@ -1,7 +1,9 @@
-//! What Note [Room] costs: calls to the driver of programs whose sizes never repeat.
+//! What Note [Capacity] costs: calls to the driver of programs whose sizes never repeat.
 
 use cachealloc_core::policy::MIB;
-use cachealloc_core::{Address, Allocation, Allocator, Policy, Ready, Request, Requester, Step};
+use cachealloc_core::{
+    Address, Allocation, Allocator, Policy, Request, Requester, ReuseCondition, Step,
+};
 
 use crate::random::Random;
 
@@ -24,7 +26,7 @@ impl Program {
     fn within(limit_bytes: Option<u64>) -> Program {
         let policy = Policy { limit_bytes, ..Policy::default() };
         let mut allocator = Allocator::new(policy);
-        allocator.set_room(Some(ROOM_BYTES), false);
+        allocator.set_capacity(Some(ROOM_BYTES), false);
         Program { allocator, random: Random::new(1), end: Address(2 * MIB) }
     }
 
@@ -64,7 +66,7 @@ impl Program {
     }
 
     fn free(&mut self, block: Allocation) {
-        self.allocator.free(block.block, Ready::Everywhere);
+        self.allocator.free(block.block, ReuseCondition::Everywhere);
     }
 
     fn calls_count(&self) -> u64 {
@@ -210,8 +212,11 @@ fn calls_are_earned_by_a_refusal_of_the_driver_or_of_the_limit() {
         assert!(!program.is_spared_a_cut());
         program.allocator.set_limit(limit_bytes);
         program.is_refused(ROOM_BYTES / 32 * 15);
-        let spared_count = (0..100).take_while(|_| program.is_spared_a_cut()).count();
-        assert!((15..=48).contains(&spared_count), "{limit_bytes:?}: {spared_count}");
+        let avoided_splits_count = (0..100).take_while(|_| program.is_spared_a_cut()).count();
+        assert!(
+            (15..=48).contains(&avoided_splits_count),
+            "{limit_bytes:?}: {avoided_splits_count}"
+        );
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 
 use cachealloc_core::policy::MIB;
-use cachealloc_fit::{Asked, Requests, Room, Smallest, replay, smallest};
+use cachealloc_fit::{Asked, Capacity, Requests, Smallest, replay, smallest};
 use cachealloc_options::Config;
 
 /// What is needed with expandable segments, as a multiple of what the program holds at its peak:
@@ -35,7 +35,7 @@ const ORDINARY: &[(&str, f64)] = &[
     ("snap_Weds_medium_128_inference", 1.010),
     ("snap_Weds_medium_128_training", 1.010),
     ("snap_Weds_medium_256_training", 1.010),
-    // Its sizes never repeat, and its last but one step holds most. With half of the slack in Note [Room]: 1.039.
+    // Its sizes never repeat, and its last but one step holds most. With half of the slack in Note [Capacity]: 1.039.
     ("sizes_bert", 1.016),
 ];
 
@@ -50,7 +50,7 @@ fn expandable_segments_need_little_more_than_is_held() {
     for (trace, freely, limited) in EXPECTED {
         let requests = read(trace);
         let ratio = |bytes: u64| bytes as f64 / requests.peak_bytes() as f64;
-        let reserved = replay(&requests, &config, Room::Plenty).peak_reserved_bytes;
+        let reserved = replay(&requests, &config, Capacity::Plenty).peak_reserved_bytes;
         let smallest = smallest_limit(&requests, &config, 0);
         let (freely_found, limited_found) = (ratio(reserved), ratio(smallest.bytes));
         // Three decimals are kept.
@@ -100,7 +100,7 @@ fn read(trace: &str) -> Requests {
 
 /// To the MiB.
 fn smallest_limit(requests: &Requests, config: &Config, larger_count: u32) -> Smallest {
-    let completes = |bytes| replay(requests, config, Room::Limit(bytes)).completes();
+    let completes = |bytes| replay(requests, config, Capacity::Limit(bytes)).completes();
     smallest(requests.peak_bytes(), None, MIB, larger_count, completes)
         .expect("some limit is enough")
 }

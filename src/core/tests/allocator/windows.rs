@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use cachealloc_core::policy::MIB;
-use cachealloc_core::{Allocator, BlockState, Mapping, Pool, Ready};
+use cachealloc_core::{Allocator, BlockState, Mapping, Pool, ReuseCondition};
 
 use crate::driver::{ARENA_BYTES, ARENAS_BASE};
 
@@ -90,7 +90,7 @@ fn runs(
     let segments = allocator.segments().filter(|segment| arena.contains(&segment.base.0));
     let blocks = segments.flat_map(|segment| allocator.blocks(segment.id));
     let blocks = blocks.map(|block| {
-        let is_free = block.state == BlockState::Free(Ready::Everywhere);
+        let is_free = block.state == BlockState::Free(ReuseCondition::Everywhere);
         let serves = is_free && block.private.is_none() && !alone;
         (block.address.0..block.address.0 + block.bytes, serves)
     });

@@ -13,8 +13,8 @@ use std::ops::Range;
 
 use cachealloc_core::policy::MIB;
 use cachealloc_core::{
-    Address, Allocation, Allocator, BlockId, BlockView, EventId, IdleMark, Mapping, Policy,
-    PrivatePool, Ready, Request, Requester, Segment, Step, StreamId, TagMark,
+    Address, Allocation, Allocator, BlockId, BlockView, EventId, IdleEpoch, Mapping, Policy,
+    PrivatePool, Request, Requester, ReuseCondition, Segment, Step, StreamId, TagEpoch,
 };
 
 use crate::behind::Assumed;
@@ -36,7 +36,7 @@ pub struct World {
     pub recorded: Vec<(StreamId, EventId)>,
     next_event: u64,
     /// How blocks wait for each event, and between which ages their tags were made.
-    pub made: BTreeMap<EventId, Vec<(Ready, Range<TagMark>)>>,
+    pub made: BTreeMap<EventId, Vec<(ReuseCondition, Range<TagEpoch>)>>,
     /// Private pools, and whether their graph is gone.
     pub pools: Vec<(PrivatePool, bool)>,
     pools_count: u64,
@@ -56,7 +56,7 @@ pub struct World {
     /// Whether no stream can be put behind others.
     pub orders_fail: bool,
     /// When the caller last passed by.
-    passed: Option<IdleMark>,
+    passed: Option<IdleEpoch>,
     pub assumed: Vec<Assumed>,
     /// How often something went back: one call for what lies together, or for each mapping.
     gone_counts: [u64; 2],
@@ -77,14 +77,14 @@ pub enum Asked {
 
 #[derive(Clone, Copy)]
 pub struct Mark {
-    tags: TagMark,
+    tags: TagEpoch,
     frees_count: u64,
 }
 
 /// A moment, for what is idle since then.
 #[derive(Clone, Copy)]
 pub struct Moment {
-    mark: IdleMark,
+    mark: IdleEpoch,
     touches_count: usize,
 }
 
@@ -173,17 +173,18 @@ impl World {
         EventId(self.next_event)
     }
 
-    pub fn free(&mut self, block: BlockId, ready: Ready) {
-        if let Ready::OnStream { stream, event } = ready {
+    pub fn free(&mut self, block: BlockId, ready: ReuseCondition) {
+        if let ReuseCondition::OnStream { stream, event } = ready {
             self.recorded.push((stream, event));
         }
         let over = ready.event().is_some_and(|event| self.finished.contains(&event));
-        self.model.freed(block, if over { Ready::Everywhere } else { ready });
-        if ready != Ready::Everywhere {
+        self.model.freed(block, if over { ReuseCondition::Everywhere } else { ready });
+        if ready != ReuseCondition::Everywhere {
             self.used_outside.extend(self.view(block).private);
         }
         let address = self.view(block).address;
-        let waits = ready != Ready::Everywhere && self.allocator.private_pool_of(block).is_none();
+        let waits =
+            ready != ReuseCondition::Everywhere && self.allocator.private_pool_of(block).is_none();
         let before = self.allocator.mark();
         let behind = self.allocator.free(block, ready);
         if let Some(event) = ready.event() {
@@ -314,7 +315,7 @@ impl World {
     /// Once everything is freed and every wait is over, nothing may be left behind.
     pub fn end(mut self, live: impl IntoIterator<Item = BlockId>) {
         for block in live {
-            self.free(block, Ready::Everywhere);
+            self.free(block, ReuseCondition::Everywhere);
         }
         self.barrier_passed(self.mark());
         let mut elsewhere = Vec::new();

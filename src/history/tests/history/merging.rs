@@ -1,6 +1,6 @@
 //! Native and Python frames as one stack.
 
-use cachealloc_history::merge::{EvaluationCode, NativeFrame, PythonFrame, is_evaluation, merge};
+use cachealloc_history::merge::{EvalLoopCode, NativeFrame, PythonFrame, is_evaluation, merge};
 use proptest::prelude::*;
 
 /// Native frames are words, evaluation frames in capitals; Python frames are words, and the last of
@@ -75,11 +75,11 @@ fn symbols_of_the_evaluation_loop() {
 fn code_that_is_known_counts_more_than_names() {
     let frame = |frame, evaluation| NativeFrame { frame, evaluation };
     let named = [frame("inlined", true), frame("function", true)];
-    let judged = |code: &EvaluationCode, address| -> Vec<bool> {
+    let judged = |code: &EvalLoopCode, address| -> Vec<bool> {
         code.judge(address, &named).map(|it| it.evaluation).collect()
     };
-    assert_eq!(judged(&EvaluationCode::default(), 0x1008), [true, true]);
-    let code = EvaluationCode(vec![0x10..0x20, 0x1000..0x1008]);
+    assert_eq!(judged(&EvalLoopCode::default(), 0x1008), [true, true]);
+    let code = EvalLoopCode(vec![0x10..0x20, 0x1000..0x1008]);
     // A return address may be the first one behind the code, and is never its first one.
     for (address, is_part) in [(0x1000, false), (0x1001, true), (0x1008, true), (0x1009, false)] {
         assert_eq!(judged(&code, address), [false, is_part], "{address:x}");
@@ -88,10 +88,10 @@ fn code_that_is_known_counts_more_than_names() {
 
 #[test]
 fn known_code_survives_as_text() {
-    let code = EvaluationCode(vec![0x10..0x20, 0x7f00_0000_0000..0x7f00_0000_1000]);
-    assert_eq!(EvaluationCode::from_text(&code.to_text()).0, code.0);
+    let code = EvalLoopCode(vec![0x10..0x20, 0x7f00_0000_0000..0x7f00_0000_1000]);
+    assert_eq!(EvalLoopCode::from_text(&code.to_text()).0, code.0);
     for text in ["", "-", "x-y", "10", "10-"] {
-        assert!(EvaluationCode::from_text(text).0.is_empty(), "{text}");
+        assert!(EvalLoopCode::from_text(text).0.is_empty(), "{text}");
     }
 }
 

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use cachealloc_history::lasting::layout::{IS_THERE, SegmentRow};
-use cachealloc_history::lasting::{Leftover, restore};
+use cachealloc_history::persistent::layout::{IS_THERE, SegmentRow};
+use cachealloc_history::persistent::{Leftover, restore};
 use cachealloc_history::{Action, BlockState, Clock, Entry, HOST_DEVICE, StackId};
 
 const ADDRESS: u64 = 0x7000;
@@ -28,7 +28,11 @@ fn left(last: Option<Action>) -> Leftover {
         ..SegmentRow::default()
     };
     let mut leftover = Leftover {
-        whose: cachealloc_history::lasting::Whose { process_id: 1, start: 1, namespace: 1 },
+        file_owner: cachealloc_history::persistent::FileOwner {
+            process_id: 1,
+            start: 1,
+            namespace: 1,
+        },
         level: 2,
         from_start: true,
         clock: Clock::default(),

@@ -5,7 +5,7 @@ use cachealloc_core::{Request, Requester};
 use crate::cache::arenas;
 use crate::cache::blocks::Call;
 use crate::cache::miss::growth::Growth;
-use crate::cache::room::wait_for_frees;
+use crate::cache::retry::wait_for_frees;
 use crate::cache::under_way::Waiter;
 use crate::driver::api;
 use crate::driver::sys::{CuError, CuResult};
@@ -16,7 +16,7 @@ use crate::trim::release;
 
 /// Everything of this context has gone back. The other contexts of the device may hold more; then the
 /// driver is asked for exactly what the program requested, and its result counts.
-pub(super) fn last_resort(growth: &mut Growth, request: &Request, call: Call) -> CuResult<u64> {
+pub(super) fn final_attempt(growth: &mut Growth, request: &Request, call: Call) -> CuResult<u64> {
     let context = growth.context;
     if !may_be_the_driver_s(request) {
         return Err(CuError::OUT_OF_MEMORY);

@@ -6,7 +6,7 @@ use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_core::{Address, Allocator, Mapping, Request};
 
 use crate::cache::blocks::{Call, empty_lists, record_taken};
-use crate::cache::{arenas, room, stream_frees};
+use crate::cache::{arenas, retry, stream_frees};
 use crate::contexts::Context;
 use crate::driver::api;
 use crate::driver::sys::{CuError, CuResult};
@@ -40,7 +40,7 @@ impl<'a> Growth<'a> {
         // In a capture they observe only the program's request, not what the driver is asked for: the
         // capture's lock is held.
         let observed = memory_hooks::observed_call(thread).filter(|_| request.private().is_none());
-        Growth { thread, context, observed, guard: Some(lock(&context.growth)) }
+        Growth { thread, context, observed, guard: Some(lock(&context.growth_lock)) }
     }
 
     /// Err: the context has ended meanwhile with all that belonged to it.
@@ -57,7 +57,7 @@ impl<'a> Growth<'a> {
             self.guard = None;
         }
         let answer = body();
-        self.guard.get_or_insert_with(|| lock(&self.context.growth));
+        self.guard.get_or_insert_with(|| lock(&self.context.growth_lock));
         if self.context.is_dead() { Err(CuError::CONTEXT_IS_DESTROYED) } else { Ok(answer) }
     }
 
@@ -115,9 +115,9 @@ fn no_memory(growth: &mut Growth, request: &mut Request) -> CuResult {
     let context = growth.context;
     arenas::drop_spare(context);
     growth.let_go(|| {
-        room::wait_for_frees_before(context, request);
-        room::awaited_for(context, request);
-        let waited = stream_frees::wait_for_plain_frees(context, room::waiter(request));
+        retry::wait_for_frees_before(context, request);
+        retry::awaited_for(context, request);
+        let waited = stream_frees::wait_for_plain_frees(context, retry::waiter(request));
         pool_life::reap_late(context, waited);
     })?;
     stream_frees::assume_over(context);

@@ -6,9 +6,9 @@
 use core::ops::Range;
 use std::collections::{BTreeMap, VecDeque};
 
-use cachealloc_core::order::{BarrierNumber, Seen};
+use cachealloc_core::order::{BarrierNumber, CounterReading};
 use cachealloc_core::rules::{Rule, rule_holds};
-use cachealloc_core::{Ready, TagMark};
+use cachealloc_core::{ReuseCondition, TagEpoch};
 
 use crate::contexts::Context;
 use crate::contexts::events::EventRef;
@@ -32,7 +32,7 @@ pub(crate) struct Place {
     /// It stands behind those with a lower number.
     number: u64,
     /// What was submitted before the record, where other frees may share the event.
-    seen: Option<Seen>,
+    seen: Option<CounterReading>,
 }
 
 /// An event that tags were made of.
@@ -40,9 +40,9 @@ pub(crate) struct Place {
 pub(super) struct Listed {
     pub event: EventRef,
     /// How blocks wait for it.
-    pub ready: Ready,
+    pub ready: ReuseCondition,
     /// When the tags were made.
-    pub made: Range<TagMark>,
+    pub made: Range<TagEpoch>,
     place: Place,
     /// Counts all that were ever listed.
     at: u64,
@@ -95,8 +95,8 @@ impl Lines {
         &mut self,
         place: Place,
         event: EventRef,
-        ready: Ready,
-        made: Range<TagMark>,
+        ready: ReuseCondition,
+        made: Range<TagEpoch>,
     ) {
         let listed = Listed { event, ready, made, place, at: self.next_at };
         self.next_at += 1;

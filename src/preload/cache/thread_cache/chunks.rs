@@ -25,13 +25,13 @@ impl ThreadCache {
     #[inline(always)]
     pub(crate) fn settle(&self, thread: &Thread) {
         if !self.is_known(thread) {
-            self.settle_slowly(thread);
+            self.settle_slow(thread);
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn settle_slowly(&self, thread: &Thread) {
+    fn settle_slow(&self, thread: &Thread) {
         if !thread.take_seat() {
             return;
         }

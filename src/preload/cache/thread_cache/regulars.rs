@@ -117,11 +117,11 @@ impl Regulars {
 
     /// The list of this size, if it is regular and has room for a block.
     #[inline]
-    pub(super) fn room_for(&mut self, bytes: u64) -> Option<Room<'_>> {
+    pub(super) fn slot_for(&mut self, bytes: u64) -> Option<RegularSlot<'_>> {
         let index = self.place(bytes)?;
         let size = &mut self.sizes[index];
         let has_room = size.is_regular && (size.cached_count as usize) < CACHED_PER_SIZE_MAX;
-        has_room.then_some(Room(size))
+        has_room.then_some(RegularSlot(size))
     }
 
     /// Takes out the blocks of such sizes, as many as `out` has room for, and returns their bytes.
@@ -185,11 +185,11 @@ impl Regular {
 }
 
 /// Of a regular size, with a place for a block.
-pub(super) struct Room<'a>(&'a mut Regular);
+pub(super) struct RegularSlot<'a>(&'a mut Regular);
 
-impl Room<'_> {
+impl RegularSlot<'_> {
     pub(super) fn put(self, cached: CachedBlock, requested_bytes: u64) {
-        let Room(size) = self;
+        let RegularSlot(size) = self;
         size.passes.requested_put += requested_bytes;
         size.cached[size.cached_count as usize] = cached.listed();
         size.cached_count += 1;

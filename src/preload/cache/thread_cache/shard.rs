@@ -7,13 +7,13 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::CachedBlock;
-use super::looks::Looks;
+use super::peak_sampling::Looks;
 use super::regulars::{CACHED_MAX, CHANGES_MIN, REGULAR_BYTES_MAX, Regulars};
 use super::tally::{Passes, Tally};
 use crate::config;
 use crate::pagemap::slot::Slot;
-use crate::process::own_thread;
-use crate::process::patience::Patience;
+use crate::process::library_thread;
+use crate::process::lock_timeout::LockWait;
 
 pub(super) const CACHED_PER_SHARD_MAX: usize = 8;
 /// So many blocks of regular sizes are taken out at a time.
@@ -136,17 +136,17 @@ impl Shard {
         self.wanted_bytes.load(Ordering::Relaxed) != 0
     }
 
-    pub(super) fn add_to(&self, tally: &mut Tally, patience: Patience) {
+    pub(super) fn add_to(&self, tally: &mut Tally, wait: LockWait) {
         let mut add = |list: &mut List| {
             list.past.iter().for_each(|past| tally.add(past));
             let cached = self.cached_count.load(Ordering::Relaxed).into();
             tally.add_passes(self.wanted_bytes.load(Ordering::Relaxed), &list.present, cached);
             list.regulars.iter().for_each(|regulars| regulars.add_to(tally));
         };
-        let tries = match patience {
-            Patience::Waits => return self.with(add),
-            Patience::GivesUp => TRIES_MAX * TRIES_MAX,
-            Patience::Never => TRIES_MAX,
+        let tries = match wait {
+            LockWait::Blocking => return self.with(add),
+            LockWait::Timeout => TRIES_MAX * TRIES_MAX,
+            LockWait::TryOnce => TRIES_MAX,
         };
         for number in 1..=tries {
             if let Some(mut list) = self.try_own() {
@@ -320,5 +320,5 @@ impl Drop for Owned<'_> {
 fn pause(tries: u32) {
     // Asleep, not yielding: under a real-time policy a thread yields only to its equals, and the owner
     // may not be one.
-    if tries.is_multiple_of(64) { own_thread::sleep(PAUSE) } else { spin_loop() }
+    if tries.is_multiple_of(64) { library_thread::sleep(PAUSE) } else { spin_loop() }
 }

@@ -1,11 +1,11 @@
 //! The span in which a context is recorded: from its begin until the recording or the context ends.
 
 use cachealloc_core::{Allocator, BlockState, BlockView};
-use cachealloc_history::lasting::layout::{BlockRow, FREE, LIVE, OWNER_CONTEXT, PENDING};
+use cachealloc_history::persistent::layout::{BlockRow, FREE, LIVE, OWNER_CONTEXT, PENDING};
 use cachealloc_history::{Action, StackId};
 
 use crate::lock::lock;
-use crate::record::lasting::{self, Owner};
+use crate::record::persistent::{self, HistorySource};
 use crate::record::recorder::{
     Entries, Origin, Recorded, Recorder, entries_max, row_of, stream_of,
 };
@@ -22,8 +22,9 @@ impl Recorder {
     ) {
         allocator.report_completed();
         let mut recorded = lock(&self.0);
-        let before = recorded.entries.owner.take();
-        *recorded = Recorded::lasting(before.or_else(|| lasting::owner(OWNER_CONTEXT, device)));
+        let before = recorded.entries.source.take();
+        *recorded =
+            Recorded::persistent(before.or_else(|| persistent::source(OWNER_CONTEXT, device)));
         for segment in allocator.segments() {
             recorded.segments.insert(row_of(&segment, StackId::NONE));
             recorded.note_pool(&segment);
@@ -51,8 +52,8 @@ impl Recorder {
             }
         }
         allocator.take_completed();
-        if let Some(owner) = recorded.entries.owner {
-            owner.set_on(true);
+        if let Some(source) = recorded.entries.source {
+            source.set_on(true);
         }
     }
 
@@ -60,8 +61,8 @@ impl Recorder {
     pub(crate) fn end(&self, allocator: &mut Allocator) {
         allocator.forget_completed();
         let mut recorded = lock(&self.0);
-        let owner = recorded.entries.owner.inspect(|owner| owner.set_on(false));
-        let entries = Entries { owner, ..Entries::default() };
+        let source = recorded.entries.source.inspect(|source| source.set_on(false));
+        let entries = Entries { source, ..Entries::default() };
         *recorded = Recorded { entries, ..Recorded::default() };
     }
 
@@ -70,7 +71,7 @@ impl Recorder {
     pub(crate) fn forget_entries(&self, allocator: &mut Allocator) {
         let mut recorded = lock(&self.0);
         recorded.take_completed(allocator);
-        recorded.entries.ring = Some(lasting::ring(recorded.entries.owner, entries_max()));
+        recorded.entries.ring = Some(persistent::ring(recorded.entries.source, entries_max()));
     }
 
     /// Whether anything is recorded here.
@@ -110,12 +111,14 @@ impl Recorder {
 
 impl Recorded {
     /// Empty, in memory that outlives the process if there is any.
-    fn lasting(owner: Option<Owner>) -> Recorded {
+    fn persistent(source: Option<HistorySource>) -> Recorded {
         Recorded {
             on: true,
-            entries: Entries { owner, ..Entries::default() },
-            blocks: owner.map(Owner::blocks).unwrap_or_default(),
-            segments: owner.map(|owner| Segments::lasting(owner.segments())).unwrap_or_default(),
+            entries: Entries { source, ..Entries::default() },
+            blocks: source.map(HistorySource::blocks).unwrap_or_default(),
+            segments: source
+                .map(|source| Segments::persistent(source.segments()))
+                .unwrap_or_default(),
             ..Recorded::default()
         }
     }

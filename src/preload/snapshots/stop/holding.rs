@@ -4,7 +4,7 @@ use core::ffi::{c_int, c_void};
 use core::ops::Range;
 use std::sync::OnceLock;
 
-use crate::filter;
+use crate::seccomp;
 
 /// Where code may hold the loader's lock or one of ours.
 static HOLDING: OnceLock<[Range<u64>; 4]> = OnceLock::new();
@@ -31,7 +31,7 @@ unsafe extern "C" {
 
 /// Whether the interrupted thread may hold a lock that the writer needs; `ours`: one of ours.
 pub(super) fn may_hold(context: *const c_void, ours: bool) -> bool {
-    if filter::is_new() {
+    if seccomp::is_new() {
         return false; // it may not be asked for, and no other thread was stopped
     }
     let Some(ranges) = HOLDING.get() else { return true };

@@ -6,9 +6,9 @@ use core::ptr::{null, null_mut};
 use core::sync::atomic::{AtomicI32, Ordering};
 
 use super::PULSE;
-use crate::process::own_thread::set_mask;
-use crate::process::silence;
-use crate::{apart, filter};
+use crate::process::library_thread::set_mask;
+use crate::process::watchdog;
+use crate::{apart, seccomp};
 
 /// glibc's own, for `setuid` in all threads: outside the sets that a program can block.
 const SIGNAL: c_int = 33;
@@ -70,9 +70,9 @@ pub(super) struct Others {
 /// Sends the signal to all of them, once each: what stands in the handler has it blocked. None where the
 /// kernel does not tell which there are.
 pub(super) fn stop_others(own: i32, place: u32) -> Option<Others> {
-    let (writer, delegate) = (silence::writer_number(), apart::delegate_number());
+    let (writer, delegate) = (watchdog::writer_number(), apart::delegate_number());
     const FOLDER: &CStr = c"/proc/self/task";
-    if filter::is_new() {
+    if seccomp::is_new() {
         return None;
     }
     let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC;
@@ -124,7 +124,7 @@ pub(super) fn own_number() -> i32 {
 }
 
 /// Has the calling thread interrupted a moment from now, wherever it is then. False: it cannot be.
-pub(super) fn come_back(own: i32) -> bool {
+pub(super) fn interrupt_soon(own: i32) -> bool {
     static TIMER: AtomicI32 = AtomicI32::new(-1);
     // SAFETY: all-zero is valid for both; the timer is the kernel's, and goes with the process.
     unsafe {

@@ -1,8 +1,8 @@
 //! What the command prints of a report's numbers, counted by hand. That they are the page's: `scripts/report-test.py`.
 
 use cachealloc_analysis::model::Action;
-use cachealloc_analysis::{Beside, When};
-use cachealloc_report::{FitWhen, Held, Inside, tell};
+use cachealloc_analysis::{AdjacentFree, When};
+use cachealloc_report::{FitWhen, Held, SegmentFree, tell};
 
 use crate::findings::sentences;
 use crate::made::{MIB, small};
@@ -60,12 +60,16 @@ fn a_small_snapshot() {
     let inside = device.inside.as_ref().expect("there is always an end");
     assert_eq!((inside.segments_count, inside.usage.stuck_bytes >> 20), (2, 17));
     assert_eq!(inside.sizes, [(17 * MIB, 1), (2 * MIB, 1)]);
-    let kept =
-        Beside { free_bytes: 17 * MIB, free_count: 1, blocks_count: 1, blocks_bytes: 3 * MIB };
+    let kept = AdjacentFree {
+        free_bytes: 17 * MIB,
+        free_count: 1,
+        blocks_count: 1,
+        blocks_bytes: 3 * MIB,
+    };
     assert_eq!(sites(inside), [("keep user/app.cu:12", kept)]);
 }
 
-fn sites(inside: &Inside) -> Vec<(&str, Beside)> {
+fn sites(inside: &SegmentFree) -> Vec<(&str, AdjacentFree)> {
     inside.beside.iter().map(|each| (each.site.as_str(), each.beside)).collect()
 }
 
@@ -82,8 +86,12 @@ fn what_was_free_when_an_allocation_failed() {
         assert_eq!((inside.segments_count, inside.usage.reserved_bytes), (2, 22 * MIB));
         assert_eq!((inside.usage.free_bytes, inside.usage.stuck_bytes), (9 * MIB, 9 * MIB));
         assert_eq!(inside.sizes, [(9 * MIB, 1)]);
-        let passing =
-            Beside { free_bytes: 9 * MIB, free_count: 1, blocks_count: 1, blocks_bytes: 8 * MIB };
+        let passing = AdjacentFree {
+            free_bytes: 9 * MIB,
+            free_count: 1,
+            blocks_count: 1,
+            blocks_bytes: 8 * MIB,
+        };
         assert_eq!(sites(inside), [("passing user/app.py:7", passing)]);
     }
     assert_eq!(failed.fitting_count, 0);

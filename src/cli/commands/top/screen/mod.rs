@@ -11,7 +11,7 @@ use nix::sys::signal::{SigSet, Signal};
 use ratatui::crossterm::event::{self, Event as Input, KeyEvent};
 
 use super::super::Result;
-use super::PATIENCE;
+use super::TIMEOUT;
 use super::samples::{Asker, Look};
 use crate::failure::Failure;
 use crate::kernel;
@@ -58,7 +58,7 @@ pub(super) fn run(
     let mut state = State::new(asker.process, rows.unwrap_or(usize::MAX));
     // What is wrong with the process is said where it can be read afterwards.
     if asker.process.is_some() {
-        state.take(asker.look(None, PATIENCE)?);
+        state.take(asker.look(None, TIMEOUT)?);
     }
     let (sender, events) = channel();
     let (wishes, wished) = channel();
@@ -142,7 +142,7 @@ fn bring_news(
 ) {
     let mut watched = None;
     loop {
-        let event = match asker.look(watched, PATIENCE) {
+        let event = match asker.look(watched, TIMEOUT) {
             Ok(look) => Event::News(look),
             Err(_) if asker.process.is_some_and(Process::has_ended) => Event::News(Look::default()),
             Err(failure) => Event::Trouble(plain(&failure.to_string()).into_owned()),

@@ -5,7 +5,7 @@ use std::vec::Vec;
 
 use super::super::std;
 use super::graph::{Graph, Link, Promise};
-use crate::order::reuse::{Edge, EdgeKind, MARKERS_COUNT_MAX, Mend, Node, Reuse, Scope};
+use crate::order::reuse::{Edge, EdgeKind, EdgeUpdate, MARKERS_COUNT_MAX, Node, Reuse, Scope};
 use crate::types::BlockId;
 
 const X: BlockId = BlockId(7);
@@ -68,8 +68,8 @@ impl Case {
         ready.into_iter().map(|(_, scope)| scope).collect()
     }
 
-    fn mends(&mut self) -> [Mend; 2] {
-        self.look(|look, _| [S1, S2].map(|stream| look.mend(stream)))
+    fn mends(&mut self) -> [EdgeUpdate; 2] {
+        self.look(|look, _| [S1, S2].map(|stream| look.edge_update(stream)))
     }
 
     fn set(&mut self, stream: u64, edges: &[Edge]) {
@@ -120,14 +120,14 @@ fn case_2_stream_2_is_not_behind_the_free_of_stream_1() {
     assert_eq!(case.ready(), [Scope::Everywhere]);
     // The next user of x may use it on stream 2 as well, so that one is put behind the free.
     let [first, second] = case.mends();
-    assert_eq!(first, Mend::Nothing);
-    let Mend::Set(edges) = second else { panic!("stream 2 is not mended: {second:?}") };
+    assert_eq!(first, EdgeUpdate::Nothing);
+    let EdgeUpdate::Set(edges) = second else { panic!("stream 2 is not mended: {second:?}") };
     let from: Vec<Node> = edges.iter().map(|edge| edge.from).collect();
     assert_eq!(from, [used_1, used_2]);
     case.set(S2, &edges);
-    assert_eq!(case.mends()[1], Mend::FullOrder);
+    assert_eq!(case.mends()[1], EdgeUpdate::FullOrder);
     case.kernel(S2);
-    assert_eq!(case.mends()[1], Mend::Nothing);
+    assert_eq!(case.mends()[1], EdgeUpdate::Nothing);
 }
 
 /// What stream 2 had captured is complete where that node is.
@@ -140,7 +140,7 @@ fn case_2_where_one_node_says_it_all() {
     case.free_x(Scope::Everywhere);
     case.kernel(S1);
     assert_eq!(case.ready(), [Scope::Everywhere]);
-    let Mend::Set(edges) = &case.mends()[1] else { panic!("stream 2 is not mended") };
+    let EdgeUpdate::Set(edges) = &case.mends()[1] else { panic!("stream 2 is not mended") };
     assert_eq!(edges.iter().map(|edge| edge.from).collect::<Vec<_>>(), [used]);
 }
 
@@ -168,7 +168,7 @@ fn case_3_all_streams_are_behind_both_frees() {
     case.wait(S2, S1);
     case.kernel(S2);
     assert_eq!(case.ready(), [Scope::Everywhere]);
-    assert_eq!(case.mends(), [Mend::Nothing, Mend::Nothing]);
+    assert_eq!(case.mends(), [EdgeUpdate::Nothing, EdgeUpdate::Nothing]);
 }
 
 /// The last use lies long before the join, but only the free says so, and the free comes after
@@ -291,7 +291,9 @@ fn a_graph_that_is_not_shown_is_opaque_and_what_was_proven_stays() {
     case.free_x(Scope::Stream(S1));
     assert_eq!(case.ready(), []);
     assert_eq!(case.reuse.waiting_count(), 0, "it waits for the end");
-    let [Mend::Set(edges), Mend::Nothing] = case.mends() else { panic!("{:?}", case.mends()) };
+    let [EdgeUpdate::Set(edges), EdgeUpdate::Nothing] = case.mends() else {
+        panic!("{:?}", case.mends())
+    };
     assert!(edges.iter().any(|edge| edge.from == used));
     assert!(shown.iter().all(|edge| edges.contains(edge)), "it stays behind its own work");
 }
@@ -343,7 +345,7 @@ fn no_node_is_named_twice_where_the_graph_is_not_shown() {
     let shown = case.graph.shown(0);
     case.reuse.look().stream(S1, &shown, |_, _| false);
     for mend in case.mends() {
-        let Mend::Set(edges) = mend else { panic!("{mend:?}") };
+        let EdgeUpdate::Set(edges) = mend else { panic!("{mend:?}") };
         let mut from: Vec<Node> = edges.iter().map(|edge| edge.from).collect();
         assert!(from.contains(&used), "{from:?}");
         from.sort_unstable();

@@ -12,7 +12,7 @@ use std::vec::Vec;
 
 use super::super::std;
 use super::graph::{Graph, Link, Promise, STREAMS};
-use crate::order::reuse::{AllocationPoint, Edge, EdgeKind, Look, Mend, Reuse, Scope};
+use crate::order::reuse::{AllocationPoint, Edge, EdgeKind, EdgeUpdate, Look, Reuse, Scope};
 use crate::types::BlockId;
 
 pub const VARS: usize = 2;
@@ -311,7 +311,9 @@ impl World {
     fn runs_beside(&mut self) -> Stepped {
         for stream in 0..STREAMS {
             let id = self.ids[stream];
-            let Mend::Set(edges) = self.look(|look, _| look.mend(id)) else { continue };
+            let EdgeUpdate::Set(edges) = self.look(|look, _| look.edge_update(id)) else {
+                continue;
+            };
             let waits = edges.iter().any(|edge| !self.is_behind(edge.from.0 as usize, stream));
             let terminals = self.ours.streams[stream].iter().flatten();
             let terminals: Vec<usize> = terminals.map(|link| link.from).collect();
@@ -333,14 +335,14 @@ impl World {
     fn mend(&mut self) {
         for stream in 0..STREAMS {
             let id = self.ids[stream];
-            let mend = self.look(|look, _| look.mend(id));
+            let mend = self.look(|look, _| look.edge_update(id));
             // The caller does not ask where nothing was handed out again.
-            assert!(self.reuse.has_reused() || mend == Mend::Nothing, "{mend:?} for nothing");
+            assert!(self.reuse.has_reused() || mend == EdgeUpdate::Nothing, "{mend:?} for nothing");
             assert!(!self.reuse.has_reused() || !self.blocks.is_empty(), "there is no block");
             match mend {
-                Mend::Nothing => {}
-                Mend::FullOrder => self.in_order[stream] = true,
-                Mend::Set(edges) => {
+                EdgeUpdate::Nothing => {}
+                EdgeUpdate::FullOrder => self.in_order[stream] = true,
+                EdgeUpdate::Set(edges) => {
                     self.in_order[stream] = true;
                     let link = |edge: &Edge| {
                         assert_eq!(edge.kind, EdgeKind::Full);

@@ -71,7 +71,7 @@ fn what_was_counted_in_is_taken_by_another() {
     let mut kept = Request::new(4 * MIB, Requester::Context);
     asks(&mut allocator, &mut kept);
     let kept = gets(&mut allocator, &mut kept);
-    allocator.free(kept.block, cachealloc_core::Ready::Everywhere);
+    allocator.free(kept.block, cachealloc_core::ReuseCondition::Everywhere);
     let mut large = Request::new(10 * MIB, Requester::Context);
     assert_eq!(range(&asks(&mut allocator, &mut large)), (4, 10));
     let taken = allocator.hit(&Request::new(3 * MIB, Requester::Context)).expect("it is free");

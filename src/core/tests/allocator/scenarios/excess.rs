@@ -1,7 +1,7 @@
 //! What is too much goes back, the largest first, up to a share. A sixteenth of a GiB is 64 MiB.
 
 use cachealloc_core::policy::MIB;
-use cachealloc_core::{Policy, Ready, Requester};
+use cachealloc_core::{Policy, Requester, ReuseCondition};
 
 use crate::picture::check;
 use crate::world::World;
@@ -193,7 +193,7 @@ fn a_share_that_is_enough_leaves_nothing() {
     let blocks = [64, 64, 30]
         .map(|mib| world.alloc(mib * MIB, Requester::Context).0.expect("there is memory").block);
     let excess = |world: &mut World, freed: &[usize]| {
-        freed.iter().for_each(|place| world.free(blocks[*place], Ready::Everywhere));
+        freed.iter().for_each(|place| world.free(blocks[*place], ReuseCondition::Everywhere));
         let moment = world.moment();
         let (segments, _) = world.release_excess(moment);
         segments.iter().map(|segment| segment.bytes / MIB).collect::<Vec<_>>()
@@ -371,7 +371,7 @@ fn chunks_are_not_too_much() {
     let policy = Policy { free_bytes_max: Some(0), chunk_bytes, ..Policy::default() };
     let mut world = World::new(policy, 1 << 40);
     let found = world.alloc(10 * MIB, Requester::Context).0.expect("there is memory");
-    world.free(found.block, Ready::Everywhere);
+    world.free(found.block, ReuseCondition::Everywhere);
     let now = world.moment();
     assert_eq!(world.release_excess(now), (vec![], vec![]));
 }

@@ -1,7 +1,7 @@
 //! What is idle goes back, and nothing else.
 
 use cachealloc_core::policy::MIB;
-use cachealloc_core::{Policy, Ready, Requester};
+use cachealloc_core::{Policy, Requester, ReuseCondition};
 
 use crate::picture::check;
 use crate::world::World;
@@ -243,9 +243,9 @@ fn the_larger_part_of_a_block_in_an_arena_is_as_old_as_it_was() {
                 world.alloc(mib * MIB, Requester::Context).0.expect("there is memory").block
             });
             let (older, younger) = if left_is_older { (0, 1) } else { (1, 0) };
-            world.free(blocks[older], Ready::Everywhere);
+            world.free(blocks[older], ReuseCondition::Everywhere);
             let moment = world.moment();
-            world.free(blocks[younger], Ready::Everywhere);
+            world.free(blocks[younger], ReuseCondition::Everywhere);
             let (segments, mappings) = world.release_idle(moment);
             let gone: u64 = mappings.iter().map(|mapping| mapping.bytes).sum();
             let is_left_larger = left >= right;

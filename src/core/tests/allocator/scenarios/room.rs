@@ -1,4 +1,4 @@
-//! What is not cut and not shared because the room for the program is known: Note [Room] in room.rs.
+//! What is not cut and not shared because the room for the program is known: Note [Capacity] in capacity.rs.
 
 use crate::picture::check;
 

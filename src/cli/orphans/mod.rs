@@ -1,0 +1,134 @@
+//! The histories that killed processes left, whose layout is `cachealloc_history::persistent`: where they are,
+//! whose, and whether their process is really gone.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use cachealloc_foreign::process as judged;
+use cachealloc_foreign::{Makers, open};
+use cachealloc_history::persistent::layout::{
+    HEAD_WORDS, MAGIC, NAME_BEGIN, WORD_MAGIC, WORD_NAMESPACE, WORD_PROCESS, WORD_SEEN_US,
+    WORD_START,
+};
+use cachealloc_history::persistent::{self, Leftover, ReadAt};
+use cachealloc_statistics::page::Owner;
+
+use crate::processes::{self, Process};
+
+mod names;
+
+pub(crate) use names::Names;
+
+pub(crate) const FOLDER: &str = "/dev/shm";
+
+/// A file that a process writes, or has left.
+pub(crate) struct OrphanedHistory {
+    pub path: PathBuf,
+    pub owner: Owner,
+    /// When its process was last there, to the second.
+    pub seen: SystemTime,
+    pub bytes: u64,
+    file: File,
+    inode: u64,
+}
+
+/// What has become of the process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Fate {
+    Gone,
+    /// It runs, by this number for us, and writes the file.
+    Lives(Process),
+    /// It runs, and is another program now.
+    OtherProgram,
+    /// It is of a namespace that cannot be seen from here.
+    Unknown,
+}
+
+impl OrphanedHistory {
+    pub(crate) fn open(path: &Path) -> io::Result<OrphanedHistory> {
+        let file = open(path, Makers::Anyone)?.into_file();
+        let about = file.metadata()?;
+        let mut head = [0; HEAD_WORDS * 8];
+        Bytes(&file).read_at(0, &mut head)?;
+        let word = |word: usize| u64::from_ne_bytes(head.as_chunks::<8>().0[word]);
+        if word(WORD_MAGIC) != MAGIC {
+            return Err(io::Error::other("it is not a history that a killed process left"));
+        }
+        let owner = Owner {
+            process_id: word(WORD_PROCESS) as u32,
+            start: word(WORD_START),
+            namespace: word(WORD_NAMESPACE),
+        };
+        let since = Duration::from_micros(word(WORD_SEEN_US));
+        let seen = SystemTime::UNIX_EPOCH.checked_add(since).unwrap_or(SystemTime::UNIX_EPOCH);
+        let (path, bytes) = (path.to_path_buf(), about.blocks() * 512);
+        Ok(OrphanedHistory { path, owner, seen, bytes, file, inode: about.ino() })
+    }
+
+    /// All that this user may have left, the latest first; root sees those of all.
+    pub(crate) fn all() -> Vec<OrphanedHistory> {
+        let user = nix::unistd::geteuid();
+        let mut all = Vec::new();
+        for entry in fs::read_dir(FOLDER).into_iter().flatten().flatten() {
+            let is_one = entry.file_name().to_string_lossy().starts_with(NAME_BEGIN);
+            // Any user may make a file of any name there, or a link.
+            let about = entry.metadata().ok().filter(|about| is_one && about.is_file());
+            if about.is_some_and(|about| user.is_root() || about.uid() == user.as_raw()) {
+                all.extend(OrphanedHistory::open(&entry.path()));
+            }
+        }
+        all.sort_by_key(|left| std::cmp::Reverse(left.seen));
+        all
+    }
+
+    pub(crate) fn fate(&self) -> Fate {
+        let process = processes::with_owner(&self.owner);
+        match process {
+            Some(process) => match process.fate_of((&self.path, self.inode), &self.owner) {
+                judged::Fate::Gone => Fate::Gone,
+                judged::Fate::Lives => Fate::Lives(process),
+                judged::Fate::OtherProgram => self.of_another(process),
+                judged::Fate::Unknown => Fate::Unknown,
+            },
+            None if processes::own().is_ok_and(|own| own.namespace == self.owner.namespace) => {
+                Fate::Gone
+            }
+            None => Fate::Unknown,
+        }
+    }
+
+    /// It runs under this number without the file: after `exec`, or as another process.
+    fn of_another(&self, process: Process) -> Fate {
+        let is_same = process.owner().is_ok_and(|owner| owner.start == self.owner.start);
+        if is_same { Fate::OtherProgram } else { Fate::Gone }
+    }
+
+    pub(crate) fn read(&self) -> Result<Leftover, persistent::Problem> {
+        persistent::read(&Bytes(&self.file))
+    }
+}
+
+struct Bytes<'a>(&'a File);
+
+impl ReadAt for Bytes<'_> {
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        let mut done = 0;
+        while done < buffer.len() {
+            match self.0.read_at(&mut buffer[done..], offset + done as u64) {
+                Ok(0) => break,
+                Ok(count) => done += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        buffer[done..].fill(0);
+        Ok(())
+    }
+
+    fn stored_bytes(&self) -> u64 {
+        self.0.metadata().map_or(0, |about| about.blocks() * 512)
+    }
+}

@@ -1,0 +1,79 @@
+//! Free memory beyond what may lie free (`Policy::free_bytes_max`), which goes back although it was used lately.
+//!
+//! Note [Excess]. Paddle collects its garbage when there is more of it than `eager_delete_tensor_gb`, the largest first,
+//! up to a share of its bytes (`memory_fraction_of_eager_deletion`). Here the garbage is what lies free for every
+//! request, and no more of it goes than is too much.
+//!
+//! What the share leaves would be next when the caller passes by again, so that a share would only be a delay. Therefore
+//! it is *left*: it neither goes nor counts any more until something has used it, and then counts as any other.
+//!
+//! What cannot go counts too, free parts of segments that are in use: the user has said how much may lie free. None of
+//! this is learned by Note [Decay], which is about memory that nothing uses.
+
+use alloc::vec::Vec;
+use core::cmp::Reverse;
+
+use crate::allocator::Allocator;
+use crate::block::Block;
+use crate::decay::IdleEpoch;
+use crate::idle::is_idle;
+use crate::policy::BLOCK_BYTES_MIN;
+use crate::types::{BlockId, Mapping, Segment};
+
+impl Allocator {
+    /// Takes out of the allocator what lies free beyond the policy's maximum and was not used since the mark: segments,
+    /// and memory behind blocks in arenas. Not chunks: they were reserved to be kept.
+    pub fn release_excess(&mut self, mark: IdleEpoch) -> (Vec<Segment>, Vec<Mapping>) {
+        let (mut segments, mut mappings) = (Vec::new(), Vec::new());
+        let free_bytes_max =
+            self.policy.free_bytes_max.filter(|_| self.policy.chunk_bytes.is_none());
+        let Some(free_bytes_max) = free_bytes_max else { return (segments, mappings) };
+        let is_left = |block: &Block| block.freed_at < self.left_before.0;
+        let (left, mut candidates): (Vec<_>, Vec<_>) =
+            self.releasable().into_iter().partition(|(id, _)| is_left(self.blocks.at(id.0)));
+        candidates.retain(|(id, _)| is_idle(self.blocks.at(id.0), mark));
+        let excess_bytes =
+            self.cached_free_bytes().saturating_sub(sum(&left).saturating_add(free_bytes_max));
+        let share_bytes = (self.policy.excess_share * sum(&candidates) as f64) as u64;
+        if share_bytes < excess_bytes {
+            self.left_before = mark;
+        }
+        let mut wanted_bytes = excess_bytes.min(share_bytes);
+        candidates.sort_by_key(|(_, bytes)| Reverse(*bytes));
+        for (id, bytes) in candidates {
+            if wanted_bytes == 0 {
+                break;
+            }
+            let block = self.blocks.at(id.0);
+            if block.expandable {
+                mappings.extend(self.cut(id, wanted_bytes));
+            } else {
+                segments.push(self.remove_segment(block.segment));
+            }
+            wanted_bytes = wanted_bytes.saturating_sub(bytes);
+        }
+        (segments, mappings)
+    }
+
+    /// The free blocks that are all of a segment, or have whole mappings in them, and the bytes that can go.
+    fn releasable(&self) -> Vec<(BlockId, u64)> {
+        let plain = self.segments.iter().filter(|(_, segment)| !segment.expandable);
+        let whole =
+            plain.map(|(_, segment)| (segment.first, segment.bytes)).filter(|(first, _)| {
+                let first = self.blocks.at(first.0);
+                first.is_free_everywhere() && !first.is_split() && !first.exported
+            });
+        whole.chain(self.unmappable()).collect()
+    }
+
+    /// What every request may take.
+    fn cached_free_bytes(&self) -> u64 {
+        let everywhere =
+            [&self.small, &self.large].map(|index| index.everywhere().at_least(BLOCK_BYTES_MIN));
+        everywhere.into_iter().flatten().map(|(rank, _)| rank.bytes).sum()
+    }
+}
+
+fn sum(blocks: &[(BlockId, u64)]) -> u64 {
+    blocks.iter().map(|(_, bytes)| bytes).sum()
+}

@@ -1,0 +1,273 @@
+//! Memory that streams still use, for a request that is put behind that.
+//!
+//! Note [Own neighbours]. What a stream has freed is its own at once, and each such block waits for its own event until
+//! then: joined, the earlier would wait for the later one's, and not be back when it natively is. So neighbours of a
+//! stream become one block only for a request of that stream which none of them serves alone.
+//!
+//! Note [Behind other streams]. What a stream has freed is its own at once, and free for every request when
+//! an event is complete. A stream-ordered request that finds no other memory may have it before that: its first
+//! use comes in the order of its stream, so it is enough that this stream waits for the events. Natively
+//! the driver does the same (`cudaMemPoolReuseAllowInternalDependencies`), and only where the device has no
+//! more memory.
+//!
+//! Neighbours serve together, whichever streams they wait for. Blocks that may not be reused at all yet
+//! stay: the caller knows better whether their work is over.
+
+use alloc::collections::{BTreeSet, VecDeque};
+use alloc::vec::Vec;
+use core::iter;
+
+use crate::allocator::Allocator;
+use crate::block::{Block, State, Tag};
+use crate::policy::exact_block_bytes;
+use crate::request::Request;
+use crate::rules::{Rule, rule_holds};
+use crate::types::{
+    Allocation, BlockId, EventId, PrivatePool, Requester, ReuseCondition, SegmentId, Step, StreamId,
+};
+
+/// Neighbours that together are large enough.
+#[derive(PartialEq, Eq, Debug)]
+pub(crate) struct Neighbours {
+    pub first: BlockId,
+    pub count: usize,
+    pub bytes: u64,
+    /// Of the youngest free: what was freed first is over first.
+    pub sequence: u64,
+}
+
+impl Allocator {
+    /// The stream of the request waits for the events of `Step::Order`; this one was recorded there behind
+    /// that. In the order of the frees on that stream, as those themselves.
+    pub fn ordered(&mut self, request: &mut Request, event: EventId) -> Allocation {
+        let mut allocation = request.arrived.take().expect("the request asked for an order");
+        let Requester::Stream(stream) = request.requester else { unreachable!("it has a stream") };
+        allocation.behind = Some(event);
+        let tag = self.tags.make(ReuseCondition::OnStream { stream, event });
+        self.blocks.at_mut(allocation.block.0).behind = tag;
+        allocation
+    }
+
+    /// The caller has put work of its own into the stream that this allocated block was handed out behind, and then
+    /// recorded this event there: the block is behind that now. Returns the event before; None: the block is behind none.
+    pub fn is_now_behind(&mut self, id: BlockId, event: EventId) -> Option<EventId> {
+        let before = self.blocks.at(id.0).behind?;
+        let ReuseCondition::OnStream { stream, .. } = before.ready else { return None };
+        self.blocks.at_mut(id.0).behind =
+            self.tags.make(ReuseCondition::OnStream { stream, event });
+        before.ready.event()
+    }
+
+    /// What streams have freed and still use, and what is free beside it.
+    pub fn freed_on_streams_bytes(&self) -> u64 {
+        let segments = self.segments.iter().filter(|(_, segment)| segment.private.is_none());
+        let blocks = segments.flat_map(|(_, segment)| self.blocks_from(segment.first));
+        let blocks =
+            blocks.map(|id| self.blocks.at(id.0)).filter(|block| may_be_ordered(block, None));
+        blocks.map(|block| block.bytes).sum()
+    }
+
+    /// The stream could not be made to wait: the next barrier will do.
+    pub fn order_failed(&mut self, request: &mut Request) {
+        let allocation = request.arrived.take().expect("the request asked for an order");
+        self.free(allocation.block, ReuseCondition::NextBarrier);
+    }
+
+    /// What the stream of the request has freed, and what is free beside it: one block for it, in no index.
+    #[cold]
+    pub(crate) fn join_own(
+        &mut self,
+        requester: Requester,
+        private: Option<PrivatePool>,
+        block_bytes: u64,
+    ) -> Option<BlockId> {
+        let stream = stream_of(requester, private)?;
+        let window = self.own_window(stream, block_bytes)?;
+        let (id, tags) = self.join_window(&window, block_bytes);
+        // On one stream the later event includes the earlier.
+        let last = match rule_holds(Rule::LaterEventStays) {
+            true => tags.into_iter().max_by_key(|tag| tag.sequence),
+            false => tags.into_iter().min_by_key(|tag| tag.sequence),
+        };
+        self.blocks.at_mut(id.0).state = last.map_or(State::Free, State::Tagged);
+        Some(id)
+    }
+
+    /// The best one of what this stream has freed. It holds a block of the stream, since of two neighbours that are free
+    /// for every request there is none: so no segment is looked at whose oldest block is younger than the best so far.
+    pub(crate) fn own_window(&self, stream: StreamId, block_bytes: u64) -> Option<Neighbours> {
+        let mut seen = BTreeSet::new();
+        let mut best: Option<(Neighbours, SegmentId)> = None;
+        for (sequence, id) in self.tags.of_stream(stream, self.policy.pool_of(block_bytes)) {
+            if best.as_ref().is_some_and(|(best, _)| best.sequence < sequence) {
+                break;
+            }
+            let block = self.blocks.at(id.0);
+            let segment = block.segment;
+            if !may_be_ordered(block, Some(stream))
+                || !seen.insert(segment)
+                || self.is_spared_if_whole(segment, block_bytes, stream)
+            {
+                continue;
+            }
+            // One alone was looked at before.
+            let window = self.window(iter::once(segment), block_bytes, Some(stream), 2);
+            let found = window.map(|window| (window, segment));
+            let rank = |(window, segment): &(Neighbours, SegmentId)| {
+                (window.sequence, window.bytes, *segment)
+            };
+            best = best.into_iter().chain(found).min_by_key(rank);
+        }
+        best.map(|(window, _)| window)
+    }
+
+    pub(crate) fn order(&mut self, request: &mut Request, block_bytes: u64) -> Option<Step> {
+        stream_of(request.requester, request.private)?;
+        if !rule_holds(Rule::StreamComesBehindOthers) {
+            return None;
+        }
+        let exact_bytes = exact_block_bytes(request.requested_bytes).min(block_bytes);
+        let (window, block_bytes) = [block_bytes, exact_bytes]
+            .into_iter()
+            .find_map(|bytes| Some((self.window_anywhere(bytes)?, bytes)))?;
+        let (id, tags) = self.join_window(&window, block_bytes);
+        let mut events: Vec<EventId> =
+            tags.into_iter().filter_map(|tag| tag.ready.event()).collect();
+        events.sort_unstable();
+        events.dedup();
+        let taken = self.take(id, block_bytes, request.requested_bytes, true);
+        if events.is_empty() {
+            return Some(Step::Done(taken));
+        }
+        request.arrived = Some(taken);
+        Some(Step::Order(events))
+    }
+
+    pub(crate) fn window_anywhere(&self, block_bytes: u64) -> Option<Neighbours> {
+        let pool = self.policy.pool_of(block_bytes);
+        let of_pool = self.segments.iter().filter(|(_, segment)| segment.pool == pool);
+        self.window(of_pool.map(|(number, _)| SegmentId(number)), block_bytes, None, 1)
+    }
+
+    /// Whether all of this segment is free for the stream, and had better stay whole.
+    pub(crate) fn is_spared_if_whole(
+        &self,
+        id: SegmentId,
+        block_bytes: u64,
+        stream: StreamId,
+    ) -> bool {
+        let segment = self.segments.at(id.0);
+        let mut blocks = self.blocks_from(segment.first).map(|id| self.blocks.at(id.0));
+        self.is_choosy(block_bytes)
+            && !segment.expandable
+            && blocks.all(|block| may_be_ordered(block, Some(stream)))
+            && self.is_cut_spared(segment.bytes, block_bytes)
+    }
+
+    /// So many at least in one of these segments, of what this stream has freed; None: of what any has.
+    fn window(
+        &self,
+        segments: impl Iterator<Item = SegmentId>,
+        block_bytes: u64,
+        stream: Option<StreamId>,
+        count_min: usize,
+    ) -> Option<Neighbours> {
+        let segments = segments.map(|id| self.segments.at(id.0));
+        let segments =
+            segments.filter(|segment| segment.private.is_none() && segment.bytes >= block_bytes);
+        let windows = segments.flat_map(|segment| self.windows(segment.first, block_bytes, stream));
+        let fitting = windows.filter(|window| {
+            window.count >= count_min && self.policy.fits(window.bytes, block_bytes)
+        });
+        fitting.min_by_key(|window| (window.sequence, window.bytes))
+    }
+
+    /// The shortest one that ends with each block of a segment.
+    fn windows(
+        &self,
+        first: BlockId,
+        block_bytes: u64,
+        stream: Option<StreamId>,
+    ) -> Vec<Neighbours> {
+        let mut windows = Vec::new();
+        let mut run: VecDeque<BlockId> = VecDeque::new();
+        // Of the run, those with a younger tag than any behind them: the first has the youngest.
+        let mut youngest: VecDeque<(BlockId, u64)> = VecDeque::new();
+        let mut bytes = 0;
+        for id in self.blocks_from(first) {
+            let block = self.blocks.at(id.0);
+            if !may_be_ordered(block, stream) {
+                run.clear();
+                youngest.clear();
+                bytes = 0;
+                continue;
+            }
+            run.push_back(id);
+            bytes += block.bytes;
+            if let Some(tag) = block.tag() {
+                while youngest.pop_back_if(|(_, sequence)| *sequence <= tag.sequence).is_some() {}
+                youngest.push_back((id, tag.sequence));
+            }
+            while let Some(spare) = run.front().copied()
+                && bytes - self.blocks.at(spare.0).bytes >= block_bytes
+            {
+                bytes -= self.blocks.at(spare.0).bytes;
+                run.pop_front();
+                let _ = youngest.pop_front_if(|(id, _)| *id == spare);
+            }
+            if bytes >= block_bytes {
+                let sequence = youngest.front().map_or(0, |(_, sequence)| *sequence);
+                windows.push(Neighbours { first: run[0], count: run.len(), bytes, sequence });
+            }
+        }
+        windows
+    }
+
+    /// Makes one free block of them, in no index, and returns what they waited for. What is left of the first
+    /// one, without which they would not do, goes on to wait for what that waited for.
+    fn join_window(&mut self, window: &Neighbours, block_bytes: u64) -> (BlockId, Vec<Tag>) {
+        let ids: Vec<BlockId> = self.blocks_from(window.first).take(window.count).collect();
+        let mut tags = Vec::new();
+        for id in &ids {
+            self.remove_free(*id);
+            tags.extend(self.blocks.at(id.0).tag());
+        }
+        let mut joined = window.first;
+        let pool = self.blocks.at(joined.0).pool;
+        if self.policy.splits(pool, window.bytes, block_bytes) {
+            joined = self.split(window.first, window.bytes - block_bytes);
+            self.insert_free(window.first);
+        }
+        for _ in 1..ids.len() {
+            self.absorb_next(joined);
+        }
+        // Free for which request, the caller says.
+        self.blocks.at_mut(joined.0).state = State::Free;
+        (joined, tags)
+    }
+}
+
+/// None: the request has no stream, or is for a private pool.
+fn stream_of(requester: Requester, private: Option<PrivatePool>) -> Option<StreamId> {
+    match requester {
+        Requester::Stream(stream) if private.is_none() => Some(stream),
+        _ => None,
+    }
+}
+
+/// Of what this stream has freed; None: of what any has.
+pub(crate) fn may_be_ordered(block: &Block, stream: Option<StreamId>) -> bool {
+    // Blocks that a capture has joined lie beside those that every request may take.
+    if block.private.is_some() {
+        return false;
+    }
+    let freed = match (block.state, stream) {
+        (State::Allocated, _) => false,
+        (State::Free, _) => true,
+        (State::Tagged(Tag { ready: ReuseCondition::OnStream { stream: by, .. }, .. }), stream) => {
+            stream.is_none_or(|stream| stream == by)
+        }
+        (State::Tagged(_), _) => false,
+    };
+    freed && !block.exported
+}

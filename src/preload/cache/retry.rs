@@ -1,0 +1,83 @@
+//! Whether a refused request of the cache should be retried.
+
+use cachealloc_core::rules::{Rule, rule_holds};
+use cachealloc_core::{Request, Requester};
+
+use crate::cache::under_way::{Waiter, to_the_end};
+use crate::cache::{inflight_releases, stream_frees};
+use crate::contexts::Context;
+use crate::driver::sys::CuResult;
+use crate::process::bounds::{self, Budget};
+use crate::trim::release;
+
+/// What may have changed since a request was refused.
+#[derive(Debug)]
+pub(crate) struct Retry {
+    arrivals: u64,
+    streams_awaited: bool,
+}
+
+impl Retry {
+    /// Before the first try.
+    pub(crate) fn now() -> Retry {
+        Retry { arrivals: inflight_releases::arrivals(), streams_awaited: false }
+    }
+
+    /// Natively a request fails only if its memory is in use while it is made. So it is retried as long
+    /// as memory has come back since, from any cache, at any request. Call without the lock of a miss.
+    pub(crate) fn memory_arrived(
+        &mut self,
+        context: &'static Context,
+        request: &Request,
+    ) -> CuResult<bool> {
+        if !rule_holds(Rule::RoomIsTriedAgain) {
+            return Ok(false);
+        }
+        wait_for_frees_before(context, request);
+        release::everything_free(Some(context.device), waiter(request))?;
+        let arrivals = awaited_for(context, request);
+        if core::mem::replace(&mut self.arrivals, arrivals) != arrivals {
+            return Ok(true);
+        }
+        let of_stream = matches!(request.requester(), Requester::Stream(_));
+        let may_wait = of_stream && request.private().is_none();
+        Ok(may_wait
+            && !core::mem::replace(&mut self.streams_awaited, true)
+            && stream_frees::wait_for_streams(context, request.bytes()))
+    }
+}
+
+/// Natively a free in progress holds the context, and its memory is there when it returns. A call that stands still
+/// behind it natively waits as long as that takes.
+pub(crate) fn wait_for_frees(context: &Context, waiter: Waiter) {
+    if waiter == Waiter::StandsStill || !rule_holds(Rule::RoomBehindReturnedFrees) {
+        context.frees_under_way.wait(to_the_end());
+    }
+}
+
+/// As `wait_for_frees`, for this request.
+pub(crate) fn wait_for_frees_before(context: &Context, request: &Request) {
+    static BESIDE_A_CAPTURE: Budget = Budget::new(&bounds::FREES_BESIDE_A_CAPTURE);
+    let waiter = waiter(request);
+    match request.private() {
+        Some(_) if waiter == Waiter::StandsStill => {
+            context.frees_under_way.wait(Some(&BESIDE_A_CAPTURE));
+        }
+        _ => wait_for_frees(context, waiter),
+    }
+}
+
+/// As `inflight_releases::awaited_by`, for this request.
+pub(crate) fn awaited_for(context: &Context, request: &Request) -> u64 {
+    let stands_still = request.private().is_none() && waiter(request) == Waiter::StandsStill;
+    let waiter = if stands_still { Waiter::StandsStill } else { Waiter::GoesOn };
+    inflight_releases::awaited_by(context.device, waiter)
+}
+
+/// A request for memory of the context natively stands still while a free holds that.
+pub(crate) fn waiter(request: &Request) -> Waiter {
+    match request.requester() {
+        Requester::Context => Waiter::StandsStill,
+        Requester::Stream(_) => Waiter::GoesOn,
+    }
+}

@@ -1,0 +1,180 @@
+//! What the nodes of a capture name: the memory their work may read and write when the graph is
+//! launched.
+//!
+//! Noted when work is submitted into a capture. Every address among the bytes of a kernel's arguments,
+//! at any alignment, and every operand of a copy or a fill names the block of ours around it; its end
+//! counts too, unless another block or memory of the driver begins there, since a neighbour that is not
+//! meant would stay reserved. This also finds a tensor map (`CUtensorMap`), which begins with its
+//! address (measured). For an unknown function, or a kernel with unknown arguments, everything counts
+//! that the program holds of the capture's memory at that moment. No later node can name what was freed
+//! by then.
+
+use core::ffi::c_void;
+use std::collections::BTreeMap;
+
+use cachealloc_core::rules::{Rule, rule_holds};
+use cachealloc_core::{Address, BlockState};
+
+use crate::driver::api;
+use crate::driver::sys::POINTER_IS_MAPPED;
+use crate::functions::Function;
+use crate::lock::lock;
+use crate::ordering::kernels;
+use crate::pagemap::{self, Place};
+
+#[derive(Default)]
+pub(crate) struct ReferencedRanges {
+    /// Disjoint, each end by its begin.
+    ranges: BTreeMap<u64, u64>,
+    /// The blocks named since the last `take_blocks`.
+    blocks: Vec<u64>,
+}
+
+impl ReferencedRanges {
+    pub(crate) fn add(&mut self, begin: u64, end: u64) {
+        let (mut begin, mut end) = (begin, end);
+        while let Some((from, to)) = self.last_before(end).filter(|(_, to)| *to >= begin) {
+            self.ranges.remove(&from);
+            (begin, end) = (begin.min(from), end.max(to));
+        }
+        self.ranges.insert(begin, end);
+    }
+
+    /// Whether any of these addresses is named.
+    pub(crate) fn overlap(&self, begin: u64, end: u64) -> bool {
+        self.last_end(begin, end).is_some()
+    }
+
+    /// The end of the last range that names any of these addresses.
+    pub(crate) fn last_end(&self, begin: u64, end: u64) -> Option<u64> {
+        let (_, to) = self.ranges.range(..end).next_back()?;
+        (*to > begin).then_some(*to)
+    }
+
+    /// The last range that begins at this address or before it.
+    fn last_before(&self, address: u64) -> Option<(u64, u64)> {
+        self.ranges.range(..=address).next_back().map(|(from, to)| (*from, *to))
+    }
+
+    /// Adds the block that the program holds around this address, else the one that ends there.
+    fn add_address(&mut self, address: u64) {
+        let ends = || block_around(address.checked_sub(1)?);
+        let mut blocks = [block_around(address), ends()];
+        let begins = || blocks[0].is_some() || is_the_driver_s(address);
+        if blocks[1].is_some() && rule_holds(Rule::BeginIsNoEnd) && begins() {
+            blocks[1] = None;
+        }
+        for (begin, end) in blocks.into_iter().flatten() {
+            self.blocks.push(begin);
+            self.add(begin, end);
+        }
+    }
+
+    /// The addresses of the blocks that were named since the last call.
+    pub(crate) fn take_blocks(&mut self) -> Vec<u64> {
+        core::mem::take(&mut self.blocks)
+    }
+
+    /// Adds what the nodes of this submission name. False: that is not known.
+    ///
+    /// # Safety
+    ///
+    /// `words` are the program's arguments of this function.
+    pub(crate) unsafe fn add_submission(&mut self, function: &Function, words: &[usize]) -> bool {
+        match function.base {
+            "cuEventRecord" | "cuEventRecordWithFlags" | "cuStreamWaitEvent" => true,
+            "cuLaunchHostFunc" | "cuStreamAddCallback" => true,
+            "cuMemAllocAsync" | "cuMemAllocFromPoolAsync" => true,
+            "cuMemcpyAsync" | "cuMemcpyDtoDAsync" | "cuMemcpyDtoHAsync" | "cuMemcpyHtoDAsync"
+            | "cuMemcpyPeerAsync" | "cuMemsetD8Async" | "cuMemsetD16Async" | "cuMemsetD32Async"
+            | "cuMemsetD2D8Async" | "cuMemsetD2D16Async" | "cuMemsetD2D32Async"
+            | "cuMemFreeAsync" => {
+                // Sizes and values are treated as addresses too, which is harmless.
+                words.iter().for_each(|word| self.add_address(*word as u64));
+                true
+            }
+            "cuLaunchKernel" | "cuLaunchCooperativeKernel" => {
+                let extra = words.get(10).copied().unwrap_or(0);
+                // SAFETY: the arguments of a launch, by the driver's header.
+                unsafe { self.add_arguments(words[0], words[9], extra) }
+            }
+            // SAFETY: as above.
+            "cuLaunchKernelEx" => unsafe { self.add_arguments(words[1], words[2], words[3]) },
+            _ => false,
+        }
+    }
+
+    unsafe fn add_arguments(&mut self, kernel: usize, params: usize, extra: usize) -> bool {
+        let visit = |bytes: &[u8]| {
+            let words = bytes.windows(size_of::<u64>());
+            words.for_each(|word| self.add_address(u64::from_ne_bytes(word.try_into().unwrap())));
+        };
+        // SAFETY: the caller's promise.
+        unsafe { arguments(kernel, params as *const _, extra as *const _, visit) }
+    }
+}
+
+fn block_around(address: u64) -> Option<(u64, u64)> {
+    if let Place::Block(block) = pagemap::place(address) {
+        return Some((address, address + block.bytes));
+    }
+    let context = pagemap::extent_of(address)?.context();
+    let view = lock(&context.allocator).find(Address(address))?;
+    let allocated = view.state == BlockState::Allocated;
+    allocated.then_some((view.address.0, view.address.0 + view.bytes))
+}
+
+/// Whether the program has memory here that is not ours.
+fn is_the_driver_s(address: u64) -> bool {
+    pagemap::extent_of(address).is_none()
+        && api::pointer_get_attribute(POINTER_IS_MAPPED, address)
+            .is_ok_and(|mapped| mapped & 0xFF != 0)
+}
+
+/// `CU_LAUNCH_PARAM_*` of the `extra` array.
+const EXTRA_END: usize = 0;
+const EXTRA_BUFFER: usize = 1;
+const EXTRA_BUFFER_BYTES: usize = 2;
+const EXTRA_PAIRS_MAX: usize = 8;
+
+/// Visits the bytes of each argument of a launch. False: they are not known.
+///
+/// # Safety
+///
+/// `params` and `extra` are null or what the program hands to the launch of `kernel`.
+unsafe fn arguments(
+    kernel: usize,
+    params: *const *const u8,
+    extra: *const *const c_void,
+    mut visit: impl FnMut(&[u8]),
+) -> bool {
+    if !params.is_null() {
+        let Some(sizes) = kernels::argument_sizes(kernel) else { return false };
+        for (index, bytes) in sizes.iter().enumerate() {
+            // SAFETY: the array has one pointer for each argument of the kernel, and each points to
+            // as many bytes as the argument has.
+            visit(unsafe { core::slice::from_raw_parts(*params.add(index), *bytes) });
+        }
+        return true;
+    }
+    if extra.is_null() {
+        return true;
+    }
+    let (mut buffer, mut bytes) = (core::ptr::null::<u8>(), 0);
+    for pair in 0..EXTRA_PAIRS_MAX {
+        // SAFETY: a list of name, value pairs up to a zero name; its values are pointers as named.
+        unsafe {
+            match *extra.add(2 * pair) as usize {
+                EXTRA_END => break,
+                EXTRA_BUFFER => buffer = (*extra.add(2 * pair + 1)).cast(),
+                EXTRA_BUFFER_BYTES => bytes = *(*extra.add(2 * pair + 1)).cast::<usize>(),
+                _ => return false,
+            }
+        }
+    }
+    if !buffer.is_null() {
+        // SAFETY: the program says that the buffer holds so many bytes.
+        visit(unsafe { core::slice::from_raw_parts(buffer, bytes) });
+    }
+    true
+}

@@ -1,0 +1,120 @@
+//! Books: what the driver provides and takes back by address or handle, and what we know about it.
+//!
+//! The driver may give an address or a handle to another thread before the call that took it back has
+//! returned here. An entry forgotten only then may already be the other thread's. So all such knowledge
+//! is kept in books, which follow one order:
+//! * What the driver gave is entered before the call returns to the program: no other thread knows it
+//!   yet.
+//! * What other threads may notice while the call is under way (a registration that theirs collides
+//!   with) is entered before the driver's call as well, and stays if the driver agrees. A refused call
+//!   removes its own entry and no other.
+//! * What is to end is removed before the driver's call and restored if that is refused, unless the
+//!   place was reused meanwhile.
+//!
+//! What has a number that is never reused (the ids of contexts, streams and captures) is kept by that
+//! number and needs no such order.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use cachealloc_core::rules::{Rule, rule_holds};
+
+use crate::driver::sys::CuResult;
+use crate::lock::lock;
+
+/// What is known of each place, by address or handle.
+pub(crate) struct HandleTable<V> {
+    pages: Mutex<Pages<V>>,
+    /// The number of entries, readable without the lock.
+    count: AtomicUsize,
+}
+
+/// What a book holds.
+pub(crate) struct Pages<V> {
+    /// What the driver has given.
+    pub given: BTreeMap<usize, V>,
+    /// What the driver is being asked for.
+    pub under_way: Vec<(usize, V)>,
+}
+
+impl<V: Clone + PartialEq> HandleTable<V> {
+    pub(crate) const fn new() -> HandleTable<V> {
+        let pages = Pages { given: BTreeMap::new(), under_way: Vec::new() };
+        HandleTable { pages: Mutex::new(pages), count: AtomicUsize::new(0) }
+    }
+
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.count.load(Ordering::Acquire) == 0
+    }
+
+    /// Reads the entries.
+    pub(crate) fn read<T>(&self, body: impl FnOnce(&Pages<V>) -> T) -> T {
+        body(&lock(&self.pages))
+    }
+
+    /// Changes entries.
+    pub(crate) fn with<T>(&self, body: impl FnOnce(&mut Pages<V>) -> T) -> T {
+        let mut pages = lock(&self.pages);
+        let result = body(&mut pages);
+        self.count.store(pages.given.len() + pages.under_way.len(), Ordering::Release);
+        result
+    }
+
+    /// The driver has given this. Returns an older entry, whose end was not reported to us.
+    pub(crate) fn enter(&self, place: usize, value: V) -> Option<V> {
+        self.with(|pages| pages.given.insert(place, value))
+    }
+
+    /// Runs the driver's call that gives this and that other threads may notice before it returns.
+    pub(crate) fn enter_by(
+        &self,
+        place: usize,
+        value: V,
+        call: impl FnOnce() -> CuResult,
+    ) -> CuResult {
+        let holds = rule_holds(Rule::RefusedEntryAlone);
+        let was_there = self.with(|pages| {
+            pages.under_way.push((place, value.clone()));
+            pages.given.contains_key(&place)
+        });
+        let code = call();
+        self.with(|pages| {
+            let own = |entry: &(usize, V)| entry.0 == place && entry.1 == value;
+            // Equal entries of several threads are interchangeable.
+            if let Some(index) = pages.under_way.iter().position(own) {
+                pages.under_way.swap_remove(index);
+            }
+            if code.is_ok() {
+                pages.given.insert(place, value);
+            } else if !holds && !was_there {
+                pages.given.remove(&place);
+            }
+        });
+        code
+    }
+
+    /// Runs the driver's call that ends what is at this place.
+    pub(crate) fn end_by(&self, place: usize, call: impl FnOnce() -> CuResult) -> CuResult {
+        if !rule_holds(Rule::OutBeforeDriver) {
+            let code = call();
+            if code.is_ok() {
+                self.with(|pages| pages.given.remove(&place));
+            }
+            return code;
+        }
+        let ended = self.with(|pages| pages.given.remove(&place));
+        let code = call();
+        if let Some(value) = ended.filter(|_| code.is_err()) {
+            self.with(|pages| _ = pages.given.entry(place).or_insert(value));
+        }
+        code
+    }
+}
+
+impl<V: Clone + PartialEq> Default for HandleTable<V> {
+    fn default() -> HandleTable<V> {
+        HandleTable::new()
+    }
+}

@@ -1,0 +1,233 @@
+//! The user's other processes under the library, asked for memory that a request lacks.
+//!
+//! Note [Peer reclaim]. Natively memory is the device's as soon as it is freed, and any process may have it. Under the
+//! library what a process has freed lies in its cache, for a while. So a request that is about to fail, because the
+//! device has no memory and neither does our own cache, asks the user's other processes, by the files in which they
+//! answer requests for their statistics. It asks twice. First each process says what it could give. If all together is
+//! not enough, the request fails and no process has lost anything: programs measure free memory by requests that fail.
+//! Otherwise each is told what to give, first what it has not used for a while; it gives what has been unused for
+//! longest.
+//!
+//! The threads that answer and give are ours (`trim/reclaim.rs`): they take no lock that a sender holds, and wait for
+//! nothing that a program does. So two processes that ask each other at the same time both get an answer. A sender
+//! waits for a bounded time, without a lock that a thread of ours wants. Two processes that need each other's memory in
+//! turn take it from one another; each request asks a bounded number of times.
+//!
+//! With `wait_for_memory_s` a request that no process has enough for joins a queue (`queue.rs`), and asks again.
+
+use std::time::Duration;
+
+use cachealloc_core::order::Observer;
+use cachealloc_core::rules::{Rule, rule_holds};
+use cachealloc_statistics::control::GpuId;
+use cachealloc_statistics::shares::shares;
+
+use crate::clock::Instant;
+use crate::contexts::{self, Context};
+use crate::driver::api;
+use crate::driver::hardware::Hardware;
+use crate::driver_memory::limits;
+use crate::lock::lock;
+use crate::ordering::LEDGER;
+use crate::process::bypass;
+use crate::statistics::counters::{self, Count};
+use crate::statistics::waits::{self, Wait};
+use crate::thread_state::with_thread_state_saved;
+use crate::{config, heap, identity, log, seccomp};
+
+mod pages;
+mod queue;
+
+use pages::Peer;
+use queue::Place;
+
+/// For one request, all rounds together.
+const WAIT_MAX: Duration = Duration::from_secs(1);
+/// Others may take what was given for this request.
+const ROUNDS_MAX: u32 = 8;
+/// The driver's page.
+const PAGE_BYTES: u64 = 2 << 20;
+/// What is asked for besides where so much was not enough, doubled with each round.
+const MORE_BYTES: u64 = 64 << 20;
+/// A request that waits asks so often.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+
+/// What a request that would fail needs of a device, with nothing claimed from the limit for it.
+#[derive(Clone, Copy)]
+pub(crate) struct Needed {
+    pub device: i32,
+    /// None: it is not known how many.
+    pub bytes: Option<u64>,
+    /// The context in which it is made, if that is one of ours: the request ends with it.
+    pub context: Option<&'static Context>,
+    /// False: the caller holds a lock that other threads of the program want, of which one may be about to free memory.
+    pub may_wait: bool,
+}
+
+/// One request that would fail.
+#[derive(Default)]
+pub(crate) struct ReclaimRequest {
+    begun: Option<Instant>,
+    rounds: u32,
+    place: Option<Place>,
+}
+
+impl ReclaimRequest {
+    /// Asks for memory, or waits for it. False: there is no more, and the request fails. Call without a lock that a
+    /// thread of ours may want.
+    #[cold]
+    pub(crate) fn try_reclaim(&mut self, needed: Needed) -> bool {
+        if !may_ask() && config::get().wait_for_memory_s == 0 {
+            return false;
+        }
+        // Also where files are closed: the thread may be cancelled there.
+        with_thread_state_saved(|| {
+            may_help(needed) && (self.ask_peers(needed) || self.wait_for_memory(needed))
+        })
+    }
+
+    /// Whether to try again after a while.
+    fn wait_for_memory(&mut self, needed: Needed) -> bool {
+        let Needed { device, bytes, .. } = needed;
+        let longest = Duration::from_secs(config::get().wait_for_memory_s);
+        let context = contexts::all().find(|context| context.device == device);
+        let is_possible =
+            bytes.is_none_or(|bytes| context.is_none_or(|context| bytes <= limits::most(context)));
+        let may_wait = needed.may_wait && is_possible && !longest.is_zero();
+        if !may_wait || !bypass::is_caching() || !identity::is_ours() {
+            return false;
+        }
+        let place = self.place.get_or_insert_with(|| {
+            log::info(format_args!("a request waits for memory of device {device}"));
+            Place::last(gpu_of(device))
+        });
+        let comes = || waits::timed(Wait::Memory, || place.comes(longest));
+        while comes() {
+            if needed.context.is_some_and(Context::is_dead) {
+                return true; // the driver's error is another one
+            }
+            if self.begun.is_none_or(|begun| begun.elapsed() >= ASK_AGAIN) {
+                (self.begun, self.rounds) = (None, 0);
+                return true;
+            }
+            // A request that fails takes what there is for a moment, and the driver's lock.
+            if may_fit(&needed) {
+                return true;
+            }
+        }
+        false
+    }
+
+    fn ask_peers(&mut self, needed: Needed) -> bool {
+        let Needed { device, bytes, .. } = needed;
+        let begun = *self.begun.get_or_insert_with(Instant::now);
+        let is_possible = bytes.is_none_or(|bytes| bytes <= limits::left(device));
+        if !may_ask() || !is_possible || self.rounds == ROUNDS_MAX {
+            return false;
+        }
+        let peers = Peer::all();
+        if peers.is_empty() {
+            return false;
+        }
+        let Some(gpu) = gpu_of(device) else { return false };
+        let more_bytes = match self.rounds {
+            0 if bytes.is_some() => 0,
+            rounds => MORE_BYTES << rounds,
+        };
+        self.rounds += 1;
+        // Without a context of ours it is not known what is free, and all of it may be missing.
+        let lacks_bytes = bytes.map(|bytes| lack(device, bytes));
+        if lacks_bytes == Some(0) && more_bytes == 0 {
+            return true; // it has come meanwhile
+        }
+        let bytes = lacks_bytes.unwrap_or(0).saturating_add(more_bytes);
+        let wanted = Wanted { gpu, bytes, all: lacks_bytes.is_some() };
+        waits::timed(Wait::Neighbours, || wanted.ask(&peers, begun))
+    }
+}
+
+/// Not where the process ends, which must not take longer than natively. Nor where most of the device is free, and a
+/// call that does not say how much it lacks was refused: the driver's code for other shortages is the same.
+fn may_help(needed: Needed) -> bool {
+    let has_most = |context: &'static Context| free_bytes(context) > context.device_bytes / 2;
+    let is_other = needed.bytes.is_none()
+        && rule_holds(Rule::OtherShortagesFail)
+        && on_device(needed.device, has_most).unwrap_or(false);
+    !is_other && !is_end()
+}
+
+fn is_end() -> bool {
+    LEDGER.exclusive.has_observed(Observer::ProcessEnd) && rule_holds(Rule::NoPleaAtEnd)
+}
+
+/// Whether there is so much, if not in one piece.
+fn may_fit(needed: &Needed) -> bool {
+    let Some(bytes) = needed.bytes else { return false };
+    let found = on_device(needed.device, |context| {
+        let cached_bytes = {
+            let allocator = lock(&context.allocator);
+            let stats = allocator.stats();
+            stats.reserved_bytes.all.current - stats.allocated_bytes.all.current
+        };
+        limits::free_bytes(context).saturating_add(cached_bytes)
+    });
+    found.is_some_and(|found_bytes| bytes <= found_bytes)
+}
+
+/// Of a context on the device that does not end meanwhile. None: there is none.
+fn on_device<T>(device: i32, find: impl Fn(&'static Context) -> T) -> Option<T> {
+    contexts::all().filter(|context| context.device == device).find_map(|context| {
+        let _open = context.keep_open_soon()?;
+        Some(find(context))
+    })
+}
+
+fn gpu_of(device: i32) -> Option<GpuId> {
+    let context = contexts::all().find(|context| context.device == device);
+    context.map_or_else(|| Hardware::of(device).id, |context| context.hardware.id)
+}
+
+/// Not where the user wants no file of ours, or nothing of ours works, or the host has no memory for the names.
+fn may_ask() -> bool {
+    let able = config::get().live && bypass::is_caching() && identity::is_ours();
+    able && !seccomp::is_new() && !heap::is_short() && rule_holds(Rule::NeighboursAreAsked)
+}
+
+/// How much more the device must have for so many bytes.
+fn lack(device: i32, bytes: u64) -> u64 {
+    let free_bytes = on_device(device, free_bytes).unwrap_or(0);
+    bytes.checked_next_multiple_of(PAGE_BYTES).unwrap_or(bytes).saturating_sub(free_bytes)
+}
+
+/// By the driver.
+fn free_bytes(context: &'static Context) -> u64 {
+    let info = api::relaxed(|| context.enter(api::mem_get_info));
+    info.map_or(0, |(free, _)| free as u64)
+}
+
+struct Wanted {
+    gpu: GpuId,
+    bytes: u64,
+    /// Less is of no use.
+    all: bool,
+}
+
+impl Wanted {
+    /// Returns whether any process gave something.
+    fn ask(&self, peers: &[Peer], begun: Instant) -> bool {
+        let left = || WAIT_MAX.saturating_sub(begun.elapsed());
+        let offers = peers.iter().map(|it| it.offers(self.gpu, &left).unwrap_or_default());
+        let offers: Vec<_> = offers.collect();
+        let shares = shares(&offers, self.bytes.div_ceil(1 << 20), self.all);
+        let orders = peers.iter().zip(shares).filter(|(_, mebibytes)| *mebibytes > 0);
+        // First all orders, so that all give at the same time.
+        let orders: Vec<_> = orders
+            .filter_map(|(it, mebibytes)| it.is_to_give(self.gpu, mebibytes, &left))
+            .collect();
+        orders.iter().for_each(|order| order.wait(&left));
+        if !orders.is_empty() {
+            counters::count(Count::NeighboursAsked);
+        }
+        !orders.is_empty()
+    }
+}

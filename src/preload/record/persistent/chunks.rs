@@ -1,0 +1,168 @@
+//! Chunks of the file: given to those that record, taken back, and fetched before they are needed.
+
+use core::sync::atomic::Ordering;
+
+use cachealloc_history::persistent::layout::*;
+use cachealloc_history::persistent::log::{PIECE_WORDS, PIECES};
+
+use super::OVER;
+use super::area::Area;
+use super::files::space;
+use crate::lock::lock;
+use crate::seccomp;
+use crate::thread_state::without_cancellation;
+
+/// Chunks that are fetched before they are needed: 320 KiB, and up to 20 MiB where entries come fast.
+const AHEAD_MIN: usize = 4;
+const AHEAD_MAX: usize = 256;
+
+#[derive(Default)]
+pub(super) struct Taken {
+    pub owners: usize,
+    chunks: usize,
+    /// Chunks below this were fetched.
+    fetched: usize,
+    /// How many chunks there were at the last look of the writer.
+    chunks_before: usize,
+    /// Chunks that were given back.
+    free: Vec<usize>,
+    /// Of texts and stacks: the chunk, how many there were before it, and how many of its pieces are taken.
+    log: Option<(usize, usize, usize)>,
+}
+
+impl Area {
+    /// A chunk of zeros. None: there is no more, and the file has gone.
+    pub(super) fn take(&'static self, kind: u8, owner: usize, number: usize) -> Option<usize> {
+        if OVER.load(Ordering::Relaxed) {
+            return None;
+        }
+        let place =
+            without_cancellation(|| self.take_locked(&mut lock(&self.taken), kind, owner, number));
+        if place.is_none() {
+            self.give_up();
+        }
+        place
+    }
+
+    fn take_locked(
+        &self,
+        taken: &mut Taken,
+        kind: u8,
+        owner: usize,
+        number: usize,
+    ) -> Option<usize> {
+        let reused = taken.free.pop();
+        let place = reused.unwrap_or(taken.chunks);
+        if reused.is_none() {
+            taken.chunks += 1;
+        }
+        if (reused.is_some() || place >= taken.fetched) && !self.fetch_chunk(place) {
+            return None;
+        }
+        let word = (TABLE_AT + place * 8) / 8;
+        self.word(word).store(chunk_word(kind, owner, number), Ordering::Release);
+        Some(place)
+    }
+
+    /// Fetches as many chunks as may be needed until the next look, so that recording finds them there. For
+    /// the writer.
+    pub(super) fn fetch_ahead(&self) {
+        let (first, wanted) = {
+            let mut taken = lock(&self.taken);
+            let used = taken.chunks - taken.chunks_before;
+            taken.chunks_before = taken.chunks;
+            let ahead = (2 * used).clamp(AHEAD_MIN, AHEAD_MAX);
+            (taken.fetched.max(taken.chunks), taken.chunks + ahead)
+        };
+        for place in first..wanted {
+            if !self.fetch_chunk(place) {
+                return; // the next request for it fails as well
+            }
+            let mut taken = lock(&self.taken);
+            taken.fetched = taken.fetched.max(place + 1);
+        }
+    }
+
+    /// False: there is no memory for it.
+    fn fetch_chunk(&self, place: usize) -> bool {
+        // A program under a filter may not ask.
+        let has_space = || seccomp::is_new() || space().is_ok_and(|(all, free)| free * 2 >= all);
+        place < self.chunks_max
+            && has_space()
+            // Its word in the table: a page of them is fetched with the first.
+            && (!place.is_multiple_of(PAGE_BYTES / 8) || self.fetch(TABLE_AT + place * 8, 8))
+            && self.fetch(self.chunk_at(place), CHUNK_BYTES)
+    }
+
+    /// Returns the memory of the entries, which are most of it and are never read where they lie. Threads may still
+    /// record. For signal handlers, too: then the lock may be taken, and the memory stays.
+    pub(super) fn forget_entries(&self) {
+        let Ok(taken) = self.taken.try_lock() else { return };
+        for place in 0..taken.chunks {
+            let word = self.word((TABLE_AT + place * 8) / 8).load(Ordering::Acquire);
+            if chunk_of(word).0 == ENTRIES {
+                // SAFETY: a chunk of numbers, which reads as zeros then.
+                unsafe { libc::madvise(self.chunk(place).cast(), CHUNK_BYTES, libc::MADV_REMOVE) };
+            }
+        }
+    }
+
+    pub(super) fn give_back(&self, place: usize) {
+        self.word((TABLE_AT + place * 8) / 8).store(0, Ordering::Release);
+        let chunk = self.chunk(place);
+        // SAFETY: the chunk has no user any more. Its memory goes back to the system, and reads as zeros next time.
+        let done = unsafe { libc::madvise(chunk.cast(), CHUNK_BYTES, libc::MADV_REMOVE) };
+        let mut taken = lock(&self.taken);
+        if done == 0 && taken.free.try_reserve(1).is_ok() {
+            taken.free.push(place);
+        }
+    }
+
+    #[allow(clippy::mut_from_ref)] // each piece is given out once
+    pub(super) fn piece(&'static self) -> Option<&'static mut [u64]> {
+        if OVER.load(Ordering::Relaxed) {
+            return None;
+        }
+        let place = without_cancellation(|| {
+            let mut taken = lock(&self.taken);
+            let (chunk, number, piece) = match taken.log {
+                Some((chunk, number, piece)) if piece < PIECES => (chunk, number, piece),
+                log => {
+                    let number = log.map_or(0, |(_, number, _)| number + 1);
+                    (self.take_locked(&mut taken, LOG, 0, number)?, number, 0)
+                }
+            };
+            taken.log = Some((chunk, number, piece + 1));
+            Some((chunk, piece))
+        });
+        let Some((chunk, piece)) = place else {
+            self.give_up();
+            return None;
+        };
+        let piece = self.chunk(chunk).cast::<u64>().wrapping_add(piece * PIECE_WORDS);
+        // SAFETY: zeros in a chunk that never goes back, aligned, and given out once.
+        Some(unsafe { core::slice::from_raw_parts_mut(piece, PIECE_WORDS) })
+    }
+
+    /// Has the kernel fetch these pages, as a write does. False: there is no memory for them.
+    pub(super) fn fetch(&self, at: usize, bytes: usize) -> bool {
+        /// Since Linux 5.14, and faster than page by page.
+        const MADV_POPULATE_WRITE: i32 = 23;
+        /// Adds 0 to the second word, and wakes no thread for it.
+        const ADD_0: u32 = 1 << 28;
+        let begin = at / PAGE_BYTES * PAGE_BYTES;
+        let whole = self.base.wrapping_add(begin).cast();
+        // SAFETY: pages of the mapping, in which nothing changes.
+        if unsafe { libc::madvise(whole, at + bytes - begin, MADV_POPULATE_WRITE) } == 0 {
+            return true;
+        }
+        (at / PAGE_BYTES..(at + bytes).div_ceil(PAGE_BYTES)).all(|page| {
+            let word = self.base.wrapping_add(page * PAGE_BYTES);
+            // SAFETY: the kernel adds 0 to a word of the mapping; where it cannot, it says so.
+            let code = unsafe {
+                libc::syscall(libc::SYS_futex, word, libc::FUTEX_WAKE_OP, 0, 0usize, word, ADD_0)
+            };
+            code >= 0
+        })
+    }
+}

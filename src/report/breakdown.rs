@@ -1,0 +1,72 @@
+//! Where the memory of the devices was when each file was written: the table of `cachealloc explain FILE`. It
+//! needs no JavaScript.
+
+use cachealloc_analysis::breakdowns;
+use cachealloc_statistics::breakdown::{Line, Reconciled};
+
+use crate::inputs::{Input, last_snapshot, same_process};
+use crate::text::escaped;
+
+/// The title of a column, and its class: with `narrow-hide` it is left out on a phone.
+const COLUMNS: [(&str, &str); 5] = [
+    ("Bytes", ""),
+    ("Share", ""),
+    ("Known by", "text narrow-hide"),
+    ("Library", "text narrow-hide"),
+    ("Memory", "text"),
+];
+
+/// The section with its heading; empty where no file says more than its segments do.
+pub(crate) fn section(inputs: &[Input]) -> String {
+    let mut tables = String::new();
+    // Of several moments of one process the last is what counts now; the others are there to be opened.
+    let last = same_process(inputs).then(|| last_snapshot(inputs).unwrap_or(inputs.len() - 1));
+    let mut earlier = String::new();
+    for (file, input) in inputs.iter().enumerate().filter(|(_, it)| it.snapshot.is_ours()) {
+        let is_earlier = last.is_some_and(|last| last != file);
+        let tables = if is_earlier { &mut earlier } else { &mut tables };
+        for breakdown in breakdowns(&input.snapshot) {
+            let reconciled = breakdown.reconcile(None);
+            let device = reconciled.title(None);
+            let title = if inputs.len() > 1 { format!("{}, {device}", input.name) } else { device };
+            *tables += &table(&title, &reconciled);
+        }
+    }
+    if !earlier.is_empty() {
+        tables += &format!("<details><summary>At other moments</summary>{earlier}</details>");
+    }
+    if tables.is_empty() {
+        return tables;
+    }
+    format!(
+        "<section id=\"account\" aria-labelledby=\"account-h\"><h2 id=\"account-h\">Where the memory of the device \
+         was</h2><p>When the file was written: what the library knows, and how. The rest is what no call tells \
+         apart.</p>{tables}</section>"
+    )
+}
+
+fn table(title: &str, reconciled: &Reconciled) -> String {
+    let title = escaped(title);
+    let mut table = format!("<div class=\"table\"><table><caption>{title}</caption>");
+    let lines = reconciled.lines().into_iter().map(|line| {
+        let Line { bytes, share, known_by, library, memory } = line;
+        [bytes, share, known_by.to_string(), library, memory]
+    });
+    let lines: Vec<[String; 5]> = lines.collect();
+    // As the command: a column without any text is left out.
+    let shown = |column: usize| lines.iter().any(|line| !line[column].is_empty());
+    let columns: Vec<usize> = (0..COLUMNS.len()).filter(|&column| shown(column)).collect();
+    let mut row = |tag: &str, cells: [&str; 5]| {
+        let cell = |&column: &usize| {
+            format!("<{tag} class=\"{}\">{}</{tag}>", COLUMNS[column].1, escaped(cells[column]))
+        };
+        table += &format!("<tr>{}</tr>", columns.iter().map(cell).collect::<String>());
+    };
+    row("th", COLUMNS.map(|(title, _)| title));
+    lines.iter().for_each(|line| row("td", line.each_ref().map(String::as_str)));
+    table += "</table></div>";
+    for note in reconciled.notes() {
+        table += &format!("<p class=\"soft\">{}</p>", escaped(&note));
+    }
+    table
+}

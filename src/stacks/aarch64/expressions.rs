@@ -1,0 +1,11 @@
+//! The expressions of unwind tables. Compilers write some for frames whose size the vector length decides;
+//! they are left to libgcc.
+
+#[derive(Clone, Copy)]
+pub(crate) struct Expression;
+
+impl Expression {
+    pub(crate) fn of(_: &[u8], _: u64) -> Expression {
+        Expression
+    }
+}

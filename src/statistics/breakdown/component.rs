@@ -1,0 +1,134 @@
+//! What the memory of a row is for: the table of all parts, and how each is known and counts.
+
+/// What the memory of a row is for.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Component {
+    CacheHeld,
+    /// Freed, but a stream may still use it.
+    CacheWaiting,
+    CacheFree,
+    Linear,
+    Arrays,
+    Virtual,
+    PoolsHeld,
+    PoolsFree,
+    Graphs,
+    /// Before it is settled: all that was in use on the device when the first context had been made.
+    Context,
+    /// The driver's own, taken by calls that load code, by first launches, by limits, and for objects.
+    Modules,
+    Launches,
+    Limits,
+    Objects,
+    LocalMemory,
+    MallocHeap,
+    PrintfBuffer,
+    GraphNodes,
+    Managed,
+    Pinned,
+    /// Freed by the program, and kept for its next request.
+    PinnedFree,
+}
+
+/// How the bytes of a row are known.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Method {
+    /// Added up from the calls of the program.
+    Counted,
+    /// The driver says it.
+    Asked,
+    /// What is in use on the device, at two times or of several processes.
+    Difference,
+}
+
+/// What a row means for the sum.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Place {
+    /// It is added.
+    Sum,
+    /// It is at most so much of the rest: the driver reserves it when a kernel needs it.
+    Rest,
+    /// It is not known to be on the device.
+    Informational,
+}
+
+macro_rules! components {
+    ($($component:ident = $word:literal, $title:literal, $method:ident, $place:ident;)*) => {
+        impl Component {
+            pub const ALL: &'static [Component] = &[$(Component::$component,)*];
+
+            /// In JSON and in snapshots.
+            pub fn word(self) -> &'static str {
+                match self { $(Component::$component => $word,)* }
+            }
+
+            /// For people.
+            pub fn title(self) -> &'static str {
+                match self { $(Component::$component => $title,)* }
+            }
+
+            pub fn method(self) -> Method {
+                match self { $(Component::$component => Method::$method,)* }
+            }
+
+            pub fn place(self) -> Place {
+                match self { $(Component::$component => Place::$place,)* }
+            }
+        }
+    };
+}
+
+components! {
+    CacheHeld = "cache_held", "cache: held by the program", Counted, Sum;
+    CacheWaiting = "cache_waiting", "cache: freed, a stream may still use it", Counted, Sum;
+    CacheFree = "cache_free", "cache: free", Counted, Sum;
+    Linear = "linear", "driver: linear and pitched memory", Counted, Sum;
+    Arrays = "arrays", "driver: arrays", Counted, Sum;
+    Virtual = "virtual", "driver: physical memory to be mapped", Counted, Sum;
+    PoolsHeld = "pools_held", "driver's pools: held by the program", Counted, Sum;
+    PoolsFree = "pools_free", "driver's pools: free", Asked, Sum;
+    Graphs = "graphs", "graphs: memory nodes", Asked, Sum;
+    Context = "context", "first context, if other processes have what they had then", Difference, Sum;
+    Modules = "modules", "modules and kernels, as they were loaded", Difference, Sum;
+    Launches = "launches", "first launches of kernels: their code, local memory, heaps", Difference, Sum;
+    Limits = "limits", "heaps and local memory, as cuCtxSetLimit set them", Difference, Sum;
+    Objects = "objects", "streams and graphs, as they were made", Difference, Sum;
+    LocalMemory = "local_memory", "local memory of kernels", Asked, Rest;
+    MallocHeap = "malloc_heap", "heap of malloc in kernels", Asked, Rest;
+    PrintfBuffer = "printf_buffer", "buffer of printf in kernels", Asked, Rest;
+    GraphNodes = "graph_nodes", "memory nodes of graphs, which may share memory and have none before a launch", Counted, Informational;
+    Managed = "managed", "managed memory, wherever it is", Counted, Informational;
+    Pinned = "pinned", "pinned and registered memory of the host", Counted, Informational;
+    PinnedFree = "pinned_free", "pinned memory of the host, cached: free", Counted, Informational;
+}
+
+impl Component {
+    /// Whether it is what calls took, as the difference between before and after.
+    pub(super) fn is_taken(self) -> bool {
+        self.method() == Method::Difference && self != Component::Context
+    }
+
+    pub fn of_word(word: &str) -> Option<Component> {
+        Component::ALL.iter().copied().find(|component| component.word() == word)
+    }
+}
+
+impl Method {
+    pub fn word(self) -> &'static str {
+        match self {
+            Method::Counted => "counted",
+            Method::Asked => "asked",
+            Method::Difference => "difference",
+        }
+    }
+}
+
+impl Place {
+    pub fn word(self) -> &'static str {
+        match self {
+            Place::Sum => "sum",
+            Place::Rest => "rest",
+            Place::Informational => "beside",
+        }
+    }
+}
