@@ -39,7 +39,7 @@ pub(crate) struct Statistics {
     #[serde(default)]
     pub measures: Measures,
     /// None if it was not asked for.
-    #[serde(default)]
+    #[serde(default, rename = "accounts")]
     pub breakdowns: Option<Vec<SaidAccount>>,
 }
 
@@ -63,6 +63,7 @@ pub(crate) struct SaidAccount {
 
 #[derive(Clone, Deserialize, Debug)]
 pub(crate) struct SaidRow {
+    #[serde(rename = "part")]
     component: String,
     library: String,
     bytes: u64,
