@@ -10,7 +10,8 @@ use cachealloc_history::name;
 use cachealloc_options::{Config, Fill, LogLevel, Record};
 
 use crate::environment;
-use crate::log::{self, Level};
+use crate::log;
+use crate::log::Level;
 
 static CONFIG: OnceLock<Config> = OnceLock::new();
 /// What every call needs, in one byte; 0 until the settings are read, before CUDA starts.

@@ -43,7 +43,9 @@ mod lock;
 mod log;
 mod recent;
 mod seccomp;
+mod state;
 mod stderr;
+mod test_delay;
 mod thread_state;
 
 mod driver;
@@ -54,6 +56,7 @@ mod exports;
 
 mod hooks;
 
+mod assembly;
 mod c_api;
 mod cache;
 mod contexts;
@@ -67,6 +70,7 @@ mod out_of_memory;
 mod pagemap;
 mod peer_reclaim;
 mod process;
+mod serving;
 mod snapshots;
 mod statistics;
 mod trim;

@@ -27,7 +27,7 @@ const OTHERS: &[(&str, &str)] = &[
     ("src/preload/peer_reclaim/pages.rs", "as above"),
     ("src/preload/peer_reclaim/queue.rs", "as above"),
     ("src/preload/process/lock_timeout.rs", "locks that a stopped thread may hold, for a snapshot"),
-    ("src/preload/process/lifetime.rs", "the end by a signal"),
+    ("src/preload/assembly/lifetime.rs", "the end by a signal"),
     ("src/preload/out_of_memory/noted.rs", "says when it was noted"),
     ("src/preload/snapshots/contents.rs", "a snapshot, in a thread of its own"),
     ("src/preload/snapshots/stop.rs", "as above"),

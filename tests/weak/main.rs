@@ -23,32 +23,28 @@ mod pagemap;
 #[allow(dead_code)]
 mod seats;
 
-#[path = "../../src/preload/cache"]
-mod cache {
+#[path = "../../src/preload/state"]
+mod state {
+    #[allow(dead_code)]
+    pub(crate) mod events;
     #[allow(dead_code)]
     pub(crate) mod inflight_releases;
+    #[allow(dead_code)]
+    pub(crate) mod registry;
+    #[allow(dead_code)]
+    pub(crate) mod slot;
     #[allow(dead_code, unused_imports)]
     pub(crate) mod thread_cache;
     #[allow(dead_code)]
     pub(crate) mod under_way;
-}
 
-#[path = "../../src/preload/contexts"]
-mod contexts {
-    #[allow(dead_code)]
-    pub(crate) mod events;
-    #[allow(dead_code)]
-    pub(crate) mod registry;
-
-    pub(crate) use crate::stand_ins::Context;
+    pub(crate) use crate::stand_ins::{contexts, thread};
 }
 
 #[path = "../../src/preload/ordering"]
 mod ordering {
     #[allow(dead_code)]
     pub(crate) mod pinned;
-
-    pub(crate) use crate::stand_ins::ordering::widen;
 }
 
 #[path = "../../src/preload/driver"]
@@ -62,7 +58,7 @@ mod driver {
 // What Miri lacks of it.
 extern crate self as libc;
 use stand_ins::libc_of_miri::*;
-use stand_ins::{c_library, clock, config, functions, heap, process, statistics};
+use stand_ins::{c_library, clock, config, functions, heap, process, statistics, test_delay};
 
 mod tests {
     mod addresses;

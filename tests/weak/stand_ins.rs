@@ -2,16 +2,19 @@
 
 #![allow(dead_code)]
 
-/// A context of the program.
-pub(crate) struct Context {
-    pub id: u64,
-    pub links: crate::contexts::registry::Links,
-}
+/// What the files know of a context.
+pub(crate) mod contexts {
+    /// A context of the program.
+    pub(crate) struct Context {
+        pub id: u64,
+        pub links: crate::state::registry::Links,
+    }
 
-impl Context {
-    /// One that lives for ever, as all do.
-    pub(crate) fn leaked(id: u64) -> &'static Context {
-        Box::leak(Box::new(Context { id, links: Default::default() }))
+    impl Context {
+        /// One that lives for ever, as all do.
+        pub(crate) fn leaked(id: u64) -> &'static Context {
+            Box::leak(Box::new(Context { id, links: Default::default() }))
+        }
     }
 }
 
@@ -112,8 +115,8 @@ pub(crate) mod heap {
     }
 }
 
-pub(crate) mod ordering {
-    pub(crate) fn widen(_: cachealloc_core::rules::Rule) {}
+pub(crate) mod test_delay {
+    pub(crate) fn test_delay(_: cachealloc_core::rules::Rule) {}
 }
 
 pub(crate) mod process {
@@ -133,35 +136,35 @@ pub(crate) mod process {
             TryOnce,
         }
     }
+}
 
-    pub(crate) mod thread {
-        use core::cell::Cell;
-        use core::ffi::c_void;
-        use core::ptr::null;
+pub(crate) mod thread {
+    use core::cell::Cell;
+    use core::ffi::c_void;
+    use core::ptr::null;
 
-        use crate::contexts::events::Event;
+    use crate::state::events::Event;
 
-        /// A thread by its seat.
-        pub(crate) struct Thread {
-            seat: u32,
-            pub lists: Cell<*const c_void>,
-            pub list: Cell<*const c_void>,
-            pub spare_event: Cell<*const Event>,
+    /// A thread by its seat.
+    pub(crate) struct Thread {
+        seat: u32,
+        pub lists: Cell<*const c_void>,
+        pub list: Cell<*const c_void>,
+        pub spare_event: Cell<*const Event>,
+    }
+
+    impl Thread {
+        pub(crate) fn new(seat: u32) -> Thread {
+            let (lists, list) = (Cell::new(null()), Cell::new(null()));
+            Thread { seat, lists, list, spare_event: Cell::new(null()) }
         }
 
-        impl Thread {
-            pub(crate) fn new(seat: u32) -> Thread {
-                let (lists, list) = (Cell::new(null()), Cell::new(null()));
-                Thread { seat, lists, list, spare_event: Cell::new(null()) }
-            }
+        pub(crate) fn seat(&self) -> u32 {
+            self.seat
+        }
 
-            pub(crate) fn seat(&self) -> u32 {
-                self.seat
-            }
-
-            pub(crate) fn take_seat(&self) -> bool {
-                self.seat != crate::seats::SHARED
-            }
+        pub(crate) fn take_seat(&self) -> bool {
+            self.seat != crate::seats::SHARED
         }
     }
 }

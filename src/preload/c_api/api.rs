@@ -10,9 +10,10 @@ use cachealloc_options::{Record, Word};
 use cachealloc_statistics::control::Change;
 
 use crate::driver_memory::limits;
+use crate::process::bypass;
 use crate::process::lock_timeout::LockWait;
-use crate::process::{bypass, thread};
 use crate::snapshots::{recording, triggers};
+use crate::state::thread;
 use crate::{identity, log};
 
 /// Writes a snapshot to this file; NULL: to one named by the option `snapshot`. Returns 0, or an

@@ -4,11 +4,12 @@
 use core::ffi::c_int;
 
 use crate::c_api::api::{as_hook, is_on};
+use crate::cache::release;
 use crate::cache::{pinned_memory, streams};
 use crate::driver_memory::limits;
-use crate::memory_hooks::{self, Table};
-use crate::process::thread;
-use crate::trim::release;
+use crate::memory_hooks;
+use crate::memory_hooks::Table;
+use crate::state::thread;
 
 /// Returns all free memory to the driver. Bytes, or a negative `errno`.
 #[unsafe(no_mangle)]

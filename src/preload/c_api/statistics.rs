@@ -7,12 +7,14 @@ use std::panic::catch_unwind;
 use cachealloc_core::Stats;
 use cachealloc_statistics::{Report, keys};
 
+use crate::assembly::{exit_table, reading, report};
+use crate::process::bypass;
 use crate::process::lock_timeout::LockWait;
-use crate::process::{bypass, thread};
 use crate::snapshots::{triggers, writer};
-use crate::statistics::{exit_table, reading, report};
+use crate::state::contexts;
+use crate::state::thread;
 use crate::thread_state::with_thread_state_saved;
-use crate::{contexts, identity, record};
+use crate::{identity, record};
 
 /// One number of a device, by PyTorch's name. Returns 0 or an `errno`.
 ///

@@ -4,12 +4,12 @@
 use cachealloc_core::order::{FreeState, Mode, Route, free_context_block};
 
 use crate::cache::free::facts;
-use crate::contexts::Context;
 use crate::driver::api;
 use crate::driver::sys::CuResult;
 use crate::ordering::barrier;
 use crate::ordering::native_wait::wait_natively;
-use crate::process::thread::Thread;
+use crate::state::contexts::Context;
+use crate::state::thread::Thread;
 use crate::statistics::waits::Wait;
 
 /// What a free that always waits must do.

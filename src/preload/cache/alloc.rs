@@ -6,15 +6,17 @@ use cachealloc_core::policy::{BLOCK_BYTES_MIN, unchecked_block_bytes, undivided_
 use cachealloc_core::{Allocator, Request, Requester};
 use cachealloc_history::StackId;
 
-use crate::cache::blocks::{self, Call};
+use crate::cache::blocks;
+use crate::cache::blocks::Call;
 use crate::cache::miss::miss_or_else;
-use crate::cache::thread_cache::{Noted, Owned};
 use crate::config;
-use crate::contexts::Context;
 use crate::driver::sys::{CuResult, StreamHandle};
 use crate::lock::lock;
-use crate::process::thread::Thread;
-use crate::record::{self, capture};
+use crate::record;
+use crate::record::capture;
+use crate::state::contexts::Context;
+use crate::state::thread::Thread;
+use crate::state::thread_cache::{Noted, Owned};
 
 /// A block for the program, or the driver's code.
 #[inline(always)]

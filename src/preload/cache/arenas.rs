@@ -10,16 +10,18 @@ use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_core::{Address, Allocator, Mapping, Pool};
 use cachealloc_history::StackId;
 
-use crate::cache::inflight_releases::InFlightRelease;
-use crate::cache::{Mapped, Physical};
-use crate::contexts::Context;
 use crate::driver::sys::*;
 use crate::driver::{api, table};
 use crate::driver_memory::limits;
 use crate::functions::id;
 use crate::lock::lock;
-use crate::statistics::counters::{self, Count};
-use crate::statistics::waits::{self, Wait};
+use crate::state::arenas::{Mapped, Physical};
+use crate::state::contexts::Context;
+use crate::state::inflight_releases::InFlightRelease;
+use crate::statistics::counters;
+use crate::statistics::counters::Count;
+use crate::statistics::waits;
+use crate::statistics::waits::Wait;
 use crate::{config, log, pagemap};
 
 /// Times a device's memory: holes between blocks take addresses too.

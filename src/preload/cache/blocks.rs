@@ -9,17 +9,20 @@ use cachealloc_core::{
 };
 use cachealloc_history::StackId;
 
-use crate::cache::thread_cache::{CacheInsert, CachedBlock};
 use crate::config;
-use crate::contexts::events::{self, EventRef};
-use crate::contexts::{self, Context};
 use crate::driver::sys::StreamHandle;
 use crate::lock::lock;
-use crate::pagemap::{self, Claimed, Kind, LiveBlock};
+use crate::pagemap;
+use crate::pagemap::{Claimed, Kind, LiveBlock};
 use crate::process::bypass;
-use crate::process::thread::Thread;
 use crate::record;
 use crate::record::recorder::{Allocated, Freed};
+use crate::state::contexts;
+use crate::state::contexts::Context;
+use crate::state::events;
+use crate::state::events::EventRef;
+use crate::state::thread::Thread;
+use crate::state::thread_cache::{CacheInsert, CachedBlock};
 
 /// Which request this is, and from where in the program.
 #[derive(Clone, Copy)]

@@ -5,10 +5,10 @@ use cachealloc_core::Request;
 use cachealloc_options::Strategy;
 
 use crate::config;
-use crate::contexts::Context;
 use crate::driver::api;
 use crate::driver_memory::limits;
 use crate::lock::lock;
+use crate::state::contexts::Context;
 
 /// Gives the core the size of the next chunk. Call before a miss. True: the request is too large for a
 /// chunk, and the driver serves it.

@@ -10,14 +10,15 @@ use cachealloc_options::Fill;
 
 use crate::cache::blocks;
 use crate::config;
-use crate::contexts::Context;
-use crate::contexts::events::EventRef;
 use crate::driver::api;
 use crate::driver::sys::{CuError, CuResult, STREAM_NON_BLOCKING, StreamHandle};
 use crate::lock::lock;
 use crate::ordering::{before_submission, submissions};
-use crate::pagemap::{self, Place};
-use crate::process::thread;
+use crate::pagemap;
+use crate::pagemap::Place;
+use crate::state::contexts::Context;
+use crate::state::events::EventRef;
+use crate::state::thread;
 
 const POISON: u8 = 0xff;
 /// The bytes of a red zone.

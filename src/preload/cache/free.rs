@@ -13,25 +13,33 @@ use cachealloc_core::order::{
 use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_history::StackId;
 
-use crate::cache::thread_cache::CacheInsert;
-use crate::cache::under_way::Begun;
 use crate::cache::{blocks, stream_frees};
 use crate::config;
-use crate::contexts::Context;
 use crate::driver::api;
 use crate::driver::sys::{CuError, CuResult, StreamHandle};
 use crate::graphs::open_captures;
-use crate::graphs::private_pools::{self, Behind};
-use crate::ipc::{self, exported_blocks};
+use crate::graphs::private_pools;
+use crate::graphs::private_pools::Behind;
+use crate::ipc;
+use crate::ipc::exported_blocks;
 use crate::lock::lock;
-use crate::ordering::barrier::{self, FreeOrdering, Recorded, Refused};
+use crate::ordering::barrier;
+use crate::ordering::barrier::{FreeOrdering, Recorded, Refused};
 use crate::ordering::native_wait::wait_natively;
-use crate::ordering::{LEDGER, captures, pending, widen};
-use crate::pagemap::{self, Claimed, Kind, LiveBlock, Place};
-use crate::process::thread::Thread;
+use crate::ordering::{captures, pending};
+use crate::pagemap;
+use crate::pagemap::{Claimed, Kind, LiveBlock, Place};
 use crate::record::capture;
-use crate::statistics::counters::{self, Count};
-use crate::statistics::waits::{self, Wait};
+use crate::state::barriers::LEDGER;
+use crate::state::contexts::Context;
+use crate::state::thread::Thread;
+use crate::state::thread_cache::CacheInsert;
+use crate::state::under_way::Begun;
+use crate::statistics::counters;
+use crate::statistics::counters::Count;
+use crate::statistics::waits;
+use crate::statistics::waits::Wait;
+use crate::test_delay::test_delay;
 
 /// `cuMemFree` of an address. `None`: not ours, the driver decides.
 #[inline]
@@ -236,7 +244,7 @@ impl<'a> Free<'a> {
     fn behind_barrier(&self) -> CuResult {
         if !rule_holds(Rule::PublishAfterBarrier) {
             self.publish();
-            widen(Rule::PublishAfterBarrier);
+            test_delay(Rule::PublishAfterBarrier);
             drop(barrier::order(self.thread, self.context));
             return Ok(());
         }

@@ -9,16 +9,19 @@ use cachealloc_core::{ReuseCondition, StreamId};
 
 use crate::cache::free::{Free, facts};
 use crate::cache::red_zones;
-use crate::cache::stream_frees::{self, Place};
-use crate::contexts::Context;
-use crate::contexts::events::EventRef;
-use crate::contexts::stream_identity::{self, Stream};
+use crate::cache::stream_frees;
+use crate::contexts::stream_identity;
+use crate::contexts::stream_identity::Stream;
 use crate::driver::api;
 use crate::driver::sys::{CuError, CuResult, STREAM_PER_THREAD, StreamHandle};
 use crate::graphs::{pools, private_pools};
 use crate::lock::lock;
 use crate::ordering::{across, barrier, captures, legacy_stream, native_wait};
-use crate::statistics::waits::{self, Wait};
+use crate::state::contexts::Context;
+use crate::state::events::EventRef;
+use crate::state::stream_frees::Place;
+use crate::statistics::waits;
+use crate::statistics::waits::Wait;
 
 impl Free<'_> {
     pub(super) fn on_stream(&self, handle: StreamHandle) -> CuResult {
@@ -70,7 +73,7 @@ impl Free<'_> {
             return self.park_behind_all();
         }
         let copies = self.has_zone() && rule_holds(Rule::ZonesAreCopied);
-        let place = Place::on(&stream, owner);
+        let place = Place::on(stream.id, owner);
         if !copies
             && stream_frees::may_share_event(self.context)
             && self.tag_shared(stream, place, here)

@@ -11,18 +11,26 @@
 use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::cache::all_work;
-use crate::cache::pinned_blocks::{self, Lent, Owner, Shape};
+use crate::cache::pinned_blocks;
+use crate::cache::pinned_blocks::{Lent, Owner, Shape};
 use crate::config;
-use crate::contexts::{self, Context, lookup};
+use crate::contexts::lookup;
 use crate::driver::api;
 use crate::driver::sys::CuError;
 use crate::driver_memory::ending;
-use crate::driver_memory::table::{self, Key};
+use crate::driver_memory::table;
+use crate::driver_memory::table::Key;
 use crate::functions::Function;
-use crate::ordering::{LEDGER, observers, real_frees, widen};
+use crate::ordering::{observers, real_frees};
 use crate::process::bypass;
-use crate::process::thread::{self, Thread};
-use crate::statistics::counters::{self, Count};
+use crate::state::barriers::LEDGER;
+use crate::state::contexts;
+use crate::state::contexts::Context;
+use crate::state::thread;
+use crate::state::thread::Thread;
+use crate::statistics::counters;
+use crate::statistics::counters::Count;
+use crate::test_delay::test_delay;
 
 /// What becomes of a free.
 pub(crate) enum Freed {
@@ -91,7 +99,7 @@ fn has_waited(thread: &Thread, shape: Shape) -> bool {
 /// given its address to another one.
 pub(crate) fn keep(address: usize, shape: Shape) {
     let holds = rule_holds(Rule::KeptWhileOpen);
-    widen(Rule::KeptWhileOpen);
+    test_delay(Rule::KeptWhileOpen);
     let hold = match rule_holds(Rule::KeptBesideReferences) {
         true => Context::stay_open,
         false => Context::keep_open,

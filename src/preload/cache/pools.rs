@@ -6,11 +6,12 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use cachealloc_core::rules::{Rule, rule_holds};
 
-use crate::cache::pool_attributes::{Number, PoolAttributes};
 use crate::driver::api;
 use crate::driver::sys::PoolHandle;
 use crate::ordering::observers;
-use crate::{config, contexts, log};
+use crate::state::contexts;
+use crate::state::pool_attributes::{Number, PoolAttributes};
+use crate::{config, log};
 
 pub(crate) const DEVICES_MAX: usize = 64;
 

@@ -3,16 +3,18 @@
 use cachealloc_core::ReuseCondition;
 
 use crate::cache::free::Free;
-use crate::cache::stream_frees::Place;
 use crate::cache::{blocks, red_zones};
 use crate::config;
-use crate::contexts::events::EventRef;
 use crate::driver::sys::CuResult;
-use crate::graphs::private_pools::{self, Behind};
+use crate::graphs::private_pools;
+use crate::graphs::private_pools::Behind;
 use crate::lock::lock;
 use crate::ordering::barrier::Recorded;
 use crate::pagemap::LiveBlock;
 use crate::record::recorder::Freed;
+use crate::state::events::EventRef;
+use crate::state::red_zones::FreedZone;
+use crate::state::stream_frees::Place;
 
 impl Free<'_> {
     /// The block may be handed out from here on.
@@ -66,10 +68,10 @@ impl Free<'_> {
     }
 
     #[cold]
-    pub(super) fn zone(&self) -> red_zones::FreedZone {
+    pub(super) fn zone(&self) -> FreedZone {
         let stack = self.context.recorder.stack_of(self.block.block);
         let LiveBlock { address, requested_bytes, .. } = self.block;
-        red_zones::FreedZone { address, bytes: requested_bytes, stack }
+        FreedZone { address, bytes: requested_bytes, stack }
     }
 
     /// An event that is complete when all work is that was recorded, and the zone of the block is copied.

@@ -6,18 +6,21 @@
 
 use std::fmt::Write as _;
 
-use cachealloc_history::{Describe, StackId};
+use cachealloc_history::Describe;
 
-use crate::cache::fill::{self, ZONE};
-use crate::contexts::events::EventRef;
-use crate::contexts::{self, Context};
+use crate::cache::fill;
+use crate::cache::fill::ZONE;
 use crate::driver::api;
 use crate::driver::sys::{CuResult, STREAM_NON_BLOCKING, StreamHandle};
 use crate::lock::lock;
 use crate::ordering::{before_submission, submissions};
 use crate::process::bounds;
-use crate::process::thread::Thread;
 use crate::snapshots;
+use crate::state::contexts;
+use crate::state::contexts::Context;
+use crate::state::events::EventRef;
+use crate::state::red_zones::{Copied, FreedZone};
+use crate::state::thread::Thread;
 use crate::{config, log};
 
 const FRAMES_SHOWN: usize = 8;
@@ -25,21 +28,6 @@ const FRAMES_SHOWN: usize = 8;
 const PLACES_BYTES: usize = 64 << 10;
 /// Streams of all contexts may copy there.
 const PORTABLE: u32 = 1;
-
-/// A block that the program freed.
-#[derive(Clone, Copy)]
-pub(crate) struct FreedZone {
-    pub address: u64,
-    pub bytes: u64,
-    /// Where it was allocated, if known.
-    pub stack: StackId,
-}
-
-/// The zone of a block, on its way to a place in host memory.
-pub(crate) struct Copied {
-    freed: FreedZone,
-    place: usize,
-}
 
 /// Checks a block whose work is over, or ordered before our stream.
 #[cold]

@@ -3,12 +3,14 @@
 use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_core::{Request, Requester};
 
-use crate::cache::under_way::{Waiter, to_the_end};
-use crate::cache::{inflight_releases, stream_frees};
-use crate::contexts::Context;
+use crate::cache::release;
+use crate::cache::stream_frees;
 use crate::driver::sys::CuResult;
-use crate::process::bounds::{self, Budget};
-use crate::trim::release;
+use crate::process::bounds;
+use crate::process::bounds::Budget;
+use crate::state::contexts::Context;
+use crate::state::inflight_releases;
+use crate::state::under_way::{Waiter, to_the_end};
 
 /// What may have changed since a request was refused.
 #[derive(Debug)]

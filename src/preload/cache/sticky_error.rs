@@ -8,12 +8,14 @@ use core::sync::atomic::Ordering;
 
 use cachealloc_core::order::Lane;
 
-use crate::contexts::{self, Context};
 use crate::driver::api;
 use crate::driver::sys::CuError;
-use crate::ordering::LEDGER;
-use crate::ordering::native_wait::{self, SENTINEL_BYTES};
+use crate::ordering::native_wait;
+use crate::ordering::native_wait::SENTINEL_BYTES;
 use crate::process::bypass;
+use crate::state::barriers::LEDGER;
+use crate::state::contexts;
+use crate::state::contexts::Context;
 
 /// A call of the program returned such a code. Call where our own driver calls are not observed. Natively the next free fails, too:
 /// it counts as work behind which that may not leave out its barrier, which reports the error.

@@ -10,26 +10,28 @@ use cachealloc_core::order::completed_count;
 use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_core::{Allocator, EventId, Request, ReuseCondition, TagEpoch};
 
-pub(crate) use crate::cache::under_way::Waiter;
-use crate::cache::under_way::to_the_end;
-use crate::cache::{Assumed, PlainFree, blocks};
+use crate::cache::blocks;
 use crate::config;
-use crate::contexts::Context;
-use crate::contexts::events::{self, EventRef};
 use crate::driver::api;
 use crate::driver::sys::CuError;
 use crate::driver_memory::limits;
 use crate::lock::lock;
-use crate::ordering::{LEDGER, barrier, captures, pending, programmatic_launch};
+use crate::ordering::{barrier, captures, pending, programmatic_launch};
 use crate::process::bounds;
-use crate::process::thread::{self, Thread};
 use crate::record::recorder::Freed;
-use crate::statistics::waits::{self, Wait};
-
-mod lines;
-
-use lines::Listed;
-pub(crate) use lines::{Lines, Place};
+use crate::state::barriers::LEDGER;
+use crate::state::contexts::Context;
+use crate::state::events;
+use crate::state::events::EventRef;
+pub(crate) use crate::state::stream_frees::Place;
+use crate::state::stream_frees::lines::Listed;
+use crate::state::stream_frees::{Assumed, PlainFree};
+use crate::state::thread;
+use crate::state::thread::Thread;
+use crate::state::under_way::Waiter;
+use crate::state::under_way::to_the_end;
+use crate::statistics::waits;
+use crate::statistics::waits::Wait;
 
 const TIDY_ABOVE_MIN: usize = 64;
 /// So many more are listed at most that no tag refers to: there is a bound for the events of a context.

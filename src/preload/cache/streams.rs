@@ -8,7 +8,8 @@ use crate::contexts::lookup;
 use crate::driver::api;
 use crate::driver::sys::StreamHandle;
 use crate::ordering::captures;
-use crate::pagemap::{self, Place};
+use crate::pagemap;
+use crate::pagemap::Place;
 
 /// The block at this address is used on this stream. Returns 0 or an `errno`.
 pub(crate) fn note_use(address: u64, stream: StreamHandle) -> c_int {

@@ -4,11 +4,13 @@ use std::sync::OnceLock;
 
 use cachealloc_core::order::Observer;
 
-use crate::contexts::{self, Context, creation, end, registry};
+use crate::assembly::{creation, end};
 use crate::driver::api;
 use crate::driver::sys::{ContextHandle, CuResult};
 use crate::lock::lock;
-use crate::ordering::LEDGER;
+use crate::state::barriers::LEDGER;
+use crate::state::contexts::Context;
+use crate::state::{contexts, registry};
 
 /// What starts with the first context, and looks at each (`process::lifetime`).
 static WHEN_FIRST_SEEN: OnceLock<fn()> = OnceLock::new();

@@ -16,7 +16,7 @@ use cachealloc_core::order::Observer;
 use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::lock::lock;
-use crate::ordering::LEDGER;
+use crate::state::barriers::LEDGER;
 
 /// What references are to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

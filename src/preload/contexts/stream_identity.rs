@@ -6,12 +6,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use cachealloc_core::order::Observer;
 use cachealloc_core::rules::{Rule, rule_holds};
 
-use crate::contexts::{self, Context, lookup};
+use crate::contexts::lookup;
 use crate::driver::api;
 use crate::driver::sys::{ContextHandle, CuResult, STREAM_PER_THREAD, StreamHandle};
-use crate::ordering::LEDGER;
 use crate::process::bypass;
-use crate::process::thread::{KnownStream, Thread};
+use crate::state::barriers::LEDGER;
+use crate::state::contexts;
+use crate::state::contexts::Context;
+use crate::state::thread::{KnownStream, Thread};
 
 /// Counts the calls that may have ended a stream.
 static ENDS: AtomicU64 = AtomicU64::new(0);

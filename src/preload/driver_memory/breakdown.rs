@@ -7,13 +7,15 @@ use std::collections::HashMap;
 use cachealloc_history::{Describe, StackId};
 use cachealloc_statistics::breakdown::{Breakdown, Component, HOST};
 
-use crate::driver_memory::table::{self, Held};
+use crate::assembly::reading;
+use crate::driver_memory::table;
+use crate::driver_memory::table::Held;
 use crate::driver_memory::{implicit_usage, measured};
-use crate::graphs::graph_memory::{self, MemoryNode};
+use crate::graphs::graph_memory;
+use crate::graphs::graph_memory::MemoryNode;
 use crate::process::lock_timeout::LockWait;
 use crate::record::symbols::Names;
 use crate::snapshots::contents;
-use crate::statistics::reading;
 
 /// Of every device on which the process has a context, in order, and of the host last.
 pub(crate) fn breakdowns(wait: LockWait) -> Vec<Breakdown> {

@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::cache::pools;
-use crate::contexts::Context;
 use crate::driver::api;
 use crate::driver::sys::{DEVICE_INTEGRATED, POOL_RESERVED, POOL_USED};
 use crate::driver_memory::pool_devices;
+use crate::state::contexts::Context;
 
 const DEVICES_MAX: usize = 64;
 /// Up to this size the driver cuts pieces from pages that it has already.

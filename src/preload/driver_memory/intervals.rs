@@ -15,14 +15,18 @@ use cachealloc_core::order::VisibleCause;
 use cachealloc_history::StackId;
 use cachealloc_statistics::breakdown::Component;
 
-use crate::contexts::{Context, lookup};
+use crate::contexts::lookup;
 use crate::driver::{api, changes};
-use crate::driver_memory::implicit_usage::{self, Row};
+use crate::driver_memory::implicit_usage;
+use crate::driver_memory::implicit_usage::Row;
 use crate::driver_memory::measured;
 use crate::lock::lock;
-use crate::ordering::{LEDGER, captures};
+use crate::ordering::captures;
 use crate::process::bounds;
-use crate::record::{self, capture};
+use crate::record;
+use crate::record::capture;
+use crate::state::barriers::LEDGER;
+use crate::state::contexts::Context;
 
 const DEVICES_MAX: usize = 64;
 /// The open windows of each device.

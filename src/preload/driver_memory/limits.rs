@@ -17,11 +17,12 @@ use cachealloc_statistics::Limit;
 
 use crate::apart;
 use crate::config;
-use crate::contexts::{self, Context};
 use crate::driver::api;
 use crate::lock::lock;
-use crate::ordering::widen;
 use crate::process::lock_timeout::LockWait;
+use crate::state::contexts;
+use crate::state::contexts::Context;
+use crate::test_delay::test_delay;
 
 const DEVICES_MAX: usize = 64;
 const NO_LIMIT: u64 = u64::MAX;
@@ -160,7 +161,7 @@ pub(crate) fn claim(device: i32, bytes: u64) -> Option<Claim> {
     let sum = |held: u64| held.checked_add(bytes).filter(|sum| *sum <= limit_bytes);
     if !rule_holds(Rule::LimitClaimsFirst) {
         sum(row.held_bytes.load(Ordering::Relaxed))?;
-        widen(Rule::LimitClaimsFirst);
+        test_delay(Rule::LimitClaimsFirst);
         row.held_bytes.fetch_add(bytes, Ordering::Relaxed);
         return Some(Claim { device, bytes });
     }

@@ -16,7 +16,7 @@ use cachealloc_statistics::breakdown::{Component, NvmlReading};
 
 use crate::cache::pools;
 use crate::clock::Instant;
-use crate::contexts::{self, Context, lookup};
+use crate::contexts::lookup;
 use crate::driver::api;
 use crate::driver::sys::{
     ContextHandle, CuResult, DEVICE_MULTIPROCESSOR_COUNT, DEVICE_THREADS_PER_MULTIPROCESSOR_MAX,
@@ -26,6 +26,8 @@ use crate::driver_memory::pool_devices;
 use crate::lock::lock;
 use crate::ordering::observers;
 use crate::process::lock_timeout::LockWait;
+use crate::state::contexts;
+use crate::state::contexts::Context;
 
 /// What was in use on each device when its first context had been made.
 static FIRST: Mutex<Vec<First>> = Mutex::new(Vec::new());

@@ -1,7 +1,6 @@
 //! What the driver serves the program itself, and the limit that it shares with the cache.
 
 pub(crate) mod breakdown;
-pub(crate) mod claims;
 pub(crate) mod ending;
 pub(crate) mod first_uses;
 pub(crate) mod forecast;
@@ -11,6 +10,5 @@ pub(crate) mod limits;
 pub(crate) mod measured;
 pub(crate) mod notify;
 pub(crate) mod pool_devices;
-pub(crate) mod serving;
 pub(crate) mod table;
 pub(crate) mod tally;

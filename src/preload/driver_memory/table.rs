@@ -13,7 +13,6 @@ use cachealloc_history::{Entry, Segment, StackId};
 use cachealloc_statistics::breakdown::Component;
 
 use crate::clock::now_ns;
-use crate::contexts::Context;
 use crate::driver_memory::ending::Ending;
 use crate::driver_memory::limits;
 use crate::driver_memory::tally::Tally;
@@ -21,8 +20,10 @@ use crate::lock::lock;
 use crate::memory_hooks::other_memory::Observed;
 use crate::process::lock_timeout::LockWait;
 use crate::record::HOST;
-use crate::record::driver_memory::{self, Allocation, EntriesOf, History};
+use crate::record::driver_memory;
+use crate::record::driver_memory::{Allocation, EntriesOf, History};
 use crate::record::holders::StackTotals;
+use crate::state::contexts::Context;
 use crate::{heap, pagemap, record};
 
 pub(crate) static TABLE: Mutex<Table> = Mutex::new(Table {

@@ -5,12 +5,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use cachealloc_core::order::reuse::{EdgeUpdate, Look, Reuse};
 
 use crate::config;
-use crate::contexts::{self, Context, lookup};
-use crate::driver::graphs::{self, Capturing};
+use crate::contexts::lookup;
+use crate::driver::graphs;
+use crate::driver::graphs::Capturing;
 use crate::driver::sys::{STREAM_PER_THREAD, StreamHandle};
 use crate::graphs::AllocationPoints;
-use crate::ordering::{LEDGER, programmatic_launch};
-use crate::process::thread::{self, Thread};
+use crate::ordering::programmatic_launch;
+use crate::state::barriers::LEDGER;
+use crate::state::contexts;
+use crate::state::contexts::Context;
+use crate::state::thread;
+use crate::state::thread::Thread;
 
 /// Number of streams, in all captures, whose next kernel must not start early.
 pub(crate) static FULL_ORDER_COUNT: AtomicUsize = AtomicUsize::new(0);

@@ -13,12 +13,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use cachealloc_core::rules::{Rule, rule_holds};
 
-use crate::contexts::{self, Context};
 use crate::driver::sys::{STREAM_NON_BLOCKING, StreamHandle};
 use crate::driver::{api, graphs};
 use crate::lock::lock;
 use crate::process::bounds;
-use crate::statistics::waits::{self, Wait};
+use crate::state::contexts;
+use crate::state::contexts::Context;
+use crate::statistics::waits;
+use crate::statistics::waits::Wait;
 
 /// How many graphs were destroyed, and for how many of them the notes were awaited.
 static ENDED: AtomicU64 = AtomicU64::new(0);

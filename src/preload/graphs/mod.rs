@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use cachealloc_core::BlockId;
 use cachealloc_core::order::reuse::AllocationPoint;
 
-use crate::contexts::Context;
+use crate::state::contexts::Context;
 
 /// The allocation points of the blocks that a capture holds, by address, and the blocks that wait, by a
 /// number of the capture: block ids of different contexts may be equal.

@@ -20,7 +20,8 @@ use crate::driver::sys::POINTER_IS_MAPPED;
 use crate::functions::Function;
 use crate::lock::lock;
 use crate::ordering::kernels;
-use crate::pagemap::{self, Place};
+use crate::pagemap;
+use crate::pagemap::Place;
 
 #[derive(Default)]
 pub(crate) struct ReferencedRanges {

@@ -18,17 +18,21 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_core::{IdleEpoch, PrivatePool};
 
-use crate::contexts::{self, Context};
 use crate::driver::api;
-use crate::driver::graphs::{self, Capturing};
+use crate::driver::graphs;
+use crate::driver::graphs::Capturing;
 use crate::driver::sys::{CAPTURE_MODE_GLOBAL, CAPTURE_MODE_RELAXED, GraphHandle, StreamHandle};
 use crate::graphs::captured_work::{FULL_ORDER_COUNT, Member, Work};
 use crate::graphs::node_references::ReferencedRanges;
-use crate::graphs::participants::{self, Threads};
+use crate::graphs::participants;
+use crate::graphs::participants::Threads;
 use crate::graphs::pools;
 use crate::lock::lock;
 use crate::ordering::captures;
-use crate::process::thread::{self, Thread};
+use crate::state::contexts;
+use crate::state::contexts::Context;
+use crate::state::thread;
+use crate::state::thread::Thread;
 
 /// One capture, from its begin to its end.
 pub(crate) struct OpenCapture {

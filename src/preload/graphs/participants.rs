@@ -16,14 +16,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use cachealloc_core::rules::{Rule, rule_holds};
 
-use crate::contexts::Context;
 use crate::driver::graphs;
 use crate::driver::sys::{STREAM_LEGACY, StreamHandle};
 use crate::functions::Function;
-use crate::graphs::open_captures::{self, OpenCapture};
+use crate::graphs::open_captures;
+use crate::graphs::open_captures::OpenCapture;
 use crate::lock::lock;
-use crate::pagemap::{self, Kind, Place};
-use crate::process::thread::Thread;
+use crate::pagemap;
+use crate::pagemap::{Kind, Place};
+use crate::state::contexts::Context;
+use crate::state::thread::Thread;
 
 /// The threads of one capture, each with the moment of its last begin or submission.
 #[derive(Default)]

@@ -21,13 +21,13 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use cachealloc_core::PrivatePool;
 use cachealloc_core::rules::{Rule, rule_holds};
 
-use crate::contexts::Context;
-use crate::contexts::events::EventRef;
 use crate::driver::api;
 use crate::graphs::{destruction_fence, pools};
 use crate::lock::lock;
 use crate::ordering::{barrier, captures, native_wait};
-use crate::process::thread;
+use crate::state::contexts::Context;
+use crate::state::events::EventRef;
+use crate::state::thread;
 use crate::statistics::waits::Wait;
 
 /// A pool whose graph is gone.

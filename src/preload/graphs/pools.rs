@@ -13,8 +13,6 @@ use cachealloc_core::{Address, Allocator, IdleEpoch, PrivatePool, ReuseCondition
 use cachealloc_history::StackId;
 
 use crate::cache::blocks;
-use crate::contexts::events::EventRef;
-use crate::contexts::{self, Context};
 use crate::driver::api;
 use crate::driver::sys::CuError;
 use crate::graphs::destruction_fence;
@@ -22,8 +20,12 @@ use crate::graphs::node_references::ReferencedRanges;
 use crate::intrusive_stack::{IntrusiveStack, Linked};
 use crate::lock::lock;
 use crate::log;
-use crate::pagemap::{self, LiveBlock, Place};
+use crate::pagemap;
+use crate::pagemap::{LiveBlock, Place};
 use crate::record::recorder::Freed;
+use crate::state::contexts;
+use crate::state::contexts::Context;
+use crate::state::events::EventRef;
 
 /// What the driver passes back when the graph is gone.
 struct DestroyNotice {

@@ -36,20 +36,23 @@ use cachealloc_core::order::reuse::Scope;
 use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_core::{Address, Request, Requester, ReuseCondition, StreamId};
 
-use crate::cache::blocks::{self, Call};
+use crate::cache::blocks;
+use crate::cache::blocks::Call;
 use crate::cache::miss::miss_or_else;
 use crate::config;
-use crate::contexts::Context;
 use crate::driver::api;
 use crate::driver::sys::{CuResult, StreamHandle};
 use crate::graphs::captured_work::{Member, Work};
-use crate::graphs::open_captures::{self, OpenCapture};
+use crate::graphs::open_captures;
+use crate::graphs::open_captures::OpenCapture;
 use crate::graphs::pools;
 use crate::lock::lock;
-use crate::pagemap::{self, Kind, LiveBlock};
-use crate::process::thread::Thread;
+use crate::pagemap;
+use crate::pagemap::{Kind, LiveBlock};
 use crate::record::capture as stacks;
 use crate::record::recorder::Freed;
+use crate::state::contexts::Context;
+use crate::state::thread::Thread;
 
 /// `cuMemAlloc` during a capture. None: the call does not belong to a capture.
 #[cold]

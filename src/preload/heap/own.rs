@@ -5,8 +5,8 @@ use core::cell::UnsafeCell;
 use core::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use super::head::*;
-use super::reserve::reserve_take;
+use crate::heap::head::*;
+use crate::heap::reserve::reserve_take;
 use crate::intrusive_stack::{IntrusiveStack, Linked};
 
 pub(super) struct Own {

@@ -5,7 +5,7 @@ use core::cell::UnsafeCell;
 use core::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use super::head::*;
+use crate::heap::head::*;
 
 struct Reserve(UnsafeCell<[u8; RESERVE_BYTES]>);
 // SAFETY: each byte is given out once.

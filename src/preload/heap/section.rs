@@ -4,8 +4,8 @@
 use core::ptr::null_mut;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::head::*;
-use super::own::OWN;
+use crate::heap::head::*;
+use crate::heap::own::OWN;
 
 /// While this lives, the writer's allocations come from reserved memory.
 pub(crate) struct Section(*mut SectionHead);

@@ -16,7 +16,7 @@ use crate::hooks::{
 use crate::lock::lock;
 use crate::ordering::{before_submission, captures, deferred_wait};
 use crate::process::bypass;
-use crate::process::thread::Thread;
+use crate::state::thread::Thread;
 use crate::{memory_hooks, record};
 
 /// `cuStreamBeginCapture(stream)`.

@@ -3,8 +3,8 @@
 
 use cachealloc_core::rules::{Rule, rule_holds};
 
-use crate::cache::under_way::Waiter;
-use crate::cache::{fill, inflight_releases, retry, sticky_error};
+use crate::cache::release;
+use crate::cache::{fill, retry, sticky_error};
 use crate::config;
 use crate::contexts::lookup;
 use crate::driver::api;
@@ -15,10 +15,13 @@ use crate::hooks::{Real, beside};
 use crate::memory_hooks;
 use crate::ordering::{captures, pending, real_frees, submissions};
 use crate::peer_reclaim::{Needed, ReclaimRequest};
-use crate::process::{bounds, bypass, thread};
-use crate::statistics::counters::{self, Count};
+use crate::process::{bounds, bypass};
+use crate::state::inflight_releases;
+use crate::state::thread;
+use crate::state::under_way::Waiter;
+use crate::statistics::counters;
+use crate::statistics::counters::Count;
 use crate::statistics::waits::Wait;
-use crate::trim::release;
 
 /// The hook of functions that need no other.
 #[inline(always)]

@@ -12,9 +12,10 @@ use crate::driver::sys::{
 };
 use crate::functions::Function;
 use crate::hooks::{Real, beside, common};
-use crate::ordering::{LEDGER, observers, pinned};
+use crate::ordering::{observers, pinned};
 use crate::pagemap;
 use crate::process::bypass;
+use crate::state::barriers::LEDGER;
 
 /// Whether memory at this address lets the host see the work: pinned, or, with a device that
 /// reads pageable memory, any.

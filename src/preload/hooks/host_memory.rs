@@ -5,23 +5,27 @@
 use cachealloc_core::order::VisibleCause;
 use cachealloc_core::rules::{Rule, rule_holds};
 
-use crate::cache::pinned_blocks::{self, Lent};
-use crate::cache::pinned_memory::{self, Freed};
+use crate::cache::pinned_blocks;
+use crate::cache::pinned_blocks::Lent;
+use crate::cache::pinned_memory;
+use crate::cache::pinned_memory::Freed;
 use crate::driver::api;
 use crate::driver::sys::{
     ACCESS_READ_WRITE, ALLOCATION_MANAGED, AccessDescription, AllocationProperties, CuError,
     CuResult, HOST_ALLOC_DEVICEMAP, Location, PoolHandle, PoolProperties, RESOURCE_ARRAY,
     RESOURCE_LINEAR, RESOURCE_MIPMAPPED_ARRAY, RESOURCE_PITCHED, ResourceDescription,
 };
-use crate::driver_memory::ending::{self, Ending};
-use crate::driver_memory::pool_devices::{self, Place};
+use crate::driver_memory::ending;
+use crate::driver_memory::ending::Ending;
+use crate::driver_memory::pool_devices;
+use crate::driver_memory::pool_devices::Place;
 use crate::driver_memory::table::Key;
 use crate::functions::Function;
 use crate::hooks::communication::makes_for_itself;
 use crate::hooks::{Real, beside, common, guarded_with, is_accepted};
 use crate::ordering::{communication, observers, pending, pinned, real_frees};
 use crate::process::bypass;
-use crate::process::thread::Thread;
+use crate::state::thread::Thread;
 use crate::statistics::waits::Wait;
 
 /// `cuMemAllocHost(void **pointer, size_t bytes)`.

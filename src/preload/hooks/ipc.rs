@@ -7,20 +7,25 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use cachealloc_core::order::Observer;
 use cachealloc_core::rules::{Rule, rule_holds};
 
-use crate::contexts::{Context, lookup};
+use crate::contexts::lookup;
 use crate::driver::api;
 use crate::driver::sys::{CuError, CuResult, Handle64};
 use crate::functions::Function;
 use crate::hooks::observers::observed;
 use crate::hooks::{Real, beside, common, guarded, pointer};
 use crate::ipc::exported_blocks;
-use crate::ipc::imports::{self, CloseAction};
-use crate::ipc::ipc_handle::{self, Inside};
+use crate::ipc::imports;
+use crate::ipc::imports::CloseAction;
+use crate::ipc::ipc_handle;
+use crate::ipc::ipc_handle::Inside;
 use crate::log;
 use crate::ordering::observers;
-use crate::pagemap::{self, Kind, LiveBlock};
+use crate::pagemap;
+use crate::pagemap::{Kind, LiveBlock};
 use crate::process::bypass;
-use crate::statistics::counters::{self, Count};
+use crate::state::contexts::Context;
+use crate::statistics::counters;
+use crate::statistics::counters::Count;
 
 /// `cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr pointer)`, of any address inside a block.
 pub(crate) fn get(

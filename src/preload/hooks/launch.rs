@@ -8,22 +8,25 @@ use core::ptr::null_mut;
 use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_statistics::breakdown::Component;
 
-use crate::cache::inflight_releases;
-use crate::cache::stream_frees::Waiter;
 use crate::driver::sys::{
     CuCode, CuResult, GRAPH_INSTANTIATE_UPLOAD, GraphHandle,
     LAUNCH_PROGRAMMATIC_STREAM_SERIALIZATION, LaunchAttribute, LaunchConfig, StreamHandle, result,
 };
 use crate::driver::{api, table};
-use crate::driver_memory::first_uses::{self, Use};
+use crate::driver_memory::first_uses;
+use crate::driver_memory::first_uses::Use;
 use crate::functions::Function;
 use crate::graphs::{graph_memory, open_captures, pool_life};
-use crate::hooks::common::{self, MayBeCaptured};
+use crate::hooks::common;
+use crate::hooks::common::MayBeCaptured;
 use crate::hooks::{Real, beside, capture, stream_of, taking};
 use crate::ordering::{
-    LEDGER, before_submission, captures, communication, kernels, pinned, programmatic_launch,
+    before_submission, captures, communication, kernels, pinned, programmatic_launch,
 };
 use crate::process::bypass;
+use crate::state::barriers::LEDGER;
+use crate::state::inflight_releases;
+use crate::state::under_way::Waiter;
 use crate::{config, record};
 
 /// `cuLaunchKernel(function, grid x y z, block x y z, shared bytes, stream, void **params, void **extra)`.

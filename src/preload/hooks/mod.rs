@@ -4,15 +4,12 @@
 //! A hook gets the row of the list (`function`), the arguments that the row names, with the types that it
 //! gives them, and `real`, which calls the driver with all of the program's arguments.
 
-mod array_bytes;
 pub(crate) mod capture;
 pub(crate) mod common;
 pub(crate) mod communication;
 pub(crate) mod context;
-pub(crate) mod context_end;
 pub(crate) mod copy;
 pub(crate) mod driver_memory;
-pub(crate) mod green_context;
 pub(crate) mod host_memory;
 pub(crate) mod ipc;
 pub(crate) mod launch;
@@ -36,7 +33,8 @@ use crate::driver::sys::{CuResult, STREAM_LEGACY, STREAM_PER_THREAD, StreamHandl
 use crate::functions::{Function, StreamAt};
 use crate::ordering::legacy_stream;
 use crate::process::bypass;
-use crate::process::thread::{self, Thread};
+use crate::state::thread;
+use crate::state::thread::Thread;
 
 /// The real function with the program's arguments. Passed by value: copied only by a path that needs it
 /// in memory, so that elsewhere the arguments stay in registers.

@@ -5,9 +5,12 @@ use cachealloc_history::OomKind;
 
 use crate::driver::sys::{AllocationProperties, CuError, CuResult};
 use crate::functions::{Function, id};
-use crate::hooks::{array_bytes, beside};
-use crate::out_of_memory::{self, Request, told};
-use crate::process::{bypass, thread};
+use crate::hooks::beside;
+use crate::hooks::driver_memory::array_bytes;
+use crate::out_of_memory;
+use crate::out_of_memory::{Request, told};
+use crate::process::bypass;
+use crate::state::thread;
 use crate::thread_state::without_cancellation;
 
 /// The program gets this error from a function with these arguments.

@@ -2,15 +2,17 @@
 
 use cachealloc_core::Requester;
 
-use crate::cache::pitches::{self, Rows};
+use crate::cache::pitches;
+use crate::cache::pitches::Rows;
 use crate::cache::{alloc, fill};
 use crate::contexts::lookup;
 use crate::driver::sys::{CuError, CuResult};
 use crate::functions::Function;
-use crate::hooks::common::{self, ObservedKind};
+use crate::hooks::common;
+use crate::hooks::common::ObservedKind;
 use crate::hooks::{Real, beside, driver_memory, guarded_with};
 use crate::process::bypass;
-use crate::process::thread::Thread;
+use crate::state::thread::Thread;
 use crate::{config, memory_hooks};
 
 /// What the program asks for, and its places for the answer.

@@ -13,10 +13,12 @@ use crate::functions::Function;
 use crate::hooks::observers::observed;
 use crate::hooks::{Real, beside, common, guarded, host_memory, is_accepted};
 use crate::ipc::exported_blocks;
-use crate::ipc::imports::{self, Import};
+use crate::ipc::imports;
+use crate::ipc::imports::Import;
 use crate::lock::lock;
 use crate::ordering::{communication, observers};
-use crate::pagemap::{self, Extent, Kind, LiveBlock, Place};
+use crate::pagemap;
+use crate::pagemap::{Extent, Kind, LiveBlock, Place};
 use crate::process::bypass;
 
 /// The largest pages that a host has.

@@ -3,10 +3,7 @@
 use cachealloc_core::order::Observer;
 use cachealloc_core::rules::{Rule, rule_holds};
 
-use crate::cache::pool_attributes::Number;
-use crate::cache::stream_frees::Waiter;
 use crate::cache::{pools, stream_frees};
-use crate::contexts;
 use crate::driver::api;
 use crate::driver::sys::{AccessDescription, CuResult, POOL_RELEASE_THRESHOLD, PoolHandle};
 use crate::driver_memory::pool_devices;
@@ -16,6 +13,9 @@ use crate::hooks::{Real, beside, common, is_accepted};
 use crate::ipc::peers;
 use crate::ordering::pending;
 use crate::process::bypass;
+use crate::state::contexts;
+use crate::state::pool_attributes::Number;
+use crate::state::under_way::Waiter;
 
 /// `cuMemPoolDestroy(pool)`: the driver refuses it of a default pool.
 pub(crate) fn destroy(function: &'static Function, pool: PoolHandle, real: impl Real) -> CuResult {

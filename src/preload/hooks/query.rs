@@ -3,13 +3,15 @@
 use cachealloc_core::order::Observer;
 use cachealloc_core::rules::{Rule, rule_holds};
 
-use crate::contexts::{Context, lookup};
+use crate::contexts::lookup;
 use crate::driver::sys::{ContextHandle, CuError, CuResult};
 use crate::functions::Function;
 use crate::hooks::{Real, beside, common, guarded_with};
-use crate::ordering::{LEDGER, pending};
+use crate::ordering::pending;
 use crate::process::bypass;
-use crate::process::thread::Thread;
+use crate::state::barriers::LEDGER;
+use crate::state::contexts::Context;
+use crate::state::thread::Thread;
 use crate::statistics::waits::Wait;
 
 /// A query that returns NOT_READY waits for frees that have returned and asks again: see

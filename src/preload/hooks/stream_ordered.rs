@@ -5,21 +5,27 @@ use cachealloc_core::{Requester, StreamId};
 use cachealloc_history::StackId;
 
 use crate::cache::{alloc as cache, fill, free as frees, pools};
-use crate::contexts::{Context, lookup, stream_identity};
+use crate::contexts::lookup;
+use crate::contexts::stream_identity;
 use crate::driver::api;
-use crate::driver::graphs::{self, Capturing};
+use crate::driver::graphs;
+use crate::driver::graphs::Capturing;
 use crate::driver::sys::{CuResult, PoolHandle, StreamHandle};
 use crate::driver_memory::pool_devices;
-use crate::driver_memory::serving::{self, MemoryKind, Wanted};
 use crate::functions::Function;
 use crate::graphs::{graph_memory, private_pools};
-use crate::hooks::common::{self, MayBeCaptured, ObservedKind};
+use crate::hooks::common;
+use crate::hooks::common::{MayBeCaptured, ObservedKind};
 use crate::hooks::{Real, beside, guarded_with, host_memory, out_of_memory, stream_of};
 use crate::ordering::{captures, native_wait, programmatic_launch};
 use crate::process::bypass;
-use crate::process::thread::Thread;
 use crate::record::capture;
-use crate::statistics::counters::{self, Count};
+use crate::serving;
+use crate::serving::{MemoryKind, Wanted};
+use crate::state::contexts::Context;
+use crate::state::thread::Thread;
+use crate::statistics::counters;
+use crate::statistics::counters::Count;
 use crate::{config, memory_hooks, pagemap};
 
 /// `cuMemAllocAsync(CUdeviceptr *pointer, size_t bytes, CUstream stream)`.

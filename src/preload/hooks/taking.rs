@@ -5,7 +5,8 @@ use cachealloc_statistics::breakdown::Component;
 
 use crate::driver::api;
 use crate::driver::sys::CuResult;
-use crate::driver_memory::first_uses::{self, Use};
+use crate::driver_memory::first_uses;
+use crate::driver_memory::first_uses::Use;
 use crate::driver_memory::implicit_usage;
 use crate::driver_memory::intervals::Interval;
 use crate::functions::Function;

@@ -8,7 +8,8 @@
 use core::ffi::{CStr, c_char, c_void};
 use core::ptr::null_mut;
 
-use crate::c_library::dlsym::{self, real};
+use crate::c_library::dlsym;
+use crate::c_library::dlsym::real;
 use crate::c_library::objects;
 use crate::driver::{libraries, table};
 use crate::interpose::scope::in_scope_of;

@@ -5,8 +5,8 @@
 
 use core::ffi::c_int;
 
+use crate::assembly::lifetime;
 use crate::c_library::{EXIT_AT_ONCE, EXIT_AT_ONCE_ISO};
-use crate::process::lifetime;
 
 redhook::hook! {
     unsafe fn _exit(code: c_int) => exit_at_once {

@@ -8,15 +8,18 @@
 use cachealloc_core::Address;
 
 use crate::cache::blocks;
-use crate::cache::stream_frees::Waiter;
-use crate::contexts::{self, Context};
+use crate::cache::release::PendingRelease;
 use crate::driver::sys::CuResult;
 use crate::ipc::ipc_handle::Inside;
 use crate::lock::lock;
-use crate::pagemap::{self, Extent, LiveBlock, Place};
+use crate::pagemap;
+use crate::pagemap::{Extent, LiveBlock, Place};
 use crate::record::capture;
-use crate::statistics::counters::{self, Count};
-use crate::trim::release::PendingRelease;
+use crate::state::contexts;
+use crate::state::contexts::Context;
+use crate::state::under_way::Waiter;
+use crate::statistics::counters;
+use crate::statistics::counters::Count;
 use crate::{ipc, log};
 
 /// Another process may map this block from now on; call before the program has the handle. False: the block was

@@ -11,10 +11,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use cachealloc_core::rules::{Rule, rule_holds};
 
-use crate::contexts::{self, Context};
 use crate::ipc::ipc_handle::Inside;
 use crate::lock::lock;
 use crate::pagemap;
+use crate::state::contexts;
+use crate::state::contexts::Context;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Import {

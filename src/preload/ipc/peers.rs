@@ -6,12 +6,14 @@
 use std::sync::Mutex;
 
 use crate::cache::arenas;
-use crate::contexts::{self, Context, lookup};
+use crate::contexts::lookup;
 use crate::driver::api;
 use crate::driver::sys::{CuError, CuResult};
 use crate::lock::lock;
 use crate::log;
 use crate::ordering::observers;
+use crate::state::contexts;
+use crate::state::contexts::Context;
 
 static PEERS: Mutex<Peers> = Mutex::new(Peers { pools: Vec::new(), opened: Vec::new() });
 

@@ -25,9 +25,11 @@ use crate::graphs::graph_memory;
 use crate::memory_hooks::guard::Unwind;
 use crate::memory_hooks::other_memory::{Kind, Observed, Other};
 use crate::memory_hooks::table::Event;
-use crate::pagemap::{self, Place};
+use crate::pagemap;
+use crate::pagemap::Place;
 use crate::process::bypass;
-use crate::process::thread::{self, Thread};
+use crate::state::thread;
+use crate::state::thread::Thread;
 use crate::thread_state::without_cancellation;
 use crate::{config, log};
 

@@ -14,14 +14,17 @@ use cachealloc_core::order::{
 use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::cache::stream_frees;
-use crate::contexts::Context;
-use crate::contexts::events::EventRef;
 use crate::driver::api;
 use crate::driver::sys::{CuError, CuResult};
 use crate::lock::{is_held, lock};
-use crate::ordering::{LEDGER, captures, deferred_wait, real_frees, widen};
-use crate::process::thread::Thread;
-use crate::statistics::waits::{self, Wait};
+use crate::ordering::{captures, deferred_wait, real_frees};
+use crate::state::barriers::LEDGER;
+use crate::state::contexts::Context;
+use crate::state::events::EventRef;
+use crate::state::thread::Thread;
+use crate::statistics::waits;
+use crate::statistics::waits::Wait;
+use crate::test_delay::test_delay;
 
 /// Why there is no barrier.
 pub(crate) enum Refused {
@@ -116,7 +119,7 @@ fn record_inside(context: &'static Context, event: EventRef) -> Result<Recorded,
     // In this order: D4 of the core.
     let first = rule_holds(Rule::TagsBeforeNumber).then(|| stream_frees::mark(context));
     let seen = LEDGER.before_barrier(&context.covers);
-    widen(Rule::TagsBeforeNumber);
+    test_delay(Rule::TagsBeforeNumber);
     let mark = first.unwrap_or_else(|| stream_frees::mark(context));
     match api::ctx_record_event(context.handle, event.handle()) {
         Ok(()) => Ok(Recorded { seen, event, mark, wait_first: true }),
@@ -129,7 +132,7 @@ fn record_inside(context: &'static Context, event: EventRef) -> Result<Recorded,
 fn lock_barriers(
     context: &'static Context,
 ) -> Result<Option<MutexGuard<'static, SyncedStreams>>, Refused> {
-    widen(Rule::BarrierGivesWay);
+    test_delay(Rule::BarrierGivesWay);
     let guard = rule_holds(Rule::CaptureGate).then(|| lock(&context.barrier_lock));
     if captures::any() && rule_holds(Rule::CaptureWaitsNatively) {
         return Err(Refused::Capturing);
@@ -137,7 +140,7 @@ fn lock_barriers(
     if real_frees::any(context) && rule_holds(Rule::BarrierGivesWay) {
         return Err(Refused::ContextBusy);
     }
-    widen(Rule::CaptureGate);
+    test_delay(Rule::CaptureGate);
     Ok(guard)
 }
 

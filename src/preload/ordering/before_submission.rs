@@ -6,20 +6,21 @@
 use cachealloc_core::order::{ANY_STREAM, Admission, BarrierNumber, Lane};
 use cachealloc_core::rules::{Rule, rule_holds};
 
-use crate::contexts::Context;
 use crate::driver::api;
 use crate::driver::sys::{
     LAUNCH_PROGRAMMATIC_STREAM_SERIALIZATION, LaunchAttribute, LaunchConfig, STREAM_PER_THREAD,
     StreamHandle,
 };
 use crate::lock::lock;
-use crate::ordering::LEDGER;
 use crate::ordering::deferred_wait::{
     clear_deferred, deferred_event, deferring_context, flush, has_deferred, hold_context,
     submit_wait,
 };
 use crate::process::bypass;
-use crate::process::thread::{self, Behind, Thread};
+use crate::state::barriers::LEDGER;
+use crate::state::contexts::Context;
+use crate::state::thread;
+use crate::state::thread::{Behind, Thread};
 
 /// A call is about to submit to this stream, as `named` says it, or to `ANY_STREAM`. Behind its begin mark, if it has one, and
 /// before the real call.

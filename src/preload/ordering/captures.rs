@@ -12,7 +12,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use cachealloc_core::order::{Capture, Captures};
 use cachealloc_core::rules::{Rule, rule_holds};
 
-use crate::contexts::Context;
 use crate::driver::api;
 use crate::driver::sys::{
     CAPTURE_STATUS_NONE, CuError, CuResult, STREAM_LEGACY, STREAM_PER_THREAD, StreamHandle,
@@ -20,7 +19,9 @@ use crate::driver::sys::{
 use crate::graphs::{open_captures, participants, pools};
 use crate::lock::lock;
 use crate::process::bypass;
-use crate::process::thread::{self, Thread};
+use crate::state::contexts::Context;
+use crate::state::thread;
+use crate::state::thread::Thread;
 
 struct Set {
     captures: Captures,

@@ -11,13 +11,16 @@ use cachealloc_core::order::{BarrierNumber, SubmissionReading, SyncedStreams};
 use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::config;
-use crate::contexts::events::EventRef;
-use crate::contexts::{Context, registry};
 use crate::driver::api;
 use crate::driver::sys::CuResult;
 use crate::lock::lock;
-use crate::ordering::{LEDGER, WATCH, across, widen};
-use crate::process::thread::Thread;
+use crate::ordering::across;
+use crate::state::barriers::{LEDGER, WATCH};
+use crate::state::contexts::Context;
+use crate::state::events::EventRef;
+use crate::state::registry;
+use crate::state::thread::Thread;
+use crate::test_delay::test_delay;
 
 /// Puts in the wait that was put off, if it is this context that owes one. Call without a gate.
 pub(super) fn flush(context: &'static Context) {
@@ -128,7 +131,7 @@ fn is_deferred(context: &'static Context) -> bool {
 #[inline(never)]
 fn may_start_deferral(context: &'static Context) -> bool {
     let becomes = start_deferral(context);
-    widen(Rule::OtherStreamPays);
+    test_delay(Rule::OtherStreamPays);
     becomes && LEDGER.may_defer()
 }
 

@@ -3,7 +3,8 @@
 use cachealloc_core::order::UntrackedSubmission;
 
 use crate::log;
-use crate::ordering::{LEDGER, before_submission};
+use crate::ordering::before_submission;
+use crate::state::barriers::LEDGER;
 
 /// No barrier is skipped from now on; `why` gives the reason.
 pub(crate) fn end(why: &str) {

@@ -20,9 +20,10 @@ use cachealloc_core::rules::{Rule, rule_holds};
 use crate::driver::api;
 use crate::driver::sys::{CuError, CuResult};
 use crate::lock::lock;
-use crate::ordering::{LEDGER, communication, observers, pinned};
+use crate::ordering::{communication, observers, pinned};
 use crate::recent::Recent;
 use crate::record::caller;
+use crate::state::barriers::LEDGER;
 
 /// A kernel with more arguments than this counts as unknown.
 const ARGUMENTS_MAX: usize = 4096;

@@ -9,7 +9,7 @@ use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::driver::api;
 use crate::driver::sys::{CuResult, STREAM_LEGACY, STREAM_NON_BLOCKING, StreamHandle};
-use crate::process::thread::Thread;
+use crate::state::thread::Thread;
 
 /// Twice the number of times that there was seen to be more; one more: there is since.
 static MORE: AtomicU64 = AtomicU64::new(0);

@@ -2,15 +2,17 @@
 //! real `cuMemFree`. Right in every case: captures, old drivers, several contexts. It returns the errors
 //! that the program's own free would have returned.
 
+use crate::cache::release;
 use crate::cache::stream_frees;
-use crate::contexts::Context;
 use crate::driver::api;
 use crate::driver::sys::{CuError, CuResult, DevicePointer};
 use crate::lock::lock;
-use crate::ordering::{LEDGER, captures, real_frees};
+use crate::ordering::{captures, real_frees};
 use crate::process::bypass;
-use crate::statistics::waits::{self, Wait};
-use crate::trim::release;
+use crate::state::barriers::LEDGER;
+use crate::state::contexts::Context;
+use crate::statistics::waits;
+use crate::statistics::waits::Wait;
 
 /// The smallest allocation the driver makes; its free waits like any other (measured).
 pub(crate) const SENTINEL_BYTES: usize = 512;

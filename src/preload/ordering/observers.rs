@@ -13,9 +13,11 @@ use crate::driver::sys::{
     ContextHandle, DEVICE_CONCURRENT_MANAGED_ACCESS, DEVICE_PAGEABLE_MEMORY_ACCESS,
 };
 use crate::lock::lock;
-use crate::ordering::{LEDGER, WATCH, across, elision, pending};
+use crate::log;
+use crate::ordering::{across, elision, pending};
+use crate::state::barriers::{LEDGER, WATCH};
+use crate::state::contexts;
 use crate::statistics::waits::Wait;
-use crate::{contexts, log};
 
 /// Contexts that were made or retained and are alive.
 static SEEN: Mutex<Vec<SeenContext>> = Mutex::new(Vec::new());

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use cachealloc_core::order::BarrierNumber;
 
-use crate::contexts::events::EventRef;
 use crate::lock::lock;
-use crate::process::thread::Thread;
+use crate::state::events::EventRef;
+use crate::state::thread::Thread;
 
 /// A pending barrier of a free.
 #[derive(Clone)]

@@ -19,17 +19,23 @@ use std::sync::atomic::Ordering;
 use cachealloc_core::order::{BarrierNumber, Observer, TrackedBarrier};
 use cachealloc_core::rules::{Rule, rule_holds};
 
-use crate::cache::PlainFree;
-use crate::cache::under_way::Waiter;
-use crate::contexts::events::{Event, EventRef};
-use crate::contexts::{self, Context};
 use crate::driver::api;
 use crate::driver::sys::{CuError, CuResult};
-use crate::ordering::orphaned_barriers::{self, FreeBarrier};
-use crate::ordering::{LEDGER, across};
-use crate::process::bounds::{self, Budget, Running};
-use crate::process::thread::{self, Thread};
-use crate::statistics::waits::{self, Wait};
+use crate::ordering::across;
+use crate::ordering::orphaned_barriers;
+use crate::ordering::orphaned_barriers::FreeBarrier;
+use crate::process::bounds;
+use crate::process::bounds::{Budget, Running};
+use crate::state::barriers::LEDGER;
+use crate::state::contexts;
+use crate::state::contexts::Context;
+use crate::state::events::{Event, EventRef};
+use crate::state::stream_frees::PlainFree;
+use crate::state::thread;
+use crate::state::thread::Thread;
+use crate::state::under_way::Waiter;
+use crate::statistics::waits;
+use crate::statistics::waits::Wait;
 
 /// What all queries together may wait for frees of other threads.
 static WAIT_BUDGET: Budget = Budget::new(&bounds::FREES_OF_OTHERS);
@@ -222,7 +228,7 @@ pub(crate) fn is_left_to_others() -> bool {
 }
 
 /// Holds off the end of the context while this barrier is waited for. None: nothing has to be waited for any more. The end of
-/// a context waits for its barriers before it shuts the door (`hooks/context_end.rs`). One that is pending behind a shut
+/// a context waits for its barriers before it shuts the door (`hooks/context/end.rs`). One that is pending behind a shut
 /// door is of a free made since: then another reference is left, and the call that may end the context is over in a moment.
 fn open_behind(context: &Context, number: BarrierNumber) -> Option<RwLockReadGuard<'_, ()>> {
     match rule_holds(Rule::BarrierOutlastsReference) {

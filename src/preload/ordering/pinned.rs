@@ -13,7 +13,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::driver::sys::CuResult;
-use crate::handle_table::{self, HandleTable};
+use crate::handle_table;
+use crate::handle_table::HandleTable;
 use crate::ordering::pinned::pages::Pages;
 use crate::ordering::pinned::scan::WORD_BYTES;
 

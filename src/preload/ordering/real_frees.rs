@@ -11,9 +11,10 @@ use std::sync::atomic::Ordering;
 
 use cachealloc_core::rules::{Rule, rule_holds};
 
-use crate::contexts::{self, Context};
 use crate::driver::sys::CuResult;
 use crate::lock::{is_held, lock};
+use crate::state::contexts;
+use crate::state::contexts::Context;
 
 /// Runs a real free of memory of the current context. Call without the gate.
 pub(crate) fn announced(call: impl FnOnce() -> CuResult) -> CuResult {

@@ -3,8 +3,10 @@
 use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::driver::sys::CuResult;
-use crate::ordering::{LEDGER, observers, widen};
-use crate::process::thread;
+use crate::ordering::observers;
+use crate::state::barriers::LEDGER;
+use crate::state::thread;
+use crate::test_delay::test_delay;
 
 /// `call` submits work, or an order between works. `host_visible`: the host could see its effect without
 /// synchronizing.
@@ -13,16 +15,16 @@ pub(crate) fn counted(host_visible: bool, call: impl FnOnce() -> CuResult) -> Cu
     let lane = thread::lane_of_submission();
     if !rule_holds(Rule::CountedBeforeWatched) {
         observers::watch_submission();
-        widen(Rule::CountedBeforeWatched);
+        test_delay(Rule::CountedBeforeWatched);
     }
     LEDGER.begin(host_visible, lane);
     // Behind the count: a thread that begins to watch finds one that was not watched.
     if rule_holds(Rule::CountedBeforeWatched) {
         observers::watch_submission();
     }
-    widen(Rule::ElisionNeedsEnded);
-    widen(Rule::CoverNeedsSeen);
-    widen(Rule::VisibleWorkMarksBothSides);
+    test_delay(Rule::ElisionNeedsEnded);
+    test_delay(Rule::CoverNeedsSeen);
+    test_delay(Rule::VisibleWorkMarksBothSides);
     let code = call();
     LEDGER.end(host_visible, lane);
     code

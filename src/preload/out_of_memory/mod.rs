@@ -17,9 +17,9 @@ use cachealloc_history::{OomKind, OomPlace, OomRequest};
 use crate::contexts::lookup;
 use crate::driver::api;
 use crate::driver_memory::table;
-use crate::process::thread::Thread;
 use crate::record::capture;
 use crate::snapshots::triggers;
+use crate::state::thread::Thread;
 use crate::{process, record, seccomp};
 use noted::Failure;
 

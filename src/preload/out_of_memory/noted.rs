@@ -11,7 +11,7 @@ use cachealloc_history::OomRequest;
 
 use crate::lock::lock;
 use crate::process::bypass;
-use crate::process::thread::Thread;
+use crate::state::thread::Thread;
 
 /// Older ones are forgotten.
 const FAILURES_MAX: usize = 64;

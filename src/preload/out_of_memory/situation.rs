@@ -9,12 +9,15 @@ use cachealloc_history::{
 };
 use cachealloc_statistics::breakdown::{Breakdown, Component, Place};
 
-use crate::contexts::{self, Context, lookup};
+use crate::contexts::lookup;
 use crate::driver::api;
-use crate::driver_memory::table::{self, Held};
+use crate::driver_memory::table;
+use crate::driver_memory::table::Held;
 use crate::driver_memory::{implicit_usage, limits, measured};
 use crate::process::lock_timeout::LockWait;
 use crate::snapshots::contents;
+use crate::state::contexts;
+use crate::state::contexts::Context;
 use crate::{config, record};
 
 /// What the driver says of a device.

@@ -10,10 +10,12 @@ use cachealloc_text::{bytes, plural};
 
 use crate::lock::lock;
 use crate::log;
-use crate::out_of_memory::noted::{self, Counts, Failure};
-use crate::process::bounds::{self, Budget};
-use crate::process::thread::Thread;
+use crate::out_of_memory::noted;
+use crate::out_of_memory::noted::{Counts, Failure};
+use crate::process::bounds;
+use crate::process::bounds::Budget;
 use crate::snapshots::{contents, writer};
+use crate::state::thread::Thread;
 use crate::thread_state::with_thread_state_saved;
 
 /// Told at once. One more is left for the end: a program that fails on purpose at first fails in earnest then.

@@ -10,7 +10,6 @@
 //! reads stale numbers, not another owner's memory.
 
 mod residence;
-pub(crate) mod slot;
 mod slots;
 
 use core::ptr::null_mut;
@@ -18,14 +17,14 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, Ordering};
 
-pub(crate) use slot::{Kind, Slot};
+pub(crate) use crate::state::slot::{Kind, Slot};
 pub(crate) use slots::{Claimed, LiveBlock, fresh_buffer_id, occupy, vacate};
 
-use crate::contexts::Context;
 use crate::heap;
 use crate::lock::lock;
 use crate::pagemap::residence::Page;
-use crate::pagemap::slot::GRANULE_BYTES;
+use crate::state::contexts::Context;
+use crate::state::slot::GRANULE_BYTES;
 
 const PAGE_SHIFT: u32 = 21;
 pub(crate) const PAGE_BYTES: u64 = 1 << PAGE_SHIFT;

@@ -8,12 +8,12 @@ use cachealloc_core::BlockId;
 use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::config;
-use crate::contexts::Context;
-use crate::ordering::widen;
-use crate::pagemap::slot::{
+use crate::pagemap::{Extent, Place, extent_at, find, residence};
+use crate::state::contexts::Context;
+use crate::state::slot::{
     CACHED, FREE, FREEING, Kind, OF_CONTEXT, OF_STREAM, Slot, pack, state, state_of, unpack,
 };
-use crate::pagemap::{Extent, Place, extent_at, find, residence};
+use crate::test_delay::test_delay;
 
 /// Where a free has claimed a block that `cuMemAlloc` made, and what the slot said before.
 #[derive(Clone, Copy)]
@@ -75,7 +75,7 @@ impl Slot {
     fn claim(&self, word: u64) -> bool {
         let freeing = word - state(word) + FREEING;
         if !rule_holds(Rule::ClaimBeforeFree) {
-            widen(Rule::ClaimBeforeFree);
+            test_delay(Rule::ClaimBeforeFree);
             self.word.store(freeing, Ordering::Release);
             return true;
         }

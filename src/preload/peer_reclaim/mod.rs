@@ -23,15 +23,18 @@ use cachealloc_statistics::control::GpuId;
 use cachealloc_statistics::shares::shares;
 
 use crate::clock::Instant;
-use crate::contexts::{self, Context};
 use crate::driver::api;
 use crate::driver::hardware::Hardware;
 use crate::driver_memory::limits;
 use crate::lock::lock;
-use crate::ordering::LEDGER;
 use crate::process::bypass;
-use crate::statistics::counters::{self, Count};
-use crate::statistics::waits::{self, Wait};
+use crate::state::barriers::LEDGER;
+use crate::state::contexts;
+use crate::state::contexts::Context;
+use crate::statistics::counters;
+use crate::statistics::counters::Count;
+use crate::statistics::waits;
+use crate::statistics::waits::Wait;
 use crate::thread_state::with_thread_state_saved;
 use crate::{config, heap, identity, log, seccomp};
 

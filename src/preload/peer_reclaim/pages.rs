@@ -15,7 +15,8 @@ use cachealloc_statistics::page::{
 use cachealloc_statistics::sender::{self, Receiver, Sent, Words};
 
 use crate::clock::Instant;
-use crate::identity::{self, Fate};
+use crate::identity;
+use crate::identity::Fate;
 use crate::process::library_thread;
 use crate::statistics::live;
 

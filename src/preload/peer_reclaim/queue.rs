@@ -14,10 +14,10 @@ use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_statistics::control::GpuId;
 use cachealloc_statistics::page::{Waiter, Waiters};
 
-use super::pages::Peer;
-use super::{is_end, may_ask};
 use crate::clock::now_ns;
 use crate::lock::lock;
+use crate::peer_reclaim::pages::Peer;
+use crate::peer_reclaim::{is_end, may_ask};
 use crate::process::library_thread;
 use crate::statistics::live;
 use crate::thread_state::with_thread_state_saved;

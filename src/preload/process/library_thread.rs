@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::apart;
 use crate::c_library::STACK_LEAST;
-use crate::process::thread;
+use crate::state::thread;
 
 /// Enough to symbolize names of functions at any nesting, and for the driver. Untouched pages cost only
 /// addresses. The thread-local data of the program and its libraries, which may be megabytes, comes on top: the C library

@@ -3,13 +3,10 @@
 
 pub(crate) mod bounds;
 pub(crate) mod bypass;
-mod in_front;
+pub(crate) mod in_front;
 pub(crate) mod library_thread;
-pub(crate) mod lifetime;
 pub(crate) mod lock_timeout;
 pub(crate) mod seats;
-pub(crate) mod startup_log;
-pub(crate) mod thread;
 pub(crate) mod watchdog;
 
 use core::ffi::c_int;

@@ -10,7 +10,8 @@ use core::ffi::CStr;
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crate::clock::{self, now_ns};
+use crate::clock;
+use crate::clock::now_ns;
 use crate::seccomp;
 
 /// No step of the writer takes this much processor time.

@@ -17,7 +17,8 @@ use cachealloc_python::{Lookup, Status};
 
 use crate::c_library::{dlsym, dynamic, objects};
 use crate::log;
-use crate::record::{self, eval_loop, settings};
+use crate::record;
+use crate::record::{eval_loop, settings};
 
 const NATIVE_FRAMES_MAX: usize = 160;
 const PYTHON_FRAMES_MAX: usize = 96;

@@ -12,10 +12,12 @@ use cachealloc_history::{
 };
 
 use crate::clock::now_ns;
+use crate::record;
 use crate::record::holders::{Holders, StackTotals};
-use crate::record::persistent::{self, HistorySource};
+use crate::record::persistent;
+use crate::record::persistent::HistorySource;
 use crate::record::segments::Segments;
-use crate::record::{self, HOST, ranges, recorder, settings};
+use crate::record::{HOST, ranges, recorder, settings};
 
 /// An upper bound of the bytes that one segment of a cut takes.
 pub(crate) const SEGMENT_BYTES_MAX: usize = 6 * size_of::<Segment>() + size_of::<Block>() + 128;

@@ -77,7 +77,7 @@ impl Holders {
     /// The row that is about to change. None: there is no memory for it.
     fn row(&mut self, stack: StackId) -> Option<&mut Row> {
         let number = stack.0 as usize;
-        if !super::grow_to(&mut self.rows, number) {
+        if !crate::record::grow_to(&mut self.rows, number) {
             return None;
         }
         let row = &mut self.rows[number];

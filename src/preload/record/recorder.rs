@@ -19,7 +19,8 @@ use cachealloc_options::{Record, StackContext};
 use crate::clock::now_ns;
 use crate::lock::lock;
 use crate::record::holders::{Holders, StackTotals};
-use crate::record::persistent::{self, HistorySource};
+use crate::record::persistent;
+use crate::record::persistent::HistorySource;
 use crate::record::ranges;
 use crate::record::segments::Segments;
 use crate::record::settings;
@@ -154,7 +155,7 @@ impl Recorder {
         requester: Requester,
         stack: StackId,
     ) {
-        if super::is_on() {
+        if crate::record::is_on() {
             self.note_allocated(allocator, allocated, requester, stack);
         }
     }
@@ -231,7 +232,7 @@ impl Recorder {
 
     /// None if nothing is recorded.
     fn recorded(&self) -> Option<std::sync::MutexGuard<'_, Recorded>> {
-        super::is_on().then(|| lock(&self.0)).filter(|recorded| recorded.on)
+        crate::record::is_on().then(|| lock(&self.0)).filter(|recorded| recorded.on)
     }
 }
 
@@ -275,7 +276,7 @@ impl Recorded {
     fn note_block(&mut self, block: BlockId, row: BlockRow) {
         let index = block.0 as usize;
         if index >= self.blocks.len() && !self.blocks.grow_to(index + 1) {
-            return super::stop_short();
+            return crate::record::stop_short();
         }
         if let Some(there) = self.blocks.get_mut(index) {
             *there = BlockRow { state: FREE, ..row };

@@ -81,7 +81,7 @@ impl Persistent {
     fn insert(&mut self, row: SegmentRow) {
         let place = self.free.pop().unwrap_or(self.rows.len());
         if !self.rows.grow_to(place + 1) {
-            return super::stop_short();
+            return crate::record::stop_short();
         }
         if let Some(there) = self.rows.get_mut(place) {
             *there = SegmentRow { flags: 0, ..row };

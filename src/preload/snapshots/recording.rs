@@ -11,13 +11,15 @@ use cachealloc_core::Allocator;
 use cachealloc_options::{ENTRIES_MAX, Record};
 use cachealloc_statistics::control::Change;
 
-use crate::contexts::{self, Context};
 use crate::driver_memory::table;
 use crate::graphs::graph_memory;
 use crate::process::lock_timeout::LockWait;
-use crate::record::settings::{self, Settings};
+use crate::record::settings;
+use crate::record::settings::Settings;
 use crate::record::{capture, persistent};
 use crate::snapshots::{contents, triggers, writer};
+use crate::state::contexts;
+use crate::state::contexts::Context;
 use crate::{identity, process};
 
 /// Records so from here on. Where the recording goes on without a `clear`, all that it knows of what is live

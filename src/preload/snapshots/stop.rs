@@ -22,7 +22,8 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 use std::time::Duration;
 
 use crate::apart;
-use crate::process::library_thread::{self, set_mask};
+use crate::process::library_thread;
+use crate::process::library_thread::set_mask;
 use crate::process::{lock_timeout, watchdog};
 
 mod holding;

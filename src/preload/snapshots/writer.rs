@@ -12,10 +12,13 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use crate::lock::lock;
-use crate::process::library_thread::{self, Body};
-use crate::process::watchdog::{self, Watchdog};
+use crate::process::library_thread;
+use crate::process::library_thread::Body;
+use crate::process::watchdog;
+use crate::process::watchdog::Watchdog;
 use crate::record::persistent;
-use crate::statistics::live::{self, Look};
+use crate::statistics::live;
+use crate::statistics::live::Look;
 use crate::{apart, heap, process};
 
 /// At the writer, by a thread that waits for it: whether it still makes progress.

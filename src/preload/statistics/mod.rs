@@ -1,66 +1,6 @@
-//! Counters, and reading and showing them. Here: what every context counts in addition to the core.
+//! Counters, and the page that shows them to other processes.
 
-pub(crate) mod control;
 pub(crate) mod counters;
-pub(crate) mod exit_table;
 pub(crate) mod live;
-pub(crate) mod reading;
-pub(crate) mod report;
 pub(crate) mod steady;
 pub(crate) mod waits;
-
-use std::sync::atomic::{AtomicI64, Ordering};
-
-use cachealloc_core::{Allocator, BlockId, Pool};
-
-/// The requested bytes of blocks that left thread caches, by the core's account minus the program's: the
-/// core knows only the first request of a block that went through a thread cache. Changed under the
-/// allocator's lock.
-#[derive(Default)]
-pub(crate) struct ThreadCacheCorrection {
-    small: Requested,
-    large: Requested,
-}
-
-#[derive(Default)]
-struct Requested {
-    /// To subtract from what the program freed.
-    not_freed: AtomicI64,
-    /// To add to what is requested now: what was left when the totals were reset.
-    before: AtomicI64,
-}
-
-impl ThreadCacheCorrection {
-    /// The core is about to free a block from a thread cache.
-    pub(crate) fn left_list(&self, allocator: &Allocator, block: BlockId) {
-        let (pool, known_bytes) = allocator.requested(block);
-        add(&self.of(pool).not_freed, known_bytes as i64);
-    }
-
-    /// The core is about to free a block that the program held with this many requested bytes.
-    #[inline]
-    pub(crate) fn passed_by(&self, allocator: &Allocator, block: BlockId, requested_bytes: u64) {
-        let (pool, known_bytes) = allocator.requested(block);
-        self.passed(pool, known_bytes, requested_bytes);
-    }
-
-    /// The same of a block that the core knows so.
-    #[inline]
-    pub(crate) fn passed(&self, pool: Pool, known_bytes: u64, requested_bytes: u64) {
-        if known_bytes != requested_bytes {
-            add(&self.of(pool).not_freed, known_bytes as i64 - requested_bytes as i64);
-        }
-    }
-
-    fn of(&self, pool: Pool) -> &Requested {
-        match pool {
-            Pool::Small => &self.small,
-            Pool::Large => &self.large,
-        }
-    }
-}
-
-fn add(number: &AtomicI64, amount: i64) {
-    let sum = number.load(Ordering::Relaxed).wrapping_add(amount);
-    number.store(sum, Ordering::Relaxed);
-}

@@ -25,20 +25,25 @@ use cachealloc_history::StackId;
 use cachealloc_options::IdleRelease;
 use cachealloc_text::Bytes;
 
-use crate::cache::inflight_releases::{self, InFlightRelease};
 use crate::cache::{arenas, blocks, stream_frees};
 use crate::clock::Instant;
-use crate::contexts::events::EventRef;
-use crate::contexts::{Context, lookup};
+use crate::contexts::lookup;
 use crate::driver::sys::{CuError, STREAM_NON_BLOCKING};
 use crate::driver::{api, changes, table};
 use crate::driver_memory::limits;
 use crate::functions::id;
 use crate::lock::lock;
-use crate::ordering::{captures, widen};
+use crate::ordering::captures;
 use crate::process::library_thread;
-use crate::statistics::counters::{self, Count};
-use crate::trim::{Pass, TrimScope, scavenger};
+use crate::state::contexts::Context;
+use crate::state::events::EventRef;
+use crate::state::inflight_releases;
+use crate::state::inflight_releases::InFlightRelease;
+use crate::state::release::{Pass, TrimScope};
+use crate::statistics::counters;
+use crate::statistics::counters::Count;
+use crate::test_delay::test_delay;
+use crate::trim::scavenger;
 use crate::{config, log, pagemap};
 
 /// Less than this is never returned.
@@ -65,7 +70,7 @@ pub(crate) fn pass(context: &'static Context) {
     if captures::any() || !lookup::is_certain(context) {
         return;
     }
-    widen(Rule::EndHoldsScavengerOff);
+    test_delay(Rule::EndHoldsScavengerOff);
     let _ = api::relaxed(|| {
         context.enter(|| {
             pass.give_back(context);
@@ -232,7 +237,7 @@ impl Pass {
             segments = whole;
             mappings
         });
-        widen(Rule::RoomIsAwaited);
+        test_delay(Rule::RoomIsAwaited);
         // Before the driver gets them: afterwards the addresses may belong to another owner.
         segments.iter().for_each(|segment| pagemap::remove(segment.base.0));
         let bytes = self.free(context, segments);

@@ -8,12 +8,14 @@ use cachealloc_statistics::page::Offer;
 use cachealloc_text::Bytes;
 
 use crate::cache::blocks;
-use crate::contexts::{self, Context};
 use crate::lock::lock;
 use crate::log;
 use crate::process::bounds;
 use crate::process::lock_timeout::LockWait;
-use crate::statistics::counters::{self, Count};
+use crate::state::contexts;
+use crate::state::contexts::Context;
+use crate::statistics::counters;
+use crate::statistics::counters::Count;
 use crate::statistics::live;
 use crate::trim::{idle, scavenger};
 

@@ -18,7 +18,6 @@ use cachealloc_options::{IdleRelease, Strategy};
 use cachealloc_statistics::{Measures, Trims};
 
 use crate::clock::Instant;
-use crate::contexts::{self, Context};
 use crate::driver::table;
 use crate::driver_memory::measured;
 use crate::functions::id;
@@ -27,8 +26,11 @@ use crate::lock::lock;
 use crate::ordering::captures;
 use crate::process::bounds;
 use crate::process::bypass;
-use crate::process::library_thread::{self, Body};
+use crate::process::library_thread;
+use crate::process::library_thread::Body;
 use crate::process::watchdog;
+use crate::state::contexts;
+use crate::state::contexts::Context;
 use crate::trim::{idle, reclaim};
 use crate::{config, identity, log};
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use cachealloc_core::BlockId;
 
 use crate::pagemap::{self, Kind, Place, insert, occupy, place, remove};
-use crate::stand_ins::Context;
+use crate::stand_ins::contexts::Context;
 use crate::{ROUNDS, look_until};
 
 const SEGMENT_BYTES: u64 = 2 << 20;

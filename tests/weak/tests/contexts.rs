@@ -1,8 +1,8 @@
 //! The list of contexts, which is read while others change it.
 
 use crate::ROUNDS;
-use crate::contexts::registry;
-use crate::stand_ins::Context;
+use crate::stand_ins::contexts::Context;
+use crate::state::registry;
 
 /// A walk finds all that were there before and stay, each whole, the newest first.
 #[test]

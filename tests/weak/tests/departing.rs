@@ -3,8 +3,8 @@
 use std::sync::Mutex;
 
 use crate::ROUNDS;
-use crate::cache::inflight_releases::{self, InFlightRelease};
 use crate::lock::lock;
+use crate::state::inflight_releases::{self, InFlightRelease};
 
 /// The device has nothing, a cache has what is wanted, and it goes back meanwhile.
 #[test]

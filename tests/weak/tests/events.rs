@@ -3,9 +3,9 @@
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use crate::contexts::events::{self, EventRef, Events};
 use crate::driver::api;
-use crate::process::thread::Thread;
+use crate::state::events::{self, EventRef, Events};
+use crate::state::thread::Thread;
 use crate::{ROUNDS, look_until};
 
 /// Who has a reference finds the recording that it refers to.

@@ -4,10 +4,10 @@ use std::collections::HashSet;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::cache::thread_cache::{CachedBlock, ListsSeen, Noted, ThreadCache};
 use crate::process::lock_timeout::LockWait;
-use crate::process::thread::Thread;
 use crate::seats::{self, SEATS_COUNT, SHARED};
+use crate::state::thread::Thread;
+use crate::state::thread_cache::{CachedBlock, ListsSeen, Noted, ThreadCache};
 use crate::{Bare, ROUNDS};
 
 const BYTES: u64 = 4096;

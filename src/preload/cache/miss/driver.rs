@@ -5,14 +5,16 @@ use cachealloc_core::{Request, Requester};
 use crate::cache::arenas;
 use crate::cache::blocks::Call;
 use crate::cache::miss::growth::Growth;
+use crate::cache::release;
 use crate::cache::retry::wait_for_frees;
-use crate::cache::under_way::Waiter;
 use crate::driver::api;
 use crate::driver::sys::{CuError, CuResult};
 use crate::driver_memory::limits;
-use crate::driver_memory::table::{self, Key, Served};
-use crate::statistics::counters::{self, Count};
-use crate::trim::release;
+use crate::driver_memory::table;
+use crate::driver_memory::table::{Key, Served};
+use crate::state::under_way::Waiter;
+use crate::statistics::counters;
+use crate::statistics::counters::Count;
 
 /// Everything of this context has gone back. The other contexts of the device may hold more; then the
 /// driver is asked for exactly what the program requested, and its result counts.

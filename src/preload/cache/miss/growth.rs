@@ -7,17 +7,19 @@ use cachealloc_core::{Address, Allocator, Mapping, Request};
 
 use crate::cache::blocks::{Call, empty_lists, record_taken};
 use crate::cache::{arenas, retry, stream_frees};
-use crate::contexts::Context;
 use crate::driver::api;
 use crate::driver::sys::{CuError, CuResult};
 use crate::driver_memory::{forecast, limits, table};
 use crate::graphs::pool_life;
 use crate::lock::lock;
-use crate::ordering::{observers, widen};
+use crate::ordering::observers;
 use crate::process::bypass;
-use crate::process::thread::Thread;
-use crate::statistics::counters::{self, Count};
+use crate::state::contexts::Context;
+use crate::state::thread::Thread;
+use crate::statistics::counters;
+use crate::statistics::counters::Count;
 use crate::statistics::steady;
+use crate::test_delay::test_delay;
 use crate::{config, memory_hooks, pagemap};
 
 /// The lock of a miss, released while memory hooks are notified that the driver is asked: they may
@@ -163,7 +165,7 @@ fn reserve(growth: &mut Growth, request: &mut Request, bytes: u64, call: Call) -
             context.recorder.segment_reserved(&allocator, Address(base), call.stack);
             record_arrived(context, &mut allocator, request, call);
             drop(allocator);
-            widen(Rule::ArrivedIsTold);
+            test_delay(Rule::ArrivedIsTold);
             growth.after(bytes, base)?;
             Ok(true)
         }

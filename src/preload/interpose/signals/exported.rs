@@ -5,9 +5,9 @@ use core::mem::zeroed;
 
 use libc::{SA_NODEFER, SA_RESETHAND, SA_RESTART, SIG_ERR};
 
-use super::taken;
-use super::view::{TakenSignal, change};
 use crate::c_library::{BSD_SIGNAL, SIGACTION, SIGNAL, SSIGNAL, SYSV_SIGNAL, SYSV_SIGNAL_RESERVED};
+use crate::interpose::signals::taken;
+use crate::interpose::signals::view::{TakenSignal, change};
 
 /// # Safety
 ///

@@ -7,8 +7,8 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 
 use libc::{SA_ONSTACK, SA_RESETHAND, SA_RESTART, SA_SIGINFO, SIG_DFL, SIG_IGN};
 
-use super::{in_kernel, ours, real_sigaction};
 use crate::identity;
+use crate::interpose::signals::{in_kernel, ours, real_sigaction};
 
 /// A flag that the C library adds to what the program asks for, on x86-64.
 const SA_RESTORER: c_int = 0x0400_0000;

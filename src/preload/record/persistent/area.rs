@@ -14,10 +14,10 @@ use cachealloc_history::persistent::layout::*;
 use cachealloc_options::Record;
 use cachealloc_statistics::page;
 
-use super::chunks::Taken;
-use super::files::{create, limit, remove_old, space};
-use super::{FOLDER, OVER};
 use crate::clock::{epoch_offset_ns, now_ns};
+use crate::record::persistent::chunks::Taken;
+use crate::record::persistent::files::{create, limit, remove_old, space};
+use crate::record::persistent::{FOLDER, OVER};
 use crate::record::settings;
 use crate::thread_state::without_cancellation;
 use crate::{identity, log, seccomp};

@@ -5,10 +5,10 @@ use core::sync::atomic::Ordering;
 use cachealloc_history::persistent::layout::*;
 use cachealloc_history::persistent::log::{PIECE_WORDS, PIECES};
 
-use super::OVER;
-use super::area::Area;
-use super::files::space;
 use crate::lock::lock;
+use crate::record::persistent::OVER;
+use crate::record::persistent::area::Area;
+use crate::record::persistent::files::space;
 use crate::seccomp;
 use crate::thread_state::without_cancellation;
 

@@ -13,9 +13,10 @@ use cachealloc_history::file::new_above_standard;
 use cachealloc_history::persistent::layout::*;
 use cachealloc_statistics::page;
 
-use super::FOLDER;
 use crate::clock::{epoch_offset_ns, now_ns};
-use crate::identity::{self, Fate};
+use crate::identity;
+use crate::identity::Fate;
+use crate::record::persistent::FOLDER;
 
 /// A file system in memory, as the kernel calls it.
 const TMPFS: i64 = 0x0102_1994;

@@ -12,10 +12,11 @@ use cachealloc_history::persistent::layout::*;
 use cachealloc_history::persistent::log::{self, Module, PIECE_WORDS, PythonText};
 use cachealloc_history::{Frame, Settings};
 
-use super::{is_on, made};
 use crate::clock::{Instant, epoch_offset_ns, now_ns};
 use crate::lock::lock;
-use crate::record::{self, eval_loop};
+use crate::record;
+use crate::record::eval_loop;
+use crate::record::persistent::{is_on, made};
 
 /// How often.
 pub(super) const EVERY: Duration = Duration::from_secs(1);

@@ -6,9 +6,9 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use cachealloc_history::persistent::layout::*;
 use cachealloc_history::{CHUNK_ROWS, ChunkAllocator, Entry, PieceAllocator, Ring, Rows};
 
-use super::area::Area;
-use super::{AREA, make_once};
 use crate::lock::lock;
+use crate::record::persistent::area::Area;
+use crate::record::persistent::{AREA, make_once};
 
 /// A part of the file, for one of these.
 #[derive(Clone, Copy)]

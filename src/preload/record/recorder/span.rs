@@ -5,7 +5,8 @@ use cachealloc_history::persistent::layout::{BlockRow, FREE, LIVE, OWNER_CONTEXT
 use cachealloc_history::{Action, StackId};
 
 use crate::lock::lock;
-use crate::record::persistent::{self, HistorySource};
+use crate::record::persistent;
+use crate::record::persistent::HistorySource;
 use crate::record::recorder::{
     Entries, Origin, Recorded, Recorder, entries_max, row_of, stream_of,
 };

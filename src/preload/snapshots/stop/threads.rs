@@ -5,9 +5,9 @@ use core::ffi::{CStr, c_int, c_void};
 use core::ptr::{null, null_mut};
 use core::sync::atomic::{AtomicI32, Ordering};
 
-use super::PULSE;
 use crate::process::library_thread::set_mask;
 use crate::process::watchdog;
+use crate::snapshots::stop::PULSE;
 use crate::{apart, seccomp};
 
 /// glibc's own, for `setuid` in all threads: outside the sets that a program can block.

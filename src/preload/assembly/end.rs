@@ -1,0 +1,59 @@
+//! Takes down everything kept for a context once the driver has destroyed it.
+
+use std::sync::atomic::Ordering;
+
+use cachealloc_core::rules::{Rule, rule_holds};
+use cachealloc_core::{ReuseCondition, Stats};
+
+use crate::assembly::creation;
+use crate::assembly::reading;
+use crate::cache::{arenas, pinned_blocks};
+use crate::driver_memory::{implicit_usage, limits, table};
+use crate::ipc::imports;
+use crate::lock::lock;
+use crate::ordering::orphaned_barriers;
+use crate::process::lock_timeout::LockWait;
+use crate::state::contexts::{Context, NO_ID};
+use crate::state::registry;
+use crate::{clock, pagemap};
+
+/// The driver destroyed the context: its memory and events are gone. A second call waits for the first.
+pub(crate) fn destroyed(context: &'static Context) {
+    if rule_holds(Rule::ContextEndForgets) {
+        context.final_stats.get_or_init(|| Box::new(destroy(context)));
+    }
+}
+
+fn destroy(context: &'static Context) -> Stats {
+    context.living_id.store(NO_ID, Ordering::Release);
+    registry::remove_from_alive(context);
+    context.events.context_ended();
+    context.last_barrier.forget();
+    pagemap::remove_context(context);
+    imports::context_ended(context.id);
+    orphaned_barriers::context_ended(context.id);
+    pinned_blocks::context_ended(context.id);
+    let fresh = creation::empty_allocator(context.device, context.device_bytes);
+    let mut allocator = lock(&context.allocator);
+    // Not `take_back`: the addresses may belong to another context by now.
+    context.thread_cache.empty(|cached| {
+        context.correction.left_list(&allocator, cached.id());
+        allocator.free(cached.id(), ReuseCondition::Everywhere);
+    });
+    let ending_ns = context.ending_ns.load(Ordering::Relaxed);
+    let ended_ns = if ending_ns == 0 { clock::now_ns() } else { ending_ns };
+    context.recorder.context_ended(&mut allocator, ended_ns);
+    table::context_ended(context.id);
+    implicit_usage::context_ended(context.id);
+    let mut stats = reading::stats_locked(context, &mut allocator, LockWait::Blocking);
+    stats.end();
+    context.seen_at_end.store(registry::count(), Ordering::Relaxed);
+    let old = core::mem::replace(&mut *allocator, fresh);
+    let ordinary = old.segments().filter(|segment| !segment.expandable);
+    limits::give_back(context.device, ordinary.map(|segment| segment.bytes).sum());
+    drop(allocator);
+    context.thread_cache.context_ended();
+    context.pool_attributes.context_ended();
+    arenas::context_ended(context);
+    stats
+}

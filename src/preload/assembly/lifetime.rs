@@ -1,0 +1,203 @@
+//! What a library must respect in a foreign process: fork, exit, threads that end.
+
+use core::ffi::c_void;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use cachealloc_core::rules::{Rule, rule_holds};
+use cachealloc_options::StatsOnExit;
+
+use crate::assembly::startup_log;
+use crate::assembly::{control, exit_table, report};
+use crate::cache::{blocks, red_zones};
+use crate::contexts::lookup;
+use crate::driver::table;
+use crate::functions::id;
+use crate::ordering::{captures, pending};
+use crate::out_of_memory::told;
+use crate::process;
+use crate::process::lock_timeout::LockWait;
+use crate::process::{bypass, in_front, library_thread};
+use crate::snapshots::{triggers, writer};
+use crate::state::thread;
+use crate::statistics::live;
+use crate::trim::reclaim;
+use crate::{c_library, clock, config, identity, log, memory_hooks, seccomp, stderr};
+
+static STARTED: AtomicBool = AtomicBool::new(false);
+
+/// CUDA was started in this process. Only from here on do we leave traces in it: before, the library is
+/// as good as absent, and a child forked earlier is independent (hazard 24). `expect_signals` begins to
+/// handle the signals that ask for a snapshot.
+pub(crate) fn started(expect_signals: fn()) {
+    if STARTED.swap(true, Ordering::AcqRel) {
+        return;
+    }
+    identity::note_start();
+    bypass::begin_here();
+    stderr::settle();
+    // A program may exit in a signal handler, where resolving a symbol is not safe.
+    c_library::find_all();
+    clock::find();
+    say_panics();
+    config::note_environment();
+    memory_hooks::expect_plugin();
+    let config = config::get();
+    thread::when_watched_ends(thread_ends);
+    // SAFETY: the handlers are `extern "C"` functions of the wanted signatures that live as long
+    // as the library, and the library is never unloaded (it is preloaded).
+    unsafe {
+        libc::pthread_atfork(None, None, Some(in_forked_child));
+        at_quick_exit(at_exit);
+    }
+    if config.stats_on_exit == StatsOnExit::Stderr || triggers::are_wanted() {
+        process::watch_end();
+    }
+    // Every driver from 11.4 on has it; without it no block belongs to a context.
+    if table::load() && !table::has(id::cuCtxGetCurrent) {
+        bypass::begin(format_args!("the driver has no cuCtxGetCurrent"));
+    }
+    in_front::say();
+    expect_signals();
+    live::serve(live::Service {
+        report: |sites| report::json(LockWait::Timeout, sites),
+        execute: control::execute,
+        offer: reclaim::offer,
+    });
+    lookup::when_first_seen(context_seen);
+}
+
+/// The loader runs this at the end of every process: after everything the program registered by
+/// `atexit`, and after the destructors of its globals, which may still free memory. So it is after the
+/// driver's own end, too: nothing from here on may call the driver.
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static AT_END: extern "C" fn() = at_end;
+
+extern "C" fn at_end() {
+    exits();
+}
+
+/// The first context has made the driver register its handlers of the end: ours, registered later, run
+/// before them.
+fn context_seen() {
+    triggers::start();
+    static MET: AtomicBool = AtomicBool::new(false);
+    if !MET.swap(true, Ordering::Relaxed) {
+        // SAFETY: as above.
+        unsafe {
+            libc::atexit(at_end_of_frees);
+            at_quick_exit(at_end_of_frees);
+        }
+        startup_log::say();
+    }
+}
+
+/// CUDA does not survive a fork. Natively every call fails in the child, so every call is passed on
+/// unchanged; locks that another thread held are never touched again.
+extern "C" fn in_forked_child() {
+    identity::note_fork();
+    bypass::turn_off();
+    seccomp::forget_calls();
+    // The rings may be our parent's (`record::persistent`).
+    config::set_records(false);
+}
+
+/// Prints our panics as one line. std's own message reads the environment, in any thread.
+fn say_panics() {
+    std::panic::set_hook(Box::new(|panic| {
+        let place = panic.location().map_or(("?", 0), |place| (place.file(), place.line()));
+        let text = panic.payload_as_str().unwrap_or("");
+        log::line(format_args!("internal error at {}:{}: {text}", place.0, place.1));
+    }));
+}
+
+extern "C" fn thread_ends(_: *mut c_void) {
+    thread::with(|thread| {
+        pending::thread_ended(thread);
+        captures::thread_ended(thread);
+        // Last: what the others do may free blocks.
+        blocks::thread_ended(thread);
+    });
+}
+
+unsafe extern "C" {
+    /// Not in the `libc` crate; in glibc since 2.10.
+    fn at_quick_exit(function: extern "C" fn()) -> core::ffi::c_int;
+}
+
+extern "C" fn at_exit() {
+    exits();
+}
+
+extern "C" fn at_end_of_frees() {
+    frees_end(false);
+}
+
+/// Does now what frees have left to later calls. `at_once`: by `_exit`.
+fn frees_end(at_once: bool) {
+    if !identity::is_ours() || !bypass::is_caching() || !rule_holds(Rule::EndWaits) {
+        return;
+    }
+    thread::with(|thread| {
+        // Inside a hook that a signal has interrupted, a driver call could wait for that hook.
+        if !thread.inside.replace(true) {
+            let _ = std::panic::catch_unwind(|| {
+                pending::wait_at_end(at_once);
+                red_zones::check_at_end();
+            });
+            thread.inside.set(false);
+        }
+    });
+}
+
+/// The process ends by `_exit`.
+pub(crate) fn exits_at_once() {
+    if !may_be_in_handler() {
+        frees_end(true);
+    }
+    exits();
+}
+
+/// Whether this thread may be in a signal handler, which may have interrupted the driver: its signal is
+/// blocked meanwhile. Threads that block signals for other reasons count as well.
+fn may_be_in_handler() -> bool {
+    // SAFETY: the set is ours, and written by the first call.
+    unsafe {
+        let mut blocked: libc::sigset_t = core::mem::zeroed();
+        if libc::pthread_sigmask(libc::SIG_BLOCK, core::ptr::null(), &mut blocked) != 0 {
+            return true;
+        }
+        (1..=SIGNALS).any(|signal| libc::sigismember(&blocked, signal) == 1)
+    }
+}
+
+/// The number of signals on Linux.
+const SIGNALS: i32 = 64;
+
+/// The process ends, in any way: prints what was requested. Not in a child between `vfork` and `exec`,
+/// which also ends by `_exit` and shares our memory.
+pub(crate) fn exits() {
+    if !process::is_end_watched() {
+        return;
+    }
+    if !identity::is_ours() {
+        return;
+    }
+    // The next process removes the file that stays.
+    if seccomp::silences() {
+        return;
+    }
+    while process::ends_by() != 0 {
+        // This thread runs only for a moment (`stop`), which is too short.
+        library_thread::sleep(Duration::from_millis(100));
+    }
+    if !bypass::is_switched_off() {
+        let _ = std::panic::catch_unwind(told::at_end);
+        let _ = std::panic::catch_unwind(triggers::at_exit);
+        if config::get().stats_on_exit == StatsOnExit::Stderr {
+            let _ = std::panic::catch_unwind(exit_table::print_at_exit);
+        }
+    }
+    writer::leave();
+}

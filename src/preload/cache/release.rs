@@ -1,0 +1,311 @@
+//! Giving segments back to the driver (docs/ordering.md 8).
+//!
+//! A real `cuMemFree` waits for the context and holds it meanwhile, and `cudaMalloc` natively does not
+//! wait: so a segment goes back by `cuMemFreeAsync` on a stream of ours, behind the last barrier and
+//! behind the events of its blocks. A request that needs the memory now waits only for that stream. The
+//! real free is the last resort, and counted.
+
+use std::sync::atomic::Ordering;
+
+use cachealloc_core::rules::{Rule, rule_holds};
+use cachealloc_core::{Allocator, Segment};
+use cachealloc_history::StackId;
+
+use crate::cache::{arenas, blocks, stream_frees};
+use crate::driver::sys::{CuResult, DevicePointer, STREAM_NON_BLOCKING, StreamHandle};
+use crate::driver::{api, changes, table};
+use crate::driver_memory::limits;
+use crate::functions::id;
+use crate::graphs::pool_life;
+use crate::lock::lock;
+use crate::ordering::{captures, pending, real_frees};
+use crate::pagemap;
+use crate::record::capture;
+use crate::state::contexts;
+use crate::state::contexts::Context;
+use crate::state::events::EventRef;
+use crate::state::inflight_releases::InFlightRelease;
+use crate::state::release::{ReleaseStream, ReleaseStreams};
+use crate::state::under_way::Waiter;
+use crate::statistics::counters;
+use crate::statistics::counters::Count;
+use crate::statistics::waits;
+use crate::statistics::waits::Wait;
+use crate::test_delay::test_delay;
+
+impl ReleaseStreams {
+    /// Whether memory was freed on a stream that was not synchronized since.
+    pub(crate) fn has_uncollected(&self) -> bool {
+        [&self.now, &self.behind_events]
+            .iter()
+            .any(|stream| stream.uncollected.load(Ordering::Relaxed))
+    }
+
+    /// Gives the device what is complete. Waits for no work. Call with the context current.
+    pub(crate) fn collect(&self) {
+        [&self.now, &self.behind_events].into_iter().for_each(ReleaseStream::collect);
+    }
+
+    /// Returns memory that no work has touched, without a wait. False: this driver has only frees that
+    /// wait. Call with the context current.
+    pub(crate) fn give_back_untouched(&self, pointer: DevicePointer) -> bool {
+        let Some(handle) = self.now.handle() else { return false };
+        let freed = api::mem_free_async(pointer, handle).is_ok();
+        if freed {
+            self.now.uncollected.store(true, Ordering::Release);
+        }
+        freed
+    }
+}
+
+impl ReleaseStream {
+    /// Created at first use, and only if the driver can free in stream order (11.2 and later).
+    fn handle(&self) -> Option<StreamHandle> {
+        let mut handle = lock(&self.handle);
+        if *handle == 0 && table::has(id::cuMemFreeAsync) {
+            *handle = api::stream_create(STREAM_NON_BLOCKING).unwrap_or(0);
+        }
+        (*handle != 0).then_some(*handle)
+    }
+
+    fn collect(&self) {
+        if !self.uncollected.load(Ordering::Relaxed) || !rule_holds(Rule::ReleaseSynchronizes) {
+            return;
+        }
+        let handle = *lock(&self.handle);
+        let _collecting = rule_holds(Rule::CollectTakesTurns).then(|| lock(&self.collecting));
+        if api::stream_query(handle).is_ok() {
+            test_delay(Rule::CollectTakesTurns);
+            let _ = self.wait(handle);
+        }
+    }
+
+    fn wait(&self, handle: StreamHandle) -> CuResult {
+        changes::during(|| {
+            self.uncollected.store(false, Ordering::Release);
+            waits::timed(Wait::Release, || api::stream_synchronize(handle))
+        })
+    }
+
+    /// Frees the segments behind what this stream waits for. Returns those that the driver refused,
+    /// which the caller may have to free by waiting.
+    fn give_back<'a>(&self, handle: StreamHandle, segments: &[&'a Segment]) -> Vec<&'a Segment> {
+        let free = |segment: &&&Segment| {
+            counters::timed_release(|| api::mem_free_async(segment.base.0, handle)).is_err()
+        };
+        let refused: Vec<_> = segments.iter().filter(free).copied().collect();
+        if refused.len() < segments.len() {
+            self.uncollected.store(true, Ordering::Release);
+        }
+        refused
+    }
+}
+
+/// Segments that have left the allocator, and the events that their memory still waits for.
+pub(crate) struct PendingRelease {
+    segments: Vec<Segment>,
+    /// Those that other processes may have mapped: by the real free, as natively.
+    exported: Vec<Segment>,
+    events: Vec<EventRef>,
+    /// An event is not known any more: only a real wait is safe.
+    unsure: bool,
+    in_flight: Option<InFlightRelease>,
+}
+
+impl PendingRelease {
+    /// Call under the allocator's lock, right after the segments left it: once the lock is released,
+    /// nothing refers to their events, and they may be reused. `caller`: the stack of the call that releases them.
+    pub(crate) fn new(
+        context: &Context,
+        allocator: &mut Allocator,
+        segments: Vec<Segment>,
+        caller: StackId,
+    ) -> PendingRelease {
+        context.recorder.segments_released(allocator, &segments, caller);
+        let mut ids: Vec<_> = segments.iter().flat_map(|segment| segment.events.clone()).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        let events = stream_frees::events(&ids);
+        let unsure = events.len() != ids.len();
+        let in_flight = (!segments.is_empty()).then(|| InFlightRelease::to(context.device));
+        let (exported, segments) = segments.into_iter().partition(|segment| segment.exported);
+        PendingRelease { segments, exported, events, unsure, in_flight }
+    }
+
+    /// Returns the segments to the driver and waits until their memory is there, unless the caller may not wait as long as
+    /// that takes. The result reports work that failed meanwhile; the segments are gone either way.
+    pub(crate) fn release(mut self, context: &'static Context, waiter: Waiter) -> CuResult {
+        let in_flight = self.in_flight.take();
+        if self.segments.is_empty() && self.exported.is_empty() {
+            return Ok(());
+        }
+        let all = || self.segments.iter().chain(&self.exported);
+        // Before the driver gets them: afterwards the addresses may belong to another owner.
+        all().for_each(|segment| pagemap::remove(segment.base.0));
+        counters::add(Count::SegmentsReleased, all().count() as u64);
+        let code = api::relaxed(|| {
+            context.enter(|| {
+                let code = self.release_unexported(context, waiter);
+                code.max(self.by_waiting(&self.exported))
+            })
+        });
+        limits::give_back(context.device, all().map(|segment| segment.bytes).sum());
+        drop(in_flight);
+        code
+    }
+
+    fn release_unexported(&self, context: &Context, waiter: Waiter) -> CuResult {
+        if self.segments.is_empty() {
+            return Ok(());
+        }
+        let in_order = !self.unsure && rule_holds(Rule::ReleaseInStreamOrder);
+        match context.release_streams.now.handle().filter(|_| in_order) {
+            Some(stream) => self.behind_barrier(context, stream, waiter),
+            None => self.by_waiting(&self.segments),
+        }
+    }
+
+    /// The real free waits for its own context only: what a stream of another context still uses is
+    /// waited for first.
+    fn by_waiting<'a>(&self, segments: impl IntoIterator<Item = &'a Segment>) -> CuResult {
+        let segments: Vec<&Segment> = segments.into_iter().collect();
+        if segments.iter().any(|segment| !segment.events.is_empty()) {
+            self.events.iter().for_each(|event| {
+                let _ = waits::timed(Wait::RealFree, || event.synchronize());
+            });
+        }
+        free_by_waiting(segments)
+    }
+
+    fn behind_barrier(&self, context: &Context, stream: StreamHandle, waiter: Waiter) -> CuResult {
+        if !pending::may_wait_for_frees(context, waiter) {
+            self.behind_events(context, &self.segments.iter().collect::<Vec<_>>());
+            return Ok(());
+        }
+        if !waits_for(stream, context.last_barrier.newest().iter()) {
+            return self.by_waiting(&self.segments);
+        }
+        let (later, now): (Vec<_>, Vec<_>) =
+            self.segments.iter().partition(|segment| !segment.events.is_empty());
+        let mut code = Ok(());
+        let _ = free_by_waiting(context.release_streams.now.give_back(stream, &now));
+        if !now.is_empty() {
+            code = context.release_streams.now.wait(stream);
+        }
+        // What a stream still uses goes back when the stream is done. Nothing waits for that: a malloc
+        // natively does not either (hazard 31).
+        if !later.is_empty() {
+            self.behind_events(context, &later);
+        }
+        code
+    }
+
+    /// On a separate stream: a wait for the other one must not include these events.
+    fn behind_events(&self, context: &Context, segments: &[&Segment]) {
+        let behind_events = &context.release_streams.behind_events;
+        let by_waiting = match behind_events.handle() {
+            Some(handle) => {
+                let barrier = context.last_barrier.newest();
+                let events = barrier.iter().chain(&self.events);
+                let _collecting = lock(&behind_events.collecting);
+                match !rule_holds(Rule::ReleaseBehindEvents) || waits_for(handle, events) {
+                    true => behind_events.give_back(handle, segments),
+                    false => segments.to_vec(),
+                }
+            }
+            None => segments.to_vec(),
+        };
+        let _ = self.by_waiting(by_waiting);
+    }
+}
+
+/// Makes a stream of ours wait for events. False: the driver refused one, and only a real wait is safe.
+fn waits_for<'a>(stream: StreamHandle, events: impl Iterator<Item = &'a EventRef>) -> bool {
+    events
+        .filter(|event| !event.is_dead())
+        .all(|event| api::stream_wait_event(stream, event.handle(), 0).is_ok())
+}
+
+/// The real free waits for the context like any other, and holds it meanwhile.
+fn free_by_waiting<'a>(segments: impl IntoIterator<Item = &'a Segment>) -> CuResult {
+    let real = |segment: &Segment| real_frees::announced(|| api::mem_free(segment.base.0));
+    let free = |segment: &Segment| waits::timed(Wait::RealFree, || real(segment));
+    segments
+        .into_iter()
+        .map(|segment| counters::timed_release(|| free(segment)))
+        .fold(Ok(()), CuResult::max)
+}
+
+/// Returns every wholly free segment of every context on this device (`None`: on every device).
+pub(crate) fn everything_free(device: Option<i32>, waiter: Waiter) -> CuResult {
+    give_back(device, waiter, |allocator| allocator.release_free()).0
+}
+
+/// The same at the program's request. Returns the bytes given back, or an `errno`.
+pub(crate) fn trim(device: Option<i32>) -> Result<u64, i32> {
+    if captures::any() {
+        return Err(libc::EBUSY);
+    }
+    let taken = |allocator: &mut Allocator| allocator.release_freed();
+    match give_back(device, Waiter::GoesOn, taken) {
+        (Ok(()), bytes) => Ok(bytes),
+        _ => Err(libc::EIO),
+    }
+}
+
+fn give_back(
+    device: Option<i32>,
+    waiter: Waiter,
+    taken: impl Fn(&mut Allocator) -> Vec<Segment>,
+) -> (CuResult, u64) {
+    let (mut code, mut bytes) = (Ok(()), 0);
+    let caller = capture::of_free();
+    let concerned = |context: &&Context| device.is_none_or(|device| context.device == device);
+    for context in contexts::all().filter(concerned) {
+        let Some(_open) = context.keep_open_soon() else { continue };
+        stream_frees::query(context);
+        let waited = stream_frees::wait_for_plain_frees(context, waiter);
+        pool_life::reap_late(context, waited);
+        stream_frees::assume_over(context);
+        blocks::empty_lists(context);
+        let mut allocator = lock(&context.allocator);
+        let free = taken(&mut allocator);
+        bytes += free.iter().map(|segment| segment.bytes).sum::<u64>();
+        let releasing = PendingRelease::new(context, &mut allocator, free, caller);
+        drop(allocator);
+        code = code.max(releasing.release(context, waiter));
+        if context.release_streams.has_uncollected() {
+            let collect = || {
+                context.release_streams.collect();
+                Ok(())
+            };
+            let _ = api::relaxed(|| context.enter(collect));
+        }
+        let may_unmap = waiter == Waiter::StandsStill
+            || arenas::any_mapped(context) && pending::may_wait_for_frees(context, waiter);
+        if may_unmap {
+            let (unmapped, unmapped_bytes) = arenas::unmap_free(context, caller);
+            code = code.max(unmapped);
+            bytes += unmapped_bytes;
+        }
+    }
+    (code, bytes)
+}
+
+/// Returns one empty segment by the real, waiting free, and the rest behind it. False: there is none.
+pub(crate) fn one_by_waiting(context: &'static Context) -> bool {
+    let caller = capture::of_free();
+    let mut allocator = lock(&context.allocator);
+    let mut free = allocator.release_free();
+    let Some(first) = free.pop() else { return false };
+    context.recorder.segments_released(&mut allocator, core::slice::from_ref(&first), caller);
+    let in_flight = InFlightRelease::to(context.device);
+    let rest = PendingRelease::new(context, &mut allocator, free, caller);
+    drop(allocator);
+    pagemap::remove(first.base.0);
+    let _ = free_by_waiting([&first]);
+    limits::give_back(context.device, first.bytes);
+    drop(in_flight);
+    let _ = rest.release(context, Waiter::StandsStill);
+    true
+}

@@ -1,0 +1,230 @@
+//! Around a call by which the driver serves the program memory: its bytes, as far as the arguments say,
+//! are claimed from the limit before the driver is asked, and what it served goes into the table.
+
+pub(crate) mod claims;
+
+use cachealloc_statistics::breakdown::Component;
+
+use crate::cache::pools;
+use crate::cache::release;
+use crate::config;
+use crate::contexts::lookup;
+use crate::driver::sys::{CuError, CuResult, PoolHandle};
+use crate::driver::{api, changes};
+use crate::driver_memory::limits::Claim;
+use crate::driver_memory::notify::Named;
+use crate::driver_memory::pool_devices;
+use crate::driver_memory::pool_devices::Place;
+use crate::driver_memory::table;
+use crate::driver_memory::table::{Key, Served};
+use crate::driver_memory::{ending, forecast};
+use crate::peer_reclaim::{Needed, ReclaimRequest};
+use crate::record::{HOST, capture};
+use crate::state::under_way::Waiter;
+
+/// What a call asks for.
+#[derive(Clone, Copy)]
+pub(crate) struct Wanted {
+    pub kind: MemoryKind,
+    pub bytes: u64,
+    /// Whether it counts against the limit.
+    pub counts: bool,
+}
+
+#[derive(Clone, Copy)]
+pub(crate) enum MemoryKind {
+    Linear,
+    /// On the device as far as it was last used there.
+    Managed,
+    /// From the named pool, or the default one.
+    Pooled(Option<PoolHandle>),
+    Array,
+    /// Physical memory of a device, or of `HOST`, to be mapped.
+    Physical(i32),
+    /// Of the host, pinned or registered.
+    Host,
+}
+
+/// A call that the limit allows. Dropped, it gives its claim back: the driver has refused.
+#[must_use]
+pub(crate) struct ChargedRequest {
+    kind: MemoryKind,
+    served: Served,
+    claim: Option<Claim>,
+}
+
+/// Claims what is about to be asked of the driver. Fails if the limit forbids it. None: there is no
+/// current context, which the driver reports.
+pub(crate) fn ask(wanted: Wanted) -> CuResult<Option<ChargedRequest>> {
+    let Wanted { kind, bytes, mut counts } = wanted;
+    let place = match kind {
+        MemoryKind::Physical(device) => Some((device, 0)),
+        _ => current(),
+    };
+    let Some((mut device, mut context_id)) = place else { return Ok(None) };
+    if let MemoryKind::Host = kind {
+        device = HOST;
+    }
+    if let MemoryKind::Pooled(pool) = kind {
+        // It outlives the context in which it was requested.
+        context_id = 0;
+        match pool.and_then(device_of_pool) {
+            Some(Some(of_pool)) => device = of_pool,
+            Some(None) => counts = false,
+            None => {}
+        }
+    }
+    let mut claim = None;
+    if counts {
+        claim = claims::charge_with_reclaim(device, bytes, waiter(kind));
+        if claim.is_none() {
+            return Err(CuError::OUT_OF_MEMORY);
+        }
+    }
+    let component = component_of(kind);
+    let served = Served { device, bytes, context_id, component, ..Served::default() };
+    Ok(Some(ChargedRequest { kind, served, claim }))
+}
+
+impl ChargedRequest {
+    /// Before the driver is asked: where it says that it has too little, the caches give back what is free.
+    pub(crate) fn make_room(&self) {
+        let Served { device, bytes, .. } = self.served;
+        if config::only_looks() {
+            return;
+        }
+        // What does not count is not of the device, or the driver refuses it for its arguments.
+        let Some(context) = lookup::current().ok().filter(|_| self.claim.is_some()) else { return };
+        // Of a pool that is not known it is not known either whose memory it takes.
+        if matches!(self.kind, MemoryKind::Pooled(Some(pool)) if device_of_pool(pool).is_none()) {
+            return;
+        }
+        let is_possible = context.device == device && bytes <= context.device_bytes;
+        if is_possible && !forecast::may_serve_here(device, bytes) {
+            let waiter = waiter(self.kind);
+            let _ = api::relaxed(|| release::everything_free(Some(device), waiter)); // the driver answers
+        }
+    }
+
+    /// Whether other processes gave memory for what the driver has answered so: then it is asked again. Meanwhile nothing is
+    /// claimed for it: other requests of the program need not fail for one that waits.
+    pub(crate) fn try_reclaim(&mut self, reclaim: &mut ReclaimRequest, code: CuResult) -> bool {
+        let Served { device, bytes, .. } = self.served;
+        let on_device = self.is_on_device();
+        let needed =
+            Needed { device, bytes: Some(bytes), context: lookup::current().ok(), may_wait: true };
+        if !on_device || code != Err(CuError::OUT_OF_MEMORY) || config::only_looks() {
+            return false;
+        }
+        let (counts, waiter) = (self.claim.take().is_some(), waiter(self.kind));
+        let claim = || claims::charge_with_reclaim(device, bytes, waiter);
+        while reclaim.try_reclaim(needed) {
+            self.claim = if counts { claim() } else { None };
+            if !counts || self.claim.is_some() {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Whether it is memory of a device, from the begin.
+    pub(crate) fn is_on_device(&self) -> bool {
+        let Served { device, component, .. } = self.served;
+        device != HOST && !matches!(component, Some(Component::Managed | Component::Pinned))
+    }
+
+    /// The driver has served more than the arguments said. False: more than the limit allows.
+    pub(crate) fn grow_to(&mut self, bytes: u64) -> bool {
+        self.served.bytes = bytes;
+        let waiter = waiter(self.kind);
+        self.claim.as_mut().is_none_or(|claim| claims::grow_with_reclaim(claim, bytes, waiter))
+    }
+
+    /// The driver has served it: at this address, or by this handle.
+    pub(crate) fn served(self, number: u64) -> Named {
+        let ChargedRequest { kind, mut served, claim } = self;
+        served.claimed_bytes = claim.map_or(0, Claim::keep);
+        let key = match kind {
+            MemoryKind::Physical(device) => {
+                let (bytes, claimed_bytes) = (served.bytes, served.claimed_bytes);
+                table::created(number, device, bytes, claimed_bytes, capture::of_allocation());
+                return Named::Physical(number);
+            }
+            MemoryKind::Array => Key::Array(number),
+            MemoryKind::Linear | MemoryKind::Managed | MemoryKind::Pooled(_) | MemoryKind::Host => {
+                Key::Memory(number)
+            }
+        };
+        served.stack = capture::of_allocation();
+        table::enter(key, served);
+        Named::Place(key)
+    }
+}
+
+/// Lets the driver serve linear memory by `call`; where that succeeds, `address` is known.
+pub(crate) fn serve(
+    wanted: Wanted,
+    mut call: impl FnMut() -> CuResult,
+    address: impl FnOnce() -> u64,
+) -> CuResult {
+    let mut asked = ask(wanted)?;
+    asked.iter().for_each(ChargedRequest::make_room);
+    let mut call = || changes::during(&mut call);
+    let (mut code, mut reclaim) = (call(), ReclaimRequest::default());
+    while asked.as_mut().is_some_and(|asked| asked.try_reclaim(&mut reclaim, code)) {
+        code = call();
+    }
+    if code.is_ok()
+        && let Some(asked) = asked
+    {
+        asked.served(address());
+    }
+    code
+}
+
+/// Runs the driver's free of this address.
+pub(crate) fn free_by(address: u64, call: impl FnOnce() -> CuResult) -> CuResult {
+    let ending = ending::ends(Key::Memory(address));
+    let code = changes::during(call);
+    ending.finish(code);
+    code
+}
+
+/// Under which part an account has it; None: elsewhere, once for all its mappings.
+fn component_of(kind: MemoryKind) -> Option<Component> {
+    match kind {
+        MemoryKind::Linear => Some(Component::Linear),
+        MemoryKind::Managed => Some(Component::Managed),
+        MemoryKind::Pooled(pool) => match pool.and_then(device_of_pool) {
+            Some(None) => Some(Component::Pinned),
+            _ => Some(Component::PoolsHeld),
+        },
+        MemoryKind::Array => Some(Component::Arrays),
+        MemoryKind::Physical(_) => None,
+        MemoryKind::Host => Some(Component::Pinned),
+    }
+}
+
+/// Whether the driver serves it behind another thread's free that waits, or fails at once where that has the memory (measured).
+fn waiter(kind: MemoryKind) -> Waiter {
+    match kind {
+        MemoryKind::Pooled(_) | MemoryKind::Physical(_) => Waiter::GoesOn,
+        MemoryKind::Linear | MemoryKind::Managed | MemoryKind::Array | MemoryKind::Host => {
+            Waiter::StandsStill
+        }
+    }
+}
+
+/// The device a pool allocates from, if known; `Some(None)`: from none.
+fn device_of_pool(pool: PoolHandle) -> Option<Option<i32>> {
+    let place = pool_devices::of(pool);
+    place.map(Place::device).or_else(|| pools::device_of_default(pool).map(Some))
+}
+
+/// The current context's device and id.
+fn current() -> Option<(i32, u64)> {
+    if let Ok(context) = lookup::current() {
+        return Some((context.device, context.id));
+    }
+    api::ctx_get_device().ok().map(|device| (device, 0))
+}

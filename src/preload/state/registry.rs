@@ -1,0 +1,94 @@
+//! The contexts of the process in two lists that are read without a lock: those alive, and all. The
+//! newest comes first because it is the one usually wanted: a program has one context, or works with the
+//! newest.
+//!
+//! A record is never deallocated, and one removed from the list of the living still links to those after
+//! it: a concurrent walk misses none.
+
+use core::ptr::null_mut;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+
+use crate::lock::lock;
+use crate::state::contexts::Context;
+
+type Link = AtomicPtr<Context>;
+
+/// The links of a context in the two lists.
+#[derive(Default)]
+pub(crate) struct Links {
+    alive: Link,
+    ever: Link,
+}
+
+static ALIVE: Link = Link::new(null_mut());
+static EVER: Link = Link::new(null_mut());
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+/// Guards every change.
+static CHANGING: Mutex<()> = Mutex::new(());
+
+/// Adds a context that was just seen.
+pub(crate) fn push(context: &'static Context) {
+    let _changing = lock(&CHANGING);
+    let record = (context as *const Context).cast_mut();
+    context.links.alive.store(ALIVE.load(Ordering::Relaxed), Ordering::Relaxed);
+    context.links.ever.store(EVER.load(Ordering::Relaxed), Ordering::Relaxed);
+    COUNT.fetch_add(1, Ordering::Relaxed);
+    EVER.store(record, Ordering::Release);
+    ALIVE.store(record, Ordering::Release);
+}
+
+/// The context is gone.
+pub(crate) fn remove_from_alive(context: &Context) {
+    let _changing = lock(&CHANGING);
+    let mut link = &ALIVE;
+    // SAFETY: null, or a record, which lives for ever.
+    while let Some(here) = unsafe { link.load(Ordering::Relaxed).as_ref() } {
+        if core::ptr::eq(here, context) {
+            link.store(here.links.alive.load(Ordering::Relaxed), Ordering::Release);
+            return;
+        }
+        link = &here.links.alive;
+    }
+}
+
+/// How many were ever seen.
+pub(crate) fn count() -> usize {
+    COUNT.load(Ordering::Relaxed)
+}
+
+/// The newest of the living.
+#[inline]
+pub(crate) fn newest() -> Option<&'static Context> {
+    // SAFETY: null, or a record, which lives for ever.
+    unsafe { ALIVE.load(Ordering::Acquire).as_ref() }
+}
+
+/// The living, newest first.
+#[inline]
+pub(crate) fn alive() -> impl Iterator<Item = &'static Context> {
+    Walk { link: &ALIVE, next: |links: &'static Links| &links.alive }
+}
+
+/// All ever seen, newest first.
+pub(crate) fn ever() -> impl Iterator<Item = &'static Context> {
+    Walk { link: &EVER, next: |links: &'static Links| &links.ever }
+}
+
+/// Lazy: the first context is mostly the wanted one.
+struct Walk<F> {
+    link: &'static Link,
+    next: F,
+}
+
+impl<F: Fn(&'static Links) -> &'static Link> Iterator for Walk<F> {
+    type Item = &'static Context;
+
+    #[inline]
+    fn next(&mut self) -> Option<&'static Context> {
+        // SAFETY: null, or a record, which lives for ever.
+        let context = unsafe { self.link.load(Ordering::Acquire).as_ref() }?;
+        self.link = (self.next)(&context.links);
+        Some(context)
+    }
+}

@@ -1,0 +1,329 @@
+//! Our state of each thread of the program: a hook looks it up once and passes it on. Constant at first
+//! and without a destructor, so that a thread's first use allocates nothing; `process` releases what a
+//! thread still holds when it ends.
+
+use core::cell::Cell;
+use core::ffi::c_void;
+use core::ptr::null;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+
+use cachealloc_core::order::{BarrierNumber, Lane, TrackedBarrier};
+use cachealloc_core::rules::{Rule, rule_holds};
+
+use crate::driver::api;
+use crate::driver::graphs::CaptureMark;
+use crate::driver::sys::{CuError, StreamHandle};
+use crate::process::seats;
+use crate::state::events::Event;
+
+/// The calling thread.
+pub(crate) struct Thread {
+    /// Set while this thread is inside a hook: calls that the driver or a tool makes meanwhile are
+    /// passed on, so that no lock of ours is taken twice.
+    pub inside: Cell<bool>,
+    /// Set while a memory hook runs in this thread: its own calls are not observed.
+    pub in_memory_hook: Cell<bool>,
+    /// The call being observed by memory hooks, if any.
+    pub observed_call: Cell<*const c_void>,
+    /// The stream of its last submission during a capture (`captures::note_submission`).
+    pub submits_on: Cell<Option<(u64, StreamHandle)>>,
+    /// The capture that this went into, as it was before.
+    pub captured_before: Cell<Option<CaptureMark>>,
+    /// The stream that it asked for last (`contexts::stream_identity`).
+    pub stream: Cell<Option<KnownStream>>,
+    /// The stream, by its id, of its last free in stream order, and up to where that is behind the legacy
+    /// stream (`ordering::legacy_stream`).
+    pub joined: Cell<(u64, u64)>,
+    number: Cell<u32>,
+    /// Its place in tables of all threads (`seats`).
+    seat: Cell<u32>,
+    /// What it has left when it ended is given back: it takes nothing any more that would have to be.
+    has_ended: Cell<bool>,
+    /// The thread cache that it used last, and its own list there (`cache::thread_cache`).
+    pub lists: Cell<*const c_void>,
+    pub list: Cell<*const c_void>,
+    /// Set for threads of the program; not for the driver's own thread, which runs host functions.
+    is_programs: Cell<bool>,
+    /// The stream of its last submission that had to come behind a barrier, and which that was (`ordering::before_submission`).
+    pub behind: Cell<Option<Behind>>,
+    /// The barrier of this thread's last free, and a counted reference to its event.
+    pub tracked: Cell<TrackedBarrier>,
+    pub tracked_event: Cell<*const Event>,
+    /// An unreferenced event, kept for this thread's next barrier.
+    pub spare_event: Cell<*const Event>,
+}
+
+/// A stream that is behind a barrier of a context.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Behind {
+    pub context_id: u64,
+    pub stream: u64,
+    pub number: BarrierNumber,
+}
+
+/// A stream of which the driver has told, by numbers.
+#[derive(Clone, Copy)]
+pub(crate) struct KnownStream {
+    pub handle: StreamHandle,
+    pub id: u64,
+    pub context_id: u64,
+    /// How many streams may have ended before.
+    pub ends: u64,
+}
+
+thread_local! {
+    static THREAD: Thread = const {
+        Thread {
+            inside: Cell::new(false),
+            in_memory_hook: Cell::new(false),
+            observed_call: Cell::new(null()),
+            submits_on: Cell::new(None),
+            captured_before: Cell::new(None),
+            stream: Cell::new(None),
+            joined: Cell::new((0, 0)),
+            behind: Cell::new(None),
+            number: Cell::new(0),
+            seat: Cell::new(seats::SHARED),
+            has_ended: Cell::new(false),
+            lists: Cell::new(null()),
+            list: Cell::new(null()),
+            is_programs: Cell::new(false),
+            tracked: Cell::new(TrackedBarrier::new()),
+            tracked_event: Cell::new(null()),
+            spare_event: Cell::new(null()),
+        }
+    };
+}
+
+/// Runs `body` with the calling thread's record.
+#[inline(always)]
+pub(crate) fn with<T>(body: impl FnOnce(&Thread) -> T) -> T {
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    return THREAD.with(|thread| {
+        thread.begin();
+        body(thread)
+    });
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    {
+        let known = near::record();
+        let record = if known.is_null() { near::find() } else { known };
+        // SAFETY: the thread's own. It has no destructor, so it is there as long as the thread.
+        body(unsafe { &*record })
+    }
+}
+
+/// As `with`, if the thread has called before. Else None, at times.
+#[inline(always)]
+pub(crate) fn if_seen<T>(body: impl FnOnce(&Thread) -> T) -> Option<T> {
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    return Some(with(body));
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    {
+        // SAFETY: as in `with`.
+        unsafe { near::record().as_ref() }.map(body)
+    }
+}
+
+/// Where the calling thread's record is, in a word that a descriptor of the loader leads to. One of Rust's thread-local
+/// variables is a call of `__tls_get_addr`, which is ten times as long. A fixed distance from the thread pointer would be
+/// shorter still, and then the loader refuses the library where it is not preloaded but opened late.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+mod near {
+    use core::arch::{asm, global_asm};
+
+    use super::{THREAD, Thread};
+
+    global_asm!(
+        ".pushsection .tbss,\"awT\",@nobits",
+        ".globl cachealloc_thread",
+        ".hidden cachealloc_thread",
+        ".type cachealloc_thread, @object",
+        ".size cachealloc_thread, 8",
+        ".balign 8",
+        "cachealloc_thread:",
+        ".zero 8",
+        ".popsection",
+    );
+
+    /// The distance of the word from the thread pointer.
+    #[inline(always)]
+    fn place() -> usize {
+        let place;
+        // SAFETY: the ABI's way to ask for it: the call changes rax and flags only, but vector registers too where the
+        // library was opened late and glibc is older than 2.40.
+        unsafe {
+            asm!(
+                "leaq cachealloc_thread@TLSDESC(%rip), %rax",
+                "call *cachealloc_thread@TLSCALL(%rax)",
+                out("rax") place,
+                out("xmm0") _, out("xmm1") _, out("xmm2") _, out("xmm3") _,
+                out("xmm4") _, out("xmm5") _, out("xmm6") _, out("xmm7") _,
+                out("xmm8") _, out("xmm9") _, out("xmm10") _, out("xmm11") _,
+                out("xmm12") _, out("xmm13") _, out("xmm14") _, out("xmm15") _,
+                options(att_syntax),
+            );
+        }
+        place
+    }
+
+    /// Null before `find`.
+    #[inline(always)]
+    pub(super) fn record() -> *const Thread {
+        let record;
+        // SAFETY: reads the word, which is zero when the thread begins; the ABI has the thread pointer in fs.
+        unsafe {
+            asm!(
+                "movq %fs:({place}), {record}",
+                place = in(reg) place(),
+                record = out(reg) record,
+                options(att_syntax, readonly, nostack, preserves_flags),
+            );
+        }
+        record
+    }
+
+    /// The first time.
+    #[cold]
+    pub(super) fn find() -> *const Thread {
+        let record = THREAD.with(|thread| {
+            thread.begin();
+            thread as *const Thread
+        });
+        // SAFETY: writes the word, which only this thread reads.
+        unsafe {
+            asm!(
+                "movq {record}, %fs:({place})",
+                place = in(reg) place(),
+                record = in(reg) record,
+                options(att_syntax, nostack, preserves_flags),
+            );
+        }
+        record
+    }
+}
+
+/// The key whose destructor runs when a thread ends; `NO_KEY` if there is none.
+static THREAD_KEY: AtomicU32 = AtomicU32::new(NO_KEY);
+const NO_KEY: u32 = u32::MAX;
+
+/// `ends` runs at the end of each thread that called `watch`. Call once.
+pub(crate) fn when_watched_ends(ends: extern "C" fn(*mut c_void)) {
+    let mut key = 0;
+    // SAFETY: the function has the wanted signature and lives as long as the library.
+    if unsafe { libc::pthread_key_create(&mut key, Some(ends)) } == 0 {
+        THREAD_KEY.store(key, Ordering::Release);
+    }
+}
+
+/// This thread holds something to be released when it ends. False: its end will not be noticed.
+pub(crate) fn watch() -> bool {
+    let key = THREAD_KEY.load(Ordering::Acquire);
+    // SAFETY: the key was created; the value only has to be non-null.
+    key != NO_KEY && unsafe { libc::pthread_setspecific(key, core::ptr::dangling::<c_void>()) } == 0
+}
+
+/// Where the thread is that has a lane of its own (`here`); 0 before the first submission. When it has ended,
+/// another may be there: one at a time all the same.
+static OWNER: AtomicUsize = AtomicUsize::new(0);
+
+/// The lane in which the calling thread counts.
+#[inline(always)]
+pub(crate) fn lane() -> Lane {
+    if OWNER.load(Ordering::Relaxed) == here() { Lane::Own } else { Lane::Shared }
+}
+
+/// As `lane`, for a submission: the first thread that submits has a lane of its own from then on. The very first submission
+/// is counted in the shared lane, at once for all threads: a thread that begins to watch finds that there has been one
+/// (`ordering::observers`).
+#[inline(always)]
+pub(crate) fn lane_of_submission() -> Lane {
+    let here = here();
+    if OWNER.load(Ordering::Relaxed) == here {
+        return Lane::Own;
+    }
+    // A load of its own keeps the two questions apart: the thread with a lane of its own asks one.
+    if OWNER.load(Ordering::Relaxed) == 0 {
+        choose_lane(here);
+    }
+    Lane::Shared
+}
+
+#[cold]
+fn choose_lane(here: usize) {
+    let _ = OWNER.compare_exchange(0, here, Ordering::Relaxed, Ordering::Relaxed);
+}
+
+/// A number that no other thread has while this one lives: its thread pointer. A look at a thread-local
+/// variable would be a call.
+#[inline(always)]
+fn here() -> usize {
+    let pointer: usize;
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: the ABI has the thread pointer there, and nothing changes it while the thread lives.
+    unsafe {
+        core::arch::asm!("mov {}, fs:0", out(reg) pointer, options(pure, readonly, nostack, preserves_flags));
+    }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: reads a register that the ABI keeps for this.
+    unsafe {
+        core::arch::asm!("mrs {}, tpidr_el0", out(reg) pointer, options(pure, nomem, nostack, preserves_flags));
+    }
+    pointer
+}
+
+impl Thread {
+    /// As the function.
+    #[inline]
+    pub(crate) fn lane(&self) -> Lane {
+        lane()
+    }
+
+    /// The driver's code if this thread is inside a host function of a stream, where nearly every call
+    /// is refused (measured). Queried from the driver until this thread is known to be the program's.
+    #[inline]
+    pub(crate) fn refused_inside_callback(&self) -> Option<CuError> {
+        if self.is_programs.get() { None } else { self.ask_whether_inside_callback() }
+    }
+
+    #[cold]
+    fn ask_whether_inside_callback(&self) -> Option<CuError> {
+        let refused = api::ctx_get_id(0) == Err(CuError::NOT_PERMITTED);
+        self.is_programs.set(!refused);
+        (refused && rule_holds(Rule::CallbackIsAsked)).then_some(CuError::NOT_PERMITTED)
+    }
+
+    /// A small number, different for threads that began near each other.
+    #[inline]
+    pub(crate) fn number(&self) -> usize {
+        self.number.get() as usize
+    }
+
+    /// Its seat, or the one of all that have none.
+    #[inline]
+    pub(crate) fn seat(&self) -> u32 {
+        self.seat.get()
+    }
+
+    /// Takes a seat, if it has none and can give it back. True: it has one.
+    pub(crate) fn take_seat(&self) -> bool {
+        if self.seat.get() == seats::SHARED && !self.has_ended.get() && watch() {
+            self.seat.set(seats::take());
+        }
+        self.seat.get() != seats::SHARED
+    }
+
+    /// The thread ends, and has left nothing at its seat. The destructors of others may still call.
+    pub(crate) fn leave_seat(&self) {
+        self.has_ended.set(true);
+        self.lists.set(null());
+        seats::give_back(self.seat.replace(seats::SHARED));
+    }
+
+    /// Before anything else sees the record.
+    fn begin(&self) {
+        static NEXT: AtomicU32 = AtomicU32::new(1);
+        if self.number.get() == 0 {
+            self.number.set(NEXT.fetch_add(1, Ordering::Relaxed));
+        }
+    }
+}

@@ -1,0 +1,309 @@
+//! A few recently freed blocks per thread, kept for the next allocation of the same size: `cudaMalloc`
+//! and `cudaFree` in a loop take no shared lock.
+//!
+//! A cached block is free for any request (its barrier was made); the core still counts it as allocated.
+//! A cached block does not merge with its neighbours, and taking it is not always the choice that the
+//! core would make; both cost memory (0.5 % on real traces). So a block is cached only once a thread has
+//! requested the same size several times in a row, and a list does not outlive its use: an allocation
+//! that finds nothing in its list returns the list to the core first, which then chooses as if there
+//! were no list. A list belongs to a thread, by its seat (`process::seats`), from its first request on that it serves until the
+//! thread ends; it lies in a shard, so that any thread can empty all of them: before the cache grows, before memory goes
+//! back, and under pressure. A busy shard is skipped, never waited for, except to empty it or to read its statistics.
+//! Threads without a seat share a shard. Of sizes that come again and again among others a thread keeps a few blocks each
+//! (`regulars`), which stay when its list is emptied, but not when all lists are.
+//!
+//! The blocks of one list have one size, so a hit counts itself and its requested bytes, and nothing
+//! else; the bytes are computed when the size changes, or on request.
+
+use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+
+use cachealloc_core::BlockId;
+
+use crate::heap;
+use crate::process::lock_timeout::LockWait;
+use crate::process::seats::SHARED;
+use crate::state::slot::Slot;
+use crate::state::thread::Thread;
+
+mod chunks;
+mod peak_sampling;
+mod regulars;
+mod shard;
+mod tally;
+
+use chunks::{CHUNKS, Chunk};
+use regulars::{CACHED_MAX, REGULAR_BYTES_MAX, Regulars};
+use shard::{CACHED_PER_SHARD_MAX, List, ListedBlock, Shard};
+pub(crate) use shard::{Noted, Owned};
+pub(crate) use tally::{PoolTally, Tally};
+
+/// By how much the budget of a thread for its regular sizes grows at least.
+const BUDGET_STEP_BYTES: u64 = 256 << 10;
+
+/// A block in a list.
+#[derive(Clone, Copy)]
+pub(crate) struct CachedBlock {
+    pub address: u64,
+    pub bytes: u64,
+    pub block: u32,
+    pub slot: &'static Slot,
+}
+
+/// The result of offering a freed block to the list of a thread.
+pub(crate) enum CacheInsert {
+    Cached,
+    /// It keeps none of this size.
+    SizeDisabled,
+    /// It is full, or busy, or not known yet.
+    FullOrBusy,
+}
+
+/// How often each list had served at some moment.
+#[derive(Default)]
+pub(crate) struct ListsSeen(Vec<u64>);
+
+/// The lists of one context, on pages of their own: `context_ended` returns them. Zeros are empty lists.
+#[repr(align(4096))]
+pub(crate) struct ThreadCache {
+    first: Chunk,
+    /// Null until a seat in it asks; never freed, as threads know where their shards are.
+    more: [AtomicPtr<Chunk>; CHUNKS - 1],
+    /// Behind the last that is not null.
+    more_end: AtomicUsize,
+    /// Bytes that threads may keep for their regular sizes, together.
+    budgeted_bytes: AtomicU64,
+}
+
+impl ThreadCache {
+    /// Of zeros.
+    pub(crate) fn begin(&mut self) {
+        self.first.begin();
+    }
+
+    /// A cached block of exactly this size, for a request of `requested_bytes`. Where this thread's list has none, the list,
+    /// which is to be told of the request (`note_request`); None: it is busy, or not known yet (`settle`).
+    #[inline(always)]
+    pub(crate) fn take(
+        &self,
+        thread: &Thread,
+        bytes: u64,
+        requested_bytes: u64,
+    ) -> Result<CachedBlock, Option<Owned<'_>>> {
+        let Some(shard) = self.known_shard(thread) else { return Err(None) };
+        let Some(mut list) = shard.try_own() else { return Err(None) };
+        let count = shard.cached_count.load(Ordering::Relaxed);
+        if count == 0 || shard.wanted_bytes.load(Ordering::Relaxed) != bytes {
+            return Err(Some(list));
+        }
+        let place = list.cached[(count as usize - 1) % CACHED_PER_SHARD_MAX];
+        let Some(cached) = place.of_size(bytes) else { return Err(None) };
+        shard.cached_count.store(count - 1, Ordering::Release);
+        list.present.hits += 1;
+        list.present.requested_taken += requested_bytes;
+        Ok(cached)
+    }
+
+    /// Caches a claimed block of the size that this thread requests repeatedly, if there is a place for it. `word`: where it
+    /// was claimed.
+    #[inline(always)]
+    pub(crate) fn offer(
+        &self,
+        thread: &Thread,
+        cached: CachedBlock,
+        requested_bytes: u64,
+        word: u64,
+    ) -> CacheInsert {
+        let Some(shard) = self.known_shard(thread) else { return CacheInsert::FullOrBusy };
+        let Some(mut list) = shard.try_own() else { return CacheInsert::FullOrBusy };
+        if list.repeated_bytes != cached.bytes {
+            return CacheInsert::SizeDisabled;
+        }
+        let count = shard.cached_count.load(Ordering::Relaxed);
+        if count as usize >= CACHED_PER_SHARD_MAX {
+            return CacheInsert::FullOrBusy;
+        }
+        cached.slot.mark_cached(word);
+        list.present.requested_put += requested_bytes;
+        list.cached[count as usize] = cached.listed();
+        shard.cached_count.store(count + 1, Ordering::Release);
+        CacheInsert::Cached
+    }
+
+    /// Caches a block of the size that this thread requests repeatedly. `Err` returns what must go to
+    /// the core instead: this block, or the oldest one of a full list.
+    #[inline]
+    pub(crate) fn put(
+        &self,
+        thread: &Thread,
+        cached: CachedBlock,
+        requested_bytes: u64,
+    ) -> Result<(), CachedBlock> {
+        let shard = self.shard(thread);
+        let Some(mut list) = shard.try_own() else { return Err(cached) };
+        let wanted = list.repeated_bytes;
+        if wanted != cached.bytes {
+            return Err(cached);
+        }
+        list.present.requested_put += requested_bytes;
+        let count = shard.cached_count.load(Ordering::Relaxed) as usize;
+        if count < CACHED_PER_SHARD_MAX {
+            list.cached[count] = cached.listed();
+            shard.cached_count.store(count as u32 + 1, Ordering::Release);
+            return Ok(());
+        }
+        let oldest = list.cached[0];
+        list.cached.copy_within(1.., 0);
+        list.cached[CACHED_PER_SHARD_MAX - 1] = cached.listed();
+        Err(oldest.of_size(wanted).expect("a full list has a block at each place"))
+    }
+
+    /// Takes out every cached block.
+    pub(crate) fn empty(&self, mut each: impl FnMut(CachedBlock)) {
+        self.shards().for_each(|shard| shard.empty(&self.budgeted_bytes, &mut each));
+    }
+
+    /// Takes out the blocks of lists that have served no request since the last call with `seen`.
+    pub(crate) fn empty_unused(&self, seen: &mut ListsSeen, mut each: impl FnMut(CachedBlock)) {
+        for (number, shard) in self.shards().enumerate() {
+            if number == seen.0.len() {
+                seen.0.push(0);
+            }
+            let seen = &mut seen.0[number];
+            let hits = shard.with(|list| list.hits());
+            if core::mem::replace(seen, hits) == hits {
+                shard.empty(&self.budgeted_bytes, &mut each);
+            } else if shard.regular_bytes.load(Ordering::Relaxed) != 0 {
+                shard.empty_unused_regulars(&self.budgeted_bytes, &mut each);
+            }
+        }
+    }
+
+    /// Whether the thread may have blocks here, or room for them, that are no other thread's.
+    pub(crate) fn has_own(&self, thread: &Thread) -> bool {
+        thread.seat() != SHARED && self.shard(thread).has_begun()
+    }
+
+    /// Takes out the blocks of this thread's list, but not those of its regular sizes.
+    #[inline]
+    pub(crate) fn empty_own(&self, thread: &Thread, mut each: impl FnMut(CachedBlock)) {
+        self.shard(thread).empty_list(&mut each);
+    }
+
+    /// The thread ends: takes out all that it has.
+    pub(crate) fn leave(&self, thread: &Thread, mut each: impl FnMut(CachedBlock)) {
+        let shard = self.shard(thread);
+        shard.empty(&self.budgeted_bytes, &mut each);
+        drop(shard.with(List::end_regulars));
+    }
+
+    /// Keeps a claimed block of a size that this thread asks for again and again, if it has room for it. `most_bytes`: of all
+    /// threads. `mark` notes that it is cached.
+    pub(crate) fn keep(
+        &self,
+        thread: &Thread,
+        cached: CachedBlock,
+        requested_bytes: u64,
+        most_bytes: u64,
+        mark: impl FnOnce(),
+    ) -> bool {
+        if cached.bytes > REGULAR_BYTES_MAX {
+            return false;
+        }
+        let shard = self.shard(thread);
+        let Some(mut list) = shard.try_own() else { return false };
+        let List { regulars, budget_bytes, .. } = &mut *list;
+        let room = regulars.as_mut().and_then(|regulars| regulars.slot_for(cached.bytes));
+        let Some(room) = room else { return false };
+        let kept_bytes = shard.regular_bytes.load(Ordering::Relaxed) + cached.bytes;
+        if kept_bytes > *budget_bytes && !self.widen(budget_bytes, cached.bytes, most_bytes) {
+            return false;
+        }
+        mark();
+        room.put(cached, requested_bytes);
+        shard.regular_bytes.store(kept_bytes, Ordering::Release);
+        true
+    }
+
+    /// Widens the budget of one thread, as far as that of all goes.
+    #[cold]
+    fn widen(&self, budget_bytes: &mut u64, bytes: u64, most_bytes: u64) -> bool {
+        let more_bytes = bytes.max(BUDGET_STEP_BYTES);
+        let wider = |all: u64| Some(all + more_bytes).filter(|all| *all <= most_bytes);
+        let widened =
+            self.budgeted_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, wider).is_ok();
+        if widened {
+            *budget_bytes += more_bytes;
+        }
+        widened
+    }
+
+    /// Begins to tell the sizes of this thread apart.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn keep_apart(&self, thread: &Thread) {
+        if thread.seat() == SHARED {
+            // Not again soon.
+            return self.shard(thread).with(|list| list.changes = 0);
+        }
+        let new = Regulars::new();
+        let spare = self.shard(thread).with(|list| match list.regulars {
+            None if list.past.is_some() => list.regulars.replace(new),
+            _ => Some(new),
+        });
+        drop(spare);
+    }
+
+    /// Bytes in all lists: allocated to the core, free to the program.
+    pub(crate) fn cached_bytes(&self) -> u64 {
+        self.shards().map(Shard::cached_bytes).sum()
+    }
+
+    /// What the core does not know, except for a shard whose owner was stopped. Call under the
+    /// allocator's lock.
+    pub(crate) fn tally(&self, wait: LockWait) -> Tally {
+        let mut tally = Tally::default();
+        self.shards().for_each(|shard| shard.add_to(&mut tally, wait));
+        tally
+    }
+
+    /// Takes out every cached block, adds what was counted to `tally`, and restarts the counts. Call
+    /// under the allocator's lock.
+    pub(crate) fn start_anew(&self, tally: &mut Tally, mut each: impl FnMut(CachedBlock)) {
+        for shard in self.shards() {
+            let mut cached = Vec::with_capacity(CACHED_PER_SHARD_MAX + CACHED_MAX);
+            shard.with(|list| {
+                let count = shard.cached_count.swap(0, Ordering::Relaxed);
+                let bytes = shard.wanted_bytes.load(Ordering::Relaxed);
+                let listed = list.cached[..count as usize].iter();
+                cached.extend(listed.filter_map(|place| place.of_size(bytes)));
+                list.end_size(bytes);
+                shard.sweep_owned(list, &self.budgeted_bytes, Regulars::sweep_all, &mut cached);
+                let List { regulars, past, .. } = list;
+                regulars.iter_mut().for_each(|regulars| regulars.end_sizes(past));
+                tally.add(&past.as_deref_mut().map(core::mem::take).unwrap_or_default());
+            });
+            cached.into_iter().for_each(&mut each);
+        }
+    }
+
+    /// The context is gone, and its lists are empty: returns their pages. A concurrent access finds an
+    /// empty list: all zeros are one. Where they are stays known, as threads know it.
+    pub(crate) fn context_ended(&self) {
+        self.shards().for_each(|shard| {
+            drop(shard.with(|list| (list.past.take(), list.regulars.take())));
+        });
+        // SAFETY: on pages of their own; zeros are valid for all of them.
+        self.chunks().for_each(|chunk| unsafe { heap::return_pages(chunk) });
+    }
+}
+
+impl CachedBlock {
+    pub(crate) fn id(&self) -> BlockId {
+        BlockId(self.block)
+    }
+
+    #[inline(always)]
+    fn listed(self) -> ListedBlock {
+        ListedBlock { address: self.address, slot: Some(self.slot), block: self.block }
+    }
+}
