@@ -2,9 +2,10 @@
 
 use clap::{Parser, Subcommand};
 
+use crate::commands::control::{limit, record, trim};
 use crate::commands::{
-    Result, completions, convert, diff, doctor, explain, find, findings, fit, limit, man, options,
-    record, recover, report, run, snapshot, stats, top, top_sites, trim,
+    Result, completions, convert, diff, doctor, explain, find, findings, fit, man, options,
+    recover, report, run, snapshot, stats, top, top_sites,
 };
 
 /// Run CUDA programs under a caching allocator, and see what they do with GPU memory.

@@ -9,12 +9,14 @@
 //! `max_non_split_rounding_bytes`). It reserves a segment of its own, and when that fails, the
 //! free segments go back first. While memory is plentiful, splitting is faster and costs nothing.
 
+pub(crate) mod plain;
+
 use alloc::vec::Vec;
 
+use crate::allocate::plain::PlainHit;
 use crate::allocator::Allocator;
-use crate::bins::{Bins, Rank};
 use crate::block::{Block, State};
-use crate::plain::PlainHit;
+use crate::free_index::bins::{Bins, Rank};
 use crate::policy::{BLOCK_BYTES_MIN, exact_block_bytes, is_small, own_segment_bytes};
 use crate::request::{Request, Stage, Wanted};
 use crate::rules::{Rule, rule_holds};

@@ -1,15 +1,19 @@
 //! The allocator of one CUDA context: what it consists of, and the small operations on blocks that
 //! allocating, freeing and releasing share.
 
+pub(crate) mod check;
+pub(crate) mod counts;
+pub(crate) mod views;
+
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
+use crate::allocator::counts::Counts;
 use crate::arenas::Arenas;
 use crate::block::{Block, SegmentRow, State};
 use crate::capacity::Capacity;
-use crate::counts::Counts;
-use crate::decay::{Decay, IdleEpoch};
 use crate::free_index::FreeIndex;
+use crate::idle::decay::{Decay, IdleEpoch};
 use crate::policy::Policy;
 use crate::private::{PrivateMemory, private_index};
 use crate::request::Request;

@@ -12,17 +12,20 @@
 //! something keep theirs: the caller waits for barriers before it takes memory away, not for streams
 //! (hazard 31).
 
+pub(crate) mod holes;
+pub(crate) mod runs;
+
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::iter;
 
 use crate::allocator::Allocator;
+use crate::arenas::holes::Window;
+use crate::arenas::runs::Runs;
 use crate::block::{Block, IdleSpan, SegmentRow, State};
-use crate::holes::Window;
 use crate::policy::SEGMENT_ROUNDING_BYTES;
 use crate::request::Request;
 use crate::rules::{Rule, rule_holds};
-use crate::runs::Runs;
 use crate::types::{Address, BlockId, Mapping, Pool, Requester, SegmentId, Step};
 
 /// The least that is mapped at once: the driver's page.

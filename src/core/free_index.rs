@@ -1,10 +1,12 @@
 //! The free blocks of one pool: those that every request may take, and those of each stream.
 //! Pending and retired blocks are in no index: they cannot be taken.
 
+pub(crate) mod bins;
+
 use alloc::collections::BTreeMap;
 
-use crate::bins::{Bins, Rank};
 use crate::block::{Block, State};
+use crate::free_index::bins::{Bins, Rank};
 use crate::types::{BlockId, ReuseCondition, StreamId};
 
 /// Bins of streams without free blocks are kept for the next free, but not for more streams

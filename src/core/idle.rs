@@ -8,11 +8,14 @@
 //!
 //! Blocks that wait for something are not idle, and become free for every request only when that is over.
 
+pub(crate) mod decay;
+pub(crate) mod free_limit;
+
 use alloc::vec::Vec;
 
 use crate::allocator::Allocator;
 use crate::block::{Block, IdleSpan};
-use crate::decay::{IdleEpoch, Pass};
+use crate::idle::decay::{IdleEpoch, Pass};
 use crate::rules::{Rule, rule_holds};
 use crate::types::{Mapping, Segment, SegmentId};
 

@@ -13,72 +13,39 @@
 extern crate alloc;
 
 // The route of a request, in reading order.
+mod allocate;
+mod allocator;
+mod arenas;
+mod capacity;
+mod exported_blocks;
+mod free;
+mod idle;
+pub mod policy;
+mod private;
+mod release;
+mod request;
+mod stats;
 mod types;
 
-pub mod policy;
-
-mod request;
-
-mod allocator;
-
-mod allocate;
-
-mod stream_dependencies;
-
-mod free;
-
-mod plain;
-
-mod release;
-
-mod capacity;
-
-mod split_policy;
-
-mod private;
-
-mod decay;
-
-mod idle;
-
-mod free_limit;
-
-mod attached;
-
-mod arenas;
-
-mod holes;
-
-mod runs;
-
-mod exported_blocks;
-
-mod views;
-
-mod stats;
-
 // What these are made of.
-mod bins;
 mod block;
-mod check;
-mod counts;
 mod free_index;
+pub mod order;
+pub mod rules;
 mod table;
 mod tags;
 
-pub mod order;
-pub mod rules;
-
 #[cfg(test)]
-#[path = "tests/allocator/searches.rs"]
+#[path = "tests/unit/searches.rs"]
 #[allow(unreachable_pub)]
 mod searches;
 
+pub use allocate::plain::PlainHit;
 pub use allocator::Allocator;
-pub use counts::Counts;
-pub use decay::{IdleEpoch, Pass};
+pub use allocator::counts::Counts;
+pub use allocator::views::{BlockState, BlockView, SegmentView};
 pub use free::{Behind, Waiting};
-pub use plain::PlainHit;
+pub use idle::decay::{IdleEpoch, Pass};
 pub use policy::Policy;
 pub use request::{POLLS_COUNT_MAX, Request};
 pub use stats::{PoolStats, Stat, Stats};
@@ -87,4 +54,3 @@ pub use types::{
     Address, Allocation, BlockId, Completed, EventId, Mapping, Pool, PrivatePool, Requester,
     ReuseCondition, Segment, SegmentId, Step, StreamId,
 };
-pub use views::{BlockState, BlockView, SegmentView};

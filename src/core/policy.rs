@@ -13,6 +13,8 @@
 //! (`c10/cuda/CUDACachingAllocator.cpp`, `c10/core/AllocatorConfig.h`), because users know them and
 //! read our numbers with its tools. The name of each constant there stands beside it.
 
+pub(crate) mod split_policy;
+
 use crate::types::Pool;
 
 pub const MIB: u64 = 1 << 20;

@@ -22,13 +22,15 @@
 //! Where the driver has no memory for a segment, it gets a part of one (`adopt_part`): of what was idle
 //! as long, or of what no node of its graph names by now.
 
+pub(crate) mod attached;
+
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 use crate::allocator::Allocator;
 use crate::block::State;
-use crate::decay::IdleEpoch;
 use crate::free_index::FreeIndex;
+use crate::idle::decay::IdleEpoch;
 use crate::policy::BLOCK_BYTES_MIN;
 use crate::request::Request;
 use crate::rules::{Rule, rule_holds};

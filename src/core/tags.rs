@@ -8,6 +8,8 @@
 //! device, so the caller frees on one stream in the order in which it recorded the events. A caller that
 //! remembers between which ages the tags of an event were made has them found without a walk.
 
+pub(crate) mod stream_dependencies;
+
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::iter;

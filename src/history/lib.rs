@@ -35,26 +35,23 @@ mod snapshot;
 // The snapshot as a file that PyTorch's tools read.
 pub mod file;
 pub mod name;
+mod oom;
 mod pickle;
 mod program;
 mod torch;
 
 // What a person reads.
 mod hash;
-mod oom_data;
-mod oom_kind;
-mod oom_report;
-mod oom_why;
 mod sites;
 
 pub use check::Problem;
 pub use entry::{Action, Entry, NO_RANGE, StackId};
 pub use frames::{Describe, Frame, NAME_BYTES_MAX, is_source, place, without_start};
 pub use merge_rings::RingMerge;
-pub use oom_data::{OomCache, OomLimit, OomPart, OomReport, OomRequest};
-pub use oom_kind::{OomKind, OomPlace};
-pub use oom_report::{oom_report, oom_title};
-pub use oom_why::{OomReason, reasons};
+pub use oom::data::{OomCache, OomLimit, OomPart, OomReport, OomRequest};
+pub use oom::kind::{OomKind, OomPlace};
+pub use oom::report::{oom_report, oom_title};
+pub use oom::why::{OomReason, reasons};
 pub use program::program;
 pub use ring::Ring;
 pub use rows::{CHUNK_ROWS, ChunkAllocator, Rows};

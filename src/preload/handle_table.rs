@@ -98,16 +98,24 @@ impl<V: Clone + PartialEq> HandleTable<V> {
     /// Runs the driver's call that ends what is at this place.
     pub(crate) fn end_by(&self, place: usize, call: impl FnOnce() -> CuResult) -> CuResult {
         if !rule_holds(Rule::OutBeforeDriver) {
-            let code = call();
-            if code.is_ok() {
-                self.with(|pages| pages.given.remove(&place));
-            }
-            return code;
+            return self.end_after(place, call);
         }
         let ended = self.with(|pages| pages.given.remove(&place));
         let code = call();
         if let Some(value) = ended.filter(|_| code.is_err()) {
             self.with(|pages| _ = pages.given.entry(place).or_insert(value));
+        }
+        code
+    }
+}
+
+impl<V: Clone + PartialEq> HandleTable<V> {
+    /// `end_by` without `Rule::OutBeforeDriver`: the driver may give the place out before it leaves the table.
+    #[cold]
+    fn end_after(&self, place: usize, call: impl FnOnce() -> CuResult) -> CuResult {
+        let code = call();
+        if code.is_ok() {
+            self.with(|pages| pages.given.remove(&place));
         }
         code
     }

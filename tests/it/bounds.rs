@@ -15,8 +15,8 @@ const BOUNDS: &str = "src/preload/process/bounds.rs";
 const OTHERS: &[(&str, &str)] = &[
     ("src/preload/clock.rs", "is the clock"),
     ("src/preload/process/library_thread.rs", "is the sleep"),
-    ("src/preload/ordering/mod.rs", "widens gaps in test builds"),
-    ("src/preload/cache/thread_cache/shard.rs", "the lock of a list, held for some instructions"),
+    ("src/preload/test_delay.rs", "gives other threads time in test builds"),
+    ("src/preload/state/thread_cache/shard.rs", "the lock of a list, held for some instructions"),
     ("src/preload/driver_memory/measured.rs", "says when it was measured"),
     ("src/preload/statistics/counters.rs", "measures"),
     ("src/preload/statistics/waits.rs", "measures"),

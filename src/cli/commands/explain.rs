@@ -11,8 +11,8 @@ use clap::Args;
 
 use super::Result;
 use super::control::{ControlSession, as_timeout};
-use super::nvml::{self, used_gpus};
 use crate::failure::Failure;
+use crate::live::nvml::{self, used_gpus};
 use crate::processes::Process;
 use crate::show::breakdown::{self, Explained};
 use crate::snapshots;

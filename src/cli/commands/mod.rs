@@ -14,11 +14,8 @@ pub(crate) mod explain;
 pub(crate) mod find;
 pub(crate) mod findings;
 pub(crate) mod fit;
-pub(crate) mod limit;
 pub(crate) mod man;
-pub(crate) mod nvml;
 pub(crate) mod options;
-pub(crate) mod record;
 pub(crate) mod recover;
 pub(crate) mod report;
 pub(crate) mod run;
@@ -26,8 +23,6 @@ pub(crate) mod snapshot;
 pub(crate) mod stats;
 pub(crate) mod top;
 pub(crate) mod top_sites;
-pub(crate) mod trim;
-
 /// The result of a subcommand.
 pub(crate) type Result<T = ExitCode> = std::result::Result<T, Failure>;
 

@@ -13,8 +13,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use super::Result;
-use super::nvml::{self, used_gpus};
 use crate::failure::Failure;
+use crate::live::nvml::{self, used_gpus};
 use crate::live::{self, Live, Problem, Statistics};
 use crate::processes::{Disposition, Process, number};
 use crate::progress::Progress;

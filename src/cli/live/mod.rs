@@ -22,6 +22,7 @@ use crate::processes::{self, Process};
 
 mod control;
 mod diagnose;
+pub(crate) mod nvml;
 mod statistics;
 
 pub(crate) use control::Refusal;

@@ -240,13 +240,19 @@ impl<'a> Free<'a> {
         }
     }
 
+    /// `behind_barrier` without `Rule::PublishAfterBarrier`.
+    #[cold]
+    fn publish_before_barrier(&self) -> CuResult {
+        self.publish();
+        test_delay(Rule::PublishAfterBarrier);
+        drop(barrier::order(self.thread, self.context));
+        Ok(())
+    }
+
     /// Orders all later work behind this free by a barrier, and publishes.
     fn behind_barrier(&self) -> CuResult {
         if !rule_holds(Rule::PublishAfterBarrier) {
-            self.publish();
-            test_delay(Rule::PublishAfterBarrier);
-            drop(barrier::order(self.thread, self.context));
-            return Ok(());
+            return self.publish_before_barrier();
         }
         let (number, event) = match barrier::order(self.thread, self.context) {
             Ok(FreeOrdering::OwnBarrier(recorded)) if recorded.wait_first => {

@@ -7,7 +7,7 @@ use crate::cache::blocks::{Call, empty_lists, hand_out, hand_out_recorded};
 use crate::cache::release::PendingRelease;
 use crate::cache::retry;
 use crate::cache::retry::Retry;
-use crate::cache::{arenas, chunks, stream_frees};
+use crate::cache::{arenas, stream_frees};
 use crate::driver::api;
 use crate::driver::sys::{CuError, CuResult, StreamHandle};
 use crate::driver_memory::{forecast, limits};
@@ -23,6 +23,7 @@ use crate::state::thread;
 use crate::state::thread::Thread;
 use crate::trim::scavenger;
 
+pub(crate) mod chunks;
 mod driver;
 mod growth;
 

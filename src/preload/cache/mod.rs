@@ -5,7 +5,6 @@ pub(crate) mod all_work;
 pub(crate) mod alloc;
 pub(crate) mod arenas;
 pub(crate) mod blocks;
-pub(crate) mod chunks;
 pub(crate) mod fill;
 pub(crate) mod free;
 mod free_on_stream;

@@ -161,13 +161,19 @@ pub(crate) fn claim(device: i32, bytes: u64) -> Option<Claim> {
     let sum = |held: u64| held.checked_add(bytes).filter(|sum| *sum <= limit_bytes);
     if !rule_holds(Rule::LimitClaimsFirst) {
         sum(row.held_bytes.load(Ordering::Relaxed))?;
-        test_delay(Rule::LimitClaimsFirst);
-        row.held_bytes.fetch_add(bytes, Ordering::Relaxed);
-        return Some(Claim { device, bytes });
+        return Some(claim_late(row, device, bytes));
     }
     let added = row.held_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, sum);
     // Not `then_some`: a claim that was not made must not be dropped.
     added.is_ok().then(|| Claim { device, bytes })
+}
+
+/// The end of `claim` without `Rule::LimitClaimsFirst`: another thread may have claimed the same bytes.
+#[cold]
+fn claim_late(row: &Device, device: i32, bytes: u64) -> Claim {
+    test_delay(Rule::LimitClaimsFirst);
+    row.held_bytes.fetch_add(bytes, Ordering::Relaxed);
+    Claim { device, bytes }
 }
 
 /// Claimed bytes are no longer held.

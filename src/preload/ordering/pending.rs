@@ -91,10 +91,16 @@ pub(crate) fn wait_own(thread: &Thread) -> bool {
         return false;
     }
     if !rule_holds(Rule::QueryWaitsForOwnFrees) {
-        wait_all(Wait::Query);
-        return true;
+        return wait_as_all();
     }
     wait_own_for(thread, Wait::Query)
+}
+
+/// `wait_own` without `Rule::QueryWaitsForOwnFrees`.
+#[cold]
+fn wait_as_all() -> bool {
+    wait_all(Wait::Query);
+    true
 }
 
 fn wait_own_for(thread: &Thread, reason: Wait) -> bool {
@@ -244,12 +250,17 @@ pub(crate) fn wait(context: &Context, reason: Wait) {
     let Some(_open) = open_behind(context, number) else { return };
     let Some(event) = context.last_barrier.event(number) else { return };
     if !rule_holds(Rule::PendingBarrierIsOfItsFree) {
-        let _ = context.enter(api::ctx_synchronize);
-        return;
+        return wait_for_all_work(context);
     }
     if waits::timed(reason, || api::relaxed(|| event.synchronize())).is_ok() {
         context.covers.pending_barriers.complete(number);
     }
+}
+
+/// `wait` without `Rule::PendingBarrierIsOfItsFree`: later work may never end.
+#[cold]
+fn wait_for_all_work(context: &Context) {
+    let _ = context.enter(api::ctx_synchronize);
 }
 
 /// The process ends. Natively each free would have waited and flushed what kernels print; now the last

@@ -8,14 +8,20 @@ use crate::state::barriers::LEDGER;
 use crate::state::thread;
 use crate::test_delay::test_delay;
 
+/// What `counted` does without `Rule::CountedBeforeWatched`.
+#[cold]
+fn watch_before_count() {
+    observers::watch_submission();
+    test_delay(Rule::CountedBeforeWatched);
+}
+
 /// `call` submits work, or an order between works. `host_visible`: the host could see its effect without
 /// synchronizing.
 #[inline(always)]
 pub(crate) fn counted(host_visible: bool, call: impl FnOnce() -> CuResult) -> CuResult {
     let lane = thread::lane_of_submission();
     if !rule_holds(Rule::CountedBeforeWatched) {
-        observers::watch_submission();
-        test_delay(Rule::CountedBeforeWatched);
+        watch_before_count();
     }
     LEDGER.begin(host_visible, lane);
     // Behind the count: a thread that begins to watch finds one that was not watched.

@@ -70,14 +70,20 @@ impl Slot {
         LiveBlock { extent, address, kind, bytes, requested_bytes, block, word, slot: self }
     }
 
+    /// `claim` without `Rule::ClaimBeforeFree`: two frees of one block may both succeed.
+    #[cold]
+    fn claim_unguarded(&self, freeing: u64) -> bool {
+        test_delay(Rule::ClaimBeforeFree);
+        self.word.store(freeing, Ordering::Release);
+        true
+    }
+
     /// Takes the block from the program. Of several frees of one block only one succeeds.
     #[inline(always)]
     fn claim(&self, word: u64) -> bool {
         let freeing = word - state(word) + FREEING;
         if !rule_holds(Rule::ClaimBeforeFree) {
-            test_delay(Rule::ClaimBeforeFree);
-            self.word.store(freeing, Ordering::Release);
-            return true;
+            return self.claim_unguarded(freeing);
         }
         self.word.compare_exchange(word, freeing, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }

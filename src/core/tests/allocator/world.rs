@@ -1,11 +1,11 @@
 //! The allocator with all that surrounds it in the product: a driver with limited memory, events
 //! that complete some time, requests that are in flight together, and the oracle beside it.
 
-#[path = "captures.rs"]
+#[path = "world/captures.rs"]
 mod captures;
-#[path = "idle.rs"]
+#[path = "world/idle.rs"]
 mod idle;
-#[path = "requests.rs"]
+#[path = "world/requests.rs"]
 mod requests;
 
 use std::collections::{BTreeMap, BTreeSet};

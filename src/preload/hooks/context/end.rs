@@ -83,12 +83,7 @@ pub(crate) fn primary(function: &'static Function, device: i32, real: impl Real)
         return real();
     }
     if !rule_holds(Rule::EndsWhatWasThere) {
-        let code = real();
-        let over = code.is_ok() && !is_active(device);
-        test_delay(Rule::EndsWhatWasThere);
-        let there = || primaries(device).iter().map(|(id, _)| (*id, None)).collect();
-        beside(function, || noted(there(), |_| over));
-        return code;
+        return primary_looked_up_late(function, device, real);
     }
     let to = Referent::Primary(device);
     let given_up = match function.id {
@@ -107,6 +102,17 @@ pub(crate) fn primary(function: &'static Function, device: i32, real: impl Real)
         })
     };
     ask(function, ids, given_up, is_over, real)
+}
+
+/// `primary` without `Rule::EndsWhatWasThere`: by now another context may be the primary one.
+#[cold]
+fn primary_looked_up_late(function: &'static Function, device: i32, real: impl Real) -> CuResult {
+    let code = real();
+    let over = code.is_ok() && !is_active(device);
+    test_delay(Rule::EndsWhatWasThere);
+    let there = || primaries(device).iter().map(|(id, _)| (*id, None)).collect();
+    beside(function, || noted(there(), |_| over));
+    code
 }
 
 /// Asks the driver, and notes which of these contexts are over then, if it has not refused.

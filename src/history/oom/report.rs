@@ -8,8 +8,8 @@ use cachealloc_text::{bytes, cut, plain, plural};
 
 use crate::entry::StackId;
 use crate::frames::{Describe, Frame, without_start};
-use crate::oom_data::{OomLimit, OomPart, OomReport, OomRequest};
-use crate::oom_why::reasons;
+use crate::oom::data::{OomLimit, OomPart, OomReport, OomRequest};
+use crate::oom::why::reasons;
 use crate::sites::Site;
 
 /// Several lines, each ended.

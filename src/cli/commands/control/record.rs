@@ -8,8 +8,8 @@ use cachealloc_text::{cut, plain};
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
 
-use super::Result;
-use super::control::Target;
+use crate::commands::Result;
+use crate::commands::control::Target;
 use crate::failure::Failure;
 use crate::live::Recording;
 use crate::show::count;
@@ -81,7 +81,7 @@ pub(crate) fn run(arguments: Arguments) -> Result {
         return Err(Failure::new(format!("process {process} now records {text}"))
             .next("another command changed it, or the process is out of memory"));
     }
-    super::print(&format!("process {process} records {text}\n"))?;
+    crate::commands::print(&format!("process {process} records {text}\n"))?;
     Ok(ExitCode::SUCCESS)
 }
 

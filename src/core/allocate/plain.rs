@@ -4,8 +4,8 @@
 //! blocks wait for nothing, so nothing but an index lists them, and two that touch are one.
 
 use crate::allocator::Allocator;
-use crate::bins::Rank;
 use crate::block::{Block, State};
+use crate::free_index::bins::Rank;
 use crate::rules::{Rule, rule_holds};
 use crate::types::{Address, Allocation, BlockId, Pool};
 

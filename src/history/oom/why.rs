@@ -3,8 +3,8 @@
 
 use cachealloc_text::bytes;
 
-use crate::oom_data::OomReport;
-use crate::oom_kind::{OomKind, OomPlace};
+use crate::oom::data::OomReport;
+use crate::oom::kind::{OomKind, OomPlace};
 
 /// One reason, and what helps against it where something is known to.
 #[derive(Clone, PartialEq, Eq, Debug)]

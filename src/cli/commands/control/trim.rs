@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use cachealloc_statistics::control::ControlCommand;
 use clap::Args;
 
-use super::Result;
-use super::control::Target;
+use crate::commands::Result;
+use crate::commands::control::Target;
 use crate::failure::Failure;
 use crate::progress::Progress;
 use crate::show::bytes;
@@ -38,7 +38,7 @@ pub(crate) fn run(arguments: Arguments) -> Result {
         let given = bytes(now.bytes.saturating_sub(before.bytes));
         if now.done.wrapping_sub(asked) as i32 >= 0 {
             drop(waiting);
-            super::print(&format!("process {process} released {given}\n"))?;
+            crate::commands::print(&format!("process {process} released {given}\n"))?;
             return Ok(ExitCode::SUCCESS);
         }
         if Instant::now() >= session.deadline {

@@ -12,9 +12,9 @@ use alloc::vec::Vec;
 use core::mem::take;
 
 use crate::allocator::Allocator;
+use crate::arenas::runs::{Kind, Runs, Shape};
 use crate::arenas::{Arena, PAGE_BYTES};
 use crate::block::Block;
-use crate::runs::{Kind, Runs, Shape};
 use crate::types::{Address, BlockId, Mapping};
 
 /// So many changes wait for the next search at most.

@@ -1,7 +1,7 @@
 //! What is known when a call has failed for lack of memory.
 
 use crate::entry::StackId;
-use crate::oom_kind::{OomKind, OomPlace};
+use crate::oom::kind::{OomKind, OomPlace};
 use crate::sites::Site;
 
 #[derive(Clone, PartialEq, Debug)]

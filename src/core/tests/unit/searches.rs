@@ -9,12 +9,12 @@ use std::vec::Vec;
 use crate::allocator::Allocator;
 use crate::policy::{MIB, Policy};
 use crate::request::Request;
-use crate::stream_dependencies::{Neighbours, may_be_ordered};
+use crate::tags::stream_dependencies::{Neighbours, may_be_ordered};
 use crate::types::{
     Address, BlockId, EventId, Pool, Requester, ReuseCondition, SegmentId, Step, StreamId,
 };
 
-#[path = "random.rs"]
+#[path = "../allocator/random.rs"]
 mod random;
 
 use random::Random;

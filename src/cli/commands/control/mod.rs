@@ -2,12 +2,16 @@
 //! and what is said where it did not do as it was told. What they print then is what the program says of
 //! itself afterwards.
 
+pub(crate) mod limit;
+pub(crate) mod record;
+pub(crate) mod trim;
+
 use std::time::{Duration, Instant};
 
 use cachealloc_statistics::control::ControlCommand;
 use clap::Args;
 
-use super::Result;
+use crate::commands::Result;
 use crate::failure::Failure;
 use crate::live::{self, Live, Problem, Refusal, Statistics};
 use crate::processes::{Process, number};

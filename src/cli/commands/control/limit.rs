@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use cachealloc_statistics::control::ControlCommand;
 use clap::Args;
 
-use super::Result;
-use super::control::Target;
+use crate::commands::Result;
+use crate::commands::control::Target;
 use crate::failure::Failure;
 use crate::show::bytes;
 use crate::size;
@@ -62,7 +62,7 @@ pub(crate) fn run(arguments: Arguments) -> Result {
         ))
         .next("another command changed it"));
     }
-    super::print(&text)?;
+    crate::commands::print(&text)?;
     Ok(ExitCode::SUCCESS)
 }
 

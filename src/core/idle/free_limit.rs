@@ -15,7 +15,7 @@ use core::cmp::Reverse;
 
 use crate::allocator::Allocator;
 use crate::block::Block;
-use crate::decay::IdleEpoch;
+use crate::idle::decay::IdleEpoch;
 use crate::idle::is_idle;
 use crate::policy::BLOCK_BYTES_MIN;
 use crate::types::{BlockId, Mapping, Segment};
