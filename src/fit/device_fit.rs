@@ -1,4 +1,4 @@
-//! All that is said of one device of a snapshot.
+//! The whole result for one device of a snapshot.
 
 use cachealloc_analysis::model::{Action, Device, Snapshot};
 use cachealloc_analysis::{Lifetimes, reserved_over_time, shortages};
@@ -10,12 +10,13 @@ use crate::requests::Requests;
 use crate::trials::{Trial, Verdict, capacity_of, run_trials, verdict};
 use crate::unknowns::unknowns;
 
-/// What is asked of a history.
+/// What to find out from a history.
 #[derive(Clone, Copy, Debug)]
 pub struct Question<'a> {
-    /// Empty: all that are worth trying.
+    /// Sets of options to try. Empty stands for all that are worth trying.
     pub sets: &'a [OptionSet],
-    /// The memory of a device. None: what there was when the last request of the history failed, if any did.
+    /// Memory of a device. `None` stands for what was available when the last request of the
+    /// history failed, if any did.
     pub device_bytes: Option<u64>,
     /// Whether requests that failed must be served.
     pub with_failed: bool,
@@ -24,19 +25,20 @@ pub struct Question<'a> {
 #[derive(Clone, Debug)]
 pub struct DeviceFit {
     pub requests: Requests,
-    /// What the recorded run had reserved at most.
+    /// Peak of what the recorded run had reserved.
     pub recorded_reserved_bytes: u64,
-    /// What it has to fit into.
+    /// What the run has to fit into.
     pub capacity: Option<Capacity>,
-    /// Whether it does.
+    /// Whether it fits.
     pub verdict: Option<Verdict>,
-    /// The best first.
+    /// Trials, the best first.
     pub trials: Vec<Trial>,
     pub unknowns: Vec<String>,
 }
 
 impl DeviceFit {
-    /// Of each wanted device that has a history, by its ordinal: without one, nothing says in what order its blocks came.
+    /// Returns the result of each wanted device that has a history, by its ordinal. Without a
+    /// history, the order of its blocks is unknown.
     pub fn all(
         snapshot: &Snapshot,
         question: Question,
@@ -77,8 +79,9 @@ fn has_history(device: &Device) -> bool {
     device.entries.iter().any(|entry| counts(entry.action))
 }
 
-/// What the process had or could have had when its last request failed: the limit of its options, else all that was
-/// reserved and free. None: nothing failed, or its limit was a share of a device of which the size is not known.
+/// Returns what the process had or could have had when its last request failed: the limit of its
+/// options, or else everything reserved and free. Returns `None` if nothing failed, or the limit
+/// was a share of a device of unknown size.
 fn capacity_then(snapshot: &Snapshot, device: &Device, lifetimes: &Lifetimes) -> Option<Capacity> {
     let last = shortages(device, lifetimes).pop()?;
     let conf = snapshot.setting("PYTORCH_CUDA_ALLOC_CONF").unwrap_or_default();

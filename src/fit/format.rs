@@ -1,4 +1,4 @@
-//! What is said of a fit, in words and cells: by the command, and in the report.
+//! Texts and cells about a fit, for the command and for the report.
 
 use cachealloc_text::{bytes, count, plural, share};
 
@@ -9,7 +9,7 @@ use crate::smallest::Smallest;
 use crate::trials::{Trial, Verdict};
 
 impl DeviceFit {
-    /// `device`: its ordinal.
+    /// Returns the title. `device` is its ordinal.
     pub fn title(&self, device: u32) -> String {
         let requests = &self.requests;
         let (all, held) = (count(requests.count() as u64), bytes(requests.peak_bytes()));
@@ -19,7 +19,7 @@ impl DeviceFit {
         )
     }
 
-    /// What follows of "the run", without a full stop. None: the question was not asked.
+    /// Returns what follows "the run", without a full stop, or `None` if there is no verdict.
     pub fn verdict_text(&self) -> Option<String> {
         let capacity = match self.capacity? {
             Capacity::Limit(most) => format!("a limit of {}", bytes(most)),
@@ -41,17 +41,19 @@ impl DeviceFit {
         })
     }
 
-    /// Whether the verdict is that something fits. None: the question was not asked.
+    /// Whether the run fits, or `None` if there is no verdict.
     pub fn fits(&self) -> Option<bool> {
         self.verdict.map(|verdict| matches!(verdict, Verdict::Fits(_)))
     }
 
-    /// Least limit, least device, completes, reserved, fragmented, driver calls, options: of each set, the best first.
+    /// Returns the cells of each set, the best first: least limit, least device, completes,
+    /// reserved, fragmented, driver calls, options.
     pub fn rows(&self) -> impl Iterator<Item = [String; 7]> {
         self.trials.iter().map(Trial::row)
     }
 
-    /// What the rows do not say, in lines: where more memory does not help, and what is not known.
+    /// Returns what the rows do not contain, in lines: where more memory does not help, and what is
+    /// unknown.
     pub fn notes(&self) -> Vec<String> {
         let also = self.trials.iter().filter_map(Trial::also);
         also.chain(self.unknowns.iter().map(|unknown| format!("not known: {unknown}"))).collect()
@@ -98,7 +100,7 @@ impl Trial {
     }
 }
 
-/// As a limit is set, and not rounded: the next smaller one may not do.
+/// Formats a size in the unit of a limit, not rounded: the next smaller limit may not suffice.
 fn mebibytes(bytes: u64) -> String {
     format!("{} MiB", count(bytes >> 20))
 }

@@ -1,4 +1,4 @@
-//! The call sites that hold most when most is needed: what has to change where no options help.
+//! The call sites that hold most when most is needed: what has to change if no options help.
 
 use std::cmp::Reverse;
 
@@ -9,15 +9,16 @@ use cachealloc_analysis::{Aggregate, Group, Site, SiteKey, When};
 use crate::device_fit::DeviceFit;
 
 pub struct Holders {
-    /// Knows the names of the sites.
+    /// Has the names of the sites.
     pub common: Snapshot,
     pub names: Names,
-    /// The one that holds most first.
+    /// Sites, the one that holds most first.
     pub sites: Vec<Site>,
 }
 
 impl Holders {
-    /// Of the device with this ordinal. None: it fits, or the question was not asked.
+    /// Returns the holders on the device with this ordinal, or `None` if the run fits or there is
+    /// no verdict.
     pub fn of(snapshot: &Snapshot, device: u32, fit: &DeviceFit) -> Option<Holders> {
         fit.fits().filter(|fits| !fits)?;
         let mut common = Snapshot::default();

@@ -1,11 +1,12 @@
-//! On how small a device a recorded run would complete, and under which options.
+//! Finds the smallest device on which a recorded run completes, and the options it needs.
 //!
-//! A history says what a program asked for and gave back, in order ([`Requests`]). That goes through the allocator
-//! of the library once more ([`replay()`]), with memory that is only counted ([`Capacity`]), as the library itself would
-//! ask a driver for it. So there is one allocator, and what is said here of a run is what it would do.
+//! A history contains what a program allocated and freed, in order ([`Requests`]). The requests go
+//! through the library's allocator once more ([`replay()`]), with memory that is only counted
+//! ([`Capacity`]) and is requested as the library would request it from a driver. There is only one
+//! allocator, so the result of a replay is what the library would do.
 //!
-//! The promise: a result is of requests that are all known, and what is not known is listed beside it
-//! ([`DeviceFit::unknowns`]), not guessed. Nothing here looks at a clock or a device.
+//! A result is about requests that are all known. What is not known is listed next to it
+//! ([`DeviceFit::unknowns`]), not guessed. Nothing here uses a clock or a device.
 #![forbid(unsafe_code)]
 #![warn(unreachable_pub)]
 

@@ -1,30 +1,30 @@
-//! Memory that is only counted: what a device, or a limit, has room for.
+//! Memory that is only counted: the capacity of a device or of a limit.
 
 use cachealloc_core::Address;
 use cachealloc_core::policy::{MIB, SEGMENT_ROUNDING_BYTES};
 
-/// What there is.
+/// Available memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Capacity {
-    /// More than is asked for.
+    /// More than the requests need.
     Plenty,
-    /// A limit (`gpu_memory_limit_mb`) on a device that has more. Bytes count as they are asked for.
+    /// A limit (`gpu_memory_limit_mb`) on a device that has more. Requested bytes count.
     Limit(u64),
-    /// A device, of which the driver gives whole pages.
+    /// A device, whose driver provides whole pages.
     Device(u64),
 }
 
-/// What no device has. Sums of what fits into it stay far from the end of the numbers.
+/// More than any device has. Sums of amounts up to this stay far below the largest number.
 const PLENTY_BYTES: u64 = 1 << 42;
-/// Addresses are never used again, so that nothing depends on which ones a driver prefers.
+/// Addresses are not reused, so nothing depends on which ones a driver prefers.
 const ADDRESSES_END: u64 = 1 << 62;
 const ADDRESSES_BEGIN: u64 = 1 << 56;
-/// The driver packs allocations up to this into pages.
+/// The driver packs allocations up to this size into pages.
 const PACKED_BYTES_MAX: u64 = MIB;
 const PAGE_BYTES: u64 = SEGMENT_ROUNDING_BYTES;
 
 impl Capacity {
-    /// None: nothing is known of it.
+    /// Returns the bytes, or `None` if they are unknown.
     pub fn bytes(self) -> Option<u64> {
         match self {
             Capacity::Plenty => None,
@@ -32,7 +32,7 @@ impl Capacity {
         }
     }
 
-    /// No request for more can be served.
+    /// Returns the size above which no request can be served.
     pub(crate) fn most_bytes(self) -> u64 {
         self.bytes().unwrap_or(u64::MAX).min(PLENTY_BYTES)
     }
@@ -46,13 +46,13 @@ impl Capacity {
 pub(crate) struct Memory {
     capacity: Capacity,
     taken_bytes: u64,
-    /// What is in pages of its own, and what shares pages.
+    /// Bytes on separate pages, and bytes that share pages.
     paged_bytes: u64,
     packed_bytes: u64,
     next_address: u64,
-    /// Calls that allocate, map, unmap or free; none that is refused.
+    /// Number of calls that allocate, map, unmap or free, without refused ones.
     pub calls_count: u64,
-    /// How often something has come back.
+    /// Number of times memory was given back.
     pub returns_count: u64,
     pub peak_bytes: u64,
 }
@@ -75,7 +75,7 @@ impl Memory {
         self.capacity
     }
 
-    /// False: there is no room for it.
+    /// Takes bytes. Returns `false` if they do not fit.
     pub(crate) fn take(&mut self, bytes: u64) -> bool {
         let most_bytes = self.capacity.most_bytes();
         if bytes > most_bytes {
@@ -101,7 +101,7 @@ impl Memory {
         self.remove(bytes);
     }
 
-    /// Addresses for what was taken. None: there are none left.
+    /// Returns addresses for what was taken, or `None` if none are left.
     pub(crate) fn address(&mut self, bytes: u64) -> Option<Address> {
         let address = self.next_address;
         self.next_address = address.checked_add(bytes.next_multiple_of(PAGE_BYTES))?;

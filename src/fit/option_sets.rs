@@ -2,14 +2,14 @@
 
 use cachealloc_options::{Config, Strategy, parse};
 
-/// Options as a user writes them, and what they mean. Empty: the defaults.
+/// Options as a user writes them, and their meaning. An empty text stands for the defaults.
 #[derive(Clone, PartialEq, Debug)]
 pub struct OptionSet {
     pub text: String,
     pub config: Config,
 }
 
-/// From the simplest on.
+/// Sets to try, beginning with the simplest.
 const WORTH_TRYING: [&str; 7] = [
     "",
     "expandable_segments:true",
@@ -20,10 +20,11 @@ const WORTH_TRYING: [&str; 7] = [
     "roundup_power2_divisions:8",
 ];
 
-/// Those that can change anything where `largest_bytes` is the largest request.
+/// Returns the sets that can change anything if `largest_bytes` is the largest request.
 pub(crate) fn worth_trying(largest_bytes: u64) -> Vec<OptionSet> {
     let sets = WORTH_TRYING.iter().map(|text| OptionSet::parse(text).expect("options of ours"));
-    // Segments for several requests are smaller than what is not split, and others are as large as their request.
+    // Segments for several requests are smaller than blocks that are not split, and other segments
+    // are as large as their request.
     let matters = |set: &OptionSet| {
         let unsplit_bytes = set.config.policy.max_split_bytes;
         unsplit_bytes.is_none_or(|unsplit_bytes| largest_bytes >= unsplit_bytes)
@@ -32,13 +33,14 @@ pub(crate) fn worth_trying(largest_bytes: u64) -> Vec<OptionSet> {
 }
 
 impl OptionSet {
-    /// Err: what is wrong with it, in a sentence.
+    /// Parses options. The error describes the problem in a sentence.
     pub fn parse(text: &str) -> Result<OptionSet, String> {
         let (config, problems) = parse(text);
         if let Some(problem) = problems.first() {
             return Err(problem.what());
         }
-        // These take a share of the device from the beginning, or nothing: there is no smallest one.
+        // These take a share of the device from the beginning, or nothing: there is no smallest
+        // size.
         if config.strategy == Strategy::PreAllocate || !config.caches() {
             return Err("the amount of memory does not depend on the program with it".into());
         }

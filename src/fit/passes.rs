@@ -1,22 +1,23 @@
-//! When the library passes by, to give back what nothing uses (`preload/trim/scavenger.rs`): every second, as long as
-//! enough is reserved, by the times of the history.
+//! Times at which the library's scavenger would run to release unused memory
+//! (`preload/trim/scavenger.rs`): every second, while enough is reserved, by the times of the
+//! history.
 
 use cachealloc_options::{Config, IdleRelease};
 
-/// As the library.
+/// The library's value.
 const PASS_EVERY_TENTHS: u32 = 10;
 const WORTH_BYTES: u64 = 64 << 20;
-/// After so many in a row nothing is left that could go back, and nothing is remembered.
+/// Number of passes in a row after which nothing is left that could be released.
 const PASSES_MAX: u32 = 2_000;
 
 #[derive(Debug)]
 pub(crate) struct Passes {
-    /// From how much on that is reserved. None: never.
+    /// Reserved bytes from which on it runs, or `None` for never.
     worth_bytes: Option<u64>,
-    /// Tenths of a second, as those that follow.
+    /// The present time. This and the following are in tenths of a second.
     now: u32,
     last: u32,
-    /// None: it sleeps until more is reserved.
+    /// Time of the next pass, or `None` while it sleeps until more is reserved.
     next: Option<u32>,
 }
 
@@ -28,14 +29,15 @@ impl Passes {
         Passes { worth_bytes, now: 0, last: 0, next: None }
     }
 
-    /// So many tenths of a second have passed by now.
+    /// Sets the present time, in tenths of a second.
     pub(crate) fn time_is(&mut self, tenths: u32) {
         self.now = tenths;
         let from = self.now.saturating_sub(PASSES_MAX * PASS_EVERY_TENTHS);
         self.next = self.next.map(|next| next.max(from));
     }
 
-    /// Whether it passes by now; then tell it what is reserved afterwards (`passed`), and ask again.
+    /// Whether a pass is due by now. If so, the caller must call `passed` with what is reserved
+    /// afterwards, and ask again.
     pub(crate) fn is_due(&mut self) -> bool {
         let due = self.next.take_if(|next| *next <= self.now);
         self.last = due.unwrap_or(self.last);

@@ -1,9 +1,9 @@
-//! Requests through the allocator, as the library serves them: a hit, else the core's steps, else what is left to try
-//! (`preload/cache/miss.rs`).
+//! Passes requests through the allocator as the library serves them: a hit, else the core's steps,
+//! else the last resorts (`preload/cache/miss.rs`).
 //!
-//! What is left out, because no history says when it would happen: the thread caches, which return their blocks
-//! before the cache grows; and the time that work takes: where a request finds nothing else, the work with what a stream
-//! has freed is taken to be over.
+//! Two parts are omitted, because no history tells when they would happen. The thread caches return
+//! their blocks before the cache grows. The duration of work is unknown: if a request finds nothing
+//! else, the work that uses memory freed on a stream is assumed to have ended.
 
 use cachealloc_core::{
     Address, Allocator, BlockId, EventId, Mapping, Pool, Request, Requester, ReuseCondition,
@@ -15,14 +15,14 @@ use crate::memory::{Capacity, Memory};
 use crate::passes::Passes;
 use crate::requests::{Requests, Step};
 
-/// What came of it, as far as it went.
+/// Result of a replay, as far as it went.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Outcome {
-    /// The step that failed; None: all were served.
+    /// Number of the step that failed, or `None` if all were served.
     pub failed_at: Option<usize>,
-    /// What came from the driver at most, of the cache and beside it.
+    /// Peak of the bytes from the driver, for the cache and for direct requests.
     pub peak_reserved_bytes: u64,
-    /// What the program held when that was first so much.
+    /// Bytes that the program held when that peak was first reached.
     pub held_then_bytes: u64,
     /// Calls that allocate, map, unmap or free memory.
     pub driver_calls: u64,
@@ -33,7 +33,7 @@ impl Outcome {
         self.failed_at.is_none()
     }
 
-    /// The share of what was reserved at most that the program did not hold then.
+    /// Returns the share of the reserved peak that the program did not hold at that moment.
     pub fn fragmentation(&self) -> f64 {
         match self.peak_reserved_bytes {
             0 => 0.0,
@@ -42,12 +42,13 @@ impl Outcome {
     }
 }
 
-/// Of each arena. More than is ever mapped, and the second one begins behind the first.
+/// Size of each arena: more than is ever mapped, so that the second one begins past the end of the
+/// first.
 const ARENA_BYTES: u64 = 1 << 52;
 const SMALL_ARENA: Address = Address(1 << 53);
 const LARGE_ARENA: Address = Address(1 << 54);
 
-/// As the library.
+/// The library's value.
 const TRIES_MAX: usize = 64;
 
 pub fn replay(requests: &Requests, config: &Config, capacity: Capacity) -> Outcome {
@@ -79,7 +80,7 @@ struct Replay<'a> {
     places: Vec<Place>,
     held_bytes: u64,
     held_then_bytes: u64,
-    /// Of frees in the order of a stream, not over yet; and how many there were.
+    /// Events of frees in stream order that have not ended, and the total number of such frees.
     events: Vec<EventId>,
     events_count: u64,
 }
@@ -91,7 +92,7 @@ impl<'a> Replay<'a> {
             allocator.add_arena(Pool::Small, SMALL_ARENA, ARENA_BYTES);
             allocator.add_arena(Pool::Large, LARGE_ARENA, ARENA_BYTES);
         }
-        // As the library tells it (`limits::tell`).
+        // The library passes the same to its allocator (`limits::tell`).
         let collects = config.policy.garbage_collection_threshold > 0.0;
         allocator.set_limit(capacity.bytes().filter(|_| collects));
         allocator.set_capacity(capacity.bytes(), capacity.is_limit());
@@ -110,7 +111,7 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// False: there is no memory for it.
+    /// Executes a step. Returns `false` if there is not enough memory.
     fn step(&mut self, step: Step) -> bool {
         match step {
             Step::Time(tenths) => {
@@ -123,7 +124,7 @@ impl<'a> Replay<'a> {
             }
             Step::Allocate(number) => self.allocate(number),
             Step::Free(number) => {
-                // A plain free comes behind all work, and what comes after it does so, too.
+                // A plain free is ordered after all work, and so is everything after it.
                 if self.requests.asked(number).stream == 0 {
                     self.streams_are_done();
                 }
@@ -242,7 +243,7 @@ impl<'a> Replay<'a> {
         is_taken.then(|| self.memory.address(bytes)).flatten()
     }
 
-    /// All of it or nothing.
+    /// Maps all or nothing.
     fn map(&mut self, mappings: &[Mapping]) -> bool {
         let fit = mappings.iter().take_while(|mapping| self.memory.take(mapping.bytes)).count();
         if fit < mappings.len() {
@@ -251,7 +252,8 @@ impl<'a> Replay<'a> {
         fit == mappings.len()
     }
 
-    /// As the library, all work having ended that began before the last pass.
+    /// Passes as the library does. All work that began before the last pass is assumed to have
+    /// ended.
     fn pass(&mut self) {
         let pass = self.allocator.pass(self.idle_release.seconds());
         if let Some(due) = pass.due.filter(|_| self.idle_release != IdleRelease::Never) {

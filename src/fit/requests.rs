@@ -1,4 +1,4 @@
-//! What a program asked for and gave back, in order; nothing of where it lay.
+//! What a program allocated and freed, in order, without addresses.
 
 use std::collections::HashMap;
 
@@ -9,25 +9,28 @@ use cachealloc_analysis::{Lifetimes, Moment};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Asked {
     pub bytes: u64,
-    /// The stream in whose order it is allocated; 0: ordered with everything, as by `cudaMalloc`.
+    /// Stream in whose order it is allocated, or 0 if it is ordered with everything, as by
+    /// `cudaMalloc`.
     pub stream: u64,
-    /// The driver serves it itself, and takes it back at its free: arrays, pools, virtual memory.
+    /// Whether the driver serves it directly, and takes it back at its free: arrays, pools, virtual
+    /// memory.
     pub by_driver: bool,
 }
 
-/// By the number of the allocation.
+/// One step, with the number of the allocation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Step {
     Allocate(u32),
     Free(u32),
-    /// In the order of the stream on which it was allocated: others get it when work there is over.
+    /// A free in the order of the allocation's stream. Others get the memory when work there has
+    /// ended.
     FreeOnStream(u32),
-    /// So many tenths of a second have passed since it was first known how late it is.
+    /// Tenths of a second that have passed since the first known time.
     Time(u32),
 }
 
 const TENTH_US: u64 = 100_000;
-/// Years. What comes later is taken to be at that time.
+/// Longest time, in years. Everything later is assumed to happen then.
 const TENTHS_MAX: u32 = u32::MAX / 2;
 
 #[derive(Clone, Debug, Default)]
@@ -36,18 +39,19 @@ pub struct Requests {
     steps: Vec<Step>,
     held_bytes: u64,
     peak_bytes: u64,
-    /// Those that failed when they were recorded.
+    /// Number of requests that failed when they were recorded.
     failed_count: u64,
-    /// None: no time is known.
+    /// First known time, or `None` without any.
     first_us: Option<u64>,
     tenths: u32,
-    /// When what is held, or was asked for in vain, is most; in a history.
+    /// Moment of the history at which most is held, or was requested in vain.
     peak_moment: Moment,
 }
 
 impl Requests {
-    /// Those of one device of a snapshot. What was there before its history comes first. `with_failed`: a request that
-    /// failed is made again, and what it gets is freed at once, for nothing is known of what would have followed.
+    /// Returns the requests of one device of a snapshot. What existed before its history comes
+    /// first. With `with_failed`, a failed request is made again, and what it gets is freed
+    /// immediately, because it is unknown what would have followed.
     pub fn of(
         snapshot: &Snapshot,
         device: &Device,
@@ -55,7 +59,8 @@ impl Requests {
         with_failed: bool,
     ) -> Requests {
         let by_driver = if snapshot.is_ours() { by_driver(device) } else { Vec::new() };
-        // In files of PyTorch streams are those of its own cache, which asks us by `cudaMalloc`.
+        // In PyTorch's files, streams are those of its own cache, which requests memory by
+        // `cudaMalloc`.
         let stream_of = |stream| if snapshot.is_ours() { stream } else { 0 };
         let mut frees: Vec<(Moment, u32)> = Vec::with_capacity(lifetimes.all.len());
         frees.extend((0..).zip(&lifetimes.all).map(|(index, life)| (life.reusable, index)));
@@ -75,7 +80,7 @@ impl Requests {
             while let Some((_, index)) = frees.next_if(|(at, _)| *at == moment) {
                 let life = &lifetimes.all[index as usize];
                 match numbers[index as usize] {
-                    // Where it waited, it is free for every request by now.
+                    // If the free waited, the memory is free for every request by now.
                     Some(number) if life.end == life.reusable && stream_of(life.stream) != 0 => {
                         requests.free_on_stream(number);
                     }
@@ -105,7 +110,7 @@ impl Requests {
         requests
     }
 
-    /// Its number, or None for nothing, of which no allocator has a block.
+    /// Returns the allocation's number, or `None` for 0 bytes, for which no allocator has a block.
     pub fn allocate(&mut self, asked: Asked) -> Option<u32> {
         let number = u32::try_from(self.asked.len()).ok().filter(|_| asked.bytes > 0)?;
         self.asked.push(asked);
@@ -127,7 +132,8 @@ impl Requests {
         self.steps.push(Step::FreeOnStream(number));
     }
 
-    /// So late it is, in microseconds since some moment; 0: that is not known. What nothing uses for seconds goes back.
+    /// Sets the time, in microseconds since some moment; 0 stands for an unknown time. Memory that
+    /// is unused for seconds is released.
     pub fn time_is(&mut self, us: u64) {
         if us == 0 {
             return;
@@ -157,7 +163,7 @@ impl Requests {
         &self.steps
     }
 
-    /// How many allocations there are.
+    /// Returns the number of allocations.
     pub fn count(&self) -> usize {
         self.asked.len()
     }
@@ -166,12 +172,12 @@ impl Requests {
         self.asked.iter().map(|asked| asked.bytes).max().unwrap_or(0)
     }
 
-    /// Whether it is known when they were.
+    /// Whether the times of the requests are known.
     pub fn has_times(&self) -> bool {
         self.first_us.is_some()
     }
 
-    /// Whether any is ordered by a stream.
+    /// Whether any request is ordered by a stream.
     pub fn has_streams(&self) -> bool {
         self.asked.iter().any(|asked| asked.stream != 0 && !asked.by_driver)
     }
@@ -180,19 +186,21 @@ impl Requests {
         self.failed_count
     }
 
-    /// The most that is held, in bytes as they were asked for: no device that is smaller will do.
+    /// Returns the most that is held, in requested bytes: no smaller device suffices.
     pub fn peak_bytes(&self) -> u64 {
         self.peak_bytes
     }
 
-    /// When that is, in the history.
+    /// Returns the moment of the history at which that is held.
     pub fn peak_moment(&self) -> Moment {
         self.peak_moment
     }
 }
 
-/// By the entries of a history of ours, which allocations the driver served itself: each is recorded as a segment with
-/// one block, that come and go together. A segment of the cache that does the same is told from it in nothing that counts.
+/// Determines, for the entries of a history of the library, which allocations the driver served
+/// directly. Each of those is recorded as a segment with one block, which are allocated and freed
+/// together. A segment of the cache that does the same cannot be told apart, which does not affect
+/// the result.
 fn by_driver(device: &Device) -> Vec<bool> {
     let entries = &device.entries;
     let mut by_driver = vec![false; entries.len()];
@@ -224,5 +232,5 @@ fn by_driver(device: &Device) -> Vec<bool> {
     by_driver
 }
 
-/// What each segment of the cache is rounded up to, but those for one last request.
+/// Unit to which each segment of the cache is rounded up, except those for one last request.
 const SEGMENTS_UNIT_BYTES: u64 = cachealloc_core::policy::BLOCK_BYTES_MIN;

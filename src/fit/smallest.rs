@@ -1,32 +1,34 @@
 //! The smallest size of something with which a run completes.
 //!
-//! More memory need not be better: with more of it the cache keeps other segments. So a size counts as the smallest
-//! only if the run completes with each larger size that is tried as well, and what is tried is part of the result. Where it
-//! fails with some, the smaller sizes with which it completes are part of it, too.
+//! More memory need not be better: with more of it the cache keeps other segments. So a size counts
+//! as the smallest only if the run also completes with each larger size that is tried, and the
+//! number of tried sizes is part of the result. If the run fails with some of them, the smaller
+//! sizes with which it completes are part of the result too.
 
 use std::collections::BTreeMap;
 
-/// What was found.
+/// Result of the search.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Smallest {
     pub bytes: u64,
-    /// How many larger sizes were tried; it completes with all of them.
+    /// Number of larger sizes that were tried. The run completes with all of them.
     pub larger_count: u32,
-    /// Smaller sizes with which it completes, but not with all that are tried above them.
+    /// Smaller sizes with which the run completes, although it fails with a larger one.
     pub also_bytes: Vec<u64>,
 }
 
-/// Larger sizes are tried up to this part more than the smallest.
+/// Larger sizes are tried up to this fraction more than the smallest.
 const LARGER_PART: u64 = 3;
-/// And as many up to this part: most that fail lie there.
+/// As many sizes are tried up to this fraction, where most failures lie.
 const NEAR_PART: u64 = 24;
-/// Where a run does not complete with so many times what it holds, and so many units more, it never does.
+/// If a run does not complete with this many times what it holds plus `MORE_MAX` units, it never
+/// does.
 const FACTOR_MAX: u64 = 16;
 const MORE_MAX: u64 = 64;
 
-/// In units of `unit_bytes`, from `least_bytes` on: with less it cannot complete. `guess_bytes`: where the search begins.
-/// `more_count`: how many sizes are tried besides, below what is found and above it. None: it completes with no size that
-/// was tried.
+/// Searches in units of `unit_bytes`, from `least_bytes` on: with less the run cannot complete. The
+/// search begins at `guess_bytes`. `more_count` is the number of additional sizes to try, below the
+/// result and above it. Returns `None` if the run completes with no size that was tried.
 pub fn smallest(
     least_bytes: u64,
     guess_bytes: Option<u64>,
@@ -53,7 +55,7 @@ pub fn smallest(
     }
 }
 
-/// By size, in units, whether the run completes with it.
+/// Sizes in units, and whether the run completes with each.
 struct Search<F> {
     unit_bytes: u64,
     completes: F,
@@ -66,7 +68,8 @@ impl<F: FnMut(u64) -> bool> Search<F> {
         *known.entry(size).or_insert_with(|| completes(size * *unit_bytes))
     }
 
-    /// In steps that double, then by halving: sizes that fail end early, and cost less to try.
+    /// Searches by doubling steps and then by bisection: sizes that fail end early, and cost less
+    /// to try.
     fn first_above(&mut self, mut fails: u64, most: u64) -> Option<u64> {
         let (mut works, mut step) = (fails + 1, 1);
         while !self.completes(works) {
@@ -91,7 +94,8 @@ impl<F: FnMut(u64) -> bool> Search<F> {
         works
     }
 
-    /// Steps that double may pass over sizes that do. `works`, or one of those below it, from `least` on.
+    /// Returns `works`, or a smaller size, from `least` on, that works: doubling steps may skip
+    /// sizes that do.
     fn first_among(&mut self, least: u64, works: u64, count: u64) -> u64 {
         let mut fails = least - 1;
         for number in 1..=count {
@@ -140,7 +144,7 @@ mod tests {
         assert_eq!(found(0, 4, |_| true), Some((4, vec![])));
     }
 
-    /// Above a size that fails it begins again.
+    /// Above a size that fails the search begins again.
     #[test]
     fn larger_sizes_count() {
         let works = |size: u64| size == 91 || size >= 130;
@@ -150,7 +154,8 @@ mod tests {
         assert_eq!(larger, 12);
     }
 
-    /// A size that fails may be where the search looks first: those below it are found all the same.
+    /// A size that fails may be where the search looks first: those below it are found all the
+    /// same.
     #[test]
     fn smaller_sizes_are_found_below_one_that_fails() {
         let works = |size: u64| (1234..1250).contains(&size) || size >= 1254;
@@ -159,7 +164,7 @@ mod tests {
         assert!(!works(1189 + 63));
     }
 
-    /// The result is the same, for less.
+    /// A guess does not change the result, and reduces the work.
     #[test]
     fn a_guess_shortens_the_search() {
         let tries_count = |guess| {
@@ -179,7 +184,7 @@ mod tests {
         assert!(tries_count(1040) < without / 2 + 2, "{} of {without}", tries_count(1040));
     }
 
-    /// What fails a little above the smallest size is found, too.
+    /// A failure a little above the smallest size is found too.
     #[test]
     fn failures_are_looked_for_nearby() {
         let works = |size: u64| size >= 1000 && !(1012..1020).contains(&size);

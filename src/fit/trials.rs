@@ -15,36 +15,38 @@ use crate::replay::{Outcome, replay};
 use crate::requests::Requests;
 use crate::smallest::{Smallest, smallest};
 
-/// What one set of options comes to.
+/// Result of one set of options.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Trial {
     pub set: OptionSet,
-    /// In the room that was asked for.
+    /// Outcome in the given capacity.
     pub outcome: Outcome,
-    /// The smallest `gpu_memory_limit_mb`. None: it completes with none.
+    /// The smallest `gpu_memory_limit_mb`, or `None` if the run completes with none.
     pub limit: Option<Smallest>,
-    /// The smallest memory of a device that is there for these requests.
+    /// The smallest memory of a device that is available for these requests.
     pub device: Option<Smallest>,
 }
 
-/// What the tries mean for the room that was asked for.
+/// What the trials mean for the given capacity.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// With the set of options at this index: the defaults, else the best.
+    /// The run fits with the set of options at this index: the defaults, or else the best.
     Fits(usize),
-    /// It holds less at its peak, but it completes with no set of options that was tried.
+    /// The run holds less at its peak, but completes with none of the sets of options that were
+    /// tried.
     FitsWithNone,
-    /// It holds more than that at its peak: no options help.
+    /// The run holds more than that at its peak: no options help.
     CannotFit,
 }
 
-/// The smallest sizes are found to this part of what is held, or to a MiB.
+/// The smallest sizes are found to this fraction of what is held, or to a MiB.
 const UNITS_COUNT: u64 = 1024;
-/// How many steps may be replayed for larger sizes alone, and as many for smaller ones.
+/// Maximum number of steps to replay for larger sizes, and as many for smaller ones.
 const MORE_STEPS_MAX: usize = 2_000_000;
 const MORE_COUNT_MAX: usize = 24;
 
-/// The room of a device of this size, or of one that is not known, with a limit that the options have themselves.
+/// Returns the capacity of a device of this size, or of unknown size, with a limit that the options
+/// set themselves.
 pub(crate) fn capacity_of(config: &Config, device_bytes: Option<u64>) -> Capacity {
     let limit_bytes = match device_bytes {
         Some(bytes) => config.limit.on(bytes).filter(|limit| *limit < bytes),
@@ -57,14 +59,16 @@ pub(crate) fn capacity_of(config: &Config, device_bytes: Option<u64>) -> Capacit
     }
 }
 
-/// The sets that complete first, then by their smallest limit, what they reserve, and their calls to the driver.
-/// `capacity`: what there is, by the options of a set.
+/// Returns the trials: the sets that complete first, then by their smallest limit, what they
+/// reserve, and their calls to the driver. `capacity` returns the capacity under the options of a
+/// set.
 pub(crate) fn run_trials(
     requests: &Requests,
     sets: &[OptionSet],
     capacity: impl Fn(&Config) -> Capacity + Sync,
 ) -> Vec<Trial> {
-    // The searches take longest, so they begin first, and no thread ends much later than the others.
+    // The searches take longest, so they begin first, and no thread ends much later than the
+    // others.
     let searches: Vec<OnceLock<[Option<Smallest>; 2]>> = vec![OnceLock::new(); sets.len()];
     let outcomes: Vec<OnceLock<Outcome>> = vec![OnceLock::new(); sets.len()];
     let next = AtomicUsize::new(0);
@@ -96,7 +100,7 @@ pub(crate) fn run_trials(
     found.into_iter().map(|(_, trial)| trial).collect()
 }
 
-/// The smallest limit and the smallest device.
+/// Returns the smallest limit and the smallest device.
 fn search(requests: &Requests, config: &Config) -> [Option<Smallest>; 2] {
     let held_bytes = requests.peak_bytes();
     let unit_bytes = (held_bytes / UNITS_COUNT / MIB).max(1) * MIB;
@@ -107,15 +111,16 @@ fn search(requests: &Requests, config: &Config) -> [Option<Smallest>; 2] {
         smallest(held_bytes, guess_bytes, unit_bytes, more_count, completes)
     };
     let limit = smallest(None, Capacity::Limit);
-    // No more than a guess: segments within a limit and on a device are not the same ones (`Allocator::set_capacity`).
+    // This is only a guess: segments within a limit and on a device differ
+    // (`Allocator::set_capacity`).
     let device = smallest(limit.as_ref().map(|limit| limit.bytes), Capacity::Device);
     [limit, device]
 }
 
-/// Of tries in the order of `run_trials`, in a room of so many bytes.
+/// Returns the verdict on trials in the order of `run_trials`, for a capacity of this many bytes.
 pub(crate) fn verdict(requests: &Requests, trials: &[Trial], capacity_bytes: u64) -> Verdict {
     let completes = |trial: &Trial| trial.outcome.completes();
-    // Where nothing has to be changed, nothing better is asked for.
+    // If the defaults complete, nothing has to be changed.
     let defaults = |trial: &Trial| completes(trial) && trial.set.text.is_empty();
     match trials.iter().position(defaults).or_else(|| trials.iter().position(completes)) {
         Some(index) => Verdict::Fits(index),

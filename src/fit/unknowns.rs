@@ -1,4 +1,4 @@
-//! What a history does not say, and what follows for a result.
+//! What a history does not contain, and what follows for a result.
 
 use cachealloc_analysis::Lifetimes;
 use cachealloc_analysis::model::{Action, Device, Dropped, PoolId, Snapshot};
@@ -6,7 +6,7 @@ use cachealloc_text::{bytes, count, plural};
 
 use crate::requests::Requests;
 
-/// In sentences, without a capital letter and without a full stop.
+/// Returns the unknowns as sentences, without a capital letter and without a full stop.
 pub(crate) fn unknowns(
     snapshot: &Snapshot,
     device: &Device,

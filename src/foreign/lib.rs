@@ -1,7 +1,8 @@
-//! What other users and processes may have made. Files come in through one door ([`open`]): debug information
-//! lies at paths that other users can often write to, beside a program, under the name of a library that was
-//! removed, in the path that a snapshot names; and in `/dev/shm` all users may make files of any name.
-//! [`process`] says whether a process that made one still lives, [`symbols`] finds names and lines in such files.
+//! Access to what other users and processes may have made. Files are opened only by [`open`]: debug
+//! information lies at paths that other users can often write to, such as next to a program, under
+//! the name of a removed library, or in the path that a snapshot contains. In `/dev/shm` all users
+//! may make files of any name. [`process`] tells whether a process that made one is still alive,
+//! and [`symbols`] finds names and lines in such files.
 
 #![forbid(unsafe_code)]
 #![warn(unreachable_pub)]

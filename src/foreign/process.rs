@@ -1,9 +1,11 @@
-//! What `/proc` says of processes: which one made a file of ours, and whether that lives.
+//! Information about processes from `/proc`: which one made a file of the library, and whether it
+//! is alive.
 //!
-//! Note [Judged]. Each process has its files in `/dev/shm` mapped for as long as it lives and is the same program, and
-//! no forked child has them. So a process that maps a file owns it, whatever else differs: the main thread may have
-//! ended, and then the process looks like one that is dead until the other threads are asked; its start is another
-//! number for each time namespace. What cannot be seen is not known, and nothing is removed for it.
+//! Note [Judged]. Each process keeps its files in `/dev/shm` mapped while it is alive and the same
+//! program, and no forked child has them. So a process that maps a file owns it, whatever else
+//! differs. The main thread may have ended: the process then looks dead until the other threads are
+//! examined. The start is another number in each time namespace. What cannot be seen is unknown,
+//! and nothing is removed for it.
 
 use std::fs;
 use std::io;
@@ -16,16 +18,17 @@ use cachealloc_statistics::page::{NAME_BEGIN, Owner, start_of};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fate {
     Gone,
-    /// It runs, and the file is its own.
+    /// It runs, and owns the file.
     Lives,
-    /// It runs, and is another program now, or another process of the same number.
+    /// It runs, but is another program now, or another process with the same number.
     OtherProgram,
     /// It cannot be seen from here.
     Unknown,
 }
 
-/// The identity of a process, from its folder in `/proc` or that of the calling thread: with the number that it has for
-/// itself. A thread may have begun later, so the start is that of the process, which tells it when its main thread has ended, too.
+/// Returns the identity of a process, from its folder in `/proc` or that of the calling thread,
+/// with the number that it has in its own namespace. A thread may have begun later, so the start is
+/// that of the process. The process folder has it even after the main thread has ended.
 pub fn owner_at(folder: &Path) -> io::Result<Owner> {
     let of_process =
         if folder.ends_with("thread-self") { folder.with_file_name("self") } else { folder.into() };
@@ -39,9 +42,10 @@ pub fn owner_at(folder: &Path) -> io::Result<Owner> {
     Ok(Owner { process_id, start, namespace: fs::metadata(folder.join("ns/pid"))?.ino() })
 }
 
-/// This process, where `/proc` is that of its own namespace: else its numbers are others.
+/// Returns this process, if `/proc` belongs to its own namespace. Otherwise the numbers there
+/// differ.
 pub fn own() -> io::Result<Owner> {
-    // That of the process may not tell any more.
+    // The folder of the process may no longer have this information.
     let folder = Path::new(super::own_proc());
     let of_thread = owner_at(folder)?;
     let status = fs::read_to_string(folder.join("status"))?;
@@ -53,8 +57,8 @@ pub fn own() -> io::Result<Owner> {
     Ok(Owner { process_id: std::process::id(), ..of_thread })
 }
 
-/// The folder of a thread that has not ended, of the process with this folder: the first one of the process unless
-/// that has ended.
+/// Returns the folder of a thread that has not ended, of the process with this folder: its first
+/// thread unless that has ended.
 pub fn living_thread(folder: &Path) -> Option<PathBuf> {
     if is_alive(folder) {
         return Some(folder.to_path_buf());
@@ -70,7 +74,8 @@ fn is_alive(folder: &Path) -> bool {
     state.is_some_and(|state| !matches!(state, 'Z' | 'X' | 'x'))
 }
 
-/// Whether a process maps a file of ours. None: that cannot be seen from here, or it is about to end.
+/// Whether a process maps a file of the library. Returns `None` if that cannot be seen from here,
+/// or the process is about to end.
 pub fn maps(folder: &Path, path: &Path, inode: u64) -> Option<bool> {
     let maps =
         fs::read(living_thread(folder)?.join("maps")).ok().filter(|maps| !maps.is_empty())?;
@@ -83,8 +88,9 @@ pub fn maps(folder: &Path, path: &Path, inode: u64) -> Option<bool> {
     Some(maps.lines().filter(|line| line.contains(NAME_BEGIN)).any(is_it))
 }
 
-/// What has become of the process that made a file. `folder`: of the process with its number; `exists`: whether
-/// there is one, where no folder can be seen.
+/// Returns what has become of the process that made a file. `folder` is the one of the process with
+/// its number. `exists` tells whether there is such a process, for the case that no folder can be
+/// seen.
 pub fn fate(
     folder: &Path,
     (path, inode): (&Path, u64),
@@ -95,7 +101,7 @@ pub fn fate(
         return if exists() { Fate::Unknown } else { Fate::Gone };
     }
     if living_thread(folder).is_none() {
-        // It may have gone meanwhile.
+        // The process may have ended meanwhile.
         return if folder.exists() || !exists() { Fate::Gone } else { Fate::Unknown };
     }
     let has_start = || owner_at(folder).is_ok_and(|present| present.start == owner.start);
@@ -107,7 +113,8 @@ pub fn fate(
     }
 }
 
-/// The numbers of a process, in the namespace that is looked from and in each inside that. Old kernels say none.
+/// Returns the numbers of a process, in the observing namespace and in each nested one. Old kernels
+/// report none.
 fn numbers_of(status: &str) -> Vec<u32> {
     let numbers = field(status, "NSpid:").unwrap_or_default();
     numbers.split_whitespace().filter_map(|number| number.parse().ok()).collect()

@@ -10,13 +10,13 @@ use cachealloc_history::file::OwnFile;
 
 const ROOT: u32 = 0;
 
-/// Whose file may be opened.
+/// Users whose files may be opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Makers {
     Anyone,
-    /// Root, and the user of this process.
+    /// Root and the user of this process.
     Trusted,
-    /// Also this user.
+    /// A given user in addition to the trusted ones.
     TrustedAnd(u32),
 }
 
@@ -30,43 +30,43 @@ impl Makers {
     }
 }
 
-/// Whether root or the user of this process has made this file, and it is not writable for all.
+/// Whether root or the user of this process owns the file, and it is not writable for all.
 pub fn is_trusted(about: &Metadata) -> bool {
     const WRITABLE_BY_OTHERS: u32 = 0o002;
     let is_owned = about.uid() == ROOT || Some(about.uid()) == user();
     is_owned && about.mode() & WRITABLE_BY_OTHERS == 0
 }
 
-/// The user of this process: the owner of its folder in `/proc`. A process that may not be looked into has
-/// one of root's there, and trusts no other user then.
+/// Returns the user of this process: the owner of its folder in `/proc`. If the process may not be
+/// inspected, root owns that folder, and no other user is trusted.
 fn user() -> Option<u32> {
     std::fs::metadata(own_proc()).ok().map(|about| about.uid())
 }
 
-/// What an open file is for.
+/// How a file is opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Way {
     Read,
-    /// And its path is no link.
+    /// For reading, if the path is not a link.
     ReadUnlinked,
-    /// The same, and to write.
+    /// For reading and writing, if the path is not a link.
     WriteUnlinked,
 }
 
-/// Opens a regular file for reading, if one of these has made it.
+/// Opens a regular file for reading, if one of these users has made it.
 pub fn open(path: &Path, makers: Makers) -> io::Result<OwnFile> {
     open_where(path, Way::Read, |about| makers.include(about))
 }
 
-/// Opens a regular file, if what is known of it will do. Opening it neither waits nor has an
-/// effect, which a plain open of a FIFO, a device or a leased file has.
+/// Opens a regular file, if its metadata is acceptable. Opening it neither waits nor has an effect,
+/// unlike a plain open of a FIFO, a device or a leased file.
 pub fn open_where(
     path: &Path,
     way: Way,
     will_do: impl FnOnce(&Metadata) -> bool,
 ) -> io::Result<OwnFile> {
     let no_link = if way == Way::Read { 0 } else { libc::O_NOFOLLOW };
-    // Names the file, and does nothing to it.
+    // A descriptor that only denotes the file and has no effect on it.
     let place = OpenOptions::new().read(true).custom_flags(libc::O_PATH | no_link).open(path)?;
     let place = OwnFile::new(place)?;
     let about = place.still()?.metadata()?;
@@ -81,7 +81,7 @@ pub fn open_where(
         .read(true)
         .write(way == Way::WriteUnlinked)
         .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY);
-    // The very file that was looked at; or the path once more, where there is no `/proc`.
+    // Opens the very file that was examined, or the path again if there is no `/proc`.
     let by_number = format!("{}/fd/{}", own_proc(), place.still()?.as_raw_fd());
     let file = match options.open(by_number) {
         Err(error) if error.kind() == ErrorKind::NotFound => {
@@ -97,15 +97,16 @@ pub fn open_where(
     }
 }
 
-/// The folder in `/proc` that tells of the calling thread. That of the process tells nothing once its first
-/// thread has ended, and lists the descriptors of that thread, which may not be those of this one.
+/// Returns the folder in `/proc` of the calling thread. The folder of the process is useless once
+/// its first thread has ended, and lists the descriptors of that thread, which may not be those of
+/// this one.
 pub fn own_proc() -> &'static str {
-    /// Since Linux 3.17.
+    /// Exists since Linux 3.17.
     const OF_THREAD: &str = "/proc/thread-self";
     if Path::new(OF_THREAD).exists() { OF_THREAD } else { "/proc/self" }
 }
 
-/// The path of the program's file.
+/// Returns the path of the program's file.
 pub fn own_program() -> PathBuf {
     std::fs::read_link(Path::new(own_proc()).join("exe")).unwrap_or_default()
 }

@@ -1,5 +1,6 @@
-//! The variables of other allocators, PyTorch's and Paddle's: they belong to those and are not read. What of
-//! them there is here as well, where one is set and expected to count.
+//! Environment variables of other allocators, PyTorch's and Paddle's. The library does not read
+//! them, because they configure those allocators. This reports which of their settings also exist
+//! here, in case a user expects them to apply.
 
 use crate::parse::{self, parse};
 use crate::problem::PADDLE;
@@ -9,7 +10,8 @@ use crate::{Effect, OPTIONS, ProblemKind};
 const PYTORCH: [&str; 3] =
     ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF"];
 
-/// What is taken over of this variable, and what is not, in a line. None: it is no such variable.
+/// Returns a line on which settings of this variable also exist here and which do not. Returns
+/// `None` if the variable belongs to neither.
 pub fn of_others(name: &str, value: &str) -> Option<String> {
     if PYTORCH.contains(&name) {
         return Some(of_pytorch(name, value));
@@ -17,7 +19,8 @@ pub fn of_others(name: &str, value: &str) -> Option<String> {
     name.starts_with(PADDLE).then(|| of_paddle(name, value))
 }
 
-/// They are about Paddle's own memory, and a program that sets them for it does not mean the other libraries.
+/// Describes a flag of Paddle. The flags configure Paddle's own memory, and a program that sets
+/// them does not mean the other libraries.
 fn of_paddle(name: &str, value: &str) -> String {
     let Some(key) = parse::key_of(name) else {
         return format!("{name} is a framework's own and not read; no option does what it does");
@@ -31,7 +34,8 @@ fn of_paddle(name: &str, value: &str) -> String {
     format!("{name} is Paddle's and not read; in CACHEALLOC_CONF {pair} {what}")
 }
 
-/// The same, where it has a key that would count here and that this text of options does not have.
+/// Returns the line of `of_others` if the variable has a key that would apply here and that
+/// `options` lacks.
 pub fn missed_of_others(name: &str, value: &str, options: &str) -> Option<String> {
     let pairs = parse::pairs(options);
     let said: Vec<_> = pairs.iter().filter_map(|pair| parse::key_of(written_key(pair))).collect();
@@ -51,7 +55,8 @@ fn written_key(pair: &str) -> &str {
     pair.split(':').next().unwrap_or_default()
 }
 
-/// The pairs that do the same here, change nothing, and are not understood.
+/// Returns the pairs that do the same here, those that change nothing, and those that are not
+/// understood.
 fn sorted_out(value: &str) -> [Vec<String>; 3] {
     let (_, problems) = parse(value);
     let (mut taken, mut nothing, mut wrong) = (Vec::new(), Vec::new(), Vec::new());

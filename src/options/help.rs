@@ -1,15 +1,16 @@
-//! The table as people read it: on a terminal, and as Markdown for the documents.
+//! The table of options for people: on a terminal, and as Markdown for the documentation.
 
 use crate::{Effect, OPTIONS, OptionRow};
 
-/// The options as text for a terminal.
+/// Returns the options as text for a terminal.
 pub fn help() -> String {
     text_of(OPTIONS.iter())
 }
 
-/// The same, of those options whose key, meaning or values have this word. None: there is no such option.
+/// Returns the options whose key, meaning or values contain this word, as text for a terminal.
+/// Returns `None` if there is no such option.
 pub fn help_on(word: &str) -> Option<String> {
-    // A flag of the command is the same word.
+    // The user may have written the word as a flag of the command.
     let key = word.trim_start_matches('-').replace('-', "_").to_lowercase();
     let word = word.to_lowercase();
     let is_about = |row: &&OptionRow| {
@@ -32,7 +33,7 @@ fn text_of<'a>(rows: impl Iterator<Item = &'a OptionRow>) -> String {
     text
 }
 
-/// The options as a Markdown table.
+/// Returns the options as a Markdown table.
 pub fn help_markdown() -> String {
     let mut text = String::from("| key | type | default | meaning | allowed |\n");
     text += "|---|---|---|---|---|\n";

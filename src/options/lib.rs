@@ -1,7 +1,7 @@
-//! The options of the product: one table (`table.rs`), from which the parser, its messages and the
+//! The options of the library: one table (`table.rs`), from which the parser, its messages and the
 //! help come. A new option is one row there and one field of `Config`.
 //!
-//! The text is PyTorch's: `key:value,key:value`, with lists as `[256:1,512:2,>:8]`.
+//! The text has PyTorch's form: `key:value,key:value`, with lists as `[256:1,512:2,>:8]`.
 
 #![forbid(unsafe_code)]
 #![warn(unreachable_pub)]
@@ -35,7 +35,7 @@ const SNAPSHOT_DEFAULT: &str = "cachealloc-%h-%r-%p-%n.pickle";
 /// Settings of this process, read once.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Config {
-    /// Whether the library serves anything itself, or only looks.
+    /// Whether the library serves anything itself, or only observes.
     pub cache: bool,
     pub policy: Policy,
     pub limit: Limit,
@@ -47,11 +47,11 @@ pub struct Config {
     pub free_mode: Mode,
     /// Whether `cuMemAllocAsync` from the default pool is served from the cache.
     pub serve_async: bool,
-    /// How much pinned memory is kept for later requests; 0: none.
+    /// Maximum bytes of pinned memory to keep for later requests; 0 keeps none.
     pub host_cache_bytes: u64,
     pub skip_barriers: bool,
     pub across_contexts: AcrossContexts,
-    /// Whether a capture may use again what was freed in it.
+    /// Whether a capture may reuse memory that was freed in it.
     pub reuse_in_captures: bool,
     /// Whether `cuMemAllocAsync` in a capture is served without memory nodes.
     pub graph_pool: bool,
@@ -60,25 +60,25 @@ pub struct Config {
     pub live: bool,
     pub waits_on_exit: bool,
     pub fill: Fill,
-    /// Bytes behind each block that are checked; 0: none.
+    /// Checked bytes past the end of each block; 0 for none.
     pub red_zone_bytes: u64,
     pub programs: Programs,
     pub history: History,
-    /// The library whose memory hook is told of every allocation of the process.
+    /// Library whose memory hook is notified of every allocation of the process.
     pub hook: Option<String>,
     pub log: LogLevel,
-    /// The word `help` stands among the options.
+    /// Whether the word `help` is among the options.
     pub help: bool,
 }
 
 impl Config {
-    /// Whether anything is cached at all.
+    /// Whether anything is cached.
     pub fn caches(&self) -> bool {
         self.cache && self.chunks.fraction != 0.0
     }
 
-    /// Whether every call goes to the driver as the program made it, and no more is done than to look: nothing is cached,
-    /// limited or written.
+    /// Whether the library only observes: every call goes to the driver as the program made it, and
+    /// nothing is cached, limited or written.
     pub fn only_looks(&self) -> bool {
         let writes = self.fill != Fill::None || self.red_zone_bytes != 0;
         !self.cache || !self.caches() && !self.limit.is_set() && !writes
@@ -89,57 +89,57 @@ impl Config {
         self.cache
     }
 
-    /// Whether pinned memory may be kept. It belongs to every context, so its free waits for all of them, and the promise
-    /// of `across_contexts` is about what one context has allocated.
+    /// Whether pinned memory may be kept. It belongs to every context, so its free waits for all of
+    /// them, while `across_contexts` is about what one context has allocated.
     pub fn keeps_pinned(&self) -> bool {
         let waits_elsewhere = self.across_contexts != AcrossContexts::Barrier;
         self.caches() && self.free_mode != Mode::Strict && waits_elsewhere
     }
 
-    /// Whether segments are reserved as they are needed, in no chunks.
+    /// Whether segments are reserved as they are needed, without chunks.
     fn grows(&self) -> bool {
         self.strategy == Strategy::AutoGrowth
     }
 
-    /// Whether more than a maximum of free memory goes back.
+    /// Whether free memory above a maximum is released.
     fn bounds_free(&self) -> bool {
         self.policy.free_bytes_max.is_some() && self.grows()
     }
 
-    /// Whether the options of chunks say anything: the fraction may also turn caching off.
+    /// Whether the options of chunks have an effect: the fraction may also turn caching off.
     fn sizes_chunks(&self) -> bool {
         !self.grows() || !self.caches()
     }
 }
 
-/// In which programs the library does anything: the variable is inherited by every child.
+/// Programs in which the library is active: every child inherits the variable.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Programs {
-    /// In no others, if any are named.
+    /// If any are named, the library is active only in these.
     pub only: Vec<String>,
     pub except: Vec<String>,
 }
 
 impl Programs {
-    /// By the name of the executable file.
+    /// Whether the library is active in the program whose executable file has this name.
     pub fn include(&self, program: &str) -> bool {
         let named = |names: &[String]| names.iter().any(|name| name == program);
         !named(&self.except) && (self.only.is_empty() || named(&self.only))
     }
 }
 
-/// What is recorded of allocations and frees, with PyTorch's parameters
-/// (`_record_memory_history`), and when it is written.
+/// What is recorded of allocations and frees, with PyTorch's parameters (`_record_memory_history`),
+/// and when it is written.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct History {
     pub record: Record,
     pub context: StackContext,
     pub stacks: StackKind,
-    /// Entries kept for each context; the oldest go first.
+    /// Number of entries kept for each context; the oldest are dropped first.
     pub max_entries: usize,
-    /// The signal that requests a snapshot, by its number on Linux.
+    /// Number on Linux of the signal that requests a snapshot.
     pub signal: Option<i32>,
-    /// Whether the user has chosen it.
+    /// Whether the user has chosen the signal.
     pub signal_is_chosen: bool,
     /// Template of the file name of a snapshot.
     pub snapshot: String,
@@ -148,7 +148,7 @@ pub struct History {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Record {
     Off,
-    /// Where live blocks came from.
+    /// Call sites of live blocks.
     State,
     /// Every allocation and free as well.
     All,
@@ -160,9 +160,9 @@ pub enum StackContext {
     None,
     /// Live blocks.
     State,
-    /// Allocations too; a free shows the stack of its allocation.
+    /// Allocations too. A free shows the stack of its allocation.
     Alloc,
-    /// Frees have their own.
+    /// Frees too, with their own stacks.
     All,
 }
 
@@ -188,7 +188,7 @@ pub enum LogLevel {
     Info,
 }
 
-/// What a free keeps of the native order between the contexts of a process.
+/// How much a free keeps of the driver's order between the contexts of a process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AcrossContexts {
     /// All of it.
@@ -203,7 +203,7 @@ pub enum Fill {
     /// The previous contents.
     None,
     Zero,
-    /// Bytes that are wrong as numbers of any kind.
+    /// Bytes that are invalid as numbers of any kind.
     Poison,
 }
 

@@ -1,11 +1,12 @@
-//! From the text of all options to a `Config` and the list of what was wrong with the text. A
-//! problem with one option leaves the others in force.
+//! Converts the text of all options to a `Config` and a list of problems. A problem with one option
+//! leaves the others in force.
 
 use crate::problem::{PADDLE, Problem, ProblemKind, nearest_key};
 use crate::table::{FREE_MODE_KEY, FREE_MODE_ON_BAD_VALUE, SIGNAL_KEY};
 use crate::{Config, Effect, OPTIONS, OptionRow};
 
-/// A short name; and the same options as PyTorch spells them on AMD's devices, and as Paddle does.
+/// A short name, and PyTorch's spellings for AMD's devices and Paddle's spelling of the same
+/// options.
 const ALIASES: [(&str, &str); 5] = [
     ("limit", "gpu_memory_limit_mb"),
     ("allocator_strategy", "strategy"),
@@ -14,8 +15,8 @@ const ALIASES: [(&str, &str); 5] = [
     ("pinned_use_hip_host_register", "pinned_use_cuda_host_register"),
 ];
 
-/// Reads `key:value,key:value`. Spaces do not matter; of a repeated key the last value counts. The
-/// word `help` among them asks for the table.
+/// Reads `key:value,key:value`. Spaces are ignored, and the last value of a repeated key counts.
+/// The word `help` among them requests the table.
 pub fn parse(text: &str) -> (Config, Vec<Problem>) {
     let text: String = text.chars().filter(|letter| !letter.is_whitespace()).collect();
     let mut pairs: Vec<Pair> = split(&text).into_iter().map(Pair::of).collect();
@@ -28,7 +29,7 @@ pub fn parse(text: &str) -> (Config, Vec<Problem>) {
     let mut config = Config { help, ..Config::default() };
     for row in OPTIONS {
         let given = pairs.iter().rev().find(|pair| pair.key == row.key);
-        // A misspelt `free_mode` may have asked for more safety than there is without it.
+        // A misspelt `free_mode` may have requested more safety than the default gives.
         let misspelt = row.key == FREE_MODE_KEY && is_misspelt(row, &problems);
         match given {
             Some(pair) if !misspelt => problems.extend(apply(row, pair, &mut config)),
@@ -66,14 +67,14 @@ impl Pair<'_> {
     }
 }
 
-/// The `key:value` of a text, as `parse` reads it.
+/// Returns the `key:value` pairs of a text, as `parse` reads them.
 pub(crate) fn pairs(text: &str) -> Vec<String> {
     let text: String = text.chars().filter(|letter| !letter.is_whitespace()).collect();
     split(&text).into_iter().map(str::to_string).collect()
 }
 
-/// Cuts at commas outside of lists. A bracket that is never closed opens no list: it must not
-/// swallow the options behind it.
+/// Splits at commas outside lists. A bracket without an end opens no list: it must not swallow the
+/// options after it.
 fn split(text: &str) -> Vec<&str> {
     let mut parts = Vec::new();
     let mut begin = 0;
@@ -97,7 +98,7 @@ fn split(text: &str) -> Vec<&str> {
 fn apply(row: &OptionRow, pair: &Pair, config: &mut Config) -> Option<Problem> {
     let kind = match pair.value {
         None | Some("") => ProblemKind::MissingValue { allowed: row.kind.allowed() },
-        // A file of a garbled name would not be found.
+        // A file with a garbled name would not be found.
         Some(value) if value.contains('\u{fffd}') => ProblemKind::NotText,
         Some(value) if (row.set)(config, value).is_err() => {
             ProblemKind::BadValue { allowed: row.kind.allowed() }
@@ -109,7 +110,7 @@ fn apply(row: &OptionRow, pair: &Pair, config: &mut Config) -> Option<Problem> {
     Some(Problem { key, value: pair.value_text(), kind, used: Some(row.on_bad_value) })
 }
 
-/// The message about a value that is allowed and has no effect.
+/// Returns the message about a value that is allowed and has no effect.
 fn without_effect(row: &OptionRow, pair: &Pair, config: &Config) -> Option<Problem> {
     let why = match row.effect {
         Effect::Never(why) => why,
@@ -123,7 +124,7 @@ fn without_effect(row: &OptionRow, pair: &Pair, config: &Config) -> Option<Probl
     (!value.eq_ignore_ascii_case(row.default)).then_some(said)
 }
 
-/// The texts of the table itself are always accepted.
+/// Sets a value of the table, which must be valid.
 fn set(row: &OptionRow, value: &str, config: &mut Config) {
     let done = (row.set)(config, value);
     assert!(done.is_ok(), "{}:{value} of the table is malformed", row.key);
@@ -138,16 +139,16 @@ fn unknown(pair: &Pair) -> Problem {
     Problem { key: pair.key.to_string(), value: pair.value_text(), kind, used }
 }
 
-/// `record=all`, as variables are written.
+/// Recognises `record=all`, the form of an environment variable.
 fn with_equals_sign(pair: &Pair) -> Option<ProblemKind> {
     let (key, value) = pair.key.split_once('=')?;
     let nearest = key_of(key).or_else(|| nearest_key(key))?;
-    // What follows the first colon belongs to the value.
+    // Everything after the first colon belongs to the value.
     let rest = pair.value.map_or(String::new(), |rest| format!(":{rest}"));
     Some(ProblemKind::EqualsSign { nearest, meant: format!("{nearest}:{value}{rest}") })
 }
 
-/// The key of the option that has this name, with Paddle's `FLAGS_` in front or without.
+/// Returns the key of the option with this name, with or without Paddle's `FLAGS_` prefix.
 pub(crate) fn key_of(name: &str) -> Option<&'static str> {
     let name = name.strip_prefix(PADDLE).unwrap_or(name);
     let key = ALIASES.iter().find(|(alias, _)| *alias == name).map_or(name, |(_, key)| key);

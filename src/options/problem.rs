@@ -1,4 +1,4 @@
-//! What can be wrong with the text of the options, as one line for the user.
+//! Problems in the text of the options, each as one line for the user.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ pub struct Problem {
     pub key: String,
     pub value: String,
     pub kind: ProblemKind,
-    /// What is in force now; nothing for a key that does not exist.
+    /// Setting that applies now, or `None` for a key that does not exist.
     pub used: Option<&'static str>,
 }
 
@@ -18,12 +18,12 @@ pub enum ProblemKind {
     UnknownKey {
         nearest: Option<&'static str>,
     },
-    /// `=` stands where a colon should: what was meant.
+    /// An `=` in place of the colon, with the presumable meaning.
     EqualsSign {
         nearest: &'static str,
         meant: String,
     },
-    /// A flag of Paddle's (`FLAGS_...`) for which there is no option.
+    /// A flag of Paddle (`FLAGS_...`) for which there is no option.
     OfPaddle,
     MissingValue {
         allowed: String,
@@ -31,16 +31,16 @@ pub enum ProblemKind {
     BadValue {
         allowed: String,
     },
-    /// Bytes that are no UTF-8: their conversion to text left U+FFFD.
+    /// Bytes that are not UTF-8: their conversion to text left U+FFFD.
     NotText,
-    /// The value is one of the allowed ones, but changes nothing.
+    /// An allowed value that changes nothing.
     NoEffect {
         why: &'static str,
     },
 }
 
 impl ProblemKind {
-    /// The known key that an unknown one may have meant.
+    /// Returns the known key that an unknown one may stand for.
     pub(crate) fn nearest(&self) -> Option<&'static str> {
         match self {
             ProblemKind::UnknownKey { nearest } => *nearest,
@@ -51,7 +51,7 @@ impl ProblemKind {
 }
 
 impl Problem {
-    /// What is wrong, without what is used instead.
+    /// Returns the problem, without the setting that is used instead.
     pub fn what(&self) -> String {
         let Problem { key, value, .. } = self;
         match &self.kind {
@@ -99,13 +99,13 @@ impl fmt::Display for Problem {
     }
 }
 
-/// How many letters of three may be wrong in a key that we still recognise.
+/// Maximum number of wrong letters, out of three, in a key that is still recognised.
 const WRONG_LETTERS_OF_THREE_MAX: usize = 1;
 
-/// What Paddle's flags begin with. Behind it some have our keys.
+/// Prefix of Paddle's flags. Some of them continue with a key of the library.
 pub(crate) const PADDLE: &str = "FLAGS_";
 
-/// The known key that differs least, if it differs little enough to be meant.
+/// Returns the known key that differs least, if it differs little enough.
 pub fn nearest_key(key: &str) -> Option<&'static str> {
     let key = key.strip_prefix(PADDLE).unwrap_or(key);
     let (distance, nearest) =
@@ -113,7 +113,8 @@ pub fn nearest_key(key: &str) -> Option<&'static str> {
     (distance * 3 <= nearest.len() * WRONG_LETTERS_OF_THREE_MAX).then_some(nearest)
 }
 
-/// Letters to insert, remove or replace, by the table of Wagner and Fischer, one row at a time.
+/// Returns the number of letters to insert, remove or replace, by the table of Wagner and Fischer,
+/// one row at a time.
 fn edit_distance(left: &str, right: &str) -> usize {
     let mut row: Vec<usize> = (0..=right.len()).collect();
     for (above, left_letter) in left.bytes().enumerate() {

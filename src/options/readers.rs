@@ -1,4 +1,4 @@
-//! From the text of one value to what it means.
+//! Converts the text of one value to its meaning.
 
 use std::ops::RangeInclusive;
 
@@ -6,12 +6,12 @@ use cachealloc_core::policy::{MIB, ROUNDUP_INTERVALS};
 
 use crate::{Config, Word};
 
-/// The value is not one of the allowed ones.
+/// The value is not an allowed one.
 pub(crate) struct Malformed;
 
 type Read<T> = Result<T, Malformed>;
 
-/// None for this word; what `read` makes of any other value.
+/// Returns `None` for this word, and the result of `read` for any other value.
 pub(crate) fn unless<T>(
     word: &str,
     value: &str,
@@ -36,7 +36,7 @@ pub(crate) fn number(value: &str, range: RangeInclusive<u64>) -> Read<u64> {
     whole_number(value).and_then(|number| valid(number, range.contains(&number)))
 }
 
-/// A number of MiB, or a size with its unit.
+/// Reads a number of MiB, or a size with its unit.
 pub(crate) fn mebibytes(value: &str) -> Read<u64> {
     match whole_number(value) {
         Ok(number) => number.checked_mul(MIB).ok_or(Malformed),
@@ -44,12 +44,12 @@ pub(crate) fn mebibytes(value: &str) -> Read<u64> {
     }
 }
 
-/// 0: none.
+/// Reads a size. 0 becomes `None`.
 pub(crate) fn bytes_or_none(value: &str) -> Read<Option<u64>> {
     mebibytes(value).map(|bytes| (bytes != 0).then_some(bytes))
 }
 
-/// Below 0: none.
+/// Reads a number of GiB or a size. A number below 0 becomes `None`.
 pub(crate) fn gibibytes_or_none(value: &str) -> Read<Option<u64>> {
     if let Some(bytes) = cachealloc_text::size(value) {
         return Ok(Some(bytes));
@@ -67,12 +67,12 @@ pub(crate) fn at_least_a_segment(config: &Config, value: &str) -> Read<u64> {
     mebibytes(value).and_then(|bytes| valid(bytes, bytes >= config.policy.large_segment_bytes))
 }
 
-/// Above 0 and below 1.
+/// Reads a number above 0 and below 1.
 pub(crate) fn share(value: &str) -> Read<f64> {
     decimal(value).and_then(|number| valid(number, number > 0.0 && number < 1.0))
 }
 
-/// From 0 to 1.
+/// Reads a number from 0 to 1.
 pub(crate) fn fraction(value: &str) -> Read<f64> {
     decimal(value).and_then(|number| valid(number, number <= 1.0))
 }
@@ -81,8 +81,9 @@ pub(crate) fn power_of_two(value: &str) -> Read<u64> {
     whole_number(value).and_then(|number| valid(number, number.is_power_of_two()))
 }
 
-/// An entry `N:divisions` counts from N MiB up to twice that; the first one also for all that
-/// is smaller, `>` for all that is larger than the entry before it.
+/// Reads divisions, one number or a list. An entry `N:divisions` applies from N MiB to twice that;
+/// the first entry also applies to everything smaller, and `>` to everything larger than the entry
+/// before it.
 pub(crate) fn divisions_list(value: &str) -> Read<[u64; ROUNDUP_INTERVALS]> {
     let mut table = [0; ROUNDUP_INTERVALS];
     let Some(list) = within_brackets(value) else {
@@ -113,7 +114,7 @@ fn divisions(value: &str) -> Read<u64> {
     if value == "0" { Ok(0) } else { power_of_two(value) }
 }
 
-/// One name or a list of them. A path is no name.
+/// Reads one name or a list of them. A path is not a name.
 pub(crate) fn names(value: &str) -> Read<Vec<String>> {
     let list = within_brackets(value).unwrap_or(value);
     let names: Vec<String> = list.split(',').map(ToString::to_string).collect();
@@ -122,8 +123,8 @@ pub(crate) fn names(value: &str) -> Read<Vec<String>> {
     valid(names, are_good)
 }
 
-/// A file name with places to fill in. Only the letters behind percent signs are checked; the
-/// rest is up to the file system.
+/// Reads a template of a file name. Only the letters after percent signs are checked; the rest is
+/// left to the file system.
 pub(crate) fn template(value: &str) -> Read<String> {
     let mut letters = value.chars();
     while let Some(letter) = letters.next() {
@@ -134,12 +135,12 @@ pub(crate) fn template(value: &str) -> Read<String> {
     Ok(value.to_string())
 }
 
-/// Whether the file exists is seen when it is loaded.
+/// Reads an absolute path. Whether the file exists is found out when it is loaded.
 pub(crate) fn absolute_path(value: &str) -> Read<String> {
     valid(value.to_string(), value.starts_with('/'))
 }
 
-/// A share of the device, or a number of GiB.
+/// Reads a share of the device, or a number of GiB.
 pub(crate) fn reserve(value: &str) -> Read<f64> {
     decimal(value.strip_suffix('G').unwrap_or(value))
 }
@@ -155,13 +156,13 @@ fn within_brackets(value: &str) -> Option<&str> {
     value.strip_prefix('[')?.strip_suffix(']')
 }
 
-/// Digits and nothing else: no sign, no unit, no fraction.
+/// Reads digits only: no sign, no unit, no fraction.
 fn whole_number(value: &str) -> Read<u64> {
     let are_digits = value.bytes().all(|byte| byte.is_ascii_digit());
     value.parse().map_err(|_| Malformed).and_then(|number| valid(number, are_digits))
 }
 
-/// Not below 0, in plain decimal notation.
+/// Reads a number of at least 0, in plain decimal notation.
 fn decimal(value: &str) -> Read<f64> {
     let is_plain = value.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
     value.parse().map_err(|_| Malformed).and_then(|number| valid(number, is_plain))

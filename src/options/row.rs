@@ -1,30 +1,30 @@
-//! What the table says of one option.
+//! The row of one option in the table.
 
 use crate::readers::Malformed;
 use crate::{Config, Word};
 
-/// Sets the fields of one option, or fails and changes nothing.
+/// Sets the fields of one option. If it fails, it changes nothing.
 pub(crate) type Setter = fn(&mut Config, &str) -> Result<(), Malformed>;
 
 /// One row of the table.
 pub struct OptionRow {
     pub key: &'static str,
     pub kind: Kind,
-    /// What is in force without the option, as text that the parser accepts.
+    /// Setting without the option, as text that the parser accepts.
     pub default: &'static str,
-    /// What is in force when the value is malformed.
+    /// Setting if the value is malformed.
     pub(crate) on_bad_value: &'static str,
     pub meaning: &'static str,
     pub(crate) set: Setter,
     pub effect: Effect,
 }
 
-/// Which values an option takes.
+/// Values that an option takes.
 #[derive(Clone, Copy)]
 pub enum Kind {
     Boolean,
     Word(fn() -> Vec<&'static str>),
-    /// By name, and in a sentence.
+    /// A name of the kind, and a description of the allowed values.
     Other(&'static str, &'static str),
 }
 
@@ -41,7 +41,7 @@ impl Kind {
         }
     }
 
-    /// The words that the option can be; none for other kinds.
+    /// Returns the words that the option can be; other kinds have none.
     pub fn words(self) -> Vec<&'static str> {
         match self {
             Kind::Boolean => vec!["true", "false"],
@@ -59,7 +59,7 @@ impl Kind {
     }
 }
 
-/// Whether a value other than the default changes anything. Where it does not, a message says why.
+/// Whether a value other than the default has an effect. If not, a message explains why.
 #[derive(Clone, Copy)]
 pub enum Effect {
     Always,
@@ -87,7 +87,7 @@ impl OptionRow {
     }
 }
 
-/// An option of PyTorch that changes nothing here.
+/// Returns the row of an option of PyTorch that changes nothing here.
 pub(crate) const fn ignored(
     key: &'static str,
     default: &'static str,

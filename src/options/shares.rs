@@ -1,31 +1,32 @@
 //! How much of a device the process takes: what it may hold at most, in which portions, and when it
-//! gives back what it does not use.
+//! releases what it does not use.
 
 use cachealloc_core::policy::SEGMENT_ROUNDING_BYTES;
 
-/// What the process may hold of each device. Of two limits the smaller one holds.
+/// What the process may hold of each device. If both limits are set, the smaller one applies.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Limit {
     pub bytes: Option<u64>,
-    /// Of all memory of the device; 1: no limit.
+    /// Fraction of all memory of the device; 1 sets no limit.
     pub fraction: f64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Strategy {
-    /// Segments as they are needed.
+    /// Reserves segments as they are needed.
     AutoGrowth,
-    /// A chunk at the first request, from which all that fit are served.
+    /// Reserves a chunk at the first request, and serves from it all requests that fit.
     PreAllocate,
 }
 
 /// Sizes of the chunks of [`Strategy::PreAllocate`].
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Chunks {
-    /// Of what is free when a chunk is reserved. 0: nothing is cached, whatever the strategy.
+    /// Fraction of the memory that is free when a chunk is reserved. With 0, nothing is cached,
+    /// whatever the strategy.
     pub fraction: f64,
     pub first_bytes: Option<u64>,
-    /// Of the chunks after the first.
+    /// Size of the chunks after the first.
     pub next_bytes: Option<u64>,
 }
 
@@ -40,7 +41,7 @@ impl Limit {
         self.bytes.is_some() || self.fraction < 1.0
     }
 
-    /// On a device of this size.
+    /// Returns the limit on a device of this size.
     pub fn on(&self, device_bytes: u64) -> Option<u64> {
         let share = (self.fraction < 1.0).then(|| rounded(self.fraction, device_bytes));
         match (self.bytes, share) {
@@ -51,39 +52,41 @@ impl Limit {
 }
 
 impl Default for Chunks {
-    /// Paddle's.
+    /// Returns Paddle's defaults.
     fn default() -> Chunks {
         Chunks { fraction: 0.92, first_bytes: None, next_bytes: None }
     }
 }
 
 impl Chunks {
-    /// The next chunk, where so much is free. `first`: there is none yet.
+    /// Returns the size of the next chunk, given the free memory. `first` is set if there is no
+    /// chunk yet.
     pub fn bytes(&self, first: bool, free_bytes: u64) -> u64 {
         let asked_bytes = if first { self.first_bytes } else { self.next_bytes };
         let bytes = asked_bytes.unwrap_or_else(|| rounded(self.fraction, free_bytes));
         bytes - bytes % SEGMENT_ROUNDING_BYTES
     }
 
-    /// Larger requests are not served from chunks. Asked before there is a chunk.
+    /// Returns the size above which requests are not served from chunks. Used before the first
+    /// chunk is reserved.
     pub fn request_bytes_max(&self, free_bytes: u64) -> u64 {
         self.bytes(true, free_bytes).max(self.bytes(false, free_bytes))
     }
 }
 
-/// For how long memory is kept that nothing uses.
+/// How long unused memory is kept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum IdleRelease {
-    /// A few seconds, and longer where what was released is asked for again: Note [Decay] of the core.
+    /// A few seconds, and longer if released memory is requested again: Note [Decay] of the core.
     #[default]
     Auto,
-    /// So many seconds.
+    /// This many seconds.
     After(u32),
     Never,
 }
 
 impl IdleRelease {
-    /// The seconds that the user has said.
+    /// Returns the seconds that the user has set.
     pub fn seconds(self) -> Option<u32> {
         match self {
             IdleRelease::After(seconds) => Some(seconds),

@@ -1,5 +1,5 @@
-//! The signals that may ask for a snapshot: those that no program gets by accident or needs for
-//! itself. Numbers are those of Linux on x86-64 and aarch64.
+//! The signals that may request a snapshot: those that a program neither gets by accident nor needs
+//! for itself. The numbers are those of Linux on x86-64 and aarch64.
 
 const SIGNALS: [(&str, i32); 8] = [
     ("USR1", 10),
@@ -12,12 +12,12 @@ const SIGNALS: [(&str, i32); 8] = [
     ("PWR", 30),
 ];
 
-/// The names, and the word for none of them.
+/// Returns the names, and the word for no signal.
 pub(crate) fn words() -> Vec<&'static str> {
     SIGNALS.iter().map(|(name, _)| *name).chain(["off"]).collect()
 }
 
-/// The number of a signal by its name, with or without `SIG`.
+/// Returns the number of a signal by its name, with or without `SIG`.
 pub(crate) fn number(name: &str) -> Option<i32> {
     let name = name.strip_prefix("SIG").unwrap_or(name);
     SIGNALS.iter().find(|(known, _)| *known == name).map(|(_, number)| *number)

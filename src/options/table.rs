@@ -18,10 +18,10 @@ use crate::{
 
 pub(crate) const FREE_MODE_KEY: &str = "free_mode";
 pub(crate) const SIGNAL_KEY: &str = "signal";
-/// A typo never weakens what the user may have asked for.
+/// A typo must not weaken what the user may have asked for.
 pub(crate) const FREE_MODE_ON_BAD_VALUE: &str = "strict";
 
-/// A setter of one field, by the function that reads its value.
+/// Makes a setter of one field from the function that reads its value.
 macro_rules! to {
     ($($field:ident).+, $read:expr) => {
         |config, value| {
@@ -273,7 +273,7 @@ pub const OPTIONS: &[OptionRow] = &[
         to!(stats_on_exit, |value: &str| match value {
             "off" => Ok(StatsOnExit::Off),
             "stderr" => Ok(StatsOnExit::Stderr),
-            // A misspelt word is no file.
+            // A misspelt word must not become a file.
             _ if value.contains(['.', '/']) => read::template(value).map(StatsOnExit::File),
             _ => Err(Malformed),
         }),
@@ -401,7 +401,8 @@ pub const OPTIONS: &[OptionRow] = &[
         "a shared library whose cachealloc_hook_table is told of every allocation and free",
     ),
     row("log", Kind::of::<LogLevel>(), "warn", to!(log, word), "which messages go to stderr"),
-    // What PyTorch has and nothing here could mean: the same text may serve both.
+    // PyTorch's options that have no meaning here are accepted, so that the same text may serve
+    // both.
     ignored("backend", "native", BACKEND, "the cache is ours in either case"),
     ignored("release_lock_on_cudamalloc", "true", FLAG, NO_LOCK),
     ignored("throw_on_cudamalloc_oom", "false", FLAG, CACHE_FIRST),

@@ -1,4 +1,5 @@
-//! What the options accept that have no effect here. As strict as the others, so that a typo is found.
+//! Accepted options that have no effect here. They are checked as strictly as the others, so that a
+//! typo is found.
 
 use crate::readers::{self as read, Malformed, boolean, mebibytes};
 use crate::row::{Kind, Setter};

@@ -1,13 +1,14 @@
-//! Each value that has a name, and its word: for options, calls, orders from other processes and reports.
+//! Values that have a name, and their words: for options, calls, control commands and reports.
 
 use cachealloc_core::order::Mode;
 
 use crate::{AcrossContexts, Fill, LogLevel, Record, StackContext, StackKind, Strategy};
 
-/// The most that `max_entries` may be.
+/// Maximum of `max_entries`.
 pub const ENTRIES_MAX: u64 = 100_000_000;
 
-/// Something that has a word for each of its values; of several for the same one the first is ours.
+/// A type with a word for each of its values. If a value has several words, the library writes the
+/// first one.
 pub trait Word: Copy + PartialEq + 'static {
     const ALL: &'static [(Self, &'static str)];
 
@@ -20,7 +21,7 @@ pub trait Word: Copy + PartialEq + 'static {
         Self::ALL.iter().find(|(_, known)| *known == word).map(|(value, _)| *value)
     }
 
-    /// Its index in the list, by which it can be packed.
+    /// Returns the index in the list, in which form it can be packed.
     fn number(self) -> u8 {
         Self::ALL.iter().position(|(value, _)| *value == self).unwrap_or(0) as u8
     }
@@ -63,7 +64,7 @@ impl Word for Strategy {
     const ALL: &'static [(Strategy, &'static str)] = &[
         (Strategy::AutoGrowth, "auto_growth"),
         (Strategy::PreAllocate, "pre_allocate"),
-        // Paddle's word for it.
+        // Paddle's word.
         (Strategy::PreAllocate, "naive_best_fit"),
     ];
 }

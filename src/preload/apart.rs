@@ -1,15 +1,16 @@
-//! The thread of ours that opens files has a table of descriptors of its own.
+//! Gives the library's thread that opens files a separate table of file descriptors.
 //!
-//! Note [Apart]. Threads of one table share its numbers: a file of ours would have the lowest free number, which the
-//! program's next `open` then does not get; a program that closes all descriptors it does not know, and opens its
-//! own files, would find ours written into them; and closing any descriptor of a file drops the record locks that
-//! the process has on it. So the writer leaves the table of the program for an empty one, in which
-//! nothing of the program's stays open. What needs the program's own table it has done by another thread of ours, the
-//! delegate, which opens nothing: lines to stderr, new threads, and calls to the driver, whose devices are
-//! descriptors of the program.
+//! Note [Apart]. Threads that share a table share its numbers. A file of the library would take the
+//! lowest free number, which the program's next `open` then does not get. If a program closes all
+//! descriptors that it does not know and then opens its own files, the library would write into
+//! those. Closing any descriptor of a file also drops the record locks that the process has on it.
+//! So the writer leaves the program's table for an empty one, in which none of the program's files
+//! stay open. Work that needs the program's table is done by another thread of the library, the
+//! delegate, which opens nothing: lines to stderr, new threads, and calls to the driver, whose
+//! devices are descriptors of the program.
 //!
-//! Where the kernel does not allow it, the writer stays in the program's table, and compares device and inode before
-//! it uses a descriptor (`history::file::OwnFile`).
+//! If the kernel does not allow this, the writer stays in the program's table, and compares device
+//! and inode before it uses a descriptor (`history::file::OwnFile`).
 
 use core::cell::Cell;
 use core::ptr::{null, null_mut};
@@ -23,9 +24,10 @@ thread_local! {
     static IS_APART: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The delegate's number; 0: there is none.
+/// Thread id of the delegate, or 0 without one.
 static DELEGATE: AtomicI32 = AtomicI32::new(0);
-/// What the delegate is to do. One thread is apart, and waits for it: one job at a time.
+/// Job for the delegate. Only one thread is apart and it waits for the job, so there is one job at
+/// a time.
 static JOB: AtomicPtr<Job> = AtomicPtr::new(null_mut());
 static ASKED: AtomicU32 = AtomicU32::new(0);
 static DONE: AtomicU32 = AtomicU32::new(0);
@@ -33,18 +35,18 @@ static DONE: AtomicU32 = AtomicU32::new(0);
 /// A closure on the stack of the thread that waits for it.
 struct Job<'a>(&'a mut (dyn FnMut() + Send));
 
-/// The calling thread becomes the delegate.
+/// Makes the calling thread the delegate.
 pub(crate) fn note_delegate() {
     // SAFETY: asks the kernel for a number.
     DELEGATE.store(unsafe { libc::syscall(libc::SYS_gettid) } as i32, Ordering::SeqCst);
 }
 
-/// The delegate's thread, which others must not stop; 0: there is none.
+/// Returns the delegate's thread id, or 0 without one. Other code must not stop this thread.
 pub(crate) fn delegate_number() -> i32 {
     DELEGATE.load(Ordering::SeqCst)
 }
 
-/// What the delegate does, for ever.
+/// Runs the delegate's loop, which does not end.
 pub(crate) fn serve() {
     let mut served = 0;
     loop {
@@ -54,7 +56,7 @@ pub(crate) fn serve() {
             continue;
         }
         served = asked;
-        // SAFETY: the thread that stored it waits until `DONE` says so.
+        // SAFETY: the thread that stored it waits until `DONE` has this number.
         if let Some(job) = unsafe { JOB.load(Ordering::Acquire).as_mut() } {
             let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| (job.0)()));
         }
@@ -63,29 +65,31 @@ pub(crate) fn serve() {
     }
 }
 
-/// The calling thread leaves the program's table for an empty one. Not without a delegate: it must run by now, or
-/// soon.
+/// Moves the calling thread from the program's table to an empty one, if there is a delegate. The
+/// delegate must be running, or be about to run.
 pub(crate) fn leave(has_delegate: bool) {
-    // A program that puts a filter for system calls on its threads waits for this, or has it left out.
+    // A program that installs a seccomp filter on its threads waits until this has ended, or this
+    // is skipped.
     let at_calls = seccomp::at_calls();
     if at_calls.is_some() && has_delegate && (leaves_by_range() || leaves_by_copy()) {
         IS_APART.set(true);
-        // The standard numbers are taken, here too: what is opened has another one, or is refused as elsewhere where
-        // the process may have no more.
+        // Occupy the standard numbers here too. A file opened later then gets another number, or
+        // fails as it would elsewhere if the process may have no more.
         for _ in 0..=libc::STDERR_FILENO {
             let _ = fs::File::open("/dev/null").map(IntoRawFd::into_raw_fd);
         }
     }
 }
 
-/// Since Linux 5.9. Nothing of the table is copied.
+/// Leaves the table without copying it, since Linux 5.9.
 fn leaves_by_range() -> bool {
     const CLOSE_RANGE_UNSHARE: u32 = 1 << 1;
     // SAFETY: closes the descriptors of this thread alone, which has opened none.
     unsafe { libc::syscall(libc::SYS_close_range, 0u32, u32::MAX, CLOSE_RANGE_UNSHARE) == 0 }
 }
 
-/// Copies the table, and closes all of the copy. Only where the thread's own folder in `/proc` tells which they are.
+/// Copies the table and closes everything in the copy, if the thread's own folder in `/proc` lists
+/// the descriptors.
 fn leaves_by_copy() -> bool {
     const FOLDER: &str = "/proc/thread-self/fd";
     if fs::read_dir(FOLDER).is_err() {
@@ -98,7 +102,7 @@ fn leaves_by_copy() -> bool {
     let names = fs::read_dir(FOLDER).into_iter().flatten().flatten().map(|entry| entry.file_name());
     let numbers: Vec<i32> = names.filter_map(|name| name.to_str()?.parse().ok()).collect();
     for number in numbers {
-        // SAFETY: of a table that is this thread's alone; nothing in it is used.
+        // SAFETY: a descriptor in a table that only this thread has; nothing in it is used.
         unsafe { libc::close(number) };
     }
     true
@@ -126,9 +130,9 @@ pub(crate) fn with_descriptors<T: Send>(body: impl FnOnce() -> T + Send) -> Opti
     result
 }
 
-/// Sleeps while the word has this value, or wakes so many that do.
+/// Sleeps while the word has this value, or wakes up to `value` threads that sleep on it.
 fn futex(word: &AtomicU32, what: i32, value: u32) {
     let what = what | libc::FUTEX_PRIVATE_FLAG;
-    // SAFETY: a word of ours, and no time limit.
+    // SAFETY: a word of the library, and no time limit.
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), what, value, null::<libc::timespec>()) };
 }

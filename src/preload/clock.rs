@@ -1,6 +1,7 @@
-//! Time as the kernel counts it. A library preloaded beside us may interpose the C library's clocks and
-//! show the program another time (libfaketime), which our waits must not follow. So we call the C
-//! library's own function, found by its file, and the kernel before it is found.
+//! Time as the kernel counts it. Another preloaded library may interpose the C library's clocks and
+//! show the program a different time (libfaketime), which the library's waits must not follow. So
+//! the library calls the C library's own function, found by its file, and the kernel until that is
+//! found.
 
 use core::ops::Add;
 use core::ptr::null_mut;
@@ -12,8 +13,8 @@ use crate::c_library::dlsym;
 type Gettime = unsafe extern "C" fn(libc::clockid_t, *mut libc::timespec) -> libc::c_int;
 static GETTIME: AtomicPtr<libc::c_void> = AtomicPtr::new(null_mut());
 
-/// Finds the C library's own function, which reads the clock without a system call. Call outside of
-/// signal handlers, and after the C library's constructor.
+/// Finds the C library's own function, which reads the clock without a system call. Must be called
+/// outside signal handlers, after the C library's constructor.
 pub(crate) fn find() {
     let how = libc::RTLD_LAZY | libc::RTLD_NOLOAD;
     // SAFETY: C strings; the handle is of a library that is never unloaded.
@@ -26,17 +27,17 @@ pub(crate) fn find() {
     }
 }
 
-/// The monotonic clock.
+/// Returns the monotonic time in nanoseconds.
 pub(crate) fn now_ns() -> u64 {
     read_ns(libc::CLOCK_MONOTONIC)
 }
 
-/// Add this to `now_ns` to get nanoseconds since 1970.
+/// Returns the offset that turns `now_ns` into nanoseconds since 1970.
 pub(crate) fn epoch_offset_ns() -> u64 {
     read_ns(libc::CLOCK_REALTIME).wrapping_sub(now_ns())
 }
 
-/// Nanoseconds of a clock; 0 if there is none of this number. Safe in signal handlers.
+/// Returns the nanoseconds of a clock, or 0 if no clock has this number. Safe in signal handlers.
 pub(crate) fn read_ns(clock: libc::clockid_t) -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     let found = GETTIME.load(Ordering::Relaxed);
@@ -55,7 +56,7 @@ pub(crate) fn read_ns(clock: libc::clockid_t) -> u64 {
     (time.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec as u64)
 }
 
-/// As std's, which reads the interposed clock.
+/// A replacement for std's `Instant`, which reads the interposed clock.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Instant(u64);
 

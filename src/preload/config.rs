@@ -14,7 +14,7 @@ use crate::log;
 use crate::log::Level;
 
 static CONFIG: OnceLock<Config> = OnceLock::new();
-/// What every call needs, in one byte; 0 until the settings are read, before CUDA starts.
+/// Flags that every call needs, in one byte. 0 until the settings are read, before CUDA starts.
 static ASKED_OFTEN: AtomicU8 = AtomicU8::new(0);
 const RECORDS: u8 = 1;
 const WRITES_BLOCKS: u8 = 2;
@@ -24,17 +24,18 @@ const MAKES_BARRIERS: u8 = 16;
 const ROUNDS_UP: u8 = 32;
 const ONLY_LOOKS: u8 = 64;
 
-/// The lowest bit: a launch needs no more than each does. Above it, how often that may have changed.
+/// Lowest bit: whether launches are plain. Higher bits: count of the changes that may affect that.
 static LAUNCHES: AtomicU64 = AtomicU64::new(0);
 const ARE_PLAIN: u64 = 1;
 
-/// Whether a launch needs no more than each does: hooks do their work, nothing is recorded, and no stream captures.
+/// Whether a launch needs only the usual work: hooks are active, nothing is recorded, and no stream
+/// captures.
 #[inline(always)]
 pub(crate) fn launches_are_plain() -> bool {
     LAUNCHES.load(Ordering::Relaxed) & ARE_PLAIN != 0
 }
 
-/// Launches are plain from here on, if they are and nothing changes that meanwhile.
+/// Marks launches as plain if they are, unless something that affects this changes meanwhile.
 #[cold]
 pub(crate) fn look_whether_plain(are_plain: impl FnOnce() -> bool) {
     let before = LAUNCHES.load(Ordering::Acquire);
@@ -44,7 +45,7 @@ pub(crate) fn look_whether_plain(are_plain: impl FnOnce() -> bool) {
     }
 }
 
-/// A launch must look again. Call after the change.
+/// Makes the next launch check again whether it is plain. Must be called after the change.
 pub(crate) fn launches_change() {
     let changed = |before: u64| Some((before | ARE_PLAIN).wrapping_add(1));
     let _ = LAUNCHES.fetch_update(Ordering::AcqRel, Ordering::Relaxed, changed);
@@ -56,21 +57,21 @@ pub(crate) fn records() -> bool {
     ASKED_OFTEN.load(Ordering::Relaxed) & RECORDS != 0
 }
 
-/// Whether we fill memory or guard it: `fill` or `red_zone`.
+/// Whether the library fills or guards memory: `fill` or `red_zone`.
 #[inline(always)]
 pub(crate) fn writes_blocks() -> bool {
     ASKED_OFTEN.load(Ordering::Relaxed) & WRITES_BLOCKS != 0
 }
 
-/// Whether a request is only for memory, of which the cache may have some: nothing is recorded or written, and its size is
-/// rounded to units alone.
+/// Whether a request needs only memory that the cache may have: nothing is recorded or written, and
+/// sizes are rounded to units only.
 #[inline(always)]
 pub(crate) fn allocates_simply() -> bool {
     const MORE: u8 = RECORDS | WRITES_BLOCKS | ROUNDS_UP | CACHES_NOTHING;
     ASKED_OFTEN.load(Ordering::Relaxed) & MORE == 0
 }
 
-/// Whether a free of such blocks may find that it needs no barrier (`skip_barriers`), and does nothing but that.
+/// Whether a free of such blocks only has to check whether it needs a barrier (`skip_barriers`).
 #[inline(always)]
 pub(crate) fn frees_simply() -> bool {
     ASKED_OFTEN.load(Ordering::Relaxed) & (RECORDS | WRITES_BLOCKS | MAKES_BARRIERS) == 0
@@ -82,19 +83,19 @@ pub(crate) fn zone_bytes() -> u64 {
     if writes_blocks() { get().red_zone_bytes } else { 0 }
 }
 
-/// How much pinned memory may be kept.
+/// Maximum bytes of pinned memory to keep.
 pub(crate) fn host_cache_bytes() -> u64 {
     let config = get();
     if config.keeps_pinned() { config.host_cache_bytes } else { 0 }
 }
 
-/// Whether memory is limited, on any device.
+/// Whether memory is limited on any device.
 #[inline(always)]
 pub(crate) fn limits() -> bool {
     ASKED_OFTEN.load(Ordering::Relaxed) & LIMITS != 0
 }
 
-/// A call has set a limit: from now on limits are checked.
+/// Enables limit checks, after a call has set a limit.
 pub(crate) fn note_limit() {
     if get().only_looks() {
         return;
@@ -108,13 +109,14 @@ pub(crate) fn caches_nothing() -> bool {
     ASKED_OFTEN.load(Ordering::Relaxed) & CACHES_NOTHING != 0
 }
 
-/// Whether the library serves nothing and changes nothing, and only looks (`cache:false`).
+/// Whether the library only observes: it serves nothing and changes nothing (`cache:false`).
 #[inline(always)]
 pub(crate) fn only_looks() -> bool {
     ASKED_OFTEN.load(Ordering::Relaxed) & ONLY_LOOKS != 0
 }
 
-/// The program switches recording on or off. Call after the settings were read.
+/// Switches recording on or off at the program's request. Must be called after the settings were
+/// read.
 pub(crate) fn set_records(on: bool) {
     if on {
         ASKED_OFTEN.fetch_or(RECORDS, Ordering::Relaxed);
@@ -124,7 +126,7 @@ pub(crate) fn set_records(on: bool) {
     }
 }
 
-/// The settings. The first call reads the environment and reports its errors.
+/// Returns the settings. The first call reads the environment and reports its errors.
 #[inline]
 pub(crate) fn get() -> &'static Config {
     match CONFIG.get() {
@@ -133,8 +135,9 @@ pub(crate) fn get() -> &'static Config {
     }
 }
 
-/// Whether the options `only` and `except` include this program. Most settings name neither; checking
-/// that allocates nothing, because this may run inside an allocator that initializes itself.
+/// Whether the options `only` and `except` include this program. Most settings name neither.
+/// Checking that allocates nothing, because this may run inside an allocator that initializes
+/// itself.
 pub(crate) fn includes_this_program() -> bool {
     if !environment::get(VARIABLE).is_some_and(|text| has(text, c"only") || has(text, c"except")) {
         return true;
@@ -144,10 +147,11 @@ pub(crate) fn includes_this_program() -> bool {
     get().programs.include(&name)
 }
 
-/// Where the word `help` stands in the settings, the table is printed when the process starts, whether or not
-/// it starts CUDA; by the first process of a tree only, or a shell script would print it for each line.
+/// Prints the table of options when the process starts, if the settings contain the word `help`,
+/// whether or not the process starts CUDA. Only the first process of a tree prints it; otherwise a
+/// shell script would print it for each line.
 pub(crate) fn help_at_start() {
-    // Every process that inherits the variables comes through here: the others read one variable, no more.
+    // Every process that inherits the variables runs this. The others read only one variable.
     let Some(text) = environment::get(VARIABLE).filter(|text| has(text, c"help")) else { return };
     if is_off() {
         return;
@@ -158,7 +162,7 @@ pub(crate) fn help_at_start() {
     }
 }
 
-/// Whether the one switch that turns everything off is set.
+/// Whether `CACHEALLOC=0` turns the library off.
 pub(crate) fn is_off() -> bool {
     environment::get(c"CACHEALLOC") == Some(c"0")
 }
@@ -170,12 +174,12 @@ fn has(text: &CStr, key: &CStr) -> bool {
 
 const VARIABLE: &CStr = c"CACHEALLOC_CONF";
 
-/// As the parent was started; None: that cannot be seen from here.
+/// Returns the environment with which the parent was started, or `None` if it cannot be read.
 fn environment_of_parent() -> Option<Vec<u8>> {
     std::fs::read(format!("/proc/{}/environ", std::os::unix::process::parent_id())).ok()
 }
 
-/// Whether a process of this environment has printed the table itself.
+/// Whether a process with this environment has printed the table itself.
 fn has_help_under_us(environment: &[u8]) -> bool {
     let variable = |name: &str| {
         let mut values = environment.split(|byte| *byte == 0);
@@ -186,24 +190,24 @@ fn has_help_under_us(environment: &[u8]) -> bool {
     variable("LD_PRELOAD=").contains("libcachealloc") && cachealloc_options::parse(&settings).0.help
 }
 
-/// The text of the settings, for threads of ours: they must not read the environment themselves, since the program
-/// may change it at any time (`setenv`) without synchronization.
+/// Text of the settings, for the library's threads. They must not read the environment themselves,
+/// because the program may change it at any time (`setenv`) without synchronization.
 static TEXT: OnceLock<String> = OnceLock::new();
 static RANK: AtomicU64 = AtomicU64::new(NO_RANK);
 const NO_RANK: u64 = u64::MAX;
 
-/// The text of the settings.
+/// Returns the text of the settings.
 pub(crate) fn text() -> &'static str {
     TEXT.get().map_or("", String::as_str)
 }
 
-/// The rank of this process in its job.
+/// Returns the rank of this process in its job.
 pub(crate) fn rank() -> Option<u32> {
     u32::try_from(RANK.load(Ordering::Relaxed)).ok()
 }
 
-/// Reads what some launchers set late. Call in a thread of the program, inside a CUDA call that reads
-/// the environment itself.
+/// Reads variables that some launchers set late. Must be called in a thread of the program, inside
+/// a CUDA call that reads the environment itself.
 pub(crate) fn note_environment() {
     let late = |variable: &str| std::env::var(variable).ok();
     let early = |variable: &str| environment::text(&CString::new(variable).ok()?);
@@ -236,14 +240,14 @@ fn read() -> Config {
     let asked = asked.into_iter().filter(|(on, _)| *on).fold(0, |asked, (_, bit)| asked | bit);
     ASKED_OFTEN.fetch_or(asked, Ordering::Relaxed);
     launches_change();
-    // Printed at any level: a setting that is not in force must not go unnoticed.
+    // Printed at any log level: the user must learn that a setting is not in force.
     problems.iter().for_each(|problem| log::line(format_args!("{problem}")));
     #[cfg(feature = "break-rules")]
     break_rules();
     config
 }
 
-/// Test builds only: the rules named in `CACHEALLOC_BREAK` do not hold in this process.
+/// Breaks the rules named in `CACHEALLOC_BREAK` in this process, in test builds only.
 #[cfg(feature = "break-rules")]
 fn break_rules() {
     let names = environment::text(c"CACHEALLOC_BREAK").unwrap_or_default();

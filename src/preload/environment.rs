@@ -1,13 +1,15 @@
-//! The variables that concern us, and the working directory, as they were when the process began: a program may clear its
-//! environment, write its title over it, or go elsewhere before it starts CUDA.
+//! The library's environment variables and the working directory, as they were when the process
+//! began. A program may clear its environment, write its title over it, or change the directory
+//! before it starts CUDA.
 //!
-//! A variable that was not set then counts as it is later: launchers set ranks late, and Python programs options.
+//! A variable that was not set at that time is read later: launchers set ranks late, and Python
+//! programs set options late.
 
 use core::ffi::{CStr, c_char};
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
-/// How the names of those begin that are kept.
+/// Beginnings of the names of the variables that are kept.
 const KEPT: [&[u8]; 8] = [
     b"CACHEALLOC",
     b"NV_SANITIZER_INJECTION_PORT_BASE=",
@@ -20,25 +22,27 @@ const KEPT: [&[u8]; 8] = [
 ];
 const BYTES: usize = 8192;
 
-/// `NAME=value` and a zero, one after the other. Longer ones than fit have memory of their own.
+/// `NAME=value` with a terminating zero, one after the other. If they do not fit, memory is mapped
+/// for them.
 static mut SPACE: [u8; BYTES] = [0; BYTES];
 static KEEPS: AtomicPtr<u8> = AtomicPtr::new(null_mut());
 static KEPT_BYTES: AtomicUsize = AtomicUsize::new(0);
 static mut FOLDER: [u8; libc::PATH_MAX as usize] = [0; libc::PATH_MAX as usize];
 static FOLDER_BYTES: AtomicUsize = AtomicUsize::new(0);
 
-/// The process begins.
+/// Notes the variables when the process begins.
 ///
 /// # Safety
 ///
-/// Called once, from the library's constructor, with the environment that the loader passes to that.
+/// The caller calls this once, from the library's constructor, with the environment that the loader
+/// passes to it.
 pub(crate) unsafe fn note(environment: *const *const c_char) {
     let variables = || {
         (0..)
-            // SAFETY: the caller's promise: a list of C strings that ends with null.
+            // SAFETY: by the caller's promise, a list of C strings that ends with null.
             .map_while(|index| unsafe { (!environment.is_null()).then(|| *environment.add(index)) })
             .take_while(|text| !text.is_null())
-            // SAFETY: as above.
+            // SAFETY: see above.
             .map(|text| unsafe { CStr::from_ptr(text) }.to_bytes_with_nul())
             .filter(|text| KEPT.iter().any(|begin| text.starts_with(begin)))
     };
@@ -49,7 +53,7 @@ pub(crate) unsafe fn note(environment: *const *const c_char) {
     }
     let mut at = space;
     for text in variables() {
-        // SAFETY: there is room for all of them, and no other thread reads them yet.
+        // SAFETY: the space fits all of them, and no other thread reads them yet.
         unsafe {
             core::ptr::copy_nonoverlapping(text.as_ptr(), at, text.len());
             at = at.add(text.len());
@@ -57,7 +61,7 @@ pub(crate) unsafe fn note(environment: *const *const c_char) {
     }
     KEPT_BYTES.store(bytes, Ordering::Relaxed);
     KEEPS.store(space, Ordering::Release);
-    // SAFETY: room for as much as is said.
+    // SAFETY: the buffer has the stated size.
     let folder = unsafe { libc::getcwd((&raw mut FOLDER).cast(), libc::PATH_MAX as usize) };
     if !folder.is_null() {
         // SAFETY: the call has written a C string.
@@ -73,7 +77,7 @@ fn map(bytes: usize) -> *mut u8 {
     if space == libc::MAP_FAILED { null_mut() } else { space.cast() }
 }
 
-/// Whether the environment can be known: the C library may not have it yet.
+/// Whether the environment can be read: the C library may not have it yet.
 pub(crate) fn is_there() -> bool {
     unsafe extern "C" {
         static environ: *const *const c_char;
@@ -82,7 +86,7 @@ pub(crate) fn is_there() -> bool {
     !KEEPS.load(Ordering::Acquire).is_null() || unsafe { !environ.is_null() }
 }
 
-/// The value of a variable. Allocates nothing.
+/// Returns the value of a variable. Allocates nothing.
 pub(crate) fn get(name: &CStr) -> Option<&'static CStr> {
     at_start(name).or_else(|| {
         // SAFETY: a C string; the result, if any, is one of the environment.
@@ -93,32 +97,32 @@ pub(crate) fn get(name: &CStr) -> Option<&'static CStr> {
     })
 }
 
-/// Its value when the process began.
+/// Returns the value of a variable when the process began.
 fn at_start(name: &CStr) -> Option<&'static CStr> {
     let space = KEEPS.load(Ordering::Acquire);
     if space.is_null() {
         return None;
     }
-    // SAFETY: written before the pointer was, and never again.
+    // SAFETY: written before the pointer was, and not changed afterwards.
     let kept = unsafe { core::slice::from_raw_parts(space, KEPT_BYTES.load(Ordering::Relaxed)) };
     let mut texts = kept.split_inclusive(|byte| *byte == 0);
     let value = texts.find_map(|text| text.strip_prefix(name.to_bytes())?.strip_prefix(b"="))?;
     CStr::from_bytes_with_nul(value).ok()
 }
 
-/// As text, for what is not looked at often.
+/// Returns a variable as text, for values that are read rarely.
 pub(crate) fn text(name: &CStr) -> Option<String> {
     get(name).map(|value| value.to_string_lossy().into_owned())
 }
 
-/// The folder in which the process was started, if that could be known.
+/// Folder in which the process was started, if it could be determined.
 pub(crate) fn folder() -> Option<std::path::PathBuf> {
     use std::os::unix::ffi::OsStrExt;
     let bytes = FOLDER_BYTES.load(Ordering::Acquire);
     if bytes == 0 {
         return None;
     }
-    // SAFETY: written before its length was, and never again.
+    // SAFETY: written before its length was, and not changed afterwards.
     let path = unsafe { core::slice::from_raw_parts((&raw const FOLDER).cast::<u8>(), bytes) };
     Some(std::ffi::OsStr::from_bytes(path).into())
 }

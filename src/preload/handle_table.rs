@@ -1,18 +1,19 @@
-//! Books: what the driver provides and takes back by address or handle, and what we know about it.
+//! Tables of what the driver provides and takes back by address or handle, with what the library
+//! knows about it.
 //!
-//! The driver may give an address or a handle to another thread before the call that took it back has
-//! returned here. An entry forgotten only then may already be the other thread's. So all such knowledge
-//! is kept in books, which follow one order:
-//! * What the driver gave is entered before the call returns to the program: no other thread knows it
-//!   yet.
-//! * What other threads may notice while the call is under way (a registration that theirs collides
-//!   with) is entered before the driver's call as well, and stays if the driver agrees. A refused call
-//!   removes its own entry and no other.
-//! * What is to end is removed before the driver's call and restored if that is refused, unless the
-//!   place was reused meanwhile.
+//! The driver may hand out an address or a handle again, to another thread, before the call that
+//! ended it has returned. An entry removed only after the return may already belong to the other
+//! thread. All such knowledge is therefore kept in these tables, which follow one order:
+//! * The library enters what the driver provides before the call returns to the program: no other
+//!   thread knows it yet.
+//! * Other threads may notice some things while the call is under way, such as a registration with
+//!   which theirs collides. These are entered before the driver's call too, and stay if the driver
+//!   agrees. A refused call removes its own entry and no other.
+//! * What a call ends is removed before the driver's call and restored if the driver refuses, unless
+//!   the place was reused meanwhile.
 //!
-//! What has a number that is never reused (the ids of contexts, streams and captures) is kept by that
-//! number and needs no such order.
+//! What has a number that is never reused (the ids of contexts, streams and captures) is kept by
+//! that number and needs no such order.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -23,18 +24,18 @@ use cachealloc_core::rules::{Rule, rule_holds};
 use crate::driver::sys::CuResult;
 use crate::lock::lock;
 
-/// What is known of each place, by address or handle.
+/// What the library knows about each place, by address or handle.
 pub(crate) struct HandleTable<V> {
     pages: Mutex<Pages<V>>,
-    /// The number of entries, readable without the lock.
+    /// Number of entries, readable without the lock.
     count: AtomicUsize,
 }
 
-/// What a book holds.
+/// Entries of a table.
 pub(crate) struct Pages<V> {
-    /// What the driver has given.
+    /// Entries of what the driver has provided.
     pub given: BTreeMap<usize, V>,
-    /// What the driver is being asked for.
+    /// Entries of calls to the driver that are under way.
     pub under_way: Vec<(usize, V)>,
 }
 
@@ -62,12 +63,14 @@ impl<V: Clone + PartialEq> HandleTable<V> {
         result
     }
 
-    /// The driver has given this. Returns an older entry, whose end was not reported to us.
+    /// Enters what the driver has provided. Returns an older entry, whose end was not reported to
+    /// the library.
     pub(crate) fn enter(&self, place: usize, value: V) -> Option<V> {
         self.with(|pages| pages.given.insert(place, value))
     }
 
-    /// Runs the driver's call that gives this and that other threads may notice before it returns.
+    /// Runs the driver's call that provides this entry, where other threads may notice it before
+    /// the call returns.
     pub(crate) fn enter_by(
         &self,
         place: usize,
@@ -95,7 +98,7 @@ impl<V: Clone + PartialEq> HandleTable<V> {
         code
     }
 
-    /// Runs the driver's call that ends what is at this place.
+    /// Runs the driver's call that ends the entry at this place.
     pub(crate) fn end_by(&self, place: usize, call: impl FnOnce() -> CuResult) -> CuResult {
         if !rule_holds(Rule::OutBeforeDriver) {
             return self.end_after(place, call);

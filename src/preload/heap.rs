@@ -1,21 +1,23 @@
-//! The library's heap: the program's `malloc`, except for the writer of snapshots, and except when
+//! The library's heap: the program's `malloc`, except for the snapshot writer, and except when
 //! memory runs out.
 //!
-//! Note [Heap]. Rust aborts the process if an allocation fails, and stable Rust has no alternative;
-//! natively the program would continue, since it checks the result of `malloc`. So an allocation of ours
-//! that the system refuses is served from a reserve, and recording stops with a message: the rest needs
-//! little. Lists that recording grows are grown by `try_reserve`.
+//! Note [Heap]. Rust aborts the process if an allocation fails, and stable Rust has no alternative.
+//! Without the library the program would continue, because it checks the result of `malloc`. So an
+//! allocation of the library that the system refuses is served from a reserve, and recording stops
+//! with a message; the remaining code needs little memory. Lists that grow with recording use
+//! `try_reserve`.
 //!
-//! The writer allocates without bounds: names of a large library take hundreds of megabytes. If it gets
-//! no more, it *gives up*: it reports that and sleeps for ever, holding no lock of the program; what it
-//! allocates under such a lock it has reserved before (`Section`).
+//! The writer allocates without bounds: the names of a large library take hundreds of megabytes. If
+//! it gets no more, it *gives up*: it reports that and sleeps until the process ends, without
+//! holding a lock of the program. Memory that it allocates under such a lock was reserved earlier
+//! (`Section`).
 //!
-//! Its memory comes from the kernel and not from `malloc`: threads of the program may have been stopped
-//! inside `malloc` (`snapshots::stop`), or wait there in a signal handler, and hold its lock. Any thread
-//! may free a block; the writer finds such blocks in a list. Blocks of the program's heap that the
-//! writer frees wait until it has nothing else to do.
+//! Its memory comes from the kernel and not from `malloc`. Threads of the program may have been
+//! stopped inside `malloc` (`snapshots::stop`), or wait there in a signal handler, and hold its
+//! lock. Any thread may free a block of the writer; the writer finds such blocks in a list. Blocks
+//! of the program's heap that the writer frees wait until it has nothing else to do.
 //!
-//! Each block has a head that says which heap it belongs to. Only the writer touches `OWN`.
+//! Each block has a head that identifies its heap. Only the writer touches `OWN`.
 
 use core::alloc::{GlobalAlloc, Layout};
 use core::ptr::null_mut;
@@ -39,13 +41,13 @@ pub(crate) struct Heap;
 #[global_allocator]
 static HEAP: Heap = Heap;
 
-/// The calling thread is the writer from here on.
+/// Makes the calling thread the writer.
 pub(crate) fn become_writer() {
     IS_WRITER.set(true);
 }
 
-/// Runs `body`, which allocates for the program's threads: they will grow and free what it makes, and
-/// without memory it fails as they do.
+/// Runs `body`, which allocates for the program's threads. They will grow and free what it makes,
+/// and without memory it fails as they do.
 pub(crate) fn as_others<T>(body: impl FnOnce() -> T) -> T {
     let was_writer = IS_WRITER.replace(false);
     let result = body();
@@ -58,23 +60,24 @@ pub(crate) fn when_short(give_up: fn() -> !, note_short: fn()) {
     NOTE_SHORT.store(note_short as *mut (), Ordering::Release);
 }
 
-/// The memory of this goes back, and reads as zeros from then on.
+/// Releases the memory of a value to the system. It reads as zeros afterwards.
 ///
 /// # Safety
 ///
-/// Zeros are valid for all of it, also while another thread uses it. Nothing else lies on its pages.
+/// Zeros must be valid for the whole value, also while another thread uses it. Nothing else may lie
+/// on its pages.
 pub(crate) unsafe fn return_pages<T>(of: &T) {
     const { assert!(align_of::<T>() == PAGE_BYTES) };
-    // SAFETY: asks for a number.
+    // SAFETY: only asks for a number.
     if unsafe { libc::sysconf(libc::_SC_PAGESIZE) } != PAGE_BYTES as libc::c_long {
         return; // the kernel would take what lies behind it on a larger page
     }
     let start = core::ptr::from_ref(of).cast_mut().cast();
-    // SAFETY: whole pages of our own, that hold nothing but this.
+    // SAFETY: whole pages of the library, which hold only this value.
     unsafe { libc::madvise(start, size_of::<T>(), libc::MADV_DONTNEED) };
 }
 
-/// Zeroed memory from the system that costs nothing until touched.
+/// Maps zeroed memory, which costs nothing until touched.
 pub(crate) fn map_zeroed(bytes: usize) -> Option<*mut u8> {
     // SAFETY: an anonymous private mapping at an address of the kernel's choice.
     let mapped = unsafe {
@@ -90,18 +93,18 @@ pub(crate) fn map_zeroed(bytes: usize) -> Option<*mut u8> {
     (mapped != libc::MAP_FAILED).then_some(mapped.cast())
 }
 
-/// What types are aligned to that lie on pages of their own.
+/// Alignment of types that lie on pages of their own.
 const PAGE_BYTES: usize = 4096;
 
-// SAFETY: each block is valid for its layout until it is freed, by whatever thread: those of the system as
-// `System` promises; those of the reserve are never used again; the others are the writer's, see below.
+// SAFETY: each block is valid for its layout until a thread frees it. Blocks of the system are as
+// `System` promises, blocks of the reserve are not reused, and the others are the writer's, see below.
 unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if IS_WRITER.get() {
             return own_alloc(layout);
         }
         let Some(whole) = with_head(layout) else { return null_mut() };
-        // SAFETY: never of size 0.
+        // SAFETY: the size is not 0.
         let base = unsafe { System.alloc(whole) };
         if base.is_null() { reserve_alloc(layout) } else { place(base, layout, OF_SYSTEM, 0) }
     }
@@ -110,13 +113,13 @@ unsafe impl GlobalAlloc for Heap {
         if !IS_WRITER.get()
             && let Some(whole) = with_head(layout)
         {
-            // SAFETY: never of size 0.
+            // SAFETY: the size is not 0.
             let base = unsafe { System.alloc_zeroed(whole) };
             if !base.is_null() {
                 return place(base, layout, OF_SYSTEM, 0);
             }
         }
-        // SAFETY: as the caller's.
+        // SAFETY: by the caller's promise.
         let block = unsafe { self.alloc(layout) };
         if !block.is_null() {
             // SAFETY: a new block of this size.
@@ -126,21 +129,21 @@ unsafe impl GlobalAlloc for Heap {
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        // SAFETY: a block of ours, with its head.
+        // SAFETY: a block of this heap, with its head.
         let head = unsafe { &*block.sub(HEAD_BYTES).cast::<Head>() };
         match head.kind {
             OF_SYSTEM if IS_WRITER.get() && offset(layout) == HEAD_BYTES => free_later(block),
             OF_SYSTEM => {
                 let base = block.wrapping_sub(offset(layout));
                 if let Some(whole) = with_head(layout) {
-                    // SAFETY: as it was allocated.
+                    // SAFETY: the layout with which it was allocated.
                     unsafe { System.dealloc(base, whole) }
                 }
             }
             SMALL => free_small(block, head.class as usize),
             LARGE => {
                 let bytes = mapped_bytes(layout);
-                // SAFETY: a mapping of its own, of this size.
+                // SAFETY: a separate mapping, of this size.
                 unsafe { libc::munmap(block.sub(offset(layout)).cast(), bytes) };
             }
             // SAFETY: the section lives as long as a block in it.
@@ -151,7 +154,7 @@ unsafe impl GlobalAlloc for Heap {
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
         let Ok(wanted) = Layout::from_size_align(bytes, layout.align()) else { return null_mut() };
-        // SAFETY: a block of ours, with its head.
+        // SAFETY: a block of this heap, with its head.
         let Head { kind, class, .. } = unsafe { block.sub(HEAD_BYTES).cast::<Head>().read() };
         if kind == SMALL
             && bytes <= SMALL_BYTES_MAX - HEAD_BYTES
@@ -170,13 +173,13 @@ unsafe impl GlobalAlloc for Heap {
             && let (Some(whole), Some(new)) = (with_head(layout), with_head(wanted))
         {
             let base = block.wrapping_sub(offset(layout));
-            // SAFETY: as it was allocated; the head moves with it.
+            // SAFETY: the layout with which it was allocated; the head moves with it.
             let moved = unsafe { System.realloc(base, whole, new.size()) };
             if !moved.is_null() {
                 return moved.wrapping_add(offset(layout));
             }
         }
-        // SAFETY: a new block, of at least what is copied, and the old one as it was allocated.
+        // SAFETY: a new block of at least the copied size, and the old one with its layout.
         unsafe {
             let new = self.alloc(wanted);
             if !new.is_null() {

@@ -1,4 +1,4 @@
-//! Identifies processes: a number is reused, a number with its start time is not.
+//! Identifies processes. A process number is reused; a number together with its start time is not.
 
 use std::fs;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -11,71 +11,74 @@ use cachealloc_foreign::process;
 pub(crate) use cachealloc_foreign::process::Fate;
 use cachealloc_statistics::page::Owner;
 
-/// The process in which CUDA was started; 0 before.
+/// Number of the process in which CUDA was started, or 0 before.
 static STARTED_PID: AtomicU32 = AtomicU32::new(0);
-/// 1 in the process in which CUDA was started. A child may have the number of its parent, as the first process of a
-/// namespace within another.
+/// 1 in the process in which CUDA was started. A child may have the same number as its parent, as
+/// the first process of a nested namespace.
 static IS_STARTED_HERE: OfOneProcess<AtomicU32> = OfOneProcess(AtomicU32::new(0));
 
-/// On pages that a child with a memory of its own finds zeroed, however it was made. Zeros are valid for it.
+/// A value on pages that a child with a copy of the memory finds zeroed, however it was made. Zeros
+/// must be valid for it.
 #[repr(C, align(4096))]
 pub(crate) struct OfOneProcess<T>(pub T);
 
 impl<T> OfOneProcess<T> {
-    /// From here on. Kernels before Linux 4.14 cannot, nor those with larger pages: they leave it as it is.
+    /// Wipes the value in children from now on. Kernels before Linux 4.14, and those with larger
+    /// pages, leave it unchanged.
     pub(crate) fn wipe_in_children(&'static self) {
-        // SAFETY: asks for a number.
+        // SAFETY: only asks for a number.
         if unsafe { libc::sysconf(libc::_SC_PAGESIZE) } == align_of::<Self>() as libc::c_long {
             let start = core::ptr::from_ref(self).cast_mut().cast();
-            // SAFETY: whole pages of our own, which hold nothing else.
+            // SAFETY: whole pages of the library, which hold nothing else.
             unsafe { libc::madvise(start, size_of::<Self>(), libc::MADV_WIPEONFORK) };
         }
     }
 }
 
-/// CUDA was started in this process.
+/// Notes that CUDA was started in this process.
 pub(crate) fn note_start() {
     IS_STARTED_HERE.wipe_in_children();
     IS_STARTED_HERE.0.store(1, Ordering::Relaxed);
     STARTED_PID.store(std::process::id(), Ordering::Relaxed);
 }
 
-/// This is a forked child.
+/// Notes that this is a forked child.
 pub(crate) fn note_fork() {
     IS_STARTED_HERE.0.store(0, Ordering::Relaxed);
 }
 
-/// Whether CUDA was started in this process, not in its parent. Safe in signal handlers.
+/// Whether CUDA was started in this process, and not in its parent. Safe in signal handlers.
 pub(crate) fn is_ours() -> bool {
-    // SAFETY: asks the kernel for a number, which is another one in a child that shares our memory.
+    // SAFETY: only asks the kernel for a number, which differs in a child that shares the memory.
     let has_number = || STARTED_PID.load(Ordering::Relaxed) == unsafe { libc::getpid() } as u32;
     IS_STARTED_HERE.0.load(Ordering::Relaxed) == 1 && has_number()
 }
 
-/// Whether this is a child of the process in which CUDA was started: nothing of ours works here.
+/// Whether this is a child of the process in which CUDA was started. Nothing of the library works
+/// in such a child.
 pub(crate) fn is_foreign() -> bool {
     STARTED_PID.load(Ordering::Relaxed) != 0 && !is_ours()
 }
 
-/// This process, by the number that it has for itself.
+/// Returns this process, by the number that it has in its own namespace.
 pub(crate) fn own() -> io::Result<Owner> {
     let owner = process::owner_at(Path::new(cachealloc_foreign::own_proc()))?;
     Ok(Owner { process_id: std::process::id(), ..owner })
 }
 
-/// This process, if others can be judged from here.
+/// Returns this process, if the state of others can be determined from here.
 pub(crate) fn own_to_judge() -> Option<Owner> {
     process::own().ok()
 }
 
-/// What has become of the process that made the file of this path; `own`: see `own_to_judge`. One that
-/// another of its namespace made is `Unknown`.
+/// Returns what has become of the process that made the file at this path. `own` comes from
+/// `own_to_judge`. A process of another namespace is `Unknown`.
 pub(crate) fn fate_of(path: &Path, inode: u64, owner: &Owner, own: Option<&Owner>) -> Fate {
     if own.is_none_or(|own| own.namespace != owner.namespace) {
         return Fate::Unknown;
     }
     let folder = Path::new("/proc").join(owner.process_id.to_string());
-    // The usual case, for which no long list of mappings is read.
+    // The usual case: it reads no long list of mappings.
     let is_same = || process::owner_at(&folder).is_ok_and(|it| it.start == owner.start);
     if is_same() && process::living_thread(&folder).is_some() {
         return Fate::Lives;
@@ -84,12 +87,13 @@ pub(crate) fn fate_of(path: &Path, inode: u64, owner: &Owner, own: Option<&Owner
 }
 
 fn exists(process: u32) -> bool {
-    // SAFETY: asks whether there is such a process.
+    // SAFETY: only asks whether there is such a process.
     let code = unsafe { libc::kill(process as libc::pid_t, 0) };
     code == 0 || io::Error::last_os_error().raw_os_error() == Some(libc::EPERM)
 }
 
-/// The files of this user in a folder whose names begin so. Others may have put any number there.
+/// Returns the files of this user in a folder whose names start with `begin`. Other users may have
+/// created any number of files there.
 pub(crate) fn own_files(folder: &str, begin: &str) -> impl Iterator<Item = fs::DirEntry> {
     // SAFETY: asks the kernel for a number.
     let user = unsafe { libc::geteuid() };
@@ -101,7 +105,7 @@ pub(crate) fn own_files(folder: &str, begin: &str) -> impl Iterator<Item = fs::D
     })
 }
 
-/// Of the operating system's randomness.
+/// Returns a random number from the operating system's randomness.
 pub(crate) fn random() -> u64 {
     RandomState::new().build_hasher().finish()
 }

@@ -1,19 +1,19 @@
 //! An intrusive lock-free stack: any thread pushes, one thread takes all. `push` neither allocates
 //! nor blocks.
 //!
-//! What a thread wrote before it left a thing is seen by the one that takes it: `Release` and `Acquire`.
-//! `tests/weak` holds that where the processor does not.
+//! A thread that takes an element sees what the pushing thread wrote before the push: `Release` and
+//! `Acquire`. `tests/weak` checks this for processors that do not guarantee it themselves.
 
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 /// An element of an [`IntrusiveStack`].
 pub(crate) trait Linked {
-    /// Where the next thing's address is kept while this one lies in a list.
+    /// Returns where the address of the next element is kept while this one is in a stack.
     ///
     /// # Safety
     ///
-    /// - The thing is valid.
+    /// - The element is valid.
     unsafe fn next(this: *mut Self) -> *mut *mut Self;
 }
 
@@ -26,11 +26,11 @@ impl<T: Linked> IntrusiveStack<T> {
 
     /// # Safety
     ///
-    /// - The thing is valid, and nothing else uses it until it is taken.
+    /// - The element is valid, and nothing else uses it until it is taken.
     pub(crate) unsafe fn push(&self, item: *mut T) {
         let mut first = self.0.load(Ordering::Relaxed);
         loop {
-            // SAFETY: this thread's until it is in the list.
+            // SAFETY: the element is this thread's until it is in the stack.
             unsafe { T::next(item).write(first) };
             match self.0.compare_exchange_weak(first, item, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => return,
@@ -39,7 +39,7 @@ impl<T: Linked> IntrusiveStack<T> {
         }
     }
 
-    /// The thing that was left last, and by `next` all before it; they are the caller's.
+    /// Takes all elements. Returns the one pushed last, which leads to the earlier ones by `next`.
     pub(crate) fn take_all(&self) -> *mut T {
         self.0.swap(null_mut(), Ordering::Acquire)
     }

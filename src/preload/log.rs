@@ -1,5 +1,5 @@
-//! One line to stderr, written with a single `write(2)` and without allocating: any hook may call it,
-//! and a closed stderr is no error. Never stdout: that is the program's own.
+//! Writes a line to stderr with a single `write(2)` and without allocating. Any hook may call it,
+//! and a closed stderr is no error. Nothing is written to stdout, which belongs to the program.
 
 use core::fmt::{self, Write};
 use core::ptr::null;
@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use crate::thread_state::with_thread_state_saved;
 use crate::{apart, config, seccomp, stderr};
 
-/// How much is printed; the option `log`.
+/// How much is printed: the option `log`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Level {
     Quiet = 0,
@@ -36,7 +36,7 @@ pub(crate) fn informs() -> bool {
     LEVEL.load(Ordering::Relaxed) >= Level::Info as u8
 }
 
-/// Something the user should act on.
+/// Writes something the user should act on.
 pub(crate) fn warn(message: fmt::Arguments) {
     config::get(); // the option `log` may not have been read yet
     if LEVEL.load(Ordering::Relaxed) >= Level::Warn as u8 {
@@ -44,7 +44,7 @@ pub(crate) fn warn(message: fmt::Arguments) {
     }
 }
 
-/// Something that explains behaviour, shown with `log:info`.
+/// Writes something that explains behaviour, shown with `log:info`.
 pub(crate) fn info(message: fmt::Arguments) {
     if informs() {
         line(message);
@@ -60,7 +60,8 @@ pub(crate) fn line(message: fmt::Arguments) {
     raw(&line.bytes[..=line.used]);
 }
 
-/// Writes bytes to stderr as they are. A failure cannot be reported, and the program must not notice it.
+/// Writes bytes to stderr unchanged. A failure cannot be reported, and the program must not notice
+/// it.
 pub(crate) fn raw(bytes: &[u8]) {
     if !seccomp::silences() {
         apart::with_descriptors(|| write(bytes));
@@ -68,7 +69,7 @@ pub(crate) fn raw(bytes: &[u8]) {
 }
 
 fn write(bytes: &[u8]) {
-    // A filter may allow to write and nothing else.
+    // A seccomp filter may allow writes and nothing else.
     let may_ask = !seccomp::is_new();
     let is_there = if may_ask { stderr::is_there() } else { stderr::was_there() };
     if !is_there {
@@ -85,12 +86,13 @@ fn write(bytes: &[u8]) {
     });
 }
 
-/// A pipe with any room has room for so much.
+/// Maximum bytes of one write: a pipe that polls as writable has space for this many.
 const PART_BYTES_MAX: usize = libc::PIPE_BUF;
-/// A reader that does not read for so long gets no more until it does: the program may end meanwhile, or be told to.
+/// Longest wait for a reader. After that, the reader gets no more until it reads: the program may
+/// end meanwhile, or be asked to.
 const READER_WAIT_MAX_S: libc::time_t = 1;
 
-/// Whether stderr takes more now, or in a while.
+/// Whether stderr accepts more, now or within the wait.
 fn takes_more() -> bool {
     static IS_FULL: AtomicBool = AtomicBool::new(false);
     let seconds = if IS_FULL.load(Ordering::Relaxed) { 0 } else { READER_WAIT_MAX_S };
@@ -98,7 +100,8 @@ fn takes_more() -> bool {
     let mut about = libc::pollfd { fd: libc::STDERR_FILENO, events: libc::POLLOUT, revents: 0 };
     loop {
         let mask = null::<libc::sigset_t>();
-        // SAFETY: one entry, and a time, of which the kernel leaves the rest where a signal comes. This thread's own errno.
+        // SAFETY: one entry, and a time that the kernel updates if a signal arrives. This thread's
+        // own errno.
         let (code, errno) = unsafe {
             let code = libc::syscall(libc::SYS_ppoll, &raw mut about, 1, &raw mut left, mask, 8);
             (code, *libc::__errno_location())

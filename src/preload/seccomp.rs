@@ -1,49 +1,52 @@
-//! Whether the process has installed a filter for system calls since we began: opening or removing a
-//! file may then be fatal, and so may be to ask for the filter. Inessential work is then skipped, in the program's
-//! threads and in ours.
+//! Tracks whether the process has installed a seccomp filter since the library began. Opening or
+//! removing a file may then be fatal, and so may querying the filter. Inessential work is then
+//! skipped, in the program's threads and in the library's.
 //!
-//! What the program has announced may come at any time, also long after we began.
+//! An announced filter may be installed at any time, also long after the library began.
 
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 
-/// The kernel's mode when we began.
+/// The kernel's seccomp mode when the library began.
 static MODE: AtomicI32 = AtomicI32::new(NOT_BEGUN);
 const NOT_BEGUN: i32 = -1;
-/// One had been announced, and may forbid the question.
+/// Value of `MODE` if a filter had been announced, which may forbid the query.
 const NOT_ASKED: i32 = -2;
-/// The program has announced one.
+/// Whether the program has announced a filter.
 static COMES: AtomicBool = AtomicBool::new(false);
-/// The user has asked for what is written at the end, and so for the calls that this takes.
+/// Whether the user has asked for output at the end of the process, and so for the system calls
+/// that this takes.
 static IS_ASKED: AtomicBool = AtomicBool::new(false);
 
-/// How many threads of ours are at calls that it may forbid.
+/// Number of library threads in calls that a filter may forbid.
 static AT_CALLS: AtomicU32 = AtomicU32::new(0);
 
-/// Call before any of our code opens a file.
+/// Notes the present mode. Must be called before the library opens a file.
 pub(crate) fn note() {
     let mode = if COMES.load(Ordering::SeqCst) { NOT_ASKED } else { mode() };
     MODE.store(mode, Ordering::Relaxed);
 }
 
-/// The program is about to install one, or does what must come before.
+/// Notes that the program is about to install a filter, or does what must precede that.
 pub(crate) fn comes() {
     COMES.store(true, Ordering::SeqCst);
 }
 
-/// Whether a thread of ours is still at calls that it may forbid. After `comes` none begins with more.
+/// Whether a thread of the library is still in calls that a filter may forbid. No thread begins
+/// such calls after `comes`.
 pub(crate) fn any_at_calls() -> bool {
     AT_CALLS.load(Ordering::SeqCst) != 0
 }
 
-/// This is a forked child, without the threads that were at calls.
+/// Resets the count in a forked child, which lacks the threads that were in such calls.
 pub(crate) fn forget_calls() {
     AT_CALLS.store(0, Ordering::SeqCst);
 }
 
-/// The program is not told that it may install a filter while this lives, for a while.
+/// Delays the program's installation of a filter for a bounded time while this lives.
 pub(crate) struct AtCalls(());
 
-/// A thread of ours begins with calls that a filter may forbid. None: it must not.
+/// Begins calls that a filter may forbid, in a thread of the library. Returns `None` if the thread
+/// must not make them.
 pub(crate) fn at_calls() -> Option<AtCalls> {
     AT_CALLS.fetch_add(1, Ordering::SeqCst);
     let at_calls = AtCalls(());
@@ -56,17 +59,18 @@ impl Drop for AtCalls {
     }
 }
 
-/// Something is to be written at the end.
+/// Notes that the user has asked for output at the end of the process.
 pub(crate) fn is_asked() {
     IS_ASKED.store(true, Ordering::Relaxed);
 }
 
-/// Whether only calls are made that the user has asked for: none to write a message, or to wait for our thread.
+/// Whether only calls that the user has asked for are made, and so none to write a message or to
+/// wait for a library thread.
 pub(crate) fn silences() -> bool {
     !IS_ASKED.load(Ordering::Relaxed) && is_new()
 }
 
-/// Safe in signal handlers.
+/// Whether a filter may have been installed since the library began. Safe in signal handlers.
 pub(crate) fn is_new() -> bool {
     match MODE.load(Ordering::Relaxed) {
         NOT_BEGUN => false,
@@ -77,6 +81,6 @@ pub(crate) fn is_new() -> bool {
 }
 
 fn mode() -> i32 {
-    // SAFETY: asks the kernel for a number.
+    // SAFETY: only asks the kernel for a number.
     unsafe { libc::prctl(libc::PR_GET_SECCOMP, 0, 0, 0, 0) }
 }

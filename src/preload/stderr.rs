@@ -1,17 +1,19 @@
-//! Which file stderr is. Programs close descriptors that they do not know, and the next file or socket that they open gets
-//! number 2: no place for messages. So the file is known by its device and inode: what it is when the process begins,
-//! and then what the program itself puts there (`interpose::redirect`). While the number is another file's, or none's,
-//! there are no messages.
+//! Tracks which file stderr is. A program may close descriptors that it does not know, and the next
+//! file or socket that it opens gets number 2: messages must not go there. The library therefore
+//! identifies the file by device and inode: what stderr is when the process begins, and then what
+//! the program itself puts there (`interpose::redirect`). No messages are written while number 2 is
+//! another file or closed.
 //!
-//! Before CUDA is started, a child that has the program's memory (`vfork`) cannot be told from one that has a copy:
-//! what either puts there is a file for messages. From then on only what this process puts there is.
+//! Before CUDA is started, a child that shares the program's memory (`vfork`) cannot be told from
+//! one that has a copy, so a file that either puts there is accepted. From then on, only files that
+//! this process puts there are.
 
 use core::mem::zeroed;
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use crate::identity;
 
-/// Files that were put there before CUDA was started.
+/// Maximum number of remembered files that were put there before CUDA was started.
 const PUT_MAX: usize = 8;
 const NONE: File = (0, 0);
 
@@ -44,14 +46,14 @@ impl Known {
     }
 }
 
-/// The process begins, or our part in it.
+/// Notes which file stderr is, when the process or the library's part in it begins.
 pub(crate) fn note() {
     if !IS_NOTED.swap(true, Ordering::Relaxed) {
         STDERR.set(present().unwrap_or(NONE));
     }
 }
 
-/// The program has put a file there.
+/// Notes that the program has put a file there.
 pub(crate) fn is_put() {
     if identity::is_foreign() {
         return;
@@ -65,19 +67,19 @@ pub(crate) fn is_put() {
     }
 }
 
-/// CUDA was started in this process.
+/// Fixes which file stderr is, when CUDA is started in this process.
 pub(crate) fn settle() {
     note();
     STDERR.set(present().filter(|file| is_known(*file)).unwrap_or(NONE));
     IS_SETTLED.store(true, Ordering::Relaxed);
 }
 
-/// Whether the number was a place for messages when that was looked at last. Asks nothing.
+/// Whether messages could be written when that was last checked. Makes no system call.
 pub(crate) fn was_there() -> bool {
     !STDERR.is(NONE)
 }
 
-/// Whether the number is a place for messages now.
+/// Whether messages can be written now.
 pub(crate) fn is_there() -> bool {
     note();
     present().is_some_and(is_known)
@@ -88,9 +90,10 @@ fn is_known(file: File) -> bool {
     STDERR.is(file) || !IS_SETTLED.load(Ordering::Relaxed) && was_put()
 }
 
-/// The file that has the number. By the system call: what the C library calls it differs by version.
+/// Returns the file that has number 2. Uses the system call, because the C library's name for it
+/// differs by version.
 fn present() -> Option<File> {
-    // SAFETY: a place for the answer, of the kernel's layout; and this thread's own errno, which is put back.
+    // SAFETY: a place for the answer, of the kernel's layout; this thread's own errno is restored.
     unsafe {
         let errno = *libc::__errno_location();
         let mut about: libc::stat = zeroed();

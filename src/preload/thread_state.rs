@@ -1,18 +1,18 @@
-//! Our system calls in a thread of the program: the program must not notice their effects.
+//! Hides the effects of the library's system calls from the program's threads.
 
 use core::ffi::c_int;
 use core::mem::zeroed;
 use core::ptr::{null, null_mut};
 
-/// The signals that a write sends to its thread: to a pipe without a reader, past the limit of a file, or from the
-/// background to a terminal that wants no such output (`stty tostop`), which would stop the program: the kernel
-/// lets those through that block it.
+/// Signals that a write may send to its thread: to a pipe without a reader, past the size limit of
+/// a file, or from the background to a terminal that forbids such output (`stty tostop`). SIGTTOU
+/// would stop the program; the kernel lets the write through if the thread blocks the signal.
 const OF_WRITES: [c_int; 3] = [libc::SIGPIPE, libc::SIGXFSZ, libc::SIGTTOU];
 const CANCEL_DISABLE: c_int = 1;
 
 /// Runs `body` without the thread being cancelled, and restores `errno`.
 pub(crate) fn without_cancellation<T>(body: impl FnOnce() -> T) -> T {
-    // SAFETY: both are this thread's own and are put back.
+    // SAFETY: both belong to this thread and are restored.
     unsafe {
         let errno = *libc::__errno_location();
         let mut cancelling = 0;
@@ -25,15 +25,16 @@ pub(crate) fn without_cancellation<T>(body: impl FnOnce() -> T) -> T {
 }
 
 unsafe extern "C" {
-    /// Not in the `libc` crate.
+    /// Missing in the `libc` crate.
     fn pthread_setcancelstate(state: c_int, old: *mut c_int) -> c_int;
 }
 
-/// Runs `body` unnoticed by the program: `errno` is restored, the signals of a failed write are
-/// swallowed, and the thread is not cancelled meanwhile, since our frames cannot be unwound.
+/// Runs `body` without the program noticing. `errno` is restored, the signals of a failed write are
+/// swallowed, and the thread cannot be cancelled meanwhile, because the library's frames cannot be
+/// unwound.
 pub(crate) fn with_thread_state_saved<T>(body: impl FnOnce() -> T) -> T {
-    // SAFETY: errno, the mask and the cancelling are this thread's own and are put back; the sets
-    // are initialized by the calls that fill them.
+    // SAFETY: errno, the mask and the cancel state belong to this thread and are restored; the
+    // calls that fill the sets initialize them.
     unsafe {
         let errno = *libc::__errno_location();
         let mut cancelling = 0;
@@ -55,10 +56,11 @@ pub(crate) fn with_thread_state_saved<T>(body: impl FnOnce() -> T) -> T {
     }
 }
 
-/// Takes a signal that is pending now and was not before. By the system call, because the C library's
-/// function is a cancellation point.
+/// Consumes a signal that is pending now and was not before. Uses the system call, because the C
+/// library's function is a cancellation point.
 fn swallow(signal: c_int, before: &libc::sigset_t) {
-    // SAFETY: as above; the kernel's sets are the first 8 bytes of the C library's.
+    // SAFETY: see `with_thread_state_saved`; the kernel's sets are the first 8 bytes of the C
+    // library's.
     unsafe {
         let mut now: libc::sigset_t = zeroed();
         libc::sigpending(&mut now);

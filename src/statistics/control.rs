@@ -1,12 +1,12 @@
-//! Orders of another process to a running program: one record in the program's live file (`page`
-//! says how it gets there and back). The program takes nothing on trust: what is none of these
-//! orders is refused.
+//! Control commands of another process to a running program: one record in the program's live file
+//! (`page` describes the exchange). The program does not trust the sender: it refuses anything that
+//! is not one of these commands.
 
 use cachealloc_options::{Record, StackContext, StackKind, Word};
 
 use crate::breakdown::NvmlReading;
 
-/// The bytes of a record.
+/// Size of a record.
 pub const COMMAND_BYTES: usize = 24;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -19,38 +19,38 @@ pub enum ControlCommand {
     /// Limit what the process may hold of each device.
     Limit {
         device: Option<i32>,
-        /// None: no limit.
+        /// The limit, or `None` to remove it.
         bytes: Option<u64>,
     },
-    /// Ask the driver what the accounts of the statistics need (`breakdown`).
+    /// Ask the driver for what the breakdowns of the statistics need (`breakdown`).
     Measure,
-    /// Keep what NVML says of the process for the snapshot that is asked for next.
+    /// Keep NVML's reading for the process, for the snapshot that is requested next.
     Note {
         device: i32,
         nvml_reading: NvmlReading,
     },
-    /// Answer how much of this GPU the process could give to one that lacks memory.
+    /// Answer how much of this GPU the process could release for one that lacks memory.
     Offer {
         gpu: GpuId,
     },
-    /// Give that much of it, the longest unused first.
+    /// Release that much of it, the longest unused first.
     Give {
         gpu: GpuId,
         mebibytes: u32,
     },
 }
 
-/// Which GPU of the machine, or which part of one: its UUID. A number says that only within a process.
+/// UUID of a GPU or of a partition. Device numbers identify a GPU only within a process.
 pub type GpuId = [u8; 16];
 
-/// Changes of the recording. None: as it is.
+/// Changes of the recording. A field that is `None` keeps its setting.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Change {
     pub record: Record,
     pub context: Option<StackContext>,
     pub stacks: Option<StackKind>,
     pub max_entries: Option<u64>,
-    /// The only device whose memory is recorded; `Some(None)`: all are.
+    /// The only device whose memory is recorded, or `Some(None)` for all devices.
     pub device: Option<Option<i32>>,
     /// Forgets what was recorded so far.
     pub clear: bool,
@@ -63,7 +63,7 @@ const MEASURE: u32 = 4;
 const OFFER: u32 = 5;
 const GIVE: u32 = 6;
 const NOTE: u32 = 7;
-/// Where nothing is said of it.
+/// Encodes a setting that does not change.
 const AS_IT_IS: u64 = u64::MAX;
 const DEVICE_AS_IT_IS: i32 = -2;
 const ALL_DEVICES: i32 = -1;
@@ -101,7 +101,7 @@ impl ControlCommand {
         bytes
     }
 
-    /// None: no order, or one that was taken back.
+    /// Decodes a command. Returns `None` for an unknown command, or one that was withdrawn.
     pub fn from_bytes(bytes: &[u8; COMMAND_BYTES]) -> Option<ControlCommand> {
         let short = |at: usize| bytes[at..at + 4].try_into().unwrap_or_default();
         let device = i32::from_ne_bytes(short(4));
@@ -115,7 +115,7 @@ impl ControlCommand {
             TRIM => Some(ControlCommand::Trim { device: one_or_all()? }),
             LIMIT => {
                 let bytes = (number != AS_IT_IS).then_some(number);
-                // 0 stands for no limit elsewhere, and would here keep the program from everything.
+                // 0 means no limit elsewhere; here it would refuse every request of the program.
                 (bytes != Some(0)).then_some(ControlCommand::Limit { device: one_or_all()?, bytes })
             }
             RECORD => Some(ControlCommand::Record(Change {
@@ -161,10 +161,11 @@ fn said_of(kind: u8, bytes: u64) -> Option<NvmlReading> {
     all.into_iter().find(|nvml_reading| kind_of(*nvml_reading) == kind)
 }
 
-/// Of a word.
+/// Encodes a word that was not given.
 const NOT_SAID: u8 = u8::MAX;
 
-/// The word of this number, or that none was given. None: there is no such word.
+/// Returns the word of this number, or `Some(None)` if none was given. Returns `None` if there is
+/// no such word.
 fn word<T: Word>(number: u8) -> Option<Option<T>> {
     if number == NOT_SAID { Some(None) } else { T::of_number(number).map(Some) }
 }

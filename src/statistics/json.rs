@@ -14,11 +14,11 @@ use crate::{
 type Out<'a> = Json<&'a mut Vec<u8>>;
 type Written = io::Result<()>;
 
-/// Of `docs/schema.json`, which has all JSON of the command: rises when a key changes its meaning or goes. Keys may
-/// come without.
+/// Version of `docs/schema.json`, which describes all JSON of the command. It rises when a key
+/// changes its meaning or is removed. New keys may appear without a new version.
 pub const SCHEMA_VERSION: u32 = 1;
 
-/// One object, over several lines, with a line break at its end.
+/// Returns one object, over several lines, with a line break at its end.
 pub fn json(report: &Report) -> String {
     let mut text = Vec::new();
     let mut json = Json::lines(&mut text);
@@ -211,7 +211,7 @@ fn timed(json: &mut Out, all: &[Timed]) -> Written {
     })
 }
 
-/// A name as a key: `free: mode strict` is `free_mode_strict`.
+/// Converts a name to a key: `free: mode strict` becomes `free_mode_strict`.
 fn snake(name: &str) -> String {
     let words = name.split(|letter: char| !letter.is_ascii_alphanumeric());
     let words = words.filter(|word| !word.is_empty()).map(str::to_ascii_lowercase);

@@ -1,9 +1,9 @@
-//! The numbers by the names that `torch.cuda.memory_stats` gives them, in its order: that of the
-//! alphabet. All 123 are PyTorch's, and mean what they mean there.
+//! The statistics under the names of `torch.cuda.memory_stats`, in its alphabetical order. All 123
+//! keys are PyTorch's, with PyTorch's meaning.
 
 use cachealloc_core::{PoolStats, Stat, Stats};
 
-/// What PyTorch has where `max_split_size` is unlimited.
+/// PyTorch's number for an unlimited `max_split_size`.
 const UNLIMITED: i64 = -1;
 
 /// Calls `visit` with every key and its number.
@@ -21,14 +21,14 @@ pub fn visit(stats: &Stats, visit: &mut dyn FnMut(&str, i64)) {
     }
 }
 
-/// All keys with their numbers.
+/// Returns all keys with their numbers.
 pub fn all(stats: &Stats) -> Vec<(String, i64)> {
     let mut all = Vec::new();
     visit(stats, &mut |key, value| all.push((key.to_string(), value)));
     all
 }
 
-/// The number of one key. Allocates nothing.
+/// Returns the number of one key. Allocates nothing.
 pub fn find(stats: &Stats, key: &str) -> Option<i64> {
     let mut parts = key.split('.');
     let name = parts.next()?;

@@ -1,7 +1,7 @@
 //! The statistics as others read them: by PyTorch's names (`keys`), as PyTorch's table (`summary`),
-//! as JSON (`json`), as text for people (`text`), and in a file that other processes read (`page`), through
-//! which they also send orders (`control`, `sender`, `shares`); and where the memory of a device is (`breakdown`). The caller
-//! collects the numbers.
+//! as JSON (`json`), as text for people (`text`), and in a file that other processes read (`page`).
+//! Through that file they also send control commands (`control`, `sender`, `shares`). `breakdown`
+//! shows where the memory of a device is. The caller collects the numbers.
 
 #![forbid(unsafe_code)]
 #![warn(unreachable_pub)]
@@ -34,76 +34,77 @@ pub struct Report {
     pub process_id: u32,
     pub free_mode: &'static str,
     pub contexts: Vec<ContextReport>,
-    /// Of each device that the process has had a context on.
+    /// GPUs of the devices on which the process has had a context.
     pub gpus: Vec<Gpu>,
     /// Driver calls that were made for the cache, and the time spent in them.
     pub calls: Vec<Timed>,
     /// Waits that were inserted, by reason.
     pub waits: Vec<Timed>,
-    /// What else was counted.
+    /// Other counted events.
     pub counts: Vec<(&'static str, u64)>,
     /// Pinned memory of the host that the program has freed.
     pub host_cache: HostCache,
-    /// Memory by library; None if nothing is recorded.
+    /// Memory by library. `None` if nothing is recorded.
     pub holders: Option<Vec<Holder>>,
-    /// Memory by call site; None if nothing is recorded, or it was not asked for.
+    /// Memory by call site. `None` if nothing is recorded, or it was not requested.
     pub call_sites: Option<Vec<CallSite>>,
     pub snapshots: Snapshots,
-    /// What is recorded just now; None: nothing.
+    /// What is recorded at present, or `None` for nothing.
     pub recording: Option<Recording>,
-    /// Of each device that the process has a context on.
+    /// Limits of the devices on which the process has a context.
     pub limits: Vec<Limit>,
     pub trims: Trims,
-    /// For how long no allocation has reached the driver; None: none ever has.
+    /// Time since an allocation last reached the driver, or `None` if none ever has.
     pub steady: Option<Duration>,
-    /// The frames of the allocation that ended the last steady state, innermost first; None: there was none, it is
-    /// not recorded, or it was not asked for.
+    /// Frames of the allocation that ended the last steady state, innermost first. `None` if there
+    /// was none, it is not recorded, or it was not requested.
     pub steady_ended_by: Option<Vec<Frame>>,
     pub measures: Measures,
-    /// Of each device, and of the host; None if it was not asked for.
+    /// Breakdowns of each device and of the host. `None` if they were not requested.
     pub breakdowns: Option<Vec<Breakdown>>,
 }
 
-/// One context, alive or gone.
+/// One context, alive or ended.
 #[derive(Clone, Debug, Default)]
 pub struct ContextReport {
     pub id: u64,
     pub device: i32,
     pub is_alive: bool,
-    /// How many contexts the process had met when this one was met, and when it was gone.
+    /// Number of contexts that the process had seen when this one was first seen, and when it
+    /// ended.
     pub met: usize,
     pub gone: usize,
     pub stats: Stats,
     pub barriers_count: u64,
 }
 
-/// Which GPU of the machine a device of the process is.
+/// The GPU of the machine that a device of the process stands for.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Gpu {
-    /// Its number in the process.
+    /// Number of the device in the process.
     pub device: i32,
-    /// `GPU-...`, of a part of a GPU `MIG-...`; None where the driver does not say.
+    /// `GPU-...`, or `MIG-...` for a part of a GPU. `None` if the driver does not report it.
     pub uuid: Option<String>,
-    /// Of the GPU that it is a part of.
+    /// UUID of the GPU that it is a part of.
     pub whole_uuid: Option<String>,
-    /// Its PCI address.
+    /// PCI address.
     pub pci: Option<String>,
     pub total_bytes: Option<u64>,
 }
 
-/// Something that happened so often and took so long.
+/// Count and total time of an event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Timed {
     pub name: &'static str,
     pub count: u64,
-    /// None if it was not measured.
+    /// `None` if it was not measured.
     pub nanoseconds: Option<u64>,
 }
 
 /// Pinned memory of the host that is kept for later requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct HostCache {
-    /// Each is one allocation of the driver's.
+    /// Number of allocations of the driver.
     pub pieces_count: u64,
     pub bytes: u64,
 }
@@ -114,7 +115,7 @@ pub struct Holder {
     pub device: i32,
     pub library: String,
     pub bytes: u64,
-    /// When the requested bytes of the context were at their peak.
+    /// Bytes when the requested bytes of the context were at their peak.
     pub bytes_at_peak: u64,
 }
 
@@ -126,38 +127,38 @@ pub struct CallSite {
     pub bytes: u64,
     pub bytes_at_peak: u64,
     pub blocks_count: u64,
-    /// How often it allocated.
+    /// Number of allocations of the site.
     pub allocations_count: u64,
-    /// Innermost first.
+    /// Frames, innermost first.
     pub frames: Vec<Frame>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Frame {
     pub name: String,
-    /// A source, or a library.
+    /// Path of a source file or of a library.
     pub filename: String,
     pub place: Place,
 }
 
-/// Where in a file a frame is.
+/// Position of a frame in a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Place {
     Line(u64),
-    /// In a library without lines.
+    /// Offset in a library without line numbers.
     Offset(u64),
 }
 
-/// How to get a snapshot of the process, and the outcome of earlier requests.
+/// How to request a snapshot of the process, and the outcome of earlier requests.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Snapshots {
-    /// The signal that asks for one, by its number.
+    /// Number of the signal that requests a snapshot.
     pub signal: Option<i32>,
     pub written_count: u64,
     pub failed_count: u64,
-    /// The file of the last one.
+    /// File of the last snapshot.
     pub last: Option<String>,
-    /// Why the last one that failed did.
+    /// Reason of the last failure.
     pub last_problem: Option<String>,
 }
 
@@ -168,7 +169,7 @@ pub struct Recording {
     pub context: &'static str,
     pub stacks: &'static str,
     pub max_entries: u64,
-    /// The only device whose memory is recorded; None: all are.
+    /// The only device whose memory is recorded, or `None` for all devices.
     pub device: Option<i32>,
 }
 
@@ -180,8 +181,8 @@ pub struct Limit {
     pub held_bytes: u64,
 }
 
-/// Memory released on order of another process: how often it was ordered and done, and the total of
-/// bytes.
+/// Memory released by control commands of other processes: the numbers of commands sent and done,
+/// and the total of the bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Trims {
     pub asked_count: u32,
@@ -189,7 +190,8 @@ pub struct Trims {
     pub bytes: u64,
 }
 
-/// How often another process had the driver asked for the accounts, and how often that was done.
+/// Number of times another process had the driver asked for breakdowns, and how often that was
+/// done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Measures {
     pub asked_count: u32,
@@ -197,7 +199,7 @@ pub struct Measures {
 }
 
 impl Report {
-    /// The devices that any context is of, in order.
+    /// Returns the devices of all contexts, in order.
     pub fn devices(&self) -> Vec<i32> {
         let mut devices: Vec<i32> = self.contexts.iter().map(|context| context.device).collect();
         devices.sort_unstable();
@@ -205,8 +207,8 @@ impl Report {
         devices
     }
 
-    /// All contexts of a device together. Of several the peak is what it was at most: the largest
-    /// sum of the peaks of those that were there at the same time.
+    /// Returns the statistics of all contexts of a device together. The peak of several contexts is
+    /// an upper bound: the largest sum of the peaks of contexts that existed at the same time.
     pub fn of_device(&self, device: i32) -> Stats {
         let of_device = || self.contexts.iter().filter(|context| context.device == device);
         let mut stats = Stats::default();
@@ -222,7 +224,7 @@ impl Report {
         stats
     }
 
-    /// Allocations that were served, and those of them for which no segment was needed.
+    /// Returns the number of allocations served, and how many of them needed no segment.
     pub fn hits(&self) -> (u64, u64) {
         let sum = |number: fn(&Stats) -> u64| {
             self.contexts.iter().map(|context| number(&context.stats)).sum::<u64>()

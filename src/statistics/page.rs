@@ -1,40 +1,43 @@
-//! The file by which another process speaks with a running one: a head of 640 bytes, and behind it the
-//! report as JSON. It is written on request only:
+//! The file by which another process communicates with a running one: a head of 640 bytes, followed
+//! by the report as JSON. It is written on request only:
 //!
-//! 1. a reader adds 1 to `requests`, then to `doorbell`, both atomically in a shared mapping of the file,
-//!    and wakes the waiters on `doorbell` (a futex that is not private); one that wants the call
-//!    sites, whose names take time to find, adds 1 to `site_requests` before, and repeats the
-//!    request if the report lacks them because another reader's request consumed the count;
+//! 1. a reader adds 1 to `requests`, then to `doorbell`, both atomically in a shared mapping of the
+//!    file, and wakes the waiters on `doorbell` (a futex that is not private). A reader that wants
+//!    the call sites, whose names take time to find, adds 1 to `site_requests` before, and repeats
+//!    the request if the report lacks them because another reader's request consumed the count;
 //! 2. the process, which sleeps on `doorbell`, writes the report, sets `answered` to the number of
 //!    requests that it has seen, and wakes the waiters on `answered`;
-//! 3. the reader copies head and text, and once more the head: what it has is one report if
-//!    `sequence` is the same even number in both.
+//! 3. the reader copies head and text, and then the head again. The copy is one consistent report
+//!    if `sequence` is the same even number in both.
 //!
-//! An order (`commands`) goes the same way. Its sender holds a lock of the file (`flock`) from before it is
-//! written until it is answered; it writes the order, adds 1 to `commands` and to `doorbell`, and waits for `done`. The
-//! process writes the number into `begun`, and reads the order only then; afterwards `result` is 0 or an
-//! `errno`, and then `done` the number. So a sender that gives up clears the order, and if it then finds another
-//! number in `begun`, the order is not carried out. `sender` is the sender's part of this.
+//! A control command (`commands`) goes the same way. Its sender holds a lock of the file (`flock`)
+//! from before the command is written until it is answered. The sender writes the command, adds 1
+//! to `commands` and to `doorbell`, and waits for `done`. The process writes the number into
+//! `begun`, and only then reads the command. Afterwards it sets `result` to 0 or an `errno`, and
+//! then `done` to the number. A sender that gives up clears the command; if it then finds another
+//! number in `begun`, the command is not executed. `sender` is the sender's part of this.
 //!
-//! A process that lacks memory orders an *offer*: the answer is in `offered` before `done`. What it then orders to be
-//! given is accepted by `done`; the process adds 1 to `grants` and wakes the waiters on it once it has given what it could.
+//! A process that lacks memory asks for an *offer*: the answer is in `offered` before `done`. It
+//! then asks for memory to be released, which the process accepts by `done`. Once it has released
+//! what it could, the process adds 1 to `grants` and wakes the waiters on it.
 //!
-//! A process of which requests wait for memory writes the first one for each GPU into `waiters`, again and again.
+//! A process whose requests wait for memory repeatedly writes the first one for each GPU into
+//! `waiters`.
 //!
-//! All numbers are as the machine has them. A file whose process is gone, or has another start, is
-//! stale: process ids are reused. So is one that its process does not map: a program replaced
-//! by `exec` keeps number and start. The head is written once the file is mapped.
-//! Processes of another namespace cannot be told apart, unless one sees them in `/proc`.
+//! All numbers are in the machine's byte order. A file whose process is gone, or has another start,
+//! is stale, because process ids are reused. So is one that its process does not map: a program
+//! replaced by `exec` keeps number and start. The head is written once the file is mapped.
+//! Processes of another namespace cannot be told apart, unless they are visible in `/proc`.
 
 use crate::control::{COMMAND_BYTES, GpuId};
 
-/// The first bytes of every such file.
+/// First bytes of every such file.
 pub const MAGIC: [u8; 8] = *b"cachLIVE";
-/// Changes with what is said above. What the JSON has may grow.
+/// Version of the layout described above. The JSON may gain keys without a new version.
 pub const LAYOUT: u32 = 5;
-/// The text begins here.
+/// Offset of the text.
 pub const HEAD_BYTES: usize = WAITERS_OFFSET + WAITERS_MAX * Waiter::BYTES;
-/// Where the words are that others wait for, or change.
+/// Offsets of the words that others wait for, or change.
 pub const DOORBELL_OFFSET: usize = 32;
 pub const REQUESTS_OFFSET: usize = 36;
 pub const ANSWERED_OFFSET: usize = 40;
@@ -49,12 +52,12 @@ pub const COMMAND_OFFSET: usize = 88;
 pub const OFFERED_OFFSET: usize = 112;
 pub const GRANTS_OFFSET: usize = 120;
 pub const WAITERS_OFFSET: usize = 128;
-/// As many GPUs as a machine has.
+/// Maximum number of GPUs of a machine.
 pub const WAITERS_MAX: usize = 16;
 
-/// The file's name in `/dev/shm` begins with this; then come the user, the process's namespace and its number
-/// there, with a `-` between them; and if that name is taken, a `.` and anything. A
-/// name only says where to look: the owner is what the head says, if the file is that user's.
+/// Beginning of the file's name in `/dev/shm`. Then come the user, the process's namespace and its
+/// number there, with a `-` between them, and if that name is taken, a `.` and anything. A name is
+/// only a hint: the head identifies the owner, if the file belongs to that user.
 pub const NAME_BEGIN: &str = "cachealloc-";
 
 pub fn name(user: u32, owner: &Owner) -> String {
@@ -69,7 +72,7 @@ pub fn may_be_of(name: &str, process_id: u32) -> bool {
     rest.rsplit('-').next().and_then(|number| number.parse().ok()) == Some(process_id)
 }
 
-/// The owner that a name tells of; its start is not known.
+/// Returns the owner according to a name. Its start is unknown.
 pub fn owner_of_name(name: &str) -> Option<Owner> {
     let rest = name.strip_prefix(NAME_BEGIN)?;
     let mut numbers = rest.split('.').next()?.split('-').skip(1);
@@ -77,14 +80,14 @@ pub fn owner_of_name(name: &str) -> Option<Owner> {
     Some(Owner { process_id: numbers.next()?.parse().ok()?, start: 0, namespace })
 }
 
-/// The owner. Its start tells it from a later process of the same number.
+/// Owner of a file. The start distinguishes it from a later process with the same number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Owner {
-    /// In its own namespace: others know it by other numbers.
+    /// Number in the process's own namespace. Other namespaces use other numbers.
     pub process_id: u32,
-    /// In clock ticks since the machine's: field 22 of `/proc/PID/stat`.
+    /// Start in clock ticks since boot: field 22 of `/proc/PID/stat`.
     pub start: u64,
-    /// The inode of `/proc/PID/ns/pid`.
+    /// Inode of `/proc/PID/ns/pid`.
     pub namespace: u64,
 }
 
@@ -99,31 +102,32 @@ pub struct Head {
     pub text_bytes: u64,
     /// When the text was made, by the monotonic clock.
     pub time_ns: u64,
-    /// How often call sites were requested. A report has them if this changed since the last one.
+    /// Number of requests for call sites. A report has them if this changed since the last one.
     pub site_requests: u32,
-    /// Orders given, begun and done so far, and what came of the last one.
+    /// Numbers of control commands sent, begun and done so far, and the result of the last one.
     pub commands: u32,
     pub begun: u32,
     pub done: u32,
     pub result: u32,
-    /// The last one, as `ControlCommand` has it.
+    /// The last command, as encoded by `ControlCommand`.
     pub command: [u8; COMMAND_BYTES],
-    /// The answer to the last order for an offer.
+    /// Answer to the last command for an offer.
     pub offered: Offer,
-    /// How many gifts were made so far.
+    /// Number of grants so far.
     pub grants: u32,
     pub waiters: Waiters,
 }
 
-/// One for each GPU.
+/// One waiter for each GPU.
 pub type Waiters = [Waiter; WAITERS_MAX];
 
-/// A request that waits for memory of a GPU; zeros: none does. Times are in nanoseconds of the monotonic clock.
+/// A request that waits for memory of a GPU, or zeros for none. Times are in nanoseconds of the
+/// monotonic clock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Waiter {
     pub gpu: GpuId,
     pub since_ns: u64,
-    /// When it looked for memory last. A process that is stopped or gone does not look.
+    /// When it last looked for memory. A process that is stopped or gone does not look.
     pub looked_ns: u64,
 }
 
@@ -150,12 +154,12 @@ impl Waiter {
     }
 }
 
-/// What a process could give to one that lacks memory.
+/// What a process could release for one that lacks memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Offer {
-    /// All that is free.
+    /// All free memory.
     pub free_mebibytes: u32,
-    /// Of that, what it has not used for a while.
+    /// The part that the process has not used for a while.
     pub idle_mebibytes: u32,
 }
 
@@ -204,7 +208,7 @@ impl Head {
         bytes
     }
 
-    /// A head of which nothing is asked yet.
+    /// Returns a head without any requests.
     pub fn new(owner: Owner) -> Head {
         Head {
             owner,
@@ -226,7 +230,7 @@ impl Head {
         }
     }
 
-    /// None: not such a file, or of another layout.
+    /// Reads a head. Returns `None` if the file is of another kind or layout.
     pub fn from_bytes(bytes: &[u8; HEAD_BYTES]) -> Option<Head> {
         let short = |offset: usize| {
             let word = bytes[offset..offset + 4].try_into();
@@ -264,14 +268,14 @@ impl Head {
     }
 }
 
-/// Field 22 of the text of `/proc/PID/stat`. The second field is the program's name, which may
-/// contain anything, also brackets and spaces.
+/// Returns field 22 of the text of `/proc/PID/stat`. The second field is the program's name, which
+/// may contain anything, including brackets and spaces.
 pub fn start_of(stat: &str) -> Option<u64> {
     stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
 }
 
-/// The number of a process in its own namespace, from the text of `/proc/PID/status`: the last one of
-/// `NSpid`, which old kernels do not have.
+/// Returns the number of a process in its own namespace, from the text of `/proc/PID/status`: the
+/// last one of `NSpid`, which old kernels lack.
 pub fn inner_number(status: &str) -> Option<u32> {
     let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
     numbers.split_whitespace().last()?.parse().ok()

@@ -1,5 +1,6 @@
-//! The sender's part of an order, as `page` says. The caller has the file open and its head mapped; it says how to
-//! change a word for the kernel's futex calls, and what is known of the process behind the file.
+//! The sender's part of a control command, as described in `page`. The caller has the file open and
+//! its head mapped. It provides the kernel's futex calls on a word, and what is known about the
+//! process that owns the file.
 
 use std::fs::{File, TryLockError};
 use std::io;
@@ -15,52 +16,52 @@ use crate::page::{
 pub trait Words {
     /// Adds 1 to a word and wakes one sleeper on it.
     fn wake(&self, offset: usize) -> io::Result<()>;
-    /// Sleeps while a word has this value, until woken, or for so long.
+    /// Sleeps while a word has this value, until woken, at most for `longest`.
     fn sleep(&self, offset: usize, value: u32, longest: Duration);
 }
 
-/// The process that is to carry out an order.
+/// The process that is to execute a control command.
 pub trait Receiver {
     fn has_ended(&self) -> bool;
-    /// It cannot answer before it goes on.
+    /// Whether the process is stopped and cannot answer before it continues.
     fn is_stopped(&self) -> bool;
     /// How much longer the sender waits.
     fn timeout(&self) -> Duration;
 }
 
-/// What became of an order.
+/// What became of a control command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sent {
     Done,
-    /// The process says no, with this `errno`.
+    /// The process refused it, with this `errno`.
     Refused(i32),
     /// Another sender holds the lock.
     Others,
-    /// It did not begin, and was taken back.
+    /// The process did not begin with it, and it was withdrawn.
     Silent,
-    /// It has begun, and does not come to an end.
+    /// The process has begun, and does not finish.
     Unfinished,
     /// The process has ended.
     Ended,
-    /// The file is none, or that of a library of another version.
+    /// The file has no valid head, or that of a library of another version.
     OtherLayout,
 }
 
-/// So often it is looked whether the process is still there.
+/// Interval at which the sender checks whether the process still exists.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// And whether another sender has let go of the lock.
+/// Interval at which the sender checks whether another sender has released the lock.
 const LOCK_AGAIN: Duration = Duration::from_millis(1);
 
-/// Reads a head. None: it is none, or of another layout.
+/// Reads a head. Returns `None` if it is not valid or of another layout.
 pub fn head(file: &File) -> io::Result<Option<Head>> {
     let mut bytes = [0; HEAD_BYTES];
-    // What is missing of a shorter head is zero.
+    // The missing part of a shorter head is zero.
     let _ = file.read_at(&mut bytes, 0)?;
     Ok(Head::from_bytes(&bytes))
 }
 
-/// Has a process carry an order out. Where it does not even begin, the order is taken back. With `Done` comes the head
-/// as it was then.
+/// Has a process execute a control command. If it does not even begin, the command is withdrawn.
+/// `Done` comes with the head at that moment.
 pub fn send(
     file: &File,
     words: &impl Words,
@@ -81,7 +82,8 @@ pub fn send(
         }
     }
     let sent = give(file, words, receiver, command);
-    // Not by closing it alone: a child forked meanwhile has it as well.
+    // Unlocked explicitly: closing the file is not enough, because a child forked meanwhile has it
+    // open too.
     let _ = file.unlock();
     sent
 }

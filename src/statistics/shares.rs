@@ -1,9 +1,10 @@
-//! Which processes give how much to one that lacks memory.
+//! Distributes a request for memory over the peer processes.
 
 use crate::page::Offer;
 
-/// What each gives so that together it is so many mebibytes: first what they have not used for a while, of the
-/// largest first; only then what they may want again soon. `all`: nothing where all offers together are less.
+/// Returns the mebibytes that each process releases so that together they reach `wanted`: first
+/// what they have not used for a while, the largest first, and only then what they may soon need
+/// again. If `all` is set and all offers together are less, every share is 0.
 pub fn shares(offers: &[Offer], wanted: u64, all: bool) -> Vec<u32> {
     let mut shares = vec![0; offers.len()];
     let free: u64 = offers.iter().map(|offer| u64::from(offer.free_mebibytes)).sum();

@@ -5,10 +5,10 @@ use std::fmt;
 
 use cachealloc_core::{PoolStats, Stat, Stats};
 
-/// Between the two bars of a line.
+/// Columns between the two bars of a line.
 const INNER_COLUMNS: usize = 75;
 
-/// A larger unit is taken from three quarters of a thousand thousands of the smaller one on.
+/// A unit and the amount from which the next larger one is used: three quarters of a million of it.
 struct Units {
     names: &'static [&'static str],
     step: u64,
@@ -24,7 +24,7 @@ const BYTES: Units = Units {
 };
 const COUNTS: Units = Units { names: &["  ", "K ", "M "], step: 1000, most: 750 * 1000, digits: 7 };
 
-/// `title` says of what; PyTorch has "device ID 0" there.
+/// Returns the table. `title` identifies its subject; PyTorch has "device ID 0" there.
 pub fn summary(title: &str, stats: &Stats) -> String {
     let mut table = Table(String::new());
     table.rule('=');
@@ -79,7 +79,7 @@ impl Table {
         self.line(format_args!("{inner}"));
     }
 
-    /// In the units that suit the whole, so that the parts can be compared with it.
+    /// Adds a row. The units suit the whole, so that the parts can be compared with it.
     fn row(&mut self, name: &str, units: &Units, stat: &Stat, whole: &Stat) {
         let [current, peak, allocated, freed] = [
             (stat.current, whole.current),

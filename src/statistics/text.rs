@@ -1,4 +1,5 @@
-//! The whole report as text for people: PyTorch's table for each context, then what it does not have.
+//! The whole report as text for people: PyTorch's table for each context, then everything that
+//! PyTorch's table lacks.
 
 use std::fmt::Write as _;
 
@@ -6,7 +7,7 @@ use cachealloc_text::{Bytes, Count, Share, Time};
 
 use crate::{HostCache, Report, Timed, summary};
 
-/// Where values begin.
+/// Column at which values begin.
 const VALUE_COLUMN: usize = 58;
 
 pub fn text(report: &Report) -> String {

@@ -1,4 +1,4 @@
-//! JSON, written as it comes.
+//! Writes JSON to a stream.
 
 use std::borrow::Cow;
 use std::fmt::Display;
@@ -6,8 +6,8 @@ use std::io::{self, Write};
 
 use crate::plain::is_steering;
 
-/// JSON of another program, with letters that steer a terminal escaped. Line ends stay: outside of texts,
-/// JSON has no other such letter.
+/// Escapes the letters of another program's JSON that control a terminal. Line ends stay: outside
+/// texts, JSON has no other such letter.
 pub fn escaped(json: &str) -> Cow<'_, str> {
     let steers = |letter| letter != '\n' && is_steering(letter);
     if !json.contains(steers) {
@@ -30,7 +30,7 @@ pub struct Json<W> {
     comma: bool,
     /// Whether a key precedes the next item.
     keyed: bool,
-    /// How deep each item on a line of its own is indented; None: no lines.
+    /// Indentation depth of items on separate lines, or `None` to write no lines.
     depth: Option<usize>,
 }
 
@@ -39,7 +39,7 @@ impl<W: Write> Json<W> {
         Json { output, comma: false, keyed: true, depth: None }
     }
 
-    /// With each item on a line of its own.
+    /// Writes each item on a separate line.
     pub fn lines(output: W) -> Json<W> {
         Json { depth: Some(0), ..Json::new(output) }
     }
@@ -58,7 +58,7 @@ impl<W: Write> Json<W> {
         self.nest(b"[", body, b"]")
     }
 
-    /// An array of what `write` writes of each item.
+    /// Writes an array, with each item written by `write`.
     pub fn list<T>(
         &mut self,
         items: impl IntoIterator<Item = T>,
@@ -67,7 +67,7 @@ impl<W: Write> Json<W> {
         self.array(|json| items.into_iter().try_for_each(|item| write(json, item)))
     }
 
-    /// The key of what is written next.
+    /// Writes the key of the next value.
     pub fn key(&mut self, key: &str) -> io::Result<&mut Json<W>> {
         self.text(key)?;
         self.output.write_all(if self.depth.is_some() { b": " } else { b":" })?;
@@ -110,7 +110,7 @@ impl<W: Write> Json<W> {
         self.number("null")
     }
 
-    /// Begins a line for the next item of a long list, so that people can read it.
+    /// Begins a line for the next item of a long list, for readability.
     pub fn line(&mut self) -> io::Result<()> {
         self.separate()?;
         self.keyed = true;

@@ -1,8 +1,8 @@
-//! Names from files and from other processes, made harmless to a terminal.
+//! Makes names from files and from other processes harmless to a terminal.
 
 use std::borrow::Cow;
 
-/// With `?` for each letter that would steer the terminal, change the order of the line, or not be seen.
+/// Replaces by `?` each letter that would control the terminal, reorder the line, or be invisible.
 pub fn plain(text: &str) -> Cow<'_, str> {
     if !text.contains(is_steering) {
         return text.into();
@@ -13,7 +13,8 @@ pub fn plain(text: &str) -> Cow<'_, str> {
         .into()
 }
 
-/// Whether a terminal obeys this letter, shows what follows in another order, or does not show it.
+/// Whether a terminal interprets this letter, shows the following text in another order, or does
+/// not show it.
 pub fn is_steering(letter: char) -> bool {
     letter.is_control()
         || matches!(
@@ -23,8 +24,8 @@ pub fn is_steering(letter: char) -> bool {
         || is_unseen(letter)
 }
 
-/// Whether it takes no place on a terminal: two names that differ in such letters look the same, and a text can be
-/// hidden in them.
+/// Whether the letter takes no space on a terminal. Names that differ only in such letters look the
+/// same, and a text can be hidden in them.
 fn is_unseen(letter: char) -> bool {
     matches!(
         letter,
@@ -46,7 +47,7 @@ fn is_unseen(letter: char) -> bool {
     )
 }
 
-/// At most so many letters.
+/// Cuts a text to at most this many letters.
 pub fn cut(text: &str, letters_max: usize) -> Cow<'_, str> {
     match text.char_indices().nth(letters_max) {
         Some((end, _)) => format!("{}...", &text[..end]).into(),

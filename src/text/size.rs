@@ -1,6 +1,7 @@
 //! Sizes as people write them.
 
-/// `4G`, `4GB`, `1.5 GiB`, `512m`, `4096B`: powers of 1024, as tools for GPUs count. `0` needs no unit. `None`: it is no size.
+/// Reads `4G`, `4GB`, `1.5 GiB`, `512m`, `4096B`: powers of 1024, as GPU tools count. `0` needs no
+/// unit. Returns `None` if the text is not a size.
 pub fn size(text: &str) -> Option<u64> {
     let text = text.trim();
     if text == "0" {

@@ -1,11 +1,12 @@
-//! Amounts as people read them: the command, the report and the library's own texts all write them so, and so
-//! does the report's page (`report/page/format.js`). What has a `Display` of its own allocates nothing.
+//! Amounts as people read them. The command, the report and the library's own texts share these
+//! forms, and the report's page writes the same (`report/page/format.js`). The types that implement
+//! `Display` allocate nothing.
 
 use std::fmt::{self, Display, Formatter};
 
 const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
 
-/// `512 B`, `1.50 GiB`: three digits, as many as one can compare at a glance.
+/// Formats bytes as `512 B` or `1.50 GiB`: three digits, as many as one can compare at a glance.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bytes(pub u64);
 
@@ -29,7 +30,7 @@ pub fn bytes(bytes: u64) -> String {
     Bytes(bytes).to_string()
 }
 
-/// With a comma between thousands: `1,234,567`.
+/// Formats a number with a comma between thousands: `1,234,567`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Count(pub u64);
 
@@ -46,13 +47,13 @@ pub fn count(count: u64) -> String {
     Count(count).to_string()
 }
 
-/// `1 block`, `12 blocks`.
+/// Formats `1 block`, `12 blocks`.
 pub fn plural(number: u64, thing: &str) -> String {
     format!("{} {thing}{}", Count(number), if number == 1 { "" } else { "s" })
 }
 
-/// A span of nanoseconds: `160 us`, `1.25 ms`, `75.0 s`, `20 min`. What clocks of snapshots cannot tell apart
-/// is not told apart: below a millisecond there are whole microseconds.
+/// Formats nanoseconds as `160 us`, `1.25 ms`, `75.0 s`, `20 min`. Below a millisecond there are
+/// only whole microseconds, because the clocks of snapshots do not resolve less.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Time(pub u64);
 
@@ -74,7 +75,7 @@ pub fn time(nanoseconds: u64) -> String {
     Time(nanoseconds).to_string()
 }
 
-/// How long ago something was, in seconds: `12 s`, `6 min`, `3 h`, `2 days`.
+/// Formats an age in seconds: `12 s`, `6 min`, `3 h`, `2 days`.
 pub fn age(seconds: u64) -> String {
     match seconds {
         0..90 => format!("{seconds} s"),
@@ -84,8 +85,8 @@ pub fn age(seconds: u64) -> String {
     }
 }
 
-/// A share of all, never rounded up: `100.00 %` is all. What a division leaves out is not cut off: 57 of 100 are
-/// `57.00 %`.
+/// Formats a share, never rounded up: only all of it is `100.00 %`. The error of a division is not
+/// cut off: 57 of 100 are `57.00 %`.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Share(pub f64);
 
@@ -95,14 +96,15 @@ impl Display for Share {
     }
 }
 
-/// In hundredths of a percent: more than a division is wrong by, and less than a byte in 10 TiB.
+/// Tolerance in hundredths of a percent: more than the error of a division, and less than a byte in
+/// 10 TiB.
 const DIVISION_ERROR: f64 = 1e-9;
 
 pub fn share(share: f64) -> String {
     Share(share).to_string()
 }
 
-/// So many each second: `12.3 k`.
+/// Formats a rate per second: `12.3 k`.
 pub fn per_second(mut rate: f64) -> String {
     for unit in ["", " k", " M"] {
         if rate < 999.5 {
@@ -116,7 +118,7 @@ pub fn per_second(mut rate: f64) -> String {
     format!("{} G", ThreeDigits(rate))
 }
 
-/// `1.50`, `15.0`, `150`. As in the page, a half is rounded up.
+/// Formats `1.50`, `15.0`, `150`. A half is rounded up, as in the page.
 struct ThreeDigits(f64);
 
 impl Display for ThreeDigits {

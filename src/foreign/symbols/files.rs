@@ -1,4 +1,4 @@
-//! What is read of the files of one module.
+//! What is read from the files of one module.
 
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
@@ -8,10 +8,11 @@ use cachealloc_history::file::OwnFile;
 use object::ReadRef;
 use typed_arena::Arena;
 
-/// So much is read and decompressed of a module's files. Debug information beyond that is left out.
+/// Maximum bytes read and decompressed from a module's files. Debug information beyond that is
+/// skipped.
 const BYTES_MAX: u64 = 256 << 20;
 
-/// What was read of a module's files, for as long as its names are looked up.
+/// What was read from a module's files, kept while its names are looked up.
 pub struct Files {
     bytes: Arena<Vec<u8>>,
     left: Cell<u64>,
@@ -24,12 +25,12 @@ impl Default for Files {
 }
 
 impl Files {
-    /// Keeps what was decompressed.
+    /// Keeps decompressed bytes.
     pub(crate) fn keep(&self, bytes: Vec<u8>) -> &[u8] {
         self.bytes.alloc(bytes)
     }
 
-    /// Counts so many bytes. None: that is more than is left.
+    /// Counts bytes against the maximum. Returns `None` if fewer are left.
     pub(crate) fn take(&self, bytes: u64) -> Option<()> {
         self.left.set(self.left.get().checked_sub(bytes)?);
         Some(())
@@ -73,7 +74,7 @@ impl<'r, 'a> Reading<'r, 'a> {
         let mut bytes = Vec::new();
         bytes.try_reserve_exact(usize::try_from(count).ok()?).ok()?;
         bytes.resize(count as usize, 0);
-        // Of a file that was truncated meanwhile, the rest is missing.
+        // A file that was truncated meanwhile lacks the rest.
         self.file.still().ok()?.read_exact_at(&mut bytes, range.start).ok()?;
         let bytes = self.files.keep(bytes);
         self.parts.borrow_mut().push((range.start, bytes));
@@ -81,7 +82,7 @@ impl<'r, 'a> Reading<'r, 'a> {
     }
 }
 
-/// The file for the parsers.
+/// The file in the form that the parsers read.
 #[derive(Clone, Copy)]
 pub(crate) struct Bytes<'r, 'a>(pub &'r Reading<'r, 'a>);
 
@@ -96,14 +97,14 @@ impl<'a> ReadRef<'a> for Bytes<'_, 'a> {
     }
 
     fn read_bytes_at_until(self, range: Range<u64>, delimiter: u8) -> Result<&'a [u8], ()> {
-        /// Names that are looked at one by one are short.
+        /// Bytes to read for a name that is looked up separately; such names are short.
         const WINDOW_BYTES: u64 = 4096;
         let until = |bytes: &'a [u8]| {
             let end = bytes.iter().position(|byte| *byte == delimiter)?;
             bytes.get(..end)
         };
         let end = range.end.min(self.0.length);
-        // All of the table was read, or a window of it.
+        // Reuses a part that was read, the whole table or a window of it.
         let parts: Vec<&'a [u8]> = {
             let parts = self.0.parts.borrow();
             let tail = |(at, part): &(u64, &'a [u8])| {

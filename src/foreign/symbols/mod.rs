@@ -1,7 +1,7 @@
 //! Names and lines of addresses in object files.
 //!
-//! What is read and decompressed of a module's files is bounded ([`Files`]). They are read and never mapped:
-//! touching a mapping of a file that another process truncates is a SIGBUS.
+//! The bytes read and decompressed from a module's files are bounded ([`Files`]). Files are read
+//! and not mapped: touching a mapping of a file that another process truncates raises SIGBUS.
 
 mod files;
 mod names;

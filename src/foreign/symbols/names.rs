@@ -14,30 +14,31 @@ use super::files::{Files, Reading};
 use super::object_file::{ObjectFile, Slice, owner};
 use crate::safe_open::{Makers, is_trusted, open};
 
-/// A function at an address, with its line where that is known.
+/// A function at an address, with its line if that is known.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Named {
-    /// None: there is a line, and no name.
+    /// Name of the function, or `None` if only a line is known.
     pub name: Option<String>,
     pub place: Option<(String, u64)>,
 }
 
-/// What is known of a module before its files are opened.
+/// What is known about a module before its files are opened.
 pub struct Module<'m> {
     pub path: &'m Path,
     pub build_id: &'m [u8],
-    /// Its own file, where that is the right one. The caller has judged that.
+    /// The module's own file, if it is the right one. The caller must have checked that.
     pub file: Option<OwnFile>,
-    /// Whether the debug information of `file` is read even if it is another user's: the process runs its code anyway.
+    /// Whether to read the debug information of `file` even if it belongs to another user, because
+    /// the process runs its code anyway.
     pub runs: bool,
-    /// Where its debug information may be.
+    /// Paths at which its debug information may be.
     pub debug_files: Vec<PathBuf>,
 }
 
-/// Where distributions put debug information by the path of its file.
+/// Folder in which distributions put debug information, by the path of its file.
 const DEBUG_FOLDER: &str = "/usr/lib/debug";
 
-/// What names the addresses of one module: its debug information, and its own file.
+/// Names for the addresses of one module, from its debug information and its own file.
 pub struct Names<'a> {
     files: &'a Files,
     parts: Vec<Part<'a>>,
@@ -47,12 +48,12 @@ struct Part<'a> {
     dwarf: Option<Context<Slice<'a>>>,
     package: Option<DwarfPackage<Slice<'a>>>,
     symbols: SymbolMap<SymbolMapName<'a>>,
-    /// Of files that belong to this one.
+    /// Users whose files may belong to this one.
     makers: Makers,
 }
 
 impl<'a> Names<'a> {
-    /// Reads what there is.
+    /// Reads the files of a module.
     pub fn of(module: Module<'_>, files: &'a Files) -> Names<'a> {
         let Module { path, build_id, file, runs, mut debug_files } = module;
         let mut makers = Makers::Trusted;
@@ -81,12 +82,13 @@ impl<'a> Names<'a> {
         Names { files, parts: debug.into_iter().chain(own).collect() }
     }
 
-    /// The functions at an address of the module's file, innermost first; none where they are not known.
+    /// Returns the functions at an address of the module's file, innermost first, or nothing if
+    /// they are unknown.
     pub fn at(&self, address: u64) -> Vec<Named> {
         let found = self.parts.iter().find_map(|part| part.frames(address, self.files));
         let mut frames = found.unwrap_or_default();
-        // The last one is the function itself, not an inlined one. Debug information may know it by its
-        // short name only; the symbol table has it with its namespaces.
+        // The last frame is the function itself, not an inlined one. Debug information may have
+        // only its short name; the symbol table has it with its namespaces.
         let symbol = self.parts.iter().find_map(|part| part.symbols.containing(address));
         if let Some(symbol) = symbol {
             let name = addr2line::demangle_auto(symbol.name().into(), None).into_owned();
@@ -117,7 +119,8 @@ impl<'a> Part<'a> {
         Part { dwarf, package, symbols, makers }
     }
 
-    /// What the debug information says; none without any for this address.
+    /// Returns the frames according to the debug information, or `None` if it has none for this
+    /// address.
     fn frames(&self, address: u64, files: &'a Files) -> Option<Vec<Named>> {
         let mut lookup = self.dwarf.as_ref()?.find_frames(address);
         let mut frames = loop {
@@ -137,7 +140,7 @@ impl<'a> Part<'a> {
         (!named.is_empty()).then_some(named)
     }
 
-    /// Debug information that lies in a package, or in a file of its own.
+    /// Loads debug information that lies in a package or in a separate file.
     fn split(
         &self,
         load: SplitDwarfLoad<Slice<'a>>,
@@ -188,7 +191,7 @@ fn context<'a>(
     Context::from_dwarf(dwarf).ok()
 }
 
-/// The package of split debug information beside a file.
+/// Opens the package of split debug information next to a file.
 fn package<'a>(path: &Path, files: &'a Files, makers: Makers) -> Option<DwarfPackage<Slice<'a>>> {
     let mut name = path.file_name()?.to_os_string();
     name.push(".dwp");
@@ -199,7 +202,7 @@ fn package<'a>(path: &Path, files: &'a Files, makers: Makers) -> Option<DwarfPac
     DwarfPackage::load(|id| Ok::<_, gimli::Error>(object.section(id.dwo_name())), empty).ok()
 }
 
-/// Where the file of a debug link may be.
+/// Returns the paths at which the file of a debug link may be.
 fn linked(path: &Path, name: Option<&[u8]>) -> Vec<PathBuf> {
     let (Some(name), Some(folder)) = (name, path.parent().filter(|it| it.is_absolute())) else {
         return Vec::new();

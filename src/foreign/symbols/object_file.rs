@@ -1,4 +1,4 @@
-//! One object file: its sections, its symbols, and where it says that more is.
+//! One object file: its sections, its symbols, and its references to further files.
 
 use std::borrow::Cow;
 use std::os::unix::fs::MetadataExt;
@@ -12,7 +12,8 @@ use super::files::{Bytes, Files, Reading};
 
 pub(crate) type Slice<'a> = gimli::EndianSlice<'a, gimli::LittleEndian>;
 
-/// The id that the linker gave to this build; none where the file is no object file of this machine's kind.
+/// Returns the id that the linker gave to this build, or `None` if the file is not an object file
+/// of this machine's kind.
 pub fn build_id(file: &OwnFile) -> Option<Vec<u8>> {
     let files = Files::default();
     let reading = Reading::new(&files, file)?;
@@ -34,12 +35,13 @@ impl<'r, 'a> ObjectFile<'r, 'a> {
         self.elf.build_id().ok()?
     }
 
-    /// The name of the file with the debug information of this one.
+    /// Returns the name of the file with the debug information of this one.
     pub(crate) fn debug_link(&self) -> Option<&'a [u8]> {
         self.elf.gnu_debuglink().ok()?.map(|(name, _)| name)
     }
 
-    /// The path and the build-id of the file with what several files of debug information share.
+    /// Returns the path and the build id of the file with debug information that several files
+    /// share.
     pub(crate) fn shared_debug(&self) -> Option<(&'a [u8], &'a [u8])> {
         self.elf.gnu_debugaltlink().ok()?
     }
@@ -57,7 +59,7 @@ impl<'r, 'a> ObjectFile<'r, 'a> {
         self.elf.symbol_map()
     }
 
-    /// A section, decompressed; empty where it is missing, or where there is no room for it.
+    /// Returns a section, decompressed, or empty if it is missing or exceeds the remaining bytes.
     pub(crate) fn section(&self, name: Option<&'static str>) -> Slice<'a> {
         let found = name.filter(|name| !NOT_READ.contains(name));
         let bytes = found.and_then(|name| self.bytes(name)).unwrap_or_default();
@@ -77,7 +79,7 @@ impl<'r, 'a> ObjectFile<'r, 'a> {
     }
 }
 
-/// What names no function and no line.
+/// Sections that are irrelevant for functions and lines.
 const NOT_READ: [&str; 10] = [
     ".debug_aranges",
     ".debug_loc",
@@ -91,7 +93,7 @@ const NOT_READ: [&str; 10] = [
     ".debug_names",
 ];
 
-/// The user whose file it is.
+/// Returns the user who owns the file.
 pub(crate) fn owner(file: &OwnFile) -> Option<u32> {
     file.still().ok()?.metadata().ok().map(|about| about.uid())
 }

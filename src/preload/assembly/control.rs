@@ -1,6 +1,7 @@
-//! Orders of the user's other processes (`statistics/control`), received through the file of the live
-//! statistics (`live`). The writer's thread carries them out, so no thread of the program waits. What
-//! needs the driver it leaves to the scavenger, which never waits for work of the program there.
+//! Control commands of peer processes (`statistics/control`), received through the file of the live
+//! statistics (`live`). The writer's thread executes them, so no thread of the program waits. It
+//! leaves to the scavenger what needs the driver; the scavenger does not wait for work of the
+//! program there.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -14,7 +15,8 @@ use crate::snapshots::recording;
 use crate::state::contexts;
 use crate::trim::{reclaim, scavenger};
 
-/// Carries an order out, or returns the `errno` of the reason. None: the bytes were no order.
+/// Executes a control command, or returns the `errno` of the reason why not. `None` stands for
+/// bytes that are no command.
 pub(crate) fn execute(command: Option<ControlCommand>) -> u32 {
     if !bypass::is_caching() {
         return libc::ENOTSUP as u32;
@@ -41,7 +43,7 @@ fn carry_out(command: ControlCommand) -> Result<(), i32> {
             measured::note(device, nvml_reading);
             Ok(())
         }
-        // The answer is all that it asks for.
+        // The sender needs nothing but the answer.
         ControlCommand::Offer { .. } => Ok(()),
         ControlCommand::Give { gpu, mebibytes } => reclaim::enqueue(gpu, mebibytes),
         ControlCommand::Limit { device, bytes } => {
@@ -51,7 +53,7 @@ fn carry_out(command: ControlCommand) -> Result<(), i32> {
     }
 }
 
-/// A device named must be one that the process uses: the driver is not asked.
+/// Checks that the process uses the given device, without asking the driver.
 fn known(device: Option<i32>) -> Result<(), i32> {
     let known = device.is_none_or(|device| contexts::all().any(|it| it.device == device));
     if known { Ok(()) } else { Err(libc::ENODEV) }

@@ -18,15 +18,16 @@ use crate::statistics::waits;
 use crate::statistics::waits::Wait;
 use crate::{config, log};
 
-/// Allocations served before the program reset the totals.
+/// Number of allocations served before the program reset the totals.
 static SERVED_BEFORE: AtomicU64 = AtomicU64::new(0);
 
-/// The totals are reset; the table at exit covers the whole life of the process.
+/// Keeps the totals before a reset: the table at exit covers the whole life of the process.
 pub(crate) fn note_reset(before: &Stats) {
     SERVED_BEFORE.fetch_add(before.allocation.all.allocated, Ordering::Relaxed);
 }
 
-/// Prints the table of `stats_on_exit:stderr`, once. Nothing for a process that never allocated.
+/// Prints the table of `stats_on_exit:stderr`, once. Prints nothing for a process that has not
+/// allocated.
 ///
 /// Makes no driver call: the driver may be gone. Allocates nothing and waits for no lock: the
 /// program may end inside a signal handler.
@@ -90,7 +91,7 @@ fn row(out: &mut Text, name: &str, more: &str, value: fmt::Arguments) -> fmt::Re
 const TABLE_BYTES_MAX: usize = 4096;
 const VALUE_COLUMN: usize = 58;
 
-/// A text that is cut off when it is full.
+/// A text that is cut off at its capacity.
 struct Text {
     bytes: [u8; TABLE_BYTES_MAX],
     used: usize,
@@ -113,7 +114,7 @@ struct Totals {
 }
 
 impl Totals {
-    /// Leaves out a context whose lock is held.
+    /// Reads the totals, without contexts whose lock is held.
     fn read() -> Totals {
         let mut total = Totals {
             barriers: 0,

@@ -1,10 +1,10 @@
-//! The statistics of a context, read while the program runs. The core counts what passes through it. A
-//! block in a thread cache is allocated to the core and free to the program, and enters and leaves
-//! without the core. The difference is added here, on request only.
+//! Reads the statistics of a context while the program runs. The core counts what passes through
+//! it. A block in a thread cache is allocated to the core and free to the program, and enters and
+//! leaves without the core. The difference is added here, on request only.
 //!
-//! Exact, except for peaks other than that of `allocated_bytes.all` when several threads allocate at
-//! once: those may include blocks then in the thread caches of other threads. A block in a thread cache
-//! counts as neither allocated nor inactive.
+//! The numbers are exact, except for peaks other than that of `allocated_bytes.all` when several
+//! threads allocate at once: those may include blocks then in the thread caches of other threads. A
+//! block in a thread cache counts as neither allocated nor inactive.
 
 use std::sync::atomic::Ordering;
 
@@ -21,7 +21,8 @@ use crate::state::contexts::Context;
 use crate::state::correction::{Requested, add};
 use crate::state::thread_cache::{PoolTally, Tally};
 
-/// The current state of a context. None: a lock is held, and `wait` does not allow waiting.
+/// Returns the current state of a context, or `None` if a lock is held and `wait` does not allow
+/// waiting.
 pub(crate) fn report(context: &'static Context, wait: LockWait) -> Option<ContextReport> {
     let mut report = ContextReport {
         id: context.id,
@@ -36,12 +37,12 @@ pub(crate) fn report(context: &'static Context, wait: LockWait) -> Option<Contex
     Some(report)
 }
 
-/// Of all contexts the process has had, except those busy for too long.
+/// Returns reports of all contexts the process has had, except those busy for too long.
 pub(crate) fn reports(wait: LockWait) -> Vec<ContextReport> {
     let report = |context| {
         let report = report(context, wait);
         if report.is_none() {
-            log::warn(format_args!("statistics: a busy context is left out"));
+            log::warn(format_args!("statistics: skipped a context: its lock timed out"));
         }
         report
     };
@@ -56,15 +57,16 @@ pub(crate) fn stats(context: &Context, wait: LockWait) -> Option<Stats> {
     Some(stats_locked(context, &mut allocator, wait))
 }
 
-/// The same for a caller that holds the allocator's lock. Peaks that show only here, with what threads
-/// have cached, are remembered: a later report must not have smaller ones.
+/// Returns the statistics, for a caller that holds the allocator's lock. Peaks that become visible
+/// only here, together with what threads have cached, are remembered: a later report must not have
+/// smaller ones.
 pub(crate) fn stats_locked(context: &Context, allocator: &mut Allocator, wait: LockWait) -> Stats {
     let mut stats = cache_stats_locked(context, allocator, wait);
     add_driver_memory(&mut stats, context, wait);
     stats
 }
 
-/// The device of each living context, and what its cache alone counts.
+/// Returns the device of each living context, and what its cache alone counts.
 pub(crate) fn of_caches(wait: LockWait) -> Vec<(i32, Stats)> {
     let alive = contexts::every().filter(|context| !context.is_dead());
     let stats = |context: &'static Context| {
@@ -90,7 +92,7 @@ fn cache_stats_locked(context: &Context, allocator: &mut Allocator, wait: LockWa
     stats
 }
 
-/// What the driver serves the program itself, which no cache counts.
+/// Adds what the driver serves the program directly, which no cache counts.
 fn add_driver_memory(stats: &mut Stats, context: &Context, wait: LockWait) {
     let is_first = is_first_of_device(context);
     if let Some(table) = wait.lock(&table::TABLE) {
@@ -104,7 +106,7 @@ fn is_first_of_device(context: &Context) -> bool {
     of_device.last().is_some_and(|first| first.id == context.id)
 }
 
-/// Every peak of the context becomes the current value.
+/// Sets every peak of the context to its current value.
 pub(crate) fn reset_peaks(context: &Context) {
     let mut allocator = lock(&context.allocator);
     if context.is_dead() {

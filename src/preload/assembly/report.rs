@@ -1,5 +1,5 @@
-//! The whole report: every context, the driver's calls, the waits, and which call sites hold memory.
-//! Resolves names of libraries: call where a snapshot may be written.
+//! The whole report: every context, the driver's calls, the waits, and which call sites hold
+//! memory. It resolves names of libraries, so it must be called where a snapshot may be written.
 
 use core::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -26,10 +26,11 @@ use crate::statistics::{counters, steady, waits};
 use crate::trim::scavenger;
 use crate::{config, record};
 
-/// How many call sites of a context are named: of those that hold most and of those that allocate most.
+/// Maximum number of named call sites of a context: of those that hold most, and of those that
+/// allocate most.
 const SITES_MAX: usize = 50;
 
-/// Writes everything to this file: JSON if its name ends so, else text.
+/// Writes the report to a file: as JSON if its name ends in `json`, as text otherwise.
 pub(crate) fn write(path: &Path) -> io::Result<()> {
     let as_json = path.extension() == Some(OsStr::new("json"));
     let report = take(LockWait::Timeout, as_json);
@@ -41,7 +42,7 @@ pub(crate) fn write(path: &Path) -> io::Result<()> {
     contents::write_file(path, |out| out.write_all(text.as_bytes()))
 }
 
-/// `sites`: includes the call sites that hold or allocate most.
+/// Returns the report as JSON. `sites` includes the call sites that hold or allocate most.
 pub(crate) fn json(wait: LockWait, sites: bool) -> String {
     cachealloc_statistics::json(&take(wait, sites))
 }
@@ -79,7 +80,7 @@ fn host_cache(wait: LockWait) -> HostCache {
     HostCache { pieces_count, bytes }
 }
 
-/// By device; several contexts may be on one.
+/// GPUs by device; several contexts may be on one.
 fn gpus() -> Vec<Gpu> {
     let mut gpus: Vec<Gpu> = Vec::new();
     for context in contexts::every() {
@@ -109,7 +110,7 @@ fn recording_now() -> Option<Recording> {
     })
 }
 
-/// What the stacks of each context hold, and those of what the driver serves itself.
+/// What the stacks of each context hold, and the stacks of what the driver serves directly.
 fn stacks_of_devices() -> Vec<(i32, Vec<StackTotals>)> {
     let of_caches = contexts::every().map(|context| (context.device, context.recorder.holders()));
     let mut all: Vec<_> = of_caches.collect();
@@ -117,7 +118,7 @@ fn stacks_of_devices() -> Vec<(i32, Vec<StackTotals>)> {
     all
 }
 
-/// By device and library, the largest at the peak first.
+/// Holders by device and library, the largest at the peak first.
 fn holders(names: &mut Names) -> Vec<Holder> {
     let mut sums: BTreeMap<(i32, String), (u64, u64)> = BTreeMap::new();
     for (device, mut stacks) in stacks_of_devices() {
@@ -143,7 +144,7 @@ fn holders(names: &mut Names) -> Vec<Holder> {
     holders
 }
 
-/// Of each of them the call sites that hold most and those that allocated most often, with names.
+/// Call sites with names: on each device those that hold most, and those that allocated most often.
 fn call_sites() -> Vec<CallSite> {
     let mut sites = Vec::new();
     for (device, mut stacks) in stacks_of_devices() {

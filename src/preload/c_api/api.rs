@@ -1,4 +1,4 @@
-//! The functions that a program may call by name (`include/cachealloc.h`) if it knows of this library.
+//! The functions that a program which knows this library may call by name (`include/cachealloc.h`).
 
 use core::ffi::{CStr, c_char, c_int};
 use std::ffi::OsStr;
@@ -16,12 +16,13 @@ use crate::snapshots::{recording, triggers};
 use crate::state::thread;
 use crate::{identity, log};
 
-/// Writes a snapshot to this file; NULL: to one named by the option `snapshot`. Returns 0, or an
-/// `errno`: `ENOTSUP` if the library is off, as in a child forked after CUDA was started.
+/// Writes a snapshot to this file, or to one named by the option `snapshot` if `path` is null.
+/// Returns 0 or an `errno`: `ENOTSUP` if the library is off, as in a child forked after CUDA was
+/// started.
 ///
 /// # Safety
 ///
-/// `path` is null or a C string.
+/// `path` must be null or a C string.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn cachealloc_snapshot(path: *const c_char) -> c_int {
     if bypass::is_switched_off() || identity::is_foreign() {
@@ -40,11 +41,11 @@ pub(crate) unsafe extern "C" fn cachealloc_snapshot(path: *const c_char) -> c_in
     }
 }
 
-/// Records this much from now on, by the words of the option `record`. Returns 0 or an `errno`.
+/// Sets what is recorded from now on, by the words of the option `record`. Returns 0 or an `errno`.
 ///
 /// # Safety
 ///
-/// `what` is null or a C string.
+/// `what` must be null or a C string.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn cachealloc_record(what: *const c_char) -> c_int {
     if !is_on() {
@@ -64,11 +65,12 @@ pub(crate) unsafe extern "C" fn cachealloc_record(what: *const c_char) -> c_int 
     record_so(change)
 }
 
-/// The same with all parameters of PyTorch's `_record_memory_history`. Returns 0 or an `errno`.
+/// Sets what is recorded, with all parameters of PyTorch's `_record_memory_history`. Returns 0 or
+/// an `errno`.
 ///
 /// # Safety
 ///
-/// Each text is null or a C string.
+/// Each text must be null or a C string.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn cachealloc_record_memory_history(
     enabled: *const c_char,
@@ -111,7 +113,7 @@ fn record_so(change: Change) -> c_int {
     changed.map_or(libc::EIO, |changed| changed.err().unwrap_or(0))
 }
 
-/// The version, as a C string.
+/// Returns the version as a C string.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn cachealloc_version() -> *const c_char {
     concat!(env!("CARGO_PKG_VERSION"), "\0").as_ptr().cast()
@@ -122,8 +124,8 @@ pub(crate) fn is_on() -> bool {
     bypass::is_caching() && !identity::is_foreign()
 }
 
-/// Runs `body` as a hook does: its calls are not the program's, and a hook must not be entered twice.
-/// None: it panicked.
+/// Runs `body` as a hook does: its calls are not the program's, and a hook must not be entered
+/// twice. Returns `None` if it panicked.
 pub(crate) fn as_hook<T>(body: impl FnOnce() -> T) -> Option<T> {
     thread::with(|thread| {
         let was_inside = thread.inside.replace(true);
@@ -133,7 +135,7 @@ pub(crate) fn as_hook<T>(body: impl FnOnce() -> T) -> Option<T> {
     })
 }
 
-/// The error's `errno`, also if a text was added to it.
+/// Returns the error's `errno`, even if a text was added to the error.
 fn errno_of(error: &std::io::Error) -> c_int {
     use std::io::ErrorKind;
     if let Some(number) = error.raw_os_error() {

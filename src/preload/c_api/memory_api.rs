@@ -1,5 +1,5 @@
-//! What a program may ask about its memory: to return what is free, to keep a limit, to wait for another
-//! stream, and to install hooks (`include/cachealloc.h`).
+//! The functions by which a program controls its memory: release free memory, set a limit, record
+//! the use on another stream, and install hooks (`include/cachealloc.h`).
 
 use core::ffi::c_int;
 
@@ -11,7 +11,7 @@ use crate::memory_hooks;
 use crate::memory_hooks::Table;
 use crate::state::thread;
 
-/// Returns all free memory to the driver. Bytes, or a negative `errno`.
+/// Releases all free memory to the driver. Returns the bytes, or a negative `errno`.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn cachealloc_trim(device: c_int) -> i64 {
     if !is_on() {
@@ -19,7 +19,7 @@ pub(crate) extern "C" fn cachealloc_trim(device: c_int) -> i64 {
     }
     let trimmed = as_hook(|| release::trim((device != -1).then_some(device)));
     if let Some(Ok(_)) = trimmed {
-        // Of the host, and so not counted.
+        // This is memory of the host, and so it is not counted.
         let _ = as_hook(|| thread::with(pinned_memory::empty));
     }
     trimmed.map_or(-i64::from(libc::EIO), |trimmed| match trimmed {
@@ -28,7 +28,8 @@ pub(crate) extern "C" fn cachealloc_trim(device: c_int) -> i64 {
     })
 }
 
-/// Limits what the process may hold of a device from now on; 0: no limit. Returns 0 or an `errno`.
+/// Limits what the process may hold of a device from now on; 0 removes the limit. Returns 0 or an
+/// `errno`.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn cachealloc_set_limit(device: c_int, bytes: u64) -> c_int {
     if !is_on() {
@@ -38,7 +39,7 @@ pub(crate) extern "C" fn cachealloc_set_limit(device: c_int, bytes: u64) -> c_in
     known.map_or(libc::EIO, |known| if known { 0 } else { libc::ENODEV })
 }
 
-/// The block is used on this stream too. Returns 0 or an `errno`.
+/// Notes that the block is used on this stream too. Returns 0 or an `errno`.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn cachealloc_record_stream(address: u64, stream: usize) -> c_int {
     if !is_on() {
@@ -47,11 +48,11 @@ pub(crate) extern "C" fn cachealloc_record_stream(address: u64, stream: usize) -
     as_hook(|| streams::note_use(address, stream)).unwrap_or(libc::EIO)
 }
 
-/// This hook observes the calling thread's calls from now on. Returns 0 or an `errno`.
+/// Installs a hook, which observes the calling thread's calls from now on. Returns 0 or an `errno`.
 ///
 /// # Safety
 ///
-/// `hook` is null or a table as the header has it, which holds what the header asks of it.
+/// `hook` must be null or a table that fulfils the conditions of the header.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn cachealloc_hook_push(hook: *const Table) -> c_int {
     if !is_on() {
@@ -61,7 +62,7 @@ pub(crate) unsafe extern "C" fn cachealloc_hook_push(hook: *const Table) -> c_in
     as_hook(|| unsafe { memory_hooks::push(hook) }).unwrap_or(libc::EIO)
 }
 
-/// This hook no longer observes the calling thread's calls. Returns 0 or an `errno`.
+/// Removes a hook, which no longer observes the calling thread's calls. Returns 0 or an `errno`.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn cachealloc_hook_pop(hook: *const Table) -> c_int {
     as_hook(|| memory_hooks::pop(hook)).unwrap_or(libc::EIO)

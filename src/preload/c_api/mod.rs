@@ -1,4 +1,4 @@
-//! The functions that programs call by our name.
+//! The functions of the library that programs call by name.
 
 pub(crate) mod api;
 pub(crate) mod memory_api;

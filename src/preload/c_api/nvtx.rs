@@ -1,12 +1,15 @@
-//! The ranges that programs and libraries push for profilers (PyTorch's `emit_nvtx`, RAPIDS, Megatron, ...), taken
-//! as ranges of ours.
+//! Takes over the ranges that programs and libraries push for profilers (PyTorch's `emit_nvtx`,
+//! RAPIDS, Megatron, ...).
 //!
-//! NVTX is headers only. At its first call in a library it loads what `NVTX_INJECTION64_PATH` names and calls its
-//! `InitializeInjectionNvtx2`, which puts functions into NVTX's tables. `cachealloc run` names us there if something is
-//! recorded and no profiler is named. Some builds of NVTX ask for that function by name alone, and find ours wherever we
-//! are preloaded: where we are not named, we step aside.
+//! NVTX consists of headers only. At its first call in a library it loads the library named by
+//! `NVTX_INJECTION64_PATH` and calls its `InitializeInjectionNvtx2`, which puts functions into
+//! NVTX's tables. `cachealloc run` sets the variable to this library if something is recorded and
+//! no profiler is named. Some builds of NVTX look that function up by name alone, and find this one
+//! wherever the library is preloaded. If the variable does not name this library, the call is
+//! passed on.
 //!
-//! Ranges of all domains are one nest for each thread. Those of `nvtxRangeStart` belong to no thread, and are not taken.
+//! Ranges of all domains form one nesting for each thread. Those of `nvtxRangeStart` belong to no
+//! thread, and are ignored.
 
 use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use core::mem::transmute;
@@ -17,7 +20,7 @@ use std::path::{Path, PathBuf};
 use crate::c_library::dlsym;
 use crate::record::ranges;
 
-/// By a number, a table of NVTX's.
+/// Returns a table of NVTX by its number.
 type GetExportTable = unsafe extern "C" fn(u32) -> *const c_void;
 type Initialize = unsafe extern "C" fn(Option<GetExportTable>) -> c_int;
 /// Places where NVTX keeps its functions.
@@ -25,7 +28,7 @@ type Slots = *mut *mut *const c_void;
 
 const NAME: &CStr = c"InitializeInjectionNvtx2";
 const VARIABLE: &str = "NVTX_INJECTION64_PATH";
-/// The table of callbacks.
+/// Number of the table of callbacks.
 const CALLBACKS: u32 = 1;
 
 #[repr(C)]
@@ -34,7 +37,7 @@ struct Callbacks {
     functions_of: Option<unsafe extern "C" fn(c_int, *mut Slots, *mut c_uint) -> c_int>,
 }
 
-/// `nvtxEventAttributes_t`, as of version 2, which all of NVTX 3 has.
+/// `nvtxEventAttributes_t` of version 2, which all of NVTX 3 has.
 #[repr(C)]
 pub(crate) struct Attributes {
     version: u16,
@@ -54,17 +57,17 @@ const _: () = assert!(size_of::<Attributes>() == 48);
 const ASCII: i32 = 1;
 const UNICODE: i32 = 2;
 const REGISTERED: i32 = 3;
-/// What a push answers where no tool counts depths.
+/// Result of a push if no tool counts depths.
 const NOT_COUNTED: c_int = -2;
 const WIDE_MAX: usize = 256;
 
 /// # Safety
 ///
-/// As NVTX calls it.
+/// NVTX must be the caller, with its own function or null.
 #[unsafe(export_name = "InitializeInjectionNvtx2")]
 pub(crate) unsafe extern "C" fn initialize(get: Option<GetExportTable>) -> c_int {
     if !is_meant() {
-        // SAFETY: a function of this name is NVTX's, and takes what ours takes.
+        // SAFETY: a function of this name belongs to NVTX, and has the same signature.
         return next().map_or(0, |next| unsafe { next(get) });
     }
     let Some(get) = get else { return 0 };
@@ -76,18 +79,18 @@ pub(crate) unsafe extern "C" fn initialize(get: Option<GetExportTable>) -> c_int
     let Some(functions_of) = callbacks.functions_of else { return 0 };
     let put = |module: c_int, functions: &[(usize, *const c_void)]| {
         let (mut slots, mut count): (Slots, c_uint) = (core::ptr::null_mut(), 0);
-        // SAFETY: both places are ours.
+        // SAFETY: both places are local variables.
         if unsafe { functions_of(module, &mut slots, &mut count) } == 0 || slots.is_null() {
             return;
         }
         for &(number, function) in functions.iter().filter(|it| it.0 < count as usize) {
-            // SAFETY: NVTX has so many slots; each is null or a place for a function.
+            // SAFETY: NVTX has `count` slots; each is null or a place for a function.
             if let Some(place) = unsafe { (*slots.add(number)).as_mut() } {
                 *place = function;
             }
         }
     };
-    // By the numbers of NvtxCallbackIdCore and NvtxCallbackIdCore2.
+    // The numbers are those of NvtxCallbackIdCore and NvtxCallbackIdCore2.
     put(
         1,
         &[
@@ -117,7 +120,8 @@ fn is_meant() -> bool {
 }
 
 fn own_path() -> Option<PathBuf> {
-    // SAFETY: zeroes are a valid `Dl_info`, which `dladdr` fills; its name is a C string while we are loaded.
+    // SAFETY: zeroes are a valid `Dl_info`, which `dladdr` fills; its name is a C string while the
+    // library is loaded.
     unsafe {
         let mut about: libc::Dl_info = core::mem::zeroed();
         let found = libc::dladdr(initialize as *const c_void, &mut about);
@@ -130,7 +134,7 @@ fn own_path() -> Option<PathBuf> {
     }
 }
 
-/// That of a tool behind us.
+/// Returns the function of the next tool in the order of loading.
 fn next() -> Option<Initialize> {
     let found = dlsym::real(libc::RTLD_NEXT, NAME.as_ptr());
     // SAFETY: null becomes `None`.
@@ -157,7 +161,7 @@ unsafe extern "C" fn push_with(attributes: *const Attributes) -> c_int {
     if ranges::are_idle() {
         return NOT_COUNTED;
     }
-    // SAFETY: NVTX's caller gives null or attributes, whose message is what its type says.
+    // SAFETY: NVTX's caller gives null or attributes, whose message has the type that they state.
     unsafe {
         match attributes.as_ref() {
             Some(Attributes { message_type: ASCII | REGISTERED, message, .. }) => {
@@ -173,7 +177,7 @@ unsafe extern "C" fn push_with(attributes: *const Attributes) -> c_int {
 }
 
 unsafe extern "C" fn push_in_domain(_: *const c_void, attributes: *const Attributes) -> c_int {
-    // SAFETY: the same.
+    // SAFETY: as in `push_with`.
     unsafe { push_with(attributes) }
 }
 
@@ -186,7 +190,7 @@ extern "C" fn pop_in_domain(_: *const c_void) -> c_int {
     pop()
 }
 
-/// A handle for a text that is pushed often: the text, which stays.
+/// Returns a handle for a text that is pushed often: the text, which is not freed.
 unsafe extern "C" fn register(_: *const c_void, message: *const c_char) -> *const c_void {
     // SAFETY: NVTX's caller gives a C string.
     let text = unsafe { text(message) };
@@ -201,7 +205,7 @@ unsafe extern "C" fn register_wide(_: *const c_void, message: *const u32) -> *co
 
 /// # Safety
 ///
-/// `message` is null or a C string.
+/// `message` must be null or a C string.
 unsafe fn text<'a>(message: *const c_char) -> &'a [u8] {
     // SAFETY: the caller's promise.
     if message.is_null() { b"" } else { unsafe { CStr::from_ptr(message) }.to_bytes() }
@@ -209,10 +213,10 @@ unsafe fn text<'a>(message: *const c_char) -> &'a [u8] {
 
 /// # Safety
 ///
-/// `message` is null or ends in a zero.
+/// `message` must be null or end in a zero.
 unsafe fn wide(message: *const u32) -> String {
     let letter = |at: usize| {
-        // SAFETY: the caller's promise, and nothing behind a zero is read.
+        // SAFETY: by the caller's promise; nothing past a zero is read.
         let letter = if message.is_null() { 0 } else { unsafe { *message.add(at) } };
         (letter != 0).then(|| char::from_u32(letter).unwrap_or(char::REPLACEMENT_CHARACTER))
     };

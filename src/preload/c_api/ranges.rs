@@ -1,20 +1,20 @@
-//! Which phase a program says it is in (`include/cachealloc.h`).
+//! Ranges: the phases that a program announces (`include/cachealloc.h`).
 
 use core::ffi::{CStr, c_char, c_int};
 
 use crate::record::ranges;
 
-/// The calling thread enters a range of this name. Returns 0, or `EINVAL`.
+/// Enters a range of this name in the calling thread. Returns 0, or `EINVAL`.
 ///
 /// # Safety
 ///
-/// `name` is null or a C string.
+/// `name` must be null or a C string.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn cachealloc_range_push(name: *const c_char) -> c_int {
     if name.is_null() {
         return libc::EINVAL;
     }
-    // Before so much as its length is looked at.
+    // Checked before even the name's length is read.
     if ranges::are_idle() {
         return 0;
     }
@@ -23,7 +23,7 @@ pub(crate) unsafe extern "C" fn cachealloc_range_push(name: *const c_char) -> c_
     0
 }
 
-/// The calling thread leaves the range that it entered last.
+/// Leaves the range that the calling thread entered last.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn cachealloc_range_pop() {
     ranges::pop();

@@ -16,11 +16,11 @@ use crate::state::thread;
 use crate::thread_state::with_thread_state_saved;
 use crate::{identity, record};
 
-/// One number of a device, by PyTorch's name. Returns 0 or an `errno`.
+/// Writes one number of a device, by PyTorch's name. Returns 0 or an `errno`.
 ///
 /// # Safety
 ///
-/// `key` is null or a C string, `value` null or a place for the answer.
+/// `key` must be null or a C string, and `value` null or a place for the answer.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn cachealloc_stat(
     device: c_int,
@@ -49,18 +49,19 @@ pub(crate) unsafe extern "C" fn cachealloc_stat(
     }
 }
 
-/// Everything, as JSON with a terminating zero byte. Returns the bytes that takes, the zero included,
-/// whether or not they fit; 0 if there is nothing to report.
+/// Writes the whole report as JSON with a terminating zero byte. Returns the bytes that this takes,
+/// including the zero, whether or not they fit, or 0 if there is nothing to report.
 ///
 /// # Safety
 ///
-/// `text` has room for `bytes` bytes.
+/// `text` must have space for `bytes` bytes.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn cachealloc_stats(text: *mut c_char, bytes: usize) -> usize {
     let Ok(json) = inside(|| report_json().ok_or(libc::EIO)) else { return 0 };
     if !text.is_null() && bytes > 0 {
         let length = json.len().min(bytes - 1);
-        // SAFETY: the caller's promise; the text is ours and lies elsewhere.
+        // SAFETY: by the caller's promise; the source is the library's own text, which lies
+        // elsewhere.
         unsafe {
             copy_nonoverlapping(json.as_ptr().cast(), text, length);
             text.add(length).write(0);
@@ -69,13 +70,13 @@ pub(crate) unsafe extern "C" fn cachealloc_stats(text: *mut c_char, bytes: usize
     json.len() + 1
 }
 
-/// Every peak of a device becomes the current value. Device -1: all devices.
+/// Sets every peak of a device to the current value. Device -1 stands for all devices.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn cachealloc_reset_peak_stats(device: c_int) -> c_int {
     for_contexts(device, reading::reset_peaks)
 }
 
-/// Resets every total and counter of a device. Device -1: all devices.
+/// Resets every total and counter of a device. Device -1 stands for all devices.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn cachealloc_reset_accumulated_stats(device: c_int) -> c_int {
     for_contexts(device, |context| {
@@ -102,7 +103,8 @@ fn of_device(device: c_int) -> Option<Stats> {
     report.devices().contains(&device).then(|| report.of_device(device))
 }
 
-/// Calls made here are not the program's, and a hook must not be entered twice.
+/// Runs `body` as a call of the library. Its calls are not the program's, and a hook must not be
+/// entered twice.
 fn inside<T>(body: impl FnOnce() -> Result<T, c_int>) -> Result<T, c_int> {
     if bypass::is_switched_off() || identity::is_foreign() {
         return Err(libc::ENOTSUP);
@@ -115,9 +117,9 @@ fn inside<T>(body: impl FnOnce() -> Result<T, c_int>) -> Result<T, c_int> {
     })
 }
 
-/// The whole report as JSON, for the program.
+/// Returns the whole report as JSON, for the program.
 fn report_json() -> Option<String> {
-    // Only recorded stacks need names, for which the program's thread may have no room.
+    // Only recorded stacks need names, for which the program's thread may lack stack space.
     let elsewhere = record::is_on() && writer::runs();
     let json = move || report::json(LockWait::Blocking, elsewhere);
     if elsewhere { writer::run(json, triggers::SILENCE_IN_CALL_MAX) } else { Some(json()) }

@@ -1,9 +1,11 @@
-//! The `dlsym` behind the one that we export.
+//! The `dlsym` functions underlying the one that the library exports.
 //!
-//! Two of them: the C library's, by which we look ourselves, and the next in the order of loading, to which a look-up of the program
-//! goes. They differ where another library stands in front of `dlsym` as we do (overlays, remote displays, shares of a GPU).
+//! Two are used: the C library's, for the library's own lookups, and the next in the order of
+//! loading, to which a lookup of the program is passed. They differ if another library also
+//! interposes `dlsym` (overlays, remote displays, shares of a GPU).
 //!
-//! Every program needs them, even before any constructor: no allocation, no lock.
+//! Every program needs them, even before any constructor runs, so they use no allocation and no
+//! lock.
 
 use core::cell::Cell;
 use core::ffi::{CStr, c_char, c_void};
@@ -12,30 +14,32 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 
 type Dlsym = extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
 
-/// The C library's. Null until found.
+/// The C library's `dlsym`. Null until found.
 static LIBC: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
-/// The next one; null until found. Our `dlsym` jumps through it.
+/// The next `dlsym`. Null until found. The exported `dlsym` jumps through it.
 pub(crate) static NEXT: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 
 thread_local! {
-    /// Set while this thread asks another library's `dlsym`.
+    /// Set while this thread calls another library's `dlsym`.
     static ASKS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The real `dlsym` with this library as the caller: `RTLD_NEXT` means the libraries after it.
+/// Looks up a symbol with the C library's `dlsym` and this library as the caller, so that
+/// `RTLD_NEXT` means the libraries after it.
 pub(crate) fn real(handle: *mut c_void, name: *const c_char) -> *mut c_void {
     find();
     call(LIBC.load(Ordering::Relaxed), handle, name)
 }
 
-/// The first definition that the program itself sees. With this library as the caller `RTLD_DEFAULT` would begin with our own.
+/// Returns the first definition that the program itself sees. With this library as the caller,
+/// `RTLD_DEFAULT` would begin with its own exports.
 pub(crate) fn first(name: *const c_char) -> *mut c_void {
     // SAFETY: the program's own handle; nothing is loaded.
     let program = unsafe { libc::dlopen(core::ptr::null(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
     if program.is_null() { program } else { real(program, name) }
 }
 
-/// What the program would get without us, with this library as the caller.
+/// Returns what the program would get without this library, with this library as the caller.
 pub(crate) fn next(handle: *mut c_void, name: *const c_char) -> *mut c_void {
     let next = find();
     if !has_neighbour() {
@@ -49,12 +53,12 @@ pub(crate) fn next(handle: *mut c_void, name: *const c_char) -> *mut c_void {
     })
 }
 
-/// Whether another library stands in front of the C library's `dlsym`, behind us.
+/// Whether another library after this one also interposes the C library's `dlsym`.
 pub(crate) fn has_neighbour() -> bool {
     NEXT.load(Ordering::Relaxed) != LIBC.load(Ordering::Relaxed)
 }
 
-/// Whether this look-up is one that such a library makes because we ask it.
+/// Whether this lookup is made by such a library because this one called it.
 pub(crate) fn is_asked_by_us() -> bool {
     has_neighbour() && ASKS.with(Cell::get)
 }
@@ -63,12 +67,12 @@ fn call(function: *mut c_void, handle: *mut c_void, name: *const c_char) -> *mut
     if function.is_null() {
         return null_mut();
     }
-    // SAFETY: a function of the name `dlsym`, which the program would call without us.
+    // SAFETY: a function of the name `dlsym`, which the program would call without this library.
     let function: Dlsym = unsafe { core::mem::transmute(function) };
     function(handle, name)
 }
 
-/// The address of the next one, or null.
+/// Returns the address of the next `dlsym`, or null.
 pub(crate) fn find() -> *mut c_void {
     let known = NEXT.load(Ordering::Relaxed);
     if !known.is_null() {
@@ -76,7 +80,7 @@ pub(crate) fn find() -> *mut c_void {
     }
     const VERSIONS: [&CStr; 3] = [c"GLIBC_2.34", c"GLIBC_2.2.5", c"GLIBC_2.17"];
     let of_version = |version: &CStr| {
-        // SAFETY: constant C strings; dlvsym is not hooked by us.
+        // SAFETY: constant C strings; this library does not hook dlvsym.
         unsafe { libc::dlvsym(libc::RTLD_NEXT, c"dlsym".as_ptr(), version.as_ptr()) }
     };
     let found = VERSIONS.iter().map(|version| of_version(version)).find(|found| !found.is_null());

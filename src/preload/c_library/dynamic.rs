@@ -1,5 +1,5 @@
-//! The tables by which the loader links an object, read where they lie. Looking at them waits for no lock but that of the loader's
-//! list, which is not held while a library's constructor runs.
+//! The tables by which the loader links an object, read in place. Reading them waits for no lock
+//! except that of the loader's list, which is not held while a library's constructor runs.
 
 use core::ffi::{CStr, c_char, c_void};
 use core::mem::size_of;
@@ -16,12 +16,12 @@ const DT_GNU_HASH: i64 = 0x6fff_fef5;
 const DT_RELACOUNT: i64 = 0x6fff_fff9;
 const SHN_UNDEF: u16 = 0;
 
-/// Of an object. An address is 0 where the object has no such table.
+/// Tables of an object. An address is 0 if the object has no such table.
 pub(crate) struct Dynamic {
     base: usize,
     relocations: usize,
     relocation_bytes: usize,
-    /// The first so many name no symbol.
+    /// Number of leading relocations that refer to no symbol.
     relative_count: usize,
     symbols: usize,
     names: usize,
@@ -48,7 +48,7 @@ impl Dynamic {
             names: 0,
             hash: 0,
         };
-        // The loader has added the base in place, but in what the kernel gives.
+        // The loader has added the base in place, except in the object that the kernel provides.
         let address = |value: usize| if value < base { base.wrapping_add(value) } else { value };
         loop {
             // SAFETY: the section ends with an entry of the tag that ends the loop.
@@ -68,20 +68,21 @@ impl Dynamic {
         (found.symbols != 0 && found.names != 0).then_some(found)
     }
 
-    /// What the loader has written where by the address of a symbol; not the calls that it binds late.
+    /// Returns the places to which the loader has written the address of a symbol, without the
+    /// calls that it binds late.
     pub(crate) fn relocations(&self) -> &'static [libc::Elf64_Rela] {
         let count = self.relocation_bytes / size_of::<libc::Elf64_Rela>();
         if self.relocations == 0 || self.relative_count >= count {
             return &[];
         }
         let first = (self.relocations as *const libc::Elf64_Rela).wrapping_add(self.relative_count);
-        // SAFETY: the object's own table, of so many entries.
+        // SAFETY: the object's own table, with this many entries.
         unsafe { core::slice::from_raw_parts(first, count - self.relative_count) }
     }
 
     /// # Safety
     ///
-    /// The number is one of the object's own.
+    /// `number` must be the number of one of the object's symbols.
     pub(crate) unsafe fn symbol(&self, number: usize) -> &'static libc::Elf64_Sym {
         // SAFETY: the caller's promise.
         unsafe { &*(self.symbols as *const libc::Elf64_Sym).add(number) }
@@ -92,13 +93,13 @@ impl Dynamic {
         unsafe { CStr::from_ptr((self.names as *const c_char).add(symbol.st_name as usize)) }
     }
 
-    /// Where the object itself has a symbol, if it does.
+    /// Returns the address of a symbol that the object itself defines.
     pub(crate) fn address(&self, symbol: &libc::Elf64_Sym) -> Option<usize> {
         let is_there = symbol.st_shndx != SHN_UNDEF;
         is_there.then(|| self.base.wrapping_add(symbol.st_value as usize))
     }
 
-    /// The address of what it defines by this name.
+    /// Returns the address of what the object defines by this name.
     fn find(&self, name: &CStr) -> Option<usize> {
         if self.hash == 0 {
             return None;
@@ -108,8 +109,8 @@ impl Dynamic {
             .iter()
             .fold(5381u32, |hash, byte| hash.wrapping_mul(33).wrapping_add(u32::from(*byte)));
         let table = self.hash as *const u32;
-        // SAFETY: the object's own table, in the form that its tag says: a header of four words, a filter, a word for each
-        // bucket, and one for each symbol from the first on that is in it.
+        // SAFETY: the object's own table, in the form of its tag: a header of four words, a filter,
+        // a word for each bucket, and one for each symbol from the first one in the table on.
         unsafe {
             let (buckets, first, filter_words) =
                 (table.read(), table.add(1).read(), table.add(2).read());
@@ -135,7 +136,8 @@ impl Dynamic {
     }
 }
 
-/// The first definition of any object, also of one that was loaded for itself; null: there is none.
+/// Returns the first definition in any object, even in one that was loaded with local scope, or
+/// null.
 pub(crate) fn find(name: &CStr) -> *const c_void {
     let mut found = None;
     objects::for_each(|info| {

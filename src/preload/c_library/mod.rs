@@ -1,17 +1,17 @@
-//! The C library's functions that we interpose, and one that has no name for others.
+//! The C library's functions that the library interposes, and one that is not public.
 //!
-//! No lock, and no `Once` as in redhook's `real!`: a look-up takes the loader's lock, which is held
-//! while a library's constructors run. A constructor that calls `sigaction` would wait for a thread
-//! inside the `Once`, and that thread for the loader. Threads that look up concurrently find the same
-//! address, and a child forked meanwhile waits for none.
+//! There is no lock here, and no `Once` as in redhook's `real!`: a lookup takes the loader's lock,
+//! which is held while a library's constructors run. A constructor that calls `sigaction` would
+//! wait for a thread inside the `Once`, and that thread for the loader. Threads that look up
+//! concurrently find the same address, and a child forked meanwhile waits for none.
 //!
-//! The look-up itself still waits for the loader, where the native call would not. So the first call of
-//! any function finds all of them. What remains: a constructor that joins a thread which makes the first
-//! such call of the process.
+//! The lookup itself still waits for the loader, where the C library's own function would not. So
+//! the first call of any function finds all of them. One case remains: a constructor that joins a
+//! thread which makes the first such call of the process.
 //!
-//! The first call may come before the C library's own constructor (`.preinit_array`, AddressSanitizer).
-//! No `dlopen` here: it would run that constructor then, without the program's arguments and
-//! environment.
+//! The first call may come before the C library's own constructor (`.preinit_array`,
+//! AddressSanitizer). `dlopen` must not be called here: it would run that constructor then, without
+//! the program's arguments and environment.
 
 pub(crate) mod dlsym;
 pub(crate) mod dynamic;
@@ -23,8 +23,8 @@ use core::mem::{size_of, transmute_copy};
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-/// One function, of the C signature `F`. The address is the first field: the trampolines jump through
-/// it.
+/// One function, of the C signature `F`. The address is the first field because the trampolines
+/// jump through it.
 #[repr(C)]
 pub(crate) struct Real<F> {
     address: AtomicPtr<c_void>,
@@ -38,7 +38,7 @@ impl<F: Copy> Real<F> {
         Real { address: AtomicPtr::new(null_mut()), symbol, signature: PhantomData }
     }
 
-    /// The function; None if the C library has none of this name.
+    /// Returns the function, or `None` if the C library has none of this name.
     #[inline]
     pub(crate) fn get(&self) -> Option<F> {
         let address = self.address();
@@ -46,7 +46,7 @@ impl<F: Copy> Real<F> {
         (!address.is_null()).then(|| unsafe { transmute_copy(&address) })
     }
 
-    /// Its address, or null.
+    /// Returns the function's address, or null.
     #[inline]
     pub(crate) fn address(&self) -> *mut c_void {
         let known = self.address.load(Ordering::Relaxed);
@@ -69,7 +69,7 @@ macro_rules! real_functions {
     ($($name:ident = $symbol:literal: $signature:ty,)*) => {
         $(pub(crate) static $name: Real<$signature> = Real::new($symbol);)*
 
-        /// Finds all of them now: in a signal handler, for example, it would be too late.
+        /// Finds all functions now. In a signal handler, for example, it would be too late.
         #[cold]
         pub(crate) fn find_all() {
             $($name.find();)*
@@ -79,7 +79,8 @@ macro_rules! real_functions {
 
 type Handler = usize;
 type Action = libc::sigaction;
-/// As the C library's own, which reads four words behind the first whatever the caller has given.
+/// Signature of the C library's own `prctl`, which reads four words after the first, whatever the
+/// caller has passed.
 type Prctl = unsafe extern "C" fn(c_int, usize, usize, usize, usize) -> c_int;
 pub(crate) type Freopen =
     unsafe extern "C" fn(*const c_char, *const c_char, *mut libc::FILE) -> *mut libc::FILE;
@@ -94,7 +95,8 @@ real_functions! {
     FREOPEN = c"freopen": Freopen,
     FREOPEN64 = c"freopen64": Freopen,
     PRCTL = c"prctl": Prctl,
-    // How much stack the C library needs for a thread, with all thread-local data. For its own libraries; std asks it as well.
+    // Returns how much stack the C library needs for a thread, with all thread-local data. It is
+    // meant for glibc's own libraries; std calls it too.
     STACK_LEAST = c"__pthread_get_minstack": unsafe extern "C" fn(*const libc::pthread_attr_t) -> usize,
     SIGACTION = c"sigaction": unsafe extern "C" fn(c_int, *const Action, *mut Action) -> c_int,
     SIGNAL = c"signal": SetHandler,

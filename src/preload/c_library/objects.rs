@@ -1,4 +1,4 @@
-//! The objects that the loader has put into the process, and what lies where in them.
+//! The objects that the loader has put into the process, and their layout.
 
 use core::ffi::c_void;
 use core::mem::size_of;
@@ -20,7 +20,7 @@ pub(crate) fn for_each(mut visit: impl FnMut(&libc::dl_phdr_info) -> bool) {
     unsafe { libc::dl_iterate_phdr(Some(callback), (&raw mut visit).cast()) };
 }
 
-/// How many objects were loaded and unloaded so far, in one number.
+/// Returns the number of objects loaded and unloaded so far, combined in one number.
 pub(crate) fn changes() -> u64 {
     let mut changes = 0;
     for_each(|info| {
@@ -30,7 +30,7 @@ pub(crate) fn changes() -> u64 {
     changes
 }
 
-/// The headers of an object's segments.
+/// Returns the headers of an object's segments.
 pub(crate) fn segments(info: &libc::dl_phdr_info) -> &[libc::Elf64_Phdr] {
     const { assert!(size_of::<usize>() == 8) };
     if info.dlpi_phdr.is_null() {
@@ -40,13 +40,13 @@ pub(crate) fn segments(info: &libc::dl_phdr_info) -> &[libc::Elf64_Phdr] {
     unsafe { core::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()) }
 }
 
-/// Where a segment lies: its first address, and the one behind it.
+/// Returns the first address of a segment, and the one past its end.
 pub(crate) fn span(info: &libc::dl_phdr_info, segment: &libc::Elf64_Phdr) -> (usize, usize) {
     let begin = (info.dlpi_addr as usize).wrapping_add(segment.p_vaddr as usize);
     (begin, begin.wrapping_add(segment.p_memsz as usize))
 }
 
-/// The first address of the object that has this address, and the one behind its last.
+/// Returns the first address of the object that contains this address, and the one past its end.
 pub(crate) fn span_of_object(address: *const c_void) -> Option<(usize, usize)> {
     let (address, mut found) = (address as usize, None);
     for_each(|info| {
@@ -61,7 +61,7 @@ pub(crate) fn span_of_object(address: *const c_void) -> Option<(usize, usize)> {
     found
 }
 
-/// Whether there is code at the address.
+/// Whether the address contains code.
 pub(crate) fn is_code(address: *const c_void) -> bool {
     let (address, mut found) = (address as usize, false);
     for_each(|info| {

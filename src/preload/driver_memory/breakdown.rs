@@ -1,6 +1,6 @@
-//! Where the memory of each device is, as far as the library knows it (`cachealloc_statistics::breakdown`): what
-//! the caches hold, what the driver serves the program itself, and what the driver said when it was last asked
-//! (`measured`). No call to the driver.
+//! Breakdown of each device's memory, as far as the library knows it
+//! (`cachealloc_statistics::breakdown`): what the caches hold, what the driver serves the program
+//! directly, and the driver's last answers (`measured`). Makes no call to the driver.
 
 use std::collections::HashMap;
 
@@ -17,7 +17,8 @@ use crate::process::lock_timeout::LockWait;
 use crate::record::symbols::Names;
 use crate::snapshots::contents;
 
-/// Of every device on which the process has a context, in order, and of the host last.
+/// Returns the breakdown of every device on which the process has a context, in order, and of the
+/// host last.
 pub(crate) fn breakdowns(wait: LockWait) -> Vec<Breakdown> {
     let mut breakdowns: Vec<Breakdown> = Vec::new();
     for (device, stats) in &reading::of_caches(wait) {
@@ -64,7 +65,8 @@ fn of_device(breakdowns: &mut Vec<Breakdown>, device: i32) -> &mut Breakdown {
 
 fn add_held(breakdowns: &mut Vec<Breakdown>, held: &[Held], names: &mut Names) {
     let mut categories: HashMap<StackId, String> = HashMap::new();
-    // A mapping says which stack asked for physical memory, which is counted once however often it is mapped.
+    // A mapping has the stack that asked for its physical memory, which is counted once however
+    // often it is mapped.
     let mappings = held.iter().filter(|held| held.component.is_none() && !held.stack.is_none());
     let stacks: HashMap<_, _> = mappings.map(|held| (held.handle, held.stack)).collect();
     for Held { device, component, stack, bytes, handle } in held {

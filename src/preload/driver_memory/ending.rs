@@ -1,5 +1,5 @@
-//! What a call of the program ends. It is removed before the driver's call, while no other allocation can
-//! have the number, and restored if the driver refuses (`handle_table.rs`).
+//! What a call of the program ends. Entries are removed before the driver's call, while no other
+//! allocation can have the number, and restored if the driver refuses (`handle_table.rs`).
 
 use std::collections::btree_map::Entry;
 
@@ -8,7 +8,7 @@ use crate::driver_memory::limits;
 use crate::driver_memory::table::{Key, Physical, Served, TABLE};
 use crate::lock::lock;
 
-/// Something that ends if the driver agrees.
+/// Entries that end if the driver agrees.
 #[must_use]
 #[derive(Default)]
 pub(crate) struct Ending {
@@ -19,14 +19,14 @@ pub(crate) struct Ending {
     pub over: Vec<(u64, Physical)>,
 }
 
-/// The program ends this allocation.
+/// Removes an allocation that the program ends.
 pub(crate) fn ends(key: Key) -> Ending {
     let mut ending = Ending::default();
     lock(&TABLE).end(key, &mut ending);
     ending
 }
 
-/// The program unmaps this range.
+/// Removes the mappings in a range that the program unmaps.
 pub(crate) fn unmaps(address: u64, bytes: u64) -> Ending {
     let (mut table, mut ending) = (lock(&TABLE), Ending::default());
     for key in table.memory_within(address, address.saturating_add(bytes)) {
@@ -35,8 +35,8 @@ pub(crate) fn unmaps(address: u64, bytes: u64) -> Ending {
     ending
 }
 
-/// The program gives up one reference to physical memory. If it is only mapped, the driver refuses, and
-/// there is nothing to restore.
+/// Drops one of the program's references to physical memory. If the memory is only mapped, the
+/// driver refuses, and there is nothing to restore.
 pub(crate) fn releases(handle: u64) -> Ending {
     let (mut table, mut ending) = (lock(&TABLE), Ending::default());
     let physical = table.physical.get_mut(&handle);
@@ -49,7 +49,7 @@ pub(crate) fn releases(handle: u64) -> Ending {
 }
 
 impl Ending {
-    /// The driver's call has returned this.
+    /// Completes or reverts the end, according to the result of the driver's call.
     pub(crate) fn finish(self, code: CuResult) {
         if code.is_ok() { self.give_back() } else { self.restore() }
     }

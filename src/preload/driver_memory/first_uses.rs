@@ -1,4 +1,5 @@
-//! Which kernels were used in which context: the first use may make the driver load one.
+//! Tracks which kernels were used in which context: the first use may make the driver load a
+//! kernel.
 
 use core::ptr::{null_mut, without_provenance_mut};
 use std::collections::HashSet;
@@ -9,26 +10,27 @@ use crate::heap;
 use crate::lock::lock;
 use crate::recent::Recent;
 
-/// What a kernel or a graph is used for; each has a first time.
+/// How a kernel or a graph is used. Each way has a first time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Use {
-    /// Its code is needed.
+    /// The code of the kernel is needed.
     Code,
-    /// So is what it runs in.
+    /// The code and its launch resources are needed.
     Launch,
     /// A graph is launched or uploaded.
     Graph,
 }
 
-/// First uses.
+/// Keys of the uses so far.
 pub(crate) type Known = Option<HashSet<usize>>;
 
-/// All so far.
+/// All uses so far.
 static KNOWN: Mutex<Known> = Mutex::new(None);
-/// Some of them: their keys.
+/// Keys of some of the uses, readable without the lock.
 static RECENT: Recent<()> = Recent::new();
 
-/// Whether this handle is used so in this context for the first time. A call that says so is the first.
+/// Whether this handle is used this way in this context for the first time. Only one call returns
+/// `true`.
 pub(crate) fn is_first(handle: usize, context_id: u64, what: Use) -> bool {
     let key = key(handle, context_id, what);
     RECENT.at(key).load(Ordering::Relaxed).addr() != key && is_first_slow(key)
@@ -45,12 +47,12 @@ fn is_first_slow(key: usize) -> bool {
     }
     let mut known = lock(&KNOWN);
     let is_first = known.get_or_insert_default().insert(key);
-    // Under the lock: `forget_all` must not come between.
+    // Under the lock, so that `forget_all` cannot intervene.
     RECENT.at(key).store(without_provenance_mut(key), Ordering::Relaxed);
     is_first
 }
 
-/// This graph has ended: its handle may be reused.
+/// Forgets a graph that has ended, because its handle may be reused.
 pub(crate) fn forget_graph(executable: usize, context_id: u64) {
     let key = key(executable, context_id, Use::Graph);
     let mut known = lock(&KNOWN);
@@ -59,12 +61,12 @@ pub(crate) fn forget_graph(executable: usize, context_id: u64) {
     }
 }
 
-/// Handles may be reused, or what is known of them holds no more.
+/// Forgets all uses, because handles may be reused or the entries no longer hold.
 pub(crate) fn forget_all() {
     drop(take_all());
 }
 
-/// As `forget_all`, before a call that may be refused.
+/// Takes all uses out before a call that may be refused.
 pub(crate) fn take_all() -> Known {
     let mut known = lock(&KNOWN);
     let all = known.take();
@@ -74,7 +76,7 @@ pub(crate) fn take_all() -> Known {
     all
 }
 
-/// The call was refused.
+/// Restores the uses after the call was refused.
 pub(crate) fn put_back(all: Known) {
     if let Some(all) = all {
         lock(&KNOWN).get_or_insert_default().extend(all);

@@ -1,8 +1,9 @@
-//! Whether the driver can serve so many bytes, as far as it says. What it cannot serve it is not asked for: it would refuse,
-//! and write that into its log as an error of the program (`cuLogsRegisterCallback`, `CUDA_LOG_FILE`), which natively
-//! has made none. The caches give back what is free first.
+//! Predicts from the driver's own numbers whether it can serve a request. The driver is not called
+//! for what it cannot serve: it would refuse, and log an error of the program
+//! (`cuLogsRegisterCallback`, `CUDA_LOG_FILE`) that would not occur without the library. The caches
+//! release their free memory first.
 //!
-//! It is a forecast and no answer. A request fails only where the driver itself has refused what the program
+//! This is only a forecast. A request fails only if the driver itself has refused what the program
 //! asked for.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,14 +17,16 @@ use crate::driver_memory::pool_devices;
 use crate::state::contexts::Context;
 
 const DEVICES_MAX: usize = 64;
-/// Up to this size the driver cuts pieces from pages that it has already.
+/// Largest size for which the driver cuts pieces from pages that it already has.
 const PIECE_BYTES_MAX: u64 = 1 << 20;
 const PAGE_BYTES: u64 = 2 << 20;
 
-/// What was free on each device when the driver was last asked, less what was requested since.
+/// Bytes that were free on each device when the driver was last asked, less the requests since
+/// then.
 static EXPECTED: [AtomicU64; DEVICES_MAX] = [const { AtomicU64::new(0) }; DEVICES_MAX];
 
-/// Whether a context's own request of so many bytes may be served. Asks the driver if little is left of what was free.
+/// Whether the driver may serve a request of a context. Asks the driver if little is left of what
+/// was free.
 pub(crate) fn may_serve(context: &'static Context, bytes: u64) -> bool {
     is_expected(context.device, bytes) || {
         let asked = || context.enter(|| Ok(may_serve_now(context.device, bytes)));
@@ -31,12 +34,13 @@ pub(crate) fn may_serve(context: &'static Context, bytes: u64) -> bool {
     }
 }
 
-/// As `may_serve`, of a request of the program in the current context, which is one of this device.
+/// Whether the driver may serve a request of the program in the current context, which is on this
+/// device.
 pub(crate) fn may_serve_here(device: i32, bytes: u64) -> bool {
     is_expected(device, bytes) || api::relaxed(|| may_serve_now(device, bytes))
 }
 
-/// Without a question: others may have taken half of it.
+/// Decides without asking the driver: others may have taken half of the free memory.
 fn is_expected(device: i32, bytes: u64) -> bool {
     if bytes <= PIECE_BYTES_MAX || !rule_holds(Rule::NothingIsAskedInVain) {
         return true;
@@ -56,7 +60,7 @@ fn may_serve_now(device: i32, bytes: u64) -> bool {
     needed <= free || needed <= free.saturating_add(idle_in_pools(device)) || is_integrated(device)
 }
 
-/// What pools keep for later the driver takes from them where it lacks memory.
+/// Bytes that pools keep for later. The driver takes them from the pools when it lacks memory.
 fn idle_in_pools(device: i32) -> u64 {
     let idle = |pool| {
         let [reserved, used] = [POOL_RESERVED, POOL_USED]
@@ -69,7 +73,7 @@ fn idle_in_pools(device: i32) -> u64 {
     pools::default_of(device).map_or(0, idle).saturating_add(of_program)
 }
 
-/// It takes memory of the host, of which more may come free than the driver says.
+/// Whether the device uses memory of the host, which may be freed beyond what the driver reports.
 fn is_integrated(device: i32) -> bool {
     api::device_get_attribute(DEVICE_INTEGRATED, device).is_ok_and(|value| value != 0)
 }

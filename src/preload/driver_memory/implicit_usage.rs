@@ -1,5 +1,5 @@
-//! What calls made the driver take of a device for itself, as differences (`windows`): by context, with which it ends,
-//! by part, and by the stack of the call.
+//! Device memory that the driver took for itself because of calls, as measured differences
+//! (`intervals`). Kept by context, with which it ends, by component, and by the stack of the call.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,27 +16,27 @@ static ANY: AtomicBool = AtomicBool::new(false);
 
 struct Taken {
     rows: Vec<Row>,
-    /// By device, how many calls could not be measured.
+    /// Number of calls that could not be measured, by device.
     missed: Vec<(i32, u64)>,
 }
 
-/// Bytes are never 0.
+/// Memory taken by calls that share these attributes. `bytes` is not 0.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Row {
     pub device: i32,
     pub context_id: u64,
     pub component: Component,
-    /// `NONE` also for calls at the same time.
+    /// Stack of the call. Also `NONE` for simultaneous calls.
     pub stack: StackId,
     pub bytes: u64,
 }
 
-/// Whether anything was taken, ever.
+/// Whether anything has ever been taken.
 pub(crate) fn any() -> bool {
     ANY.load(Ordering::Relaxed)
 }
 
-/// A call has taken this.
+/// Adds what a call has taken.
 pub(crate) fn took(took: Row) {
     if heap::is_short() {
         return;
@@ -52,8 +52,8 @@ pub(crate) fn took(took: Row) {
     }
 }
 
-/// A call has given this back: of what such calls took, and the same stack, first. What was taken before anything was
-/// recorded has no row.
+/// Subtracts what a call has released, first from rows of the same component and stack. What was
+/// taken before recording began has no row.
 pub(crate) fn gave(gave: Row) {
     let mut taken = lock(&TAKEN);
     let mut left_bytes = gave.bytes;
@@ -69,7 +69,7 @@ pub(crate) fn gave(gave: Row) {
     }
 }
 
-/// A call could not be measured.
+/// Counts a call that could not be measured.
 pub(crate) fn missed(device: i32) {
     if heap::is_short() {
         return;
@@ -81,18 +81,19 @@ pub(crate) fn missed(device: i32) {
     }
 }
 
-/// The context is gone, and all this with it.
+/// Removes the rows of a context that has ended.
 pub(crate) fn context_ended(context_id: u64) {
     lock(&TAKEN).rows.retain(|row| row.context_id != context_id);
 }
 
-/// All rows, and by device how many calls could not be measured.
+/// Returns all rows, and the number of unmeasured calls by device.
 pub(crate) fn all(wait: LockWait) -> (Vec<Row>, Vec<(i32, u64)>) {
     const SPARE: usize = 100;
     let Some(taken) = wait.lock(&TAKEN) else { return Default::default() };
     let (rows, missed) = (taken.rows.len(), taken.missed.len());
     drop(taken);
-    // Before the lock: where there is no memory the writer gives up, and must hold no lock then.
+    // Allocated before the lock is taken: without memory the writer gives up, and must then hold no
+    // lock.
     let mut all = (Vec::with_capacity(rows + SPARE), Vec::with_capacity(missed + SPARE));
     if let Some(taken) = wait.lock(&TAKEN) {
         let room = all.0.capacity();

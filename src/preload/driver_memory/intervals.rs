@@ -1,13 +1,16 @@
-//! What a call of the program takes of its device that nothing else counts, as the difference of what is in use before
-//! and after it.
+//! Measures how much uncounted device memory a call of the program takes: the difference of the
+//! used memory before and after it.
 //!
-//! Note [Intervals]. Between the two readings of a window there is nothing that another row has: where a counted call ran
-//! meanwhile, by any thread (`driver/changes`), the window is *missed*, and said to be; what pools and graphs have reserved is
-//! read with what is in use, and taken off. Windows of several threads that overlap are one, from the first reading to the last: else
-//! each would have what the other took. No lock is held meanwhile: a launch may wait for what another thread launches.
+//! Note [Intervals]. Between the two readings of an interval nothing may change that another row
+//! counts. If a counted call ran meanwhile, in any thread (`driver/changes`), the interval is
+//! *missed* and counted as such. What pools and graphs have reserved is read together with the used
+//! memory, and subtracted. Overlapping intervals of several threads are merged into one, from the
+//! first reading to the last; otherwise each would include what the other took. No lock is held
+//! during the call: a launch may wait for work that another thread launches.
 //!
-//! Managed memory comes to the device when a kernel touches it, with no call; once there is some, every window is missed.
-//! So is one in a capture. Another process that takes memory in a window cannot be told apart.
+//! Managed memory moves to the device when a kernel touches it, without a call. Once there is some,
+//! every interval is missed, as is one during a capture. Memory that another process takes during
+//! an interval cannot be told apart.
 
 use std::sync::Mutex;
 
@@ -29,30 +32,30 @@ use crate::state::barriers::LEDGER;
 use crate::state::contexts::Context;
 
 const DEVICES_MAX: usize = 64;
-/// The open windows of each device.
+/// Open intervals of each device.
 static OPEN: Mutex<[Open; DEVICES_MAX]> = Mutex::new([Open::NONE; DEVICES_MAX]);
 
 #[derive(Clone, Copy)]
 struct Open {
     count: u32,
-    /// How often one was opened or closed.
+    /// Number of times an interval was opened or closed.
     steps: u64,
-    /// Before the first of them; None: they are missed.
+    /// Reading before the first open interval, or `None` if the intervals are missed.
     before: Option<Reading>,
-    /// There was more than one.
+    /// Whether several intervals overlapped.
     are_several: bool,
 }
 
-/// What is in use on a device at a moment when no counted call was under way.
+/// Memory in use on a device at a moment without a counted call under way.
 #[derive(Clone, Copy)]
 struct Reading {
     changes: u64,
     in_use_bytes: u64,
-    /// Of these, by pools and graphs.
+    /// Bytes of these that pools and graphs have reserved.
     reserved_bytes: u64,
 }
 
-/// A call is being measured.
+/// A call that is being measured.
 #[must_use]
 pub(crate) struct Interval {
     context: &'static Context,
@@ -69,7 +72,8 @@ impl Open {
 }
 
 impl Interval {
-    /// Opens one on the device of the current context. None: it is not recorded. `ends`: the call gives memory back.
+    /// Opens an interval on the device of the current context. Returns `None` if it is not
+    /// recorded. `ends` is set for calls that release memory.
     pub(crate) fn open(ends: bool) -> Option<Interval> {
         let wanted = record::is_on() || ends && implicit_usage::any();
         let context = if wanted { lookup::current().ok()? } else { return None };
@@ -95,7 +99,7 @@ impl Interval {
         Some(Interval { context, is_open: true })
     }
 
-    /// The call has returned.
+    /// Closes the interval after the call has returned.
     pub(crate) fn close(mut self, component: Component) {
         self.is_open = false;
         let Context { device, id, .. } = *self.context;
@@ -149,7 +153,7 @@ impl Interval {
     }
 }
 
-/// One that its hook gave up makes the others of its time missed.
+/// Dropping an interval without closing it makes the overlapping ones missed.
 impl Drop for Interval {
     fn drop(&mut self) {
         if self.is_open {
@@ -161,14 +165,15 @@ impl Drop for Interval {
 }
 
 enum Measurement {
-    /// Others go on, and the last of them has its difference.
+    /// Other intervals are still open; the last of them gets the difference.
     Others,
     Missed,
-    /// In bytes, and whether it is that of several calls.
+    /// Difference in bytes, and whether several calls share it.
     Difference(i64, bool),
 }
 
-/// None: counted memory comes or goes, or the difference would not be the driver's own.
+/// Reads a device. Returns `None` if counted memory changes meanwhile, or the difference would
+/// include more than the driver's implicit usage.
 fn read(device: i32) -> Option<Reading> {
     let has_managed = LEDGER.visible.causes() & 1 << VisibleCause::Managed as u32 != 0;
     if has_managed || captures::maybe() {

@@ -1,13 +1,16 @@
-//! What the process may hold of each device (`gpu_memory_limit_mb`, `per_process_memory_fraction`), and
-//! what it holds: our segments, and memory that the driver serves the program directly.
+//! Limits of the device memory that the process may hold (`gpu_memory_limit_mb`,
+//! `per_process_memory_fraction`), and the memory that counts against them: the cache's segments,
+//! and memory that the driver serves the program directly.
 //!
-//! Bytes are claimed before the driver is asked and given back if it refuses, so racing threads together
-//! never exceed the limit. They are counted without a limit as well, so that a later one (`set`) knows
-//! what is held. What the driver serves is in the table (`table.rs`), which gives back what ends.
+//! Bytes are claimed before the driver is called, and given back if it refuses, so that racing
+//! threads together do not exceed the limit. They are counted without a limit too, so that a later
+//! one (`set`) knows what is held. The table (`table.rs`) has what the driver serves, and gives
+//! back what ends.
 //!
-//! Not counted, because it need not lie on the device or belongs to another process: managed, pinned and
-//! registered memory, and what was opened or imported. Also not counted, because no call of the program
-//! requests it: contexts, modules, memory of graphs, and what a pool of the driver keeps for later.
+//! Managed, pinned and registered memory, and opened or imported memory are not counted, because
+//! they need not lie on the device or belong to another process. Contexts, modules, graph memory,
+//! and what a driver's pool keeps for later are not counted, because no call of the program
+//! requests them.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
@@ -26,13 +29,13 @@ use crate::test_delay::test_delay;
 
 const DEVICES_MAX: usize = 64;
 const NO_LIMIT: u64 = u64::MAX;
-/// The options have not been applied to the device yet.
+/// Limit of a device to which the options have not been applied yet.
 const NOT_KNOWN: u64 = u64::MAX - 1;
 
 struct Device {
     limit_bytes: AtomicU64,
     held_bytes: AtomicU64,
-    /// What set the limit: a number of `LimitSource`.
+    /// Number of the `LimitSource` that set the limit.
     set_by: AtomicU8,
 }
 
@@ -51,45 +54,45 @@ static DEVICES: [Device; DEVICES_MAX] = [const {
     }
 }; DEVICES_MAX];
 
-/// Bytes set aside for a call about to be made; dropping it gives them back.
+/// Bytes claimed for a call about to be made. Dropping it gives them back.
 #[must_use]
 pub(crate) struct Claim {
     device: i32,
     bytes: u64,
 }
 
-/// What a report says about a limit.
+/// Limit of a device, for a report.
 pub(crate) struct LimitUse {
     pub limit_bytes: u64,
     pub held_bytes: u64,
-    /// The option or call that set it.
+    /// The option or call that set the limit.
     pub option: &'static str,
 }
 
-/// The limit of a device, if it has one.
+/// Returns the limit of a device, if it has one.
 #[inline]
 pub(crate) fn of(device: i32) -> Option<u64> {
     if config::limits() { known(device) } else { None }
 }
 
-/// The most bytes of a device that the process can ever hold.
+/// Returns the most bytes of a device that the process can hold.
 pub(crate) fn most(context: &Context) -> u64 {
     of(context.device).map_or(context.device_bytes, |limit| limit.min(context.device_bytes))
 }
 
-/// How many bytes the limit still allows; `u64::MAX` without one.
+/// Returns how many bytes the limit still allows, or `u64::MAX` without one.
 pub(crate) fn left(device: i32) -> u64 {
     of(device).map_or(u64::MAX, |limit| limit.saturating_sub(held(device)))
 }
 
-/// The bytes that this context could still get from the driver.
+/// Returns the bytes that this context could still get from the driver.
 pub(crate) fn free_bytes(context: &Context) -> u64 {
     let info = api::relaxed(|| context.enter(api::mem_get_info));
     info.map_or(0, |(free, _)| free as u64).min(left(context.device))
 }
 
-/// Sets the limit of a device from now on; 0: none. Memory held above it stays until it is freed. False:
-/// there is no such device.
+/// Sets the limit of a device from now on; 0 removes it. Memory held above the limit stays until it
+/// is freed. Returns `false` if there is no such device.
 pub(crate) fn set(device: i32, bytes: u64) -> bool {
     is_device(device) && {
         put(device, bytes, LimitSource::Call);
@@ -100,8 +103,8 @@ pub(crate) fn set(device: i32, bytes: u64) -> bool {
     }
 }
 
-/// The same by an order of another process, for one device or all, without a call to the driver. Fails
-/// with EBUSY if a stopped thread holds a lock; the limit holds nevertheless.
+/// Sets the limit for a control command of another process, for one device or all, without a call
+/// to the driver. Fails with EBUSY if a stopped thread holds a lock; the limit holds nevertheless.
 pub(crate) fn set_by_order(device: Option<i32>, bytes: Option<u64>) -> Result<(), i32> {
     let devices = device.map_or(0..DEVICES_MAX as i32, |device| device..device + 1);
     devices.for_each(|device| put(device, bytes.unwrap_or(0), LimitSource::Order));
@@ -112,7 +115,7 @@ pub(crate) fn set_by_order(device: Option<i32>, bytes: Option<u64>) -> Result<()
     Ok(())
 }
 
-/// Whether the driver has this device and we have a row for it.
+/// Whether the driver has this device and the library has a row for it.
 pub(crate) fn is_device(device: i32) -> bool {
     row(device).is_some() && api::device_total_mem(device).is_ok()
 }
@@ -124,7 +127,8 @@ fn put(device: i32, bytes: u64, by: LimitSource) {
     row.limit_bytes.store(if bytes == 0 { NO_LIMIT } else { bytes }, Ordering::Relaxed);
 }
 
-/// The limit of each device on which the process has a context, without a call to the driver.
+/// Returns the limit of each device on which the process has a context, without a call to the
+/// driver.
 pub(crate) fn all() -> Vec<Limit> {
     let mut all: Vec<Limit> = Vec::new();
     for context in contexts::all().filter(|context| row(context.device).is_some()) {
@@ -143,8 +147,9 @@ pub(crate) fn all() -> Vec<Limit> {
     all
 }
 
-/// Tells an allocator how large the limit is, else the device: the room that it may fill, and the size against
-/// which it collects garbage. As a limit only if that is on: the allocator itself refuses requests above.
+/// Passes the limit, or else the size of the device, to an allocator: as its capacity, and as the
+/// limit for garbage collection if that is on. The allocator itself refuses requests above its
+/// limit.
 pub(crate) fn tell(allocator: &mut Allocator, device: i32, device_bytes: u64) {
     let limit_bytes = of(device).filter(|limit| *limit < device_bytes);
     let bytes = limit_bytes.unwrap_or(device_bytes);
@@ -154,7 +159,7 @@ pub(crate) fn tell(allocator: &mut Allocator, device: i32, device_bytes: u64) {
     allocator.set_capacity(known_bytes, limit_bytes.is_some());
 }
 
-/// Sets bytes aside. None: the limit does not allow them.
+/// Claims bytes. Returns `None` if the limit does not allow them.
 pub(crate) fn claim(device: i32, bytes: u64) -> Option<Claim> {
     let limit_bytes = of(device).unwrap_or(NO_LIMIT);
     let Some(row) = row(device) else { return Some(Claim { device, bytes }) };
@@ -176,7 +181,7 @@ fn claim_late(row: &Device, device: i32, bytes: u64) -> Claim {
     Claim { device, bytes }
 }
 
-/// Claimed bytes are no longer held.
+/// Gives back claimed bytes that are no longer held.
 pub(crate) fn give_back(device: i32, bytes: u64) {
     if let Some(row) = row(device) {
         let less = |held: u64| Some(held.saturating_sub(bytes));
@@ -184,7 +189,7 @@ pub(crate) fn give_back(device: i32, bytes: u64) {
     }
 }
 
-/// The limit of a device and how much of it is used, for a report.
+/// Returns the limit of a device and how much of it is used, for a report.
 pub(crate) fn use_of(device: i32) -> Option<LimitUse> {
     let limit_bytes = of(device)?;
     let set_by = row(device)?.set_by.load(Ordering::Relaxed);
@@ -198,24 +203,26 @@ pub(crate) fn use_of(device: i32) -> Option<LimitUse> {
     Some(LimitUse { limit_bytes, held_bytes: held(device), option })
 }
 
-/// Free and total bytes for `cuMemGetInfo`, given the driver's own and what the caches could give back.
+/// Returns the free and total bytes to show in `cuMemGetInfo`, given the driver's own and what the
+/// caches could release.
 pub(crate) fn shown(device: i32, free: u64, total: u64, reclaimable: u64) -> (u64, u64) {
     let limit_bytes = of(device).unwrap_or(NO_LIMIT);
     let total = total.min(limit_bytes);
-    // The process may hold more than a limit that came later.
+    // The process may hold more than a limit that was set later.
     let left_bytes = limit_bytes.saturating_sub(held(device).saturating_sub(reclaimable));
     (free.saturating_add(reclaimable).min(left_bytes).min(total), total)
 }
 
 impl Claim {
-    /// The driver has provided the bytes: so many.
+    /// Keeps the claim after the driver has provided the bytes, and returns their number.
     pub(crate) fn keep(self) -> u64 {
         let bytes = self.bytes;
         core::mem::forget(self);
         bytes
     }
 
-    /// The driver provides more than was claimed. False: more than the limit allows.
+    /// Grows the claim to what the driver provides. Returns `false` if the limit does not allow
+    /// that.
     pub(crate) fn grow_to(&mut self, bytes: u64) -> bool {
         let Some(more) = claim(self.device, bytes.saturating_sub(self.bytes)) else { return false };
         self.bytes += more.bytes;
@@ -253,7 +260,7 @@ fn known(device: i32) -> Option<u64> {
 
 #[cold]
 fn by_options(row: &Device, device: i32) -> u64 {
-    // The driver itself reports it to any use of the device.
+    // If this fails, the driver itself reports it to any use of the device.
     let total_bytes = apart::with_descriptors(|| api::device_total_mem(device));
     let Some(Ok(total_bytes)) = total_bytes else { return NO_LIMIT };
     let limit_bytes = config::get().limit.on(total_bytes as u64).unwrap_or(NO_LIMIT);

@@ -1,13 +1,15 @@
-//! What the driver says of the memory of a device: asked when a context is made, when another process wants an
-//! account, and for a snapshot that is asked for. Nothing is asked on the way of an allocation, nor at the end
-//! of the process, where the driver may be going as well.
+//! The driver's answers about the memory of a device. The library asks when a context is created,
+//! when another process requests a breakdown, and for a requested snapshot. It does not ask during
+//! an allocation, nor at the end of the process, where the driver may be shutting down too.
 //!
-//! NVML says what of that is the process's. It is not loaded here: the thread that loads it needs the loader's lock, whose
-//! owner may be waiting for a snapshot, and the host would have another library's code and open files until it ends. So a
-//! command that asks for a snapshot asks NVML, and sends the answer first (`Order::Note`).
+//! NVML tells how much of the memory belongs to the process. The library does not load NVML. The
+//! loading thread would need the loader's lock, whose owner may be waiting for a snapshot, and the
+//! process would keep the code and open files of another library. So a command that requests a
+//! snapshot asks NVML and sends the answer first (`Order::Note`).
 //!
-//! Each question is asked in a context that is kept open meanwhile, and of pools that are kept as well
-//! (`pool_devices::while_they_stay`). Where the driver lacks a function, or refuses, the number is not known.
+//! Each question is asked in a context that is kept open meanwhile, and about pools that are kept
+//! as well (`pool_devices::while_they_stay`). If the driver lacks a function or refuses, the number
+//! is unknown.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -29,15 +31,15 @@ use crate::process::lock_timeout::LockWait;
 use crate::state::contexts;
 use crate::state::contexts::Context;
 
-/// What was in use on each device when its first context had been made.
+/// Bytes in use on each device when its first context had been created.
 static FIRST: Mutex<Vec<First>> = Mutex::new(Vec::new());
-/// The last answers of each device.
+/// The driver's last answers for each device.
 static LAST: Mutex<[Option<Measured>; DEVICES_MAX]> = Mutex::new([None; DEVICES_MAX]);
 const DEVICES_MAX: usize = 64;
-/// What NVML said of each device, and when.
+/// NVML's answer for each device, with its time.
 static NOTED: Mutex<[Option<(Instant, NvmlReading)>; DEVICES_MAX]> =
     Mutex::new([None; DEVICES_MAX]);
-/// What was noted longer ago was for a snapshot that did not come.
+/// Longest age of a note. An older one was for a snapshot that was not written.
 const NOTED_FOR: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Copy)]
@@ -47,25 +49,26 @@ struct First {
     in_use_bytes: u64,
 }
 
-/// The answers for one device.
+/// The driver's answers for one device.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Measured {
     pub at: Instant,
     pub total_bytes: u64,
-    /// By all processes.
+    /// Bytes in use by all processes.
     pub in_use_bytes: u64,
-    /// By the default pool and all pools of the program.
+    /// Bytes reserved by the default pool and all pools of the program.
     pub pools_reserved_bytes: u64,
     pub graphs_reserved_bytes: u64,
-    /// What kernels may make the driver reserve, of all contexts.
+    /// Bytes that kernels may make the driver reserve, over all contexts.
     pub limits: [(Component, u64); 3],
 }
 
-/// A context was made that was not there before.
+/// Notes a new context.
 pub(crate) fn context_made(id: u64, handle: ContextHandle) {
     let Ok((device, in_use_bytes)) = api::relaxed(|| within(id, handle, in_use)) else { return };
     let mut first = lock(&FIRST);
-    // Under the lock: in what was seen before, a context of another device that was noted here meanwhile would be missing.
+    // Under the lock: a list read earlier would lack a context of another device that was noted
+    // here meanwhile.
     let alive = observers::contexts_seen();
     first.retain(|first| alive.iter().any(|seen| seen.id == first.context_id));
     if first.iter().all(|first| first.device != device) {
@@ -73,20 +76,20 @@ pub(crate) fn context_made(id: u64, handle: ContextHandle) {
     }
 }
 
-/// What was in use on this device when its first context had been made.
+/// Returns the bytes in use on this device when its first context had been created.
 pub(crate) fn at_first_context(device: i32, wait: LockWait) -> Option<u64> {
     let first = wait.lock(&FIRST)?;
     let found = first.iter().find(|first| first.device == device);
     found.map(|first| first.in_use_bytes)
 }
 
-/// The last answers for this device.
+/// Returns the last answers for this device.
 pub(crate) fn last(device: i32, wait: LockWait) -> Option<Measured> {
     let last = wait.lock(&LAST)?;
     *last.get(usize::try_from(device).ok()?)?
 }
 
-/// NVML says this, now.
+/// Notes what NVML reports now.
 pub(crate) fn note(device: i32, nvml_reading: NvmlReading) {
     let place = usize::try_from(device).ok();
     let mut noted = lock(&NOTED);
@@ -95,19 +98,21 @@ pub(crate) fn note(device: i32, nvml_reading: NvmlReading) {
     }
 }
 
-/// What NVML said of this device, for the snapshot that it was asked for. The next one begins without.
+/// Takes NVML's answer for this device, for the snapshot that it was requested for. The next
+/// snapshot begins without one.
 pub(crate) fn take_noted(device: i32, wait: LockWait) -> Option<NvmlReading> {
     let mut noted = wait.lock(&NOTED)?;
     let (at, nvml_reading) = noted.get_mut(usize::try_from(device).ok()?)?.take()?;
     (at.elapsed() < NOTED_FOR).then_some(nvml_reading)
 }
 
-/// Asks for every device. Call where the driver may be called, with no lock of ours. Allocates nothing: the caller
-/// may be the program's thread, and the host without memory. True.
+/// Asks the driver about every device, and returns `true`. Must be called where the driver may be
+/// called, with no lock of the library held. Allocates nothing: the caller may be a thread of the
+/// program, and the host may be out of memory.
 pub(crate) fn ask() -> bool {
     let mut all: [Option<Measured>; DEVICES_MAX] = [None; DEVICES_MAX];
     for context in contexts::all() {
-        // Its end waits for us, so it is not entered any more once it has begun.
+        // The end of a context waits for the library, so a context that is ending is not entered.
         let open = context.keep_open();
         if open.is_none() || !lookup::is_certain(context) {
             continue;
@@ -130,7 +135,7 @@ pub(crate) fn ask() -> bool {
     true
 }
 
-/// The current context, and its device.
+/// Measures the device of the current context.
 fn of(context: &Context) -> CuResult<Measured> {
     let device = context.device;
     let (free, total) = api::mem_get_info()?;
@@ -154,7 +159,8 @@ fn of(context: &Context) -> CuResult<Measured> {
     })
 }
 
-/// What is reserved by the default pool of a device and all pools of the program there, and by its graphs.
+/// Returns the bytes reserved by the default pool of a device with the program's pools there, and
+/// by graphs.
 pub(crate) fn reserved(device: i32) -> [u64; 2] {
     let reserved = |pool| api::mem_pool_get_attribute(pool, POOL_RESERVED).unwrap_or(0);
     let of_program = pool_devices::while_they_stay(device, |pools| {
@@ -165,13 +171,13 @@ pub(crate) fn reserved(device: i32) -> [u64; 2] {
     [of_program.saturating_add(of_default), of_graphs.unwrap_or(0)]
 }
 
-/// The current device, and what is in use on it.
+/// Returns the current device and the bytes in use on it.
 fn in_use() -> CuResult<(i32, u64)> {
     let (free, total) = api::mem_get_info()?;
     Ok((api::ctx_get_device()?, total.saturating_sub(free) as u64))
 }
 
-/// Runs `body` with a context current that no record of ours belongs to yet.
+/// Runs `body` in a context that the library has no record of yet.
 fn within<T>(id: u64, handle: ContextHandle, body: impl FnOnce() -> CuResult<T>) -> CuResult<T> {
     if api::ctx_get_id(0) == Ok(id) {
         return body();

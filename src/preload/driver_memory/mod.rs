@@ -1,4 +1,4 @@
-//! What the driver serves the program itself, and the limit that it shares with the cache.
+//! Memory that the driver serves the program directly, and the limit that it shares with the cache.
 
 pub(crate) mod breakdown;
 pub(crate) mod ending;

@@ -1,4 +1,5 @@
-//! What memory hooks hear of the memory in the table, after a call of the program that made or ended some.
+//! Notifies memory hooks of memory in the table, after a call of the program that allocated or
+//! ended some.
 
 use cachealloc_statistics::breakdown::Component;
 
@@ -9,13 +10,13 @@ use crate::memory_hooks;
 use crate::memory_hooks::other_memory::{Kind, Observed, Other};
 use crate::process::bypass;
 
-/// Something to tell, once the driver has agreed. Where there is no hook, nothing.
+/// What to notify once the driver has agreed. Nothing without a hook.
 #[derive(Default)]
 pub(crate) enum Heard {
     #[default]
     Nothing,
     Made(Named),
-    /// Each as it was told at its allocation.
+    /// Each with what the hooks were notified of at its allocation.
     Ended(Vec<(Other, Observed)>),
 }
 
@@ -31,7 +32,7 @@ impl Heard {
         if bypass::is_fast_path() { Heard::Nothing } else { Heard::Made(named) }
     }
 
-    /// Before the ending is finished.
+    /// Collects what ends. Must be called before the ending is finished.
     pub(crate) fn ended(ending: &Ending) -> Heard {
         if bypass::is_fast_path() {
             return Heard::Nothing;
@@ -44,7 +45,8 @@ impl Heard {
         Heard::Ended(served.chain(over).collect())
     }
 
-    /// Call with no lock held, outside of our hooks of driver functions.
+    /// Notifies the hooks. Must be called with no lock held, outside the library's hooks of driver
+    /// functions.
     pub(crate) fn tell(self) {
         match self {
             Heard::Nothing => {}
@@ -77,7 +79,7 @@ fn observe(named: Named, observed: Observed) {
     place.into_iter().for_each(|place| *place = Some(observed));
 }
 
-/// None: it is linear memory.
+/// Describes memory to hooks. Returns `None` for linear memory.
 fn of(key: Key, served: &Served) -> Option<Other> {
     let kind = match (key, served.component) {
         (Key::Array(_), _) => Kind::Array,

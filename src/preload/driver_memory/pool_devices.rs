@@ -7,22 +7,22 @@ use crate::driver::sys::{CuResult, PoolHandle};
 use crate::handle_table::HandleTable;
 use crate::lock::lock;
 
-/// Where a pool allocates.
+/// Place where a pool allocates.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Place {
     Device(i32),
     Host,
-    /// Wherever it is used.
+    /// Memory that moves to where it is used.
     Managed,
 }
 
 static POOLS: HandleTable<Place> = HandleTable::new();
-/// Whether the host sees the memory of any.
+/// Whether the host can access the memory of any pool.
 static HOST_SEES_ANY: AtomicBool = AtomicBool::new(false);
 /// Held while the driver is asked about pools.
 static STAY: Mutex<()> = Mutex::new(());
 
-/// A pool of the program allocates there.
+/// Notes where a pool of the program allocates.
 pub(crate) fn note(pool: PoolHandle, place: Place) {
     if place.device().is_none() {
         HOST_SEES_ANY.store(true, Ordering::Release);
@@ -33,26 +33,27 @@ pub(crate) fn note(pool: PoolHandle, place: Place) {
 /// Runs the driver's call that ends this pool.
 pub(crate) fn end_by(pool: PoolHandle, call: impl FnOnce() -> CuResult) -> CuResult {
     POOLS.end_by(pool, || {
-        // The pool is out of the book: a question from now on does not find it.
+        // The pool is out of the table: queries that start now do not find it.
         drop(lock(&STAY));
         call()
     })
 }
 
-/// Where a pool allocates, if known.
+/// Returns where a pool allocates, if known.
 pub(crate) fn of(pool: PoolHandle) -> Option<Place> {
     POOLS.read(|pools| pools.given.get(&pool).copied())
 }
 
-/// Where a pool allocates whose memory the host sees. None: the host sees none of it, as far as is known.
+/// Returns where a host-visible pool allocates, or `None` if no host-visible memory of it is known.
 #[inline]
 pub(crate) fn seen_by_host(pool: PoolHandle) -> Option<Place> {
     let any = HOST_SEES_ANY.load(Ordering::Acquire);
     if any { of(pool).filter(|place| place.device().is_none()) } else { None }
 }
 
-/// Runs `body` with the pools of the program that allocate from this device, none of which ends meanwhile. Of so many
-/// that no program has them, the first ones. Allocates nothing.
+/// Runs `body` with the program's pools that allocate from this device, none of which ends
+/// meanwhile. Passes at most the first `POOLS_MAX` of them, which is more than any program has.
+/// Allocates nothing.
 pub(crate) fn while_they_stay<T>(device: i32, body: impl FnOnce(&[PoolHandle]) -> T) -> T {
     const POOLS_MAX: usize = 256;
     if POOLS.is_empty() {
@@ -69,7 +70,7 @@ pub(crate) fn while_they_stay<T>(device: i32, body: impl FnOnce(&[PoolHandle]) -
 }
 
 impl Place {
-    /// The device whose memory it is.
+    /// Returns the device whose memory it is.
     pub(crate) fn device(self) -> Option<i32> {
         match self {
             Place::Device(device) => Some(device),

@@ -1,9 +1,10 @@
-//! The table of all memory that the driver serves the program itself: linear, pitched and managed
-//! memory, arrays, memory of pools, physical memory and where it is mapped, pinned memory of the host.
-//! Always kept, so that a limit or a recording that begins later knows what is live. The limit and the recorder are told from here.
+//! Table of all memory that the driver serves the program directly: linear, pitched and managed
+//! memory, arrays, pool memory, physical memory with its mappings, and pinned host memory. It is
+//! always kept, so that a limit or a recording that begins later knows what is live. Changes are
+//! passed on to the limit and the recorder from here.
 //!
-//! Calls that bypass our hooks are missed, and so are those served after the host ran out of memory. Memory whose
-//! end was missed ends when its address is served again.
+//! Calls that bypass the library's hooks are missed, and so is memory served after the host ran out
+//! of memory. Memory whose end was missed ends when its address is served again.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -35,23 +36,23 @@ pub(crate) static TABLE: Mutex<Table> = Mutex::new(Table {
 });
 
 pub(crate) struct Table {
-    /// Addresses without overlaps.
+    /// Allocations, whose addresses do not overlap.
     pub served: BTreeMap<Key, Served>,
-    /// Where snapshots show arrays, and how long each is.
+    /// Addresses at which snapshots show arrays, with the length of each.
     arrays: BTreeMap<u64, u64>,
-    /// By handle.
+    /// Physical memory by handle.
     pub physical: BTreeMap<u64, Physical>,
     pub tally: Tally,
     pub history: History,
 }
 
-/// Where snapshots show arrays: above all addresses of memory, and below the largest number that viewers represent
-/// exactly.
+/// Range in which snapshots show arrays: above all memory addresses, and below the largest number
+/// that viewers represent exactly.
 const ARRAYS_BEGIN: u64 = 1 << 52;
 const ARRAYS_END: u64 = 1 << 53;
 const ARRAY_STEP: u64 = 512;
 
-/// An address and a handle may be equal.
+/// Key of an allocation. An address and a handle may be equal.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Key {
     /// An address.
@@ -63,34 +64,36 @@ pub(crate) enum Key {
 /// One allocation.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Served {
-    /// Or `HOST`.
+    /// Device of the memory, or `HOST`.
     pub device: i32,
     pub bytes: u64,
-    /// The context with which it ends; 0: with none.
+    /// The context with which it ends, or 0 if it ends with none.
     pub context_id: u64,
-    /// Under which part an account has it; None: a mapping, whose physical memory it has.
+    /// Component of the breakdown that has it, or `None` for a mapping, whose physical memory has
+    /// one.
     pub component: Option<Component>,
     /// `NONE` unless recorded.
     pub stack: StackId,
-    /// Of the limit; 0 for what does not count, and for mappings.
+    /// Bytes claimed from the limit. 0 for mappings and for memory that does not count.
     pub claimed_bytes: u64,
-    /// The physical memory mapped here.
+    /// Handle of the physical memory mapped here.
     pub handle: Option<u64>,
-    /// What memory hooks were told of it.
+    /// What memory hooks were notified of for it.
     pub observed: Option<Observed>,
-    /// Where snapshots show an array, which has no address: beside all others, where nothing else is.
+    /// Address at which snapshots show an array, which has none: after all others, where nothing
+    /// else is.
     pub place: u64,
-    /// Snapshots do not show it: they have no place for it.
+    /// Whether snapshots omit it because they have no place for it.
     pub hidden: bool,
 }
 
-/// Physical memory: it lives while it is referenced or mapped anywhere.
+/// Physical memory, which lives while it is referenced or mapped anywhere.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Physical {
     pub device: i32,
     pub bytes: u64,
     claimed_bytes: u64,
-    /// Of the call that created it, and when that was; `NONE` and 0 unless recorded.
+    /// Stack and time of the call that created it; `NONE` and 0 unless recorded.
     pub stack: StackId,
     created_ns: u64,
     pub references: u64,
@@ -98,20 +101,20 @@ pub(crate) struct Physical {
     pub observed: Option<Observed>,
 }
 
-/// What an account counts of one allocation, or of physical memory.
+/// One allocation or physical memory, as a breakdown counts it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Held {
-    /// Or `HOST`.
+    /// Device of the memory, or `HOST`.
     pub device: i32,
-    /// None: a mapping of physical memory.
+    /// Component of the breakdown, or `None` for a mapping of physical memory.
     pub component: Option<Component>,
     pub stack: StackId,
     pub bytes: u64,
-    /// Of physical memory.
+    /// Handle of the physical memory.
     pub handle: Option<u64>,
 }
 
-/// The driver has served this.
+/// Enters what the driver has served.
 pub(crate) fn enter(key: Key, served: Served) {
     if let Key::Memory(address) = key
         && served.device != HOST
@@ -121,14 +124,14 @@ pub(crate) fn enter(key: Key, served: Served) {
     lock(&TABLE).enter(key, served);
 }
 
-/// These addresses are the program's from now on, and nothing of ours.
+/// Removes pagemap entries of ended contexts at addresses that now belong to the program.
 fn served_at(address: u64, bytes: u64) {
     if rule_holds(Rule::ServedIsNobodys) && rule_holds(Rule::ContextEndForgets) {
         pagemap::forget_ended(address, bytes, Context::is_over);
     }
 }
 
-/// The driver has created physical memory.
+/// Enters physical memory that the driver has created.
 pub(crate) fn created(handle: u64, device: i32, bytes: u64, claimed_bytes: u64, stack: StackId) {
     let (references, mappings, observed) = (1, 0, None);
     let created_ns = if record::is_on_for(device) { now_ns() } else { 0 };
@@ -150,19 +153,20 @@ pub(crate) fn created(handle: u64, device: i32, bytes: u64, claimed_bytes: u64, 
     }
 }
 
-/// A call has failed for lack of memory on this device. Returns the time of its entry; None: nothing is recorded.
+/// Records a call that failed for lack of memory on this device. Returns the time of its entry, or
+/// `None` if nothing is recorded.
 pub(crate) fn refused(device: i32, bytes: u64, free_bytes: u64, stack: StackId) -> Option<u64> {
     lock(&TABLE).history.out_of_memory(device, bytes, free_bytes, stack)
 }
 
-/// The program has one more reference.
+/// Adds a reference that the program has taken.
 pub(crate) fn retained(handle: u64) {
     if let Some(physical) = lock(&TABLE).physical.get_mut(&handle) {
         physical.references += 1;
     }
 }
 
-/// The driver has mapped physical memory of this process.
+/// Enters a mapping of this process's physical memory.
 pub(crate) fn mapped(address: u64, bytes: u64, handle: u64, stack: StackId) {
     served_at(address, bytes);
     let mut table = lock(&TABLE);
@@ -174,7 +178,8 @@ pub(crate) fn mapped(address: u64, bytes: u64, handle: u64, stack: StackId) {
     }
 }
 
-/// The program has given up this pinned memory, and the driver was not told: it is kept for a later request.
+/// Notes that the program has freed this pinned memory, which the library keeps for a later request
+/// without calling the driver.
 pub(crate) fn kept(address: u64) {
     let mut table = lock(&TABLE);
     let (key, Table { served, history, .. }) = (Key::Memory(address), &mut *table);
@@ -189,12 +194,14 @@ pub(crate) fn kept(address: u64) {
     served.component = Some(Component::PinnedFree);
 }
 
-/// The cache has this memory now. What is there is left from a context whose end was not noticed yet.
+/// Removes entries at memory that the cache now has. They are left from a context whose end was not
+/// noticed yet.
 pub(crate) fn taken_by_cache(address: u64, bytes: u64) {
     lock(&TABLE).release_entry(address, bytes, None);
 }
 
-/// A context is gone with what the driver served in it. Physical memory belongs to no context.
+/// Removes what the driver served in a context that has ended. Physical memory belongs to no
+/// context.
 pub(crate) fn context_ended(context_id: u64) {
     let mut table = lock(&TABLE);
     let of_context = table.served.iter().filter(|(_, served)| served.context_id == context_id);
@@ -202,7 +209,7 @@ pub(crate) fn context_ended(context_id: u64) {
     keys.into_iter().for_each(|key| table.forget(key));
 }
 
-/// Memory hooks are told of the allocation at this address. Returns its bytes.
+/// Notes what memory hooks are notified of for the allocation at this address. Returns its bytes.
 pub(crate) fn observe(address: u64, observed: Observed) -> Option<u64> {
     let mut table = lock(&TABLE);
     let served = table.served.get_mut(&Key::Memory(address))?;
@@ -210,15 +217,14 @@ pub(crate) fn observe(address: u64, observed: Observed) -> Option<u64> {
     Some(served.bytes)
 }
 
-/// The bytes at this address, and what memory hooks were told of them.
+/// Returns the bytes at this address, and what memory hooks were notified of for them.
 pub(crate) fn observed(address: u64) -> Option<(u64, Observed)> {
     let table = lock(&TABLE);
     let served = table.served.get(&Key::Memory(address))?;
     Some((served.bytes, served.observed?))
 }
 
-/// From here on other devices are recorded, or others' entries: forgets the rest, and begins with what is
-/// live.
+/// Starts recording other devices or other entries: forgets the rest, and begins with what is live.
 pub(crate) fn record(is_kept: impl Fn(i32) -> bool, keeps_entries: bool) {
     let mut table = lock(&TABLE);
     let Table { served, history, .. } = &mut *table;
@@ -228,14 +234,14 @@ pub(crate) fn record(is_kept: impl Fn(i32) -> bool, keeps_entries: bool) {
     history.begin(served.iter().filter_map(|(key, served)| served.shown(*key)));
 }
 
-/// An upper bound of the bytes that a cut takes.
+/// Returns an upper bound of the bytes that a cut takes.
 pub(crate) fn cut_bytes() -> usize {
     let table = lock(&TABLE);
     (table.served.len() + table.physical.len()) * driver_memory::SEGMENT_BYTES_MAX
         + table.history.entries_count() * 4 * size_of::<Entry>()
 }
 
-/// What is live, and by device the entries and how many are missing, at one moment.
+/// Returns what is live, and by device the entries and the number of missing ones, at one moment.
 pub(crate) fn cut() -> (Vec<Segment>, Vec<EntriesOf>) {
     let table = lock(&TABLE);
     let shown = table.served.iter().filter_map(|(key, served)| served.shown(*key));
@@ -248,19 +254,20 @@ pub(crate) fn cut() -> (Vec<Segment>, Vec<EntriesOf>) {
     (segments, entries)
 }
 
-/// What each stack holds and has asked for, by device.
+/// Returns what each stack holds and has asked for, by device.
 pub(crate) fn holders(wait: LockWait) -> Vec<(i32, Vec<StackTotals>)> {
     wait.lock(&TABLE).map(|table| table.history.holders()).unwrap_or_default()
 }
 
-/// All that is live. Where it grows faster than it can be listed, some is missing.
+/// Returns all that is live. Some is missing if it grows faster than it can be listed.
 pub(crate) fn held() -> Vec<Held> {
     const SPARE: usize = 1000;
     let count = {
         let table = lock(&TABLE);
         table.served.len() + table.physical.len()
     };
-    // Before the lock: where there is no memory the writer gives up, and must hold no lock then.
+    // Allocated before the lock is taken: without memory the writer gives up, and must then hold no
+    // lock.
     let mut all = Vec::with_capacity(count + SPARE);
     let table = lock(&TABLE);
     let served = table.served.values().map(|served| {
@@ -307,7 +314,8 @@ impl Table {
         self.served.insert(key, served);
     }
 
-    /// The program has got what was kept for it, which the driver was not asked for. False: this is no such memory.
+    /// Gives kept memory to the program again, for which the driver was not called. Returns `false`
+    /// if this is no such memory.
     fn give_again(&mut self, key: Key, again: Served) -> bool {
         let Some(served) = self.served.get_mut(&key) else { return false };
         let is_it = served.is_kept() && !served.hidden && served.bytes == again.bytes;
@@ -334,7 +342,7 @@ impl Table {
         }
     }
 
-    /// It has ended.
+    /// Removes an entry that has ended.
     fn forget(&mut self, key: Key) {
         let mut ending = Ending::default();
         self.end(key, &mut ending);
@@ -347,8 +355,8 @@ impl Table {
         self.hide_within(address, end, device);
     }
 
-    /// Physical memory that is mapped nowhere, behind the arrays, and since when. No ring tells of it: most is mapped a moment
-    /// later.
+    /// Physical memory that is mapped nowhere, with its creation time, at addresses after the
+    /// arrays. No ring has entries for it: most is mapped a moment later.
     fn unmapped(&self) -> impl Iterator<Item = (u64, Allocation)> {
         let last = self.arrays.last_key_value();
         let begin = last.map_or(ARRAYS_BEGIN, |(place, bytes)| place + bytes);
@@ -363,7 +371,7 @@ impl Table {
         })
     }
 
-    /// A place for an array: behind all others. 0: there is none.
+    /// Returns an address for an array, after all others, or 0 if none is left.
     fn array_place(&mut self, bytes: u64) -> u64 {
         let last = self.arrays.last_key_value();
         let place = last.map_or(ARRAYS_BEGIN, |(place, bytes)| place + bytes);
@@ -375,7 +383,7 @@ impl Table {
         place
     }
 
-    /// A place for an array whose end the driver has refused.
+    /// Assigns a place to an array whose end the driver has refused.
     pub(crate) fn take_again(&mut self, served: &mut Served) {
         if served.place != 0 {
             served.place = self.array_place(served.bytes);
@@ -390,7 +398,8 @@ impl Table {
         below.into_iter().chain(within).map(|(key, _)| *key).collect()
     }
 
-    /// Snapshots show no overlaps: what would overlap this range, on this device, is over for them.
+    /// Hides what would overlap this range on this device, because snapshots show no overlaps. For
+    /// them it has ended.
     fn hide_within(&mut self, address: u64, end: u64, device: Option<i32>) {
         let below = self.served.range_mut(Key::Memory(0)..Key::Memory(end)).rev();
         for (key, served) in below {
@@ -414,7 +423,7 @@ impl Table {
 }
 
 impl Served {
-    /// As snapshots show it.
+    /// Describes the allocation as snapshots show it.
     pub(crate) fn shown(&self, key: Key) -> Option<Allocation> {
         let Served { device, bytes, stack, .. } = *self;
         let address = if self.place == 0 { key.number() } else { self.place };
@@ -422,7 +431,7 @@ impl Served {
         (!self.hidden).then_some(Allocation { address, bytes, device, stack, is_free })
     }
 
-    /// The program has freed it, and the driver still has it for the process.
+    /// Whether the program has freed it while the driver still has it for the process.
     fn is_kept(&self) -> bool {
         self.component == Some(Component::PinnedFree)
     }

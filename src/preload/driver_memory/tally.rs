@@ -1,5 +1,5 @@
-//! How much linear memory and memory of pools the driver has served the program itself, for the statistics: what
-//! passes through the cache is counted there. Changed under the lock of the table.
+//! Statistics of the linear memory and the pool memory that the driver serves the program directly.
+//! Memory that passes through the cache is counted there. Changed under the lock of the table.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,8 @@ use cachealloc_statistics::breakdown::Component;
 
 use crate::driver_memory::table::Served;
 
-/// By the context with which it ends; memory of pools, which outlives it, by device and context 0.
+/// Counts by the context with which the memory ends. Pool memory outlives its context and is
+/// counted by device and context 0.
 #[derive(Default)]
 pub(crate) struct Tally(BTreeMap<(i32, u64), Counted>);
 
@@ -37,7 +38,7 @@ impl Tally {
         }
     }
 
-    /// The end of this was refused: it has not ended.
+    /// Reverts `ended` after the driver refused the end.
     pub(crate) fn restored(&mut self, served: &Served) {
         if let Some(counted) = self.of(served) {
             for (stat, amount) in [(&mut counted.count, 1), (&mut counted.bytes, served.bytes)] {
@@ -47,7 +48,8 @@ impl Tally {
         }
     }
 
-    /// Adds what belongs to a context, and what belongs to none if it is the first of its device.
+    /// Adds the counts of a context. The first context of a device also gets those that belong to
+    /// no context.
     pub(crate) fn add_to(&self, stats: &mut Stats, device: i32, context_id: u64, is_first: bool) {
         let none = is_first.then_some(0);
         for id in [Some(context_id), none].into_iter().flatten() {
@@ -71,12 +73,12 @@ impl Tally {
         }
     }
 
-    /// Every peak becomes the current value.
+    /// Sets every peak to the current value.
     pub(crate) fn reset_peaks(&mut self, device: i32) {
         self.each(device, |stat| stat.peak = stat.current);
     }
 
-    /// Every total begins anew.
+    /// Restarts every total at zero.
     pub(crate) fn reset_totals(&mut self, device: i32) {
         self.each(device, |stat| (stat.allocated, stat.freed) = (0, 0));
     }

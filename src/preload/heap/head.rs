@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicPtr, AtomicUsize};
 pub(super) struct Head {
     pub(super) kind: u32,
     pub(super) class: u32,
-    /// The section of a block in one.
+    /// Section that contains the block, for a block in a section.
     pub(super) section: *mut SectionHead,
 }
 
@@ -20,28 +20,29 @@ pub(super) const SMALL: u32 = 3;
 pub(super) const LARGE: u32 = 4;
 pub(super) const IN_SECTION: u32 = 5;
 
-/// Including the head. Larger blocks are mappings.
+/// Largest small block, including its head. Larger blocks are mappings.
 pub(super) const SMALL_BYTES_MAX: usize = 64 << 10;
 pub(super) const FINE_BYTES_MAX: usize = 1 << 10;
 pub(super) const FINE_STEP: usize = 16;
 pub(super) const FINE_COUNT: usize = FINE_BYTES_MAX / FINE_STEP;
-/// Above the fine ones, four of each power of two.
+/// Number of classes: the fine ones, and four for each power of two above them.
 pub(super) const CLASSES_COUNT: usize = FINE_COUNT + 4 * 6;
 pub(super) const CHUNK_BYTES: usize = 1 << 20;
 pub(super) const RESERVE_BYTES: usize = 4 << 20;
-/// The writer takes at most this from the reserve: it may hold a lock.
+/// Largest allocation that the writer may take from the reserve: it may hold a lock.
 pub(super) const LITTLE_BYTES_MAX: usize = 4096;
 
 thread_local! {
     pub(super) static IS_WRITER: Cell<bool> = const { Cell::new(false) };
 }
 
-/// What the writer calls when it gets no memory; it does not return.
+/// Function that the writer calls when it gets no memory. It does not return.
 pub(super) static GIVE_UP: AtomicPtr<()> = AtomicPtr::new(null_mut());
-/// Called when a thread of the program got no memory for us: takes no lock and allocates nothing.
+/// Function to call when a thread of the program got no memory for the library. It takes no lock
+/// and allocates nothing.
 pub(super) static NOTE_SHORT: AtomicPtr<()> = AtomicPtr::new(null_mut());
 
-/// From the start of the allocation to the block.
+/// Returns the offset of the block from the start of its allocation.
 pub(super) fn offset(layout: Layout) -> usize {
     layout.align().max(HEAD_BYTES)
 }
@@ -56,7 +57,7 @@ pub(super) fn place(base: *mut u8, layout: Layout, kind: u32, class: usize) -> *
 }
 
 pub(super) fn place_in(base: *mut u8, layout: Layout, head: Head) -> *mut u8 {
-    // SAFETY: room for the head lies before the block.
+    // SAFETY: the head fits before the block.
     unsafe {
         let block = base.add(offset(layout));
         block.sub(HEAD_BYTES).cast::<Head>().write(head);
@@ -71,11 +72,11 @@ pub(super) fn mapped_bytes(layout: Layout) -> usize {
         .unwrap_or(usize::MAX)
 }
 
-/// The same mapping with another size.
+/// Resizes a mapping, which may move.
 pub(super) fn resized(block: *mut u8, layout: Layout, wanted: Layout) -> Option<*mut u8> {
     let (before, after) = (mapped_bytes(layout), mapped_bytes(wanted));
     let base = block.wrapping_sub(offset(layout)).cast();
-    // SAFETY: a mapping of its own, of this size; it may move.
+    // SAFETY: a separate mapping, of this size; it may move.
     let moved = unsafe { libc::mremap(base, before, after, libc::MREMAP_MAYMOVE) };
     (moved != libc::MAP_FAILED).then(|| moved.cast::<u8>().wrapping_add(offset(layout)))
 }

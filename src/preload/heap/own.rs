@@ -1,4 +1,4 @@
-//! The writer's own blocks: classes of sizes in chunks that come from the kernel.
+//! The writer's blocks: size classes in chunks that come from the kernel.
 
 use core::alloc::Layout;
 use core::cell::UnsafeCell;
@@ -16,14 +16,14 @@ pub(super) struct Own {
     pub(super) section: *mut SectionHead,
 }
 
-/// A free block, in its own memory.
+/// A free block. The link lies in the block's memory.
 struct Free {
     next: *mut Free,
 }
 
 impl Linked for Free {
     unsafe fn next(this: *mut Free) -> *mut *mut Free {
-        // SAFETY: valid, by the caller's word.
+        // SAFETY: valid, by the caller's promise.
         unsafe { &raw mut (*this).next }
     }
 }
@@ -37,10 +37,10 @@ pub(super) static OWN: OwnCell = OwnCell(UnsafeCell::new(Own {
     chunk_left: 0,
     section: null_mut(),
 }));
-/// Blocks of the writer's that other threads have freed.
+/// The writer's blocks that other threads have freed.
 static GIVEN_BACK: IntrusiveStack<Free> = IntrusiveStack::new();
 
-/// The class of a block with its head, and how many bytes those of the class have.
+/// Returns the class of a block with its head, and the block size of that class.
 pub(super) fn class_of(bytes: usize) -> (usize, usize) {
     if bytes <= FINE_BYTES_MAX {
         let class = bytes.div_ceil(FINE_STEP);
@@ -128,7 +128,7 @@ impl Own {
 pub(super) fn free_small(block: *mut u8, class: usize) {
     let block = block.cast::<Free>();
     if IS_WRITER.get() {
-        // SAFETY: this is the writer; every block of a class has room for a pointer.
+        // SAFETY: this is the writer; every block of a class has space for a pointer.
         unsafe {
             let own = &mut *OWN.0.get();
             (*block).next = own.free[class];
@@ -136,11 +136,12 @@ pub(super) fn free_small(block: *mut u8, class: usize) {
         }
         return;
     }
-    // SAFETY: the block is free, and its class has room for a pointer.
+    // SAFETY: the block is free, and its class has space for a pointer.
     unsafe { GIVEN_BACK.push(block) };
 }
 
-/// Blocks of the program's heap that the writer has freed, chained by the head's field for sections.
+/// Blocks of the program's heap that the writer has freed, chained by the head's field for
+/// sections.
 static LATER: AtomicPtr<Head> = AtomicPtr::new(null_mut());
 
 pub(super) fn free_later(block: *mut u8) {
@@ -150,13 +151,14 @@ pub(super) fn free_later(block: *mut u8) {
     LATER.store(head, Ordering::Relaxed);
 }
 
-/// Returns what the writer has freed of the program's heap. Only for the writer, when it may wait for
-/// `malloc`.
+/// Frees the blocks of the program's heap that the writer has dropped. Only the writer may call
+/// this, when it may wait for `malloc`.
 pub(crate) fn shrink() {
     let mut next = LATER.swap(null_mut(), Ordering::Relaxed);
     while !next.is_null() {
         let head = next;
-        // SAFETY: as above; the system's blocks of this alignment are `malloc`'s, and begin with the head.
+        // SAFETY: see `free_later`; the system's blocks of this alignment come from `malloc`, and
+        // begin with the head.
         unsafe {
             next = (*head).section.cast();
             libc::free(head.cast());

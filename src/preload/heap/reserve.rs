@@ -1,4 +1,5 @@
-//! The reserve for when the system has no memory: a few megabytes, each byte given out once.
+//! The reserve for when the system has no memory: a few megabytes, each byte given out at most
+//! once.
 
 use core::alloc::Layout;
 use core::cell::UnsafeCell;
@@ -10,13 +11,13 @@ use crate::heap::head::*;
 struct Reserve(UnsafeCell<[u8; RESERVE_BYTES]>);
 // SAFETY: each byte is given out once.
 unsafe impl Sync for Reserve {}
-/// Only addresses until it is needed.
+/// The reserve, which takes only addresses until it is used.
 static RESERVE: Reserve = Reserve(UnsafeCell::new([0; RESERVE_BYTES]));
 static RESERVE_USED: AtomicUsize = AtomicUsize::new(0);
 static IS_SHORT: AtomicBool = AtomicBool::new(false);
 
-/// Whether the system has refused memory for us, once. What can be left out is left out from then on: the
-/// reserve is small.
+/// Whether the system has ever refused memory to the library. Everything that is not essential is
+/// skipped from then on, because the reserve is small.
 pub(crate) fn is_short() -> bool {
     IS_SHORT.load(Ordering::Relaxed)
 }

@@ -1,5 +1,5 @@
-//! What the writer reserves before it takes a lock of the program: while a section is open, its
-//! allocations come from reserved memory.
+//! Memory that the writer reserves before it takes a lock of the program. While a section is open,
+//! the writer's allocations come from it.
 
 use core::ptr::null_mut;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,11 +7,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crate::heap::head::*;
 use crate::heap::own::OWN;
 
-/// While this lives, the writer's allocations come from reserved memory.
+/// An open section: while it lives, the writer's allocations come from reserved memory.
 pub(crate) struct Section(*mut SectionHead);
 
 impl Section {
-    /// None: there is not so much memory. Only the writer needs one: other threads get an empty one.
+    /// Opens a section. Returns `None` if there is not enough memory. Only the writer needs a
+    /// section; other threads get an empty one.
     pub(crate) fn open(bytes: usize) -> Option<Section> {
         if !IS_WRITER.get() {
             return Some(Section(null_mut()));
@@ -31,7 +32,7 @@ impl Section {
     }
 }
 
-/// Runs `body`, whose allocations outlive the section that is open.
+/// Runs `body`, whose allocations outlive the open section.
 pub(crate) fn beside_section<T>(body: impl FnOnce() -> T) -> T {
     if !IS_WRITER.get() {
         return body();
@@ -40,7 +41,7 @@ pub(crate) fn beside_section<T>(body: impl FnOnce() -> T) -> T {
     // SAFETY: this is the writer.
     let section = unsafe { core::mem::replace(&mut (*own).section, null_mut()) };
     let result = body();
-    // SAFETY: as above.
+    // SAFETY: this is the writer.
     unsafe { (*own).section = section };
     result
 }
@@ -60,13 +61,13 @@ impl Drop for Section {
 impl SectionHead {
     /// # Safety
     ///
-    /// - The caller is one of those that are counted.
+    /// - The caller must be one of those that are counted.
     pub(super) unsafe fn let_go(section: *mut SectionHead) {
-        // SAFETY: counted, so it is there.
+        // SAFETY: the caller is counted, so the section exists.
         let (last, bytes) =
             unsafe { ((*section).blocks.fetch_sub(1, Ordering::AcqRel) == 1, (*section).bytes) };
         if last {
-            // SAFETY: nothing in it is used any more.
+            // SAFETY: nothing in it is used any longer.
             unsafe { libc::munmap(section.cast(), bytes) };
         }
     }

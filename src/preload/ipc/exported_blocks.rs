@@ -1,8 +1,9 @@
-//! Blocks whose handles went to other processes (`cuIpcGetMemHandle`), or to other hardware (dma-bufs). The core has the
-//! rules: Note [Exported blocks]. This file marks the blocks before the program has its handle, and really frees a segment
-//! that holds nothing else any more.
+//! Blocks whose handles went to other processes (`cuIpcGetMemHandle`) or to other hardware
+//! (dma-bufs). The core has the rules: Note [Exported blocks]. This file marks the blocks before
+//! the program has the handle, and really frees a segment once it holds nothing else.
 //!
-//! By the real `cuMemFree`, because the program's own free would have been one: it may wait, and the
+//! The real `cuMemFree` does that, because the program's free would have called it without the
+//! library: it may wait, and the driver keeps the memory for the processes that have mapped it.
 //! driver keeps the memory for the processes that have it mapped.
 
 use cachealloc_core::Address;
@@ -22,16 +23,16 @@ use crate::statistics::counters;
 use crate::statistics::counters::Count;
 use crate::{ipc, log};
 
-/// Another process may map this block from now on; call before the program has the handle. False: the block was
-/// freed meanwhile.
+/// Notes that another process may map this block from now on. Must be called before the program has
+/// the handle. Returns `false` if the block was freed meanwhile.
 pub(crate) fn mark(block: &LiveBlock) -> bool {
     if ipc::note_exported() {
         log::info(format_args!("memory is exported: large blocks are no longer split"));
         // A context seen later checks `any_exported` when it creates its allocator.
         contexts::all().for_each(|context| lock(&context.allocator).keep_large_whole());
     }
-    // From here on no block of the segment enters a thread cache: the segment has to leave when the last
-    // block is freed.
+    // From here on no block of the segment enters a thread cache: the segment has to be released
+    // when the last block is freed.
     block.extent.note_exported();
     let context = block.context();
     let mut allocator = lock(&context.allocator);
@@ -45,15 +46,15 @@ pub(crate) fn mark(block: &LiveBlock) -> bool {
     same
 }
 
-/// Marks the blocks that a dma-buf of this range shows to other hardware. Memory in an arena cannot be retired, and is
-/// used again.
+/// Marks the blocks that a dma-buf of this range shows to other hardware. Memory in an arena cannot
+/// be retired, and is reused.
 pub(crate) fn mark_range(extent: &'static Extent, address: u64, bytes: usize) {
     if !extent.is_expandable() {
         touched(extent, address, bytes).for_each(|block| _ = mark(&block)); // false: it was freed meanwhile
     }
 }
 
-/// The program's blocks in a range that begins in this segment, in their order.
+/// Returns the program's blocks in a range that begins in this segment, in order.
 pub(crate) fn touched(
     extent: &'static Extent,
     address: u64,
@@ -73,8 +74,8 @@ pub(crate) fn touched(
     })
 }
 
-/// Where an importer finds the block. None: it is the whole segment, which the driver's own handle
-/// describes.
+/// Returns where an importer finds the block, or `None` if it is the whole segment, which the
+/// driver's own handle describes.
 pub(crate) fn inside(block: &LiveBlock) -> Option<Inside> {
     let LiveBlock { address, requested_bytes, extent, .. } = *block;
     let offset = address - extent.base();
@@ -82,8 +83,8 @@ pub(crate) fn inside(block: &LiveBlock) -> Option<Inside> {
     (!whole).then_some(Inside { offset, requested_bytes })
 }
 
-/// After a successful `cuMemFree`: segments that contain only retired and free blocks go back. The free
-/// has waited for no less than this requires.
+/// Releases segments that contain only retired and free blocks, after a successful `cuMemFree`. The
+/// free has already waited for everything that this requires.
 #[inline]
 pub(crate) fn after_free(context: &'static Context, code: CuResult) -> CuResult {
     if !ipc::any_exported() || code.is_err() { code } else { give_back_retired(context) }
@@ -96,7 +97,8 @@ fn give_back_retired(context: &'static Context) -> CuResult {
     let retired = allocator.take_retired();
     let releasing = PendingRelease::new(context, &mut allocator, retired, caller);
     drop(allocator);
-    // The program's block is freed whatever happens to the segments; the program may not free it again.
+    // The program's block is freed whatever happens to the segments. The program may not free it
+    // again.
     releasing.release(context, Waiter::StandsStill).or_else(|error| {
         match error.is_returned_by_free() {
             true => Err(error),

@@ -1,9 +1,11 @@
-//! Blocks of other processes inside a segment mapped here. To the driver the mapping is one allocation;
-//! to the program each block is one, with its own address, size and id, and closed by its own address.
+//! Blocks of other processes inside a segment mapped here. To the driver the mapping is one
+//! allocation. To the program each block is an allocation, with a separate address, size and id,
+//! and it closes a block by that address.
 //!
-//! The driver returns the same address for every open of one segment and counts opens, so each open of a
-//! block is one real open, and each close one real close. A program that closes one block too often must
-//! not close another block's mapping: so opens through the driver's own handles are counted too.
+//! The driver returns the same address for every open of one segment and counts opens. So each open
+//! of a block is one real open, and each close one real close. A program that closes one block too
+//! often must not close another block's mapping, so opens through the driver's own handles are
+//! counted too.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -22,13 +24,13 @@ pub(crate) struct Import {
     pub address: u64,
     pub requested_bytes: u64,
     pub buffer_id: u64,
-    /// The address that the driver returned and expects at the close.
+    /// Address that the driver returned and expects at the close.
     base: u64,
     context_id: u64,
     opened_count: u64,
 }
 
-/// A mapping opened through the driver's own handle: one allocation.
+/// A mapping opened through the driver's own handle, which is one allocation.
 #[derive(Clone, Copy, Debug)]
 struct WholeImport {
     context_id: u64,
@@ -37,9 +39,9 @@ struct WholeImport {
 
 #[derive(Default)]
 struct Imports {
-    /// By the block's address.
+    /// Imports by the block's address.
     inside: BTreeMap<u64, Import>,
-    /// By the mapping's address.
+    /// Imports by the mapping's address.
     whole: BTreeMap<u64, WholeImport>,
 }
 
@@ -48,7 +50,7 @@ static IMPORTS: Mutex<Imports> =
 /// Size of `inside`, readable without the lock.
 static INSIDE_COUNT: AtomicUsize = AtomicUsize::new(0);
 
-/// The program closes a mapping. `address`: what the driver has to close for it.
+/// How to close a mapping. `address` is what the driver has to close.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum CloseAction {
     Inside(Import),
@@ -56,17 +58,20 @@ pub(crate) enum CloseAction {
         address: u64,
         context_id: u64,
     },
-    /// Nothing is open at this address, though the driver knows a mapping: that of the blocks inside.
+    /// Nothing is open at this address, although the driver knows a mapping: that of the blocks
+    /// inside.
     Refused,
-    /// Opened before us, or never: the driver decides.
+    /// The mapping was opened before the library was active, or never. The driver decides.
     Unknown,
 }
 
-/// The driver has opened a handle made by `mark` and returned `base`. Returns the block's address.
+/// Enters a handle made by `mark` that the driver has opened, returning `base`. Returns the block's
+/// address.
 pub(crate) fn opened(base: u64, inside: Inside, context_id: u64) -> u64 {
     let mut imports = lock(&IMPORTS);
     let address = base + inside.offset;
-    // The driver reuses the address: what was there ended with its context, which is not recorded yet.
+    // The driver reuses the address: what was there ended with its context, whose end is not
+    // recorded yet.
     imports.inside.retain(|at, import| *at != address || !is_over(import.context_id, context_id));
     let import = imports.inside.entry(address).or_insert_with(|| Import {
         address,
@@ -81,7 +86,7 @@ pub(crate) fn opened(base: u64, inside: Inside, context_id: u64) -> u64 {
     address
 }
 
-/// The driver has opened a handle of its own and returned this address.
+/// Enters a handle of the driver that it has opened, returning this address.
 pub(crate) fn opened_whole(address: u64, context_id: u64) {
     let mut imports = lock(&IMPORTS);
     imports.whole.retain(|at, whole| *at != address || !is_over(whole.context_id, context_id));
@@ -89,8 +94,8 @@ pub(crate) fn opened_whole(address: u64, context_id: u64) {
     whole.opened_count += 1;
 }
 
-/// The program closes the mapping at this address. Call before the driver unmaps it: afterwards the
-/// address may belong to another mapping.
+/// Removes one open of the mapping at this address. Must be called before the driver unmaps it:
+/// afterwards the address may belong to another mapping.
 pub(crate) fn closes(address: u64) -> CloseAction {
     let mut imports = lock(&IMPORTS);
     if let Some(import) = imports.inside.get_mut(&address) {
@@ -116,7 +121,7 @@ pub(crate) fn closes(address: u64) -> CloseAction {
     }
 }
 
-/// The driver refused the close: the mapping stays.
+/// Restores an open after the driver has refused the close.
 pub(crate) fn close_failed(closing: CloseAction) {
     match closing {
         CloseAction::Inside(import) => {
@@ -130,13 +135,13 @@ pub(crate) fn close_failed(closing: CloseAction) {
     }
 }
 
-/// The block that the address lies in.
+/// Returns the block that contains the address.
 #[inline]
 pub(crate) fn find(address: u64) -> Option<Import> {
     if INSIDE_COUNT.load(Ordering::Acquire) == 0 { None } else { find_among(address) }
 }
 
-/// The context is gone with all its mappings.
+/// Removes all mappings of a context that has ended.
 pub(crate) fn context_ended(context_id: u64) {
     let mut imports = lock(&IMPORTS);
     imports.inside.retain(|_, import| import.context_id != context_id);
@@ -144,8 +149,8 @@ pub(crate) fn context_ended(context_id: u64) {
     imports.note_count();
 }
 
-/// Whether a context has ended, as the one in which the driver has just opened a handle has not: of that one perhaps
-/// another thread gives up a reference.
+/// Whether a context has ended. The one in which the driver has just opened a handle has not,
+/// although another thread may be dropping a reference to it.
 fn is_over(context_id: u64, here: u64) -> bool {
     let is_here = context_id == here && rule_holds(Rule::OpensOutliveReference);
     !is_here && contexts::find(context_id).is_none_or(Context::is_ending)

@@ -1,10 +1,12 @@
 //! Handles of blocks that are not a whole segment.
 //!
-//! The driver's handle names an allocation, whatever address inside it was given (measured), and the
-//! importer gets its base. To the driver our segment is the allocation: for a block further inside, the
-//! importer would read a neighbour's bytes, without an error. So such a block's handle contains its
-//! offset, for an importer that runs this library, and any other importer's driver refuses it. The
-//! handle of a block at the start contains its size, for an importer that runs this library; for any
+//! The driver's handle denotes an allocation, whatever address inside it was given (measured), and
+//! the importer gets its base. To the driver the segment is the allocation: for a block further
+//! inside, the importer would read an adjacent block's bytes, without an error. So the handle of
+//! such a block contains its offset, for an importer that runs this library; the driver of any
+//! other importer refuses it. The handle of a block at the start contains its size, for an importer
+//! that runs this library. For any other importer it is the driver's own handle, which denotes the
+//! whole segment.
 //! other it is the driver's own handle, which names the whole segment.
 //!
 //! ```text
@@ -19,8 +21,9 @@
 //! 60..64   ignored                checksum of all the others
 //! ```
 //!
-//! Measured, driver 580: a change of any single checked byte is refused, one of an ignored byte is not
-//! seen. A handle with a wrong checksum or another version is passed to the driver unchanged.
+//! Measured with driver 580: it refuses a change of any single checked byte, and does not notice a
+//! change of an ignored one. A handle with a wrong checksum or another version is passed to the
+//! driver unchanged.
 
 use core::ops::Range;
 
@@ -39,14 +42,15 @@ const MAGIC_VALUE: [u8; 4] = *b"CaAl";
 const VERSION_VALUE: u8 = 1;
 const OFFSET_UNIT_BYTES: u64 = 512;
 
-/// Where a block lies in its segment.
+/// Position and size of a block in its segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Inside {
     pub offset: u64,
     pub requested_bytes: u64,
 }
 
-/// The handle of a block inside the segment that `plain` names. None: the block does not fit the layout.
+/// Returns the handle of a block inside the segment that `plain` denotes, or `None` if the block
+/// does not fit the layout.
 pub(crate) fn mark(plain: &Bytes, inside: Inside) -> Option<Bytes> {
     let units = u32::try_from(inside.offset / OFFSET_UNIT_BYTES).ok()?;
     let requested = inside.requested_bytes.to_le_bytes();
@@ -64,7 +68,7 @@ pub(crate) fn mark(plain: &Bytes, inside: Inside) -> Option<Bytes> {
     Some(handle)
 }
 
-/// The driver's handle and the block's place, if `mark` made this handle.
+/// Returns the driver's handle and the block's place, if `mark` made this handle.
 pub(crate) fn read(handle: &Bytes) -> Option<(Bytes, Inside)> {
     let ours = handle[MAGIC] == MAGIC_VALUE && handle[CHECKSUM] == checksum(handle);
     if !ours || handle[VERSION] != VERSION_VALUE {
@@ -88,7 +92,7 @@ fn invert(handle: &mut Bytes, inside: Inside) {
     }
 }
 
-/// In the form that the driver takes.
+/// Converts a handle to the form that the driver takes.
 pub(crate) fn by_value(handle: &Bytes) -> Handle64 {
     let mut words = [0; 8];
     for (word, bytes) in words.iter_mut().zip(handle.chunks_exact(8)) {
@@ -97,7 +101,7 @@ pub(crate) fn by_value(handle: &Bytes) -> Handle64 {
     Handle64(words)
 }
 
-/// The inverse of `by_value`.
+/// Inverts `by_value`.
 pub(crate) fn bytes_of(handle: Handle64) -> Bytes {
     let mut bytes = [0; 64];
     for (bytes, word) in bytes.chunks_exact_mut(8).zip(handle.0) {

@@ -15,7 +15,7 @@ pub(crate) fn any_exported() -> bool {
     ANY_EXPORTED.load(Ordering::Relaxed)
 }
 
-/// A block is about to be exported. True: the first one.
+/// Notes that a block is about to be exported. Returns `true` for the first one.
 pub(crate) fn note_exported() -> bool {
     !ANY_EXPORTED.swap(true, Ordering::SeqCst)
 }

@@ -1,7 +1,7 @@
-//! Peer access that we enable ourselves. A program that opens a device's default pool to another device
-//! (`cuMemPoolSetAccess`) also opens the memory it already has from the pool. That memory may be in our
-//! segments, which no pool contains. So we enable access to their context instead, and hide that from
-//! the program's own view of peer access between contexts.
+//! Peer access that the library enables itself. A program that opens a device's default pool to
+//! another device (`cuMemPoolSetAccess`) also opens the memory it already has from the pool. That
+//! memory may be in the cache's segments, which no pool contains. So the library enables access to
+//! their context instead, and hides that from the program's view of peer access between contexts.
 
 use std::sync::Mutex;
 
@@ -18,20 +18,21 @@ use crate::state::contexts::Context;
 static PEERS: Mutex<Peers> = Mutex::new(Peers { pools: Vec::new(), opened: Vec::new() });
 
 struct Peers {
-    /// Which device's default pool is open to which device.
+    /// Default pools that are open to other devices.
     pools: Vec<Opening>,
-    /// What we enabled, by context ids, and whether the program believes it enabled it.
+    /// Accesses that the library enabled, by context ids, and whether the program believes it
+    /// enabled them.
     opened: Vec<(Opening, bool)>,
 }
 
-/// `guest` may reach the memory of `owner`: devices or contexts.
+/// Access of `guest` to the memory of `owner`: devices or contexts.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Opening {
     owner: u64,
     guest: u64,
 }
 
-/// The program has opened the default pool of one device to another.
+/// Notes that the program has opened the default pool of one device to another.
 pub(crate) fn pool_opened(owner: i32, guest: i32) {
     let opening = Opening { owner: owner as u64, guest: guest as u64 };
     {
@@ -41,13 +42,13 @@ pub(crate) fn pool_opened(owner: i32, guest: i32) {
         }
         peers.pools.push(opening);
     }
-    // A context that only computes has never requested memory from us.
+    // A context that only computes has not requested memory from the library.
     let seen = observers::contexts_seen();
     let met = seen.into_iter().filter_map(|seen| lookup::of_handle(seen.handle).ok());
     met.filter(|context| context.device == guest).for_each(|context| open_to(context, owner));
 }
 
-/// A context was made or retained: pools may already be open to its device.
+/// Opens pools to a context that was created or retained, if they are already open to its device.
 pub(crate) fn context_seen(context: &'static Context) {
     let owners: Vec<u64> = {
         let peers = lock(&PEERS);
@@ -57,7 +58,7 @@ pub(crate) fn context_seen(context: &'static Context) {
     owners.into_iter().for_each(|owner| open_to(context, owner as i32));
 }
 
-/// Whether any pool was opened: most programs never do.
+/// Whether any pool was opened, which most programs do not do.
 pub(crate) fn any() -> bool {
     !lock(&PEERS).pools.is_empty()
 }
@@ -73,7 +74,8 @@ pub(crate) fn enabled(guest: u64, owner: u64, code: CuResult) -> CuResult {
     }
 }
 
-/// The result of `cuCtxDisablePeerAccess` if the access is ours and has to stay.
+/// Returns the result of `cuCtxDisablePeerAccess` if the library enabled the access and it has to
+/// stay.
 pub(crate) fn disabled(guest: u64, owner: u64) -> Option<CuResult> {
     let mut peers = lock(&PEERS);
     let of_program = peers.of_program(Opening { owner, guest })?;

@@ -1,21 +1,22 @@
-//! The call into a memory hook. A hook may unwind, by a C++ exception or the end of its thread. That
-//! must not reach the Rust frames behind it, where the process would abort. So a few instructions with a
-//! personality routine of their own make the call and catch everything.
+//! The call into a memory hook. A hook may unwind, by a C++ exception or the end of its thread.
+//! That must not reach the Rust frames that called it, where the process would abort. So a few
+//! instructions with their own personality routine make the call and catch everything.
 
 use core::ffi::{c_int, c_void};
 
 use crate::c_library::dlsym;
 use crate::memory_hooks::table::Callback;
 
-/// How a hook left otherwise than by returning.
+/// How a hook left without returning.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Unwind {
     ByException,
-    /// `pthread_exit`. The thread continues: the frames that called the hook are ours.
+    /// `pthread_exit`. The thread continues, because the frames that called the hook belong to the
+    /// library.
     ByThreadExit,
 }
 
-/// Calls it with these words; a function with fewer parameters ignores the rest.
+/// Calls a hook with these words. A function with fewer parameters ignores the rest.
 pub(super) fn call(callback: Callback, words: &[usize; 6]) -> Option<Unwind> {
     // SAFETY: the owner of the table promises functions of the header's signatures, which take up to
     // six integers or pointers; whatever unwinds out of it ends in the instructions below.
@@ -92,12 +93,12 @@ fn finish(exception: *mut Exception) {
     }
 }
 
-/// As `catch (...) {}` does: the C++ library counts exceptions that are thrown and not caught. False:
-/// the throwing library cannot be found.
+/// Ends an exception as `catch (...) {}` does, because the C++ library counts exceptions that are
+/// thrown and not caught. Returns `false` if the throwing library cannot be found.
 ///
 /// # Safety
 ///
-/// An exception of a C++ library that was thrown and is not caught.
+/// `exception` must be an exception of a C++ library that was thrown and is not caught.
 unsafe fn finish_cpp(exception: *mut Exception) -> bool {
     // SAFETY: the cleanup lies in the library that threw, which is found by its address and is loaded;
     // both functions are of every C++ library, with these signatures.

@@ -8,15 +8,15 @@ use crate::memory_hooks::plugin;
 use crate::memory_hooks::table::{Callback, Event, Table};
 use crate::process::bypass;
 
-/// Hooks of one thread at once.
+/// Maximum number of hooks that one thread has pushed.
 const PUSHED_MAX: usize = 16;
 
 thread_local! {
-    /// Oldest first. Has a destructor, and is touched only while a hook is installed.
+    /// Oldest first. It has a destructor, and is touched only while a hook is installed.
     static PUSHED: RefCell<Vec<Hook>> = const { RefCell::new(Vec::new()) };
 }
 
-/// An installed hook: while it lives, every allocation is observed.
+/// An installed hook. While it lives, every allocation is observed.
 pub(super) struct Hook {
     table: Table,
     name: String,
@@ -43,7 +43,7 @@ impl Drop for Hook {
     }
 }
 
-/// The hooks of one call; some may be gone when they are due.
+/// Serial numbers of the hooks of one call. Some hooks may be removed before they are called.
 #[derive(Default)]
 pub(super) struct Serials {
     serials: [u64; PUSHED_MAX + 1],
@@ -69,7 +69,8 @@ impl Serials {
 ///
 /// # Safety
 ///
-/// As `Table::read`, and its name is null or a C string.
+/// `key` must be null or point to a table as long as its `size` tells, with a name that is null or
+/// a C string.
 pub(crate) unsafe fn push(key: *const Table) -> c_int {
     // SAFETY: the caller's promise.
     let Some(table) = (unsafe { Table::read(key) }) else { return libc::EINVAL };
@@ -86,7 +87,7 @@ pub(crate) unsafe fn push(key: *const Table) -> c_int {
         pushed.push(Hook::new(table, name, key));
         0
     });
-    // The thread is about to end.
+    // No thread-local value: the thread is about to end.
     pushed.unwrap_or(libc::ESRCH)
 }
 
@@ -100,8 +101,8 @@ pub(crate) fn pop(key: *const Table) -> c_int {
     if popped.ok().flatten().is_some() { 0 } else { libc::ENOENT }
 }
 
-/// The hooks that observe a call beginning now: first the hook of the process, then those of the thread
-/// in the order they were pushed.
+/// Returns the hooks that observe a call beginning now: first the hook of the process, then those
+/// of the thread in the order they were pushed.
 pub(super) fn serials() -> Serials {
     let mut serials = Serials::default();
     plugin::hook().iter().for_each(|hook| serials.push(hook.serial));
@@ -111,7 +112,7 @@ pub(super) fn serials() -> Serials {
     serials
 }
 
-/// The callback of a hook that is still installed.
+/// Returns the callback of a hook that is still installed.
 pub(super) fn callback(serial: u64, event: Event) -> Option<(Callback, usize)> {
     let of_process = plugin::hook().filter(|hook| hook.serial == serial);
     if let Some(hook) = of_process {

@@ -1,11 +1,13 @@
-//! Memory hooks: callbacks of the program or its user for allocations and frees. Six, with the order and
-//! the arguments of CuPy's `MemoryHook`, and two for memory of other kinds (`include/cachealloc.h` is the contract).
+//! Memory hooks: callbacks of the program or its user for allocations and frees. Six have the order
+//! and the arguments of CuPy's `MemoryHook`, and two are for other kinds of memory
+//! (`include/cachealloc.h` is the contract).
 //!
-//! A callback may do what the program may do at this place: call CUDA, allocate, wait for a thread that
-//! allocates. So it runs with no lock of ours held and outside of our hooks of driver functions: its own
-//! calls are served like any others, but not reported, which would recurse without end.
+//! A callback may do what the program may do at this place: call CUDA, allocate, wait for a thread
+//! that allocates. It therefore runs with no lock of the library held, outside the library's hooks
+//! of driver functions. Its own calls are served like any others, but not reported, which would
+//! recurse without end.
 //!
-//! While no hook is installed, nothing here is reached (`bypass::is_fast_path`).
+//! While no hook is installed, no code here runs (`bypass::is_fast_path`).
 
 mod guard;
 mod list;
@@ -33,22 +35,22 @@ use crate::state::thread::Thread;
 use crate::thread_state::without_cancellation;
 use crate::{config, log};
 
-/// A call of the program that memory hooks observe. They are chosen when it begins: a hook pushed in a
-/// callback observes the next call, and every callback has its counterpart.
+/// A call of the program that memory hooks observe. The hooks are chosen when the call begins: a
+/// hook pushed in a callback observes the next call, and every callback has its counterpart.
 pub(crate) struct Call<'a> {
     thread: &'a Thread,
-    /// On which the memory lies, as reported to a hook.
+    /// Device of the memory, as reported to a hook.
     device: i32,
     hooks: list::Serials,
 }
 
-/// Around an allocation: on success `allocate` writes the address to `pointer`. None, and nothing was
-/// done: no hook observes the call, or this call is `allocate` itself, or there is no current context
-/// and so no memory.
+/// Reports an allocation to memory hooks. On success `allocate` writes the address to `pointer`.
+/// Returns `None`, and does nothing, if no hook observes the call, this call is `allocate` itself,
+/// or there is no current context and so no memory.
 ///
 /// # Safety
 ///
-/// Where it succeeds, `allocate` has written the address to `pointer`.
+/// If `allocate` succeeds, it must have written the address to `pointer`.
 pub(crate) unsafe fn around_malloc(
     device: impl FnOnce() -> Option<i32>,
     pointer: *const u64,
@@ -70,8 +72,9 @@ pub(crate) unsafe fn around_malloc(
     })
 }
 
-/// Around a free, as `around_malloc`. Not reported: the free of what no hook could have observed, such
-/// as a null pointer, a wrong address, or driver memory allocated earlier.
+/// Reports a free to memory hooks. Returns `None`, and does nothing, where `around_malloc` would,
+/// and for frees of what no hook could have observed: a null pointer, a wrong address, or driver
+/// memory allocated earlier.
 pub(crate) fn around_free(address: u64, free: impl FnOnce() -> CuResult) -> Option<CuResult> {
     thread::with(|thread| {
         let (bytes, Observed { buffer_id, device, kind }) = match pagemap::place(address) {
@@ -102,11 +105,12 @@ pub(crate) fn around_free(address: u64, free: impl FnOnce() -> CuResult) -> Opti
     })
 }
 
-/// Around a call in which a graph gets a memory node, as `around_malloc`.
+/// Reports a call that adds a memory node to a graph. Returns `None`, and does nothing, where
+/// `around_malloc` would.
 ///
 /// # Safety
 ///
-/// As `around_malloc`.
+/// If `add` succeeds, it must have written the address to `pointer`.
 pub(crate) unsafe fn around_node(
     device: impl FnOnce() -> Option<i32>,
     pointer: *const u64,
@@ -128,7 +132,8 @@ pub(crate) unsafe fn around_node(
     })
 }
 
-/// A call of the program has made this. `note` keeps for its end what is told of it.
+/// Reports memory of another kind that a call of the program has allocated. `note` keeps what is
+/// reported until its end.
 pub(crate) fn other_allocated(other: Other, note: impl FnOnce(Observed)) {
     let Other { kind, device, .. } = other;
     thread::with(|thread| {
@@ -139,7 +144,7 @@ pub(crate) fn other_allocated(other: Other, note: impl FnOnce(Observed)) {
     });
 }
 
-/// A call of the program has ended this.
+/// Reports the end of memory of another kind.
 pub(crate) fn other_freed(other: &Other, observed: &Observed) {
     thread::with(|thread| {
         let Some(call) = Call::begin(thread, || Some(other.device)) else { return };
@@ -147,8 +152,8 @@ pub(crate) fn other_freed(other: &Other, observed: &Observed) {
     });
 }
 
-/// The call in which this thread asks the driver for memory, if memory hooks observe it. Notify them
-/// only while holding no lock.
+/// Returns the call in which this thread asks the driver for memory, if memory hooks observe it.
+/// The caller may notify them only while holding no lock.
 pub(crate) fn observed_call(thread: &Thread) -> Option<&Call<'_>> {
     if bypass::is_fast_path() || thread.in_memory_hook.get() {
         return None;
@@ -157,12 +162,12 @@ pub(crate) fn observed_call(thread: &Thread) -> Option<&Call<'_>> {
     unsafe { thread.observed_call.get().cast::<Call>().as_ref() }
 }
 
-/// Lets the driver serve a request, by `ask`, which writes the address to `pointer`, and notifies the
-/// memory hooks before and after.
+/// Lets the driver serve a request by `ask`, which writes the address to `pointer`, and notifies
+/// the memory hooks before and after it.
 ///
 /// # Safety
 ///
-/// As `around_malloc`.
+/// If `ask` succeeds, it must have written the address to `pointer`.
 pub(crate) unsafe fn around_driver(
     bytes: u64,
     pointer: *const u64,
@@ -179,8 +184,8 @@ pub(crate) unsafe fn around_driver(
 }
 
 impl<'a> Call<'a> {
-    /// None: no hook is installed, or the call is already observed, or it is made by a memory hook or
-    /// from inside the driver.
+    /// Begins an observed call. Returns `None` if no hook is installed, the call is already
+    /// observed, or it is made by a memory hook or inside the driver.
     fn begin(thread: &'a Thread, device: impl FnOnce() -> Option<i32>) -> Option<Call<'a>> {
         let observed = !thread.observed_call.get().is_null();
         if observed || thread.inside.get() || thread.in_memory_hook.get() {
@@ -198,12 +203,12 @@ impl<'a> Call<'a> {
         self.notify(Event::AllocPre, [bytes, 0, 0, 0]);
     }
 
-    /// `address`: 0 if the driver failed.
+    /// Reports the driver's answer. `address` is 0 if the driver failed.
     pub(crate) fn after_driver(&self, bytes: u64, address: u64) {
         self.notify(Event::AllocPost, [bytes, address, 0, 0]);
     }
 
-    /// While this runs, requests to the driver belong to this call.
+    /// Runs `body`, whose requests to the driver belong to this call.
     fn during(&self, body: impl FnOnce() -> CuResult) -> CuResult {
         self.thread.observed_call.set((&raw const *self).cast());
         let code = body();
@@ -211,7 +216,7 @@ impl<'a> Call<'a> {
         code
     }
 
-    /// The block's bytes, its address, and an id that no other allocation has.
+    /// Returns the block's bytes, its address, and an id that no other allocation has.
     fn describe(&self, address: u64, asked_bytes: u64) -> [u64; 3] {
         match pagemap::place(address) {
             Place::Block(block) => [block.bytes, address, block.buffer_id()],
@@ -224,7 +229,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Calls the hooks in the order they were pushed. One that throws is removed.
+    /// Calls the hooks in the order they were pushed. A hook that throws is removed.
     fn notify(&self, event: Event, words: [u64; 4]) {
         outside(self.thread, || {
             for serial in self.hooks.iter() {
@@ -247,7 +252,7 @@ impl<'a> Call<'a> {
 }
 
 /// Runs foreign code as a call of the program that is not reported. The thread cannot be cancelled
-/// meanwhile: that would unwind through our frames.
+/// meanwhile: that would unwind through the library's frames.
 fn outside(thread: &Thread, body: impl FnOnce()) {
     let inside = thread.inside.replace(false);
     thread.in_memory_hook.set(true);

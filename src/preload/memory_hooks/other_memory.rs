@@ -1,10 +1,11 @@
-//! What memory hooks are told of memory that is no block of the cache's, and what is kept of that for its end.
+//! What memory hooks are notified of for memory that is not a block of the cache, and what is kept
+//! until its end.
 
-/// What is not linear memory: `enum cachealloc_kind` of the header.
+/// Kinds of memory that are not linear: `enum cachealloc_kind` of the header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     Managed = 1,
-    /// Or registered.
+    /// Pinned or registered memory.
     Pinned = 2,
     Array = 3,
     Physical = 4,
@@ -13,28 +14,28 @@ pub(crate) enum Kind {
     Graph = 6,
 }
 
-/// Memory of such a kind.
+/// An allocation of such a kind.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Other {
     pub kind: Kind,
-    /// Or `HOST`.
+    /// Device of the memory, or `HOST`.
     pub device: i32,
     pub bytes: u64,
-    /// Its address, or its handle.
+    /// Address or handle.
     pub number: u64,
 }
 
-/// What memory hooks were told of an allocation, and are told again at its free.
+/// What memory hooks were notified of at an allocation, and are given again at its free.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Observed {
     pub buffer_id: u64,
     pub device: i32,
-    /// None: linear memory, which they hear of as of a block.
+    /// Kind of the memory, or `None` for linear memory, which hooks observe like a block.
     pub kind: Option<Kind>,
 }
 
 impl Other {
-    /// As a callback gets it.
+    /// Words that a callback gets.
     pub(super) fn words(&self, buffer_id: u64) -> [u64; 4] {
         [self.kind as u64, self.bytes, self.number, buffer_id]
     }

@@ -1,8 +1,8 @@
 //! The memory hook of the whole process: the option `hook` names a library that exports its table.
 //!
-//! Loaded by the first call it could observe, so after CUDA has started, by a thread that holds no lock
-//! of ours. Other threads meanwhile continue unobserved rather than wait: the loader's lock may be held
-//! by a thread that allocates in the constructor of a library.
+//! The library is loaded by the first call that it could observe, so after CUDA has started, by a
+//! thread that holds no lock of cachealloc. Other threads continue unobserved meanwhile and do not
+//! wait: a thread that allocates in the constructor of a library may hold the loader's lock.
 
 use core::ffi::{CStr, c_void};
 use core::ptr::null_mut;
@@ -17,12 +17,12 @@ use crate::{config, log};
 
 const TABLE_NAME: &CStr = c"cachealloc_hook_table";
 
-/// Still to be loaded.
+/// Whether the hook has yet to be loaded.
 static WANTED: AtomicBool = AtomicBool::new(false);
-/// Never freed: a thread may be calling it.
+/// The loaded hook. It is not freed, because a thread may be calling it.
 static HOOK: AtomicPtr<Hook> = AtomicPtr::new(null_mut());
 
-/// CUDA starts, and the user wants a hook: from here on every allocation is observed.
+/// Observes every allocation from now on, if the user wants a hook, when CUDA starts.
 pub(crate) fn expect() {
     if config::get().hook.is_some() {
         bypass::add_memory_hook();
@@ -35,18 +35,18 @@ pub(super) fn hook() -> Option<&'static Hook> {
     unsafe { HOOK.load(Ordering::Acquire).as_ref() }
 }
 
-/// It threw: it is not called from here on. Returns its name.
+/// Removes the hook, which threw. Returns its name.
 pub(super) fn remove() -> String {
     let hook = HOOK.swap(null_mut(), Ordering::AcqRel);
     if hook.is_null() {
         return "of the option hook".to_string();
     }
     bypass::remove_memory_hook();
-    // SAFETY: leaked; not dropped, because another thread may still be reading it.
+    // SAFETY: leaked; it is not dropped, because another thread may still be reading it.
     unsafe { (*hook).name().to_string() }
 }
 
-/// Loads it once, inside `run`.
+/// Loads the hook once, inside `run`.
 pub(super) fn load(run: impl FnOnce(&mut dyn FnMut())) {
     if !WANTED.load(Ordering::Acquire) || !WANTED.swap(false, Ordering::AcqRel) {
         return;
@@ -71,7 +71,7 @@ fn open(path: &str) -> Result<Hook, String> {
         load_error(); // clears our error, which the program would find
         return Err("it exports no cachealloc_hook_table".to_string());
     }
-    // SAFETY: what it exports under this name is such a table; its name is null or a C string.
+    // SAFETY: the export of this name is such a table; its name is null or a C string.
     unsafe {
         let Some(copy) = Table::read(table.cast()) else {
             return Err("its cachealloc_hook_table has an unknown version".to_string());

@@ -17,13 +17,14 @@ pub(crate) enum Event {
 }
 
 const EVENTS: usize = 8;
-/// Of the shortest table, that of the first headers.
+/// Number of events in the shortest table, that of the first headers.
 const EVENTS_MIN: usize = 6;
 
-/// One of several signatures, which differ in the number of words.
+/// Stands for several signatures, which differ in the number of words.
 pub(super) type Callback = unsafe extern "C" fn();
 
-/// A later version is longer, with callbacks at its end: `size` is the length of this one.
+/// The table of this version. A later version is longer, with more callbacks at its end; `size`
+/// tells the length.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct Table {
@@ -33,9 +34,9 @@ pub(crate) struct Table {
     callbacks: [Option<Callback>; EVENTS],
 }
 
-// SAFETY: what it points to is the program's, and handed back to it only.
+// SAFETY: the pointers belong to the program, and are handed back only to it.
 unsafe impl Send for Table {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for Table {}
 
 impl Event {
@@ -54,24 +55,25 @@ impl Event {
 }
 
 impl Table {
-    /// A copy of the program's table, which may be of a header older or newer than this. None: it is shorter than any.
+    /// Copies the program's table, which may belong to an older or newer header. Returns `None` if
+    /// it is shorter than any version.
     ///
     /// # Safety
     ///
-    /// `table` is null, or points to a table as long as its `size` says.
+    /// `table` must be null, or point to a table as long as its `size` tells.
     pub(crate) unsafe fn read(table: *const Table) -> Option<Table> {
         if table.is_null() {
             return None;
         }
-        // SAFETY: the caller's promise: there is a `size` at least.
+        // SAFETY: by the caller's promise, it has at least a `size`.
         let bytes = unsafe { (&raw const (*table).size).read() };
-        // A callback that is there in part is not there.
+        // A callback of which only a part lies in the table does not count.
         let head_bytes = offset_of!(Table, callbacks);
         let count = bytes.checked_sub(head_bytes)? / size_of::<Option<Callback>>();
         if count < EVENTS_MIN {
             return None;
         }
-        // SAFETY: as above; so much of it is there.
+        // SAFETY: see above; the table has this many callbacks.
         unsafe {
             let name = (&raw const (*table).name).read();
             let data = (&raw const (*table).data).read();
@@ -83,11 +85,11 @@ impl Table {
         }
     }
 
-    /// For messages.
+    /// Returns the name for messages.
     ///
     /// # Safety
     ///
-    /// The table is as its owner gave it, just now.
+    /// The table must be as its owner has just passed it.
     pub(crate) unsafe fn name(&self) -> String {
         if self.name.is_null() {
             return "unnamed".to_string();

@@ -1,10 +1,11 @@
-//! A call of the program has failed for lack of memory: what the user reads before the program sees the
-//! error, an entry of the history, and a snapshot. Every hook's answer leads here (`hooks/out_of_memory.rs`),
-//! whatever was asked for, and only a failed call pays for it.
+//! Handles a call of the program that has failed for lack of memory: a report that the user reads
+//! before the program sees the error, an entry of the history, and a snapshot. The result of every
+//! hook passes here (`hooks/out_of_memory.rs`), whatever was requested, and only a failed call has
+//! extra costs.
 //!
-//! Programs fail on purpose: they ask for less until they get it, or free what they cached and ask again.
-//! So a failure that the thread overcomes is marked (`noted`), and the first reports are followed by one
-//! that is kept for the end of the process (`told`).
+//! Programs fail on purpose: they ask for less until they get it, or free what they cached and ask
+//! again. A failure that the thread overcomes is therefore marked (`noted`), and after the first
+//! reports one is kept for the end of the process (`told`).
 
 pub(crate) mod noted;
 mod situation;
@@ -23,21 +24,21 @@ use crate::state::thread::Thread;
 use crate::{process, record, seccomp};
 use noted::Failure;
 
-/// What the call asked for, as its arguments say.
+/// What the call asked for, according to its arguments.
 #[derive(Clone, Copy)]
 pub(crate) struct Request {
-    /// As the driver's look-up knows it.
+    /// Name of the function in the driver's lookup.
     pub function: &'static str,
     pub kind: OomKind,
     pub bytes: Option<u64>,
-    /// If it is not the current context's.
+    /// Device of the request, if it is not the current context's.
     pub device: Option<i32>,
 }
 
-/// The largest number that viewers represent exactly: a program may request anything.
+/// Largest number that viewers represent exactly: a program may request anything.
 const EXACT_MAX: u64 = (1 << 53) - 1;
 
-/// This request has failed. Call without any lock of ours.
+/// Handles a request that has failed. The caller must hold no lock of the library.
 #[cold]
 pub(crate) fn happened(thread: &Thread, request: Request) {
     let Request { function, kind, bytes, device } = request;

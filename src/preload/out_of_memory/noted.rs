@@ -1,8 +1,8 @@
-//! The failures so far, as snapshots have them, and which of them were overcome: the same thread got as much
-//! by the same function, or less, but not much less.
+//! The failures so far, as snapshots show them, and which of them were overcome: the same thread
+//! got as much by the same function, or not much less.
 //!
-//! What a thread gets is looked at only while a failure is open, and only so often: then the calls that
-//! allocate leave their fast path (`bypass`).
+//! Only while a failure is open, and only for a limited number of allocations, does the library
+//! check what a thread gets. Meanwhile the calls that allocate leave their fast path (`bypass`).
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -13,11 +13,11 @@ use crate::lock::lock;
 use crate::process::bypass;
 use crate::state::thread::Thread;
 
-/// Older ones are forgotten.
+/// Number of failures to keep; older ones are dropped.
 const FAILURES_MAX: usize = 64;
-/// A failure that is still open after so many allocations is final.
+/// Number of allocations after which a failure that is still open is final.
 const LOOKS_MAX: u32 = 4096;
-/// What is less than this part of the request does not stand for it.
+/// A request that gets less than this fraction has not overcome the failure.
 const PART: u64 = 16;
 
 #[derive(Clone, Copy)]
@@ -25,13 +25,13 @@ pub(crate) struct Failure {
     pub request: OomRequest,
     pub device: i32,
     thread: u32,
-    /// Of its entry; None: it has none.
+    /// Time of its entry, or `None` without one.
     time_ns: Option<u64>,
     is_open: bool,
     is_overcome: bool,
 }
 
-/// How many failures there were, and of how many more is known.
+/// Number of failures, and how many of them were overcome.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Counts {
     pub all: u64,
@@ -39,17 +39,17 @@ pub(crate) struct Counts {
 }
 
 struct Noted {
-    /// By number, as far as they fit.
+    /// The latest failures, by number.
     latest: [Option<Failure>; FAILURES_MAX],
     counts: Counts,
     forgotten: Forgotten,
 }
 
-/// Failures that do not fit any more.
+/// Failures that were dropped from `latest`.
 struct Forgotten {
-    /// How many are final.
+    /// Number of final ones.
     standing: u64,
-    /// How many are still open, all of one thread and one function.
+    /// Number of open ones, all of one thread and one function.
     open: Option<(u32, &'static str, u64)>,
 }
 
@@ -58,7 +58,7 @@ static NOTED: Mutex<Noted> = Mutex::new(Noted {
     counts: Counts { all: 0, overcome: 0 },
     forgotten: Forgotten { standing: 0, open: None },
 });
-/// How many more allocations are looked at.
+/// Number of further allocations to check.
 static LOOKS: AtomicU32 = AtomicU32::new(0);
 
 impl Failure {
@@ -73,7 +73,7 @@ impl Failure {
     }
 }
 
-/// One more. Returns its number, from 0 on.
+/// Adds a failure. Returns its number, counted from 0.
 pub(crate) fn note(failure: Failure) -> u64 {
     let mut noted = lock(&NOTED);
     let number = noted.counts.all;
@@ -104,7 +104,7 @@ impl Forgotten {
         }
     }
 
-    /// This thread has overcome its failures of this function. Returns how many.
+    /// Marks this thread's failures of this function as overcome. Returns how many there were.
     fn overcome(&mut self, thread: u32, function: &str) -> u64 {
         let is_it = |open: &(u32, &str, u64)| open.0 == thread && open.1 == function;
         self.open.take_if(|open| is_it(open)).map_or(0, |(.., count)| count)
@@ -119,7 +119,7 @@ pub(crate) fn counts() -> Counts {
     lock(&NOTED).counts
 }
 
-/// The failure of this number, if it was not overcome.
+/// Returns the failure of this number, if it was not overcome.
 pub(crate) fn standing(number: u64) -> Option<Failure> {
     let noted = lock(&NOTED);
     let is_known = number + FAILURES_MAX as u64 >= noted.counts.all;
@@ -127,13 +127,14 @@ pub(crate) fn standing(number: u64) -> Option<Failure> {
     failure.filter(|failure| !failure.is_overcome)
 }
 
-/// The last failure that was not overcome.
+/// Returns the last failure that was not overcome.
 pub(crate) fn last() -> Option<Failure> {
     let all = counts().all;
     (all.saturating_sub(FAILURES_MAX as u64)..all).rev().find_map(standing)
 }
 
-/// This thread has got so much by this function. Returns what it overcame by that: the first one.
+/// Notes that this thread has got this much by this function. Returns the first failure that this
+/// overcame.
 #[cold]
 pub(crate) fn got(thread: &Thread, function: &str, bytes: u64) -> Option<(u64, Failure)> {
     let left = LOOKS.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
@@ -167,7 +168,8 @@ pub(crate) fn got(thread: &Thread, function: &str, bytes: u64) -> Option<(u64, F
     overcome
 }
 
-/// As snapshots have them: a name and a text for each. `epoch_us`: translates a time of an entry.
+/// Returns a name and a text for each failure, for snapshots. `epoch_us` translates the time of an
+/// entry.
 pub(crate) fn texts(epoch_us: impl Fn(u64) -> u64) -> Vec<(String, String)> {
     let noted = lock(&NOTED);
     let first = noted.counts.all.saturating_sub(FAILURES_MAX as u64);

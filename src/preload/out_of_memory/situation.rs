@@ -1,5 +1,5 @@
-//! What holds the memory of a device at this moment, by what it is and by call site. Calls the driver, and
-//! resolves no names: a report may be told later.
+//! Determines what holds the memory of a device at this moment, by component and by call site.
+//! Calls the driver, and resolves no names: a report may be printed later.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -20,14 +20,14 @@ use crate::state::contexts;
 use crate::state::contexts::Context;
 use crate::{config, record};
 
-/// What the driver says of a device.
+/// The driver's answer about the memory of a device.
 #[derive(Clone, Copy)]
 pub(crate) struct DeviceMemory {
     pub free_bytes: u64,
     pub total_bytes: u64,
 }
 
-/// None: the driver cannot be asked.
+/// Returns the driver's answer, or `None` if the driver cannot be asked.
 pub(crate) fn device_memory(device: i32) -> Option<DeviceMemory> {
     let (free, total) = within(device, api::mem_get_info)?;
     Some(DeviceMemory { free_bytes: free as u64, total_bytes: total as u64 })
@@ -133,7 +133,8 @@ fn parts(breakdown: &Breakdown, counts: &BTreeMap<Component, u64>) -> Vec<OomPar
     parts
 }
 
-/// What the program holds of this context's cache, in how many blocks; adds the rest.
+/// Returns the bytes and blocks of this context's cache that the program holds. Adds everything
+/// else to `cache`.
 fn add_cache(context: &Context, cache: &mut OomCache) -> (u64, u64) {
     let Some(mut allocator) = LockWait::Timeout.lock(&context.allocator) else { return (0, 0) };
     contents::empty_lists(context, &mut allocator);
@@ -170,7 +171,7 @@ fn largest_first(sites: HashMap<StackId, (u64, u64)>) -> Vec<Site> {
     sites
 }
 
-/// What the host can still give out without swapping, as its kernel says.
+/// Returns what the host can still provide without swapping, according to its kernel.
 fn host_free() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;

@@ -1,5 +1,5 @@
-//! What is printed of failures: the first ones in full, the last one in full at the end of the process if it
-//! stands, and one line for all the others.
+//! Prints failures: the first ones in full, the last one in full at the end of the process if it
+//! was not overcome, and one line for all the others.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,24 +18,26 @@ use crate::snapshots::{contents, writer};
 use crate::state::thread::Thread;
 use crate::thread_state::with_thread_state_saved;
 
-/// Told at once. One more is left for the end: a program that fails on purpose at first fails in earnest then.
+/// Number of failures reported immediately. One more is kept for the end: a program that first
+/// fails on purpose may fail for real then.
 const AT_ONCE: u64 = 2;
-/// A writer that gives no sign of life for so long is not waited for any longer.
+/// Longest wait for a writer without a heartbeat.
 const SILENCE_MAX: Duration = Duration::from_secs(5);
-/// The last failure that was not told, and what held the memory.
+/// Last failure that was not reported, with what held the memory.
 static KEPT: Mutex<Option<(u64, Box<OomReport>)>> = Mutex::new(None);
-/// The time in which it is looked what holds the memory: that takes longer the more the program holds.
+/// Time spent on finding out what holds the memory, which takes longer the more the program holds.
 static LOOKS: Budget = Budget::new(&bounds::LOOKS_AT_FAILURES);
-/// How many were told in full.
+/// Number of failures reported in full.
 static TOLD: AtomicU64 = AtomicU64::new(0);
 
-/// This failure has happened. `look` finds out what holds the memory. False: the writer makes no progress.
+/// Handles a failure. `look` finds out what holds the memory. Returns `false` if the writer makes
+/// no progress.
 pub(super) fn happened(number: u64, look: impl FnOnce() -> OomReport) -> bool {
     if !log::warns() || LOOKS.left().is_spent() {
         return true;
     }
     if !host_has_room() {
-        let what = "the host has no memory to say what holds that of the device";
+        let what = "cannot report what holds the device's memory: the host is out of memory";
         log::warn(format_args!("out of memory: {what}"));
         return true;
     }
@@ -55,9 +57,10 @@ pub(super) fn happened(number: u64, look: impl FnOnce() -> OomReport) -> bool {
     true
 }
 
-/// Whether the program's heap has what a report takes: where it has not, our allocations end the process.
+/// Whether the program's heap has enough memory for a report. Without it, the library's allocations
+/// would end the process.
 fn host_has_room() -> bool {
-    // SAFETY: a block of the C library's, given back at once.
+    // SAFETY: a block of the C library, freed immediately.
     unsafe {
         let block = libc::malloc(ROOM_BYTES);
         libc::free(block);
@@ -65,10 +68,11 @@ fn host_has_room() -> bool {
     }
 }
 
-/// For the sites and names of a large program.
+/// Memory for the sites and names of a large program.
 const ROOM_BYTES: usize = 16 << 20;
 
-/// The thread has got so much by this function: says so of a failure that was told.
+/// Notes that the thread has got this much by this function. Prints that if it overcomes a reported
+/// failure.
 pub(crate) fn got(thread: &Thread, function: &str, got_bytes: u64) {
     let Some((number, failure)) = noted::got(thread, function, got_bytes) else { return };
     if number < AT_ONCE {
@@ -80,7 +84,8 @@ pub(crate) fn got(thread: &Thread, function: &str, got_bytes: u64) {
     }
 }
 
-/// The process ends: the last failure if it was not told and was not overcome, and how many there were.
+/// Prints the last failure when the process ends, if it was neither reported nor overcome, and the
+/// number of failures.
 pub(crate) fn at_end() {
     static IS_OVER: AtomicBool = AtomicBool::new(false);
     let Counts { all, overcome } = noted::counts();
@@ -111,5 +116,5 @@ fn text(report: &OomReport) -> String {
     contents::with_names(asked.into_iter().chain(shown), |names| oom_report(report, names))
 }
 
-/// The report names so many call sites.
+/// Maximum number of call sites in a report.
 const SITES_SHOWN: usize = 5;

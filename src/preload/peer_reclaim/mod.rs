@@ -1,19 +1,22 @@
-//! The user's other processes under the library, asked for memory that a request lacks.
+//! Asks peer processes for memory that a request lacks.
 //!
-//! Note [Peer reclaim]. Natively memory is the device's as soon as it is freed, and any process may have it. Under the
-//! library what a process has freed lies in its cache, for a while. So a request that is about to fail, because the
-//! device has no memory and neither does our own cache, asks the user's other processes, by the files in which they
-//! answer requests for their statistics. It asks twice. First each process says what it could give. If all together is
-//! not enough, the request fails and no process has lost anything: programs measure free memory by requests that fail.
-//! Otherwise each is told what to give, first what it has not used for a while; it gives what has been unused for
-//! longest.
+//! Note [Peer reclaim]. Without the library, freed memory returns to the device at once, and any
+//! process may have it. Under the library, freed memory stays in the process's cache for a while.
+//! When the device and the process's own cache have no memory for a request, it therefore asks the
+//! peer processes before it fails, through the files in which they answer requests for their
+//! statistics. It asks twice. First each process answers how much it could release. If all of that
+//! together is not enough, the request fails and no process has lost anything: programs measure
+//! free memory by requests that fail. Otherwise each process is asked to release an amount, first
+//! what it has not used for a while; it releases the memory that has been unused for longest.
 //!
-//! The threads that answer and give are ours (`trim/reclaim.rs`): they take no lock that a sender holds, and wait for
-//! nothing that a program does. So two processes that ask each other at the same time both get an answer. A sender
-//! waits for a bounded time, without a lock that a thread of ours wants. Two processes that need each other's memory in
-//! turn take it from one another; each request asks a bounded number of times.
+//! Library threads answer and release (`trim/reclaim.rs`). They take no lock that a sender holds,
+//! and do not wait for the program. Two processes that ask each other at the same time therefore
+//! both get an answer. A sender waits for a bounded time, without a lock that a library thread
+//! wants. Two processes that need each other's memory in turn take it from one another; each
+//! request asks a bounded number of times.
 //!
-//! With `wait_for_memory_s` a request that no process has enough for joins a queue (`queue.rs`), and asks again.
+//! With `wait_for_memory_s`, a request for which the processes do not have enough joins a queue
+//! (`queue.rs`) and asks again.
 
 use std::time::Duration;
 
@@ -44,26 +47,27 @@ mod queue;
 use pages::Peer;
 use queue::Place;
 
-/// For one request, all rounds together.
+/// Longest wait of one request, over all rounds.
 const WAIT_MAX: Duration = Duration::from_secs(1);
-/// Others may take what was given for this request.
+/// Maximum number of rounds: others may take what was released for this request.
 const ROUNDS_MAX: u32 = 8;
-/// The driver's page.
+/// Size of a driver's page.
 const PAGE_BYTES: u64 = 2 << 20;
-/// What is asked for besides where so much was not enough, doubled with each round.
+/// Extra bytes to ask for after a round was not enough, doubled with each round.
 const MORE_BYTES: u64 = 64 << 20;
-/// A request that waits asks so often.
+/// Interval at which a waiting request asks.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
-/// What a request that would fail needs of a device, with nothing claimed from the limit for it.
+/// What a request that would fail needs of a device. Nothing may be claimed from the limit for it.
 #[derive(Clone, Copy)]
 pub(crate) struct Needed {
     pub device: i32,
-    /// None: it is not known how many.
+    /// Number of bytes, or `None` if it is unknown.
     pub bytes: Option<u64>,
-    /// The context in which it is made, if that is one of ours: the request ends with it.
+    /// The context in which the request is made, if the library knows it. The request ends with it.
     pub context: Option<&'static Context>,
-    /// False: the caller holds a lock that other threads of the program want, of which one may be about to free memory.
+    /// Whether the caller may wait. `false` if it holds a lock that other threads of the program
+    /// want: one of them may be about to free memory.
     pub may_wait: bool,
 }
 
@@ -76,20 +80,20 @@ pub(crate) struct ReclaimRequest {
 }
 
 impl ReclaimRequest {
-    /// Asks for memory, or waits for it. False: there is no more, and the request fails. Call without a lock that a
-    /// thread of ours may want.
+    /// Asks for memory, or waits for it. Returns `false` if no more became available and the
+    /// request fails. The caller must hold no lock that a library thread may want.
     #[cold]
     pub(crate) fn try_reclaim(&mut self, needed: Needed) -> bool {
         if !may_ask() && config::get().wait_for_memory_s == 0 {
             return false;
         }
-        // Also where files are closed: the thread may be cancelled there.
+        // This also covers closing files, where the thread may be cancelled.
         with_thread_state_saved(|| {
             may_help(needed) && (self.ask_peers(needed) || self.wait_for_memory(needed))
         })
     }
 
-    /// Whether to try again after a while.
+    /// Whether to try again, after waiting for a while.
     fn wait_for_memory(&mut self, needed: Needed) -> bool {
         let Needed { device, bytes, .. } = needed;
         let longest = Duration::from_secs(config::get().wait_for_memory_s);
@@ -113,7 +117,7 @@ impl ReclaimRequest {
                 (self.begun, self.rounds) = (None, 0);
                 return true;
             }
-            // A request that fails takes what there is for a moment, and the driver's lock.
+            // A failing request briefly takes the available memory, and the driver's lock.
             if may_fit(&needed) {
                 return true;
             }
@@ -138,7 +142,7 @@ impl ReclaimRequest {
             rounds => MORE_BYTES << rounds,
         };
         self.rounds += 1;
-        // Without a context of ours it is not known what is free, and all of it may be missing.
+        // Without a known context the free memory is unknown, and all of it may be missing.
         let lacks_bytes = bytes.map(|bytes| lack(device, bytes));
         if lacks_bytes == Some(0) && more_bytes == 0 {
             return true; // it has come meanwhile
@@ -149,8 +153,9 @@ impl ReclaimRequest {
     }
 }
 
-/// Not where the process ends, which must not take longer than natively. Nor where most of the device is free, and a
-/// call that does not say how much it lacks was refused: the driver's code for other shortages is the same.
+/// Whether asking may help. It is not done at the end of the process, which must not take longer
+/// than without the library. Nor if most of the device is free and the refused call does not tell
+/// how much it lacks: the driver's code for other shortages is the same.
 fn may_help(needed: Needed) -> bool {
     let has_most = |context: &'static Context| free_bytes(context) > context.device_bytes / 2;
     let is_other = needed.bytes.is_none()
@@ -163,7 +168,7 @@ fn is_end() -> bool {
     LEDGER.exclusive.has_observed(Observer::ProcessEnd) && rule_holds(Rule::NoPleaAtEnd)
 }
 
-/// Whether there is so much, if not in one piece.
+/// Whether enough bytes are free, although perhaps not contiguous.
 fn may_fit(needed: &Needed) -> bool {
     let Some(bytes) = needed.bytes else { return false };
     let found = on_device(needed.device, |context| {
@@ -177,7 +182,8 @@ fn may_fit(needed: &Needed) -> bool {
     found.is_some_and(|found_bytes| bytes <= found_bytes)
 }
 
-/// Of a context on the device that does not end meanwhile. None: there is none.
+/// Returns a result for a context on the device that does not end meanwhile, or `None` if there is
+/// no context.
 fn on_device<T>(device: i32, find: impl Fn(&'static Context) -> T) -> Option<T> {
     contexts::all().filter(|context| context.device == device).find_map(|context| {
         let _open = context.keep_open_soon()?;
@@ -190,19 +196,20 @@ fn gpu_of(device: i32) -> Option<GpuId> {
     context.map_or_else(|| Hardware::of(device).id, |context| context.hardware.id)
 }
 
-/// Not where the user wants no file of ours, or nothing of ours works, or the host has no memory for the names.
+/// Whether peers may be asked. Not if the user wants no files of the library, the library is not
+/// working, or the host lacks memory for the names.
 fn may_ask() -> bool {
     let able = config::get().live && bypass::is_caching() && identity::is_ours();
     able && !seccomp::is_new() && !heap::is_short() && rule_holds(Rule::NeighboursAreAsked)
 }
 
-/// How much more the device must have for so many bytes.
+/// Returns how many more bytes the device must have for the request.
 fn lack(device: i32, bytes: u64) -> u64 {
     let free_bytes = on_device(device, free_bytes).unwrap_or(0);
     bytes.checked_next_multiple_of(PAGE_BYTES).unwrap_or(bytes).saturating_sub(free_bytes)
 }
 
-/// By the driver.
+/// Returns the free memory of the device, according to the driver.
 fn free_bytes(context: &'static Context) -> u64 {
     let info = api::relaxed(|| context.enter(api::mem_get_info));
     info.map_or(0, |(free, _)| free as u64)
@@ -211,19 +218,19 @@ fn free_bytes(context: &'static Context) -> u64 {
 struct Wanted {
     gpu: GpuId,
     bytes: u64,
-    /// Less is of no use.
+    /// Whether less than `bytes` is of no use.
     all: bool,
 }
 
 impl Wanted {
-    /// Returns whether any process gave something.
+    /// Asks the peers. Returns whether any process accepted to release something.
     fn ask(&self, peers: &[Peer], begun: Instant) -> bool {
         let left = || WAIT_MAX.saturating_sub(begun.elapsed());
         let offers = peers.iter().map(|it| it.offers(self.gpu, &left).unwrap_or_default());
         let offers: Vec<_> = offers.collect();
         let shares = shares(&offers, self.bytes.div_ceil(1 << 20), self.all);
         let orders = peers.iter().zip(shares).filter(|(_, mebibytes)| *mebibytes > 0);
-        // First all orders, so that all give at the same time.
+        // All commands are sent before waiting, so that all peers release at the same time.
         let orders: Vec<_> = orders
             .filter_map(|(it, mebibytes)| it.is_to_give(self.gpu, mebibytes, &left))
             .collect();

@@ -1,4 +1,4 @@
-//! Another process of the user's under the library, by its file (`cachealloc_statistics::page`).
+//! A peer process, reached through its file (`cachealloc_statistics::page`).
 
 use std::fs::File;
 use std::io;
@@ -20,33 +20,35 @@ use crate::identity::Fate;
 use crate::process::library_thread;
 use crate::statistics::live;
 
-/// A process that is stopped, or writes a snapshot, is not waited for.
+/// Longest wait for an answer. A process may be stopped, or write a snapshot.
 const ANSWER_WAIT_MAX: Duration = Duration::from_millis(50);
-/// Files that are looked at.
+/// Maximum number of files to examine.
 const OTHERS_MAX: usize = 1000;
 
-/// Its file is open only while it is used: there may be many, and the program needs descriptors of its own.
+/// A peer process. Its file is open only while it is used: there may be many, and the program needs
+/// descriptors too.
 pub(super) struct Peer {
     path: PathBuf,
     head: Mapped,
 }
 
-/// The head of its file, for the kernel only: the file may be truncated.
+/// The mapped head of the file, accessed only by the kernel, because the file may be truncated.
 struct Mapped(*mut u8);
 
-/// What was ordered to be given.
+/// A process that was asked to release memory.
 pub(super) struct Given<'a> {
     peer: &'a Peer,
-    /// Gifts before.
+    /// Number of grants before that.
     grants: u32,
 }
 
 impl Peer {
-    /// Those that seem to live. Processes of another namespace cannot be judged: one that is gone does not answer.
+    /// Returns the processes that seem to live. Those of another namespace cannot be checked; one
+    /// that has ended does not answer.
     pub(super) fn all() -> Vec<Peer> {
         let Ok(own) = identity::own() else { return Vec::new() };
         let judge = identity::own_to_judge();
-        // SAFETY: asks the kernel for a number.
+        // SAFETY: only asks the kernel for a number.
         let begin = format!("{NAME_BEGIN}{}-", unsafe { libc::geteuid() });
         let of_user = identity::own_files(live::FOLDER, &begin).take(OTHERS_MAX);
         of_user.filter_map(|it| Peer::at(it.path(), &own, judge.as_ref())).collect()
@@ -69,13 +71,13 @@ impl Peer {
         sender::head(&open(&self.path)?).ok()?
     }
 
-    /// The first of its requests that wait for memory of this GPU, if any does.
+    /// Returns the first of its requests that wait for memory of this GPU.
     pub(super) fn waiter(&self, gpu: GpuId) -> Option<Waiter> {
         let waiters = self.head()?.waiters;
         waiters.into_iter().find(|waiter| waiter.gpu == gpu && waiter.looked_ns != 0)
     }
 
-    /// What it could give. None: it does not say.
+    /// Asks how much it could release. Returns `None` if it does not answer.
     pub(super) fn offers(&self, gpu: GpuId, left: &dyn Fn() -> Duration) -> Option<Offer> {
         let receiver = Patient { begun: Instant::now(), left };
         match sender::send(
@@ -91,7 +93,7 @@ impl Peer {
         }
     }
 
-    /// Orders it to give so much. None: it does not.
+    /// Asks it to release this much. Returns `None` if it does not accept.
     pub(super) fn is_to_give(
         &self,
         gpu: GpuId,
@@ -108,16 +110,16 @@ impl Peer {
     }
 }
 
-/// Only a file of the user's own: others may have put one of this name there.
+/// Opens a file that belongs to the user: another user may have created one with this name.
 fn open(path: &Path) -> Option<File> {
-    // SAFETY: asks the kernel for a number.
+    // SAFETY: only asks the kernel for a number.
     let user = unsafe { libc::geteuid() };
     let file = open_where(path, Way::WriteUnlinked, |about| about.uid() == user).ok()?;
     above_standard(file.into_file()).ok()
 }
 
 impl Given<'_> {
-    /// Waits until the process has given what it could.
+    /// Waits until the process has released what it could.
     pub(super) fn wait(&self, left: &dyn Fn() -> Duration) {
         let is_made = || self.peer.head().is_none_or(|head| head.grants != self.grants);
         while !is_made() && !left().is_zero() {
@@ -153,14 +155,15 @@ impl Words for Mapped {
 
     fn sleep(&self, offset: usize, value: u32, longest: Duration) {
         let (word, time) = (self.0.wrapping_add(offset), library_thread::timespec(longest));
-        // SAFETY: the kernel compares the word and sleeps; where it cannot read it, it says so.
+        // SAFETY: the kernel compares the word and sleeps, or returns an error if it cannot read
+        // it.
         unsafe { libc::syscall(libc::SYS_futex, word, libc::FUTEX_WAIT, value, &time) };
     }
 }
 
 impl Drop for Mapped {
     fn drop(&mut self) {
-        // SAFETY: our own mapping, which nothing refers to any longer.
+        // SAFETY: the library's mapping, to which nothing refers any longer.
         unsafe { libc::munmap(self.0.cast(), HEAD_BYTES) };
     }
 }

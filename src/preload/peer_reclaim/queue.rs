@@ -1,11 +1,13 @@
-//! Requests that wait for memory of a GPU instead of failing: `wait_for_memory_s`.
+//! Requests that wait for GPU memory instead of failing: `wait_for_memory_s`.
 //!
-//! Note [Queue]. They queue, those of the user's other processes among them: each process writes the first of its own
-//! for each GPU into its file again and again, and a request tries only while none that began to wait before it is known. So a large
-//! request is not starved by small ones that wait as well. One that the driver can serve at once does not queue.
+//! Note [Queue]. The waiting requests form a queue, across all peer processes. Each process
+//! repeatedly writes its first waiter for each GPU into its file. A request tries only while no
+//! earlier waiter is known, so small requests that also wait do not starve a large one. A request
+//! that the driver can serve at once does not queue.
 //!
-//! A process that was stopped or killed does not write, and is waited for no longer. Each wait is bounded by the option,
-//! so two processes that need each other's memory both end with the driver's error.
+//! A process that was stopped or killed does not write, and the others stop waiting for it. The
+//! option bounds each wait, so two processes that need each other's memory both end with the
+//! driver's error.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -23,10 +25,10 @@ use crate::statistics::live;
 use crate::thread_state::with_thread_state_saved;
 
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// What has not looked for so long is stopped or gone.
+/// Age of its last update at which a waiter counts as stopped or gone.
 const GONE_AFTER: Duration = Duration::from_secs(2);
 
-/// Of this process, the first that came first.
+/// Waiters of this process, the earliest first.
 static OWN: Mutex<Vec<Waiter>> = Mutex::new(Vec::new());
 
 /// A place in the queue, until it is dropped.
@@ -36,7 +38,7 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// Behind all others. Without the number of its GPU only requests of this process queue.
+    /// Takes a place after all others. Without the GPU's id, only requests of this process queue.
     pub(super) fn last(gpu: Option<GpuId>) -> Place {
         let mut own = lock(&OWN);
         let newest_ns = own.last().map_or(0, |waiter| waiter.since_ns);
@@ -46,7 +48,8 @@ impl Place {
         Place { gpu, since_ns }
     }
 
-    /// Waits until this request may try again. False: it has waited for so long, or the process ends.
+    /// Waits until this request may try again. Returns `false` if it has waited for `longest`, or
+    /// if the process ends.
     pub(super) fn comes(&self, longest: Duration) -> bool {
         loop {
             let waited = Duration::from_nanos(now_ns().saturating_sub(self.since_ns));
@@ -74,7 +77,7 @@ impl Place {
         }
         let now = now_ns();
         let waiters = Peer::all().into_iter().filter_map(|other| other.waiter(self.gpu));
-        // Its clock may be another one, of a namespace with times of its own.
+        // The clock of the other process may differ, in a separate time namespace.
         let mut looking =
             waiters.filter(|waiter| now.abs_diff(waiter.looked_ns) < GONE_AFTER.as_nanos() as u64);
         looking.any(|waiter| waiter.since_ns < self.since_ns)
@@ -91,7 +94,7 @@ impl Drop for Place {
     }
 }
 
-/// Tells the other processes which ones are first here.
+/// Publishes the first waiters of this process to the other processes.
 fn tell(own: &mut [Waiter]) {
     if !may_ask() {
         return;

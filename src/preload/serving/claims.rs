@@ -1,4 +1,4 @@
-//! Claims for which the caches make room.
+//! Claims for which the caches release memory.
 
 use crate::cache::release;
 use crate::cache::retry;
@@ -11,8 +11,8 @@ use crate::state::under_way::Waiter;
 use crate::statistics::counters;
 use crate::statistics::counters::Count;
 
-/// As `limits::claim`; if the limit is in the way, the caches first give back what is free, as they do
-/// when memory is short.
+/// Claims bytes as `limits::claim` does. If the limit forbids it, the caches first release their
+/// free memory, as they do when the device is out of memory.
 pub(crate) fn charge_with_reclaim(device: i32, bytes: u64, waiter: Waiter) -> Option<Claim> {
     if let Some(claim) = claim(device, bytes) {
         return Some(claim);
@@ -26,7 +26,7 @@ pub(crate) fn charge_with_reclaim(device: i32, bytes: u64, waiter: Waiter) -> Op
     claimed
 }
 
-/// Retries as long as the caches have given back more.
+/// Retries as long as the caches release more.
 fn claim_last<T>(device: i32, waiter: Waiter, mut tried: impl FnMut() -> Option<T>) -> Option<T> {
     let mut seen = None;
     for _ in bounds::ROOM.tries() {
@@ -45,7 +45,7 @@ fn claim_last<T>(device: i32, waiter: Waiter, mut tried: impl FnMut() -> Option<
     None
 }
 
-/// As `Claim::grow_to`; the caches give back memory to make room.
+/// Grows a claim as `Claim::grow_to` does. The caches release memory if that is needed.
 pub(crate) fn grow_with_reclaim(own: &mut Claim, bytes: u64, waiter: Waiter) -> bool {
     let device = own.device();
     own.grow_to(bytes) || claim_last(device, waiter, || own.grow_to(bytes).then_some(())).is_some()

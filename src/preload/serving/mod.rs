@@ -1,5 +1,6 @@
-//! Around a call by which the driver serves the program memory: its bytes, as far as the arguments say,
-//! are claimed from the limit before the driver is asked, and what it served goes into the table.
+//! Handles calls by which the driver serves memory to the program. The bytes, as far as the
+//! arguments tell, are claimed from the limit before the driver is called. What it served is
+//! entered in the table.
 
 pub(crate) mod claims;
 
@@ -22,30 +23,31 @@ use crate::peer_reclaim::{Needed, ReclaimRequest};
 use crate::record::{HOST, capture};
 use crate::state::under_way::Waiter;
 
-/// What a call asks for.
+/// A request of the program.
 #[derive(Clone, Copy)]
 pub(crate) struct Wanted {
     pub kind: MemoryKind,
     pub bytes: u64,
-    /// Whether it counts against the limit.
+    /// Whether the request counts against the limit.
     pub counts: bool,
 }
 
 #[derive(Clone, Copy)]
 pub(crate) enum MemoryKind {
     Linear,
-    /// On the device as far as it was last used there.
+    /// Managed memory, which lies on the device as far as it was last used there.
     Managed,
     /// From the named pool, or the default one.
     Pooled(Option<PoolHandle>),
     Array,
     /// Physical memory of a device, or of `HOST`, to be mapped.
     Physical(i32),
-    /// Of the host, pinned or registered.
+    /// Pinned or registered memory of the host.
     Host,
 }
 
-/// A call that the limit allows. Dropped, it gives its claim back: the driver has refused.
+/// A request that the limit allows. Dropping it, after the driver has refused, gives the claim
+/// back.
 #[must_use]
 pub(crate) struct ChargedRequest {
     kind: MemoryKind,
@@ -53,8 +55,8 @@ pub(crate) struct ChargedRequest {
     claim: Option<Claim>,
 }
 
-/// Claims what is about to be asked of the driver. Fails if the limit forbids it. None: there is no
-/// current context, which the driver reports.
+/// Claims the bytes of a request before the driver is called. Fails if the limit forbids it.
+/// Returns `None` without a current context, which the driver reports.
 pub(crate) fn ask(wanted: Wanted) -> CuResult<Option<ChargedRequest>> {
     let Wanted { kind, bytes, mut counts } = wanted;
     let place = match kind {
@@ -66,7 +68,7 @@ pub(crate) fn ask(wanted: Wanted) -> CuResult<Option<ChargedRequest>> {
         device = HOST;
     }
     if let MemoryKind::Pooled(pool) = kind {
-        // It outlives the context in which it was requested.
+        // The memory outlives the context in which it was requested.
         context_id = 0;
         match pool.and_then(device_of_pool) {
             Some(Some(of_pool)) => device = of_pool,
@@ -87,15 +89,17 @@ pub(crate) fn ask(wanted: Wanted) -> CuResult<Option<ChargedRequest>> {
 }
 
 impl ChargedRequest {
-    /// Before the driver is asked: where it says that it has too little, the caches give back what is free.
+    /// Makes the caches release their free memory before the driver is called, if the driver is
+    /// expected to have too little.
     pub(crate) fn make_room(&self) {
         let Served { device, bytes, .. } = self.served;
         if config::only_looks() {
             return;
         }
-        // What does not count is not of the device, or the driver refuses it for its arguments.
+        // Memory that does not count is not on the device, or the driver refuses it for its
+        // arguments.
         let Some(context) = lookup::current().ok().filter(|_| self.claim.is_some()) else { return };
-        // Of a pool that is not known it is not known either whose memory it takes.
+        // For an unknown pool, the device whose memory it takes is unknown too.
         if matches!(self.kind, MemoryKind::Pooled(Some(pool)) if device_of_pool(pool).is_none()) {
             return;
         }
@@ -106,8 +110,9 @@ impl ChargedRequest {
         }
     }
 
-    /// Whether other processes gave memory for what the driver has answered so: then it is asked again. Meanwhile nothing is
-    /// claimed for it: other requests of the program need not fail for one that waits.
+    /// Whether peer processes released memory for a request that the driver has refused, so that
+    /// the caller should try again. Nothing is claimed meanwhile: other requests of the program
+    /// must not fail because of one that waits.
     pub(crate) fn try_reclaim(&mut self, reclaim: &mut ReclaimRequest, code: CuResult) -> bool {
         let Served { device, bytes, .. } = self.served;
         let on_device = self.is_on_device();
@@ -127,20 +132,21 @@ impl ChargedRequest {
         false
     }
 
-    /// Whether it is memory of a device, from the begin.
+    /// Whether the memory lies on a device from the start.
     pub(crate) fn is_on_device(&self) -> bool {
         let Served { device, component, .. } = self.served;
         device != HOST && !matches!(component, Some(Component::Managed | Component::Pinned))
     }
 
-    /// The driver has served more than the arguments said. False: more than the limit allows.
+    /// Adapts the claim to a driver that serves more than the arguments told. Returns `false` if
+    /// the limit does not allow that.
     pub(crate) fn grow_to(&mut self, bytes: u64) -> bool {
         self.served.bytes = bytes;
         let waiter = waiter(self.kind);
         self.claim.as_mut().is_none_or(|claim| claims::grow_with_reclaim(claim, bytes, waiter))
     }
 
-    /// The driver has served it: at this address, or by this handle.
+    /// Enters what the driver has served, at this address or with this handle.
     pub(crate) fn served(self, number: u64) -> Named {
         let ChargedRequest { kind, mut served, claim } = self;
         served.claimed_bytes = claim.map_or(0, Claim::keep);
@@ -161,7 +167,7 @@ impl ChargedRequest {
     }
 }
 
-/// Lets the driver serve linear memory by `call`; where that succeeds, `address` is known.
+/// Serves linear memory by the driver's `call`. `address` is read only if that succeeds.
 pub(crate) fn serve(
     wanted: Wanted,
     mut call: impl FnMut() -> CuResult,
@@ -190,7 +196,8 @@ pub(crate) fn free_by(address: u64, call: impl FnOnce() -> CuResult) -> CuResult
     code
 }
 
-/// Under which part an account has it; None: elsewhere, once for all its mappings.
+/// Component of the breakdown that has the memory, or `None` if it is counted elsewhere, once for
+/// all its mappings.
 fn component_of(kind: MemoryKind) -> Option<Component> {
     match kind {
         MemoryKind::Linear => Some(Component::Linear),
@@ -205,7 +212,8 @@ fn component_of(kind: MemoryKind) -> Option<Component> {
     }
 }
 
-/// Whether the driver serves it behind another thread's free that waits, or fails at once where that has the memory (measured).
+/// Whether the driver serves such a request after another thread's waiting free, or fails at once
+/// while that free has the memory (measured).
 fn waiter(kind: MemoryKind) -> Waiter {
     match kind {
         MemoryKind::Pooled(_) | MemoryKind::Physical(_) => Waiter::GoesOn,
@@ -215,13 +223,14 @@ fn waiter(kind: MemoryKind) -> Waiter {
     }
 }
 
-/// The device a pool allocates from, if known; `Some(None)`: from none.
+/// Returns the device that a pool allocates from, if known, or `Some(None)` for a pool without a
+/// device.
 fn device_of_pool(pool: PoolHandle) -> Option<Option<i32>> {
     let place = pool_devices::of(pool);
     place.map(Place::device).or_else(|| pools::device_of_default(pool).map(Some))
 }
 
-/// The current context's device and id.
+/// Returns the current context's device and id.
 fn current() -> Option<(i32, u64)> {
     if let Ok(context) = lookup::current() {
         return Some((context.device, context.id));

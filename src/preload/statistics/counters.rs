@@ -1,5 +1,5 @@
-//! Events counted where they happen: calls that reached the driver with their time, and rare things.
-//! Knows nothing about contexts.
+//! Events counted where they happen: calls that reached the driver with their time, and rare
+//! events. Independent of contexts.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -27,7 +27,7 @@ macro_rules! counters {
 pub(crate) use counters;
 
 counters! {
-    /// Things rare enough for one shared counter each.
+    /// Events rare enough for one shared counter each.
     Count {
         SegmentsReserved = "segments reserved",
         SegmentsReleased = "segments given back",
@@ -56,7 +56,7 @@ impl CallTally {
         CallTally { count: AtomicU64::new(0), nanoseconds: AtomicU64::new(0) }
     }
 
-    /// Counts one event that began then and is over. Returns its nanoseconds.
+    /// Counts one event that began at `begun` and has ended. Returns its nanoseconds.
     pub(crate) fn note(&self, begun: Instant) -> u64 {
         self.count.fetch_add(1, Ordering::Relaxed);
         let nanoseconds = begun.elapsed().as_nanos() as u64;
@@ -69,7 +69,7 @@ impl CallTally {
         Timed { name, count, nanoseconds: Some(nanoseconds) }
     }
 
-    /// The number of events and their nanoseconds.
+    /// Returns the number of events and their nanoseconds.
     pub(crate) fn read(&self) -> (u64, u64) {
         (self.count.load(Ordering::Relaxed), self.nanoseconds.load(Ordering::Relaxed))
     }
@@ -105,7 +105,7 @@ pub(crate) fn timed_reserve<T>(call: impl FnOnce() -> CuResult<T>) -> CuResult<T
     result
 }
 
-/// Runs a call that gives memory back to the driver.
+/// Runs a call that releases memory to the driver.
 pub(crate) fn timed_release<T>(call: impl FnOnce() -> T) -> T {
     let begun = Instant::now();
     let result = call();
@@ -113,12 +113,12 @@ pub(crate) fn timed_release<T>(call: impl FnOnce() -> T) -> T {
     result
 }
 
-/// The driver's calls that provided memory and took it back.
+/// Returns the driver's calls that provided memory and took it back.
 pub(crate) fn calls() -> Vec<Timed> {
     [("reserve", &RESERVES), ("release", &RELEASES)].map(|(name, tally)| tally.named(name)).into()
 }
 
-/// The number of the driver's allocations and their nanoseconds.
+/// Returns the number of the driver's allocations and their nanoseconds.
 pub(crate) fn reserves() -> (u64, u64) {
     RESERVES.read()
 }

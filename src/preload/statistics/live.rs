@@ -1,21 +1,23 @@
-//! The statistics for other processes, and orders from them, while this one runs: a file in `/dev/shm`
-//! with the layout of `cachealloc_statistics::page`.
+//! Live statistics for other processes, and control commands from them: a file in `/dev/shm` with
+//! the layout of `cachealloc_statistics::page`.
 //!
-//! Note [Live]. Nothing is written before a request, so no call of the program costs more and an idle
-//! program is not woken. A reader rings a futex in the file, on which the writer's thread sleeps anyway;
-//! that thread reads the numbers under the locks that make them consistent, as for a snapshot.
-//! Alternatives were: counters in shared memory (free, but a reader cannot get several that agree, and a
-//! forked child would count in them); reading our heap by `process_vm_readv` (forbidden between
-//! unrelated processes on most systems, and in containers); a socket (a descriptor that programs close
-//! along with all others, and whose number then means another file).
+//! Note [Live]. Nothing is written before a request, so no call of the program costs more and an
+//! idle program is not woken. A reader rings a futex in the file, on which the writer's thread
+//! sleeps anyway. That thread reads the numbers under the locks that make them consistent, as for a
+//! snapshot. The rejected alternatives: counters in shared memory (free, but a reader cannot get
+//! several that agree, and a forked child would count in them); reading the heap by
+//! `process_vm_readv` (forbidden between unrelated processes on most systems, and in containers); a
+//! socket (a descriptor that programs close along with all others, and whose number then means
+//! another file).
 //!
-//! If another process truncates the file, touching the mapping raises SIGBUS. So our code never touches
-//! it: the mapping is an address for the kernel's futex calls, which return EFAULT, and everything else
-//! is `pread` and `pwrite`. If the file is not as expected, it is given up.
+//! If another process truncates the file, touching the mapping raises SIGBUS. So the library's code
+//! does not touch it: the mapping is an address for the kernel's futex calls, which return EFAULT,
+//! and all other accesses are `pread` and `pwrite`. If the file is not as expected, the library
+//! stops using it.
 //!
-//! The file is removed when the process ends, unless a signal kills it: then the next process of the
-//! user finds that the owner is gone, and removes it. A forked child inherits the mapping and never uses
-//! it.
+//! The file is removed when the process ends, unless a signal kills it. In that case the next
+//! process of the user finds that the owner is gone, and removes it. A forked child inherits the
+//! mapping and does not use it.
 
 use core::ops::Deref;
 use core::ptr::{null, null_mut};
@@ -46,14 +48,14 @@ use crate::thread_state::with_thread_state_saved;
 use crate::{config, identity, log, seccomp};
 
 pub(crate) const FOLDER: &str = "/dev/shm";
-/// Files of other processes that are checked when ours is created.
+/// Maximum number of files of other processes that are checked when the file is created.
 const OTHERS_MAX: usize = 1000;
 
-/// The mapping, or null. For the kernel only.
+/// The mapping, or null. Only the kernel accesses it.
 static PAGE: AtomicPtr<u8> = AtomicPtr::new(null_mut());
-/// The file's name, for the end of the process.
+/// Name of the file, for the end of the process.
 static PATH: OnceLock<CString> = OnceLock::new();
-/// The process ends and leaves no file.
+/// Whether the process is ending and leaves no file.
 static ENDED: AtomicBool = AtomicBool::new(false);
 
 static LIVE: OnceLock<Live> = OnceLock::new();
@@ -63,11 +65,11 @@ pub(crate) struct Live {
     path: PathBuf,
     inode: u64,
     owner: Owner,
-    /// How many requests for call sites were answered.
+    /// Number of answered requests for call sites.
     sites_answered: AtomicU32,
 }
 
-/// The file while it is open; closed before a filter may come.
+/// The file while it is open. It is closed before a seccomp filter may be installed.
 struct OpenFile {
     file: OwnFile,
     _at_calls: AtCalls,
@@ -81,22 +83,22 @@ impl Deref for OpenFile {
     }
 }
 
-/// The requests of other processes that are open when the writer looks for work.
+/// Requests of other processes that are open when the writer looks for work.
 pub(crate) struct OpenRequests {
     doorbell: u32,
-    /// The number of an open request.
+    /// Number of the open request.
     asked: Option<u32>,
     site_requests: u32,
-    /// The number of an open order.
+    /// Number of the open control command.
     ordered: Option<u32>,
 }
 
-/// What the writer finds in the file.
+/// State of the file when the writer looks.
 pub(crate) enum Look {
     Open(OpenRequests),
-    /// The process has no descriptor for it now.
+    /// The process has no free descriptor for the file now.
     Later,
-    /// The file is not as expected and is given up.
+    /// The file is not as expected and is no longer used.
     Gone,
 }
 
@@ -104,15 +106,15 @@ pub(crate) enum Look {
 pub(crate) struct Service {
     /// Returns the statistics as JSON, with call sites or without.
     pub report: fn(bool) -> String,
-    /// Carries an order out. Returns 0 or an `errno`.
+    /// Executes a control command. Returns 0 or an `errno`.
     pub execute: fn(Option<ControlCommand>) -> u32,
-    /// What could be given of a GPU.
+    /// Returns how much of a GPU's memory could be released.
     pub offer: fn(GpuId) -> Offer,
 }
 
 static SERVICE: OnceLock<Service> = OnceLock::new();
 
-/// Call before `begin`.
+/// Sets the service. Must be called before `begin`.
 pub(crate) fn serve(service: Service) {
     let _ = SERVICE.set(service);
 }
@@ -135,7 +137,7 @@ impl Live {
         Look::Open(OpenRequests { doorbell, asked, site_requests, ordered })
     }
 
-    /// Carries out the open order, if any.
+    /// Executes the open control command, if any.
     pub(crate) fn execute(&self, look: &OpenRequests) {
         let (Some(number), Some(service)) = (look.ordered, SERVICE.get()) else { return };
         let obeyed = self.open().and_then(|file| {
@@ -152,7 +154,7 @@ impl Live {
         });
         match obeyed {
             Ok(()) => wake(DONE_OFFSET),
-            Err(error) => log::info(format_args!("cannot carry an order out: {error}")),
+            Err(error) => log::info(format_args!("cannot execute a control command: {error}")),
         }
     }
 
@@ -165,26 +167,27 @@ impl Live {
         let written = self.open().and_then(|file| write_answer(&file, asked, &text));
         match written {
             Ok(()) => wake(ANSWERED_OFFSET),
-            Err(error) => log::info(format_args!("no live statistics: {error}")),
+            Err(error) => log::info(format_args!("cannot write live statistics: {error}")),
         }
     }
 
     fn make() -> io::Result<Live> {
         let owner = identity::own()?;
-        // SAFETY: asks the kernel for a number.
+        // SAFETY: only asks the kernel for a number.
         let user = unsafe { libc::geteuid() };
         let name = name(user, &owner);
         let mut path = Path::new(FOLDER).join(&name);
         let file = create(&path).or_else(|_| {
             // Left by this process before an exec, or by an earlier process with the same number.
             if std::fs::remove_file(&path).is_err() {
-                // Another user's, perhaps put there to block ours.
+                // The file belongs to another user, who may have put it there to block this one.
                 path = Path::new(FOLDER).join(format!("{name}.{:016x}", identity::random()));
             }
             create(&path)
         })?;
         let _ = PATH.set(CString::new(path.as_os_str().as_bytes()).unwrap_or_default());
-        // In this order: a process that finds a head not mapped by its owner takes it for a leftover.
+        // In this order: a process that finds a head not mapped by its owner takes it for a
+        // leftover.
         let mapped = map(&file)
             .and_then(|page| file.write_all_at(&Head::new(owner).to_bytes(), 0).map(|()| page));
         if mapped.is_err() || ENDED.load(Ordering::SeqCst) {
@@ -194,10 +197,11 @@ impl Live {
         Ok(Live { path, inode: file.metadata()?.ino(), owner, sites_answered: AtomicU32::new(0) })
     }
 
-    /// Not where a filter for system calls could kill the process for it: then the file is given up.
+    /// Opens the file, unless a seccomp filter could kill the process for it: then the library
+    /// stops using the file.
     fn open(&self) -> io::Result<OpenFile> {
         let at_calls = seccomp::at_calls();
-        let at_calls = at_calls.ok_or("a filter for system calls may forbid it");
+        let at_calls = at_calls.ok_or("a seccomp filter may forbid it");
         let at_calls = at_calls.map_err(io::Error::other)?;
         let file = open_where(&self.path, Way::WriteUnlinked, |about| about.ino() == self.inode)?;
         let file = OwnFile::new(above_standard(file.into_file())?)?;
@@ -209,8 +213,9 @@ impl Live {
     }
 }
 
-/// Creates the file if the options ask for it. Failure must not affect the program. Runs in a thread of
-/// the program: allocations of our own thread would cost the process another heap arena.
+/// Creates the file if the options ask for it. A failure must not affect the program. Runs in a
+/// thread of the program: allocations of a library thread would cost the process another heap
+/// arena.
 pub(crate) fn begin() {
     if !config::get().live || seccomp::is_new() {
         return;
@@ -219,17 +224,18 @@ pub(crate) fn begin() {
         remove_orphans();
         match Live::make() {
             Ok(live) => _ = LIVE.set(live),
-            Err(error) => log::info(format_args!("no live statistics: {error}")),
+            Err(error) => log::info(format_args!("cannot create the file of live statistics: {error}")),
         }
     });
 }
 
-/// The file, if there is one.
+/// Returns the file, if it was created.
 pub(crate) fn get() -> Option<&'static Live> {
     LIVE.get()
 }
 
-/// Sleeps until a ring, at most this long. False: the file is gone, and no ring can come.
+/// Sleeps until a ring, at most this long. Returns `false` if the file is gone and no ring can
+/// come.
 pub(crate) fn wait_for_request(look: &OpenRequests, no_longer: Option<Duration>) -> bool {
     let page = PAGE.load(Ordering::SeqCst);
     if page.is_null() {
@@ -238,7 +244,7 @@ pub(crate) fn wait_for_request(look: &OpenRequests, no_longer: Option<Duration>)
     let doorbell = page.wrapping_add(DOORBELL_OFFSET);
     let time = no_longer.map(library_thread::timespec);
     let time = time.as_ref().map_or(null(), core::ptr::from_ref);
-    // SAFETY: the kernel compares the word and sleeps; where it cannot read it, it says so.
+    // SAFETY: the kernel compares the word and sleeps, or returns an error if it cannot read it.
     let code =
         unsafe { libc::syscall(libc::SYS_futex, doorbell, libc::FUTEX_WAIT, look.doorbell, time) };
     let fault = code == -1 && io::Error::last_os_error().raw_os_error() == Some(libc::EFAULT);
@@ -258,14 +264,14 @@ pub(crate) fn wake_writer() {
     if !add_1(doorbell)
         && let Some(path) = PATH.get()
     {
-        // The file was truncated, and the writer sleeps on a word beyond its end.
-        // SAFETY: a C string.
+        // SAFETY: a C string. The file was truncated, and the writer sleeps on a word past its end.
         unsafe { libc::truncate(path.as_ptr(), HEAD_BYTES as i64) };
         add_1(doorbell);
     }
 }
 
-/// Says which requests of this process wait for memory. Failure means that others do not let them go first.
+/// Publishes which requests of this process wait for memory. After a failure, other processes do
+/// not let them go first.
 pub(crate) fn wait(waiters: &Waiters) {
     if let Some(file) = get().and_then(|live| live.open().ok()) {
         let bytes: Vec<u8> = waiters.iter().flat_map(Waiter::to_bytes).collect();
@@ -273,7 +279,7 @@ pub(crate) fn wait(waiters: &Waiters) {
     }
 }
 
-/// Another process got what it ordered, as far as there was any.
+/// Notifies another process that it got what it asked for, as far as there was any.
 pub(crate) fn gave() {
     let page = PAGE.load(Ordering::SeqCst);
     if !page.is_null() {
@@ -281,10 +287,10 @@ pub(crate) fn gave() {
     }
 }
 
-/// Adds 1 to a word of a mapped head and wakes all that sleep on it. False: the kernel cannot, because the file
-/// was truncated.
+/// Adds 1 to a word of a mapped head and wakes all that sleep on it. Returns `false` if the kernel
+/// cannot do that because the file was truncated.
 pub(crate) fn add_1(word: *mut u8) -> bool {
-    /// What is done to the second word, which is the same one; no waiter is woken for that.
+    /// Operation on the second word, which is the same one. No waiter is woken for that.
     const ADD_1: u32 = 1 << 28 | 1 << 12;
     let all = i32::MAX;
     // SAFETY: the kernel changes the word, or returns an error.
@@ -299,15 +305,16 @@ fn wake(offset: usize) {
     unsafe { libc::syscall(libc::SYS_futex, word, libc::FUTEX_WAKE, i32::MAX) };
 }
 
-/// The process ends. Safe in signal handlers. If the process has since installed a filter for system
-/// calls, removing a file may be forbidden and fatal: the next process does it.
+/// Removes the file when the process ends. Safe in signal handlers. If the process has since
+/// installed a seccomp filter, removing a file may be forbidden and fatal: the next process removes
+/// it.
 pub(crate) fn end() {
     if identity::is_ours() && !ENDED.swap(true, Ordering::SeqCst) && !seccomp::is_new() {
         remove_own();
     }
 }
 
-/// Whether the file is gone or about to go.
+/// Whether the file is gone or about to be removed.
 pub(crate) fn has_ended() -> bool {
     ENDED.load(Ordering::SeqCst)
 }
@@ -327,7 +334,8 @@ fn create(path: &Path) -> io::Result<File> {
 /// Maps the head of a file, for the kernel only.
 pub(crate) fn map(file: &File) -> io::Result<*mut u8> {
     use std::os::fd::AsRawFd;
-    // SAFETY: a new mapping at an address of the kernel's choice; nothing of ours looks into it.
+    // SAFETY: a new mapping at an address of the kernel's choice; no code of the library accesses
+    // it.
     let mapped = unsafe {
         libc::mmap(
             null_mut(),
@@ -341,13 +349,14 @@ pub(crate) fn map(file: &File) -> io::Result<*mut u8> {
     if mapped == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());
     }
-    // The process that maps it is its owner (`foreign::process`): no child does.
-    // SAFETY: the mapping that was just made.
+    // SAFETY: the mapping that was just made. Children do not get it, because the process that maps
+    // it counts as its owner (`foreign::process`).
     unsafe { libc::madvise(mapped, HEAD_BYTES, libc::MADV_DONTFORK) };
     Ok(mapped.cast())
 }
 
-/// A reader that sees the same even number before and after has one consistent answer.
+/// Writes an answer. A reader that sees the same even number before and after has one consistent
+/// answer.
 fn write_answer(file: &OwnFile, asked: u32, text: &str) -> io::Result<()> {
     let head = read_head(file.still()?)?.ok_or(io::ErrorKind::InvalidData)?;
     let word = |offset: usize, value: u32| write(file, &value.to_ne_bytes(), offset);
@@ -370,7 +379,8 @@ fn read_head(file: &File) -> io::Result<Option<Head>> {
     Ok(Head::from_bytes(&bytes))
 }
 
-/// Whose file it is, and its inode. That of a process that was killed before it wrote anything says so by its name alone.
+/// Returns the owner of a file, and its inode. If the owner was killed before it wrote anything,
+/// only the file's name identifies it.
 fn owner_at(path: &Path) -> Option<(Owner, u64)> {
     let file = open_where(path, Way::ReadUnlinked, |_| true).ok()?;
     let about = file.still().ok()?.metadata().ok()?;
@@ -381,11 +391,11 @@ fn owner_at(path: &Path) -> Option<(Owner, u64)> {
     Some((owner, about.ino()))
 }
 
-/// Removes the files of this user's processes that were killed, or are other programs now. Those of other namespaces
-/// cannot be judged.
+/// Removes the files of this user's processes that were killed, or that run another program now.
+/// Processes of other namespaces cannot be checked.
 fn remove_orphans() {
     let Some(own) = identity::own_to_judge() else { return };
-    // SAFETY: asks the kernel for a number.
+    // SAFETY: only asks the kernel for a number.
     let begin = format!("{NAME_BEGIN}{}-", unsafe { libc::geteuid() });
     for entry in identity::own_files(FOLDER, &begin).take(OTHERS_MAX) {
         let path = entry.path();

@@ -1,4 +1,5 @@
-//! Counters, and the page that shows them to other processes.
+//! Counters, and how they are read and shown. This file has what every context counts in addition
+//! to the core.
 
 pub(crate) mod counters;
 pub(crate) mod live;

@@ -1,5 +1,5 @@
-//! Since when no allocation has reached the driver, and which one ended the last steady state. Only a miss notes
-//! anything, right before it asks.
+//! Tracks how long no allocation has reached the driver, and which one ended the last steady state.
+//! Only a miss updates this, immediately before it calls the driver.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -8,15 +8,15 @@ use cachealloc_history::StackId;
 
 use crate::clock::now_ns;
 
-/// A state is steady when for so long no allocation reached the driver.
+/// Time without an allocation that reaches the driver, after which a state is steady.
 const STEADY_NS: u64 = Duration::from_secs(1).as_nanos() as u64;
 
-/// When the driver was last asked; 0: never.
+/// Time of the last call to the driver, or 0 without one.
 static ASKED_NS: AtomicU64 = AtomicU64::new(0);
-/// The stack of the allocation that ended a steady state last.
+/// Stack of the allocation that last ended a steady state.
 static ENDED_BY: AtomicU32 = AtomicU32::new(StackId::NONE.0);
 
-/// An allocation is about to reach the driver.
+/// Notes that an allocation is about to reach the driver.
 pub(crate) fn ends(stack: StackId) {
     let now = now_ns();
     let asked = ASKED_NS.swap(now, Ordering::Relaxed);
@@ -26,13 +26,14 @@ pub(crate) fn ends(stack: StackId) {
     }
 }
 
-/// For how long no allocation has reached the driver. None: none ever has.
+/// Returns for how long no allocation has reached the driver, or `None` if none ever has.
 pub(crate) fn so_far() -> Option<Duration> {
     let asked = ASKED_NS.load(Ordering::Relaxed);
     (asked != 0).then(|| Duration::from_nanos(now_ns().saturating_sub(asked)))
 }
 
-/// Where the allocation was made that ended the last steady state. None: that is not recorded, or there was none.
+/// Returns the stack of the allocation that ended the last steady state, or `None` if it is not
+/// recorded or there was no steady state.
 pub(crate) fn ended_by() -> Option<StackId> {
     Some(StackId(ENDED_BY.load(Ordering::Relaxed))).filter(|stack| !stack.is_none())
 }

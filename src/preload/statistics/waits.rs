@@ -1,5 +1,6 @@
-//! Every wait that we added to a call of the program, by reason, so that a user can read why a program
-//! waits. With `waits_on_exit:stderr` also by call site, printed when the process ends.
+//! Every wait that the library added to a call of the program, by reason, so that a user can see
+//! why a program waits. With `waits_on_exit:stderr` also by call site, printed when the process
+//! ends.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -16,14 +17,14 @@ use crate::record::symbols::Names;
 use crate::statistics::counters::{CallTally, counters};
 use crate::{config, log};
 
-/// How many sites are shown, and how many frames of each.
+/// Number of sites to print, and of frames for each.
 const SITES_SHOWN: usize = 10;
 const FRAMES_SHOWN: usize = 6;
 
 counters! {
-    /// Why a call of the program waited inside us.
+    /// Why a call of the program waited inside the library.
     Wait {
-        /// Mode `strict`: every free waits, as natively.
+        /// In the mode `strict` every free waits, as it does without the library.
         Strict = "free: mode strict",
         /// Work in flight may be visible to the host.
         HostVisible = "free: work visible to the host",
@@ -43,15 +44,15 @@ counters! {
         Observer = "export or peer access after a free",
         /// Memory had to be back at the driver before an allocation could continue.
         Release = "allocation: memory being returned",
-        /// Other processes give memory back.
+        /// Peer processes release memory.
         Neighbours = "allocation: memory of other processes",
-        /// `wait_for_memory_s`.
+        /// The request waits for memory: `wait_for_memory_s`.
         Memory = "allocation: memory that is in use",
-        /// The driver says in its own time which graphs are gone.
+        /// The driver reports asynchronously which graphs are gone.
         Notes = "allocation: notes of graphs",
-        /// Natively the free of this memory would have waited (mode `relaxed`).
+        /// Without the library, the free of this memory would have waited (mode `relaxed`).
         ParkedFree = "allocation: parked frees",
-        /// A segment was given back by the waiting `cuMemFree`.
+        /// The waiting `cuMemFree` released a segment.
         RealFree = "allocation: waiting cuMemFree",
     }
 }
@@ -80,17 +81,17 @@ pub(crate) fn timed<T>(reason: Wait, call: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Every wait, by reason.
+/// Returns every wait, by reason.
 pub(crate) fn all() -> Vec<Timed> {
     Wait::ALL.iter().map(|reason| WAITS[*reason as usize].named(reason.text())).collect()
 }
 
-/// How often the program waited for this reason, and for how many nanoseconds.
+/// Returns how often the program waited for this reason, and for how many nanoseconds.
 pub(crate) fn of(reason: Wait) -> (u64, u64) {
     WAITS[reason as usize].read()
 }
 
-/// Counts a wait that is over.
+/// Counts a wait that has ended.
 #[inline]
 fn note(reason: Wait, nanoseconds: u64) {
     if config::get().waits_on_exit {

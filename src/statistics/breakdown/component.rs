@@ -1,10 +1,11 @@
-//! What the memory of a row is for: the table of all parts, and how each is known and counts.
+//! What the memory of a row is for: the table of all components, how each is known, and how it
+//! counts.
 
 /// What the memory of a row is for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Component {
     CacheHeld,
-    /// Freed, but a stream may still use it.
+    /// Freed memory that a stream may still use.
     CacheWaiting,
     CacheFree,
     Linear,
@@ -13,9 +14,11 @@ pub enum Component {
     PoolsHeld,
     PoolsFree,
     Graphs,
-    /// Before it is settled: all that was in use on the device when the first context had been made.
+    /// Until it is reconciled: all that was in use on the device when the first context had been
+    /// created.
     Context,
-    /// The driver's own, taken by calls that load code, by first launches, by limits, and for objects.
+    /// The driver's own memory, taken by calls that load code, by first launches, by limits, and
+    /// for objects.
     Modules,
     Launches,
     Limits,
@@ -26,7 +29,7 @@ pub enum Component {
     GraphNodes,
     Managed,
     Pinned,
-    /// Freed by the program, and kept for its next request.
+    /// Memory that the program has freed, kept for its next request.
     PinnedFree,
 }
 
@@ -35,20 +38,21 @@ pub enum Component {
 pub enum Method {
     /// Added up from the calls of the program.
     Counted,
-    /// The driver says it.
+    /// Reported by the driver.
     Asked,
-    /// What is in use on the device, at two times or of several processes.
+    /// Difference of the bytes in use, at two times or of several processes.
     Difference,
 }
 
-/// What a row means for the sum.
+/// How a row relates to the sum.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Place {
-    /// It is added.
+    /// The row is added.
     Sum,
-    /// It is at most so much of the rest: the driver reserves it when a kernel needs it.
+    /// The row is an upper bound of a part of the rest: the driver reserves the memory when a
+    /// kernel needs it.
     Rest,
-    /// It is not known to be on the device.
+    /// The memory is not known to be on the device.
     Informational,
 }
 
@@ -57,12 +61,12 @@ macro_rules! components {
         impl Component {
             pub const ALL: &'static [Component] = &[$(Component::$component,)*];
 
-            /// In JSON and in snapshots.
+            /// Returns the name in JSON and in snapshots.
             pub fn word(self) -> &'static str {
                 match self { $(Component::$component => $word,)* }
             }
 
-            /// For people.
+            /// Returns the description for people.
             pub fn title(self) -> &'static str {
                 match self { $(Component::$component => $title,)* }
             }
@@ -103,7 +107,7 @@ components! {
 }
 
 impl Component {
-    /// Whether it is what calls took, as the difference between before and after.
+    /// Whether calls took the memory, measured as the difference before and after.
     pub(super) fn is_taken(self) -> bool {
         self.method() == Method::Difference && self != Component::Context
     }

@@ -1,17 +1,17 @@
-//! A settled account as lines of a table: the command and the report show the same.
+//! A reconciled breakdown as lines of a table, which the command and the report share.
 
 use cachealloc_text::{bytes, share, time};
 
 use super::{Component, HOST, Method, Place, Reconciled, Row, Sum};
 
-/// From here on the driver's answers are older than what they are added to.
+/// Age from which the driver's answers count as older than the rows they are added to.
 const OLD_MS: u64 = 1000;
 
-/// One line, as people read it; a cell may be empty.
+/// One line for people. A cell may be empty.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Line {
     pub bytes: String,
-    /// Of the sum.
+    /// Share of the sum.
     pub share: String,
     pub known_by: &'static str,
     pub library: String,
@@ -19,7 +19,7 @@ pub struct Line {
 }
 
 impl Reconciled {
-    /// The rows that are added, the rest, their sum, and what is not added.
+    /// Returns the rows that are added, the rest, their sum, and the rows that are not added.
     pub fn lines(&self) -> Vec<Line> {
         let own = |place, begin: &'static str| {
             self.in_place(place).map(move |row| self.line_of(row, begin))
@@ -56,7 +56,7 @@ impl Reconciled {
         lines
     }
 
-    /// What stands above the lines. `gpu`: which one it is, where that is known.
+    /// Returns the title above the lines. `gpu` identifies the GPU, if that is known.
     pub fn title(&self, gpu: Option<&str>) -> String {
         if self.device == HOST {
             return "host".to_string();
@@ -66,7 +66,7 @@ impl Reconciled {
         more.fold(format!("device {}", self.device), |title, more| format!("{title}, {more}"))
     }
 
-    /// How much has a row, and what is to be known of the driver's answers.
+    /// Returns how much has a row, and remarks on the driver's answers.
     pub fn notes(&self) -> Vec<String> {
         let named = self.named_shares().map(|[certain, with_differences]| {
             let uncertain = format!(

@@ -1,6 +1,7 @@
-//! Where the device memory of a process is: rows that add up to what the device's driver says of it, and the
-//! rest, which no call tells apart. The library collects the rows ([`Breakdown`]); with the sum they are settled
-//! ([`Breakdown::reconcile`]) and shown ([`Line`]). Statistics and snapshots carry the same rows, the latter as texts by name.
+//! Breakdown of the device memory of a process: rows that add up to what the driver reports, and
+//! the rest, which no call tells apart. The library collects the rows ([`Breakdown`]). Together
+//! with the sum they are reconciled ([`Breakdown::reconcile`]) and shown ([`Line`]). Statistics and
+//! snapshots carry the same rows, snapshots as named texts.
 
 mod component;
 
@@ -15,31 +16,31 @@ pub use lines::Line;
 pub use reconciled::Reconciled;
 pub use texts::of_texts;
 
-/// In the place of a device's number: the host.
+/// Number that stands for the host in place of a device's.
 pub const HOST: i32 = -1;
 
-/// Bytes of one part, of one library where that is recorded.
+/// Bytes of one component, and of one library if that is recorded.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Row {
     pub component: Component,
-    /// Empty: not told apart.
+    /// Name of the library, or empty if libraries are not told apart.
     pub library: String,
     pub bytes: u64,
 }
 
-/// What is known of the memory of a device, or of the host.
+/// What is known about the memory of a device or of the host.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Breakdown {
-    /// Its number in the process, or [`HOST`].
+    /// Number of the device in the process, or [`HOST`].
     pub device: i32,
     pub total_bytes: Option<u64>,
-    /// By all processes.
+    /// Bytes in use by all processes.
     pub in_use_bytes: Option<u64>,
-    /// How long before the rest the driver was asked; None: it was not.
+    /// Age of the driver's answers when the rows were collected, or `None` if it was not asked.
     pub age_ms: Option<u64>,
-    /// What NVML said at that moment, if it was asked.
+    /// NVML's reading at that moment, if it was asked.
     pub nvml_reading: Option<NvmlReading>,
-    /// How many calls took what has no row, because it could not be measured.
+    /// Number of calls whose memory has no row, because it could not be measured.
     pub missed_count: u64,
     pub rows: Vec<Row>,
 }
@@ -47,20 +48,20 @@ pub struct Breakdown {
 /// What the rows add up to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sum {
-    /// What the driver says of the process.
+    /// Bytes of the process, according to the driver.
     Process(u64),
-    /// What is in use on the device, less what the driver says of the other processes.
+    /// Bytes in use on the device, less those of the other processes according to the driver.
     LessOthers(u64),
-    /// What is in use on the device, by all processes.
+    /// Bytes in use on the device, by all processes.
     Device(u64),
 }
 
-/// What NVML says of a device.
+/// NVML's reading for a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NvmlReading {
-    /// The bytes of the process.
+    /// Bytes of the process.
     Process(u64),
-    /// Those of all other processes together, where it does not say the former.
+    /// Bytes of all other processes together, if NVML does not report the process.
     Others(u64),
 }
 
@@ -79,7 +80,7 @@ impl Sum {
         }
     }
 
-    /// For people.
+    /// Returns the description for people.
     pub fn title(self) -> &'static str {
         match self {
             Sum::Process(_) => "of the process, as NVML says",
@@ -108,7 +109,8 @@ impl NvmlReading {
         all.into_iter().find(|nvml_reading| nvml_reading.word() == word)
     }
 
-    /// `in_use_bytes`: of the device, by all processes. None: the others have more than that, or it is not known.
+    /// Returns the sum, given the bytes in use on the device by all processes. Returns `None` if
+    /// the others have more than that, or if it is unknown.
     pub fn sum(self, in_use_bytes: Option<u64>) -> Option<Sum> {
         match self {
             NvmlReading::Process(bytes) => Some(Sum::Process(bytes)),
@@ -122,7 +124,7 @@ impl Breakdown {
         Breakdown { device, ..Breakdown::default() }
     }
 
-    /// Adds to the row of this part and library; nothing where there is nothing.
+    /// Adds bytes to the row of this component and library. Adds no row for 0 bytes.
     pub fn add(&mut self, component: Component, library: &str, bytes: u64) {
         if bytes == 0 {
             return;
@@ -134,7 +136,7 @@ impl Breakdown {
         }
     }
 
-    /// All bytes of a part.
+    /// Returns all bytes of a component.
     pub fn bytes(&self, component: Component) -> u64 {
         self.rows.iter().filter(|row| row.component == component).map(|row| row.bytes).sum()
     }

@@ -1,8 +1,8 @@
-//! An account whose rows add up to a sum, and what is in none of them.
+//! A breakdown whose rows add up to a sum, and the bytes that are in no row.
 
 use crate::breakdown::{Breakdown, Component, Method, Place, Row, Sum};
 
-/// An account that adds up.
+/// A breakdown that adds up.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Reconciled {
     pub device: i32,
@@ -10,14 +10,16 @@ pub struct Reconciled {
     pub age_ms: Option<u64>,
     pub missed_count: u64,
     pub sum: Option<Sum>,
-    /// All rows, in the order of their parts.
+    /// All rows, in the order of their components.
     pub rows: Vec<Row>,
-    /// What is in the sum and in no row; negative if the process changed meanwhile. None without a sum.
+    /// Bytes that are in the sum and in no row; negative if the process changed meanwhile. `None`
+    /// without a sum.
     pub rest_bytes: Option<i64>,
 }
 
 impl Breakdown {
-    /// Makes the rows add up. None: the sum that NVML said with them, else what is in use on the device, where that is known.
+    /// Makes the rows add up to `sum`. If it is `None`, the sum is NVML's reading that came with
+    /// the rows, or else what is in use on the device, if that is known.
     pub fn reconcile(&self, sum: Option<Sum>) -> Reconciled {
         let nvml_reading =
             || self.nvml_reading.and_then(|nvml_reading| nvml_reading.sum(self.in_use_bytes));
@@ -33,8 +35,9 @@ impl Breakdown {
             let before = rows.remove(at);
             let left_bytes = sum.map_or(Some(0), |sum| sum.bytes().checked_sub(added(&rows)));
             let own = sum.and_then(|sum| self.context_bytes(before.bytes, sum));
-            // What does not fit in is not what the context took: other processes have gone. But where the other rows
-            // alone are more than the sum, they have grown since it was asked for, and nothing fits in.
+            // The context did not take what does not fit in: other processes have ended. But if the
+            // other rows alone exceed the sum, they have grown since the sum was read, and nothing
+            // fits in.
             let own = own.map(|own| left_bytes.map_or(own, |left| own.min(left)));
             if let Some(bytes) = own.filter(|bytes| *bytes > 0) {
                 rows.insert(at, Row { bytes, ..before });
@@ -46,13 +49,15 @@ impl Breakdown {
         Reconciled { device, total_bytes, age_ms, missed_count, sum, rows, rest_bytes }
     }
 
-    /// What of the bytes that were in use when the first context had been made is in the sum: without the other
-    /// processes, which are taken to have had then what they have now.
+    /// Returns the part of the bytes in use at the creation of the first context that is in the
+    /// sum. The other processes are subtracted; they are assumed to have had then what they have
+    /// now.
     fn context_bytes(&self, then_bytes: u64, sum: Sum) -> Option<u64> {
         match sum {
             Sum::Device(_) => Some(then_bytes),
             Sum::Process(own) | Sum::LessOthers(own) => {
-                // A process that grew since the driver was asked may have more now than all had then.
+                // A process that grew since the driver was asked may have more now than all had
+                // then.
                 let others_bytes = self.in_use_bytes?.saturating_sub(own);
                 then_bytes.checked_sub(others_bytes)
             }
@@ -65,8 +70,9 @@ fn added(rows: &[Row]) -> u64 {
     added.fold(0, |all: u64, row| all.saturating_add(row.bytes))
 }
 
-/// What calls took fits into what is counted no more: other processes took memory meanwhile. The last rows lose it. Where what
-/// is counted alone is more than the sum, that has grown since, and nothing is known of the others.
+/// Shortens the measured rows, the last ones first, if they no longer fit beside the counted ones,
+/// because other processes released memory meanwhile. If the counted rows alone exceed the sum,
+/// they have grown since it was read, and nothing is known about the others.
 fn shorten_taken(rows: &mut Vec<Row>, sum_bytes: u64) {
     let is_taken = |row: &Row| row.component.is_taken();
     let taken: Vec<Row> = rows.iter().filter(|row| is_taken(row)).cloned().collect();
@@ -90,7 +96,7 @@ impl Reconciled {
         self.rows.iter().filter(move |row| row.component.place() == place)
     }
 
-    /// What the rest is, for people.
+    /// Returns the description of the rest, for people.
     pub fn rest_title(&self) -> String {
         let has_context = self.rows.iter().any(|row| row.component == Component::Context);
         let context = if has_context { "" } else { "contexts, " };
@@ -102,10 +108,12 @@ impl Reconciled {
         format!("the rest: {context}{kernels}{events}rounding{others}")
     }
 
-    /// The share of the sum that has a row: without those of differences, and with them. None without a sum.
+    /// Returns the share of the sum that has a row, without and with the rows of differences.
+    /// Returns `None` without a sum.
     ///
-    /// What other processes gave back since the first context was made is in its row, and what they took during a call in that
-    /// of the call; nothing says how much that is: only the first share is certain.
+    /// The row of the first context includes what other processes have released since, and the row
+    /// of a call includes what they took during the call. The amounts are unknown, so only the
+    /// first share is certain.
     pub fn named_shares(&self) -> Option<[f64; 2]> {
         let sum = self.sum.filter(|sum| sum.bytes() != 0)?;
         let rest = self.rest_bytes?.max(0);

@@ -1,10 +1,10 @@
-//! Accounts as texts by name, as a snapshot carries them.
+//! Breakdowns as named texts, as a snapshot carries them.
 
 use std::collections::BTreeMap;
 
 use crate::breakdown::{Breakdown, Component, NvmlReading, Row};
 
-/// What the texts of a snapshot are named, followed by a device, a part, and perhaps a library.
+/// First word of the texts' names, followed by a device, a component, and perhaps a library.
 const TEXT_BEGIN: &str = "memory";
 const TOTAL: &str = "total";
 const IN_USE: &str = "in_use";
@@ -12,7 +12,7 @@ const AGE_MS: &str = "age_ms";
 const MISSED: &str = "missed";
 
 impl Breakdown {
-    /// As texts by name.
+    /// Returns the breakdown as named texts.
     pub fn texts(&self) -> Vec<(String, String)> {
         let name = |what: &str| format!("{TEXT_BEGIN} {} {what}", self.device);
         let facts = [(TOTAL, self.total_bytes), (IN_USE, self.in_use_bytes), (AGE_MS, self.age_ms)];
@@ -33,7 +33,7 @@ impl Breakdown {
     }
 }
 
-/// The accounts that are among these texts, by device. What is not understood is left out.
+/// Reads the breakdowns among these texts, by device. Texts that are not understood are skipped.
 pub fn of_texts<'a>(texts: impl IntoIterator<Item = (&'a str, &'a str)>) -> Vec<Breakdown> {
     let mut all = BTreeMap::new();
     for (name, text) in texts {
