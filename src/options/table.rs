@@ -31,7 +31,7 @@ macro_rules! to {
     };
 }
 
-const ANY_MIB: Kind = Kind::Other("MiB", "a whole number, 0 for what the fraction says");
+const ANY_MIB: Kind = Kind::Other("MiB", "a whole number, 0 to use the fraction");
 const AT_LEAST_A_SEGMENT: Kind =
     Kind::Other("MiB", "a whole number, at least large_segment_size_mb, or unlimited");
 
@@ -44,8 +44,9 @@ pub const OPTIONS: &[OptionRow] = &[
         Kind::Boolean,
         "true",
         to!(cache, boolean),
-        "serve memory from a cache; false: only look, every call goes to the driver as the program made it, without \
-         barriers and limits, and is recorded, counted and reported all the same",
+        "serve memory from a cache; false: only observe: every call goes to the driver as the \
+        program made it, without barriers and limits, and is still recorded, counted and \
+        reported",
     ),
     OptionRow {
         on_bad_value: FREE_MODE_ON_BAD_VALUE,
@@ -54,8 +55,8 @@ pub const OPTIONS: &[OptionRow] = &[
             Kind::of::<Mode>(),
             "ordered",
             to!(free_mode, word),
-            "what a free keeps of the native ordering: everything, by a barrier on the device; \
-             everything, by a wait in each free; or only that no memory is reused while in use",
+            "guarantees of a free: ordered: all, by a barrier on the device; strict: all, by a \
+            wait in every free; relaxed: only that memory in use is not reused",
         )
     },
     row(
@@ -74,7 +75,7 @@ pub const OPTIONS: &[OptionRow] = &[
                 read::unless("unlimited", value, |value| read::at_least_a_segment(config, value))?;
             Ok(())
         },
-        "blocks of this size or more are not split, and kept for requests as large",
+        "do not split blocks of this size or more, and keep them for requests as large",
     ),
     row(
         "max_non_split_rounding_mb",
@@ -90,7 +91,7 @@ pub const OPTIONS: &[OptionRow] = &[
                 bytes.unwrap_or(config.policy.large_segment_bytes);
             Ok(())
         },
-        "how much larger than the request an unsplit block may be",
+        "maximum size of an unsplit block beyond that of the request",
     ),
     row(
         "garbage_collection_threshold",
@@ -127,8 +128,8 @@ pub const OPTIONS: &[OptionRow] = &[
         Kind::Other("MiB", "a whole number or a size such as 4G, 0 for no limit"),
         "0",
         to!(limit.bytes, bytes_or_none),
-        "how much memory of each device the process may hold, all libraries together; above it a \
-         request fails although the device has memory",
+        "maximum memory of each device that the process may hold, all libraries together; above \
+        it a request fails although the device has memory",
     )
     .when(Config::acts, ONLY_LOOKS),
     row(
@@ -136,7 +137,7 @@ pub const OPTIONS: &[OptionRow] = &[
         Kind::Other("share", "a number from 0 to 1, 1 for no limit"),
         "1",
         to!(limit.fraction, fraction),
-        "the same limit as a share of the device's memory; the smaller one holds",
+        "the same limit as a share of the device's memory; the smaller limit applies",
     )
     .when(Config::acts, ONLY_LOOKS),
     row(
@@ -150,16 +151,16 @@ pub const OPTIONS: &[OptionRow] = &[
             config.policy.expandable_segments &= !chunks;
             Ok(())
         },
-        "reserve memory as it is requested, or a large chunk at the first request, from which all \
-         that fit are served",
+        "reserve memory as it is requested, or reserve a large chunk at the first request and \
+        serve from it all requests that fit",
     ),
     row(
         "fraction_of_gpu_memory_to_use",
         Kind::Other("share", "a number from 0 to 1"),
         "0.92",
         to!(chunks.fraction, fraction),
-        "the chunk of pre_allocate, as a share of what is free when it is reserved; 0, with either \
-         strategy: nothing is cached, every request goes to the driver",
+        "size of the chunk of pre_allocate, as a share of the memory that is free when it is \
+        reserved; 0, with either strategy: cache nothing, and pass every request to the driver",
     )
     .when(Config::sizes_chunks, ONLY_WITH_CHUNKS),
     row(
@@ -189,8 +190,8 @@ pub const OPTIONS: &[OptionRow] = &[
                 value => IdleRelease::After(number(value, 1..=3600)? as u32),
             })
         }),
-        "release memory to the driver once it has been idle for so long; auto: for 3 seconds, and longer where \
-         released memory is asked for again",
+        "release memory to the driver after it has been idle for this time; auto: after 3 \
+        seconds, and later if released memory is requested again",
     )
     .when(Config::grows, CHUNKS_STAY),
     row(
@@ -198,8 +199,8 @@ pub const OPTIONS: &[OptionRow] = &[
         Kind::Other("GiB", "a number, below 0 for no maximum"),
         "-1",
         to!(policy.free_bytes_max, read::gibibytes_or_none),
-        "how much memory may lie free in the cache of a context; what is more goes back to the driver within about a \
-         second, the largest first",
+        "maximum free memory in the cache of a context; the excess is released to the driver \
+        within about a second, the largest first",
     )
     .when(Config::grows, CHUNKS_STAY),
     row(
@@ -207,7 +208,8 @@ pub const OPTIONS: &[OptionRow] = &[
         Kind::Other("share", "a number from 0 to 1"),
         "1",
         to!(policy.excess_share, fraction),
-        "of what can go back then, the share that does at most; the rest stays until it was used again",
+        "maximum share of the releasable excess to release; the rest stays cached until it has \
+        been reused",
     )
     .when(Config::bounds_free, "it applies to eager_delete_tensor_gb only"),
     row(
@@ -215,14 +217,14 @@ pub const OPTIONS: &[OptionRow] = &[
         Kind::Boolean,
         "true",
         to!(serve_async, boolean),
-        "serve cuMemAllocAsync from the default pool as well",
+        "serve cuMemAllocAsync from the default pool too",
     ),
     row(
         "wait_for_memory_s",
         Kind::Other("seconds", "a whole number up to 86400, 0 to fail at once"),
         "0",
         to!(wait_for_memory_s, |value| number(value, 0..=86_400)),
-        "how long a request that finds no memory on the device waits for it, before it fails",
+        "how long a request waits for memory of the device before it fails",
     )
     .when(Config::acts, ONLY_LOOKS),
     row(
@@ -230,30 +232,35 @@ pub const OPTIONS: &[OptionRow] = &[
         Kind::Other("MiB", "a whole number, 0 for none"),
         "256",
         to!(host_cache_bytes, mebibytes),
-        "how much pinned host memory that was freed is kept for later requests",
+        "maximum freed pinned host memory to keep for later requests",
     )
-    .when(Config::keeps_pinned, "free_mode:strict and across_contexts:barrier leave pinned memory to the driver"),
+    .when(
+        Config::keeps_pinned,
+        "free_mode:strict and across_contexts:barrier leave pinned memory to the driver",
+    ),
     row(
         "skip_barriers",
         Kind::Boolean,
         "true",
         to!(skip_barriers, boolean),
-        "leave out the barrier of a free when nothing was submitted since the last one",
+        "skip the barrier of a free if nothing was submitted since the last one",
     ),
     row(
         "across_contexts",
         Kind::of::<AcrossContexts>(),
         "wait",
         to!(across_contexts, word),
-        "what a free keeps of the native order between the contexts of a process, as with several devices: all, \
-         by waits on the host; or nothing, where the program orders its contexts by events or waits of its own",
+        "guarantees of a free between the contexts of a process, as with several devices: wait: \
+        all, by waits on the host; barrier: none, for a program that orders its contexts itself, \
+        by events or waits",
     ),
     row(
         "graph_capture_record_stream_reuse",
         Kind::Boolean,
         "true",
         to!(reuse_in_captures, boolean),
-        "reuse in a capture what it has freed, as soon as its graph orders that",
+        "reuse memory freed in a capture within that capture, as soon as its graph orders the \
+        reuse",
     ),
     row(
         "graph_pool",
@@ -304,8 +311,8 @@ pub const OPTIONS: &[OptionRow] = &[
         Kind::of::<Fill>(),
         "none",
         to!(fill, word),
-        "what fresh memory contains: whatever was there, zeros, or 0xff bytes, which expose reads of \
-         uninitialized memory",
+        "contents of fresh memory: the previous contents, zeros, or 0xff bytes, which expose \
+        reads of uninitialized memory",
     )
     .when(Config::acts, ONLY_LOOKS),
     row(
@@ -313,8 +320,9 @@ pub const OPTIONS: &[OptionRow] = &[
         Kind::Other("bytes", "a number of bytes from 0 to 1048576"),
         "0",
         to!(red_zone_bytes, |value| number(value, 0..=1 << 20)),
-        "keep so many bytes behind each block, and report if the program wrote there: at its free, which \
-         waits for that check, or, for a free in stream order, at a later free or at exit",
+        "keep this many bytes past the end of each block, and report if the program wrote there: \
+        at its free, which waits for that check, or, for a free in stream order, at a later free \
+        or at exit",
     )
     .when(Config::acts, ONLY_LOOKS),
     row(
@@ -369,8 +377,8 @@ pub const OPTIONS: &[OptionRow] = &[
         Kind::Other("count", "a whole number from 1 to 100000000"),
         "1000000",
         to!(history.max_entries, |value| Ok(number(value, 1..=ENTRIES_MAX)? as usize)),
-        "how many entries are kept for each context, 40 bytes each, and are in a snapshot for each device, \
-         where a free takes two; the oldest are dropped first",
+        "maximum entries kept for each context, 40 bytes each, and written to a snapshot for each \
+        device, where a free takes two; the oldest are dropped first",
     ),
     row(
         SIGNAL_KEY,
@@ -379,8 +387,8 @@ pub const OPTIONS: &[OptionRow] = &[
         to!(history.signal, |value| read::unless("off", value, |value| {
             signals::number(value).ok_or(Malformed)
         })),
-        "the signal that writes a snapshot, whether or not anything is recorded; one that the program handles itself only if \
-         something is recorded, or this is set",
+        "signal that writes a snapshot, whether or not anything is recorded; a signal that the \
+        program handles itself is used only if something is recorded or this option is set",
     ),
     row(
         "snapshot",
@@ -398,12 +406,12 @@ pub const OPTIONS: &[OptionRow] = &[
         Kind::Other("file", "an absolute path without spaces and commas, or none"),
         "none",
         to!(hook, |value| read::unless("none", value, read::absolute_path)),
-        "a shared library whose cachealloc_hook_table is told of every allocation and free",
+        "a shared library whose cachealloc_hook_table is notified of every allocation and free",
     ),
     row("log", Kind::of::<LogLevel>(), "warn", to!(log, word), "which messages go to stderr"),
     // PyTorch's options that have no meaning here are accepted, so that the same text may serve
     // both.
-    ignored("backend", "native", BACKEND, "the cache is ours in either case"),
+    ignored("backend", "native", BACKEND, "memory comes from this cache in either case"),
     ignored("release_lock_on_cudamalloc", "true", FLAG, NO_LOCK),
     ignored("throw_on_cudamalloc_oom", "false", FLAG, CACHE_FIRST),
     ignored("expandable_segments_reserve", "default", RESERVE, ENOUGH_ADDRESSES),
@@ -419,4 +427,4 @@ pub const OPTIONS: &[OptionRow] = &[
 
 const ONLY_WITH_CHUNKS: &str = "it applies to strategy:pre_allocate only";
 
-const CHUNKS_STAY: &str = "what strategy:pre_allocate has reserved is kept";
+const CHUNKS_STAY: &str = "memory that strategy:pre_allocate has reserved is kept";

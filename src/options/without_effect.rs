@@ -34,6 +34,6 @@ pub(crate) const PINNED_MAX: (Kind, Setter) =
 
 pub(crate) const NO_LOCK: &str = "no lock that hits need is held while the driver allocates";
 pub(crate) const CACHE_FIRST: &str =
-    "a request fails natively only if the device is full, so the cache releases memory first";
+    "the driver fails a request only if the device is full, so the cache releases memory first";
 pub(crate) const ENOUGH_ADDRESSES: &str = "addresses for twice the device's memory are reserved";
-pub(crate) const NOT_PINNED: &str = "host_cache_mb bounds what is kept of pinned memory";
+pub(crate) const NOT_PINNED: &str = "host_cache_mb limits the pinned memory kept";

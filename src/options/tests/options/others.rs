@@ -112,25 +112,19 @@ fn what_pytorch_has_is_accepted() {
         assert_eq!(accepted(silent), Config::default(), "{silent}");
     }
     for (without_effect, why) in [
-        ("backend:cudaMallocAsync", "the cache is ours"),
-        ("backend:hipMallocAsync", "the cache is ours"),
+        ("backend:cudaMallocAsync", "memory comes from this cache"),
+        ("backend:hipMallocAsync", "memory comes from this cache"),
         ("release_lock_on_cudamalloc:False", "no lock"),
         ("throw_on_cudamalloc_oom:True", "releases memory first"),
         ("expandable_segments_reserve:80G", "addresses for twice"),
         ("expandable_segments_reserve_by_class:[small:0.1,large:2G]", "addresses for twice"),
-        (
-            "pinned_use_cuda_host_register:True",
-            "host_cache_mb bounds what is kept of pinned memory",
-        ),
-        ("pinned_num_register_threads:8", "host_cache_mb bounds what is kept of pinned memory"),
-        (
-            "pinned_use_background_threads:True",
-            "host_cache_mb bounds what is kept of pinned memory",
-        ),
-        ("pinned_reserve_segment_size_mb:64", "host_cache_mb bounds what is kept of pinned memory"),
-        ("pinned_max_round_threshold_mb:64", "host_cache_mb bounds what is kept of pinned memory"),
-        ("pinned_max_cached_size_mb:64", "host_cache_mb bounds what is kept of pinned memory"),
-        ("pinned_free_catch_all:True", "host_cache_mb bounds what is kept of pinned memory"),
+        ("pinned_use_cuda_host_register:True", "host_cache_mb limits the pinned memory kept"),
+        ("pinned_num_register_threads:8", "host_cache_mb limits the pinned memory kept"),
+        ("pinned_use_background_threads:True", "host_cache_mb limits the pinned memory kept"),
+        ("pinned_reserve_segment_size_mb:64", "host_cache_mb limits the pinned memory kept"),
+        ("pinned_max_round_threshold_mb:64", "host_cache_mb limits the pinned memory kept"),
+        ("pinned_max_cached_size_mb:64", "host_cache_mb limits the pinned memory kept"),
+        ("pinned_free_catch_all:True", "host_cache_mb limits the pinned memory kept"),
         ("initial_gpu_memory_in_mb:64", "strategy:pre_allocate only"),
         ("fraction_of_gpu_memory_to_use:0.5", "strategy:pre_allocate only"),
     ] {
