@@ -27,7 +27,7 @@ pub struct DeviceFit {
     pub requests: Requests,
     /// Peak of what the recorded run had reserved.
     pub recorded_reserved_bytes: u64,
-    /// What the run has to fit into.
+    /// Capacity that the run has to fit into.
     pub capacity: Option<Capacity>,
     /// Whether it fits.
     pub verdict: Option<Verdict>,

@@ -1,4 +1,4 @@
-//! What a program allocated and freed, in order, without addresses.
+//! The allocations and frees of a program, in order, without addresses.
 
 use std::collections::HashMap;
 
@@ -199,8 +199,7 @@ impl Requests {
 
 /// Determines, for the entries of a history of the library, which allocations the driver served
 /// directly. Each of those is recorded as a segment with one block, which are allocated and freed
-/// together. A segment of the cache that does the same cannot be told apart, which does not affect
-/// the result.
+/// together. A segment of the cache that does the same differs in nothing that affects the result.
 fn by_driver(device: &Device) -> Vec<bool> {
     let entries = &device.entries;
     let mut by_driver = vec![false; entries.len()];

@@ -27,7 +27,7 @@ pub struct Trial {
     pub device: Option<Smallest>,
 }
 
-/// What the trials mean for the given capacity.
+/// Conclusion from the trials for the given capacity.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
     /// The run fits with the set of options at this index: the defaults, or else the best.

@@ -1,4 +1,4 @@
-//! What a history does not contain, and what follows for a result.
+//! Facts that a history lacks, and the consequences for a result.
 
 use cachealloc_analysis::Lifetimes;
 use cachealloc_analysis::model::{Action, Device, Dropped, PoolId, Snapshot};
@@ -14,28 +14,28 @@ pub(crate) fn unknowns(
     requests: &Requests,
 ) -> Vec<String> {
     let mut unknowns = vec![
-        "what contexts, kernels and other processes take of the device comes on top: no history has it".to_string(),
+        "memory that contexts, kernels and other processes take of the device comes on top: no history contains it".to_string(),
     ];
     let lives = &lifetimes.all;
     let before: Vec<_> = lives.iter().filter(|life| !life.begin_known).collect();
     let before_bytes = before.iter().fold(0, |sum: u64, life| sum.saturating_add(life.bytes));
     match snapshot.settings.dropped {
         Dropped::Count(dropped @ 1..) => unknowns.push(format!(
-            "the oldest {} entries are lost: the peak may have been before",
+            "the oldest {} entries are lost: the peak may have been earlier",
             count(dropped)
         )),
         Dropped::Unknown if !before.is_empty() => unknowns.push(
-            "the history begins late, or its oldest entries are lost: the peak may have been before"
+            "the history begins late, or its oldest entries are lost: the peak may have been earlier"
                 .to_string(),
         ),
         _ if snapshot.setting("recorded_from_start") == Some("false") => {
-            unknowns.push("recording began late: the peak may have been before".to_string());
+            unknowns.push("recording began late: the peak may have been earlier".to_string());
         }
         _ => {}
     }
     if !before.is_empty() {
         unknowns.push(format!(
-            "{} ({}) are allocated first, because their allocation is not in the history: how they lay is not known",
+            "{} ({}) are placed first: they were allocated before the history began, so their layout is unknown",
             plural(before.len() as u64, "block"),
             bytes(before_bytes)
         ));
@@ -49,20 +49,18 @@ pub(crate) fn unknowns(
     let late = device.entries.iter().filter(|entry| entry.action == Action::FreeCompleted).count();
     if late > 0 {
         unknowns.push(format!(
-            "{} waited for work: its memory is free again where the recorded run noticed, which may be earlier or \
-             later elsewhere",
+            "{} waited for work: the memory counts as free when the recorded run noticed, which may be \
+            earlier or later elsewhere",
             plural(late as u64, "free")
         ));
     }
     if !requests.has_times() {
-        unknowns.push(
-            "the history has no times: memory that nothing uses for seconds counts as kept"
-                .to_string(),
-        );
+        unknowns
+            .push("the history has no times: memory unused for seconds counts as kept".to_string());
     }
     if requests.has_streams() {
         unknowns.push(
-            "where a request finds nothing else, the work on a stream is taken to be over: how long it runs is not known"
+            "if a request finds nothing else, the work on a stream is assumed to have ended: its duration is unknown"
                 .to_string(),
         );
     }
@@ -70,13 +68,13 @@ pub(crate) fn unknowns(
         || device.segments.iter().any(|segment| segment.pool != PoolId::DEFAULT)
     {
         unknowns.push(
-            "memory of CUDA graphs counts as any other: how long a graph keeps it is not known"
+            "memory of CUDA graphs counts like any other: how long a graph keeps it is unknown"
                 .to_string(),
         );
     }
     if requests.failed_count() > 0 {
         unknowns.push(format!(
-            "{} failed in the recorded run and must be served here: what would have followed is not known",
+            "{} failed in the recorded run and must be served here: what would have followed is unknown",
             plural(requests.failed_count(), "request")
         ));
     }

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use cachealloc_statistics::page::{NAME_BEGIN, Owner, start_of};
 
-/// What has become of a process.
+/// State of the process that made a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fate {
     Gone,
@@ -52,7 +52,7 @@ pub fn own() -> io::Result<Owner> {
     let has_one_number = numbers_of(&status).len() <= 1;
     let shown = field(&status, "Tgid:").and_then(|number| number.parse().ok());
     if !has_one_number || shown != Some(std::process::id()) {
-        return Err(io::Error::other("/proc is of another namespace"));
+        return Err(io::Error::other("/proc belongs to another namespace"));
     }
     Ok(Owner { process_id: std::process::id(), ..of_thread })
 }

@@ -197,7 +197,7 @@ pub enum AcrossContexts {
     Barrier,
 }
 
-/// What fresh memory holds.
+/// Contents of fresh memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fill {
     /// The previous contents.

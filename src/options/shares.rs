@@ -3,7 +3,8 @@
 
 use cachealloc_core::policy::SEGMENT_ROUNDING_BYTES;
 
-/// What the process may hold of each device. If both limits are set, the smaller one applies.
+/// Memory of each device that the process may hold. If both limits are set, the smaller one
+/// applies.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Limit {
     pub bytes: Option<u64>,

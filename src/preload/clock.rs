@@ -41,8 +41,8 @@ pub(crate) fn epoch_offset_ns() -> u64 {
 pub(crate) fn read_ns(clock: libc::clockid_t) -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     let found = GETTIME.load(Ordering::Relaxed);
-    // SAFETY: the C library's function of this name has this signature, and the kernel's call the same
-    // arguments; a valid place for the answer.
+    // SAFETY: the C library's function of this name has this signature, and the kernel's call the
+    // same arguments; a valid place for the answer.
     unsafe {
         match found.is_null() {
             true => {

@@ -1,5 +1,5 @@
-//! The settings of this process, read once from `CACHEALLOC_CONF`. The table of options, the parser and
-//! its messages are in the crate of the options.
+//! The settings of this process, read once from `CACHEALLOC_CONF`. The table of options, the parser
+//! and its messages are in the crate `cachealloc_options`.
 
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -77,7 +77,7 @@ pub(crate) fn frees_simply() -> bool {
     ASKED_OFTEN.load(Ordering::Relaxed) & (RECORDS | WRITES_BLOCKS | MAKES_BARRIERS) == 0
 }
 
-/// Bytes to keep free after each block.
+/// Bytes to keep past the end of each block.
 #[inline(always)]
 pub(crate) fn zone_bytes() -> u64 {
     if writes_blocks() { get().red_zone_bytes } else { 0 }
@@ -252,6 +252,6 @@ fn read() -> Config {
 fn break_rules() {
     let names = environment::text(c"CACHEALLOC_BREAK").unwrap_or_default();
     if let Err(unknown) = cachealloc_core::rules::set_broken(&names) {
-        log::line(format_args!("CACHEALLOC_BREAK: there is no rule {unknown:?}"));
+        log::line(format_args!("CACHEALLOC_BREAK: unknown rule {unknown:?}"));
     }
 }

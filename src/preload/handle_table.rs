@@ -4,16 +4,16 @@
 //! The driver may hand out an address or a handle again, to another thread, before the call that
 //! ended it has returned. An entry removed only after the return may already belong to the other
 //! thread. All such knowledge is therefore kept in these tables, which follow one order:
-//! * The library enters what the driver provides before the call returns to the program: no other
+//! - The library enters what the driver provides before the call returns to the program: no other
 //!   thread knows it yet.
-//! * Other threads may notice some things while the call is under way, such as a registration with
-//!   which theirs collides. These are entered before the driver's call too, and stay if the driver
-//!   agrees. A refused call removes its own entry and no other.
-//! * What a call ends is removed before the driver's call and restored if the driver refuses, unless
-//!   the place was reused meanwhile.
+//! - Other threads may notice some calls while they are under way, such as a registration with
+//!   which theirs collides. Their entries are made before the driver's call too, and stay if the
+//!   driver agrees. A refused call removes its own entry and no other.
+//! - The library removes what a call ends before the driver's call, and restores it if the driver
+//!   refuses, unless the place was reused meanwhile.
 //!
-//! What has a number that is never reused (the ids of contexts, streams and captures) is kept by
-//! that number and needs no such order.
+//! Contexts, streams and captures have ids that are never reused. They are kept by these ids and
+//! need no such order.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -24,7 +24,7 @@ use cachealloc_core::rules::{Rule, rule_holds};
 use crate::driver::sys::CuResult;
 use crate::lock::lock;
 
-/// What the library knows about each place, by address or handle.
+/// Knowledge about places, by address or handle.
 pub(crate) struct HandleTable<V> {
     pages: Mutex<Pages<V>>,
     /// Number of entries, readable without the lock.

@@ -70,7 +70,7 @@ pub(crate) unsafe fn return_pages<T>(of: &T) {
     const { assert!(align_of::<T>() == PAGE_BYTES) };
     // SAFETY: only asks for a number.
     if unsafe { libc::sysconf(libc::_SC_PAGESIZE) } != PAGE_BYTES as libc::c_long {
-        return; // the kernel would take what lies behind it on a larger page
+        return; // the kernel would also take what follows on a larger page
     }
     let start = core::ptr::from_ref(of).cast_mut().cast();
     // SAFETY: whole pages of the library, which hold only this value.
@@ -93,11 +93,12 @@ pub(crate) fn map_zeroed(bytes: usize) -> Option<*mut u8> {
     (mapped != libc::MAP_FAILED).then_some(mapped.cast())
 }
 
-/// Alignment of types that lie on pages of their own.
+/// Alignment of types that lie on separate pages.
 const PAGE_BYTES: usize = 4096;
 
 // SAFETY: each block is valid for its layout until a thread frees it. Blocks of the system are as
-// `System` promises, blocks of the reserve are not reused, and the others are the writer's, see below.
+// `System` promises, blocks of the reserve are not reused, and the others are the writer's, see
+// below.
 unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if IS_WRITER.get() {

@@ -99,7 +99,7 @@ fn present() -> Option<File> {
         let mut about: libc::stat = zeroed();
         let code = libc::syscall(libc::SYS_fstat, libc::STDERR_FILENO, &raw mut about);
         *libc::__errno_location() = errno;
-        #[allow(clippy::unnecessary_cast)] // of different types on different machines
+        #[allow(clippy::unnecessary_cast)] // the types differ between machines
         (code == 0).then_some((about.st_dev as u64, about.st_ino as u64))
     }
 }

@@ -49,7 +49,7 @@ pub struct Report {
     /// Memory by call site. `None` if nothing is recorded, or it was not requested.
     pub call_sites: Option<Vec<CallSite>>,
     pub snapshots: Snapshots,
-    /// What is recorded at present, or `None` for nothing.
+    /// Present settings of the recording, or `None` if it is off.
     pub recording: Option<Recording>,
     /// Limits of the devices on which the process has a context.
     pub limits: Vec<Limit>,
@@ -109,7 +109,7 @@ pub struct HostCache {
     pub bytes: u64,
 }
 
-/// What one library holds of a device's memory, in requested bytes.
+/// Memory of a device that one library holds, in requested bytes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Holder {
     pub device: i32,
@@ -119,7 +119,7 @@ pub struct Holder {
     pub bytes_at_peak: u64,
 }
 
-/// What one call site holds of a device's memory, in requested bytes.
+/// Memory of a device that one call site holds, in requested bytes.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct CallSite {
     pub device: i32,
@@ -162,7 +162,7 @@ pub struct Snapshots {
     pub last_problem: Option<String>,
 }
 
-/// What is recorded, by the words of the options.
+/// Settings of the recording, by the words of the options.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Recording {
     pub record: &'static str,
@@ -173,7 +173,7 @@ pub struct Recording {
     pub device: Option<i32>,
 }
 
-/// What the process may hold of a device, and what of it is known to be held.
+/// Limit of a device, and the bytes that are known to be held.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limit {
     pub device: i32,

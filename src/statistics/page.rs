@@ -154,7 +154,7 @@ impl Waiter {
     }
 }
 
-/// What a process could release for one that lacks memory.
+/// Memory that a process could release for one that lacks memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Offer {
     /// All free memory.

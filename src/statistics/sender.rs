@@ -29,7 +29,7 @@ pub trait Receiver {
     fn timeout(&self) -> Duration;
 }
 
-/// What became of a control command.
+/// Outcome of a control command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sent {
     Done,

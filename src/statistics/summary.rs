@@ -8,7 +8,7 @@ use cachealloc_core::{PoolStats, Stat, Stats};
 /// Columns between the two bars of a line.
 const INNER_COLUMNS: usize = 75;
 
-/// A unit and the amount from which the next larger one is used: three quarters of a million of it.
+/// Units of an amount. A larger unit is used from three quarters of the square of `step` on.
 struct Units {
     names: &'static [&'static str],
     step: u64,

@@ -278,5 +278,5 @@ fn broken(hazard: &Hazard, rule: Rule, mode: &str) -> Option<String> {
 
 fn has_switches() -> bool {
     let run = Run::program(PROGRAM).arg("pinned_write").env("CACHEALLOC_BREAK", "no_such_rule");
-    run.output().stderr.contains("there is no rule")
+    run.output().stderr.contains("unknown rule")
 }

@@ -1,4 +1,4 @@
-//! Requests made by hand, through the allocator.
+//! Requests made by hand, passed through the allocator.
 
 use cachealloc_fit::{Asked, Capacity, Outcome, Requests, replay};
 use cachealloc_options::{Config, parse};
@@ -19,7 +19,7 @@ fn completes(requests: &Requests, options: &str, capacity: Capacity) -> bool {
     replay(requests, &config(options), capacity).completes()
 }
 
-/// Allocated and freed in pairs, one after the other.
+/// Allocations that are freed before the next one.
 fn pairs(asked: &[Asked]) -> Requests {
     let mut requests = Requests::default();
     for one in asked {
@@ -45,7 +45,7 @@ fn what_is_freed_serves_again() {
     };
     assert_eq!(outcome, wanted);
     assert_eq!(outcome.fragmentation(), 0.0);
-    // For the third request what is there has to go back.
+    // The third request requires that existing memory is released.
     let requests = pairs(&[plain(32 * MIB), plain(48 * MIB)]);
     assert_eq!(replay(&requests, &Config::default(), Capacity::Limit(48 * MIB)).driver_calls, 3);
     let outcome = replay(&requests, &Config::default(), Capacity::Plenty);
@@ -62,14 +62,14 @@ fn a_limit_counts_bytes_and_a_device_pages() {
     assert!(!completes(&requests, "", Capacity::Limit(3 * MIB - 1)));
     let failed = replay(&requests, &Config::default(), Capacity::Limit(MIB));
     assert_eq!(failed.failed_at, Some(0));
-    // Small ones share a page.
+    // Small allocations share a page.
     let mut small = Requests::default();
     (0..4).for_each(|_| _ = small.allocate(plain(MIB / 2)));
     assert!(completes(&small, "", Capacity::Device(2 * MIB)));
     assert!(completes(&small, "expandable_segments:true", Capacity::Device(2 * MIB)));
 }
 
-/// It is not kept for others, and others give way to it.
+/// The cache does not keep such memory for others, and releases memory for it.
 #[test]
 fn what_the_driver_serves_goes_back_to_it() {
     let by_driver = Asked { by_driver: true, ..plain(32 * MIB) };
@@ -82,7 +82,7 @@ fn what_the_driver_serves_goes_back_to_it() {
     );
 }
 
-/// Another stream gets it where there is nothing else.
+/// Another stream gets the memory if there is nothing else.
 #[test]
 fn streams_keep_what_they_freed() {
     let on = |stream| Asked { stream, ..plain(32 * MIB) };
@@ -96,7 +96,7 @@ fn streams_keep_what_they_freed() {
     assert_eq!(reserved(&two, Capacity::Limit(32 * MIB)), 32 * MIB);
 }
 
-/// So of what it leaves, a plain request takes what fits best.
+/// A plain request takes the best fit from what it leaves.
 #[test]
 fn a_plain_free_comes_behind_all_streams() {
     let mut requests = Requests::default();
@@ -121,7 +121,7 @@ fn red_zones_count() {
     );
 }
 
-/// A file may say anything.
+/// A file may contain anything.
 #[test]
 fn no_numbers_are_too_large() {
     for options in ["", "expandable_segments:true", "max_split_size_mb:128"] {
@@ -141,7 +141,7 @@ fn no_numbers_are_too_large() {
     assert!(completes(&Requests::default(), "", Capacity::Device(0)));
 }
 
-/// As the library gives it back, by the times of the history.
+/// The library releases the memory by the times of the history.
 #[test]
 fn what_nothing_uses_for_seconds_goes_back() {
     const SECOND_US: u64 = 1_000_000;
@@ -160,9 +160,9 @@ fn what_nothing_uses_for_seconds_goes_back() {
     }
     assert_eq!(reserved(3600, "idle_release_s:off"), 160);
     assert_eq!((reserved(5, "idle_release_s:10"), reserved(12, "idle_release_s:10")), (160, 96));
-    // What lies free beyond this goes at the next pass.
+    // Free memory above this maximum is released at the next pass.
     assert_eq!(reserved(2, "eager_delete_tensor_gb:0.01"), 96);
-    // Less is not worth a thread.
+    // A smaller cache starts no passes.
     let mut requests = pairs(&[plain(40 * MIB)]);
     requests.time_is(100 * SECOND_US);
     requests.allocate(plain(48 * MIB));

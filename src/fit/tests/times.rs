@@ -1,4 +1,4 @@
-//! What the times of a history are for: while they pass, the library gives back what nothing uses.
+//! The times of a history: while they pass, the library releases unused memory.
 
 use cachealloc_analysis::model::{Action, Device, Entry, PoolId, Snapshot, StackId, TextId};
 use cachealloc_fit::{DeviceFit, OptionSet, Question};
@@ -22,7 +22,7 @@ fn entry(action: Action, time_us: u64, mib: u64) -> Entry {
     }
 }
 
-/// 64 MiB come and go, and 96 MiB come at this time.
+/// Allocates and frees 64 MiB, and allocates 96 MiB at this time.
 fn fit(time_us: u64) -> DeviceFit {
     let times = [SECOND_US, 2 * SECOND_US, time_us].map(|us| if time_us == 0 { 0 } else { us });
     let entries = vec![
@@ -40,7 +40,7 @@ fn fit(time_us: u64) -> DeviceFit {
 fn the_times_of_a_history_pass() {
     let reserved = |time_us| fit(time_us).trials[0].outcome.peak_reserved_bytes / MIB;
     assert_eq!((reserved(3 * SECOND_US), reserved(9 * SECOND_US)), (160, 96));
-    // No file is to take long.
+    // No file may take long.
     assert_eq!(reserved(u64::MAX), 96);
 }
 

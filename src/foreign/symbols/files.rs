@@ -1,4 +1,4 @@
-//! What is read from the files of one module.
+//! The bytes read from the files of one module.
 
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
@@ -12,7 +12,7 @@ use typed_arena::Arena;
 /// skipped.
 const BYTES_MAX: u64 = 256 << 20;
 
-/// What was read from a module's files, kept while its names are looked up.
+/// The bytes read from a module's files, kept while its names are looked up.
 pub struct Files {
     bytes: Arena<Vec<u8>>,
     left: Cell<u64>,

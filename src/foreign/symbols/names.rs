@@ -22,7 +22,7 @@ pub struct Named {
     pub place: Option<(String, u64)>,
 }
 
-/// What is known about a module before its files are opened.
+/// Description of a module before its files are opened.
 pub struct Module<'m> {
     pub path: &'m Path,
     pub build_id: &'m [u8],

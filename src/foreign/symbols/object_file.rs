@@ -53,7 +53,7 @@ impl<'r, 'a> ObjectFile<'r, 'a> {
     pub(crate) fn symbols(&self) -> SymbolMap<SymbolMapName<'a>> {
         for section in self.elf.sections() {
             if section.elf_section_header().sh_type(LittleEndian) == SHT_STRTAB {
-                let _ = section.data(); // at once, and not name by name
+                let _ = section.data(); // reads all names at once, not one by one
             }
         }
         self.elf.symbol_map()

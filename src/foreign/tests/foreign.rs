@@ -1,4 +1,5 @@
-//! What other users may have put where we look: it is not opened, does not hold us up, and takes no memory.
+//! Files that other users may have put in place of the expected ones are not opened, do not block,
+//! and take no memory.
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::{FileExt, PermissionsExt, chown};
@@ -68,7 +69,8 @@ fn named(line: Option<u64>, found: &[Named]) -> bool {
     name.as_deref() == Some("found") && place.as_ref().map(|place| place.1) == line
 }
 
-/// Writes 8 bytes at a place that `readelf` knows: `field` bytes into the header of a section, or into its content.
+/// Writes 8 bytes at a place that `readelf` knows: `field` bytes into the header of a section, or
+/// into its content.
 fn patch(program: &Path, section: &str, in_header: Option<u64>, field: u64, value: u64) {
     let sections = run("readelf", &[program], ["-SW"].into_iter());
     let line =
@@ -123,7 +125,7 @@ fn another_users_file_is_not_trusted() {
     assert!(open(&file, Makers::TrustedAnd(OTHER_USER)).is_ok());
 }
 
-/// Of a function that was inlined only the debug information knows, which lies in a file of its own.
+/// Only the debug information knows an inlined function, and it lies in a separate file.
 #[test]
 fn a_package_of_another_user_is_not_read() {
     let folder = Folder::new("package");
@@ -144,7 +146,7 @@ fn a_package_of_another_user_is_not_read() {
 #[test]
 fn files_that_lie_take_no_memory() {
     let folder = Folder::new("lies");
-    // What is changed of the file, and whether its lines are there afterwards.
+    // How the file is changed, and whether its lines are found afterwards.
     type Lie = fn(&Path);
     let lies: [(&str, Lie, Option<bool>); 6] = [
         ("-g", |_| (), Some(true)),
@@ -181,7 +183,7 @@ fn peak_mebibytes() -> u64 {
     line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") / 1024
 }
 
-/// While it is open.
+/// The file is cut while it is open.
 #[test]
 fn a_file_may_be_cut_short_at_any_time() {
     let folder = Folder::new("cut");

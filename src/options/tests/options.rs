@@ -1,4 +1,5 @@
-//! The text of the options: what is accepted, and what each mistake says and leaves in force.
+//! The text of the options: which values are accepted, and what each mistake reports and leaves in
+//! force.
 
 use cachealloc_core::order::Mode;
 use cachealloc_core::policy::MIB;
@@ -33,7 +34,7 @@ fn no_text_means_the_defaults_of_the_table() {
     assert_eq!(accepted(" , ,"), Config::default());
     for row in OPTIONS {
         let mut said = accepted(&format!("{}:{}", row.key, row.default));
-        // That it was named is known of this one.
+        // The option `signal` also notes that it was given.
         assert_eq!(said.history.signal_is_chosen, row.key == "signal");
         said.history.signal_is_chosen = false;
         assert_eq!(said, Config::default());
@@ -143,7 +144,7 @@ fn unknown_keys_name_the_nearest() {
     refused("zzz:1", &format!("unknown option zzz, expected one of {known}; ignored"));
 }
 
-/// As variables are written.
+/// An environment variable is written with an equals sign.
 #[test]
 fn an_equals_sign_is_no_colon() {
     refused("record=all", "invalid option record=all: write record:all; ignored");
@@ -216,7 +217,7 @@ fn limits_and_strategies() {
     assert!(!accepted("fraction_of_gpu_memory_to_use:0.0,strategy:pre_allocate").caches());
 }
 
-/// PyTorch rounds, too.
+/// PyTorch rounds too.
 #[test]
 fn of_two_limits_the_smaller_one_holds() {
     let limit = |text: &str| accepted(text).limit.on(1000 * MIB + 1);
@@ -256,7 +257,7 @@ fn idle_memory_goes_back_as_the_options_say() {
     assert!(problems[0].to_string().contains("is kept"), "{}", problems[0]);
 }
 
-/// As Paddle has them: GiB, and below 0 for off.
+/// Paddle's form: GiB, and a number below 0 for off.
 #[test]
 fn what_may_lie_free_is_as_the_options_say() {
     for (value, wanted) in [

@@ -22,7 +22,7 @@ pub(crate) fn execute(command: Option<ControlCommand>) -> u32 {
         return libc::ENOTSUP as u32;
     }
     let Some(command) = command else { return libc::EINVAL as u32 };
-    // What is recorded belongs on the heap of the program's threads.
+    // Recorded data belongs on the heap of the program's threads.
     let obeyed = heap::as_others(|| catch_unwind(AssertUnwindSafe(|| carry_out(command))));
     obeyed.unwrap_or(Err(libc::EIO)).map_or_else(|errno| errno as u32, |()| 0)
 }

@@ -110,7 +110,7 @@ fn recording_now() -> Option<Recording> {
     })
 }
 
-/// What the stacks of each context hold, and the stacks of what the driver serves directly.
+/// Totals of the stacks in each context, and of the stacks of what the driver serves directly.
 fn stacks_of_devices() -> Vec<(i32, Vec<StackTotals>)> {
     let of_caches = contexts::every().map(|context| (context.device, context.recorder.holders()));
     let mut all: Vec<_> = of_caches.collect();

@@ -1,5 +1,5 @@
-//! What a call of the program ends. Entries are removed before the driver's call, while no other
-//! allocation can have the number, and restored if the driver refuses (`handle_table.rs`).
+//! The entries that a call of the program ends. They are removed before the driver's call, while no
+//! other allocation can have the number, and restored if the driver refuses (`handle_table.rs`).
 
 use std::collections::btree_map::Entry;
 

@@ -5,7 +5,7 @@
 //! NVML tells how much of the memory belongs to the process. The library does not load NVML. The
 //! loading thread would need the loader's lock, whose owner may be waiting for a snapshot, and the
 //! process would keep the code and open files of another library. So a command that requests a
-//! snapshot asks NVML and sends the answer first (`Order::Note`).
+//! snapshot asks NVML and sends the answer first (`ControlCommand::Note`).
 //!
 //! Each question is asked in a context that is kept open meanwhile, and about pools that are kept
 //! as well (`pool_devices::while_they_stay`). If the driver lacks a function or refuses, the number

@@ -78,7 +78,7 @@ pub(crate) struct Served {
     pub claimed_bytes: u64,
     /// Handle of the physical memory mapped here.
     pub handle: Option<u64>,
-    /// What memory hooks were notified of for it.
+    /// Values of which memory hooks were notified.
     pub observed: Option<Observed>,
     /// Address at which snapshots show an array, which has none: after all others, where nothing
     /// else is.

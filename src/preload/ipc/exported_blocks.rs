@@ -3,8 +3,7 @@
 //! the program has the handle, and really frees a segment once it holds nothing else.
 //!
 //! The real `cuMemFree` does that, because the program's free would have called it without the
-//! library: it may wait, and the driver keeps the memory for the processes that have mapped it.
-//! driver keeps the memory for the processes that have it mapped.
+//! library: it may wait, and the driver keeps the memory for the processes that have it mapped.
 
 use cachealloc_core::Address;
 
@@ -50,7 +49,7 @@ pub(crate) fn mark(block: &LiveBlock) -> bool {
 /// be retired, and is reused.
 pub(crate) fn mark_range(extent: &'static Extent, address: u64, bytes: usize) {
     if !extent.is_expandable() {
-        touched(extent, address, bytes).for_each(|block| _ = mark(&block)); // false: it was freed meanwhile
+        touched(extent, address, bytes).for_each(|block| _ = mark(&block)); // `false` if it was freed meanwhile
     }
 }
 

@@ -7,7 +7,6 @@
 //! other importer refuses it. The handle of a block at the start contains its size, for an importer
 //! that runs this library. For any other importer it is the driver's own handle, which denotes the
 //! whole segment.
-//! other it is the driver's own handle, which names the whole segment.
 //!
 //! ```text
 //! bytes    driver                 ours

@@ -104,7 +104,7 @@ fn open_to(guest: &'static Context, owner: i32) {
             // The program enabled it first.
             Err(CuError::PEER_ACCESS_ALREADY_ENABLED) => {}
             Err(error) => log::warn(format_args!(
-                "device {}: cannot open memory of its pool to device {} ({error})",
+                "cannot open the pool memory of device {} to device {}: {error}",
                 owner, guest.device
             )),
         }

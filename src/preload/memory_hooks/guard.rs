@@ -18,8 +18,8 @@ pub(super) enum Unwind {
 
 /// Calls a hook with these words. A function with fewer parameters ignores the rest.
 pub(super) fn call(callback: Callback, words: &[usize; 6]) -> Option<Unwind> {
-    // SAFETY: the owner of the table promises functions of the header's signatures, which take up to
-    // six integers or pointers; whatever unwinds out of it ends in the instructions below.
+    // SAFETY: the owner of the table promises functions of the header's signatures, which take up
+    // to six integers or pointers; whatever unwinds out of it ends in the instructions below.
     let caught = unsafe { cachealloc_call_memory_hook(callback, words) };
     if caught.exception.is_null() {
         return None;
@@ -100,8 +100,8 @@ fn finish(exception: *mut Exception) {
 ///
 /// `exception` must be an exception of a C++ library that was thrown and is not caught.
 unsafe fn finish_cpp(exception: *mut Exception) -> bool {
-    // SAFETY: the cleanup lies in the library that threw, which is found by its address and is loaded;
-    // both functions are of every C++ library, with these signatures.
+    // SAFETY: the cleanup lies in the library that threw, which is found by its address and is
+    // loaded; every C++ library has both functions, with these signatures.
     unsafe {
         let mut info: libc::Dl_info = core::mem::zeroed();
         if libc::dladdr((*exception).cleanup, &mut info) == 0 {
@@ -152,7 +152,7 @@ core::arch::global_asm!(
     "call rax",
     "xor eax, eax",
     "xor edx, edx",
-    "cachealloc_memory_hook_left:", // by the unwinder, with rax and rdx set
+    "cachealloc_memory_hook_left:", // reached by the unwinder, with rax and rdx set
     "mov rsp, rbp",
     "pop rbp",
     ".cfi_def_cfa rsp, 8",

@@ -1,5 +1,5 @@
-//! What memory hooks are notified of for memory that is not a block of the cache, and what is kept
-//! until its end.
+//! Values of which memory hooks are notified for memory that is not a block of the cache, and what
+//! is kept until its end.
 
 /// Kinds of memory that are not linear: `enum cachealloc_kind` of the header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,7 +25,7 @@ pub(crate) struct Other {
     pub number: u64,
 }
 
-/// What memory hooks were notified of at an allocation, and are given again at its free.
+/// Values of which memory hooks are notified at an allocation, and again at its free.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Observed {
     pub buffer_id: u64,

@@ -68,7 +68,7 @@ fn open(path: &str) -> Result<Hook, String> {
     }
     let table: *mut c_void = dlsym::real(handle, TABLE_NAME.as_ptr());
     if table.is_null() {
-        load_error(); // clears our error, which the program would find
+        load_error(); // clears the library's error, which the program would see
         return Err("it exports no cachealloc_hook_table".to_string());
     }
     // SAFETY: the export of this name is such a table; its name is null or a C string.

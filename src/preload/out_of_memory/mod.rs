@@ -24,7 +24,7 @@ use crate::state::thread::Thread;
 use crate::{process, record, seccomp};
 use noted::Failure;
 
-/// What the call asked for, according to its arguments.
+/// Request of the call, according to its arguments.
 #[derive(Clone, Copy)]
 pub(crate) struct Request {
     /// Name of the function in the driver's lookup.

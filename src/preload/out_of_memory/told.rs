@@ -78,7 +78,7 @@ pub(crate) fn got(thread: &Thread, function: &str, got_bytes: u64) {
     if number < AT_ONCE {
         let asked = bytes(failure.request.bytes.unwrap_or(0));
         log::warn(format_args!(
-            "recovered: {function} had asked for {asked}, and the same thread has got {} now",
+            "recovered: {function} had asked for {asked}; the same thread has now got {}",
             bytes(got_bytes)
         ));
     }
@@ -100,7 +100,10 @@ pub(crate) fn at_end() {
     let told = TOLD.load(Ordering::Relaxed);
     if all > told {
         let last = noted::last().map(|Failure { request, device, .. }| {
-            format!("; the last that was not: {}", oom_title(device.max(0) as u32, &request))
+            format!(
+                "; the last that was not recovered: {}",
+                oom_title(device.max(0) as u32, &request)
+            )
         });
         log::warn(format_args!(
             "{} failed for lack of memory, {overcome} of them recovered by a retry or a smaller request{}",

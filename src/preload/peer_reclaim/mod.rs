@@ -58,7 +58,7 @@ const MORE_BYTES: u64 = 64 << 20;
 /// Interval at which a waiting request asks.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
-/// What a request that would fail needs of a device. Nothing may be claimed from the limit for it.
+/// Needs of a request that would fail on a device. Nothing may be claimed from the limit for it.
 #[derive(Clone, Copy)]
 pub(crate) struct Needed {
     pub device: i32,
@@ -111,7 +111,7 @@ impl ReclaimRequest {
         let comes = || waits::timed(Wait::Memory, || place.comes(longest));
         while comes() {
             if needed.context.is_some_and(Context::is_dead) {
-                return true; // the driver's error is another one
+                return true; // the driver returns another error for a dead context
             }
             if self.begun.is_none_or(|begun| begun.elapsed() >= ASK_AGAIN) {
                 (self.begun, self.rounds) = (None, 0);
@@ -145,7 +145,7 @@ impl ReclaimRequest {
         // Without a known context the free memory is unknown, and all of it may be missing.
         let lacks_bytes = bytes.map(|bytes| lack(device, bytes));
         if lacks_bytes == Some(0) && more_bytes == 0 {
-            return true; // it has come meanwhile
+            return true; // the memory arrived meanwhile
         }
         let bytes = lacks_bytes.unwrap_or(0).saturating_add(more_bytes);
         let wanted = Wanted { gpu, bytes, all: lacks_bytes.is_some() };

@@ -135,7 +135,7 @@ struct Patient<'a> {
 
 impl Receiver for Patient<'_> {
     fn has_ended(&self) -> bool {
-        false // patience ends soon
+        false // the timeout is short
     }
 
     fn is_stopped(&self) -> bool {

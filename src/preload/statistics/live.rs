@@ -102,7 +102,7 @@ pub(crate) enum Look {
     Gone,
 }
 
-/// What other processes may request.
+/// Services for other processes.
 pub(crate) struct Service {
     /// Returns the statistics as JSON, with call sites or without.
     pub report: fn(bool) -> String,

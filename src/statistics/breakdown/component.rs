@@ -1,7 +1,7 @@
-//! What the memory of a row is for: the table of all components, how each is known, and how it
+//! Purpose of the memory of a row: the table of all components, how each is known, and how it
 //! counts.
 
-/// What the memory of a row is for.
+/// Purpose of the memory of a row.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Component {
     CacheHeld,

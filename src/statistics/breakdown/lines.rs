@@ -78,11 +78,11 @@ impl Reconciled {
         });
         let missed = (self.missed_count > 0).then(|| {
             let count = self.missed_count;
-            format!("not measured: {count} calls that may have taken memory, because other memory came or went meanwhile")
+            format!("not measured: {count} calls that may have taken memory, because other memory changed meanwhile")
         });
         let of_sum = match self.sum {
             _ if self.device == HOST => None,
-            None => Some("what is in use on the device is not known".to_string()),
+            None => Some("the memory in use on the device is not known".to_string()),
             Some(_) => None,
         };
         let age = match self.age_ms {

@@ -28,7 +28,7 @@ pub struct Row {
     pub bytes: u64,
 }
 
-/// What is known about the memory of a device or of the host.
+/// Known memory of a device or of the host.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Breakdown {
     /// Number of the device in the process, or [`HOST`].
@@ -45,7 +45,7 @@ pub struct Breakdown {
     pub rows: Vec<Row>,
 }
 
-/// What the rows add up to.
+/// Sum of the rows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sum {
     /// Bytes of the process, according to the driver.
@@ -83,7 +83,7 @@ impl Sum {
     /// Returns the description for people.
     pub fn title(self) -> &'static str {
         match self {
-            Sum::Process(_) => "of the process, as NVML says",
+            Sum::Process(_) => "of the process, according to NVML",
             Sum::LessOthers(_) => "in use on the device, less the other processes",
             Sum::Device(_) => "in use on the device, by all processes",
         }

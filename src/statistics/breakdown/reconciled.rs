@@ -104,7 +104,7 @@ impl Reconciled {
             if matches!(self.sum, Some(Sum::Device(_))) { "; other processes" } else { "" };
         let has_taken = self.rows.iter().any(|row| row.component.is_taken());
         let kernels = if has_taken { "" } else { "modules, lazily loaded kernels, their memory, " };
-        let events = if has_taken { "what no call was seen to take, " } else { "" };
+        let events = if has_taken { "memory that no call accounts for, " } else { "" };
         format!("the rest: {context}{kernels}{events}rounding{others}")
     }
 

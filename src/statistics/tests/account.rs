@@ -1,4 +1,4 @@
-//! Rows add up, and come back from the texts of a snapshot.
+//! Checks that rows add up, and that the texts of a snapshot give the same rows.
 
 use cachealloc_statistics::breakdown::{
     Breakdown, Component, HOST, Line, NvmlReading, Sum, of_texts,
@@ -27,15 +27,16 @@ fn reconciled(breakdown: &Breakdown, sum: Option<Sum>, context: Option<u64>, res
 #[test]
 fn rows_add_up() {
     let breakdown = breakdown();
-    // Others have 400 of the 1000, and are taken to have had them then.
+    // Others have 400 of the 1000, and are assumed to have had them then.
     reconciled(&breakdown, Some(Sum::Process(600)), None, Some(300));
     reconciled(&breakdown, Some(Sum::Process(800)), Some(50), Some(450));
     reconciled(&breakdown, Some(Sum::LessOthers(1000)), Some(250), Some(450));
     reconciled(&breakdown, None, Some(250), Some(450));
-    // Others must have gone since: the context has no more than what is left.
+    // Others must have ended since: the context has no more than what is left.
     reconciled(&breakdown, Some(Sum::Device(500)), Some(200), Some(0));
     reconciled(&breakdown, Some(Sum::Device(300)), None, Some(0));
-    // The process has grown since all that is in use was asked for, or since the sum was: it still has its context.
+    // The process has grown since the used memory was read, or since the sum was: it still has its
+    // context.
     reconciled(&breakdown, Some(Sum::Process(1001)), Some(250), Some(451));
     reconciled(&breakdown, Some(Sum::Device(290)), Some(250), Some(-260));
     // The process has changed meanwhile, and others have more than was in use then.
@@ -48,8 +49,9 @@ fn rows_add_up() {
     assert_eq!(unknown.reconcile(Some(Sum::Process(0))).named_shares(), None);
 }
 
-/// What calls took is there before what is left for the first context: another process took some of it, and the last rows
-/// lose it. Where what is counted is more than the sum, that has grown since, and nothing is shortened.
+/// Measured rows come before the rest for the first context: another process took some of the
+/// memory, and the last rows lose it. If the counted rows exceed the sum, they have grown since it
+/// was read, and nothing is shortened.
 #[test]
 fn what_calls_took_fits_in() {
     let mut breakdown = breakdown();
@@ -77,7 +79,7 @@ fn what_calls_took_fits_in() {
     assert!(notes(3).iter().any(|note| note.starts_with("not measured: 3 calls ")));
 }
 
-/// Said together with the rows, a sum is theirs unless a later one is known.
+/// NVML's reading that came with the rows is their sum, unless a later one is known.
 #[test]
 fn what_nvml_said_is_the_sum() {
     let sum = |in_use_bytes, nvml_reading, later| {
@@ -92,8 +94,8 @@ fn what_nvml_said_is_the_sum() {
     assert_eq!(sum(None, others, None), None);
 }
 
-/// Another process had 100 of the 250 that were in use when the first context had been made: the context took 150, and
-/// 250 have no row.
+/// Another process had 100 of the 250 that were in use when the first context had been created: the
+/// context took 150, and 250 have no row.
 #[test]
 fn what_a_neighbour_gave_back_is_not_certain() {
     let truth = (300.0 + 150.0) / 700.0;

@@ -1,4 +1,5 @@
-//! What other processes and people read: the head of the live file, and the report as text.
+//! The formats for other processes and for people: the head of the live file, and the report as
+//! text.
 
 use std::time::Duration;
 
@@ -37,7 +38,8 @@ fn a_head_is_read_as_it_was_written() {
         let number = |bytes: &[u8]| bytes.iter().rev().fold(0, |sum, byte| sum << 8 | *byte as u64);
         bytes[from..to].chunks(size).map(number).collect()
     };
-    // As other programs read it, by the description alone. The machines that this runs on are little-endian.
+    // Decoded by the description alone, as other programs do. The machines that run this are
+    // little-endian.
     assert_eq!(&bytes[..8], b"cachLIVE");
     assert_eq!(numbers(8, 16, 4), [u64::from(LAYOUT), 1]);
     assert_eq!(numbers(16, 32, 8), [2 << 40, 3 << 40]);
@@ -61,7 +63,7 @@ fn a_head_of_another_kind_is_none() {
     }
 }
 
-/// Each order there is, and nothing else, whatever the bytes are.
+/// Every control command, and nothing else, whatever the bytes are.
 #[test]
 fn an_order_is_read_as_it_was_written() {
     let change = Change {
@@ -119,7 +121,7 @@ fn the_start_of_a_process_is_field_22() {
     assert_eq!(start_of("12 (short) S 4"), None);
 }
 
-/// What never happened is not listed, but driver calls are.
+/// Events that never happened are not listed, but driver calls are.
 #[test]
 fn text_lists_what_happened() {
     let timed = |name, count, nanoseconds| Timed { name, count, nanoseconds };

@@ -9,7 +9,7 @@ use cachealloc_statistics::{
     ContextReport, Frame, Gpu, Holder, HostCache, Place, Report, Timed, json, keys, summary,
 };
 
-/// Of an allocator with these blocks, each in segments of its own.
+/// Returns the statistics of an allocator with these blocks, each in separate segments.
 fn stats_of(sizes: &[u64]) -> Stats {
     let mut allocator = Allocator::new(Policy::default());
     let mut base = 2 * MIB;
@@ -61,7 +61,7 @@ fn the_keys_are_pytorchs() {
         wanted.insert(counter.to_string());
     }
     assert_eq!(wanted.len(), 123);
-    assert_eq!(found, wanted.into_iter().collect::<Vec<_>>()); // sorted, as there
+    assert_eq!(found, wanted.into_iter().collect::<Vec<_>>()); // sorted, as in PyTorch
 }
 
 #[test]
@@ -131,7 +131,7 @@ fn with_peak(id: u64, met: usize, gone: usize, peak: u64) -> ContextReport {
     ContextReport { id, device: 0, is_alive, met, gone, stats, barriers_count: 2 }
 }
 
-/// Peaks of contexts that were never there together are not added.
+/// Peaks of contexts that never existed together are not added.
 #[test]
 fn the_contexts_of_a_device_together() {
     let contexts =

@@ -1,4 +1,4 @@
-//! Which processes give how much.
+//! How a request is distributed over the peer processes.
 
 use cachealloc_statistics::page::Offer;
 use cachealloc_statistics::shares::shares;
@@ -31,7 +31,7 @@ fn nothing_goes_where_all_is_too_little() {
     assert_eq!(shares(&[], 1, false), []);
 }
 
-/// Another process may say anything.
+/// Another process may report anything.
 #[test]
 fn more_idle_than_free_is_only_what_is_free() {
     let offers = [offer(5, u32::MAX), offer(u32::MAX, u32::MAX)];

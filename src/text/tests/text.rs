@@ -2,7 +2,8 @@
 
 use cachealloc_text::{Json, age, bytes, count, per_second, plural, share, size, time};
 
-/// The page of a report writes the same: `scripts/report-test.py` has it write these.
+/// The page of a report formats the same amounts: `scripts/report-test.py` checks it with this
+/// list.
 #[test]
 fn amounts_are_written_in_one_way() {
     let lines = include_str!("amounts.txt").lines();

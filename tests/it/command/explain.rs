@@ -144,10 +144,10 @@ fn what_people_read() {
         "24.0 MiB 14.11 % asked driver's pools: free",
         "42.0 MiB 24.70 % difference first context, if other processes have what they had then",
         "14.0 MiB 8.23 % difference the rest: modules, lazily loaded kernels, their memory, rounding",
-        "170 MiB 100.00 % = of the process, as NVML says",
+        "170 MiB 100.00 % = of the process, according to NVML",
         "6.00 MiB counted app beside: managed memory, wherever it is",
         "91.76 % of it has a row, 67.05 % without differences, which other processes may have changed",
-        "not measured: 1 calls that may have taken memory, because other memory came or went meanwhile",
+        "not measured: 1 calls that may have taken memory, because other memory changed meanwhile",
         "host",
         "5.00 MiB counted app beside: pinned and registered memory of the host",
         "3.00 MiB counted beside: pinned memory of the host, cached: free",
@@ -248,7 +248,7 @@ fn a_snapshot_has_the_number_of_nvml() {
     // A report of it has the same sum.
     place.run(&cachealloc("report 0.pickle -o a.html")).ok();
     let page = fs::read_to_string(place.path.join("a.html")).expect("the report");
-    assert!(page.contains("of the process, as NVML says</td>"));
+    assert!(page.contains("of the process, according to NVML</td>"));
     assert_eq!(running.end(), Some(0));
 }
 

@@ -74,7 +74,7 @@ fn random_programs_need_about_what_is_said() {
         random("record:all,context:none,snapshot:all.pickle");
         let fit = fit(&place, "all.pickle --options=");
         let said = unknowns(&fit);
-        assert!(said.contains("the work on a stream is taken to be over"), "{said}");
+        assert!(said.contains("the work on a stream is assumed to have ended"), "{said}");
         // The program goes on where a request fails.
         let failures = |limit: u64| {
             random(&format!("stats_on_exit:s.json,gpu_memory_limit_mb:{limit}"));
@@ -162,7 +162,7 @@ fn what_is_not_known_is_said() {
     let said = unknowns(&fit);
     assert!(said.contains("the oldest ") && said.contains(" entries are lost"), "{said}");
     assert!(
-        said.contains("how they lay is not known") && said.contains("no history has it"),
+        said.contains("their layout is unknown") && said.contains("no history contains it"),
         "{said}"
     );
     place.run(&trace("dtr_unet", "record:all,snapshot:whole.pickle")).ok();

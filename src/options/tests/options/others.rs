@@ -1,10 +1,10 @@
-//! What other allocators' options, PyTorch's and Paddle's, mean here, and their variables.
+//! The options of other allocators, PyTorch's and Paddle's, and their variables.
 
 use cachealloc_options::{Config, Effect, OPTIONS, help, missed_of_others, of_others, parse};
 
 use crate::{accepted, refused};
 
-/// Some of Paddle's flags are options, as Paddle writes them; for the others there is none.
+/// Some of Paddle's flags are options, in Paddle's spelling; the others have no option.
 #[test]
 fn flags_of_paddle_are_options() {
     for (theirs, ours) in [
@@ -42,7 +42,8 @@ fn flags_of_paddle_are_options() {
     );
 }
 
-/// What PyTorch's parser refuses, or takes by halves, is one line here, and nothing else changes.
+/// A value that PyTorch's parser refuses, or accepts in part, gives one line here, and changes
+/// nothing else.
 #[test]
 fn what_pytorch_refuses_is_refused() {
     for bad in [
@@ -93,8 +94,8 @@ fn what_pytorch_refuses_is_refused() {
     }
 }
 
-/// One text for PyTorch and us: what it writes is taken, and what cannot mean anything here is
-/// said, unless it asks for what is the case anyway.
+/// One text for PyTorch and this library: what PyTorch writes is accepted. A setting without a
+/// meaning here is reported, unless it requests what applies anyway.
 #[test]
 fn what_pytorch_has_is_accepted() {
     for row in OPTIONS {
@@ -141,7 +142,7 @@ fn what_pytorch_has_is_accepted() {
     }
 }
 
-/// What another allocator's variable would do here, by the same rules as its keys.
+/// The effect that another allocator's variable would have here, by the same rules as its keys.
 #[test]
 fn variables_of_others() {
     let pytorch = "PYTORCH_CUDA_ALLOC_CONF";
@@ -197,7 +198,7 @@ fn variables_of_others() {
     assert_eq!(of_others("max_split_size_mb", ""), None);
 }
 
-/// A line where there is a reason for one: a key that would count here and is not said.
+/// A line appears only for a reason: a key that would apply here and is missing.
 #[test]
 fn variables_of_others_that_are_missed() {
     let pytorch = "PYTORCH_CUDA_ALLOC_CONF";
