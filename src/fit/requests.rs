@@ -49,7 +49,7 @@ pub struct Requests {
 }
 
 impl Requests {
-    /// Returns the requests of one device of a snapshot. What existed before its history comes
+    /// Returns the requests of one device of a snapshot. Blocks older than its history come
     /// first. With `with_failed`, a failed request is made again, and what it gets is freed
     /// immediately, because it is unknown what would have followed.
     pub fn of(

@@ -4,7 +4,7 @@
 //! Note [Judged]. Each process keeps its files in `/dev/shm` mapped while it is alive and the same
 //! program, and no forked child has them. So a process that maps a file owns it, whatever else
 //! differs. The main thread may have ended: the process then looks dead until the other threads are
-//! examined. The start is another number in each time namespace. What cannot be seen is unknown,
+//! examined. The start is another number in each time namespace. Anything invisible is unknown,
 //! and nothing is removed for it.
 
 use std::fs;

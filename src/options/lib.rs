@@ -128,8 +128,8 @@ impl Programs {
     }
 }
 
-/// What is recorded of allocations and frees, with PyTorch's parameters (`_record_memory_history`),
-/// and when it is written.
+/// Recording of allocations and frees, with PyTorch's parameters (`_record_memory_history`), and
+/// when it is written.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct History {
     pub record: Record,

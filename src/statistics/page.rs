@@ -27,7 +27,7 @@
 //! All numbers are in the machine's byte order. A file whose process is gone, or has another start,
 //! is stale, because process ids are reused. So is one that its process does not map: a program
 //! replaced by `exec` keeps number and start. The head is written once the file is mapped.
-//! Processes of another namespace cannot be told apart, unless they are visible in `/proc`.
+//! Processes of another namespace cannot be distinguished, unless `/proc` shows them.
 
 use crate::control::{COMMAND_BYTES, GpuId};
 

@@ -69,8 +69,8 @@ impl Serials {
 ///
 /// # Safety
 ///
-/// `key` must be null or point to a table as long as its `size` tells, with a name that is null or
-/// a C string.
+/// `key` must be null or point to a table with the length given in its `size`, with a name that is
+/// null or a C string.
 pub(crate) unsafe fn push(key: *const Table) -> c_int {
     // SAFETY: the caller's promise.
     let Some(table) = (unsafe { Table::read(key) }) else { return libc::EINVAL };

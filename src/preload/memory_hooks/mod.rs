@@ -72,9 +72,9 @@ pub(crate) unsafe fn around_malloc(
     })
 }
 
-/// Reports a free to memory hooks. Returns `None`, and does nothing, where `around_malloc` would,
-/// and for frees of what no hook could have observed: a null pointer, a wrong address, or driver
-/// memory allocated earlier.
+/// Reports a free to memory hooks. Returns `None`, and does nothing, in the cases of
+/// `around_malloc`, and for frees of what no hook could have observed: a null pointer, a wrong
+/// address, or driver memory allocated earlier.
 pub(crate) fn around_free(address: u64, free: impl FnOnce() -> CuResult) -> Option<CuResult> {
     thread::with(|thread| {
         let (bytes, Observed { buffer_id, device, kind }) = match pagemap::place(address) {

@@ -24,7 +24,7 @@ const EVENTS_MIN: usize = 6;
 pub(super) type Callback = unsafe extern "C" fn();
 
 /// The table of this version. A later version is longer, with more callbacks at its end; `size`
-/// tells the length.
+/// is the length.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct Table {
@@ -60,7 +60,7 @@ impl Table {
     ///
     /// # Safety
     ///
-    /// `table` must be null, or point to a table as long as its `size` tells.
+    /// `table` must be null, or point to a table with the length given in its `size`.
     pub(crate) unsafe fn read(table: *const Table) -> Option<Table> {
         if table.is_null() {
             return None;

@@ -138,8 +138,8 @@ impl ChargedRequest {
         device != HOST && !matches!(component, Some(Component::Managed | Component::Pinned))
     }
 
-    /// Adapts the claim to a driver that serves more than the arguments told. Returns `false` if
-    /// the limit does not allow that.
+    /// Grows the claim if the driver serves more than the arguments imply. Returns `false` if the
+    /// limit does not allow that.
     pub(crate) fn grow_to(&mut self, bytes: u64) -> bool {
         self.served.bytes = bytes;
         let waiter = waiter(self.kind);

@@ -224,7 +224,7 @@ pub(crate) fn begin() {
         remove_orphans();
         match Live::make() {
             Ok(live) => _ = LIVE.set(live),
-            Err(error) => log::info(format_args!("cannot create the file of live statistics: {error}")),
+            Err(error) => log::info(format_args!("cannot create live statistics: {error}")),
         }
     });
 }
