@@ -1,5 +1,5 @@
-//! All work of a context: whether it is over, and a wait for it as the native free has, for memory that is no block of
-//! the core.
+//! All work of a context: tests whether it has completed, and waits for it as the driver's own free
+//! does. Used for memory that is not a block of the core.
 
 use cachealloc_core::order::{FreeState, Mode, Route, free_context_block};
 
@@ -12,19 +12,19 @@ use crate::state::contexts::Context;
 use crate::state::thread::Thread;
 use crate::statistics::waits::Wait;
 
-/// What a free that always waits must do.
+/// Returns the route of a free that always waits.
 fn route(context: &Context) -> Route {
     free_context_block(&FreeState { mode: Mode::Strict, ..facts(context) })
 }
 
-/// Waits for none.
+/// Returns whether all work of the context has completed. Never waits.
 pub(super) fn is_over(thread: &Thread, context: &'static Context) -> bool {
     let recorded = || barrier::record(thread, context).ok();
     route(context) == Route::Publish
         || recorded().is_some_and(|recorded| api::relaxed(|| recorded.event.query()).is_ok())
 }
 
-/// Waits as the native free does.
+/// Waits for all work of the context, as the driver's own free does.
 pub(crate) fn wait(thread: &Thread, context: &'static Context) -> CuResult {
     match route(context) {
         Route::Publish => Ok(()),

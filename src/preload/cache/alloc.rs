@@ -18,7 +18,7 @@ use crate::state::contexts::Context;
 use crate::state::thread::Thread;
 use crate::state::thread_cache::{Noted, Owned};
 
-/// A block for the program, or the driver's code.
+/// Returns the address of a block for the program, or the error of the driver.
 #[inline(always)]
 pub(crate) fn allocate(
     thread: &Thread,
@@ -44,18 +44,18 @@ pub(crate) fn allocate(
     allocate_slow(thread, context, bytes, requester, stream, list, |allocated| allocated)
 }
 
-/// What the thread's list has for a request.
+/// Result of looking in the thread's list for a request.
 pub(crate) enum CacheLookup<'a> {
-    /// A block, which is the program's now.
+    /// A block, which the program owns now.
     Block(u64),
-    /// Nothing; the list, unless it is busy.
+    /// Nothing. Has the list, unless that is busy.
     Nothing(Option<Owned<'a>>),
-    /// A block that was there no more (`blocks::not_cached`).
+    /// A block that was no longer cached (`blocks::not_cached`).
     Gone,
 }
 
-/// A block of the thread's list, where requests are only for memory (`config::allocates_simply`). Call
-/// `blocks::note_peak` behind it.
+/// Takes a block of the thread's list. Only where requests are only for memory
+/// (`config::allocates_simply`). Call `blocks::note_peak` afterwards.
 #[inline(always)]
 pub(crate) fn try_thread_cache<'a>(
     thread: &Thread,
@@ -68,7 +68,7 @@ pub(crate) fn try_thread_cache<'a>(
         Ok(cached) => cached,
         Err(list) => return CacheLookup::Nothing(list),
     };
-    // Less than a unit, so that nothing has to be looked at before it is noted.
+    // Less than a unit, so that nothing has to be read before it is noted.
     let slack_bytes = bytes.wrapping_neg() % BLOCK_BYTES_MIN;
     match blocks::hand_out_cached(cached, slack_bytes, requester) {
         true => CacheLookup::Block(cached.address),
@@ -76,8 +76,8 @@ pub(crate) fn try_thread_cache<'a>(
     }
 }
 
-/// The same request, which found nothing there. `then` gets what it comes to: in most cases straight from where that is
-/// found.
+/// Serves a request for which `try_thread_cache` found no block. `then` gets the result, in most
+/// cases directly where it is found.
 #[inline(always)]
 pub(crate) fn allocate_slow<T>(
     thread: &Thread,
@@ -132,7 +132,7 @@ fn note_request(list: Option<Owned>, block_bytes: u64, bytes: u64) -> Noted {
     list.map_or(Noted::NotEmpty, |list| list.note_request_of_any(block_bytes, bytes))
 }
 
-/// Of a thread that has used another context last, or none.
+/// Serves a thread that last used another context, or none.
 #[cold]
 fn settle(thread: &Thread, context: &Context, block_bytes: u64, bytes: u64) -> Noted {
     context.thread_cache.settle(thread);
@@ -142,7 +142,7 @@ fn settle(thread: &Thread, context: &Context, block_bytes: u64, bytes: u64) -> N
     }
 }
 
-/// The same in any case.
+/// Serves a request in any configuration.
 #[cold]
 fn allocate_general(
     thread: &Thread,
@@ -181,7 +181,7 @@ fn allocate_general(
     from_core(thread, context, wanted_bytes, block_bytes, call, allocator)
 }
 
-/// `bytes` with the red zone, if there is one.
+/// Serves a request from the core. `bytes` includes the red zone, if there is one.
 #[inline(never)]
 fn from_core(
     thread: &Thread,

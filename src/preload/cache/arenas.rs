@@ -1,10 +1,11 @@
-//! Memory behind the addresses of arenas (`expandable_segments`): what the core's Note [Arenas] requires
-//! of the driver. One range of addresses for each pool of a context, reserved when the first request
-//! misses; memory comes and goes in mappings, each of one physical allocation.
+//! Physical memory backing the addresses of arenas (`expandable_segments`): what the core's Note
+//! [Arenas] requires of the driver. Each pool of a context has one range of addresses, reserved
+//! when the first request misses. Memory is mapped and unmapped in mappings, each of one physical
+//! allocation.
 //!
-//! Unmapping does not wait for work that still uses the memory (measured), so we wait: for the newest
-//! barrier, behind which all frees of unmapped blocks are. Natively a program would have waited for the
-//! same in those frees.
+//! Unmapping does not wait for work that still uses the memory (measured), so the library waits for
+//! the newest barrier, which is ordered after all frees of unmapped blocks. Without the library,
+//! the program would have waited for the same work in those frees.
 
 use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_core::{Address, Allocator, Mapping, Pool};
@@ -24,11 +25,12 @@ use crate::statistics::waits;
 use crate::statistics::waits::Wait;
 use crate::{config, log, pagemap};
 
-/// Times a device's memory: holes between blocks take addresses too.
+/// Size of the large pool's range, in multiples of the device memory: holes between blocks take
+/// addresses too.
 const LARGE_ARENA_FACTOR: u64 = 2;
 
-/// Reserves the addresses, once for each context. Call before the context's first miss is polled, with
-/// `Context::growth_lock` held.
+/// Reserves the addresses, once for each context. The caller must hold `Context::growth_lock`, and
+/// call this before the context's first miss is polled.
 pub(crate) fn prepare(context: &'static Context) {
     if !config::get().policy.expandable_segments {
         return;
@@ -42,7 +44,7 @@ pub(crate) fn prepare(context: &'static Context) {
     }
 }
 
-/// All or nothing. The core handles `OUT_OF_MEMORY`.
+/// Maps either all mappings or none. The core handles `OUT_OF_MEMORY`.
 pub(crate) fn map(context: &Context, mappings: &[Mapping]) -> CuResult {
     let mut state = lock(&context.arenas.0);
     let code = api::relaxed(|| context.enter(|| state.map_all(context.device, mappings)));
@@ -52,22 +54,25 @@ pub(crate) fn map(context: &Context, mappings: &[Mapping]) -> CuResult {
     code
 }
 
-/// How many of so many bytes the driver is asked for: what was unmapped for the request serves it first.
+/// Number of `bytes` that must come from the driver: memory that was unmapped for the request
+/// serves it first.
 pub(crate) fn missing_bytes(context: &Context, bytes: u64) -> u64 {
     let spare: u64 = lock(&context.arenas.0).spare.iter().map(|spare| spare.bytes).sum();
     bytes.saturating_sub(spare)
 }
 
-/// Unmaps these addresses, which have left the allocator, for the request in progress, which
-/// maps the memory elsewhere and then calls `drop_spare`. Call once `wait_for_frees` has returned.
+/// Unmaps these addresses, which have left the allocator, for the request in progress. The request
+/// maps the memory elsewhere and then calls `drop_spare`. Call this once `wait_for_frees` has
+/// returned.
 pub(crate) fn unmap(context: &Context, mappings: &[Mapping], in_flight: InFlightRelease) {
     let mut state = lock(&context.arenas.0);
     state.unmap(mappings, true);
     state.spare_departures.push(in_flight);
 }
 
-/// The newest barrier is behind all frees of what is unmapped, and has left the allocator. The result reports work that failed
-/// meanwhile; then the memory stays mapped and is never used again.
+/// Waits for the newest barrier, which is ordered after all frees of the memory to unmap. That
+/// memory must have left the allocator already. Returns an error if work failed meanwhile; then the
+/// memory stays mapped and is never used again.
 pub(crate) fn wait_for_frees(context: &Context) -> CuResult {
     let barrier = context.last_barrier.newest();
     match barrier.filter(|_| rule_holds(Rule::UnmapBehindBarrier)) {
@@ -76,18 +81,19 @@ pub(crate) fn wait_for_frees(context: &Context) -> CuResult {
     }
 }
 
-/// Unmaps what this takes out of the allocator, and returns its bytes. The barriers of its frees must be
-/// complete.
+/// Unmaps the mappings that `taken` removes from the allocator, and returns their bytes. The
+/// barriers of their frees must be complete.
 pub(crate) fn unmap_taken(
     context: &Context,
     taken: impl FnOnce(&mut Allocator) -> Vec<Mapping>,
 ) -> u64 {
-    // Before the core chooses: no thread maps there until it is unmapped.
+    // Lock before the core chooses, so that no thread maps there until it is unmapped.
     let mut state = lock(&context.arenas.0);
     let (mappings, _departure) = {
         let mut allocator = lock(&context.allocator);
         let mappings = taken(&mut allocator);
-        // By our own thread: no call of the program releases this.
+        // No stack: this runs on the library's own thread, so no call of the program is
+        // responsible.
         context.recorder.unmapped(&mut allocator, &mappings, StackId::NONE);
         let in_flight = (!mappings.is_empty()).then(|| InFlightRelease::to(context.device));
         (mappings, in_flight)
@@ -96,7 +102,7 @@ pub(crate) fn unmap_taken(
     mappings.iter().map(|mapping| mapping.bytes).sum()
 }
 
-/// The request has what it needs, or never will.
+/// Releases the spare memory, once the request has what it needs or has failed.
 pub(crate) fn drop_spare(context: &Context) {
     let mut state = lock(&context.arenas.0);
     let spare = core::mem::take(&mut state.spare);
@@ -114,12 +120,12 @@ pub(crate) fn any_mapped(context: &Context) -> bool {
 
 /// Unmaps all free blocks of the context, and returns their bytes.
 pub(crate) fn unmap_free(context: &'static Context, caller: StackId) -> (CuResult, u64) {
-    // Without the lock: other threads may map meanwhile.
+    // Not under the lock, so that other threads may map meanwhile.
     let code = wait_for_frees(context);
     if code.is_err() {
         return (code, 0);
     }
-    // As in `unmap_taken`.
+    // Lock before the core chooses, for the reason in `unmap_taken`.
     let mut state = lock(&context.arenas.0);
     let (mappings, _departure) = {
         let mut allocator = lock(&context.allocator);
@@ -128,7 +134,7 @@ pub(crate) fn unmap_free(context: &'static Context, caller: StackId) -> (CuResul
         let in_flight = (!mappings.is_empty()).then(|| InFlightRelease::to(context.device));
         (mappings, in_flight)
     };
-    // Again, for what was freed in between.
+    // Wait again, for memory freed in between.
     let code = if mappings.is_empty() { Ok(()) } else { wait_for_frees(context) };
     if code.is_err() {
         return (code, 0);
@@ -137,7 +143,7 @@ pub(crate) fn unmap_free(context: &'static Context, caller: StackId) -> (CuResul
     (Ok(()), mappings.iter().map(|mapping| mapping.bytes).sum())
 }
 
-/// The context is gone; what was mapped for it is not (measured).
+/// Releases the mappings of a destroyed context: the driver does not do so itself (measured).
 pub(crate) fn context_ended(context: &Context) {
     let state = core::mem::take(&mut *lock(&context.arenas.0));
     for (&base, physical) in &state.handles {
@@ -149,8 +155,9 @@ pub(crate) fn context_ended(context: &Context) {
     }
 }
 
-/// Work on this device may reach the context's memory from now on. The driver's own allocations follow
-/// `cuCtxEnablePeerAccess` by themselves. Access is never removed: no program relies on a fault.
+/// Gives work on this device access to the context's memory from now on. The driver's own
+/// allocations follow `cuCtxEnablePeerAccess` by themselves. Access is never removed: no program
+/// relies on a fault.
 pub(crate) fn admit_peer(context: &Context, peer_device: i32) {
     let mut state = lock(&context.arenas.0);
     if peer_device == context.device || state.peers.contains(&peer_device) {
@@ -168,7 +175,7 @@ pub(crate) fn admit_peer(context: &Context, peer_device: i32) {
 }
 
 impl Mapped {
-    /// For memory whose work is over.
+    /// Unmaps memory that no work uses any more.
     fn unmap(&mut self, mappings: &[Mapping], keep: bool) {
         counters::add(Count::SegmentsReleased, mappings.len() as u64);
         for range in mappings.chunk_by(|left, right| left.end() == right.base) {
@@ -221,7 +228,7 @@ impl Mapped {
         code
     }
 
-    /// Spare memory of other sizes is released first.
+    /// Creates physical memory. If the driver has none, releases spare memory of other sizes first.
     fn create(&mut self, device: i32, bytes: u64) -> CuResult<Physical> {
         let mut created = create(device, bytes);
         while created == Err(CuError::OUT_OF_MEMORY)
@@ -279,14 +286,15 @@ fn reserve(context: &'static Context, state: &mut Mapped) -> Result<(), &'static
     Ok(())
 }
 
-/// Repeated once if the driver refuses: what stays mapped is lost. False: it is lost.
+/// Unmaps a range, with one retry if the driver refuses. Returns `false` if both attempts failed;
+/// what stays mapped is lost.
 fn unmap_range(range: &[Mapping]) -> bool {
     let bytes: u64 = range.iter().map(|mapping| mapping.bytes).sum();
     let base = range[0].base.0;
     (0..2).any(|_| api::mem_unmap(base, bytes as usize).is_ok())
 }
 
-/// Within the limit.
+/// Creates physical memory within the limit.
 fn create(device: i32, bytes: u64) -> CuResult<Physical> {
     let claim = limits::claim(device, bytes).ok_or(CuError::OUT_OF_MEMORY)?;
     let handle = api::mem_create(bytes as usize, &properties(device), 0)?;
@@ -294,7 +302,7 @@ fn create(device: i32, bytes: u64) -> CuResult<Physical> {
     Ok(Physical { device, handle, bytes })
 }
 
-/// Repeated like `unmap_range`. What is lost continues to count.
+/// Releases physical memory, with one retry. Memory that is lost continues to count.
 fn release(physical: Physical) {
     if (0..2).any(|_| api::mem_release(physical.handle).is_ok()) {
         limits::give_back(physical.device, physical.bytes);

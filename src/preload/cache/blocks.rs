@@ -1,5 +1,5 @@
-//! Moves blocks between the program, the thread caches and the core. Whatever such a move changes, it
-//! changes here: the slot, the entry of the history, the counts, the core.
+//! Moves blocks between the program, the thread caches and the core. Everything that such a move
+//! changes is changed here: the slot, the entry of the history, the counts, the core.
 
 use std::sync::atomic::Ordering;
 
@@ -24,32 +24,32 @@ use crate::state::events::EventRef;
 use crate::state::thread::Thread;
 use crate::state::thread_cache::{CacheInsert, CachedBlock};
 
-/// Which request this is, and from where in the program.
+/// Kind of request, and the place in the program that made it.
 #[derive(Clone, Copy)]
 pub(crate) struct Call {
     pub requester: Requester,
-    /// The stream of a stream-ordered request.
+    /// Stream of a stream-ordered request.
     pub stream: StreamHandle,
     pub stack: StackId,
 }
 
-/// Returns every cached block to the core, where it merges with its neighbours.
+/// Returns every cached block to the core, where it merges with adjacent blocks.
 pub(crate) fn empty_lists(context: &Context) {
     take_back_all(context, &mut lock(&context.allocator));
 }
 
-/// As `empty_lists`, under the allocator's lock.
+/// Does what `empty_lists` does, for a caller that holds the allocator's lock.
 pub(crate) fn take_back_all(context: &Context, allocator: &mut Allocator) {
     context.thread_cache.empty(|cached| take_back(context, allocator, cached));
 }
 
-/// The thread ends: its lists are empty from here on, and its seat goes to another thread.
+/// Empties the lists of a thread that ends, and makes its seat available to another thread.
 pub(crate) fn thread_ended(thread: &Thread) {
     let in_hook = thread.inside.replace(true);
     if bypass::is_caching() {
         for context in contexts::all().filter(|context| context.thread_cache.has_own(thread)) {
             let mut allocator = lock(&context.allocator);
-            // Not what another context has at these addresses by now.
+            // A dead context is skipped: another context may have these addresses by now.
             if !context.is_dead() {
                 let out = |cached| take_back(context, &mut allocator, cached);
                 context.thread_cache.leave(thread, out);
@@ -60,7 +60,7 @@ pub(crate) fn thread_ended(thread: &Thread) {
     thread.inside.set(in_hook);
 }
 
-/// A cached block merges into the core.
+/// Returns a cached block to the core, where it merges.
 #[inline(never)]
 pub(crate) fn take_back(context: &Context, allocator: &mut Allocator, cached: CachedBlock) {
     context.correction.left_list(allocator, cached.id());
@@ -69,8 +69,9 @@ pub(crate) fn take_back(context: &Context, allocator: &mut Allocator, cached: Ca
     free_in_core(context, allocator, cached.id(), ReuseCondition::Everywhere);
 }
 
-/// The program's block goes to the core, where it waits for what `ready` says. Call under the
-/// allocator's lock. Returns what the block was handed out behind (`hand_out`).
+/// Frees the program's block into the core, where it waits for the condition `ready`. The caller
+/// must hold the allocator's lock. Returns the event that the block's user had to wait for when it
+/// was handed out (`hand_out`).
 pub(crate) fn free(
     context: &Context,
     allocator: &mut Allocator,
@@ -85,8 +86,8 @@ pub(crate) fn free(
     free_in_core(context, allocator, freed.block, ready)
 }
 
-/// As `free`, but into a list of the thread cache, if one takes it, and where nothing is recorded. Call
-/// without the allocator's lock.
+/// Frees the block into a list of the thread cache, or into the core if no list takes it. Only for
+/// frees that are not recorded. The caller must not hold the allocator's lock.
 #[inline(always)]
 pub(crate) fn free_into_list(thread: &Thread, context: &Context, block: &LiveBlock) {
     if let Err(out) = put_into_list(thread, context, block) {
@@ -97,7 +98,8 @@ pub(crate) fn free_into_list(thread: &Thread, context: &Context, block: &LiveBlo
     }
 }
 
-/// The same where the free is recorded: under the lock that orders the entry's event.
+/// Does what `free_into_list` does for a recorded free: under the lock that orders the entry's
+/// event.
 #[cold]
 pub(crate) fn free_into_list_recorded(
     thread: &Thread,
@@ -112,7 +114,8 @@ pub(crate) fn free_into_list_recorded(
     }
 }
 
-/// `Err` returns what must go to the core instead: this block, or an older one.
+/// Puts the block into the thread's list. Returns in `Err` the block that must go to the core
+/// instead: this one, or an older one.
 #[inline(always)]
 fn put_into_list(thread: &Thread, context: &Context, block: &LiveBlock) -> Result<(), CachedBlock> {
     block.mark_cached();
@@ -122,8 +125,8 @@ fn put_into_list(thread: &Thread, context: &Context, block: &LiveBlock) -> Resul
     context.thread_cache.put(thread, cached, requested_bytes)
 }
 
-/// Into a list of the thread cache, if it has a place for the block, of a context in which nothing is recorded. Else
-/// nothing has changed.
+/// Puts a claimed block into the thread's list, if that has a place for it. Only for contexts in
+/// which nothing is recorded. Any result but `CacheInsert::Cached` leaves everything unchanged.
 #[inline(always)]
 pub(crate) fn offer_to_list(
     thread: &Thread,
@@ -137,7 +140,8 @@ pub(crate) fn offer_to_list(
     context.thread_cache.offer(thread, cached, bytes - slack_bytes, word)
 }
 
-/// Keeps a freed block of a size that the thread asks for again and again, if it can (`ThreadCache::keep`).
+/// Keeps a freed block of a size that the thread requests regularly, if possible
+/// (`ThreadCache::keep`).
 fn keep_regular(
     thread: &Thread,
     context: &Context,
@@ -150,11 +154,11 @@ fn keep_regular(
     context.thread_cache.keep(thread, cached, requested_bytes, most_bytes, mark)
 }
 
-/// Of the memory of the device, threads keep one byte in so many for their regular sizes: much less than an allocator that
-/// merges late would leave between blocks.
+/// Divisor of the device memory that gives the most bytes threads keep for their regular sizes:
+/// much less than an allocator that merges late would leave between blocks.
 const REGULAR_BYTES_PART: u64 = 1024;
 
-/// As `free_into_list`, past the list, where there are no red zones.
+/// Frees the block without trying the list. Only where there are no red zones.
 #[inline(always)]
 pub(crate) fn free_past_list(thread: &Thread, context: &Context, block: &LiveBlock) {
     if keep_regular(thread, context, block, || block.mark_cached()) {
@@ -163,7 +167,7 @@ pub(crate) fn free_past_list(thread: &Thread, context: &Context, block: &LiveBlo
     put_own_into_core(context, &mut lock(&context.allocator), block, block.requested_bytes);
 }
 
-/// What the list did not take, when this block was freed.
+/// Frees into the core the block that the list did not take when `block` was freed.
 #[inline(always)]
 fn put_into_core(
     context: &Context,
@@ -177,7 +181,7 @@ fn put_into_core(
     }
 }
 
-/// The block that was freed, of which so much was requested.
+/// Frees the block itself, of which `requested_bytes` were requested, into the core.
 #[inline(always)]
 fn put_own_into_core(
     context: &Context,
@@ -195,7 +199,7 @@ fn put_own_into_core(
     }
 }
 
-/// As `free`, for a block of a private pool that no node and no work uses.
+/// Frees a block of a private pool that no node references and no work uses.
 pub(crate) fn free_unused(context: &Context, allocator: &mut Allocator, freed: Freed) {
     context.recorder.freed(allocator, freed);
     end(context, allocator, freed.block, freed.address, freed.requested_bytes);
@@ -203,7 +207,7 @@ pub(crate) fn free_unused(context: &Context, allocator: &mut Allocator, freed: F
     note_allocated(context, allocator);
 }
 
-/// The block is the program's no more.
+/// Ends the program's ownership of the block.
 fn end(
     context: &Context,
     allocator: &Allocator,
@@ -228,8 +232,8 @@ fn free_in_core(
     Some((behind, events::take_kept(behind.event()?)?))
 }
 
-/// The block that the program is about to get is behind this event of its stream, and no more behind what it was
-/// handed out behind.
+/// Makes the block that the program is about to get wait for this event of its stream, and no
+/// longer for the event it was handed out with.
 pub(super) fn is_now_behind(context: &Context, block: BlockId, event: &EventRef) {
     let before = lock(&context.allocator).is_now_behind(block, event.id());
     if let Some(before) = before {
@@ -245,14 +249,16 @@ pub(super) fn note_allocated(context: &Context, allocator: &Allocator) -> u64 {
     allocated
 }
 
-/// Gives a block of a thread cache to the program, where nothing is recorded. `slack_bytes`: as many as it has more than
-/// were requested. Call `note_peak` behind it. False: the block is `not_cached`.
+/// Gives a block of a thread cache to the program. Only where nothing is recorded. `slack_bytes` is
+/// the size of the block beyond what was requested. Call `note_peak` afterwards. Returns `false` if
+/// the block is `not_cached`.
 #[inline(always)]
 pub(crate) fn hand_out_cached(cached: CachedBlock, slack_bytes: u64, requester: Requester) -> bool {
     cached.slot.occupy_cached(kind_of(requester), cached.bytes, slack_bytes)
 }
 
-/// A list had a block that is not cached: its segment has gone, with the context. Else that is a fault of ours.
+/// Handles a list entry that is not cached. Its segment was released with its context; otherwise
+/// this is a bug of the library.
 #[cold]
 #[inline(never)]
 pub(crate) fn not_cached(context: &Context) {
@@ -261,7 +267,8 @@ pub(crate) fn not_cached(context: &Context) {
     }
 }
 
-/// The same where it is recorded: under the allocator's lock, under which entries are made.
+/// Does what `hand_out_cached` does where allocations are recorded. Takes the allocator, because
+/// entries are made under its lock.
 pub(crate) fn hand_out_cached_recorded(
     context: &Context,
     allocator: &mut Allocator,
@@ -290,7 +297,7 @@ pub(crate) fn hand_out(
     hand_out_recorded(context, allocator, block, call)
 }
 
-/// The same of a plain block, for a request of the context where there are no red zones.
+/// Gives a plain block to the program, for a request of the context where there are no red zones.
 #[inline(always)]
 pub(crate) fn hand_out_plain(
     context: &Context,
@@ -308,7 +315,7 @@ pub(crate) fn hand_out_plain(
     address.0
 }
 
-/// Recording has just begun.
+/// Records the block: recording began after the request had started.
 #[cold]
 fn note_plain_taken(
     context: &Context,
@@ -321,8 +328,8 @@ fn note_plain_taken(
     context.recorder.allocated(allocator, allocated, Requester::Context, StackId::NONE);
 }
 
-/// The core has taken the block for a request. Recorded under the same lock, though the program may get it
-/// later: a concurrent reader finds it in use.
+/// Records that the core has taken the block for a request. This happens under the same lock,
+/// though the program may get the block later: a concurrent reader finds it in use.
 #[inline(always)]
 pub(crate) fn record_taken(
     context: &Context,
@@ -346,14 +353,15 @@ fn note_taken(context: &Context, allocator: &mut Allocator, block: &Allocation, 
     context.recorder.allocated(allocator, allocated, call.requester, call.stack);
 }
 
-/// Until now a tag referred to the event. Without the lock it may be over, and recorded for another free.
+/// Keeps the event that a reuse condition referred to until now. Once the lock is released, the
+/// event could complete and be recorded for another free.
 fn keep_event(block: &Allocation) {
     if let Some(event) = block.behind {
         events::keep(event);
     }
 }
 
-/// As `hand_out`, for a block already recorded by `record_taken`.
+/// Gives the program a block that `record_taken` has already recorded.
 #[inline(always)]
 pub(crate) fn hand_out_recorded(
     context: &Context,
@@ -373,8 +381,9 @@ pub(crate) fn hand_out_recorded(
     block.address.0
 }
 
-/// Updates the peak of what the program holds, after this thread's list gave a block: the core's count minus what is in the
-/// thread caches. Only if the core's count exceeds the peak so far can there be a new one.
+/// Updates the peak of the memory the program holds, after this thread's list gave a block. That
+/// memory is the core's count minus the contents of the thread caches. There can be a new peak only
+/// if the core's count exceeds the last one.
 #[inline(always)]
 pub(crate) fn note_peak(thread: &Thread, context: &Context) {
     let counted = context.core_allocated_bytes.load(Ordering::Relaxed);
@@ -391,7 +400,7 @@ fn note_peak_of_list(thread: &Thread, context: &Context, counted: u64) {
     }
 }
 
-/// The same after the core gave a block.
+/// Updates the peak after the core gave a block.
 #[inline(always)]
 fn note_peak_of(context: &Context, counted: u64) {
     if counted > context.allocated_bytes_peak.load(Ordering::Relaxed) {

@@ -1,9 +1,11 @@
-//! What memory contains when the program gets it (`fill`), and behind it (`red_zone`, see `red_zones.rs`):
-//! exposes bugs that caching hides. Natively fresh memory is often zero, and an overrun does no harm.
+//! Contents of memory that the program gets (`fill`), and of the bytes past its end (`red_zone`,
+//! see `red_zones.rs`). Both expose bugs that caching hides: without the library, fresh memory is
+//! often zero, and an overrun does no harm.
 //!
-//! It is written on a stream of ours, which we wait for. That stream belongs to the context, so its work comes
-//! behind the barrier of the free before; it waits for no later work of the program. Memory requested in
-//! stream order that its stream still uses is filled on that stream, by a submission like the program's own.
+//! The library writes them on a stream that it owns, and waits for it. That stream belongs to the
+//! context, so its work is ordered after the barrier of the previous free; it waits for no later
+//! work of the program. Memory requested in stream order that its stream still uses is filled on
+//! that stream, by a submission like the program's own.
 
 use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_options::Fill;
@@ -21,11 +23,12 @@ use crate::state::events::EventRef;
 use crate::state::thread;
 
 const POISON: u8 = 0xff;
-/// The bytes of a red zone.
+/// Value of the bytes of a red zone.
 pub(crate) const ZONE: u8 = 0xa5;
 
-/// The program is about to get these bytes. `stream`: the stream of the request, if any; otherwise they
-/// are ready when this returns. Failure changes nothing: what is written helps to find bugs, and is no promise.
+/// Writes the bytes that the program is about to get. `stream` is the stream of the request, if
+/// any; without one, the bytes are written when this returns. Errors are ignored: the contents help
+/// to find bugs and are not guaranteed.
 #[inline]
 pub(crate) fn prepare(
     context: &'static Context,
@@ -46,7 +49,8 @@ pub(crate) fn prepare(
     }
 }
 
-/// Once the block is freed, it may be for others what it was handed out behind: our fill, too.
+/// Makes later users of the block wait for the fill. Once the block is freed, others may reuse it
+/// as soon as the event it was handed out with is complete, so that event must cover the fill.
 #[cold]
 fn note_fill(address: u64, stream: StreamHandle) {
     let Place::Block(block) = pagemap::place(address) else { return };
@@ -59,13 +63,14 @@ fn note_fill(address: u64, stream: StreamHandle) {
         Ok::<(), CuError>(())
     });
     if noted.is_err() {
-        // As well, but that it may take long.
+        // Waiting for the stream is as safe, but may take long.
         let _ = api::relaxed(|| api::stream_synchronize(stream));
     }
 }
 
-/// Whether work may still use a block of ours that the program is about to get on a stream. Where none does, the
-/// program may free it at once by `cuMemFree` and have its memory back: our fill must be over by then.
+/// Returns whether work may still use a block that the program is about to get on a stream. If none
+/// does, the program may free the block at once by `cuMemFree` and get its memory again: the fill
+/// must be complete by then.
 #[cold]
 fn is_in_use(address: u64) -> bool {
     match pagemap::place(address) {
@@ -74,7 +79,7 @@ fn is_in_use(address: u64) -> bool {
     }
 }
 
-/// As `prepare`, for memory from the driver: it has no red zone.
+/// Writes the contents of memory from the driver, which has no red zone.
 #[inline]
 pub(crate) fn prepare_driver_memory(
     context: &'static Context,
@@ -118,7 +123,7 @@ fn write(
     }
 }
 
-/// Runs work on our stream and waits for it.
+/// Runs work on the library's stream and waits for it.
 pub(crate) fn on_own_stream(
     context: &'static Context,
     mut work: impl FnMut(StreamHandle) -> CuResult,

@@ -1,7 +1,7 @@
 //! A free: claim the block, determine what the contract requires, do that, publish.
 //!
-//! The order is the contract (docs/ordering.md 2): a block is published only after the barrier's wait
-//! was submitted. Another thread may take it the moment it is published.
+//! The order is the contract (docs/ordering.md 2): a block is published only after the barrier's
+//! wait was submitted. Another thread may take it the moment it is published.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -41,7 +41,8 @@ use crate::statistics::waits;
 use crate::statistics::waits::Wait;
 use crate::test_delay::test_delay;
 
-/// `cuMemFree` of an address. `None`: not ours, the driver decides.
+/// Frees an address by `cuMemFree`. Returns `None` if the address is not the library's; then the
+/// driver decides.
 #[inline]
 pub(crate) fn plainly(thread: &Thread, address: u64) -> Option<CuResult> {
     match claim(thread, address)? {
@@ -50,24 +51,25 @@ pub(crate) fn plainly(thread: &Thread, address: u64) -> Option<CuResult> {
     }
 }
 
-/// The same of a block that was claimed.
+/// Frees a claimed block by `cuMemFree`.
 #[inline]
 pub(crate) fn claimed_plainly(thread: &Thread, block: LiveBlock) -> CuResult {
     Free::new(thread, block).plainly()
 }
 
-/// What is to be done with a claimed block.
+/// Next step for a claimed block.
 pub(crate) enum Next {
-    /// Nothing: it is published.
+    /// Nothing: the block is published.
     Done,
-    /// To publish it, into the core.
+    /// Publish the block into the core.
     Core,
-    /// What its facts say.
+    /// Do what the block's route requires.
     Route,
 }
 
-/// Publishes a claimed block into the thread's list, if that is all there is to do: what most frees come to where nothing was
-/// submitted since the program waited. `claimed_plainly` would do the same. Calls nothing, and so needs no guard. Call where
+/// Publishes a claimed block into the thread's list, if nothing else is to be done. Most frees end
+/// here if nothing was submitted since the program last waited. `claimed_plainly` has the same
+/// effect. This calls no hook and no driver function, and so needs no guard. Call it only where
 /// frees are simple (`config::frees_simply`).
 #[inline(always)]
 pub(crate) fn into_list(thread: &Thread, claimed: Claimed, address: u64) -> Next {
@@ -86,8 +88,9 @@ pub(crate) fn into_list(thread: &Thread, claimed: Claimed, address: u64) -> Next
     }
 }
 
-/// Takes the block from the program. `None`: in none of our segments. `Err`: no block that the program
-/// holds starts there, or another thread freed it first.
+/// Takes the block from the program. Returns `None` if the address is in none of the library's
+/// segments. Returns `Err` if the program holds no block that starts there, or another thread freed
+/// it first.
 #[inline(always)]
 fn claim(thread: &Thread, address: u64) -> Option<CuResult<LiveBlock>> {
     match pagemap::place(address) {
@@ -102,9 +105,10 @@ fn refused(thread: &Thread) -> CuError {
     thread.refused_inside_callback().unwrap_or(CuError::INVALID_VALUE)
 }
 
-/// `cuMemFreeAsync` of an address on a stream that does not capture. `None` as in `plainly`.
+/// Frees an address by `cuMemFreeAsync` on a stream that does not capture. Returns `None` if the
+/// address is not the library's.
 pub(crate) fn on_stream(thread: &Thread, address: u64, stream: StreamHandle) -> Option<CuResult> {
-    // None of the driver calls for this free would report it.
+    // No driver call of this free would report the error.
     if let Some(error) = thread.refused_inside_callback() {
         return Some(Err(error));
     }
@@ -119,8 +123,8 @@ pub(crate) fn on_stream(thread: &Thread, address: u64, stream: StreamHandle) -> 
     }))
 }
 
-/// `cuMemFreeAsync` in a capture, which the driver would have accepted: the block is not reused before a
-/// barrier behind the capture's end.
+/// Frees an address by `cuMemFreeAsync` in a capture, where the driver would have accepted it. The
+/// block is not reused before a barrier that follows the end of the capture.
 pub(crate) fn parked(thread: &Thread, address: u64) -> CuResult {
     match Free::claim(thread, address) {
         Some(Ok(free)) => free.park_for_barrier(),
@@ -128,8 +132,8 @@ pub(crate) fn parked(thread: &Thread, address: u64) -> CuResult {
     }
 }
 
-/// `cuMemFreeAsync` on a capturing stream, of a block that was given to its capture. None: of any other
-/// block.
+/// Frees an address by `cuMemFreeAsync` on a capturing stream, if its block was given to that
+/// stream's capture. Returns `None` for any other block.
 pub(crate) fn in_capture(thread: &Thread, address: u64, stream: StreamHandle) -> Option<CuResult> {
     let Place::Block(block) = pagemap::place(address) else { return None };
     let pool = lock(&block.context().allocator).private_pool_of(block.block)?;
@@ -151,8 +155,8 @@ pub(crate) fn in_capture(thread: &Thread, address: u64, stream: StreamHandle) ->
     Some(Ok(()))
 }
 
-/// Bypass: takes the block from the program and never reuses it. The wait stays: the program may rely on
-/// it.
+/// Frees an address under the bypass: takes the block from the program and never reuses it. The
+/// wait stays, because the program may rely on it.
 pub(crate) fn without_reuse(address: u64) -> Option<CuResult> {
     match pagemap::place(address) {
         Place::Elsewhere => None,
@@ -161,7 +165,7 @@ pub(crate) fn without_reuse(address: u64) -> Option<CuResult> {
     }
 }
 
-/// One free in progress: it has claimed the block.
+/// A free in progress. It has claimed the block.
 pub(super) struct Free<'a> {
     pub(super) thread: &'a Thread,
     pub(super) context: &'static Context,
@@ -169,7 +173,8 @@ pub(super) struct Free<'a> {
     pub(super) stack: StackId,
 }
 
-/// Counts a waiting free while it lives: an allocation that would fail waits for it.
+/// Counts a waiting free for as long as this value exists. An allocation that would otherwise fail
+/// waits for it.
 struct InProgress<'a> {
     count: &'a AtomicU32,
     _begun: Begun,
@@ -183,7 +188,7 @@ impl Drop for InProgress<'_> {
 }
 
 impl<'a> Free<'a> {
-    /// The block was claimed.
+    /// Starts the free of a claimed block.
     fn new(thread: &'a Thread, block: LiveBlock) -> Free<'a> {
         Free { thread, context: block.context(), block, stack: capture::of_free() }
     }
@@ -192,7 +197,7 @@ impl<'a> Free<'a> {
         Some(claim(thread, address)?.map(|block| Free::new(thread, block)))
     }
 
-    /// To the program, the block is from the default pool of the device.
+    /// Returns whether the program regards the block as part of the device's default pool.
     #[inline]
     fn is_of_default_pool(&self) -> bool {
         self.block.kind == Kind::Stream && !self.is_private()
@@ -222,7 +227,8 @@ impl<'a> Free<'a> {
             Kind::Stream => free_async_block_plainly(&facts),
         };
         match route {
-            // Without the rule: the zone is not copied, and can be checked only once all work is over.
+            // Without the rule, the zone is not copied, and can be checked only once all work has
+            // completed.
             Route::ParkOnEvent if self.has_zone() && !rule_holds(Rule::ZonesAreCopied) => {
                 self.wait(Wait::Strict)
             }
@@ -249,7 +255,7 @@ impl<'a> Free<'a> {
         Ok(())
     }
 
-    /// Orders all later work behind this free by a barrier, and publishes.
+    /// Orders all later work after this free by a barrier, and publishes.
     fn behind_barrier(&self) -> CuResult {
         if !rule_holds(Rule::PublishAfterBarrier) {
             return self.publish_before_barrier();
@@ -286,13 +292,15 @@ impl<'a> Free<'a> {
     }
 
     fn wait_for(&self, recorded: &Recorded, reason: Wait) -> CuResult {
-        // Until the block is published: a request that finds no memory waits for frees in progress.
+        // Held until the block is published: a request that finds no memory waits for frees in
+        // progress.
         let _in_progress = self.in_progress();
         let code = barrier::wait(self.context, recorded, reason);
         self.waited(code, reason)
     }
 
-    /// A wait that failed for a reason not of the context's proves nothing: wait the other way.
+    /// Concludes a wait. If it failed for a reason that is not the context's, the failure proves
+    /// nothing, so this waits with the driver's own free.
     fn waited(&self, code: CuResult, reason: Wait) -> CuResult {
         if code.err().is_none_or(CuError::is_returned_by_free) {
             self.conclude(code)
@@ -301,7 +309,7 @@ impl<'a> Free<'a> {
         }
     }
 
-    /// No barrier was possible.
+    /// Continues after the barrier was refused.
     fn refused(&self, refused: Refused) -> CuResult {
         match refused {
             Refused::Capturing => self.wait_natively(Wait::Capture),
@@ -322,14 +330,14 @@ impl<'a> Free<'a> {
     pub(super) fn conclude(&self, code: CuResult) -> CuResult {
         match code {
             Ok(()) => self.publish(),
-            // Inside a host function of a stream: natively nothing is freed either.
+            // In a host function of a stream, the driver's own free releases nothing either.
             Err(CuError::NOT_PERMITTED) if rule_holds(Rule::RefusedFreeKeepsBlock) => {
                 self.block.give_back()
             }
-            // The driver refused its own free: the program may retry.
+            // The driver refused its own free, so the program may retry.
             Err(error) if !error.is_returned_by_free() => self.block.give_back(),
-            // A sticky error: natively the memory is lost with the context. Nothing is published, so no
-            // memory that faulted work still touches is reused.
+            // After a sticky error, the driver itself loses the memory with the context. Nothing is
+            // published, so no memory that faulted work still touches is reused.
             _ => counters::count(Count::Quarantined),
         }
         code
@@ -365,8 +373,8 @@ impl<'a> Free<'a> {
     pub(super) fn park_for_barrier(&self) -> CuResult {
         if self.is_private() {
             let Free { thread, context, .. } = *self;
-            // Memory of a captured `cuMemAllocAsync` is used by captured work only; for all other memory
-            // this free is one behind a stream of its own.
+            // Only captured work uses the memory of a captured `cuMemAllocAsync`. For all other
+            // memory, treat this free as one on a separate stream.
             let captured = self.block.kind == Kind::Stream;
             let behind = if captured { Behind::Everything } else { Behind::Other };
             private_pools::free(thread, context, self.freed(), ReuseCondition::NextBarrier, behind);
@@ -376,7 +384,7 @@ impl<'a> Free<'a> {
         Ok(())
     }
 
-    /// Stream-ordered memory, freed by `cuMemFree` when no event is available.
+    /// Frees stream-ordered memory by `cuMemFree` when no event is available.
     fn park_assumed(&self) -> CuResult {
         if self.is_private() {
             return self.park_for_barrier();
@@ -385,8 +393,8 @@ impl<'a> Free<'a> {
         Ok(())
     }
 
-    /// None if no other request can use the block: the free of a private pool's block may wait for the
-    /// capture, and that for the allocation.
+    /// Counts the free as in progress. Returns `None` for a block of a private pool, which no other
+    /// request can use: its free may wait for the capture, and the capture for the allocation.
     fn in_progress(&self) -> Option<InProgress<'static>> {
         if self.is_private() {
             return None;
@@ -405,7 +413,7 @@ pub(super) fn facts(context: &Context) -> FreeState {
         context_id: context.id,
         capturing: captures::any(),
         barrier_calls: api::has_context_barrier(),
-        // Not known beforehand: the driver's own calls report it by NOT_PERMITTED.
+        // Not known in advance: the driver's own calls report it by NOT_PERMITTED.
         in_driver_callback: false,
     };
     let mut facts = LEDGER.facts(&context.covers, situation);
@@ -414,7 +422,7 @@ pub(super) fn facts(context: &Context) -> FreeState {
     facts
 }
 
-/// Why a free with these facts waits.
+/// Returns the reason for which a free with these facts waits.
 fn reason(facts: &FreeState) -> Wait {
     match facts {
         FreeState { capturing: true, .. } => Wait::Capture,

@@ -1,5 +1,5 @@
-//! A free in stream order: the block is free for the stream at once, and for any request when the work
-//! before the free is over. Never waits where natively there is no wait.
+//! A free in stream order. Its stream may reuse the block at once, and any other request once the
+//! work before the free has completed. It never waits where the driver's own free does not.
 
 use core::ptr::eq;
 
@@ -25,8 +25,8 @@ use crate::statistics::waits::Wait;
 
 impl Free<'_> {
     pub(super) fn on_stream(&self, handle: StreamHandle) -> CuResult {
-        // A default stream belongs to the current context: without one the driver refuses. Nor does it
-        // free on a stream that does not exist.
+        // A default stream belongs to the current context: without one, the driver refuses the
+        // free. It also refuses a free on a stream that does not exist.
         let stream = match stream_identity::of(self.thread, handle) {
             Err(_) if handle > STREAM_PER_THREAD && !rule_holds(Rule::StreamIsThere) => {
                 Stream { handle, id: 0, context: None }
@@ -59,7 +59,8 @@ impl Free<'_> {
         Ok(())
     }
 
-    /// Free for the stream at once, for other streams when an event recorded there now is complete.
+    /// Frees the block for this stream at once, and for other streams when an event recorded there
+    /// now is complete.
     fn tag(&self, stream: Stream, owner: &'static Context) -> CuResult {
         let Stream { handle, .. } = stream;
         if self.has_zone() && !rule_holds(Rule::ZonesAreCopied) {
@@ -102,14 +103,15 @@ impl Free<'_> {
         Ok(())
     }
 
-    /// With the event of the free before, if that will do.
+    /// Tags the block with the event of the previous free, if that event suffices.
     fn tag_shared(&self, stream: Stream, place: Place, here: bool) -> bool {
         let _in_order = stream_frees::in_order(self.context);
         let event = stream_frees::shared_event(self.context, place);
         event.map(|event| self.tag_with(stream, event, place, here)).is_some()
     }
 
-    /// Call under `in_order`, from before the event was recorded, or was found to be the last.
+    /// Tags the block. The caller must hold `in_order` since before it recorded the event, or found
+    /// it to be the last.
     fn tag_with(&self, stream: Stream, event: EventRef, place: Place, here: bool) {
         let Stream { handle, id, .. } = stream;
         if let Some(due) = legacy_stream::due(self.thread, handle, id) {
@@ -127,8 +129,9 @@ impl Free<'_> {
         stream_frees::free(self.context, self.freed(), ready, Some((event, place)));
     }
 
-    /// As a free with a tag does by its event. Where there is none, the driver is short of memory, and a free of its
-    /// own does it.
+    /// Orders the free after earlier legacy-stream work, which a tagged free does by its event. If
+    /// no event can be created, the driver is short of memory, and a free of the driver's own does
+    /// it.
     #[cold]
     fn join(&self, stream: Stream) {
         let Some(due) = legacy_stream::due(self.thread, stream.handle, stream.id) else { return };
@@ -153,7 +156,8 @@ impl Free<'_> {
         }
     }
 
-    /// The pool of a graph ends behind the work of its own context only.
+    /// Makes the private pool wait for this use. The pool of a graph otherwise ends after the work
+    /// of its own context only.
     #[cold]
     fn note_use_elsewhere(&self, stream: StreamHandle, owner: &'static Context) {
         let context = self.context;
@@ -162,7 +166,8 @@ impl Free<'_> {
         let record = |event: &EventRef| api::relaxed(|| api::event_record(event.handle(), stream));
         match event.filter(|event| record(event).is_ok()) {
             Some(event) => pools::note_use_elsewhere(pool, event),
-            // As `without_event`. What is wrong with the stream is the free's to report.
+            // Wait for the stream, for the reason in `without_event`. The free itself reports
+            // errors of the stream.
             None => {
                 let wait = || api::relaxed(|| api::stream_synchronize(stream));
                 let _ = waits::timed(Wait::Shared, wait);
@@ -170,8 +175,9 @@ impl Free<'_> {
         }
     }
 
-    /// A shortage that a native free does not have. Behind the next barrier of its context a block is
-    /// safe as well; for a stream of another context that proves nothing, and only a wait helps.
+    /// Frees without an event, when the driver has no memory for one: the driver's own free would
+    /// not fail. A block of this context is also safe after its next barrier. For a stream of
+    /// another context that proves nothing, and only a wait helps.
     fn without_event(&self, stream: Stream, here: bool) -> CuResult {
         if here {
             self.join(stream);
@@ -185,8 +191,8 @@ impl Free<'_> {
         self.block.is_on_other_streams() && rule_holds(Rule::RecordedStreamsPark)
     }
 
-    /// An event behind all work of the context covers the stream of the free and all others. Never
-    /// waits: natively this free does not.
+    /// Parks the block on an event recorded after all work of the context, which covers the stream
+    /// of the free and all others. Never waits: the driver's own free does not.
     fn park_behind_all(&self) -> CuResult {
         let Ok(recorded) = barrier::record(self.thread, self.context) else {
             return self.park_for_barrier();

@@ -1,4 +1,4 @@
-//! A miss: the cache has no block, and the driver is asked, by the core's steps.
+//! A miss: the cache has no block, so the library asks the driver, by the core's steps.
 
 use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_core::{Request, Requester, Step};
@@ -30,7 +30,7 @@ mod growth;
 use driver::{ask_driver, final_attempt};
 use growth::{Growth, grow, map};
 
-/// `rest`: what is left to try before other processes are asked.
+/// Serves a miss. `rest` is the last attempt before the library asks peer processes.
 #[cold]
 pub(crate) fn miss_or_else(
     context: &'static Context,
@@ -50,7 +50,8 @@ pub(crate) fn miss_or_else(
         device: context.device,
         bytes: Some(bytes),
         context: Some(context),
-        // The lock of a capture is held, and threads that free its memory want it.
+        // In a capture, the capture's lock is held, and threads that free its memory need that
+        // lock.
         may_wait: again.private().is_none(),
     };
     while result == Err(CuError::OUT_OF_MEMORY) && may_ask && reclaim.try_reclaim(needed) {
@@ -62,7 +63,8 @@ pub(crate) fn miss_or_else(
     result
 }
 
-/// The cache has no block. One thread at a time asks the driver; hits go on meanwhile.
+/// Serves a request for which the cache has no block. One thread at a time asks the driver; hits
+/// continue meanwhile.
 fn miss(
     thread: &Thread,
     context: &'static Context,
@@ -71,7 +73,7 @@ fn miss(
 ) -> CuResult<u64> {
     pool_life::reap();
     let mut growth = Growth::new(thread, context, &request);
-    // No device can satisfy this: the cache is not emptied for it.
+    // No device can satisfy this, so the cache is not emptied for it.
     if request.bytes() > limits::most(context) {
         return ask_driver(&mut growth, &request, call);
     }
@@ -155,7 +157,7 @@ fn serve(growth: &mut Growth, request: &mut Request, call: Call) -> CuResult<u64
             }
             Step::Reserve { bytes } => {
                 drop(allocator);
-                // Of no use for a segment, and in its way.
+                // A segment cannot use the spare memory, which occupies the device.
                 arenas::drop_spare(context);
                 grow(growth, request, bytes, call)?;
             }
@@ -167,8 +169,8 @@ fn serve(growth: &mut Growth, request: &mut Request, call: Call) -> CuResult<u64
     }
 }
 
-/// Makes a stream wait for these events, as the driver does natively, and returns one recorded behind
-/// them. `known`: those of the events that still exist.
+/// Makes a stream wait for these events, as the driver itself does, and returns an event recorded
+/// after them. `known` are those of the events that still exist.
 fn behind(
     thread: &Thread,
     context: &'static Context,

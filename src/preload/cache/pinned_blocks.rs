@@ -1,4 +1,5 @@
-//! Pinned memory that the program has, and what it has freed: the tables of `pinned_memory.rs`.
+//! Tables of the pinned memory that the program holds, and of what it has freed, for
+//! `pinned_memory.rs`.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Mutex;
@@ -11,7 +12,7 @@ use crate::pagemap;
 use crate::process::bounds;
 use crate::process::lock_timeout::LockWait;
 
-/// So many are looked through in less time than the free of one saves.
+/// Most pieces kept. Searching this many takes less time than the free of one saves.
 const KEPT_MAX: usize = 256;
 
 static BLOCKS: Mutex<Blocks> = Mutex::new(Blocks {
@@ -21,49 +22,49 @@ static BLOCKS: Mutex<Blocks> = Mutex::new(Blocks {
     leaving: Vec::new(),
 });
 
-/// How many pieces are kept or leave, readable without the lock.
+/// Number of pieces that are kept or leave, readable without the lock.
 static KEPT_COUNT: AtomicUsize = AtomicUsize::new(0);
-/// Whether any piece was given again.
+/// Whether any piece was reused.
 static ANY_AGAIN: AtomicBool = AtomicBool::new(false);
 
 struct Blocks {
-    /// What the program has, by address.
+    /// Memory that the program holds, by address.
     lent: BTreeMap<usize, Lent>,
-    /// What it has freed, oldest first.
+    /// Memory that it has freed, oldest first.
     kept: VecDeque<(usize, Shape)>,
     kept_bytes: u64,
-    /// What was kept, and the driver is about to free.
+    /// Memory that was kept and that the driver is about to free.
     leaving: Vec<(usize, Shape)>,
 }
 
-/// What a request must have in common with the memory that serves it.
+/// Properties that a request must share with the memory that serves it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Shape {
     pub context_id: u64,
-    /// The id of the driver's function.
+    /// Id of the driver's function.
     pub function: usize,
     pub flags: u32,
     pub bytes: usize,
 }
 
-/// What the program has.
+/// Memory that the program holds.
 #[derive(Clone, Copy)]
 pub(crate) struct Lent {
     pub shape: Shape,
-    /// Of memory that is given again: to the program it is another allocation, and to the driver it is not.
+    /// Buffer id of reused memory: the program regards it as a new allocation, the driver does not.
     buffer_id: Option<u64>,
 }
 
-/// Whose memory an address is.
+/// Owner of an address.
 pub(crate) enum Owner {
-    /// The program, from here.
+    /// The program; the allocation starts here.
     Program(Lent),
-    /// The program has freed it, and it is kept.
+    /// The library: the program has freed it.
     Kept,
     Unknown,
 }
 
-/// Memory that is kept, and the program's from now on.
+/// Takes a kept piece for the program, which owns it from now on.
 pub(crate) fn take(shape: Shape) -> Option<usize> {
     let mut blocks = lock(&BLOCKS);
     let index = blocks.kept.iter().rposition(|(_, kept)| *kept == shape)?;
@@ -76,12 +77,12 @@ pub(crate) fn take(shape: Shape) -> Option<usize> {
     Some(address)
 }
 
-/// The program has this memory.
+/// Notes that the program holds this memory.
 pub(crate) fn lend(address: usize, lent: Lent) {
     lock(&BLOCKS).lent.insert(address, lent);
 }
 
-/// The id of the memory at this address, if that is not the driver's.
+/// Returns the id of the memory at this address, if it differs from the driver's.
 pub(crate) fn buffer_id(address: u64) -> Option<u64> {
     if !ANY_AGAIN.load(Ordering::Acquire) {
         return None;
@@ -100,12 +101,12 @@ pub(crate) fn owner(address: usize) -> Owner {
     }
 }
 
-/// The program has it no longer. False: another thread was first.
+/// Removes memory that the program frees. Returns `false` if another thread was first.
 pub(crate) fn forget(address: usize) -> bool {
     lock(&BLOCKS).lent.remove(&address).is_some()
 }
 
-/// Keeps this memory. Returns the oldest, which leaves where there is too much.
+/// Keeps this memory. Returns the oldest pieces, which leave if the total is too large.
 pub(crate) fn keep(address: usize, shape: Shape, bytes_max: u64) -> Vec<(usize, Shape)> {
     let mut blocks = lock(&BLOCKS);
     blocks.kept_bytes += shape.bytes as u64;
@@ -121,7 +122,7 @@ pub(crate) fn keep(address: usize, shape: Shape, bytes_max: u64) -> Vec<(usize, 
     too_much
 }
 
-/// Keeps none of one context, or none at all. Returns what was kept: it leaves.
+/// Stops keeping the memory of one context, or all of it. Returns what was kept, which now leaves.
 pub(crate) fn take_all(context_id: Option<u64>) -> Vec<(usize, Shape)> {
     let mut blocks = lock(&BLOCKS);
     let going = blocks.keep_none(context_id);
@@ -130,7 +131,7 @@ pub(crate) fn take_all(context_id: Option<u64>) -> Vec<(usize, Shape)> {
     going
 }
 
-/// The driver has freed what left, or never will.
+/// Notes that the driver has freed this piece, or never will.
 pub(crate) fn has_left(address: usize) {
     let mut blocks = lock(&BLOCKS);
     if let Some(index) = blocks.leaving.iter().position(|(leaving, _)| *leaving == address) {
@@ -139,8 +140,9 @@ pub(crate) fn has_left(address: usize) {
     blocks.publish();
 }
 
-/// Whether the program has freed what is at this address: to it there is nothing, though the driver has it still. What
-/// the driver is about to free is there until it has done so, and then perhaps another's: so that is waited for.
+/// Returns whether the program has freed the memory at this address, though the driver still has
+/// it. Memory that the driver is about to free exists until the driver has done so, and may then be
+/// another allocation: so this waits for it.
 #[inline]
 pub(crate) fn are_kept_at(address: u64) -> bool {
     are_any_kept() && rule_holds(Rule::KeptIsUnknown) && are_kept_around(address as usize)
@@ -153,12 +155,12 @@ fn are_kept_around(address: usize) -> bool {
     lock(&BLOCKS).freed().any(around)
 }
 
-/// Waits for what other threads are giving back. Returns how many pieces that were.
+/// Waits for pieces that other threads are releasing. Returns how many there were.
 pub(crate) fn wait_for_leaving() -> usize {
     while_leaving(|_| true)
 }
 
-/// Waits as long as such pieces leave. Returns how many did at first.
+/// Waits as long as such pieces leave. Returns how many there were at first.
 fn while_leaving(which: impl Fn(&(usize, Shape)) -> bool) -> usize {
     let count = || lock(&BLOCKS).leaving.iter().filter(|piece| which(piece)).count();
     let at_first = count();
@@ -166,19 +168,20 @@ fn while_leaving(which: impl Fn(&(usize, Shape)) -> bool) -> usize {
     at_first
 }
 
-/// Whether anything is kept, or leaves.
+/// Returns whether any piece is kept, or leaves.
 #[inline]
 pub(crate) fn are_any_kept() -> bool {
     KEPT_COUNT.load(Ordering::Acquire) != 0
 }
 
-/// How many pieces are kept, and their bytes. None: another thread does not let go of the table.
+/// Returns the number of kept pieces and their bytes, or `None` if another thread does not release
+/// the table's lock.
 pub(crate) fn kept(wait: LockWait) -> Option<(u64, u64)> {
     let blocks = wait.lock(&BLOCKS)?;
     Some((blocks.kept.len() as u64, blocks.kept_bytes))
 }
 
-/// The driver has destroyed the context, and its memory with it.
+/// Forgets the memory of a context that the driver has destroyed.
 pub(crate) fn context_ended(context_id: u64) {
     let mut blocks = lock(&BLOCKS);
     blocks.keep_none(Some(context_id));
@@ -188,14 +191,14 @@ pub(crate) fn context_ended(context_id: u64) {
 }
 
 impl Lent {
-    /// As new from the driver.
+    /// Memory that is new from the driver.
     pub(crate) fn new(shape: Shape) -> Lent {
         Lent { shape, buffer_id: None }
     }
 }
 
 impl Blocks {
-    /// What the program has freed, and the driver has not.
+    /// Returns the memory that the program has freed and the driver has not.
     fn freed(&self) -> impl Iterator<Item = &(usize, Shape)> {
         self.kept.iter().chain(&self.leaving)
     }

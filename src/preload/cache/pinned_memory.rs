@@ -1,12 +1,12 @@
 //! Pinned host memory that the program has freed, kept for its next request.
 //!
-//! Natively its free waits for all work of the device, and programs lean on that wait (docs/ordering.md 4). So it
-//! waits here too, and what is kept is used by no work any more: it needs no event. What the program saves is the
-//! driver's time to pin and to unpin pages (milliseconds).
+//! The driver's own free waits for all work of the device, and programs depend on that wait
+//! (docs/ordering.md 4). So the library waits too. No work uses kept memory any more, so it needs
+//! no event. The program saves the driver's time to pin and to unpin pages (milliseconds).
 //!
-//! Each piece is one allocation of the driver. It serves only a request by the same function, of the same size and
-//! flags, in the same context, so that each question about it gets the same answer, and it is filled with zeros, as
-//! new pages are.
+//! Each piece is one allocation of the driver. It serves only a request by the same function, of
+//! the same size and flags, in the same context, so that each query about it gets the same answer.
+//! It is filled with zeros, as new pages are.
 
 use cachealloc_core::rules::{Rule, rule_holds};
 
@@ -32,18 +32,18 @@ use crate::statistics::counters;
 use crate::statistics::counters::Count;
 use crate::test_delay::test_delay;
 
-/// What becomes of a free.
+/// Outcome of a free.
 pub(crate) enum Freed {
-    /// Of no request that could be served from here: the driver frees it.
+    /// Memory of a request that could not be served from here: the driver frees it.
     Unknown,
     Refused(CuError),
-    /// As natively; to be kept.
+    /// The library has waited as the driver's own free does; keep the memory.
     Waited(Shape),
     /// The driver frees it, and waits.
     ByDriver(Lent),
 }
 
-/// Of a request in the current context. None: it is the driver's.
+/// Returns the shape of a request in the current context, or `None` if the driver must serve it.
 pub(crate) fn shape(function: &Function, bytes: usize, flags: u32) -> Option<Shape> {
     let may_keep = bytes != 0 && bytes as u64 <= config::host_cache_bytes();
     if !may_keep || !bypass::is_fast_path() {
@@ -53,22 +53,22 @@ pub(crate) fn shape(function: &Function, bytes: usize, flags: u32) -> Option<Sha
     Some(Shape { context_id, function: function.id, flags, bytes })
 }
 
-/// Memory for this request, as new. None: none is kept.
+/// Returns memory for this request, in the state of new memory. Returns `None` if none is kept.
 pub(crate) fn take(thread: &Thread, shape: Shape) -> Option<usize> {
-    // In a host function the driver refuses it.
+    // The driver refuses the request in a host function.
     if thread.refused_inside_callback().is_some() {
         return None;
     }
     let address = pinned_blocks::take(shape)?;
     if rule_holds(Rule::PinnedIsZeroed) {
-        // SAFETY: pinned memory of so many bytes, which only this thread knows.
+        // SAFETY: pinned memory of `shape.bytes` bytes, which only this thread knows.
         unsafe { core::ptr::write_bytes(address as *mut u8, 0, shape.bytes) };
     }
     counters::count(Count::PinnedFromCache);
     Some(address)
 }
 
-/// The free of this memory begins: from here on it is in no table.
+/// Begins the free of this memory: from here on it is in no table.
 pub(crate) fn claim(thread: &Thread, address: usize) -> Freed {
     let lent = match pinned_blocks::owner(address) {
         Owner::Program(lent) => lent,
@@ -84,10 +84,12 @@ pub(crate) fn claim(thread: &Thread, address: usize) -> Freed {
     if has_waited(thread, lent.shape) { Freed::Waited(lent.shape) } else { Freed::ByDriver(lent) }
 }
 
-/// Waits as the native free does. False: only that can; or something went wrong, which it will return.
+/// Waits as the driver's own free does. Returns `false` if only that free can wait here, or if an
+/// error occurred, which that free will return.
 fn has_waited(thread: &Thread, shape: Shape) -> bool {
     let context = lookup::current().ok().filter(|context| context.id == shape.context_id);
-    // Only then nothing beyond this context may have work with it, or know that its free has returned.
+    // Only then can nothing beyond this context have work with the memory, or know that its free
+    // has returned.
     let alone = |context: &&Context| LEDGER.exclusive.is_exclusive(context.id);
     let Some(context) = context.filter(alone).filter(|_| bypass::is_fast_path()) else {
         return false;
@@ -95,8 +97,9 @@ fn has_waited(thread: &Thread, shape: Shape) -> bool {
     !rule_holds(Rule::PinnedFreeWaits) || all_work::wait(thread, context).is_ok()
 }
 
-/// Keeps what was waited for, unless its context ends: then it goes, or has gone, with that, and the driver may have
-/// given its address to another one.
+/// Keeps memory after the wait, unless its context ends. In that case the memory is released with
+/// the context, or already has been, and the driver may have given its address to another
+/// allocation.
 pub(crate) fn keep(address: usize, shape: Shape) {
     let holds = rule_holds(Rule::KeptWhileOpen);
     test_delay(Rule::KeptWhileOpen);
@@ -114,9 +117,9 @@ pub(crate) fn keep(address: usize, shape: Shape) {
     give_back(too_much);
 }
 
-/// Gives what is kept back to the driver, unless its free would wait for work: neither a request nor a trim does that,
-/// and the work may wait for this thread (hazard 10). The driver's free waits for every context that may have work.
-/// Returns the number of pieces.
+/// Releases kept memory to the driver, unless its free would wait for work. Neither a request nor a
+/// trim waits for work, which may wait for this thread (hazard 10). The driver's free waits for
+/// every context that may have work. Returns the number of pieces.
 pub(crate) fn empty(thread: &Thread) -> usize {
     let Ok(current) = lookup::current() else { return 0 };
     let is_over = |context| all_work::is_over(thread, context);
@@ -136,9 +139,10 @@ pub(crate) fn empty(thread: &Thread) -> usize {
     left + give_back(pinned_blocks::take_all(None))
 }
 
-/// The context is about to end: `surely`, or if this is the last reference to it. Natively nothing of this was left to it,
-/// so this does not depend on what the driver does with pinned memory then. The driver's free waits for work: for that of
-/// every context, where a certain end waits for its own, and a reference that is given up for none.
+/// Releases the kept memory of a context that is about to end: `surely`, or if this is the last
+/// reference to it. Without the library the context would have none of this memory, so this does
+/// not depend on what the driver does with pinned memory then. The driver's free waits for the work
+/// of every context. A certain end waits for its own work, and a dropped reference for none.
 pub(crate) fn context_ends(context: &'static Context, surely: bool) {
     let may_wait = surely || !rule_holds(Rule::ReferenceWaitsForNone);
     let is_over = || thread::with(|thread| all_work::is_over(thread, context));
@@ -149,7 +153,8 @@ pub(crate) fn context_ends(context: &'static Context, surely: bool) {
     }
 }
 
-/// Where the driver refuses, there is nothing left to try. Returns the number of pieces.
+/// Frees the pieces, ignoring refusals of the driver: there is nothing left to try. Returns the
+/// number of pieces.
 fn give_back(pieces: Vec<(usize, Shape)>) -> usize {
     for (address, _) in &pieces {
         let ending = ending::ends(Key::Memory(*address as u64));

@@ -1,14 +1,16 @@
-//! Memory that has left a cache and is not the device's again: on its way, whichever thread sent it.
+//! Memory that has left a cache and has not reached the driver yet, whichever thread releases it.
 //!
-//! What is on its way serves no request: no cache has it, nor does the driver. A thread that lacks
-//! memory at that moment would fail though natively the memory is free. So memory departs under the lock
-//! of its allocator; a request that finds too little waits until nothing is on its way, and retries as
-//! long as memory has arrived since its last attempt.
+//! Memory in flight serves no request: neither a cache nor the driver has it. A thread that needs
+//! memory at that moment would fail, though without the library the memory would be free. So memory
+//! leaves its allocator under that allocator's lock. A request that finds too little waits until no
+//! release is in flight, and retries as long as memory has arrived since its last attempt.
 //!
-//! It arrives in any case. Segments go back behind the barriers of frees, so this waits for no work of the program that would
-//! not have been waited for natively: not by a request that stands still while a free waits. Any other one may be what
-//! that work waits for, and then natively the free has not returned, and the request fails at once; whether it has is not
-//! known (Note [Which frees to wait for]). So it waits for a while.
+//! Every release arrives. Segments are released after the barriers of their frees. A request that
+//! stands still while a free waits thus waits for no work of the program that the free itself would
+//! not have waited for without the library. Any other request may be what that work waits for. In
+//! that case, without the library, the free has not returned and the request fails at once. The
+//! library cannot tell which case it is (Note [Which frees to wait for]), so it waits with a
+//! timeout.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -20,17 +22,17 @@ use crate::state::under_way::{Begun, UnderWay, Waiter, to_the_end};
 use crate::statistics::waits;
 use crate::statistics::waits::Wait;
 
-/// Two devices that share a row wait for each other's memory too.
+/// Number of rows. Two devices that share a row wait for each other's memory too.
 const ROWS: usize = 64;
 
-/// What is on its way to each device.
+/// Releases in flight to each device.
 static UNDER_WAY: [UnderWay; ROWS] = [const { UnderWay::new() }; ROWS];
-/// How often memory has arrived, on any device.
+/// Number of releases that have arrived, on any device.
 static ARRIVALS: AtomicU64 = AtomicU64::new(0);
-/// Threads that wait.
+/// Number of threads that wait.
 static WAITING: AtomicU32 = AtomicU32::new(0);
 
-/// Memory on its way; it has arrived when this is dropped.
+/// A release in flight. It has arrived when this value is dropped.
 #[must_use]
 #[derive(Debug)]
 pub(crate) struct InFlightRelease {
@@ -38,22 +40,22 @@ pub(crate) struct InFlightRelease {
 }
 
 impl InFlightRelease {
-    /// Call under the lock of the allocator that it leaves: a request that does not find it there finds
-    /// this.
+    /// Begins a release. The caller must hold the lock of the allocator that the memory leaves: a
+    /// request that does not find the memory there finds this release.
     pub(crate) fn to(device: i32) -> InFlightRelease {
         InFlightRelease { _begun: to(device).begin() }
     }
 }
 
 impl Drop for InFlightRelease {
-    /// It counts as arrived before it is under way no more.
+    /// Counts the release as arrived before it stops being in flight.
     fn drop(&mut self) {
         ARRIVALS.fetch_add(1, Ordering::AcqRel);
     }
 }
 
-/// How often memory has arrived so far. Read it before asking the driver: if it has changed when the
-/// driver has refused, another attempt may succeed.
+/// Returns how many releases have arrived so far. Read it before calling the driver: if it has
+/// changed when the driver refuses, another attempt may succeed.
 #[inline]
 pub(crate) fn arrivals() -> u64 {
     ARRIVALS.load(Ordering::Acquire)
@@ -64,13 +66,13 @@ pub(crate) fn is_awaited() -> bool {
     WAITING.load(Ordering::Relaxed) != 0
 }
 
-/// As `awaited_by`, for a call that natively goes on.
+/// Waits like `awaited_by`, for a call that would not block without the library.
 pub(crate) fn awaited(device: i32) -> u64 {
     awaited_by(device, Waiter::GoesOn)
 }
 
-/// Waits until everything on its way to this device has arrived, and returns `arrivals`. Not while the
-/// caller's own memory is on its way.
+/// Waits until every release in flight to this device has arrived, and returns `arrivals`. The
+/// caller must have no release of its own in flight.
 pub(crate) fn awaited_by(device: i32, waiter: Waiter) -> u64 {
     static GOES_ON: Budget = Budget::new(&bounds::MEMORY_ON_ITS_WAY);
     let budget = match waiter {

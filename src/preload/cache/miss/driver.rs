@@ -1,4 +1,4 @@
-//! When the cache cannot grow: the driver's own allocation for a request, and its result.
+//! Fallback when the cache cannot grow: the driver's own allocation for a request, and its result.
 
 use cachealloc_core::{Request, Requester};
 
@@ -16,8 +16,9 @@ use crate::state::under_way::Waiter;
 use crate::statistics::counters;
 use crate::statistics::counters::Count;
 
-/// Everything of this context has gone back. The other contexts of the device may hold more; then the
-/// driver is asked for exactly what the program requested, and its result counts.
+/// Makes the final attempt, after this context has released everything. The other contexts of the
+/// device may hold more, so they release it too. Then the library asks the driver for exactly what
+/// the program requested, and returns the driver's result.
 pub(super) fn final_attempt(growth: &mut Growth, request: &Request, call: Call) -> CuResult<u64> {
     let context = growth.context;
     if !may_be_the_driver_s(request) {
@@ -31,7 +32,7 @@ pub(super) fn final_attempt(growth: &mut Growth, request: &Request, call: Call) 
     ask_driver(growth, request, call)
 }
 
-/// The driver's own allocation and result; not ours to free.
+/// Returns the driver's own allocation and result. The cache does not own such memory.
 pub(super) fn ask_driver(growth: &mut Growth, request: &Request, call: Call) -> CuResult<u64> {
     let context = growth.context;
     if !may_be_the_driver_s(request) {
@@ -59,7 +60,8 @@ pub(super) fn ask_driver(growth: &mut Growth, request: &Request, call: Call) -> 
     Ok(pointer)
 }
 
-/// Not what is freed on a stream, nor what a capture may free.
+/// Returns whether the driver may serve the request: not if the memory is freed on a stream, or if
+/// a capture may free it.
 fn may_be_the_driver_s(request: &Request) -> bool {
     request.requester() == Requester::Context && request.private().is_none()
 }

@@ -1,4 +1,4 @@
-//! The cache grows: memory comes from the driver into a segment or an arena, for one request.
+//! Growth of the cache: memory from the driver for a segment or an arena, for one request.
 
 use std::sync::MutexGuard;
 
@@ -22,10 +22,14 @@ use crate::statistics::steady;
 use crate::test_delay::test_delay;
 use crate::{config, memory_hooks, pagemap};
 
-/// The lock of a miss, released while memory hooks are notified that the driver is asked: they may
-/// allocate, or wait for a thread that does; and while the request waits for work: what other threads ask for meanwhile
-/// may be served natively, and their work may be what this one waits for. A request tolerates any event between two of
-/// its steps.
+/// The growth lock of a miss. It is released in two cases:
+///
+/// - while memory hooks are notified of the driver call: they may allocate, or wait for a thread
+///   that does;
+/// - while the request waits for work: without the library, requests of other threads might be
+///   served meanwhile, and their work may be what this one waits for.
+///
+/// A request tolerates any event between two of its steps.
 pub(super) struct Growth<'a> {
     pub(super) thread: &'a Thread,
     pub(super) context: &'static Context,
@@ -39,21 +43,24 @@ impl<'a> Growth<'a> {
         context: &'static Context,
         request: &Request,
     ) -> Growth<'a> {
-        // In a capture they observe only the program's request, not what the driver is asked for: the
-        // capture's lock is held.
+        // In a capture, hooks observe only the program's request, not the request to the driver:
+        // the capture's lock is held.
         let observed = memory_hooks::observed_call(thread).filter(|_| request.private().is_none());
         Growth { thread, context, observed, guard: Some(lock(&context.growth_lock)) }
     }
 
-    /// Err: the context has ended meanwhile with all that belonged to it.
+    /// Notifies the memory hooks. Returns an error if the context has ended meanwhile with
+    /// everything that belonged to it.
     fn notify(&mut self, send: impl FnOnce(&memory_hooks::Call)) -> CuResult {
         let Some(call) = self.observed else { return Ok(()) };
-        // Memory unmapped for this request would be on its way as long as the callbacks take.
+        // Memory unmapped for this request would otherwise stay in flight as long as the callbacks
+        // take.
         arenas::drop_spare(self.context);
         self.let_go(|| send(call))
     }
 
-    /// Runs what may take long, without the lock. Err as above.
+    /// Runs a possibly long operation without the lock. Returns an error if the context has ended
+    /// meanwhile.
     pub(super) fn let_go<T>(&mut self, body: impl FnOnce() -> T) -> CuResult<T> {
         if rule_holds(Rule::MissLetsGo) {
             self.guard = None;
@@ -63,13 +70,13 @@ impl<'a> Growth<'a> {
         if self.context.is_dead() { Err(CuError::CONTEXT_IS_DESTROYED) } else { Ok(answer) }
     }
 
-    /// About to ask the driver for this many bytes.
+    /// Notifies the hooks that the library is about to request this many bytes from the driver.
     pub(super) fn before(&mut self, bytes: u64, call: Call) -> CuResult {
         steady::ends(call.stack);
         self.notify(|hooks| hooks.before_driver(bytes))
     }
 
-    /// They arrived at this address; 0: they did not.
+    /// Notifies the hooks of the resulting address, or of 0 if the driver refused.
     pub(super) fn after(&mut self, bytes: u64, address: u64) -> CuResult {
         self.notify(|hooks| hooks.after_driver(bytes, address))
     }
@@ -103,7 +110,8 @@ pub(super) fn map(
             growth.after(bytes, 0)?;
             return Err(error);
         }
-        // Whatever the driver's reason: natively no such call is made, and there is more to try.
+        // Whatever the driver's reason: without the library no such call is made, and there is more
+        // to try.
         _ => {
             no_memory(growth, request)?;
             growth.after(bytes, 0)?;
@@ -112,7 +120,7 @@ pub(super) fn map(
     Ok(())
 }
 
-/// The driver has none: memory that other threads are about to return may do.
+/// Handles a refusal of the driver: memory that other threads are about to release may suffice.
 fn no_memory(growth: &mut Growth, request: &mut Request) -> CuResult {
     let context = growth.context;
     arenas::drop_spare(context);
@@ -148,7 +156,7 @@ pub(super) fn grow(
     Ok(())
 }
 
-/// A segment of this size for the request. False: there is no memory for it.
+/// Reserves a segment of this size for the request. Returns `false` if there is no memory for it.
 fn reserve(growth: &mut Growth, request: &mut Request, bytes: u64, call: Call) -> CuResult<bool> {
     let context = growth.context;
     let Some(claim) = limits::claim(context.device, bytes) else { return Ok(false) };
@@ -176,7 +184,7 @@ fn reserve(growth: &mut Growth, request: &mut Request, bytes: u64, call: Call) -
     }
 }
 
-/// The request has its block in the new memory.
+/// Records the block that the request has in the new memory.
 fn record_arrived(context: &Context, allocator: &mut Allocator, request: &Request, call: Call) {
     if let Some(block) = request.arrived().filter(|_| rule_holds(Rule::ArrivedIsTold)) {
         record_taken(context, allocator, &block, call);
