@@ -1,6 +1,7 @@
-//! Whether the cache serves the default pool of a device (docs/ordering.md 7). It does until the program
-//! does more with the pool than query it, trim it and set its release threshold, or a second context
-//! exists: from then on new requests are native, and blocks already served stay ours.
+//! Decides whether the cache serves the default pool of a device (docs/ordering.md 7). It does
+//! until the program does more with the pool than query it, trim it and set its release threshold,
+//! or a second context exists. From then on the driver serves new requests; blocks already served
+//! remain the library's.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -15,12 +16,12 @@ use crate::{config, log};
 
 pub(crate) const DEVICES_MAX: usize = 64;
 
-/// Bit n: the default pool of device n is the program's.
+/// Bit n is set once the program owns the default pool of device n.
 static NATIVE: AtomicU64 = AtomicU64::new(0);
-/// The handles of the default pools used so far.
+/// Handles of the default pools used so far.
 static DEFAULT: [AtomicUsize; DEVICES_MAX] = [const { AtomicUsize::new(0) }; DEVICES_MAX];
 
-/// Whether requests to the default pool of this device are served from the cache.
+/// Returns whether requests to the default pool of this device are served from the cache.
 pub(crate) fn is_ours(device: i32) -> bool {
     config::get().serve_async
         && !config::caches_nothing()
@@ -30,7 +31,7 @@ pub(crate) fn is_ours(device: i32) -> bool {
         && observers::context_count() < 2
 }
 
-/// The default pool of this device is the program's from now on.
+/// Leaves the default pool of this device to the program from now on.
 pub(crate) fn leave(device: i32, why: &str) {
     if (device as usize) < DEVICES_MAX
         && NATIVE.fetch_or(1 << device, Ordering::Relaxed) >> device & 1 == 0
@@ -39,13 +40,13 @@ pub(crate) fn leave(device: i32, why: &str) {
     }
 }
 
-/// The device whose default pool this is.
+/// Returns the device that has this default pool.
 pub(crate) fn device_of_default(pool: PoolHandle) -> Option<i32> {
     let count = api::device_get_count().ok()?;
     (0..count.min(DEVICES_MAX as i32)).find(|device| default_pool(*device) == Some(pool))
 }
 
-/// The default pool of a device.
+/// Returns the default pool of a device.
 pub(crate) fn default_of(device: i32) -> Option<PoolHandle> {
     usize::try_from(device)
         .is_ok_and(|device| device < DEVICES_MAX)
@@ -62,13 +63,14 @@ fn default_pool(device: i32) -> Option<PoolHandle> {
     Some(pool)
 }
 
-/// Of all contexts of the device. `threshold_bytes`: how much free memory the pool keeps.
+/// Returns an attribute, summed over all contexts of the device. `threshold_bytes` is how much free
+/// memory the pool keeps.
 pub(crate) fn number_of_device(device: i32, number: Number, threshold_bytes: u64) -> u64 {
     let contexts = contexts::all().filter(|context| context.device == device);
     contexts.map(|context| context.pool_attributes.value(number, threshold_bytes)).sum()
 }
 
-/// The program resets the peaks, or trims the pool.
+/// Changes the attributes when the program resets the peaks, or trims the pool.
 pub(crate) fn change_numbers(device: i32, change: impl Fn(&PoolAttributes)) {
     let contexts = contexts::all().filter(|context| context.device == device);
     contexts.for_each(|context| change(&context.pool_attributes));

@@ -1,4 +1,4 @@
-//! The end of a free: the block may be handed out again.
+//! End of a free, after which the block may be handed out again.
 
 use cachealloc_core::ReuseCondition;
 
@@ -17,7 +17,7 @@ use crate::state::red_zones::FreedZone;
 use crate::state::stream_frees::Place;
 
 impl Free<'_> {
-    /// The block may be handed out from here on.
+    /// Makes the block available: it may be handed out from here on.
     #[inline]
     pub(super) fn publish(&self) {
         if !self.block.extent.may_list() {
@@ -31,7 +31,7 @@ impl Free<'_> {
         }
     }
 
-    /// The next launch of its graph hands the block out again.
+    /// Leaves the block as it is: the next launch of its graph hands it out again.
     #[cold]
     pub(super) fn put_off(&self) -> CuResult {
         self.block.give_back();
@@ -74,7 +74,8 @@ impl Free<'_> {
         FreedZone { address, bytes: requested_bytes, stack }
     }
 
-    /// An event that is complete when all work is that was recorded, and the zone of the block is copied.
+    /// Returns an event that is complete once all recorded work has completed and the zone of the
+    /// block has been copied.
     pub(super) fn behind_all(&self, recorded: Recorded) -> (EventRef, Place) {
         let Recorded { event, seen, .. } = recorded;
         let copied = || red_zones::copy_behind(self.thread, self.context, self.zone(), &event);

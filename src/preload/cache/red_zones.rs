@@ -1,8 +1,8 @@
-//! Checks at a free whether the program wrote behind the block (`red_zone`).
+//! Checks at a free whether the program wrote past the end of the block (`red_zone`).
 //!
-//! If the free waits, all work with the block is over by then. A free in stream order waits for nothing, and
-//! the block may be handed out again before the stream gets there. So the zone is copied to the host in the
-//! same order, and checked when the copy is complete.
+//! If the free waits, all work with the block has completed by then. A free in stream order waits
+//! for nothing, and the block may be handed out again before the stream gets there. So the zone is
+//! copied to the host in the same order, and checked when the copy is complete.
 
 use std::fmt::Write as _;
 
@@ -26,10 +26,10 @@ use crate::{config, log};
 const FRAMES_SHOWN: usize = 8;
 /// Host memory requested from the driver at a time.
 const PLACES_BYTES: usize = 64 << 10;
-/// Streams of all contexts may copy there.
+/// Flag that lets streams of all contexts copy to the memory.
 const PORTABLE: u32 = 1;
 
-/// Checks a block whose work is over, or ordered before our stream.
+/// Checks a block whose work has completed, or is ordered before the library's stream.
 #[cold]
 pub(crate) fn check(context: &'static Context, freed: FreedZone) {
     check_copies(context);
@@ -40,7 +40,7 @@ pub(crate) fn check(context: &'static Context, freed: FreedZone) {
     }
 }
 
-/// Copies the zone in stream order. None: it will not be checked.
+/// Copies the zone in stream order. Returns `None` if the zone cannot be checked.
 #[cold]
 pub(crate) fn copy(
     context: &'static Context,
@@ -60,13 +60,13 @@ pub(crate) fn copy(
     Some(Copied { freed, place })
 }
 
-/// The copy is complete with this event. A copy without an event keeps its place.
+/// Checks the copy once this event is complete. A copy without an event keeps its place.
 pub(crate) fn check_after(context: &Context, copied: Copied, event: EventRef) {
     lock(&context.zones.copies).push((copied, event));
 }
 
-/// Copies the zone behind an event, on a stream of our own, and returns the event behind the copy: the
-/// block must not be reused before.
+/// Copies the zone after an event, on the library's own stream. Returns an event recorded after the
+/// copy: the block must not be reused before that event is complete.
 #[cold]
 pub(crate) fn copy_behind(
     thread: &Thread,
@@ -91,7 +91,7 @@ pub(crate) fn copy_behind(
     Some(behind)
 }
 
-/// Checks the copies that are complete. Waits for nothing.
+/// Checks the copies that are complete. Never waits.
 pub(crate) fn check_copies(context: &Context) {
     if context.is_dead() {
         return;
@@ -103,14 +103,14 @@ pub(crate) fn check_copies(context: &Context) {
             continue;
         }
         let bytes = config::zone_bytes() as usize;
-        // SAFETY: a place of this size that nothing else uses; the copy into it is over.
+        // SAFETY: a place of this size that nothing else uses; the copy into it has completed.
         let zone = unsafe { core::slice::from_raw_parts(copied.place as *const u8, bytes) };
         report(copied.freed, zone);
         lock(&context.zones.places).push(copied.place);
     }
 }
 
-/// The process ends: waits briefly for the remaining copies, and checks them.
+/// Waits briefly for the remaining copies at the end of the process, and checks them.
 pub(crate) fn check_at_end() {
     if config::zone_bytes() == 0 {
         return;
@@ -125,14 +125,15 @@ pub(crate) fn check_at_end() {
     }
 }
 
-/// `place` is ours until the copy is over.
+/// Copies the zone. The caller must leave `place` unused until the copy has completed.
 fn copy_to(place: *mut u8, freed: FreedZone, stream: StreamHandle) -> CuResult {
     let bytes = config::zone_bytes() as usize;
-    // SAFETY: the place has so many bytes, and nothing else uses it before the copy is over.
+    // SAFETY: the place has this many bytes, and nothing else uses it before the copy has
+    // completed.
     unsafe { api::memcpy_dtoh_async(place, freed.address + freed.bytes, bytes, stream) }
 }
 
-/// The stream for copies that belong to no stream of the program; 0 if there is none.
+/// Returns the stream for copies that belong to no stream of the program, or 0 if there is none.
 fn own_stream(context: &Context) -> StreamHandle {
     let mut stream = lock(&context.zones.stream);
     if *stream == 0 {
@@ -141,7 +142,7 @@ fn own_stream(context: &Context) -> StreamHandle {
     *stream
 }
 
-/// Host memory for one zone.
+/// Returns host memory for one zone.
 fn place(context: &Context) -> Option<usize> {
     if let Some(place) = lock(&context.zones.places).pop() {
         return Some(place);

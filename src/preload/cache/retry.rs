@@ -1,4 +1,4 @@
-//! Whether a refused request of the cache should be retried.
+//! Decides whether a refused request of the cache should be retried.
 
 use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_core::{Request, Requester};
@@ -12,7 +12,7 @@ use crate::state::contexts::Context;
 use crate::state::inflight_releases;
 use crate::state::under_way::{Waiter, to_the_end};
 
-/// What may have changed since a request was refused.
+/// State that may have changed since a request was refused.
 #[derive(Debug)]
 pub(crate) struct Retry {
     arrivals: u64,
@@ -20,13 +20,15 @@ pub(crate) struct Retry {
 }
 
 impl Retry {
-    /// Before the first try.
+    /// Reads the state before the first try.
     pub(crate) fn now() -> Retry {
         Retry { arrivals: inflight_releases::arrivals(), streams_awaited: false }
     }
 
-    /// Natively a request fails only if its memory is in use while it is made. So it is retried as long
-    /// as memory has come back since, from any cache, at any request. Call without the lock of a miss.
+    /// Waits for memory, and returns whether the request should be retried. Without the library, a
+    /// request fails only if its memory is in use while it is made. So it is retried as long as
+    /// memory has been released since, from any cache, at any request. The caller must not hold the
+    /// growth lock.
     pub(crate) fn memory_arrived(
         &mut self,
         context: &'static Context,
@@ -49,15 +51,15 @@ impl Retry {
     }
 }
 
-/// Natively a free in progress holds the context, and its memory is there when it returns. A call that stands still
-/// behind it natively waits as long as that takes.
+/// Waits for frees in progress. On the plain driver, such a free holds the context, and its memory
+/// is available when it returns. A call that stands still there waits as long as that takes.
 pub(crate) fn wait_for_frees(context: &Context, waiter: Waiter) {
     if waiter == Waiter::StandsStill || !rule_holds(Rule::RoomBehindReturnedFrees) {
         context.frees_under_way.wait(to_the_end());
     }
 }
 
-/// As `wait_for_frees`, for this request.
+/// Waits for frees in progress (`wait_for_frees`), as far as this request may.
 pub(crate) fn wait_for_frees_before(context: &Context, request: &Request) {
     static BESIDE_A_CAPTURE: Budget = Budget::new(&bounds::FREES_BESIDE_A_CAPTURE);
     let waiter = waiter(request);
@@ -69,14 +71,15 @@ pub(crate) fn wait_for_frees_before(context: &Context, request: &Request) {
     }
 }
 
-/// As `inflight_releases::awaited_by`, for this request.
+/// Waits for in-flight releases (`inflight_releases::awaited_by`), as far as this request may.
 pub(crate) fn awaited_for(context: &Context, request: &Request) -> u64 {
     let stands_still = request.private().is_none() && waiter(request) == Waiter::StandsStill;
     let waiter = if stands_still { Waiter::StandsStill } else { Waiter::GoesOn };
     inflight_releases::awaited_by(context.device, waiter)
 }
 
-/// A request for memory of the context natively stands still while a free holds that.
+/// Returns how the request waits. On the plain driver, a request for memory of the context stands
+/// still while a free holds the context.
 pub(crate) fn waiter(request: &Request) -> Waiter {
     match request.requester() {
         Requester::Context => Waiter::StandsStill,

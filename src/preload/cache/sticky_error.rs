@@ -1,8 +1,8 @@
-//! Sticky errors: work in a context failed in a way from which no later call there recovers. Natively an
-//! allocation fails with the same code; from the cache it would succeed.
+//! Sticky errors: work in a context failed in a way from which no later call there recovers. The
+//! driver's own allocation fails with the same code; one from the cache would succeed.
 //!
-//! A call of the program has returned the error, perhaps for another context than the current one, so
-//! the next allocation in each asks the driver.
+//! A call of the program has returned the error, perhaps for another context than the current one.
+//! So the next allocation in each context asks the driver.
 
 use core::sync::atomic::Ordering;
 
@@ -17,8 +17,9 @@ use crate::state::barriers::LEDGER;
 use crate::state::contexts;
 use crate::state::contexts::Context;
 
-/// A call of the program returned such a code. Call where our own driver calls are not observed. Natively the next free fails, too:
-/// it counts as work behind which that may not leave out its barrier, which reports the error.
+/// Notes that a call of the program returned such a code. Call it where the library's own driver
+/// calls are not observed. The driver's own next free would fail too. So the error counts as
+/// submitted work: the next free cannot skip its barrier, which reports the error.
 pub(crate) fn note() {
     LEDGER.begin(false, Lane::Shared);
     LEDGER.end(false, Lane::Shared);
@@ -29,8 +30,9 @@ pub(crate) fn note() {
     }
 }
 
-/// The error that an allocation in this context, the current one, would natively return, if any. Asks
-/// the driver, and waits for no work: a malloc natively does not either (hazard 10).
+/// Returns the error that an allocation in the current context would return without the library, if
+/// any. Asks the driver, and waits for no work, as the driver's own allocation does not (hazard
+/// 10).
 #[cold]
 pub(crate) fn of(context: &Context) -> Option<CuError> {
     if !context.has_sticky_error.load(Ordering::Relaxed) {

@@ -1,7 +1,7 @@
-//! Stream-ordered frees (docs/ordering.md 7): which events the blocks of a context wait for.
+//! Stream-ordered frees (docs/ordering.md 7): the events that the blocks of a context wait for.
 //!
-//! The core keeps the tags and refers to events by number; here are the driver's events with those
-//! numbers, and what drops tags again: a query on a miss, and every barrier.
+//! The core keeps the tags and refers to events by number. This file keeps the driver's events with
+//! those numbers, and drops tags by a query on a miss and by every barrier.
 
 use core::ops::Range;
 use std::sync::atomic::Ordering;
@@ -34,25 +34,28 @@ use crate::statistics::waits;
 use crate::statistics::waits::Wait;
 
 const TIDY_ABOVE_MIN: usize = 64;
-/// So many more are listed at most that no tag refers to: there is a bound for the events of a context.
+/// Bound for the number of further events that are listed before those without a tag are dropped:
+/// it limits the events of a context.
 const TIDY_BEHIND_MAX: usize = 16_384;
 
-/// An event that a free on a stream need not record, because another one has: nothing was submitted between the two, which
-/// only a process whose submissions are all seen can know. While something captures, each free has its own. Call under
-/// `in_order`.
+/// Returns an event that a free on a stream need not record, because another free did, and nothing
+/// was submitted between the two. Only a process that observes all submissions can know that. While
+/// something captures, each free records an event. The caller must hold `in_order`.
 pub(crate) fn shared_event(context: &Context, place: Place) -> Option<EventRef> {
     let elides = LEDGER.elision.is_allowed() && config::get().skip_barriers && !captures::maybe();
     let events = || lock(&context.stream_frees.events).covers_all(place);
     if elides { events() } else { None }
 }
 
-/// Whether there may be such an event. Without a lock: most frees have work before them.
+/// Returns whether `shared_event` may find an event. Takes no lock: most frees have work before
+/// them.
 pub(crate) fn may_share_event(context: &Context) -> bool {
     let shared = context.stream_frees.last_record.load(Ordering::Relaxed);
     LEDGER.submitted.begun() == shared || !rule_holds(Rule::SharedEventNeedsQuiet)
 }
 
-/// An event is about to be recorded on a stream, and others may share it. Call under `in_order`.
+/// Prepares an event that is about to be recorded on a stream to be shared by other frees. The
+/// caller must hold `in_order`.
 pub(crate) fn shared_from_now(context: &Context, place: Place) -> Place {
     if captures::maybe() {
         return place;
@@ -64,7 +67,8 @@ pub(crate) fn shared_from_now(context: &Context, place: Place) -> Place {
     place
 }
 
-/// Frees a claimed block with a tag. An event of a stream, and the free, come under `in_order`.
+/// Frees a claimed block with a tag. The caller must hold `in_order` around the record of a
+/// stream's event and this free.
 pub(crate) fn free(
     context: &Context,
     freed: Freed,
@@ -74,10 +78,10 @@ pub(crate) fn free(
     free_waiting(context, freed, ready, event, false);
 }
 
-/// As `free`, for stream-ordered memory by `cuMemFree`. Natively the driver assumes that all work with
-/// the memory is over, and reuses it at once. A program that frees too early suffers natively only when
-/// memory is short; so the block waits here too while there is other memory, and no longer
-/// (`assume_over`).
+/// Frees stream-ordered memory by `cuMemFree`. The driver itself assumes that all work with the
+/// memory has completed, and reuses it at once. A program that frees too early suffers on the plain
+/// driver only when memory is short. So the block waits here too while there is other memory, and
+/// no longer (`assume_over`).
 pub(crate) fn free_assumed(
     context: &Context,
     freed: Freed,
@@ -87,7 +91,7 @@ pub(crate) fn free_assumed(
     free_waiting(context, freed, ready, event, true);
 }
 
-/// As `free`, where the event stands for the wait of a native `cuMemFree`.
+/// Frees a block with an event that replaces the wait of the driver's own `cuMemFree`.
 pub(crate) fn free_plainly(
     context: &Context,
     freed: Freed,
@@ -102,7 +106,7 @@ pub(crate) fn free_plainly(
     lock(&context.stream_frees.plain_frees).push(free);
 }
 
-/// Returns when the tag was made.
+/// Returns the epochs between which the tag was made.
 fn free_waiting(
     context: &Context,
     freed: Freed,
@@ -132,8 +136,9 @@ fn free_waiting(
     made
 }
 
-/// A program that takes every block back on its own stream never queries events: without this, each free
-/// would need a fresh one. Rare enough to cost nothing per free.
+/// Drops unused events once there are many. A program that reuses every block on the same stream
+/// never queries events: without this, each free would need a new one. Rare enough to cost nothing
+/// per free.
 fn tidy_slow(context: &Context, allocator: &Allocator, assumed: bool) {
     let frees = &context.stream_frees;
     let assumed = || if assumed { lock(&frees.assumed).len() } else { 0 };
@@ -146,8 +151,9 @@ fn tidy_slow(context: &Context, allocator: &Allocator, assumed: bool) {
     }
 }
 
-/// Waits for the blocks whose frees would natively have waited: natively their memory would be free.
-/// Never for a block that was freed on a stream (hazard 31). False: none was waited for.
+/// Waits for the blocks whose frees would have waited without the library: their memory would be
+/// free by now. Never waits for a block that was freed on a stream (hazard 31). Returns `false` if
+/// it waited for none.
 pub(crate) fn wait_for_plain_frees(context: &'static Context, waiter: Waiter) -> bool {
     let own = thread::with(Thread::number);
     if lock(&context.stream_frees.plain_frees).is_empty() {
@@ -173,8 +179,8 @@ pub(crate) fn wait_for_plain_frees(context: &'static Context, waiter: Waiter) ->
     waited
 }
 
-/// Memory is short: blocks freed by `cuMemFree` of stream-ordered memory wait only for what they would
-/// natively wait for as well.
+/// Makes blocks of stream-ordered memory freed by `cuMemFree` wait only for what they would wait
+/// for without the library. Called when memory is short.
 pub(crate) fn assume_over(context: &'static Context) {
     // The zone of a freed block may still be copied.
     if !rule_holds(Rule::AssumedOverWhereShort) || config::zone_bytes() != 0 {
@@ -188,7 +194,7 @@ pub(crate) fn assume_over(context: &'static Context) {
     for Assumed { waiting, behind } in assumed {
         match behind.filter(|_| rule_holds(Rule::AssumedWaitsForBefore)) {
             Some((behind, event)) => {
-                // Recorded before others of its stream that are listed.
+                // The event was recorded before others of its stream that are listed.
                 let mut events = lock(&context.stream_frees.events);
                 events.push(Place::alone(), event, behind.ready(), behind.made());
                 drop(events);
@@ -202,10 +208,12 @@ pub(crate) fn assume_over(context: &'static Context) {
     query(context);
 }
 
-/// Natively a stream-ordered request can use all that other streams have freed, wherever it lies; here
-/// only what is contiguous. The rest must return to the driver first: so this waits for those streams,
-/// if they have enough with what the device has free, as long as their work takes: natively no request fails for that. Call
-/// without a lock that another thread of the program may want. True: it is over.
+/// Waits for streams whose freed memory suffices for the request, together with the free memory of
+/// the device. On the plain driver, a stream-ordered request can use all that other streams have
+/// freed, wherever it lies; here it can use only what is contiguous. The rest must return to the
+/// driver first. This waits as long as the work of those streams takes, because without the library
+/// no request fails for that reason. The caller must hold no lock that another thread of the
+/// program may need. Returns `true` if the work has completed.
 pub(crate) fn wait_for_streams(context: &'static Context, bytes: u64) -> bool {
     let freed = lock(&context.allocator).freed_on_streams_bytes();
     let enough = freed != 0 && freed.saturating_add(limits::free_bytes(context)) >= bytes;
@@ -223,7 +231,7 @@ pub(crate) fn wait_for_streams(context: &'static Context, bytes: u64) -> bool {
     })
 }
 
-/// The stream of a request could not be made to wait for the tags of its block.
+/// Undoes a hit: the stream of a request could not be made to wait for the tags of its block.
 pub(crate) fn order_failed(context: &Context, request: &mut Request) {
     let mut allocator = lock(&context.allocator);
     allocator.order_failed(request);
@@ -232,18 +240,18 @@ pub(crate) fn order_failed(context: &Context, request: &mut Request) {
     context.stream_frees.any.store(true, Ordering::Release);
 }
 
-/// Held around the record of a stream's event and the free with its tag.
+/// Returns the lock that is held around the record of a stream's event and the free with its tag.
 pub(crate) fn in_order(context: &Context) -> std::sync::MutexGuard<'_, ()> {
     lock(&context.stream_frees.order)
 }
 
-/// Taken before a barrier is recorded: the tags that it will drop.
+/// Returns the epoch before which a barrier will drop tags. Call it before the barrier is recorded.
 pub(crate) fn mark(context: &Context) -> Option<TagEpoch> {
     let any = context.stream_frees.any.load(Ordering::Acquire);
     any.then(|| lock(&context.allocator).mark())
 }
 
-/// The barrier of `mark` was made.
+/// Drops the tags before `mark`: their barrier was made.
 pub(crate) fn barrier_passed(context: &Context, mark: TagEpoch) {
     let mut allocator = lock(&context.allocator);
     allocator.barrier_passed(mark);
@@ -271,8 +279,8 @@ pub(crate) fn query(context: &'static Context) {
     dropped(context, &mut allocator);
 }
 
-/// What is over, by the last event of each line that is: a question for each line, and a few more for one of which
-/// something is over.
+/// Returns the last completed event of each line that has one. Costs one query for each line, and a
+/// few more for a line with a completed event.
 fn over(context: &Context) -> Vec<Listed> {
     let events = &context.stream_frees.events;
     let mut over = lock(events).firsts();
@@ -297,7 +305,8 @@ fn over(context: &Context) -> Vec<Listed> {
     over
 }
 
-/// What freed but not reusable blocks wait for. Queries what is complete; never waits.
+/// Returns the events that freed but not reusable blocks wait for. Queries what is complete; never
+/// waits.
 pub(crate) fn pending(context: &'static Context) -> Vec<EventRef> {
     query(context);
     tidy(context, &lock(&context.allocator));
@@ -307,9 +316,9 @@ pub(crate) fn pending(context: &'static Context) -> Vec<EventRef> {
     pending
 }
 
-/// Gives parked blocks an event that is complete when all work so far is, and returns their mark once it
-/// is. No wait, and no order between streams: a malloc must not order what it natively does not
-/// (hazards 9 and 31).
+/// Gives parked blocks an event that is complete once all work so far is, and returns their epoch
+/// once it is complete. This neither waits nor orders streams: an allocation must add no order that
+/// it does not have on the plain driver (hazards 9 and 31).
 fn parked_mark(context: &'static Context) -> Option<TagEpoch> {
     if !context.stream_frees.parked.load(Ordering::Relaxed) || !api::has_context_barrier() {
         return None;
@@ -328,7 +337,7 @@ fn parked_mark(context: &'static Context) -> Option<TagEpoch> {
     Some(mark)
 }
 
-/// Tags have gone.
+/// Cleans up after tags were dropped.
 fn dropped(context: &Context, allocator: &mut Allocator) {
     context.recorder.completed(allocator);
     if !allocator.has_tags() {
@@ -336,7 +345,8 @@ fn dropped(context: &Context, allocator: &mut Allocator) {
     }
 }
 
-/// Drops events that no tag refers to: at once where there are no tags, and else seldom, since it looks at each.
+/// Drops events that no tag refers to. Called at once where there are no tags, and rarely
+/// otherwise, because it examines each event.
 fn tidy(context: &Context, allocator: &Allocator) {
     let frees = &context.stream_frees;
     if !allocator.has_tags() {
@@ -355,8 +365,8 @@ fn tidy(context: &Context, allocator: &Allocator) {
     lock(&frees.plain_frees).retain(is_named);
 }
 
-/// The driver's events with these numbers, as far as still known. Call under the allocator's lock, under which tags
-/// referred to them just now.
+/// Returns the driver's events with these numbers, as far as still known. The caller must hold the
+/// allocator's lock, under which tags referred to them just now.
 pub(crate) fn events(ids: &[EventId]) -> Vec<EventRef> {
     ids.iter().filter_map(|id| events::known(*id)).collect()
 }

@@ -11,7 +11,7 @@ use crate::ordering::captures;
 use crate::pagemap;
 use crate::pagemap::Place;
 
-/// The block at this address is used on this stream. Returns 0 or an `errno`.
+/// Notes that this stream uses the block at this address. Returns 0 or an `errno`.
 pub(crate) fn note_use(address: u64, stream: StreamHandle) -> c_int {
     let block = match pagemap::place(address) {
         Place::Block(block) => block,

@@ -1,9 +1,10 @@
-//! What the default pool of a device reports about the memory that we serve in its place: used,
-//! reserved, and the peak of both. Programs size their pools by them (hazard 45).
+//! Attributes that the default pool of a device reports about the memory served from the cache in
+//! its place: used, reserved, and the peak of both. Programs size their pools by them (hazard 45).
 //!
-//! Imitated as measured: used is what was requested, and a free that is not in stream order leaves it
-//! unchanged; reserved comes in chunks, and what exceeds the release threshold goes with the next
-//! synchronization. No call reports that to us, so a value is as of such a moment.
+//! They imitate what was measured. Used memory is what was requested, and a free that is not in
+//! stream order leaves it unchanged. Reserved memory grows in chunks, and what exceeds the release
+//! threshold is released by the next synchronization. No call reports that to the library, so each
+//! value is as of such a moment.
 
 use core::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 
@@ -14,33 +15,33 @@ use crate::state::thread::Thread;
 
 const CHUNK_BYTES: u64 = 32 << 20;
 const SHARDS: usize = 32;
-/// What threads in one shard may count as used without using it.
+/// Most bytes that the threads of one shard may count as used without using them.
 const SPARE_BYTES_MAX: u64 = 2 << 20;
 
-/// Of one context. One thread counts in a lane of its own, like the marks of the core; the others leave
-/// what they free counted, as spare, for their next request: an allocation and its free then add nothing
-/// that another core must see.
+/// Counts of one context. One thread counts in a separate lane, like the submission counters of the
+/// core. The others leave what they free counted, as spare, for their next request: an allocation
+/// and its free then write nothing that another CPU core must see.
 ///
-/// Zeros are its begin. On pages of its own, which `context_ended` returns.
+/// All zeros at the beginning. Lies on separate pages, which `context_ended` returns.
 #[repr(align(4096))]
 pub(crate) struct PoolAttributes {
     spare: [Spare; SHARDS],
     own_bytes: AtomicI64,
-    /// Including what is spare.
+    /// Includes spare bytes.
     shared_bytes: AtomicI64,
     used_bytes_peak: AtomicU64,
-    /// The part of the used bytes that was freed in no stream order.
+    /// Part of the used bytes that was freed in no stream order.
     plainly_freed_bytes: AtomicU64,
     reserved_bytes: AtomicU64,
     reserved_bytes_peak: AtomicU64,
 }
 
-/// A cache line, and its neighbour that is fetched with it.
+/// A cache line, and the adjacent line that the CPU fetches with it.
 #[derive(Default)]
 #[repr(align(128))]
 struct Spare(AtomicU64);
 
-/// As `CUmemPool_attribute`.
+/// Attributes of a pool (`CUmemPool_attribute`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Number {
     Reserved,
@@ -62,13 +63,13 @@ impl Number {
 }
 
 impl PoolAttributes {
-    /// The context is gone: nothing is counted in it any more that is asked for.
+    /// Returns the pages: the context has ended, and nobody reads its counts any more.
     pub(crate) fn context_ended(&self) {
-        // SAFETY: on pages of its own; zeros are valid for all of it.
+        // SAFETY: on pages that hold nothing else; zeros are valid for all of it.
         unsafe { heap::return_pages(self) };
     }
 
-    /// A request was served.
+    /// Counts a request that was served.
     #[inline]
     pub(crate) fn served(&self, thread: &Thread, bytes: u64) {
         match thread.lane() {
@@ -84,7 +85,7 @@ impl PoolAttributes {
         }
     }
 
-    /// `cuMemFreeAsync`.
+    /// Counts a free by `cuMemFreeAsync`.
     #[inline]
     pub(crate) fn freed_in_order(&self, thread: &Thread, bytes: u64) {
         match thread.lane() {
@@ -94,7 +95,7 @@ impl PoolAttributes {
         }
     }
 
-    /// `cuMemFree`.
+    /// Counts a free by `cuMemFree`.
     pub(crate) fn freed_plainly(&self, bytes: u64) {
         self.plainly_freed_bytes.fetch_add(bytes, Relaxed);
     }
@@ -106,14 +107,14 @@ impl PoolAttributes {
         }
     }
 
-    /// Reserved is at most this, or what is in use.
+    /// Reduces reserved memory to `bytes`, or to what is in use if that is more.
     pub(crate) fn keep_at_most(&self, bytes: u64) {
         let in_use = self.used().saturating_sub(self.plainly_freed_bytes.load(Relaxed));
         let kept = self.reserved_bytes.load(Relaxed).min(bytes);
         self.reserved_bytes.store(kept.max(chunks(in_use)), Relaxed);
     }
 
-    /// The value as of now. `threshold_bytes`: how much free memory the pool keeps.
+    /// Returns the current value. `threshold_bytes` is how much free memory the pool keeps.
     pub(crate) fn value(&self, number: Number, threshold_bytes: u64) -> u64 {
         match number {
             Number::Reserved => {
@@ -131,7 +132,7 @@ impl PoolAttributes {
         self.counted().saturating_sub(spare)
     }
 
-    /// What is used or spare.
+    /// Bytes that are used or spare.
     #[inline]
     fn counted(&self) -> u64 {
         (self.own_bytes.load(Relaxed) + self.shared_bytes.load(Relaxed)).max(0) as u64
@@ -142,7 +143,7 @@ impl PoolAttributes {
         &self.spare[thread.number() % SHARDS]
     }
 
-    /// Unless the apparent excess is spare.
+    /// Raises the peaks, unless the apparent excess is spare.
     #[cold]
     fn grow(&self) {
         let used = self.used();

@@ -1,19 +1,23 @@
-//! A few recently freed blocks per thread, kept for the next allocation of the same size: `cudaMalloc`
-//! and `cudaFree` in a loop take no shared lock.
+//! A few recently freed blocks per thread, kept for the next allocation of the same size:
+//! `cudaMalloc` and `cudaFree` in a loop take no shared lock.
 //!
-//! A cached block is free for any request (its barrier was made); the core still counts it as allocated.
-//! A cached block does not merge with its neighbours, and taking it is not always the choice that the
-//! core would make; both cost memory (0.5 % on real traces). So a block is cached only once a thread has
-//! requested the same size several times in a row, and a list does not outlive its use: an allocation
-//! that finds nothing in its list returns the list to the core first, which then chooses as if there
-//! were no list. A list belongs to a thread, by its seat (`process::seats`), from its first request on that it serves until the
-//! thread ends; it lies in a shard, so that any thread can empty all of them: before the cache grows, before memory goes
-//! back, and under pressure. A busy shard is skipped, never waited for, except to empty it or to read its statistics.
-//! Threads without a seat share a shard. Of sizes that come again and again among others a thread keeps a few blocks each
-//! (`regulars`), which stay when its list is emptied, but not when all lists are.
+//! A cached block is free for any request (its barrier was made); the core still counts it as
+//! allocated. It does not merge with adjacent blocks, and taking it is not always the choice that
+//! the core would make. Both cost memory (0.5 % on real traces). So a block is cached only once a
+//! thread has requested the same size several times in a row, and a list does not outlive its use:
+//! an allocation that finds nothing in its list returns the list to the core first, which then
+//! chooses as if there were no list.
 //!
-//! The blocks of one list have one size, so a hit counts itself and its requested bytes, and nothing
-//! else; the bytes are computed when the size changes, or on request.
+//! A list belongs to a thread, by its seat (`process::seats`), from the first request that it
+//! serves until the thread ends. It lies in a shard, so that any thread can empty all lists: before
+//! the cache grows, before memory is released, and under pressure. A busy shard is skipped, never
+//! waited for, except to empty it or to read its statistics. Threads without a seat share a shard.
+//!
+//! A thread keeps a few blocks of each size that it requests repeatedly among others (`regulars`).
+//! They stay when its list is emptied, but not when all lists are.
+//!
+//! The blocks of one list have one size, so a hit counts itself and its requested bytes, and
+//! nothing else; the bytes are computed when the size changes, or on request.
 
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
@@ -37,7 +41,7 @@ use shard::{CACHED_PER_SHARD_MAX, List, ListedBlock, Shard};
 pub(crate) use shard::{Noted, Owned};
 pub(crate) use tally::{PoolTally, Tally};
 
-/// By how much the budget of a thread for its regular sizes grows at least.
+/// Least growth of a thread's budget for its regular sizes.
 const BUDGET_STEP_BYTES: u64 = 256 << 10;
 
 /// A block in a list.
@@ -49,39 +53,42 @@ pub(crate) struct CachedBlock {
     pub slot: &'static Slot,
 }
 
-/// The result of offering a freed block to the list of a thread.
+/// Result of offering a freed block to the list of a thread.
 pub(crate) enum CacheInsert {
     Cached,
-    /// It keeps none of this size.
+    /// The list keeps no blocks of this size.
     SizeDisabled,
-    /// It is full, or busy, or not known yet.
+    /// The list is full, busy, or not known yet.
     FullOrBusy,
 }
 
-/// How often each list had served at some moment.
+/// Hits of each list at some moment.
 #[derive(Default)]
 pub(crate) struct ListsSeen(Vec<u64>);
 
-/// The lists of one context, on pages of their own: `context_ended` returns them. Zeros are empty lists.
+/// The lists of one context, on separate pages, which `context_ended` returns. Zeros are empty
+/// lists.
 #[repr(align(4096))]
 pub(crate) struct ThreadCache {
     first: Chunk,
-    /// Null until a seat in it asks; never freed, as threads know where their shards are.
+    /// Null until a seat in it requests memory; never freed, as threads know where their shards
+    /// are.
     more: [AtomicPtr<Chunk>; CHUNKS - 1],
-    /// Behind the last that is not null.
+    /// One past the last that is not null.
     more_end: AtomicUsize,
-    /// Bytes that threads may keep for their regular sizes, together.
+    /// Bytes that all threads together may keep for their regular sizes.
     budgeted_bytes: AtomicU64,
 }
 
 impl ThreadCache {
-    /// Of zeros.
+    /// Initializes a cache of zeros.
     pub(crate) fn begin(&mut self) {
         self.first.begin();
     }
 
-    /// A cached block of exactly this size, for a request of `requested_bytes`. Where this thread's list has none, the list,
-    /// which is to be told of the request (`note_request`); None: it is busy, or not known yet (`settle`).
+    /// Takes a cached block of exactly this size, for a request of `requested_bytes`. If this
+    /// thread's list has none, returns the list, for which the caller must call `note_request`;
+    /// `None` if the list is busy, or not known yet (`settle`).
     #[inline(always)]
     pub(crate) fn take(
         &self,
@@ -103,8 +110,8 @@ impl ThreadCache {
         Ok(cached)
     }
 
-    /// Caches a claimed block of the size that this thread requests repeatedly, if there is a place for it. `word`: where it
-    /// was claimed.
+    /// Caches a claimed block of the size that this thread requests repeatedly, if there is a place
+    /// for it. `word` is the word of the slot when it was claimed.
     #[inline(always)]
     pub(crate) fn offer(
         &self,
@@ -129,8 +136,8 @@ impl ThreadCache {
         CacheInsert::Cached
     }
 
-    /// Caches a block of the size that this thread requests repeatedly. `Err` returns what must go to
-    /// the core instead: this block, or the oldest one of a full list.
+    /// Caches a block of the size that this thread requests repeatedly. Returns in `Err` the block
+    /// that must go to the core instead: this block, or the oldest one of a full list.
     #[inline]
     pub(crate) fn put(
         &self,
@@ -178,7 +185,8 @@ impl ThreadCache {
         }
     }
 
-    /// Whether the thread may have blocks here, or room for them, that are no other thread's.
+    /// Returns whether the thread may have blocks here, or places for them, that no other thread
+    /// uses.
     pub(crate) fn has_own(&self, thread: &Thread) -> bool {
         thread.seat() != SHARED && self.shard(thread).has_begun()
     }
@@ -189,15 +197,16 @@ impl ThreadCache {
         self.shard(thread).empty_list(&mut each);
     }
 
-    /// The thread ends: takes out all that it has.
+    /// Takes out everything that a thread has when it ends.
     pub(crate) fn leave(&self, thread: &Thread, mut each: impl FnMut(CachedBlock)) {
         let shard = self.shard(thread);
         shard.empty(&self.budgeted_bytes, &mut each);
         drop(shard.with(List::end_regulars));
     }
 
-    /// Keeps a claimed block of a size that this thread asks for again and again, if it has room for it. `most_bytes`: of all
-    /// threads. `mark` notes that it is cached.
+    /// Keeps a claimed block of a size that this thread requests repeatedly, if there is a place
+    /// for it. `most_bytes` is the bound for all threads together. `mark` notes that the block is
+    /// cached.
     pub(crate) fn keep(
         &self,
         thread: &Thread,
@@ -224,7 +233,7 @@ impl ThreadCache {
         true
     }
 
-    /// Widens the budget of one thread, as far as that of all goes.
+    /// Raises the budget of one thread, within that of all threads.
     #[cold]
     fn widen(&self, budget_bytes: &mut u64, bytes: u64, most_bytes: u64) -> bool {
         let more_bytes = bytes.max(BUDGET_STEP_BYTES);
@@ -237,12 +246,12 @@ impl ThreadCache {
         widened
     }
 
-    /// Begins to tell the sizes of this thread apart.
+    /// Begins to keep the sizes of this thread apart.
     #[cold]
     #[inline(never)]
     pub(crate) fn keep_apart(&self, thread: &Thread) {
         if thread.seat() == SHARED {
-            // Not again soon.
+            // Starts counting again, so that this is not called soon.
             return self.shard(thread).with(|list| list.changes = 0);
         }
         let new = Regulars::new();
@@ -253,21 +262,21 @@ impl ThreadCache {
         drop(spare);
     }
 
-    /// Bytes in all lists: allocated to the core, free to the program.
+    /// Bytes in all lists. The core counts them as allocated; the program has freed them.
     pub(crate) fn cached_bytes(&self) -> u64 {
         self.shards().map(Shard::cached_bytes).sum()
     }
 
-    /// What the core does not know, except for a shard whose owner was stopped. Call under the
-    /// allocator's lock.
+    /// Returns the counts that the core does not have, except those of a shard whose owner was
+    /// stopped. The caller must hold the allocator's lock.
     pub(crate) fn tally(&self, wait: LockWait) -> Tally {
         let mut tally = Tally::default();
         self.shards().for_each(|shard| shard.add_to(&mut tally, wait));
         tally
     }
 
-    /// Takes out every cached block, adds what was counted to `tally`, and restarts the counts. Call
-    /// under the allocator's lock.
+    /// Takes out every cached block, adds the counts to `tally`, and restarts them. The caller must
+    /// hold the allocator's lock.
     pub(crate) fn start_anew(&self, tally: &mut Tally, mut each: impl FnMut(CachedBlock)) {
         for shard in self.shards() {
             let mut cached = Vec::with_capacity(CACHED_PER_SHARD_MAX + CACHED_MAX);
@@ -286,13 +295,14 @@ impl ThreadCache {
         }
     }
 
-    /// The context is gone, and its lists are empty: returns their pages. A concurrent access finds an
-    /// empty list: all zeros are one. Where they are stays known, as threads know it.
+    /// Returns the pages of the lists, which are empty: the context has ended. A concurrent access
+    /// finds an empty list, since all zeros are one. Their addresses remain valid, because threads
+    /// know them.
     pub(crate) fn context_ended(&self) {
         self.shards().for_each(|shard| {
             drop(shard.with(|list| (list.past.take(), list.regulars.take())));
         });
-        // SAFETY: on pages of their own; zeros are valid for all of them.
+        // SAFETY: on pages that hold nothing else; zeros are valid for all of them.
         self.chunks().for_each(|chunk| unsafe { heap::return_pages(chunk) });
     }
 }

@@ -1,7 +1,8 @@
-//! What has begun and has not ended yet, for a thread that must not go on before that.
+//! Operations that have begun and not ended yet, for a thread that must wait for them.
 //!
-//! It waits for what had begun when it came, and for nothing that begins later: where many threads free, or give memory back,
-//! one after the other, something is always under way.
+//! A waiter waits for operations that had begun when it started to wait, and for none that begins
+//! later. Where many threads free, or release memory, one after the other, some operation is always
+//! under way.
 
 use std::sync::Mutex;
 
@@ -11,22 +12,25 @@ use crate::lock::lock;
 use crate::process::bounds;
 use crate::process::bounds::Budget;
 
-/// A call that waits for frees, or for memory that comes back behind them.
+/// Kind of a call that waits for frees, or for memory that is released after them.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Waiter {
-    /// A request that natively stands still while another thread's free waits, and then is served.
+    /// A request that stands still on the plain driver while another thread's free waits, and then
+    /// is served.
     StandsStill,
-    /// Any other call: another thread's free may return only behind it (Note [Which frees to wait for]).
+    /// Any other call: another thread's free may return only after it (Note [Which frees to wait
+    /// for]).
     GoesOn,
 }
 
-/// The bound of a call that natively stands still; None: it waits as long as it takes.
+/// Returns the bound of a call that stands still on the plain driver, or `None` if it waits as long
+/// as it takes.
 pub(crate) fn to_the_end() -> Option<&'static Budget> {
     static BROKEN: Budget = Budget::new(&bounds::BROKEN_STANDSTILL);
     (!rule_holds(Rule::StandsStillToTheEnd)).then_some(&BROKEN)
 }
 
-/// Numbered as they begin.
+/// Operations, numbered in the order of their beginnings.
 #[derive(Debug)]
 pub(crate) struct UnderWay(Mutex<Numbers>);
 
@@ -36,7 +40,7 @@ struct Numbers {
     open: Vec<u64>,
 }
 
-/// One that has begun; it has ended when this is dropped.
+/// An operation that has begun; it has ended when this is dropped.
 #[must_use]
 #[derive(Debug)]
 pub(crate) struct Begun {
@@ -45,7 +49,7 @@ pub(crate) struct Begun {
 }
 
 impl UnderWay {
-    /// Nothing has begun.
+    /// Creates a set in which nothing has begun.
     pub(crate) const fn new() -> UnderWay {
         UnderWay(Mutex::new(Numbers { next: 0, open: Vec::new() }))
     }
@@ -58,13 +62,13 @@ impl UnderWay {
         Begun { of: self, number }
     }
 
-    /// Whether anything is under way.
+    /// Returns whether anything is under way.
     pub(crate) fn is_any(&self) -> bool {
         !lock(&self.0).open.is_empty()
     }
 
-    /// Waits until all that has begun by now has ended, or nothing is left of the budget. Call without a lock that another thread of the
-    /// program may want.
+    /// Waits until every operation that has begun by now has ended, or the budget is spent. The
+    /// caller must hold no lock that another thread of the program may need.
     pub(crate) fn wait(&self, budget: Option<&Budget>) {
         let next = lock(&self.0).next;
         bounds::within(budget, || !lock(&self.0).open.iter().any(|number| *number < next));

@@ -1,7 +1,9 @@
-//! The events that freed blocks wait for, in lines: of the events of one line each is over before the next. So whether any
-//! is over is asked of the first, and how many are with few questions more: a program may have tens of thousands.
+//! Events that freed blocks wait for, in lines: within a line, each event is complete before the
+//! next. So querying the first event shows whether any is complete, and a few more queries show how
+//! many are. A program may have tens of thousands.
 //!
-//! As many events as a context may have at once (`state/events.rs`), and no line without one.
+//! There are at most as many events as a context may have at once (`contexts/events.rs`), and no
+//! line is empty.
 
 use core::ops::Range;
 use std::collections::{BTreeMap, VecDeque};
@@ -15,7 +17,7 @@ use crate::state::barriers::LEDGER;
 use crate::state::contexts::Context;
 use crate::state::events::EventRef;
 
-/// What an event was recorded behind.
+/// Work that an event was recorded after.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Line {
     /// The work of a stream.
@@ -24,26 +26,26 @@ enum Line {
     Context,
 }
 
-/// Where an event belongs.
+/// Place of an event among the others.
 #[derive(Clone, Copy)]
 pub(crate) struct Place {
     line: Option<Line>,
-    /// It stands behind those with a lower number.
+    /// Position in the line: the event is ordered after those with a lower number.
     number: u64,
-    /// What was submitted before the record, where other frees may share the event.
+    /// Submissions before the record, if other frees may share the event.
     seen: Option<CounterReading>,
 }
 
-/// An event that tags were made of.
+/// An event that tags refer to.
 #[derive(Clone)]
 pub(crate) struct Listed {
     pub event: EventRef,
     /// How blocks wait for it.
     pub ready: ReuseCondition,
-    /// When the tags were made.
+    /// Epochs between which the tags were made.
     pub made: Range<TagEpoch>,
     place: Place,
-    /// Counts all that were ever listed.
+    /// Number of events listed before this one.
     at: u64,
 }
 
@@ -51,7 +53,7 @@ pub(crate) struct Listed {
 #[derive(Default)]
 pub(crate) struct Lines {
     lines: BTreeMap<Line, VecDeque<Listed>>,
-    /// Of no line, by their number.
+    /// Events of no line, by their number.
     alone: BTreeMap<u64, Listed>,
     count: usize,
     next_at: u64,
@@ -68,22 +70,22 @@ impl Place {
         Place { line: api::has_stream_ids().then_some(line), number: 0, seen: None }
     }
 
-    /// It is about to be recorded, and further frees may share it.
+    /// Marks the event, which is about to be recorded, as one that further frees may share.
     pub(crate) fn shared(self) -> Place {
         Place { seen: Some(LEDGER.submitted.before_barrier()), ..self }
     }
 
-    /// How many calls had begun by then, if all of them had ended.
+    /// Returns how many calls had begun by then, if all of them had ended.
     pub(crate) fn covered(&self) -> Option<u64> {
         self.seen?.covers()
     }
 
-    /// Of one that was recorded behind all work of the context.
+    /// Place of an event that was recorded after all work of the context.
     pub(crate) fn behind_all(number: BarrierNumber) -> Place {
         Place { line: Some(Line::Context), number: number.0, seen: None }
     }
 
-    /// Of any other.
+    /// Place of any other event.
     pub(crate) fn alone() -> Place {
         Place { line: None, number: 0, seen: None }
     }
@@ -113,7 +115,7 @@ impl Lines {
             self.count -= 1;
             return;
         }
-        // Another thread, which recorded its event later, may have been here before.
+        // Another thread, which recorded its event later, may have listed it first.
         match line.back().is_none_or(|last| last.place.number <= place.number) {
             true => line.push_back(listed),
             false => self.push_alone(Listed { place: Place::alone(), ..listed }),
@@ -124,8 +126,8 @@ impl Lines {
         self.alone.insert(listed.at, listed);
     }
 
-    /// The last event of this line, if all that was submitted before now was before its record: one that is recorded now
-    /// would be complete with it.
+    /// Returns the last event of this line, if everything submitted so far preceded its record: an
+    /// event recorded now would be complete at the same time.
     pub(crate) fn covers_all(&self, place: Place) -> Option<EventRef> {
         let last = self.lines.get(&place.line?)?.back()?;
         let quiet = LEDGER.submitted.nothing_since(last.place.seen?);
@@ -136,24 +138,26 @@ impl Lines {
         self.count
     }
 
-    /// The first of each line, and those of no line.
+    /// Returns the first event of each line, and those of no line.
     pub(crate) fn firsts(&self) -> Vec<Listed> {
         let firsts = self.lines.values().filter_map(VecDeque::front);
         firsts.chain(self.alone.values()).cloned().collect()
     }
 
-    /// Behind these all the others are over.
+    /// Returns the last event of each line, and those of no line. Once these are complete, all the
+    /// others are.
     pub(crate) fn lasts(&self) -> Vec<EventRef> {
         let lasts = self.lines.values().filter_map(VecDeque::back);
         lasts.chain(self.alone.values()).map(|listed| listed.event.clone()).collect()
     }
 
-    /// How many there are in its line behind this one.
+    /// Returns how many events follow this one in its line.
     pub(crate) fn behind_count(&self, first: &Listed) -> u64 {
         self.behind(first).map_or(0, |(line, place)| (line.len() - place) as u64)
     }
 
-    /// The one of those with this number, from 0. None: others have left the line meanwhile.
+    /// Returns the event with this number, from 0, among those that follow `first`. Returns `None`
+    /// if others have left the line meanwhile.
     pub(crate) fn behind_by(&self, first: &Listed, number: u64) -> Option<Listed> {
         let (line, place) = self.behind(first)?;
         line.get(place + usize::try_from(number).ok()?).cloned()
@@ -164,7 +168,7 @@ impl Lines {
         Some((line, line.partition_point(|listed| listed.at <= first.at)))
     }
 
-    /// Takes out what is over: these, and all before them in their lines.
+    /// Takes out these completed events, and all before them in their lines.
     pub(crate) fn take(&mut self, over: &[Listed]) -> Vec<Listed> {
         let mut taken = Vec::new();
         for last in over {
@@ -184,7 +188,7 @@ impl Lines {
         taken
     }
 
-    /// Keeps only these.
+    /// Keeps only the events for which `stays` returns `true`.
     pub(crate) fn retain(&mut self, mut stays: impl FnMut(&Listed) -> bool) {
         self.alone.retain(|_, listed| stays(listed));
         self.lines.retain(|_, line| {

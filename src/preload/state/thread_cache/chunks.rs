@@ -1,4 +1,4 @@
-//! The shards of a context: one for each seat, made as seats ask for them.
+//! The shards of a context: one for each seat, created as seats need them.
 
 use core::ffi::c_void;
 use core::ptr::null_mut;
@@ -10,7 +10,7 @@ use crate::state::thread::Thread;
 use crate::state::thread_cache::ThreadCache;
 use crate::state::thread_cache::shard::Shard;
 
-/// Shards are made so many at a time, as seats ask for them.
+/// Number of shards that are created at a time.
 const SHARDS_PER_CHUNK: usize = 16;
 pub(super) const CHUNKS: usize = SEATS_COUNT / SHARDS_PER_CHUNK;
 
@@ -21,7 +21,7 @@ pub(super) struct Chunk([Shard; SHARDS_PER_CHUNK]);
 const _: () = assert!(size_of::<Chunk>() == 4096);
 
 impl ThreadCache {
-    /// Gives the thread a list of its own, if it has none, and makes it known (`known_shard`).
+    /// Gives the thread its list, if it has none yet, and makes it known (`known_shard`).
     #[inline(always)]
     pub(crate) fn settle(&self, thread: &Thread) {
         if !self.is_known(thread) {
@@ -45,13 +45,14 @@ impl ThreadCache {
     fn make(&self, chunk: usize) {
         let Some(made) = heap::map_zeroed(size_of::<Chunk>()) else { return };
         let made = made.cast::<Chunk>();
-        // SAFETY: a mapping of its size, which is that of a page; zeros are valid, and no other thread knows it.
+        // SAFETY: a mapping of its size, which is that of a page; zeros are valid, and no other
+        // thread knows it.
         unsafe { &mut *made }.begin();
         // Before any thread can put something there.
         self.more_end.fetch_max(chunk, Ordering::Release);
         let place = &self.more[chunk - 1];
         if place.compare_exchange(null_mut(), made, Ordering::AcqRel, Ordering::Relaxed).is_err() {
-            // SAFETY: as above. Another thread was faster, and this costs addresses only.
+            // SAFETY: as above. Another thread was faster, so this only costs addresses.
             unsafe {
                 made.drop_in_place();
                 heap::return_pages(&*made);
@@ -59,10 +60,10 @@ impl ThreadCache {
         }
     }
 
-    /// Those there are.
+    /// Returns the chunks that exist.
     pub(super) fn chunks(&self) -> impl Iterator<Item = &Chunk> {
         let more = &self.more[..self.more_end.load(Ordering::Acquire)];
-        // SAFETY: null, or a mapping that is never given back.
+        // SAFETY: null, or a mapping that is never released.
         let more = more.iter().filter_map(|it| unsafe { it.load(Ordering::Acquire).as_ref() });
         core::iter::once(&self.first).chain(more)
     }
@@ -71,20 +72,21 @@ impl ThreadCache {
         self.chunks().flat_map(|chunk| &chunk.0)
     }
 
-    /// Whether this is the cache that the thread has used last.
+    /// Returns whether this is the cache that the thread has used last.
     #[inline(always)]
     pub(crate) fn is_known(&self, thread: &Thread) -> bool {
         core::ptr::eq(thread.lists.get(), self.address())
     }
 
-    /// The thread's own, where it is known: then there is nothing to call, and no register to save.
+    /// Returns the thread's own shard if it is known. Then there is no function to call, and no
+    /// register to save.
     #[inline(always)]
     pub(super) fn known_shard(&self, thread: &Thread) -> Option<&Shard> {
-        // SAFETY: set with it, by `find`.
+        // SAFETY: `find` sets it together with `lists`.
         self.is_known(thread).then(|| unsafe { &*thread.list.get().cast() })
     }
 
-    /// The thread's own, or the one of all that have none.
+    /// Returns the thread's own shard, or the shared one of all threads without a seat.
     #[inline(always)]
     pub(super) fn shard(&self, thread: &Thread) -> &Shard {
         self.known_shard(thread).unwrap_or_else(|| self.find(thread))
@@ -115,7 +117,7 @@ impl ThreadCache {
 }
 
 impl Chunk {
-    /// Of zeros.
+    /// Initializes a chunk of zeros.
     pub(super) fn begin(&mut self) {
         self.0.iter_mut().for_each(|shard| shard.list.get_mut().past = Some(Box::default()));
     }

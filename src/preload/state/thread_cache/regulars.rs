@@ -1,10 +1,10 @@
-//! Sizes that a thread asks for again and again, among others: a few blocks of each, so that several threads with several
-//! sizes do not share the core's lock.
+//! Sizes that a thread requests repeatedly, among others: a few blocks of each, so that several
+//! threads with several sizes do not share the core's lock.
 //!
-//! A size is regular once the thread has asked for it several times within the requests of a window. The blocks are not too
-//! large, and together as few as the thread's budget says, which is its part of that of all threads (`Budget`); they
-//! go back to the core with those of all lists. An allocation that finds none here does not empty the others: PyTorch's
-//! choice matters where blocks are large.
+//! A size is regular once the thread has requested it several times within a window of requests.
+//! The blocks are not too large, and limited together by the thread's budget, which is its part of
+//! the budget of all threads. They return to the core with those of all lists. An allocation that
+//! finds none here does not empty the others: PyTorch's choice matters where blocks are large.
 
 use core::array::from_fn;
 
@@ -14,41 +14,42 @@ use crate::state::thread_cache::CachedBlock;
 use crate::state::thread_cache::shard::ListedBlock;
 use crate::state::thread_cache::tally::{Passes, Tally};
 
-/// Larger blocks are not kept here.
+/// Size above which blocks are not kept here.
 pub(super) const REGULAR_BYTES_MAX: u64 = 1 << 20;
 /// Requests of a size within a window that make it regular.
 const REQUESTS_MIN: u8 = 8;
-/// In requests of the thread of all sizes.
+/// Length of a window, in requests of the thread of all sizes.
 const WINDOW: u32 = 1024;
-/// Sizes that are counted, and kept if they are regular, each in one of the places of its set.
+/// Number of sizes that are counted, and kept if they are regular, each in one of the places of its
+/// set.
 const SIZES: usize = 128;
 const SIZES_PER_SET: usize = 8;
 const CACHED_PER_SIZE_MAX: usize = 4;
-/// Of all sizes.
+/// Most cached blocks of all sizes together.
 pub(super) const CACHED_MAX: usize = SIZES * CACHED_PER_SIZE_MAX;
-/// Blocks of so many sizes may pass before a thread gets this.
+/// Number of changes of the requested size before a thread gets this.
 pub(super) const CHANGES_MIN: u8 = 32;
 
 /// The sizes of a thread in one context. Zeros have none.
 pub(super) struct Regulars {
     /// Requests so far.
     requests: u32,
-    /// In units; 0 where there is none.
+    /// Sizes in units; 0 where there is none.
     units: [u32; SIZES],
     sizes: [Regular; SIZES],
 }
 
-/// A size that is asked for now and then.
+/// A size that is requested repeatedly.
 #[derive(Clone, Copy, Default)]
 #[repr(align(128))]
 struct Regular {
-    /// When its window began.
+    /// Request at which its window began.
     since: u32,
     /// Requests of it since then.
     requests: u8,
     is_regular: bool,
     cached_count: u8,
-    /// The hits, when it was last looked whether it is used.
+    /// Hits when its use was last checked.
     hits_seen: u32,
     passes: Passes,
     cached: [ListedBlock; CACHED_PER_SIZE_MAX],
@@ -63,8 +64,8 @@ impl Regulars {
         unsafe { Box::<Regulars>::new_zeroed().assume_init() }
     }
 
-    /// The thread asks for a block of this size: one, if there is one. `past` gets what was counted of a size that is no
-    /// more.
+    /// Notes a request for a block of this size, and returns a block if there is one. `past`
+    /// receives the counts of a size that is dropped.
     #[inline]
     pub(super) fn take(
         &mut self,
@@ -84,7 +85,7 @@ impl Regulars {
         size.cached[left as usize % CACHED_PER_SIZE_MAX].of_size(bytes)
     }
 
-    /// Where this size is counted.
+    /// Returns the place where this size is counted.
     #[inline]
     fn place(&self, bytes: u64) -> Option<usize> {
         let (set, units) = (set(bytes), units(bytes));
@@ -92,7 +93,8 @@ impl Regulars {
         of_set.iter().position(|it| *it == units).map(|index| set + index)
     }
 
-    /// A place for a size that is counted from now on, if one is free, or its size was not asked for lately.
+    /// Returns a place for a size that is counted from now on, if one is free, or if its size was
+    /// not requested recently.
     #[cold]
     fn make_place(&mut self, bytes: u64, past: &mut Option<Box<Tally>>) -> Option<usize> {
         let (set, now) = (set(bytes), self.requests);
@@ -115,7 +117,7 @@ impl Regulars {
         }
     }
 
-    /// The list of this size, if it is regular and has room for a block.
+    /// Returns the list of this size, if it is regular and has a place for a block.
     #[inline]
     pub(super) fn slot_for(&mut self, bytes: u64) -> Option<RegularSlot<'_>> {
         let index = self.place(bytes)?;
@@ -124,7 +126,8 @@ impl Regulars {
         has_room.then_some(RegularSlot(size))
     }
 
-    /// Takes out the blocks of such sizes, as many as `out` has room for, and returns their bytes.
+    /// Takes out the blocks of the sizes that `is_one` selects, as many as fit into `out`, and
+    /// returns their bytes.
     fn sweep(&mut self, is_one: impl Fn(&mut Regular) -> bool, out: &mut Vec<CachedBlock>) -> u64 {
         let mut swept_bytes = 0;
         for (units, size) in self.units.iter().zip(&mut self.sizes) {
@@ -139,12 +142,12 @@ impl Regulars {
         swept_bytes
     }
 
-    /// Of all sizes.
+    /// Takes out the blocks of all sizes.
     pub(super) fn sweep_all(&mut self, out: &mut Vec<CachedBlock>) -> u64 {
         self.sweep(|_| true, out)
     }
 
-    /// Of those that have served no request since the last time.
+    /// Takes out the blocks of sizes that have served no request since the last call.
     pub(super) fn sweep_unused(&mut self, out: &mut Vec<CachedBlock>) -> u64 {
         let is_unused = |size: &mut Regular| {
             let hits = size.passes.hits as u32;
@@ -153,7 +156,7 @@ impl Regulars {
         self.sweep(is_unused, out)
     }
 
-    /// Counts from zero. What is cached stays.
+    /// Restarts the counts. Cached blocks stay.
     pub(super) fn end_sizes(&mut self, past: &mut Option<Box<Tally>>) {
         (0..SIZES).for_each(|index| self.end_size(index, past));
     }
@@ -184,7 +187,7 @@ impl Regular {
     }
 }
 
-/// Of a regular size, with a place for a block.
+/// A regular size with a place for a block.
 pub(super) struct RegularSlot<'a>(&'a mut Regular);
 
 impl RegularSlot<'_> {
@@ -205,7 +208,7 @@ fn bytes(units: u32) -> u64 {
     u64::from(units) * BLOCK_BYTES_MIN
 }
 
-/// The first place of the set of a size.
+/// Returns the first place of the set of a size.
 #[inline]
 fn set(bytes: u64) -> usize {
     const SETS: usize = SIZES / SIZES_PER_SET;

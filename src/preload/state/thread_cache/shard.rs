@@ -1,4 +1,4 @@
-//! Where a thread's list lies, and how any thread gets it for some instructions.
+//! A shard: the place of a thread's list, which any thread may own for a few instructions.
 
 use core::cell::UnsafeCell;
 use core::hint::spin_loop;
@@ -16,70 +16,72 @@ use crate::state::thread_cache::regulars::{CACHED_MAX, CHANGES_MIN, REGULAR_BYTE
 use crate::state::thread_cache::tally::{Passes, Tally};
 
 pub(super) const CACHED_PER_SHARD_MAX: usize = 8;
-/// So many blocks of regular sizes are taken out at a time.
+/// Number of blocks of regular sizes that are taken out at a time.
 const SWEPT_MAX: usize = 64;
 /// Requests of one size in a row before blocks of that size are cached.
 const STREAK_MIN: u8 = 8;
-/// About the time that a descheduled owner needs to come back.
+/// Approximate time until a descheduled owner runs again.
 const PAUSE: Duration = Duration::from_micros(1);
-/// Where waiting is forbidden: the owner needs a shard for some nanoseconds, or was interrupted.
+/// Number of tries where waiting is forbidden: the owner needs a shard for some nanoseconds, or was
+/// interrupted.
 const TRIES_MAX: u32 = 1000;
 
-/// What a list comes to that is told of a request that it had no block for.
+/// Result of noting a request that the list had no block for.
 pub(crate) enum Noted {
     /// A block.
     Block(CachedBlock),
     /// The list is empty.
     Empty,
     NotEmpty,
-    /// The thread asks for several sizes, which are to be kept apart (`keep_apart`).
+    /// The thread requests several sizes, which must be kept apart (`keep_apart`).
     Several,
 }
 
-/// Two cache lines each, so that neighbours do not disturb each other.
+/// Takes two cache lines, so that adjacent shards do not disturb each other.
 #[repr(align(128))]
 pub(super) struct Shard {
     pub(super) busy: AtomicBool,
     /// Written only while the shard is owned; readers may see an older value.
     pub(super) cached_count: AtomicU32,
-    /// The size of the last requests, and of every cached block.
+    /// Size of the last requests, and of every cached block.
     pub(super) wanted_bytes: AtomicU64,
-    /// As the count: bytes of regular sizes.
+    /// Bytes of regular sizes. Written only while the shard is owned, like the count.
     pub(super) regular_bytes: AtomicU64,
     pub(super) list: UnsafeCell<List>,
 }
 
 pub(crate) struct List {
     pub(super) cached: [ListedBlock; CACHED_PER_SHARD_MAX],
-    /// The wanted size after enough requests of it in a row: blocks of this size are cached. 0 before.
+    /// The wanted size after enough requests of it in a row: blocks of this size are cached. 0
+    /// before.
     pub(super) repeated_bytes: u64,
-    /// How many requests in a row had the wanted size.
+    /// Number of requests in a row that had the wanted size.
     pub(super) streak: u8,
-    /// How often another size was wanted than before, while there are no regular ones.
+    /// Number of changes of the wanted size, while there are no regular ones.
     pub(super) changes: u8,
     pub(super) looks: Looks,
-    /// Of the wanted size, and of all sizes before it.
+    /// Counts of the wanted size; `past` has those of all sizes before it.
     pub(super) present: Passes,
-    /// None once the context is gone.
+    /// `None` once the context has ended.
     pub(super) past: Option<Box<Tally>>,
-    /// None while the thread asks for one size at a time.
+    /// `None` while the thread requests one size at a time.
     pub(super) regulars: Option<Box<Regulars>>,
-    /// What it may keep of them.
+    /// Bytes that the thread may keep of its regular sizes.
     pub(super) budget_bytes: u64,
 }
 
-/// A cached block; its size is the list's.
+/// A cached block. Its size is the list's.
 #[derive(Clone, Copy, Default)]
 #[repr(C, packed(4))]
 pub(super) struct ListedBlock {
     pub(super) address: u64,
-    /// None where there is no block.
+    /// `None` where there is no block.
     pub(super) slot: Option<&'static Slot>,
     pub(super) block: u32,
 }
 
 impl List {
-    /// The next blocks have another size.
+    /// Ends the counts of a size: the next blocks have another one.
     pub(super) fn end_size(&mut self, bytes: u64) {
         let passes = core::mem::take(&mut self.present);
         if let Some(past) = &mut self.past {
@@ -87,7 +89,7 @@ impl List {
         }
     }
 
-    /// Counts what passed through the regular sizes, which are empty, and forgets them.
+    /// Counts what passed through the regular sizes, which are empty, and drops them.
     pub(super) fn end_regulars(&mut self) -> Option<Box<Regulars>> {
         let mut regulars = self.regulars.take()?;
         regulars.end_sizes(&mut self.past);
@@ -95,7 +97,7 @@ impl List {
         Some(regulars)
     }
 
-    /// One more request in a row of this size.
+    /// Notes one more request in a row of this size.
     #[inline(never)]
     fn note_repeated(&mut self, bytes: u64) {
         // With red zones no block is cached: the requested size would differ from the core's.
@@ -121,7 +123,7 @@ impl ListedBlock {
 
 const _: () = assert!(size_of::<Shard>() == 256);
 
-// SAFETY: `list` is touched only by the thread that set `busy`.
+// SAFETY: only the thread that set `busy` accesses `list`.
 unsafe impl Sync for Shard {}
 
 impl Shard {
@@ -131,7 +133,7 @@ impl Shard {
         u64::from(count) * self.wanted_bytes.load(Ordering::Relaxed) + regular
     }
 
-    /// Whether anything ever was wanted here.
+    /// Returns whether any size was ever requested here.
     pub(super) fn has_begun(&self) -> bool {
         self.wanted_bytes.load(Ordering::Relaxed) != 0
     }
@@ -175,7 +177,7 @@ impl Shard {
         }
     }
 
-    /// A few at a time: a list that is made longer would be so while others wait for the shard.
+    /// Takes out a few at a time: a vector would grow while others wait for the shard.
     #[inline(never)]
     fn empty_regulars(&self, budgeted_bytes: &AtomicU64, each: &mut impl FnMut(CachedBlock)) {
         let mut out = Vec::with_capacity(SWEPT_MAX);
@@ -195,7 +197,7 @@ impl Shard {
         out.into_iter().for_each(each);
     }
 
-    /// False: there was none.
+    /// Returns `false` if there was none.
     fn sweep(
         &self,
         budgeted_bytes: &AtomicU64,
@@ -246,12 +248,14 @@ impl Shard {
     }
 }
 
-/// The list of a shard whose `busy` was clear and is this thread's now: no other reference to the list exists.
+/// The list of a shard whose `busy` was clear and was set by this thread: no other reference to the
+/// list exists.
 pub(crate) struct Owned<'a>(&'a Shard);
 
 impl Owned<'_> {
-    /// The list had no block for this request, and is about to be emptied. It changes its size only
-    /// while empty, so that all its blocks have one size. True: it is empty.
+    /// Notes a request that the list had no block for, before the list is emptied. The list changes
+    /// its size only while empty, so that all its blocks have one size. Returns `true` if it is
+    /// empty.
     #[inline(always)]
     pub(crate) fn note_request(&mut self, bytes: u64) -> bool {
         let shard = self.0;
@@ -273,7 +277,8 @@ impl Owned<'_> {
         is_empty
     }
 
-    /// As `note_request`, where a block of a regular size will do.
+    /// Notes a request, like `note_request`, and serves it with a block of a regular size if there
+    /// is one.
     #[inline(always)]
     pub(crate) fn note_request_of_any(mut self, bytes: u64, requested_bytes: u64) -> Noted {
         let is_empty = self.note_request(bytes);
@@ -316,9 +321,9 @@ impl Drop for Owned<'_> {
     }
 }
 
-/// Pauses after so many tries.
+/// Pauses after a failed try.
 fn pause(tries: u32) {
-    // Asleep, not yielding: under a real-time policy a thread yields only to its equals, and the owner
-    // may not be one.
+    // Sleeps rather than yields: under a real-time policy a thread yields only to its equals, and
+    // the owner may not be one.
     if tries.is_multiple_of(64) { library_thread::sleep(PAUSE) } else { spin_loop() }
 }

@@ -1,11 +1,12 @@
-//! What thread caches add to the statistics: the core counts a cached block as allocated all the time.
+//! Counts that thread caches add to the statistics: the core counts a cached block as allocated all
+//! the time.
 
 use cachealloc_core::Pool;
 
 use crate::config;
 
-/// What passed through a list. A hit adds to the first and the last: side by side they would be added as a vector, which
-/// takes longer.
+/// Counts of what passed through a list. A hit adds to the first and the last: side by side they
+/// would be added as a vector, which takes longer.
 #[derive(Clone, Copy, Default)]
 #[repr(C)]
 pub(super) struct Passes {
@@ -14,7 +15,7 @@ pub(super) struct Passes {
     pub(super) requested_taken: u64,
 }
 
-/// What the core does not know, because it counts a cached block as allocated all the time.
+/// Counts that the core does not have, because it counts a cached block as allocated all the time.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Tally {
     pub small: PoolTally,
@@ -26,10 +27,10 @@ pub(crate) struct Tally {
 #[derive(Clone, Copy, Default)]
 pub(crate) struct PoolTally {
     pub hits: u64,
-    /// Bytes of these blocks, and their requested bytes.
+    /// Bytes of these blocks, followed by their requested bytes.
     pub hit_bytes: u64,
     pub requested_taken: u64,
-    /// What had been requested of the blocks that entered a list.
+    /// Bytes that had been requested of the blocks that entered a list.
     pub requested_put: u64,
     pub cached: u64,
     pub cached_bytes: u64,
@@ -48,7 +49,7 @@ impl Tally {
         self.oversize_cached += other.oversize_cached;
     }
 
-    /// What passed through a list of blocks of this size, and what is in it.
+    /// Adds what passed through a list of blocks of this size, and what is in it.
     pub(super) fn add_passes(&mut self, bytes: u64, passes: &Passes, cached: u64) {
         let policy = &config::get().policy;
         let more = PoolTally {
