@@ -1,4 +1,4 @@
-//! Everything kept for a context from the moment it is first seen.
+//! Creates everything kept for a context when it is first seen.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
 use std::sync::{Mutex, OnceLock, RwLock};
@@ -27,7 +27,8 @@ use crate::state::stream_frees::StreamFrees;
 use crate::state::under_way::UnderWay;
 use crate::{config, ipc, record};
 
-/// Writes the fields of a struct one by one, where it lies. One that is forgotten does not compile.
+/// Writes the fields of a struct one by one, in its final place. A forgotten field does not
+/// compile.
 macro_rules! in_place {
     ($place:ident: $type:ident { $($field:ident: $value:expr,)+ } and zeros in { $($zeros:ident,)+ }) => {{
         let _ = |whole: $type| { let $type { $($field: _,)+ $($zeros: _,)+ } = whole; };
@@ -36,8 +37,9 @@ macro_rules! in_place {
     }};
 }
 
-/// Made where it stays: it is larger than the stack of some threads. In the heap, where a tool that looks for leaks finds what
-/// it refers to; the pages go back that its end leaves without use.
+/// Creates the context in its final place, because it is larger than the stack of some threads. It
+/// lies in the heap, where a leak checker finds what it refers to; the pages that it does not need
+/// after its end are returned then.
 pub(crate) fn new(handle: ContextHandle, id: u64) -> &'static Context {
     let place = Box::leak(Box::<Context>::new_zeroed()).as_mut_ptr();
     in_place!(place: Context {
@@ -106,8 +108,8 @@ fn begin(context: &mut Context) {
     context.allocator = Mutex::new(allocator);
 }
 
-/// Garbage collection starts at a share of the limit or, without one, of the device. PyTorch requires a
-/// memory fraction to be set first.
+/// Creates the allocator of a context. Garbage collection starts at a share of the limit or,
+/// without one, of the device. PyTorch requires a memory fraction to be set first.
 pub(crate) fn empty_allocator(device: i32, device_bytes: u64) -> Allocator {
     let mut allocator = Allocator::new(config::get().policy.clone());
     limits::tell(&mut allocator, device, device_bytes);
@@ -118,7 +120,7 @@ pub(crate) fn empty_allocator(device: i32, device_bytes: u64) -> Allocator {
 }
 
 impl MemoryOwner {
-    /// The home of a living context on this device.
+    /// Returns the owner of the memory of a living context on this device.
     fn of(handle: ContextHandle, id: u64, device: i32, explicit: bool) -> MemoryOwner {
         let own = MemoryOwner { handle, id };
         let green = LEDGER.exclusive.has_observed(Observer::GreenContext) && !explicit;

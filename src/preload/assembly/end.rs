@@ -17,7 +17,8 @@ use crate::state::contexts::{Context, NO_ID};
 use crate::state::registry;
 use crate::{clock, pagemap};
 
-/// The driver destroyed the context: its memory and events are gone. A second call waits for the first.
+/// Ends a context that the driver has destroyed with its memory and events. A second call waits for
+/// the first.
 pub(crate) fn destroyed(context: &'static Context) {
     if rule_holds(Rule::ContextEndForgets) {
         context.final_stats.get_or_init(|| Box::new(destroy(context)));

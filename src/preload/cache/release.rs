@@ -1,9 +1,9 @@
-//! Giving segments back to the driver (docs/ordering.md 8).
+//! Releases segments to the driver (docs/ordering.md 8).
 //!
-//! A real `cuMemFree` waits for the context and holds it meanwhile, and `cudaMalloc` natively does not
-//! wait: so a segment goes back by `cuMemFreeAsync` on a stream of ours, behind the last barrier and
-//! behind the events of its blocks. A request that needs the memory now waits only for that stream. The
-//! real free is the last resort, and counted.
+//! A real `cuMemFree` waits for the context and holds it meanwhile, and the driver's own
+//! `cudaMalloc` does not wait. So a segment is released by `cuMemFreeAsync` on a stream of the
+//! library, after the last barrier and the events of its blocks. A request that needs the memory
+//! now waits only for that stream. The real free is the last resort, and counted.
 
 use std::sync::atomic::Ordering;
 
@@ -34,20 +34,21 @@ use crate::statistics::waits::Wait;
 use crate::test_delay::test_delay;
 
 impl ReleaseStreams {
-    /// Whether memory was freed on a stream that was not synchronized since.
+    /// Returns whether memory was freed on a stream that was not synchronized since.
     pub(crate) fn has_uncollected(&self) -> bool {
         [&self.now, &self.behind_events]
             .iter()
             .any(|stream| stream.uncollected.load(Ordering::Relaxed))
     }
 
-    /// Gives the device what is complete. Waits for no work. Call with the context current.
+    /// Synchronizes the streams that are complete, so that the device gets their memory. Waits for
+    /// no work. The context must be current.
     pub(crate) fn collect(&self) {
         [&self.now, &self.behind_events].into_iter().for_each(ReleaseStream::collect);
     }
 
-    /// Returns memory that no work has touched, without a wait. False: this driver has only frees that
-    /// wait. Call with the context current.
+    /// Releases memory that no work has touched, without a wait. Returns `false` if this driver has
+    /// only frees that wait. The context must be current.
     pub(crate) fn give_back_untouched(&self, pointer: DevicePointer) -> bool {
         let Some(handle) = self.now.handle() else { return false };
         let freed = api::mem_free_async(pointer, handle).is_ok();
@@ -59,7 +60,8 @@ impl ReleaseStreams {
 }
 
 impl ReleaseStream {
-    /// Created at first use, and only if the driver can free in stream order (11.2 and later).
+    /// Returns the stream. Creates it at first use, and only if the driver can free in stream order
+    /// (11.2 and later).
     fn handle(&self) -> Option<StreamHandle> {
         let mut handle = lock(&self.handle);
         if *handle == 0 && table::has(id::cuMemFreeAsync) {
@@ -87,8 +89,8 @@ impl ReleaseStream {
         })
     }
 
-    /// Frees the segments behind what this stream waits for. Returns those that the driver refused,
-    /// which the caller may have to free by waiting.
+    /// Frees the segments after the work that this stream waits for. Returns those that the driver
+    /// refused, which the caller may have to free by waiting.
     fn give_back<'a>(&self, handle: StreamHandle, segments: &[&'a Segment]) -> Vec<&'a Segment> {
         let free = |segment: &&&Segment| {
             counters::timed_release(|| api::mem_free_async(segment.base.0, handle)).is_err()
@@ -104,17 +106,19 @@ impl ReleaseStream {
 /// Segments that have left the allocator, and the events that their memory still waits for.
 pub(crate) struct PendingRelease {
     segments: Vec<Segment>,
-    /// Those that other processes may have mapped: by the real free, as natively.
+    /// Segments that other processes may have mapped. They are freed by the real free, as without
+    /// the library.
     exported: Vec<Segment>,
     events: Vec<EventRef>,
-    /// An event is not known any more: only a real wait is safe.
+    /// Whether some event is no longer known, so that only a real wait is safe.
     unsure: bool,
     in_flight: Option<InFlightRelease>,
 }
 
 impl PendingRelease {
-    /// Call under the allocator's lock, right after the segments left it: once the lock is released,
-    /// nothing refers to their events, and they may be reused. `caller`: the stack of the call that releases them.
+    /// Prepares the release. The caller must hold the allocator's lock since the segments left it:
+    /// once the lock is released, nothing refers to their events, and they may be reused. `caller`
+    /// is the stack of the call that releases them.
     pub(crate) fn new(
         context: &Context,
         allocator: &mut Allocator,
@@ -132,8 +136,9 @@ impl PendingRelease {
         PendingRelease { segments, exported, events, unsure, in_flight }
     }
 
-    /// Returns the segments to the driver and waits until their memory is there, unless the caller may not wait as long as
-    /// that takes. The result reports work that failed meanwhile; the segments are gone either way.
+    /// Releases the segments to the driver and waits until their memory is there, unless the caller
+    /// may not wait that long. The result reports work that failed meanwhile; the segments are gone
+    /// either way.
     pub(crate) fn release(mut self, context: &'static Context, waiter: Waiter) -> CuResult {
         let in_flight = self.in_flight.take();
         if self.segments.is_empty() && self.exported.is_empty() {
@@ -165,8 +170,8 @@ impl PendingRelease {
         }
     }
 
-    /// The real free waits for its own context only: what a stream of another context still uses is
-    /// waited for first.
+    /// Frees by the real free, which waits for its own context only: so this first waits for
+    /// streams of other contexts that still use the memory.
     fn by_waiting<'a>(&self, segments: impl IntoIterator<Item = &'a Segment>) -> CuResult {
         let segments: Vec<&Segment> = segments.into_iter().collect();
         if segments.iter().any(|segment| !segment.events.is_empty()) {
@@ -192,15 +197,15 @@ impl PendingRelease {
         if !now.is_empty() {
             code = context.release_streams.now.wait(stream);
         }
-        // What a stream still uses goes back when the stream is done. Nothing waits for that: a malloc
-        // natively does not either (hazard 31).
+        // Segments that a stream still uses are released when the stream is done. Nothing waits for
+        // that: the driver's own allocation does not either (hazard 31).
         if !later.is_empty() {
             self.behind_events(context, &later);
         }
         code
     }
 
-    /// On a separate stream: a wait for the other one must not include these events.
+    /// Uses a separate stream: a wait for the other one must not include these events.
     fn behind_events(&self, context: &Context, segments: &[&Segment]) {
         let behind_events = &context.release_streams.behind_events;
         let by_waiting = match behind_events.handle() {
@@ -219,14 +224,15 @@ impl PendingRelease {
     }
 }
 
-/// Makes a stream of ours wait for events. False: the driver refused one, and only a real wait is safe.
+/// Makes a stream of the library wait for events. Returns `false` if the driver refused one; then
+/// only a real wait is safe.
 fn waits_for<'a>(stream: StreamHandle, events: impl Iterator<Item = &'a EventRef>) -> bool {
     events
         .filter(|event| !event.is_dead())
         .all(|event| api::stream_wait_event(stream, event.handle(), 0).is_ok())
 }
 
-/// The real free waits for the context like any other, and holds it meanwhile.
+/// Frees by the real free, which waits for the context like any other, and holds it meanwhile.
 fn free_by_waiting<'a>(segments: impl IntoIterator<Item = &'a Segment>) -> CuResult {
     let real = |segment: &Segment| real_frees::announced(|| api::mem_free(segment.base.0));
     let free = |segment: &Segment| waits::timed(Wait::RealFree, || real(segment));
@@ -236,12 +242,12 @@ fn free_by_waiting<'a>(segments: impl IntoIterator<Item = &'a Segment>) -> CuRes
         .fold(Ok(()), CuResult::max)
 }
 
-/// Returns every wholly free segment of every context on this device (`None`: on every device).
+/// Releases every wholly free segment of every context on this device (`None`: on every device).
 pub(crate) fn everything_free(device: Option<i32>, waiter: Waiter) -> CuResult {
     give_back(device, waiter, |allocator| allocator.release_free()).0
 }
 
-/// The same at the program's request. Returns the bytes given back, or an `errno`.
+/// Releases free segments at the program's request. Returns the bytes released, or an `errno`.
 pub(crate) fn trim(device: Option<i32>) -> Result<u64, i32> {
     if captures::any() {
         return Err(libc::EBUSY);
@@ -292,7 +298,8 @@ fn give_back(
     (code, bytes)
 }
 
-/// Returns one empty segment by the real, waiting free, and the rest behind it. False: there is none.
+/// Releases one empty segment by the real, waiting free, and the rest after it. Returns `false` if
+/// there is no empty segment.
 pub(crate) fn one_by_waiting(context: &'static Context) -> bool {
     let caller = capture::of_free();
     let mut allocator = lock(&context.allocator);

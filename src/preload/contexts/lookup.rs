@@ -12,21 +12,23 @@ use crate::state::barriers::LEDGER;
 use crate::state::contexts::Context;
 use crate::state::{contexts, registry};
 
-/// What starts with the first context, and looks at each (`process::lifetime`).
+/// Starts with the first context, and inspects each (`process::lifetime`).
 static WHEN_FIRST_SEEN: OnceLock<fn()> = OnceLock::new();
 
-/// `seen` is called whenever a context is first seen, with no lock of ours held.
+/// Sets a function that is called whenever a context is first seen, with no lock of the library
+/// held.
 pub(crate) fn when_first_seen(seen: fn()) {
     let _ = WHEN_FIRST_SEEN.set(seen);
 }
 
-/// The calling thread's current context, if it was seen before and the driver tells it at once.
+/// Returns the calling thread's current context, if it was seen before and the driver reports it at
+/// once.
 #[inline(always)]
 pub(crate) fn seen_current() -> Option<&'static Context> {
     contexts::find(api::current_id()?)
 }
 
-/// The calling thread's current context. Errors are the driver's own (`INVALID_CONTEXT`).
+/// Returns the calling thread's current context. Errors are the driver's own (`INVALID_CONTEXT`).
 #[inline(always)]
 pub(crate) fn current() -> CuResult<&'static Context> {
     let id = api::ctx_get_id(0)?;
@@ -38,9 +40,9 @@ pub(crate) fn of_handle(handle: ContextHandle) -> CuResult<&'static Context> {
     contexts::find(id).map_or_else(|| adopt(handle, id), Ok)
 }
 
-/// Whether the context certainly exists. The end of a green context is not noted. So may a primary one end, by a
-/// call that bypassed our hooks: the driver reports whether a primary context exists without its handle,
-/// but it may be another one.
+/// Returns whether the context certainly exists. The library does not observe the end of a green
+/// context. A primary one may likewise end by a call that bypassed the hooks: the driver reports
+/// whether a primary context exists without its handle, but it may be another one.
 pub(crate) fn is_certain(context: &Context) -> bool {
     if LEDGER.exclusive.has_observed(Observer::GreenContext) {
         return false;
@@ -54,8 +56,8 @@ pub(crate) fn is_certain(context: &Context) -> bool {
 #[cold]
 fn adopt(handle: ContextHandle, id: u64) -> CuResult<&'static Context> {
     let context = enlist(handle, id)?;
-    // After unlocking: this resolves functions, and the loader's lock may be held by a thread that wants
-    // our lock, in the constructor of a library that allocates.
+    // After unlocking: this resolves functions, and the loader's lock may be held by a thread that
+    // needs this lock, in the constructor of a library that allocates.
     if let Some(seen) = WHEN_FIRST_SEEN.get() {
         seen();
     }
@@ -68,8 +70,8 @@ fn enlist(handle: ContextHandle, id: u64) -> CuResult<&'static Context> {
         return Ok(context);
     }
     let handle = if handle == 0 { api::ctx_get_current()? } else { handle };
-    // A handle names one context at a time: the earlier one with this handle has ended, perhaps because
-    // another thread made the primary context anew meanwhile.
+    // A handle names one context at a time. So the earlier one with this handle has ended, perhaps
+    // because another thread created the primary context again meanwhile.
     contexts::all().filter(|context| context.handle == handle).for_each(end::destroyed);
     let context = creation::new(handle, id);
     registry::push(context);

@@ -1,14 +1,18 @@
-//! The references to contexts that the program holds: whether one that it gives up is the last.
+//! References to contexts that the program holds: decides whether a reference that it drops is the
+//! last.
 //!
-//! A primary context lives while something has retained it, and one that the program has made while something is attached to
-//! it. The driver does not tell how many references there are, and what has to be done before the last one goes is too much for
-//! any other: all work is waited for, and meanwhile other threads find nothing of the context. So the calls that take references
-//! and give them up are counted. There may be more references than these, as a green context has one to the primary context. So what is
-//! counted says that the context stays; that it ends it says only where there can be no others.
+//! A primary context lives while something has retained it, and a context that the program has made
+//! while something is attached to it. The driver does not report how many references there are.
+//! What has to be done before the last one is dropped is too expensive for any other: the library
+//! waits for all work, and meanwhile other threads find nothing of the context. So it counts the
+//! calls that take and drop references. There may be more references than these, as a green context
+//! has one to the primary context. So the counts can prove that the context stays. They prove that
+//! it ends only where there can be no other references.
 //!
-//! The reset of a primary context ends it and leaves the references, which are to be given up all the same (measured on
-//! driver 580: a context retained behind a reset stays until those before the reset are given up, too). Another driver may have
-//! forgotten them. So while only as many are left as there were at a reset, it is not known whether the context stays.
+//! The reset of a primary context ends it and leaves the references, which must be dropped all the
+//! same. On driver 580, a context retained after a reset stays until those before the reset are
+//! dropped, too (measured). Another driver may have forgotten them. So while only as many are left
+//! as there were at a reset, it is unknown whether the context stays.
 
 use std::sync::{Condvar, Mutex, PoisonError};
 
@@ -18,7 +22,7 @@ use cachealloc_core::rules::{Rule, rule_holds};
 use crate::lock::lock;
 use crate::state::barriers::LEDGER;
 
-/// What references are to.
+/// Context that references are to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Referent {
     /// The primary context of a device, one after another.
@@ -27,24 +31,24 @@ pub(crate) enum Referent {
     Made(u64),
 }
 
-/// What a call is about to do to a context.
+/// Effect of a call on a context.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Fate {
     Stays,
     /// The driver waits for all its work, and destroys it.
     Ends,
-    /// One or the other.
+    /// Either of the two.
     InDoubt,
 }
 
-/// A call that gives up references, until the driver has answered.
+/// A call that drops references, until the driver has returned.
 #[must_use]
 pub(crate) struct GivenUp {
     pub fate: Fate,
     to: Referent,
-    /// As many as come back if the driver refuses.
+    /// Number of references to restore if the driver refuses.
     count: u32,
-    /// The call is the reset of a primary context.
+    /// Whether the call is the reset of a primary context.
     resets: bool,
 }
 
@@ -52,22 +56,23 @@ pub(crate) struct GivenUp {
 struct Held {
     to: Referent,
     count: u32,
-    /// Of these, how many there were at the last reset.
+    /// Number of these at the last reset.
     before_reset: u32,
-    /// Calls that give up a reference which is not the last, and have not returned.
+    /// Number of calls that drop a reference which is not the last, and have not returned.
     leaving: u32,
 }
 
 static HELD: Mutex<Vec<Held>> = Mutex::new(Vec::new());
-/// A call has returned that gave up a reference which was not the last.
+/// Notified when a call has returned that dropped a reference which was not the last.
 static LEFT: Condvar = Condvar::new();
 
-/// The program has retained a primary context, or made a context.
+/// Counts a reference: the program has retained a primary context, or made a context.
 pub(crate) fn taken(to: Referent) {
     entry(&mut lock(&HELD), to).count += 1;
 }
 
-/// The program has attached to a context. To one that it did not make, nothing is known.
+/// Counts an attachment of the program to a context. Nothing is known about a context that it did
+/// not make.
 pub(crate) fn attached(id: u64) {
     let mut held = lock(&HELD);
     if let Some(held) = held.iter_mut().find(|held| held.to == Referent::Made(id)) {
@@ -75,7 +80,7 @@ pub(crate) fn attached(id: u64) {
     }
 }
 
-/// The program is about to give up a reference that was counted.
+/// Begins to drop a reference that was counted.
 pub(crate) fn give_up(to: Referent) -> GivenUp {
     let mut held = lock(&HELD);
     let one = entry(&mut held, to);
@@ -124,8 +129,8 @@ impl GivenUp {
     }
 }
 
-/// Where no reference is counted any more, those that were given up before must be gone: the driver counts them in the order in
-/// which it gets them, and the last of them ends the context.
+/// Where no reference is counted any more, those that were given up before must be gone: the driver
+/// counts them in the order in which it gets them, and the last of them ends the context.
 fn fate(to: Referent, was_counted: bool) -> Fate {
     let mut held = lock(&HELD);
     loop {
@@ -147,8 +152,8 @@ fn others_refer(to: Referent) -> bool {
     matches!(to, Referent::Primary(_)) && LEDGER.exclusive.has_observed(Observer::GreenContext)
 }
 
-/// Whether no call has passed by us. Without one of the other rules the count is not asked, so that it does not stand in for
-/// them.
+/// Whether no call has passed by us. Without one of the other rules the count is not asked, so that
+/// it does not stand in for them.
 fn sees_all() -> bool {
     const OF_DOUBT: [Rule; 7] = [
         Rule::ReferencesAreCounted,

@@ -1,13 +1,14 @@
-//! Which addresses are ours, readable without a lock, and the state of each block.
+//! Maps addresses to the library's segments, readable without a lock, and holds the state of each
+//! block.
 //!
 //! Segments start on a 2 MiB boundary (the driver's page), so a radix over address >> 21 leads to
 //! the segment's `Extent`. An extent has one `Slot` for each 512 bytes, of which only those at the
-//! starts of blocks are ever touched; the pages of the others cost nothing, and those in which no block begins any
-//! more go back (`residence`).
+//! starts of blocks are ever touched. The pages of the others cost nothing, and pages in which no
+//! block begins any more are returned to the system (`residence`).
 //!
-//! Addresses enter the radix after the driver provides the segment and leave it before the driver gets
-//! it back. Extents are reused but never unmapped: looking up a wild pointer while its segment leaves
-//! reads stale numbers, not another owner's memory.
+//! Addresses enter the radix after the driver provides the segment and leave it before the driver
+//! gets it back. Extents are reused but never unmapped: looking up a wild pointer while its segment
+//! leaves reads stale numbers, not another owner's memory.
 
 mod residence;
 mod slots;
@@ -30,7 +31,7 @@ const PAGE_SHIFT: u32 = 21;
 pub(crate) const PAGE_BYTES: u64 = 1 << PAGE_SHIFT;
 const LEVEL_BITS: u32 = 14;
 const LEVEL_ENTRIES: usize = 1 << LEVEL_BITS;
-/// Addresses above this are not ours (the radix has two levels).
+/// Addresses above this are not the library's (the radix has two levels).
 const ADDRESS_MAX: u64 = 1 << (PAGE_SHIFT + 2 * LEVEL_BITS);
 
 /// A segment's addresses.
@@ -38,28 +39,29 @@ pub(crate) struct Extent {
     base: AtomicU64,
     bytes: AtomicU64,
     context: AtomicPtr<Context>,
-    /// Why none of its blocks may enter a thread cache.
+    /// Reasons why none of its blocks may enter a thread cache.
     special: AtomicU8,
-    /// Addresses of an arena: not all are backed by memory, and none can be exported.
+    /// Whether it is a range of an arena: not all addresses are backed by memory, and none can be
+    /// exported.
     expandable: AtomicBool,
     slots: *const Slot,
     slots_count: usize,
     /// The pages of `slots`.
     pages: &'static [Page],
-    /// The one made before it.
+    /// The extent made before this one.
     _older: *const Extent,
 }
 
-// SAFETY: `slots` points to a mapping that lives for ever and holds only atomics.
+// SAFETY: `slots` points to a mapping that is never unmapped and holds only atomics.
 unsafe impl Sync for Extent {}
 // SAFETY: as above.
 unsafe impl Send for Extent {}
 
-/// What an address means to us.
+/// Meaning of an address.
 pub(crate) enum Place {
-    /// In none of our segments: the driver decides.
+    /// In none of the library's segments: the driver decides.
     Elsewhere,
-    /// In one of our segments, but not the start of a block that the program holds.
+    /// In one of the library's segments, but not the start of a block that the program holds.
     Inside,
     /// The start of a block that the program holds.
     Block(LiveBlock),
@@ -72,14 +74,14 @@ type Level = [AtomicPtr<Extent>; LEVEL_ENTRIES];
 
 static ROOT: [AtomicPtr<Level>; LEVEL_ENTRIES] =
     [const { AtomicPtr::new(null_mut()) }; LEVEL_ENTRIES];
-/// Unused extents by the number of their slots; its lock guards every change to the radix.
+/// Unused extents by the number of their slots. Its lock guards every change to the radix.
 static SPARE: Mutex<Spare> = Mutex::new(Spare::new());
 
 type Spare = BTreeMap<usize, Vec<&'static Extent>>;
 
-/// The newest extent ever made, which links to the older ones. Changed under the lock of `SPARE`. Only
-/// for leak checkers: LeakSanitizer does not scan the radix's mappings and would report the extents as
-/// leaked.
+/// The newest extent ever made, which links to the older ones. Changed under the lock of `SPARE`.
+/// Only for leak checkers: LeakSanitizer does not scan the radix's mappings and would report the
+/// extents as leaked.
 static EVER: AtomicPtr<Extent> = AtomicPtr::new(null_mut());
 
 /// Looks an address up.
@@ -90,20 +92,20 @@ pub(crate) fn place(address: u64) -> Place {
     slot.place(extent, address)
 }
 
-/// The segment that an address lies in.
+/// Returns the segment that contains an address.
 #[inline]
 pub(crate) fn extent_of(address: u64) -> Option<&'static Extent> {
     find(address).map(|(extent, _)| extent)
 }
 
-/// The same, and where in it.
+/// Returns the segment that contains an address, and the offset in it.
 #[inline]
 fn find(address: u64) -> Option<(&'static Extent, u64)> {
     let extent = extent_at(address)?;
     extent.offset_of(address).map(|offset| (extent, offset))
 }
 
-/// The segment that has the address's page, or a part of it.
+/// Returns the segment that has the address's page, or a part of it.
 #[inline(always)]
 fn extent_at(address: u64) -> Option<&'static Extent> {
     if address >= ADDRESS_MAX {
@@ -123,12 +125,13 @@ fn extent_at(address: u64) -> Option<&'static Extent> {
     Some(unsafe { &*extent })
 }
 
-/// Whether the radix can hold a segment at this base.
+/// Returns whether the radix can hold a segment at this base.
 pub(crate) fn fits(base: u64, bytes: u64) -> bool {
     base.is_multiple_of(PAGE_BYTES) && base.checked_add(bytes).is_some_and(|end| end <= ADDRESS_MAX)
 }
 
-/// A segment arrived from the driver. False: no memory for our tables; nothing was entered.
+/// Enters a segment that arrived from the driver. Returns `false`, with nothing entered, if there
+/// is no memory for the tables.
 pub(crate) fn insert(context: &'static Context, base: u64, bytes: u64) -> bool {
     debug_assert!(fits(base, bytes));
     let mut spare = lock(&SPARE);
@@ -146,8 +149,8 @@ pub(crate) fn insert(context: &'static Context, base: u64, bytes: u64) -> bool {
     entered
 }
 
-/// The segment goes back to the driver. Call before the driver gets it: afterwards the addresses may
-/// belong to another owner.
+/// Removes a segment. Call before the driver gets it: afterwards the addresses may belong to
+/// another owner.
 pub(crate) fn remove(base: u64) {
     let mut spare = lock(&SPARE);
     if let Some(extent) = extent_of(base) {
@@ -155,8 +158,8 @@ pub(crate) fn remove(base: u64) {
     }
 }
 
-/// The driver has just provided these addresses, so what is still recorded for them is stale and
-/// dropped. True if it included segments of this context, which were freed without passing our hooks.
+/// Drops what is still recorded for addresses that the driver has just provided. Returns `true` if
+/// it included segments of this context, which were freed without passing the library's hooks.
 /// Segments of another context ended with it, and the thread that ends it is about to report that.
 pub(crate) fn forget_lost(context: &Context, base: u64, bytes: u64) -> bool {
     let mut spare = lock(&SPARE);
@@ -168,8 +171,8 @@ pub(crate) fn forget_lost(context: &Context, base: u64, bytes: u64) -> bool {
     lost.fold(false, |any, own| any | own)
 }
 
-/// The driver has served these addresses to the program: what is still recorded for them of a context that is over is
-/// dropped, and the thread that ended that is about to report it.
+/// Drops what is still recorded, for a context that has ended, at addresses that the driver has
+/// served to the program. The thread that ended the context is about to report that.
 pub(crate) fn forget_ended(base: u64, bytes: u64, is_over: impl Fn(&Context) -> bool) {
     let first = base & !(PAGE_BYTES - 1);
     for page in (first..base.saturating_add(bytes)).step_by(PAGE_BYTES as usize) {
@@ -184,7 +187,7 @@ pub(crate) fn forget_ended(base: u64, bytes: u64, is_over: impl Fn(&Context) -> 
     }
 }
 
-/// The context is gone with all its segments.
+/// Removes all segments of a context that has ended.
 pub(crate) fn remove_context(context: &Context) {
     let mut spare = lock(&SPARE);
     for level in ROOT.iter().map(|entry| entry.load(Ordering::Acquire)) {
@@ -201,7 +204,7 @@ pub(crate) fn remove_context(context: &Context) {
 }
 
 impl Extent {
-    /// Where in it an address is, if it is.
+    /// Returns the offset of an address in this extent, or `None` if it lies outside.
     #[inline]
     fn offset_of(&self, address: u64) -> Option<u64> {
         // An address below the base is further from it than any segment is long.
@@ -222,12 +225,13 @@ impl Extent {
         unsafe { &*self.context.load(Ordering::Relaxed) }
     }
 
-    /// A block of the segment was exported.
+    /// Notes that a block of the segment was exported.
     pub(crate) fn note_exported(&self) {
         self.special.fetch_or(EXPORTED, Ordering::Release);
     }
 
-    /// The segment starts or stops belonging to a capture. Only the core's state is authoritative.
+    /// Notes that the segment starts or stops belonging to a capture. Only the core's state is
+    /// authoritative.
     pub(crate) fn note_private(&self, private: bool) {
         match private {
             true => self.special.fetch_or(PRIVATE, Ordering::Release),
@@ -247,13 +251,13 @@ impl Extent {
         self.expandable.load(Ordering::Acquire)
     }
 
-    /// Whether a freed block may enter a thread cache.
+    /// Returns whether a freed block may enter a thread cache.
     #[inline]
     pub(crate) fn may_list(&self) -> bool {
         self.special.load(Ordering::Acquire) == 0
     }
 
-    /// The page of the slot of a block that starts there.
+    /// Returns the page of slots that has the slot of a block at this offset.
     #[inline]
     fn page_at(&self, offset: u64) -> usize {
         (offset / GRANULE_BYTES) as usize * size_of::<Slot>() / residence::PAGE_BYTES
@@ -266,22 +270,23 @@ impl Extent {
         unsafe { self.pages.get_unchecked(page) }
     }
 
-    /// No block begins in this page of slots: the system gets it back, and it reads as zero.
+    /// Returns a page of slots, in which no block begins, to the system. It reads as zero
+    /// afterwards.
     fn forget(&self, page: usize) {
         let begin = page * residence::PAGE_BYTES;
         let bytes = (self.slots_count * size_of::<Slot>() - begin).min(residence::PAGE_BYTES);
         let slots = self.slots.cast::<u8>().wrapping_add(begin).cast_mut();
-        // SAFETY: a part of our own private mapping, whose words all say `FREE`, which is zero. Where the program has locked its
-        // memory the system refuses.
+        // SAFETY: a part of the library's private mapping, whose words are all `FREE`, which is
+        // zero. Where the program has locked its memory the system refuses.
         unsafe { libc::madvise(slots.cast(), bytes, libc::MADV_DONTNEED) };
     }
 
-    /// The slot of a block that starts there; none off the 512-byte grid.
+    /// Returns the slot of a block that starts at this offset, or `None` off the 512-byte grid.
     #[inline]
     fn slot_at(&self, offset: u64) -> Option<&'static Slot> {
         let index = (offset / GRANULE_BYTES) as usize;
         let on_grid = offset.is_multiple_of(GRANULE_BYTES) && index < self.slots_count;
-        // SAFETY: index is inside the mapping, which lives for ever; all-zero is a valid slot.
+        // SAFETY: index is inside the mapping, which is never unmapped; all-zero is a valid slot.
         on_grid.then(|| unsafe { &*self.slots.add(index) })
     }
 }
@@ -297,7 +302,7 @@ fn for_pages(base: u64, bytes: u64, extent: *mut Extent) -> bool {
     true
 }
 
-/// The second level, created on demand. Called with `SPARE` locked.
+/// Returns the second level, created on demand. The caller must hold the lock of `SPARE`.
 fn level_of(index: usize) -> Option<&'static Level> {
     let present = ROOT[index].load(Ordering::Acquire);
     let level = match present.is_null() {
@@ -308,7 +313,7 @@ fn level_of(index: usize) -> Option<&'static Level> {
         }
         false => present,
     };
-    // SAFETY: all-zero bytes are null pointers; the mapping lives for ever.
+    // SAFETY: all-zero bytes are null pointers; the mapping is never unmapped.
     Some(unsafe { &*level })
 }
 
@@ -322,8 +327,8 @@ fn take_extent(spare: &mut Spare, bytes: u64) -> Option<&'static Extent> {
         return extent;
     }
     let slots = heap::map_zeroed(wanted * size_of::<Slot>())?.cast::<Slot>();
-    // Else one block could cost 2 MiB, where the system gives so much at once.
-    // SAFETY: our own mapping of this size.
+    // Without this, one block could cost 2 MiB, where the system maps that much at once.
+    // SAFETY: the library's mapping of this size.
     unsafe { libc::madvise(slots.cast(), wanted * size_of::<Slot>(), libc::MADV_NOHUGEPAGE) };
     let pages = (wanted * size_of::<Slot>()).div_ceil(residence::PAGE_BYTES);
     let extent = Box::leak(Box::new(Extent {
@@ -348,7 +353,7 @@ fn put_back(spare: &mut Spare, extent: &'static Extent) {
 fn retire(extent: &'static Extent, spare: &mut Spare) {
     for_pages(extent.base(), extent.bytes(), null_mut());
     extent.bytes.store(0, Ordering::Relaxed);
-    // SAFETY: our own private mapping; its pages read as zero afterwards, which is `FREE`.
+    // SAFETY: the library's private mapping; its pages read as zero afterwards, which is `FREE`.
     let code = unsafe {
         libc::madvise(
             extent.slots.cast_mut().cast(),
@@ -356,7 +361,8 @@ fn retire(extent: &'static Extent, spare: &mut Spare) {
             libc::MADV_DONTNEED,
         )
     };
-    // Refused where the program has locked its memory. An extent with words of earlier blocks is not used again.
+    // Refused where the program has locked its memory. An extent with words of earlier blocks is
+    // not used again.
     if code == 0 {
         extent.pages.iter().for_each(Page::reset);
         put_back(spare, extent);

@@ -1,11 +1,14 @@
-//! Host memory for slots follows the blocks that live, not the places where blocks ever began.
+//! Keeps host memory for slots in proportion to the live blocks, not to the places where blocks
+//! ever began.
 //!
-//! A page of slots is memory once a block has begun there. It is counted how many blocks begin in each; one that
-//! becomes empty is listed, and when `LISTED_MAX` others have become empty since and it still is, the system gets it
-//! back. A program whose blocks begin at the same places again and again never gets so far.
+//! A page of slots takes memory once a block has begun there. The library counts how many blocks
+//! begin in each page. One that becomes empty is listed. When `LISTED_MAX` others have become empty
+//! since and it is still empty, it is returned to the system. A program whose blocks begin at the
+//! same places again and again never gets that far.
 //!
-//! A word says all of one page, so that giving it back and a block that begins there exclude each other without a lock: a
-//! thread that counts a block waits while the page is leaving, for one system call.
+//! One word holds the whole state of a page, so that returning it and a block that begins there
+//! exclude each other without a lock: a thread that counts a block waits while the page is leaving,
+//! for one system call.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -14,9 +17,9 @@ use crate::lock::lock;
 use crate::pagemap::Extent;
 use crate::process::bounds;
 
-/// What the system gives and takes at once, or a multiple of it: some aarch64 kernels have pages of 64 KiB.
+/// Size of a system page, or a multiple of it: some aarch64 kernels have pages of 64 KiB.
 pub(super) const PAGE_BYTES: usize = if cfg!(target_arch = "aarch64") { 64 << 10 } else { 4 << 10 };
-/// Empty pages that stay: 2 MiB of them.
+/// Number of empty pages that stay: 2 MiB of them.
 const LISTED_MAX: usize = (2 << 20) / PAGE_BYTES;
 
 const COUNT: u16 = (1 << 14) - 1;
@@ -31,12 +34,12 @@ struct Listed {
 
 static LISTED_PAGES: Mutex<Listed> = Mutex::new(Listed { pages: [None; LISTED_MAX], next: 0 });
 
-/// One page's state.
+/// State of one page.
 #[derive(Default)]
 pub(super) struct Page(AtomicU16);
 
 impl Page {
-    /// A block begins in it. Call before its slot is written.
+    /// Counts a block that begins in the page. Call before its slot is written.
     #[inline(always)]
     pub(super) fn enter(&self) {
         if self.0.fetch_add(1, Ordering::Acquire) & LEAVING != 0 {
@@ -49,15 +52,17 @@ impl Page {
         bounds::until(|| self.0.load(Ordering::Acquire) & LEAVING == 0);
     }
 
-    /// A block in it has ended, and its slot is written. Returns whether that may have been the last one.
+    /// Uncounts a block that has ended, after its slot was written. Returns whether that may have
+    /// been the last one.
     #[inline(always)]
     fn leave(&self) -> bool {
         self.0.fetch_sub(1, Ordering::Release) & COUNT <= 1
     }
 
-    /// That block was perhaps the last one. Returns whether the page is to be listed.
+    /// Lists the page after a block that was perhaps the last one. Returns whether the caller must
+    /// list it.
     fn was_last(&self) -> bool {
-        // Of a segment that has gone meanwhile nothing is counted any more.
+        // Nothing is counted any more for a segment that was removed meanwhile.
         if self.0.load(Ordering::Relaxed) & COUNT == COUNT {
             self.0.fetch_add(1, Ordering::Relaxed);
             return false;
@@ -65,7 +70,7 @@ impl Page {
         self.0.fetch_or(LISTED, Ordering::Relaxed) & LISTED == 0
     }
 
-    /// It is listed no longer. Returns whether it is empty; then `Page::is_gone` must follow.
+    /// Unlists the page. Returns whether it is empty; then `Page::is_gone` must follow.
     fn unlist(&self) -> bool {
         let next = |word: u16| match word & COUNT {
             _ if word & LEAVING != 0 => None,
@@ -80,13 +85,13 @@ impl Page {
         self.0.fetch_and(!LEAVING, Ordering::Release);
     }
 
-    /// Its segment has gone, and with it all blocks.
+    /// Resets the page of a segment that was removed with all its blocks.
     pub(super) fn reset(&self) {
         self.0.fetch_and(LEAVING, Ordering::Relaxed);
     }
 }
 
-/// A block of this extent has ended, which began in this page.
+/// Notes the end of a block of this extent that began in this page.
 #[inline(always)]
 pub(super) fn left(extent: &'static Extent, page: usize) {
     if extent.page(page).leave() {

@@ -1,6 +1,6 @@
 //! The slot of a block: the only authority on what the program holds. A free claims it by a
-//! compare-exchange, so the second of two frees fails. The core keeps the same block in its own tables;
-//! each transition states the order of the two updates.
+//! compare-exchange, so the second of two frees fails. The core keeps the same block in its own
+//! tables; each transition states the order of the two updates.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -15,7 +15,7 @@ use crate::state::slot::{
 };
 use crate::test_delay::test_delay;
 
-/// Where a free has claimed a block that `cuMemAlloc` made, and what the slot said before.
+/// A block made by `cuMemAlloc` that a free has claimed, and the word of its slot before.
 #[derive(Clone, Copy)]
 pub(crate) struct Claimed {
     pub extent: &'static Extent,
@@ -36,15 +36,15 @@ pub(crate) struct LiveBlock {
     slot: &'static Slot,
 }
 
-/// Far above the driver's own ids, which count up from small numbers.
+/// Base of the library's ids, far above the driver's, which count up from small numbers.
 const BUFFER_IDS: u64 = 1 << 48;
-/// The bits of `Slot::buffer` that are not part of the id.
+/// Bits of `Slot::buffer` that are not part of the id.
 const SYNC_MEMOPS: u32 = 1 << 31;
 const OTHER_STREAMS: u32 = 1 << 30;
 const FLAGS: u32 = SYNC_MEMOPS | OTHER_STREAMS;
 
 impl Slot {
-    /// What the slot of this address of the segment says.
+    /// Returns what the slot of this address of the segment describes.
     #[inline]
     pub(super) fn place(&'static self, extent: &'static Extent, address: u64) -> Place {
         let word = self.word.load(Ordering::Acquire);
@@ -94,7 +94,7 @@ impl LiveBlock {
         self.extent.context()
     }
 
-    /// An id that no other allocation of the process has, as `BUFFER_ID` promises.
+    /// Returns an id that no other allocation of the process has, as `BUFFER_ID` promises.
     pub(crate) fn buffer_id(&self) -> u64 {
         let buffer = &self.slot.buffer;
         let number = buffer.load(Ordering::Relaxed) & !FLAGS;
@@ -109,8 +109,8 @@ impl LiveBlock {
         }
     }
 
-    /// The program's `SYNC_MEMOPS` attribute for this allocation. It ends with the allocation; the
-    /// driver's own attribute would stay with the segment.
+    /// Returns the program's `SYNC_MEMOPS` attribute for this allocation. It ends with the
+    /// allocation; the driver's own attribute would stay with the segment.
     pub(crate) fn sync_memops(&self) -> bool {
         self.slot.buffer.load(Ordering::Relaxed) & SYNC_MEMOPS != 0
     }
@@ -124,7 +124,7 @@ impl LiveBlock {
         }
     }
 
-    /// The program uses the block on streams that its free does not name.
+    /// Notes that the program uses the block on streams other than that of its free.
     pub(crate) fn note_other_stream(&self) {
         self.slot.buffer.fetch_or(OTHER_STREAMS, Ordering::Relaxed);
     }
@@ -133,47 +133,48 @@ impl LiveBlock {
         self.slot.buffer.load(Ordering::Relaxed) & OTHER_STREAMS != 0
     }
 
-    /// As that of the slot.
+    /// Takes the block from the program. Returns `false` if another free did so first.
     #[inline]
     pub(crate) fn claim(&self) -> bool {
         self.slot.claim(self.word)
     }
 
-    /// Where it is listed, if it is.
+    /// Returns the slot of the block.
     #[inline]
     pub(crate) fn slot(&self) -> &'static Slot {
         self.slot
     }
 
-    /// The free failed: the program still holds the block.
+    /// Returns the block to the program after a failed free.
     pub(crate) fn give_back(&self) {
         self.slot.expect_state(FREEING, FREEING);
         self.slot.word.store(self.word, Ordering::Release);
     }
 
-    /// The claimed block goes into a thread cache.
+    /// Notes that the claimed block enters a thread cache.
     #[inline]
     pub(crate) fn mark_cached(&self) {
         self.slot.mark_cached(self.word);
     }
 
-    /// The claimed block goes to the core. As the function, with what is known of where the slot is.
+    /// Empties the slot of the claimed block, which goes to the core. Saves the lookup that the
+    /// function `vacate` needs.
     #[inline]
     pub(crate) fn vacate(&self) {
-        // Not if the segment has gone, with its context.
+        // Not if the segment was removed with its context.
         if let Some(offset) = self.extent.offset_of(self.address) {
             empty(self.extent, offset, self.slot);
         }
     }
 
-    /// The bytes requested from the cache, including the red zone after the block.
+    /// Bytes requested from the cache, including the red zone after the block.
     #[inline]
     pub(crate) fn requested(&self) -> u64 {
         self.requested_bytes + config::zone_bytes()
     }
 }
 
-/// A new id, as `LiveBlock::buffer_id` returns.
+/// Returns a new id for `LiveBlock::buffer_id`.
 pub(crate) fn fresh_buffer_id() -> u64 {
     BUFFER_IDS + u64::from(next_buffer())
 }
@@ -187,10 +188,11 @@ fn next_buffer() -> u32 {
 }
 
 impl Claimed {
-    /// Claims the block that begins there, if it is one of `cuMemAlloc` that the program holds.
+    /// Claims the block that begins at this address, if it was made by `cuMemAlloc` and the program
+    /// holds it.
     #[inline(always)]
     pub(crate) fn at(address: u64) -> Option<Claimed> {
-        // Behind the end of a segment no slot says that a block begins.
+        // Past the end of a segment, no slot holds the start of a block.
         let extent = extent_at(address)?;
         let slot = extent.slot_at(address.wrapping_sub(extent.base()))?;
         let word = slot.word.load(Ordering::Acquire);
@@ -198,20 +200,20 @@ impl Claimed {
         is_claimed.then_some(Claimed { extent, slot, word })
     }
 
-    /// Its bytes, and how many of them were not requested.
+    /// Returns its bytes, and how many of them were not requested.
     #[inline(always)]
     pub(crate) fn sizes(self) -> (u64, u64) {
         unpack(self.word)
     }
 
-    /// The block, which begins at this address.
+    /// Returns the block, which begins at this address.
     #[inline(always)]
     pub(crate) fn block(self, address: u64) -> LiveBlock {
         self.slot.describe(self.extent, address, Kind::Context, self.word)
     }
 }
 
-/// Gives a block of the core to the program. Call under the allocator's lock.
+/// Gives a block of the core to the program. The caller must hold the allocator's lock.
 #[inline(always)]
 pub(crate) fn occupy(address: u64, kind: Kind, bytes: u64, requested_bytes: u64, block: BlockId) {
     let place =
@@ -239,7 +241,7 @@ pub(crate) fn vacate(address: u64) {
     }
 }
 
-/// The block with this slot is no block any more.
+/// Empties the slot of a block that has ended.
 #[inline]
 fn empty(extent: &'static Extent, offset: u64, slot: &Slot) {
     slot.expect_state(FREEING, CACHED);

@@ -1,6 +1,6 @@
 //! Driver events, counted and reused. An event returns to the pool only when nothing refers to its
-//! recording any more: a wait on an event that was recorded again would wait for work submitted after
-//! the free in question, perhaps for ever (hazards 10 and 29).
+//! recording any more: a wait on an event that was recorded again would wait for work submitted
+//! after the free in question, perhaps indefinitely (hazards 10 and 29).
 
 use core::mem::ManuallyDrop;
 use core::ptr::null;
@@ -15,17 +15,17 @@ use crate::driver::sys::{CuError, CuResult, EVENT_DISABLE_TIMING, EventHandle};
 use crate::lock::lock;
 use crate::state::thread::Thread;
 
-/// Events alive at once in one context; beyond it, frees wait instead.
+/// Most events alive at once in one context; beyond it, frees wait instead.
 const EVENTS_MAX: u32 = 65_536;
 
-/// Numbers given out. Never taken back, since two events must not share one.
+/// Number of ids assigned. Ids are never reused, since two events must not share one.
 static NUMBERED: AtomicU32 = AtomicU32::new(0);
 
 /// Every event by its number: table n holds 2^n of them.
 static ALL: [OnceLock<Box<[AtomicPtr<Event>]>>; u32::BITS as usize] =
     [const { OnceLock::new() }; u32::BITS as usize];
 
-/// To be called with the context current.
+/// Creates an event. The context must be current.
 pub(crate) type CreateEvent = fn() -> CuResult<EventHandle>;
 
 /// The events of one context.
@@ -33,7 +33,7 @@ pub(crate) type CreateEvent = fn() -> CuResult<EventHandle>;
 pub(crate) struct Events {
     free: Mutex<Vec<&'static Event>>,
     created: AtomicU32,
-    /// The context is gone: its events must not reach the driver.
+    /// Whether the context has ended: its events must not reach the driver.
     dead: AtomicBool,
 }
 
@@ -43,7 +43,7 @@ pub(crate) struct Event {
     /// Number among the events of the process: a block may wait for another context's event.
     number: u32,
     references: AtomicU32,
-    /// How often it was taken; written only by the thread that takes it.
+    /// Number of times it was taken; written only by the thread that takes it.
     recordings: AtomicU32,
     owner: &'static Events,
 }
@@ -52,7 +52,8 @@ pub(crate) struct Event {
 pub(crate) struct EventRef(&'static Event);
 
 impl Events {
-    /// An event to record. If none is free, one is created; `enter` makes the context current.
+    /// Returns an event to record. If none is free, one is created; `enter` makes the context
+    /// current.
     #[inline]
     pub(crate) fn take(
         &'static self,
@@ -82,7 +83,7 @@ impl Events {
         }
     }
 
-    /// The event kept by this thread, if it belongs to this context.
+    /// Returns the event kept by this thread, if it belongs to this context.
     #[inline]
     fn spare_of(&self, thread: &Thread) -> Option<&'static Event> {
         // SAFETY: null, or an event kept by `EventRef::keep`; events are leaked.
@@ -94,7 +95,7 @@ impl Events {
         None
     }
 
-    /// The context is gone, and its events with it.
+    /// Marks the events as dead: they ended with their context.
     pub(crate) fn context_ended(&self) {
         self.dead.store(true, Ordering::Release);
     }
@@ -139,20 +140,21 @@ pub(crate) fn keep(id: EventId) {
     }
 }
 
-/// The event of this recording, unless it has been recorded anew. Call while something refers to that.
+/// Returns the event of this recording, unless it has been recorded again. Call while something
+/// refers to the recording.
 pub(crate) fn known(id: EventId) -> Option<EventRef> {
     let event = ManuallyDrop::new(EventRef::of(id)?);
     (event.id() == id).then(|| EventRef::clone(&event))
 }
 
-/// Takes back the reference of `keep`.
+/// Returns the reference that `keep` stored.
 #[inline]
 pub(crate) fn take_kept(id: EventId) -> Option<EventRef> {
     EventRef::of(id)
 }
 
 impl Event {
-    /// Nothing refers to its recording any more.
+    /// Makes the event available: nothing refers to its recording any more.
     #[cold]
     fn is_free(&'static self) {
         lock(&self.owner.free).push(self);
@@ -165,13 +167,13 @@ impl EventRef {
         self.0.handle
     }
 
-    /// Names this recording for the core; never used for another.
+    /// Returns the core's id for this recording, which is never used for another.
     pub(crate) fn id(&self) -> EventId {
         let recordings = self.0.recordings.load(Ordering::Relaxed);
         EventId(u64::from(recordings) << 32 | u64::from(self.0.number))
     }
 
-    /// Does not count the reference.
+    /// Returns the event without counting the reference.
     fn of(id: EventId) -> Option<EventRef> {
         let (table, index) = place(id.0 as u32);
         let event = ALL[table].get()?[index].load(Ordering::Acquire);
@@ -179,12 +181,12 @@ impl EventRef {
         unsafe { event.as_ref() }.map(EventRef)
     }
 
-    /// Waits until the recorded work is over. A dead context has no work.
+    /// Waits until the recorded work has completed. A dead context has no work.
     pub(crate) fn synchronize(&self) -> CuResult {
         if self.is_dead() { Ok(()) } else { api::event_synchronize(self.handle()) }
     }
 
-    /// `Ok` when the recorded work is over, `NOT_READY` before.
+    /// Returns `Ok` once the recorded work has completed, and `NOT_READY` before.
     pub(crate) fn query(&self) -> CuResult {
         if self.is_dead() { Ok(()) } else { api::event_query(self.handle()) }
     }
@@ -193,8 +195,8 @@ impl EventRef {
         self.0.owner.dead.load(Ordering::Acquire)
     }
 
-    /// Drops the reference. If it was the last one, the thread keeps the event for its next barrier, so
-    /// a thread that frees repeatedly takes no lock for its events.
+    /// Drops the reference. If it was the last one, the thread keeps the event for its next
+    /// barrier, so a thread that frees repeatedly takes no lock for its events.
     #[inline]
     pub(crate) fn keep(self, thread: &Thread) {
         let last = self.0.references.load(Ordering::Acquire) == 1;
@@ -211,13 +213,14 @@ impl EventRef {
         event
     }
 
-    /// Takes back what `into_raw` gave away.
+    /// Restores a reference from `into_raw`.
     ///
     /// # Safety
     ///
-    /// `event` came from `into_raw` and is taken back once.
+    /// `event` came from `into_raw` and is restored once.
     pub(crate) unsafe fn from_raw(event: *const Event) -> EventRef {
-        // SAFETY: events are leaked, so the reference is valid for ever; the count is ours.
+        // SAFETY: events are leaked, so the reference stays valid; `into_raw` left the count to
+        // this caller.
         EventRef(unsafe { &*event })
     }
 }

@@ -1,26 +1,26 @@
-//! The word of a slot, and what a thread cache does with it: it knows nothing of segments and contexts.
+//! The word of a slot, and its use by a thread cache: it is independent of segments and contexts.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use cachealloc_core::BlockId;
 use cachealloc_core::rules::{Rule, rule_holds};
 
-/// State and size of the block that starts here, in one word (see `pack`), and its number. It stays where it is, also when
-/// its segment has gone.
+/// State and size of the block that starts here, in one word (see `pack`), and its number. The slot
+/// stays valid when its segment is removed.
 #[derive(Default)]
 pub(crate) struct Slot {
     pub(crate) word: AtomicU64,
     pub(crate) block: AtomicU32,
-    /// Distinguishes this allocation from all others at the same address; 0 until asked for.
+    /// Distinguishes this allocation from all others at the same address; 0 until requested.
     pub(crate) buffer: AtomicU32,
 }
 
-/// How a live block was made: the two kinds are freed differently.
+/// Function that made a live block: the two kinds are freed differently.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
-    /// By `cuMemAlloc`.
+    /// `cuMemAlloc`.
     Context,
-    /// By `cuMemAllocAsync`: from the default pool, or in a capture.
+    /// `cuMemAllocAsync`: from the default pool, or in a capture.
     Stream,
 }
 
@@ -29,7 +29,7 @@ pub(crate) const GRANULE_BYTES: u64 = 512;
 pub(crate) const FREE: u64 = 0;
 pub(crate) const OF_CONTEXT: u64 = 1;
 pub(crate) const OF_STREAM: u64 = 2;
-/// In a thread cache: the core holds it allocated, the program does not.
+/// In a thread cache: the core counts it as allocated, the program does not hold it.
 pub(crate) const CACHED: u64 = 3;
 /// Claimed by a free that has not published it yet.
 pub(crate) const FREEING: u64 = 4;
@@ -44,15 +44,16 @@ impl Slot {
         BlockId(self.block.load(Ordering::Relaxed))
     }
 
-    /// The block that was claimed at this word goes into a thread cache.
+    /// Notes that the block claimed at this word enters a thread cache.
     #[inline(always)]
     pub(crate) fn mark_cached(&self, word: u64) {
         self.expect_state(FREEING, FREEING);
         self.word.store(with_state(word, CACHED), Ordering::Release);
     }
 
-    /// Gives a block of a thread cache to the program. `slack_bytes`: as many as it has more than were requested. False,
-    /// and nothing has changed: no block of this size is cached here, because its segment has gone.
+    /// Gives a block of a thread cache to the program. `slack_bytes` is the size of the block
+    /// beyond what was requested. Returns `false`, with nothing changed, if no block of this size
+    /// is cached here, because its segment was removed.
     #[inline(always)]
     pub(crate) fn occupy_cached(&self, kind: Kind, bytes: u64, slack_bytes: u64) -> bool {
         let word = self.word.load(Ordering::Relaxed);
@@ -65,7 +66,7 @@ impl Slot {
         true
     }
 
-    /// A transition from any other state gives a block to two owners.
+    /// Checks the state: a transition from any other state gives a block to two owners.
     #[inline]
     pub(crate) fn expect_state(&self, one: u64, other: u64) {
         let now = || state(self.word.load(Ordering::Relaxed));
@@ -84,13 +85,13 @@ pub(crate) fn state(word: u64) -> u64 {
     word & ((1 << STATE_BITS) - 1)
 }
 
-/// The same block in another state.
+/// Returns the word of the same block in another state.
 #[inline]
 fn with_state(word: u64, new: u64) -> u64 {
     word & !((1 << STATE_BITS) - 1) | new
 }
 
-/// `slack` is the block's size above the request; it saturates.
+/// Packs a word. `slack` is the block's size beyond the request; it saturates.
 #[inline]
 pub(crate) fn pack(state: u64, bytes: u64, slack: u64) -> u64 {
     let units = bytes / GRANULE_BYTES;

@@ -1,20 +1,24 @@
-//! Returns unused memory to the driver, for other processes on the device and for other sizes: one pass of the
-//! scavenger (`scavenger.rs`) in one context.
+//! Releases unused memory to the driver, for other processes on the device and for other sizes: one
+//! pass of the scavenger (`scavenger.rs`) in one context.
 //!
-//! A pass waits for nothing that a program does. It takes a mark. What has been idle since a mark some
-//! passes ago (Note [Decay] in the core's `decay.rs` says how many) goes back once the newest barrier of that time is
-//! complete: then all work with the memory is over, and `cuMemFreeAsync` on a stream used for nothing else has nothing to wait for. The real
-//! free would wait for the context.
+//! A pass waits for nothing that a program does. It takes an epoch. Memory that has been idle since
+//! an epoch some passes ago is released once the newest barrier of that time is complete; Note
+//! [Decay] in the core's `decay.rs` defines the number of passes. By then all work with the memory
+//! has completed, and `cuMemFreeAsync` on a stream used for nothing else has nothing to wait for.
+//! The real free would wait for the context.
 //!
-//! What lies free beyond `eager_delete_tensor_gb` (Note [Excess] in the core's `excess.rs`) goes back in the same way, without
-//! those passes: what was free at the newest mark whose barrier is complete.
+//! Free memory beyond `eager_delete_tensor_gb` (Note [Excess] in the core's `excess.rs`) is
+//! released in the same way, without those passes: memory that was free at the newest epoch whose
+//! barrier is complete.
 //!
-//! The device gets the memory when that stream is synchronized (measured: a query reports that all is
-//! over but brings nothing back, and requests fail for lack of memory). That takes 27 us for 2 MiB and 35 ms
-//! for 100 GiB, and launches wait meanwhile: so it is done in small pieces, with pauses.
+//! The device gets the memory when that stream is synchronized. A query reports that all work has
+//! completed but releases nothing, and requests fail for lack of memory (measured). Synchronizing
+//! takes 27 us for 2 MiB and 35 ms for 100 GiB, and launches wait meanwhile: so it is done in small
+//! pieces, with pauses.
 //!
-//! Few wait for a pass: the end of its context, which the driver must not destroy during a pass, and a
-//! request that lacks the memory on its way (`departures`) or asks how much is free.
+//! Few callers wait for a pass: the end of its context, which the driver must not destroy during a
+//! pass, and a request that needs the memory in flight (`inflight_releases`) or asks how much is
+//! free.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -46,27 +50,27 @@ use crate::test_delay::test_delay;
 use crate::trim::scavenger;
 use crate::{config, log, pagemap};
 
-/// Less than this is never returned.
+/// Less free memory than this is never released.
 const WORTH_BYTES: u64 = 2 << 20;
-/// Marks whose barrier may be incomplete.
+/// Number of epochs whose barrier may be incomplete.
 const COMPLETING_MAX: usize = 4;
-/// A thread gets the driver's lock only if it asks at the right moment. So the pass pauses after this
-/// time, unless a request waits for the memory.
+/// Time after which a pass pauses, unless a request waits for the memory. A thread gets the
+/// driver's lock only if it asks at the right moment.
 const STRETCH: Duration = Duration::from_millis(1);
 
-/// The result of one visit for a trim.
+/// Result of one visit for a trim.
 pub(crate) struct Trim {
     pub is_done: bool,
     pub bytes: u64,
 }
 
-/// One visit to a context: returns what is due.
+/// Visits a context once, and releases the memory that is due.
 pub(crate) fn pass(context: &'static Context) {
     let mut pass = lock(&context.idle.pass);
     if context.idle.is_held_off() || context.is_dead() || !pass.note(context) {
         return;
     }
-    // Does nothing avoidable during a capture.
+    // Avoids all optional work during a capture.
     if captures::any() || !lookup::is_certain(context) {
         return;
     }
@@ -79,8 +83,8 @@ pub(crate) fn pass(context: &'static Context) {
     });
 }
 
-/// Returns what was free when the trim was requested, once the work of that time is over. Waits for none
-/// of it.
+/// Releases what was free when the trim was requested, once the work of that time has completed.
+/// Waits for none of it.
 pub(crate) fn trim(context: &'static Context) -> Trim {
     let mut pass = lock(&context.idle.pass);
     let is_new = context.idle.trim_wanted.swap(false, Ordering::SeqCst);
@@ -106,8 +110,8 @@ pub(crate) fn trim(context: &'static Context) -> Trim {
     Trim { is_done, bytes: bytes.unwrap_or(0) }
 }
 
-/// Gives another process so many bytes, as far as all work with them is over, and returns how many. During a capture
-/// as well: that process lacks them.
+/// Releases up to `wanted_bytes` for a peer process, as far as all work with them has completed,
+/// and returns how many. Runs during a capture as well: that process needs them.
 pub(crate) fn give(context: &'static Context, wanted_bytes: u64) -> u64 {
     let mut pass = lock(&context.idle.pass);
     if context.is_dead() || context.idle.is_held_off() || !lookup::is_certain(context) {
@@ -118,7 +122,7 @@ pub(crate) fn give(context: &'static Context, wanted_bytes: u64) -> u64 {
 }
 
 impl Pass {
-    /// Takes a mark. False: nothing can be idle.
+    /// Takes an epoch. Returns `false` if nothing can be idle.
     fn note(&mut self, context: &Context) -> bool {
         let mut allocator = lock(&context.allocator);
         // The core counts these blocks as in use.
@@ -137,14 +141,15 @@ impl Pass {
             || context.release_streams.has_uncollected()
     }
 
-    /// Call after the mark was taken: a free is published only once its barrier is known.
+    /// Notes the barrier that must complete for `mark`. Call after the epoch was taken: a free is
+    /// published only once its barrier is known.
     fn expect_complete(&mut self, context: &Context, mark: IdleEpoch) {
         if self.completing.len() < COMPLETING_MAX {
             self.completing.push_back((mark, context.last_barrier.newest()));
         }
     }
 
-    /// Call with the context current.
+    /// Releases what is due. The context must be current.
     fn give_back(&mut self, context: &'static Context) {
         context.release_streams.collect();
         self.note_complete();
@@ -154,14 +159,15 @@ impl Pass {
             say_returned("unused", self.take_and_give_back(context, idle));
         }
         if config::get().policy.free_bytes_max.is_some() {
-            // What only its stream may take does not lie free.
+            // Memory that only its own stream may take is not free for others.
             stream_frees::query(context);
             let excess = |allocator: &mut Allocator| allocator.release_excess(complete);
             say_returned("excess", self.take_and_give_back(context, excess));
         }
     }
 
-    /// Returns the bytes given back. None: the earlier work is not over. Call with the context current.
+    /// Returns the bytes released, or `None` if the earlier work has not completed. The context
+    /// must be current.
     fn give_back_wanted(&mut self, context: &'static Context) -> Option<u64> {
         let mark = self.wanted_before(context)?;
         context.release_streams.collect();
@@ -176,13 +182,13 @@ impl Pass {
         Some(self.give_back_unused(context, mark, u64::MAX))
     }
 
-    /// Gives so many bytes to another process, as far as all work with them is over by now, and returns how many. Call
-    /// with the context current.
+    /// Releases up to `wanted_bytes` for a peer process, as far as all work with them has completed
+    /// by now, and returns how many. The context must be current.
     fn give(&mut self, context: &'static Context, wanted_bytes: u64) -> u64 {
         context.release_streams.collect();
         let mut given_bytes = self.give_complete(context, wanted_bytes);
         if given_bytes < wanted_bytes {
-            // What has become free since the last pass.
+            // Memory that has become free since the last pass.
             stream_frees::query(context);
             blocks::empty_lists(context);
             let mark = lock(&context.allocator).idle_mark();
@@ -202,7 +208,8 @@ impl Pass {
         self.take_and_give_back(context, |allocator| allocator.release_unused(mark, wanted_bytes))
     }
 
-    /// None: some of the memory is freed but not yet reusable.
+    /// Returns the epoch of the requested memory, or `None` if some of it is freed but not yet
+    /// reusable.
     fn wanted_before(&mut self, context: &'static Context) -> Option<IdleEpoch> {
         if matches!(self.trim, Some(TrimScope::All)) {
             self.trim = Some(TrimScope::Behind(stream_frees::pending(context)));
@@ -223,7 +230,8 @@ impl Pass {
         Some(mark)
     }
 
-    /// Gives back what this takes out of the allocator. All work with it is over. Call with the context current.
+    /// Releases what `taken` removes from the allocator. All work with it has completed. The
+    /// context must be current.
     fn take_and_give_back(
         &mut self,
         context: &Context,
@@ -256,7 +264,8 @@ impl Pass {
         }
     }
 
-    /// Created at first use, and only if the driver can free in stream order (11.2 and later).
+    /// Returns whether there is a stream. Creates it at first use, and only if the driver can free
+    /// in stream order (11.2 and later).
     fn has_stream(&mut self) -> bool {
         if self.stream == 0 && table::has(id::cuMemFreeAsync) {
             self.stream = api::stream_create(STREAM_NON_BLOCKING).unwrap_or(0);
@@ -264,8 +273,9 @@ impl Pass {
         self.stream != 0
     }
 
-    /// Gives segments to the driver and returns how many bytes it took. What it refuses, or time does not
-    /// allow, is offered again in the next pass: the only other way is a free that waits.
+    /// Frees segments and returns the bytes that the driver took. Segments that it refuses, or for
+    /// which there is no time, are offered again in the next pass: the only other way is a free
+    /// that waits.
     fn free(&mut self, context: &Context, segments: Vec<Segment>) -> u64 {
         let mut bytes = 0;
         let mut stretch = Instant::now();

@@ -1,4 +1,4 @@
-//! Returns memory to the driver. Here: what every context keeps for that.
+//! Releases memory to the driver. This file has what every context keeps for that.
 
 pub(crate) mod idle;
 pub(crate) mod reclaim;

@@ -1,5 +1,6 @@
-//! Memory for the user's other processes that lack it (`neighbours` asks for them, in those processes). The writer's
-//! thread answers what could be given and takes an order to give it; the scavenger's thread gives it.
+//! Memory for the user's peer processes that run out of it (`peer_reclaim` makes the requests in
+//! those processes). The writer's thread reports how much this process could release and accepts a
+//! grant; the scavenger's thread releases it.
 
 use std::sync::Mutex;
 
@@ -19,7 +20,7 @@ use crate::statistics::counters::Count;
 use crate::statistics::live;
 use crate::trim::{idle, scavenger};
 
-/// Ordered and not given yet.
+/// Grants that were accepted and not released yet.
 static WANTED: Mutex<Vec<ReclaimGrant>> = Mutex::new(Vec::new());
 
 #[derive(Clone, Copy)]
@@ -28,14 +29,15 @@ struct ReclaimGrant {
     bytes: u64,
 }
 
-/// What could be given of a GPU. Nothing is asked of the driver.
+/// Returns how much memory of a GPU this process could release. Makes no driver call.
 pub(crate) fn offer(gpu: GpuId) -> Offer {
     let (mut free_bytes, mut idle_bytes) = (0, 0);
     for context in on(gpu).filter(|_| scavenger::may_give()) {
-        // While it ends, what lies in its lists may be another context's. The device has its memory in a moment.
+        // While a context ends, blocks in its lists may be another context's. The device will have
+        // its memory in a moment.
         let Some(_open) = context.keep_open() else { continue };
         let Some(mut allocator) = LockWait::Timeout.lock(&context.allocator) else { continue };
-        // The core counts what lies in lists as in use, and with it the segment around.
+        // The core counts blocks in lists as in use, and with them the segment around.
         blocks::take_back_all(context, &mut allocator);
         free_bytes += allocator.free_bytes();
         idle_bytes += allocator.unused_bytes();
@@ -44,7 +46,7 @@ pub(crate) fn offer(gpu: GpuId) -> Offer {
     Offer { free_mebibytes: mebibytes(free_bytes), idle_mebibytes: mebibytes(idle_bytes) }
 }
 
-/// Has the scavenger give so much of a GPU. Waits for nothing.
+/// Makes the scavenger release this much memory of a GPU. Never waits.
 pub(crate) fn enqueue(gpu: GpuId, mebibytes: u32) -> Result<(), i32> {
     if !scavenger::may_give() {
         return Err(libc::EPERM);
@@ -57,7 +59,7 @@ pub(super) fn are_wanted() -> bool {
     !lock(&WANTED).is_empty()
 }
 
-/// Gives what was ordered first. For the scavenger's thread.
+/// Releases the oldest grant. Only the scavenger's thread calls this.
 pub(super) fn release_next() {
     let next = {
         let mut wanted = lock(&WANTED);

@@ -1,11 +1,11 @@
-//! The scavenger: a thread of ours that checks every second for memory that is idle or too much (`idle.rs`), returns
-//! what another process requests (`cachealloc trim`) or lacks (`gifts`), and asks the driver what an account needs
-//! (`measured`).
+//! The scavenger: a thread of the library. Every second it checks for memory that is idle or in
+//! excess (`idle.rs`). It releases what another process requests (`cachealloc trim`) or runs out of
+//! (`reclaim`), and asks the driver for the values that a breakdown needs (`measured`).
 //!
-//! It starts with the first such request, or when the process has reserved enough to be worth a thread,
-//! and sleeps without waking while there is less. Only a miss, which asks the driver anyway, checks
-//! whether it sleeps; hits and frees do not. Time is counted in passes: a stopped process or a suspended
-//! machine has not left its memory unused.
+//! It starts with the first such request, or when the process has reserved enough to be worth a
+//! thread, and sleeps without waking while there is less. Only a miss, which asks the driver
+//! anyway, checks whether it sleeps; hits and frees do not. Time is counted in passes: a stopped
+//! process or a suspended machine has not left its memory unused.
 //!
 //! Before the process ends, it leaves the driver or does not enter it any more.
 
@@ -34,9 +34,9 @@ use crate::state::contexts::Context;
 use crate::trim::{idle, reclaim};
 use crate::{config, identity, log};
 
-/// A second in the options is one pass.
+/// Interval of passes: a second in the options is one pass.
 const PASS_EVERY: Duration = Duration::from_secs(1);
-/// A process that holds less starves no other process.
+/// A process that holds less than this takes too little from other processes to matter.
 const WORTH_BYTES: u64 = 64 << 20;
 
 /// Not started.
@@ -53,18 +53,19 @@ static TRIMS_DONE: AtomicU32 = AtomicU32::new(0);
 static MEASURES_ASKED: AtomicU32 = AtomicU32::new(0);
 static MEASURES_DONE: AtomicU32 = AtomicU32::new(0);
 static TRIMMED_BYTES: AtomicU64 = AtomicU64::new(0);
-/// While work of the program has to end first: the first pause, which doubles each time.
+/// First pause, while work of the program has to end first; each pause doubles it.
 const TRIM_POLL_FIRST: Duration = Duration::from_millis(2);
 const MEASURE_LOOK: Duration = Duration::from_micros(200);
-/// While something captures.
+/// Pause while something captures.
 const MEASURE_AGAIN: Duration = Duration::from_millis(20);
-/// The word it sleeps on.
+/// The word that the thread sleeps on.
 static DOORBELL: AtomicU32 = AtomicU32::new(0);
 static IN_PASS: AtomicBool = AtomicBool::new(false);
 static STOPPED: AtomicBool = AtomicBool::new(false);
 
-/// A miss was served. Call without a lock of ours: a new thread wants the loader's lock, whose owner may
-/// wait for ours in the constructor of a library that allocates.
+/// Notes that a miss was served. The caller must hold no lock of the library: a new thread needs
+/// the loader's lock, whose owner may wait for the library's in the constructor of a library that
+/// allocates.
 #[inline]
 pub(crate) fn cache_grew() {
     if STATE.load(Ordering::SeqCst) != DECIDED {
@@ -72,12 +73,13 @@ pub(crate) fn cache_grew() {
     }
 }
 
-/// Whether the process is ending.
+/// Returns whether the process is ending.
 pub(crate) fn is_stopped() -> bool {
     STOPPED.load(Ordering::SeqCst)
 }
 
-/// Requests that what is free now goes back as soon as all work with it is over. Waits for nothing.
+/// Requests that memory free now is released as soon as all work with it has completed. Never
+/// waits.
 pub(crate) fn trim(device: Option<i32>) -> Result<(), i32> {
     if !table::has(id::cuMemFreeAsync) {
         return Err(libc::ENOTSUP); // only a free that waits could return it
@@ -89,14 +91,14 @@ pub(crate) fn trim(device: Option<i32>) -> Result<(), i32> {
     go()
 }
 
-/// Requests that the driver is asked what an account needs. Waits for nothing.
+/// Requests that the driver is asked for the values a breakdown needs. Never waits.
 pub(crate) fn measure() -> Result<(), i32> {
     MEASURES_ASKED.fetch_add(1, Ordering::SeqCst);
     go()
 }
 
-/// The same, and waits for it no longer than this; not at all during a capture. Only where the thread runs: the host
-/// may be without memory for another.
+/// Requests the same values as `measure`, and waits for them no longer than this; not at all during
+/// a capture. Only where the thread runs: the host may be without memory for another.
 pub(crate) fn measure_within(wait_max: Duration) {
     let runs = RUNS.load(Ordering::SeqCst) && !is_stopped();
     if !runs || captures::any() || measure().is_err() {
@@ -109,13 +111,13 @@ pub(crate) fn measure_within(wait_max: Duration) {
     }
 }
 
-/// How often that was requested and done.
+/// Returns how many measurements were requested and done.
 pub(crate) fn measures() -> Measures {
     let done_count = MEASURES_DONE.load(Ordering::SeqCst);
     Measures { asked_count: MEASURES_ASKED.load(Ordering::SeqCst), done_count }
 }
 
-/// Wakes the thread, which begins if there is none.
+/// Wakes the thread, and starts it first if necessary.
 pub(super) fn go() -> Result<(), i32> {
     let new = STATE.compare_exchange(NONE, DECIDED, Ordering::SeqCst, Ordering::SeqCst).is_ok();
     if new || !RUNS.load(Ordering::SeqCst) {
@@ -125,9 +127,9 @@ pub(super) fn go() -> Result<(), i32> {
     if RUNS.load(Ordering::SeqCst) { Ok(()) } else { Err(libc::EAGAIN) }
 }
 
-/// How many trims were asked for and done, and their bytes.
+/// Returns how many trims were requested and done, and their bytes.
 pub(crate) fn trims() -> Trims {
-    // In this order: whatever is done was asked for before.
+    // In this order: whatever is done was requested before.
     let done_count = TRIMS_DONE.load(Ordering::SeqCst);
     let bytes = TRIMMED_BYTES.load(Ordering::SeqCst);
     Trims { asked_count: TRIMS_ASKED.load(Ordering::SeqCst), done_count, bytes }
@@ -155,7 +157,7 @@ fn begin() {
     if RUNS.swap(true, Ordering::SeqCst) {
         return;
     }
-    // Registered after the driver's own, so it runs before it.
+    // Registered after the driver's handler, so it runs before that.
     // SAFETY: the function lives as long as the library, which is never unloaded (it is preloaded).
     unsafe { libc::atexit(stop) };
     if !library_thread::start(&Body { begin: || (), go_on: work }) {
@@ -164,18 +166,19 @@ fn begin() {
     }
 }
 
-/// Whether other processes get what is free here.
+/// Returns whether other processes get the memory that is free here.
 pub(super) fn may_give() -> bool {
     bypass::is_caching() && is_wanted() && table::has(id::cuMemFreeAsync)
 }
 
-/// Chunks are reserved in order to be kept.
+/// Returns whether idle or excess memory is released at all: not with chunks, which are reserved in
+/// order to be kept.
 fn is_wanted() -> bool {
     let config = config::get();
     worth_bytes().is_some() && config.caches() && config.strategy == Strategy::AutoGrowth
 }
 
-/// Where so much is reserved some may have to go back. None: nothing ever has.
+/// Reserved bytes from which some may have to be released, or `None` if nothing ever has.
 fn worth_bytes() -> Option<u64> {
     let config = config::get();
     let idle = (config.idle_release != IdleRelease::Never).then_some(WORTH_BYTES);
@@ -204,7 +207,7 @@ fn work() {
                 true
             });
         } else if measures.asked_count != measures.done_count {
-            // A capture is left alone, as by a pass.
+            // Leaves a capture alone, as a pass does.
             if in_the_driver(|| !captures::any() && measured::ask()) {
                 MEASURES_DONE.store(measures.asked_count, Ordering::SeqCst);
             } else {
@@ -228,7 +231,7 @@ fn work() {
             });
         } else {
             STATE.store(ASLEEP, Ordering::SeqCst);
-            // A miss that grew the cache before this store did not wake us.
+            // A miss that grew the cache before this store did not wake this thread.
             if !is_worth_it() {
                 library_thread::wait(&DOORBELL, rung, None);
             }
@@ -237,7 +240,7 @@ fn work() {
     }
 }
 
-/// Whether the context has returned what was requested.
+/// Returns whether the context has released what was requested.
 fn trimmed(context: &'static Context) -> bool {
     let trim = idle::trim(context);
     TRIMMED_BYTES.fetch_add(trim.bytes, Ordering::SeqCst);
@@ -272,7 +275,7 @@ extern "C" fn stop() {
     bounds::PASS_AT_EXIT.until(|| !IN_PASS.load(Ordering::SeqCst));
 }
 
-/// Test builds only: the interval of passes, with which any memory is worth one.
+/// Interval of passes in test builds only; with it, any memory is worth a pass.
 #[cfg(feature = "break-rules")]
 fn pace() -> Option<Duration> {
     static PACE: std::sync::OnceLock<Option<Duration>> = std::sync::OnceLock::new();
