@@ -2,12 +2,12 @@
 //! last.
 //!
 //! A primary context lives while something has retained it, and a context that the program has made
-//! while something is attached to it. The driver does not report how many references there are.
-//! What has to be done before the last one is dropped is too expensive for any other: the library
-//! waits for all work, and meanwhile other threads find nothing of the context. So it counts the
-//! calls that take and drop references. There may be more references than these, as a green context
-//! has one to the primary context. So the counts can prove that the context stays. They prove that
-//! it ends only where there can be no other references.
+//! while something is attached to it. The driver does not report how many references there are. The
+//! preparations for dropping the last one are too expensive for any other: the library waits for
+//! all work, and meanwhile other threads find nothing of the context. So it counts the calls that
+//! take and drop references. There may be more references than these, as a green context has one to
+//! the primary context. So the counts can prove that the context stays. They prove that it ends
+//! only where there can be no other references.
 //!
 //! The reset of a primary context ends it and leaves the references, which must be dropped all the
 //! same. On driver 580, a context retained after a reset stays until those before the reset are
@@ -90,12 +90,12 @@ pub(crate) fn give_up(to: Referent) -> GivenUp {
     GivenUp { fate: fate(to, count == 1), to, count, resets: false }
 }
 
-/// The same of one that was not counted.
+/// Begins to drop a reference that was not counted.
 pub(crate) fn give_up_another(to: Referent) -> GivenUp {
     GivenUp { fate: fate(to, false), to, count: 0, resets: false }
 }
 
-/// The context is about to be destroyed, whatever refers to it.
+/// Begins the destruction of a context, whatever refers to it.
 pub(crate) fn destroy(to: Referent) -> GivenUp {
     let resets = matches!(to, Referent::Primary(_));
     let count = match resets {
@@ -106,16 +106,16 @@ pub(crate) fn destroy(to: Referent) -> GivenUp {
     GivenUp { fate, to, count, resets }
 }
 
-/// A context that the program has made is gone.
+/// Forgets a context that the program has made and that has ended.
 pub(crate) fn ended(id: u64) {
     lock(&HELD).retain(|held| held.to != Referent::Made(id));
 }
 
 impl GivenUp {
-    /// The driver has answered.
+    /// Concludes the call once the driver has returned.
     pub(crate) fn answered(self, is_refused: bool) {
         let mut held = lock(&HELD);
-        // Else another thread has destroyed the context.
+        // Otherwise another thread has destroyed the context.
         let Some(one) = held.iter_mut().find(|held| held.to == self.to) else { return };
         if self.fate == Fate::Stays {
             one.leaving -= 1;
@@ -129,8 +129,9 @@ impl GivenUp {
     }
 }
 
-/// Where no reference is counted any more, those that were given up before must be gone: the driver
-/// counts them in the order in which it gets them, and the last of them ends the context.
+/// Returns the effect of dropping a reference. Once no counted reference is left, waits for the
+/// calls that drop earlier ones: the driver counts references in the order in which it gets the
+/// calls, and the last one ends the context.
 fn fate(to: Referent, was_counted: bool) -> Fate {
     let mut held = lock(&HELD);
     loop {
@@ -147,13 +148,13 @@ fn fate(to: Referent, was_counted: bool) -> Fate {
     }
 }
 
-/// A green context refers to the primary one.
+/// Returns whether other references exist: a green context refers to the primary one.
 fn others_refer(to: Referent) -> bool {
     matches!(to, Referent::Primary(_)) && LEDGER.exclusive.has_observed(Observer::GreenContext)
 }
 
-/// Whether no call has passed by us. Without one of the other rules the count is not asked, so that
-/// it does not stand in for them.
+/// Returns whether no call has bypassed the library. Without one of the other rules the count is
+/// not consulted, so that it does not replace them.
 fn sees_all() -> bool {
     const OF_DOUBT: [Rule; 7] = [
         Rule::ReferencesAreCounted,

@@ -1,5 +1,6 @@
-//! Which stream a handle means: its id for life and its context. Handles are reused, so the driver is asked; but a
-//! thread that goes on with one stream asks once, until a stream or a context of the process may end.
+//! Identity of the stream of a handle: its unique id and its context. Handles are reused, so the
+//! library asks the driver. A thread that continues with one stream asks once, until a stream or a
+//! context of the process may end.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -18,24 +19,25 @@ use crate::state::thread::{KnownStream, Thread};
 /// Counts the calls that may have ended a stream.
 static ENDS: AtomicU64 = AtomicU64::new(0);
 
-/// A stream that is there.
+/// A stream that exists.
 #[derive(Clone, Copy)]
 pub(crate) struct Stream {
     pub handle: StreamHandle,
-    /// For life; the handle, where the driver has no ids.
+    /// Unique id of the stream, or the handle where the driver has no ids.
     pub id: u64,
-    /// None: the driver does not tell.
+    /// `None` if the driver does not report the context.
     pub context: Option<&'static Context>,
 }
 
-/// A stream, or a context with its streams, may be about to end. Call before the driver does it.
+/// Notes that a stream, or a context with its streams, may be about to end. Call before the driver
+/// ends it.
 pub(crate) fn may_end() {
     if rule_holds(Rule::EndedStreamIsForgotten) {
         ENDS.fetch_add(1, Ordering::SeqCst);
     }
 }
 
-/// The stream of this handle, or the driver's code if there is none.
+/// Returns the stream of this handle, or the driver's code if no stream has it.
 #[inline]
 pub(crate) fn of(thread: &Thread, handle: StreamHandle) -> CuResult<Stream> {
     match known(thread, handle, |id| api::ctx_get_id(0) == Ok(id)) {
@@ -46,7 +48,7 @@ pub(crate) fn of(thread: &Thread, handle: StreamHandle) -> CuResult<Stream> {
     }
 }
 
-/// Its id, where the caller knows which context is current.
+/// Returns the id of the stream, for a caller that knows which context is current.
 #[inline]
 pub(crate) fn id_in(
     thread: &Thread,
@@ -59,7 +61,7 @@ pub(crate) fn id_in(
     }
 }
 
-/// The context that a stream belongs to.
+/// Returns the context that a stream belongs to.
 pub(crate) fn context_of(handle: StreamHandle) -> Option<&'static Context> {
     told_or_current(api::stream_get_ctx(handle))
 }
@@ -68,14 +70,16 @@ fn told_or_current(told: CuResult<ContextHandle>) -> Option<&'static Context> {
     told.map_or_else(|_| lookup::current(), lookup::of_handle).ok()
 }
 
-/// The default streams are those of the context that is current.
+/// Returns the stream that the thread used last, if it has this handle. The default streams are
+/// those of the current context.
 #[inline]
 fn known(
     thread: &Thread,
     handle: StreamHandle,
     is_current: impl FnOnce(u64) -> bool,
 ) -> Option<KnownStream> {
-    // Where calls go past our hooks, so may the end of a stream. Where a context was lost, the driver refuses its streams.
+    // Where calls bypass the hooks, the end of a stream may bypass them too. Where a context was
+    // lost, the driver refuses its streams.
     let is_still = |known: &KnownStream| {
         known.handle == handle
             && known.ends == ENDS.load(Ordering::Acquire)
@@ -86,8 +90,9 @@ fn known(
     thread.stream.get().filter(is_still)
 }
 
-/// Kept, but not what the driver does not tell, nor where there are green contexts: the end of one leaves its streams, as
-/// handles of nothing.
+/// Asks the driver and stores the result. An identity is not stored if the driver does not report
+/// it, or if green contexts exist: the end of one leaves its streams as handles that refer to
+/// nothing.
 #[cold]
 fn learn(thread: &Thread, handle: StreamHandle) -> CuResult<Stream> {
     let ends = ENDS.load(Ordering::Acquire);

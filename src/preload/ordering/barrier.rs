@@ -1,9 +1,9 @@
-//! The context-wide barrier (docs/ordering.md 2): orders what a native `cuMemFree` orders, without its
-//! wait.
+//! The context-wide barrier (docs/ordering.md 2): orders what the driver's own `cuMemFree` orders,
+//! without its wait.
 //!
-//! `cuCtxRecordEvent` captures all work of the context, `cuCtxWaitEvent` orders all later work behind
-//! it, at once or when another stream gets work (`owed_wait`). Both kill a capture of the context, so they run under
-//! `Context::barrier_lock`, and only while no stream captures.
+//! `cuCtxRecordEvent` captures all work of the context. `cuCtxWaitEvent` orders all later work
+//! after it, at once or when another stream gets work (`deferred_wait`). Both invalidate a capture
+//! of the context, so they run under `Context::barrier_lock`, and only while no stream captures.
 
 use std::sync::MutexGuard;
 
@@ -26,41 +26,43 @@ use crate::statistics::waits;
 use crate::statistics::waits::Wait;
 use crate::test_delay::test_delay;
 
-/// Why there is no barrier.
+/// Reason why no barrier was made.
 pub(crate) enum Refused {
-    /// A stream of the process captures: wait natively instead.
+    /// A stream of the process captures: wait with the driver's own free instead.
     Capturing,
-    /// A real free may hold the context: a barrier would block. Or green contexts exist, and there is no event
-    /// for the work of all of them.
+    /// A real free may hold the context, and a barrier would block. Or green contexts exist, and no
+    /// event covers the work of all of them.
     ContextBusy,
-    /// The driver's code.
+    /// The driver refused with this code.
     Failed(CuError),
 }
 
-/// An event behind all work of a context so far.
+/// An event recorded after all work of a context so far.
 pub(crate) struct Recorded {
     pub seen: SubmissionReading,
     pub event: EventRef,
-    /// Tags made before it are dropped once all later work is behind the event, or the event is over.
+    /// Epoch before which tags are dropped once all later work is ordered after the event, or the
+    /// event is complete.
     pub mark: Option<TagEpoch>,
-    /// It is no barrier, or the process stopped being exclusive meanwhile: wait before publishing anything.
+    /// Whether the caller must wait before publishing anything: this is no barrier, or the process
+    /// stopped being exclusive meanwhile.
     pub wait_first: bool,
 }
 
-/// What orders a free.
+/// Barrier that orders a free.
 pub(crate) enum FreeOrdering {
-    /// A barrier of its own.
+    /// A barrier made for this free.
     OwnBarrier(Recorded),
-    /// Another thread's, begun after the free.
+    /// Another thread's barrier, begun after the free.
     SharedBarrier { number: BarrierNumber, event: EventRef, wait_first: bool },
 }
 
-/// Orders all later work of the context behind all work so far, by a barrier of this free or a later one
-/// of another thread. Publishes nothing: the caller does, and only afterwards.
+/// Orders all later work of the context after all work so far, by a barrier of this free or a later
+/// one of another thread. Publishes nothing: the caller does so afterwards.
 ///
 /// The driver takes 20 to 100 us for a barrier while several threads launch and make barriers
-/// (measured); so they run one at a time, and a thread that waited often finds that the previous barrier
-/// covers its free.
+/// (measured). So barriers run one at a time, and a thread that waited often finds that the
+/// previous barrier covers its free.
 #[inline]
 pub(crate) fn order(thread: &Thread, context: &'static Context) -> Result<FreeOrdering, Refused> {
     let since = context.covers.pending_barriers.taken();
@@ -77,15 +79,15 @@ pub(crate) fn order(thread: &Thread, context: &'static Context) -> Result<FreeOr
     make(thread, context, own_event).map(FreeOrdering::OwnBarrier)
 }
 
-/// Call with the gate held.
+/// Makes a barrier. The caller must hold the barrier lock.
 #[inline(always)]
 fn make(thread: &Thread, context: &'static Context, event: EventRef) -> Result<Recorded, Refused> {
     debug_assert!(is_held(&context.barrier_lock) || !rule_holds(Rule::CaptureGate));
     let Recorded { seen, event, mark, .. } = record_inside(context, event)?;
     let ordered = deferred_wait::order_later_work(thread, context, &event, seen);
     ordered.map_err(Refused::Failed)?;
-    // Filed and recorded before the cover is published: a free that skips its barrier because of this
-    // one finds it here (order D3 of the core).
+    // Filed and recorded before the cover is published: a free that skips its barrier because of
+    // this one finds it here (order D3 of the core).
     context.last_barrier.file(seen.number(), event.clone());
     let after = LEDGER.barrier_is_in(&context.covers, seen, context.id);
     let wait_first = after == AfterBarrier::WaitFirst;
@@ -95,8 +97,8 @@ fn make(thread: &Thread, context: &'static Context, event: EventRef) -> Result<R
     Ok(Recorded { seen, event, mark, wait_first })
 }
 
-/// Records all work of the context into an event, and orders nothing. Not once green contexts exist:
-/// they share the primary context's memory, and the event belongs to only one of them.
+/// Records all work of the context into an event, and orders nothing. Fails once green contexts
+/// exist: they share the primary context's memory, and the event belongs to only one of them.
 pub(crate) fn record(thread: &Thread, context: &'static Context) -> Result<Recorded, Refused> {
     if LEDGER.exclusive.has_observed(Observer::GreenContext) && rule_holds(Rule::GreenWaitIsPartial)
     {
@@ -107,8 +109,9 @@ pub(crate) fn record(thread: &Thread, context: &'static Context) -> Result<Recor
     record_inside(context, event)
 }
 
-/// Taken before the gate: while another thread's native free holds the context, the driver creates no
-/// event, and the begin of a capture must not wait for that (hazard 32).
+/// Takes an event. Call before locking the barrier lock: while another thread's real free holds the
+/// context, the driver creates no event, and the begin of a capture must not wait for that (hazard
+/// 32).
 #[inline]
 fn fresh_event(thread: &Thread, context: &'static Context) -> Result<EventRef, Refused> {
     context.events.take(thread, |body| context.enter(body)).map_err(Refused::Failed)
@@ -144,9 +147,10 @@ fn lock_barriers(
     Ok(guard)
 }
 
-/// Waits on the host for what was recorded. Before that is over nothing is free because of it.
+/// Waits on the host for what was recorded. Nothing is published because of the record before that
+/// has completed.
 pub(crate) fn wait(context: &'static Context, recorded: &Recorded, reason: Wait) -> CuResult {
-    // A capture may have begun since the gate was passed.
+    // A capture may have begun since the barrier lock was released.
     let code = waits::timed(reason, || api::relaxed(|| recorded.event.synchronize()));
     if code.is_ok() {
         context.covers.waited(recorded.seen);

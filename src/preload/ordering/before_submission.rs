@@ -1,7 +1,7 @@
-//! What a submission owes to the barriers before it, before it is made (docs/ordering.md 2). While one stream is all there is, its
-//! work comes behind a barrier by the order of the stream; before anything goes to another one, the wait that the barrier put
-//! off is put in (`owed_wait`). Where several threads submit to several streams, each stream waits for itself, before it gets
-//! more.
+//! Obligations of a submission to earlier barriers, before it is made (docs/ordering.md 2). While
+//! only one stream has work, the order of the stream puts its work after a barrier. Before anything
+//! goes to another stream, the deferred wait of the barrier is submitted (`deferred_wait`). Where
+//! several threads submit to several streams, each stream waits before it gets more work.
 
 use cachealloc_core::order::{ANY_STREAM, Admission, BarrierNumber, Lane};
 use cachealloc_core::rules::{Rule, rule_holds};
@@ -22,8 +22,8 @@ use crate::state::contexts::Context;
 use crate::state::thread;
 use crate::state::thread::{Behind, Thread};
 
-/// A call is about to submit to this stream, as `named` says it, or to `ANY_STREAM`. Behind its begin mark, if it has one, and
-/// before the real call.
+/// Prepares a submission to this stream, as returned by `named`, or to `ANY_STREAM`. Call after the
+/// submission was counted as begun, if it is counted, and before the real call.
 #[inline(always)]
 pub(crate) fn before_submit(stream: u64) {
     if !LEDGER.deferral.can_proceed(stream) {
@@ -31,22 +31,23 @@ pub(crate) fn before_submit(stream: u64) {
     }
 }
 
-/// The stream that a call names by this handle. The default stream of a thread is never admitted as the only one, but may
-/// wait for itself.
+/// Returns the stream that a call names by this handle. The default stream of a thread is never
+/// admitted as the only one, but may wait by itself.
 #[inline(always)]
 pub(crate) fn named(stream: StreamHandle, per_thread: bool) -> u64 {
     if per_thread && stream == 0 { STREAM_PER_THREAD as u64 } else { stream as u64 }
 }
 
-/// The stream of `cuLaunchKernelEx`. A launch that may begin before its predecessor ends does not come behind what the
-/// stream has been given.
+/// Returns the stream of `cuLaunchKernelEx`. A launch that may begin before its predecessor ends is
+/// not ordered after the earlier work of the stream.
 ///
 /// # Safety
 ///
-/// Null, or the program's struct, valid for the call, and its array of attributes.
+/// `config` must be null, or the program's struct, valid for the call together with its array of
+/// attributes.
 #[inline(always)]
 pub(crate) unsafe fn of_launch(config: *const LaunchConfig, per_thread: bool) -> u64 {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees it.
     let Some(config) = (unsafe { config.as_ref() }) else { return ANY_STREAM };
     // SAFETY: as above.
     if config.numAttrs != 0 && unsafe { may_start_early(config) } {
@@ -57,34 +58,35 @@ pub(crate) unsafe fn of_launch(config: *const LaunchConfig, per_thread: bool) ->
 
 /// # Safety
 ///
-/// As `of_launch`.
+/// `config` must meet the requirements of `of_launch`.
 unsafe fn may_start_early(config: &LaunchConfig) -> bool {
     if config.attrs.is_null() || !rule_holds(Rule::EarlyStartPays) {
         return false;
     }
     let first = config.attrs.cast::<LaunchAttribute>();
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees it.
     let attributes = unsafe { core::slice::from_raw_parts(first, config.numAttrs as usize) };
     attributes.iter().any(|attribute| {
         attribute.id == LAUNCH_PROGRAMMATIC_STREAM_SERIALIZATION && attribute.value[0] as u32 != 0
     })
 }
 
-/// Work of ours is about to go to a stream of ours.
+/// Prepares a submission of the library to one of its own streams.
 pub(crate) fn goes_to_own() {
     if rule_holds(Rule::OwnStreamPays) {
         before_submit_unknown();
     }
 }
 
-/// Whatever is owed is paid: what comes may be unseen.
+/// Submits every deferred wait, before submissions that the library may not see.
 pub(crate) fn flush_all() {
     if rule_holds(Rule::BlindSpotPays) {
         before_submit_unknown();
     }
 }
 
-/// The stream is about to be destroyed: another one may get its handle, and does not come behind its work.
+/// Prepares the end of a stream: another stream may get its handle, and is not ordered after its
+/// work.
 pub(crate) fn stream_ends(stream: StreamHandle) {
     let has_deferred =
         LEDGER.deferral.is(stream as u64) || LEDGER.deferral.is_deferred_per_stream();
@@ -93,8 +95,9 @@ pub(crate) fn stream_ends(stream: StreamHandle) {
     }
 }
 
-/// As `before_submit` for a caller without a begin mark. While it asks it has one: else the streams might be forgotten between
-/// its finding that nothing is owed and its saying so, and others would be admitted before what is owed since is paid.
+/// Prepares a submission of a caller that is not counted as begun. It is counted during the check.
+/// Otherwise the streams might be forgotten after the check found no deferred wait and before that
+/// is published, and others would be admitted before a wait that was deferred since is submitted.
 fn before_submit_unknown() {
     if !LEDGER.deferral.is(ANY_STREAM) {
         LEDGER.begin(false, Lane::Shared);
@@ -105,7 +108,7 @@ fn before_submit_unknown() {
 
 #[cold]
 fn admit(stream: u64) {
-    // What a forked child has of our locks may be held for ever, and its calls fail.
+    // In a forked child, the library's locks may be held forever, and its calls fail.
     if bypass::is_switched_off() && rule_holds(Rule::ForkedChildOwesNothing) {
         return;
     }
@@ -125,18 +128,20 @@ fn admit(stream: u64) {
     }
 }
 
-/// Lets this stream wait for the newest barrier, if the context owes that wait. True: whatever the stream gets comes behind
-/// it. Call without a gate.
+/// Makes this stream wait for the newest barrier, if the context has a deferred wait. Returns
+/// `true` if whatever the stream gets is ordered after the barrier. The caller must hold no barrier
+/// lock.
 fn wait_on_stream(context: &'static Context, stream: u64) -> bool {
     let is_default = stream == STREAM_PER_THREAD as u64;
     let known_as = if is_default { own_default_stream() } else { stream };
-    // A barrier that is not noted yet is one of a free that has not returned.
+    // A barrier that is not noted yet belongs to a free that has not returned.
     if let Some(number) = context.covers.pending()
         && thread::with(|thread| thread.behind.get()) == Some(behind(context, known_as, number))
     {
         return true;
     }
-    // A stream of another context, which has come meanwhile, must not wait for this one (hazard 27).
+    // A stream of another context, which appeared meanwhile, must not wait for this one (hazard
+    // 27).
     let open = hold_context(context).filter(|_| LEDGER.exclusive.is_exclusive(context.id));
     let Some(_open) = open else {
         flush(context);
@@ -167,7 +172,8 @@ fn behind(context: &Context, stream: u64, number: BarrierNumber) -> Behind {
     Behind { context_id: context.id, stream, number }
 }
 
-/// The default stream of the calling thread, which has the same handle in each. No handle is so large.
+/// Returns an id for the default stream of the calling thread, which has the same handle in each
+/// thread. No handle is that large.
 fn own_default_stream() -> u64 {
     1 << 63 | thread::with(Thread::number) as u64
 }

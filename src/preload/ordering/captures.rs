@@ -1,10 +1,11 @@
 //! The capturing streams (docs/ordering.md 5). While there is one, no barrier is made anywhere.
 //!
-//! Any thread may ask the driver whether a stream of the set still captures, but not at any time. While
-//! Begin or End runs, the result would be of before or after it, and the driver reads what End is taking
-//! apart: such a stream counts as capturing, without a query. A per-thread default stream has one handle
-//! in all threads: a query is meaningful only in the thread that began the capture, with its context
-//! current; for all other threads the stream counts as capturing.
+//! Any thread may ask the driver whether a stream of the set still captures, but not at any time.
+//! While Begin or End runs, the result could be that of before or after it, and the driver reads
+//! what End is taking apart: such a stream counts as capturing, without a query. A per-thread
+//! default stream has one handle in all threads: a query is meaningful only in the thread that
+//! began the capture, with its context current; for all other threads the stream counts as
+//! capturing.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -27,40 +28,41 @@ struct Set {
     captures: Captures,
     /// Streams on which a thread is inside Begin or End.
     changing: Vec<StreamHandle>,
-    /// The threads that began captures of per-thread default streams: stream id, thread number.
+    /// Threads that began captures of per-thread default streams: stream id, thread number.
     owners: Vec<(u64, usize)>,
 }
 
 static SET: Mutex<Set> =
     Mutex::new(Set { captures: Captures::new(), changing: Vec::new(), owners: Vec::new() });
-/// False only while the set is empty.
+/// `false` only while the set is empty.
 static ANY: AtomicBool = AtomicBool::new(false);
 
-/// How often the set became empty or non-empty.
+/// Number of times the set became empty or non-empty.
 static CHANGES: AtomicU64 = AtomicU64::new(0);
 
-/// Whether a stream captures. Queries the driver for each: a capture may have ended by an error that was
-/// not reported to us.
+/// Returns whether a stream captures. Queries the driver for each: a capture may have ended by an
+/// error that was not reported to the library.
 #[inline]
 pub(crate) fn any() -> bool {
     ANY.load(Ordering::Acquire) && still_any()
 }
 
-/// As `any` without a query: may stay true for a while after the last capture ended.
+/// Returns whether a stream may capture, without a query. May stay `true` for a while after the
+/// last capture ended.
 #[inline]
 pub(crate) fn maybe() -> bool {
     ANY.load(Ordering::Acquire)
 }
 
-/// The thread is about to submit during a capture, on this stream if one is named.
+/// Notes that the thread is about to submit during a capture, on this stream if one is named.
 pub(crate) fn note_submission(thread: &Thread, stream: Option<StreamHandle>) {
     thread.captured_before.set(None);
     thread.submits_on.set(stream.map(|stream| (CHANGES.load(Ordering::Acquire), stream)));
 }
 
-/// Whether the submission being made by this thread certainly belongs to no capture. Call during a
-/// capture. If a stream has captured ever since the note, the note is of this call: each call makes one
-/// then.
+/// Returns whether the submission being made by this thread certainly belongs to no capture. Call
+/// during a capture. If a stream has captured ever since the note, the note belongs to this call:
+/// each call makes one then.
 pub(crate) fn is_beside(thread: &Thread) -> bool {
     let Some((changes, stream)) = thread.submits_on.get() else { return false };
     // The legacy default stream never captures; querying it may end a capture.
@@ -68,8 +70,8 @@ pub(crate) fn is_beside(thread: &Thread) -> bool {
     changes == CHANGES.load(Ordering::Acquire) && (legacy() || !is_capturing(stream))
 }
 
-/// The real Begin of a capture in this mode; None: of a kind that gets no memory. Call with the gate
-/// held.
+/// Runs the real Begin of a capture in this mode; `None` for a kind of capture that gets no memory.
+/// The caller must hold the barrier lock.
 pub(crate) fn begin(
     stream: StreamHandle,
     context: &'static Context,
@@ -88,7 +90,7 @@ pub(crate) fn begin(
     code
 }
 
-/// The real End of a capture, which may fail and end it nevertheless.
+/// Runs the real End of a capture, which may fail and end it nevertheless.
 pub(crate) fn end(stream: StreamHandle, real: impl FnOnce() -> CuResult) -> CuResult {
     open_captures::ending(stream, || {
         let _changing = Changing::new(stream, None);
@@ -96,8 +98,9 @@ pub(crate) fn end(stream: StreamHandle, real: impl FnOnce() -> CuResult) -> CuRe
     })
 }
 
-/// The real end of a stream, which ends its capture, if the driver agrees. Found by its handle before
-/// that may mean another stream; reading the id of a capturing stream ends the capture (900, measured).
+/// Runs the real end of a stream, which ends its capture, if the driver agrees. The capture is
+/// found by its handle before the call, because afterwards the handle may mean another stream.
+/// Reading the id of a capturing stream ends the capture (900, measured).
 pub(crate) fn destroy(stream: StreamHandle, real: impl FnOnce() -> CuResult) -> CuResult {
     let set = lock(&SET);
     let captures = |capture: &&Capture| capture.stream_handle == stream as u64;
@@ -126,7 +129,7 @@ fn stream_destroyed(id: u64) {
     set.publish();
 }
 
-/// The thread's default stream ends with it, and its capture.
+/// Drops the captures of a thread that has ended: its default stream ends with it.
 pub(crate) fn thread_ended(thread: &Thread) {
     if !maybe() {
         return;
@@ -139,14 +142,14 @@ pub(crate) fn thread_ended(thread: &Thread) {
     set.publish();
 }
 
-/// The context and all its streams are gone.
+/// Drops the captures of a context that has ended with all its streams.
 pub(crate) fn context_destroyed(context: &Context) {
     let mut set = lock(&SET);
     set.captures.context_destroyed(context.id);
     set.publish();
 }
 
-/// A green context is gone, and with it the captures on its streams.
+/// Drops the captures on the streams of a green context that has ended.
 pub(crate) fn green_context_destroyed() {
     if maybe() {
         lock(&SET).drop_what_has_ended();
@@ -154,12 +157,13 @@ pub(crate) fn green_context_destroyed() {
     }
 }
 
-/// Whether this stream captures (`true` also if the driver does not say). For the stream of a call of
-/// the program; `any` queries the others.
+/// Returns whether this stream captures (`true` also if the driver does not report it). For the
+/// stream of a call of the program; `any` queries the others.
 pub(crate) fn is_capturing(stream: StreamHandle) -> bool {
     match api::stream_is_capturing(stream) {
         Ok(status) => status != CAPTURE_STATUS_NONE,
-        // Its capture has ended with its green context (documented), and the program may never destroy the stream.
+        // Its capture has ended with its green context (documented), and the program may never
+        // destroy the stream.
         Err(CuError::STREAM_DETACHED) => !rule_holds(Rule::DetachedIsOver),
         Err(_) => true,
     }
@@ -204,7 +208,7 @@ fn may_ask(owners: &[(u64, usize)], capture: &Capture) -> bool {
     owner.is_none_or(|(_, owner)| *owner == thread::with(Thread::number) && here())
 }
 
-/// Begin or End is under way on this stream.
+/// Marks Begin or End as running on this stream.
 struct Changing(StreamHandle);
 
 impl Changing {
@@ -234,7 +238,7 @@ impl Drop for Changing {
     }
 }
 
-/// A stream without an id from the driver that is not in the set yet.
+/// Returns a capture for a stream without an id from the driver that is not in the set yet.
 fn unidentified(stream: StreamHandle, context_id: u64) -> Option<Capture> {
     /// Above every id.
     const BY_HANDLE: u64 = 1 << 63;
@@ -243,8 +247,8 @@ fn unidentified(stream: StreamHandle, context_id: u64) -> Option<Capture> {
     (!known).then_some(Capture { stream_id: BY_HANDLE | stream_handle, stream_handle, context_id })
 }
 
-/// Called before the capture begins; see `destroy`. `None`: the stream cannot be identified, and its
-/// capture is not tracked (the real call will fail).
+/// Returns the capture of a stream. Called before the capture begins; see `destroy`. Returns `None`
+/// if the stream cannot be identified; its capture is then not tracked (the real call will fail).
 fn identify(stream: StreamHandle, context_id: u64) -> Option<Capture> {
     let stream_id = api::stream_get_id(stream).ok()?;
     Some(Capture { stream_id, stream_handle: stream as u64, context_id })

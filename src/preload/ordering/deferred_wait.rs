@@ -1,8 +1,10 @@
-//! A barrier that puts its wait off (docs/ordering.md 2; the states and their proof: `core/order/deferral.rs`): what owes it, and how it
-//! is paid. What comes to a stream meets it in `before_submission`.
+//! The deferred wait of a barrier (docs/ordering.md 2; `core/order/deferral.rs` has the states and
+//! their proof): which context has one, and how it is submitted. Submissions check for it in
+//! `before_submission`.
 //!
-//! What is owed is the wait for the newest barrier of one context: of the only one that submits (`core/order/deferring_context.rs`). While
-//! something is owed, nothing captures: the begin of a capture pays first.
+//! The deferred wait is for the newest barrier of one context: the only one that submits
+//! (`core/order/deferring_context.rs`). While there is a deferred wait, nothing captures: the begin
+//! of a capture submits it first.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{MutexGuard, RwLockReadGuard};
@@ -22,19 +24,19 @@ use crate::state::registry;
 use crate::state::thread::Thread;
 use crate::test_delay::test_delay;
 
-/// Puts in the wait that was put off, if it is this context that owes one. Call without a gate.
+/// Submits the deferred wait, if this context has one. The caller must hold no barrier lock.
 pub(super) fn flush(context: &'static Context) {
     let open = hold_context(context);
-    // Another thread has paid.
+    // Another thread has submitted it.
     if open.is_none() && !context.is_dead() && rule_holds(Rule::ReferenceLessPays) {
         return;
     }
     let _guard = lock(&context.barrier_lock);
-    // Another thread has paid, and since then another context may owe.
+    // Another thread has submitted it, and since then another context may have deferred one.
     if !has_deferred(context) && rule_holds(Rule::OneContextOwes) {
         return;
     }
-    // Gone, and its work with it.
+    // Otherwise the context has ended, and its work with it.
     if open.is_some()
         && let Some((_, event)) = deferred_event(context)
     {
@@ -44,8 +46,9 @@ pub(super) fn flush(context: &'static Context) {
     clear_deferred(context);
 }
 
-/// Holds off the end of the context. None: it has ended, or owes nothing any more. What ends it pays before, and what may be
-/// an end is mostly a reference less.
+/// Blocks the end of the context while held. Returns `None` if the context has ended, or has no
+/// deferred wait any more. A call that ends the context submits the wait first, and most calls that
+/// might end it only drop a reference.
 pub(super) fn hold_context(context: &'static Context) -> Option<RwLockReadGuard<'static, ()>> {
     match rule_holds(Rule::ReferenceLessPays) {
         true => context.open_while(|| has_deferred(context)),
@@ -53,13 +56,14 @@ pub(super) fn hold_context(context: &'static Context) -> Option<RwLockReadGuard<
     }
 }
 
-/// The context that owes, perhaps one that has ended.
+/// Returns the context that has a deferred wait. It may have ended.
 pub(super) fn deferring_context() -> Option<&'static Context> {
     let id = LEDGER.deferring_context.context_id()?;
     registry::ever().find(|context| context.id == id)
 }
 
-/// The barrier whose wait this context owes, if it is not over. Call with the gate held.
+/// Returns the barrier for which this context has a deferred wait, if it is not complete. The
+/// caller must hold the barrier lock.
 pub(super) fn deferred_event(context: &'static Context) -> Option<(BarrierNumber, EventRef)> {
     let newest = context.last_barrier.newest_barrier().filter(|_| has_deferred(context))?;
     context.covers.pending_barriers.is_pending(newest.0).then_some(newest)
@@ -67,7 +71,8 @@ pub(super) fn deferred_event(context: &'static Context) -> Option<(BarrierNumber
 
 pub(super) fn submit_wait(context: &Context, event: &EventRef) {
     if api::ctx_wait_event(context.handle, event.handle()).is_err() {
-        // As good for what comes, and an error of the context's is the program's to meet.
+        // Waiting on the host orders later work as well. The program's own calls report errors of
+        // the context.
         let _ = api::relaxed(|| event.synchronize());
     }
 }
@@ -76,8 +81,9 @@ pub(super) fn clear_deferred(context: &'static Context) {
     LEDGER.deferring_context.clear(context.id);
 }
 
-/// The gate of this context, with nothing owed: what comes could not pay, or a capture is about to begin, of which a wait
-/// in its context would be the end. Call without a gate.
+/// Returns the barrier lock of this context, with no deferred wait: later work could not submit
+/// one, or a capture is about to begin, which a wait in its context would invalidate. The caller
+/// must hold no barrier lock.
 pub(crate) fn lock_barriers_flushed(
     context: &'static Context,
 ) -> MutexGuard<'static, SyncedStreams> {
@@ -86,28 +92,31 @@ pub(crate) fn lock_barriers_flushed(
             flush(deferring_context);
         }
         let guard = lock(&context.barrier_lock);
-        // Another free may owe since.
+        // Another free may have deferred a wait since.
         if !has_deferred(context) {
             return guard;
         }
     }
 }
 
-/// With its gate held, this stays so.
+/// Returns whether the context has a deferred wait. This does not change while its barrier lock is
+/// held.
 #[inline]
 pub(super) fn has_deferred(context: &Context) -> bool {
     LEDGER.deferring_context.is(context.id)
 }
 
-/// The context may be about to end. Perhaps it only loses a reference.
+/// Submits the deferred wait of a context that may be about to end. The call may only drop a
+/// reference.
 pub(crate) fn context_may_end(context: &'static Context) {
     if has_deferred(context) {
         flush(context);
     }
 }
 
-/// The barrier that is being made in this context: orders all later work behind it, at once or when it is due. Call with the
-/// gate held, between its record and its being filed.
+/// Orders all later work after the barrier that is being made in this context, at once or when it
+/// is needed. The caller must hold the barrier lock, between the barrier's record and its being
+/// filed.
 #[inline(always)]
 pub(crate) fn order_later_work(
     thread: &Thread,
@@ -118,7 +127,8 @@ pub(crate) fn order_later_work(
     if is_deferred(context) { Ok(()) } else { wait_at_once(thread, context, event, seen) }
 }
 
-/// What one stream owes already, what comes to another one finds.
+/// Returns whether the wait is deferred. If one stream has a deferred wait already, the next work
+/// of another stream finds it.
 #[inline(always)]
 fn is_deferred(context: &'static Context) -> bool {
     match LEDGER.may_defer() {
@@ -127,7 +137,7 @@ fn is_deferred(context: &'static Context) -> bool {
     }
 }
 
-/// False: another stream has got work meanwhile, or the work is not this context's.
+/// Returns `false` if another stream has got work meanwhile, or the work is not this context's.
 #[inline(never)]
 fn may_start_deferral(context: &'static Context) -> bool {
     let becomes = start_deferral(context);
@@ -135,21 +145,22 @@ fn may_start_deferral(context: &'static Context) -> bool {
     becomes && LEDGER.may_defer()
 }
 
-/// False: the wait is put in at once.
+/// Returns `false` if the wait must be submitted at once.
 #[inline(never)]
 fn defer_per_stream(context: &'static Context) -> bool {
     may_defer(context) && are_several() && start_deferral(context) && LEDGER.may_defer_per_stream()
 }
 
-/// Whether this context is the debtor from now on, or was it already: only then its barrier changes what is said of the streams.
+/// Returns whether this context is the deferring one, from now on or already: only then does its
+/// barrier change the state of the streams.
 fn start_deferral(context: &'static Context) -> bool {
     has_deferred(context) || submits(context) && LEDGER.deferring_context.try_set(context.id)
 }
 
-/// Whether the streams that have work are this context's. One that has never submitted may be exclusive, too, as long as no
-/// other one does.
+/// Returns whether the streams that have work are this context's. A context that has never
+/// submitted may be exclusive, too, as long as no other one submits.
 fn submits(context: &Context) -> bool {
-    // Under the promise they are those of every context, and none owes.
+    // Under the promise they are those of every context, and none defers.
     let unwatched = || !across::is_promised() && !WATCH.load(Ordering::SeqCst);
     LEDGER.exclusive.is_submitter(context.id)
         || unwatched() && LEDGER.exclusive.counts_as_submitter(context.id)
@@ -172,11 +183,12 @@ fn wait_at_once(
     Ok(())
 }
 
-/// Whether other threads than the one with a lane of its own have submitted lately. Then each stream waits for itself: the wait
-/// of a context is dear beside another thread's submissions. Else it is put in at once, and the streams are forgotten: if
-/// only one gets work from then on, it waits no more.
+/// Returns whether threads other than the one with a separate lane have submitted recently. If so,
+/// each stream waits by itself, because the wait of a context is expensive beside another thread's
+/// submissions. Otherwise the wait is submitted at once, and the streams are forgotten: if only one
+/// gets work from then on, it waits no more.
 fn are_several() -> bool {
-    /// So many barriers without another thread's work say that there is none.
+    /// Number of barriers in a row without another thread's work after which there is no such work.
     const LATELY: u64 = 16;
     // The very first submission is counted with the others'.
     static OTHERS: AtomicU64 = AtomicU64::new(1);

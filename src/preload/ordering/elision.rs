@@ -1,4 +1,5 @@
-//! Ends the elision of barriers (docs/ordering.md 6): we never assume to see everything.
+//! Ends the elision of barriers (docs/ordering.md 6): the library never assumes that it observes
+//! everything.
 
 use cachealloc_core::order::UntrackedSubmission;
 
@@ -6,12 +7,12 @@ use crate::log;
 use crate::ordering::before_submission;
 use crate::state::barriers::LEDGER;
 
-/// No barrier is skipped from now on; `why` gives the reason.
+/// Ends the elision: no barrier is skipped from now on. `why` gives the reason.
 pub(crate) fn end(why: &str) {
     note(UntrackedSubmission::UnknownFunction, why);
 }
 
-/// As `end`, with the cause recorded for the report.
+/// Ends the elision, and records the cause for the report.
 pub(crate) fn note(cause: UntrackedSubmission, why: &str) {
     if LEDGER.elision.ends(cause) {
         before_submission::flush_all();

@@ -1,12 +1,14 @@
-//! Whether the host sees a kernel's work (docs/ordering.md 4): by whose it is, and by its arguments, among
-//! whose bytes addresses of pinned memory are looked for. Only while there is pinned memory or a
-//! communication library, and only until the first find: from then on every kernel counts as visible.
+//! Decides whether the host sees a kernel's work (docs/ordering.md 4), by the library that launches
+//! it, and by its arguments, whose bytes are searched for addresses of pinned memory. This happens
+//! only while there is pinned memory or a communication library, and only until the first find:
+//! from then on every kernel counts as visible.
 //!
-//! Note [Tables]. PyTorch hands its kernels tables by value of which it fills a part. The rest is what lay on its stack:
-//! the address of pinned memory, where the program has just asked for a number (`loss.item()`), though no kernel uses
-//! it. These kernels use what is in their table or not, and keep none of it. So an address there says that this launch is
-//! visible, and nothing of others. An address that is an argument by itself is not left over from elsewhere, and may
-//! be kept by any kernel: PyTorch's for groups of products write such addresses into memory
+//! Note [Tables]. PyTorch passes tables by value to its kernels and fills only a part of them. The
+//! rest is what lay on its stack: the address of pinned memory, where the program has just asked
+//! for a number (`loss.item()`), though no kernel uses it. These kernels either use an entry of
+//! their table or do not, and keep none. So an address there makes this launch visible, and no
+//! others. An address that is an argument by itself is not left over from elsewhere, and may be
+//! kept by any kernel: PyTorch's kernels for groups of products write such addresses into memory
 //! (`prepare_grouped_gemm_data`).
 
 use core::ffi::c_void;
@@ -33,40 +35,41 @@ const EXTRA_END: usize = 0;
 const EXTRA_BUFFER: usize = 1;
 const EXTRA_BUFFER_BYTES: usize = 2;
 
-/// The libraries that keep to the note, by the begin of their file names.
+/// Libraries that follow the note, by the beginning of their file names.
 const PASS_TABLES: [&str; 1] = ["libtorch_cuda"];
-/// An argument of so many bytes is a table.
+/// An argument of at least this many bytes is a table.
 const TABLE_BYTES_MIN: usize = 256;
 
-/// What is found among the arguments of a launch.
+/// Result of searching the arguments of a launch.
 enum Found {
     Nothing,
-    /// An address that this launch alone knows.
+    /// An address that only this launch knows.
     InTable,
     Cause(VisibleCause),
 }
 
-/// What the driver reports about one kernel. Never deallocated: another thread may be reading it while
-/// its module is unloaded. One that comes again with the same handle and arguments is the same record.
+/// What the driver reports about one kernel. Never deallocated: another thread may be reading it
+/// while its module is unloaded. A kernel that is loaded again with the same handle and arguments
+/// reuses its record.
 #[derive(PartialEq)]
 pub(crate) struct Kernel {
     handle: usize,
     /// Argument sizes; `None` if the driver does not report them.
     sizes: Option<Box<[usize]>>,
-    /// A communication library's: it was the first to launch it.
+    /// Whether a communication library was the first to launch it.
     communicates: bool,
-    /// One of `PASS_TABLES` was.
+    /// Whether one of `PASS_TABLES` was the first to launch it.
     passes_tables: bool,
 }
 
 /// The kernels looked up since the last `forget_all`, by handle.
 static KERNELS: Mutex<Known> = Mutex::new(None);
-/// All records there ever were, by handle.
+/// All records ever made, by handle.
 static RECORDS: Mutex<Option<HashMap<usize, Vec<&'static Kernel>>>> = Mutex::new(None);
 /// The kernels of the last launches.
 static RECENT: Recent<Kernel> = Recent::new();
 
-/// Whether the host sees the work of this launch.
+/// Returns whether the host sees the work of this launch.
 ///
 /// # Safety
 ///
@@ -76,12 +79,12 @@ pub(crate) unsafe fn is_visible(
     params: *const *const c_void,
     extra: *const *const c_void,
 ) -> bool {
-    // What is among its arguments is its own affair: no other kernel has it.
+    // What is among its arguments concerns only the library itself: no other kernel has it.
     if communication::any() && find(kernel).communicates {
         return rule_holds(Rule::CommunicationIsVisible);
     }
     if pinned::any() {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees it.
         match unsafe { scan(kernel, params, extra) } {
             Found::Nothing => {}
             Found::InTable => return true,
@@ -91,15 +94,15 @@ pub(crate) unsafe fn is_visible(
     LEDGER.visible.every_kernel()
 }
 
-/// As `is_visible`.
+/// Searches the arguments. The caller must meet the requirements of `is_visible`.
 unsafe fn scan(kernel: usize, params: *const *const c_void, extra: *const *const c_void) -> Found {
     if !rule_holds(Rule::ArgumentsAreScanned) {
         return Found::Nothing;
     }
     match (params.is_null(), extra.is_null()) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees it.
         (false, _) => unsafe { scan_params(find(kernel), params) },
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees it.
         (true, false) => unsafe { scan_extra(extra) },
         (true, true) => Found::Nothing,
     }
@@ -108,12 +111,12 @@ unsafe fn scan(kernel: usize, params: *const *const c_void, extra: *const *const
 /// Kernels by their handles.
 pub(crate) type Known = Option<HashMap<usize, &'static Kernel>>;
 
-/// A module was unloaded: its handles may be reused.
+/// Forgets all kernels after a module was unloaded: its handles may be reused.
 pub(crate) fn forget_all() {
     drop(take_all());
 }
 
-/// As `forget_all`, before a call that may be refused.
+/// Forgets all kernels before a call that may be refused, and returns them.
 pub(crate) fn take_all() -> Known {
     let mut kernels = lock(&KERNELS);
     let known = kernels.take();
@@ -123,7 +126,8 @@ pub(crate) fn take_all() -> Known {
     known
 }
 
-/// The call was refused. By which library a kernel was launched first is known of these, and not of what was looked up since.
+/// Restores the kernels after the call was refused. The library that launched a kernel first is
+/// known for these, and not for kernels looked up since.
 pub(crate) fn put_back(known: Known) {
     let Some(known) = known else { return };
     let mut kernels = lock(&KERNELS);
@@ -149,7 +153,7 @@ unsafe fn scan_params(kernel: &Kernel, params: *const *const c_void) -> Found {
     found
 }
 
-/// `extra` is a list of name, value pairs up to a zero name.
+/// Searches `extra`, a list of name, value pairs up to a zero name.
 unsafe fn scan_extra(extra: *const *const c_void) -> Found {
     let (mut buffer, mut bytes) = (core::ptr::null(), 0);
     for pair in 0..8 {
@@ -163,12 +167,12 @@ unsafe fn scan_extra(extra: *const *const c_void) -> Found {
             }
         }
     }
-    // SAFETY: the program says that the buffer holds so many bytes.
+    // SAFETY: the program guarantees that the buffer holds this many bytes.
     let hit = !buffer.is_null() && unsafe { pinned::Look::now().is_named_in(buffer.cast(), bytes) };
     if hit { Found::Cause(VisibleCause::PinnedArgument) } else { Found::Nothing }
 }
 
-/// The sizes of all arguments of a kernel. None: the driver does not report them.
+/// Returns the sizes of all arguments of a kernel, or `None` if the driver does not report them.
 pub(crate) fn argument_sizes(kernel: usize) -> Option<&'static [usize]> {
     find(kernel).sizes.as_deref()
 }
@@ -193,19 +197,19 @@ fn find_slow(handle: usize, recent: &AtomicPtr<Kernel>) -> &'static Kernel {
     });
     let mut kernels = lock(&KERNELS);
     let kernel = *kernels.get_or_insert_with(HashMap::new).entry(handle).or_insert(kernel);
-    // Under the lock: `forget_all` must not come between.
+    // Under the lock: `forget_all` must not run in between.
     recent.store((kernel as *const Kernel).cast_mut(), Ordering::Release);
     kernel
 }
 
-/// Whether one of `PASS_TABLES` makes the present call.
+/// Returns whether one of `PASS_TABLES` makes the present call.
 fn passes_tables() -> bool {
     let is_one = |file: &str| PASS_TABLES.iter().any(|library| file.starts_with(library));
     !rule_holds(Rule::OnlyFrameworksPassTables) || caller::library().as_deref().is_some_and(is_one)
 }
 
-/// A program that unloads modules, or a library that takes references to the primary context and gives them up, has the
-/// same kernels looked up again and again.
+/// Returns the record of a kernel. A program that unloads modules, or a library that takes and
+/// drops references to the primary context, has the same kernels looked up again and again.
 fn record(found: Kernel) -> &'static Kernel {
     let mut records = lock(&RECORDS);
     let same = records.get_or_insert_with(HashMap::new).entry(found.handle).or_default();
@@ -219,8 +223,8 @@ fn record(found: Kernel) -> &'static Kernel {
 
 type Ask = fn(usize, usize) -> CuResult<(usize, usize)>;
 
-/// The sizes of all arguments. The driver returns an error after the last one; an error at the first may
-/// mean "no arguments" or "not such a handle".
+/// Returns the sizes of all arguments. The driver returns an error after the last one; an error at
+/// the first may mean "no arguments" or "not such a handle".
 fn ask(kernel: usize, info: Ask) -> Option<Box<[usize]>> {
     let mut sizes = Vec::new();
     for index in 0..ARGUMENTS_MAX {

@@ -1,7 +1,8 @@
-//! What a free in stream order puts its stream behind (hazards 64, 65 and 68): natively it is work there, which
-//! comes behind what the legacy stream was given, and behind what the context was told to wait for, and a wait
-//! for the stream is then one for these too. Ours is an event, and recording one gives the stream nothing
-//! (measured): a wait for it does.
+//! Order of a free on its stream relative to the legacy stream (hazards 64, 65 and 68). On the
+//! plain driver the free is work on the stream. It is ordered after earlier legacy-stream work, and
+//! after what the context was made to wait for, and a wait for the stream includes these too. The
+//! library records an event instead, which gives the stream nothing (measured): a wait for the
+//! event does.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -11,12 +12,13 @@ use crate::driver::api;
 use crate::driver::sys::{CuResult, STREAM_LEGACY, STREAM_NON_BLOCKING, StreamHandle};
 use crate::state::thread::Thread;
 
-/// Twice the number of times that there was seen to be more; one more: there is since.
+/// Twice the number of times that more work was seen, plus one if there has been more since.
 static MORE: AtomicU64 = AtomicU64::new(0);
 /// Whether the program has made a context wait: that concerns streams of all kinds.
 static CONTEXTS_WAIT: AtomicBool = AtomicBool::new(false);
 
-/// The legacy stream has got work: called behind the call, so that what knows of the call finds it noted.
+/// Notes that the legacy stream has got work. Call after the real call, so that whoever knows of
+/// that call finds it noted.
 #[inline(always)]
 pub(crate) fn note_legacy_work() {
     if MORE.load(Ordering::SeqCst) & 1 == 0 {
@@ -24,13 +26,13 @@ pub(crate) fn note_legacy_work() {
     }
 }
 
-/// The program has made a context wait for an event.
+/// Notes that the program has made a context wait for an event.
 pub(crate) fn context_waits() {
     CONTEXTS_WAIT.store(true, Ordering::SeqCst);
     MORE.fetch_or(1, Ordering::SeqCst);
 }
 
-/// How often there was more.
+/// Returns how many times there was more work.
 fn count() -> u64 {
     let counted = |seen: u64| (seen & 1 == 1).then_some(seen + 1);
     let seen = match MORE.fetch_update(Ordering::SeqCst, Ordering::SeqCst, counted) {
@@ -40,14 +42,14 @@ fn count() -> u64 {
     seen / 2
 }
 
-/// What the stream is to be put behind, if it is not already. On the legacy stream a free puts it behind nothing
-/// (measured).
+/// Work that the stream must be ordered after, if it is not already. On the legacy stream, a free
+/// orders it after nothing (measured).
 pub(crate) struct Due {
     stream: StreamHandle,
     joined: (u64, u64),
 }
 
-/// For a free on this stream. None: there is nothing.
+/// Returns the work due for a free on this stream, or `None` if there is none.
 pub(crate) fn due(thread: &Thread, stream: StreamHandle, stream_id: u64) -> Option<Due> {
     let count = count();
     let joined = (stream_id, count);
@@ -55,7 +57,7 @@ pub(crate) fn due(thread: &Thread, stream: StreamHandle, stream_id: u64) -> Opti
     (!none).then_some(Due { stream, joined })
 }
 
-/// Gives the stream, by `give`, something that comes behind what it is due to.
+/// Gives the stream, by `give`, something that is ordered after the work it is due to wait for.
 pub(crate) fn join(
     thread: &Thread,
     Due { stream, joined }: Due,

@@ -1,6 +1,6 @@
-//! Waits exactly as the native call does (docs/ordering.md 3), by freeing a sentinel of ours with the
-//! real `cuMemFree`. Right in every case: captures, old drivers, several contexts. It returns the errors
-//! that the program's own free would have returned.
+//! Waits exactly as the driver's own call does (docs/ordering.md 3), by freeing one of the
+//! library's sentinels with the real `cuMemFree`. Correct in every case: captures, old drivers,
+//! several contexts. It returns the errors that the program's own free would have returned.
 
 use crate::cache::release;
 use crate::cache::stream_frees;
@@ -14,12 +14,13 @@ use crate::state::contexts::Context;
 use crate::statistics::waits;
 use crate::statistics::waits::Wait;
 
-/// The smallest allocation the driver makes; its free waits like any other (measured).
+/// Size of the smallest allocation that the driver makes; its free waits like any other (measured).
 pub(crate) const SENTINEL_BYTES: usize = 512;
-/// Reserve for when nothing can be allocated.
+/// Number of sentinels in reserve, for when nothing can be allocated.
 const SENTINELS_KEPT: usize = 4;
 
-/// Waits for all work of the context, as the program's own free would. Call without a lock of ours.
+/// Waits for all work of the context, as the program's own free would. The caller must hold no lock
+/// of the library.
 pub(crate) fn wait_natively(context: &'static Context, reason: Wait) -> CuResult {
     let seen = LEDGER.before_barrier(&context.covers);
     // In bypass the core may be inconsistent, and serves nothing any more.
@@ -34,7 +35,7 @@ pub(crate) fn wait_natively(context: &'static Context, reason: Wait) -> CuResult
     code
 }
 
-/// The next sentinel is allocated before one is freed, so that the reserve is never used up.
+/// Frees a sentinel. The next one is allocated first, so that the reserve is never used up.
 fn free_sentinel(context: &'static Context, reason: Wait) -> CuResult {
     match next_sentinel(context) {
         Some(pointer) => waits::timed(reason, || real_frees::announced(|| api::mem_free(pointer))),
@@ -52,13 +53,13 @@ fn next_sentinel(context: &Context) -> Option<DevicePointer> {
     kept.pop()
 }
 
-/// A small, unused allocation of the driver becomes a sentinel.
+/// Keeps a small, unused allocation of the driver as a sentinel.
 pub(crate) fn keep(context: &Context, pointer: DevicePointer) {
     lock(&context.sentinels.0).push(pointer);
 }
 
-/// The device is full: frees an empty segment, since any real free waits; else synchronizes, if that can
-/// kill no capture; else uses another free that waits.
+/// Waits when the device is full: frees an empty segment, since any real free waits; otherwise
+/// synchronizes, if that can invalidate no capture; otherwise uses another free that waits.
 fn without_sentinel(context: &'static Context, reason: Wait) -> CuResult {
     if bypass::is_caching() && release::one_by_waiting(context) {
         return Ok(());
@@ -69,14 +70,14 @@ fn without_sentinel(context: &'static Context, reason: Wait) -> CuResult {
     waits::timed(reason, api::ctx_synchronize)
 }
 
-/// The end of pinned memory waits for the device as well (measured), and needs only host memory.
+/// Frees pinned memory, which waits for the device as well (measured) and needs only host memory.
 fn free_pinned_page() -> CuResult {
     const PAGE_BYTES: usize = 4096;
     api::mem_free_host(api::mem_host_alloc(PAGE_BYTES, 0)?)
 }
 
-/// Lets the driver free a sentinel in place of a block of ours, and returns its code. If the driver
-/// refuses, the sentinel is kept.
+/// Lets the driver free a sentinel in place of a block of the library, and returns its code. If the
+/// driver refuses, the sentinel is kept.
 pub(crate) fn spend_sentinel(
     context: &'static Context,
     spend: impl FnOnce(DevicePointer) -> CuResult,

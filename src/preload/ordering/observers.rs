@@ -1,5 +1,6 @@
-//! Observers: what reaches the memory past the barriers of its context (docs/ordering.md 3), and what
-//! the host can see (4). Each first observation waits for the pending barriers before the call proceeds, or returns.
+//! Observers: what reaches the memory past the barriers of its context (docs/ordering.md 3), and
+//! what the host can see (4). Each first observation waits for the pending barriers before the call
+//! proceeds, or returns.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
@@ -21,21 +22,21 @@ use crate::statistics::waits::Wait;
 
 /// Contexts that were made or retained and are alive.
 static SEEN: Mutex<Vec<SeenContext>> = Mutex::new(Vec::new());
-/// Their number, readable without the lock.
+/// Number of these contexts, readable without the lock.
 static SEEN_COUNT: AtomicUsize = AtomicUsize::new(0);
 
-/// A context of the program. By id: the handle is reused before the call that ended the context has
-/// returned.
+/// A context of the program, identified by id: the handle is reused before the call that ended the
+/// context has returned.
 #[derive(Clone, Copy)]
 pub(crate) struct SeenContext {
     pub id: u64,
     pub handle: ContextHandle,
-    /// The device whose primary context it is; None: the program created it.
+    /// Device whose primary context it is; `None` if the program created it.
     pub primary_of: Option<i32>,
 }
 
-/// Records an observer. Returns when no barrier is pending that it could see past; of a program that orders its
-/// contexts itself, none but those that other threads' frees have left elsewhere.
+/// Records an observer. Returns once no barrier is pending that it could see past. If the program
+/// orders its contexts itself, barriers that other threads' frees have left elsewhere may remain.
 pub(crate) fn observe(observer: Observer) {
     if across::is_kept_by_program(observer) {
         return;
@@ -59,7 +60,7 @@ pub(crate) fn observe(observer: Observer) {
     }
 }
 
-/// From now on every kernel may write what the host reads.
+/// Makes every kernel count as able to write what the host reads, from now on.
 pub(crate) fn visible(cause: VisibleCause) {
     if LEDGER.note_visible(cause) {
         log::info(format_args!(
@@ -68,7 +69,8 @@ pub(crate) fn visible(cause: VisibleCause) {
     }
 }
 
-/// Called by each submission while more than one context may submit.
+/// Attributes a submission to its context. Called by each submission while more than one context
+/// may submit.
 #[inline]
 pub(crate) fn watch_submission() {
     if WATCH.load(Ordering::Relaxed) {
@@ -93,15 +95,17 @@ fn watch_submission_slow() {
 /// Whether a stream was created while submissions were not watched.
 static STREAMS: AtomicBool = AtomicBool::new(false);
 
-/// A stream is about to be created in the current context. Copies, fills and launches work on it even
-/// while another context is current (measured), so it counts as a submission of its context.
+/// Notes that a stream is about to be created in the current context. Copies, fills and launches
+/// work on it even while another context is current (measured), so it counts as a submission of its
+/// context.
 pub(crate) fn watch_stream() {
     STREAMS.store(true, Ordering::SeqCst);
     fence(Ordering::SeqCst);
     watch_submission();
 }
 
-/// A context was made or retained. From the second one on, submissions are watched. True: it is new.
+/// Notes a context that was made or retained. From the second one on, submissions are watched.
+/// Returns `true` if it is new.
 pub(crate) fn note_context(context: SeenContext) -> bool {
     let mut seen = lock(&SEEN);
     if seen.iter().any(|seen| seen.id == context.id) {
@@ -112,8 +116,9 @@ pub(crate) fn note_context(context: SeenContext) -> bool {
     if seen.len() < 2 || WATCH.load(Ordering::Relaxed) || across::is_promised() {
         return true;
     }
-    // Unwatched submissions belong to the first context. Of a thread that counts its own just now, and looks whether it is
-    // watched, one of the two is seen: by that thread, or here.
+    // Unwatched submissions belong to the first context. If a thread counts its submission just
+    // now, and checks whether it is watched, either that thread sees the watch or this one sees the
+    // count.
     let holds = rule_holds(Rule::CountedBeforeWatched);
     let watch = || WATCH.store(true, Ordering::SeqCst);
     if holds {
@@ -132,24 +137,24 @@ pub(crate) fn note_context(context: SeenContext) -> bool {
     true
 }
 
-/// All contexts that were made or retained and are alive.
+/// Returns all contexts that were made or retained and are alive.
 pub(crate) fn contexts_seen() -> Vec<SeenContext> {
     lock(&SEEN).clone()
 }
 
-/// Whether `cuCtxCreate` created it.
+/// Returns whether `cuCtxCreate` created it.
 pub(crate) fn is_explicit(id: u64) -> bool {
     lock(&SEEN).iter().any(|seen| seen.id == id && seen.primary_of.is_none())
 }
 
-/// The context is gone.
+/// Forgets a context that has ended.
 pub(crate) fn forget_context(id: u64) {
     let mut seen = lock(&SEEN);
     seen.retain(|seen| seen.id != id);
     SEEN_COUNT.store(seen.len(), Ordering::Release);
 }
 
-/// After `cuInit`: records what the devices and the process reveal at once.
+/// Records what the devices and the process reveal at once. Called after `cuInit`.
 pub(crate) fn inspect_devices() {
     let Ok(count) = api::device_get_count() else { return };
     watch_no_more(count);
@@ -167,8 +172,9 @@ pub(crate) fn inspect_devices() {
     inspect_libraries();
 }
 
-/// With one device there is only one context until a second is created. Every CUDA runtime of the
-/// process starts the driver: what was observed by then stays.
+/// Stops watching submissions: with one device there is only one context until a second is created.
+/// Every CUDA runtime of the process initializes the driver, so later calls leave earlier
+/// observations in force.
 fn watch_no_more(devices_count: i32) {
     static FIRST: AtomicBool = AtomicBool::new(true);
     let seen = lock(&SEEN);
@@ -178,9 +184,9 @@ fn watch_no_more(devices_count: i32) {
     }
 }
 
-/// Libraries that give device memory to other hardware, each with the device file without which it
-/// cannot, by the beginning of its name: PyTorch and NCCL load some of them on every machine. EFA and
-/// RoCE use ibverbs; the connection manager's file beside theirs is there without any card.
+/// Libraries that give device memory to other hardware. Each has the beginning of the name of the
+/// device file without which it cannot: PyTorch and NCCL load some of them on every machine. EFA
+/// and RoCE use ibverbs; the connection manager's file beside theirs exists without any card.
 const RDMA: [(&str, &str); 7] = [
     ("libibverbs.so", "/dev/infiniband/uverbs"),
     ("libcufile.so", "/dev/nvidia-fs"),
@@ -194,7 +200,7 @@ const RDMA: [(&str, &str); 7] = [
     ("libportals.so", "/dev/bxi"),
 ];
 
-/// Libraries that submit work past our hooks.
+/// Libraries that submit work past the library's hooks.
 const BYPASSING: [&str; 5] = [
     "libnvoptix.so",
     "libnvidia-encode.so",
@@ -222,7 +228,8 @@ pub(crate) fn inspect_libraries() {
     }
 }
 
-/// Whether a device file's name begins so; also true if there is a folder that we may not list.
+/// Returns whether a device file's name begins with this; also `true` if there is a folder that
+/// cannot be listed.
 fn exists(path: &str) -> bool {
     let (folder, begin) = path.rsplit_once('/').unwrap_or(("/", path));
     let entries = match std::fs::read_dir(folder) {
@@ -233,7 +240,7 @@ fn exists(path: &str) -> bool {
     names.any(|name| name.as_encoded_bytes().starts_with(begin.as_bytes()))
 }
 
-/// Counts loads and unloads since the last call.
+/// Returns whether objects were loaded or unloaded since the last call.
 fn loaded_objects_changed() -> bool {
     use std::sync::atomic::AtomicU64;
     static LAST: AtomicU64 = AtomicU64::new(u64::MAX);
@@ -254,7 +261,7 @@ fn is_loaded(library: &str) -> bool {
     found
 }
 
-/// How many contexts a caller may need to distinguish.
+/// Returns how many contexts a caller may need to distinguish.
 pub(crate) fn context_count() -> usize {
     contexts::all().count().max(SEEN_COUNT.load(Ordering::Acquire))
 }

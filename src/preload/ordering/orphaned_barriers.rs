@@ -1,5 +1,5 @@
-//! The barriers of last frees that no thread record holds: of threads that have ended, and of threads that
-//! free in several contexts without a wait (`across_contexts`).
+//! Barriers of last frees that no thread record holds: those of threads that have ended, and of
+//! threads that free in several contexts without a wait (`across_contexts`).
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,7 +19,7 @@ pub(super) struct FreeBarrier {
 }
 
 impl FreeBarrier {
-    /// Whether a wait for this includes a wait for the other.
+    /// Returns whether a wait for this includes a wait for the other.
     fn is_as_late_as(&self, other: &FreeBarrier) -> bool {
         self.context_id == other.context_id && self.number >= other.number
     }
@@ -31,10 +31,10 @@ struct List<T> {
     count: AtomicUsize,
 }
 
-/// Of threads that have ended: the newest of each context, which includes those before it.
+/// Barriers of threads that have ended: the newest of each context, which includes those before it.
 static LEFT: List<FreeBarrier> = List::new();
 
-/// By thread, the last barrier in each context but the one of its very last free.
+/// By thread, the last barrier in each context except that of its very last free.
 static ASIDE: List<(usize, FreeBarrier)> = List::new();
 
 impl<T> List<T> {
@@ -54,7 +54,7 @@ impl<T> List<T> {
     }
 }
 
-/// The thread now frees in another context.
+/// Stashes the barrier of a thread that now frees in another context.
 pub(super) fn stash(thread: &Thread, barrier: FreeBarrier) {
     let owner = thread.number();
     ASIDE.change(|all| {
@@ -63,7 +63,7 @@ pub(super) fn stash(thread: &Thread, barrier: FreeBarrier) {
     });
 }
 
-/// Takes what was put aside for this thread.
+/// Takes the barriers stashed for this thread.
 pub(super) fn take(thread: &Thread) -> Vec<FreeBarrier> {
     if ASIDE.is_empty() {
         return Vec::new();
@@ -75,7 +75,7 @@ pub(super) fn take(thread: &Thread) -> Vec<FreeBarrier> {
     })
 }
 
-/// The thread of this free ends.
+/// Adds the last barrier of a thread that ends.
 pub(super) fn leave(own: FreeBarrier) {
     LEFT.change(|all| {
         if !all.iter().any(|other| other.is_as_late_as(&own)) {
@@ -85,12 +85,12 @@ pub(super) fn leave(own: FreeBarrier) {
     });
 }
 
-/// Those of threads that have ended.
+/// Returns the barriers of threads that have ended.
 pub(super) fn left() -> Vec<FreeBarrier> {
     if LEFT.is_empty() { Vec::new() } else { lock(&LEFT.all).clone() }
 }
 
-/// These were waited for.
+/// Drops barriers that were waited for.
 pub(super) fn are_over(waited: &[FreeBarrier]) {
     if !waited.is_empty() {
         let is_over = |one: &FreeBarrier| waited.iter().any(|waited| waited.is_as_late_as(one));
@@ -98,7 +98,7 @@ pub(super) fn are_over(waited: &[FreeBarrier]) {
     }
 }
 
-/// The context is gone.
+/// Drops the barriers of a context that has ended.
 pub(crate) fn context_ended(context_id: u64) {
     if !LEFT.is_empty() {
         LEFT.change(|all| all.retain(|left| left.context_id != context_id));

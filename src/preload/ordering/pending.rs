@@ -1,16 +1,17 @@
 //! Pending barriers: what later calls wait for after a free that made a barrier and did not wait
 //! (docs/ordering.md 4). They wait for the free's own event, never for "now" (hazard 29).
 //!
-//! Note [Which frees to wait for]. Natively the free has waited when it returns, and any thread that
-//! knows of its return, by whatever means, relies on that. Which threads know we cannot see; so
+//! Note [Which frees to wait for]. On the plain driver, the free has waited when it returns, and
+//! any thread that knows of its return, by whatever means, relies on that. The library cannot tell
+//! which threads know; so
 //! * the thread of the free itself waits in its queries: it knows;
-//! * the pending barriers of a thread that has ended concern every thread: the ended thread was joined,
-//!   and if not, its free has returned all the same;
+//! * the pending barriers of a thread that has ended concern every thread: the ended thread was
+//!   joined, and if not, its free has returned all the same;
 //! * for the frees of other, living threads, a query that would return "not ready" waits as long as
-//!   `WAIT_BUDGET` lasts, and then returns so. It may be the poll of a loop that feeds the very kernel, by
-//!   means that we do not see (natively the free has not returned then), so it must not wait for ever.
-//!   While a free is inside its own wait, nothing of that context has to be waited for: that free has not
-//!   returned.
+//!   `WAIT_BUDGET` lasts, and then returns that. It may be the poll of a loop that feeds the very
+//!   kernel, by means that the library does not see (on the plain driver the free has not returned
+//!   then), so it must not wait indefinitely. While a free is inside its own wait, nothing of that
+//!   context has to be waited for: that free has not returned.
 
 use core::ptr::null;
 use std::sync::RwLockReadGuard;
@@ -37,12 +38,12 @@ use crate::state::under_way::Waiter;
 use crate::statistics::waits;
 use crate::statistics::waits::Wait;
 
-/// What all queries together may wait for frees of other threads.
+/// How long all queries together may wait for frees of other threads.
 static WAIT_BUDGET: Budget = Budget::new(&bounds::FREES_OF_OTHERS);
-/// What all requests together may.
+/// How long all requests together may wait for frees of other threads.
 static ON_ITS_WAY: Budget = Budget::new(&bounds::MEMORY_ON_ITS_WAY);
 
-/// This thread's free made barrier `number`.
+/// Notes that this thread's free made barrier `number`.
 #[inline]
 pub(crate) fn track(thread: &Thread, context: &Context, number: BarrierNumber, event: EventRef) {
     if thread.tracked.get().elsewhere_than(context.id).is_some() {
@@ -57,7 +58,7 @@ pub(crate) fn track(thread: &Thread, context: &Context, number: BarrierNumber, e
     }
 }
 
-/// The thread's last free was in another context.
+/// Stashes the barrier of the thread's last free, which was in another context.
 #[cold]
 fn put_aside(thread: &Thread) {
     if let Some(barrier) = take_last(thread).filter(|_| rule_holds(Rule::FreesInEachContext)) {
@@ -70,7 +71,8 @@ fn take_last(thread: &Thread) -> Option<FreeBarrier> {
     Some(FreeBarrier { context_id, number, event: replace_event(thread, null())? })
 }
 
-/// This thread's free skipped its barrier and relies on the last one, if that is still pending.
+/// Notes that this thread's free skipped its barrier and relies on the last one, if that is still
+/// pending.
 #[inline]
 pub(crate) fn share_barrier(thread: &Thread, context: &Context) {
     let Some(number) = context.covers.pending() else { return };
@@ -85,7 +87,7 @@ pub(crate) fn share_barrier(thread: &Thread, context: &Context) {
     }
 }
 
-/// Waits for the barriers of this thread's last frees. False: there was none.
+/// Waits for the barriers of this thread's last frees. Returns `false` if there were none.
 pub(crate) fn wait_own(thread: &Thread) -> bool {
     if !rule_holds(Rule::QueryAsksAgain) {
         return false;
@@ -108,7 +110,7 @@ fn wait_own_for(thread: &Thread, reason: Wait) -> bool {
     wait_for_each(&orphaned_barriers::take(thread), reason) || any
 }
 
-/// False: there is none, or their contexts are gone.
+/// Returns `false` if there are none, or their contexts have ended.
 fn wait_for_each(barriers: &[FreeBarrier], reason: Wait) -> bool {
     let mut any = false;
     barriers.iter().for_each(|barrier| any |= wait_for_one(barrier, reason));
@@ -129,23 +131,23 @@ fn wait_for_one(barrier: &FreeBarrier, reason: Wait) -> bool {
     true
 }
 
-/// Waits for the barriers of threads that have ended. False: there was none.
+/// Waits for the barriers of threads that have ended. Returns `false` if there were none.
 pub(crate) fn wait_for_left(reason: Wait) -> bool {
-    // Kept in the list while we wait: another thread may query too.
+    // The barriers stay in the list during the wait: another thread may query too.
     let left = orphaned_barriers::left();
     wait_for_each(&left, reason);
     orphaned_barriers::are_over(&left);
     !left.is_empty()
 }
 
-/// Waits for all that a query may wait for before it says "not ready".
+/// Waits for everything that a query may wait for before it returns "not ready".
 pub(crate) fn wait_like_query() {
     thread::with(wait_own);
     wait_for_left(Wait::Query);
     wait_for_others();
 }
 
-/// Waits for frees of other threads, but not for ever. False: there was none.
+/// Waits for frees of other threads, within the budget. Returns `false` if there were none.
 pub(crate) fn wait_for_others() -> bool {
     if !rule_holds(Rule::OthersFreesForAWhile) || !rule_holds(Rule::QueryAsksAgain) {
         return false;
@@ -166,7 +168,7 @@ pub(crate) fn wait_for_others() -> bool {
     any
 }
 
-/// Waits for a free of another thread as long as patience lasts.
+/// Waits for a free of another thread as long as the budget lasts.
 pub(crate) fn wait_with_timeout(event: &EventRef) -> CuResult {
     let mut code = Err(CuError::NOT_READY);
     WAIT_BUDGET.until(|| {
@@ -176,9 +178,11 @@ pub(crate) fn wait_with_timeout(event: &EventRef) -> CuResult {
     code
 }
 
-/// Whether the work behind the frees of this context is over, for a caller that waits for it next. A call that natively goes on
-/// waits for frees of other threads only for a while: natively such a free may not have returned. Not for a moment only: what it
-/// needs may have been freed long before, which is not known of each block.
+/// Returns whether the work before the frees of this context has completed, for a caller that waits
+/// for it next. A call that does not block on the plain driver waits for frees of other threads
+/// only for a limited time: there, such a free may not have returned. The time is longer than a
+/// moment, because the memory that the call needs may have been freed long before, which is not
+/// known for each block.
 pub(crate) fn may_wait_for_frees(context: &Context, waiter: Waiter) -> bool {
     if waiter == Waiter::StandsStill || !rule_holds(Rule::OthersPlainFreesForAWhile) {
         return true;
@@ -192,9 +196,9 @@ pub(crate) fn may_wait_for_frees(context: &Context, waiter: Waiter) -> bool {
     })
 }
 
-/// Waits for the last barrier of every context: something that earlier work may use is about to end, or
-/// an observer beyond the barriers is about to appear. Of a program that orders its contexts itself, for those of
-/// Note [The program's promise].
+/// Waits for the last barrier of every context: something that earlier work may use is about to
+/// end, or an observer beyond the barriers is about to appear. If the program orders its contexts
+/// itself, waits only for those of Note [The program's promise].
 pub(crate) fn wait_all(reason: Wait) {
     let broken = match reason {
         Wait::Teardown => !rule_holds(Rule::TeardownWaits),
@@ -218,7 +222,7 @@ fn are_apart() -> bool {
     across::is_promised() && rule_holds(Rule::PromisedContextsApart)
 }
 
-/// Whether `wait_all` has left a barrier pending.
+/// Returns whether `wait_all` has left a barrier pending.
 pub(crate) fn is_left_to_others() -> bool {
     are_apart()
         && contexts::all().any(|context| {
@@ -233,9 +237,11 @@ pub(crate) fn is_left_to_others() -> bool {
         })
 }
 
-/// Holds off the end of the context while this barrier is waited for. None: nothing has to be waited for any more. The end of
-/// a context waits for its barriers before it shuts the door (`hooks/context/end.rs`). One that is pending behind a shut
-/// door is of a free made since: then another reference is left, and the call that may end the context is over in a moment.
+/// Blocks the end of the context while this barrier is waited for. Returns `None` if nothing has to
+/// be waited for any more. A call that ends a context waits for its barriers before it takes the
+/// lifetime lock (`hooks/context_end.rs`). A barrier that is pending after that belongs to a free
+/// made since. In that case another reference is left, and the call that may end the context
+/// completes in a moment.
 fn open_behind(context: &Context, number: BarrierNumber) -> Option<RwLockReadGuard<'_, ()>> {
     match rule_holds(Rule::BarrierOutlastsReference) {
         true => context.open_while(|| context.covers.pending_barriers.is_pending(number)),
@@ -243,7 +249,7 @@ fn open_behind(context: &Context, number: BarrierNumber) -> Option<RwLockReadGua
     }
 }
 
-/// As `wait_all`, for one context.
+/// Waits for the last barrier of one context.
 #[inline]
 pub(crate) fn wait(context: &Context, reason: Wait) {
     let Some(number) = context.covers.pending() else { return };
@@ -263,16 +269,17 @@ fn wait_for_all_work(context: &Context) {
     let _ = context.enter(api::ctx_synchronize);
 }
 
-/// The process ends. Natively each free would have waited and flushed what kernels print; now the last
-/// barriers, and in mode `relaxed` the last free, are waited for instead. Polls: the wait ends when a
-/// fault has ended the work, and after a time that no kernel needs which ends at all. A kernel that
-/// never ends would natively have blocked the free; but a program that exits from a signal handler exits
-/// natively, too.
+/// Waits for outstanding work at the end of the process. On the plain driver, each free would have
+/// waited and flushed what kernels print. Now this waits for the last barriers, and in mode
+/// `relaxed` for the last free. It polls: the wait ends when a fault has ended the work, and after
+/// a time that no finite kernel needs. A kernel that never ends would have blocked the driver's own
+/// free; but a program that exits from a signal handler exits there, too.
 ///
-/// `at_once`: by `_exit`, which natively waits for nothing. Perhaps a thread calls it because the others do not get on:
-/// natively a free behind a kernel that never ends has not returned. So what Note [Which frees to wait for] says of queries
-/// holds here: the thread's own frees have natively waited, and those of threads that have ended; those of others
-/// only perhaps, and for them it waits for a while.
+/// `at_once` means an exit by `_exit`, which waits for nothing on the plain driver. A thread may
+/// call it because the others make no progress: there, a free after a kernel that never ends has
+/// not returned. So Note [Which frees to wait for] applies here as to queries. The thread's own
+/// frees, and those of threads that have ended, have waited on the plain driver. Those of other
+/// threads may not have, and for them it waits for a limited time.
 pub(crate) fn wait_at_end(at_once: bool) {
     // From here on frees wait themselves: those of static objects, which are destroyed after this.
     let _ = LEDGER.note_observer(Observer::ProcessEnd);
@@ -305,7 +312,8 @@ pub(crate) fn wait_at_end(at_once: bool) {
     }
 }
 
-/// As `open_behind`, at the end of the process, which waits for no thread that ends a context.
+/// Blocks the end of the context like `open_behind`, but at the end of the process, where it waits
+/// for no thread that ends a context.
 fn open_until<'a>(
     context: &'a Context,
     pending: Option<BarrierNumber>,
@@ -315,7 +323,7 @@ fn open_until<'a>(
     context.open_while(|| pending.is_some_and(is_pending) && !until.is_spent())
 }
 
-/// The barriers of this thread's last frees, and of those of threads that have ended.
+/// Returns the barriers of this thread's last frees, and of those of threads that have ended.
 fn own_and_left() -> Vec<FreeBarrier> {
     let mut all = orphaned_barriers::left();
     thread::with(|thread| {
@@ -333,7 +341,7 @@ fn end_behind(event: &EventRef, until: &mut Running) {
     }
 }
 
-/// The thread ends: its pending barriers concern every thread.
+/// Hands over the pending barriers of a thread that ends: they concern every thread.
 pub(crate) fn thread_ended(thread: &Thread) {
     contexts::all().for_each(|context| context.stream_frees.thread_ended(thread.number()));
     let aside = orphaned_barriers::take(thread);

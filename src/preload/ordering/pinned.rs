@@ -1,12 +1,12 @@
-//! Host memory that the device can reach: pinned or registered. A copy or a kernel argument that names
-//! it makes work visible to the host (docs/ordering.md 4).
+//! Host memory that the device can reach: pinned or registered. A copy or a kernel argument that
+//! names it makes work visible to the host (docs/ordering.md 4).
 //!
-//! A copy names what it touches. A kernel gets an address *from which* it reaches the memory: one past
-//! the end (reverse iterators), or, if arrays count from 1, some elements before the start. So an
-//! argument names a range from a page before it to a page behind it. That costs nothing: other memory
-//! that near is the next allocation, and if that begins at our end, the address alone cannot distinguish
-//! them anyway. A base further away (the second dimension of an array that counts from 1) is not
-//! recognized.
+//! A copy names what it touches. A kernel gets an address *from which* it reaches the memory: one
+//! past the end (reverse iterators), or, if arrays count from 1, some elements before the start. So
+//! an argument names a range from a page before it to a page past its end. That costs nothing:
+//! other memory that near is the next allocation, and if that begins at the end of this range, the
+//! address alone cannot distinguish them anyway. A base further away (the second dimension of an
+//! array that counts from 1) is not recognized.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -21,22 +21,23 @@ use crate::ordering::pinned::scan::WORD_BYTES;
 mod pages;
 mod scan;
 
-/// How far from a range an address may be and still name it.
+/// Most bytes that an address may be away from a range and still name it.
 const MARGIN_BYTES: usize = 4096;
 
-/// The start of each range, and its end.
+/// Start and end of each range.
 static RANGES: HandleTable<usize> = HandleTable::new();
-/// Bounds of all ranges so far, with their margins, readable without the lock; empty while there is none.
+/// Bounds of all ranges so far, with their margins, readable without the lock; empty while there is
+/// no range.
 static LOWEST: AtomicUsize = AtomicUsize::new(usize::MAX);
 static HIGHEST: AtomicUsize = AtomicUsize::new(0);
 
-/// Whether any pinned memory is alive.
+/// Returns whether any pinned memory is alive.
 #[inline]
 pub(crate) fn any() -> bool {
     !RANGES.is_empty()
 }
 
-/// Whether the bytes from `first` to `last` touch pinned memory.
+/// Returns whether the bytes from `first` to `last` touch pinned memory.
 #[inline]
 pub(crate) fn touches(first: usize, last: usize) -> bool {
     any() && may_touch(first, last) && RANGES.read(|ranges| meets(ranges, first, last, 0))
@@ -49,13 +50,13 @@ fn may_touch(first: usize, last: usize) -> bool {
         && pages::up_to(highest).is_none_or(|pages| pages.may_have_any(first, last.min(highest)))
 }
 
-/// Whether work with this address may reach pinned memory by it.
+/// Returns whether work with this address may reach pinned memory by it.
 #[inline]
 pub(crate) fn is_named_by(address: usize) -> bool {
     any() && Look::now().is_named(address)
 }
 
-/// A look at the arguments of one launch.
+/// A search of the arguments of one launch.
 #[derive(Clone, Copy)]
 pub(crate) struct Look(Option<Pages>);
 
@@ -65,8 +66,8 @@ impl Look {
         Look(pages::up_to(HIGHEST.load(Ordering::Relaxed)))
     }
 
-    /// Whether the bytes contain, at any offset, an address that names pinned memory. A packed struct may
-    /// have it at any.
+    /// Returns whether the bytes contain, at any offset, an address that names pinned memory. A
+    /// packed struct may have it at any.
     ///
     /// # Safety
     ///
@@ -74,26 +75,26 @@ impl Look {
     #[inline(always)]
     pub(crate) unsafe fn is_named_in(self, start: *const u8, bytes: usize) -> bool {
         match bytes {
-            // SAFETY: the caller's promise; it need not be aligned.
+            // SAFETY: the caller guarantees it; the address need not be aligned.
             WORD_BYTES => self.is_named(unsafe { start.cast::<usize>().read_unaligned() }),
             0..WORD_BYTES => false,
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller guarantees it.
             _ => unsafe { self.is_named_within(start, bytes - WORD_BYTES + 1) },
         }
     }
 
     /// # Safety
     ///
-    /// There is a whole word at each of so many places from `start`.
+    /// There must be a whole word at each of `places` consecutive bytes from `start`.
     #[inline(never)]
     unsafe fn is_named_within(self, start: *const u8, places: usize) -> bool {
         if let (Some(pages), true) = (self.0, rule_holds(Rule::ArgumentsAtAnyByte)) {
             let is_one = |address| pages.may_have(address) && names_exactly(address);
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller guarantees it.
             return unsafe { scan::any_word(start, places, is_one) };
         }
         let step = if rule_holds(Rule::ArgumentsAtAnyByte) { 1 } else { WORD_BYTES };
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees it.
         let word = |place| unsafe { start.add(place).cast::<usize>().read_unaligned() };
         (0..places).step_by(step).any(|place| self.is_named(word(place)))
     }
@@ -107,7 +108,7 @@ impl Look {
     }
 }
 
-/// Where there are no pages to ask first.
+/// Searches without pages, where these do not exist.
 #[cold]
 #[inline(never)]
 fn is_named_anywhere(address: usize) -> bool {
@@ -122,7 +123,7 @@ fn names_exactly(address: usize) -> bool {
     RANGES.read(|ranges| meets(ranges, address, address, margin))
 }
 
-/// The driver has provided this range.
+/// Notes a range that the driver has provided.
 pub(crate) fn given(start: usize, bytes: usize) {
     let end = widen_bounds(start, bytes);
     let older = RANGES.enter(start, end);
@@ -132,8 +133,8 @@ pub(crate) fn given(start: usize, bytes: usize) {
     }
 }
 
-/// Runs the driver's call that registers this range. The device can reach it as soon as the call is
-/// under way, and another thread whose registration is refused for that knows it can.
+/// Runs the driver's call that registers this range. The device can reach it as soon as the call
+/// has begun, and another thread whose registration is refused for that reason knows it can.
 pub(crate) fn registered_by(
     start: usize,
     bytes: usize,
@@ -156,14 +157,15 @@ pub(crate) fn end_by(start: usize, call: impl FnOnce() -> CuResult) -> CuResult 
     let code = RANGES.end_by(start, call);
     match (end, code) {
         (Some(end), Ok(())) => unmark(start, end),
-        // The driver has refused, and the range is back: its pages may have been cleared while it was out.
+        // The driver has refused, and the range is restored: its pages may have been cleared while
+        // it was removed.
         (Some(end), Err(_)) => mark(start, end),
         (None, _) => {}
     }
     code
 }
 
-/// Call before the range can be found. Returns its end.
+/// Extends the bounds, and returns the end of the range. Call before the range can be found.
 fn widen_bounds(start: usize, bytes: usize) -> usize {
     let end = start.saturating_add(bytes);
     let (first, last) = with_margins(start, end);
@@ -177,13 +179,14 @@ fn with_margins(start: usize, end: usize) -> (usize, usize) {
     (start.saturating_sub(MARGIN_BYTES), end.saturating_add(MARGIN_BYTES))
 }
 
-/// Call once the range can be found under the lock: until then its pages may be cleared.
+/// Marks the pages of a range. Call once the range can be found under the lock: until then its
+/// pages may be cleared.
 fn mark(start: usize, end: usize) {
     let (first, last) = with_margins(start, end);
     pages::set(first, last);
 }
 
-/// This range has ended.
+/// Unmarks the pages of a range that has ended.
 fn unmark(start: usize, end: usize) {
     let (first, last) = with_margins(start, end);
     for part in pages::parts(first, last) {
@@ -193,7 +196,8 @@ fn unmark(start: usize, end: usize) {
     }
 }
 
-/// Whether the addresses touch a range widened by `margin` at both ends. The ranges are disjoint.
+/// Returns whether the addresses touch a range widened by `margin` at both ends. The ranges are
+/// disjoint.
 fn meets(ranges: &handle_table::Pages<usize>, first: usize, last: usize, margin: usize) -> bool {
     let reaches = |end: usize| match margin {
         0 => first < end,

@@ -1,27 +1,28 @@
-//! Programmatic early starts (hazard 7): a kernel launched with that attribute may begin while its
-//! predecessor on the stream still runs. Only stream order protects a block that the stream gets again
-//! in stream order: the kernel would write into the block's earlier life. So the first such launch of a
-//! stream after a reuse loses the attribute, and the next ones may start early.
+//! Programmatic dependent launches (hazard 7): a kernel launched with that attribute may begin
+//! while its predecessor on the stream still runs. Only stream order protects a block that the
+//! stream gets again in stream order: the kernel would write into the block's earlier life. So the
+//! first such launch of a stream after a reuse loses the attribute, and the next ones may start
+//! early.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::lock::lock;
 
-/// Some block returned to the cache in stream order: launches are checked from here on.
+/// Whether some block returned to the cache in stream order: launches are checked from then on.
 static WATCHED: AtomicBool = AtomicBool::new(false);
 /// Ids of the streams without a reuse since a launch in full order. Forgetting one is safe.
 static CLEAN: Mutex<Vec<u64>> = Mutex::new(Vec::new());
 static CLEAN_COUNT: AtomicUsize = AtomicUsize::new(0);
 const CLEAN_MAX: usize = 1024;
 
-/// Whether a launch with the attribute must call `allowed`.
+/// Returns whether a launch with the attribute must call `allowed`.
 #[inline]
 pub(crate) fn watched() -> bool {
     WATCHED.load(Ordering::Acquire)
 }
 
-/// A block was freed in stream order.
+/// Notes that a block was freed in stream order.
 #[inline]
 pub(crate) fn block_freed() {
     if !watched() {
@@ -29,7 +30,7 @@ pub(crate) fn block_freed() {
     }
 }
 
-/// A stream got a block, perhaps one that it freed itself.
+/// Notes that a stream got a block, perhaps one that it freed itself.
 #[inline]
 pub(crate) fn block_given(stream_id: u64) {
     if CLEAN_COUNT.load(Ordering::Acquire) != 0 {
@@ -39,8 +40,8 @@ pub(crate) fn block_given(stream_id: u64) {
     }
 }
 
-/// Whether a launch on this stream may start early. If not, it must be launched in full order, and the
-/// next ones may start early.
+/// Returns whether a launch on this stream may start early. If not, it must be launched in full
+/// order, and the next ones may start early.
 pub(crate) fn allowed(stream_id: u64) -> bool {
     let mut clean = lock(&CLEAN);
     if clean.contains(&stream_id) {

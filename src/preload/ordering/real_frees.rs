@@ -1,11 +1,12 @@
-//! Real frees: the driver's own `cuMemFree`, of the program's memory or of ours, and other calls that
-//! wait like it: the end of pinned memory, arrays, modules.
+//! Real frees: the driver's own `cuMemFree`, of the program's memory or the library's, and other
+//! calls that wait like it: the end of pinned memory, arrays, modules.
 //!
-//! A waiting real free holds its context, and barriers block there too (measured). A blocked barrier
-//! would hold the gate, and with it the begin of a capture; natively nothing blocks that, and its thread
-//! may be the one that ends the kernel (hazard 32). So a real free announces itself, and lets a barrier
-//! that is under way pass. From then on until it returns, no barrier of the context is begun: a free
-//! that would make one uses a real free too, and queues as natively.
+//! A waiting real free holds its context, and barriers block there too (measured). A blocked
+//! barrier would hold the barrier lock, and with it the begin of a capture. On the plain driver
+//! nothing blocks that, and its thread may be the one that ends the kernel (hazard 32). So a real
+//! free announces itself, and waits for a running barrier. From then on until it returns, no
+//! barrier of the context is begun: a free that would make one uses a real free too, and queues as
+//! on the plain driver.
 
 use std::sync::atomic::Ordering;
 
@@ -16,25 +17,25 @@ use crate::lock::{is_held, lock};
 use crate::state::contexts;
 use crate::state::contexts::Context;
 
-/// Runs a real free of memory of the current context. Call without the gate.
+/// Runs a real free of memory of the current context. The caller must not hold the barrier lock.
 pub(crate) fn announced(call: impl FnOnce() -> CuResult) -> CuResult {
     let _announced = contexts::known(0).map(Announced::new);
     call()
 }
 
-/// Runs the end of something that work of the current context may use: an array, a module.
+/// Runs the end of an object that work of the current context may use: an array, a module.
 pub(crate) fn announced_end(call: impl FnOnce() -> CuResult) -> CuResult {
     if rule_holds(Rule::TeardownIsAnnounced) { announced(call) } else { call() }
 }
 
-/// As `announced_end`, for pinned memory, which belongs to every context.
+/// Runs the end of pinned memory, which belongs to every context.
 pub(crate) fn announced_everywhere(call: impl FnOnce() -> CuResult) -> CuResult {
     let holds = rule_holds(Rule::TeardownIsAnnounced);
     let _announced: Vec<_> = contexts::all().filter(|_| holds).map(Announced::new).collect();
     call()
 }
 
-/// Whether a barrier of the context would block. Call with the gate held.
+/// Returns whether a barrier of the context would block. The caller must hold the barrier lock.
 #[inline]
 pub(crate) fn any(context: &Context) -> bool {
     debug_assert!(is_held(&context.barrier_lock) || !rule_holds(Rule::CaptureGate));
@@ -46,7 +47,7 @@ struct Announced(&'static Context);
 impl Announced {
     fn new(context: &'static Context) -> Announced {
         context.real_frees.fetch_add(1, Ordering::AcqRel);
-        // A thread that passed the gate earlier has not seen the announcement.
+        // A thread that took the barrier lock earlier has not seen the announcement.
         drop(lock(&context.barrier_lock));
         Announced(context)
     }

@@ -1,4 +1,4 @@
-//! Counts in the ledger whatever is submitted to the driver, by the program or by us.
+//! Counts in the ledger everything submitted to the driver, by the program or by the library.
 
 use cachealloc_core::rules::{Rule, rule_holds};
 
@@ -15,8 +15,8 @@ fn watch_before_count() {
     test_delay(Rule::CountedBeforeWatched);
 }
 
-/// `call` submits work, or an order between works. `host_visible`: the host could see its effect without
-/// synchronizing.
+/// Runs `call`, which submits work, or an order between works. `host_visible` means that the host
+/// could see its effect without synchronizing.
 #[inline(always)]
 pub(crate) fn counted(host_visible: bool, call: impl FnOnce() -> CuResult) -> CuResult {
     let lane = thread::lane_of_submission();
@@ -24,7 +24,7 @@ pub(crate) fn counted(host_visible: bool, call: impl FnOnce() -> CuResult) -> Cu
         watch_before_count();
     }
     LEDGER.begin(host_visible, lane);
-    // Behind the count: a thread that begins to watch finds one that was not watched.
+    // After the count: a thread that begins to watch finds a submission that was not watched.
     if rule_holds(Rule::CountedBeforeWatched) {
         observers::watch_submission();
     }

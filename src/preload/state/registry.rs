@@ -1,9 +1,9 @@
 //! The contexts of the process in two lists that are read without a lock: those alive, and all. The
-//! newest comes first because it is the one usually wanted: a program has one context, or works with the
-//! newest.
+//! newest comes first because it is the one usually requested: a program has one context, or works
+//! with the newest.
 //!
-//! A record is never deallocated, and one removed from the list of the living still links to those after
-//! it: a concurrent walk misses none.
+//! A record is never deallocated, and one removed from the list of the living still links to those
+//! after it: a concurrent walk misses none.
 
 use core::ptr::null_mut;
 use std::sync::Mutex;
@@ -38,11 +38,11 @@ pub(crate) fn push(context: &'static Context) {
     ALIVE.store(record, Ordering::Release);
 }
 
-/// The context is gone.
+/// Removes a context that has ended from the list of the living.
 pub(crate) fn remove_from_alive(context: &Context) {
     let _changing = lock(&CHANGING);
     let mut link = &ALIVE;
-    // SAFETY: null, or a record, which lives for ever.
+    // SAFETY: null, or a record, which is never deallocated.
     while let Some(here) = unsafe { link.load(Ordering::Relaxed).as_ref() } {
         if core::ptr::eq(here, context) {
             link.store(here.links.alive.load(Ordering::Relaxed), Ordering::Release);
@@ -52,30 +52,30 @@ pub(crate) fn remove_from_alive(context: &Context) {
     }
 }
 
-/// How many were ever seen.
+/// Returns how many contexts were ever seen.
 pub(crate) fn count() -> usize {
     COUNT.load(Ordering::Relaxed)
 }
 
-/// The newest of the living.
+/// Returns the newest living context.
 #[inline]
 pub(crate) fn newest() -> Option<&'static Context> {
-    // SAFETY: null, or a record, which lives for ever.
+    // SAFETY: null, or a record, which is never deallocated.
     unsafe { ALIVE.load(Ordering::Acquire).as_ref() }
 }
 
-/// The living, newest first.
+/// Returns the living contexts, newest first.
 #[inline]
 pub(crate) fn alive() -> impl Iterator<Item = &'static Context> {
     Walk { link: &ALIVE, next: |links: &'static Links| &links.alive }
 }
 
-/// All ever seen, newest first.
+/// Returns all contexts ever seen, newest first.
 pub(crate) fn ever() -> impl Iterator<Item = &'static Context> {
     Walk { link: &EVER, next: |links: &'static Links| &links.ever }
 }
 
-/// Lazy: the first context is mostly the wanted one.
+/// A lazy walk: the first context is usually the requested one.
 struct Walk<F> {
     link: &'static Link,
     next: F,
@@ -86,7 +86,7 @@ impl<F: Fn(&'static Links) -> &'static Link> Iterator for Walk<F> {
 
     #[inline]
     fn next(&mut self) -> Option<&'static Context> {
-        // SAFETY: null, or a record, which lives for ever.
+        // SAFETY: null, or a record, which is never deallocated.
         let context = unsafe { self.link.load(Ordering::Acquire).as_ref() }?;
         self.link = (self.next)(&context.links);
         Some(context)

@@ -1,11 +1,12 @@
-//! Pages of 2 MiB that pinned memory may lie in, a bit each: read without a lock, before the ranges are looked up under
-//! theirs. Device memory that lies between pinned memory is told apart here.
+//! Pages of 2 MiB that may contain pinned memory, with one bit each. They are read without a lock,
+//! before the ranges are looked up under theirs, and distinguish device memory that lies between
+//! pinned memory.
 //!
-//! A bit is set once its range is entered, and cleared only under the lock of the ranges, while none of them meets the page:
-//! the bit of a range that is entered later is set after that.
+//! A bit is set once its range is entered, and cleared only under the lock of the ranges, while
+//! none of them meets the page: the bit of a range that is entered later is set after that.
 //!
-//! The bits of all addresses are one mapping of 16 MiB, made with the first range, of which 4 KiB are touched for each 64 GiB
-//! of addresses that anything pinned lies in.
+//! The bits of all addresses are one mapping of 16 MiB, made with the first range. It touches 4 KiB
+//! for each 64 GiB of addresses that contain pinned memory.
 
 use core::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
@@ -18,25 +19,26 @@ const ADDRESS_BITS: u32 = 48;
 const PAGES_PER_WORD: usize = u64::BITS as usize;
 const WORD_SHIFT: u32 = PAGE_SHIFT + PAGES_PER_WORD.ilog2();
 const WORDS_COUNT: usize = 1 << (ADDRESS_BITS - WORD_SHIFT);
-/// A longer stretch is not looked through.
+/// Most words that are searched; a longer stretch is not.
 const WORDS_LOOKED_THROUGH_MAX: usize = 64;
 
 type Words = [AtomicU64; WORDS_COUNT];
 
-/// Null before the first range, and where the system has no room for it.
+/// Null before the first range, and if the system has no memory for it.
 static WORDS: AtomicPtr<Words> = AtomicPtr::new(null_mut());
 
 /// The bits of all addresses.
 #[derive(Clone, Copy)]
 pub(super) struct Pages(&'static Words);
 
-/// None: not known, any address may be pinned. `highest`: of all that ever were.
+/// Returns the bits, or `None` if they are unknown and any address may be pinned. `highest` is the
+/// highest address that was ever pinned.
 #[inline(always)]
 pub(super) fn up_to(highest: usize) -> Option<Pages> {
     if highest >> ADDRESS_BITS != 0 {
         return None;
     }
-    // SAFETY: null, or a mapping of this size that is never given back.
+    // SAFETY: null, or a mapping of this size that is never unmapped.
     unsafe { WORDS.load(Ordering::Acquire).as_ref() }.map(Pages)
 }
 
@@ -49,7 +51,7 @@ impl Pages {
         word != 0 && word >> ((address >> PAGE_SHIFT) % PAGES_PER_WORD) & 1 != 0
     }
 
-    /// As `may_have`, of any of these addresses.
+    /// Returns whether any of these addresses may be pinned.
     pub(super) fn may_have_any(self, first: usize, last: usize) -> bool {
         (last >> WORD_SHIFT) - (first >> WORD_SHIFT) >= WORDS_LOOKED_THROUGH_MAX
             || words_of(first, last)
@@ -57,7 +59,7 @@ impl Pages {
     }
 }
 
-/// The range from `first` to `last` was entered.
+/// Marks the range from `first` to `last`, which was entered.
 pub(super) fn set(first: usize, last: usize) {
     let Some(Pages(words)) = made() else { return };
     for (word, bits) in words_of(first, last) {
@@ -68,13 +70,13 @@ pub(super) fn set(first: usize, last: usize) {
     }
 }
 
-/// Parts of a range that has ended, each for one call of `clear_part`.
+/// Returns the parts of a range that has ended, each for one call of `clear_part`.
 pub(super) fn parts(first: usize, last: usize) -> impl Iterator<Item = (usize, u64)> {
     words_of(first, last)
 }
 
-/// Clears the pages of a part that nothing pinned meets. Call under the lock of the ranges. `meets`: whether a range meets the
-/// addresses from the first to the second.
+/// Clears the pages of a part that no pinned memory meets. The caller must hold the lock of the
+/// ranges. `meets` returns whether a range meets the addresses from the first to the second.
 pub(super) fn clear_part((word, bits): (usize, u64), meets: impl Fn(usize, usize) -> bool) {
     let Some(Pages(words)) = up_to(0) else { return };
     let (mut free, mut left) = (0, bits);
@@ -94,12 +96,13 @@ fn made() -> Option<Pages> {
         return Some(pages);
     }
     let new = heap::map_zeroed(size_of::<Words>())?.cast();
-    // Of two that are made at once one is never touched, and costs addresses only.
+    // If two are made at once, one is never touched, and costs addresses only.
     let _ = WORDS.compare_exchange(null_mut(), new, Ordering::AcqRel, Ordering::Relaxed);
     up_to(0)
 }
 
-/// The words that have a bit of these addresses, and which bits. Addresses above all that have bits have none.
+/// Returns the words that have a bit of these addresses, and which bits. Addresses above all that
+/// have bits have none.
 fn words_of(first: usize, last: usize) -> impl Iterator<Item = (usize, u64)> {
     let last_page = (last >> PAGE_SHIFT).min(WORDS_COUNT * PAGES_PER_WORD - 1);
     let mut page = first >> PAGE_SHIFT;

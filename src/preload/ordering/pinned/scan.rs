@@ -1,16 +1,18 @@
-//! Looks for addresses among the arguments of a kernel, at any offset. Some kernels have thousands of bytes of arguments: so
-//! offsets are sorted out sixteen at a time, by the upper bytes that pinned addresses have.
+//! Searches the arguments of a kernel for addresses, at any offset. Some kernels have thousands of
+//! bytes of arguments: so offsets are filtered sixteen at a time, by the upper bytes that pinned
+//! addresses have.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 pub(super) const WORD_BYTES: usize = size_of::<usize>();
 
-/// Whether `is_one` says so of one of the words that begin at `places` consecutive bytes, if there is no pinned memory but at
-/// addresses of the usual size. It is asked of all that may be an address of such memory.
+/// Returns whether `is_one` is true for one of the words that begin at `places` consecutive bytes,
+/// provided that pinned memory lies only at addresses of the usual size. `is_one` is called for
+/// each word that may be an address of such memory.
 ///
 /// # Safety
 ///
-/// There is a whole word at each of the places.
+/// There must be a whole word at each of the places.
 #[inline(always)]
 pub(super) unsafe fn any_word(
     start: *const u8,
@@ -18,12 +20,12 @@ pub(super) unsafe fn any_word(
     is_one: impl Fn(usize) -> bool,
 ) -> bool {
     let look = |place: *const u8| {
-        // SAFETY: the caller's promise; it need not be aligned.
+        // SAFETY: the caller guarantees it; the word need not be aligned.
         is_one(unsafe { place.cast::<usize>().read_unaligned() })
     };
     #[cfg(target_arch = "x86_64")]
     if places >= filter::PLACES {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees it.
         return unsafe { by_filter(start, places, filter::Filter::now(), look) };
     }
     (0..places).any(|place| look(start.wrapping_add(place)))
@@ -31,7 +33,7 @@ pub(super) unsafe fn any_word(
 
 /// # Safety
 ///
-/// As of `any_word`, of at least as many places as the filter looks at.
+/// The requirements of `any_word`, with at least as many places as the filter reads.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 unsafe fn by_filter(
@@ -41,8 +43,8 @@ unsafe fn by_filter(
     look: impl Fn(*const u8) -> bool,
 ) -> bool {
     use filter::PLACES;
-    /// Places where a word of an array of words begins: a table may be full of addresses in the bounds, so these are looked
-    /// at one by one.
+    /// Places where a word of an array of words begins: a table may be full of addresses in the
+    /// bounds, so these are tested one by one.
     const OF_ARRAY: u32 = 0x0101;
 
     let any_of = |begin: *const u8, mut candidates: u32| {
@@ -61,7 +63,7 @@ unsafe fn by_filter(
         if look(begin) || look(begin.wrapping_add(WORD_BYTES)) {
             return true;
         }
-        // SAFETY: the caller's promise; all these places are before the end.
+        // SAFETY: the caller guarantees it; all these places are before the end.
         let candidates = unsafe { filter.candidates(begin) } & !OF_ARRAY;
         // SAFETY: as above.
         if candidates != 0 && !unsafe { filter.skips(begin) } && any_of(begin, candidates) {
@@ -75,11 +77,11 @@ unsafe fn by_filter(
     any_of(begin, unsafe { filter.candidates(begin) })
 }
 
-/// The addresses that anything pinned has had, below one where the bytes that tell begin to be others, and from there on.
-/// Empty while there is none.
+/// Addresses that pinned memory has had, in two parts: below and above the address at which the
+/// tested bytes change. Empty while there are none.
 static PARTS: [Part; 2] = [const { Part::new() }; 2];
 const UPPER: usize = 1 << (UPPER_BYTE * 8);
-/// Which byte of a word, from the lowest.
+/// Index of a byte of a word, from the lowest.
 const UPPER_BYTE: usize = 5;
 
 struct Part {
@@ -98,7 +100,7 @@ impl Part {
     }
 }
 
-/// These addresses are looked for from now on. Call before they are looked up.
+/// Adds addresses to search for. Call before they are looked up.
 pub(super) fn widen(first: usize, last: usize) {
     let [lower, upper] = &PARTS;
     if first < UPPER {
@@ -116,20 +118,21 @@ mod filter {
 
     use super::{PARTS, Part, UPPER_BYTE, WORD_BYTES};
 
-    /// So many places at a time.
+    /// Number of places tested at a time.
     pub(super) const PLACES: usize = 16;
 
-    /// What the upper bytes are of a word that is in one of the parts: of a word in the upper one the sixth byte is in an
-    /// interval. In the lower one that is zero, of which arguments are full, and the fifth is in an interval.
+    /// Upper bytes of a word in one of the parts. In the upper part, the sixth byte is in an
+    /// interval. In the lower part that byte is zero, as in most arguments, and the fifth byte is
+    /// in an interval.
     #[derive(Clone, Copy)]
     pub(super) struct Filter {
         upper: Interval,
         lower: Interval,
-        /// Zeros pass, though there is nothing at zero.
+        /// Whether zeros pass, though there is nothing at zero.
         passes_zeros: bool,
     }
 
-    /// Of the values of a byte, in each byte.
+    /// An interval of the values of a byte, in each byte of a vector.
     #[derive(Clone, Copy)]
     struct Interval {
         first: __m128i,
@@ -142,7 +145,7 @@ mod filter {
             let (lowest, highest) =
                 (part.lowest.load(Ordering::Relaxed), part.highest.load(Ordering::Relaxed));
             let of = |address: usize| (address >> (byte * 8)) as u8;
-            // Of an empty part nothing is looked for; what has this value is looked at in vain.
+            // An empty part searches for nothing; a byte with this value is tested in vain.
             let (first, last) =
                 if lowest > highest { (u8::MAX, u8::MAX) } else { (of(lowest), of(highest)) };
             let all = |byte: u8| {
@@ -152,7 +155,7 @@ mod filter {
             Interval { first: all(first), span: all(last - first) }
         }
 
-        /// Zero in each byte that is in it.
+        /// Returns zero in each byte that is in the interval.
         #[inline(always)]
         fn is_left_by(self, bytes: __m128i) -> __m128i {
             // SAFETY: as above.
@@ -172,11 +175,11 @@ mod filter {
             }
         }
 
-        /// The places, a bit each, where a word in one of the parts may begin.
+        /// Returns the places, a bit each, where a word in one of the parts may begin.
         ///
         /// # Safety
         ///
-        /// There is a whole word at each of the places from here.
+        /// There must be a whole word at each of the places from `start`.
         #[inline(always)]
         pub(super) unsafe fn candidates(&self, start: *const u8) -> u32 {
             // SAFETY: reads one byte of the word at each place.
@@ -190,11 +193,12 @@ mod filter {
             }
         }
 
-        /// Whether there are only zeros in all these places, and nothing can be there.
+        /// Returns whether there are only zeros in all these places, and nothing can be pinned at
+        /// zero.
         ///
         /// # Safety
         ///
-        /// As of `candidates`.
+        /// The requirements of `candidates`.
         #[inline(always)]
         pub(super) unsafe fn skips(&self, start: *const u8) -> bool {
             // SAFETY: together the words at all places.
