@@ -1,4 +1,4 @@
-//! The work of one capture: the streams that take part, and what may be reused.
+//! Work of one capture: the streams that take part, and what may be reused.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -20,10 +20,10 @@ use crate::state::thread::Thread;
 /// Number of streams, in all captures, whose next kernel must not start early.
 pub(crate) static FULL_ORDER_COUNT: AtomicUsize = AtomicUsize::new(0);
 
-/// The work of one capture.
+/// Work of one capture.
 pub(crate) struct Work {
     pub over: bool,
-    /// In the order they joined.
+    /// Streams in the order in which they joined.
     pub members: Vec<Member>,
     /// Streams whose next kernel must not start early.
     pub full_order: Vec<StreamHandle>,
@@ -31,8 +31,8 @@ pub(crate) struct Work {
     pub allocation_points: AllocationPoints,
 }
 
-/// A stream that takes part. Its id was read before it captured: reading it afterwards would end the
-/// capture (900, measured).
+/// A stream that takes part. Its id was read before it captured: reading it afterwards would end
+/// the capture (900, measured).
 #[derive(Clone, Copy)]
 pub(crate) struct Member {
     pub handle: StreamHandle,
@@ -48,7 +48,7 @@ impl Member {
         Member { handle, id, owner: if handle == STREAM_PER_THREAD { own() } else { None } }
     }
 
-    /// Whether this handle means this stream in the calling thread.
+    /// Returns whether this handle means this stream in the calling thread.
     pub(crate) fn is(&self, stream: StreamHandle) -> bool {
         let here = |context| contexts::known(0).is_some_and(|now| core::ptr::eq(now, context));
         let owned = self.owner.is_none_or(|(_, context)| here(context));
@@ -59,12 +59,13 @@ impl Member {
         self.in_its_context(|| graphs::capturing(self.handle))?
     }
 
-    /// Whether the handle means this stream in the calling thread.
+    /// Returns whether the handle means this stream in the calling thread.
     pub(crate) fn may_be_asked(&self) -> bool {
         self.owner.is_none_or(|(owner, _)| owner == thread::with(Thread::number))
     }
 
-    /// Runs `ask` where the handle means this stream. None: nowhere in this thread.
+    /// Runs `ask` where the handle means this stream. Returns `None` if it does so nowhere in this
+    /// thread.
     fn in_its_context<T>(&self, ask: impl Fn() -> T) -> Option<T> {
         let Some((_, context)) = self.owner else { return Some(ask()) };
         if self.may_be_asked() { context.enter(|| Ok(ask())).ok() } else { None }
@@ -82,18 +83,18 @@ impl Work {
         }
     }
 
-    /// Whether anything was handed out in this capture, so that something can be reused.
+    /// Returns whether anything was handed out in this capture, so that something can be reused.
     pub(crate) fn is_concerned(&self) -> bool {
         !self.allocation_points.is_empty()
             || self.reuse.waiting_count() != 0
             || self.reuse.has_reused()
     }
 
-    /// Runs `body` on the current graph of the capture, and then repairs what its results depend on.
-    /// None: part of the graph cannot be seen, and nothing is reused from now on. What was reused before
-    /// stays ordered.
+    /// Runs `body` on the current graph of the capture, and then adds the edges that its results
+    /// depend on. Returns `None` if part of the graph cannot be seen; then nothing is reused from
+    /// now on. Memory that was reused before stays ordered.
     pub(crate) fn look<T>(&mut self, body: impl FnOnce(&mut Look) -> T) -> Option<T> {
-        // A function we do not know may have changed it in any way.
+        // An unknown function may have changed it in any way.
         if !LEDGER.elision.is_allowed() || !config::get().reuse_in_captures {
             self.reuse.becomes_opaque();
         }

@@ -1,10 +1,10 @@
-//! Waits until the notes of all graphs destroyed so far have been left.
+//! Waits until the driver has delivered the destroy notices of all graphs destroyed so far.
 //!
-//! If nothing of a graph was launched, the driver reports its end at once. Otherwise a thread of the driver
-//! does, 5 ms later, for several graphs in the order they ended, and never for one that runs (measured). So
-//! two empty graphs are destroyed, and one of them was launched: when the driver reports these, it has reported
-//! all before them, each kind in its own order. None of these calls waits for work, even if an earlier launch
-//! does not advance (measured).
+//! If nothing of a graph was launched, the driver reports its end at once. Otherwise a thread of
+//! the driver does, 5 ms later, for several graphs in the order they ended, and never for one that
+//! runs (measured). So this destroys two empty graphs, of which one was launched: when the driver
+//! reports these, it has reported all before them, each kind in a separate order. None of these
+//! calls waits for work, even if an earlier launch does not advance (measured).
 
 use core::ffi::c_void;
 use std::collections::BTreeMap;
@@ -22,34 +22,37 @@ use crate::state::contexts::Context;
 use crate::statistics::waits;
 use crate::statistics::waits::Wait;
 
-/// How many graphs were destroyed, and for how many of them the notes were awaited.
+/// Number of graphs that were destroyed, and of those whose notices were awaited.
 static ENDED: AtomicU64 = AtomicU64::new(0);
 static AWAITED: AtomicU64 = AtomicU64::new(0);
-/// How many pairs of graphs of our own were made, and the numbers of the last ones reported.
+/// Number of pairs of the library's own graphs that were made, and the numbers of the last ones
+/// reported.
 static MADE: AtomicU64 = AtomicU64::new(0);
 static REPORTED_LAUNCHED: AtomicU64 = AtomicU64::new(0);
 static REPORTED_OTHERS: AtomicU64 = AtomicU64::new(0);
 
-/// What the frees of a context had waited for when notes were last awaited there, by the context's id.
+/// State of the frees of a context when notices were last awaited there, by the context's id.
 static PASSED: Mutex<BTreeMap<u64, Passed>> = Mutex::new(BTreeMap::new());
 
 #[derive(Clone, Copy, Default)]
 struct Passed {
-    /// The number of the last barrier or wait.
+    /// Number of the last barrier or wait.
     behind: u64,
     ended: u64,
-    /// So many had ended before a barrier behind which notes were awaited: none of them still runs.
+    /// Number of graphs that had ended before a barrier after which notices were awaited: none of
+    /// them still runs.
     over: u64,
 }
 
-/// A graph or an executable that may keep memory was destroyed.
+/// Notes that a graph or an executable that may keep memory was destroyed.
 pub(crate) fn graph_ended() {
     ENDED.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Waits for the notes for a limited time, and for no work but what a free would natively have waited for.
-/// Only where a graph has ended since, and `keeps_memory` says that one may keep memory. `waited`: frees that
-/// natively wait, and that no barrier is of, have just been waited for.
+/// Waits for the notices for a limited time, and for no work except what a free would have waited
+/// for on the plain driver. Does so only if a graph has ended since, and `keeps_memory` returns
+/// that one may keep memory. `waited` means that frees that wait on the plain driver, and that have
+/// no barrier, have just been waited for.
 pub(crate) fn pass(context: &Context, waited: bool, keeps_memory: impl FnOnce() -> bool) {
     let ended = ENDED.load(Ordering::Relaxed);
     let behind = context.covers.pending_barriers.passed();
@@ -70,10 +73,11 @@ pub(crate) fn pass(context: &Context, waited: bool, keeps_memory: impl FnOnce() 
     passed.insert(context.id, Passed { behind, ended, over });
 }
 
-/// False: the last free has not returned yet, and perhaps will not before this request does. Then its work is
-/// not waited for.
+/// Returns `false` if the last free has not returned yet, and perhaps will not before this request
+/// does. Then its work is not waited for.
 fn await_notes(context: &Context) -> bool {
-    // A launch that a free has natively waited for is over, and the end of its graph reported.
+    // A launch that a free has waited for on the plain driver has completed, and the end of its
+    // graph was reported.
     let barrier = context.last_barrier.newest().filter(|event| !event.is_dead());
     let reached = barrier.filter(|_| rule_holds(Rule::NotesBehindFrees)).is_none_or(|event| {
         let has_returned = context.frees_in_progress.load(Ordering::Acquire) == 0;
@@ -95,7 +99,7 @@ fn await_notes(context: &Context) -> bool {
         launched
     };
     if api::relaxed(|| context.enter(pass)).is_err() {
-        // The driver has no memory even for that, and nothing says when its thread has reported.
+        // The driver has no memory even for that, and nothing shows when its thread has reported.
         bounds::REPORTS_WITHOUT_MEMORY.until(|| false);
     }
     reached
@@ -105,18 +109,18 @@ fn wait_for(number: u64, stream: StreamHandle) {
     let reported = |last: &AtomicU64| last.load(Ordering::Acquire) >= number;
     let others = || !rule_holds(Rule::NotesOfBothKinds) || reported(&REPORTED_OTHERS);
     bounds::REPORTS_OF_GRAPHS.until(|| {
-        // The query makes the driver notice that the launch is over.
+        // The query makes the driver notice that the launch has completed.
         let _ = api::stream_query(stream);
         reported(&REPORTED_LAUNCHED) && others()
     });
 }
 
-/// Called by the driver, perhaps in a thread of its own.
+/// Called by the driver, perhaps in a separate thread.
 extern "C" fn launched_is_reported(number: *mut c_void) {
     REPORTED_LAUNCHED.fetch_max(number as u64, Ordering::Release);
 }
 
-/// As above.
+/// Called by the driver, perhaps in a separate thread.
 extern "C" fn is_reported(number: *mut c_void) {
     REPORTED_OTHERS.fetch_max(number as u64, Ordering::Release);
 }

@@ -1,11 +1,12 @@
 //! Memory of graphs: their memory nodes get it from the driver at the first launch or upload.
 //!
-//! A graph that finds the device too full keeps for good what it got by then, and no trim returns that
-//! (measured on driver 580, natively too). So room is made before the launch, or the upload at its instantiation, not after it has
-//! failed.
+//! A graph that finds the device too full permanently keeps what it got by then, and no trim
+//! returns that (measured on driver 580, without the library too). So the library releases memory
+//! before the launch, or before the upload at its instantiation, not after a failure.
 //!
-//! Snapshots show the nodes of each executable graph, from its instantiation to its end: before that they are no memory, and
-//! their graph may be gone before it. Where each came from is noted with the graph that it is added to.
+//! Snapshots show the nodes of each executable graph, from its instantiation to its end: before
+//! that they are no memory, and their graph may end before it. The origin of each node is recorded
+//! with the graph that it is added to.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,12 +20,12 @@ use crate::handle_table::HandleTable;
 use crate::memory_hooks::other_memory::Observed;
 use crate::record;
 
-/// What an executable graph needs, and whether the driver has provided it.
+/// Memory that an executable graph needs, and whether the driver has provided it.
 #[derive(Clone, PartialEq)]
 struct Need {
     bytes: u64,
     backed: bool,
-    /// Of this executable graph, and no other: handles come back.
+    /// Unique number of this executable graph: handles are reused.
     number: u64,
     nodes: Arc<[MemoryNode]>,
 }
@@ -40,21 +41,21 @@ pub(crate) struct MemoryNode {
 
 /// Executable graphs with memory nodes.
 static NEEDS: HandleTable<Need> = HandleTable::new();
-/// By graph, the stacks of the calls that added its memory nodes, by their addresses.
+/// Stacks of the calls that added the memory nodes of each graph, by the nodes' addresses.
 static STACKS: HandleTable<BTreeMap<u64, StackId>> = HandleTable::new();
-/// By address, the bytes of memory nodes that memory hooks were told of, and what they were told.
+/// Bytes of the memory nodes that memory hooks were notified of, and the notification, by address.
 static OBSERVED: HandleTable<(u64, Observed)> = HandleTable::new();
 
-/// The driver rounds sizes up.
+/// Margin, because the driver rounds sizes up.
 const SLACK_BYTES: u64 = 64 << 20;
 
-/// Whether any executable graph has memory nodes.
+/// Returns whether any executable graph has memory nodes.
 #[inline]
 pub(crate) fn any() -> bool {
     !NEEDS.is_empty()
 }
 
-/// An executable graph was made.
+/// Notes an executable graph that was made.
 pub(crate) fn instantiated(executable: usize, graph: GraphHandle) {
     static NUMBER: AtomicU64 = AtomicU64::new(1);
     let mut nodes = Vec::new();
@@ -71,7 +72,8 @@ pub(crate) fn instantiated(executable: usize, graph: GraphHandle) {
     });
 }
 
-/// A node that allocates was added to this graph, which may be one that a stream captures into.
+/// Notes that a node that allocates was added to this graph, which may be one that a stream
+/// captures into.
 pub(crate) fn added(graph: GraphHandle, address: u64, stack: StackId) {
     if !stack.is_none() {
         STACKS.with(|stacks| {
@@ -80,17 +82,18 @@ pub(crate) fn added(graph: GraphHandle, address: u64, stack: StackId) {
     }
 }
 
-/// Memory hooks are told of the node with this address.
+/// Notes that memory hooks were notified of the node with this address.
 pub(crate) fn observe(address: u64, bytes: u64, observed: Observed) {
     OBSERVED.enter(address as usize, (bytes, observed));
 }
 
-/// The bytes of the node with this address, and what memory hooks were told of them.
+/// Returns the bytes of the node with this address, and the notification of memory hooks.
 pub(crate) fn observed(address: u64) -> Option<(u64, Observed)> {
     OBSERVED.read(|all| all.given.get(&(address as usize)).copied())
 }
 
-/// Memory hooks are told of its end. What a launch allocates there again, they are not.
+/// Forgets a node whose end memory hooks were notified of. They are not notified of what a launch
+/// allocates there again.
 pub(crate) fn forget_observed(address: u64) {
     OBSERVED.with(|all| all.given.remove(&(address as usize)));
 }
@@ -100,7 +103,7 @@ pub(crate) fn graph_end_by(graph: GraphHandle, call: impl FnOnce() -> CuResult) 
     if STACKS.is_empty() { call() } else { STACKS.end_by(graph, call) }
 }
 
-/// What was recorded is forgotten.
+/// Forgets the recorded stacks.
 pub(crate) fn forget_stacks() {
     STACKS.with(|stacks| stacks.given.clear());
     let unknown = |node: &MemoryNode| MemoryNode { stack: StackId::NONE, ..*node };
@@ -110,12 +113,13 @@ pub(crate) fn forget_stacks() {
     });
 }
 
-/// The memory nodes of all executable graphs, each with the number of its graph, by device and address. Of those that
-/// overlap (nodes of one graph may take turns) the largest that begins first.
+/// Returns the memory nodes of all executable graphs, each with the number of its graph, by device
+/// and address. If nodes overlap (nodes of one graph may take turns), it returns the largest that
+/// begins first.
 pub(crate) fn nodes() -> Vec<(u64, MemoryNode)> {
     const SPARE: usize = 100;
     let count = NEEDS.read(|needs| needs.given.len());
-    // Before the lock: where there is no memory the writer gives up, and must hold no lock then.
+    // Before the lock: if there is no memory the writer fails, and must hold no lock then.
     let mut needs: Vec<(u64, Arc<[MemoryNode]>)> = Vec::with_capacity(count + SPARE);
     NEEDS.read(|all| {
         let all = all.given.values().map(|need| (need.number, need.nodes.clone()));
@@ -138,7 +142,7 @@ pub(crate) fn nodes() -> Vec<(u64, MemoryNode)> {
     nodes
 }
 
-/// As snapshots show them.
+/// Returns the nodes as snapshots show them.
 pub(crate) fn segments() -> impl Iterator<Item = Segment> {
     nodes().into_iter().map(|(number, node)| {
         let MemoryNode { address, bytes, device, .. } = node;
@@ -159,12 +163,12 @@ pub(crate) fn segments() -> impl Iterator<Item = Segment> {
     })
 }
 
-/// Runs the driver's call that destroys it.
+/// Runs the driver's call that destroys the executable.
 pub(crate) fn end_by(executable: usize, call: impl FnOnce() -> CuResult) -> CuResult {
     NEEDS.end_by(executable, call)
 }
 
-/// It was launched or uploaded, so it has its memory.
+/// Notes that the executable was launched or uploaded, and so has its memory.
 pub(crate) fn launched(executable: usize) {
     NEEDS.with(|needs| {
         if let Some(need) = needs.given.get_mut(&executable) {
@@ -173,12 +177,12 @@ pub(crate) fn launched(executable: usize) {
     });
 }
 
-/// The driver took back what no graph uses at the moment.
+/// Notes that the driver has released memory that no graph uses at the moment.
 pub(crate) fn trimmed() {
     NEEDS.with(|needs| needs.given.values_mut().for_each(|need| need.backed = false));
 }
 
-/// Whether this graph may find the device too full.
+/// Returns whether this graph may find the device too full.
 pub(crate) fn lacks_room(executable: usize) -> bool {
     let missing = NEEDS.read(|needs| {
         let need = needs.given.get(&executable).filter(|need| !need.backed)?;
@@ -187,7 +191,8 @@ pub(crate) fn lacks_room(executable: usize) -> bool {
     missing.is_some_and(is_too_much)
 }
 
-/// Whether an executable made of this graph may find the device too full when it is uploaded.
+/// Returns whether an executable made of this graph may find the device too full when it is
+/// uploaded.
 pub(crate) fn graph_lacks_room(graph: GraphHandle) -> bool {
     let mut nodes = Vec::new();
     add_nodes_of(graph, &mut nodes);
@@ -199,7 +204,7 @@ fn is_too_much(bytes: u64) -> bool {
     api::mem_get_info().is_ok_and(|(free, _)| (free as u64) < bytes.saturating_add(SLACK_BYTES))
 }
 
-/// Too much if nodes share memory.
+/// Returns the bytes of the nodes: too much if nodes share memory.
 fn bytes_of(nodes: &[MemoryNode]) -> u64 {
     nodes.iter().map(|node| node.bytes).fold(0, u64::saturating_add)
 }

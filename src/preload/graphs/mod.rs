@@ -1,4 +1,4 @@
-//! Captures and their memory. Here: what a capture remembers about its blocks.
+//! Captures and their memory. This file has what a capture remembers about its blocks.
 
 pub(crate) mod captured_work;
 pub(crate) mod destruction_fence;
@@ -17,7 +17,7 @@ use cachealloc_core::order::reuse::AllocationPoint;
 
 use crate::state::contexts::Context;
 
-/// The allocation points of the blocks that a capture holds, by address, and the blocks that wait, by a
+/// Allocation points of the blocks that a capture holds, by address, and the blocks that wait, by a
 /// number of the capture: block ids of different contexts may be equal.
 #[derive(Default)]
 pub(crate) struct AllocationPoints {

@@ -1,13 +1,13 @@
-//! What the nodes of a capture name: the memory their work may read and write when the graph is
+//! Memory that the nodes of a capture reference: their work may read and write it when the graph is
 //! launched.
 //!
-//! Noted when work is submitted into a capture. Every address among the bytes of a kernel's arguments,
-//! at any alignment, and every operand of a copy or a fill names the block of ours around it; its end
-//! counts too, unless another block or memory of the driver begins there, since a neighbour that is not
-//! meant would stay reserved. This also finds a tensor map (`CUtensorMap`), which begins with its
-//! address (measured). For an unknown function, or a kernel with unknown arguments, everything counts
-//! that the program holds of the capture's memory at that moment. No later node can name what was freed
-//! by then.
+//! References are recorded when work is submitted into a capture. Every address among the bytes of
+//! a kernel's arguments, at any alignment, and every operand of a copy or a fill references the
+//! library's block around it. The end of a block counts too, unless another block or memory of the
+//! driver begins there, since an adjacent block that is not meant would stay reserved. This also
+//! finds a tensor map (`CUtensorMap`), which begins with its address (measured). For an unknown
+//! function, or a kernel with unknown arguments, everything counts that the program holds of the
+//! capture's memory at that moment. No later node can reference memory that was freed by then.
 
 use core::ffi::c_void;
 use std::collections::BTreeMap;
@@ -25,9 +25,9 @@ use crate::pagemap::Place;
 
 #[derive(Default)]
 pub(crate) struct ReferencedRanges {
-    /// Disjoint, each end by its begin.
+    /// Disjoint ranges, each end by its begin.
     ranges: BTreeMap<u64, u64>,
-    /// The blocks named since the last `take_blocks`.
+    /// Blocks referenced since the last `take_blocks`.
     blocks: Vec<u64>,
 }
 
@@ -41,23 +41,23 @@ impl ReferencedRanges {
         self.ranges.insert(begin, end);
     }
 
-    /// Whether any of these addresses is named.
+    /// Returns whether any of these addresses is referenced.
     pub(crate) fn overlap(&self, begin: u64, end: u64) -> bool {
         self.last_end(begin, end).is_some()
     }
 
-    /// The end of the last range that names any of these addresses.
+    /// Returns the end of the last range that contains any of these addresses.
     pub(crate) fn last_end(&self, begin: u64, end: u64) -> Option<u64> {
         let (_, to) = self.ranges.range(..end).next_back()?;
         (*to > begin).then_some(*to)
     }
 
-    /// The last range that begins at this address or before it.
+    /// Returns the last range that begins at this address or before it.
     fn last_before(&self, address: u64) -> Option<(u64, u64)> {
         self.ranges.range(..=address).next_back().map(|(from, to)| (*from, *to))
     }
 
-    /// Adds the block that the program holds around this address, else the one that ends there.
+    /// Adds the block that the program holds around this address, or else the one that ends there.
     fn add_address(&mut self, address: u64) {
         let ends = || block_around(address.checked_sub(1)?);
         let mut blocks = [block_around(address), ends()];
@@ -71,16 +71,16 @@ impl ReferencedRanges {
         }
     }
 
-    /// The addresses of the blocks that were named since the last call.
+    /// Returns the addresses of the blocks that were referenced since the last call.
     pub(crate) fn take_blocks(&mut self) -> Vec<u64> {
         core::mem::take(&mut self.blocks)
     }
 
-    /// Adds what the nodes of this submission name. False: that is not known.
+    /// Adds what the nodes of this submission reference. Returns `false` if that is unknown.
     ///
     /// # Safety
     ///
-    /// `words` are the program's arguments of this function.
+    /// `words` must be the program's arguments of this function.
     pub(crate) unsafe fn add_submission(&mut self, function: &Function, words: &[usize]) -> bool {
         match function.base {
             "cuEventRecord" | "cuEventRecordWithFlags" | "cuStreamWaitEvent" => true,
@@ -110,7 +110,7 @@ impl ReferencedRanges {
             let words = bytes.windows(size_of::<u64>());
             words.for_each(|word| self.add_address(u64::from_ne_bytes(word.try_into().unwrap())));
         };
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees it.
         unsafe { arguments(kernel, params as *const _, extra as *const _, visit) }
     }
 }
@@ -125,7 +125,7 @@ fn block_around(address: u64) -> Option<(u64, u64)> {
     allocated.then_some((view.address.0, view.address.0 + view.bytes))
 }
 
-/// Whether the program has memory here that is not ours.
+/// Returns whether the program has memory here that is not the library's.
 fn is_the_driver_s(address: u64) -> bool {
     pagemap::extent_of(address).is_none()
         && api::pointer_get_attribute(POINTER_IS_MAPPED, address)
@@ -138,11 +138,11 @@ const EXTRA_BUFFER: usize = 1;
 const EXTRA_BUFFER_BYTES: usize = 2;
 const EXTRA_PAIRS_MAX: usize = 8;
 
-/// Visits the bytes of each argument of a launch. False: they are not known.
+/// Visits the bytes of each argument of a launch. Returns `false` if they are unknown.
 ///
 /// # Safety
 ///
-/// `params` and `extra` are null or what the program hands to the launch of `kernel`.
+/// `params` and `extra` must be null or what the program passes to the launch of `kernel`.
 unsafe fn arguments(
     kernel: usize,
     params: *const *const u8,
@@ -174,7 +174,7 @@ unsafe fn arguments(
         }
     }
     if !buffer.is_null() {
-        // SAFETY: the program says that the buffer holds so many bytes.
+        // SAFETY: the program guarantees that the buffer holds this many bytes.
         visit(unsafe { core::slice::from_raw_parts(buffer, bytes) });
     }
     true

@@ -1,12 +1,13 @@
 //! The open captures: which thread began them, which streams take part, and what they may reuse.
 //!
-//! Note [Whose capture]. An allocation belongs to the capture that its thread takes part in, whatever
-//! its mode, even if the thread has changed its mode meanwhile (Note [Threads of a capture] in
-//! `participants`), and whatever context is current: natively such a call ends the capture, or its
-//! memory is for captured work on streams of that context, which has joined. So a capture has memory in
-//! each. A thread that takes part in none belongs to a global capture of another thread on streams of
-//! the current context, unless its own mode says otherwise: natively its call would end that capture, so
-//! no program that works natively makes it. All other calls are served as if no stream captured.
+//! Note [Whose capture]. An allocation belongs to the capture that its thread takes part in,
+//! whatever its mode, even if the thread has changed its mode meanwhile (Note [Threads of a
+//! capture] in `participants`), and whatever context is current. On the plain driver such a call
+//! ends the capture, or its memory is for captured work on streams of that context, which has
+//! joined. So a capture has memory in each context. A thread that takes part in none belongs to a
+//! global capture of another thread on streams of the current context, unless its own mode prevents
+//! that. On the plain driver its call would end that capture, so no program that works there makes
+//! it. All other calls are served as if no stream captured.
 //!
 //! A capture's lock is held from the first query about it to the last change. Its end waits for the
 //! lock, so a graph that the program has received is not queried.
@@ -34,25 +35,25 @@ use crate::state::contexts::Context;
 use crate::state::thread;
 use crate::state::thread::Thread;
 
-/// One capture, from its begin to its end.
+/// A capture, from its begin to its end.
 pub(crate) struct OpenCapture {
     origin: Member,
-    /// The thread that began it.
+    /// Thread that began it.
     thread: usize,
     pub threads: Mutex<Threads>,
-    /// When it began, in moments of `participants`.
+    /// Moment of its begin, in moments of `participants`.
     pub begun_at: u64,
     mode: u32,
     /// The driver's number for it.
     number: u64,
     pub graph: GraphHandle,
     context: &'static Context,
-    /// The mark of its begin in each context that existed, by id.
+    /// Epoch of its begin in each context that existed, by id.
     begun: Vec<(u64, IdleEpoch)>,
     /// Its memory, the newest last.
     pools: Mutex<Vec<OwnPool>>,
     pub names: Mutex<ReferencedRanges>,
-    /// Whether a call was served that natively would have ended it.
+    /// Whether a call was served that would have ended it on the plain driver.
     beyond_native: AtomicBool,
     work: Mutex<Work>,
 }
@@ -62,14 +63,14 @@ pub(crate) struct OpenCapture {
 struct OwnPool {
     context: &'static Context,
     pool: PrivatePool,
-    /// It serves requests after `Work::reuse` has turned opaque: nothing in it was ever found to be free
-    /// again.
+    /// Whether it serves requests after `Work::reuse` has turned opaque: nothing in it was ever
+    /// found to be free again.
     sealed: bool,
 }
 
 static OPEN: Mutex<Vec<Arc<OpenCapture>>> = Mutex::new(Vec::new());
 
-/// A capture has begun on this stream, in this mode.
+/// Notes that a capture has begun on this stream, in this mode.
 pub(crate) fn begun(stream: StreamHandle, stream_id: u64, context: &'static Context, mode: u32) {
     if !graphs::has_capture_info() {
         return;
@@ -116,7 +117,7 @@ pub(crate) fn keep(runs: impl Fn(u64) -> bool) {
     lock(&OPEN).retain(|capture| runs(capture.origin.id));
 }
 
-/// The capture that a call of this thread belongs to; see Note [Whose capture].
+/// Returns the capture that a call of this thread belongs to; see Note [Whose capture].
 pub(crate) fn of_call(thread: &Thread, context: &Context) -> Option<Arc<OpenCapture>> {
     let open = lock(&OPEN);
     let here = |capture: &Arc<OpenCapture>| core::ptr::eq(capture.context, context);
@@ -133,12 +134,12 @@ pub(crate) fn of_call(thread: &Thread, context: &Context) -> Option<Arc<OpenCapt
     global.filter(|_| api::capture_mode() == CAPTURE_MODE_GLOBAL)
 }
 
-/// The open capture with the driver's number.
+/// Returns the open capture with the driver's number.
 pub(crate) fn of_number(number: u64) -> Option<Arc<OpenCapture>> {
     lock(&OPEN).iter().find(|capture| capture.number == number).cloned()
 }
 
-/// The open capture that this stream takes part in, and its record there.
+/// Returns the open capture that this stream takes part in, and its record there.
 pub(crate) fn of_stream(stream: StreamHandle) -> Option<(Arc<OpenCapture>, Member)> {
     let captures = lock(&OPEN).clone();
     captures.into_iter().find_map(|capture| {
@@ -147,33 +148,33 @@ pub(crate) fn of_stream(stream: StreamHandle) -> Option<(Arc<OpenCapture>, Membe
     })
 }
 
-/// The open capture that owns this memory.
+/// Returns the open capture that owns this memory.
 pub(crate) fn of_pool(pool: PrivatePool) -> Option<Arc<OpenCapture>> {
     let has = |capture: &&Arc<OpenCapture>| lock(&capture.pools).iter().any(|own| own.pool == pool);
     lock(&OPEN).iter().find(has).cloned()
 }
 
-/// A stream is about to wait for an event, and may thereby join a capture.
+/// Returns the record of a stream that is about to wait for an event, and so may join a capture.
 pub(crate) fn may_join(stream: StreamHandle) -> Option<Member> {
     let free = !lock(&OPEN).is_empty() && !captures::is_capturing(stream);
     let id = if free { api::stream_get_id(stream).ok() } else { None };
     id.map(|id| Member::new(stream, id))
 }
 
-/// The stream has waited, or was not destroyed.
+/// Adds a stream to its capture after it has waited, or was not destroyed.
 pub(crate) fn waited(member: Member) {
     let Some(Capturing { number, .. }) = member.now() else { return };
     let Some(capture) = of_number(number) else { return };
     thread::with(|thread| participants::takes_part(thread, &capture));
     let Some(mut work) = capture.enter() else { return };
     work.members.push(member);
-    // What was reused must come before what this stream captures.
+    // Reused memory must be ordered before what this stream captures.
     if work.is_concerned() {
         work.look(|_| ());
     }
 }
 
-/// A stream is about to be destroyed. Returns its record in its capture.
+/// Removes a stream that is about to be destroyed, and returns its record in its capture.
 pub(crate) fn leaves(stream: StreamHandle) -> Option<Member> {
     let (capture, member) = of_stream(stream)?;
     let mut work = capture.enter()?;
@@ -184,7 +185,7 @@ pub(crate) fn leaves(stream: StreamHandle) -> Option<Member> {
     Some(member)
 }
 
-/// Nodes or edges are changed by hand, in this graph or an unknown one.
+/// Notes that the program changes nodes or edges explicitly, in this graph or an unknown one.
 pub(crate) fn edited(graph: Option<GraphHandle>) {
     let captures = lock(&OPEN).clone();
     let concerned = |capture: &&Arc<OpenCapture>| graph.is_none_or(|graph| graph == capture.graph);
@@ -197,8 +198,8 @@ pub(crate) fn edited(graph: Option<GraphHandle>) {
     }
 }
 
-/// The program has set the dependencies of this stream's next node. What was reused must come before
-/// that node, too.
+/// Restores the order after the program has set the dependencies of this stream's next node: reused
+/// memory must be ordered before that node, too.
 pub(crate) fn terminals_set(stream: StreamHandle) {
     let Some((capture, _)) = of_stream(stream) else { return };
     let Some(mut work) = capture.enter() else { return };
@@ -207,7 +208,8 @@ pub(crate) fn terminals_set(stream: StreamHandle) {
     }
 }
 
-/// Whether the next kernel on this stream must not start early. Asked once for each such mark.
+/// Returns whether the next kernel on this stream must not start early. Each such mark is returned
+/// once.
 pub(crate) fn takes_full_order(stream: StreamHandle) -> bool {
     if FULL_ORDER_COUNT.load(Ordering::Acquire) == 0 {
         return false;
@@ -222,7 +224,8 @@ pub(crate) fn takes_full_order(stream: StreamHandle) -> bool {
 }
 
 impl OpenCapture {
-    /// For a call that belongs to it. None: it has ended or died.
+    /// Locks the capture for a call that belongs to it. Returns `None` if it has ended or was
+    /// invalidated.
     pub(crate) fn enter(&self) -> Option<MutexGuard<'_, Work>> {
         let work = lock(&self.work);
         (!work.over && self.is_active()).then_some(work)
@@ -232,7 +235,7 @@ impl OpenCapture {
         self.origin.now().is_some_and(|now| now.number == self.number)
     }
 
-    /// Its memory in this context.
+    /// Returns its memory in this context.
     pub(crate) fn pool(&self, work: &Work, context: &'static Context) -> PrivatePool {
         let opaque = work.reuse.is_opaque();
         let newest = |own: &&OwnPool| core::ptr::eq(own.context, context);
@@ -248,18 +251,20 @@ impl OpenCapture {
         pool
     }
 
-    /// Whether natively an allocation of this thread is made at once and not as part of the capture.
+    /// Returns whether, on the plain driver, an allocation of this thread is made at once and not
+    /// as part of the capture.
     pub(crate) fn lets_allocate(&self, thread: &Thread) -> bool {
         let others = self.mode != CAPTURE_MODE_GLOBAL && thread.number() != self.thread;
         self.mode == CAPTURE_MODE_RELAXED || others || api::capture_mode() == CAPTURE_MODE_RELAXED
     }
 
-    /// A call was served that natively would have ended it, or been a part of its graph.
+    /// Notes a served call that, on the plain driver, would have ended the capture, or been a part
+    /// of its graph.
     pub(crate) fn goes_beyond_native(&self) {
         self.beyond_native.store(true, Ordering::Relaxed);
     }
 
-    /// A node may name anything the program holds of its memory.
+    /// References everything that the program holds of its memory: a node may use any of it.
     pub(crate) fn reference_all(&self) {
         let pools = lock(&self.pools).clone();
         let mut names = lock(&self.names);
@@ -269,8 +274,9 @@ impl OpenCapture {
         }
     }
 
-    /// It has ended: what its graph does not use becomes ordinary memory, and so does what the program holds
-    /// if all of it works natively, too: there a free takes such memory away from the graph.
+    /// Makes memory that its graph does not use ordinary memory, once the capture has ended. Memory
+    /// that the program holds becomes ordinary too if all of it would have worked on the plain
+    /// driver: there a free takes such memory away from the graph.
     fn let_go(&self) {
         let native = !self.beyond_native.load(Ordering::Relaxed);
         let held_leaves = native && rule_holds(Rule::HeldLeavesWithCapture);
@@ -285,7 +291,7 @@ impl OpenCapture {
         }
     }
 
-    /// Requests a call of `gone(data)` when the graph and all that is made from it are gone.
+    /// Requests a call of `gone(data)` when the graph and everything made from it have ended.
     fn keep_with_graph(&self, data: usize, gone: extern "C" fn(*mut c_void)) -> bool {
         graphs::keep_with_graph(self.graph, data, gone).is_ok()
     }

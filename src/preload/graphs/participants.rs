@@ -1,11 +1,12 @@
 //! The threads of a capture.
 //!
-//! Note [Threads of a capture]. A capture belongs to the thread that began it and to every thread that
-//! submits work into it, whatever its mode: a framework's backward pass runs in a thread of its own,
-//! which allocates, launches and frees. Such a thread takes part from its first submission to the end of
-//! the capture. What it has allocated since the begin and still holds joins then (`core::joined`): a
-//! node may name it. What it freed before was ordinary memory, which no later node can name. What any
-//! other thread has allocated since the begin joins when a node names it.
+//! Note [Threads of a capture]. A capture belongs to the thread that began it and to every thread
+//! that submits work into it, whatever its mode: a framework's backward pass runs in a separate
+//! thread, which allocates, launches and frees. Such a thread takes part from its first submission
+//! to the end of the capture. Memory that it has allocated since the begin and still holds is
+//! attached then (`core::attached`): a node may reference it. Memory that it freed before was
+//! ordinary memory, which no later node can reference. Memory that any other thread has allocated
+//! since the begin is attached when a node references it.
 //!
 //! If a thread takes part in several captures, its allocations belong to the one it has begun or
 //! submitted into last.
@@ -31,11 +32,11 @@ use crate::state::thread::Thread;
 #[derive(Default)]
 pub(crate) struct Threads(Vec<(usize, u64)>);
 
-/// What threads that took part in nothing allocated while a stream captured: thread and moment, by
-/// address. Blocks freed since are recognized when it matters.
+/// Blocks that threads that took part in nothing allocated while a stream captured: thread and
+/// moment, by address. Blocks freed since are recognized when it matters.
 static OUTSIDE: Mutex<BTreeMap<u64, (usize, u64)>> = Mutex::new(BTreeMap::new());
 
-/// A moment later than all before.
+/// Returns a moment later than all before.
 pub(crate) fn moment() -> u64 {
     static LAST: AtomicU64 = AtomicU64::new(0);
     LAST.fetch_add(1, Ordering::Relaxed) + 1
@@ -46,12 +47,12 @@ impl Threads {
         Threads(vec![(begun_by, moment())])
     }
 
-    /// When this thread last took part. None: it does not.
+    /// Returns when this thread last took part, or `None` if it does not.
     pub(crate) fn last(&self, thread: usize) -> Option<u64> {
         self.0.iter().find(|(known, _)| *known == thread).map(|(_, last)| *last)
     }
 
-    /// This thread takes part now. Returns whether it did not before.
+    /// Notes that this thread takes part now. Returns whether it did not before.
     fn note(&mut self, thread: usize) -> bool {
         let now = moment();
         match self.0.iter_mut().find(|(known, _)| *known == thread) {
@@ -67,28 +68,28 @@ impl Threads {
     }
 }
 
-/// A thread that takes part in nothing got this block from `cuMemAlloc`.
+/// Notes that a thread that takes part in nothing got this block from `cuMemAlloc`.
 pub(crate) fn allocated_outside(thread: &Thread, address: u64) {
     lock(&OUTSIDE).insert(address, (thread.number(), moment()));
 }
 
-/// No stream captures any more.
+/// Forgets all blocks: no stream captures any more.
 pub(crate) fn forget() {
     lock(&OUTSIDE).clear();
 }
 
-/// Work is about to be submitted on this stream.
+/// Notes work that is about to be submitted on this stream.
 ///
 /// # Safety
 ///
-/// `words` are the program's arguments of this function.
+/// `words` must be the program's arguments of this function.
 pub(crate) unsafe fn submits(
     thread: &Thread,
     function: &Function,
     stream: StreamHandle,
     words: &[usize],
 ) {
-    // The legacy default stream never captures; querying it may kill a capture.
+    // The legacy default stream never captures; querying it may invalidate a capture.
     if stream <= STREAM_LEGACY {
         return;
     }
@@ -97,7 +98,7 @@ pub(crate) unsafe fn submits(
     thread.captured_before.set(Some(now.mark()));
     takes_part(thread, &capture);
     let mut names = lock(&capture.names);
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees it.
     let known = unsafe { names.add_submission(function, words) };
     let named = names.take_blocks();
     drop(names);
@@ -116,8 +117,8 @@ pub(crate) unsafe fn submits(
     joins.into_iter().for_each(|address| join(&capture, address));
 }
 
-/// Whether the capture into which this thread's last call submits is as it was before: the call has added nothing to it, and
-/// may be made again.
+/// Returns whether the capture that this thread's last call submits into is unchanged: the call has
+/// added nothing to it, and may be made again.
 pub(crate) fn is_as_before(thread: &Thread) -> bool {
     let (Some((_, stream)), Some(before)) = (thread.submits_on.get(), thread.captured_before.get())
     else {
@@ -127,7 +128,7 @@ pub(crate) fn is_as_before(thread: &Thread) -> bool {
         && graphs::capturing(stream).is_some_and(|now| now.mark() == before)
 }
 
-/// This thread submits into the capture, or has done so.
+/// Notes that this thread submits into the capture, or has done so.
 pub(crate) fn takes_part(thread: &Thread, capture: &OpenCapture) {
     if !rule_holds(Rule::SubmittingThreadTakesPart) {
         return;
@@ -150,7 +151,7 @@ fn join(capture: &OpenCapture, address: u64) {
     let Some(extent) = pagemap::extent_of(address) else { return };
     let context: &'static Context = extent.context();
     let pool = capture.pool(&work, context);
-    // Before the block is checked: a concurrent free either sees this or came first.
+    // Before the block is checked: a concurrent free either sees this or was first.
     extent.note_private(true);
     let mut allocator = lock(&context.allocator);
     if let Place::Block(block) = pagemap::place(address)

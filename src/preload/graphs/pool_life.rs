@@ -1,19 +1,19 @@
-//! How long a private pool lives: until its graph, and all that was made from it, is gone.
+//! Lifetime of a private pool: until its graph, and everything made from it, has ended.
 //!
-//! The graph keeps a user object for us, and so does whatever is made from the graph: clones,
-//! executables, graphs that have it as a child or as the body of a conditional node (measured), launches
-//! in flight. An executable updated from another graph exchanges its objects for those of that graph.
-//! When the last reference goes, the driver calls us, from a thread of its own, which may call nothing
-//! of the driver: so it leaves a note.
+//! The graph keeps a user object for the library, and so does whatever is made from the graph:
+//! clones, executables, graphs that have it as a child or as the body of a conditional node
+//! (measured), launches in flight. An executable updated from another graph exchanges its objects
+//! for those of that graph. When the last reference is dropped, the driver calls the library, from
+//! the driver's own thread, which must not call the driver: so the callback pushes a notice.
 //!
-//! The next request for memory reads the note. From then on frees into the pool are ordinary frees. The
-//! launches are over (unless an executable was updated), so if each free of a block came behind all work
-//! with it, the pool's memory is ordinary memory. Otherwise an event is recorded behind all work so far,
-//! and the memory is ordinary once that is complete; not during a capture. Never a barrier and never a
-//! wait: natively nothing waits here.
+//! The next request for memory reads the notice. From then on frees into the pool are ordinary
+//! frees. The launches have completed (unless an executable was updated), so if each free of a
+//! block was ordered after all work with it, the pool's memory is ordinary memory. Otherwise an
+//! event is recorded after all work so far, and the memory is ordinary once that is complete; not
+//! during a capture. There is never a barrier or a wait: on the plain driver nothing waits here.
 //!
-//! A capture that dies destroys its graph, so it ends like any other. Without user objects the pool is
-//! kept for ever: a graph that is launched must find its memory.
+//! A capture that is invalidated destroys its graph, so it ends like any other. Without user
+//! objects the pool is kept permanently: a graph that is launched must find its memory.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -30,11 +30,11 @@ use crate::state::events::EventRef;
 use crate::state::thread;
 use crate::statistics::waits::Wait;
 
-/// A pool whose graph is gone.
+/// A pool whose graph has ended.
 struct Ended {
     pool: PrivatePool,
     context: &'static Context,
-    /// Behind all work until the end was noticed.
+    /// Event recorded after all work until the end was noticed.
     event: Option<EventRef>,
 }
 
@@ -43,7 +43,7 @@ static ENDED_COUNT: AtomicUsize = AtomicUsize::new(0);
 /// Whether an executable was ever updated.
 static UPDATED: AtomicBool = AtomicBool::new(false);
 
-/// Makes the memory of graphs that are gone ordinary memory. Waits for nothing.
+/// Makes the memory of graphs that have ended ordinary memory. Never waits.
 #[inline]
 pub(crate) fn reap() {
     if pools::has_notes() || ENDED_COUNT.load(Ordering::Relaxed) != 0 {
@@ -51,14 +51,15 @@ pub(crate) fn reap() {
     }
 }
 
-/// A graph or an executable was destroyed.
+/// Notes that a graph or an executable was destroyed.
 pub(crate) fn graph_ended() {
     pools::note_graph_ended();
     reap();
 }
 
-/// As `reap`, for a request that finds no memory: right after a graph was destroyed its note may still be
-/// on its way. Waits for no work. `waited`: as for `destruction_fence::pass`.
+/// Does what `reap` does, for a request that finds no memory: right after a graph was destroyed its
+/// notice may not have arrived yet. Waits for no work. `waited` is explained at
+/// `destruction_fence::pass`.
 #[cold]
 pub(crate) fn reap_late(context: &Context, waited: bool) {
     destruction_fence::pass(context, waited, || pools::keep_memory(context.device));
@@ -81,7 +82,7 @@ fn read_notes(ended: &mut Vec<Ended>) {
 }
 
 impl Ended {
-    /// Whether nothing is left to do for it.
+    /// Closes the pool if possible. Returns whether nothing is left to do for it.
     fn is_closed(&mut self) -> bool {
         if self.context.is_dead() {
             return true;
@@ -111,13 +112,15 @@ impl Ended {
     }
 }
 
-/// Whether no work of the program can still use the pool's memory, now that the launches are over.
+/// Returns whether no work of the program can still use the pool's memory, now that the launches
+/// have completed.
 fn is_over(context: &Context, pool: PrivatePool) -> bool {
     let over = !UPDATED.load(Ordering::Relaxed) && rule_holds(Rule::WaitedPoolEndsAtOnce);
     over && !pools::has_put_off(pool) && lock(&context.allocator).is_over(pool)
 }
 
-/// An executable has changed its graph: its old objects may be gone before a launch with them is over.
+/// Notes that an executable has changed its graph: its old objects may be dropped before a launch
+/// with them has completed.
 pub(crate) fn executable_updated() {
     UPDATED.store(true, Ordering::Relaxed);
 }

@@ -1,6 +1,6 @@
-//! Private pools: created for a capture, and ordinary memory once its graph is gone (`pool_life`). The
-//! driver reports that from a thread of its own, which may call nothing of the driver: so it leaves a
-//! note.
+//! Private pools: created for a capture, and ordinary memory once its graph has ended
+//! (`pool_life`). The driver reports that from its own thread, which must not call the driver: so
+//! the callback pushes a notice.
 
 use core::ffi::c_void;
 use core::ptr::null_mut;
@@ -27,7 +27,7 @@ use crate::state::contexts;
 use crate::state::contexts::Context;
 use crate::state::events::EventRef;
 
-/// What the driver passes back when the graph is gone.
+/// Notice that the driver passes back when the graph has ended.
 struct DestroyNotice {
     pool: PrivatePool,
     context: &'static Context,
@@ -36,25 +36,26 @@ struct DestroyNotice {
 
 impl Linked for DestroyNotice {
     unsafe fn next(this: *mut DestroyNotice) -> *mut *mut DestroyNotice {
-        // SAFETY: valid, by the caller's word.
+        // SAFETY: valid, as the caller guarantees.
         unsafe { &raw mut (*this).next }
     }
 }
 
-/// The notes not read yet.
+/// Notices that have not been read yet.
 static LEFT: IntrusiveStack<DestroyNotice> = IntrusiveStack::new();
-/// Pools whose graph lives, as far as notes were read.
+/// Number of pools whose graph lives, as far as notices were read.
 static OPEN_COUNT: AtomicUsize = AtomicUsize::new(0);
 
 /// Blocks that are freed when their pool ends.
 static FREED_AT_END: Mutex<Vec<(PrivatePool, u64)>> = Mutex::new(Vec::new());
 
-/// Pools of which streams of other contexts used a block until these events: an event of the pool's own
-/// context does not cover that.
+/// Pools of which streams of other contexts used a block until these events: an event of the pool's
+/// own context does not cover that.
 static USED_ELSEWHERE: Mutex<Vec<(PrivatePool, EventRef)>> = Mutex::new(Vec::new());
 
-/// A new pool for a capture that began at this moment of the context. `keep`: makes the capture's graph
-/// call that function with that note when it is gone; false: it cannot.
+/// Opens a pool for a capture that began at this epoch of the context. `keep` makes the capture's
+/// graph call that function with that notice when the graph ends; it returns `false` if that is
+/// impossible.
 pub(crate) fn open(
     context: &'static Context,
     begun: IdleEpoch,
@@ -66,26 +67,26 @@ pub(crate) fn open(
     OPEN_COUNT.fetch_add(1, Ordering::Relaxed);
     let note = Box::into_raw(Box::new(DestroyNotice { pool, context, next: null_mut() }));
     if !api::relaxed(|| keep(note as usize, graph_is_gone)) {
-        // The driver may have called already: the note is not ours any more.
+        // The driver may have called already: the notice does not belong to this function any more.
         log::info(format_args!("cannot attach to a graph: memory of its capture stays reserved"));
     }
     pool
 }
 
-/// Called by the driver, perhaps in a thread of its own.
+/// Called by the driver, perhaps in a separate thread.
 extern "C" fn graph_is_gone(note: *mut c_void) {
-    // SAFETY: made by `open`, and handed to the driver, which hands it back once.
+    // SAFETY: made by `open`, and passed to the driver, which passes it back once.
     unsafe { LEFT.push(note.cast()) };
 }
 
-/// A graph or an executable was destroyed; if it keeps memory, a note is due.
+/// Notes that a graph or an executable was destroyed; if it keeps memory, a notice is due.
 pub(crate) fn note_graph_ended() {
     if OPEN_COUNT.load(Ordering::Relaxed) != 0 {
         destruction_fence::graph_ended();
     }
 }
 
-/// Whether a graph may keep memory of this device.
+/// Returns whether a graph may keep memory of this device.
 pub(crate) fn keep_memory(device: i32) -> bool {
     let keeps = |context: &Context| lock(&context.allocator).has_private_memory();
     OPEN_COUNT.load(Ordering::Relaxed) != 0
@@ -96,11 +97,11 @@ pub(crate) fn has_notes() -> bool {
     !LEFT.is_empty()
 }
 
-/// Reads all notes left so far.
+/// Reads all notices pushed so far.
 pub(crate) fn take_notes(mut each: impl FnMut(PrivatePool, &'static Context)) {
     let mut note = LEFT.take_all();
     while !note.is_null() {
-        // SAFETY: made by `open`, left once, and taken out of the list by this thread alone.
+        // SAFETY: made by `open`, pushed once, and taken out of the list by this thread alone.
         let DestroyNotice { pool, context, next } = *unsafe { Box::from_raw(note) };
         OPEN_COUNT.fetch_sub(1, Ordering::Relaxed);
         each(pool, context);
@@ -108,17 +109,17 @@ pub(crate) fn take_notes(mut each: impl FnMut(PrivatePool, &'static Context)) {
     }
 }
 
-/// Whether some block of the pool is freed only when it ends.
+/// Returns whether some block of the pool is freed only when it ends.
 pub(crate) fn has_put_off(pool: PrivatePool) -> bool {
     lock(&FREED_AT_END).iter().any(|(of, _)| *of == pool)
 }
 
-/// Work of another context uses memory of the pool until this event.
+/// Notes that work of another context uses memory of the pool until this event.
 pub(crate) fn note_use_elsewhere(pool: PrivatePool, until: EventRef) {
     lock(&USED_ELSEWHERE).push((pool, until));
 }
 
-/// Whether work of other contexts may still use memory of the pool.
+/// Returns whether work of other contexts may still use memory of the pool.
 pub(crate) fn is_used_elsewhere(pool: PrivatePool) -> bool {
     let event_of = |used: &(PrivatePool, EventRef)| (used.0 == pool).then(|| used.1.clone());
     let events: Vec<EventRef> = lock(&USED_ELSEWHERE).iter().filter_map(event_of).collect();
@@ -129,7 +130,7 @@ pub(crate) fn is_used_elsewhere(pool: PrivatePool) -> bool {
     used && rule_holds(Rule::PoolEndsBehindOthers)
 }
 
-/// The block at this address is freed when the pool ends; see Note [Memory that comes back].
+/// Frees the block at this address when the pool ends; see Note [Memory that comes back].
 pub(crate) fn free_at_end(pool: PrivatePool, address: u64) {
     let mut freed = lock(&FREED_AT_END);
     if !freed.contains(&(pool, address)) {
@@ -137,7 +138,7 @@ pub(crate) fn free_at_end(pool: PrivatePool, address: u64) {
     }
 }
 
-/// The memory of the pool becomes ordinary memory.
+/// Makes the memory of the pool ordinary memory.
 pub(crate) fn close(context: &'static Context, pool: PrivatePool) {
     let mut freed = lock(&FREED_AT_END);
     let here: Vec<u64> = freed.iter().filter(|(of, _)| *of == pool).map(|(_, at)| *at).collect();
@@ -160,8 +161,8 @@ pub(crate) fn close(context: &'static Context, pool: PrivatePool) {
     opened(context, &mut allocator, &addresses);
 }
 
-/// The capture of this pool has ended. What no node of its graph names becomes ordinary memory, and what the
-/// program still holds if that leaves with the capture.
+/// Makes memory of a pool whose capture has ended ordinary memory: memory that no node of its graph
+/// references, and memory that the program still holds if that leaves with the capture.
 pub(crate) fn open_rest(
     context: &'static Context,
     pool: PrivatePool,
@@ -178,7 +179,7 @@ pub(crate) fn open_rest(
     opened(context, &mut allocator, &addresses);
 }
 
-/// Memory of a pool around these addresses has become ordinary memory.
+/// Notes that memory of a pool around these addresses has become ordinary memory.
 pub(crate) fn opened(context: &Context, allocator: &mut Allocator, addresses: &[Address]) {
     for address in addresses {
         let extent = pagemap::extent_of(address.0);

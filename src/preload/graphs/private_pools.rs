@@ -1,34 +1,37 @@
-//! Memory for captures: `cuMemAlloc` and `cuMemFree` in a capture, which they natively end.
+//! Memory for captures: serves `cuMemAlloc` and `cuMemFree` in a capture, which end it on the plain
+//! driver.
 //!
-//! Note [Captured memory]. Memory given to a capture must be safe twice: now, because the program may
-//! use it at once, outside of the capture; and in every launch, which runs behind whatever was ordered
-//! before it.
+//! Note [Captured memory]. Memory given to a capture must be safe twice: now, because the program
+//! may use it at once, outside of the capture; and in every launch, which runs after whatever was
+//! ordered before it.
 //!
-//! Now: it is fresh from the driver, or a segment that was free for any request and so behind the
-//! barrier of its last free; or it was freed in this capture by a free that has waited (`native_wait`),
-//! as natively a free in a relaxed capture does.
+//! Now: it is fresh from the driver, or a segment that was free for any request and so is ordered
+//! after the barrier of its last free. Or it was freed in this capture by a free that has waited
+//! (`native_wait`), as a free in a relaxed capture does on the plain driver.
 //!
-//! In every launch: the segment is reserved for the capture until the graph is gone (`core::private`),
-//! so a launch meets only work of this graph. A launch of a graph waits for the previous one; inside a
-//! launch the graph orders a later user behind the earlier ones, or the block waits
-//! (`core::order::reuse`). Work from before the segment joined the capture is ordered before a barrier
-//! that every launch comes behind, as all work of the context does.
+//! In every launch: the segment is reserved for the capture until the graph has ended
+//! (`core::private`), so a launch meets only work of this graph. A launch of a graph waits for the
+//! previous one; inside a launch the graph orders a later user after the earlier ones, or the block
+//! waits (`core::order::reuse`). Work from before the segment joined the capture is ordered before
+//! a barrier that every launch is ordered after, as all work of the context is.
 //!
-//! Not all of it stays so. If natively the allocation is made at once (`OpenCapture::lets_allocate`),
-//! what was freed and no node names (`names`) is ordinary memory: no launch uses it, and its free has
-//! waited, or waits for a stream as any other. What natively would have ended the capture counts as
-//! named from its allocation on. And where natively all calls of a capture are made at once, what the
-//! program holds at its end is ordinary memory, named or not: a free takes it away from the graph.
+//! Not all memory stays reserved. Where the plain driver allocates at once
+//! (`OpenCapture::lets_allocate`), memory that was freed and that no node references
+//! (`node_references`) is ordinary memory: no launch uses it, and its free has waited, or waits for
+//! a stream as any other. Memory of a call that would have ended the capture on the plain driver
+//! counts as referenced from its allocation on. Where the plain driver makes all calls of a capture
+//! at once, memory that the program holds at the end of the capture is ordinary memory, referenced
+//! or not: a free takes it away from the graph.
 //!
-//! The driver is asked as for any miss, in relaxed mode, which harms no capture (measured). If it has no
-//! memory, the cache gives a part of an ordinary segment. Whatever is then left fails, even if the
-//! driver's own allocation might have succeeded: freeing that would take the real `cuMemFree`, which
-//! ends the capture.
+//! The library asks the driver as for any miss, in relaxed mode, which harms no capture (measured).
+//! If the driver has no memory, the cache gives a part of an ordinary segment. A request that
+//! remains fails, even if the driver's own allocation might have succeeded: freeing that would take
+//! the real `cuMemFree`, which ends the capture.
 //!
-//! Note [Memory that comes back]. Of `cuMemAllocAsync` in a capture each launch of the graph is an
-//! allocation of its own, which the program may free after the launch. With `graph_pool` it is the same
-//! block each time, and the next launch uses it whether or not it was freed. So such a free is recorded,
-//! and done when the graph is gone.
+//! Note [Memory that comes back]. Each launch of a graph makes a separate allocation for a captured
+//! `cuMemAllocAsync`, which the program may free after the launch. With `graph_pool` it is the same
+//! block each time, and the next launch uses it whether or not it was freed. So such a free is
+//! recorded, and done when the graph has ended.
 
 use std::sync::Arc;
 
@@ -54,7 +57,7 @@ use crate::record::recorder::Freed;
 use crate::state::contexts::Context;
 use crate::state::thread::Thread;
 
-/// `cuMemAlloc` during a capture. None: the call does not belong to a capture.
+/// Serves `cuMemAlloc` during a capture. Returns `None` if the call does not belong to a capture.
 #[cold]
 pub(crate) fn allocate(
     thread: &Thread,
@@ -65,7 +68,7 @@ pub(crate) fn allocate(
     serve(thread, &capture, context, bytes, None)
 }
 
-/// `cuMemAllocAsync` on a capturing stream.
+/// Serves `cuMemAllocAsync` on a capturing stream.
 #[cold]
 pub(crate) fn allocate_on(
     thread: &Thread,
@@ -77,19 +80,18 @@ pub(crate) fn allocate_on(
     serve(thread, &capture, context, bytes, Some(member))
 }
 
-/// What the program has ordered the free of a block behind.
+/// Work that the program has ordered the free of a block after.
 #[derive(Clone, Copy)]
 pub(crate) enum Behind {
     /// Everything captured before it; and the host has waited for everything not captured.
     Everything,
     /// The captured work of a stream; no uncaptured work may have used the block.
     Stream(StreamHandle),
-    /// Work outside of the capture, which no launch comes behind.
+    /// Work outside of the capture, which no launch is ordered after.
     Other,
 }
 
-/// The program has freed a block of a private pool. `ready`: what the block waits for if the pool has
-/// ended.
+/// Frees a block of a private pool. `ready` is what the block waits for if the pool has ended.
 #[cold]
 pub(crate) fn free(
     thread: &Thread,
@@ -128,20 +130,22 @@ pub(crate) fn free(
     }
 }
 
-/// Whether a capture or a graph may use this block. Other blocks of the segment may be ordinary.
+/// Returns whether a capture or a graph may use this block. Other blocks of the segment may be
+/// ordinary.
 #[inline]
 pub(crate) fn have(block: &LiveBlock) -> bool {
     let pool = || lock(&block.context().allocator).private_pool_of(block.block);
     block.extent.is_private() && (!rule_holds(Rule::PrivateByBlock) || pool().is_some())
 }
 
-/// The same for a block about to be freed on a stream that does not capture, which leaves its pool if it
-/// may.
+/// Returns whether a capture or a graph keeps this block, which is about to be freed on a stream
+/// that does not capture. The block leaves its pool if it may.
 pub(crate) fn keep(block: &LiveBlock) -> bool {
     have(block) && !leaves(block.context(), block)
 }
 
-/// What no node names by then is ordinary memory, and waits for that stream alone.
+/// Detaches the block from its pool if no node references it by then: it becomes ordinary memory,
+/// and waits for that stream alone.
 #[cold]
 fn leaves(context: &'static Context, block: &LiveBlock) -> bool {
     let pool = lock(&context.allocator).private_pool_of(block.block);
@@ -159,7 +163,8 @@ fn leaves(context: &'static Context, block: &LiveBlock) -> bool {
     true
 }
 
-/// See Note [Memory that comes back]: whether a free of this block has to wait for the end of its graph.
+/// Returns whether a free of this block has to wait for the end of its graph; see Note [Memory that
+/// comes back].
 #[inline]
 pub(crate) fn comes_back(block: &LiveBlock) -> bool {
     block.kind == Kind::Stream && block.extent.is_private() && is_launched(block)
@@ -175,7 +180,8 @@ fn is_launched(block: &LiveBlock) -> bool {
     true
 }
 
-/// What this free of a capture's block is ordered behind. None: it is not made in the capture.
+/// Returns the work that this free of a capture's block is ordered after, or `None` if the free is
+/// not made in the capture.
 fn of_free(
     thread: &Thread,
     context: &Context,
@@ -227,7 +233,8 @@ fn serve(
     {
         block.extent.note_private(true);
         remember(&mut work, address, member.map(|member| member.id));
-        // What natively exists only as part of the graph belongs to the graph, named or not.
+        // Memory that exists only as part of the graph on the plain driver belongs to the graph,
+        // referenced or not.
         if member.is_some() || !capture.lets_allocate(thread) {
             capture.goes_beyond_native();
             lock(&capture.names).add(address, address + block.bytes);
@@ -236,8 +243,9 @@ fn serve(
     Some(served)
 }
 
-/// The driver has no memory, and the cache no whole segment: takes a part of one. What was freed since
-/// the capture began is ordinary memory only if natively the allocation is made `at_once`.
+/// Takes a part of a segment when the driver has no memory, and the cache no whole segment. Memory
+/// that was freed since the capture began is ordinary only if the plain driver makes the allocation
+/// `at_once`.
 fn part_of_cache(
     capture: &OpenCapture,
     context: &'static Context,
@@ -255,7 +263,7 @@ fn part_of_cache(
     Some(blocks::hand_out(context, &mut allocator, part, call))
 }
 
-/// Returns to the pools what the graph orders by now.
+/// Returns to the pools the blocks that the graph orders by now.
 fn find_free(work: &mut Work) {
     if work.reuse.waiting_count() == 0 {
         return;
