@@ -36,10 +36,10 @@ fn a_library_that_submits_past_us_ends_the_skipping_of_barriers() {
     ] {
         let library = compile_library("scope_below.c", &format!("beside/{name}"), &[]);
         let said = said_with(library);
-        assert!(said.contains("submits work past our hooks"), "{name}: {said}");
+        assert!(said.contains("work that cachealloc does not observe"), "{name}: {said}");
     }
     let library = compile_library("scope_below.c", "beside/libnvidia-ml.so.1", &[]);
-    assert!(!said_with(library).contains("past our hooks"));
+    assert!(!said_with(library).contains("work that cachealloc does not observe"));
 }
 
 /// By its number, and by who asks: so it can be found where it happens.
@@ -68,7 +68,7 @@ fn an_unknown_export_table_finds_no_wait_put_off() {
 fn a_pool_of_the_program_is_said_once() {
     let run = Run::program(PROGRAM).arg("pool_of_its_own").conf("log:info");
     let said = run.output().ok().stderr;
-    assert_eq!(said.matches("cuMemAllocAsync is native from now on").count(), 1, "{said}");
+    assert_eq!(said.matches("the driver serves cuMemAllocAsync from now on").count(), 1, "{said}");
 }
 
 fn in_two_contexts(program: &str, settings: &str) -> Ran {

@@ -103,7 +103,7 @@ fn an_overrun_is_reported_with_the_place_of_the_allocation() {
         for order in ["", "async"] {
             let overrun = Run::c("contents.c").args("5").args(order).conf(&conf).output().ok();
             let said = &overrun.stderr;
-            let what = "5 bytes behind a block of 1000 bytes";
+            let what = "5 bytes past the end of a block of 1000 bytes";
             assert!(said.contains(what), "{mode} {order}: {said}");
             assert!(said.contains("made_here"), "{mode} {order}: {said}");
         }

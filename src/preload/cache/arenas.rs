@@ -1,7 +1,7 @@
-//! Physical memory backing the addresses of arenas (`expandable_segments`): what the core's Note
-//! [Arenas] requires of the driver. Each pool of a context has one range of addresses, reserved
-//! when the first request misses. Memory is mapped and unmapped in mappings, each of one physical
-//! allocation.
+//! Physical memory backing the addresses of arenas (`expandable_segments`): what the core's
+//! Note [Arenas] requires of the driver. Each pool of a context has one range of addresses,
+//! reserved when the first request misses. Memory is mapped and unmapped in mappings, each of one
+//! physical allocation.
 //!
 //! Unmapping does not wait for work that still uses the memory (measured), so the library waits for
 //! the newest barrier, which is ordered after all frees of unmapped blocks. Without the library,
@@ -261,7 +261,7 @@ fn reserve(context: &'static Context, state: &mut Mapped) -> Result<(), &'static
         id::cuMemSetAccess,
     ];
     if !NEEDED.iter().all(|function| table::has(*function)) || !has(context.device, DEVICE_VMM) {
-        return Err("no virtual memory management here");
+        return Err("the driver has no virtual memory management");
     }
     if context.device_bytes == u64::MAX {
         return Err("the driver does not report the memory of the device");
@@ -275,7 +275,7 @@ fn reserve(context: &'static Context, state: &mut Mapped) -> Result<(), &'static
             .map_err(|_| "the driver has no addresses left")?;
         if !pagemap::fits(base, bytes) || !pagemap::insert(context, base, bytes) {
             let _ = api::mem_address_free(base, bytes as usize);
-            return Err("too little address space for our tables");
+            return Err("not enough address space for the library's tables");
         }
         if let Some(extent) = pagemap::extent_of(base) {
             extent.note_expandable();

@@ -263,7 +263,7 @@ pub(crate) fn hand_out_cached(cached: CachedBlock, slack_bytes: u64, requester: 
 #[inline(never)]
 pub(crate) fn not_cached(context: &Context) {
     if !context.is_dead() && !context.is_ending() {
-        bypass::begin(format_args!("a list has a block that is not cached"));
+        bypass::begin(format_args!("a thread cache list has a block that is not cached"));
     }
 }
 

@@ -36,7 +36,9 @@ pub(crate) fn leave(device: i32, why: &str) {
     if (device as usize) < DEVICES_MAX
         && NATIVE.fetch_or(1 << device, Ordering::Relaxed) >> device & 1 == 0
     {
-        log::info(format_args!("device {device}: {why}: cuMemAllocAsync is native from now on"));
+        log::info(format_args!(
+            "device {device}: {why}: the driver serves cuMemAllocAsync from now on"
+        ));
     }
 }
 

@@ -160,8 +160,8 @@ fn report(freed: FreedZone, zone: &[u8]) {
     let count = zone.iter().filter(|byte| **byte != ZONE).count();
     let FreedZone { address, bytes, stack } = freed;
     let mut text = format!(
-        "cachealloc: red zone: {count} bytes behind a block of {bytes} bytes at {address:#x} were \
-         written, the first one {first} bytes behind its end\n"
+        "cachealloc: red zone: the program wrote {count} bytes past the end of a block of {bytes} \
+         bytes at {address:#x}, the first one {first} bytes past the end\n"
     );
     if stack.is_none() {
         text += "  allocation site unknown: add record:state\n";

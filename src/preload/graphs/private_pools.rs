@@ -163,8 +163,8 @@ fn leaves(context: &'static Context, block: &LiveBlock) -> bool {
     true
 }
 
-/// Returns whether a free of this block has to wait for the end of its graph; see Note [Memory that
-/// comes back].
+/// Returns whether a free of this block has to wait for the end of its graph; see
+/// Note [Memory that comes back].
 #[inline]
 pub(crate) fn comes_back(block: &LiveBlock) -> bool {
     block.kind == Kind::Stream && block.extent.is_private() && is_launched(block)

@@ -223,7 +223,7 @@ pub(crate) fn inspect_libraries() {
         visible(VisibleCause::UnknownArguments);
         elision::note(
             UntrackedSubmission::BypassingLibrary,
-            "a library that submits work past our hooks is loaded",
+            "a loaded library submits work that cachealloc does not observe",
         );
     }
 }

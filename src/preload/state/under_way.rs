@@ -18,8 +18,8 @@ pub(crate) enum Waiter {
     /// A request that stands still on the plain driver while another thread's free waits, and then
     /// is served.
     StandsStill,
-    /// Any other call: another thread's free may return only after it (Note [Which frees to wait
-    /// for]).
+    /// Any other call: another thread's free may return only after it
+    /// (Note [Which frees to wait for]).
     GoesOn,
 }
 

@@ -2,10 +2,10 @@
 //! pass of the scavenger (`scavenger.rs`) in one context.
 //!
 //! A pass waits for nothing that a program does. It takes an epoch. Memory that has been idle since
-//! an epoch some passes ago is released once the newest barrier of that time is complete; Note
-//! [Decay] in the core's `decay.rs` defines the number of passes. By then all work with the memory
-//! has completed, and `cuMemFreeAsync` on a stream used for nothing else has nothing to wait for.
-//! The real free would wait for the context.
+//! an epoch some passes ago is released once the newest barrier of that time is complete;
+//! Note [Decay] in the core's `decay.rs` defines the number of passes. By then all work with the
+//! memory has completed, and `cuMemFreeAsync` on a stream used for nothing else has nothing to wait
+//! for. The real free would wait for the context.
 //!
 //! Free memory beyond `eager_delete_tensor_gb` (Note [Excess] in the core's `excess.rs`) is
 //! released in the same way, without those passes: memory that was free at the newest epoch whose

@@ -75,7 +75,10 @@ pub(super) fn release_next() {
     });
     counters::count(Count::Gifts);
     let given_bytes = grant.bytes - left_bytes;
-    log::info(format_args!("gave {} to another process that lacked memory", Bytes(given_bytes)));
+    log::info(format_args!(
+        "released {} to a peer process that ran out of memory",
+        Bytes(given_bytes)
+    ));
     live::gave();
 }
 
