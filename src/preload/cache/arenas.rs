@@ -113,7 +113,7 @@ pub(crate) fn drop_spare(context: &Context) {
     }
 }
 
-/// Whether the context has memory in arenas.
+/// Returns whether the context has memory in arenas.
 pub(crate) fn any_mapped(context: &Context) -> bool {
     !lock(&context.arenas.0).handles.is_empty()
 }

@@ -154,8 +154,8 @@ fn keep_regular(
     context.thread_cache.keep(thread, cached, requested_bytes, most_bytes, mark)
 }
 
-/// Divisor of the device memory that gives the most bytes threads keep for their regular sizes:
-/// much less than an allocator that merges late would leave between blocks.
+/// Threads keep at most one byte in this many of the device memory for their regular sizes: much
+/// less than an allocator that merges late would leave between blocks.
 const REGULAR_BYTES_PART: u64 = 1024;
 
 /// Frees the block without trying the list. Only where there are no red zones.

@@ -129,9 +129,9 @@ impl Free<'_> {
         stream_frees::free(self.context, self.freed(), ready, Some((event, place)));
     }
 
-    /// Orders the free after earlier legacy-stream work, which a tagged free does by its event. If
-    /// no event can be created, the driver is short of memory, and a free of the driver's own does
-    /// it.
+    /// Orders the stream after earlier legacy-stream work, which a tagged free does by its event.
+    /// If no event can be recorded, the driver is short of memory, and a free of a sentinel by the
+    /// driver itself does it.
     #[cold]
     fn join(&self, stream: Stream) {
         let Some(due) = legacy_stream::due(self.thread, stream.handle, stream.id) else { return };

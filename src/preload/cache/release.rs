@@ -136,9 +136,9 @@ impl PendingRelease {
         PendingRelease { segments, exported, events, unsure, in_flight }
     }
 
-    /// Releases the segments to the driver and waits until their memory is there, unless the caller
-    /// may not wait that long. The result reports work that failed meanwhile; the segments are gone
-    /// either way.
+    /// Releases the segments to the driver and waits until their memory is available, unless the
+    /// caller may not wait that long. The result reports work that failed meanwhile; the segments
+    /// are gone either way.
     pub(crate) fn release(mut self, context: &'static Context, waiter: Waiter) -> CuResult {
         let in_flight = self.in_flight.take();
         if self.segments.is_empty() && self.exported.is_empty() {

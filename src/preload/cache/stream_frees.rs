@@ -209,11 +209,11 @@ pub(crate) fn assume_over(context: &'static Context) {
 }
 
 /// Waits for streams whose freed memory suffices for the request, together with the free memory of
-/// the device. On the plain driver, a stream-ordered request can use all that other streams have
-/// freed, wherever it lies; here it can use only what is contiguous. The rest must return to the
-/// driver first. This waits as long as the work of those streams takes, because without the library
-/// no request fails for that reason. The caller must hold no lock that another thread of the
-/// program may need. Returns `true` if the work has completed.
+/// the device. On the plain driver, a stream-ordered request can use everything that other streams
+/// have freed, wherever it lies; here it can use only what is contiguous. The rest must return to
+/// the driver first. This waits as long as the work of those streams takes, because without the
+/// library no request fails for that reason. The caller must hold no lock that another thread of
+/// the program may need. Returns `true` if the work has completed.
 pub(crate) fn wait_for_streams(context: &'static Context, bytes: u64) -> bool {
     let freed = lock(&context.allocator).freed_on_streams_bytes();
     let enough = freed != 0 && freed.saturating_add(limits::free_bytes(context)) >= bytes;

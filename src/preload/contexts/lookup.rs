@@ -41,8 +41,8 @@ pub(crate) fn of_handle(handle: ContextHandle) -> CuResult<&'static Context> {
 }
 
 /// Returns whether the context certainly exists. The library does not observe the end of a green
-/// context. A primary one may likewise end by a call that bypassed the hooks: the driver reports
-/// whether a primary context exists without its handle, but it may be another one.
+/// context. A primary context may also end unobserved, by a call that bypassed the hooks: the
+/// driver reports whether a primary context exists without its handle, but it may be another one.
 pub(crate) fn is_certain(context: &Context) -> bool {
     if LEDGER.exclusive.has_observed(Observer::GreenContext) {
         return false;

@@ -6,8 +6,8 @@
 //! work of the free's context has completed. With a barrier it has not, and other contexts are not
 //! ordered after the barrier. The library could make a second context wait when another thread uses
 //! it. That would be right if the thread knows of the free, and could hang if not: the thread may
-//! submit what that work waits for. The library cannot tell which, so only a promise helps. Under
-//! the promise:
+//! submit what that work waits for. The library cannot see which is the case, so only a promise
+//! helps. Under the promise:
 //! * other contexts, and peers, are no observers;
 //! * a call that has to wait for earlier frees waits for those that have surely returned to its
 //!   thread, and would have waited on the plain driver: its own in every context, those of threads
@@ -19,7 +19,7 @@ use cachealloc_options::AcrossContexts;
 
 use crate::config;
 
-/// Whether the program has made the promise.
+/// Returns whether the program has made the promise.
 #[inline]
 pub(crate) fn is_promised() -> bool {
     config::get().across_contexts == AcrossContexts::Barrier

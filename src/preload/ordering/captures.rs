@@ -203,7 +203,7 @@ impl Set {
 
 fn may_ask(owners: &[(u64, usize)], capture: &Capture) -> bool {
     let owner = owners.iter().find(|(id, _)| *id == capture.stream_id);
-    // With another context current the handle means another stream.
+    // The handle means another stream while another context is current.
     let here = || api::ctx_get_id(0) == Ok(capture.context_id);
     owner.is_none_or(|(_, owner)| *owner == thread::with(Thread::number) && here())
 }

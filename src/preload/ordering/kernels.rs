@@ -48,7 +48,7 @@ enum Found {
     Cause(VisibleCause),
 }
 
-/// What the driver reports about one kernel. Never deallocated: another thread may be reading it
+/// The driver's description of one kernel. Never deallocated: another thread may be reading it
 /// while its module is unloaded. A kernel that is loaded again with the same handle and arguments
 /// reuses its record.
 #[derive(PartialEq)]
@@ -79,7 +79,7 @@ pub(crate) unsafe fn is_visible(
     params: *const *const c_void,
     extra: *const *const c_void,
 ) -> bool {
-    // What is among its arguments concerns only the library itself: no other kernel has it.
+    // An address among its arguments concerns only the library itself: no other kernel has it.
     if communication::any() && find(kernel).communicates {
         return rule_holds(Rule::CommunicationIsVisible);
     }

@@ -1,5 +1,5 @@
-//! What a free has to wait for, and which observers its barrier does not order. This file has the
-//! state of every context, and of the process.
+//! Decides what a free has to wait for, and which observers its barrier does not order. This file
+//! has the state of every context, and of the process.
 
 pub(crate) mod across;
 pub(crate) mod barrier;

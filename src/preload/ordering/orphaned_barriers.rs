@@ -34,7 +34,7 @@ struct List<T> {
 /// Barriers of threads that have ended: the newest of each context, which includes those before it.
 static LEFT: List<FreeBarrier> = List::new();
 
-/// By thread, the last barrier in each context except that of its very last free.
+/// The last barrier of each thread in each context except that of its very last free.
 static ASIDE: List<(usize, FreeBarrier)> = List::new();
 
 impl<T> List<T> {

@@ -9,7 +9,7 @@
 //! stands still while a free waits thus waits for no work of the program that the free itself would
 //! not have waited for without the library. Any other request may be what that work waits for. In
 //! that case, without the library, the free has not returned and the request fails at once. The
-//! library cannot tell which case it is (Note [Which frees to wait for]), so it waits with a
+//! library cannot distinguish the cases (Note [Which frees to wait for]), so it waits with a
 //! timeout.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -61,7 +61,7 @@ pub(crate) fn arrivals() -> u64 {
     ARRIVALS.load(Ordering::Acquire)
 }
 
-/// Whether a thread waits for memory to arrive.
+/// Returns whether a thread waits for memory to arrive.
 pub(crate) fn is_awaited() -> bool {
     WAITING.load(Ordering::Relaxed) != 0
 }

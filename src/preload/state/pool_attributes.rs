@@ -63,7 +63,7 @@ impl Number {
 }
 
 impl PoolAttributes {
-    /// Returns the pages: the context has ended, and nobody reads its counts any more.
+    /// Returns the pages: the context has ended, and its counts are not read any more.
     pub(crate) fn context_ended(&self) {
         // SAFETY: on pages that hold nothing else; zeros are valid for all of it.
         unsafe { heap::return_pages(self) };

@@ -48,7 +48,7 @@ impl ThreadCache {
         // SAFETY: a mapping of its size, which is that of a page; zeros are valid, and no other
         // thread knows it.
         unsafe { &mut *made }.begin();
-        // Before any thread can put something there.
+        // The end is raised before any thread can put something there.
         self.more_end.fetch_max(chunk, Ordering::Release);
         let place = &self.more[chunk - 1];
         if place.compare_exchange(null_mut(), made, Ordering::AcqRel, Ordering::Relaxed).is_err() {
