@@ -1,8 +1,8 @@
 //! Memory of graphs: their memory nodes get it from the driver at the first launch or upload.
 //!
-//! A graph that finds the device too full permanently keeps what it got by then, and no trim
-//! returns that (measured on driver 580, without the library too). So the library releases memory
-//! before the launch, or before the upload at its instantiation, not after a failure.
+//! A graph that finds the device too full keeps what it got by then permanently, and no
+//! trim returns that (measured on driver 580, without the library too). So the library releases
+//! memory before the launch, or before the upload at its instantiation, not after a failure.
 //!
 //! Snapshots show the nodes of each executable graph, from its instantiation to its end: before
 //! that they are no memory, and their graph may end before it. The origin of each node is recorded

@@ -1,13 +1,13 @@
 //! The open captures: which thread began them, which streams take part, and what they may reuse.
 //!
-//! Note [Whose capture]. An allocation belongs to the capture that its thread takes part in,
-//! whatever its mode, even if the thread has changed its mode meanwhile
-//! (Note [Threads of a capture] in `participants`), and whatever context is current. On the plain
-//! driver such a call ends the capture, or its memory is for captured work on streams of that
-//! context, which has joined. So a capture has memory in each context. A thread that takes part in
-//! none belongs to a global capture of another thread on streams of the current context, unless its
-//! own mode prevents that. On the plain driver its call would end that capture, so no program that
-//! works there makes it. All other calls are served as if no stream captured.
+//! Note [Whose capture]. An allocation belongs to the capture that its thread takes part in
+//! (Note [Threads of a capture] in `participants`). Neither the mode of the capture nor the current
+//! context matters, even if the thread has changed its mode meanwhile. On the plain driver such a
+//! call ends the capture, or its memory is for captured work on streams of that context, which has
+//! joined. So a capture has memory in each context. A thread that takes part in none belongs to a
+//! global capture of another thread on streams of the current context, unless its own mode prevents
+//! that. On the plain driver its call would end that capture, so no program that works there makes
+//! it. All other calls are served as if no stream captured.
 //!
 //! A capture's lock is held from the first query about it to the last change. Its end waits for the
 //! lock, so a graph that the program has received is not queried.

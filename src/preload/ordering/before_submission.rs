@@ -96,8 +96,9 @@ pub(crate) fn stream_ends(stream: StreamHandle) {
 }
 
 /// Prepares a submission of a caller that is not counted as begun. It is counted during the check.
-/// Otherwise the streams might be forgotten after the check found no deferred wait and before that
-/// is published, and others would be admitted before a wait that was deferred since is submitted.
+/// Otherwise the streams might be forgotten between the check, which found no deferred wait, and
+/// the publication of its result. Other streams would then be admitted before a wait that was
+/// deferred since is submitted.
 fn before_submit_unknown() {
     if !LEDGER.deferral.is(ANY_STREAM) {
         LEDGER.begin(false, Lane::Shared);

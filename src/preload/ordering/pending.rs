@@ -8,9 +8,9 @@
 //! * the pending barriers of a thread that has ended concern every thread: the ended thread was
 //!   joined, and if not, its free has returned all the same;
 //! * for the frees of other, living threads, a query that would return "not ready" waits as long as
-//!   `WAIT_BUDGET` lasts, and then returns that. It may be the poll of a loop that feeds the very
-//!   kernel, by means that the library does not see (on the plain driver the free has not returned
-//!   then), so it must not wait indefinitely. While a free is inside its own wait, nothing of that
+//!   `WAIT_BUDGET` lasts, and then returns that. It must not wait indefinitely: it may be the poll
+//!   of a loop that feeds the very kernel, by means that the library does not see. On the plain
+//!   driver, the free has not returned then. While a free is inside its own wait, nothing of that
 //!   context has to be waited for: that free has not returned.
 
 use core::ptr::null;

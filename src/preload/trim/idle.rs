@@ -7,7 +7,7 @@
 //! memory has completed, and `cuMemFreeAsync` on a stream used for nothing else has nothing to wait
 //! for. The real free would wait for the context.
 //!
-//! Free memory beyond `eager_delete_tensor_gb` (Note [Excess] in the core's `excess.rs`) is
+//! Free memory beyond `eager_delete_tensor_gb` (Note [Excess] in the core's `free_limit.rs`) is
 //! released in the same way, without those passes: memory that was free at the newest epoch whose
 //! barrier is complete.
 //!
