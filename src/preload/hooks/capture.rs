@@ -1,4 +1,5 @@
-//! Begin and end of captures, and what may pull a stream into one (docs/ordering.md 5).
+//! The begin and the end of captures, and calls that may pull a stream into a capture
+//! (docs/ordering.md 5).
 
 use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_statistics::breakdown::Component;
@@ -28,8 +29,8 @@ pub(crate) fn begin(
     begin_in_mode(function, stream, CAPTURE_MODE_GLOBAL, real)
 }
 
-/// `cuStreamBeginRecaptureToGraph(stream, ..)`: an earlier graph. Calls of other threads are assumed not to
-/// add to it.
+/// `cuStreamBeginRecaptureToGraph(stream, ..)`: captures into an earlier graph. Calls of other
+/// threads are assumed not to add to it.
 pub(crate) fn begin_again(
     function: &'static Function,
     stream: StreamHandle,
@@ -57,7 +58,8 @@ pub(crate) fn begin_without_graph(
     begins(function, stream, None, real)
 }
 
-/// Excludes barriers of the stream's context: one under way would kill the capture.
+/// Excludes barriers of the stream's context: a barrier recorded meanwhile would invalidate the
+/// capture.
 fn begins(
     function: &'static Function,
     stream: StreamHandle,
@@ -84,7 +86,7 @@ fn begins(
     )
 }
 
-/// `cuStreamEndCapture*(stream, ...)`. May fail and end the capture nevertheless.
+/// `cuStreamEndCapture*(stream, ...)`. A call that fails may end the capture all the same.
 pub(crate) fn end(function: &'static Function, stream: StreamHandle, real: impl Real) -> CuResult {
     if !bypass::is_caching() {
         return real();
@@ -100,8 +102,8 @@ pub(crate) fn end(function: &'static Function, stream: StreamHandle, real: impl 
     guarded(function, end, real)
 }
 
-/// `cuStreamWaitEvent(stream, event, flags)`. During a capture the event may be a captured one and pull
-/// this stream, of any context, into the capture.
+/// `cuStreamWaitEvent(stream, event, flags)`. During a capture the event may be a captured one,
+/// which pulls this stream, of any context, into the capture.
 pub(crate) fn wait_event(
     function: &'static Function,
     stream: StreamHandle,
@@ -131,7 +133,8 @@ fn wait_event_beside_captures(
         function,
         || {
             let Some(context) = stream_identity::context_of(stream) else { return submit() };
-            // With nothing owed: else the submission would pay, and needs the gate for it.
+            // Without deferred waits: else the submission would flush them, and needs the barrier
+            // lock for it.
             let exclusive = deferred_wait::lock_barriers_flushed(context);
             let joining = open_captures::may_join(stream);
             let code = submit();
@@ -145,7 +148,7 @@ fn wait_event_beside_captures(
     )
 }
 
-/// `cuStreamDestroy(stream)`: ends a capture that the stream began.
+/// `cuStreamDestroy(stream)`: ends a capture that began on the stream.
 pub(crate) fn stream_destroy(
     function: &'static Function,
     stream: StreamHandle,
@@ -163,8 +166,8 @@ pub(crate) fn stream_destroy(
     guarded(function, || captures::destroy(stream, real), real)
 }
 
-/// `cuGraphAdd*Node(node, graph, ..)`, `cuGraphAddDependencies(graph, ..)` and the like: change a graph,
-/// which may still be the one of a capture.
+/// `cuGraphAdd*Node(node, graph, ..)`, `cuGraphAddDependencies(graph, ..)` and similar calls: they
+/// change a graph, which may still be the graph of a running capture.
 pub(crate) fn edit_graph(
     function: &'static Function,
     graph: GraphHandle,
@@ -174,7 +177,8 @@ pub(crate) fn edit_graph(
     common::pass(function, real)
 }
 
-/// `cuGraphAddMemAllocNode(node, graph, .., CUDA_MEM_ALLOC_NODE_PARAMS *)`: the driver writes the address into these.
+/// `cuGraphAddMemAllocNode(node, graph, .., CUDA_MEM_ALLOC_NODE_PARAMS *)`: the driver writes the
+/// address into the parameters.
 pub(crate) fn add_memory_node(
     function: &'static Function,
     graph: GraphHandle,
@@ -187,7 +191,8 @@ pub(crate) fn add_memory_node(
     let add = || edit_graph(function, graph, real);
     let mut observed = None;
     if !bypass::is_fast_path() && bypass::is_caching() && !params.is_null() {
-        // SAFETY: the program's struct, which the driver reads as well; it writes the address where that is read.
+        // SAFETY: the program's struct, which the driver reads as well; it writes the address where
+        // that is read.
         unsafe {
             let device = Location::from(params.add(POOL_WORDS[1]).read() as u64).device();
             let (bytes, place) = (params.add(BYTES_WORD).read(), params.add(ADDRESS_WORD));
@@ -220,14 +225,14 @@ pub(crate) fn add_free_node(
     observed.unwrap_or_else(add)
 }
 
-/// `cuGraphAddNode(node, graph, .., CUgraphNodeParams *)`: of any kind.
+/// `cuGraphAddNode(node, graph, .., CUgraphNodeParams *)`: adds a node of any kind.
 pub(crate) fn add_node(
     function: &'static Function,
     graph: GraphHandle,
     params: *const usize,
     real: impl Real,
 ) -> CuResult {
-    /// The kind and three reserved numbers stand before what there is of each kind.
+    /// The kind and three reserved numbers precede the parameters specific to a kind.
     const HEAD_WORDS: usize = 2;
     // SAFETY: null, or the program's struct, which begins with a number of this size.
     let kind = unsafe { params.cast::<u32>().as_ref() };
@@ -246,7 +251,7 @@ pub(crate) fn add_node(
     }
 }
 
-/// `cuGraphDestroyNode(node)`: of any graph.
+/// `cuGraphDestroyNode(node)`: the call does not name the graph, which may be any.
 pub(crate) fn edit(function: &'static Function, real: impl Real) -> CuResult {
     edited(function, None);
     common::pass(function, real)
@@ -272,11 +277,12 @@ fn edited(function: &'static Function, graph: Option<GraphHandle>) {
     }
 }
 
-/// A stream captures, and this call is about to submit work, perhaps into the capture.
+/// Notes that this call is about to submit work while some stream captures. The work may become
+/// part of the capture.
 ///
 /// # Safety
 ///
-/// `words` are the program's arguments of this function.
+/// `words` must be the program's arguments of this function.
 #[cold]
 pub(crate) unsafe fn submits(function: &'static Function, words: &[usize]) {
     if !bypass::is_caching() {

@@ -1,5 +1,6 @@
-//! What every hooked call gets, by its class and columns: marks around a submission, a retry after an
-//! out-of-memory error, and at a teardown the wait for earlier frees.
+//! Handling common to all hooked calls, chosen by their class and columns: submission counters
+//! around a submission, a retry after an out-of-memory error, and before a teardown the wait for
+//! earlier frees.
 
 use cachealloc_core::rules::{Rule, rule_holds};
 
@@ -23,7 +24,7 @@ use crate::statistics::counters;
 use crate::statistics::counters::Count;
 use crate::statistics::waits::Wait;
 
-/// The hook of functions that need no other.
+/// The hook of functions that need no special handling.
 #[inline(always)]
 pub(crate) fn pass(function: &'static Function, real: impl Real) -> CuResult {
     if !bypass::is_caching() {
@@ -41,13 +42,14 @@ pub(crate) fn pass(function: &'static Function, real: impl Real) -> CuResult {
     }
 }
 
-/// A call that submits work. `host_visible`: the host could see its effect without synchronizing.
+/// Runs a call that submits work. `host_visible`: the host can see its effect without
+/// synchronizing.
 #[inline(always)]
 pub(crate) fn submit(function: &'static Function, host_visible: bool, real: impl Real) -> CuResult {
     submit_to(function, host_visible, MayBeCaptured::Perhaps, real)
 }
 
-/// As `submit`, for a call of which `captured` is known.
+/// Runs a submission like `submit`, for a caller that knows whether it may be captured.
 #[inline(always)]
 pub(crate) fn submit_to(
     function: &'static Function,
@@ -62,20 +64,20 @@ pub(crate) fn submit_to(
     })
 }
 
-/// What an observed call makes.
+/// The kind of memory that an observed call allocates.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ObservedKind {
     Memory,
-    /// A memory node, on a stream that captures: the driver makes it.
+    /// A memory node, which the driver creates on a stream that captures.
     Node,
 }
 
-/// An allocation of so many bytes of the program, by a function with these arguments, of which the first is the place for
-/// its address. Serves it completely if memory hooks observe it. None: no hook does, or one already has; then the caller
-/// continues.
+/// Serves an allocation of the program completely if memory hooks observe it. `words` are the
+/// call's arguments; the first is the address of the result. Returns `None` if no hook observes the
+/// call, or if one already has; then the caller continues.
 ///
-/// An observed call is made again through its entry point. So the code that serves it exists once, and
-/// the compiler inlines it as if there were no memory hooks.
+/// An observed call is repeated through its entry point. So the code that serves it exists once,
+/// and the compiler inlines it as if there were no memory hooks.
 #[cold]
 pub(crate) fn observed_malloc(
     function: &'static Function,
@@ -104,7 +106,7 @@ fn current_device(function: &'static Function) -> Option<i32> {
     device
 }
 
-/// As `observed_malloc`, for a free.
+/// Serves a free completely if memory hooks observe it, like `observed_malloc`.
 #[cold]
 pub(crate) fn observed_free(function: &'static Function, words: &[usize]) -> Option<CuResult> {
     memory_hooks::around_free(words[0] as u64, || again(function, words))
@@ -113,8 +115,8 @@ pub(crate) fn observed_free(function: &'static Function, words: &[usize]) -> Opt
 fn again(function: &'static Function, words: &[usize]) -> CuResult {
     let export = function.body().expect("only what has an export gets here");
     let word = |index: usize| words.get(index).copied().unwrap_or(0);
-    // SAFETY: our export of this function, with the words that it was called with; it takes no more
-    // than six, and ignores what it does not take.
+    // SAFETY: our export of this function, with the words that it was called with. It takes at most
+    // six, and ignores those it does not take.
     result(unsafe {
         let export: unsafe extern "C" fn(usize, usize, usize, usize, usize, usize) -> CuCode =
             core::mem::transmute(export);
@@ -122,13 +124,13 @@ fn again(function: &'static Function, words: &[usize]) -> CuResult {
     })
 }
 
-/// The real call, repeated if it lacked memory that we hold.
+/// Runs the real call, and repeats it if it ran out of memory that the library can release.
 #[inline(always)]
 pub(crate) fn retried(function: &'static Function, real: impl Real) -> CuResult {
     retried_mut(function, &mut || real())
 }
 
-/// As `retried`, for a call whose memory is of this device, whichever is current.
+/// Runs the real call like `retried`. Its memory is on `device`, whichever device is current.
 pub(crate) fn retried_on(function: &'static Function, device: i32, real: impl Real) -> CuResult {
     match real() {
         Ok(()) => Ok(()),
@@ -141,11 +143,11 @@ pub(crate) fn retried_on(function: &'static Function, device: i32, real: impl Re
 pub(crate) enum MayBeCaptured {
     /// The call takes no stream, or one that does not capture.
     No,
-    /// If any stream captures.
+    /// The call may be captured if any stream captures.
     Perhaps,
 }
 
-/// As `retried`, for a call that keeps part of its result.
+/// Runs the real call like `retried`, for a closure that keeps part of its result.
 #[inline(always)]
 pub(crate) fn retried_mut(
     function: &'static Function,
@@ -157,7 +159,8 @@ pub(crate) fn retried_mut(
     }
 }
 
-/// The result of a call that has failed once. `device`: of its memory, if not the current one.
+/// Returns the result of a call that has failed once. `device` is the device of its memory, if not
+/// the current one.
 #[cold]
 fn failed(
     function: &'static Function,
@@ -178,8 +181,9 @@ fn failed(
     code
 }
 
-/// Repeats the call as long as memory comes back for it, and at least once: memory that arrived between
-/// the driver's refusal and the first check here cannot be distinguished from earlier memory.
+/// Repeats the call as long as memory arrives for it, and at least once: memory that arrived
+/// between the driver's refusal and the first check here cannot be distinguished from earlier
+/// memory.
 fn final_result(
     function: &'static Function,
     captured: MayBeCaptured,
@@ -208,7 +212,8 @@ fn final_result(
             break;
         }
     }
-    // Those of other classes say how much they ask for (`driver_memory/serving`), and the cache does.
+    // Functions of the other classes report how much they ask for (`driver_memory/serving`), and so
+    // does the cache.
     let mut reclaim =
         (!matches!(function.class, Class::Record | Class::Own)).then(ReclaimRequest::default);
     while let Some(reclaim) = reclaim.as_mut().filter(|_| code == Err(CuError::OUT_OF_MEMORY)) {
@@ -226,8 +231,9 @@ fn final_result(
     code
 }
 
-/// Those that fail at once while another thread's free holds the context stand still at nothing (measured); nor do those that
-/// make a context, at what happens in another one.
+/// Returns how the plain driver treats the call while another thread's free holds the context. The
+/// allocations listed here fail at once instead of waiting (measured). Calls that create a context
+/// do not wait for events in another context.
 fn waiter(function: &Function) -> Waiter {
     match function.base {
         "cuMemCreate" | "cuMemAllocAsync" | "cuMemAllocFromPoolAsync" => Waiter::GoesOn,
@@ -236,7 +242,7 @@ fn waiter(function: &Function) -> Waiter {
     }
 }
 
-/// Runs `body` in a guard of its own if the hook has none here.
+/// Runs `body` in its own guard if no hook of this thread is active.
 #[cold]
 pub(crate) fn in_guard(function: &'static Function, body: impl FnOnce() -> bool) -> bool {
     if thread::with(|thread| thread.inside.get()) {
@@ -247,7 +253,7 @@ pub(crate) fn in_guard(function: &'static Function, body: impl FnOnce() -> bool)
     answer
 }
 
-/// Notes a failed call. Whether its context is lost is checked when it matters.
+/// Notes a failed call. Whether its context is lost is checked only when it matters.
 #[cold]
 pub(crate) fn note_lost(function: &'static Function, code: CuResult) {
     let is_lost = code.is_err_and(CuError::means_lost) && !config::only_looks();
@@ -256,7 +262,8 @@ pub(crate) fn note_lost(function: &'static Function, code: CuResult) {
     }
 }
 
-/// The error that an allocation in the current context would natively return, if the context is lost.
+/// Returns the error that the plain driver would return for an allocation in the current context,
+/// if that context is lost.
 #[cold]
 pub(crate) fn lost(function: &'static Function) -> Option<CuError> {
     if config::only_looks() {
@@ -267,14 +274,15 @@ pub(crate) fn lost(function: &'static Function) -> Option<CuError> {
     error
 }
 
-/// Gives back what is free in every context of the device, and waits for memory that other threads are giving back.
-/// None: of every device. `seen`: the arrivals before the driver was asked. False: there were no more.
+/// Releases the free memory in every context of the device, or of every device if `device` is
+/// `None`. Also waits for memory that other threads are releasing. `seen` is the number of arrivals
+/// read before the driver was asked. Returns `false` if no more memory arrived.
 #[cold]
 pub(crate) fn make_room(device: Option<i32>, waiter: Waiter, seen: &mut u64) -> bool {
     if config::only_looks() {
         return false;
     }
-    // Those of its own context, which natively hold it back.
+    // Frees of the current context: on the plain driver this call would wait for them.
     if let Ok(context) = lookup::current() {
         retry::wait_for_frees(context, waiter);
     }
@@ -285,7 +293,7 @@ pub(crate) fn make_room(device: Option<i32>, waiter: Waiter, seen: &mut u64) -> 
     code.is_ok() && more
 }
 
-/// Fills memory that the driver served directly as the option `fill` says.
+/// Fills memory that the driver served directly, as the option `fill` requires.
 #[inline]
 pub(crate) fn fill(address: u64, bytes: u64, stream: Option<StreamHandle>) {
     if config::writes_blocks()

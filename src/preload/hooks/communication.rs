@@ -1,5 +1,6 @@
-//! Calls by which memory comes to other processes in handles, and what makes and ends these: an observer,
-//! unless a communication library makes the call for itself (`ordering/communication.rs`).
+//! Calls that pass memory to other processes by handles, and calls that create and destroy these
+//! handles. Each is an observer, unless a communication library makes it for its own use
+//! (`ordering/communication.rs`).
 
 use cachealloc_core::order::Observer;
 
@@ -19,7 +20,8 @@ pub(crate) fn import(function: &'static Function, real: impl Real) -> CuResult {
     shared(function, || true, real)
 }
 
-/// `cuMulticastBindMem(multicast, .., handle, ..)`: of a device's memory to an object of several devices.
+/// `cuMulticastBindMem(multicast, .., handle, ..)`: binds memory of a device to an object shared by
+/// several devices.
 pub(crate) fn bind(
     function: &'static Function,
     multicast: usize,
@@ -30,7 +32,7 @@ pub(crate) fn bind(
     shared(function, own, real)
 }
 
-/// `own`: if a library makes the call, it does so for itself.
+/// Runs a call that shares memory. `own`: if a library makes the call, it does so for its own use.
 fn shared(function: &'static Function, own: impl FnOnce() -> bool, real: impl Real) -> CuResult {
     if !bypass::is_caching() {
         return real();
@@ -44,8 +46,8 @@ fn shared(function: &'static Function, own: impl FnOnce() -> bool, real: impl Re
     code
 }
 
-/// Whether a communication library makes the present call for itself. Inside another hook nothing is known of
-/// the caller, and nothing is exempt.
+/// Returns whether a communication library makes the present call for its own use. Inside another
+/// hook the caller is unknown, and nothing is exempt.
 pub(crate) fn makes_for_itself(function: &'static Function) -> bool {
     let mut own = false;
     beside(function, || own = communication::is_for_itself());

@@ -1,7 +1,7 @@
-//! Asynchronous copies, fills and memory operations: the host can see these submissions if one of their
-//! operands is pinned memory (hazards 1, 2 and 28). With pageable memory the driver has moved the bytes
-//! when the call returns, except in a batch, and except where the program says when the source may be
-//! read (hazard 41).
+//! Asynchronous copies, fills and memory operations. The host can see such a submission if one of
+//! its operands is pinned memory (hazards 1, 2 and 28). With pageable memory, the driver has moved
+//! the bytes when the call returns. The exceptions are batches, and calls in which the program
+//! states when the source may be read (hazard 41).
 
 use cachealloc_core::order::{Observer, VisibleCause};
 use cachealloc_core::rules::{Rule, rule_holds};
@@ -17,8 +17,8 @@ use crate::pagemap;
 use crate::process::bypass;
 use crate::state::barriers::LEDGER;
 
-/// Whether memory at this address lets the host see the work: pinned, or, with a device that
-/// reads pageable memory, any.
+/// Returns whether an operand at this address lets the host see the work: pinned memory, or any
+/// memory if a device reads pageable memory.
 #[inline]
 fn host_sees(address: usize) -> bool {
     host_sees_range(address, address)
@@ -39,7 +39,7 @@ fn submit(function: &'static Function, look: impl FnOnce() -> bool, real: impl R
     common::submit(function, look, real)
 }
 
-/// With a destination and a source, each of any kind under unified addressing.
+/// A call with a destination and a source, each in any kind of memory under unified addressing.
 pub(crate) fn operands(
     function: &'static Function,
     destination: usize,
@@ -49,8 +49,9 @@ pub(crate) fn operands(
     submit(function, || host_sees(destination) || host_sees(source), real)
 }
 
-/// Synchronous, from or to any memory. With host memory on one side the bytes have moved when it returns; between devices
-/// they may not have, and to the driver managed memory is one (hazard 72).
+/// A synchronous call, from or to any memory. If one side is host memory, the bytes have moved when
+/// the call returns. Between devices they may not have moved, and the driver treats managed memory
+/// as device memory (hazard 72).
 pub(crate) fn plain(function: &'static Function, real: impl Real) -> CuResult {
     if !bypass::is_caching() {
         return real();
@@ -59,8 +60,8 @@ pub(crate) fn plain(function: &'static Function, real: impl Real) -> CuResult {
     common::submit(function, managed && rule_holds(Rule::ManagedCopiesAreVisible), real)
 }
 
-/// With one address: fills, words that the host may poll, or take back behind a wait for them (hazard 67), and copies
-/// whose other side is an array.
+/// A call with one address: a fill, a word that the host may poll or reset after a wait for it
+/// (hazard 67), or a copy whose other side is an array.
 pub(crate) fn operand(function: &'static Function, address: usize, real: impl Real) -> CuResult {
     submit(function, || host_sees(address), real)
 }
@@ -107,15 +108,15 @@ pub(crate) fn three_dimensional(
     submit(function, look, real)
 }
 
-/// The size of a copy: bytes of a row, rows of a plane, planes.
+/// The size of a copy: bytes per row, rows per plane, planes.
 struct Shape {
     width: usize,
     height: usize,
     depth: usize,
 }
 
-/// One side of a copy: where it begins, in bytes, rows and planes after an address, and the pitch of a
-/// row and a plane; 0: as the shape says.
+/// One side of a copy: its offset from an address in bytes, rows and planes, and its row and plane
+/// pitch. A pitch of 0 is taken from the shape.
 struct Operand {
     x: usize,
     y: usize,
@@ -128,7 +129,8 @@ struct Operand {
 }
 
 impl Operand {
-    /// The address alone does not decide: it may lie in no memory (hazard 41).
+    /// Returns whether the host sees this side. The base address alone does not decide: it may lie
+    /// outside any memory (hazard 41).
     fn is_seen(&self, function: &Function, shape: &Shape) -> bool {
         let base = match self.kind {
             MEMORY_TYPE_ARRAY => return false,
@@ -157,8 +159,8 @@ impl Operand {
     }
 }
 
-/// `cuMemcpyPeer[Async](destination, context, source, context, ..)`: work of two contexts, which a barrier
-/// of one does not order (hazard 27).
+/// `cuMemcpyPeer[Async](destination, context, source, context, ..)`: work of two contexts, which a
+/// barrier of one context does not order (hazard 27).
 pub(crate) fn peer(
     function: &'static Function,
     to: ContextHandle,
@@ -174,7 +176,7 @@ pub(crate) fn peer(
     submit(function, || true, real)
 }
 
-/// As `peer`, with the contexts in a struct.
+/// `cuMemcpy3DPeer[Async]`: handled like `peer`, with the contexts in a struct.
 pub(crate) fn peer_of_struct(
     function: &'static Function,
     copy: *const Memcpy3d,
@@ -188,14 +190,15 @@ pub(crate) fn peer_of_struct(
     }
 }
 
-/// Memory operations in an array of structs or on managed memory: counts as visible if any pinned memory
-/// exists.
+/// Memory operations whose operands are in an array of structs or in managed memory. They count as
+/// host-visible if any pinned memory exists.
 pub(crate) fn unknown_operands(function: &'static Function, real: impl Real) -> CuResult {
     submit(function, || true, real)
 }
 
-/// `cuMemcpyBatchAsync(destinations, sources, sizes, count, ...)`: pageable memory is read and written
-/// when the copies run, so only a batch within our memory is not visible.
+/// `cuMemcpyBatchAsync(destinations, sources, sizes, count, ...)`: the copies read and write
+/// pageable memory when they run. So only a batch within the library's memory is invisible to the
+/// host.
 pub(crate) fn batch(
     function: &'static Function,
     destinations: *const u64,
@@ -207,14 +210,14 @@ pub(crate) fn batch(
         return real();
     }
     let all_ours = |list: *const u64| {
-        // SAFETY: null, or the program's array of so many addresses, valid for the call.
+        // SAFETY: null, or the program's array of `count` addresses, valid for the call.
         !list.is_null() && (0..count).all(|index| is_ours(unsafe { *list.add(index) }))
     };
     let seen = !(all_ours(destinations) && all_ours(sources));
     common::submit(function, seen && may_be_pageable(), real)
 }
 
-/// `cuMemcpyWithAttributesAsync(destination, source, ...)`: as a batch of one.
+/// `cuMemcpyWithAttributesAsync(destination, source, ...)`: handled as a batch of one.
 pub(crate) fn with_attributes(
     function: &'static Function,
     destination: u64,
@@ -228,7 +231,7 @@ pub(crate) fn with_attributes(
     common::submit(function, seen && may_be_pageable(), real)
 }
 
-/// As `batch`, with operands in an array of structs.
+/// A batch, as for `batch`, with its operands in an array of structs.
 pub(crate) fn batch_of_structs(function: &'static Function, real: impl Real) -> CuResult {
     if !bypass::is_caching() {
         return real();
@@ -240,12 +243,12 @@ fn may_be_pageable() -> bool {
     rule_holds(Rule::BatchesAreVisible) || pinned::any() || LEDGER.visible.every_kernel()
 }
 
-/// Whether it is certainly device memory.
+/// Returns whether the address is certainly in device memory.
 fn is_ours(address: u64) -> bool {
     pagemap::extent_of(address).is_some()
 }
 
-/// Tells another process or API that earlier work is done.
+/// Signals another process or API that earlier work is done.
 pub(crate) fn external_signal(function: &'static Function, real: impl Real) -> CuResult {
     if !bypass::is_caching() {
         return real();

@@ -1,6 +1,8 @@
-//! Host memory that the device reaches, which makes work visible to the host (docs/ordering.md 4).
+//! Host memory that the device can access, which makes work visible to the host (docs/ordering.md
+//! 4).
 //!
-//! Here, out of memory means host memory: the cache is not emptied for it (hazard 22).
+//! In this module, out of memory means out of host memory: the cache is not emptied for it (hazard
+//! 22).
 
 use cachealloc_core::order::VisibleCause;
 use cachealloc_core::rules::{Rule, rule_holds};
@@ -90,7 +92,7 @@ fn alloc_or_take(
     code
 }
 
-/// The call, and once more if it lacked host memory and some was kept.
+/// Runs the call, and repeats it once if it ran out of host memory and the library had kept some.
 fn making_room(function: &'static Function, real: impl Real) -> CuResult {
     let code = real();
     if code != Err(CuError::OUT_OF_MEMORY) {
@@ -120,7 +122,7 @@ pub(crate) fn register(
     if is_accepted(code) && flags & HOST_ALLOC_DEVICEMAP != 0 {
         reached(function, VisibleCause::DeviceMapped);
     }
-    // Natively there is nothing at the address of what the program has freed.
+    // The plain driver has no memory at the address of what the program has freed.
     let is_kept = || pinned_blocks::are_kept_at(pointer as u64);
     match code {
         Err(CuError::HOST_MEMORY_ALREADY_REGISTERED) if is_kept() => Err(CuError::INVALID_VALUE),
@@ -128,7 +130,8 @@ pub(crate) fn register(
     }
 }
 
-/// `cuMemFreeHost(pointer)`: kept for a later request if all work could be waited for.
+/// `cuMemFreeHost(pointer)`: keeps the memory for a later request if the library could wait for all
+/// work.
 pub(crate) fn free(function: &'static Function, pointer: usize, real: impl Real) -> CuResult {
     if !bypass::is_caching() {
         return real();
@@ -161,7 +164,7 @@ pub(crate) fn free(function: &'static Function, pointer: usize, real: impl Real)
     }
 }
 
-/// The driver ends memory that is in its table.
+/// Lets the driver end memory that is in the library's table of driver memory.
 fn end_by_driver(function: &'static Function, pointer: usize, real: impl Real) -> CuResult {
     let mut ending = Ending::default();
     beside(function, || ending = ending::ends(Key::Memory(pointer as u64)));
@@ -170,7 +173,7 @@ fn end_by_driver(function: &'static Function, pointer: usize, real: impl Real) -
     code
 }
 
-/// `cuMemHostUnregister(pointer)`, and the end of pinned memory by the driver: teardowns.
+/// `cuMemHostUnregister(pointer)`, and any end of pinned memory by the driver: teardowns.
 pub(crate) fn end(_function: &'static Function, pointer: usize, real: impl Real) -> CuResult {
     if !bypass::is_caching() {
         return real();
@@ -179,7 +182,8 @@ pub(crate) fn end(_function: &'static Function, pointer: usize, real: impl Real)
     pinned::end_by(pointer, || real_frees::announced_everywhere(real))
 }
 
-/// `cuMemHostGetDevicePointer(device pointer *, pointer, flags)`: the memory gets another address on the device.
+/// `cuMemHostGetDevicePointer(device pointer *, pointer, flags)`: gives the memory a device
+/// address, which may differ.
 pub(crate) fn device_pointer(
     function: &'static Function,
     pointer: usize,
@@ -192,7 +196,8 @@ pub(crate) fn device_pointer(
     code
 }
 
-/// The driver has said where the device reaches what is at `asked`: the same, but for some host memory (hazard 71).
+/// Notes the address at which the driver says that the device reaches `asked`. It is the same
+/// except for some host memory (hazard 71).
 pub(crate) fn device_reaches(function: &'static Function, asked: u64, told: u64) {
     if told != asked && told != 0 && rule_holds(Rule::OtherAddressIsVisible) {
         reached(function, VisibleCause::DevicePointer);
@@ -204,22 +209,22 @@ pub(crate) fn flags(_function: &'static Function, pointer: usize, real: impl Rea
     asked(pointer, real)
 }
 
-/// A question about pinned memory. Without a current context the driver refuses each.
+/// Answers a query about pinned memory. Without a current context the driver refuses every query.
 fn asked(pointer: usize, real: impl Real) -> CuResult {
     let kept = bypass::is_caching() && pinned_blocks::are_kept_at(pointer as u64);
     if kept && api::ctx_get_id(0).is_ok() { Err(CuError::INVALID_VALUE) } else { real() }
 }
 
-/// From now on any kernel may reach host memory, unless it is a communication library's own: then only
-/// its kernels do.
+/// Notes that any kernel may reach host memory from now on. If a communication library makes the
+/// call for its own use, only its kernels do.
 fn reached(function: &'static Function, cause: VisibleCause) {
     if !makes_for_itself(function) {
         observers::visible(cause);
     }
 }
 
-/// `cuTexObjectCreate(texture, const CUDA_RESOURCE_DESC *, ...)`, `cuSurfObjectCreate(surface, desc)`:
-/// kernels that get the object reach the memory behind it. An array lies on the device.
+/// `cuTexObjectCreate(texture, const CUDA_RESOURCE_DESC *, ...)`, `cuSurfObjectCreate(surface,
+/// desc)`: kernels that get the object reach its underlying memory. An array is device memory.
 pub(crate) fn resource(
     function: &'static Function,
     resource: *const ResourceDescription,
@@ -238,8 +243,8 @@ pub(crate) fn resource(
     reached_by_object(function, address, real)
 }
 
-/// `cuTexRefSetAddress*`, `cuTensorMapEncode*`, `cuTensorMapReplaceAddress`, with this address: a map becomes
-/// a kernel argument, which need not contain the address as it is.
+/// `cuTexRefSetAddress*`, `cuTensorMapEncode*`, `cuTensorMapReplaceAddress`, with this address. A
+/// tensor map becomes a kernel argument, which need not contain the address unchanged.
 pub(crate) fn behind_object(
     function: &'static Function,
     address: usize,
@@ -248,7 +253,8 @@ pub(crate) fn behind_object(
     reached_by_object(function, Some(address), real)
 }
 
-/// `address`: what the object leads to, if known.
+/// Notes that kernels may reach memory through an object. `address` is its underlying address, if
+/// known.
 fn reached_by_object(
     function: &'static Function,
     address: Option<usize>,
@@ -270,7 +276,7 @@ pub(crate) fn set_access(
     count: usize,
     real: impl Real,
 ) -> CuResult {
-    // SAFETY: null, or the program's array of so many, valid for the call.
+    // SAFETY: null, or the program's array of `count` elements, valid for the call.
     let opens = |index| unsafe { (*accesses.add(index)).flags } == ACCESS_READ_WRITE;
     let less = !accesses.is_null() && !(0..count).all(opens);
     if less && bypass::is_caching() && rule_holds(Rule::LessAccessWaits) {
@@ -279,7 +285,7 @@ pub(crate) fn set_access(
     common::retried(function, real)
 }
 
-/// Managed memory: the host reads what kernels write.
+/// Managed memory: the host can read what kernels write.
 pub(crate) fn managed(function: &'static Function, real: impl Real) -> CuResult {
     let code = common::retried(function, real);
     if is_accepted(code) && bypass::is_caching() {
@@ -288,7 +294,8 @@ pub(crate) fn managed(function: &'static Function, real: impl Real) -> CuResult 
     code
 }
 
-/// `cuMemCreate(handle *, bytes, const CUmemAllocationProp *, flags)`: virtual memory may lie on the host.
+/// `cuMemCreate(handle *, bytes, const CUmemAllocationProp *, flags)`: virtual memory may lie on
+/// the host.
 pub(crate) fn vmm_create(
     function: &'static Function,
     handle: *mut usize,
@@ -301,7 +308,7 @@ pub(crate) fn vmm_create(
     // SAFETY: null, or the program's struct.
     let properties = unsafe { properties.as_ref() };
     let on_host = properties.is_none_or(|made| made.location.may_be_on_host());
-    // What is not for other processes need not be known.
+    // Memory that is not shareable with other processes need not be known.
     let shareable = properties.is_some_and(|made| made.handle_types != 0);
     let own = (on_host || shareable) && makes_for_itself(function);
     let code = common::retried(function, real);
@@ -316,8 +323,8 @@ pub(crate) fn vmm_create(
     code
 }
 
-/// `cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *)`: memory from the pool may lie on the
-/// host, or be managed.
+/// `cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *)`: memory from the pool may lie on
+/// the host, or be managed.
 pub(crate) fn pool_create(
     function: &'static Function,
     pool: *mut PoolHandle,
@@ -332,7 +339,7 @@ pub(crate) fn pool_create(
 }
 
 /// `cuMemGetDefaultMemPool(CUmemoryPool *pool, CUmemLocation *, CUmemAllocationType)`,
-/// `cuMemGetMemPool`: pools that need not be created.
+/// `cuMemGetMemPool`: pools that exist without being created.
 pub(crate) fn pool_of_location(
     function: &'static Function,
     pool: *mut PoolHandle,
@@ -347,7 +354,8 @@ pub(crate) fn pool_of_location(
     code
 }
 
-/// Notes where the pool's memory lies: whether it counts against a limit, and whether the host sees it. Nothing lies there yet.
+/// Notes where the pool's memory lies: this decides whether it counts against a limit, and whether
+/// the host sees it. The pool is still empty.
 fn note_pool(
     function: &'static Function,
     pool: *const PoolHandle,
@@ -362,7 +370,7 @@ fn note_pool(
     }
 }
 
-/// None: on a device that has no number here.
+/// Returns the place of such memory, or `None` on a device that has no number in this process.
 fn place_of(allocation_type: u32, location: Location) -> Option<Place> {
     match location.device() {
         _ if allocation_type == ALLOCATION_MANAGED => Some(Place::Managed),
@@ -371,7 +379,7 @@ fn place_of(allocation_type: u32, location: Location) -> Option<Place> {
     }
 }
 
-/// The driver has made memory of this kind, at this place: in a pool, or for a node of a graph.
+/// Notes that the driver has allocated memory at this place, in a pool or for a graph node.
 pub(crate) fn made_at(place: Place) {
     match place {
         Place::Device(_) => {}
@@ -380,7 +388,8 @@ pub(crate) fn made_at(place: Place) {
     }
 }
 
-/// `CUmemPoolProps` of a node that allocates: kind and types of handles in its first word, then the location.
+/// `CUmemPoolProps` of an allocation node: the first word holds the kind and the handle types, the
+/// second the location.
 pub(crate) fn made_by_node(pool_properties: [u64; 2]) {
     let [kinds, location] = pool_properties;
     place_of(kinds as u32, Location::from(location)).into_iter().for_each(made_at);

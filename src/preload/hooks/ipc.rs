@@ -1,6 +1,6 @@
-//! Memory of one process in another (legacy IPC). Every block can be exported: one at the start of its
-//! segment by a handle that any importer's driver accepts, any other by one that only an importer with
-//! this library accepts (`ipc/ipc_handle.rs`).
+//! Memory of one process in another (legacy IPC). Every block can be exported. A block at the start
+//! of its segment gets a handle that any importer's driver accepts; any other block gets one that
+//! only an importer with this library accepts (`ipc/ipc_handle.rs`).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -27,7 +27,8 @@ use crate::state::contexts::Context;
 use crate::statistics::counters;
 use crate::statistics::counters::Count;
 
-/// `cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr pointer)`, of any address inside a block.
+/// `cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr pointer)`, for any address inside a
+/// block.
 pub(crate) fn get(
     function: &'static Function,
     handle: *mut Handle64,
@@ -39,7 +40,7 @@ pub(crate) fn get(
         return observed(function, Observer::Ipc, real);
     };
     if extent.is_expandable() {
-        // The driver's own error, which no program expects for memory of `cuMemAlloc`.
+        // The driver's own error, which no program expects for memory from `cuMemAlloc`.
         static SAID: AtomicBool = AtomicBool::new(false);
         let code = observed(function, Observer::Ipc, real);
         if code.is_err() && !SAID.swap(true, Ordering::Relaxed) {
@@ -51,14 +52,14 @@ pub(crate) fn get(
         return code;
     }
     if !bypass::is_caching() {
-        // Blocks are not marked any more, so the driver's handle may be returned only if it means the
+        // Blocks are no longer marked, so the driver's handle may be returned only if it means the
         // block.
         return if extent.base() == address { real() } else { Err(CuError::INVALID_VALUE) };
     }
     guarded(
         function,
         || match pointer::block_around(extent, address) {
-            // Memory of a stream-ordered pool: natively it cannot be exported (measured).
+            // Memory of a stream-ordered pool: the plain driver cannot export it (measured).
             Some(block) if block.kind == Kind::Context && !handle.is_null() => {
                 export(function, &block, handle, real)
             }
@@ -68,8 +69,9 @@ pub(crate) fn get(
     )
 }
 
-/// Once the driver has made the handle, which nothing has before this returns: waits for the pending barriers, since the
-/// importer may read at once, and marks the block, so that no free of another thread reuses it.
+/// Exports a block, once the driver has made the handle, which the program receives only when this
+/// returns. Waits for the pending barriers, since the importer may read at once. Marks the block,
+/// so that no free of another thread reuses it.
 fn export(
     function: &'static Function,
     block: &LiveBlock,
@@ -79,7 +81,8 @@ fn export(
     common::retried(function, real)?;
     observers::observe(Observer::Ipc);
     if !exported_blocks::mark(block) {
-        // SAFETY: the program's place, which the driver has just written. Zeros are no valid handle.
+        // SAFETY: the program's place, which the driver has just written. Zeros are no valid
+        // handle.
         unsafe { handle.write_unaligned([0; 64]) };
         return Err(CuError::INVALID_VALUE);
     }
@@ -99,7 +102,8 @@ fn export(
     Ok(())
 }
 
-/// `cuIpcOpenMemHandle(CUdeviceptr *pointer, CUipcMemHandle handle, unsigned flags)`, both versions.
+/// `cuIpcOpenMemHandle(CUdeviceptr *pointer, CUipcMemHandle handle, unsigned flags)`, both
+/// versions.
 pub(crate) fn open(
     function: &'static Function,
     pointer: *mut u64,
@@ -107,7 +111,7 @@ pub(crate) fn open(
     flags: u32,
     real: impl Real,
 ) -> CuResult {
-    // While hooks are off, the driver refuses our handles.
+    // While hooks are off, the driver refuses the library's handles.
     if !bypass::is_caching() || pointer.is_null() {
         return real();
     }
@@ -125,7 +129,7 @@ pub(crate) fn open(
         || {
             let address = open_inside(function, &plain, inside, flags)?;
             observers::observe(Observer::Ipc);
-            // SAFETY: the program gave it for this.
+            // SAFETY: the program passed it for this result.
             unsafe { pointer.write_unaligned(address) };
             Ok(())
         },
@@ -142,7 +146,7 @@ fn open_inside(
     let context_id = lookup::current()?.id;
     let (mut base, handle) = (0, ipc_handle::by_value(plain));
     common::retried_mut(function, &mut || {
-        // SAFETY: this hook is that of both versions.
+        // SAFETY: this hook serves both versions.
         base = unsafe { api::ipc_open_mem_handle(function.id, handle, flags) }?;
         Ok(())
     })?;
@@ -164,14 +168,15 @@ fn note_whole(address: u64) {
     }
 }
 
-/// Checked if the driver says how much it mapped.
+/// Returns whether the block lies in the opened mapping, or `true` if the driver does not report
+/// the size of the mapping.
 fn lies_in_mapping(base: u64, inside: Inside) -> bool {
     let end = inside.offset.saturating_add(inside.requested_bytes);
     let fits = |(start, bytes)| start <= base && end <= bytes as u64 - (base - start);
     api::mem_get_address_range(base).map_or(true, fits)
 }
 
-/// `cuIpcCloseMemHandle(CUdeviceptr pointer)`, of the address that the open returned.
+/// `cuIpcCloseMemHandle(CUdeviceptr pointer)`, for the address that the open returned.
 pub(crate) fn close(function: &'static Function, address: u64, real: impl Real) -> CuResult {
     let mut closing = CloseAction::Unknown;
     beside(function, || closing = imports::closes(address));
@@ -188,7 +193,7 @@ pub(crate) fn close(function: &'static Function, address: u64, real: impl Real) 
     code
 }
 
-/// Events of other processes: work that our barriers do not order.
+/// Events of other processes: work that the library's barriers do not order.
 pub(crate) fn event(function: &'static Function, real: impl Real) -> CuResult {
     observed(function, Observer::Ipc, real)
 }

@@ -1,6 +1,6 @@
-//! Kernels, graphs, host functions. A launch is the hottest call of most programs: it costs two
-//! additions, and a few loads: does caching go on, does a stream capture, can the host see the work, is there
-//! a second context.
+//! Launches of kernels, graphs and host functions. A launch is the hottest call of most programs.
+//! Its hook costs two additions and a few loads, which check whether caching is on, whether a
+//! stream captures, whether the host can see the work, and whether a second context exists.
 
 use core::ffi::c_void;
 use core::ptr::null_mut;
@@ -29,7 +29,8 @@ use crate::state::inflight_releases;
 use crate::state::under_way::Waiter;
 use crate::{config, record};
 
-/// `cuLaunchKernel(function, grid x y z, block x y z, shared bytes, stream, void **params, void **extra)`.
+/// `cuLaunchKernel(function, grid x y z, block x y z, shared bytes, stream, void **params, void
+/// **extra)`.
 #[inline(always)]
 pub(crate) fn kernel(
     function: &'static Function,
@@ -41,7 +42,7 @@ pub(crate) fn kernel(
     launch(function, kernel, params, extra, real)
 }
 
-/// `cuLaunchCooperativeKernel`: the same without `extra`.
+/// `cuLaunchCooperativeKernel`: has the arguments of `cuLaunchKernel` without `extra`.
 #[inline(always)]
 pub(crate) fn cooperative(
     function: &'static Function,
@@ -74,7 +75,7 @@ pub(crate) fn kernel_ex(
             let stream =
                 before_submission::named(config.hStream as StreamHandle, function.per_thread);
             before_submission::before_submit(stream);
-            // SAFETY: this hook is that of all its forms; the arguments are the program's.
+            // SAFETY: this hook serves all its forms; the arguments are the program's.
             unsafe { api::launch_kernel_ex(function.id, &config, kernel, params, extra) }
         };
         return launch(function, kernel, params, extra, ordered);
@@ -82,8 +83,8 @@ pub(crate) fn kernel_ex(
     launch(function, kernel, params, extra, real)
 }
 
-/// Replacement attributes for a launch that may start before its predecessor ends and must not
-/// (`ordering::programmatic_launch`).
+/// Returns replacement attributes for a launch that may start before its predecessor ends, if it
+/// must not (`ordering::programmatic_launch`).
 #[cold]
 fn in_full_order(
     function: &'static Function,
@@ -110,7 +111,7 @@ fn in_full_order(
     if programmatic_launch::allowed(api::stream_get_id(stream).ok()?) { None } else { in_order() }
 }
 
-/// Launches whose arguments were set by earlier calls, or are in an array of structs.
+/// A launch whose arguments were set by earlier calls, or are in an array of structs.
 pub(crate) fn untyped(function: &'static Function, real: impl Real) -> CuResult {
     if !bypass::is_caching() {
         return real();
@@ -119,7 +120,7 @@ pub(crate) fn untyped(function: &'static Function, real: impl Real) -> CuResult 
     common::submit(function, visible, real)
 }
 
-/// Host functions run on the host.
+/// A host function, which runs on the host.
 pub(crate) fn always_visible(function: &'static Function, real: impl Real) -> CuResult {
     if !bypass::is_caching() {
         return real();
@@ -147,8 +148,8 @@ pub(crate) fn graph_instantiate(
     code
 }
 
-/// `cuGraphInstantiateWithParams(CUgraphExec *executable, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS *)`, whose flags may want
-/// an upload as well.
+/// `cuGraphInstantiateWithParams(CUgraphExec *executable, CUgraph graph,
+/// CUDA_GRAPH_INSTANTIATE_PARAMS *)`, whose flags may also request an upload.
 pub(crate) fn graph_instantiate_with(
     function: &'static Function,
     executable: *mut usize,
@@ -170,7 +171,7 @@ pub(crate) fn graph_instantiate_with(
     code
 }
 
-/// `cuGraphLaunch(executable, stream)`, which a capturing stream refuses. A graph may contain host
+/// `cuGraphLaunch(executable, stream)`, which fails on a capturing stream. A graph may contain host
 /// functions and copies of any kind.
 pub(crate) fn graph_launch(
     function: &'static Function,
@@ -180,7 +181,7 @@ pub(crate) fn graph_launch(
     with_graph_memory(function, executable, rule_holds(Rule::HostFunctionsAreVisible), real)
 }
 
-/// `cuGraphUpload(executable, stream)`: the preparation that the first launch would do.
+/// `cuGraphUpload(executable, stream)`: does the preparation that the first launch would do.
 pub(crate) fn graph_upload(
     function: &'static Function,
     executable: usize,
@@ -206,7 +207,8 @@ fn with_graph_memory(
     code
 }
 
-/// Before the driver gives a graph its memory: what it has got when it finds the device too full is lost.
+/// Releases cached memory before the driver allocates the memory of a graph: what the driver has
+/// allocated when it finds the device too full is lost.
 fn make_room_if(lacks_room: bool) {
     if lacks_room {
         let device = api::ctx_get_device().ok();
@@ -237,7 +239,7 @@ pub(crate) fn graph_destroy(
     taking::around_end(function, Component::Objects, end)
 }
 
-/// `cuGraphDestroy(graph)`: memory of its capture may become free.
+/// `cuGraphDestroy(graph)`: may free memory of the graph's capture.
 pub(crate) fn graph_end(
     function: &'static Function,
     graph: GraphHandle,
@@ -257,8 +259,8 @@ fn ended(function: &'static Function, real: impl Real) -> CuResult {
     code
 }
 
-/// `cuGraphExecUpdate(executable, graph, ...)`: it releases its previous graph, perhaps while a launch
-/// runs.
+/// `cuGraphExecUpdate(executable, graph, ...)`: releases the previous graph of the executable,
+/// perhaps while a launch runs.
 pub(crate) fn graph_update(function: &'static Function, real: impl Real) -> CuResult {
     if !bypass::is_caching() {
         return real();
@@ -295,21 +297,22 @@ fn launch(
     common::submit(function, visible, real)
 }
 
-/// Before a launch that may not be plain (`config::launches_are_plain`), with the program's arguments. None: it is plain
-/// all the same. Else this is its result: a first launch that is measured is made again through its entry point, so that
-/// the compiler inlines the others as if there were none.
+/// Handles a launch that may need more than the plain path (`config::launches_are_plain`). Returns
+/// `None` if the launch is plain after all, otherwise its result. A first launch that is measured
+/// is repeated through its entry point, so that the compiler inlines the others as if no launch
+/// were measured.
 ///
 /// # Safety
 ///
-/// `words` are the program's arguments of this function.
+/// `words` must be the program's arguments of this function.
 #[cold]
 pub(crate) unsafe fn seldom(function: &'static Function, words: &[usize]) -> Option<CuResult> {
     let call = |launch: Launch| {
         let mut all = [0; 11];
         all.iter_mut().zip(words).for_each(|(place, word)| *place = *word);
         let [a, b, c, d, e, f, g, h, i, j, k] = all;
-        // SAFETY: a launch takes no more than eleven words, and ignores what it does not take; the arguments are the
-        // caller's promise.
+        // SAFETY: a launch takes at most eleven words, and ignores those it does not take. The
+        // arguments are the caller's promise.
         result(unsafe { launch(a, b, c, d, e, f, g, h, i, j, k) })
     };
     if !bypass::is_caching() {
@@ -335,7 +338,8 @@ fn look_whether_plain() {
     config::look_whether_plain(are_plain);
 }
 
-/// A first launch, measured. None: it is not the first of this kernel or graph in its context.
+/// Makes and measures a first launch. Returns `None` if it is not the first of this kernel or graph
+/// in its context.
 fn first(
     function: &'static Function,
     words: &[usize],

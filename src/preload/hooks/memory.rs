@@ -32,7 +32,8 @@ use crate::statistics::counters::Count;
 use crate::statistics::waits::Wait;
 use crate::{config, memory_hooks, pagemap};
 
-/// `cuMemAlloc(CUdeviceptr *pointer, size_t bytes)`. Here: what most calls come to, in as few instructions as it takes.
+/// `cuMemAlloc(CUdeviceptr *pointer, size_t bytes)`. This function holds the common case, in as few
+/// instructions as possible.
 #[inline(always)]
 pub(crate) fn alloc(
     function: &'static Function,
@@ -48,7 +49,7 @@ pub(crate) fn alloc(
         let context = lookup::seen_current()?;
         match alloc::try_thread_cache(thread, context, bytes as u64, Requester::Context) {
             CacheLookup::Block(address) => {
-                // SAFETY: the program gave it for this.
+                // SAFETY: the program passed it for this result.
                 unsafe { pointer.write(address) };
                 drop(token);
                 blocks::note_peak(thread, context);
@@ -69,7 +70,7 @@ pub(crate) fn alloc(
     }
 }
 
-/// The same where the thread's list has no block. None: `alloc_any` decides.
+/// Allocates after a miss in the thread cache. Returns `None` if `alloc_any` must decide.
 #[inline(never)]
 fn alloc_past_list(
     function: &'static Function,
@@ -84,11 +85,11 @@ fn alloc_past_list(
     }
     let thread = token.0;
     let then = |allocated: CuResult<u64>| {
-        // Caching ended during the call: the error is ours, not the driver's.
+        // Caching ended during the call: the error is the library's, not the driver's.
         if allocated.is_err() && !bypass::is_caching() {
             return None;
         }
-        // SAFETY: as there. The driver, too, writes a null pointer where it fails (measured).
+        // SAFETY: as in `alloc`. The driver, too, writes a null pointer when it fails (measured).
         unsafe { pointer.write(allocated.unwrap_or(0)) };
         Some(allocated.map(|_| ()))
     };
@@ -97,7 +98,7 @@ fn alloc_past_list(
     guarded_by(token, function, serve, || None)
 }
 
-/// The same in any case.
+/// Allocates in every case that the fast path does not cover.
 #[inline(never)]
 fn alloc_any(
     function: &'static Function,
@@ -120,7 +121,7 @@ fn alloc_in_any_case(
     {
         return code;
     }
-    // The driver judges invalid arguments.
+    // The driver checks invalid arguments.
     if pointer.is_null() || bytes == 0 {
         return real();
     }
@@ -130,18 +131,18 @@ fn alloc_in_any_case(
     guarded_with(
         function,
         |thread| {
-            // Where there is no context, or one that is gone, the driver refuses it in its own words.
+            // Without a context, or with one that has ended, the driver returns its own error.
             let Ok(context) = lookup::current() else { return real() };
             let allocated = alloc::allocate(thread, context, bytes as u64, Requester::Context, 0);
             if let Ok(address) = allocated {
                 fill::prepare(context, address, bytes as u64, None);
             }
-            // Caching ended during the call: the error is ours, not the driver's.
+            // Caching ended during the call: the error is the library's, not the driver's.
             if allocated.is_err() && !bypass::is_caching() {
                 return real();
             }
-            // SAFETY: the program gave it for this. The driver, too, writes a null pointer where it
-            // fails (measured).
+            // SAFETY: the program passed it for this result. The driver, too, writes a null pointer
+            // when it fails (measured).
             unsafe { pointer.write(allocated.unwrap_or(0)) };
             allocated.map(|_| ())
         },
@@ -169,7 +170,7 @@ fn by_driver(
             // SAFETY: the driver has just written it.
             common::fill(unsafe { pointer.read() }, bytes, None);
         } else {
-            // SAFETY: as the driver does where it fails.
+            // SAFETY: the program's place. The driver, too, writes a null pointer when it fails.
             unsafe { pointer.write(0) };
         }
         code
@@ -189,7 +190,8 @@ fn alloc_slow(
     }
     if let Some(error) = common::lost(function) {
         if !pointer.is_null() {
-            // SAFETY: the program gave it for this; the driver writes a null pointer where it fails.
+            // SAFETY: the program passed it for this result; the driver, too, writes a null pointer
+            // when it fails.
             unsafe { pointer.write(0) };
         }
         return Some(Err(error));
@@ -207,7 +209,8 @@ fn alloc_slow(
     }
 }
 
-/// None: not served here, because caching has ended or the call is none that the cache serves.
+/// Serves an allocation while a stream captures. Returns `None` if it is not served here, because
+/// caching has ended or the cache does not serve such a call.
 fn alloc_in_capture(
     function: &'static Function,
     pointer: *mut u64,
@@ -246,8 +249,8 @@ fn alloc_in_capture(
     }
 }
 
-/// Ordinary memory, as if no stream captured; the thread may still submit into a capture. None: caching
-/// ended during the call.
+/// Allocates ordinary memory, as if no stream captured; the thread may still submit work into a
+/// capture. Returns `None` if caching ended during the call.
 fn outside_of_captures(
     thread: &Thread,
     context: &'static Context,
@@ -260,7 +263,8 @@ fn outside_of_captures(
     Some(allocated).filter(|_| allocated.is_ok() || bypass::is_caching())
 }
 
-/// `cuMemFree(CUdeviceptr pointer)`. Here: what most calls come to, in as few instructions as it takes.
+/// `cuMemFree(CUdeviceptr pointer)`. This function holds the common case, in as few instructions as
+/// possible.
 #[inline(always)]
 pub(crate) fn free(function: &'static Function, address: u64, real: impl Real) -> CuResult {
     if !bypass::is_fast_path() || !config::frees_simply() {
@@ -284,7 +288,8 @@ pub(crate) fn free(function: &'static Function, address: u64, real: impl Real) -
     }
 }
 
-/// A claimed block goes to the core. What was claimed comes in parts, so that they stay in registers.
+/// Frees a claimed block into the core. The claim is passed in parts, so that they stay in
+/// registers.
 #[inline(never)]
 fn free_into_core(
     function: &'static Function,
@@ -299,12 +304,12 @@ fn free_into_core(
         blocks::free_past_list(thread, extent.context(), &block);
         Ok(())
     };
-    // As of a block that is in no state to be freed.
+    // The same error as for a block that is in no state to be freed.
     let otherwise = || Err(CuError::INVALID_VALUE);
     guarded_by(Token::of(thread), function, put, otherwise)
 }
 
-/// The same in any case.
+/// Frees a claimed block by the route that its state requires.
 #[inline(never)]
 fn free_claimed(
     function: &'static Function,
@@ -319,8 +324,8 @@ fn free_claimed(
     guarded_by(Token::of(thread), function, free, otherwise)
 }
 
-/// The same of any address. One that is not ours goes to the driver, and may end something that work behind one of our
-/// barriers still uses.
+/// Frees any address. An address outside the library's memory goes to the driver; its end may
+/// affect work that a pending barrier orders before the free.
 #[inline(never)]
 fn free_any(function: &'static Function, address: u64, real: impl Real) -> CuResult {
     if !bypass::is_fast_path()
@@ -351,8 +356,8 @@ fn free_slow(function: &'static Function, address: u64, real: impl Real) -> Opti
     common::observed_free(function, &[address as usize])
 }
 
-/// `cuMemGetInfo(size_t *free, size_t *total)`: counts what the cache could give back as free, and a
-/// limit as the total.
+/// `cuMemGetInfo(size_t *free, size_t *total)`: reports memory that the cache could release as
+/// free, and a limit as the total.
 pub(crate) fn info(
     function: &'static Function,
     free_bytes: *mut usize,
@@ -377,7 +382,7 @@ pub(crate) fn info(
             let Ok(context) = lookup::current() else { return code };
             pool_life::reap();
             let mut reclaimable = reclaimable_bytes(context);
-            // Memory on its way to the driver counts nowhere: ask again.
+            // In-flight releases are counted nowhere: read again.
             if inflight_releases::awaited(context.device) != arrivals {
                 reclaimable = reclaimable_bytes(context);
                 let _ = real();
@@ -398,8 +403,8 @@ pub(crate) fn info(
     )
 }
 
-/// `cuDeviceTotalMem(size_t *bytes, CUdevice device)`: natively equal to the total of `cuMemGetInfo`,
-/// and programs size their pools by either. So a limit shows in both.
+/// `cuDeviceTotalMem(size_t *bytes, CUdevice device)`. The plain driver reports the total of
+/// `cuMemGetInfo`, and programs size their pools by either. So a limit shows in both.
 pub(crate) fn total(
     function: &'static Function,
     bytes: *mut usize,
@@ -418,8 +423,9 @@ pub(crate) fn total(
     code
 }
 
-/// Of all contexts on the device of this one. Natively, stream-ordered memory freed by `cuMemFree` is
-/// free on the device at once, and any other `cuMemFree` has waited.
+/// Memory that all contexts on the device of `current` could release. On the plain driver,
+/// stream-ordered memory freed by `cuMemFree` is free on the device at once, and any other
+/// `cuMemFree` has waited.
 fn reclaimable_bytes(current: &'static contexts::Context) -> u64 {
     contexts::all()
         .filter(|context| context.device == current.device)
@@ -436,8 +442,8 @@ fn reclaimable_bytes(current: &'static contexts::Context) -> u64 {
         .sum()
 }
 
-/// Caching has ended, or this thread is inside a hook: our addresses do not reach the driver, unless every call
-/// does (a forked child).
+/// Frees an address after caching has ended, or inside a hook of this thread. The library's
+/// addresses do not reach the driver, unless every call does (in a forked child).
 #[cold]
 fn free_in_bypass(address: u64, real: impl Real) -> CuResult {
     if bypass::is_switched_off() || pagemap::extent_of(address).is_none() {

@@ -1,8 +1,9 @@
-//! One function for each kind of hooked call: passes the C arguments on and returns the driver's code.
-//! No policy, no state.
+//! One function for each kind of hooked call. It passes the C arguments on and returns the driver's
+//! code, and contains no policy and no state.
 //!
-//! A hook gets the row of the list (`function`), the arguments that the row names, with the types that it
-//! gives them, and `real`, which calls the driver with all of the program's arguments.
+//! A hook gets the row of the function list (`function`), the arguments that the row names, in the
+//! types that the hook declares, and `real`, which calls the driver with all of the program's
+//! arguments.
 
 pub(crate) mod capture;
 pub(crate) mod common;
@@ -36,13 +37,13 @@ use crate::process::bypass;
 use crate::state::thread;
 use crate::state::thread::Thread;
 
-/// The real function with the program's arguments. Passed by value: copied only by a path that needs it
-/// in memory, so that elsewhere the arguments stay in registers.
+/// The real function with the program's arguments. It is passed by value and copied only by a path
+/// that needs it in memory, so that elsewhere the arguments stay in registers.
 pub(crate) trait Real: Fn() -> CuResult + Copy {}
 
 impl<F: Fn() -> CuResult + Copy> Real for F {}
 
-/// Proof that this thread is inside one hook and no deeper.
+/// Proof that this thread is inside exactly one hook.
 struct Token<'a>(&'a Thread);
 
 impl Token<'_> {
@@ -54,7 +55,7 @@ impl Token<'_> {
         Some(Token::of(thread))
     }
 
-    /// Of a thread that is in no hook.
+    /// Enters a hook. The thread must not be inside another one.
     #[inline(always)]
     fn of(thread: &Thread) -> Token<'_> {
         debug_assert!(!thread.inside.get(), "two hooks in one");
@@ -71,8 +72,8 @@ impl Drop for Token<'_> {
     }
 }
 
-/// Runs the body of a hook. A panic ends caching and never reaches the program; `otherwise` is then the
-/// result, as for a call from inside another hook.
+/// Runs the body of a hook. A panic ends caching and never reaches the program; the result is then
+/// `otherwise`, as for a call from inside another hook.
 #[inline]
 pub(crate) fn guarded(
     function: &'static Function,
@@ -82,13 +83,14 @@ pub(crate) fn guarded(
     guarded_with(function, |_| body(), otherwise)
 }
 
-/// Whether the driver has accepted a call. What it refuses changes nothing of ours: natively nothing has happened.
+/// Returns whether the driver accepted a call. A refused call changes nothing of the library's
+/// state, as it changes nothing in the driver.
 #[inline]
 pub(crate) fn is_accepted(code: CuResult) -> bool {
     code.is_ok() || !rule_holds(Rule::RefusedChangesNothing)
 }
 
-/// A side effect of a hook, which does not change its result.
+/// Runs a side effect of a hook, which does not change its result.
 #[inline]
 pub(crate) fn beside(function: &'static Function, body: impl FnOnce()) {
     let body = || {
@@ -98,7 +100,7 @@ pub(crate) fn beside(function: &'static Function, body: impl FnOnce()) {
     let _ = guarded(function, body, || Ok(()));
 }
 
-/// As `guarded`; the body gets the calling thread's record.
+/// Runs a body like `guarded`, and passes it the calling thread's record.
 #[inline]
 pub(crate) fn guarded_with(
     function: &'static Function,
@@ -111,7 +113,7 @@ pub(crate) fn guarded_with(
     })
 }
 
-/// As `guarded`, where the caller has found that this thread is in no other hook.
+/// Runs a body like `guarded`, for a caller that has found that this thread is in no other hook.
 #[inline(always)]
 fn guarded_by<T>(
     _token: Token,
@@ -136,11 +138,11 @@ fn report(function: &'static Function, panic: Box<dyn core::any::Any + Send>) {
     core::mem::forget(panic); // dropping it could panic again
 }
 
-/// The stream that a call names, if it names one.
+/// Returns the stream that a call names, if it names one.
 ///
 /// # Safety
 ///
-/// `words` are the program's arguments of this function.
+/// `words` must be the program's arguments of this function.
 #[inline(always)]
 pub(crate) unsafe fn stream_among(function: &Function, words: &[usize]) -> Option<StreamHandle> {
     let stream = match function.stream {
@@ -157,11 +159,11 @@ pub(crate) unsafe fn stream_among(function: &Function, words: &[usize]) -> Optio
     Some(stream_of(function, stream))
 }
 
-/// Behind a call that submits work to a stream it names.
+/// Notes that a call has submitted work to the stream it names, if it names one.
 ///
 /// # Safety
 ///
-/// `words` are the program's arguments of this function.
+/// `words` must be the program's arguments of this function.
 #[inline(always)]
 pub(crate) unsafe fn submitted(function: &Function, words: &[usize]) {
     // SAFETY: the caller's promise.
@@ -170,8 +172,8 @@ pub(crate) unsafe fn submitted(function: &Function, words: &[usize]) {
     }
 }
 
-/// The stream that a function means by this argument: in the per-thread variants, NULL is the calling
-/// thread's default stream.
+/// Returns the stream that a function means by this argument. In the per-thread variants, NULL is
+/// the calling thread's default stream.
 #[inline]
 pub(crate) fn stream_of(function: &Function, word: usize) -> StreamHandle {
     if word == 0 && function.per_thread { STREAM_PER_THREAD } else { word }

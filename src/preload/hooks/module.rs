@@ -1,4 +1,5 @@
-//! Modules and libraries: loading may lack device memory, unloading ends what kernels use.
+//! Modules and libraries: loading one may need device memory, and unloading one ends memory that
+//! kernels use.
 
 use core::ffi::{CStr, c_char, c_void};
 use core::ptr::null_mut;
@@ -17,12 +18,12 @@ use crate::process::bypass;
 use crate::record;
 use crate::statistics::waits::Wait;
 
-/// `CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES`, `CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES`: sizes that the
-/// driver overwrites with what it used.
+/// `CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES`, `CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES`: sizes that the driver
+/// overwrites with the size it used.
 const JIT_LOG_SIZES: [u32; 2] = [4, 6];
 const JIT_OPTIONS_MAX: usize = 64;
 
-/// `cuModuleLoad*`, and calls that may load what was left to load later.
+/// `cuModuleLoad*`, and calls that may load code whose loading was deferred.
 pub(crate) fn loads(function: &'static Function, real: impl Real) -> CuResult {
     if !bypass::is_caching() {
         return real();
@@ -30,7 +31,8 @@ pub(crate) fn loads(function: &'static Function, real: impl Real) -> CuResult {
     taking::around(function, Component::Modules, || common::retried(function, real))
 }
 
-/// `cuModuleGetFunction(function *, module, name)`: the first time by this name, for some programs look up before each launch.
+/// `cuModuleGetFunction(function *, module, name)`. Only the first call with this name is measured,
+/// since some programs look a function up before each launch.
 pub(crate) fn looks_up(
     function: &'static Function,
     module: usize,
@@ -46,7 +48,7 @@ pub(crate) fn looks_up(
     uses(function, module ^ hash(name as *const c_char), real)
 }
 
-/// FNV-1a, of a C string or of none.
+/// Returns the FNV-1a hash of a C string, or 0 for a null pointer.
 fn hash(name: *const c_char) -> usize {
     if name.is_null() {
         return 0;
@@ -57,7 +59,7 @@ fn hash(name: *const c_char) -> usize {
     name.to_bytes().iter().fold(0xcbf2_9ce4_8422_2325, step)
 }
 
-/// A call that needs the code of this kernel, in whichever form it is named.
+/// A call that needs the code of this kernel, whatever kind of handle names it.
 pub(crate) fn uses(function: &'static Function, kernel: usize, real: impl Real) -> CuResult {
     if !bypass::is_caching() {
         return real();
@@ -66,8 +68,8 @@ pub(crate) fn uses(function: &'static Function, kernel: usize, real: impl Real) 
 }
 
 /// `cuModuleLoadDataEx(module, image, count, options, values)` and `cuLibraryLoad*(library, code,
-/// options, values, count, ...)`. The log buffer sizes among the option values are in-out: a retry must
-/// see what the program wrote (hazard 22).
+/// options, values, count, ...)`. The log buffer sizes among the option values are input and
+/// output: a retry must see what the program wrote (hazard 22).
 pub(crate) fn load_data(
     function: &'static Function,
     count: u32,
@@ -88,7 +90,7 @@ pub(crate) fn load_data(
     }
     let restore = || {
         for (index, saved) in saved[..count].iter().enumerate() {
-            // SAFETY: as above; only what the driver itself overwrote is put back.
+            // SAFETY: as above; only values that the driver itself overwrote are restored.
             unsafe {
                 let restored = rule_holds(Rule::RetryRestoresSizes);
                 if restored && JIT_LOG_SIZES.contains(&*options.add(index)) {
@@ -107,9 +109,9 @@ pub(crate) fn load_data(
     taking::around(function, Component::Modules, || common::retried_mut(function, &mut load))
 }
 
-/// `cuModuleGetGlobal(CUdeviceptr *address, size_t *bytes, module, name)`, `cuLibraryGetGlobal`: before
-/// this call the host cannot know the address of a module's variable. Through a managed one it sees what
-/// kernels write (hazard 1).
+/// `cuModuleGetGlobal(CUdeviceptr *address, size_t *bytes, module, name)`, `cuLibraryGetGlobal`.
+/// Before this call the host cannot know the address of a module's variable. Through a managed
+/// variable it sees what kernels write (hazard 1).
 pub(crate) fn global(
     function: &'static Function,
     address: *mut u64,

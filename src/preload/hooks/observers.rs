@@ -1,7 +1,8 @@
-//! Calls that reveal an observer: something that reaches the memory past the barriers of its context,
-//! such as other processes (legacy IPC: `ipc.rs`), network cards, graphics. Nothing reaches the memory before the call has
-//! returned, so it observes when the driver has accepted it: what it refuses reveals nothing. It returns behind
-//! the pending barriers of all contexts.
+//! Calls that reveal an observer: anything that accesses the memory without waiting for the
+//! barriers of its context, such as other processes (legacy IPC: `ipc.rs`), network cards or
+//! graphics. Nothing accesses the memory before the call has returned. So the library notes the
+//! observer once the driver has accepted the call; a refused call reveals nothing. The call returns
+//! after the pending barriers of all contexts.
 
 use cachealloc_core::order::Observer;
 
@@ -23,7 +24,7 @@ pub(crate) fn observed(
     accepted(function, observer, common::pass(function, real))
 }
 
-/// The call with this answer reveals an observer, if it is accepted.
+/// Notes the observer that a call with this result reveals, if the driver accepted it.
 #[inline]
 pub(crate) fn accepted(
     function: &'static Function,
@@ -36,8 +37,8 @@ pub(crate) fn accepted(
     code
 }
 
-/// Memory that is exported or imported by a shareable handle, or bound to a multicast object: another
-/// process or device may work on it, which no barrier orders (hazard 5).
+/// Memory that is exported or imported by a shareable handle, or bound to a multicast object.
+/// Another process or device may work on it, which no barrier orders (hazard 5).
 pub(crate) fn shared(function: &'static Function, real: impl Real) -> CuResult {
     observed(function, Observer::Ipc, real)
 }

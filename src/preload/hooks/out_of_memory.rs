@@ -1,5 +1,5 @@
-//! The one place where a hook's answer "out of memory" leads to the report, whatever the call asked for: from
-//! its arguments to what it wanted.
+//! The only place where an out-of-memory result of a hook leads to the report, whatever the call
+//! requested. Derives the request from the call's arguments.
 
 use cachealloc_history::OomKind;
 
@@ -13,16 +13,18 @@ use crate::process::bypass;
 use crate::state::thread;
 use crate::thread_state::without_cancellation;
 
-/// The program gets this error from a function with these arguments.
+/// Notes that a function called with these arguments returns this error to the program.
 #[cold]
 #[inline(never)]
 pub(crate) fn answered(function: &'static Function, words: &[usize], error: CuError) -> CuResult {
     if error == CuError::OUT_OF_MEMORY && !bypass::is_switched_off() {
         thread::with(|thread| {
-            // A call that memory hooks observe is made once more from within, and one inside a memory hook is theirs.
+            // A call that memory hooks observe is repeated from within, and a call inside a memory
+            // hook belongs to that hook.
             let is_within = !thread.observed_call.get().is_null() || thread.in_memory_hook.get();
             if !is_within {
-                // What it writes and reads is no point at which the program's thread is cancelled.
+                // The report's system calls must not be points at which the program's thread is
+                // cancelled.
                 without_cancellation(|| {
                     beside(function, || out_of_memory::happened(thread, request(function, words)));
                 });
@@ -32,7 +34,7 @@ pub(crate) fn answered(function: &'static Function, words: &[usize], error: CuEr
     Err(error)
 }
 
-/// The program has got so many bytes by this function, after a failure somewhere.
+/// Notes that this function has given the program `bytes` bytes, if any allocation failed before.
 #[inline]
 pub(crate) fn got(function: &'static Function, bytes: u64, code: CuResult) -> CuResult {
     if code.is_ok() && bypass::has_failures() {
@@ -44,13 +46,13 @@ pub(crate) fn got(function: &'static Function, bytes: u64, code: CuResult) -> Cu
 #[cold]
 #[inline(never)]
 fn got_after_failure(function: &'static Function, bytes: u64) {
-    // As above.
+    // See `answered`.
     without_cancellation(|| {
         beside(function, || thread::with(|thread| told::got(thread, function.base, bytes)));
     });
 }
 
-/// What a call of class `record` has made, for `got`.
+/// Returns the size that a call of class `record` requested, for `got`.
 pub(crate) fn asked_bytes(function: &Function, words: &[usize]) -> Option<u64> {
     request(function, words).bytes
 }
@@ -71,7 +73,7 @@ fn request(function: &Function, words: &[usize]) -> Request {
         | OomKind::PinnedHost
         | OomKind::RegisteredHost
         | OomKind::Mapping => match function.id {
-            // Of the 32-bit interface.
+            // The 32-bit interface.
             id::cuMemAlloc | id::cuMemAllocHost => word(1).map(|word| u64::from(word as u32)),
             _ => word(1),
         },
@@ -101,9 +103,11 @@ fn request(function: &Function, words: &[usize]) -> Request {
     request
 }
 
+/// Returns the size of the array that this call creates, if the function's arguments are known.
+///
 /// # Safety
 ///
-/// As `array_bytes::of`.
+/// The caller must uphold the requirements of `array_bytes::of`.
 unsafe fn bytes_of_array(function: usize, words: &[usize]) -> Option<u64> {
     let is_known = matches!(
         function,

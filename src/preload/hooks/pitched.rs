@@ -1,4 +1,4 @@
-//! `cuMemAllocPitch`, which `cudaMallocPitch` and `cudaMalloc3D` become.
+//! `cuMemAllocPitch`, which `cudaMallocPitch` and `cudaMalloc3D` call.
 
 use cachealloc_core::Requester;
 
@@ -15,7 +15,7 @@ use crate::process::bypass;
 use crate::state::thread::Thread;
 use crate::{config, memory_hooks};
 
-/// What the program asks for, and its places for the answer.
+/// The request of the program, and its places for the results.
 #[derive(Clone, Copy)]
 struct Request {
     pointer: *mut u64,
@@ -25,8 +25,9 @@ struct Request {
     element_bytes: u32,
 }
 
-/// `cuMemAllocPitch(CUdeviceptr *pointer, size_t *pitch, size_t width, size_t height, unsigned element)`.
-/// Served like `cuMemAlloc` where the pitch is known; otherwise by the driver, which judges the arguments.
+/// `cuMemAllocPitch(CUdeviceptr *pointer, size_t *pitch, size_t width, size_t height, unsigned
+/// element)`. Served like `cuMemAlloc` if the pitch is known; otherwise by the driver, which also
+/// checks the arguments.
 pub(crate) fn alloc(
     function: &'static Function,
     pointer: *mut u64,
@@ -48,7 +49,7 @@ pub(crate) fn alloc(
     {
         return code;
     }
-    // Beside a capture it is the driver that refuses.
+    // While a stream captures, the driver refuses the call.
     let cacheable = bypass::is_fast_path() && !config::caches_nothing();
     if !cacheable || pointer.is_null() || pitch.is_null() || rows_count == 0 {
         return by_driver(function, request, real);
@@ -60,14 +61,14 @@ pub(crate) fn alloc(
     };
     let _ = guarded_with(function, body, || Ok(()));
     match served {
-        // Caching ended during the call: the error is ours, not the driver's.
+        // Caching ended during the call: the error is the library's, not the driver's.
         Some(Err(_)) if !bypass::is_caching() => by_driver(function, request, real),
         Some(code) => code,
         None => by_driver(function, request, real),
     }
 }
 
-/// None: the driver has not said the pitch yet.
+/// Serves the request from the cache. Returns `None` if the driver has not reported the pitch yet.
 fn from_cache(thread: &Thread, request: Request) -> Option<CuResult> {
     let context = lookup::current().ok()?;
     let pitch_bytes = pitches::pitch_of(request.of(context.device))?;
@@ -78,7 +79,7 @@ fn from_cache(thread: &Thread, request: Request) -> Option<CuResult> {
             fill::prepare(context, address, bytes, None);
             Some(address)
         }
-        // Measured: the driver gives the pitch here too.
+        // The driver writes the pitch here too (measured).
         Err(CuError::OUT_OF_MEMORY) => Some(0),
         Err(_) => None,
     };
@@ -117,7 +118,7 @@ impl Request {
         [pointer as usize, pitch as usize, width_bytes, rows_count, element_bytes as usize]
     }
 
-    /// Without what the pitch adds to each row.
+    /// Number of bytes requested, without the padding that the pitch adds to each row.
     fn asked_bytes(&self) -> u64 {
         (self.width_bytes as u64).saturating_mul(self.rows_count as u64)
     }

@@ -1,4 +1,4 @@
-//! Queries about an address: a block must look like an allocation of its own.
+//! Queries about an address: a block must look like a separate allocation.
 
 use core::ffi::c_void;
 
@@ -21,9 +21,10 @@ use crate::pagemap;
 use crate::pagemap::{Extent, Kind, LiveBlock, Place};
 use crate::process::bypass;
 
-/// The largest pages that a host has.
+/// The largest page size of a host.
 const HOST_PAGE_BYTES_MAX: u64 = 64 << 10;
-/// A page-aligned address in no allocation, to get the driver's result for such an address.
+/// A page-aligned address in no allocation. The library passes it to the driver to get the result
+/// for such an address.
 const UNKNOWN_ADDRESS: u64 = 4096;
 
 /// `cuMemGetAddressRange(CUdeviceptr *base, size_t *bytes, CUdeviceptr pointer)`.
@@ -55,8 +56,8 @@ pub(crate) fn range(
     guarded(
         function,
         || match block_around(extent, address) {
-            // Freed but still mapped: not an allocation to the program.
-            // SAFETY: each is null or the program's to be written.
+            // SAFETY: each is null or the program's to be written. A block that is freed but still
+            // mapped is not an allocation to the program.
             None => unsafe { api::mem_get_address_range_into(base, bytes, UNKNOWN_ADDRESS) },
             Some(block) => {
                 // SAFETY: each is null or the program's to be written.
@@ -99,7 +100,7 @@ fn attribute_of(
         return answered.unwrap_or_else(|| {
             let code = common::retried(function, real);
             if code.is_ok() {
-                // SAFETY: what the driver has just worked with.
+                // SAFETY: the driver has just used these arguments.
                 unsafe { show_other_address(function, attribute, data, address) };
             }
             code
@@ -124,9 +125,9 @@ fn attribute_of(
     )
 }
 
-/// `cuPointerGetAttributes(count, CUpointer_attribute *, void **data, CUdeviceptr pointer)`: calls the
-/// driver, then corrects what depends on the block. The driver never fails for an unknown address, and a
-/// freed block is one.
+/// `cuPointerGetAttributes(count, CUpointer_attribute *, void **data, CUdeviceptr pointer)`: calls
+/// the driver, then corrects the values that depend on the block. The driver never fails for an
+/// unknown address, and an address in a freed block counts as unknown.
 pub(crate) fn attributes(
     function: &'static Function,
     count: u32,
@@ -171,7 +172,8 @@ fn attributes_of(
         let code = common::retried(function, real);
         if code.is_ok() && !kinds.is_null() && !data.is_null() {
             for index in 0..count {
-                // SAFETY: the program's arrays of this length, which the driver has just worked with.
+                // SAFETY: the program's arrays of this length, which the driver has just worked
+                // with.
                 unsafe {
                     let data = data.add(index as usize).read();
                     show_other_address(function, kind(index), data, address);
@@ -199,9 +201,9 @@ fn attributes_of(
     )
 }
 
-/// `cuPointerSetAttribute(const void *value, CUpointer_attribute attribute, CUdeviceptr pointer)`. The
-/// driver sets `SYNC_MEMOPS` for the whole segment, where it stays: additional waits are harmless,
-/// missing ones are not. To the program it belongs to the block.
+/// `cuPointerSetAttribute(const void *value, CUpointer_attribute attribute, CUdeviceptr pointer)`.
+/// The driver sets `SYNC_MEMOPS` for the whole segment, where it stays set: additional waits are
+/// harmless, missing ones are not. The program sees it as an attribute of the block.
 pub(crate) fn set_attribute(
     function: &'static Function,
     value: *const u8,
@@ -236,7 +238,7 @@ fn set_attribute_of(
             if !sync_memops || value.is_null() {
                 return real();
             }
-            // SAFETY: not null, and the program's truth value, of a byte at least.
+            // SAFETY: not null, and the program's truth value, which has at least one byte.
             let on = unsafe { value.read() } != 0;
             let code = if on { real() } else { Ok(()) };
             if code.is_ok() {
@@ -248,10 +250,11 @@ fn set_attribute_of(
     )
 }
 
-/// `cuMemGetHandleForAddressRange(void *handle, CUdeviceptr pointer, size_t bytes, ..)`: a dma-buf for
-/// other hardware. Freed memory has none, though it is still mapped; but programs widen a block to host pages, so the range
-/// may begin in whatever lies before it. An open dma-buf keeps its memory after the free (measured on an H200): such blocks are
-/// exported as those of `cuIpcGetMemHandle` are.
+/// `cuMemGetHandleForAddressRange(void *handle, CUdeviceptr pointer, size_t bytes, ..)`: returns a
+/// dma-buf for other hardware. Freed memory has none, though it is still mapped. But programs widen
+/// a block to host pages, so the range may begin in memory before the block. An open dma-buf keeps
+/// its memory after the free (measured on an H200). So such blocks are exported like those of
+/// `cuIpcGetMemHandle`.
 pub(crate) fn range_handle(
     function: &'static Function,
     handle: *mut c_void,
@@ -273,15 +276,16 @@ pub(crate) fn range_handle(
         };
         guarded(function, judge, || Ok(()))?;
         observed(function, Observer::AddressRangeHandle, real)?;
-        // Only now, so that a call that the driver refuses changes nothing; before it returns only this thread has the handle.
+        // Only after the driver has accepted the call, so that a refused call changes nothing.
+        // Until this hook returns, only this thread has the handle.
         beside(function, || exported_blocks::mark_range(extent, address, bytes));
         return Ok(());
     }
     observed(function, Observer::AddressRangeHandle, real)
 }
 
-/// `cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *address)`: ordinary memory
-/// has no such handle (measured), and the handles of an arena are not the program's.
+/// `cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *address)`: ordinary
+/// memory has no such handle (measured), and the handles of an arena do not belong to the program.
 pub(crate) fn retain_handle(
     function: &'static Function,
     handle: *mut u64,
@@ -304,17 +308,17 @@ pub(crate) fn retain_handle(
     code
 }
 
-/// Our segment that contains the address, while hooks are on.
+/// Returns the library's segment that contains the address, if hooks are on.
 fn our_segment(address: u64) -> Option<&'static Extent> {
     if bypass::is_caching() { pagemap::extent_of(address) } else { None }
 }
 
-/// Whether it is pinned memory that the program has freed, while hooks are on.
+/// Returns whether the address is in pinned memory that the program has freed, if hooks are on.
 fn is_kept(address: u64) -> bool {
     bypass::is_caching() && pinned_blocks::are_kept_at(address)
 }
 
-/// The block of the program that the address lies in.
+/// Returns the program's block that contains the address.
 pub(crate) fn block_around(extent: &'static Extent, address: u64) -> Option<LiveBlock> {
     if let Place::Block(block) = pagemap::place(address) {
         return Some(block);
@@ -329,20 +333,21 @@ pub(crate) fn block_around(extent: &'static Extent, address: u64) -> Option<Live
 /// Memory that the driver knows only as part of something larger, or as an earlier allocation.
 enum Queried {
     Block(LiveBlock),
-    /// What was freed: an address of no allocation.
+    /// Freed memory: an address in no allocation.
     Nothing(u64),
     Import(Import),
-    /// Pinned memory that was given again, with this id.
+    /// Pinned memory that was reused for a later allocation, with this buffer id.
     Pinned(u64),
 }
 
-/// What lies at an address outside of our segments, if the driver does not know all of it.
+/// Returns what lies at an address outside the library's segments, if the driver knows it only in
+/// part.
 fn known_in_part(address: u64) -> Option<Queried> {
     let import = imports::find(address).map(Queried::Import);
     import.or_else(|| pinned_blocks::buffer_id(address).map(Queried::Pinned))
 }
 
-/// Writes the value if it depends on the block.
+/// Writes the value of the attribute, if it depends on the block.
 fn answer(asked: &Queried, attribute: u32, data: *mut u64) -> Option<CuResult> {
     let value = match (attribute, asked) {
         (POINTER_RANGE_START, Queried::Block(block)) => block.address,
@@ -354,7 +359,7 @@ fn answer(asked: &Queried, attribute: u32, data: *mut u64) -> Option<CuResult> {
         (POINTER_BUFFER_ID, Queried::Pinned(id)) => *id,
         // Stream-ordered memory belongs to its pool (measured).
         (POINTER_CONTEXT, Queried::Block(block)) if block.kind == Kind::Stream => 0,
-        // For virtual memory the driver reports no context.
+        // The driver reports no context for virtual memory.
         (POINTER_CONTEXT, Queried::Block(block)) if block.extent.is_expandable() => {
             block.context().handle as u64
         }
@@ -370,13 +375,13 @@ fn answer(asked: &Queried, attribute: u32, data: *mut u64) -> Option<CuResult> {
     Some(Ok(()))
 }
 
-/// Stream-ordered memory natively belongs to the device's pool.
+/// Returns the device's default pool, to which stream-ordered memory belongs on the plain driver.
 fn pool_of(block: &LiveBlock) -> Option<u64> {
     api::device_get_default_mem_pool(block.context().device).ok().map(|pool| pool as u64)
 }
 
-/// Corrects the driver's result for the segment: memory of a stream-ordered pool cannot be exported or
-/// registered (measured), and `SYNC_MEMOPS` may be a neighbour's.
+/// Corrects the driver's result, which describes the segment. Memory of a stream-ordered pool
+/// cannot be exported or registered (measured), and `SYNC_MEMOPS` may be set for another block.
 fn correct(block: &LiveBlock, attribute: u32, data: *mut u64) {
     let value = match attribute {
         POINTER_IS_LEGACY_IPC_CAPABLE
@@ -389,15 +394,15 @@ fn correct(block: &LiveBlock, attribute: u32, data: *mut u64) {
         POINTER_SYNC_MEMOPS => block.sync_memops(),
         _ => return,
     };
-    // SAFETY: the driver has just written a truth value there, of a byte at least.
+    // SAFETY: the driver has just written a truth value there, which has at least one byte.
     unsafe { data.cast::<u8>().write(value.into()) };
 }
 
-/// Corrects what the driver has just written and what depends on the block.
+/// Corrects the values that the driver has just written and that depend on the block.
 ///
 /// # Safety
 ///
-/// The arguments are those of a `cuPointerGetAttributes` that has succeeded.
+/// The arguments must be those of a `cuPointerGetAttributes` that has succeeded.
 unsafe fn answer_all(asked: &Queried, count: u32, kinds: *const u32, data: *const *mut u64) {
     if kinds.is_null() || data.is_null() {
         return;
@@ -415,9 +420,11 @@ unsafe fn answer_all(asked: &Queried, count: u32, kinds: *const u32, data: *cons
     }
 }
 
+/// Notes the device address that the driver returned, if it differs from the queried one.
+///
 /// # Safety
 ///
-/// `data` is null, or what the driver has written for this attribute lies there.
+/// `data` must be null, or point to what the driver has written for this attribute.
 unsafe fn show_other_address(
     function: &'static Function,
     attribute: u32,
@@ -436,9 +443,11 @@ fn show_p2p_tokens(function: &'static Function) {
     }
 }
 
+/// Writes an address range into the program's places.
+///
 /// # Safety
 ///
-/// Each place is null or valid for a write.
+/// Each place must be null or valid for a write.
 unsafe fn write_range(base: *mut u64, bytes: *mut usize, start: u64, length: u64) {
     // SAFETY: the caller's promise.
     unsafe {

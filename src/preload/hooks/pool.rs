@@ -1,4 +1,4 @@
-//! Memory pools: when the default pool is not ours any more (docs/ordering.md 7, hazard 19).
+//! Memory pools: when the library stops serving the default pool (docs/ordering.md 7, hazard 19).
 
 use cachealloc_core::order::Observer;
 use cachealloc_core::rules::{Rule, rule_holds};
@@ -17,7 +17,7 @@ use crate::state::contexts;
 use crate::state::pool_attributes::Number;
 use crate::state::under_way::Waiter;
 
-/// `cuMemPoolDestroy(pool)`: the driver refuses it of a default pool.
+/// `cuMemPoolDestroy(pool)`: the driver refuses to destroy a default pool.
 pub(crate) fn destroy(function: &'static Function, pool: PoolHandle, real: impl Real) -> CuResult {
     pool_devices::end_by(pool, || common::pass(function, real))
 }
@@ -35,8 +35,8 @@ pub(crate) fn use_default(
     code
 }
 
-/// `cuMemPoolGetAttribute(pool, attribute, value)`: memory that we serve counts as used and reserved,
-/// like that of the pool.
+/// `cuMemPoolGetAttribute(pool, attribute, value)`: memory that the library serves counts as used
+/// and reserved, like that of the pool.
 pub(crate) fn get_attribute(
     function: &'static Function,
     pool: PoolHandle,
@@ -55,7 +55,7 @@ pub(crate) fn get_attribute(
             let Some(device) = pools::device_of_default(pool) else { return };
             let threshold_bytes =
                 api::mem_pool_get_attribute(pool, POOL_RELEASE_THRESHOLD).unwrap_or(0);
-            // SAFETY: the program's place; the driver has just written such a number there.
+            // SAFETY: the program's place; the driver has just written such an attribute there.
             unsafe {
                 *value += pools::number_of_device(device, number, threshold_bytes);
             }
@@ -64,8 +64,9 @@ pub(crate) fn get_attribute(
     code
 }
 
-/// `cuMemPoolTrimTo(pool, bytes)`. Memory of the cache is free for any request, and shown as free. A pool of the driver's keeps
-/// what work still uses: of that which comes before a free nothing, natively.
+/// `cuMemPoolTrimTo(pool, bytes)`. Memory of the cache is free for any request, and reported as
+/// free. A pool of the driver keeps memory that work still uses. On the plain driver, work
+/// submitted before a free has completed when the free returns, and keeps nothing.
 pub(crate) fn trim(
     function: &'static Function,
     pool: PoolHandle,
@@ -95,8 +96,8 @@ pub(crate) fn trim(
     code
 }
 
-/// `cuMemPoolSetAccess(pool, const CUmemAccessDesc *accesses, size_t count)`: also opens what the
-/// program already has from the default pool.
+/// `cuMemPoolSetAccess(pool, const CUmemAccessDesc *accesses, size_t count)`: also opens memory
+/// that the program already has from the default pool.
 pub(crate) fn set_access(
     function: &'static Function,
     pool: PoolHandle,
@@ -122,9 +123,9 @@ pub(crate) fn set_access(
     code
 }
 
-/// `cuMemPoolSetAttribute(pool, attribute, value)`: the release threshold is a hint that changes nothing
-/// for us, and resetting the high-water marks resets ours. The other attributes are policies of the
-/// driver.
+/// `cuMemPoolSetAttribute(pool, attribute, value)`. The release threshold is a hint without effect
+/// on the library, and resetting the high-water marks resets the library's. The other attributes
+/// are policies of the driver.
 pub(crate) fn set_attribute(
     function: &'static Function,
     pool: PoolHandle,
@@ -149,7 +150,7 @@ pub(crate) fn set_attribute(
     code
 }
 
-/// `cuDeviceSetMemPool(CUdevice device, pool)`: the program provides a pool of its own.
+/// `cuDeviceSetMemPool(CUdevice device, pool)`: the program makes another pool current.
 pub(crate) fn replace(function: &'static Function, device: i32, real: impl Real) -> CuResult {
     let code = real();
     if is_accepted(code) && bypass::is_caching() {
@@ -158,8 +159,9 @@ pub(crate) fn replace(function: &'static Function, device: i32, real: impl Real)
     code
 }
 
-/// `cuMemSetMemPool(CUmemLocation *, CUmemAllocationType, pool)`: of the host, of managed memory or of a device. The driver
-/// knows for which devices `cuMemAllocAsync` takes from another pool now.
+/// `cuMemSetMemPool(CUmemLocation *, CUmemAllocationType, pool)`: sets the pool of the host, of
+/// managed memory or of a device. The driver knows for which devices `cuMemAllocAsync` now takes
+/// memory from another pool.
 pub(crate) fn replace_anywhere(function: &'static Function, real: impl Real) -> CuResult {
     let code = real();
     if is_accepted(code) && bypass::is_caching() {

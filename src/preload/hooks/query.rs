@@ -1,4 +1,5 @@
-//! "Is it done?" asked after a free that did not wait: natively the work before the free is over.
+//! Queries whether work has completed, made after a free that did not wait. On the plain driver,
+//! the work before the free has completed.
 
 use cachealloc_core::order::Observer;
 use cachealloc_core::rules::{Rule, rule_holds};
@@ -14,7 +15,7 @@ use crate::state::contexts::Context;
 use crate::state::thread::Thread;
 use crate::statistics::waits::Wait;
 
-/// A query that returns NOT_READY waits for frees that have returned and asks again: see
+/// Waits, after a query that returned NOT_READY, for frees that have returned, and asks again. See
 /// Note [Which frees to wait for] in `ordering/pending.rs` (hazards 3, 29 and 40).
 #[inline]
 pub(crate) fn ask_again(function: &'static Function, real: impl Real) -> CuResult {
@@ -28,7 +29,7 @@ pub(crate) fn ask_again(function: &'static Function, real: impl Real) -> CuResul
     }
     let again = |thread: &Thread| {
         let wait_for_left = || pending::wait_for_left(Wait::Query);
-        // Waits no further than necessary.
+        // Each wait is made only if the previous one did not suffice.
         let waits: [&dyn Fn() -> bool; 3] =
             [&|| pending::wait_own(thread), &wait_for_left, &pending::wait_for_others];
         let not_ready = Err(CuError::NOT_READY);
@@ -39,7 +40,8 @@ pub(crate) fn ask_again(function: &'static Function, real: impl Real) -> CuResul
     guarded_with(function, again, || code)
 }
 
-/// `cuStreamSynchronize(stream)`, `cuEventSynchronize(event)`: mostly it is here that a program learns of a fault.
+/// `cuStreamSynchronize(stream)`, `cuEventSynchronize(event)`: the calls that usually report a
+/// fault to the program.
 #[inline]
 pub(crate) fn wait(function: &'static Function, real: impl Real) -> CuResult {
     let code = real();
@@ -54,9 +56,9 @@ pub(crate) fn synchronize(function: &'static Function, real: impl Real) -> CuRes
     synchronize_context(function, 0, real)
 }
 
-/// `cuCtxSynchronize_v2(context)`; 0 is the current one. The program itself waits for everything, so the
-/// frees before it need no barrier. Not once green contexts exist: with one of them current, the wait
-/// covers only its own work (hazard 44).
+/// `cuCtxSynchronize_v2(context)`; 0 is the current context. The program itself waits for
+/// everything, so the frees before the call need no barrier. This does not hold once green contexts
+/// exist: with one of them current, the wait covers only its own work (hazard 44).
 pub(crate) fn synchronize_context(
     function: &'static Function,
     handle: ContextHandle,

@@ -1,4 +1,4 @@
-//! `cuGetProcAddress` and `cuGetExportTable`: the driver's own ways to its functions.
+//! `cuGetProcAddress` and `cuGetExportTable`: the driver's own ways to reach its functions.
 
 use core::ffi::{c_char, c_void};
 
@@ -14,9 +14,9 @@ use crate::ordering::{elision, observers};
 use crate::process::bypass;
 use crate::record::caller;
 
-/// `cuGetProcAddress(const char *base, void **pointer, int version, flags [, status])`: the real one
-/// runs with the caller's version and flags, then its pointer is replaced, also for `cuGetProcAddress`
-/// itself.
+/// `cuGetProcAddress(const char *base, void **pointer, int version, flags [, status])`. The real
+/// function runs with the caller's version and flags. Then the hook replaces its pointer, also for
+/// `cuGetProcAddress` itself.
 pub(crate) fn proc_address(
     _function: &'static Function,
     base: *const c_char,
@@ -42,8 +42,8 @@ pub(crate) fn proc_address(
     code
 }
 
-/// Tables that NVIDIA's own libraries request, and that submit no work except by functions we know: seen
-/// in cudart 10.2 to 13.5, cuBLAS, cuDNN and the management library.
+/// Tables that NVIDIA's own libraries request, and that submit work only through functions that the
+/// library knows. They were seen in cudart 10.2 to 13.5, cuBLAS, cuDNN and the management library.
 const KNOWN_TABLES: [u128; 9] = [
     0xF8CFF951_2146_8B4E_B9E2_FB469E7C0DD9,
     0x6BD5FB6C_5BF4_E74A_8987_D93912FD9DF9,
@@ -56,8 +56,8 @@ const KNOWN_TABLES: [u128; 9] = [
     0x69A28E9F_2449_8B47_B030_C5DA330EA4E9,
 ];
 
-/// `cuGetExportTable(const void **table, const CUuuid *id)`: bypasses every hook. Passed on; after an
-/// unknown table nothing is taken for granted.
+/// `cuGetExportTable(const void **table, const CUuuid *id)`: its functions bypass every hook. The
+/// call is passed on; after an unknown table the library assumes nothing about submitted work.
 pub(crate) fn export_table(
     function: &'static Function,
     table_id: *const Uuid,
@@ -79,7 +79,7 @@ pub(crate) fn export_table(
     code
 }
 
-/// Says which one: what it is for can be found out only where it is asked for.
+/// Logs the table's id and the requesting library, the only hints to its purpose.
 #[cold]
 fn tell_of_table(table_id: u128) {
     let part = |shift: u32, digits: u32| table_id >> shift & ((1 << (4 * digits)) - 1);

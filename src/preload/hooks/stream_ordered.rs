@@ -44,7 +44,8 @@ pub(crate) fn alloc(
     out_of_memory::got(function, bytes as u64, served(function, request, observe, real))
 }
 
-/// `cuMemAllocFromPoolAsync(CUdeviceptr *pointer, size_t bytes, CUmemoryPool pool, CUstream stream)`.
+/// `cuMemAllocFromPoolAsync(CUdeviceptr *pointer, size_t bytes, CUmemoryPool pool, CUstream
+/// stream)`.
 pub(crate) fn alloc_from_pool(
     function: &'static Function,
     pointer: *mut u64,
@@ -112,7 +113,8 @@ struct AsyncRequest {
     pool: Option<PoolHandle>,
 }
 
-/// `observe`: makes the whole call again with all its arguments, if memory hooks observe it.
+/// Serves an allocation. `observe` repeats the whole call with all its arguments, if memory hooks
+/// observe it.
 fn served(
     function: &'static Function,
     AsyncRequest { pointer, bytes, stream, pool }: AsyncRequest,
@@ -130,7 +132,7 @@ fn served(
     if !bypass::is_caching() || pointer.is_null() || bytes == 0 {
         return native(function, stream, real);
     }
-    // A graph's node has no memory before its launch.
+    // A graph node has no memory before its launch.
     let by_driver = || match captures::maybe() && captures::is_capturing(stream) {
         true => captured_node(function, pointer, stream, real),
         false => {
@@ -145,8 +147,8 @@ fn served(
                 // SAFETY: the driver has just written it.
                 common::fill(unsafe { pointer.read() }, bytes, Some(stream));
             } else if pool.is_none() {
-                // SAFETY: the program's place, into which the driver, too, writes a null pointer where
-                // it fails (measured). The limit may have kept it from being asked.
+                // SAFETY: the program's place. The driver, too, writes a null pointer when it fails
+                // (measured). The limit may have prevented the call to it.
                 unsafe { pointer.write(0) };
             }
             code
@@ -156,7 +158,7 @@ fn served(
         function,
         |thread| {
             if let Some(address) = served_in_capture(thread, stream, pool, bytes as u64) {
-                // SAFETY: the program gave it for this.
+                // SAFETY: the program passed it for this result.
                 unsafe { pointer.write(address) };
                 return Ok(());
             }
@@ -170,7 +172,8 @@ fn served(
                     fill::prepare(context, address, bytes as u64, Some(stream));
                     context.pool_attributes.served(thread, bytes as u64);
                     programmatic_launch::block_given(stream_id);
-                    // SAFETY: the program gave it for this; not written unless the call succeeds.
+                    // SAFETY: the program passed it for this result; it is written only if the call
+                    // succeeds.
                     unsafe { pointer.write(address) };
                     Ok(())
                 }
@@ -188,7 +191,8 @@ fn observed(send: impl FnOnce() -> Option<CuResult>) -> Option<CuResult> {
     if !bypass::is_fast_path() && bypass::is_caching() { send() } else { None }
 }
 
-/// What a capture allocates has no memory before its graph is launched.
+/// Returns whether the driver will allocate by a graph node. Such memory does not exist before its
+/// graph is launched.
 #[cold]
 fn captured(function: &'static Function, stream: StreamHandle) -> bool {
     let mut captured = false;
@@ -198,7 +202,8 @@ fn captured(function: &'static Function, stream: StreamHandle) -> bool {
     captured
 }
 
-/// With `graph_pool`: memory of the capture's own pool. None: the driver serves it, by a memory node.
+/// With `graph_pool`, allocates from the private pool of the capture. Returns `None` if the driver
+/// must serve the request, by a memory node.
 fn served_in_capture(
     thread: &Thread,
     stream: StreamHandle,
@@ -219,7 +224,8 @@ fn is_default(context: &Context, pool: Option<PoolHandle>) -> bool {
         && pool.is_none_or(|pool| pools::device_of_default(pool) == Some(context.device))
 }
 
-/// The context and stream that serve this request. None: the driver does.
+/// Returns the context and the stream id that serve this request, or `None` if the driver must
+/// serve it.
 fn server(
     thread: &Thread,
     stream: StreamHandle,
@@ -233,7 +239,7 @@ fn server(
     Some((context, stream_identity::id_in(thread, stream, context).ok()?))
 }
 
-/// In a capture: the driver's own call adds a memory node to the graph.
+/// Calls the driver in a capture, where it adds a memory node to the graph.
 fn captured_node(
     function: &'static Function,
     pointer: *const u64,
@@ -251,7 +257,7 @@ fn captured_node(
     code
 }
 
-/// The driver's own call, counted as a submission: it orders work on its stream.
+/// Makes the driver's own call, counted as a submission because it orders work on its stream.
 fn native(function: &'static Function, stream: StreamHandle, real: impl Real) -> CuResult {
     if !bypass::is_caching() {
         return real();
@@ -263,15 +269,15 @@ fn native(function: &'static Function, stream: StreamHandle, real: impl Real) ->
     common::submit_to(function, false, captured, real)
 }
 
-/// In a capture the driver frees only memory of the graph. Our pointer must not reach it, so it judges
-/// an expendable pointer of the same kind; its code, and its effect on the capture, are what the program
-/// gets (hazard 18).
+/// Refuses a free in a capture as the driver does. In a capture the driver frees only memory of the
+/// graph. The library's pointer must not reach it, so the driver gets an expendable pointer of the
+/// same kind. The program gets its code and its effect on the capture (hazard 18).
 fn refused_in_capture(thread: &Thread, address: u64, stream: StreamHandle) -> CuResult {
     let Some(extent) = pagemap::extent_of(address) else { return Ok(()) };
     match native_wait::spend_sentinel(extent.context(), |pointer| {
         api::mem_free_async(pointer, stream)
     }) {
-        // The driver would have accepted it: the block waits for the capture to end.
+        // The driver would have accepted the free: the block waits for the capture to end.
         Ok(()) => frees::parked(thread, address),
         code => code,
     }

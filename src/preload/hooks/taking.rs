@@ -1,5 +1,5 @@
-//! Calls that may make the driver take memory of the device for itself, or give it back: measured while something is
-//! recorded (Note [Intervals] in `driver_memory/intervals.rs`).
+//! Calls by which the driver may allocate or free device memory for itself. They are measured while
+//! something is recorded (Note [Intervals] in `driver_memory/intervals.rs`).
 
 use cachealloc_statistics::breakdown::Component;
 
@@ -13,7 +13,7 @@ use crate::functions::Function;
 use crate::hooks::beside;
 use crate::record;
 
-/// Around a call that may take some.
+/// Runs a call that may allocate such memory.
 #[inline]
 pub(crate) fn around(
     function: &'static Function,
@@ -26,7 +26,7 @@ pub(crate) fn around(
     measured(function, component, || Interval::open(false), call)
 }
 
-/// Around a call that gives some back, perhaps what was taken while something was recorded.
+/// Runs a call that frees such memory, perhaps memory allocated while something was recorded.
 pub(crate) fn around_end(
     function: &'static Function,
     component: Component,
@@ -38,7 +38,8 @@ pub(crate) fn around_end(
     measured(function, component, || Interval::open(true), call)
 }
 
-/// Around a call that needs the code of a kernel, the first of which in a context may take some.
+/// Runs a call that needs the code of a kernel. The first such call in a context may allocate
+/// memory.
 pub(crate) fn around_first(
     function: &'static Function,
     kernel: usize,
@@ -50,7 +51,8 @@ pub(crate) fn around_first(
     measured(function, component_of(Use::Code), || open_first(kernel, Use::Code), call)
 }
 
-/// Before a launch of a kernel or a graph, while something is recorded. None: it is not the first in this context.
+/// Opens an interval before a launch of a kernel or a graph, while something is recorded. Returns
+/// `None` if it is not the first launch in this context.
 pub(crate) fn first_launch(
     function: &'static Function,
     handle: usize,
@@ -61,7 +63,7 @@ pub(crate) fn first_launch(
     window
 }
 
-/// Behind such a launch.
+/// Closes the interval after such a launch.
 pub(crate) fn launched(function: &'static Function, what: Use, window: Interval) {
     beside(function, || window.close(component_of(what)));
 }

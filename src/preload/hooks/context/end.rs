@@ -1,18 +1,24 @@
-//! Contexts that end, and references to contexts that are given up.
+//! The end of contexts, and the release of references to them.
 //!
-//! Note [Ends]. A context that is about to end must not be used by other threads but by calls of the program: so its door is
-//! shut while the driver ends it, and what other threads want of it has to be there before, or to wait. Natively nothing waits:
-//! neither memory that was freed in it nor the end of anything that its work had used before a free. So
-//! * a reference that is not the last changes nothing: the door stays open (`contexts/references.rs`);
-//! * what ends a context natively waits for all its work. That is waited for here, before, with the door open: other threads
-//!   wait for the barriers of earlier frees, take memory from the cache, and may bring what the work waits for. What
-//!   is left to the driver takes a moment, and with the door shut no barrier is pending;
-//! * where it is not known whether a reference is the last, only the barriers of earlier frees are waited for, which natively
-//!   are over. If it is the last, the driver waits for the rest with the door shut; if not, frees of other threads go on
-//!   meanwhile, and what waits for their barriers waits for the door (`pending::open_behind`).
+//! Note [Ends]. While the driver ends a context, only calls of the program may use it. So the
+//! library holds the context's lifetime lock exclusively during the driver's call: other threads
+//! have either finished with the context before, or wait. On the plain driver nothing waits here:
+//! neither memory that was freed in the context, nor the end of anything that its work used before
+//! a free. Therefore:
+//! * A release that is not the last changes nothing: the lifetime lock is not taken
+//!   (`contexts/references.rs`).
+//! * A call that is sure to end the context waits, in the driver, for all its work. The library
+//!   waits for that work first, without the lifetime lock: other threads can then wait for the
+//!   barriers of earlier frees, take memory from the cache, and submit what the work waits for. The
+//!   driver's own part takes a moment, and no barrier is pending while the lock is held.
+//! * If it is unknown whether a reference is the last, the library waits only for the barriers of
+//!   earlier frees, whose work has completed on the plain driver. If it is the last, the driver
+//!   waits for the rest while the lock is held. If not, frees of other threads continue meanwhile,
+//!   and waits for their barriers wait for the lock (`pending::open_behind`).
 //!
-//! A call that the driver refuses changes nothing. So what is known of the context is forgotten only afterwards; what comes
-//! to lie where its memory was makes room for itself (`pagemap::forget_ended`).
+//! A call that the driver refuses changes nothing. So the library forgets what it knows of the
+//! context only afterwards; memory mapped at an address of the ended context replaces the old
+//! entries (`pagemap::forget_ended`).
 
 use std::sync::RwLockWriteGuard;
 use std::sync::atomic::Ordering;
@@ -42,8 +48,8 @@ use crate::state::thread::Thread;
 use crate::statistics::waits::Wait;
 use crate::test_delay::test_delay;
 
-/// `cuCtxDestroy(context)`, `cuCtxDetach(context)`. The memory is gone afterwards, without a free of ours, unless the call
-/// fails or an attach keeps the context.
+/// `cuCtxDestroy(context)`, `cuCtxDetach(context)`. The memory of the context is gone afterwards
+/// without a free by the library, unless the call fails or an attach keeps the context.
 pub(crate) fn destroy(
     function: &'static Function,
     handle: ContextHandle,
@@ -55,7 +61,8 @@ pub(crate) fn destroy(
     }
     let mut id = None;
     beside(function, || id = contexts::id_of(handle));
-    // None: there is no such context, or the thread is in a host function, where the driver refuses the call.
+    // There is no such context, or the thread is in a host function, where the driver refuses the
+    // call.
     let Some(id) = id else { return real() };
     let detaches = function.id == id::cuCtxDetach;
     if !detaches && is_primary(id) && rule_holds(Rule::PrimaryIsNotDestroyed) {
@@ -71,14 +78,14 @@ pub(crate) fn destroy(
     ask(function, vec![id], given_up, is_over, real)
 }
 
-/// `cuDevicePrimaryCtxRelease(device)`, `cuDevicePrimaryCtxReset(device)`, `cuGreenCtxDestroy`: the last release, and
-/// every reset, ends the primary context.
+/// `cuDevicePrimaryCtxRelease(device)`, `cuDevicePrimaryCtxReset(device)`, `cuGreenCtxDestroy`: the
+/// last release and every reset end the primary context.
 pub(crate) fn primary(function: &'static Function, device: i32, real: impl Real) -> CuResult {
     if !bypass::is_caching() {
         before_submission::flush_all();
         return real();
     }
-    // In a host function: the driver refuses the call.
+    // In a host function the driver refuses the call.
     if thread::with(Thread::refused_inside_callback).is_some() {
         return real();
     }
@@ -91,7 +98,7 @@ pub(crate) fn primary(function: &'static Function, device: i32, real: impl Real)
         id::cuDevicePrimaryCtxReset | id::cuDevicePrimaryCtxReset_v2 => references::destroy(to),
         _ => references::give_up_another(to),
     };
-    // Before the call: afterwards there may be another, living one.
+    // Read before the call: afterwards there may be another, living primary context.
     let there = primaries(device);
     let ids = there.iter().map(|(id, _)| *id).collect();
     let is_over = |id| {
@@ -115,7 +122,7 @@ fn primary_looked_up_late(function: &'static Function, device: i32, real: impl R
     code
 }
 
-/// Asks the driver, and notes which of these contexts are over then, if it has not refused.
+/// Calls the driver. If it accepts the call, notes which of these contexts have ended.
 fn ask(
     function: &'static Function,
     ids: Vec<u64>,
@@ -126,7 +133,7 @@ fn ask(
     if given_up.fate == Fate::Stays {
         let code = changes::during(real);
         given_up.answered(code.is_err());
-        // Unless a reference was given up past our hooks.
+        // The contexts are still there, unless a reference was released past our hooks.
         let can_be_asked = code.is_ok() && table::has(id::cuCtxGetId);
         let ids = ids.into_iter().map(|id| (id, None)).collect();
         beside(function, || noted(ids, |id| can_be_asked && is_over(id)));
@@ -152,20 +159,22 @@ fn ask(
     code
 }
 
-/// Waits for what the driver would wait for with the door shut. False: it may wait all the same.
+/// Waits for the work that the driver would wait for while the lifetime lock is held. Returns
+/// `false` if the driver may still have to wait.
 fn wait_for_work(mut ending: impl Iterator<Item = &'static Context>, fate: Fate) -> bool {
     if !rule_holds(Rule::EndWaitsWhileOpen) {
         return true;
     }
-    // Of every context: its work may use the memory of these.
+    // In every context, because the work of any context may use the memory of the ending ones.
     pending::wait_all(Wait::Teardown);
     let is_over = |context| thread::with(|thread| all_work::wait(thread, context)).is_ok();
-    // Of a context that is lost no work goes on.
+    // In a context that is lost, no work runs any more.
     let is_lost = |context: &Context| context.has_sticky_error.load(Ordering::Relaxed);
     fate == Fate::Ends && ending.all(|context| is_lost(context) || is_over(context))
 }
 
-/// A context that the driver is about to end: nothing of ours is in it or waits for its events.
+/// A context that the driver is about to end. No work of the library is in it, and nothing waits
+/// for its events.
 struct EndingContext {
     context: &'static Context,
     _held_off: PauseGuard<'static>,
@@ -187,7 +196,8 @@ impl EndingContext {
     }
 }
 
-/// The kernels of a context that may end: their handles are reused.
+/// The cached kernels of a context that may end. They are forgotten, because the driver reuses
+/// their handles.
 struct ForgottenKernels {
     known: kernels::Known,
     used: first_uses::Known,
@@ -207,10 +217,10 @@ impl ForgottenKernels {
     }
 }
 
-/// The driver has answered.
+/// Notes the driver's answer for each context.
 fn noted(ending: Vec<(u64, Option<EndingContext>)>, is_over: impl Fn(u64) -> bool) {
     for (id, ending) in ending {
-        // Another thread may have recorded it meanwhile.
+        // Another thread may have registered the context meanwhile.
         let known = ending.as_ref().map(|ending| ending.context).or_else(|| contexts::find(id));
         match is_over(id) {
             true => end(id, known),
@@ -229,24 +239,24 @@ fn end(id: u64, known: Option<&'static Context>) {
     LEDGER.exclusive.ended(id);
 }
 
-/// Whether the handle still means this context. A driver without ids cannot say; then the context is
-/// assumed to be gone, as after its only detach.
+/// Returns whether the handle still means this context. Without context ids in the driver this is
+/// unknown; the context is then assumed to be gone, as it is after its only detach.
 fn is_still(handle: ContextHandle, id: u64) -> bool {
     table::has(id::cuCtxGetId) && contexts::id_of(handle) == Some(id)
 }
 
-/// Whether the device has a primary context, perhaps another one by now.
+/// Returns whether the device has a primary context, which may be another one by now.
 fn is_active(device: i32) -> bool {
     api::device_primary_ctx_get_state(device).map_or(true, |(_, active)| active != 0)
 }
 
-/// Whether the program has retained it, and so has not made it.
+/// Returns whether the program retained this context instead of creating it.
 fn is_primary(id: u64) -> bool {
     observers::contexts_seen().iter().any(|seen| seen.id == id && seen.primary_of.is_some())
 }
 
-/// The contexts of the device that the program did not create, by id: the primary one, and the green
-/// ones that had memory.
+/// The contexts of the device that the program did not create, with their ids: the primary context,
+/// and the green contexts that had memory.
 fn primaries(device: i32) -> Vec<(u64, MemoryOwner)> {
     let here = |context: &&Context| context.device == device && !context.explicit;
     let met = contexts::all().filter(here).map(|context| (context.id, context.memory_owner));

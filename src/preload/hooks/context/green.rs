@@ -1,5 +1,5 @@
-//! Green contexts: parts of a device, with streams of their own and the memory of the primary context, to which
-//! each holds a reference.
+//! Green contexts: parts of a device with separate streams. They use the memory of the primary
+//! context, to which each holds a reference.
 
 use cachealloc_core::order::Observer;
 use cachealloc_core::rules::{Rule, rule_holds};
@@ -14,7 +14,8 @@ use crate::ordering::{captures, observers};
 use crate::process::bypass;
 use crate::state::contexts;
 
-/// `cuGreenCtxCreate`, `cuCtxFromGreenCtx`, `cuGreenCtxStreamCreate`: they order only their own streams.
+/// `cuGreenCtxCreate`, `cuCtxFromGreenCtx`, `cuGreenCtxStreamCreate`: a green context orders only
+/// its own streams.
 pub(crate) fn shows(function: &'static Function, real: impl Real) -> CuResult {
     let code = common::retried(function, real);
     if is_accepted(code) && bypass::is_caching() {
@@ -23,10 +24,11 @@ pub(crate) fn shows(function: &'static Function, real: impl Real) -> CuResult {
     code
 }
 
-/// `cuGreenCtxDestroy(green context)`: a reference to the primary context less, perhaps the last one (hazard 69).
+/// `cuGreenCtxDestroy(green context)`: drops a reference to the primary context, which may be the
+/// last one (hazard 69).
 pub(crate) fn destroy(function: &'static Function, green: usize, real: impl Real) -> CuResult {
     let mut device = None;
-    // Of each green context its home says whether it is over.
+    // For each green context, its memory owner shows whether it has ended.
     let has_home = rule_holds(Rule::GreenIsEnteredByPrimary);
     if bypass::is_caching() && has_home && rule_holds(Rule::GreenHoldsPrimary) {
         beside(function, || device = device_of(green));
@@ -47,7 +49,8 @@ fn device_of(green: usize) -> Option<i32> {
     if let Some(context) = contexts::known(handle) {
         return Some(context.device);
     }
-    // Nothing was asked of us with it current. But the primary context may have memory, and ends with it.
+    // The library was not called while this context was current. But the primary context may have
+    // memory, which ends with it.
     api::ctx_push_current(handle).ok()?;
     let device = api::ctx_get_device().ok();
     let _ = api::ctx_pop_current();

@@ -1,4 +1,5 @@
-//! Contexts that are made and referred to, and peer access between them. How they end: `context_end`.
+//! The creation of contexts, references to them, and peer access between them. `context_end`
+//! handles their end.
 
 pub(crate) mod end;
 pub(crate) mod green;
@@ -118,7 +119,7 @@ pub(crate) fn set_limit(function: &'static Function, real: impl Real) -> CuResul
         return real();
     }
     let code = taking::around(function, Component::Limits, || common::retried(function, real));
-    // Local memory grows with the next launch of any kernel.
+    // Local memory may grow again at the next launch of any kernel.
     first_uses::forget_all();
     code
 }
@@ -143,7 +144,7 @@ pub(crate) fn enable_peer(
             }
         });
     }
-    // Also what the driver has refused because we had enabled it.
+    // This includes access that the driver refused because the library had already enabled it.
     accepted(function, Observer::PeerAccess, code)
 }
 

@@ -1,4 +1,5 @@
-//! The size of an array by its descriptor. The driver pads arrays; this is what the program asked for.
+//! The size of an array, computed from its descriptor. The driver pads arrays; this is the size
+//! that the program asked for.
 
 use crate::functions::id;
 
@@ -22,12 +23,12 @@ struct Deep {
     flags: u32,
 }
 
-/// Of the array made by this call: its descriptor is the second argument, the number of levels of a
-/// mipmapped one the third.
+/// Returns the size of the array that this call creates. The second argument is its descriptor, and
+/// for a mipmapped array the third is the number of levels.
 ///
 /// # Safety
 ///
-/// The descriptor is there.
+/// The descriptor must be readable.
 pub(crate) unsafe fn of(function: usize, words: &[usize]) -> u64 {
     if function == id::cuArrayCreate_v2 {
         // SAFETY: the caller's promise.
@@ -58,8 +59,8 @@ fn level(width: u64, height: u64, depth: u64) -> u64 {
     width.saturating_mul(height.max(1)).saturating_mul(depth.max(1))
 }
 
-/// The low bits of `CUarray_format` encode the integer's width; 0x10 and 0x20 are floats; from 0xc3 and
-/// 0xc9 on follow normalized 16-bit formats.
+/// The low bits of `CUarray_format` encode the integer's width; 0x10 and 0x20 are floats; from 0xc3
+/// and 0xc9 on follow normalized 16-bit formats.
 fn element(format: u32, channels: u32) -> u64 {
     let bytes = match format {
         0x02 | 0x09 | 0x10 | 0xc3..=0xc5 | 0xc9..=0xcb => 2,

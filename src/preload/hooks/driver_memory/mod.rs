@@ -1,5 +1,5 @@
-//! Calls that create or end memory of the driver (class `record` in the list), from their
-//! arguments to what is asked of the table (`driver_memory/table.rs`).
+//! Calls that create or end memory of the driver (class `record` in the function list): translates
+//! their arguments into requests to the table (`driver_memory/table.rs`).
 
 pub(crate) mod array_bytes;
 
@@ -18,18 +18,18 @@ use crate::record::{HOST, capture};
 use crate::serving;
 use crate::serving::{ChargedRequest, MemoryKind, Wanted};
 
-/// Such a call, about to be made.
+/// A call of class `record` that is about to be made.
 enum Call {
     Makes(Option<ChargedRequest>),
     MakesPitched(Option<ChargedRequest>),
-    /// What the program has itself becomes the device's as well.
+    /// Registers host memory of the program with the device.
     Registers(Option<ChargedRequest>),
     Maps,
     Ends(Ending),
 }
 
 impl Call {
-    /// Whether memory of a device comes or goes by it that is counted.
+    /// Returns whether the call adds or removes device memory that the library counts.
     fn changes_device(&self) -> bool {
         match self {
             Call::Makes(asked) | Call::MakesPitched(asked) => {
@@ -41,8 +41,8 @@ impl Call {
     }
 }
 
-/// Around the hook of such a call. A call that the limit forbids does not reach the driver and writes
-/// nothing.
+/// Runs the hook of a call of class `record`. A call that the limit forbids does not reach the
+/// driver and writes nothing.
 #[inline]
 pub(crate) fn around(
     function: &'static Function,
@@ -85,15 +85,20 @@ pub(crate) fn around(
     code
 }
 
-/// Whether other processes gave memory for what the driver has refused.
+/// Returns whether other processes released memory for a request that the driver refused.
 fn try_reclaim(call: &mut Call, reclaim: &mut ReclaimRequest, code: CuResult) -> bool {
     let (Call::Makes(asked) | Call::MakesPitched(asked)) = call else { return false };
     asked.as_mut().is_some_and(|asked| asked.try_reclaim(reclaim, code))
 }
 
-/// None: it does nothing to the memory that we keep. Fails if the limit forbids it.
+/// Classifies the call, and charges its memory. Returns `None` if it does not change the memory
+/// that the library records.
 ///
-/// What has invalid arguments does not count: the driver refuses it, whatever the limit.
+/// Calls with invalid arguments are not charged: the driver refuses them, whatever the limit.
+///
+/// # Errors
+///
+/// Fails if the limit forbids the allocation.
 fn begin(function: &Function, words: &[usize]) -> CuResult<Option<Call>> {
     const PAGE_BYTES: usize = 2 << 20;
     let word = |index: usize| words[index] as u64;
@@ -111,7 +116,7 @@ fn begin(function: &Function, words: &[usize]) -> CuResult<Option<Call>> {
             let properties = unsafe { (words[2] as *const AllocationProperties).as_ref() };
             let Some(properties) = properties else { return Ok(None) };
             let device = properties.location.device();
-            // Of a device without a number there is nothing to count.
+            // The memory of a device without a number is not counted.
             if device.is_none() && !properties.location.may_be_on_host() {
                 return Ok(None);
             }
@@ -133,7 +138,7 @@ fn begin(function: &Function, words: &[usize]) -> CuResult<Option<Call>> {
         id::cuMemHostRegister | id::cuMemHostRegister_v2 => {
             Call::Registers(ask(MemoryKind::Host, word(1), false)?)
         }
-        // Pinned memory may be kept, which its hook finds out (`host_memory::free`).
+        // Pinned memory may be kept for reuse, which its own hook decides (`host_memory::free`).
         id::cuMemHostUnregister => Call::Ends(ending::ends(Key::Memory(word(0)))),
         id::cuArrayDestroy | id::cuMipmappedArrayDestroy => {
             Call::Ends(ending::ends(Key::Array(word(0))))
@@ -145,9 +150,10 @@ fn begin(function: &Function, words: &[usize]) -> CuResult<Option<Call>> {
     Ok(Some(call))
 }
 
-/// The driver has answered, and written what it made. Returns what memory hooks hear of it.
+/// Notes the result of a call after the driver has answered and written its output. Returns the
+/// notification for memory hooks.
 fn end(call: Call, words: &[usize], code: CuResult) -> (CuResult, Heard) {
-    // SAFETY: the driver has accepted the call, so it has written the address or handle there.
+    // SAFETY: the driver has accepted the call, so it has written the address or the handle there.
     let made = || unsafe { *(words[0] as *const u64) };
     let heard = match call {
         Call::Ends(ending) => {
@@ -158,7 +164,7 @@ fn end(call: Call, words: &[usize], code: CuResult) -> (CuResult, Heard) {
         _ if code.is_err() => Heard::Nothing,
         Call::Makes(Some(asked)) => Heard::made(asked.served(made())),
         Call::Registers(Some(asked)) => Heard::made(asked.served(words[0] as u64)),
-        // As of linear memory, around the whole call.
+        // Memory hooks observe it as linear memory, around the whole call.
         Call::MakesPitched(Some(asked)) => return (pitched(words, made(), asked), Heard::Nothing),
         Call::Makes(None) | Call::MakesPitched(None) | Call::Registers(None) => Heard::Nothing,
         Call::Maps => {
@@ -170,7 +176,8 @@ fn end(call: Call, words: &[usize], code: CuResult) -> (CuResult, Heard) {
     (code, heard)
 }
 
-/// Only now the pitch is known, and whether the limit allows the memory.
+/// Charges the real size, since only now the pitch is known, and frees the memory again if the
+/// limit forbids it.
 fn pitched(words: &[usize], made: u64, mut asked: ChargedRequest) -> CuResult {
     // SAFETY: the driver has written the pitch.
     let pitch_bytes = unsafe { *(words[1] as *const u64) };
@@ -181,7 +188,8 @@ fn pitched(words: &[usize], made: u64, mut asked: ChargedRequest) -> CuResult {
     }
     drop(asked);
     let _ = api::relaxed(|| api::mem_free(made));
-    // SAFETY: the program's place, which the driver has just written. A refusal leaves the pitch in its own.
+    // SAFETY: the program's place, which the driver has just written. On a refusal the pitch stays
+    // in its own place.
     unsafe { *(words[0] as *mut u64) = 0 };
     Err(CuError::OUT_OF_MEMORY)
 }
