@@ -1,4 +1,4 @@
-//! What a library must respect in a foreign process: fork, exit, threads that end.
+//! Events that a library in another program must handle: fork, exit, and the end of threads.
 
 use core::ffi::c_void;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -53,7 +53,7 @@ pub(crate) fn started(expect_signals: fn()) {
     if config.stats_on_exit == StatsOnExit::Stderr || triggers::are_wanted() {
         process::watch_end();
     }
-    // Every driver from 11.4 on has it; without it no block belongs to a context.
+    // Every driver from 11.4 on has this function; without it no block belongs to a context.
     if table::load() && !table::has(id::cuCtxGetCurrent) {
         bypass::begin(format_args!("the driver has no cuCtxGetCurrent"));
     }
@@ -67,9 +67,9 @@ pub(crate) fn started(expect_signals: fn()) {
     lookup::when_first_seen(context_seen);
 }
 
-/// The loader runs this at the end of every process: after everything the program registered by
-/// `atexit`, and after the destructors of its globals, which may still free memory. So it is after the
-/// driver's own end, too: nothing from here on may call the driver.
+/// The loader runs this at the end of every process: after everything that the program registered
+/// by `atexit`, and after the destructors of its globals, which may still free memory. It also runs
+/// after the driver's own end, so nothing from here on may call the driver.
 #[used]
 #[unsafe(link_section = ".fini_array")]
 static AT_END: extern "C" fn() = at_end;
@@ -78,8 +78,8 @@ extern "C" fn at_end() {
     exits();
 }
 
-/// The first context has made the driver register its handlers of the end: ours, registered later, run
-/// before them.
+/// Registers the handlers of the process's end. The first context has made the driver register its
+/// own; the library's, registered later, run before them.
 fn context_seen() {
     triggers::start();
     static MET: AtomicBool = AtomicBool::new(false);
@@ -93,13 +93,13 @@ fn context_seen() {
     }
 }
 
-/// CUDA does not survive a fork. Natively every call fails in the child, so every call is passed on
-/// unchanged; locks that another thread held are never touched again.
+/// CUDA does not survive a fork. On the plain driver every call fails in the child, so every call
+/// is passed on unchanged. Locks that another thread held are never touched again.
 extern "C" fn in_forked_child() {
     identity::note_fork();
     bypass::turn_off();
     seccomp::forget_calls();
-    // The rings may be our parent's (`record::persistent`).
+    // The rings may belong to the parent process (`record::persistent`).
     config::set_records(false);
 }
 
@@ -116,13 +116,13 @@ extern "C" fn thread_ends(_: *mut c_void) {
     thread::with(|thread| {
         pending::thread_ended(thread);
         captures::thread_ended(thread);
-        // Last: what the others do may free blocks.
+        // Last, because the calls above may free blocks.
         blocks::thread_ended(thread);
     });
 }
 
 unsafe extern "C" {
-    /// Not in the `libc` crate; in glibc since 2.10.
+    /// Missing in the `libc` crate; in glibc since 2.10.
     fn at_quick_exit(function: extern "C" fn()) -> core::ffi::c_int;
 }
 
@@ -134,7 +134,7 @@ extern "C" fn at_end_of_frees() {
     frees_end(false);
 }
 
-/// Does now what frees have left to later calls. `at_once`: by `_exit`.
+/// Does now what frees have left to later calls. `at_once`: the process ends by `_exit`.
 fn frees_end(at_once: bool) {
     if !identity::is_ours() || !bypass::is_caching() || !rule_holds(Rule::EndWaits) {
         return;
@@ -151,7 +151,7 @@ fn frees_end(at_once: bool) {
     });
 }
 
-/// The process ends by `_exit`.
+/// Handles the end of the process by `_exit`.
 pub(crate) fn exits_at_once() {
     if !may_be_in_handler() {
         frees_end(true);
@@ -159,10 +159,11 @@ pub(crate) fn exits_at_once() {
     exits();
 }
 
-/// Whether this thread may be in a signal handler, which may have interrupted the driver: its signal is
-/// blocked meanwhile. Threads that block signals for other reasons count as well.
+/// Returns whether this thread may be in a signal handler, which may have interrupted the driver.
+/// The signal of a handler is blocked while it runs. Threads that block signals for other reasons
+/// count as well.
 fn may_be_in_handler() -> bool {
-    // SAFETY: the set is ours, and written by the first call.
+    // SAFETY: the set is local, and written by the first call.
     unsafe {
         let mut blocked: libc::sigset_t = core::mem::zeroed();
         if libc::pthread_sigmask(libc::SIG_BLOCK, core::ptr::null(), &mut blocked) != 0 {
@@ -175,8 +176,8 @@ fn may_be_in_handler() -> bool {
 /// The number of signals on Linux.
 const SIGNALS: i32 = 64;
 
-/// The process ends, in any way: prints what was requested. Not in a child between `vfork` and `exec`,
-/// which also ends by `_exit` and shares our memory.
+/// Handles any end of the process: prints the requested output. Does nothing in a child between
+/// `vfork` and `exec`, which also ends by `_exit` and shares the parent's memory.
 pub(crate) fn exits() {
     if !process::is_end_watched() {
         return;
@@ -184,7 +185,7 @@ pub(crate) fn exits() {
     if !identity::is_ours() {
         return;
     }
-    // The next process removes the file that stays.
+    // The next process removes the remaining file.
     if seccomp::silences() {
         return;
     }

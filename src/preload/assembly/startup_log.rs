@@ -1,4 +1,4 @@
-//! The line of `log:info` at the first context: on what the process runs, and what is on.
+//! The `log:info` line at the first context: the device and driver, and the features in force.
 
 use core::ffi::CStr;
 
@@ -9,7 +9,7 @@ use crate::driver_memory::limits;
 use crate::state::contexts;
 use crate::{config, log};
 
-/// Longer names of devices are cut by the driver.
+/// The driver truncates longer device names.
 const NAME_BYTES_MAX: usize = 64;
 
 /// Call once, when the first context was seen, with no lock held.

@@ -1,9 +1,10 @@
-//! Every wait and every retry of the library that ends by a number.
+//! The bounds of every wait and every retry of the library that a number ends.
 //!
-//! Where the library can know what natively happens, no number decides: such a wait is [`until`], and lasts as long as it
-//! takes. Where it cannot know, it takes one of the bounds below. Each is a row of the table in section 12 of
-//! `docs/ordering.md`, which names what is not known, and what a program notices on either side of the bound. A test
-//! compares the two, and finds waits elsewhere (`tests/it/bounds.rs`).
+//! Where the library can know what the plain driver would wait for, no number decides: such a wait
+//! is [`until`], and lasts as long as it takes. Where it cannot know, it uses one of the bounds
+//! below. Each is a row of the table in section 12 of `docs/ordering.md`, which states what is not
+//! known, and what a program notices on either side of the bound. A test compares the two, and
+//! finds waits elsewhere (`tests/it/bounds.rs`).
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +13,7 @@ use std::time::Duration;
 use crate::clock::{Instant, now_ns};
 use crate::process::library_thread;
 
-/// How long, or how often.
+/// The longest duration, or the largest number of looks.
 #[derive(Clone, Copy, Debug)]
 enum Limit {
     Milliseconds(u64),
@@ -30,7 +31,7 @@ pub(crate) struct Bound {
     every: Duration,
 }
 
-/// Those of the table, by name: the limit, and how many microseconds lie between two looks.
+/// Declares the rows of the table: a name, the limit, and the microseconds between two looks.
 macro_rules! bounds {
     ($($(#[$doc:meta])* $name:ident = $limit:ident($amount:literal), $every_us:literal;)*) => {
         $($(#[$doc])*
@@ -44,47 +45,51 @@ macro_rules! bounds {
 }
 
 bounds! {
-    /// A query, or `_exit`, waits for frees of other threads (a [`Budget`]).
+    /// Wait of a query, or of `_exit`, for frees of other threads (a [`Budget`]).
     FREES_OF_OTHERS = Milliseconds(2_000), 20;
-    /// A thread looks whether a call that may end a context has only counted a reference less. Looks, not a time: on a busy
-    /// machine both threads wait for a processor.
+    /// Wait until a thread sees whether a call that may end a context has only dropped a reference.
+    /// Counts looks, not time: on a busy machine both threads wait for a processor.
     LAST_REFERENCE = Looks(4_500), 20;
-    /// A call that natively goes on waits for memory on its way to the device (a [`Budget`]).
+    /// Wait for in-flight releases by a call that does not wait on the plain driver (a [`Budget`]).
     MEMORY_ON_ITS_WAY = Milliseconds(5_000), 20;
-    /// A request for a capture waits for frees in progress. It holds the lock of the capture, which a call by which the
-    /// work of such a free ends may want (a [`Budget`]).
+    /// Wait of a request in a capture for frees in progress. It holds the lock of the capture,
+    /// which may be needed by the call that ends the work of such a free (a [`Budget`]).
     FREES_BESIDE_A_CAPTURE = Milliseconds(5_000), 20;
-    /// The end of the process waits for the work behind the last frees.
+    /// Wait of the process's end for the work before the last frees.
     WORK_AT_EXIT = Milliseconds(60_000), 100;
-    /// A request waits for the driver's word on graphs that are gone. On a machine with more threads than processors its
-    /// thread may get none for 100 ms.
+    /// Wait of a request for the driver's report that graphs are gone. On a machine with more
+    /// threads than processors, the driver's thread may get no processor for 100 ms.
     REPORTS_OF_GRAPHS = Milliseconds(500), 20;
-    /// The same, where the driver has no memory for an empty graph behind which its word would come: about twice as long as
-    /// its thread takes.
+    /// Wait for the same report if the driver has no memory for an empty graph whose own report
+    /// would follow it: about twice as long as the driver's thread takes.
     REPORTS_WITHOUT_MEMORY = Milliseconds(10), 10_000;
-    /// The end of the process waits for copies of red zones.
+    /// Wait of the process's end for copies of red zones.
     ZONES_AT_EXIT = Milliseconds(100), 100;
-    /// A thread waits for pinned memory that another one is giving back: the driver frees what no work uses in less, also on
-    /// a busy machine.
+    /// Wait of a thread for pinned memory that another one is releasing. The driver takes less to
+    /// free memory that no work uses, also on a busy machine.
     PINNED_LEAVES = Milliseconds(100), 20;
-    /// The scavenger waits for work that uses memory which another process has asked for: natively it would keep that as well.
+    /// Wait of the scavenger for work that uses memory requested by another process: on the plain
+    /// driver the work would keep that memory as well.
     GIFT = Milliseconds(50), 1_000;
-    /// The end of the process waits for a pass of the scavenger.
+    /// Wait of the process's end for a pass of the scavenger.
     PASS_AT_EXIT = Milliseconds(500), 100;
-    /// A call that announces a filter for system calls waits for our threads. They need microseconds and a processor; the
-    /// caller may be a handler that has interrupted one.
+    /// Wait of a call that announces a filter for system calls for the library's threads. They need
+    /// microseconds and a processor; the caller may be a handler that has interrupted one.
     FILTER_COMES = Looks(1_500), 20;
-    /// A request asks again as often as memory has come back, which other threads may take each time.
+    /// Repetitions of a request each time memory has arrived, which other threads may take each
+    /// time.
     ROOM = Looks(64), 0;
-    /// A reading of the driver's figures is repeated while they change.
+    /// Repetitions of a reading of the driver's figures while they change.
     READINGS = Looks(64), 0;
-    /// It is looked what holds the memory that a failed call lacked (a [`Budget`]): some programs fail again and again.
+    /// Time for finding out what holds the memory that a failed call needed (a [`Budget`]): some
+    /// programs fail again and again.
     LOOKS_AT_FAILURES = Milliseconds(1_000), 0;
-    /// Test builds: what stands for no end where the rule `stands_still_to_the_end` is off (a [`Budget`]).
+    /// Test builds: replaces an unbounded wait if the rule `stands_still_to_the_end` is off (a
+    /// [`Budget`]).
     BROKEN_STANDSTILL = Milliseconds(100), 20;
 }
 
-/// A bound from some moment on: several waits may share it.
+/// A bound that has started. Several waits may share it.
 #[derive(Debug)]
 pub(crate) struct Running {
     end: Option<Instant>,
@@ -93,12 +98,12 @@ pub(crate) struct Running {
 }
 
 impl Bound {
-    /// The bound begins now.
+    /// Starts the bound now.
     pub(crate) fn begin(&self) -> Running {
         self.less(Duration::ZERO, Duration::ZERO)
     }
 
-    /// As `begin`, where so much of the bound is used, and so much was added to it.
+    /// Starts the bound now, with `used` already spent and `added` granted on top.
     fn less(&self, used: Duration, added: Duration) -> Running {
         let (end, looks_left) = match self.limit() {
             Limit::Milliseconds(longest) => {
@@ -112,7 +117,7 @@ impl Bound {
         Running { end, looks_left, every: self.every }
     }
 
-    /// The limit in force: in test builds `CACHEALLOC_BOUND` sets it for one bound.
+    /// Returns the limit in force: in test builds `CACHEALLOC_BOUND` sets it for one bound.
     fn limit(&self) -> Limit {
         #[cfg(feature = "break-rules")]
         if let Some((name, limit)) = in_tests::get()
@@ -123,19 +128,19 @@ impl Bound {
         self.limit
     }
 
-    /// Waits until this is over, or the bound is. Returns whether it is over.
+    /// Waits until `is_over` returns `true` or the bound is spent. Returns whether `is_over` did.
     pub(crate) fn until(&self, is_over: impl FnMut() -> bool) -> bool {
         self.begin().until(is_over)
     }
 
-    /// The tries of a bound that counts.
+    /// Returns the tries of a bound that counts.
     pub(crate) fn tries(&self) -> core::ops::Range<u32> {
         0..self.begin().looks_left
     }
 }
 
-/// A bound that all waits of a process share. It grows by a fiftieth of the time since its first use: a program that waits
-/// again and again loses no more.
+/// A bound that all waits of a process share. It grows by a fiftieth of the time since its first
+/// use: a program that waits again and again loses no more than that.
 #[derive(Debug)]
 pub(crate) struct Budget {
     bound: &'static Bound,
@@ -144,27 +149,27 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    /// By this part of the elapsed time it grows.
+    /// The budget grows by the elapsed time divided by this number.
     const PART: u32 = 50;
 
     pub(crate) const fn new(bound: &'static Bound) -> Budget {
         Budget { bound, spent_ns: AtomicU64::new(0), began_ns: OnceLock::new() }
     }
 
-    /// What is left of it.
+    /// Returns the unspent part.
     pub(crate) fn left(&self) -> Running {
         let elapsed_ns = now_ns().saturating_sub(*self.began_ns.get_or_init(now_ns));
         let spent = Duration::from_nanos(self.spent_ns.load(Ordering::Relaxed));
         self.bound.less(spent, Duration::from_nanos(elapsed_ns) / Budget::PART)
     }
 
-    /// Waits until this is over, or nothing is left. Returns whether it is over.
+    /// Waits until `is_over` returns `true` or the budget is spent. Returns whether `is_over` did.
     pub(crate) fn until(&self, is_over: impl FnMut() -> bool) -> bool {
         let mut left = self.left();
         self.spend(|| left.until(is_over))
     }
 
-    /// Takes from it what this takes.
+    /// Runs `body` and deducts its duration.
     pub(crate) fn spend<T>(&self, body: impl FnOnce() -> T) -> T {
         let begun_ns = now_ns();
         let result = body();
@@ -174,19 +179,19 @@ impl Budget {
 }
 
 impl Running {
-    /// Whether nothing is left of it.
+    /// Returns whether the bound is spent.
     pub(crate) fn is_spent(&self) -> bool {
         self.looks_left == 0 || self.end.is_some_and(|end| Instant::now() >= end)
     }
 
-    /// Counts a look. Returns whether there may be one more.
+    /// Counts a look. Returns whether one was left.
     pub(crate) fn look(&mut self) -> bool {
         let may = !self.is_spent();
         self.looks_left = self.looks_left.saturating_sub(1);
         may
     }
 
-    /// As [`Bound::until`], for what is left of the bound.
+    /// Waits like [`Bound::until`], for the unspent part of the bound.
     pub(crate) fn until(&mut self, mut is_over: impl FnMut() -> bool) -> bool {
         loop {
             if is_over() {
@@ -200,7 +205,8 @@ impl Running {
     }
 }
 
-/// Waits until this is over, as long as that takes: natively the call waits for the same.
+/// Waits until `is_over` returns `true`, as long as that takes: on the plain driver the call waits
+/// for the same event.
 pub(crate) fn until(mut is_over: impl FnMut() -> bool) {
     const EVERY: Duration = Duration::from_micros(20);
     while !is_over() {
@@ -208,7 +214,7 @@ pub(crate) fn until(mut is_over: impl FnMut() -> bool) {
     }
 }
 
-/// As [`Budget::until`]; without one, as [`until`].
+/// Waits like [`Budget::until`], or like [`until`] without a budget.
 pub(crate) fn within(budget: Option<&Budget>, is_over: impl FnMut() -> bool) -> bool {
     match budget {
         Some(budget) => budget.until(is_over),
@@ -219,8 +225,8 @@ pub(crate) fn within(budget: Option<&Budget>, is_over: impl FnMut() -> bool) -> 
     }
 }
 
-/// `CACHEALLOC_BOUND=NAME:none` takes the bound away, and `NAME:0` what lies before it. So tests show of each bound
-/// that there are programs on both sides.
+/// Reads `CACHEALLOC_BOUND`. `NAME:none` removes the bound, and `NAME:0` removes the wait before
+/// it. So tests show that each bound has programs on both sides.
 #[cfg(feature = "break-rules")]
 mod in_tests {
     use std::sync::OnceLock;

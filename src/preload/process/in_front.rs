@@ -1,5 +1,6 @@
-//! A library in front of this one that stands in front of `dlsym` and of the driver, as shares of a GPU do. Nothing of it is wrong,
-//! but the order is: what it takes from the program does not come here, and its limit does not count what the cache keeps.
+//! Detection of a library that precedes this one and also replaces `dlsym` and driver functions, as
+//! libraries that share a GPU do. Only the order is wrong: the calls that it takes do not reach
+//! this library, and its limit does not count cached memory.
 
 use core::ffi::{CStr, c_void};
 
@@ -7,11 +8,11 @@ use crate::c_library::{dlsym, objects};
 use crate::driver::libraries;
 use crate::log;
 
-/// What a share of a GPU takes.
+/// Functions that a library for sharing a GPU replaces.
 const TAKEN: [&CStr; 4] =
     [c"cuMemAlloc_v2", c"cuMemGetInfo_v2", c"cuGetProcAddress_v2", c"cuLaunchKernel"];
 
-/// Says so, if there is one.
+/// Warns if there is such a library.
 pub(crate) fn say() {
     let first = dlsym::first(c"dlsym".as_ptr());
     if first.is_null() || libraries::is_ours(first) || libraries::contain(first) {

@@ -1,7 +1,7 @@
-//! Threads of ours in a foreign process.
+//! Threads of the library in the program's process.
 //!
-//! Made by the C library's own calls: std's thread allocates in the new thread, which costs a process
-//! another heap arena. All signals stay with the program's threads.
+//! They are created with the C library's own calls: std's threads allocate in the new thread, which
+//! costs a process another heap arena. All signals stay with the program's threads.
 
 use core::ffi::c_void;
 use core::mem::zeroed;
@@ -13,45 +13,47 @@ use crate::apart;
 use crate::c_library::STACK_LEAST;
 use crate::state::thread;
 
-/// Enough to symbolize names of functions at any nesting, and for the driver. Untouched pages cost only
-/// addresses. The thread-local data of the program and its libraries, which may be megabytes, comes on top: the C library
-/// takes it from the stack.
+/// Enough for symbolizing function names at any nesting, and for the driver. Untouched pages cost
+/// only addresses. The thread-local data of the program and its libraries, which may be megabytes,
+/// is added to this: the C library takes it from the stack.
 const STACK_BYTES: usize = 2 << 20;
 
-/// What a thread of ours does.
+/// The work of a library thread.
 pub(crate) struct Body {
     /// Runs first, before any signal can arrive.
     pub begin: fn(),
-    /// Runs for ever.
+    /// Never returns.
     pub go_on: fn(),
 }
 
-/// Starts the thread that works with the program's descriptors for one that has left them (`apart`).
+/// Starts the thread that works with the program's descriptors on behalf of a thread that no longer
+/// shares them (`apart`).
 pub(crate) fn start_delegate() -> bool {
     start(&Body { begin: apart::note_delegate, go_on: apart::serve })
 }
 
-/// Starts a thread, which shares the program's descriptors. False: that failed.
+/// Starts a thread, which shares the program's descriptors. Returns `false` if that failed.
 pub(crate) fn start(body: &'static Body) -> bool {
     apart::with_descriptors(|| make(body)).unwrap_or(false)
 }
 
 fn make(body: &'static Body) -> bool {
-    // A filter for system calls may refuse what the first asks of the kernel.
+    // A filter for system calls may refuse those that the first way needs.
     [Scheduled::AsUsual, Scheduled::AsItsMaker].into_iter().any(|how| make_scheduled(body, how))
 }
 
-/// A thread inherits how its maker is scheduled, unless it is said otherwise. At a real-time priority, or on the one
-/// processor that a thread of the program keeps busy, ours would hold that up for as long as a snapshot takes.
+/// How a new thread is scheduled. By default it inherits the scheduling of its creator. At a
+/// real-time priority, or on the one processor that a thread of the program keeps busy, a library
+/// thread would delay that thread for as long as a snapshot takes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Scheduled {
-    /// By the policy without priorities, on every processor that the process may use at all.
+    /// The policy without priorities, on every processor that the process may use.
     AsUsual,
     AsItsMaker,
 }
 
 fn make_scheduled(body: &'static Body, how: Scheduled) -> bool {
-    // SAFETY: a complete description of the thread, which gets what lives for ever.
+    // SAFETY: a complete description of the thread, whose argument lives forever.
     unsafe {
         let before = set_mask(u64::MAX);
         let mut attributes: libc::pthread_attr_t = zeroed();
@@ -81,7 +83,7 @@ fn make_scheduled(body: &'static Body, how: Scheduled) -> bool {
 extern "C" fn work(body: *mut c_void) -> *mut c_void {
     // SAFETY: names the calling thread, for tools that list threads.
     unsafe { libc::prctl(libc::PR_SET_NAME, c"cachealloc".as_ptr()) };
-    // SAFETY: `start` gave it.
+    // SAFETY: `start` passed it.
     let body = unsafe { &*body.cast::<Body>() };
     (body.begin)();
     set_mask(!GLIBC_SIGNALS);
@@ -91,11 +93,12 @@ extern "C" fn work(body: *mut c_void) -> *mut c_void {
     null_mut()
 }
 
-/// 32 and 33, by which glibc makes every thread change its user. Blocking them would block that call.
+/// Signals 32 and 33, by which glibc makes every thread change its user. Blocking them would block
+/// that call.
 const GLIBC_SIGNALS: u64 = 1 << 31 | 1 << 32;
 
-/// Sets the thread's mask and returns the previous one. By the system call: the C library's function
-/// omits its own signals.
+/// Sets the thread's mask and returns the previous one. It uses the system call, because the C
+/// library's function omits its internal signals.
 pub(crate) fn set_mask(mask: u64) -> u64 {
     let mut before = 0u64;
     // SAFETY: the calling thread's own mask; sets are 8 bytes for the kernel.
@@ -105,13 +108,13 @@ pub(crate) fn set_mask(mask: u64) -> u64 {
     before
 }
 
-/// Sleeps while the word has this value, at most this long. Leaves `errno` alone.
+/// Sleeps while the word has this value, at most this long. Preserves `errno`.
 pub(crate) fn wait(word: &AtomicU32, value: u32, no_longer: Option<Duration>) {
     let time = no_longer.map(timespec);
     let time = time.as_ref().map_or(null(), core::ptr::from_ref);
     let wait = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
-    // SAFETY: a word of ours, and a time that outlives the call. Anything unexpected returns at once. `errno` is this
-    // thread's own.
+    // SAFETY: a word of the library, and a time that outlives the call. Anything unexpected returns
+    // at once. `errno` is this thread's own.
     unsafe {
         let errno = *libc::__errno_location();
         libc::syscall(libc::SYS_futex, word.as_ptr(), wait, value, time);
@@ -126,7 +129,7 @@ pub(crate) fn timespec(time: Duration) -> libc::timespec {
 /// Wakes one thread that sleeps on the word. Safe in signal handlers.
 pub(crate) fn wake(word: &AtomicU32) {
     let wake = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
-    // SAFETY: wakes threads that sleep on a word of ours.
+    // SAFETY: wakes threads that sleep on a word of the library.
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), wake, 1) };
 }
 
@@ -137,7 +140,8 @@ pub(crate) fn wake_all(word: &AtomicU32) {
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), wake, i32::MAX) };
 }
 
-/// By the system call: the C library's function is a cancellation point. A signal may shorten it.
+/// Sleeps by the system call, because the C library's function is a cancellation point. A signal
+/// may shorten the sleep.
 pub(crate) fn sleep(time: Duration) {
     let time = libc::timespec { tv_sec: 0, tv_nsec: time.subsec_nanos().into() };
     // SAFETY: a plain sleep.

@@ -1,4 +1,4 @@
-//! How long a thread of ours waits for a lock whose holder may have been stopped.
+//! How long a library thread waits for a lock whose holder may have been stopped.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
@@ -8,12 +8,12 @@ use crate::clock::Instant;
 use crate::lock::lock;
 use crate::process::{library_thread, watchdog};
 
-/// A thread that was stopped while it held a lock of ours keeps it.
+/// A thread that was stopped while it held a lock of the library keeps it.
 const LOCK_WAIT_MAX: Duration = Duration::from_secs(2);
 /// After this time, the lock's holder may be a stopped thread (`snapshots::stop`).
 const LOCK_WAIT_USUAL: Duration = Duration::from_millis(1);
 
-/// The writer waits for a lock that another thread has held for long.
+/// The writer waits for a lock that another thread has held for a long time.
 static LACKS_A_LOCK: AtomicBool = AtomicBool::new(false);
 /// The other threads of the program are stopped or being stopped.
 static OTHERS_STOP: AtomicBool = AtomicBool::new(false);
@@ -44,12 +44,13 @@ impl LockWait {
     }
 }
 
-/// Whether the writer has waited for a lock for long. Safe in signal handlers.
+/// Returns whether the writer has waited long for a lock. Safe in signal handlers.
 pub(crate) fn lacks_a_lock() -> bool {
     LACKS_A_LOCK.load(Ordering::Acquire)
 }
 
-/// From now on holders of locks run only for moments (`snapshots::stop`). Safe in signal handlers.
+/// Notes that holders of locks run only for moments from now on (`snapshots::stop`). Safe in signal
+/// handlers.
 pub(crate) fn others_stop() {
     OTHERS_STOP.store(true, Ordering::SeqCst);
 }
@@ -69,8 +70,8 @@ fn lock_within<T>(mutex: &Mutex<T>, wait_max: Duration) -> Option<MutexGuard<'_,
                     LACKS_A_LOCK.store(true, Ordering::Release);
                 }
                 if OTHERS_STOP.load(Ordering::SeqCst) && !tries.is_multiple_of(64) {
-                    // The holder runs only for a moment, and may want the lock again. Sleeps at times:
-                    // under a real-time policy a thread yields only to its equals.
+                    // The holder runs only for a moment, and may want the lock again. Sleep at
+                    // times: under a real-time policy a thread yields only to its equals.
                     std::thread::yield_now();
                 } else {
                     library_thread::sleep(Duration::from_micros(50));

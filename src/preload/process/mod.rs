@@ -1,5 +1,5 @@
-//! The process: its threads, its forks and its end, and the states in which we step aside. Here: what is
-//! known about its end, and the end by a signal.
+//! The process: its threads, its forks, its end, and the states in which the library steps aside.
+//! This module holds the state of the end, and the end by a signal.
 
 pub(crate) mod bounds;
 pub(crate) mod bypass;
@@ -17,10 +17,10 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use crate::c_library::SIGACTION;
 
 static END_IS_WATCHED: AtomicBool = AtomicBool::new(false);
-/// The signal by which the process ends; 0: none.
+/// The signal by which the process ends, or 0.
 static ENDS_BY: AtomicI32 = AtomicI32::new(0);
 
-/// Something is to be reported when the process ends.
+/// Notes that something must be reported when the process ends.
 pub(crate) fn watch_end() {
     END_IS_WATCHED.store(true, Ordering::Relaxed);
 }
@@ -29,28 +29,30 @@ pub(crate) fn is_end_watched() -> bool {
     END_IS_WATCHED.load(Ordering::Relaxed)
 }
 
-/// This signal ends the process. False: another one does already. For handlers.
+/// Notes that this signal ends the process. Returns `false` if another one already does. Safe in
+/// handlers.
 pub(crate) fn end_by(signal: i32) -> bool {
     ENDS_BY.compare_exchange(0, signal, Ordering::SeqCst, Ordering::SeqCst).is_ok()
 }
 
-/// The signal by which the process ends; 0: none. Safe in handlers.
+/// Returns the signal by which the process ends, or 0. Safe in handlers.
 pub(crate) fn ends_by() -> i32 {
     ENDS_BY.load(Ordering::SeqCst)
 }
 
-/// Carries the default action of a signal out: ends the process as it would have ended. Safe in handlers.
+/// Performs the default action of a signal: ends the process as the signal would have. Safe in
+/// handlers.
 pub(crate) fn end_by_default(signal: c_int) {
     // SAFETY: all-zero is a valid action.
     let mut action: libc::sigaction = unsafe { zeroed() };
     action.sa_sigaction = libc::SIG_DFL;
     if let Some(sigaction) = SIGACTION.get() {
-        // SAFETY: the real function; a complete action, and nothing wanted of the one before.
+        // SAFETY: the real function; a complete action, and no place for the previous one.
         unsafe { sigaction(signal, &action, null_mut()) };
     }
-    // SAFETY: plain calls with valid arguments; the default action needs no memory of ours.
+    // SAFETY: plain calls with valid arguments; the default action needs no memory of the library.
     unsafe {
-        // To this thread: a core file then shows where it was.
+        // The signal goes to this thread: a core file then shows where it was.
         let thread = libc::syscall(libc::SYS_gettid);
         libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, signal);
         let mut set: libc::sigset_t = zeroed();

@@ -1,21 +1,24 @@
-//! Seats: a small number for each thread that keeps something of its own in tables of all threads. No other thread has it
-//! while this one lives, and the next one gets it then: tables are as long as threads live at once.
+//! Seats: a small number for each thread that keeps its data in tables of all threads. While the
+//! thread lives, no other thread has its number. After that another thread gets it, so tables need
+//! only one entry per thread alive at once.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// So many seats there are. Threads beyond share the one of those that have none.
+/// Number of seats. Threads beyond it share the seat `SHARED`.
 pub(crate) const SEATS_COUNT: usize = 1024;
-/// The seat of all threads that have none of their own: that have not asked, have ended, or came too late.
+/// The seat of all threads without their own: those that have not asked, have ended, or came too
+/// late.
 pub(crate) const SHARED: u32 = 0;
 
-/// A bit for each that is taken.
+/// One bit for each seat, set if it is taken.
 static TAKEN: [AtomicU64; SEATS_COUNT / 64] = {
     let mut taken = [const { AtomicU64::new(0) }; SEATS_COUNT / 64];
     taken[0] = AtomicU64::new(1 << SHARED);
     taken
 };
 
-/// The lowest seat that is free, for the calling thread; or the shared one. Allocates nothing and waits for nothing.
+/// Takes the lowest free seat for the calling thread, or the shared one. Neither allocates nor
+/// waits.
 pub(crate) fn take() -> u32 {
     for (index, word) in TAKEN.iter().enumerate() {
         let mut taken = word.load(Ordering::Relaxed);
@@ -31,7 +34,7 @@ pub(crate) fn take() -> u32 {
     SHARED
 }
 
-/// The seat is free again, if it is one.
+/// Frees the seat, unless it is the shared one.
 pub(crate) fn give_back(seat: u32) {
     if seat != SHARED {
         TAKEN[(seat / u64::BITS) as usize].fetch_and(!(1 << (seat % u64::BITS)), Ordering::Release);

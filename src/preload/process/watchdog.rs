@@ -1,10 +1,10 @@
 //! Whether the writer makes progress, as seen by threads that wait for it.
 //!
-//! Wall-clock time does not show that: on a machine with a hundred processes that all write, each stands
-//! still for seconds. So what counts is the writer's signs of life and its processor time. If neither
-//! advances, the kernel reports whether it sleeps or lacks a processor.
+//! Wall-clock time does not show that: on a machine where a hundred processes all write, each may
+//! stall for seconds. So the watchdog compares the writer's heartbeats and its processor time. If
+//! neither advances, the kernel reports whether the writer sleeps or lacks a processor.
 //!
-//! Safe in signal handlers: system calls, nothing else.
+//! Safe in signal handlers: makes system calls, nothing else.
 
 use core::ffi::CStr;
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
@@ -16,16 +16,16 @@ use crate::seccomp;
 
 /// No step of the writer takes this much processor time.
 const STEP_CPU_MAX_NS: u64 = 60_000_000_000;
-/// No disk takes this long.
+/// No disk operation takes this long.
 const DISK_MAX_NS: u64 = 60_000_000_000;
-/// The kernel is not asked earlier.
+/// The kernel is not asked before this time has passed.
 const LOOK_AFTER_NS: u64 = 20_000_000;
 
 static HEARTBEATS: AtomicUsize = AtomicUsize::new(0);
-/// The number of the writer's thread; 0: there is none.
+/// The kernel's number of the writer's thread, or 0 without one.
 static WRITER: AtomicI32 = AtomicI32::new(0);
 
-/// The calling thread is the writer.
+/// Notes that the calling thread is the writer.
 pub(crate) fn note_writer() {
     // SAFETY: asks the kernel for a number.
     WRITER.store(unsafe { libc::syscall(libc::SYS_gettid) } as i32, Ordering::SeqCst);
@@ -35,7 +35,7 @@ pub(crate) fn writer_number() -> i32 {
     WRITER.load(Ordering::SeqCst)
 }
 
-/// The writer has completed a step.
+/// Notes that the writer has completed a step.
 pub(crate) fn heartbeat() {
     HEARTBEATS.fetch_add(1, Ordering::Relaxed);
 }
@@ -45,7 +45,7 @@ pub(crate) struct Watchdog {
     signs: usize,
     cpu_ns: u64,
     cpu_at_sign_ns: u64,
-    /// When it last made progress.
+    /// Time of its last progress.
     moved_ns: u64,
     since_ns: u64,
 }
@@ -58,7 +58,7 @@ impl Watchdog {
         Watchdog { signs, cpu_ns, cpu_at_sign_ns: cpu_ns, moved_ns: now, since_ns: now }
     }
 
-    /// How long the writer has slept by now.
+    /// Returns how long the writer has slept by now.
     pub(crate) fn look(&mut self) -> Duration {
         let (now, cpu_ns) = (now_ns(), cpu_ns());
         let signs = HEARTBEATS.load(Ordering::Relaxed);
@@ -75,7 +75,7 @@ impl Watchdog {
         Duration::ZERO
     }
 
-    /// Whether the writer lacks only a processor, or a result of the disk within a time.
+    /// Returns whether the writer only lacks a processor, or waits for a disk and not yet too long.
     fn waits_for_no_thread(&self, now: u64) -> bool {
         match state() {
             Some(b'R') => true,
@@ -85,20 +85,20 @@ impl Watchdog {
     }
 }
 
-/// The processor time that the writer has taken.
+/// Returns the processor time that the writer has used.
 fn cpu_ns() -> u64 {
-    // The kernel's number of the clock of a thread: `CPUCLOCK_SCHED` and `CPUCLOCK_PERTHREAD_MASK`.
+    // The kernel's number of a thread's clock: `CPUCLOCK_SCHED` and `CPUCLOCK_PERTHREAD_MASK`.
     let clock = !writer_number() << 3 | 6;
     // Zero if there is no such thread.
     clock::read_ns(clock)
 }
 
-/// Whether the writer sleeps until another thread does something, and not for a disk.
+/// Returns whether the writer sleeps until another thread acts, and not for a disk.
 pub(crate) fn is_asleep() -> bool {
     state() == Some(b'S')
 }
 
-/// The kernel's letter for the writer's state.
+/// Returns the kernel's letter for the writer's state.
 fn state() -> Option<u8> {
     if seccomp::is_new() {
         return None;
@@ -114,7 +114,7 @@ fn state() -> Option<u8> {
     path.copy_within(16 + zeros.., 16);
     let Ok(path) = CStr::from_bytes_until_nul(&path) else { return None };
     let mut text = [0u8; 128];
-    // SAFETY: a C string, and a buffer with its length; the descriptor is our own.
+    // SAFETY: a C string, and a buffer with its length; the library opened the descriptor.
     let read = unsafe {
         let flags = libc::O_RDONLY | libc::O_CLOEXEC;
         let file = libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags);
@@ -126,7 +126,7 @@ fn state() -> Option<u8> {
         read
     };
     let text = &text[..usize::try_from(read).unwrap_or(0)];
-    // After the name, which may contain anything.
+    // The state follows the name, which may contain anything.
     let end = text.iter().rposition(|byte| *byte == b')');
     end.and_then(|end| text.get(end + 2)).copied()
 }

@@ -1,4 +1,5 @@
-//! One snapshot: every context's cut, the text of its stacks, and a file that is whole or not there.
+//! Contents of a snapshot: the cut of every context, the text of its stacks, and the file, which
+//! appears only when complete.
 
 use core::ffi::c_char;
 use core::ptr::null_mut;
@@ -43,14 +44,15 @@ use crate::{config, log};
 /// A context whose end takes longer is left out.
 const END_WAIT_MAX: Duration = Duration::from_secs(2);
 
-/// An account without the driver's answers is better than a snapshot that waits for a driver in trouble.
+/// A breakdown without the driver's figures is better than a snapshot that waits for a driver in
+/// trouble.
 const MEASURE_MAX: Duration = Duration::from_millis(200);
 
-/// What addresses mean, kept from one snapshot to the next.
+/// The names of addresses, kept from one snapshot to the next.
 static NAMES: Mutex<Option<Names>> = Mutex::new(None);
 
-/// Why a snapshot is written, for its reader: what is live at the end of the process was never freed, what
-/// is live before may be freed later.
+/// The reason for which a snapshot is written, for its reader. Memory that is live at the end of
+/// the process was never freed; memory that is live earlier may be freed later.
 #[derive(Clone, Copy)]
 pub(crate) enum SnapshotReason {
     Exit,
@@ -71,7 +73,7 @@ impl SnapshotReason {
     }
 }
 
-/// Writes a snapshot of the whole process. Returns how many entries the history lacks.
+/// Writes a snapshot of the whole process. Returns the number of entries missing from the history.
 pub(crate) fn write(path: &Path, reason: SnapshotReason) -> io::Result<u64> {
     if matches!(reason, SnapshotReason::Asked | SnapshotReason::Shortage) {
         scavenger::measure_within(MEASURE_MAX);
@@ -95,12 +97,12 @@ pub(crate) fn write(path: &Path, reason: SnapshotReason) -> io::Result<u64> {
     Ok(snapshot.dropped_count())
 }
 
-/// Runs `body` with what is known of addresses so far.
+/// Runs `body` with the names of all addresses known so far.
 pub(crate) fn with_all_names<T>(body: impl FnOnce(&mut Names) -> T) -> T {
     body(lock(&NAMES).get_or_insert_default())
 }
 
-/// Runs `body` with the names of what is on these stacks.
+/// Runs `body` with the names of the addresses on these stacks.
 pub(crate) fn with_names<T>(
     stacks: impl IntoIterator<Item = StackId>,
     body: impl FnOnce(&mut Names) -> T,
@@ -130,7 +132,7 @@ pub(crate) fn file_name(template: &str, number: u64) -> String {
     }
 }
 
-/// Writes a file that is whole or not there.
+/// Writes a file that appears only when complete.
 pub(crate) fn write_file(
     path: &Path,
     write: impl FnOnce(&mut dyn io::Write) -> io::Result<()>,
@@ -145,7 +147,7 @@ pub(crate) fn write_file(
     written.map(drop)
 }
 
-/// The file that is not whole yet, for a writer that gives up: it allocates nothing then.
+/// The incomplete file, for a writer that gives up and must not allocate then.
 static PART: AtomicPtr<c_char> = AtomicPtr::new(null_mut());
 
 fn note_part(part: Option<&Path>) {
@@ -157,7 +159,7 @@ fn note_part(part: Option<&Path>) {
     }
 }
 
-/// Removes what is not whole.
+/// Removes the incomplete file.
 pub(crate) fn remove_part() {
     let part = PART.load(Ordering::Acquire);
     if !part.is_null() {
@@ -174,13 +176,15 @@ fn host() -> String {
     String::from_utf8_lossy(&name[..end]).into_owned()
 }
 
-/// A context's allocator, locked, and the context kept open if it does not end.
+/// A context with its locked allocator, and a guard that keeps the context alive unless it is
+/// already ending.
 type Locked =
     (&'static Context, MutexGuard<'static, Allocator>, Option<RwLockReadGuard<'static, ()>>);
 
-/// Locks these contexts, with room for their cuts: where there is no memory the writer gives up, and must
-/// hold no lock then. All at once: a segment that one context gives back may be another one's a moment
-/// later, and so may everything of a context that is about to end.
+/// Locks these contexts, with memory reserved for their cuts: without memory the writer gives up,
+/// and must hold no lock then. All contexts are locked at once, because a segment that one context
+/// releases may belong to another a moment later. The same holds for all segments of a context that
+/// is about to end.
 fn lock_with_room<I: Iterator<Item = &'static Context>>(
     contexts: impl Fn() -> I,
 ) -> io::Result<(Vec<Locked>, Section)> {
@@ -205,7 +209,7 @@ fn lock_with_room<I: Iterator<Item = &'static Context>>(
         if needed + ROOM_BYTES_MIN / 2 <= capacity_bytes {
             return Ok((locked, section));
         }
-        // With something for what happens meanwhile.
+        // Leave a margin for allocations made meanwhile.
         capacity_bytes = needed + needed / 4 + ROOM_BYTES_MIN;
     }
     Err(io::Error::other("the program allocates faster than its blocks can be listed"))
@@ -232,14 +236,15 @@ fn take() -> io::Result<Snapshot> {
     drop(section);
     (snapshot.devices, snapshot.host) = gather.finish(snapshot.settings.entries_max);
     snapshot.graph_segments = graph_memory::segments().collect();
-    // Behind the entries, so that there is a name for each of their numbers.
+    // Read after the entries, so that each of their numbers has a name.
     let ranges = LockWait::Timeout.lock(&ranges::ALL);
     snapshot.ranges = ranges.map(|ranges| ranges.texts()).unwrap_or_default();
     snapshot.sort();
     Ok(snapshot)
 }
 
-/// Later snapshots tell that this one was taken: by one entry for each device, which this one does not have, as in PyTorch.
+/// Records in each device's history that this snapshot was taken. Later snapshots contain that
+/// entry; this one does not, as in PyTorch.
 fn note_taken(locked: &[Locked], snapshot: &Snapshot) {
     let mut devices = Vec::new();
     for (context, ..) in locked.iter().filter(|(context, ..)| context.recorder.is_on()) {
@@ -257,14 +262,14 @@ fn cut_locked(context: &Context, allocator: &mut Allocator) -> Cut {
     context.recorder.cut(allocator, context.device, requested)
 }
 
-/// What is in the thread caches goes back, and completed frees are recorded.
+/// Returns the blocks of the thread caches to the core, and records completed frees.
 pub(crate) fn empty_lists(context: &Context, allocator: &mut Allocator) {
     blocks::take_back_all(context, allocator);
     context.recorder.completed(allocator);
 }
 
-/// What the program asked for. The core knows the request that first got a block; a list hands the
-/// same block out again without it.
+/// Returns the size that the program requested. The core knows the request that first got a block;
+/// a thread cache reuses the block without telling the core.
 pub(crate) fn requested(block: &BlockView) -> u64 {
     match pagemap::place(block.address.0) {
         Place::Block(live) => live.requested_bytes,
@@ -295,7 +300,7 @@ pub(crate) fn settings() -> Settings {
     }
 }
 
-/// Which process this is, to tell several snapshots apart.
+/// Returns facts that identify this process among several snapshots.
 fn process_facts() -> impl Iterator<Item = (String, String)> {
     let arguments = std::fs::read(format!("{}/cmdline", cachealloc_foreign::own_proc()));
     let arguments = arguments.unwrap_or_default();
@@ -309,7 +314,7 @@ fn process_facts() -> impl Iterator<Item = (String, String)> {
     facts.into_iter().filter_map(|(name, fact)| Some((name.to_string(), fact?)))
 }
 
-/// What a reader of the file may want to find out late.
+/// Adds the build ids, by which a reader can find symbols later.
 fn add_build_ids(more: &mut Vec<(String, String)>, names: &Names) {
     let facts = names.build_ids();
     more.extend(facts.map(|(path, build_id)| (format!("build_id {path}"), build_id.to_string())));
@@ -320,7 +325,8 @@ fn clock() -> Clock {
     Clock { time_ns, epoch_us: time_ns.wrapping_add(crate::clock::epoch_offset_ns()) / 1000 }
 }
 
-/// The context does not end while the guard lives. None: it has ended, or its end takes long.
+/// Returns a guard that keeps the context from ending. Returns `None` if the context has ended, or
+/// if its end takes longer than `wait_max`.
 fn open_within(context: &Context, wait_max: Duration) -> Option<RwLockReadGuard<'_, ()>> {
     let begun = Instant::now();
     loop {

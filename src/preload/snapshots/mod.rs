@@ -1,4 +1,4 @@
-//! When a snapshot is written, what is in it, and the thread that writes it.
+//! When snapshots are written, what they contain, and the thread that writes them.
 
 pub(crate) mod contents;
 pub(crate) mod outcomes;

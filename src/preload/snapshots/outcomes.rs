@@ -1,4 +1,4 @@
-//! What became of the snapshots so far, for the statistics.
+//! The outcomes of the snapshots so far, for the statistics.
 
 use std::io;
 use std::path::Path;
@@ -17,7 +17,7 @@ static PAST: Mutex<Snapshots> = Mutex::new(Snapshots {
     last_problem: None,
 });
 
-/// A snapshot was written, or was not.
+/// Notes that a snapshot was written, or failed.
 pub(crate) fn note(path: &Path, written: &io::Result<u64>) {
     let mut past = lock(&PAST);
     match written {
@@ -32,7 +32,7 @@ pub(crate) fn note(path: &Path, written: &io::Result<u64>) {
     }
 }
 
-/// What became of the snapshots so far, and how to ask for one.
+/// Returns the outcomes of the snapshots so far, and the signal that requests one.
 pub(crate) fn all() -> Snapshots {
     let mut past = lock(&PAST).clone();
     past.signal = config::get().history.signal;

@@ -1,9 +1,9 @@
-//! What is recorded changes while the program runs: because it says so itself (`cachealloc_record`), or
-//! another process does (`orders`).
+//! Changes of what is recorded while the program runs, requested by the program
+//! (`cachealloc_record`) or by a control command of another process.
 //!
-//! All contexts change at one moment, with all their allocators locked: so their entries are consistent
-//! from then on. A recording begins with the blocks that the context has; what was freed before has no
-//! entry.
+//! All contexts change at one moment, with all their allocators locked, so their entries are
+//! consistent from then on. A recording begins with the blocks that the context has; blocks freed
+//! earlier have no entry.
 
 use std::sync::{Mutex, MutexGuard};
 
@@ -22,9 +22,13 @@ use crate::state::contexts;
 use crate::state::contexts::Context;
 use crate::{identity, process};
 
-/// Records so from here on. Where the recording goes on without a `clear`, all that it knows of what is live
-/// stays, and the entries stay if there are to be as many of the same kind. Fails with EBUSY and
-/// changes nothing where a stopped thread holds a lock. Call without a lock of ours.
+/// Changes what is recorded from here on. If the recording continues without a `clear`, all records
+/// of live blocks stay. The entries stay if their number and their kind do not change. The caller
+/// must hold no lock of the library.
+///
+/// # Errors
+///
+/// Fails with EBUSY and changes nothing if a stopped thread holds a lock.
 pub(crate) fn change(change: Change, wait: LockWait) -> Result<(), i32> {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _one = wait.lock(&ONE_AT_A_TIME).ok_or(libc::EBUSY)?;
@@ -58,7 +62,8 @@ pub(crate) fn change(change: Change, wait: LockWait) -> Result<(), i32> {
         process::watch_end();
         triggers::start();
         persistent::begin(contents::settings);
-        // It may sleep as one that has nothing to keep up.
+        // The writer may sleep without a timeout, because there was no persistent history to
+        // update.
         writer::wake();
     }
     Ok(())
@@ -97,7 +102,7 @@ fn go_on(all: &mut [Locked], now: &Settings, wanted: Settings) {
     table::record(|device| wanted.includes(device), same);
 }
 
-/// Puts these in force.
+/// Puts these settings in force.
 fn set(settings: Settings) {
     settings::set(settings);
     persistent::note_settings();

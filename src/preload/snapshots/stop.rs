@@ -1,21 +1,24 @@
-//! A deadly signal came and a snapshot is still to be written: until the process ends by the signal,
-//! nothing of the program runs any more.
+//! Stops the program after a deadly signal while a snapshot is still to be written: until the
+//! process ends by the signal, no code of the program runs.
 //!
-//! Note [Stopping]. Natively the process is gone at once: no thread of it prints, answers a request or
-//! removes a file any more. So the thread that got the signal stays in its handler, and sends every
-//! other thread but the writer the signal that glibc keeps for `setuid`, which no program that uses
-//! glibc can block; they stay in the handler of that. The other way was a copy of the process (`fork`)
-//! that writes while the original dies at once. But a program that waits for the process would not find
-//! the file, the end of a container takes the copy with it, and copying the page tables of a
-//! process with 100 GB takes a second in which the original stands still anyway.
+//! Note [Stopping]. Without the library the process would be gone at once: no thread of it would
+//! print, answer a request or remove a file any more. So the thread that got the signal stays in
+//! its handler. It sends every other thread but the writer the signal that glibc reserves for
+//! `setuid`, which no program that uses glibc can block; they stay in the handler of that signal.
+//! The alternative was a copy of the process (`fork`) that writes while the original dies at once.
+//! But a program that waits for the process would not find the file, and the end of a container
+//! ends the copy too. Copying the page tables of a process with 100 GB also takes a second, during
+//! which the original does not run anyway.
 //!
-//! A thread may be stopped with something that the writer needs. Not the heap's lock: the writer has a
-//! heap of its own (`heap.rs`). What is left are our locks and the one of the loader's list. So a thread that
-//! stood inside a hook of ours, in the C library or in the loader *may hold* something, and where the writer
-//! lacks something these threads run again, one after the other for some 100 us, until it makes progress: one
-//! of them is about to release a lock. No other thread runs again.
+//! A thread may be stopped while it holds something that the writer needs. This is not the heap's
+//! lock, because the writer has a separate heap (`heap.rs`). What remains are the library's locks
+//! and the lock of the loader's list. So a thread that was inside a hook, in the C library or in
+//! the loader *may hold* one. If the writer lacks something, these threads run again, one after the
+//! other for some 100 us, until it makes progress: one of them is about to release a lock. No other
+//! thread runs again.
 //!
-//! All of this runs in signal handlers: system calls, atomics, no lock, nothing allocated.
+//! All of this runs in signal handlers: it uses system calls and atomics, takes no lock and
+//! allocates nothing.
 
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
@@ -34,43 +37,44 @@ pub(crate) use holding::prepare;
 use threads::{block_all, forget_signals, interrupt_soon, own_number, stop_others, take_signal};
 
 const LOOK_EVERY: Duration = Duration::from_millis(1);
-/// So long do threads go on that may hold something.
+/// How long a thread that may hold something runs at a time.
 const PULSE: Duration = Duration::from_micros(100);
 
-/// The thread that sees to the end; 0: there is none yet.
+/// The thread that controls the end, or 0 if there is none yet.
 static LEADER: AtomicI32 = AtomicI32::new(0);
-/// It lets threads stop and go on, and is not to be interrupted.
+/// Set while the leader stops and resumes threads, and must not be interrupted.
 static CONDUCTS: AtomicBool = AtomicBool::new(false);
 static STOPPED_COUNT: AtomicU32 = AtomicU32::new(0);
-/// What stopped threads sleep on: changes when one of them shall go on, if it may hold something. One at
-/// a time: of several that want the same lock, one has it whenever they are stopped.
+/// The word on which stopped threads sleep. It changes when one of them, which may hold something,
+/// is to run again. Only one runs at a time: if several want the same lock, one of them holds it
+/// whenever they are stopped.
 static PULSES: AtomicU32 = AtomicU32::new(0);
 static CHOSEN: AtomicI32 = AtomicI32::new(0);
-/// Only those go on that may hold a lock of ours.
+/// Set if only threads that may hold a lock of the library run again.
 static OF_OURS: AtomicBool = AtomicBool::new(false);
-/// What the conductor finds at each look.
+/// The leader's finding at each look.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// What is written is written: the process ends.
+    /// The output is complete: the process ends.
     End,
-    /// The writer asks in vain for a lock of ours.
+    /// The writer waits for a lock of the library.
     LacksLock,
     /// The writer sleeps: a stopped thread has what it needs.
     Sleeps,
     Wait,
 }
 
-/// For a handler: stops all threads but the writer until `look` says to end, and returns true then.
-/// False: this thread goes on for a moment, for it may hold what the writer needs; it
-/// comes back here. `signal`: the one that came, whose handler is ours.
+/// Stops all threads but the writer, from the handler of `signal`, until `look` returns `End`; then
+/// returns `true`. Returns `false` if this thread must run for a moment, because it may hold what
+/// the writer needs; it then calls this again.
 pub(crate) fn stop_world(
     signal: c_int,
     context: *const c_void,
     mut look: impl FnMut() -> Next,
 ) -> bool {
     let own = own_number();
-    // Before anything else: a second signal in this thread would find it the conductor, and send signals for which
-    // there is no handler of ours yet.
+    // Before anything else: a second signal in this thread would find it the leader, and send
+    // signals that have no handler of the library yet.
     let mask = block_all();
     let first = LEADER.compare_exchange(0, own, Ordering::SeqCst, Ordering::SeqCst);
     if first.is_err_and(|conductor| conductor != own) {
@@ -83,7 +87,7 @@ pub(crate) fn stop_world(
         take_signal(signal, stop);
     }
     CONDUCTS.store(true, Ordering::SeqCst);
-    // Whether every thread was found stopped, the ones included that were made meanwhile.
+    // Whether every thread was found stopped, including those created meanwhile.
     let mut complete = false;
     let mut turn = 0;
     let ends = loop {
@@ -102,7 +106,7 @@ pub(crate) fn stop_world(
                         turn += 1;
                         go_on(own, chosen);
                     }
-                    // All others had their turn.
+                    // Every other thread had its turn.
                     None => {
                         turn = 0;
                         if may_hold(context, ours) && interrupt_soon(own) {
@@ -123,14 +127,14 @@ pub(crate) fn stop_world(
     ends
 }
 
-/// Lets one thread go on for a moment, if it may hold something, and gives the writer time to take what is
-/// free then.
+/// Lets one thread run for a moment, if it may hold something, and gives the writer time to take
+/// what is free then.
 fn go_on(own: i32, chosen: i32) {
     const LOOKS_MAX: u32 = 20;
     CHOSEN.store(chosen, Ordering::SeqCst);
     PULSES.fetch_add(1, Ordering::SeqCst);
     library_thread::wake_all(&PULSES);
-    // It may have to wait for a processor first.
+    // The thread may have to wait for a processor first.
     for _ in 0..LOOKS_MAX {
         library_thread::sleep(PULSE);
         if CHOSEN.load(Ordering::SeqCst) == 0 {
@@ -148,7 +152,8 @@ fn go_on(own: i32, chosen: i32) {
     library_thread::sleep(PULSE);
 }
 
-/// Stays here until the process ends; or goes on for a moment, where this thread may hold something.
+/// Keeps this thread here until the process ends, or until it may run for a moment because it may
+/// hold something.
 pub(crate) fn park(context: *const c_void) {
     let mask = block_all();
     let own = own_number();
@@ -172,7 +177,7 @@ extern "C" fn stop(_: c_int, _: *mut libc::siginfo_t, context: *mut c_void) {
     let errno = unsafe { *libc::__errno_location() };
     let own = own_number();
     if [watchdog::writer_number(), apart::delegate_number()].contains(&own) {
-        // It had just begun, and its number was not known yet.
+        // The thread had just begun, and its number was not known yet.
     } else if LEADER.load(Ordering::SeqCst) == own {
         if !CONDUCTS.load(Ordering::SeqCst) {
             crate::snapshots::triggers::go_on_ending(context);

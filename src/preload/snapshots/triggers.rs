@@ -1,8 +1,8 @@
-//! When snapshots are written. A thread of ours writes them (`writer`), and serves the readers in
-//! other processes.
+//! When snapshots are written. A thread of the library writes them (`writer`), and serves the
+//! readers in other processes.
 //!
-//! The end of the process, a shortage of memory and a call by the program wait for theirs; a signal does
-//! not. The thread begins with the first context, when CUDA has threads of its own; a process
+//! The end of the process, a failed allocation and a call by the program wait for their snapshot; a
+//! signal does not. The thread begins with the first context, when CUDA has its threads. A process
 //! that never gets that far has neither thread nor files, and without CUDA no handler.
 
 use core::ffi::c_void;
@@ -35,26 +35,28 @@ use crate::statistics::live;
 use crate::thread_state::with_thread_state_saved;
 use crate::{config, environment, heap, identity, log, seccomp};
 
-/// A writer that gives no sign of life for so long is not waited for any longer.
+/// How long threads wait for a writer without a heartbeat.
 const SILENCE_MAX: Duration = Duration::from_secs(5);
 /// A program that calls for a snapshot waits as long as a slow disk may take.
 pub(crate) const SILENCE_IN_CALL_MAX: Duration = Duration::from_secs(60);
-/// While the program is stopped: after so long a stopped thread may have what the writer lacks.
+/// While the program is stopped, a stopped thread may hold what the writer needs after this time.
 const STUCK: Duration = Duration::from_millis(3);
-/// How often the thread of a deadly signal may run on, because it may hold the lock that the writer needs.
+/// How often the thread of a deadly signal may run on, because it may hold the lock that the writer
+/// needs.
 const RETURNS_MAX: u32 = 20_000;
-/// Snapshots because memory ran out: some programs find out by failures how much there is.
+/// Number of snapshots after out-of-memory failures: some programs find out by failures how much
+/// memory there is.
 const SHORTAGES_MAX: u32 = 3;
 
 static SIGNALS: Request = Request::new();
 static SHORTAGES: Request = Request::new();
-/// Signals that end the process once their snapshot is there.
+/// Signals that end the process once their snapshot is written.
 static ENDS: Request = Request::new();
 static EXIT: Request = Request::new();
 static DIRECTORY: OnceLock<PathBuf> = OnceLock::new();
-/// Takes the signals that end the process (`interpose::signals`).
+/// Takes over the signals that end the process (`interpose::signals`).
 static WHEN_END_IS_EXPECTED: OnceLock<fn()> = OnceLock::new();
-/// Held while a snapshot is written, so that one at a time is.
+/// Held while a snapshot is written, so that only one is written at a time.
 static WRITING: Mutex<()> = Mutex::new(());
 /// Prepares for snapshots, once. Call where a thread may be started.
 pub(crate) fn start() {
@@ -66,12 +68,13 @@ pub(crate) fn start() {
         seccomp::is_asked();
     }
     if STARTED.swap(true, Ordering::AcqRel) {
-        // A later context, or a recording that was switched on later.
+        // This is a later context, or a recording that was switched on later.
         expect_end();
         return;
     }
     seccomp::note();
-    // A program that changes its directory finds its snapshots where it was started.
+    // If the program changes its directory, its snapshots still go to the directory in which it
+    // started.
     let here = || std::env::current_dir().unwrap_or_default();
     let _ = DIRECTORY.set(environment::folder().unwrap_or_else(here));
     if record::is_on() || config::get().waits_on_exit {
@@ -89,8 +92,8 @@ pub(crate) fn start() {
     expect_end();
 }
 
-/// If something is to be written at exit, also takes over the signals that end the process. Call when the
-/// writer is ready for them, or will say that it is not.
+/// If something is to be written at exit, also takes over the signals that end the process. Call
+/// when the writer is ready for them, or will report that it is not.
 fn expect_end() {
     if wanted_at_exit() && writer::runs() {
         stop::prepare();
@@ -98,34 +101,36 @@ fn expect_end() {
     }
 }
 
-/// `take_signals` is called whenever something is to be written at exit and the writer is ready for it.
+/// Registers `take_signals`, which is called whenever something is to be written at exit and the
+/// writer is ready for it.
 pub(crate) fn when_end_is_expected(take_signals: fn()) {
     let _ = WHEN_END_IS_EXPECTED.set(take_signals);
 }
 
-/// Whether anything but a call of the program may ask for one.
+/// Returns whether anything but a call of the program may request a snapshot.
 pub(crate) fn are_wanted() -> bool {
     wanted_at_exit() || config::get().history.signal.is_some()
 }
 
-/// Whether something is written at the end of the process.
+/// Returns whether something is written at the end of the process.
 fn wanted_at_exit() -> bool {
     let config = config::get();
     let statistics = matches!(config.stats_on_exit, StatsOnExit::File(_));
     record::is_on() || config.waits_on_exit || statistics
 }
 
-/// The signal for a snapshot came. For the handler.
+/// Requests the snapshot for which a signal came. For the handler.
 pub(crate) fn from_signal() {
     SIGNALS.post();
 }
 
-/// A signal came whose default action ends the process. For the handler, which returns only where this
-/// thread may hold what the writer lacks, and comes back a moment later (`stop`).
+/// Handles a signal whose default action ends the process. The handler returns from this only if
+/// its thread may hold what the writer needs, and comes here again a moment later (`stop`).
 pub(crate) fn end_from_signal(signal: i32, context: *const c_void) {
     // SAFETY: asks the kernel for a number.
     if unsafe { libc::getpid() } == 1 {
-        // The first process of a container lives on: the kernel ignores what it leaves at the default.
+        // The first process of a container lives on: the kernel ignores signals whose action it
+        // leaves at the default.
         return from_signal();
     }
     if process::end_by(signal) {
@@ -134,7 +139,7 @@ pub(crate) fn end_from_signal(signal: i32, context: *const c_void) {
     go_on_ending(context);
 }
 
-/// The same once more, in the thread that the signal came to.
+/// Continues ending the process, in the thread that received the signal.
 pub(crate) fn go_on_ending(context: *const c_void) {
     static RETURNS: AtomicU32 = AtomicU32::new(0);
     let signal = process::ends_by();
@@ -160,14 +165,14 @@ pub(crate) fn go_on_ending(context: *const c_void) {
             live::end();
         }
         process::end_by_default(signal);
-        // SAFETY: should anything have kept the signal from us: the process ends.
+        // SAFETY: ends the process even if something has kept the signal from this thread.
         unsafe { libc::syscall(libc::SYS_exit_group, 128 + signal) };
     }
     RETURNS.fetch_add(1, Ordering::Relaxed);
 }
 
-/// The process ends: one last snapshot where something is recorded, and whole files in any case.
-/// Another thread that ends the process meanwhile waits as well.
+/// Writes one last snapshot at the process's end if something is recorded, and completes files in
+/// any case. Another thread that ends the process meanwhile waits as well.
 pub(crate) fn at_exit() {
     if DIRECTORY.get().is_none() {
         if SIGNALS.pending().is_some() {
@@ -185,7 +190,7 @@ pub(crate) fn at_exit() {
         true => EXIT.wait(EXIT.post_once(), SILENCE_MAX),
         false => SIGNALS.pending().is_none_or(|number| SIGNALS.wait(number, SILENCE_MAX)),
     };
-    // One that gave up has said so.
+    // A writer that gave up has already reported that.
     if (!served || !writer::finish_jobs(SILENCE_MAX)) && !writer::gave_up() {
         persistent::keep();
         let seconds = SILENCE_MAX.as_secs();
@@ -195,7 +200,8 @@ pub(crate) fn at_exit() {
     }
 }
 
-/// An allocation is about to fail for lack of memory: the first few leave a snapshot. `waits`: until it is there.
+/// Writes a snapshot for an allocation that is about to fail for lack of memory. Only the first few
+/// failures leave one. `waits`: waits until it is written.
 pub(crate) fn on_oom(waits: bool) {
     if SHORTAGES.posted() < SHORTAGES_MAX && identity::is_ours() && writer::runs() {
         let number = SHORTAGES.post();
@@ -206,7 +212,7 @@ pub(crate) fn on_oom(waits: bool) {
 }
 
 /// Writes a snapshot to this file, or to one named by the user's template. A relative path is the
-/// program's own: it counts from its current directory.
+/// program's: it is relative to its current directory.
 pub(crate) fn to_file(path: Option<PathBuf>) -> io::Result<()> {
     let write = move || {
         let _one_at_a_time = lock(&WRITING);
@@ -223,7 +229,7 @@ pub(crate) fn to_file(path: Option<PathBuf>) -> io::Result<()> {
     }
 }
 
-/// One snapshot serves all requests that were posted before it was begun.
+/// Serves the posted requests. One snapshot serves all requests that were posted before it began.
 fn serve() {
     let words = [&SIGNALS, &SHORTAGES, &ENDS, &EXIT];
     let asked = words.map(|word| (word, word.pending()));
@@ -233,7 +239,7 @@ fn serve() {
     let [signals, shortages, ends, exit] = asked.map(|(_, number)| number.is_some());
     let write = || match (exit, ends, shortages) {
         (true, ..) => write_last(signals || shortages, SnapshotReason::Exit),
-        // All that was to be written at the end is.
+        // Everything to be written at the end is already written.
         (_, true, _) if EXIT.is_served(1) => (),
         (_, true, _) => {
             told::at_end();
@@ -254,7 +260,7 @@ fn serve() {
     }
 }
 
-/// What was asked for at the end of the process. `asked`: and a snapshot in any case.
+/// Writes what was requested for the end of the process. `asked`: writes a snapshot in any case.
 fn write_last(asked: bool, reason: SnapshotReason) {
     if asked || record::is_on() {
         write_to_template(reason);
@@ -277,7 +283,7 @@ fn write_to_template(reason: SnapshotReason) {
             path.display(),
             Count(*dropped)
         )),
-        // A path that is no file, `/dev/null` say, means that none is wanted.
+        // A path that is not a file, such as `/dev/null`, means that no snapshot is wanted.
         Err(error)
             if matches!(reason, SnapshotReason::Exit | SnapshotReason::Ended)
                 && error.kind() != io::ErrorKind::InvalidInput
@@ -290,14 +296,14 @@ fn write_to_template(reason: SnapshotReason) {
     }
 }
 
-/// The writer got no memory.
+/// Gives up for lack of memory.
 fn give_up() -> ! {
     contents::remove_part();
     log::warn(format_args!("no snapshots from now on: the host has no memory for this process"));
     writer::give_up()
 }
 
-/// A name of its own for each snapshot, where the program was started.
+/// Returns a new name for each snapshot, in the directory where the program was started.
 fn next_path() -> PathBuf {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let template = &config::get().history.snapshot;
@@ -308,7 +314,7 @@ fn in_directory(name: &str) -> PathBuf {
     DIRECTORY.get().cloned().unwrap_or_default().join(name)
 }
 
-/// The statistics, where they are to go into a file.
+/// Writes the statistics, if they go to a file.
 fn write_statistics() {
     let StatsOnExit::File(template) = &config::get().stats_on_exit else { return };
     let path = in_directory(&contents::file_name(template, 0));

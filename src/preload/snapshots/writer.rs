@@ -1,9 +1,10 @@
 //! The thread that writes snapshots, and how others reach it.
 //!
-//! A thread posts a request, and may wait until it is served. It may be anywhere: in a signal handler,
-//! inside `malloc`, with a lock of ours held. So posting takes no lock, and no thread waits for a writer
-//! that makes no progress (`process::watchdog`): the writer may need the very lock that this thread holds.
-//! Threads of the program may have small stacks, another reason to write here.
+//! A thread posts a request, and may wait until it is served. It may be anywhere: in a signal
+//! handler, inside `malloc`, or with a lock of the library held. So posting takes no lock, and no
+//! thread waits for a writer that makes no progress (`process::watchdog`): the writer may need the
+//! very lock that this thread holds. Threads of the program may have small stacks, which is another
+//! reason to write here.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -21,23 +22,25 @@ use crate::statistics::live;
 use crate::statistics::live::Look;
 use crate::{apart, heap, process};
 
-/// At the writer, by a thread that waits for it: whether it still makes progress.
+/// Interval at which a waiting thread checks whether the writer still makes progress.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
-/// At the file for other processes, where it could not be opened.
+/// Interval at which the writer tries the file for other processes again, if it could not be
+/// opened.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
-/// What the thread does after every request.
+/// The function that the thread calls after every request.
 static SERVE: OnceLock<fn()> = OnceLock::new();
 static HAS_DELEGATE: AtomicBool = AtomicBool::new(false);
 static RUNS: AtomicBool = AtomicBool::new(false);
-/// What the writer sleeps on, where there is no file for other processes: changes with every request.
+/// The word on which the writer sleeps without a file for other processes. It changes with every
+/// request.
 static DOORBELL: AtomicU32 = AtomicU32::new(0);
-/// There was no memory, and nothing is served any more.
+/// Set after memory ran out: nothing is served any more.
 static GAVE_UP: AtomicBool = AtomicBool::new(false);
-/// The process ends: the file for other processes goes.
+/// The process ends: requests that the file for other processes be removed.
 static LEAVES: Request = Request::new();
 
-/// One kind of request. Counters, because another may be posted while the last is served.
+/// One kind of request. It uses counters, because another may be posted while the last is served.
 #[derive(Default)]
 pub(crate) struct Request {
     left: AtomicU32,
@@ -49,26 +52,27 @@ impl Request {
         Request { left: AtomicU32::new(0), served: AtomicU32::new(0) }
     }
 
-    /// Also for signal handlers: a system call, no lock.
+    /// Posts a request and returns its number. Safe in signal handlers: makes a system call, and
+    /// takes no lock.
     pub(crate) fn post(&self) -> u32 {
         let number = self.left.fetch_add(1, Ordering::AcqRel) + 1;
         wake();
         number
     }
 
-    /// The same for what is done only once, however often it is posted: the number is 1.
+    /// Posts a request that is served only once, however often it is posted. Its number is 1.
     pub(crate) fn post_once(&self) -> u32 {
         self.left.store(1, Ordering::Release);
         wake();
         1
     }
 
-    /// How often it was posted so far.
+    /// Returns how often it was posted so far.
     pub(crate) fn posted(&self) -> u32 {
         self.left.load(Ordering::Acquire)
     }
 
-    /// The number of the last request, unless it was served.
+    /// Returns the number of the last request, unless it was served.
     pub(crate) fn pending(&self) -> Option<u32> {
         let left = self.posted();
         (!self.is_served(left)).then_some(left)
@@ -78,14 +82,14 @@ impl Request {
         self.served.load(Ordering::SeqCst).wrapping_sub(number) as i32 >= 0
     }
 
-    /// For the writer: all up to this one are served.
+    /// Notes that all requests up to this one are served. For the writer.
     pub(crate) fn note_served(&self, number: u32) {
         self.served.store(number, Ordering::SeqCst);
         library_thread::wake_all(&self.served);
     }
 
-    /// Waits until this one is served. False: it is not, and the writer has slept for so long, or has
-    /// given up.
+    /// Waits until this request is served. Returns `false` if it is not, because the writer has
+    /// slept for longer than `stall_max` or has given up.
     pub(crate) fn wait(&self, number: u32, stall_max: Duration) -> bool {
         let mut watchdog = Watchdog::begin();
         loop {
@@ -101,12 +105,13 @@ impl Request {
     }
 }
 
-/// Something to be done in the writer's thread.
+/// Work to be done in the writer's thread.
 type Job = Box<dyn FnOnce() + Send>;
 static JOBS: Mutex<VecDeque<Job>> = Mutex::new(VecDeque::new());
 static JOBS_LEFT: Request = Request::new();
 
-/// Starts the thread, which calls `serve` after every request. False: it could not be started.
+/// Starts the thread, which calls `serve` after every request. Returns `false` if it could not be
+/// started.
 pub(crate) fn start(serve: fn()) -> bool {
     let _ = SERVE.set(serve);
     HAS_DELEGATE.store(library_thread::start_delegate(), Ordering::Release);
@@ -119,8 +124,8 @@ pub(crate) fn runs() -> bool {
     RUNS.load(Ordering::Acquire)
 }
 
-/// Runs `body` in the writer's thread, after the snapshots that were asked for, and returns its result.
-/// None: it failed, or is not done yet.
+/// Runs `body` in the writer's thread, after the snapshots requested before, and returns its
+/// result. Returns `None` if it failed, or is not done yet.
 pub(crate) fn run<T: Send + 'static>(
     body: impl FnOnce() -> T + Send + 'static,
     stall_max: Duration,
@@ -133,17 +138,17 @@ pub(crate) fn run<T: Send + 'static>(
     lock(&result).take().filter(|_| done)
 }
 
-/// Waits until all is done that `run` has asked for.
+/// Waits until all jobs of `run` are done.
 pub(crate) fn finish_jobs(stall_max: Duration) -> bool {
     JOBS_LEFT.pending().is_none_or(|number| JOBS_LEFT.wait(number, stall_max))
 }
 
-/// Whether it will never serve a request again, for lack of memory.
+/// Returns whether the writer will never serve a request again, for lack of memory.
 pub(crate) fn gave_up() -> bool {
     GAVE_UP.load(Ordering::Acquire)
 }
 
-/// For the writer: it can do nothing any more, and keeps what it has.
+/// Stops the writer for good. It can do nothing more, and keeps what it has. For the writer.
 pub(crate) fn give_up() -> ! {
     GAVE_UP.store(true, Ordering::Release);
     loop {
@@ -151,8 +156,9 @@ pub(crate) fn give_up() -> ! {
     }
 }
 
-/// The process ends. The writer removes the file for other processes: a filter for system calls that
-/// the program has put on its own threads is none for ours.
+/// Ends the writer's work at the end of the process. The writer removes the file for other
+/// processes, because a filter for system calls that the program has put on its threads does not
+/// apply to the writer.
 pub(crate) fn leave() {
     const SILENCE_MAX: Duration = Duration::from_secs(1);
     if !runs() || gave_up() || !LEAVES.wait(LEAVES.post_once(), SILENCE_MAX) {
@@ -190,7 +196,7 @@ fn work() {
             let _ = catch_unwind(persistent::keep_up);
             heap::shrink();
         }
-        // `wake` rings both bells; where there is a file, other processes can ring the one in it.
+        // `wake` rings both doorbells; if there is a file, other processes can ring the one in it.
         let no_longer = persistent::next().into_iter().chain(look_again).min();
         if !look.is_some_and(|look| live::wait_for_request(&look, no_longer)) {
             library_thread::wait(&DOORBELL, heard, no_longer);
@@ -198,7 +204,7 @@ fn work() {
     }
 }
 
-/// No thread waits for the end of the process, which has not begun.
+/// Returns whether no thread waits for the end of the process, and the end has not begun.
 fn is_idle() -> bool {
     LEAVES.posted() == 0 && process::ends_by() == 0
 }
@@ -207,13 +213,13 @@ fn do_jobs() {
     let Some(number) = JOBS_LEFT.pending() else { return };
     loop {
         let Some(job) = lock(&JOBS).pop_front() else { break };
-        // A job that failed leaves no result, and its asker knows by that.
+        // A job that failed leaves no result, which tells its caller.
         let _ = catch_unwind(AssertUnwindSafe(job));
     }
     JOBS_LEFT.note_served(number);
 }
 
-/// Has the writer look whether there is anything to do.
+/// Makes the writer check for work.
 pub(crate) fn wake() {
     DOORBELL.fetch_add(1, Ordering::Release);
     library_thread::wake(&DOORBELL);

@@ -1,6 +1,6 @@
-//! Our state of each thread of the program: a hook looks it up once and passes it on. Constant at first
-//! and without a destructor, so that a thread's first use allocates nothing; `process` releases what a
-//! thread still holds when it ends.
+//! The library's state for each thread of the program: a hook looks it up once and passes it on. It
+//! starts as a constant and has no destructor, so that a thread's first use allocates nothing. When
+//! a thread ends, `process` releases what it still holds.
 
 use core::cell::Cell;
 use core::ffi::c_void;
@@ -19,7 +19,7 @@ use crate::state::events::Event;
 /// The calling thread.
 pub(crate) struct Thread {
     /// Set while this thread is inside a hook: calls that the driver or a tool makes meanwhile are
-    /// passed on, so that no lock of ours is taken twice.
+    /// passed on, so that no lock of the library is taken twice.
     pub inside: Cell<bool>,
     /// Set while a memory hook runs in this thread: its own calls are not observed.
     pub in_memory_hook: Cell<bool>,
@@ -27,24 +27,26 @@ pub(crate) struct Thread {
     pub observed_call: Cell<*const c_void>,
     /// The stream of its last submission during a capture (`captures::note_submission`).
     pub submits_on: Cell<Option<(u64, StreamHandle)>>,
-    /// The capture that this went into, as it was before.
+    /// The capture that this submission went into, as it was before.
     pub captured_before: Cell<Option<CaptureMark>>,
-    /// The stream that it asked for last (`contexts::stream_identity`).
+    /// The stream that this thread asked for last (`contexts::stream_identity`).
     pub stream: Cell<Option<KnownStream>>,
-    /// The stream, by its id, of its last free in stream order, and up to where that is behind the legacy
-    /// stream (`ordering::legacy_stream`).
+    /// The id of the stream of its last free in stream order, and the last work of the legacy
+    /// stream after which that stream is ordered (`ordering::legacy_stream`).
     pub joined: Cell<(u64, u64)>,
     number: Cell<u32>,
     /// Its place in tables of all threads (`seats`).
     seat: Cell<u32>,
-    /// What it has left when it ended is given back: it takes nothing any more that would have to be.
+    /// Set once the thread has ended and its holdings are released: it takes nothing any more that
+    /// would have to be released.
     has_ended: Cell<bool>,
-    /// The thread cache that it used last, and its own list there (`cache::thread_cache`).
+    /// The thread cache that it used last, and its list in that cache (`cache::thread_cache`).
     pub lists: Cell<*const c_void>,
     pub list: Cell<*const c_void>,
-    /// Set for threads of the program; not for the driver's own thread, which runs host functions.
+    /// Set for threads of the program; unset for the driver's thread, which runs host functions.
     is_programs: Cell<bool>,
-    /// The stream of its last submission that had to come behind a barrier, and which that was (`ordering::before_submission`).
+    /// The stream of its last submission that had to wait for a barrier, and the number of that
+    /// barrier (`ordering::before_submission`).
     pub behind: Cell<Option<Behind>>,
     /// The barrier of this thread's last free, and a counted reference to its event.
     pub tracked: Cell<TrackedBarrier>,
@@ -53,7 +55,7 @@ pub(crate) struct Thread {
     pub spare_event: Cell<*const Event>,
 }
 
-/// A stream that is behind a barrier of a context.
+/// A stream that is ordered after a barrier of a context.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Behind {
     pub context_id: u64,
@@ -61,13 +63,13 @@ pub(crate) struct Behind {
     pub number: BarrierNumber,
 }
 
-/// A stream of which the driver has told, by numbers.
+/// A stream that the driver has identified, by numbers.
 #[derive(Clone, Copy)]
 pub(crate) struct KnownStream {
     pub handle: StreamHandle,
     pub id: u64,
     pub context_id: u64,
-    /// How many streams may have ended before.
+    /// Number of streams that may have ended before.
     pub ends: u64,
 }
 
@@ -107,12 +109,13 @@ pub(crate) fn with<T>(body: impl FnOnce(&Thread) -> T) -> T {
     {
         let known = near::record();
         let record = if known.is_null() { near::find() } else { known };
-        // SAFETY: the thread's own. It has no destructor, so it is there as long as the thread.
+        // SAFETY: the thread's own record. It has no destructor, so it exists as long as the
+        // thread.
         body(unsafe { &*record })
     }
 }
 
-/// As `with`, if the thread has called before. Else None, at times.
+/// Runs `body` like `with`, if the thread has called before. Otherwise it may return `None`.
 #[inline(always)]
 pub(crate) fn if_seen<T>(body: impl FnOnce(&Thread) -> T) -> Option<T> {
     #[cfg(not(all(target_arch = "x86_64", not(miri))))]
@@ -124,9 +127,10 @@ pub(crate) fn if_seen<T>(body: impl FnOnce(&Thread) -> T) -> Option<T> {
     }
 }
 
-/// Where the calling thread's record is, in a word that a descriptor of the loader leads to. One of Rust's thread-local
-/// variables is a call of `__tls_get_addr`, which is ten times as long. A fixed distance from the thread pointer would be
-/// shorter still, and then the loader refuses the library where it is not preloaded but opened late.
+/// The address of the calling thread's record, in a word that a descriptor of the loader leads to.
+/// A thread-local variable of Rust costs a call of `__tls_get_addr`, which takes ten times as long.
+/// A fixed distance from the thread pointer would be faster still, but then the loader refuses the
+/// library if it is opened late instead of preloaded.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 mod near {
     use core::arch::{asm, global_asm};
@@ -149,8 +153,8 @@ mod near {
     #[inline(always)]
     fn place() -> usize {
         let place;
-        // SAFETY: the ABI's way to ask for it: the call changes rax and flags only, but vector registers too where the
-        // library was opened late and glibc is older than 2.40.
+        // SAFETY: the ABI's way to ask for it. The call changes only rax and flags, but vector
+        // registers too if the library was opened late and glibc is older than 2.40.
         unsafe {
             asm!(
                 "leaq cachealloc_thread@TLSDESC(%rip), %rax",
@@ -166,11 +170,12 @@ mod near {
         place
     }
 
-    /// Null before `find`.
+    /// Returns the record, or null before `find`.
     #[inline(always)]
     pub(super) fn record() -> *const Thread {
         let record;
-        // SAFETY: reads the word, which is zero when the thread begins; the ABI has the thread pointer in fs.
+        // SAFETY: reads the word, which is zero when the thread begins; the ABI has the thread
+        // pointer in fs.
         unsafe {
             asm!(
                 "movq %fs:({place}), {record}",
@@ -182,7 +187,7 @@ mod near {
         record
     }
 
-    /// The first time.
+    /// Finds and stores the record at the thread's first call.
     #[cold]
     pub(super) fn find() -> *const Thread {
         let record = THREAD.with(|thread| {
@@ -202,11 +207,11 @@ mod near {
     }
 }
 
-/// The key whose destructor runs when a thread ends; `NO_KEY` if there is none.
+/// The key whose destructor runs when a thread ends, or `NO_KEY` without one.
 static THREAD_KEY: AtomicU32 = AtomicU32::new(NO_KEY);
 const NO_KEY: u32 = u32::MAX;
 
-/// `ends` runs at the end of each thread that called `watch`. Call once.
+/// Makes `ends` run at the end of each thread that called `watch`. Call once.
 pub(crate) fn when_watched_ends(ends: extern "C" fn(*mut c_void)) {
     let mut key = 0;
     // SAFETY: the function has the wanted signature and lives as long as the library.
@@ -215,33 +220,35 @@ pub(crate) fn when_watched_ends(ends: extern "C" fn(*mut c_void)) {
     }
 }
 
-/// This thread holds something to be released when it ends. False: its end will not be noticed.
+/// Notes that this thread holds something to be released when it ends. Returns `false` if its end
+/// will not be noticed.
 pub(crate) fn watch() -> bool {
     let key = THREAD_KEY.load(Ordering::Acquire);
     // SAFETY: the key was created; the value only has to be non-null.
     key != NO_KEY && unsafe { libc::pthread_setspecific(key, core::ptr::dangling::<c_void>()) } == 0
 }
 
-/// Where the thread is that has a lane of its own (`here`); 0 before the first submission. When it has ended,
-/// another may be there: one at a time all the same.
+/// The thread pointer of the thread that owns the lane `Own` (`here`), or 0 before the first
+/// submission. After that thread has ended, another one may have the same thread pointer: still
+/// only one at a time.
 static OWNER: AtomicUsize = AtomicUsize::new(0);
 
-/// The lane in which the calling thread counts.
+/// Returns the lane in which the calling thread counts.
 #[inline(always)]
 pub(crate) fn lane() -> Lane {
     if OWNER.load(Ordering::Relaxed) == here() { Lane::Own } else { Lane::Shared }
 }
 
-/// As `lane`, for a submission: the first thread that submits has a lane of its own from then on. The very first submission
-/// is counted in the shared lane, at once for all threads: a thread that begins to watch finds that there has been one
-/// (`ordering::observers`).
+/// Returns the lane of a submission. The first thread that submits owns the lane `Own` from then
+/// on. The very first submission is counted in the shared lane, at once for all threads: a thread
+/// that begins to watch finds that there has been one (`ordering::observers`).
 #[inline(always)]
 pub(crate) fn lane_of_submission() -> Lane {
     let here = here();
     if OWNER.load(Ordering::Relaxed) == here {
         return Lane::Own;
     }
-    // A load of its own keeps the two questions apart: the thread with a lane of its own asks one.
+    // A separate load keeps the two tests apart: the owner of the lane makes only one.
     if OWNER.load(Ordering::Relaxed) == 0 {
         choose_lane(here);
     }
@@ -253,8 +260,8 @@ fn choose_lane(here: usize) {
     let _ = OWNER.compare_exchange(0, here, Ordering::Relaxed, Ordering::Relaxed);
 }
 
-/// A number that no other thread has while this one lives: its thread pointer. A look at a thread-local
-/// variable would be a call.
+/// Returns a number that no other thread has while this one lives: its thread pointer. Reading a
+/// thread-local variable would be a call.
 #[inline(always)]
 fn here() -> usize {
     let pointer: usize;
@@ -272,14 +279,15 @@ fn here() -> usize {
 }
 
 impl Thread {
-    /// As the function.
+    /// Returns the lane in which this thread counts (see [`lane`]).
     #[inline]
     pub(crate) fn lane(&self) -> Lane {
         lane()
     }
 
-    /// The driver's code if this thread is inside a host function of a stream, where nearly every call
-    /// is refused (measured). Queried from the driver until this thread is known to be the program's.
+    /// Returns the driver's error if this thread is inside a host function of a stream, where the
+    /// driver refuses nearly every call (measured). The driver is asked until this thread is known
+    /// to be the program's.
     #[inline]
     pub(crate) fn refused_inside_callback(&self) -> Option<CuError> {
         if self.is_programs.get() { None } else { self.ask_whether_inside_callback() }
@@ -292,19 +300,19 @@ impl Thread {
         (refused && rule_holds(Rule::CallbackIsAsked)).then_some(CuError::NOT_PERMITTED)
     }
 
-    /// A small number, different for threads that began near each other.
+    /// Returns a small number, different for threads that began near each other.
     #[inline]
     pub(crate) fn number(&self) -> usize {
         self.number.get() as usize
     }
 
-    /// Its seat, or the one of all that have none.
+    /// Returns the thread's seat, or the shared one.
     #[inline]
     pub(crate) fn seat(&self) -> u32 {
         self.seat.get()
     }
 
-    /// Takes a seat, if it has none and can give it back. True: it has one.
+    /// Takes a seat, if the thread has none and can free it at its end. Returns whether it has one.
     pub(crate) fn take_seat(&self) -> bool {
         if self.seat.get() == seats::SHARED && !self.has_ended.get() && watch() {
             self.seat.set(seats::take());
@@ -312,14 +320,15 @@ impl Thread {
         self.seat.get() != seats::SHARED
     }
 
-    /// The thread ends, and has left nothing at its seat. The destructors of others may still call.
+    /// Frees the seat of an ending thread that has left nothing there. Destructors of other
+    /// libraries may still call.
     pub(crate) fn leave_seat(&self) {
         self.has_ended.set(true);
         self.lists.set(null());
         seats::give_back(self.seat.replace(seats::SHARED));
     }
 
-    /// Before anything else sees the record.
+    /// Numbers the thread. Runs before anything else sees the record.
     fn begin(&self) {
         static NEXT: AtomicU32 = AtomicU32::new(1);
         if self.number.get() == 0 {

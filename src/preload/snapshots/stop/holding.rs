@@ -1,4 +1,5 @@
-//! Where an interrupted thread stands, and whether it may hold a lock there that the writer needs.
+//! Where an interrupted thread is in the code, and whether it may hold a lock there that the writer
+//! needs.
 
 use core::ffi::{c_int, c_void};
 use core::ops::Range;
@@ -6,10 +7,10 @@ use std::sync::OnceLock;
 
 use crate::seccomp;
 
-/// Where code may hold the loader's lock or one of ours.
+/// Code ranges in which a thread may hold the loader's lock or one of the library's.
 static HOLDING: OnceLock<[Range<u64>; 4]> = OnceLock::new();
 
-/// Makes ready, outside of any handler.
+/// Finds the code ranges, outside any handler.
 pub(crate) fn prepare() {
     HOLDING.get_or_init(|| {
         // SAFETY: asks for the address at which the kernel put the loader; 0 without one.
@@ -25,11 +26,12 @@ pub(crate) fn prepare() {
 }
 
 unsafe extern "C" {
-    /// libgcc's, whose unwinder visits the loader's list.
+    /// The function of libgcc, whose unwinder walks the loader's list.
     fn _Unwind_Backtrace(each: *const c_void, data: *mut c_void) -> c_int;
 }
 
-/// Whether the interrupted thread may hold a lock that the writer needs; `ours`: one of ours.
+/// Returns whether the interrupted thread may hold a lock that the writer needs. `ours`: only the
+/// library's locks count.
 pub(super) fn may_hold(context: *const c_void, ours: bool) -> bool {
     if seccomp::is_new() {
         return false; // it may not be asked for, and no other thread was stopped
@@ -38,12 +40,13 @@ pub(super) fn may_hold(context: *const c_void, ours: bool) -> bool {
     let (place, stack) = interrupted_at(context);
     ranges[0].contains(&place)
         || has_caller_in(&ranges[0], stack)
-        // The C library makes no system call with the loader's lock.
+        // The C library makes no system call while it holds the loader's lock.
         || (!ours && ranges.iter().any(|range| range.contains(&place)) && !is_system_call(place))
 }
 
-/// Whether a call that began in this range is on the stack, as far as its words tell: a hook of ours may
-/// be anywhere, in a function of the C library or in the driver. In doubt it is.
+/// Returns whether the stack contains a return address in this range, judging by its words. A hook
+/// may be anywhere, also in a function of the C library or in the driver. In doubt it returns
+/// `true`.
 fn has_caller_in(range: &Range<u64>, stack: u64) -> bool {
     const CHUNKS_MAX: u64 = 16;
     let mut words = [0u64; 64];
@@ -52,7 +55,7 @@ fn has_caller_in(range: &Range<u64>, stack: u64) -> bool {
         let from = stack.wrapping_add(chunk * bytes as u64);
         let local = libc::iovec { iov_base: words.as_mut_ptr().cast(), iov_len: bytes };
         let remote = libc::iovec { iov_base: from as *mut c_void, iov_len: bytes };
-        // SAFETY: the kernel reads for us, and says how much of it is there.
+        // SAFETY: the kernel reads for us, and reports how much is readable.
         let read = unsafe {
             let number = libc::getpid();
             libc::syscall(libc::SYS_process_vm_readv, number, &local, 1, &remote, 1, 0)
@@ -68,36 +71,36 @@ fn has_caller_in(range: &Range<u64>, stack: u64) -> bool {
     false
 }
 
-/// Whether the code at this address makes a system call, or has just made one.
+/// Returns whether the code at this address makes a system call, or has just made one.
 #[cfg(target_arch = "x86_64")]
 fn is_system_call(place: u64) -> bool {
     let code = (place - 2) as *const [u8; 2];
-    // SAFETY: in the code of a loaded object, which can be read, and not at its begin.
+    // SAFETY: in the code of a loaded object, which can be read, and not at its start.
     unsafe { code.read() == [0x0f, 0x05] || code.wrapping_add(1).read() == [0x0f, 0x05] }
 }
 
-/// Whether the code at this address makes a system call, or has just made one.
+/// Returns whether the code at this address makes a system call, or has just made one.
 #[cfg(target_arch = "aarch64")]
 fn is_system_call(place: u64) -> bool {
     const SVC_0: u32 = 0xd400_0001;
     let code = (place - 4) as *const u32;
-    // SAFETY: in the code of a loaded object, which can be read, and not at its begin.
+    // SAFETY: in the code of a loaded object, which can be read, and not at its start.
     unsafe { code.read() == SVC_0 || code.wrapping_add(1).read() == SVC_0 }
 }
 
-/// The next instruction, and the top of the stack.
+/// Returns the next instruction, and the top of the stack.
 #[cfg(target_arch = "x86_64")]
 fn interrupted_at(context: *const c_void) -> (u64, u64) {
-    // SAFETY: what the kernel gave the handler.
+    // SAFETY: the kernel passed it to the handler.
     let context = unsafe { &*context.cast::<libc::ucontext_t>() };
     let register = |name: c_int| context.uc_mcontext.gregs[name as usize] as u64;
     (register(libc::REG_RIP), register(libc::REG_RSP))
 }
 
-/// The next instruction, and the top of the stack.
+/// Returns the next instruction, and the top of the stack.
 #[cfg(target_arch = "aarch64")]
 fn interrupted_at(context: *const c_void) -> (u64, u64) {
-    // SAFETY: what the kernel gave the handler.
+    // SAFETY: the kernel passed it to the handler.
     let context = unsafe { &*context.cast::<libc::ucontext_t>() };
     (context.uc_mcontext.pc, context.uc_mcontext.sp)
 }

@@ -10,11 +10,12 @@ use crate::process::watchdog;
 use crate::snapshots::stop::PULSE;
 use crate::{apart, seccomp};
 
-/// glibc's own, for `setuid` in all threads: outside the sets that a program can block.
+/// The signal that glibc uses for `setuid` in all threads: outside the sets that a program can
+/// block.
 const SIGNAL: c_int = 33;
 const SA_RESTORER: usize = 0x0400_0000;
 
-/// As the kernel has it, on both architectures.
+/// The kernel's layout, on both architectures.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 struct KernelAction {
@@ -24,8 +25,9 @@ struct KernelAction {
     mask: u64,
 }
 
-/// The C library refuses to change this signal's action, and knows how to return from a handler: that
-/// is taken from the signal that came.
+/// Installs the handler of `SIGNAL`. The C library refuses to change this signal's action, and only
+/// it knows how to return from a handler: that part is copied from the action of the signal that
+/// came.
 pub(super) fn take_signal(came: c_int, handler: Handler) {
     let mut action = KernelAction::default();
     let size = size_of::<u64>();
@@ -44,7 +46,8 @@ pub(super) fn take_signal(came: c_int, handler: Handler) {
 
 pub(super) type Handler = extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void);
 
-/// Those that came meanwhile would stop this thread at once; the kernel keeps each of them.
+/// Consumes the signals that came meanwhile. The kernel keeps each of them, and they would stop
+/// this thread at once.
 pub(super) fn forget_signals() {
     let set = 1u64 << (SIGNAL - 1);
     let at_once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
@@ -54,21 +57,21 @@ pub(super) fn forget_signals() {
     while one() == i64::from(SIGNAL) {}
 }
 
-/// A part of the list of threads; the conductor's alone.
+/// A buffer for part of the thread list, used only by the leader.
 struct ListBuffer(UnsafeCell<[u64; 1024]>);
-// SAFETY: only the one conductor uses it.
+// SAFETY: only the one leader uses it.
 unsafe impl Sync for ListBuffer {}
 static LIST_BUFFER: ListBuffer = ListBuffer(UnsafeCell::new([0; 1024]));
 
-/// All threads but the conductor, the writer and its delegate.
+/// All threads but the leader, the writer and its delegate.
 pub(super) struct Others {
     pub count: u32,
-    /// The one of the wanted place in the kernel's list.
+    /// The thread at the requested place in the kernel's list.
     pub chosen: Option<i32>,
 }
 
-/// Sends the signal to all of them, once each: what stands in the handler has it blocked. None where the
-/// kernel does not tell which there are.
+/// Sends the signal to each of these threads once; a thread in the handler has it blocked. Returns
+/// `None` if the kernel does not list the threads.
 pub(super) fn stop_others(own: i32, place: u32) -> Option<Others> {
     let (writer, delegate) = (watchdog::writer_number(), apart::delegate_number());
     const FOLDER: &CStr = c"/proc/self/task";
@@ -84,7 +87,7 @@ pub(super) fn stop_others(own: i32, place: u32) -> Option<Others> {
     let room = LIST_BUFFER.0.get().cast::<u8>();
     let mut others = Others { count: 0, chosen: None };
     loop {
-        // SAFETY: the room is the conductor's, and of this size.
+        // SAFETY: the buffer is the leader's, and of this size.
         let read =
             unsafe { libc::syscall(libc::SYS_getdents64, folder, room, size_of::<[u64; 1024]>()) };
         let mut at = 0;
@@ -109,7 +112,7 @@ pub(super) fn stop_others(own: i32, place: u32) -> Option<Others> {
             break;
         }
     }
-    // SAFETY: our own descriptor.
+    // SAFETY: the library opened the descriptor.
     unsafe { libc::syscall(libc::SYS_close, folder) };
     Some(others)
 }
@@ -123,7 +126,8 @@ pub(super) fn own_number() -> i32 {
     unsafe { libc::syscall(libc::SYS_gettid) as i32 }
 }
 
-/// Has the calling thread interrupted a moment from now, wherever it is then. False: it cannot be.
+/// Interrupts the calling thread a moment from now, wherever it is then. Returns `false` if that is
+/// not possible.
 pub(super) fn interrupt_soon(own: i32) -> bool {
     static TIMER: AtomicI32 = AtomicI32::new(-1);
     // SAFETY: all-zero is valid for both; the timer is the kernel's, and goes with the process.
