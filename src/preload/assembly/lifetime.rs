@@ -26,9 +26,9 @@ use crate::{c_library, clock, config, identity, log, memory_hooks, seccomp, stde
 
 static STARTED: AtomicBool = AtomicBool::new(false);
 
-/// CUDA was started in this process. Only from here on do we leave traces in it: before, the library is
-/// as good as absent, and a child forked earlier is independent (hazard 24). `expect_signals` begins to
-/// handle the signals that ask for a snapshot.
+/// Notes that CUDA was started in this process. The library leaves traces in the process only from
+/// here on: before, it is as good as absent, and a child forked earlier is independent (hazard 24).
+/// `expect_signals` starts handling the signals that request a snapshot.
 pub(crate) fn started(expect_signals: fn()) {
     if STARTED.swap(true, Ordering::AcqRel) {
         return;
@@ -103,7 +103,8 @@ extern "C" fn in_forked_child() {
     config::set_records(false);
 }
 
-/// Prints our panics as one line. std's own message reads the environment, in any thread.
+/// Prints panics of the library as one line. std's own message reads the environment, in any
+/// thread.
 fn say_panics() {
     std::panic::set_hook(Box::new(|panic| {
         let place = panic.location().map_or(("?", 0), |place| (place.file(), place.line()));

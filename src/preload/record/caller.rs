@@ -1,4 +1,5 @@
-//! Which library makes the present call of the driver: for the few calls whose meaning depends on it.
+//! Finds the library that makes the present driver call, for the few calls whose meaning depends on
+//! it.
 
 use std::borrow::Cow;
 use std::os::unix::ffi::OsStrExt;
@@ -7,14 +8,15 @@ use std::sync::OnceLock;
 
 use crate::record::capture;
 
-/// Ours, the runtime's and the caller's.
+/// Enough for the frames of this library, of the runtime and of the caller.
 const FRAMES_MAX: usize = 16;
 
-/// Between a library and its call of the driver.
+/// The libraries between a caller and the driver.
 const BETWEEN: [&str; 3] = ["libcudart", "libcuda.", "libcachealloc"];
 
-/// The file name of the innermost library on the stack that is neither ours nor the runtime. None: that is no
-/// library's code. Costs microseconds, and takes the loader's lock.
+/// Returns the file name of the innermost library on the stack that is neither this library nor the
+/// runtime. Returns `None` if that code belongs to no library. Costs microseconds, and takes the
+/// loader's lock.
 #[cold]
 #[inline(never)]
 pub(crate) fn library() -> Option<Cow<'static, str>> {
@@ -23,14 +25,14 @@ pub(crate) fn library() -> Option<Cow<'static, str>> {
     files(&mut [0; FRAMES_MAX]).find(is_other).flatten()
 }
 
-/// Whether one of these libraries is on the stack, or something that is no library's code.
+/// Returns whether one of these libraries is on the stack, or code that belongs to no library.
 #[cold]
 #[inline(never)]
 pub(crate) fn may_be(is_one: impl Fn(&str) -> bool) -> bool {
     files(&mut [0; FRAMES_MAX]).any(|file| file.as_deref().is_none_or(&is_one))
 }
 
-/// The file names of the innermost frames' modules; None for code that is in none.
+/// The file names of the innermost frames' modules; `None` for code in no module.
 fn files(frames: &mut [u64]) -> impl Iterator<Item = Option<Cow<'static, str>>> {
     let captured = cachealloc_stacks::capture(frames, capture::own_addresses());
     let names = cachealloc_stacks::module_names(&frames[..captured.count], captured.epoch);
@@ -38,7 +40,7 @@ fn files(frames: &mut [u64]) -> impl Iterator<Item = Option<Cow<'static, str>>> 
 }
 
 fn file_name(module: &'static [u8]) -> Cow<'static, str> {
-    // The loader has no name for the main program, and the system is asked for it once.
+    // The loader has no name for the main program, so the system is asked for it once.
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     let path = match module {
         [] => PROGRAM.get_or_init(cachealloc_foreign::own_program).as_os_str().as_bytes(),

@@ -1,5 +1,5 @@
-//! The call stack of a call of the program as one number: its native and Python frames, interned. Taken
-//! at the very beginning of a hook, before any lock.
+//! The call stack of a call of the program as one number: its native and Python frames, interned.
+//! It is captured at the very start of a hook, before any lock.
 //!
 //! The layout of a stack's words: `cachealloc_history::persistent::Words`.
 
@@ -25,24 +25,24 @@ const PYTHON_FRAMES_MAX: usize = 96;
 /// Enough to see which library allocated, if native frames are not wanted.
 const CATEGORY_FRAMES: usize = 12;
 
-/// The stack of an allocation; `NONE` if none is wanted.
+/// Returns the stack of an allocation, or `NONE` if none is wanted.
 #[inline]
 pub(crate) fn of_allocation() -> StackId {
     if record::is_on() { capture(StackContext::State) } else { StackId::NONE }
 }
 
-/// The stack of a free, if frees have their own.
+/// Returns the stack of a free, if frees are recorded with separate stacks.
 #[inline]
 pub(crate) fn of_free() -> StackId {
     if record::is_on() { capture(StackContext::All) } else { StackId::NONE }
 }
 
-/// The stack of a wait, whatever is recorded.
+/// Returns the stack of a wait, whatever is recorded.
 pub(crate) fn of_wait() -> StackId {
     capture_of(StackKind::All)
 }
 
-/// The stack of a call that failed for lack of memory, whatever is recorded.
+/// Returns the stack of a call that failed for lack of memory, whatever is recorded.
 #[cold]
 pub(crate) fn of_failure() -> StackId {
     static STARTED: AtomicBool = AtomicBool::new(false);
@@ -69,8 +69,8 @@ fn capture_of(kind: StackKind) -> StackId {
     SCRATCH.with_borrow_mut(|words| capture_into(words, kind))
 }
 
-/// Room for one stack. Not on the thread's stack, which may be small, and where it would have to be
-/// cleared each time.
+/// A buffer for one stack. It is not on the thread's stack, which may be small, and where it would
+/// have to be cleared each time.
 type Scratch = [u64; 1 + NATIVE_FRAMES_MAX + PYTHON_FRAMES_MAX];
 
 thread_local! {
@@ -100,8 +100,8 @@ fn capture_into(words: &mut Scratch, kind: StackKind) -> StackId {
     stack
 }
 
-/// Whether an interpreter is there now that was not before. Asked at new stacks: those of a program that starts one after CUDA
-/// are new.
+/// Returns whether an interpreter has appeared since the last call. Called for new stacks: those of
+/// a program that starts an interpreter after CUDA are new.
 #[cold]
 #[inline(never)]
 fn has_python_come() -> bool {
@@ -116,7 +116,8 @@ fn has_python_come() -> bool {
     if cachealloc_stacks::unless_forking(has_changed) != Some(true) {
         return false;
     }
-    // Without the loader's other lock: a constructor that holds it may wait for this thread.
+    // The lookup avoids the loader's other lock: a constructor that holds it may wait for this
+    // thread.
     let find = |name: &CStr| {
         cachealloc_stacks::unless_forking(|| dynamic::find(name)).unwrap_or(core::ptr::null())
     };
@@ -124,12 +125,13 @@ fn has_python_come() -> bool {
     matches!(cachealloc_python::status(), Status::On { .. })
 }
 
-/// The words of a stack that was captured here.
+/// Returns the words of a stack that was captured here.
 pub(crate) fn words(stack: StackId) -> Option<Words> {
     take_apart(&record::stacks().words(stack))
 }
 
-/// Prepares what a stack needs: our own address range, and whether there is a Python.
+/// Prepares what captures need: the library's own address range, and the Python interpreter, if
+/// any.
 pub(crate) fn start(stacks: StackKind) {
     own_addresses();
     if stacks == StackKind::Native {
@@ -144,7 +146,7 @@ fn look_for_python(lookup: Lookup) {
     }
 }
 
-/// A symbol of the process, found as any library of the program would.
+/// Looks up a symbol of the process as any library of the program would.
 fn global(name: &CStr) -> *const c_void {
     dlsym::real(libc::RTLD_DEFAULT, name.as_ptr())
 }

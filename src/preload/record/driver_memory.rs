@@ -1,6 +1,8 @@
-//! The history of memory that the driver serves the program itself, by device, and of the host's that devices reach.
-//! Each allocation is recorded as a segment with one block, so that a snapshot shows *all* of it and where it was
-//! allocated; the block of pinned memory that is kept for later requests is free. What is live is in `driver_memory/table.rs`, under whose lock all of this is called.
+//! The history of memory that the driver serves directly to the program, by device, and of host
+//! memory that devices access. Each allocation is recorded as a segment with one block, so that a
+//! snapshot shows *all* of it and where it was allocated. The block of pinned memory that is kept
+//! for later requests is free. The live allocations are in `driver_memory/table.rs`, under whose
+//! lock all functions here are called.
 
 use std::collections::BTreeMap;
 
@@ -25,20 +27,20 @@ pub(crate) const SEGMENT_BYTES_MAX: usize = 6 * size_of::<Segment>() + size_of::
 /// The stream of a request is not recorded.
 const NO_STREAM: u64 = 0;
 
-/// One allocation of the driver's.
+/// One allocation by the driver.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Allocation {
-    /// An array's is a place of its own, where nothing else is.
+    /// For an array, a unique place that nothing else uses.
     pub address: u64,
     pub bytes: u64,
-    /// Or `HOST`.
+    /// The device's number, or `HOST`.
     pub device: i32,
     pub stack: StackId,
-    /// The program has freed it.
+    /// Set if the program has freed it.
     pub is_free: bool,
 }
 
-/// A device, its entries, and how many are missing.
+/// A device, its entries, and the number of missing entries.
 pub(crate) type EntriesOf = (i32, Vec<Entry>, u64);
 
 pub(crate) struct History {
@@ -49,7 +51,7 @@ pub(crate) struct History {
 #[derive(Default)]
 struct OfDevice {
     ring: Option<Ring>,
-    /// What is live, and a copy that outlives the process, if wanted.
+    /// The live allocations, with a copy in the persistent history, if enabled.
     segments: Segments,
     holders: Holders,
     source: Option<HistorySource>,
@@ -60,7 +62,7 @@ impl History {
         History { devices: BTreeMap::new() }
     }
 
-    /// The driver has provided this.
+    /// Records an allocation that the driver has provided.
     pub(crate) fn allocated(&mut self, allocation: &Allocation) {
         let Some(device) = self.recorded(allocation) else { return };
         device.push(Action::SegmentAlloc, allocation);
@@ -70,19 +72,19 @@ impl History {
         }
     }
 
-    /// The program frees this, and it is kept.
+    /// Records an allocation that the program frees and the library keeps.
     pub(crate) fn kept(&mut self, allocation: &Allocation) {
         let Some(device) = self.recorded(allocation) else { return };
         device.free(allocation);
     }
 
-    /// The program has got what was kept.
+    /// Records a kept allocation that the program has got again.
     pub(crate) fn given_again(&mut self, allocation: &Allocation) {
         let Some(device) = self.recorded(allocation) else { return };
         device.give(allocation);
     }
 
-    /// The program ends this, and the driver is about to be told.
+    /// Records an allocation that ends, before the driver is asked to end it.
     pub(crate) fn ended(&mut self, allocation: &Allocation) {
         let Some(device) = self.recorded(allocation) else { return };
         if !allocation.is_free {
@@ -92,7 +94,7 @@ impl History {
         device.segments.remove(allocation.address);
     }
 
-    /// A call has failed for lack of memory. Returns the time of its entry.
+    /// Records a call that failed for lack of memory. Returns the time of its entry.
     pub(crate) fn out_of_memory(
         &mut self,
         device: i32,
@@ -105,7 +107,7 @@ impl History {
         Some(of_device.push(Action::OutOfMemory, &failed))
     }
 
-    /// This is live. Where it is not known yet, it has no entry.
+    /// Registers live allocations. Those not yet known get no entry.
     pub(crate) fn begin(&mut self, live: impl Iterator<Item = Allocation>) {
         for allocation in live {
             if let Some(device) = self.recorded(&allocation)
@@ -118,7 +120,8 @@ impl History {
         }
     }
 
-    /// Forgets everything on devices that are not kept, and on the others the entries, if they are not.
+    /// Forgets everything on devices that are not kept. On the others it forgets the entries,
+    /// unless `keeps_entries`.
     pub(crate) fn forget(&mut self, is_kept: impl Fn(i32) -> bool, keeps_entries: bool) {
         for (number, device) in &mut self.devices {
             if !is_kept(*number) {
@@ -139,7 +142,7 @@ impl History {
         self.rings().map(entries).collect()
     }
 
-    /// Of each device what its stacks hold.
+    /// The totals of each device's stacks.
     pub(crate) fn holders(&self) -> Vec<(i32, Vec<StackTotals>)> {
         let devices = self.devices.iter().filter(|(number, _)| **number != HOST);
         devices.map(|(number, device)| (*number, device.holders.all().collect())).collect()
@@ -150,7 +153,7 @@ impl History {
         rings.filter_map(|(number, device)| Some((*number, device.ring.as_ref()?)))
     }
 
-    /// None: its device is not recorded.
+    /// Returns the history of the allocation's device, or `None` if that is not recorded.
     fn recorded(&mut self, allocation: &Allocation) -> Option<&mut OfDevice> {
         let is_on = record::is_on_for(allocation.device);
         is_on.then(|| self.devices.entry(allocation.device).or_default())
@@ -158,7 +161,7 @@ impl History {
 }
 
 impl OfDevice {
-    /// The program has it.
+    /// Records that the program has the allocation.
     fn give(&mut self, allocation: &Allocation) {
         self.push(Action::Alloc, allocation);
         let Allocation { address, bytes, stack, .. } = *allocation;
@@ -166,14 +169,14 @@ impl OfDevice {
         self.segments.set_block(address, stack, IS_THERE | IS_BLOCK);
     }
 
-    /// The program has it no longer.
+    /// Records that the program has freed the allocation.
     fn free(&mut self, allocation: &Allocation) {
         self.push(Action::Free, allocation);
         self.holders.freed(allocation.stack, allocation.bytes);
         self.segments.set_flags(allocation.address, IS_THERE);
     }
 
-    /// Returns the time of the entry.
+    /// Adds an entry and returns its time.
     fn push(&mut self, action: Action, allocation: &Allocation) -> u64 {
         let (range, entered) = ranges::for_entry();
         let time_ns = now_ns();
@@ -215,7 +218,8 @@ impl OfDevice {
     }
 }
 
-/// What a snapshot tells of an allocation that no ring tells of, where its device has a complete history from then on.
+/// Adds the entries of an allocation that no ring contains, if the history of its device is
+/// complete from then on.
 pub(crate) fn add_entries(all: &mut Vec<EntriesOf>, allocation: &Allocation, time_ns: u64) {
     let Allocation { address, bytes, device, stack, .. } = *allocation;
     let from_start = settings::is_from_start();

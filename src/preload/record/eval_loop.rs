@@ -1,21 +1,22 @@
-//! Which code evaluates Python, learned from the stacks themselves.
+//! Finds the code that evaluates Python, from the stacks themselves.
 //!
-//! A compiler may put a part of the evaluation loop far away from the function, under a name of its own, which
-//! distributions take out of the file. So names alone do not find each evaluation on a native stack. But from
-//! 3.12 on, each keeps a mark of its own in its C frame (`cachealloc_python::marks`): the native frame around a
-//! mark is an evaluation, and so is whatever else runs in the same part of a function. Each new stack is looked
-//! at, because any may be the first one with another part.
+//! A compiler may move a part of the evaluation loop far away from the function, under a separate
+//! symbol, which distributions strip from the file. So names alone do not find each evaluation on a
+//! native stack. But from 3.12 on, each evaluation keeps a mark in its C frame
+//! (`cachealloc_python::marks`). The native frame around a mark is an evaluation, and so is
+//! anything else that runs in the same part of a function. Each new stack is examined, because any
+//! may be the first one with another part.
 
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use cachealloc_stacks::Place;
 
-/// A compiler makes two; one that arranges the code by a profile may make a few.
+/// A compiler makes two parts; one that arranges code by a profile may make a few.
 const PARTS_MAX: usize = 16;
 
-/// A part of the loop, for good: an interpreter that was found stays. Empty while `start` is 0, which is
-/// set last.
+/// A part of the loop. It is never removed, since an interpreter stays loaded. Empty while `start`
+/// is 0, which is set last.
 struct Part {
     start: AtomicU64,
     end: AtomicU64,
@@ -24,7 +25,7 @@ struct Part {
 static PARTS: [Part; PARTS_MAX] =
     [const { Part { start: AtomicU64::new(0), end: AtomicU64::new(0) } }; PARTS_MAX];
 
-/// What is known so far.
+/// Returns the parts known so far.
 pub(crate) fn code() -> Vec<Range<u64>> {
     let parts = PARTS.iter().map(|part| {
         let start = part.start.load(Ordering::Acquire);
@@ -33,12 +34,12 @@ pub(crate) fn code() -> Vec<Range<u64>> {
     parts.filter(|part| part.start != 0).collect()
 }
 
-/// Looks at the calling thread's stack, at so many frames of both kinds. Takes no lock of ours and allocates
-/// nothing.
+/// Examines the calling thread's stack, up to `NATIVE` and `PYTHON` frames. Takes no lock of the
+/// library and allocates nothing.
 #[cold]
 #[inline(never)]
 pub(crate) fn learn<const NATIVE: usize, const PYTHON: usize>(own_addresses: Range<u64>) {
-    // On the thread's stack: it has room for an interpreter.
+    // On the thread's stack, which is large enough for an interpreter.
     let mut marks = [0; PYTHON];
     let mut count = 0;
     cachealloc_python::marks(PYTHON, |mark| {
@@ -70,7 +71,8 @@ fn is_known(address: u64) -> bool {
     })
 }
 
-/// Two threads may come with the same part, or a fork between the two stores: the next one makes up for it.
+/// Adds a part. Two threads may add the same part, or a fork may come between the two stores: the
+/// next call repairs that.
 fn note(range: Range<u64>) {
     if range.is_empty() {
         return;

@@ -1,32 +1,32 @@
-//! How many bytes each stack holds, and held at the peak, counted as it happens.
+//! The bytes that each stack holds, and held at the peak, counted as they change.
 //!
-//! A peak is one moment for all stacks, of which there may be many thousands: copying them at each new
-//! peak would make allocations slow. So a row saves its peak value only when it first changes after the
-//! latest peak; until then its current value is the peak value.
+//! A peak is one moment for all stacks, of which there may be many thousands: copying them at each
+//! new peak would make allocations slow. So a row saves its peak value only when it first changes
+//! after the latest peak; until then its current value is the peak value.
 
 use cachealloc_history::StackId;
 
 #[derive(Default)]
 pub(crate) struct Holders {
-    /// By number of the stack.
+    /// Indexed by the number of the stack.
     rows: Vec<Row>,
     bytes: u64,
     bytes_peak: u64,
-    /// How many peaks there were so far.
+    /// Number of peaks so far.
     peaks_count: u64,
 }
 
 #[derive(Clone, Copy, Default)]
 struct Row {
     bytes: u64,
-    /// The value at the peak of this number.
+    /// The value at the peak numbered `peak`.
     bytes_at_peak: u64,
     peak: u64,
     allocations_count: u64,
     frees_count: u64,
 }
 
-/// What one stack holds, held at the peak, and has allocated and freed.
+/// The bytes that one stack holds and held at the peak, and its numbers of allocations and frees.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct StackTotals {
     pub stack: StackId,
@@ -55,13 +55,13 @@ impl Holders {
         self.bytes = self.bytes.saturating_sub(bytes);
     }
 
-    /// Makes now the peak.
+    /// Makes the current state the peak.
     pub(crate) fn reset_peak(&mut self) {
         self.bytes_peak = self.bytes;
         self.peaks_count += 1;
     }
 
-    /// Every stack that ever held anything.
+    /// Returns every stack that ever held anything.
     pub(crate) fn all(&self) -> impl Iterator<Item = StackTotals> {
         self.rows.iter().enumerate().filter_map(|(number, row)| {
             let at_peak = row.peak == self.peaks_count;
@@ -74,7 +74,7 @@ impl Holders {
         })
     }
 
-    /// The row that is about to change. None: there is no memory for it.
+    /// Returns the row that is about to change, or `None` if there is no memory for it.
     fn row(&mut self, stack: StackId) -> Option<&mut Row> {
         let number = stack.0 as usize;
         if !crate::record::grow_to(&mut self.rows, number) {

@@ -1,7 +1,8 @@
 //! Records the history: stacks first, before any lock; then entries, under the lock that orders the
 //! events; names last, when a snapshot is written.
 //!
-//! Uses the core's types and the crates of history, options, stacks and Python. Never calls the driver.
+//! Uses the core's types and the crates of history, options, stacks and Python. Never calls the
+//! driver.
 
 pub(crate) mod caller;
 pub(crate) mod capture;
@@ -21,27 +22,27 @@ use cachealloc_history::{HOST_DEVICE, Stacks};
 
 use crate::{config, log};
 
-/// In the place of a device's number: the host, whose memory devices reach.
+/// Replaces a device's number for host memory that devices access.
 pub(crate) const HOST: i32 = HOST_DEVICE as i32;
 
-/// The most that all stacks together may take: 48 MiB, some 200,000 different stacks of 30 frames.
+/// Limit of the memory of all stacks together: 48 MiB, some 200,000 different stacks of 30 frames.
 const STACK_WORDS_MAX: u64 = 6 << 20;
 
 static STACKS: OnceLock<Stacks> = OnceLock::new();
 
-/// Whether anything is recorded. One load: asked on every hit.
+/// Returns whether anything is recorded. One load, since every hit calls it.
 #[inline(always)]
 pub(crate) fn is_on() -> bool {
     config::records()
 }
 
-/// Whether memory of this device is recorded. The host's is, whichever device is.
+/// Returns whether memory of this device is recorded. The host's is, whichever device is selected.
 pub(crate) fn is_on_for(device: i32) -> bool {
     is_on() && settings::get().includes(device)
 }
 
-/// Memory for recording has run out: recording ends here, and the program continues. Called inside an
-/// allocation: takes no lock and allocates nothing.
+/// Ends recording after its memory has run out; the program continues. Called inside an allocation:
+/// takes no lock and allocates nothing.
 pub(crate) fn stop_short() {
     if is_on() {
         config::set_records(false);
@@ -57,7 +58,8 @@ pub(crate) fn stop_short() {
     }
 }
 
-/// Makes the list long enough for this index. False: there is no memory, and recording has stopped.
+/// Makes the list long enough for this index. Returns `false` if there is no memory, and recording
+/// has stopped.
 fn grow_to<T: Clone + Default>(list: &mut Vec<T>, index: usize) -> bool {
     if index < list.len() {
         return true;
@@ -71,12 +73,12 @@ fn grow_to<T: Clone + Default>(list: &mut Vec<T>, index: usize) -> bool {
     true
 }
 
-/// The stacks seen so far.
+/// Returns the stacks seen so far.
 pub(crate) fn stacks() -> &'static Stacks {
     STACKS.get_or_init(|| Stacks::persistent(STACK_WORDS_MAX, &persistent::Pieces))
 }
 
-/// A library may have been unloaded.
+/// Notes that a library may have been unloaded.
 pub(crate) fn note_unload() {
     if STACKS.get().is_some() {
         cachealloc_stacks::note_unload();

@@ -1,15 +1,17 @@
-//! The history in memory that outlives the process: a file in `/dev/shm` that is mapped into it, whose layout
-//! is `cachealloc_history::persistent`. It goes at a clean end; when the process is killed, `cachealloc recover`
-//! makes a snapshot of it.
+//! The persistent history: a file in `/dev/shm`, mapped into the process, that survives it. Its
+//! layout is `cachealloc_history::persistent`. The file is removed at a clean end; if the process
+//! is killed, `cachealloc recover` makes a snapshot of it.
 //!
-//! Note [Lasting]. The rings, the rows and the stacks lie there and nowhere else, so recording them costs what
-//! it costs without. Writing to a page of such a file that the system has no memory for is a SIGBUS, so each chunk
-//! is fetched by the kernel first (`fetch`), which says where there is none; and the file takes memory only
-//! while half of the file system is free, because others in a container share it and die of its end. Where
-//! that is not so, the history moves back into the process's own memory, with a line, and the file goes.
-//! A file that another process cuts short is a SIGBUS as well: its mode lets only root write it.
+//! Note [Lasting]. The rings, the rows and the stacks are stored there and nowhere else, so
+//! recording them costs no more than without. A write to a page of such a file is a SIGBUS if the
+//! system has no memory for it. So the kernel fetches each chunk first (`fetch`), which reports
+//! missing memory. The file grows only while half of the file system is free, because other
+//! processes in a container share it and fail when it is full. Otherwise the history moves back
+//! into the process's own memory, with a log line, and the file is removed. If another process
+//! truncates the file, that is a SIGBUS as well: its mode lets only root write it.
 //!
-//! The file is not kept open: programs close descriptors that they do not know. A forked child does not
+//! The file is not kept open: programs close descriptors that they do not know. A forked child does
+//! not have the mapping: nothing is recorded there, and the memory is freed with this process.
 //! have the mapping: nothing is recorded there, and the memory goes with this process.
 
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -33,38 +35,40 @@ pub(crate) use source::{HistorySource, Pieces, ring, source};
 const FOLDER: &str = "/dev/shm";
 
 static AREA: OnceLock<Option<Area>> = OnceLock::new();
-/// The file is of no use any longer, or has gone.
+/// Set once the file is of no use any longer, or is removed.
 static OVER: AtomicBool = AtomicBool::new(false);
-/// The process ends without the snapshot that was promised: the file stays.
+/// Set if the process ends without the promised snapshot: the file stays.
 static KEPT: AtomicBool = AtomicBool::new(false);
 
-/// Makes ready where something is recorded: the file, and what it says of the process. In a thread of the
-/// program that may open files.
+/// Creates the file and describes the process in it, if something is recorded. Call in a thread of
+/// the program that may open files.
 pub(crate) fn begin(settings: impl FnOnce() -> Settings) {
     if record::is_on() && make_once().is_some() {
         with_thread_state_saved(|| names::begin(settings));
     }
 }
 
-/// Says what is recorded from here on.
+/// Writes what is recorded from here on.
 pub(crate) fn note_settings() {
     if let Some(area) = made() {
         area.note_settings();
     }
 }
 
-/// Whether there is a file that a process which is killed leaves.
+/// Returns whether there is a file that survives if the process is killed.
 pub(crate) fn is_on() -> bool {
     made().is_some()
 }
 
-/// The snapshot that was promised for the end does not come. Returns whether `cachealloc recover` can make it.
+/// Keeps the file, because the snapshot promised for the end is missing. Returns whether
+/// `cachealloc recover` can make it.
 pub(crate) fn keep() -> bool {
     KEPT.store(true, Ordering::SeqCst);
     is_on()
 }
 
-/// The process ends, and all that it had to say is written. For signal handlers, too; see `live::end`.
+/// Removes the file when the process ends and all output is written. Safe in signal handlers; see
+/// `live::end`.
 pub(crate) fn end() {
     let is_wanted = identity::is_ours() && !KEPT.load(Ordering::SeqCst);
     if let Some(area) = made()
@@ -76,7 +80,7 @@ pub(crate) fn end() {
     }
 }
 
-/// The area, if there is one already.
+/// Returns the area, if it exists already.
 fn made() -> Option<&'static Area> {
     AREA.get()?.as_ref().filter(|_| !OVER.load(Ordering::Relaxed))
 }

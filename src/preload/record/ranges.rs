@@ -1,8 +1,9 @@
-//! Ranges: which phase of the program a thread is in, in the program's own words. A thread opens and closes its
-//! ranges like brackets, and each entry of the history has the number of the innermost one that is open in its thread.
+//! Ranges: the phases of the program, under names that the program gives. A thread opens and closes
+//! its ranges like brackets, and each entry of the history has the number of the innermost range
+//! open in its thread.
 //!
-//! A number stands for a range and all around it, `step/forward`. There are only so many: names that are different
-//! each time (`step 1234`) count as what is around them once the numbers have run out.
+//! A number identifies a range and all around it, `step/forward`. Numbers are limited: once they
+//! have run out, names that differ each time (`step 1234`) count as the range around them.
 
 use core::cell::{Cell, RefCell};
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -14,29 +15,29 @@ use cachealloc_history::NO_RANGE;
 use crate::lock::lock;
 use crate::record;
 
-/// Names of 256 bytes then take 4 MiB.
+/// With names of 256 bytes, these take 4 MiB.
 const RANGES_MAX: usize = 1 << 14;
 const NAME_BYTES_MAX: usize = 256;
-/// Ranges further inside count as the one around them.
+/// Ranges nested deeper count as the one around them.
 const DEPTH_MAX: usize = 64;
-/// Ranges that a thread finds again without the lock.
+/// Number of ranges that a thread finds again without the lock.
 const KNOWN_MAX: usize = 1 << KNOWN_BITS;
 const KNOWN_BITS: u32 = 4;
 
-/// What a thread has open.
+/// The open ranges of a thread.
 struct Thread {
-    /// The innermost one.
+    /// The innermost range.
     now: Cell<u16>,
-    /// How many names lead to it.
+    /// Number of names in its path.
     names: Cell<u8>,
-    /// The outermost that was entered since the last entry, by how many names lead to it; 0: none.
+    /// The outermost range entered since the last entry, as the number of names in its path, or 0.
     entered: Cell<u8>,
     open: RefCell<Open>,
 }
 
 struct Open {
     depth: usize,
-    /// Around each of them, and how many names lead there.
+    /// For each open range, the range around it and the number of names in that one's path.
     around: [(u16, u8); DEPTH_MAX],
     known: [Known; KNOWN_MAX],
 }
@@ -46,7 +47,7 @@ struct Known {
     around: u16,
     name: &'static str,
     range: u16,
-    /// A slash divides a name as well.
+    /// A name with a slash counts as several.
     names: u8,
 }
 
@@ -60,29 +61,29 @@ thread_local! {
     };
 }
 
-/// A range was entered while something was recorded.
+/// Set once a range was entered while something was recorded.
 static HAVE_BEEN: AtomicBool = AtomicBool::new(false);
 
-/// All there have been. They stay: entries have their numbers.
+/// All ranges so far. They are never removed, because entries contain their numbers.
 pub(crate) struct Ranges {
     numbers: Option<HashMap<(u16, &'static str), u16>>,
-    /// The range around it, and the name; of number 1 the first.
+    /// The range around each one, and its name; the first element has number 1.
     all: Vec<(u16, &'static str)>,
 }
 
 pub(crate) static ALL: Mutex<Ranges> = Mutex::new(Ranges { numbers: None, all: Vec::new() });
 
-/// Whether there is nothing to do: nothing is recorded, and no range is open that was entered while something was,
-/// which must be left in its turn.
+/// Returns whether there is nothing to do: nothing is recorded, and no open range was entered while
+/// something was recorded. Such a range must be left in its turn.
 #[inline]
 pub(crate) fn are_idle() -> bool {
     !record::is_on() && !HAVE_BEEN.load(Ordering::Relaxed)
 }
 
-/// The calling thread enters a range.
+/// Enters a range in the calling thread.
 pub(crate) fn push(name: &[u8]) {
     THREAD.with(|Thread { now, names, entered, open }| {
-        // A signal handler that calls this in the midst of it is not obeyed.
+        // A call by a signal handler that interrupts this function is ignored.
         let Ok(mut open) = open.try_borrow_mut() else { return };
         let open = &mut *open;
         if !record::is_on() && open.depth == 0 {
@@ -95,7 +96,7 @@ pub(crate) fn push(name: &[u8]) {
             let name = &name[..name.len().min(NAME_BYTES_MAX)];
             let known = &mut open.known[place_of(around, name)];
             let is_it = known.around == around && known.name.as_bytes() == name;
-            // One without a name is as what is around it.
+            // A range without a name counts as the range around it.
             if !is_it && !name.is_empty() {
                 *known = lock(&ALL).known(around, &String::from_utf8_lossy(name));
             }
@@ -112,7 +113,7 @@ pub(crate) fn push(name: &[u8]) {
     });
 }
 
-/// And leaves the innermost one.
+/// Leaves the innermost range of the calling thread.
 pub(crate) fn pop() {
     if are_idle() {
         return;
@@ -128,8 +129,9 @@ pub(crate) fn pop() {
     });
 }
 
-/// What the calling thread's next entry says: the number of its innermost range, and the outermost one that it has
-/// entered since its last entry ([`Entry::entered`](cachealloc_history::Entry::entered)).
+/// Returns the ranges for the calling thread's next entry: the number of its innermost range, and
+/// the outermost one that it has entered since its last entry
+/// ([`Entry::entered`](cachealloc_history::Entry::entered)).
 #[inline]
 pub(crate) fn for_entry() -> (u16, u8) {
     if are_idle() {
@@ -137,13 +139,13 @@ pub(crate) fn for_entry() -> (u16, u8) {
     }
     THREAD.with(|Thread { now, names, entered, .. }| {
         let outermost = entered.replace(0);
-        // It has been left again, and nothing happened inside.
+        // The range was left again, and nothing happened inside.
         (now.get(), if outermost > names.get() { 0 } else { outermost })
     })
 }
 
 impl Ranges {
-    /// What all of them are called, by number.
+    /// Returns the full names of all ranges, by number.
     pub(crate) fn texts(&self) -> Vec<String> {
         let mut texts = vec![String::new()];
         for (around, name) in &self.all {
@@ -177,7 +179,8 @@ fn names_in(name: &str) -> u8 {
     u8::try_from(slashes + 1).unwrap_or(u8::MAX)
 }
 
-/// By both ends of the name, its length, and what is around it, mixed so that names of one nest hardly meet.
+/// Hashes both ends of the name, its length, and the range around it, so that names of one nest
+/// rarely collide.
 #[inline]
 fn place_of(around: u16, name: &[u8]) -> usize {
     let first = name.first_chunk().map_or(0, |begin| u32::from_le_bytes(*begin));

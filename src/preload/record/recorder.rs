@@ -1,6 +1,6 @@
-//! The history of one context's memory. Every entry is made under the lock of the context's allocator,
-//! right after the allocator changed: so entries and blocks are consistent whenever that lock is free.
-//! Its own lock is a leaf, free whenever the allocator's is held.
+//! The history of one context's memory. Every entry is made under the lock of the context's
+//! allocator, right after the allocator changed: so entries and blocks are consistent whenever that
+//! lock is free. The recorder's lock is a leaf, free whenever the allocator's is held.
 
 use core::sync::atomic::{Ordering, compiler_fence};
 use std::collections::BTreeMap;
@@ -30,30 +30,31 @@ mod span;
 
 pub(crate) use cut::Cut;
 
-/// One per context.
+/// The recorder of a context.
 #[derive(Default)]
 pub(crate) struct Recorder(Mutex<Recorded>);
 
 #[derive(Default)]
 struct Recorded {
-    /// From `begin` to `end`.
+    /// Set from `begin` to `end`.
     on: bool,
     entries: Entries,
     /// The origin of each block, by its number. Stale for free blocks.
     blocks: Rows<BlockRow>,
     segments: Segments,
-    /// The private pool of a segment by its base, and since when it is that one's. Stale for others.
+    /// The private pool of a segment, by its base, and the time since when it has been in that
+    /// pool. Stale for other segments.
     pools: BTreeMap<u64, (PrivatePool, u64)>,
     holders: Holders,
 }
 
 #[derive(Default)]
 struct Entries {
-    /// Set if everything recorded is to outlive the process.
+    /// Set if the history is persistent.
     source: Option<HistorySource>,
-    /// None before the first entry.
+    /// `None` before the first entry.
     ring: Option<Ring>,
-    /// The time of the events being recorded, if they are past.
+    /// The time of the events being recorded, if it is not the present.
     at_ns: Option<u64>,
 }
 
@@ -61,11 +62,12 @@ struct Entries {
 struct Origin {
     stack: StackId,
     stream: u64,
-    /// The block's bytes, kept here because the three entries of its life must agree exactly.
+    /// The bytes requested for the block, kept here because the three entries of its life must
+    /// agree exactly.
     requested_bytes: u64,
 }
 
-/// A block that is handed out.
+/// An allocated block.
 #[derive(Clone, Copy)]
 pub(crate) struct Allocated {
     pub block: BlockId,
@@ -79,14 +81,14 @@ pub(crate) struct Allocated {
 pub(crate) struct Freed {
     pub block: BlockId,
     pub address: u64,
-    /// As requested of the cache, including the slack after the block.
+    /// The size requested from the cache, including the slack after the block.
     pub requested_bytes: u64,
-    /// The stack of the free; `NONE`: the entry shows that of the allocation.
+    /// The stack of the free. With `NONE`, the entry shows that of the allocation.
     pub stack: StackId,
 }
 
 impl Recorder {
-    /// The segment at this address arrived from the driver.
+    /// Records a segment at this address that arrived from the driver.
     pub(crate) fn segment_reserved(&self, allocator: &Allocator, base: Address, stack: StackId) {
         let Some(mut recorded) = self.recorded() else { return };
         let Some(segment) = allocator.segment_around(base) else { return };
@@ -97,7 +99,7 @@ impl Recorder {
         recorded.segments.insert(row);
     }
 
-    /// A snapshot was taken, with so many bytes in use on the device.
+    /// Records that a snapshot was taken, with `active_bytes` in use on the device.
     pub(crate) fn snapshot_taken(&self, active_bytes: u64) {
         if let Some(mut recorded) = self.recorded() {
             let nobodys = Origin::default();
@@ -105,7 +107,8 @@ impl Recorder {
         }
     }
 
-    /// Segments have left the allocator. `caller`: the stack of the release; `NONE`: the entry shows that of the reservation.
+    /// Records segments that have left the allocator. `caller` is the stack of the release; with
+    /// `NONE`, the entry shows that of the reservation.
     pub(crate) fn segments_released(
         &self,
         allocator: &mut Allocator,
@@ -119,7 +122,7 @@ impl Recorder {
         }
     }
 
-    /// Memory was mapped at addresses of an arena.
+    /// Records memory mapped at addresses of an arena.
     pub(crate) fn mapped(&self, allocator: &Allocator, mappings: &[Mapping], stack: StackId) {
         let Some(mut recorded) = self.recorded() else { return };
         let origin = Origin { stack, ..Origin::default() };
@@ -132,7 +135,7 @@ impl Recorder {
         }
     }
 
-    /// Memory was unmapped from addresses of an arena. `caller` as in `segments_released`.
+    /// Records memory unmapped from addresses of an arena. For `caller`, see `segments_released`.
     pub(crate) fn unmapped(
         &self,
         allocator: &mut Allocator,
@@ -146,7 +149,7 @@ impl Recorder {
         }
     }
 
-    /// A block was handed out.
+    /// Records an allocated block.
     #[inline]
     pub(crate) fn allocated(
         &self,
@@ -183,35 +186,36 @@ impl Recorder {
         recorded.holders.allocated(stack, requested_bytes);
     }
 
-    /// The program freed a block that is free for any request. Call before the allocator's `free`, which
-    /// may reuse the block's number.
+    /// Records a free of a block that is free for any request. Call before the allocator's `free`,
+    /// which may reuse the block's number.
     pub(crate) fn freed(&self, allocator: &mut Allocator, freed: Freed) {
         self.note_free(allocator, freed, Action::Free);
     }
 
-    /// The program freed a block that still waits for something. Call as `freed`.
+    /// Records a free of a block that still waits for something. Call before the allocator's
+    /// `free`.
     pub(crate) fn free_requested(&self, allocator: &mut Allocator, freed: Freed) {
         self.note_free(allocator, freed, Action::FreeRequested);
     }
 
-    /// Where a live block was allocated; `NONE` if that is not recorded.
+    /// Returns the stack that allocated a live block, or `NONE` if that is not recorded.
     pub(crate) fn stack_of(&self, block: BlockId) -> StackId {
         self.recorded().map_or(StackId::NONE, |recorded| recorded.origin(block).stack)
     }
 
-    /// Pending frees may have completed.
+    /// Records pending frees that have completed, if any.
     pub(crate) fn completed(&self, allocator: &mut Allocator) {
         if let Some(mut recorded) = self.recorded() {
             recorded.take_completed(allocator);
         }
     }
 
-    /// What each stack holds, and held at the peak.
+    /// Returns the bytes that each stack holds and held at the peak.
     pub(crate) fn holders(&self) -> Vec<StackTotals> {
         lock(&self.0).holders.all().collect()
     }
 
-    /// Makes now the peak.
+    /// Makes the current state the peak.
     pub(crate) fn reset_peak(&self) {
         lock(&self.0).holders.reset_peak();
     }
@@ -230,7 +234,7 @@ impl Recorder {
         compiler_fence(Ordering::SeqCst);
     }
 
-    /// None if nothing is recorded.
+    /// Returns the locked record, or `None` if nothing is recorded.
     fn recorded(&self) -> Option<std::sync::MutexGuard<'_, Recorded>> {
         crate::record::is_on().then(|| lock(&self.0)).filter(|recorded| recorded.on)
     }
@@ -241,7 +245,7 @@ impl Recorded {
         self.entries.push(action, address, bytes, origin, stack);
     }
 
-    /// Call before what happens in it is recorded.
+    /// Notes the private pool of a segment. Call before recording events in the segment.
     fn note_pool(&mut self, segment: &SegmentView) {
         let Some(pool) = segment.private else { return };
         let known = self.pools.get(&segment.base.0).is_some_and(|(known, _)| *known == pool);
@@ -286,7 +290,7 @@ impl Recorded {
         }
     }
 
-    /// Changes the state of a block that is recorded.
+    /// Changes the state of a recorded block.
     fn set_state(&mut self, block: BlockId, state: u32) {
         if let Some(row) = self.blocks.get_mut(block.0 as usize) {
             row.state = state;
@@ -303,7 +307,7 @@ impl Entries {
     fn push(&mut self, action: Action, address: u64, bytes: u64, origin: Origin, stack: StackId) {
         let source = self.source;
         let ring = self.ring.get_or_insert_with(|| persistent::ring(source, entries_max()));
-        // Of what is past the range is not known.
+        // For past events the range is unknown.
         let (range, entered) =
             if self.at_ns.is_some() { (NO_RANGE, 0) } else { ranges::for_entry() };
         ring.push(Entry {
@@ -330,7 +334,7 @@ fn row_of(segment: &SegmentView, stack: StackId) -> SegmentRow {
     SegmentRow {
         address: segment.base.0,
         bytes: segment.bytes,
-        // Memory that grew for different streams has merged.
+        // Memory that grew for different streams was merged.
         stream: if segment.expandable { 0 } else { stream_of(segment.requester) },
         pool_id: segment.private.map_or(0, |private| private.0),
         stack,
@@ -344,24 +348,25 @@ fn ranges(mappings: &[Mapping]) -> impl Iterator<Item = (u64, u64)> {
     touching.map(|range| (range[0].base.0, range.iter().map(|mapping| mapping.bytes).sum()))
 }
 
-/// As PyTorch: one, if only live blocks are wanted.
+/// Number of entries of a ring: one if only live blocks are wanted, as in PyTorch.
 pub(crate) fn entries_max() -> usize {
     let settings = settings::get();
     if settings.level == Record::State { 1 } else { settings.entries_max }
 }
 
-/// How many wanted entries the ring has dropped.
+/// Returns how many wanted entries the ring has dropped.
 pub(crate) fn missing_count(ring: &Ring) -> u64 {
     if settings::get().level == Record::State { 0 } else { ring.dropped_count() }
 }
 
-/// The stack that an entry shows.
+/// Returns the stack that an entry shows.
 pub(crate) fn shown_stack(stack: StackId) -> StackId {
     let shown = settings::get().context >= StackContext::Alloc;
     if shown { stack } else { StackId::NONE }
 }
 
-/// 0 is the default stream, as in PyTorch; a plain allocation has no stream.
+/// Returns the stream's number. 0 is the default stream, as in PyTorch; a plain allocation has no
+/// stream.
 fn stream_of(requester: Requester) -> u64 {
     match requester {
         Requester::Context => 0,

@@ -1,4 +1,4 @@
-//! Memory from the driver, by address, and the same as rows that outlive the process.
+//! Memory from the driver, by address, with a copy in rows of the persistent history.
 
 use core::sync::atomic::{Ordering, compiler_fence};
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ pub(super) struct Segments {
     persistent: Option<Persistent>,
 }
 
-/// The rows that outlive the process.
+/// The rows of the persistent history.
 struct Persistent {
     rows: Rows<SegmentRow>,
     /// The row of each address.
@@ -38,7 +38,7 @@ impl Segments {
         }
     }
 
-    /// Removes the segment at this address, which is gone.
+    /// Removes the segment at this address, which has ended.
     pub(super) fn remove(&mut self, address: u64) -> Option<SegmentRow> {
         let row = self.there.remove(&address)?;
         if let Some(persistent) = &mut self.persistent {
@@ -55,7 +55,7 @@ impl Segments {
         }
     }
 
-    /// A block covers the segment, asked for by this stack.
+    /// Notes that a block, requested by this stack, covers the segment.
     pub(super) fn set_block(&mut self, address: u64, stack: StackId, flags: u32) {
         if let Some(row) = self.there.get_mut(&address) {
             row.stack = stack;
@@ -92,8 +92,8 @@ impl Persistent {
         self.places.insert(row.address, place);
     }
 
-    /// Adds what is left before the segment is removed, the last part first: at any instruction,
-    /// removing the range from the rows gives the same result.
+    /// Replaces a segment by its remaining parts. They are added before the segment is removed, the
+    /// last part first: at any instruction, removing the range from the rows gives the same result.
     fn replace(&mut self, address: u64, left: &[SegmentRow]) {
         let before = self.places.remove(&address);
         left.iter().rev().for_each(|row| self.insert(*row));

@@ -1,7 +1,8 @@
-//! What is recorded now: as the options say, until a call of the program (`include/cachealloc.h`) or an
-//! order of another process (`statistics/control`) changes it.
+//! The current recording settings: those of the options, until a call of the program
+//! (`include/cachealloc.h`) or a control command of another process (`statistics/control`) changes
+//! them.
 //!
-//! All of it in one word, so that a call being recorded sees one consistent state.
+//! All of them are in one word, so that a call being recorded sees one consistent state.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -15,7 +16,7 @@ pub(crate) struct Settings {
     pub level: Record,
     pub context: StackContext,
     pub stacks: StackKind,
-    /// For each context.
+    /// Number of entries of each context.
     pub entries_max: usize,
     /// The only device whose memory is recorded.
     pub device: Option<i32>,
@@ -23,7 +24,7 @@ pub(crate) struct Settings {
 
 static WORD: AtomicU64 = AtomicU64::new(AS_CONFIGURED);
 const AS_CONFIGURED: u64 = u64::MAX;
-/// From lowest to highest: 32 bits for the entries, 8 for each other.
+/// The fields from lowest to highest: 32 bits for the entries, 8 for each other field.
 const LEVEL_SHIFT: u32 = 32;
 const CONTEXT_SHIFT: u32 = 40;
 const STACKS_SHIFT: u32 = 48;
@@ -31,11 +32,11 @@ const DEVICE_SHIFT: u32 = 56;
 const ALL_DEVICES: u8 = 0x7f;
 const _: () = assert!(ENTRIES_MAX <= u32::MAX as u64);
 
-/// Some events are missing from the entries.
+/// Set if some events are missing from the entries.
 static IS_PARTIAL: AtomicBool = AtomicBool::new(false);
 
-/// The settings in force. The level is the one requested: if memory has run out, nothing is recorded
-/// nevertheless (`record::is_on`).
+/// Returns the settings in force. The level is the one requested: if memory has run out, nothing is
+/// recorded nevertheless (`record::is_on`).
 #[inline]
 pub(crate) fn get() -> Settings {
     match WORD.load(Ordering::Relaxed) {
@@ -44,26 +45,26 @@ pub(crate) fn get() -> Settings {
     }
 }
 
-/// Puts these in force. The caller must adapt what contexts have recorded.
+/// Puts these settings in force. The caller must adapt what contexts have recorded.
 pub(crate) fn set(settings: Settings) {
     WORD.store(packed(settings), Ordering::Relaxed);
     config::set_records(settings.level != Record::Off);
 }
 
-/// From here on the entries are incomplete.
+/// Notes that the entries are incomplete from here on.
 pub(crate) fn note_partial() {
     IS_PARTIAL.store(true, Ordering::Relaxed);
 }
 
-/// Whether every event was recorded.
+/// Returns whether every event was recorded.
 pub(crate) fn is_from_start() -> bool {
     get().level == Record::All && !IS_PARTIAL.load(Ordering::Relaxed)
 }
 
-/// What is recorded now.
+/// Returns what is recorded now.
 pub(crate) fn now() -> Settings {
     let settings = get();
-    // If memory has run out, nothing is recorded.
+    // Nothing is recorded after memory has run out.
     if crate::record::is_on() { settings } else { Settings { level: Record::Off, ..settings } }
 }
 

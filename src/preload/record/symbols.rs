@@ -1,6 +1,6 @@
-//! Resolves stacks for the writer of a snapshot: addresses become frames, all at once and sorted by
-//! library, because visiting the libraries in turn for each address would take a thousand times as long.
-//! Results are kept for the next snapshot.
+//! Resolves stacks for the writer of a snapshot. Addresses become frames, all at once and sorted by
+//! library, because visiting the libraries in turn for each address would take a thousand times as
+//! long. Results are kept for the next snapshot.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -16,22 +16,22 @@ use crate::record::{capture, eval_loop};
 /// An address and the epoch in which it was on a stack.
 type EpochAddress = (u64, u32);
 
-/// What is known about addresses and Python frames so far.
+/// The names of addresses and Python frames known so far.
 #[derive(Default)]
 pub(crate) struct Names {
     native: HashMap<EpochAddress, Vec<NativeFrame<Arc<Frame>>>>,
     evaluation: EvalLoopCode,
     modules: HashMap<EpochAddress, Arc<str>>,
     python: HashMap<u64, Option<Arc<Frame>>>,
-    /// The main program's file, whose frames are the application's own.
+    /// The main program's file, whose frames belong to the application.
     program: String,
-    /// By path, of the modules with an address that has no line: a reader of the snapshot may have the
+    /// By path, for modules with an address that has no line: a reader of the snapshot may have the
     /// debug information that is missing here.
     build_ids: BTreeMap<String, String>,
 }
 
 impl Names {
-    /// Resolves everything these stacks need. `heartbeat` is called now and then.
+    /// Resolves everything these stacks need. Calls `heartbeat` regularly.
     pub(crate) fn prepare(
         &mut self,
         stacks: impl Iterator<Item = StackId>,
@@ -61,7 +61,7 @@ impl Names {
         self.evaluation = EvalLoopCode(eval_loop::code());
     }
 
-    /// Resolves only the libraries of these stacks: what `category` needs.
+    /// Resolves only the libraries of these stacks, which `category` needs.
     pub(crate) fn prepare_categories(&mut self, stacks: impl Iterator<Item = StackId>) {
         for words in stacks.filter_map(capture::words) {
             for &address in &words.native {
@@ -74,7 +74,7 @@ impl Names {
         self.find_program();
     }
 
-    /// The build-ids that a reader may need, by path.
+    /// The build ids that a reader may need, by path.
     pub(crate) fn build_ids(&self) -> impl Iterator<Item = (&str, &str)> {
         self.build_ids.iter().map(|(path, build_id)| (path.as_str(), build_id.as_str()))
     }
@@ -125,7 +125,8 @@ impl Describe for Names {
     }
 }
 
-/// Enough to visit each library only once or twice, few enough that a slow one shows signs of life.
+/// Enough to visit each library only once or twice, few enough that a slow library still lets
+/// heartbeats through.
 const PLACES_AT_ONCE: usize = 4096;
 
 fn named(symbol: Symbol) -> NativeFrame<Arc<Frame>> {

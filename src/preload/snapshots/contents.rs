@@ -118,7 +118,7 @@ pub(crate) fn print_waits() {
     waits::print(lock(&NAMES).get_or_insert_default());
 }
 
-/// The file name that a user's template means for the file of this number.
+/// Expands the user's file name template for the file of this number.
 pub(crate) fn file_name(template: &str, number: u64) -> String {
     let facts = Facts {
         process_id: std::process::id(),

@@ -40,7 +40,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(1);
 /// How long a thread that may hold something runs at a time.
 const PULSE: Duration = Duration::from_micros(100);
 
-/// The thread that controls the end, or 0 if there is none yet.
+/// The thread that controls the end, or 0 before there is one.
 static LEADER: AtomicI32 = AtomicI32::new(0);
 /// Set while the leader stops and resumes threads, and must not be interrupted.
 static CONDUCTS: AtomicBool = AtomicBool::new(false);

@@ -148,7 +148,7 @@ pub(crate) fn gave_up() -> bool {
     GAVE_UP.load(Ordering::Acquire)
 }
 
-/// Stops the writer for good. It can do nothing more, and keeps what it has. For the writer.
+/// Stops the writer permanently. It can do nothing more, and keeps what it has. For the writer.
 pub(crate) fn give_up() -> ! {
     GAVE_UP.store(true, Ordering::Release);
     loop {

@@ -1,4 +1,4 @@
-//! The file, mapped: how it is made, what its head says, and how it goes.
+//! The mapped file: its creation, the contents of its head, and its removal.
 
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -22,13 +22,14 @@ use crate::record::settings;
 use crate::thread_state::without_cancellation;
 use crate::{identity, log, seccomp};
 
-/// What dead processes have left may take this share of the file system.
+/// Share of the file system that files of dead processes may take.
 const LEFT_SHARE: u64 = 4;
 
-/// Beside what eight full rings and as many tables of blocks take: stacks, texts, segments.
+/// Chunks for stacks, texts and segments, in addition to those of eight full rings and as many
+/// tables of blocks.
 const SPARE_CHUNKS: usize = 4096;
 
-/// The mapping. It lives for ever.
+/// The mapping. It is never unmapped.
 pub(super) struct Area {
     pub base: *mut u8,
     pub chunks_max: usize,
@@ -36,7 +37,7 @@ pub(super) struct Area {
     pub taken: Mutex<Taken>,
 }
 
-// SAFETY: the mapping is divided among those that `taken` has given parts of it.
+// SAFETY: the mapping is divided among the users to which `taken` has given parts of it.
 unsafe impl Sync for Area {}
 // SAFETY: as above.
 unsafe impl Send for Area {}
@@ -56,7 +57,7 @@ impl Area {
         if bytes as u64 > limit(libc::RLIMIT_FSIZE) {
             return Err(io::Error::other("files of this process may not be so large (ulimit -f)"));
         }
-        // What is mapped and never used the program may miss.
+        // The program may need the addresses that are mapped and never used.
         if bytes as u64 > limit(libc::RLIMIT_AS) / 8 {
             return Err(io::Error::other("this process has few addresses (ulimit -v)"));
         }
@@ -65,7 +66,7 @@ impl Area {
         let path = Path::new(FOLDER).join(&name);
         let (path, file) = match create(&path) {
             Ok(file) => (path, file),
-            // Another user's, which may have been put there to be in our way.
+            // The file is another user's, which may have been put there to block this one.
             Err(_) => {
                 let path = Path::new(FOLDER).join(format!("{name}.{:016x}", identity::random()));
                 let file = create(&path)?;
@@ -84,8 +85,9 @@ impl Area {
         file.set_len(bytes as u64)?;
         let rights = libc::PROT_READ | libc::PROT_WRITE;
         let (none, fd) = (libc::PROT_NONE, file.as_raw_fd());
-        // SAFETY: a new mapping at an address of the kernel's choice; it lives for ever. At first without any
-        // rights: a program that keeps all its memory in place (`mlockall`) would have all of it fetched.
+        // SAFETY: a new mapping at an address of the kernel's choice; it is never unmapped. At
+        // first without any rights: a program that keeps all its memory in place (`mlockall`) would
+        // have all of it fetched.
         let base = unsafe { libc::mmap(null_mut(), bytes, none, libc::MAP_SHARED, fd, 0) };
         if base == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
@@ -139,7 +141,8 @@ impl Area {
         }
     }
 
-    /// The file can hold no more: it goes, and the users of its parts move back when they need more.
+    /// Removes the file, which can hold no more. The users of its parts move back to process memory
+    /// when they need more.
     pub(super) fn give_up(&self) {
         if !OVER.swap(true, Ordering::SeqCst) {
             if !seccomp::is_new() {
@@ -151,25 +154,27 @@ impl Area {
         }
     }
 
-    /// False: the process has no right to it any more, or another root folder.
+    /// Removes the file. Returns `false` if the process no longer has the right to do so, or has
+    /// another root folder.
     pub(super) fn remove(&self) -> bool {
         // SAFETY: a C string.
         unsafe { libc::unlink(self.path.as_ptr()) == 0 }
     }
 
-    /// The process ends by itself. For signal handlers, too.
+    /// Removes or invalidates the file when the process ends by itself. Safe in signal handlers.
     pub(super) fn end(&self) {
         if self.remove() {
             return;
         }
-        // No history of a killed process: the user's next program that records removes it.
+        // The history is not one of a killed process: the user's next program that records removes
+        // it.
         self.word(WORD_MAGIC).store(0, Ordering::Release);
         self.forget_entries();
     }
 
     pub(super) fn word(&self, word: usize) -> &'static AtomicU64 {
-        // SAFETY: the mapping lives for ever, and all use its words before the chunks as atomics. Their
-        // pages were fetched.
+        // SAFETY: the mapping is never unmapped, and every user accesses its words before the
+        // chunks as atomics. Their pages were fetched.
         unsafe { &*self.base.cast::<AtomicU64>().wrapping_add(word) }
     }
 

@@ -1,4 +1,4 @@
-//! Chunks of the file: given to those that record, taken back, and fetched before they are needed.
+//! Chunks of the file: given to recorders, taken back, and fetched before they are needed.
 
 use core::sync::atomic::Ordering;
 
@@ -12,7 +12,8 @@ use crate::record::persistent::files::space;
 use crate::seccomp;
 use crate::thread_state::without_cancellation;
 
-/// Chunks that are fetched before they are needed: 320 KiB, and up to 20 MiB where entries come fast.
+/// Number of chunks that are fetched before they are needed: 320 KiB, and up to 20 MiB if entries
+/// come fast.
 const AHEAD_MIN: usize = 4;
 const AHEAD_MAX: usize = 256;
 
@@ -20,18 +21,19 @@ const AHEAD_MAX: usize = 256;
 pub(super) struct Taken {
     pub owners: usize,
     chunks: usize,
-    /// Chunks below this were fetched.
+    /// Chunks below this one were fetched.
     fetched: usize,
-    /// How many chunks there were at the last look of the writer.
+    /// Number of chunks at the writer's last look.
     chunks_before: usize,
-    /// Chunks that were given back.
+    /// Chunks that were returned.
     free: Vec<usize>,
-    /// Of texts and stacks: the chunk, how many there were before it, and how many of its pieces are taken.
+    /// The current chunk of texts and stacks: its place, its number, and how many of its pieces are
+    /// taken.
     log: Option<(usize, usize, usize)>,
 }
 
 impl Area {
-    /// A chunk of zeros. None: there is no more, and the file has gone.
+    /// Takes a chunk of zeros. Returns `None` if there is no more, and the file is removed.
     pub(super) fn take(&'static self, kind: u8, owner: usize, number: usize) -> Option<usize> {
         if OVER.load(Ordering::Relaxed) {
             return None;
@@ -64,8 +66,8 @@ impl Area {
         Some(place)
     }
 
-    /// Fetches as many chunks as may be needed until the next look, so that recording finds them there. For
-    /// the writer.
+    /// Fetches as many chunks as may be needed until the next look, so that recording does not have
+    /// to wait for them. For the writer.
     pub(super) fn fetch_ahead(&self) {
         let (first, wanted) = {
             let mut taken = lock(&self.taken);
@@ -83,25 +85,26 @@ impl Area {
         }
     }
 
-    /// False: there is no memory for it.
+    /// Fetches a chunk. Returns `false` if there is no memory for it.
     fn fetch_chunk(&self, place: usize) -> bool {
-        // A program under a filter may not ask.
+        // Under a filter for system calls, the program may not ask.
         let has_space = || seccomp::is_new() || space().is_ok_and(|(all, free)| free * 2 >= all);
         place < self.chunks_max
             && has_space()
-            // Its word in the table: a page of them is fetched with the first.
+            // The chunk's word in the table; a page of these words is fetched with the first.
             && (!place.is_multiple_of(PAGE_BYTES / 8) || self.fetch(TABLE_AT + place * 8, 8))
             && self.fetch(self.chunk_at(place), CHUNK_BYTES)
     }
 
-    /// Returns the memory of the entries, which are most of it and are never read where they lie. Threads may still
-    /// record. For signal handlers, too: then the lock may be taken, and the memory stays.
+    /// Frees the memory of the entries, which are most of the file and are never read in place.
+    /// Threads may still record. Safe in signal handlers: if the lock is taken there, the memory
+    /// stays.
     pub(super) fn forget_entries(&self) {
         let Ok(taken) = self.taken.try_lock() else { return };
         for place in 0..taken.chunks {
             let word = self.word((TABLE_AT + place * 8) / 8).load(Ordering::Acquire);
             if chunk_of(word).0 == ENTRIES {
-                // SAFETY: a chunk of numbers, which reads as zeros then.
+                // SAFETY: a chunk of numbers, which reads as zeros afterwards.
                 unsafe { libc::madvise(self.chunk(place).cast(), CHUNK_BYTES, libc::MADV_REMOVE) };
             }
         }
@@ -110,7 +113,8 @@ impl Area {
     pub(super) fn give_back(&self, place: usize) {
         self.word((TABLE_AT + place * 8) / 8).store(0, Ordering::Release);
         let chunk = self.chunk(place);
-        // SAFETY: the chunk has no user any more. Its memory goes back to the system, and reads as zeros next time.
+        // SAFETY: the chunk has no user any more. Its memory is returned to the system, and reads
+        // as zeros next time.
         let done = unsafe { libc::madvise(chunk.cast(), CHUNK_BYTES, libc::MADV_REMOVE) };
         let mut taken = lock(&self.taken);
         if done == 0 && taken.free.try_reserve(1).is_ok() {
@@ -140,11 +144,12 @@ impl Area {
             return None;
         };
         let piece = self.chunk(chunk).cast::<u64>().wrapping_add(piece * PIECE_WORDS);
-        // SAFETY: zeros in a chunk that never goes back, aligned, and given out once.
+        // SAFETY: zeros in a chunk that is never returned, aligned, and given out once.
         Some(unsafe { core::slice::from_raw_parts_mut(piece, PIECE_WORDS) })
     }
 
-    /// Has the kernel fetch these pages, as a write does. False: there is no memory for them.
+    /// Makes the kernel fetch these pages, as a write does. Returns `false` if there is no memory
+    /// for them.
     pub(super) fn fetch(&self, at: usize, bytes: usize) -> bool {
         /// Since Linux 5.14, and faster than page by page.
         const MADV_POPULATE_WRITE: i32 = 23;
@@ -158,7 +163,7 @@ impl Area {
         }
         (at / PAGE_BYTES..(at + bytes).div_ceil(PAGE_BYTES)).all(|page| {
             let word = self.base.wrapping_add(page * PAGE_BYTES);
-            // SAFETY: the kernel adds 0 to a word of the mapping; where it cannot, it says so.
+            // SAFETY: the kernel adds 0 to a word of the mapping, or returns an error.
             let code = unsafe {
                 libc::syscall(libc::SYS_futex, word, libc::FUTEX_WAKE_OP, 0, 0usize, word, ADD_0)
             };

@@ -1,5 +1,5 @@
-//! The files in `/dev/shm`: how one is made, how much room there is, and which of those that dead
-//! processes left are removed: they are of use for a while, and must not pile up.
+//! The files in `/dev/shm`: their creation, the space for them, and the removal of those left by
+//! dead processes, which are useful for a while but must not pile up.
 
 use core::ffi::CStr;
 use std::fs::{self, File, OpenOptions};
@@ -18,19 +18,20 @@ use crate::identity;
 use crate::identity::Fate;
 use crate::record::persistent::FOLDER;
 
-/// A file system in memory, as the kernel calls it.
+/// The kernel's number of a file system in memory.
 const TMPFS: i64 = 0x0102_1994;
-/// Files of dead processes that stay: so many, and for so long.
+/// Limits of the number and the age of files left by dead processes.
 const LEFT_MAX: usize = 64;
 const LEFT_FOR: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Read-only for all: only our own descriptor writes it, so no other program does by mistake.
+/// Creates a file, read-only for all: only this descriptor can write it, so no other program does
+/// by mistake.
 pub(super) fn create(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     new_above_standard(options.read(true).write(true).create_new(true).mode(0o400).open(path)?)
 }
 
-/// Of the folder's file system: how many bytes it has, and how many are free.
+/// Returns the total and the free bytes of the folder's file system.
 pub(super) fn space() -> io::Result<(u64, u64)> {
     const PATH: &CStr = c"/dev/shm";
     // SAFETY: a C string, and a place for the answer.
@@ -49,7 +50,7 @@ pub(super) fn space() -> io::Result<(u64, u64)> {
     Ok((about.f_blocks * bytes, about.f_bavail * bytes))
 }
 
-/// What this process may have of something.
+/// Returns the limit of a resource of this process.
 pub(super) fn limit(of: libc::__rlimit_resource_t) -> u64 {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: a place for the answer.
@@ -57,14 +58,14 @@ pub(super) fn limit(of: libc::__rlimit_resource_t) -> u64 {
     if code == 0 { limit.rlim_cur } else { 0 }
 }
 
-/// A file of a process of this user that is gone.
+/// A file left by a dead process of this user.
 struct LeftFile {
     path: PathBuf,
     seen_us: u64,
     bytes: u64,
 }
 
-/// Removes what is of no use: the file of this very process before `exec`, and old leftovers.
+/// Removes useless files: the file of this very process before `exec`, and old leftovers.
 pub(super) fn remove_old(user: u32, own: &page::Owner, bytes_max: u64) {
     let judge = identity::own_to_judge();
     let begin = format!("{NAME_BEGIN}{user}-");
@@ -95,7 +96,7 @@ pub(super) fn remove_old(user: u32, own: &page::Owner, bytes_max: u64) {
     }
 }
 
-/// Removes a file that says nothing, if the process that its name says made it is gone: it was killed just then, or
+/// Removes a file without contents, if the process in its name is gone: it was killed just then, or
 /// could not remove the file itself.
 fn remove_unfinished(path: &Path, judge: Option<&page::Owner>) {
     let is_empty = || {
@@ -118,7 +119,7 @@ fn remove_unfinished(path: &Path, judge: Option<&page::Owner>) {
     }
 }
 
-/// Whose file it is, when its process was last there, its inode, and how much it takes.
+/// Returns the file's owner, the time when its process was last seen, its inode, and its size.
 fn about(path: &Path, user: u32) -> Option<(page::Owner, u64, u64, u64)> {
     let file = open_where(path, Way::ReadUnlinked, |about| about.uid() == user).ok()?;
     let file = file.still().ok()?;

@@ -1,6 +1,7 @@
-//! What names the words of stacks, once the process is gone: its modules, the texts of Python frames, and
-//! whose history it is. The writer of snapshots keeps it up every second, so a library or a Python function
-//! that was met in the last second of a process has no name.
+//! Writes the names for the words of stacks, for use after the process has ended: its modules, the
+//! texts of Python frames, and the description of the process. The writer of snapshots updates them
+//! every second, so a library or a Python function first seen in the last second of a process has
+//! no name.
 
 use core::sync::atomic::Ordering;
 use std::collections::HashSet;
@@ -18,18 +19,18 @@ use crate::record;
 use crate::record::eval_loop;
 use crate::record::persistent::{is_on, made};
 
-/// How often.
+/// Interval of the updates.
 pub(super) const EVERY: Duration = Duration::from_secs(1);
-/// Longer texts are cut.
+/// Longer texts are truncated.
 const TEXT_BYTES_MAX: usize = 3000;
 
 static KEEPER: Mutex<NameWriter> = Mutex::new(NameWriter::new());
 
 struct NameWriter {
     piece: Option<(&'static mut [u64], usize)>,
-    /// Stacks that were looked at, by shard.
+    /// Number of stacks already examined, by shard.
     seen: Vec<usize>,
-    /// Words of Python frames that are written.
+    /// The words of Python frames already written.
     python: Option<HashSet<u64>>,
     modules: Vec<Module>,
     modules_version: u64,
@@ -37,7 +38,7 @@ struct NameWriter {
     last: Option<Instant>,
 }
 
-/// Writes what is known at the begin.
+/// Writes what is known at the start.
 pub(super) fn begin(settings: impl FnOnce() -> Settings) {
     let mut scavenger = lock(&KEEPER);
     if scavenger.last.replace(Instant::now()).is_some() {
@@ -57,7 +58,7 @@ pub(super) fn begin(settings: impl FnOnce() -> Settings) {
     ] {
         scavenger.setting(key, &value);
     }
-    // These two are known at the end.
+    // These two are known only at the end.
     let at_end = ["stacks_refused", "recorded_from_start"];
     for (key, value) in settings.more.iter().filter(|(key, _)| !at_end.contains(&key.as_str())) {
         scavenger.setting(key, value);
@@ -65,7 +66,7 @@ pub(super) fn begin(settings: impl FnOnce() -> Settings) {
     scavenger.note_modules();
 }
 
-/// Writes what has come since the last time, once a second. For the writer.
+/// Writes what is new since the last call, once a second. For the writer.
 pub(crate) fn keep_up() {
     let Some(area) = made() else { return };
     let mut scavenger = lock(&KEEPER);
@@ -81,7 +82,7 @@ pub(crate) fn keep_up() {
     scavenger.note_stacks();
 }
 
-/// How long the writer may sleep; none: as long as it likes.
+/// Returns how long the writer may sleep, or `None` without a limit.
 pub(crate) fn next() -> Option<Duration> {
     is_on().then_some(EVERY)
 }
@@ -133,7 +134,7 @@ impl NameWriter {
         let stacks = record::stacks();
         for id in stacks.newer(&mut self.seen) {
             let words = stacks.words(id);
-            // From before there was a file.
+            // The stack is older than the file.
             if !stacks.is_persistent(id) {
                 self.put(log::STACK, id.0, &words);
             }
@@ -156,7 +157,7 @@ impl NameWriter {
         if !self.python.get_or_insert_default().insert(word) {
             return;
         }
-        // Without a name: what stands for no frame.
+        // A word without a name represents no frame.
         let (name, file, line) = match cachealloc_python::describe(word) {
             Some(text) => (text.name, text.filename, text.line),
             None => Default::default(),

@@ -1,5 +1,5 @@
-//! What one context, or memory of the driver's own on one device or the host, has of the file: a ring and rows, lent to
-//! `history` in chunks.
+//! The parts of the file that belong to one history source: a context, or driver memory on one
+//! device or the host. They are a ring and rows, lent to `history` in chunks.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,14 +10,14 @@ use crate::lock::lock;
 use crate::record::persistent::area::Area;
 use crate::record::persistent::{AREA, make_once};
 
-/// A part of the file, for one of these.
+/// The part of the file of one history source.
 #[derive(Clone, Copy)]
 pub(crate) struct HistorySource {
     area: &'static Area,
     number: usize,
 }
 
-/// A new owner; none where the history does not outlive the process.
+/// Returns a new source, or `None` if the history is not persistent.
 pub(crate) fn source(kind: u64, device: i32) -> Option<HistorySource> {
     let area = make_once()?;
     let number = {
@@ -36,7 +36,7 @@ pub(crate) fn source(kind: u64, device: i32) -> Option<HistorySource> {
     Some(source)
 }
 
-/// A ring for so many entries.
+/// Returns a ring for `entries_max` entries.
 pub(crate) fn ring(source: Option<HistorySource>, entries_max: usize) -> Ring {
     source.map_or_else(|| Ring::new(entries_max), |source| source.ring(entries_max))
 }
@@ -56,7 +56,7 @@ impl HistorySource {
         Rows::allocated_by(self.allocator(SEGMENTS))
     }
 
-    /// Whether its rows are consistent. Call before the first entry.
+    /// Sets whether the rows are consistent. Call before the first entry.
     pub(crate) fn set_on(self, on: bool) {
         if on {
             self.word(OWNER_PUSHED).store(0, Ordering::Release);
@@ -73,16 +73,18 @@ impl HistorySource {
     }
 }
 
-/// The chunks of one kind of one owner.
+/// The chunks of one kind of one source.
 struct Chunks {
     source: HistorySource,
     kind: u8,
     places: Vec<usize>,
 }
 
+/// A type for which zeroed memory is valid.
+///
 /// # Safety
 ///
-/// - Zeros are a value of the type.
+/// All-zero bytes must be a value of the type.
 unsafe trait OfZeros: Send + 'static {}
 // SAFETY: numbers, and an action of number 0.
 unsafe impl OfZeros for Entry {}
@@ -98,7 +100,7 @@ impl<T: OfZeros> ChunkAllocator<T> for Chunks {
         let place = self.source.area.take(self.kind, self.source.number, number)?;
         self.places.push(place);
         let chunk = self.source.area.chunk(place).cast::<T>();
-        // SAFETY: zeros, this owner's alone until `release`, and aligned to pages.
+        // SAFETY: zeros, used only by this source until `release`, and aligned to pages.
         Some(unsafe { core::slice::from_raw_parts_mut(chunk, CHUNK_ROWS) })
     }
 
@@ -110,7 +112,7 @@ impl<T: OfZeros> ChunkAllocator<T> for Chunks {
     }
 }
 
-/// Lends pieces for stacks.
+/// Allocates pieces for stacks.
 pub(crate) struct Pieces;
 
 impl PieceAllocator for Pieces {

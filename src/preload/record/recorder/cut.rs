@@ -1,4 +1,4 @@
-//! What the recorder of a context contributes to a snapshot.
+//! The part of a snapshot that comes from the recorder of one context.
 
 use cachealloc_core::{Allocator, BlockState, BlockView, Pool};
 use cachealloc_history as history;
@@ -7,7 +7,7 @@ use cachealloc_history::{Entry, Ring, StackId};
 use crate::lock::lock;
 use crate::record::recorder::{Origin, Recorded, Recorder, missing_count, stream_of};
 
-/// Segments with their blocks, and entries, of one context at one moment.
+/// The segments with their blocks, and the entries, of one context at one moment.
 #[derive(Default)]
 pub(crate) struct Cut {
     pub segments: Vec<history::Segment>,
@@ -31,8 +31,8 @@ impl Recorder {
             + ring.map_or(0, Ring::len) * 4 * size_of::<Entry>()
     }
 
-    /// Segments, blocks and entries at this moment, with the thread caches empty. `requested`: the bytes
-    /// the program requested, if nothing is recorded.
+    /// Returns the segments, blocks and entries at this moment, with the thread caches empty.
+    /// `requested` returns the bytes that the program requested, if nothing is recorded.
     pub(crate) fn cut(
         &self,
         allocator: &mut Allocator,
@@ -50,7 +50,7 @@ impl Recorder {
                 device: device as u32,
                 address: view.base.0,
                 bytes: view.bytes,
-                // Memory that grew for different streams has merged.
+                // Memory that grew for different streams was merged.
                 stream: if view.expandable { 0 } else { stream_of(view.requester) },
                 kind: match view.pool {
                     Pool::Small => history::PoolKind::Small,

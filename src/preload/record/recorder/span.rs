@@ -1,4 +1,4 @@
-//! The span in which a context is recorded: from its begin until the recording or the context ends.
+//! The span in which a context is recorded: from `begin` until the recording or the context ends.
 
 use cachealloc_core::{Allocator, BlockState, BlockView};
 use cachealloc_history::persistent::layout::{BlockRow, FREE, LIVE, OWNER_CONTEXT, PENDING};
@@ -13,8 +13,8 @@ use crate::record::recorder::{
 use crate::record::segments::Segments;
 
 impl Recorder {
-    /// Starts to record with no entries. What the program holds by now has no entry, and its free
-    /// appears without an allocation. `requested`: as in `cut`.
+    /// Starts to record with no entries. Memory that the program already holds has no entry, and
+    /// its free appears without an allocation. For `requested`, see `cut`.
     pub(crate) fn begin(
         &self,
         allocator: &mut Allocator,
@@ -58,7 +58,7 @@ impl Recorder {
         }
     }
 
-    /// Forgets everything.
+    /// Ends the recording and forgets everything.
     pub(crate) fn end(&self, allocator: &mut Allocator) {
         allocator.forget_completed();
         let mut recorded = lock(&self.0);
@@ -67,7 +67,7 @@ impl Recorder {
         *recorded = Recorded { entries, ..Recorded::default() };
     }
 
-    /// Forgets the entries, and keeps the origin of what is live. Blocks recorded already keep their
+    /// Forgets the entries, and keeps the origin of live blocks. Blocks recorded already keep their
     /// entries as they are; new settings apply to later entries.
     pub(crate) fn forget_entries(&self, allocator: &mut Allocator) {
         let mut recorded = lock(&self.0);
@@ -75,13 +75,14 @@ impl Recorder {
         recorded.entries.ring = Some(persistent::ring(recorded.entries.source, entries_max()));
     }
 
-    /// Whether anything is recorded here.
+    /// Returns whether this context is recorded.
     pub(crate) fn is_on(&self) -> bool {
         lock(&self.0).on
     }
 
-    /// The context is gone with all its memory; the driver freed what was left. Dated just before the
-    /// driver was asked to end it: since then another context may have got the same addresses.
+    /// Records that the context has ended with all its memory, which the driver freed. The entries
+    /// are dated just before the driver was asked to end it: since then another context may have
+    /// got the same addresses.
     pub(crate) fn context_ended(&self, allocator: &mut Allocator, at_ns: u64) {
         let Some(mut recorded) = self.recorded() else { return };
         recorded.entries.at_ns = Some(at_ns);
@@ -111,7 +112,7 @@ impl Recorder {
 }
 
 impl Recorded {
-    /// Empty, in memory that outlives the process if there is any.
+    /// Returns an empty record, in the persistent history if there is one.
     fn persistent(source: Option<HistorySource>) -> Recorded {
         Recorded {
             on: true,
