@@ -1,9 +1,9 @@
 //! Expands `functions.csv`, the one list of driver functions, into Rust: a constant per function,
 //! the table of their properties, and one exported symbol for each function that has a hook.
 //!
-//! A function has a hook when its row names one, or when its class or a column asks for the
-//! default treatment (`hooks::common`): it submits or orders work, may be retried after an
-//! out-of-memory error, or ends the life of something that work in flight may use.
+//! A function has a hook when its row names one, or when its class or a column requires the default
+//! treatment (`hooks::common`): it submits or orders work, may be retried after an out-of-memory
+//! error, or ends the life of something that work in flight may use.
 
 #[path = "build/glibc.rs"]
 mod glibc;
@@ -22,17 +22,17 @@ struct Row<'a> {
     oom_retry: bool,
     host_memory: bool,
     teardown: bool,
-    /// The types of the arguments; None where the signature is unknown.
+    /// The types of the arguments, or `None` if the signature is unknown.
     arguments: Option<Vec<String>>,
     hook: &'a str,
 }
 
 impl Row<'_> {
-    /// Where the call names the stream it submits to, as `functions::StreamAt`.
+    /// Returns the place of the stream to which the call submits, as `functions::StreamAt`.
     fn stream_at(&self) -> String {
         let submits = matches!(self.class, "submit" | "order" | "own");
         match self.submits_on {
-            // Where a capture is possible; never on the legacy default stream.
+            // Only if a capture is possible, which it never is on the legacy default stream.
             "" | "legacy" | "ptds" => "Nowhere".into(),
             _ if !submits => "Nowhere".into(),
             "struct:CUlaunchConfig.hStream" => "Inside { argument: 0, offset: 32 }".into(),
@@ -45,7 +45,8 @@ impl Row<'_> {
         }
     }
 
-    /// What the real call does first, of a function that submits: it says to which stream it goes.
+    /// Returns the code that runs before the real call of a function that submits: it names the
+    /// stream.
     fn before_submit(&self) -> String {
         const PLACE: &str = "crate::ordering::before_submission";
         let per_thread = self.per_thread == "1";
@@ -86,13 +87,14 @@ fn main() {
     write("tables.rs", constants(&rows) + &table(&rows));
     write("exports.rs", exports(&rows));
     println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libcachealloc.so");
-    // The library uses its own definitions, even if the program or an earlier library exports the same
-    // names.
+    // The library uses its own definitions, even if the program or an earlier library exports the
+    // same names.
     println!("cargo:rustc-cdylib-link-arg=-Wl,-Bsymbolic");
-    // Never unmapped, even if the program opens and closes the library itself: the driver keeps pointers
-    // to us, and threads end inside us.
+    // The library is never unmapped, even if the program opens and closes it: the driver keeps
+    // pointers to it, and threads end inside it.
     println!("cargo:rustc-cdylib-link-arg=-Wl,-z,nodelete");
-    // Our constructor before any other: what other libraries do in theirs may need it (`interpose::start`).
+    // The library's constructor runs before any other: other libraries may need it in theirs
+    // (`interpose::start`).
     println!("cargo:rustc-cdylib-link-arg=-Wl,-z,initfirst");
     glibc::link_against_old(Path::new(&out));
 }
@@ -168,8 +170,8 @@ fn table(rows: &[Row]) -> String {
     code + "];\n"
 }
 
-/// The column `args`: how many there are, or the type of each, as [`type_of`] and `[T]`, which points to a
-/// `T` of `driver::sys`. None: they are not known.
+/// Parses the column `args`: the number of arguments, or the type of each, as [`type_of`] and
+/// `[T]`, which points to a `T` of `driver::sys`. Returns `None` if they are unknown.
 fn types(column: &str) -> Option<Vec<String>> {
     if let Ok(count) = column.parse() {
         return Some(vec![type_of('w').to_string(); count]);
@@ -191,7 +193,7 @@ fn types(column: &str) -> Option<Vec<String>> {
     (!types.is_empty()).then_some(types)
 }
 
-/// Capitals are places that the call writes to.
+/// Returns the type of a letter. Capitals are places that the call writes to.
 fn type_of(letter: char) -> &'static str {
     match letter {
         // A size, a handle, or any integer or pointer of at most eight bytes that no hook reads.
@@ -199,10 +201,10 @@ fn type_of(letter: char) -> &'static str {
         'i' => "i32",
         'u' => "u32",
         'f' => "f32",
-        // An address on the device too.
+        // Device addresses, too.
         'l' => "u64",
         'p' => "*mut c_void",
-        // By value.
+        // Passed by value.
         'h' => "Handle64",
         'e' => "EglFrame",
         'W' => "*mut usize",
@@ -214,10 +216,11 @@ fn type_of(letter: char) -> &'static str {
     }
 }
 
-/// The hooks of copies whose operands may be read before the earlier work of their stream is over, if the program says so.
+/// The hooks of copies whose operands may be read before the earlier work of their stream has
+/// completed, if the program permits it.
 const OUT_OF_ORDER: [&str; 3] = ["copy::batch", "copy::batch_of_structs", "copy::with_attributes"];
 
-/// The hooks of launches of kernels and graphs, whose first may be measured.
+/// The hooks of launches of kernels and graphs, whose first launch may be measured.
 const LAUNCHES: [&str; 5] = [
     "launch::kernel",
     "launch::kernel_ex",

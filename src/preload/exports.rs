@@ -1,14 +1,15 @@
-//! The exported symbols, expanded from `functions.csv` by `build.rs`. An export contains no logic: behind its
-//! door (`interpose::doors`) it passes its arguments to one hook.
+//! The exported symbols, expanded from `functions.csv` by `build.rs`. An export contains no logic:
+//! after its door (`interpose::doors`) it passes its arguments to one hook.
 //!
-//! An error passes `out_of_memory::answered` on its way to the program: there, and nowhere else, a call that
-//! lacked memory is reported.
+//! An error passes through `out_of_memory::answered` on its way to the program: only there a call
+//! that ran out of memory is reported.
 //!
-//! Of a function that submits work the closure first says to which stream: behind the mark that the hook makes.
+//! For a function that submits work, the closure first names the stream, after the hook has counted
+//! the start of the submission.
 //!
-//! A hook is called as `hook(function, arguments.., real)`: the row of the list, the arguments that the
-//! row names, with their types, and a closure that calls the real function with all of the program's own
-//! arguments.
+//! A hook is called as `hook(function, arguments.., real)`: the row of the list, the arguments that
+//! the row names, with their types, and a closure that calls the real function with all of the
+//! program's own arguments.
 
 #![allow(non_snake_case)]
 
@@ -31,12 +32,12 @@ macro_rules! symbol {
 
             /// # Safety
             ///
-            /// Called with the arguments of the driver function of this name.
+            /// Must be called with the arguments of the driver function of this name.
             pub(super) unsafe extern "C" fn body($($p: $t),*) -> CuCode {
                 let real = move || {
                     $($goes)*
-                    // SAFETY: the list gives this function the argument list of the driver's header; the arguments, and
-                    // what they point to, are the caller's promise.
+                    // SAFETY: the list gives this function the argument list of the driver's
+                    // header; the arguments, and what they point to, are the caller's promise.
                     result(unsafe {
                         table::real::<unsafe extern "C" fn($($t),*) -> CuCode>(id::$name)($($a),*)
                     })

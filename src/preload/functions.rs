@@ -1,4 +1,5 @@
-//! The list of driver functions, expanded from `functions.csv` by `build.rs`: properties and indices.
+//! The list of driver functions, expanded from `functions.csv` by `build.rs`: properties and
+//! indices.
 
 use core::ffi::{CStr, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
@@ -17,34 +18,35 @@ pub(crate) enum Class {
     Pass,
 }
 
-/// Where a call names a stream.
+/// The place of the stream in a call's arguments.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum StreamAt {
     Nowhere,
     Argument(u8),
-    /// In the memory an argument points to, at an offset in bytes.
+    /// In the memory that an argument points to, at an offset in bytes.
     Inside {
         argument: u8,
         offset: u8,
     },
 }
 
-/// A function of ours, of any signature.
+/// A function of the library, of any signature.
 pub(crate) type Export = unsafe extern "C" fn();
 
-/// One of our exports, as the program sees it.
+/// An export, as the program sees it.
 pub(crate) struct Exported {
     pub address: Export,
     pub door: &'static Door,
 }
 
-/// What an export jumps through: its first instructions are the same for all, and where its calls go is decided at the
-/// first (`interpose::doors`). The assembly in `interpose::doors` knows where the fields lie.
+/// The word through which an export jumps. The first instructions of all exports are the same, and
+/// the target of their calls is decided at the first one (`interpose::doors`). The assembly in
+/// `interpose::doors` depends on the layout of the fields.
 #[repr(C)]
 pub(crate) struct Door {
-    /// Where calls go. At first to what decides that.
+    /// The target of calls. At first the code that decides it.
     pub target: AtomicPtr<c_void>,
-    /// Our function.
+    /// The library's function.
     pub body: AtomicPtr<c_void>,
 }
 
@@ -55,32 +57,34 @@ pub(crate) struct Function {
     pub symbol: &'static CStr,
     /// Name by which `cuGetProcAddress` finds it.
     pub base: &'static str,
-    /// The version from which on that finds this one; 0: none is known.
+    /// The version from which on `cuGetProcAddress` finds this function, or 0 if unknown.
     pub version: i32,
-    /// Stream `NULL` is the calling thread's own default stream.
+    /// Whether stream `NULL` means the calling thread's default stream.
     pub per_thread: bool,
     pub class: Class,
-    /// The stream to which it adds work that a capture could take.
+    /// The stream to which the function adds work that a capture could take.
     pub stream: StreamAt,
-    /// May fail with out of memory, and may be called again after freeing.
+    /// Whether the function may fail with out of memory, and may be called again after memory was
+    /// freed.
     pub oom_retry: bool,
-    /// An asynchronous copy that reads or writes host memory.
+    /// Whether the function is an asynchronous copy that reads or writes host memory.
     pub host_memory: bool,
-    /// Ends the life of something that work in flight may use.
+    /// Whether the function ends the life of something that work in flight may use.
     pub teardown: bool,
-    /// Our symbol for it, if it has a hook.
+    /// The exported symbol, if the function has a hook.
     pub export: Option<Exported>,
 }
 
 impl Function {
-    /// Our function itself, for calls of ours: past what others have put in front of it.
+    /// Returns the function itself, for the library's calls: they bypass anything that others have
+    /// patched in.
     pub(crate) fn body(&self) -> Option<Export> {
         let body = self.export.as_ref()?.door.body.load(Ordering::Relaxed);
         // SAFETY: a door's body is a function, and never null; the caller gives its signature.
         Some(unsafe { core::mem::transmute::<*mut c_void, Export>(body) })
     }
 
-    /// Whether a call submits work, or an order between works (docs/ordering.md 6).
+    /// Returns whether a call submits work, or an order between works (docs/ordering.md 6).
     pub(crate) const fn submits(&self) -> bool {
         matches!(self.class, Class::Submit | Class::Order)
     }

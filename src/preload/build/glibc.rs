@@ -1,14 +1,14 @@
-//! Links the library against the C library of 2012 (glibc 2.17), whatever this machine has.
+//! Links the library against the C library of 2012 (glibc 2.17), whatever version this machine has.
 //!
 //! A linker binds each reference to the newest version of a symbol that it finds: on Debian 12 the
-//! result would not load on any system before glibc 2.34, only because `dlopen` moved to another file
-//! there. So the linker gets stand-ins with the old versions only. They contain names, no code, and are
-//! not needed afterwards.
+//! result would not load on any system before glibc 2.34, only because `dlopen` moved to another
+//! file there. So the linker gets stand-ins with the old versions only. They contain names, no
+//! code, and are not needed afterwards.
 //!
 //! A symbol not listed below has no version and binds to what the system has, or to null if the
 //! reference is weak: std looks for `getrandom`, `gettid` and `statx` in that way and works without
-//! them. A test requires every other reference to be listed, and the loader refuses a version that does
-//! not exist, so an error in the list is noticed.
+//! them. A test requires every other reference to be listed, and the loader refuses a version that
+//! does not exist, so an error in the list is noticed.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -16,9 +16,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 
-/// A file of the C library, and the symbols of it that we may use, by version. The versions are
-/// those of x86-64, where a symbol's first is 2.2.5 or later; on aarch64 the first is 2.17. A symbol
-/// of the version `""` binds to whatever version there is, or to none; `=environ` is data.
+/// A file of the C library, and the symbols of it that the library may use, by version. The
+/// versions are those of x86-64, where a symbol's first is 2.2.5 or later; on aarch64 the first is
+/// 2.17. A symbol of the version `""` binds to any existing version, or to none; `=environ` is
+/// data.
 pub struct Library<'a> {
     pub soname: &'a str,
     pub versions: &'a [(&'a str, &'a str)],
@@ -78,8 +79,8 @@ const LIBRARIES: [Library; 3] = [
     },
 ];
 
-/// Writes the stand-ins under `out` and makes the linker find them first. If that is impossible, the
-/// library is linked against this machine's C library, with a warning.
+/// Writes the stand-ins under `out` and makes the linker find them first. If that is impossible,
+/// the library is linked against this machine's C library, with a warning.
 pub fn link_against_old(out: &Path) {
     if env::var("CARGO_CFG_TARGET_ENV").as_deref() != Ok("gnu") {
         return;
@@ -100,8 +101,8 @@ fn write_all(folder: &Path) -> Result<(), String> {
     for library in &LIBRARIES {
         write!(files, "{} ", stand_in(folder, library, oldest)?.display()).unwrap();
     }
-    // `c_nonshared` holds what no C library exports: `atexit`, `pthread_atfork`. The loader is the real
-    // one: its only symbol needed has always had the same version.
+    // `c_nonshared` contains functions that no C library exports: `atexit`, `pthread_atfork`. The
+    // loader is the real one: its only symbol needed has always had the same version.
     let loader = match oldest {
         None => "ld-linux-x86-64.so.2",
         Some(_) => "ld-linux-aarch64.so.1",
@@ -110,7 +111,7 @@ fn write_all(folder: &Path) -> Result<(), String> {
     fs::write(folder.join("libc.so"), script).map_err(|error| error.to_string())
 }
 
-/// The first version of this architecture, if it is later than all in the lists.
+/// Returns the first version of this architecture, if it is later than all in the lists.
 pub fn oldest() -> Result<Option<&'static str>, String> {
     match env::var("CARGO_CFG_TARGET_ARCH").as_deref() {
         Ok("x86_64") => Ok(None),
@@ -119,7 +120,7 @@ pub fn oldest() -> Result<Option<&'static str>, String> {
     }
 }
 
-/// A shared object with the names and versions of `library`.
+/// Builds a shared object with the names and versions of `library`.
 pub fn stand_in(folder: &Path, library: &Library, oldest: Option<&str>) -> Result<PathBuf, String> {
     let mut code = String::new();
     let mut versions: BTreeMap<&str, String> = BTreeMap::new();

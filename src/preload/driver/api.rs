@@ -1,8 +1,9 @@
-//! Calls of the real driver. Never through our own exports: the addresses come from `table`.
+//! Calls of the real driver. They never go through the library's exports: the addresses come from
+//! `table`.
 //!
-//! The caller must pass handles that the driver gave out and that are alive; it gets the driver's own
-//! error. Optional functions are checked for presence (`table::has`): an absent one returns `NOT_FOUND`
-//! and does nothing.
+//! The caller must pass handles that the driver returned and that are alive; it gets the driver's
+//! own error. Optional functions are checked for presence (`table::has`): an absent one returns
+//! `NOT_FOUND` and does nothing.
 
 use core::ffi::c_void;
 use core::ptr::null_mut;
@@ -11,7 +12,7 @@ use crate::driver::sys::*;
 use crate::driver::{changes, table};
 use crate::functions::id;
 
-/// The type of an argument, as the function's parameters give it.
+/// The inferred type of an argument, given by the function's parameters.
 macro_rules! of_argument {
     ($argument:expr) => {
         _
@@ -28,7 +29,8 @@ macro_rules! results {
     };
 }
 
-/// Each call is `name(parameters) -> (results) = symbol(arguments)`: what the driver writes is returned.
+/// Each call is `name(parameters) -> (results) = symbol(arguments)`; it returns what the driver
+/// writes.
 macro_rules! calls {
     ($(
         $(#[$doc:meta])*
@@ -61,9 +63,9 @@ calls! {
     ctx_enable_peer_access(peer: ContextHandle, flags: u32) = cuCtxEnablePeerAccess(peer, flags);
     ctx_get_device() -> (device: i32) = cuCtxGetDevice(&mut device);
     ctx_synchronize() = cuCtxSynchronize();
-    /// Captures the work of all streams of the context; kills captures of the context.
+    /// Captures the work of all streams of the context; invalidates captures of the context.
     ctx_record_event(context: ContextHandle, event: EventHandle) = cuCtxRecordEvent(context, event);
-    /// All later work of the context waits for the event; kills captures of the context.
+    /// All later work of the context waits for the event; invalidates captures of the context.
     ctx_wait_event(context: ContextHandle, event: EventHandle) = cuCtxWaitEvent(context, event);
     driver_get_version() -> (version: i32) = cuDriverGetVersion(&mut version);
     event_create(flags: u32) -> (event: EventHandle) = cuEventCreate(&mut event, flags);
@@ -82,7 +84,7 @@ calls! {
         cuStreamGetCtx(stream, &mut context);
     stream_is_capturing(stream: StreamHandle) -> (status: u32) =
         cuStreamIsCapturing(stream, &mut status);
-    /// `mode` becomes the one before.
+    /// Exchanges `mode` with the previous mode.
     thread_exchange_capture_mode(mode: &mut u32) = cuThreadExchangeStreamCaptureMode(mode);
     ipc_close_mem_handle(pointer: DevicePointer) = cuIpcCloseMemHandle(pointer);
     mem_get_address_range(at: DevicePointer) -> (base: DevicePointer, bytes: usize) =
@@ -93,7 +95,7 @@ calls! {
         cuMemHostAlloc(&mut pointer, bytes, flags);
     mem_free_host(pointer: usize) = cuMemFreeHost(pointer);
     mem_free_async(pointer: DevicePointer, stream: StreamHandle) = cuMemFreeAsync(pointer, stream);
-    /// Addresses without memory.
+    /// Reserves addresses without memory.
     mem_address_reserve(bytes: usize, alignment: usize, wish: DevicePointer, flags: u64)
         -> (base: DevicePointer) = cuMemAddressReserve(&mut base, bytes, alignment, wish, flags);
     mem_address_free(base: DevicePointer, bytes: usize) = cuMemAddressFree(base, bytes);
@@ -113,26 +115,26 @@ calls! {
         cuDeviceGetAttribute(&mut value, attribute, device);
     device_total_mem(device: i32) -> (bytes: usize) = cuDeviceTotalMem_v2(&mut bytes, device);
     device_get_count() -> (count: i32) = cuDeviceGetCount(&mut count);
-    /// With a 0 at its end, in so many places.
+    /// Writes the name with a terminating 0, at most `places` bytes.
     device_get_name(name: &mut [u8; 64], places: i32, device: i32) =
         cuDeviceGetName(name, places, device);
-    /// Such as `0000:01:00.0`, with a 0 at its end, in so many places.
+    /// Writes an address such as `0000:01:00.0` with a terminating 0, at most `places` bytes.
     device_get_pci_bus_id(address: &mut [u8; 32], places: i32, device: i32) =
         cuDeviceGetPCIBusId(address, places, device);
-    /// Of the whole GPU, also where the device is a part of it.
+    /// Writes the id of the whole GPU, also if the device is a part of it.
     device_get_uuid_of_whole(uuid: &mut Uuid, device: i32) = cuDeviceGetUuid(uuid, device);
-    /// Of the part of a GPU, where the device is one (MIG).
+    /// Writes the id of the part of a GPU, if the device is one (MIG).
     device_get_uuid_of_part(uuid: &mut Uuid, device: i32) = cuDeviceGetUuid_v2(uuid, device);
     device_get_default_mem_pool(device: i32) -> (pool: PoolHandle) =
         cuDeviceGetDefaultMemPool(&mut pool, device);
-    /// From which `cuMemAllocAsync` takes.
+    /// Returns the pool from which `cuMemAllocAsync` allocates.
     device_get_mem_pool(device: i32) -> (pool: PoolHandle) =
         cuDeviceGetMemPool(&mut pool, device);
     mem_pool_get_attribute(pool: PoolHandle, attribute: u32) -> (value: u64) =
         cuMemPoolGetAttribute(pool, attribute, &mut value);
     device_get_graph_mem_attribute(device: i32, attribute: u32) -> (value: u64) =
         cuDeviceGetGraphMemAttribute(device, attribute, &mut value);
-    /// Of the current context.
+    /// Returns a limit of the current context.
     ctx_get_limit(limit: u32) -> (bytes: usize) = cuCtxGetLimit(&mut bytes, limit);
     device_primary_ctx_get_state(device: i32) -> (flags: u32, active: i32) =
         cuDevicePrimaryCtxGetState(device, &mut flags, &mut active);
@@ -156,17 +158,17 @@ calls! {
         cuPointerGetAttribute(&mut data, attribute, pointer);
 }
 
-/// Calls that read or write memory of the program's, or where the caller says.
+/// Calls that read or write memory of the program, or memory that the caller names.
 macro_rules! calls_with_pointers {
     ($($(#[$doc:meta])* $name:ident($($p:ident: $t:ty),*) = $symbol:ident;)*) => {$(
         $(#[$doc])*
         ///
         /// # Safety
         ///
-        /// The driver may use these pointers as its header says.
+        /// The pointers must be valid for the driver's use, as its header describes.
         pub(crate) unsafe fn $name($($p: $t),*) -> CuResult {
-            // SAFETY: the signature is that of the driver's header for this symbol; the pointers are
-            // the caller's promise.
+            // SAFETY: the signature is that of the driver's header for this symbol; the pointers
+            // are the caller's promise.
             result(unsafe {
                 table::real::<unsafe extern "C" fn($($t),*) -> CuCode>(id::$symbol)($($p),*)
             })
@@ -175,7 +177,8 @@ macro_rules! calls_with_pointers {
 }
 
 calls_with_pointers! {
-    /// As `mem_get_address_range`, into the places of a program, each of which may be null.
+    /// Writes the results of `mem_get_address_range` into the places of a program, each of which
+    /// may be null.
     mem_get_address_range_into(base: *mut DevicePointer, bytes: *mut usize, at: DevicePointer) =
         cuMemGetAddressRange_v2;
     /// `handle` is the place of a program.
@@ -199,7 +202,7 @@ pub(crate) fn mem_free(pointer: DevicePointer) -> CuResult {
     changes::during(|| mem_free_raw(pointer))
 }
 
-/// Memory without addresses.
+/// Creates memory without addresses.
 pub(crate) fn mem_create(bytes: usize, of: &AllocationProperties, flags: u64) -> CuResult<u64> {
     changes::during(|| mem_create_raw(bytes, of, flags))
 }
@@ -208,12 +211,13 @@ pub(crate) fn mem_release(handle: u64) -> CuResult {
     changes::during(|| mem_release_raw(handle))
 }
 
-/// Waits for nothing (measured).
+/// Unmaps memory. The driver waits for nothing (measured).
 pub(crate) fn mem_unmap(base: DevicePointer, bytes: usize) -> CuResult {
     changes::during(|| mem_unmap_raw(base, bytes))
 }
 
-/// The id of the current context, if the driver tells it at once. As `ctx_get_id`, in as few instructions as it takes.
+/// Returns the id of the current context, if the driver has the function and accepts the call. Does
+/// what `ctx_get_id` does, in as few instructions as possible.
 #[inline(always)]
 pub(crate) fn current_id() -> Option<u64> {
     type GetId = unsafe extern "C" fn(ContextHandle, &mut u64) -> CuCode;
@@ -225,7 +229,7 @@ pub(crate) fn current_id() -> Option<u64> {
     (code == 0).then_some(id)
 }
 
-/// `cuCtxGetId`; before driver 12.0, which lacks it, the handle serves as the id.
+/// Calls `cuCtxGetId`. Drivers before 12.0 lack it; there the handle serves as the id.
 #[inline]
 pub(crate) fn ctx_get_id(context: ContextHandle) -> CuResult<u64> {
     if table::has(id::cuCtxGetId) {
@@ -237,23 +241,24 @@ pub(crate) fn ctx_get_id(context: ContextHandle) -> CuResult<u64> {
     }
 }
 
-/// Whether stream ids are unique: before driver 12.0 the handle of every thread's own default stream is
-/// the same, and handles are reused.
+/// Returns whether stream ids are unique. Before driver 12.0, every thread's own default stream has
+/// the same handle, and handles are reused.
 pub(crate) fn has_stream_ids() -> bool {
     table::has(id::cuStreamGetId)
 }
 
-/// `cuStreamGetId`; before driver 12.0, which lacks it, the handle serves as the id.
+/// Calls `cuStreamGetId`. Drivers before 12.0 lack it; there the handle serves as the id.
 #[inline]
 pub(crate) fn stream_get_id(stream: StreamHandle) -> CuResult<u64> {
     if has_stream_ids() { stream_get_id_raw(stream) } else { Ok(stream as u64) }
 }
 
-/// The nodes of a graph.
+/// Returns the nodes of a graph.
 pub(crate) fn graph_get_nodes(graph: GraphHandle) -> CuResult<Vec<NodeHandle>> {
     let mut count = 0;
     let ask = |nodes: *mut NodeHandle, count: &mut usize| {
-        // SAFETY: the signature is that of the driver's header; `nodes` is null or has `count` places.
+        // SAFETY: the signature is that of the driver's header; `nodes` is null or has `count`
+        // places.
         result(unsafe {
             table::real::<unsafe extern "C" fn(GraphHandle, *mut NodeHandle, &mut usize) -> CuCode>(
                 id::cuGraphGetNodes,
@@ -268,7 +273,8 @@ pub(crate) fn graph_get_nodes(graph: GraphHandle) -> CuResult<Vec<NodeHandle>> {
     Ok(nodes)
 }
 
-/// What a memory node of a graph allocates on a device: that, its bytes and its address.
+/// Returns the device, the size and the address of the allocation that a memory node of a graph
+/// makes on a device.
 pub(crate) fn graph_mem_alloc_node(node: NodeHandle) -> Option<(i32, u64, u64)> {
     const PARAMS_WORDS: usize = 15;
     const LOCATION_WORD: usize = 1;
@@ -285,11 +291,11 @@ pub(crate) fn graph_mem_alloc_node(node: NodeHandle) -> Option<(i32, u64, u64)> 
     result(code).is_ok().then_some((device, params[BYTES_WORD], params[ADDRESS_WORD]))
 }
 
-/// `cuLaunchKernelEx`, in the form that the program called.
+/// Calls `cuLaunchKernelEx`, in the form that the program called.
 ///
 /// # Safety
 ///
-/// `id` is one of its forms; all else is the program's, with other attributes.
+/// `id` must be one of its forms. Everything but the attributes must be the program's arguments.
 pub(crate) unsafe fn launch_kernel_ex(
     id: usize,
     config: &LaunchConfig,
@@ -303,11 +309,11 @@ pub(crate) unsafe fn launch_kernel_ex(
     result(unsafe { table::real::<Launch>(id)(config, kernel, params, extra) })
 }
 
-/// `cuIpcOpenMemHandle`, in the version that the program called.
+/// Calls `cuIpcOpenMemHandle`, in the version that the program called.
 ///
 /// # Safety
 ///
-/// `id` is one of its versions.
+/// `id` must be one of its versions.
 pub(crate) unsafe fn ipc_open_mem_handle(
     id: usize,
     handle: Handle64,
@@ -320,26 +326,26 @@ pub(crate) unsafe fn ipc_open_mem_handle(
     result(code).map(|()| pointer)
 }
 
-/// Whether the driver has the context-wide barrier (12.5 and later).
+/// Returns whether the driver has the context-wide barrier (12.5 and later).
 pub(crate) fn has_context_barrier() -> bool {
     table::has(id::cuCtxRecordEvent) && table::has(id::cuCtxWaitEvent)
 }
 
-/// The thread's capture mode, which says which calls captures forbid.
+/// Returns the thread's capture mode, which determines the calls that captures forbid.
 pub(crate) fn capture_mode() -> u32 {
     let relaxed = Relaxed::begin();
     relaxed.before.unwrap_or(CAPTURE_MODE_RELAXED)
 }
 
-/// Runs `body` with this thread in relaxed capture mode, in which our own calls neither fail because of
-/// a capture nor end it (measured: `cuMemAlloc`, `cuMemFree`, event queries and records on streams that
-/// do not capture), and restores the mode.
+/// Runs `body` with this thread in relaxed capture mode, and restores the mode. In that mode the
+/// library's calls neither fail because of a capture nor end it (measured: `cuMemAlloc`,
+/// `cuMemFree`, event queries and records on streams that do not capture).
 pub(crate) fn relaxed<T>(body: impl FnOnce() -> T) -> T {
     let _relaxed = Relaxed::begin();
     body()
 }
 
-/// The mode before; None: this driver has none.
+/// The previous mode, or `None` if this driver has none.
 struct Relaxed {
     before: Option<u32>,
 }

@@ -1,5 +1,6 @@
-//! Calls by which device memory comes or goes that is counted elsewhere, by the program and by us: two readings of what
-//! is in use on a device have nothing of it between them if none of these calls ran meanwhile.
+//! Counts calls by which device memory is added or removed that the program or the library already
+//! counts. Two readings of the used memory of a device contain no such change if none of these
+//! calls ran between them.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -14,9 +15,10 @@ pub(crate) fn during<T>(call: impl FnOnce() -> T) -> T {
     result
 }
 
-/// How many there were. None: one is under way.
+/// Returns the number of such calls so far, or `None` if one is under way.
 pub(crate) fn count() -> Option<u64> {
-    // In this order: what had ended had begun, so at this moment none was under way if both are equal.
+    // In this order: every ended call had begun, so if both are equal none was under way at this
+    // moment.
     let ended = ENDED.load(Ordering::SeqCst);
     (BEGUN.load(Ordering::SeqCst) == ended).then_some(ended)
 }

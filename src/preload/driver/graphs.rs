@@ -1,7 +1,8 @@
-//! Calls of the real driver about captures and their graphs. As `api`: present or `NOT_FOUND`.
+//! Calls of the real driver about captures and their graphs. Absent functions return `NOT_FOUND`,
+//! as in `api`.
 //!
-//! Edge data are requested from a driver that has them (12.3). An older one has none; a call without
-//! them that would lose some returns an error.
+//! Edge data are requested from a driver that has them (12.3). An older one has none; a call that
+//! would lose edge data returns an error.
 
 use core::ffi::c_void;
 use core::ptr::{null, null_mut};
@@ -26,17 +27,18 @@ pub(crate) struct Capturing {
     pub terminals: Vec<Edge>,
 }
 
-/// What a capture shows of the nodes that a stream has added last.
+/// A fingerprint of the nodes that a stream has added last, as the capture shows them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct CaptureMark {
     number: u64,
     terminals_count: usize,
-    /// Of their handles.
+    /// A hash of the nodes' handles.
     hash: u64,
 }
 
 impl Capturing {
-    /// As long as this stays the same, the stream has added no node: a new one would be its only terminal.
+    /// Returns the mark. While it stays the same, the stream has added no node: a new one would be
+    /// its only terminal.
     pub(crate) fn mark(&self) -> CaptureMark {
         let step = |hash: u64, edge: &Edge| (hash ^ edge.from.0).wrapping_mul(0x0100_0000_01b3);
         let hash = self.terminals.iter().fold(0xcbf2_9ce4_8422_2325, step);
@@ -44,7 +46,8 @@ impl Capturing {
     }
 }
 
-/// None: the stream does not capture, its capture is dead, or the driver cannot report it.
+/// Returns the capture of the stream, or `None` if the stream does not capture, its capture is
+/// invalidated, or the driver cannot report it.
 pub(crate) fn capturing(stream: StreamHandle) -> Option<Capturing> {
     type Info3 = unsafe extern "C" fn(
         StreamHandle,
@@ -92,7 +95,7 @@ pub(crate) fn capturing(stream: StreamHandle) -> Option<Capturing> {
         return None;
     }
     // SAFETY: the driver's own arrays of this length, valid until this thread's next call about the
-    // stream; it may leave out the edge data where all edges are ordinary.
+    // stream; it may omit the edge data if all edges are ordinary.
     let terminals = unsafe {
         let nodes = if count == 0 { &[] } else { core::slice::from_raw_parts(nodes, count) };
         let data = (!data.is_null()).then(|| core::slice::from_raw_parts(data, count));
@@ -101,7 +104,7 @@ pub(crate) fn capturing(stream: StreamHandle) -> Option<Capturing> {
     Some(Capturing { number, graph, terminals })
 }
 
-/// Appends the edges into a node. False: the driver cannot report them.
+/// Appends the edges into a node. Returns `false` if the driver cannot report them.
 pub(crate) fn edges_into(node: Node, answer: &mut Vec<Edge>) -> bool {
     let mut count = 0;
     if dependencies(node, None, &mut count).is_err() {
@@ -146,8 +149,9 @@ pub(crate) fn set_terminals(stream: StreamHandle, terminals: &[Edge]) -> CuResul
     })
 }
 
-/// The graph, and all that is made from it, keeps `data` alive: `gone(data)` is called, from any thread,
-/// once none of them is left and all their launches are over. It may not call CUDA.
+/// Makes the graph, and everything made from it, keep `data` alive. The driver calls `gone(data)`,
+/// from any thread, once none of them is left and all their launches have completed. `gone` may not
+/// call CUDA.
 pub(crate) fn keep_with_graph(
     graph: GraphHandle,
     data: usize,
@@ -163,19 +167,20 @@ pub(crate) fn keep_with_graph(
         let create = table::real::<Create>(id::cuUserObjectCreate);
         create(&mut object, data, gone, 1, USER_OBJECT_NO_DESTRUCTOR_SYNC)
     })?;
-    // SAFETY: as above; the graph is one that the driver named and that lives.
+    // SAFETY: as above; the driver returned the graph, which is alive.
     let kept = result(unsafe {
         let retain = table::real::<Retain>(id::cuGraphRetainUserObject);
         retain(graph, object, 1, GRAPH_USER_OBJECT_MOVE)
     });
     if kept.is_err() {
-        // SAFETY: as above; the only reference is ours still.
+        // SAFETY: as above; the library still has the only reference.
         unsafe { table::real::<Release>(id::cuUserObjectRelease)(object, 1) };
     }
     kept
 }
 
-/// Launches a graph without nodes and destroys it; `gone(data)` is called once that launch is over.
+/// Launches a graph without nodes and destroys it. The driver calls `gone(data)` once that launch
+/// has completed.
 pub(crate) fn launch_empty(
     stream: StreamHandle,
     data: usize,
@@ -192,7 +197,7 @@ pub(crate) fn launch_empty(
     launched
 }
 
-/// Destroys a graph that was never launched; `gone(data)` is called once it is gone.
+/// Destroys a graph that was never launched. The driver calls `gone(data)` once it has ended.
 pub(crate) fn destroy_empty(data: usize, gone: extern "C" fn(*mut c_void)) -> CuResult {
     let graph = api::graph_create(0)?;
     let kept = keep_with_graph(graph, data, gone);
@@ -200,7 +205,7 @@ pub(crate) fn destroy_empty(data: usize, gone: extern "C" fn(*mut c_void)) -> Cu
     kept
 }
 
-/// Whether this driver reports what a private pool needs (11.3 and later).
+/// Returns whether this driver reports what a private pool needs (11.3 and later).
 pub(crate) fn has_capture_info() -> bool {
     table::has(id::cuStreamGetCaptureInfo_v2) || table::has(id::cuStreamGetCaptureInfo_v3)
 }
@@ -218,7 +223,8 @@ fn dependencies(
         Some((nodes, data)) => (nodes.as_mut_ptr(), data.as_mut_ptr()),
         None => (null_mut(), null_mut()),
     };
-    // SAFETY: the signatures are those of the driver's header; `count` is the length of both arrays.
+    // SAFETY: the signatures are those of the driver's header; `count` is the length of both
+    // arrays.
     result(unsafe {
         if table::has(id::cuGraphNodeGetDependencies_v2) {
             table::real::<Ask2>(id::cuGraphNodeGetDependencies_v2)(node, nodes, data, count)
@@ -240,7 +246,8 @@ fn edges(nodes: &[NodeHandle], data: Option<&[EdgeData]>) -> Vec<Edge> {
     nodes.iter().enumerate().map(edge).collect()
 }
 
-/// The ports of an early edge are not kept: such an edge cannot be written back.
+/// Returns the driver's data of an edge. The ports of an early edge are not kept, so such an edge
+/// cannot be written back.
 fn edge_data(edge: &Edge) -> Option<EdgeData> {
     (edge.kind == EdgeKind::Full).then(EdgeData::default)
 }

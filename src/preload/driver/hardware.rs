@@ -1,5 +1,5 @@
-//! Which GPU of the machine a device is. Its number says that only within a process: `CUDA_VISIBLE_DEVICES`
-//! renumbers them.
+//! Identifies the GPU of a device within the machine. A device's number identifies it only within a
+//! process: `CUDA_VISIBLE_DEVICES` renumbers devices.
 
 use core::ffi::CStr;
 use core::fmt::Write;
@@ -9,17 +9,17 @@ use crate::driver::sys::{CuResult, Uuid};
 
 #[derive(Default)]
 pub(crate) struct Hardware {
-    /// Of the device. None: the driver does not say.
+    /// Id of the device, or `None` if the driver does not report it.
     pub id: Option<Uuid>,
-    /// As NVIDIA's tools write it. None: the driver does not say.
+    /// The id as NVIDIA's tools write it, or `None` if the driver does not report it.
     pub uuid: Option<String>,
-    /// Of the GPU that it is a part of (MIG).
+    /// Id of the GPU that the device is a part of (MIG).
     pub whole_uuid: Option<String>,
-    /// Such as `0000:01:00.0`.
+    /// PCI address, such as `0000:01:00.0`.
     pub pci: Option<String>,
 }
 
-/// The longest is 13 bytes.
+/// The longest address has 13 bytes.
 const PCI_BYTES_MAX: usize = 32;
 
 impl Hardware {
@@ -28,7 +28,7 @@ impl Hardware {
             let mut uuid = Uuid::default();
             function(&mut uuid, device).is_ok().then_some(uuid)
         };
-        // Before driver 11.4 there is the first version only, and parts cannot be told.
+        // Before driver 11.4 there is only the first version, and parts cannot be distinguished.
         let whole = ask(api::device_get_uuid_of_whole);
         let own = ask(api::device_get_uuid_of_part).or(whole);
         let is_part = own != whole && whole.is_some();

@@ -1,8 +1,9 @@
-//! Which libraries lie behind us: the driver's own, the one with its functions where `libcuda.so.1` only leads to another
-//! file (WSL 2, remote GPUs), and those in front of the driver (shares of a GPU). What they look up is for themselves: with
-//! our functions in their hands a call would go in a circle.
+//! The libraries underlying this one: the driver; the library with its functions, if `libcuda.so.1`
+//! only leads to another file (WSL 2, remote GPUs); and libraries that wrap the driver (shares of a
+//! GPU). Their lookups are for their own use: with this library's functions, a call would go in a
+//! circle.
 //!
-//! And where another copy of this library is: it is as if it were not there.
+//! Also finds another copy of this library, which is ignored.
 
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -11,7 +12,7 @@ use crate::c_library::{dlsym, objects};
 
 const LIBRARIES_MAX: usize = 16;
 
-/// First address, and the one behind the last; an empty span is none.
+/// The first address, and the first one past the end; an empty span contains nothing.
 struct Span {
     begin: AtomicUsize,
     end: AtomicUsize,
@@ -36,10 +37,10 @@ static BEHIND: [Span; LIBRARIES_MAX] = [const { Span::none() }; LIBRARIES_MAX];
 static BEHIND_COUNT: AtomicUsize = AtomicUsize::new(0);
 static OURS: Span = Span::none();
 static COPY: Span = Span::none();
-/// Whether a copy was looked for.
+/// Whether a copy was searched for.
 static COPY_IS_KNOWN: AtomicUsize = AtomicUsize::new(0);
 
-/// The library of this address lies behind us.
+/// Notes that the library of this address underlies this one.
 pub(crate) fn note(address: *const c_void) {
     if contain(address) {
         return;
@@ -52,13 +53,13 @@ pub(crate) fn note(address: *const c_void) {
     }
 }
 
-/// Whether the address is of a library behind us.
+/// Returns whether the address is in an underlying library.
 pub(crate) fn contain(address: *const c_void) -> bool {
     let count = BEHIND_COUNT.load(Ordering::Relaxed).min(LIBRARIES_MAX);
     BEHIND[..count].iter().any(|span| span.has(address as usize))
 }
 
-/// Whether the address is of a copy of this library behind us.
+/// Returns whether the address is in a copy of this library that follows it in the loader's order.
 pub(crate) fn is_copy(address: *const c_void) -> bool {
     if COPY_IS_KNOWN.load(Ordering::Acquire) == 0 {
         let marker = dlsym::real(libc::RTLD_NEXT, MARKER.as_ptr());
@@ -70,13 +71,13 @@ pub(crate) fn is_copy(address: *const c_void) -> bool {
     COPY.has(address as usize)
 }
 
-/// Whether a copy of this library stands in front of this one.
+/// Returns whether a copy of this library precedes this one.
 pub(crate) fn is_behind_a_copy() -> bool {
     let first = dlsym::first(MARKER.as_ptr());
     !first.is_null() && !is_ours(first)
 }
 
-/// Whether the address is of this library.
+/// Returns whether the address is in this library.
 pub(crate) fn is_ours(address: *const c_void) -> bool {
     if OURS.end.load(Ordering::Acquire) == 0
         && let Some(span) = objects::span_of_object(is_ours as *const c_void)
@@ -86,5 +87,5 @@ pub(crate) fn is_ours(address: *const c_void) -> bool {
     OURS.has(address as usize)
 }
 
-/// What every version of this library exports and no other does.
+/// A symbol that every version of this library exports and no other library does.
 const MARKER: &core::ffi::CStr = c"cachealloc_version";

@@ -1,8 +1,9 @@
-//! What std requires of the C library and glibc 2.17 does not export: `stat64` and its like were inline
-//! functions before 2.33. Hidden, so that no other library finds them here.
+//! Functions that std requires of the C library and glibc 2.17 does not export: `stat64` and
+//! similar functions were inline before 2.33. They are hidden, so that no other library finds them
+//! here.
 //!
-//! On both architectures the kernel's `struct stat` is the C library's, so each is one system
-//! call; `syscall` sets `errno`.
+//! On both architectures the kernel's `struct stat` is the C library's, so each is one system call;
+//! `syscall` sets `errno`.
 
 #[cfg(target_arch = "x86_64")]
 core::arch::global_asm!(

@@ -1,5 +1,5 @@
-//! The part of the driver's ABI that we use. Errors are numbers, not an enum: a newer driver may return
-//! codes that no current header names. Struct layouts come from `cudarc`.
+//! The part of the driver's ABI that the library uses. Errors are numbers, not an enum: a newer
+//! driver may return codes that no current header names. Struct layouts come from `cudarc`.
 
 use core::fmt;
 use core::num::NonZero;
@@ -13,7 +13,7 @@ pub(crate) type CuCode = u32;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct CuError(NonZero<CuCode>);
 
-/// What a call returns. Without a value it is the driver's code, bit by bit.
+/// The result of a call. Without a value it is the driver's code, bit by bit.
 pub(crate) type CuResult<T = ()> = Result<T, CuError>;
 
 const _: () = assert!(size_of::<CuResult>() == size_of::<CuCode>());
@@ -28,25 +28,27 @@ impl CuError {
     pub(crate) const PEER_ACCESS_NOT_ENABLED: CuError = CuError::of(705);
     pub(crate) const CONTEXT_IS_DESTROYED: CuError = CuError::of(709);
     pub(crate) const HOST_MEMORY_ALREADY_REGISTERED: CuError = CuError::of(712);
-    /// A call from inside a host function of a stream.
+    /// The call came from inside a host function of a stream.
     pub(crate) const NOT_PERMITTED: CuError = CuError::of(800);
 
-    /// The green context of a stream is gone.
+    /// The green context of the stream has ended.
     pub(crate) const STREAM_DETACHED: CuError = CuError::of(917);
 
     const fn of(code: CuCode) -> CuError {
         CuError(NonZero::new(code).expect("0 is no error"))
     }
 
-    /// Errors that a free must return: those of a lost context, and "not from a callback".
+    /// Returns whether a free must return the error: that of a lost context, or "not from a
+    /// callback".
     pub(crate) fn is_returned_by_free(self) -> bool {
         self == CuError::NOT_PERMITTED || self.means_lost()
     }
 
-    /// Whether the error means that a context is lost. Among these numbers are two that say so of an argument: 713, host
-    /// memory that is not registered, and 720, a cooperative launch of too many blocks, by which programs try how many fit.
-    /// The server of MPS has ended the process's use of the device with 810; 809 only says that it serves no more contexts.
-    /// 911 says that a device outside of CUDA has failed, which every later call says too.
+    /// Returns whether the error means that a context is lost. Two nearby numbers concern an
+    /// argument instead: 713, host memory that is not registered, and 720, a cooperative launch of
+    /// too many blocks, by which programs try how many fit. With 810, the server of MPS has ended
+    /// the process's use of the device; 809 only means that it serves no more contexts. 911 means
+    /// that a device outside of CUDA has failed, which every later call reports too.
     pub(crate) fn means_lost(self) -> bool {
         let code = self.0.get();
         matches!(code, 214 | 220 | 226 | 700 | 702 | 709 | 710 | 714..=719 | 721 | 810 | 911 | 999)
@@ -59,13 +61,13 @@ impl fmt::Display for CuError {
     }
 }
 
-/// What this code of the driver says.
+/// Converts a code of the driver.
 #[inline(always)]
 pub(crate) fn result(code: CuCode) -> CuResult {
     NonZero::new(code).map_or(Ok(()), |code| Err(CuError(code)))
 }
 
-/// The code by which a C function returns this.
+/// Returns the code by which a C function returns this result.
 #[inline(always)]
 pub(crate) fn code(result: CuResult) -> CuCode {
     result.map_or_else(|error| error.0.get(), |()| 0)
@@ -73,9 +75,9 @@ pub(crate) fn code(result: CuResult) -> CuCode {
 
 /// `CUdeviceptr`.
 pub(crate) type DevicePointer = u64;
-/// `CUcontext`; zero is the current one where the driver says so.
+/// `CUcontext`; zero is the current one where the driver documents that.
 pub(crate) type ContextHandle = usize;
-/// `CUstream`; 0 and 1 are the legacy default stream, 2 the calling thread's own.
+/// `CUstream`; 0 and 1 are the legacy default stream, 2 the calling thread's default stream.
 pub(crate) type StreamHandle = usize;
 /// `CUevent`.
 pub(crate) type EventHandle = usize;
@@ -122,7 +124,7 @@ pub(crate) const HOST_ALLOC_DEVICEMAP: u32 = 2;
 pub(crate) const MEMORY_TYPE_HOST: u32 = 1;
 pub(crate) const MEMORY_TYPE_ARRAY: u32 = 3;
 
-/// One side of `CUDA_MEMCPY2D`; the kind is a number, as the program may have written any.
+/// One side of `CUDA_MEMCPY2D`. The kind is a number, because the program may have written any.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct Side2d {
@@ -222,15 +224,16 @@ impl Location {
     const DEVICE: i32 = 1;
     /// `CU_MEM_LOCATION_TYPE_INVISIBLE` (13.2): a device that has no number in this process.
     const INVISIBLE: i32 = 5;
-    /// `CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN` (13.4): a part of a device. The first byte of `id` is the device, the
-    /// second the part.
+    /// `CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN` (13.4): a part of a device. The first byte of
+    /// `id` is the device, the second the part.
     const LOCALITY_DOMAIN: i32 = 6;
 
     pub(crate) const fn on(device: i32) -> Location {
         Location { kind: Location::DEVICE, id: device }
     }
 
-    /// The device whose memory it is. None: of no device, of one without a number, or of a kind that we do not know.
+    /// Returns the device whose memory it is. Returns `None` for host memory, for a device without
+    /// a number, and for an unknown kind.
     pub(crate) fn device(self) -> Option<i32> {
         match self.kind {
             Location::DEVICE => Some(self.id),
@@ -239,20 +242,20 @@ impl Location {
         }
     }
 
-    /// Whether the host may see what lies there: true also of a kind that we do not know.
+    /// Returns whether the host may see memory there. This includes unknown kinds.
     pub(crate) fn may_be_on_host(self) -> bool {
         self.device().is_none() && self.kind != Location::INVISIBLE
     }
 }
 
 impl From<u64> for Location {
-    /// As a word of a struct of the driver's.
+    /// Converts a word of a driver struct.
     fn from(word: u64) -> Location {
         Location { kind: word as i32, id: (word >> 32) as i32 }
     }
 }
 
-/// The begin of `CUmemPoolProps`.
+/// The first fields of `CUmemPoolProps`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct PoolProperties {

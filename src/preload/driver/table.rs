@@ -1,15 +1,18 @@
-//! The real functions' addresses, found once when `libcuda.so.1` is in the process.
+//! The real functions' addresses, found once `libcuda.so.1` is in the process.
 //!
-//! Found by index (`real`), for our own calls and for forwarding, and by address (`known`), for pointers
-//! that the driver returns. No two exports of the driver share an address (measured on driver 580), so a
-//! map from pointer to function is exact, whatever name, version and flags the program requested.
+//! They are found by index (`real`), for the library's own calls and for forwarding, and by address
+//! (`known`), for pointers that the driver returns. No two exports of the driver share an address
+//! (measured on driver 580), so a map from pointer to function is exact, whatever name, version and
+//! flags the program requested.
 //!
-//! The addresses are what a program without us would get by `dlsym`: where another library stands in front of that behind us,
-//! perhaps its functions. And `cuGetProcAddress` may give others: where `libcuda.so.1` only leads to another file, those
-//! of that file. Both are the function, and calls of ours take the one that `cuGetProcAddress` gives.
+//! The addresses are those that a program without the library would get by `dlsym`. If another
+//! library that follows this one wraps the driver, they may be its functions. `cuGetProcAddress`
+//! may return others: if `libcuda.so.1` only leads to another file, those of that file. Both are
+//! the function, and the library calls the one that `cuGetProcAddress` returns.
 //!
-//! No lock: a thread inside `dlopen` may hold the loader's lock and call us from a constructor while
-//! another thread of ours waits for that lock. Concurrent threads do the same idempotent work.
+//! There is no lock: a thread inside `dlopen` may hold the loader's lock and call the library from
+//! a constructor, while another thread inside the library waits for that lock. Concurrent threads
+//! do the same idempotent work.
 
 use core::ffi::{c_char, c_void};
 use core::mem::{size_of, transmute_copy};
@@ -22,25 +25,27 @@ use crate::driver::sys::{CuCode, CuError, code};
 use crate::functions::{COUNT, FUNCTIONS, Function, id};
 
 const MAP_SLOTS: usize = 4096;
-/// Of each function the driver's own address, the one that is looked up, and the one that `cuGetProcAddress` gives.
+/// For each function: the driver's own address, the one that a lookup finds, and the one that
+/// `cuGetProcAddress` returns.
 const ADDRESSES_MAX: usize = 3;
 const _: () = assert!(COUNT * ADDRESSES_MAX < MAP_SLOTS, "the pointer map must not be full");
 
 static REAL: [AtomicPtr<c_void>; COUNT] = [const { AtomicPtr::new(null_mut()) }; COUNT];
-/// Open addressing by address; an entry is an address, and below it a function's index. Addresses of a process have 48 bits.
+/// Open addressing by address. An entry is an address, with a function's index in its low bits.
+/// Addresses of a process have 48 bits.
 static BY_ADDRESS: [AtomicU64; MAP_SLOTS] = [const { AtomicU64::new(0) }; MAP_SLOTS];
 const ID_BITS: u32 = 16;
 const ID_MASK: u64 = (1 << ID_BITS) - 1;
-/// How many functions were found; zero until the table is complete.
+/// Number of functions found; zero until the table is complete.
 static FOUND: AtomicUsize = AtomicUsize::new(0);
 
-/// Whether the real driver is known.
+/// Returns whether the real driver is known.
 pub(crate) fn is_loaded() -> bool {
     FOUND.load(Ordering::Acquire) != 0
 }
 
-/// Whether this driver has the function. Another thread may be filling the table: what this one does not find
-/// there counts only when the table is complete.
+/// Returns whether this driver has the function. Another thread may be filling the table: a missing
+/// entry counts only once the table is complete.
 #[inline]
 pub(crate) fn has(id: usize) -> bool {
     is_there(id) || has_late(id)
@@ -57,11 +62,11 @@ fn has_late(id: usize) -> bool {
     load() && is_there(id)
 }
 
-/// The real function, or one that returns `NOT_FOUND` if this driver has none.
+/// Returns the real function, or one that returns `NOT_FOUND` if this driver has none.
 ///
 /// # Safety
 ///
-/// `F` is the C signature of function `id`.
+/// `F` must be the C signature of function `id`.
 #[inline(always)]
 pub(crate) unsafe fn real<F: Copy>(id: usize) -> F {
     // SAFETY: the caller's promise.
@@ -69,15 +74,16 @@ pub(crate) unsafe fn real<F: Copy>(id: usize) -> F {
         return found;
     }
     let address = find_late(id);
-    // SAFETY: as there; `absent` takes no arguments and is sound to call with any in the C calling convention.
+    // SAFETY: as in `found`; `absent` takes no arguments and is sound to call with any in the C
+    // calling convention.
     unsafe { transmute_copy(&address) }
 }
 
-/// The real function, if it was found already.
+/// Returns the real function, if it was already found.
 ///
 /// # Safety
 ///
-/// `F` is the C signature of function `id`.
+/// `F` must be the C signature of function `id`.
 #[inline(always)]
 pub(crate) unsafe fn found<F: Copy>(id: usize) -> Option<F> {
     const { assert!(size_of::<F>() == size_of::<*mut c_void>(), "F must be a function pointer") };
@@ -86,7 +92,8 @@ pub(crate) unsafe fn found<F: Copy>(id: usize) -> Option<F> {
     (!address.is_null()).then(|| unsafe { transmute_copy(&address) })
 }
 
-/// A program linked against the driver calls our export before any look-up.
+/// Finds a function at its first call: a program linked against the driver calls an export before
+/// any lookup.
 #[cold]
 fn find_late(id: usize) -> *mut c_void {
     load();
@@ -98,7 +105,7 @@ extern "C" fn absent() -> CuCode {
     code(Err(CuError::NOT_FOUND))
 }
 
-/// The known function at this address of the driver.
+/// Returns the known function at this address of the driver.
 pub(crate) fn known(address: *mut c_void) -> Option<&'static Function> {
     let mut slot = hash(address);
     loop {
@@ -118,7 +125,7 @@ pub(crate) fn load() -> bool {
         return true;
     }
     // SAFETY: a C string constant; NOLOAD loads nothing, so no foreign code runs. The handle is
-    // kept for ever: our table points into the library.
+    // never closed: the table points into the library.
     let handle =
         unsafe { libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_NOW | libc::RTLD_NOLOAD) };
     if handle.is_null() {
@@ -144,14 +151,16 @@ pub(crate) fn load() -> bool {
     found != 0
 }
 
-/// What a program without us would get for the driver's `own` function.
+/// Returns the address that a program without the library would get for the driver's `own`
+/// function.
 fn looked_up(handle: *mut c_void, function: &Function, own: *mut c_void) -> *mut c_void {
     if !dlsym::has_neighbour() {
         return own;
     }
     let mut address = dlsym::next(handle, function.symbol.as_ptr());
     if libraries::is_ours(address) {
-        // It means its own function of the name, but the loader has bound that to ours.
+        // The library means its own function of the name, but the loader has bound that to this
+        // library's.
         address = dlsym::real(libc::RTLD_NEXT, function.symbol.as_ptr());
     }
     if address.is_null() || address == own || libraries::is_copy(address) {
@@ -161,8 +170,8 @@ fn looked_up(handle: *mut c_void, function: &Function, own: *mut c_void) -> *mut
     address
 }
 
-/// Learns the addresses that the driver itself gives for its functions. To be called once it has given one that is not
-/// known: then it can be asked.
+/// Learns the addresses that the driver itself returns for its functions. Call once it has returned
+/// an unknown one: then it can be asked.
 #[cold]
 pub(crate) fn learn_others() {
     static ASKED: AtomicBool = AtomicBool::new(false);
@@ -172,7 +181,8 @@ pub(crate) fn learn_others() {
     type Ask = unsafe extern "C" fn(*const c_char, *mut *mut c_void, i32, u64, *mut i32) -> CuCode;
     // SAFETY: its signature; `absent` takes any arguments.
     let ask: Ask = unsafe { real(id::cuGetProcAddress_v2) };
-    // Plain ones first: for a variant that it does not have, the driver gives the plain function.
+    // Plain functions first: for a variant that it does not have, the driver returns the plain
+    // function.
     for per_thread in [false, true] {
         for function in FUNCTIONS.iter().filter(|function| function.per_thread == per_thread) {
             let (mut address, mut status) = (null_mut(), 0);
@@ -192,7 +202,7 @@ pub(crate) fn learn_others() {
     ASKED.store(true, Ordering::Release);
 }
 
-/// The name with its end; none is longer.
+/// Returns the name as a C string; no name is longer than the array.
 fn c_string(name: &str) -> [c_char; 64] {
     let mut text = [0; 64];
     text[..63].iter_mut().zip(name.bytes()).for_each(|(to, from)| *to = from as c_char);
@@ -202,7 +212,8 @@ fn c_string(name: &str) -> [c_char; 64] {
 const LEGACY: u64 = 1;
 const PER_THREAD: u64 = 2;
 
-/// What natively a program gets that is linked against a function of this name, from a library behind us: code, or null.
+/// Returns the code that a program linked against a function of this name would call without the
+/// library, in a library that follows this one, or null.
 pub(crate) fn behind(function: &Function) -> *mut c_void {
     let address = dlsym::real(libc::RTLD_NEXT, function.symbol.as_ptr());
     let counts = !address.is_null()
@@ -211,12 +222,13 @@ pub(crate) fn behind(function: &Function) -> *mut c_void {
     if counts { address } else { null_mut() }
 }
 
-/// Whether calls that go to us reach the function `behind`, or what that would call.
+/// Returns whether calls that reach this library arrive at the function `behind`, or at the one
+/// that it would call.
 pub(crate) fn is_below(function: &Function, behind: *mut c_void) -> bool {
     if known(behind).is_some() {
         return true;
     }
-    // A library that answers look-ups itself, if not this one.
+    // A library that answers lookups itself, if it is not this one.
     let is_below = is_loaded() && libraries::contain(behind);
     if is_below {
         remember(behind, function.id);
@@ -225,9 +237,10 @@ pub(crate) fn is_below(function: &Function, behind: *mut c_void) -> bool {
     is_below
 }
 
-/// Whether the driver's functions are in the global scope: each program that is linked against it sees them.
+/// Returns whether the driver's functions are in the global scope: each program that is linked
+/// against it sees them.
 pub(crate) fn is_global() -> bool {
-    // By one that neither we nor another copy of this library have.
+    // Checked by a function that neither this library nor another copy of it has.
     let mut not_ours = FUNCTIONS.iter().filter(|function| function.export.is_none());
     not_ours.any(|function| {
         let first = dlsym::first(function.symbol.as_ptr());

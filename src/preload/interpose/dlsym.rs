@@ -1,9 +1,10 @@
-//! The exported `dlsym`. It tail-jumps to the real one for everything that is not ours, so that
-//! the real one sees the true caller: `RTLD_NEXT` and `RTLD_DEFAULT` depend on the caller, and so
-//! does the text of `dlerror`.
+//! The exported `dlsym`. It tail-jumps to the real one for every symbol that is not the library's,
+//! so that the real one sees the true caller: `RTLD_NEXT` and `RTLD_DEFAULT` depend on the caller,
+//! and so does the text of `dlerror`.
 //!
-//! Called by every program, also before any constructor and from inside memory allocators that
-//! initialise themselves: no allocation, no lock, no thread-local with a destructor here.
+//! Every program calls it, also before any constructor and from inside memory allocators that
+//! initialize themselves. So this code uses no allocation, no lock, and no thread-local with a
+//! destructor.
 
 use core::ffi::{CStr, c_char, c_void};
 use core::ptr::null_mut;
@@ -16,7 +17,7 @@ use crate::interpose::scope::in_scope_of;
 use crate::interpose::{doors, references, substitute};
 use crate::process::bypass;
 
-/// What the naked entry does next: hand out `address`, or jump to the real `dlsym`.
+/// The naked entry's next step: return `address`, or jump to the real `dlsym`.
 #[repr(C)]
 pub(crate) struct Picked {
     address: *mut c_void,
@@ -27,7 +28,8 @@ const PASS: Picked = Picked { address: null_mut(), answered: 0 };
 
 fn answer(address: *mut c_void) -> Picked {
     if !address.is_null() {
-        // Of look-ups of ours on the way. SAFETY: no pointer into what it frees is kept.
+        // Clears the error of the library's own lookups. SAFETY: no pointer into what it frees is
+        // kept.
         unsafe { libc::dlerror() };
     }
     Picked { address, answered: 1 }
@@ -35,7 +37,7 @@ fn answer(address: *mut c_void) -> Picked {
 
 /// # Safety
 ///
-/// As the C library's `dlsym`.
+/// The caller must uphold the requirements of the C library's `dlsym`.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
@@ -70,7 +72,7 @@ pub(crate) unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) 
 
 /// # Safety
 ///
-/// As the C library's `dlsym`.
+/// The caller must uphold the requirements of the C library's `dlsym`.
 #[cfg(target_arch = "aarch64")]
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
@@ -105,7 +107,7 @@ pub(crate) unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) 
     )
 }
 
-/// Decides what a look-up gets. Runs in front of every `dlsym` of the process.
+/// Decides the result of a lookup. Runs before every `dlsym` of the process.
 extern "C" fn pick(handle: *mut c_void, name: *const c_char, caller: *mut c_void) -> Picked {
     dlsym::find(); // before anything jumps through it
     if name.is_null() || !looks_like_driver(name) || dlsym::is_asked_by_us() {
@@ -116,8 +118,9 @@ extern "C" fn pick(handle: *mut c_void, name: *const c_char, caller: *mut c_void
     if libraries::contain(caller) {
         return past_us(handle, name);
     }
-    // With us as the caller, `RTLD_NEXT` means what the global scope has behind us: natively the
-    // program would get that, whether it asks for the first or the next definition.
+    // With this library as the caller, `RTLD_NEXT` means the first definition in the global scope
+    // after this library. The program would get that without the library, whether it asks for the
+    // first or the next definition.
     let address = dlsym::next(handle, name);
     if handle == libc::RTLD_DEFAULT && is_in_front(dlsym::first(name)) {
         return PASS; // and finds what is behind it by itself
@@ -134,7 +137,8 @@ extern "C" fn pick(handle: *mut c_void, name: *const c_char, caller: *mut c_void
     substitute::for_address(address, name).map_or(PASS, answer)
 }
 
-/// Looks up what is not there: that leaves the text for `dlerror`. A copy of this library has the name, but no versions.
+/// Looks up a name that does not exist, which leaves the text for `dlerror`. A copy of this library
+/// has the name, but no versions.
 fn leave_error(name: *const c_char, is_copy: bool) {
     if is_copy {
         // SAFETY: C strings.
@@ -144,12 +148,13 @@ fn leave_error(name: *const c_char, is_copy: bool) {
     }
 }
 
-/// Whether what the program sees first is another library's, in front of us.
+/// Returns whether the definition that the program sees first belongs to another library, loaded
+/// before this one.
 fn is_in_front(first: *mut c_void) -> bool {
     !first.is_null() && !libraries::is_ours(first) && !libraries::contain(first)
 }
 
-/// A library behind us asks: for itself.
+/// Looks up a symbol for a library that follows this one, for that library's own use.
 fn past_us(handle: *mut c_void, name: *const c_char) -> Picked {
     if handle != libc::RTLD_DEFAULT || !libraries::is_ours(real(handle, name)) {
         return PASS;
@@ -157,8 +162,9 @@ fn past_us(handle: *mut c_void, name: *const c_char) -> Picked {
     answer(real(libc::RTLD_NEXT, name))
 }
 
-/// The next definition behind us is none of the driver's. If it is the caller's own, the caller passes calls on, as we do, and
-/// wants the driver's, which every program sees that is linked against it.
+/// Handles a next definition that is not the driver's. If it is the caller's own, the caller passes
+/// calls on, as this library does. It wants the driver's function, which every program sees that is
+/// linked against the driver.
 #[cold]
 fn behind_the_caller(
     address: *mut c_void,
@@ -175,9 +181,9 @@ fn behind_the_caller(
     table::has(function.id).then(|| doors::handed_out(function)).flatten()
 }
 
-/// The look-up found our own export, or would if it were passed on. Without us the program would
-/// get what stands behind us or in the caller's own scope, or nothing: a machine without CUDA
-/// must not seem to have a `cuInit`.
+/// Handles a lookup that found this library's export, or would if it were passed on. Without the
+/// library the program would get the next definition, one in the caller's own scope, or nothing: a
+/// machine without CUDA must not seem to have a `cuInit`.
 fn unseen(
     handle: *mut c_void,
     name: *const c_char,
@@ -187,7 +193,8 @@ fn unseen(
     let behind = real(libc::RTLD_NEXT, name);
     let is_copy = libraries::is_copy(behind);
     if !address.is_null() && !behind.is_null() && !is_copy {
-        // What stands behind us gets the call from us; a variable of this name is none of ours.
+        // The next definition gets its calls from this library; a variable of this name is not
+        // handled here.
         return answer(if objects::is_code(behind) { address } else { behind });
     }
     if !address.is_null() && is_copy && table::load() && table::is_global() {
@@ -212,9 +219,10 @@ fn unseen(
 /// As characters of C, which are signed on one processor and not on another.
 const CAPITALS: core::ops::RangeInclusive<c_char> = b'A' as c_char..=b'Z' as c_char;
 
-/// `cu` and an upper-case letter. `name` is a C string: the program's promise to `dlsym`.
+/// Returns whether the name begins with `cu` and an upper-case letter. `name` is a C string: the
+/// program's promise to `dlsym`.
 fn looks_like_driver(name: *const c_char) -> bool {
-    // SAFETY: reads stop at the first mismatch, so never behind the terminator.
+    // SAFETY: reads stop at the first mismatch, so never past the terminator.
     unsafe {
         *name == b'c' as c_char
             && *name.add(1) == b'u' as c_char

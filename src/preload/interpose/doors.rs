@@ -1,17 +1,23 @@
-//! The first instructions of what a program gets from us in place of the driver's functions: our exports, and stubs for functions
-//! that the list does not know (`trampoline`). Each jumps through a word of its own, its door.
+//! The first instructions of the functions that a program gets in place of the driver's: the
+//! exports, and stubs for functions that the list does not know (`trampoline`). Each jumps through
+//! its own word, called its door.
 //!
-//! * Tools that want to see frees (UCX, libfabric) write a jump over the first instructions of the driver's functions and
-//!   move those elsewhere. They can move few kinds of instructions, and the compiler begins a function with any. So a
-//!   door begins with some that all of them know and that do nothing, as long as the longest of their jumps.
-//! * Where the calls of an export go is decided at the first: natively a program that is linked against a library with
-//!   functions of these names, a stub that loads the driver later or a tool that counts calls, calls that library.
-//!   With us in front of it, it still does; what that library calls in turn is ours where it is the driver's.
+//! * Tools that want to see frees (UCX, libfabric) write a jump over the first instructions of the
+//!   driver's functions and move those elsewhere. They can move few kinds of instructions, and the
+//!   compiler may begin a function with any. So a door begins with instructions that all of them
+//!   know and that do nothing. They are as long as the longest of the tools' jumps.
+//! * The target of an export's calls is decided at the first call. A program may be linked against
+//!   a library with functions of these names: a stub that loads the driver later, or a tool that
+//!   counts calls. Without this library the program calls that library, and with this one loaded
+//!   before it, it still does. Driver functions that that library calls in turn go through this
+//!   library.
 //!
-//! What the symbol calls its size is the first instruction only. The rest lies behind it all the same, but a program's
-//! own variable of the name, into which the loader copies as much, must not be smaller: the loader would say so on stderr.
+//! The symbol's size covers the first instruction only. The rest follows it, but a program's own
+//! variable of the name, into which the loader copies as many bytes, must not be smaller: the
+//! loader would report that on stderr.
 //!
-//! On x86-64 the known instruction is `sub rsp, 0` with its long operand, twice; on aarch64 moves, `adrp` and `ldr`.
+//! On x86-64 the known instruction is `sub rsp, 0` with its long operand, twice; on aarch64 these
+//! are moves, `adrp` and `ldr`.
 
 use core::ffi::c_void;
 use core::ptr::null_mut;
@@ -22,14 +28,14 @@ use crate::functions::{COUNT, Export, FUNCTIONS, Function};
 use crate::interpose::{scope, trampoline};
 use crate::process::bypass;
 
-/// Where calls to our export of this function go.
+/// The target of calls to the export of a function.
 struct Way {
     to: *mut c_void,
-    /// Whether that stays.
+    /// Whether that is final.
     lasts: bool,
 }
 
-/// What to hand out for the function: our export, unless calls to that go elsewhere.
+/// Returns the pointer to hand out for the function: the export, unless calls to that go elsewhere.
 pub(crate) fn handed_out(function: &'static Function) -> Option<*mut c_void> {
     let export = function.export.as_ref()?;
     let body = export.door.body.load(Ordering::Relaxed);
@@ -38,20 +44,20 @@ pub(crate) fn handed_out(function: &'static Function) -> Option<*mut c_void> {
     if to == body { Some(export.address as *mut c_void) } else { trampoline::to(body) }
 }
 
-/// The first call through a door, with the caller's arguments saved. Returns where it goes.
+/// Handles the first call through a door, with the caller's arguments saved. Returns the target.
 extern "C" fn first_call(number: usize, caller: *mut c_void) -> *mut c_void {
     let Some(function) = FUNCTIONS.get(number) else {
         return trampoline::first_call(number - COUNT);
     };
     let to = settle(function, caller);
     settle_all();
-    // Of look-ups of ours. SAFETY: no pointer into what it frees is kept.
+    // Clears the error of the library's own lookups. SAFETY: no pointer into what it frees is kept.
     unsafe { libc::dlerror() };
     to
 }
 
-/// Of all functions once there is a driver: a first call later may be one that must not wait for the loader, whose lock a
-/// constructor holds.
+/// Decides the targets of all functions once there is a driver. A later first call may be one that
+/// must not wait for the loader, whose lock a constructor holds.
 fn settle_all() {
     static DONE: AtomicBool = AtomicBool::new(false);
     if table::is_loaded() && !DONE.swap(true, Ordering::Relaxed) {
@@ -61,7 +67,7 @@ fn settle_all() {
     }
 }
 
-/// Decides where the calls of an export go.
+/// Decides the target of an export's calls.
 fn settle(function: &'static Function, caller: *mut c_void) -> *mut c_void {
     let Some(export) = &function.export else { return null_mut() };
     let body = export.door.body.load(Ordering::Relaxed);
@@ -82,12 +88,13 @@ fn way_of(function: &'static Function, body: *mut c_void, caller: *mut c_void) -
     if is_loaded {
         return Way { to: body, lasts: true };
     }
-    // Nothing in the global scope, and no driver: perhaps the caller was loaded with a library of its own.
+    // The global scope has no such function, and there is no driver: the caller may have been
+    // loaded with its own library.
     let local = scope::code_in_scope_of(caller, function.symbol.as_ptr());
     Way { to: if local.is_null() { body } else { local }, lasts: false }
 }
 
-/// The word through which an export jumps, and its function: a `functions::Door`.
+/// Defines the word through which an export jumps, and its function: a `functions::Door`.
 macro_rules! door {
     ($name:ident) => {
         concat!(
@@ -104,12 +111,12 @@ macro_rules! door {
 }
 pub(crate) use door;
 
-/// Defines the export `$name` of function number `$id`, its door and the way to `$body`.
+/// Defines the export `$name` of function number `$id`, its door and the path to `$body`.
 macro_rules! export_door {
     ($name:ident, $id:expr, $body:path) => {
         /// # Safety
         ///
-        /// As the driver function of this name.
+        /// The caller must uphold the requirements of the driver function of this name.
         #[cfg(target_arch = "x86_64")]
         #[unsafe(naked)]
         #[unsafe(no_mangle)]
@@ -132,7 +139,7 @@ macro_rules! export_door {
 
         /// # Safety
         ///
-        /// As the driver function of this name.
+        /// The caller must uphold the requirements of the driver function of this name.
         #[cfg(target_arch = "aarch64")]
         #[unsafe(naked)]
         #[unsafe(no_mangle)]
@@ -159,12 +166,13 @@ macro_rules! export_door {
 }
 pub(crate) use export_door;
 
-/// Saves every register that may carry an argument (rax too: the count of vector arguments of a variadic call), asks
-/// `first_call` with the number in r10, restores them, and jumps where that says.
+/// Saves every register that may carry an argument (rax too: the count of vector arguments of a
+/// variadic call), calls `first_call` with the number in r10, restores them, and jumps to the
+/// result.
 ///
 /// # Safety
 ///
-/// Jumped to from a door, with the caller's stack and arguments.
+/// Must be jumped to from a door, with the caller's stack and arguments.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
 pub(crate) unsafe extern "C" fn first() {
@@ -221,11 +229,11 @@ pub(crate) unsafe extern "C" fn first() {
     )
 }
 
-/// The same, with the number in w17.
+/// Does the same on aarch64, with the number in w17.
 ///
 /// # Safety
 ///
-/// Jumped to from a door, with the caller's stack and arguments.
+/// Must be jumped to from a door, with the caller's stack and arguments.
 #[cfg(target_arch = "aarch64")]
 #[unsafe(naked)]
 pub(crate) unsafe extern "C" fn first() {

@@ -1,7 +1,8 @@
 //! Ends of a process that run no exit handlers: `_exit` and `_Exit`, by which interpreters and
-//! servers leave. What is asked for at exit is written here, then the real function ends the process.
+//! servers end. The output requested for the exit is written here, then the real function ends the
+//! process.
 //!
-//! redhook's `hook!` serves here; the real functions are `c_library`'s.
+//! redhook's `hook!` defines the symbols; the real functions come from `c_library`.
 
 use core::ffi::c_int;
 
@@ -27,6 +28,6 @@ fn leave(real: Option<unsafe extern "C" fn(c_int)>, code: c_int) {
         // SAFETY: the real function with the program's argument; it does not return.
         unsafe { real(code) }
     }
-    // SAFETY: what the real one does, should there be none. This must not return.
+    // SAFETY: does what the real function does, if there is none. This must not return.
     unsafe { libc::syscall(libc::SYS_exit_group, code) };
 }

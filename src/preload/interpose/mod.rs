@@ -1,4 +1,5 @@
-//! How a program gets our pointers, and the functions of the C library that we stand in front of.
+//! Ways by which a program gets the library's pointers, and the functions of the C library that it
+//! replaces.
 
 pub(crate) mod dlsym;
 pub(crate) mod doors;

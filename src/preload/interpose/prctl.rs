@@ -1,5 +1,5 @@
-//! `prctl`: what a program calls before it installs a filter for system calls, unless it may do anything. The filter itself
-//! may forbid to ask whether there is one.
+//! `prctl`: an unprivileged program calls it before it installs a filter for system calls. The
+//! filter itself may forbid querying whether there is one.
 
 use core::ffi::c_int;
 
@@ -26,8 +26,9 @@ redhook::hook! {
     }
 }
 
-/// Whether it is a child between `vfork` and `exec`, whose filter is its own. One that has a copy of the memory is off. Before
-/// CUDA is started the two cannot be told apart: better to say nothing than to be killed.
+/// Returns whether this is a child between `vfork` and `exec`, whose filter concerns only itself.
+/// In a child that has a copy of the memory the library is off. Before CUDA is started the two
+/// cannot be told apart: a missing message is better than a killed process.
 fn is_child_in_our_memory() -> bool {
     identity::is_foreign() && !bypass::is_switched_off()
 }

@@ -1,5 +1,5 @@
-//! `dup2`, `dup3` and `freopen`: how a program chooses the file of its messages, and so of ours. A file that gets
-//! descriptor 2 in another way is there by chance (`stderr`).
+//! `dup2`, `dup3` and `freopen`: by these a program chooses the file of its messages, and so of the
+//! library's. A file that gets descriptor 2 in another way is there by chance (`stderr`).
 
 use core::ffi::{c_char, c_int};
 use core::ptr::null_mut;
@@ -47,7 +47,7 @@ redhook::hook! {
 
 /// # Safety
 ///
-/// As the C library's `freopen`.
+/// The caller must uphold the requirements of the C library's `freopen`.
 unsafe fn reopened(
     real: Option<Freopen>,
     path: *const c_char,
@@ -64,7 +64,7 @@ unsafe fn reopened(
     file
 }
 
-/// A call of the program has put a file there. Returns the descriptor.
+/// Notes the descriptor at which a call of the program has put a file, and returns it.
 fn has_put(descriptor: c_int) -> c_int {
     if descriptor == libc::STDERR_FILENO {
         stderr::is_put();

@@ -1,17 +1,18 @@
-//! References that the loader has bound to our exports and that natively mean something else. We are in front of every library,
-//! and the loader looks at names only:
+//! References that the loader has bound to the library's exports, but that mean something else
+//! without the library. It precedes every other library, and the loader compares names only:
 //!
-//! * a library's *variables* that are called like the driver's functions, in which it keeps what it has looked up: a store to one
-//!   would go to our code, which cannot be written;
-//! * a *weak* reference to a function that no library here has: natively it is null, by which a program knows that there
-//!   is no CUDA.
+//! * A library's *variables* may be named like the driver's functions that it has looked up. A
+//!   store to one would go to the library's code, which cannot be written.
+//! * A *weak* reference may name a function that no other library has. It is null without this
+//!   library, by which a program knows that there is no CUDA.
 //!
-//! Each gets the value that it natively has. That is done when the process starts, before any code of its libraries runs, and
-//! when a driver's function is looked up after libraries were loaded: one that keeps functions in variables looks them up
-//! first. References to functions stay ours (`doors`).
+//! Each gets the value that it would have without the library. This happens when the process
+//! starts, before any code of its libraries runs. It happens again when a driver function is looked
+//! up after libraries were loaded: a library that keeps functions in variables looks them up first.
+//! References to functions stay bound to the library (`doors`).
 //!
-//! The loader's list is visited with its lock held, which must not be waited for with another of its locks; so what
-//! natively is found is looked up between two visits.
+//! The loader's list is visited with its lock held, and no other lock of the loader may be awaited
+//! meanwhile. So definitions are looked up between two visits.
 
 use core::ffi::{CStr, c_void};
 use core::mem::size_of;
@@ -26,7 +27,8 @@ use crate::functions::{COUNT, FUNCTIONS, Function};
 mod kind {
     pub(super) const ADDRESS: u32 = 1;
     pub(super) const COPY: u32 = 5;
-    /// How much of our code the loader copies into a program's variable: what the symbol says is its size.
+    /// Number of bytes of an export's code that the loader copies into a program's variable: the
+    /// size of the symbol.
     pub(super) const COPIED_BYTES: usize = 7;
     pub(super) const TABLE: u32 = 6;
 }
@@ -40,24 +42,24 @@ mod kind {
 
 const PT_GNU_RELRO: u32 = 0x6474_e552;
 const STB_WEAK: u8 = 2;
-/// Of a variable that holds a function.
+/// Size of a variable that holds a function.
 const VARIABLE_BYTES: usize = size_of::<usize>();
 
-/// What natively is found for a function's name in the global scope.
+/// The definition of a function's name in the global scope without the library.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Native {
     NotAsked,
     Function,
     Variable(usize),
-    /// Nothing; but an object that was loaded for itself has a variable of the name.
+    /// No definition, except that an object loaded in its own scope has a variable of the name.
     Local(usize),
     Nothing,
 }
 
-/// One reference to an export of ours.
+/// One reference to an export of the library.
 struct Reference {
     place: usize,
-    /// What is added to the symbol's address.
+    /// The addend to the symbol's address.
     addend: usize,
     function: &'static Function,
     is_copy: bool,
@@ -66,21 +68,22 @@ struct Reference {
     own: Option<usize>,
 }
 
-/// Puts right what was bound before the process begins.
+/// Corrects what was bound before the process begins.
 pub(crate) fn put_right_at_start() {
     if is_any_new() {
         put_right_what_is_found();
     }
 }
 
-/// Puts right what was bound since the last time.
+/// Corrects what was bound since the last call.
 pub(crate) fn put_right() {
     if cachealloc_stacks::unless_forking(is_any_new) == Some(true) {
         put_right_what_is_found();
     }
 }
 
-/// Whether libraries were loaded since the last time, and some object refers to our exports.
+/// Returns whether libraries were loaded since the last call, and some object refers to the
+/// exports.
 fn is_any_new() -> bool {
     static LAST: AtomicU64 = AtomicU64::new(u64::MAX);
     let changes = objects::changes();
@@ -115,7 +118,7 @@ fn put_right_what_is_found() {
     }
 }
 
-/// What natively is found in the global scope.
+/// Looks up the definition in the global scope without the library.
 fn look_up(function: &Function) -> Option<Native> {
     let found = dlsym::real(libc::RTLD_NEXT, function.symbol.as_ptr());
     let is_copy = libraries::is_copy(found);
@@ -128,7 +131,8 @@ fn look_up(function: &Function) -> Option<Native> {
     }
 }
 
-/// The value that a reference natively has; None: ours is right, or nothing better is known.
+/// Returns the value that a reference has without the library, or `None` if the export is right or
+/// nothing better is known.
 fn native_of(
     info: &libc::dl_phdr_info,
     reference: &Reference,
@@ -141,7 +145,8 @@ fn native_of(
             Some(own) => (!is_code_of(info, own)).then_some(own),
             None => Some(address),
         },
-        // A plugin may have been loaded with a driver of its own; the program itself sees what is global.
+        // A plugin may have been loaded with its own driver; the program itself sees only the
+        // global scope.
         Native::Nothing => {
             let sees_none = !table::is_loaded() || is_program(info);
             (reference.own.is_none() && reference.is_weak && sees_none).then_some(0)
@@ -149,7 +154,7 @@ fn native_of(
     }
 }
 
-/// Whether it is the program's own file.
+/// Returns whether the object is the program's own file.
 fn is_program(info: &libc::dl_phdr_info) -> bool {
     // SAFETY: null or the loader's own C string.
     info.dlpi_name.is_null() || unsafe { *info.dlpi_name == 0 }
@@ -168,7 +173,8 @@ fn apply(info: &libc::dl_phdr_info, reference: &Reference, native: Option<usize>
     let place = reference.place as *mut u8;
     if reference.is_copy {
         if native != 0 && native != reference.place {
-            // SAFETY: both are variables of as many bytes as the loader would have copied natively.
+            // SAFETY: both are variables of as many bytes as the loader would have copied without
+            // the library.
             unsafe { core::ptr::copy_nonoverlapping(native as *const u8, place, VARIABLE_BYTES) };
         }
         return;
@@ -177,7 +183,7 @@ fn apply(info: &libc::dl_phdr_info, reference: &Reference, native: Option<usize>
     write(info, place.cast(), value as *mut c_void);
 }
 
-/// Writes to a place that the loader has relocated, and perhaps protected since.
+/// Writes to a place that the loader has relocated, and may have protected since.
 fn write(info: &libc::dl_phdr_info, place: *mut *mut c_void, value: *mut c_void) {
     // SAFETY: asks for a number.
     let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
@@ -188,7 +194,8 @@ fn write(info: &libc::dl_phdr_info, place: *mut *mut c_void, value: *mut c_void)
         (first & !(page - 1)..end & !(page - 1)).contains(&(place as usize))
     });
     let protect = |access| {
-        // SAFETY: the page lies in the object, which is loaded while its list is visited; nothing else writes there.
+        // SAFETY: the page lies in the object, which is loaded while its list is visited; nothing
+        // else writes there.
         !is_protected || unsafe { libc::mprotect(begin as *mut c_void, page, access) } == 0
     };
     if protect(libc::PROT_READ | libc::PROT_WRITE) {
@@ -198,7 +205,7 @@ fn write(info: &libc::dl_phdr_info, place: *mut *mut c_void, value: *mut c_void)
     }
 }
 
-/// Visits every reference to one of our exports.
+/// Visits every reference to one of the exports.
 fn visit(mut each: impl FnMut(&libc::dl_phdr_info, &Reference)) {
     let Some(ours) = objects::span_of_object(put_right as *const c_void) else { return };
     objects::for_each(|info| {
@@ -241,7 +248,7 @@ fn visit_object(
     }
 }
 
-/// The function whose export this is.
+/// Returns the function whose export is at this address.
 fn at(address: usize) -> Option<&'static Function> {
     let is_there = |function: &&Function| {
         function.export.as_ref().is_some_and(|export| export.address as usize == address)
@@ -249,7 +256,7 @@ fn at(address: usize) -> Option<&'static Function> {
     FUNCTIONS.iter().find(is_there)
 }
 
-/// The function of this name that we export. Most names of variables are none.
+/// Returns the exported function of this name. Most names of variables match none.
 fn exported(name: &CStr) -> Option<&'static Function> {
     if !name.to_bytes().starts_with(b"cu") {
         return None;
@@ -257,10 +264,10 @@ fn exported(name: &CStr) -> Option<&'static Function> {
     FUNCTIONS.iter().find(|function| function.export.is_some() && function.symbol == name)
 }
 
-/// Whether the loader has copied what our export begins with into this variable.
+/// Returns whether the loader has copied the first bytes of the export into this variable.
 fn has_our_code(function: &Function, variable: usize) -> bool {
     let Some(export) = &function.export else { return false };
-    // SAFETY: the first bytes of our code, and of a variable that has a word.
+    // SAFETY: the first bytes of the export's code, and of a variable that has at least a word.
     unsafe {
         let begin = |place| core::slice::from_raw_parts(place as *const u8, kind::COPIED_BYTES);
         begin(export.address as usize) == begin(variable)

@@ -1,4 +1,4 @@
-//! What a library sees that was loaded for itself, with libraries of its own.
+//! The scope of a library that was loaded with its own dependencies.
 
 use core::ffi::{c_char, c_void};
 use core::ptr::null_mut;
@@ -7,15 +7,16 @@ use crate::c_library::dlsym::real;
 use crate::c_library::objects;
 use crate::driver::libraries;
 
-/// The function that the caller's own library, or one that it needs, defines; null if it has none, or it is ours.
+/// Returns the function that the caller's own library, or one of its dependencies, defines. Returns
+/// null if it defines none, or if the function is this library's.
 pub(crate) fn code_in_scope_of(caller: *mut c_void, name: *const c_char) -> *mut c_void {
     let local = if caller.is_null() { null_mut() } else { in_scope_of(caller, name) };
     let counts = !local.is_null() && !libraries::is_ours(local) && objects::is_code(local);
     if counts { local } else { null_mut() }
 }
 
-/// What the caller's own library and those that it needs define: what a plugin sees of a driver
-/// that was loaded for it alone. Seldom: only where the global scope has no driver.
+/// Looks up a name in the caller's own library and its dependencies, where a plugin finds a driver
+/// that was loaded for it alone. Rare: only if the global scope has no driver.
 #[cold]
 pub(crate) fn in_scope_of(caller: *mut c_void, name: *const c_char) -> *mut c_void {
     // SAFETY: all-zero is a valid Dl_info, and dladdr only fills it in.
@@ -31,7 +32,7 @@ pub(crate) fn in_scope_of(caller: *mut c_void, name: *const c_char) -> *mut c_vo
         return null_mut();
     }
     let address = real(library, name);
-    // SAFETY: gives back what dlopen counted; the caller keeps its library alive.
+    // SAFETY: drops the reference that dlopen counted; the caller keeps its library alive.
     unsafe { libc::dlclose(library) };
     address
 }

@@ -1,18 +1,20 @@
-//! Two kinds of signals that are ours beside the program's: the one that asks for a snapshot, and,
-//! while something is to be written at exit, those whose default action ends the process.
+//! Two kinds of signals that the library handles besides the program: the one that requests a
+//! snapshot, and, while something is to be written at exit, those whose default action ends the
+//! process.
 //!
-//! The program must not notice. What it installs, before or after us, is kept as its own view: a
-//! question gets that as the answer, and our handler calls its handler. A signal of the second kind
-//! is ours only while the program leaves it at the default action, which we carry out once the
-//! snapshot is written. A signal that the program ignores stays ignored, of either kind: that is
-//! what the programs inherit that it starts.
+//! The program must not notice. The action that it installs, before or after the library, is kept
+//! as its own view: queries return that view, and the library's handler calls the program's
+//! handler. A signal of the second kind is handled only while the program leaves it at the default
+//! action, which the library performs once the snapshot is written. A signal that the program
+//! ignores stays ignored, of either kind: the programs that it starts inherit that.
 //!
-//! A handler installed by a system call of the program's own counts: our view holds only while our handler
-//! is there.
+//! A handler that the program installs by a direct system call takes precedence: the view holds
+//! only while the library's handler is installed.
 //!
-//! Our handler posts a request to the writer (`snapshots::triggers`), and stops the program where the
-//! signal is a deadly one (`snapshots::stop`): it takes no lock, allocates nothing, and keeps `errno`. Signals
-//! reach us only after CUDA was started; before, and in a forked child, the program is alone with them.
+//! The library's handler posts a request to the writer (`snapshots::triggers`), and stops the
+//! program if the signal is deadly (`snapshots::stop`): it takes no lock, allocates nothing, and
+//! preserves `errno`. The library handles signals only after CUDA was started; before, and in a
+//! forked child, the program is alone with them.
 
 use core::ffi::{c_int, c_void};
 use core::mem::zeroed;
@@ -30,8 +32,8 @@ mod view;
 
 use view::TakenSignal;
 
-/// Those whose default action ends the process and that a snapshot may still precede. Not those of
-/// a crash in the program's code: a core file shall show the crash, not us.
+/// Signals whose default action ends the process and that a snapshot may still precede. Signals of
+/// a crash in the program's code are excluded: a core file must show the crash, not the library.
 const TERMINATING: [c_int; 16] = [
     libc::SIGTERM,
     libc::SIGINT,
@@ -53,8 +55,8 @@ const TERMINATING: [c_int; 16] = [
 const SIGNALS_MAX: usize = 65;
 static SIGNALS: [TakenSignal; SIGNALS_MAX] = [const { TakenSignal::new() }; SIGNALS_MAX];
 
-/// CUDA was started. The signal that asks for a snapshot ends no process any more; one that comes
-/// before the first context is served when there is one. Call once.
+/// Handles the signal that requests a snapshot, once CUDA was started. That signal no longer ends
+/// the process; one that comes before the first context is served when there is one. Call once.
 pub(crate) fn expect() {
     triggers::when_end_is_expected(take_deadly);
     if let Some(signal) = config::get().history.signal {
@@ -62,7 +64,7 @@ pub(crate) fn expect() {
     }
 }
 
-/// Takes the signals that end the process, unless they are ours already.
+/// Takes the signals that end the process, unless the library already has them.
 fn take_deadly() {
     TERMINATING.into_iter().filter(|signal| taken(*signal).is_none()).for_each(|signal| {
         take(signal, false);
@@ -85,7 +87,7 @@ fn take(signal: c_int, asks: bool) {
             {
                 break;
             }
-            // Another thread did not know yet that the signal is ours, and was faster.
+            // Another thread did not know yet that the library has the signal, and was faster.
             wanted = replaced;
             taken.keep(&wanted);
             if !taken.is_in_front(&wanted) {
@@ -95,7 +97,7 @@ fn take(signal: c_int, asks: bool) {
     });
 }
 
-/// Our handler. Runs in whatever thread the kernel chose.
+/// The library's handler. Runs in whatever thread the kernel chose.
 extern "C" fn handler(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     let taken = &SIGNALS[signal as usize];
     let action = taken.due();
@@ -106,9 +108,9 @@ extern "C" fn handler(signal: c_int, info: *mut libc::siginfo_t, context: *mut c
         if ours && is_meant_for_us(action) {
             triggers::from_signal();
         } else if ours {
-            // The program's alone.
+            // The signal is for the program alone.
         } else if action == SIG_DFL {
-            // A forked child has no snapshot to write: the signal means what it always meant.
+            // A forked child has no snapshot to write: the signal keeps its usual meaning.
             end_by_default(signal);
         }
     } else if action == SIG_DFL {
@@ -119,8 +121,8 @@ extern "C" fn handler(signal: c_int, info: *mut libc::siginfo_t, context: *mut c
         }
     }
     if action != SIG_DFL && action != SIG_IGN {
-        // SAFETY: the program installed this address as a handler. As the kernel does, all get all
-        // three arguments; those that want one look at one.
+        // SAFETY: the program installed this address as a handler. Like the kernel, this passes all
+        // three arguments to every handler; those that want one ignore the others.
         unsafe {
             let function: extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) =
                 core::mem::transmute(action);
@@ -131,8 +133,8 @@ extern "C" fn handler(signal: c_int, info: *mut libc::siginfo_t, context: *mut c
     unsafe { *libc::__errno_location() = errno };
 }
 
-/// Whether a signal that may ask for a snapshot does. A program with a handler of its own uses the signal for itself, unless the
-/// user wants to see something by it.
+/// Returns whether a signal that may request a snapshot does so. A program with its own handler
+/// uses the signal itself, unless the user has asked for recording or chosen the signal.
 fn is_meant_for_us(action: usize) -> bool {
     let is_handled = action != SIG_DFL && action != SIG_IGN;
     !is_handled || config::records() || config::get().history.signal_is_chosen
@@ -156,7 +158,7 @@ fn in_kernel(signal: c_int) -> Option<libc::sigaction> {
 
 /// # Safety
 ///
-/// As the C library's `sigaction`.
+/// The caller must uphold the requirements of the C library's `sigaction`.
 unsafe fn real_sigaction(
     signal: c_int,
     action: *const libc::sigaction,

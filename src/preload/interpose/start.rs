@@ -1,5 +1,5 @@
-//! What runs when the library is loaded, in every process that inherits the variables: before any other library's code, which
-//! the linker's `initfirst` asks of the loader.
+//! Code that runs when the library is loaded, in every process that inherits the variables. It runs
+//! before any other library's code, which the linker's `initfirst` requests from the loader.
 
 use core::ffi::{c_char, c_int};
 
@@ -10,7 +10,7 @@ use crate::{c_library, config, environment, stderr};
 #[unsafe(link_section = ".init_array")]
 static AT_START: extern "C" fn(c_int, *const *const c_char, *const *const c_char) = at_start;
 
-/// With the arguments that glibc's loader passes.
+/// Runs with the arguments that glibc's loader passes.
 extern "C" fn at_start(
     _count: c_int,
     _arguments: *const *const c_char,
@@ -19,8 +19,8 @@ extern "C" fn at_start(
     // SAFETY: the loader's own list.
     unsafe { environment::note(variables) };
     stderr::note();
-    // The functions are found now: the first call is often that of a child that was forked, or of a handler, which
-    // must not wait for the loader.
+    // The functions are found now. The first call is often that of a forked child, or of a handler,
+    // which must not wait for the loader.
     c_library::find_all();
     references::put_right_at_start();
     config::help_at_start();

@@ -1,10 +1,11 @@
-//! Stubs: what a program gets in place of an address that has no export of ours.
+//! Stubs: replacements for addresses that have no export.
 //!
-//! Functions that the list does not know (a newer driver) are passed through with every register and the stack untouched, since
-//! their signatures are unknown. The first call of each is logged and ends the skipping of barriers: it may have submitted work
-//! that was not counted (docs/ordering.md 6).
+//! Functions that the list does not know (from a newer driver) are passed through with every
+//! register and the stack untouched, since their signatures are unknown. The first call of each is
+//! logged and ends the skipping of barriers: it may have submitted work that was not counted
+//! (docs/ordering.md 6).
 //!
-//! A function of ours has a stub where calls of its export go to another library (`doors`).
+//! A function of the library gets a stub if calls of its export go to another library (`doors`).
 
 use core::ffi::{CStr, c_char, c_void};
 use core::ptr::null_mut;
@@ -14,15 +15,15 @@ use crate::functions::{COUNT, Door};
 use crate::log;
 use crate::ordering::elision;
 
-/// Stubs that can be handed out; more unknown functions than this are passed bare, and counted
-/// as called from the start.
+/// Number of stubs. Further unknown functions are handed out directly, and counted as called from
+/// the start.
 const STUBS: usize = 512;
 const STUB_BYTES: usize = 32;
 
 static NAMES: [AtomicPtr<c_char>; STUBS] = [const { AtomicPtr::new(null_mut()) }; STUBS];
 static USED: AtomicUsize = AtomicUsize::new(0);
 
-/// The stub in front of an unknown function of the driver, or `None` when none is left.
+/// Returns the stub for an unknown function of the driver, or `None` if none is left.
 pub(crate) fn for_unknown(address: *mut c_void, name: *const c_char) -> Option<*mut c_void> {
     let used = USED.load(Ordering::Acquire).min(STUBS);
     let leads_there = |door: &Door| door.body.load(Ordering::Relaxed) == address;
@@ -33,7 +34,7 @@ pub(crate) fn for_unknown(address: *mut c_void, name: *const c_char) -> Option<*
     Some(stub_address(index))
 }
 
-/// A stub for a function of ours.
+/// Returns a stub for a function of the library.
 pub(crate) fn to(body: *mut c_void) -> Option<*mut c_void> {
     let stub = for_unknown(body, c"ours".as_ptr())?;
     let index = (stub as usize - stub_address(0) as usize) / STUB_BYTES;
@@ -48,14 +49,14 @@ fn reserve(address: *mut c_void, name: *const c_char) -> Option<usize> {
         elision::end("a driver function that no stub was left for");
         return None;
     }
-    // SAFETY: `name` is the C string the program looked up; the copy lives for ever.
+    // SAFETY: `name` is the C string the program looked up; the copy is never freed.
     let copy = unsafe { libc::strdup(name) };
     NAMES[index].store(copy, Ordering::Relaxed);
     doors()[index].body.store(address, Ordering::Release);
     Some(index)
 }
 
-/// The first call of a stub. Returns where it goes, as all later ones do.
+/// Handles the first call of a stub. Returns the target, which all later calls use.
 pub(crate) fn first_call(index: usize) -> *mut c_void {
     let door = &doors()[index];
     let address = door.body.load(Ordering::Acquire);
@@ -63,7 +64,7 @@ pub(crate) fn first_call(index: usize) -> *mut c_void {
         return address;
     }
     let name = NAMES[index].load(Ordering::Relaxed);
-    // SAFETY: null or our own copy of a C string.
+    // SAFETY: null or the library's copy of a C string.
     let name = if name.is_null() { c"?" } else { unsafe { CStr::from_ptr(name) } };
     log::warn(format_args!(
         "{} is not known to this version; it is passed through, and no barrier is skipped from now on",
@@ -79,7 +80,8 @@ unsafe extern "C" {
 }
 
 fn doors() -> &'static [Door; STUBS] {
-    // SAFETY: the assembly below defines them; they are only ever changed as the atomics that they are.
+    // SAFETY: the assembly below defines them; they are only ever changed as the atomics that they
+    // are.
     unsafe { &cachealloc_stub_doors }
 }
 
@@ -88,8 +90,8 @@ fn stub_address(index: usize) -> *mut c_void {
     unsafe { (&raw const cachealloc_stubs).cast::<u8>().add(index * STUB_BYTES) as *mut c_void }
 }
 
-// Each stub begins as our exports do, and jumps through its door: at first behind that jump, from where `doors` asks
-// `first_call`.
+// Each stub begins like the exports, and jumps through its door: at first to the code after that
+// jump, from which `doors` calls `first_call`.
 #[cfg(target_arch = "x86_64")]
 core::arch::global_asm!(
     ".text",
@@ -136,7 +138,7 @@ core::arch::global_asm!(
     first = sym crate::interpose::doors::first,
 );
 
-// The doors.
+// The doors of the stubs.
 core::arch::global_asm!(
     ".pushsection .data.cachealloc_stub_doors, \"aw\"",
     ".hidden cachealloc_stub_doors",

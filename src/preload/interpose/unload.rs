@@ -1,5 +1,5 @@
-//! `dlclose`: code that is unloaded makes room for other code at the same addresses, and stacks
-//! captured before mean the old one.
+//! `dlclose`: other code may be loaded at the addresses of unloaded code, and stacks captured
+//! before refer to the old code.
 
 use core::ffi::{c_int, c_void};
 

@@ -1,4 +1,4 @@
-//! The symbols in front of the C library's.
+//! The exported symbols that replace the C library's.
 
 use core::ffi::c_int;
 use core::mem::zeroed;
@@ -11,7 +11,7 @@ use crate::interpose::signals::view::{TakenSignal, change};
 
 /// # Safety
 ///
-/// As `sigaction`.
+/// The caller must uphold the requirements of `sigaction`.
 pub(super) unsafe fn real(
     number: c_int,
     action: *const libc::sigaction,
@@ -37,7 +37,7 @@ redhook::hook! {
     }
 }
 
-/// By any of its names, which the C library has for two functions.
+/// Defines the other names of `signal`, which the C library has for two functions.
 macro_rules! by_other_names {
     ($($name:ident => $ours:ident: $real:ident, $flags:expr;)*) => {$(
         redhook::hook! {
@@ -60,7 +60,7 @@ by_other_names! {
     __sysv_signal => program_sysv_signal_2: SYSV_SIGNAL_RESERVED, SA_RESETHAND | SA_NODEFER;
 }
 
-/// `signal` and its kin: sets a handler with these flags, and returns the one before.
+/// Sets a handler with these flags, like `signal` and its variants, and returns the previous one.
 fn set_handler(taken: &TakenSignal, number: c_int, handler: usize, flags: c_int) -> usize {
     if handler == SIG_ERR {
         // SAFETY: this thread's own errno.
@@ -72,7 +72,7 @@ fn set_handler(taken: &TakenSignal, number: c_int, handler: usize, flags: c_int)
     action.sa_sigaction = handler;
     action.sa_flags = flags;
     if flags & SA_RESTART != 0 {
-        // SAFETY: the set is ours. BSD's `signal` blocks the signal while it is handled.
+        // SAFETY: the set is local. BSD's `signal` blocks the signal while it is handled.
         unsafe { libc::sigaddset(&mut action.sa_mask, number) };
     }
     if change(taken, number, Some(action), Some(&mut old)) == 0 {

@@ -1,4 +1,4 @@
-//! A signal that is ours, and the program's view of it.
+//! A signal that the library handles, and the program's view of it.
 
 use core::ffi::c_int;
 use core::mem::zeroed;
@@ -10,16 +10,16 @@ use libc::{SA_ONSTACK, SA_RESETHAND, SA_RESTART, SA_SIGINFO, SIG_DFL, SIG_IGN};
 use crate::identity;
 use crate::interpose::signals::{in_kernel, ours, real_sigaction};
 
-/// A flag that the C library adds to what the program asks for, on x86-64.
+/// A flag that the C library adds to the program's flags, on x86-64.
 const SA_RESTORER: c_int = 0x0400_0000;
 
-/// What we know of one signal.
+/// The library's state for one signal.
 pub(super) struct TakenSignal {
-    /// Ours to handle; none of the rest counts before.
+    /// Set if the library handles the signal; the other fields are meaningless before.
     pub is_ours: AtomicBool,
-    /// Whether it asks for a snapshot (else it ends the process).
+    /// Set if the signal requests a snapshot; else it ends the process.
     pub asks: AtomicBool,
-    /// The program's own view: what it last installed.
+    /// The program's own view: the action that it last installed.
     pub handler: AtomicUsize,
     flags: AtomicI32,
     mask_low: AtomicUsize,
@@ -45,7 +45,7 @@ impl TakenSignal {
         self.handler.store(action.sa_sigaction, Ordering::Release);
     }
 
-    /// What the program believes is installed.
+    /// Returns the action that the program believes is installed.
     fn view(&self, signal: c_int) -> libc::sigaction {
         // SAFETY: all-zero is a valid action.
         let mut action: libc::sigaction = unsafe { in_kernel(signal).unwrap_or_else(|| zeroed()) };
@@ -53,7 +53,7 @@ impl TakenSignal {
         action
     }
 
-    /// Where the action is ours, puts the program's view in its place.
+    /// Replaces the library's action, if it is that, by the program's view.
     fn show_view(&self, action: &mut libc::sigaction) {
         if action.sa_sigaction == ours() {
             action.sa_sigaction = self.handler.load(Ordering::Acquire);
@@ -62,8 +62,8 @@ impl TakenSignal {
         }
     }
 
-    /// Whether our handler stands before this action of the program. Before one for a single time
-    /// because of what comes after it.
+    /// Returns whether the library's handler runs before this action of the program. It also runs
+    /// before a one-shot action, because of the default action that follows it.
     pub(super) fn is_in_front(&self, wanted: &libc::sigaction) -> bool {
         match wanted.sa_sigaction {
             SIG_DFL => true,
@@ -72,7 +72,8 @@ impl TakenSignal {
         }
     }
 
-    /// Puts into the kernel what the program's view asks for: its own action, or ours in front.
+    /// Installs in the kernel what the program's view requires: its own action, or the library's
+    /// before it.
     pub(super) fn install(&self, signal: c_int, wanted: &libc::sigaction) -> c_int {
         self.put(signal, wanted, null_mut())
     }
@@ -86,18 +87,19 @@ impl TakenSignal {
         let mut action = *wanted;
         if self.is_in_front(wanted) {
             action.sa_sigaction = ours();
-            // A call that the signal interrupts goes on, unless the program said otherwise.
+            // A call that the signal interrupts continues, unless the program has decided
+            // otherwise.
             let default = wanted.sa_sigaction == SIG_DFL;
             let flags =
                 if default { SA_RESTART | SA_ONSTACK } else { wanted.sa_flags & !SA_RESETHAND };
             action.sa_flags = flags | SA_SIGINFO;
         }
-        // SAFETY: a complete action, and null or a place for the answer; the handler lives as long as
-        // the library, which is never unloaded.
+        // SAFETY: a complete action, and null or a place for the answer; the handler lives as long
+        // as the library, which is never unloaded.
         unsafe { real_sigaction(signal, &action, replaced) }
     }
 
-    /// The kernel and the C library have their own say in flags and mask.
+    /// Reads back the flags and the mask, which the kernel and the C library may change.
     fn learn(&self, signal: c_int) {
         if let Some(now) = in_kernel(signal) {
             self.flags.fetch_or(now.sa_flags & SA_RESTORER, Ordering::Relaxed);
@@ -105,7 +107,7 @@ impl TakenSignal {
         }
     }
 
-    /// The program's action for a signal that came. One for a single time is over with that.
+    /// Returns the program's action for a signal that came. A one-shot action ends with this call.
     pub(super) fn due(&self) -> usize {
         let action = self.handler.load(Ordering::Acquire);
         let lasts = action == SIG_DFL || self.flags.load(Ordering::Relaxed) & SA_RESETHAND == 0;
@@ -121,14 +123,14 @@ impl TakenSignal {
 
     /// Runs `body` alone: no other thread, and no handler of this thread, changes the view.
     pub(super) fn alone<T>(&self, body: impl FnOnce() -> T) -> T {
-        // SAFETY: the sets are filled by the calls; the mask is put back.
+        // SAFETY: the sets are filled by the calls; the mask is restored.
         unsafe {
             let mut all: libc::sigset_t = zeroed();
             let mut before: libc::sigset_t = zeroed();
             libc::sigfillset(&mut all);
             libc::pthread_sigmask(libc::SIG_BLOCK, &all, &mut before);
             while self.busy.swap(true, Ordering::Acquire) {
-                // Under a real-time policy `sched_yield` gives way only to equals.
+                // Under a real-time policy `sched_yield` yields only to equals.
                 let short = libc::timespec { tv_sec: 0, tv_nsec: 1000 };
                 libc::nanosleep(&short, null_mut());
             }
@@ -140,7 +142,8 @@ impl TakenSignal {
     }
 }
 
-/// `sigaction` of a signal that we took: the program's view changes, ours stays in front.
+/// Performs `sigaction` for a signal that the library handles: the program's view changes, and the
+/// library's handler stays first.
 pub(super) fn change(
     taken: &TakenSignal,
     signal: c_int,
@@ -153,7 +156,8 @@ pub(super) fn change(
     taken.alone(|| {
         let before = taken.view(signal);
         if let Some(mut action) = action {
-            // The program may put back what it has from the kernel: our handler.
+            // The program may restore an action that it read from the kernel: the library's
+            // handler.
             taken.show_view(&mut action);
             taken.keep(&action);
             let code = taken.install(signal, &action);
@@ -170,7 +174,8 @@ pub(super) fn change(
     })
 }
 
-/// In a child, which has its own signals and perhaps our memory: only what it sees is changed.
+/// Performs `sigaction` in a child, which has its own signals and perhaps the parent's memory:
+/// changes only what it sees.
 fn change_in_child(
     taken: &TakenSignal,
     signal: c_int,
