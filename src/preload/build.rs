@@ -40,7 +40,7 @@ impl Row<'_> {
             "struct:*pStream" => "Inside { argument: 2, offset: 0 }".into(),
             text => {
                 let index = text.strip_prefix("arg:").and_then(|index| index.parse::<u8>().ok());
-                format!("Argument({})", index.expect("functions.csv: a stream somewhere"))
+                format!("Argument({})", index.expect("functions.csv: unknown submits_on"))
             }
         }
     }
@@ -79,7 +79,7 @@ fn main() {
     println!("cargo:rerun-if-changed=functions.csv");
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rerun-if-changed=build/glibc.rs");
-    let text = fs::read_to_string("functions.csv").expect("functions.csv stands beside build.rs");
+    let text = fs::read_to_string("functions.csv").expect("cannot read functions.csv");
     let rows: Vec<Row> = text.lines().skip(1).map(parse).collect();
     let out = env::var("OUT_DIR").expect("cargo sets OUT_DIR");
     let write =
@@ -102,7 +102,7 @@ fn main() {
 /// The last column is free text that may contain anything but a line break.
 fn parse(line: &str) -> Row<'_> {
     let f: Vec<&str> = line.splitn(13, ',').collect();
-    assert_eq!(f.len(), 13, "functions.csv: 13 columns wanted in {line:?}");
+    assert_eq!(f.len(), 13, "functions.csv: expected 13 columns in {line:?}");
     Row {
         symbol: f[0],
         base: f[1],
@@ -136,7 +136,7 @@ fn constants(rows: &[Row]) -> String {
 
 fn table(rows: &[Row]) -> String {
     let mut code = String::from(
-        "/// Our symbols, by name only: what they do stands in layers that use this list.\n\
+        "/// The exported symbols, by name only: their code is in layers that use this list.\n\
          #[allow(non_upper_case_globals)]\nmod ours {\n    unsafe extern \"C\" {\n",
     );
     for row in rows.iter().filter(|row| row.hooked()) {
@@ -212,7 +212,7 @@ fn type_of(letter: char) -> &'static str {
         'L' => "*mut u64",
         'P' => "*mut *mut c_void",
         'H' => "*mut Handle64",
-        _ => panic!("functions.csv: no type {letter:?}"),
+        _ => panic!("functions.csv: unknown type {letter:?}"),
     }
 }
 

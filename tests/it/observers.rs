@@ -46,7 +46,7 @@ fn a_library_that_submits_past_us_ends_the_skipping_of_barriers() {
 #[test]
 fn an_unknown_export_table_is_named() {
     let said = said_with("table");
-    let name = "observers asks for the export table 01234567-89ab-cdef-fedc-ba9876543210";
+    let name = "observers requests the unknown export table 01234567-89ab-cdef-fedc-ba9876543210";
     assert!(said.contains(name), "{said}");
     assert!(said.contains("an unknown export table was handed out"), "{said}");
 }

@@ -30,7 +30,7 @@ fn a_full_file_system_is_one_line() {
         }
         assert_eq!(ran.code, Some(0), "{ran:?}");
         let lines = ran.said();
-        let lost = lines.iter().filter(|line| line.contains("a kill would lose what is recorded"));
+        let lost = lines.iter().filter(|line| line.contains("history will not survive a crash"));
         assert_eq!(lost.count(), 1, "{size}: {lines:?}");
         assert!(!ran.stdout.contains("cachealloc-history"), "{size}: {ran:?}");
         place.sound(1..=1, &["--from-start"]);
@@ -112,7 +112,7 @@ fn a_folder_that_is_of_no_use_is_one_line() {
     for (made, line) in [
         ("mount -t tmpfs -o ro none /dev/shm", "Read-only file system"),
         ("mount -t tmpfs -o nr_inodes=1 none /dev/shm", "No space left on device"),
-        ("mount --bind /proc /dev/shm", "it is no file system in memory"),
+        ("mount --bind /proc /dev/shm", "it is not a file system in memory"),
         ("mkdir dev && cp -a /dev/null /dev/urandom dev && mount --bind dev /dev", "No such file"),
         ("mount -t tmpfs -o noexec none /dev/shm", ""),
     ] {
@@ -125,7 +125,7 @@ fn a_folder_that_is_of_no_use_is_one_line() {
         }
         assert_eq!(ran.code, Some(3), "{made}: {ran:?}");
         let lines = ran.said();
-        let lost = lines.iter().filter(|line| line.contains("a kill would lose what is recorded"));
+        let lost = lines.iter().filter(|line| line.contains("history will not survive a crash"));
         let lost: Vec<_> = lost.collect();
         assert_eq!(lost.len(), usize::from(!line.is_empty()), "{made}: {lines:?}");
         assert!(lost.iter().all(|it| it.contains(line)), "{made}: {lines:?}");

@@ -48,7 +48,7 @@ fn text(begin: &str, uuid: &Uuid) -> String {
     let mut text = begin.to_string();
     for (at, byte) in uuid.iter().enumerate() {
         let dash = if [0, 4, 6, 8, 10].contains(&at) { "-" } else { "" };
-        let _ = write!(text, "{dash}{byte:02x}"); // a text has room
+        let _ = write!(text, "{dash}{byte:02x}"); // writing to a string cannot fail
     }
     text
 }

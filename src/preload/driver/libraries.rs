@@ -1,6 +1,6 @@
 //! The libraries underlying this one: the driver; the library with its functions, if `libcuda.so.1`
 //! only leads to another file (WSL 2, remote GPUs); and libraries that wrap the driver (shares of a
-//! GPU). Their lookups are for their own use: with this library's functions, a call would go in a
+//! GPU). Their lookups are for internal use: with this library's functions, a call would go in a
 //! circle.
 //!
 //! Also finds another copy of this library, which is ignored.

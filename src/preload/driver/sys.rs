@@ -35,7 +35,7 @@ impl CuError {
     pub(crate) const STREAM_DETACHED: CuError = CuError::of(917);
 
     const fn of(code: CuCode) -> CuError {
-        CuError(NonZero::new(code).expect("0 is no error"))
+        CuError(NonZero::new(code).expect("0 is not an error"))
     }
 
     /// Returns whether a free must return the error: that of a lost context, or "not from a

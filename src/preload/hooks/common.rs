@@ -113,7 +113,7 @@ pub(crate) fn observed_free(function: &'static Function, words: &[usize]) -> Opt
 }
 
 fn again(function: &'static Function, words: &[usize]) -> CuResult {
-    let export = function.body().expect("only what has an export gets here");
+    let export = function.body().expect("only exported functions get here");
     let word = |index: usize| words.get(index).copied().unwrap_or(0);
     // SAFETY: our export of this function, with the words that it was called with. It takes at most
     // six, and ignores those it does not take.

@@ -45,7 +45,7 @@ pub(crate) fn get(
         let code = observed(function, Observer::Ipc, real);
         if code.is_err() && !SAID.swap(true, Ordering::Relaxed) {
             log::warn(format_args!(
-                "{}: memory of expandable_segments:true cannot be exported",
+                "{}: cannot export memory of expandable_segments:true",
                 function.base
             ));
         }
@@ -96,7 +96,7 @@ fn export(
     // SAFETY: as above. Zeros are no valid handle.
     unsafe { handle.write_unaligned(marked.unwrap_or([0; 64])) };
     if marked.is_none() {
-        log::warn(format_args!("{}: {inside:?} does not fit into a handle", function.base));
+        log::warn(format_args!("{}: cannot encode {inside:?} in an IPC handle", function.base));
         return Err(CuError::INVALID_VALUE);
     }
     Ok(())
@@ -151,7 +151,7 @@ fn open_inside(
         Ok(())
     })?;
     if !lies_in_mapping(base, inside) {
-        log::warn(format_args!("{}: {inside:?} is outside of the opened mapping", function.base));
+        log::warn(format_args!("{}: {inside:?} lies outside the opened mapping", function.base));
         let _ = api::ipc_close_mem_handle(base);
         return Err(CuError::INVALID_VALUE);
     }

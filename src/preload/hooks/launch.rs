@@ -352,7 +352,7 @@ fn first(
         [] => return None,
     };
     let window = taking::first_launch(function, handle, what)?;
-    let export = function.body().expect("only what has an export gets here");
+    let export = function.body().expect("only exported functions get here");
     // SAFETY: our export of this function, as above.
     let code = call(unsafe { core::mem::transmute::<unsafe extern "C" fn(), Launch>(export) });
     taking::launched(function, what, window);

@@ -58,7 +58,7 @@ impl Token<'_> {
     /// Enters a hook. The thread must not be inside another one.
     #[inline(always)]
     fn of(thread: &Thread) -> Token<'_> {
-        debug_assert!(!thread.inside.get(), "two hooks in one");
+        debug_assert!(!thread.inside.get(), "nested hooks");
         thread.inside.set(true);
         Token(thread)
     }
@@ -67,7 +67,7 @@ impl Token<'_> {
 impl Drop for Token<'_> {
     #[inline]
     fn drop(&mut self) {
-        debug_assert!(self.0.inside.get(), "two hooks in one");
+        debug_assert!(self.0.inside.get(), "nested hooks");
         self.0.inside.set(false);
     }
 }

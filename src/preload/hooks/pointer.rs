@@ -49,7 +49,7 @@ pub(crate) fn range(
             None => real(),
         };
     };
-    // Without a current context the driver refuses every query (measured).
+    // The driver refuses every query without a current context (measured).
     if api::ctx_get_id(0).is_err() {
         return real();
     }
@@ -366,7 +366,7 @@ fn answer(asked: &Queried, attribute: u32, data: *mut u64) -> Option<CuResult> {
         (POINTER_MEMPOOL_HANDLE, Queried::Block(block)) if block.kind == Kind::Stream => {
             pool_of(block)?
         }
-        // For an unknown address the driver reports host memory (measured).
+        // The driver reports host memory for an unknown address (measured).
         (POINTER_HOST_POINTER, Queried::Nothing(address)) => *address,
         _ => return None,
     };

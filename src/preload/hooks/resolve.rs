@@ -85,7 +85,7 @@ fn tell_of_table(table_id: u128) {
     let part = |shift: u32, digits: u32| table_id >> shift & ((1 << (4 * digits)) - 1);
     let (a, b, c, d) = (part(96, 8), part(80, 4), part(64, 4), part(48, 4));
     log::info(format_args!(
-        "{} asks for the export table {a:08x}-{b:04x}-{c:04x}-{d:04x}-{:012x}, which is unknown",
+        "{} requests the unknown export table {a:08x}-{b:04x}-{c:04x}-{d:04x}-{:012x}",
         caller::library().as_deref().unwrap_or("no library"),
         part(0, 12)
     ));

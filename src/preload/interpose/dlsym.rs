@@ -45,7 +45,7 @@ pub(crate) unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) 
     core::arch::naked_asm!(
         ".cfi_startproc",
         "endbr64",
-        ".byte 0x48, 0x81, 0xec, 0, 0, 0, 0", // sub rsp, 0: what patchers can move (`doors`)
+        ".byte 0x48, 0x81, 0xec, 0, 0, 0, 0", // sub rsp, 0: patchers can move it (`doors`)
         "mov rdx, [rsp]", // the return address: the caller
         "push rdi",
         ".cfi_adjust_cfa_offset 8",
@@ -123,7 +123,7 @@ extern "C" fn pick(handle: *mut c_void, name: *const c_char, caller: *mut c_void
     // first or the next definition.
     let address = dlsym::next(handle, name);
     if handle == libc::RTLD_DEFAULT && is_in_front(dlsym::first(name)) {
-        return PASS; // and finds what is behind it by itself
+        return PASS; // the real one finds the next definition itself
     }
     if libraries::is_ours(address) || (address.is_null() && handle == libc::RTLD_NEXT) {
         return unseen(handle, name, caller, address);
@@ -204,7 +204,7 @@ fn unseen(
     let local = if pseudo { in_scope_of(caller, name) } else { null_mut() };
     if local.is_null() || libraries::is_ours(local) {
         if !exports(name) {
-            return PASS; // which cannot find anything of ours
+            return PASS; // the real one cannot find an export of the library
         }
         leave_error(name, is_copy);
         return answer(null_mut());

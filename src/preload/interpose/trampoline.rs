@@ -46,7 +46,7 @@ fn reserve(address: *mut c_void, name: *const c_char) -> Option<usize> {
     let index = USED.fetch_add(1, Ordering::AcqRel);
     if index >= STUBS {
         USED.store(STUBS, Ordering::Relaxed);
-        elision::end("a driver function that no stub was left for");
+        elision::end("no stub was left for a driver function");
         return None;
     }
     // SAFETY: `name` is the C string the program looked up; the copy is never freed.
@@ -67,7 +67,7 @@ pub(crate) fn first_call(index: usize) -> *mut c_void {
     // SAFETY: null or the library's copy of a C string.
     let name = if name.is_null() { c"?" } else { unsafe { CStr::from_ptr(name) } };
     log::warn(format_args!(
-        "{} is not known to this version; it is passed through, and no barrier is skipped from now on",
+        "{}: unknown to this version; it is passed through, and no barrier is skipped from now on",
         name.to_string_lossy()
     ));
     elision::end("an unknown driver function was called");

@@ -22,8 +22,8 @@ pub(crate) fn say() {
     let takes = |name: &CStr| (begin..end).contains(&(dlsym::first(name.as_ptr()) as usize));
     if TAKEN.iter().any(|name| takes(name)) {
         log::warn(format_args!(
-            "{} stands in front of this library: calls that it takes do not come here, and a limit of its does not \
-             count what is cached; name this library before it in LD_PRELOAD",
+            "{} is loaded before this library: calls that it intercepts do not reach this library, and \
+             its limit does not count cached memory; name this library before it in LD_PRELOAD",
             file_of(first)
         ));
     }

@@ -109,7 +109,7 @@ fn state() -> Option<u8> {
         *digit = b'0' + (number % 10) as u8;
         number /= 10;
     }
-    // In /proc the number of a thread has no leading zeros.
+    // A thread's number has no leading zeros in /proc.
     let zeros = path[16..25].iter().take_while(|digit| **digit == b'0').count();
     path.copy_within(16 + zeros.., 16);
     let Ok(path) = CStr::from_bytes_until_nul(&path) else { return None };

@@ -44,7 +44,7 @@ pub(crate) struct Allocation {
 pub(crate) type EntriesOf = (i32, Vec<Entry>, u64);
 
 pub(crate) struct History {
-    /// By device.
+    /// Keyed by device.
     devices: BTreeMap<i32, OfDevice>,
 }
 

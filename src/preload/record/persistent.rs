@@ -92,7 +92,7 @@ fn make_once() -> Option<&'static Area> {
         }
         with_thread_state_saved(Area::make)
             .inspect_err(|error| {
-                log::warn(format_args!("a kill would lose what is recorded: {FOLDER}: {error}"));
+                log::warn(format_args!("history will not survive a crash: {FOLDER}: {error}"));
             })
             .ok()
     };

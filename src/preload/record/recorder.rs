@@ -307,7 +307,7 @@ impl Entries {
     fn push(&mut self, action: Action, address: u64, bytes: u64, origin: Origin, stack: StackId) {
         let source = self.source;
         let ring = self.ring.get_or_insert_with(|| persistent::ring(source, entries_max()));
-        // For past events the range is unknown.
+        // The range of past events is unknown.
         let (range, entered) =
             if self.at_ns.is_some() { (NO_RANGE, 0) } else { ranges::for_entry() };
         ring.push(Entry {

@@ -25,8 +25,8 @@ pub(crate) struct Names {
     python: HashMap<u64, Option<Arc<Frame>>>,
     /// The main program's file, whose frames belong to the application.
     program: String,
-    /// By path, for modules with an address that has no line: a reader of the snapshot may have the
-    /// debug information that is missing here.
+    /// Keyed by path, for modules with an address that has no line: a reader of the snapshot may
+    /// have the debug information that is missing here.
     build_ids: BTreeMap<String, String>,
 }
 

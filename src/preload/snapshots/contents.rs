@@ -198,7 +198,7 @@ fn lock_with_room<I: Iterator<Item = &'static Context>>(
             let open = open_within(context, END_WAIT_MAX);
             match LockWait::Timeout.lock(&context.allocator) {
                 Some(allocator) => locked.push((context, allocator, open)),
-                None => log::warn(format_args!("snapshot: a context is busy, and left out")),
+                None => log::warn(format_args!("snapshot: skipped a context: its lock timed out")),
             }
         }
         let cut_bytes = |(context, allocator, _): &mut Locked| {

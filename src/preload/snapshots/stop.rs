@@ -11,9 +11,9 @@
 //! which the original does not run anyway.
 //!
 //! A thread may be stopped while it holds something that the writer needs. This is not the heap's
-//! lock, because the writer has a separate heap (`heap.rs`). What remains are the library's locks
-//! and the lock of the loader's list. So a thread that was inside a hook, in the C library or in
-//! the loader *may hold* one. If the writer lacks something, these threads run again, one after the
+//! lock, because the writer has a separate heap (`heap.rs`). It may be one of the library's locks,
+//! or the lock of the loader's list. So a thread that was inside a hook, in the C library or in the
+//! loader *may hold* one. If the writer lacks something, these threads run again, one after the
 //! other for some 100 us, until it makes progress: one of them is about to release a lock. No other
 //! thread runs again.
 //!

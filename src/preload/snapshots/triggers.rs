@@ -86,7 +86,7 @@ pub(crate) fn start() {
     persistent::begin(contents::settings);
     if !writer::start(serve) {
         live::end();
-        log::warn(format_args!("no thread for snapshots: none on a signal"));
+        log::warn(format_args!("cannot start the snapshot thread: signals write no snapshots"));
         return;
     }
     expect_end();
@@ -149,7 +149,7 @@ pub(crate) fn go_on_ending(context: *const c_void) {
         if ENDS.is_served(1) || writer::gave_up() {
             Next::End
         } else if silent > SILENCE_MAX || RETURNS.load(Ordering::Relaxed) > RETURNS_MAX {
-            log::warn(format_args!("no snapshot: its thread is blocked"));
+            log::warn(format_args!("cannot write snapshot: the snapshot thread is blocked"));
             Next::End
         } else if lock_timeout::lacks_a_lock() {
             Next::LacksLock
@@ -249,7 +249,7 @@ fn serve() {
         (false, false, false) => write_to_template(SnapshotReason::Asked),
     };
     if std::panic::catch_unwind(write).is_err() {
-        log::warn(format_args!("a snapshot failed inside the library"));
+        log::warn(format_args!("cannot write snapshot: internal error"));
     }
     if ends {
         live::end();
@@ -299,7 +299,7 @@ fn write_to_template(reason: SnapshotReason) {
 /// Gives up for lack of memory.
 fn give_up() -> ! {
     contents::remove_part();
-    log::warn(format_args!("no snapshots from now on: the host has no memory for this process"));
+    log::warn(format_args!("cannot write further snapshots: out of host memory"));
     writer::give_up()
 }
 

@@ -85,7 +85,7 @@ pub(crate) fn primary(function: &'static Function, device: i32, real: impl Real)
         before_submission::flush_all();
         return real();
     }
-    // In a host function the driver refuses the call.
+    // The driver refuses the call in a host function.
     if thread::with(Thread::refused_inside_callback).is_some() {
         return real();
     }

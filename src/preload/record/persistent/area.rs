@@ -59,7 +59,7 @@ impl Area {
         }
         // The program may need the addresses that are mapped and never used.
         if bytes as u64 > limit(libc::RLIMIT_AS) / 8 {
-            return Err(io::Error::other("this process has few addresses (ulimit -v)"));
+            return Err(io::Error::other("this process has too little address space (ulimit -v)"));
         }
         let page::Owner { process_id, start, namespace } = owner;
         let name = format!("{NAME_BEGIN}{user}-{namespace}-{process_id}-{start}");
@@ -96,7 +96,7 @@ impl Area {
         if unsafe { libc::munlock(base, bytes) != 0 || libc::mprotect(base, bytes, rights) != 0 } {
             return Err(io::Error::last_os_error());
         }
-        // A child that stays would keep the memory of all that its parent has recorded.
+        // A child that stays would keep the memory of its parent's whole history.
         // SAFETY: the whole mapping, which nothing in a child uses.
         unsafe { libc::madvise(base, bytes, libc::MADV_DONTFORK) };
         let path = CString::new(path.as_os_str().as_bytes())?;
@@ -149,7 +149,7 @@ impl Area {
                 let _ = without_cancellation(|| self.remove());
             }
             log::warn(format_args!(
-                "a kill would lose what is recorded from now on: the file in {FOLDER} cannot grow"
+                "history will not survive a crash from now on: the file in {FOLDER} cannot grow"
             ));
         }
     }

@@ -42,9 +42,9 @@ pub(super) fn space() -> io::Result<(u64, u64)> {
     if code != 0 {
         return Err(io::Error::last_os_error());
     }
-    #[allow(clippy::unnecessary_cast)] // of different types on different machines
+    #[allow(clippy::unnecessary_cast)] // the types differ between machines
     if about.f_type as i64 != TMPFS {
-        return Err(io::Error::other("it is no file system in memory"));
+        return Err(io::Error::other("it is not a file system in memory"));
     }
     let bytes = about.f_bsize as u64;
     Ok((about.f_blocks * bytes, about.f_bavail * bytes))

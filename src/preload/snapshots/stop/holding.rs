@@ -34,7 +34,7 @@ unsafe extern "C" {
 /// library's locks count.
 pub(super) fn may_hold(context: *const c_void, ours: bool) -> bool {
     if seccomp::is_new() {
-        return false; // it may not be asked for, and no other thread was stopped
+        return false; // the system call may be forbidden, and no other thread was stopped
     }
     let Some(ranges) = HOLDING.get() else { return true };
     let (place, stack) = interrupted_at(context);
