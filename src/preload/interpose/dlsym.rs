@@ -216,7 +216,7 @@ fn unseen(
     }
 }
 
-/// As characters of C, which are signed on one processor and not on another.
+/// Upper-case letters as characters of C, which are signed on one processor and not on another.
 const CAPITALS: core::ops::RangeInclusive<c_char> = b'A' as c_char..=b'Z' as c_char;
 
 /// Returns whether the name begins with `cu` and an upper-case letter. `name` is a C string: the

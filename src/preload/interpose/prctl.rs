@@ -28,7 +28,7 @@ redhook::hook! {
 
 /// Returns whether this is a child between `vfork` and `exec`, whose filter concerns only itself.
 /// In a child that has a copy of the memory the library is off. Before CUDA is started the two
-/// cannot be told apart: a missing message is better than a killed process.
+/// cannot be told apart: a lost message is better than a killed process.
 fn is_child_in_our_memory() -> bool {
     identity::is_foreign() && !bypass::is_switched_off()
 }

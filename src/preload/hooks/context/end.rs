@@ -5,7 +5,7 @@
 //! have either finished with the context before, or wait. On the plain driver nothing waits here:
 //! neither memory that was freed in the context, nor the end of anything that its work used before
 //! a free. Therefore:
-//! * A release that is not the last changes nothing: the lifetime lock is not taken
+//! * A release that is not the last changes nothing: the lifetime lock stays free
 //!   (`contexts/references.rs`).
 //! * A call that is sure to end the context waits, in the driver, for all its work. The library
 //!   waits for that work first, without the lifetime lock: other threads can then wait for the
