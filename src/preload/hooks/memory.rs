@@ -324,8 +324,8 @@ fn free_claimed(
     guarded_by(Token::of(thread), function, free, otherwise)
 }
 
-/// Frees any address. An address outside the library's memory goes to the driver; its end may
-/// affect work that a pending barrier orders before the free.
+/// Frees any address. The driver frees an address outside the library's memory, which work before a
+/// pending barrier may still use.
 #[inline(never)]
 fn free_any(function: &'static Function, address: u64, real: impl Real) -> CuResult {
     if !bypass::is_fast_path()

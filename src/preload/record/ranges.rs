@@ -73,7 +73,7 @@ pub(crate) struct Ranges {
 
 pub(crate) static ALL: Mutex<Ranges> = Mutex::new(Ranges { numbers: None, all: Vec::new() });
 
-/// Returns whether there is nothing to do: nothing is recorded, and no open range was entered while
+/// Returns whether there is nothing to do: nothing is recorded, and no range was ever entered while
 /// something was recorded. Such a range must be left in its turn.
 #[inline]
 pub(crate) fn are_idle() -> bool {
