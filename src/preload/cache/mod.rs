@@ -1,5 +1,4 @@
-//! Allocations and frees: from the cache, and from the driver if the cache has nothing. This file
-//! has what every context keeps for them besides its thread caches and its core.
+//! Allocations and frees: from the cache, and from the driver if the cache has nothing.
 
 pub(crate) mod all_work;
 pub(crate) mod alloc;

@@ -1,5 +1,4 @@
-//! Decides what a free has to wait for, and which observers its barrier does not order. This file
-//! has the state of every context, and of the process.
+//! Decides what a free has to wait for, and which observers its barrier does not order.
 
 pub(crate) mod across;
 pub(crate) mod barrier;

@@ -1,4 +1,5 @@
-//! The arenas of one context: what is reserved, and what is mapped there.
+//! Allocations and frees: from the cache, and from the driver if the cache has nothing. This file
+//! has what every context keeps for them besides its thread caches and its core.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -12,15 +13,15 @@ pub(crate) struct Arenas(pub Mutex<Mapped>);
 #[derive(Default)]
 pub(crate) struct Mapped {
     pub asked: bool,
-    /// Where they begin, and how long they are.
+    /// Base and length of each.
     pub ranges: Vec<(u64, u64)>,
     /// The physical memory of each mapping, by address.
     pub handles: BTreeMap<u64, Physical>,
-    /// Unmapped for the request in progress, which needs it elsewhere.
+    /// Memory unmapped for the request in progress, which needs it elsewhere.
     pub spare: Vec<Physical>,
-    /// Marks it as on its way, for all other requests.
+    /// Marks the spare memory as in flight, for all other requests.
     pub spare_departures: Vec<InFlightRelease>,
-    /// Devices besides the context's own that may reach the memory.
+    /// Devices other than the context's that may access the memory.
     pub peers: Vec<i32>,
 }
 

@@ -9,10 +9,11 @@ use crate::driver::sys::DevicePointer;
 use crate::lock::lock;
 use crate::state::events::EventRef;
 
-/// What was submitted, what the host may see, and which observers exist.
+/// Submissions, what the host may see, and which observers exist.
 pub(crate) static LEDGER: Ledger = Ledger::new();
 
-/// Whether submissions must be attributed to contexts: more than one context may submit. Else they are those of the only one.
+/// Whether submissions must be attributed to contexts, because more than one context may submit.
+/// Otherwise they all belong to the only one.
 pub(crate) static WATCH: AtomicBool = AtomicBool::new(true);
 
 /// The newest barrier of a context and its event.
@@ -29,32 +30,34 @@ pub(crate) struct Last {
 pub(crate) type Barrier = (BarrierNumber, EventRef);
 
 impl LastBarrier {
-    /// The event whose completion completes barrier `number` and all before it.
+    /// Returns the event whose completion completes barrier `number` and all before it.
     pub(crate) fn event(&self, number: BarrierNumber) -> Option<EventRef> {
         self.since(number).map(|(_, event)| event)
     }
 
-    /// The barrier of this number, or a later one, and its event.
+    /// Returns the barrier of this number, or a later one, and its event.
     pub(crate) fn since(&self, number: BarrierNumber) -> Option<Barrier> {
         lock(&self.0).barrier.clone().filter(|(last, _)| *last >= number)
     }
 
-    /// The newest event, whatever its number: what is free now, and leaves, comes behind it.
+    /// Returns the newest event, whatever its number: memory that is free now, and released, is
+    /// ordered after it.
     pub(crate) fn newest(&self) -> Option<EventRef> {
         self.newest_barrier().map(|(_, event)| event)
     }
 
-    /// As `newest`, with its number.
+    /// Returns the newest event with its number.
     pub(crate) fn newest_barrier(&self) -> Option<(BarrierNumber, EventRef)> {
         lock(&self.0).barrier.clone()
     }
 
-    /// How many barriers were made. 0 while another thread holds the lock: for the table at exit.
+    /// Returns how many barriers were made, or 0 while another thread holds the lock: for the table
+    /// at exit.
     pub(crate) fn count(&self) -> u64 {
         self.0.try_lock().map_or(0, |last| last.count)
     }
 
-    /// The context has ended.
+    /// Forgets the barrier of a context that has ended.
     pub(crate) fn forget(&self) {
         lock(&self.0).barrier = None;
     }

@@ -29,7 +29,7 @@ use crate::state::stream_frees::StreamFrees;
 use crate::state::thread_cache::ThreadCache;
 use crate::state::under_way::UnderWay;
 
-/// One context of the driver and everything we keep for it.
+/// A context of the driver and everything the library keeps for it.
 pub(crate) struct Context {
     pub id: u64,
     pub handle: ContextHandle,
@@ -38,12 +38,12 @@ pub(crate) struct Context {
     pub device: i32,
     /// Total memory of the device.
     pub device_bytes: u64,
-    /// Which one of the machine the device is.
+    /// Identity of the device in the machine.
     pub hardware: Hardware,
-    /// Made by `cuCtxCreate`; otherwise the device's primary context.
+    /// Whether `cuCtxCreate` made it; otherwise it is the device's primary context.
     pub explicit: bool,
     pub allocator: Mutex<Allocator>,
-    /// Held during a whole miss; hits of other threads go on meanwhile.
+    /// Held during a whole miss; hits of other threads continue meanwhile.
     pub growth_lock: Mutex<()>,
     pub thread_cache: ThreadCache,
     pub covers: ContextCoverage,
@@ -60,76 +60,79 @@ pub(crate) struct Context {
     pub release_streams: ReleaseStreams,
     pub arenas: Arenas,
     pub idle: Idle,
-    /// With chunks: the largest request that is served from one.
+    /// Largest request that is served from a chunk, with chunks.
     pub chunk_request_max: OnceLock<u64>,
-    /// Frees that wait, between claiming a block and publishing it; not those of private pools.
+    /// Number of frees that wait, between claiming a block and publishing it; not those of private
+    /// pools.
     pub frees_in_progress: AtomicU32,
-    /// The same, for requests that wait for them.
+    /// Frees that wait, for requests that wait for them.
     pub frees_under_way: UnderWay,
-    /// Real frees that may be waiting in the driver.
+    /// Number of real frees that may be waiting in the driver.
     pub real_frees: AtomicU32,
     /// Highest number of bytes the program held at once.
     pub allocated_bytes_peak: AtomicU64,
     /// The core's allocated bytes, readable without its lock.
     pub core_allocated_bytes: AtomicU64,
-    /// What the core cannot know about the blocks in the thread caches.
+    /// Counts for the blocks in the thread caches that the core does not have.
     pub correction: ThreadCacheCorrection,
-    /// Requests that failed for lack of memory.
+    /// Number of requests that failed for lack of memory.
     pub ooms_count: AtomicU64,
-    /// Work in it seems to have failed permanently (`sticky_error`).
+    /// Whether work in it seems to have failed permanently (`sticky_error`).
     pub has_sticky_error: AtomicBool,
-    /// How many contexts were seen before this one and, once it is gone, by its end.
+    /// Number of contexts seen before this one and, once it has ended, by its end.
     pub seen_before: usize,
     pub seen_at_end: AtomicUsize,
     /// Its statistics at its end.
     pub final_stats: OnceLock<Box<Stats>>,
-    /// Its id, and `NO_ID` once it is gone.
+    /// Its id, or `NO_ID` once it has ended.
     pub living_id: AtomicU64,
     /// Shared by uses that no call of the program protects, exclusive for the end of the context.
     pub lifetime_lock: RwLock<()>,
-    /// The door is shut for a call that may end the context or not, and that waits for its work if it does.
+    /// Whether the lifetime lock is held for a call that may or may not end the context, and that
+    /// waits for its work if it does.
     pub is_in_doubt: AtomicBool,
-    /// How many threads wait in `keep_open_soon`.
+    /// Number of threads that wait in `keep_open_soon`.
     pub waiting: AtomicU32,
-    /// When the driver was asked to destroy it; 0: not yet.
+    /// Time at which the driver was asked to destroy it; 0 before.
     pub ending_ns: AtomicU64,
     pub links: Links,
 }
 
-/// No context has it.
+/// An id that no context has.
 pub(crate) const NO_ID: u64 = u64::MAX;
 
 static GROWING: Mutex<()> = Mutex::new(());
 
-/// The context with this handle, if it was seen before.
+/// Returns the context with this handle, if it was seen before.
 pub(crate) fn known(handle: ContextHandle) -> Option<&'static Context> {
     id_of(handle).and_then(find)
 }
 
-/// All contexts seen and still alive, newest first.
+/// Returns all contexts seen and still alive, newest first.
 #[inline]
 pub(crate) fn all() -> impl Iterator<Item = &'static Context> {
     registry::alive().filter(|context| !context.is_dead())
 }
 
-/// All contexts ever seen, oldest first, for reports.
+/// Returns all contexts ever seen, oldest first, for reports.
 pub(crate) fn every() -> impl Iterator<Item = &'static Context> {
     let mut every: Vec<_> = registry::ever().collect();
     every.reverse();
     every.into_iter()
 }
 
-/// While this is locked, no context is being added: all are in the lists.
+/// Returns the lock under which contexts are added: while it is held, all contexts are in the
+/// lists.
 pub(crate) fn growing() -> &'static Mutex<()> {
     &GROWING
 }
 
-/// The driver's id for life of a living context.
+/// Returns the driver's unique id of a living context.
 pub(crate) fn id_of(handle: ContextHandle) -> Option<u64> {
     api::ctx_get_id(handle).ok()
 }
 
-/// The living context with this id, if it was seen.
+/// Returns the living context with this id, if it was seen.
 #[inline]
 pub(crate) fn find(id: u64) -> Option<&'static Context> {
     // If the driver has no ids, a dead context and a new one may have the same handle.
@@ -138,8 +141,9 @@ pub(crate) fn find(id: u64) -> Option<&'static Context> {
     if is_wanted(&newest) { Some(newest) } else { registry::alive().find(is_wanted) }
 }
 
-/// A green context lends its streams a part of the device. The memory belongs to the primary context and
-/// stays when the green one ends, unless the primary one ends with it. So it is entered through that.
+/// Context that owns the memory. A green context lends its streams a part of the device. The memory
+/// belongs to the primary context and stays when the green one ends, unless the primary one ends
+/// with it. So it is entered through the primary context.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct MemoryOwner {
     pub handle: ContextHandle,
@@ -147,8 +151,9 @@ pub(crate) struct MemoryOwner {
 }
 
 impl Context {
-    /// Runs `body` with its home current: for an ordinary context, itself. A stream of ours that was made with a green one
-    /// current would end with it (hazard 70).
+    /// Runs `body` with the memory's owner current: for an ordinary context, itself. A stream of
+    /// the library that was created with a green context current would end with that context
+    /// (hazard 70).
     pub(crate) fn enter<T>(&self, body: impl FnOnce() -> CuResult<T>) -> CuResult<T> {
         if api::ctx_get_id(0) == Ok(self.memory_owner.id) {
             return body();
@@ -163,32 +168,35 @@ impl Context {
         self.living_id.load(Ordering::Acquire) == NO_ID
     }
 
-    /// Whether the driver was asked to destroy it.
+    /// Returns whether the driver was asked to destroy it.
     pub(crate) fn is_ending(&self) -> bool {
         self.ending_ns.load(Ordering::Relaxed) != 0
     }
 
-    /// The statistics of a context that is gone.
+    /// Returns the statistics of a context that has ended.
     pub(crate) fn final_stats(&self) -> Option<&Stats> {
         self.final_stats.get().map(|stats| &**stats)
     }
 
-    /// Whether it has ended, or does while the driver serves its addresses to the caller. Of the current one perhaps a
-    /// reference is given up: it has just been used.
+    /// Returns whether it has ended, or ends while the driver serves its addresses to the caller. A
+    /// call may only drop a reference to the current context, which has just been used.
     pub(crate) fn is_over(&self) -> bool {
         (self.is_dead() || self.is_ending()) && api::ctx_get_id(0) != Ok(self.id)
     }
 
-    /// For a caller that no call of the program protects: while the guard lives, the context does not
-    /// end. None: it is gone or about to end.
+    /// Prevents the end of the context while the guard lives, for a caller that no call of the
+    /// program protects. Returns `None` if the context has ended or is about to end.
     pub(crate) fn keep_open(&self) -> Option<RwLockReadGuard<'_, ()>> {
         self.lifetime_lock.try_read().ok().filter(|_| !self.is_dead())
     }
 
-    /// As `keep_open`, for a caller that looks for memory. Waits while the driver ends the context: its work is over by then,
-    /// so that this takes a moment, and afterwards the device has the memory. Where it is not known whether a call ends
-    /// the context, it may wait for work, and that work for what the caller does next. Mostly it only counts a reference less,
-    /// and the context is open again in a moment: so this looks for a while.
+    /// Prevents the end of the context, like `keep_open`, for a caller that looks for memory.
+    ///
+    /// Waits while the driver ends the context. Its work has completed by then, so this takes a
+    /// moment, and afterwards the device has the memory. Where it is unknown whether a call ends
+    /// the context, that call may wait for work, and the work for what the caller does next. Most
+    /// such calls only drop a reference, and the context is open again in a moment: so this tries
+    /// for a limited time.
     pub(crate) fn keep_open_soon(&self) -> Option<RwLockReadGuard<'_, ()>> {
         let open = self.keep_open();
         if open.is_some() || !rule_holds(Rule::ReferenceHidesNothing) {
@@ -202,12 +210,13 @@ impl Context {
         open
     }
 
-    /// As `keep_open`, for a caller that must not skip the context: waits until it is open, or has ended.
+    /// Prevents the end of the context, like `keep_open`, for a caller that must not skip it. Waits
+    /// until the context is open, or has ended.
     pub(crate) fn stay_open(&self) -> Option<RwLockReadGuard<'_, ()>> {
         self.open_while(|| true)
     }
 
-    /// As `stay_open`, as long as the caller has a reason to wait.
+    /// Waits like `stay_open`, as long as `is_wanted` returns `true`.
     pub(crate) fn open_while(
         &self,
         mut is_wanted: impl FnMut() -> bool,
@@ -220,8 +229,8 @@ impl Context {
         open
     }
 
-    /// Call before the driver is asked to destroy it, for certain or if this is the last reference (`is_in_doubt`); hold
-    /// until the end is recorded.
+    /// Locks out all users. Call before the driver is asked to destroy the context, for certain or
+    /// if this is the last reference (`is_in_doubt`). Hold the guard until the end is recorded.
     pub(crate) fn shut(&self, is_in_doubt: bool) -> RwLockWriteGuard<'_, ()> {
         if is_in_doubt && rule_holds(Rule::ReferenceHidesNothing) {
             self.make_way();
@@ -231,8 +240,9 @@ impl Context {
         shut
     }
 
-    /// A user may wait for work. Until it is over others may come in, which a thread that waits for the lock would keep out:
-    /// they have nothing to do with this end. Only where the context is never without a user they have to wait.
+    /// Waits until no user is left. A user may wait for work. Until that completes, others may
+    /// enter: they have nothing to do with this end, and a thread that blocks on the lock would
+    /// keep them out. They have to wait only if the context is never without a user.
     fn wait_for_users(&self) -> RwLockWriteGuard<'_, ()> {
         let mut shut = None;
         bounds::LAST_REFERENCE.until(|| {
@@ -246,19 +256,20 @@ impl Context {
         shut.unwrap_or_else(|| self.lifetime_lock.write().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// A thread that takes and gives up references in a loop would leave it open for moments only, each of which a thread
-    /// that looks for memory may miss. So it waits for the threads that look: as often as they do, and no longer.
+    /// Waits for the threads in `keep_open_soon`. A thread that takes and drops references in a
+    /// loop would leave the context open for moments only, each of which a thread that looks for
+    /// memory may miss. So it waits for such threads: as often as they look, and no longer.
     fn make_way(&self) {
         bounds::LAST_REFERENCE.until(|| self.waiting.load(Ordering::Relaxed) == 0);
     }
 
-    /// The driver has not destroyed it after all.
+    /// Notes that the driver has not destroyed the context after all.
     pub(crate) fn is_still_there(&self) {
         self.ending_ns.store(0, Ordering::Relaxed);
         self.is_in_doubt.store(false, Ordering::Relaxed);
     }
 
-    /// How many contexts the process had seen when this one was gone.
+    /// Returns how many contexts the process had seen when this one ended.
     pub(crate) fn seen_at_end(&self) -> usize {
         self.seen_at_end.load(Ordering::Relaxed)
     }

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use cachealloc_core::{Allocator, BlockId, Pool};
 
-/// The requested bytes of blocks that left thread caches, by the core's account minus the program's: the
+/// Requested bytes of blocks that left thread caches: the core's count minus the program's. The
 /// core knows only the first request of a block that went through a thread cache. Changed under the
 /// allocator's lock.
 #[derive(Default)]
@@ -15,27 +15,28 @@ pub(crate) struct ThreadCacheCorrection {
 
 #[derive(Default)]
 pub(crate) struct Requested {
-    /// To subtract from what the program freed.
+    /// Bytes to subtract from what the program freed.
     pub not_freed: AtomicI64,
-    /// To add to what is requested now: what was left when the totals were reset.
+    /// Bytes to add to what is requested now: the remainder when the totals were reset.
     pub before: AtomicI64,
 }
 
 impl ThreadCacheCorrection {
-    /// The core is about to free a block from a thread cache.
+    /// Notes that the core is about to free a block from a thread cache.
     pub(crate) fn left_list(&self, allocator: &Allocator, block: BlockId) {
         let (pool, known_bytes) = allocator.requested(block);
         add(&self.of(pool).not_freed, known_bytes as i64);
     }
 
-    /// The core is about to free a block that the program held with this many requested bytes.
+    /// Notes that the core is about to free a block that the program held with this many requested
+    /// bytes.
     #[inline]
     pub(crate) fn passed_by(&self, allocator: &Allocator, block: BlockId, requested_bytes: u64) {
         let (pool, known_bytes) = allocator.requested(block);
         self.passed(pool, known_bytes, requested_bytes);
     }
 
-    /// The same of a block that the core knows so.
+    /// Notes the free of a block for which the core knows `known_bytes`.
     #[inline]
     pub(crate) fn passed(&self, pool: Pool, known_bytes: u64, requested_bytes: u64) {
         if known_bytes != requested_bytes {

@@ -1,4 +1,8 @@
-//! Red zones of one context that are copied but not checked yet, and the stream of such copies.
+//! Checks at a free whether the program wrote past the end of the block (`red_zone`).
+//!
+//! If the free waits, all work with the block has completed by then. A free in stream order waits
+//! for nothing, and the block may be handed out again before the stream gets there. So the zone is
+//! copied to the host in the same order, and checked when the copy is complete.
 
 use std::sync::Mutex;
 
@@ -11,11 +15,11 @@ use cachealloc_history::StackId;
 pub(crate) struct FreedZone {
     pub address: u64,
     pub bytes: u64,
-    /// Where it was allocated, if known.
+    /// Stack of its allocation, if known.
     pub stack: StackId,
 }
 
-/// The zone of a block, on its way to a place in host memory.
+/// The zone of a block that is being copied to a place in host memory.
 pub(crate) struct Copied {
     pub freed: FreedZone,
     pub place: usize,
@@ -28,7 +32,7 @@ pub(crate) struct Zones {
     pub copies: Mutex<Vec<(Copied, EventRef)>>,
     /// Free host memory for more copies.
     pub places: Mutex<Vec<usize>>,
-    /// 0 before its first use.
+    /// 0 before the first use.
     pub stream: Mutex<StreamHandle>,
 }
 

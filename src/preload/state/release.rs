@@ -12,7 +12,7 @@ use crate::lock::lock;
 use crate::state::events::EventRef;
 use crate::state::thread_cache::ListsSeen;
 
-/// The streams on which memory is returned.
+/// Streams on which memory is released.
 #[derive(Default)]
 pub(crate) struct ReleaseStreams {
     pub now: ReleaseStream,
@@ -23,57 +23,60 @@ pub(crate) struct ReleaseStreams {
 pub(crate) struct ReleaseStream {
     /// 0 before its first use.
     pub handle: Mutex<StreamHandle>,
-    /// Memory was freed on it that the device gets only when the stream is synchronized: all its frees
-    /// may be over, and still no request can use their memory (measured).
+    /// Whether memory was freed on the stream that the device gets only when the stream is
+    /// synchronized. All its frees may have completed, and still no request can use their memory
+    /// (measured).
     pub uncollected: AtomicBool,
-    /// Held from the check whether the stream is idle until its memory is collected, and while waits are
-    /// added to it: collecting must not wait for those. None of these calls waits for work.
+    /// Held from the check whether the stream is idle until its memory is collected, and while
+    /// waits are added to it: collecting must not wait for those. None of these calls waits for
+    /// work.
     pub collecting: Mutex<()>,
 }
 
-/// The scavenger's state in one context.
+/// State of the scavenger in one context.
 #[derive(Default)]
 pub(crate) struct Idle {
     /// Held during a pass, also while it is in the driver.
     pub pass: Mutex<Pass>,
-    /// The context is about to end.
+    /// Number of threads that keep passes out because the context is about to end.
     pub held_off: AtomicU32,
-    /// Another process requested what is free.
+    /// Whether another process requested the free memory.
     pub trim_wanted: AtomicBool,
 }
 
 #[derive(Default)]
 pub(crate) struct Pass {
-    /// What is idle since then is to go back.
+    /// Memory idle since this epoch is to be released.
     pub due: Option<IdleEpoch>,
-    /// Marks of some passes, oldest first, and what must complete first.
+    /// Epochs of some passes, oldest first, each with the event that must complete first.
     pub completing: VecDeque<(IdleEpoch, Option<EventRef>)>,
-    /// All work with the memory that was free at this mark is over.
+    /// Newest epoch for which all work with the memory that was free then has completed.
     pub complete: Option<IdleEpoch>,
     pub lists_seen: ListsSeen,
-    /// Where memory is returned; 0 before its first use.
+    /// Stream on which memory is released; 0 before its first use.
     pub stream: StreamHandle,
     /// Segments that the driver has refused so far.
     pub refused: Vec<Segment>,
-    /// An open request for what is free.
+    /// An open request for the free memory.
     pub trim: Option<TrimScope>,
 }
 
-/// What to return on request: what was freed when the request came.
+/// Memory to release on request: what was freed when the request arrived.
 pub(crate) enum TrimScope {
     /// Not examined yet.
     All,
-    /// Some of it is free only when these are complete.
+    /// Some of it is free only when these events are complete.
     Behind(Vec<EventRef>),
-    /// What was free before this mark.
+    /// Memory that was free before this epoch.
     Before(IdleEpoch),
 }
 
-/// No pass of the scavenger is in the context while this lives.
+/// Keeps the scavenger out of the context while this value exists.
 pub(crate) struct PauseGuard<'a>(&'a Idle);
 
 impl Idle {
-    /// Call before the driver is asked to end the context.
+    /// Keeps passes out, and waits for a running one. Call before the driver is asked to end the
+    /// context.
     pub(crate) fn pause(&self) -> PauseGuard<'_> {
         self.held_off.fetch_add(1, Ordering::SeqCst);
         if rule_holds(Rule::EndHoldsScavengerOff) {
@@ -82,7 +85,8 @@ impl Idle {
         PauseGuard(self)
     }
 
-    /// What is free goes back at the next visit, or as soon as the work with it is over (`trim`).
+    /// Requests that free memory is released at the next visit, or as soon as the work with it has
+    /// completed (`trim`).
     pub(crate) fn want_trim(&self) {
         self.trim_wanted.store(true, Ordering::SeqCst);
     }

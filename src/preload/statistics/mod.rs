@@ -1,5 +1,4 @@
-//! Counters, and how they are read and shown. This file has what every context counts in addition
-//! to the core.
+//! Counters, and the page that shows them to other processes.
 
 pub(crate) mod counters;
 pub(crate) mod live;

@@ -1,4 +1,4 @@
-//! Releases memory to the driver. This file has what every context keeps for that.
+//! Returns memory to the driver.
 
 pub(crate) mod idle;
 pub(crate) mod reclaim;
