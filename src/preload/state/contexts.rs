@@ -1,6 +1,6 @@
-//! The contexts of the process, each with its cache. Keyed by the driver's id for life (`cuCtxGetId`),
-//! because handles are reused. A record is never removed: other threads may be reading it, and its id
-//! never comes back. Its large parts go with the context.
+//! The contexts of the process, each with its cache. They are keyed by the driver's unique id
+//! (`cuCtxGetId`), because handles are reused. A record is never removed: other threads may be
+//! reading it, and its id is never reused. Its large parts are released with the context.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{
