@@ -1,8 +1,8 @@
-//! Which library asked for memory: the first one on the stack that is not in between. A name that
-//! users know, else the file's own.
+//! Which library asked for memory: the innermost one on the stack that does not merely forward
+//! requests. Its category is a name that users know, or else its file name.
 
-/// Libraries that hand requests on, and so hold no memory of their own. The last three are
-/// by what Python calls C, with its interpreter, where that is no part of the program.
+/// Libraries that only forward requests, and so hold no memory themselves. The last three lead from
+/// Python to C (`libffi`, `ctypes`) and hold the interpreter, where it is not part of the program.
 const BETWEEN: [&str; 9] = [
     "libcudart",
     "libcuda.",
@@ -15,7 +15,7 @@ const BETWEEN: [&str; 9] = [
     "libpython",
 ];
 
-/// Begin of a file name, and what it is called.
+/// Start of a file name, and the category shown for it.
 const NAMES: [(&str, &str); 22] = [
     ("libcublas", "cuBLAS"),
     ("libcudnn", "cuDNN"),
@@ -41,11 +41,11 @@ const NAMES: [(&str, &str); 22] = [
     ("libuct", "UCX"),
 ];
 
-/// What is in no library.
+/// Category of memory that no library asked for.
 pub const UNKNOWN: &str = "unknown";
 
-/// The category of a stack by the paths of its modules, innermost first. `program`: the path of the
-/// main program, whose memory is the application's own.
+/// Returns the category of a stack, given the paths of its modules, innermost first. `program` is
+/// the path of the main program, whose memory is the application's.
 pub fn of<'a>(paths: impl Iterator<Item = &'a str>, program: &str) -> String {
     for path in paths {
         let file = path.rsplit('/').next().unwrap_or(path);
@@ -64,7 +64,7 @@ pub fn of<'a>(paths: impl Iterator<Item = &'a str>, program: &str) -> String {
     UNKNOWN.to_string()
 }
 
-/// `libfoo.so.1.2` is `libfoo`.
+/// Returns the name without `.so` and version: `libfoo` for `libfoo.so.1.2`.
 fn stem(file: &str) -> String {
     file.split(".so").next().unwrap_or(file).to_string()
 }

@@ -1,17 +1,18 @@
-//! Whether a snapshot is sound. PyTorch's viewer validates nothing: a block that lies in no segment
-//! makes it show an empty page. What is restored from the file of a killed process is checked before it is
-//! written (`persistent`), every other snapshot by the tests.
+//! Checks whether a snapshot is sound. PyTorch's viewer validates nothing: a block outside all
+//! segments makes it show an empty page. A snapshot restored from the file of a killed process is
+//! checked before it is written (`persistent`), every other snapshot by the tests.
 //!
 //! * S1: segments are sorted by device and address, and those of one device do not overlap.
 //! * S2: the blocks of a segment tile it: the first at its base, each next at the end of the one
 //!   before, the last at its end; none is empty.
 //! * S3: an active block is as large as what was requested, or larger.
 //! * S4: every device of a segment has a list of entries.
-//! * S5: times in a list never go back.
+//! * S5: times in a list never decrease.
 //! * S6: numbers that the viewer keeps as floating point are below 2^53.
-//! * S7: the entries can be undone, from the newest to the oldest, starting from the segments: what
-//!   the viewer does to show an earlier moment.
-//! * S8: where nothing is missing, doing the entries from nothing gives the segments.
+//! * S7: the entries can be undone from the newest to the oldest, starting from the segments, as
+//!   the
+//! viewer does to show an earlier moment.
+//! * S8: if no entry is missing, replaying the entries from an empty state gives the segments.
 //!
 //! Sums are not checked: they are computed from the blocks when written.
 
@@ -21,14 +22,14 @@ use crate::entry::Entry;
 use crate::replay::World;
 use crate::snapshot::{Block, Device, Segment, Snapshot};
 
-/// The first thing found to be wrong.
+/// The first violation found.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Problem {
-    /// The number of the invariant, 1 to 8.
+    /// Number of the invariant, 1 to 8.
     pub invariant: u8,
-    /// Where: `device 0, entry 17`.
+    /// Location, such as `device 0, entry 17`.
     pub place: String,
-    /// What is wrong, with the values.
+    /// Description with the values.
     pub what: String,
 }
 
@@ -78,7 +79,7 @@ fn check_order(segments: &[Segment]) -> Result<(), Problem> {
     Ok(())
 }
 
-/// A device, or the host: its history, and what it led to.
+/// History of a device or the host, and the state it led to.
 struct Part<'a> {
     name: String,
     history: &'a Device,

@@ -1,12 +1,12 @@
-//! One thing that happened to device memory, in 40 bytes: a ring holds a million of them.
+//! One event in the history of device memory, in 40 bytes: a ring holds a million of them.
 
-/// The handle of an interned call stack. See [`Stacks`](crate::Stacks) for what the number means.
+/// Handle of an interned call stack. See [`Stacks`](crate::Stacks) for what the number means.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 #[repr(transparent)]
 pub struct StackId(pub u32);
 
 impl StackId {
-    /// No stack: none was taken, or there was no room for it.
+    /// No stack: none was captured, or there was no memory for it.
     pub const NONE: StackId = StackId(0);
 
     pub const fn is_none(self) -> bool {
@@ -20,20 +20,20 @@ pub enum Action {
     /// The program got a block.
     #[default]
     Alloc,
-    /// The program gave a block back, but a stream may still use it.
+    /// The program freed a block, but a stream may still use it.
     FreeRequested,
-    /// That block became reusable.
+    /// A block freed earlier became reusable.
     FreeCompleted,
-    /// Requested and completed at once. One entry here, two in a file: PyTorch's tools expect the
-    /// pair, and most frees are of this kind.
+    /// A free that was requested and completed at once. It is one entry here and two in a file:
+    /// PyTorch's tools expect the pair, and most frees are of this kind.
     Free,
-    /// A segment came from the driver.
+    /// The driver provided a segment.
     SegmentAlloc,
-    /// A segment went back to the driver, whole.
+    /// A whole segment was released to the driver.
     SegmentFree,
     /// Memory was mapped into a reserved range of addresses.
     SegmentMap,
-    /// Memory was unmapped from one.
+    /// Memory was unmapped from a reserved range of addresses.
     SegmentUnmap,
     /// A request could not be served.
     OutOfMemory,
@@ -42,7 +42,7 @@ pub enum Action {
 }
 
 impl Action {
-    /// By number, in this order.
+    /// All actions, each at the index of its number.
     pub const ALL: [Action; 10] = [
         Action::Alloc,
         Action::FreeRequested,
@@ -60,26 +60,27 @@ impl Action {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(C)]
 pub struct Entry {
-    /// Of the clock that [`Clock`](crate::Clock) translates.
+    /// Time of the clock that [`Clock`](crate::Clock) translates.
     pub time_ns: u64,
-    /// For [`Action::OutOfMemory`]: the bytes that were free on the device.
+    /// For [`Action::OutOfMemory`]: number of bytes that were free on the device.
     pub address: u64,
-    /// For `Alloc` and the frees: the bytes that were requested, the same in all entries of one
-    /// block. For segments: their bytes. For `OutOfMemory`: the bytes asked for. For `Snapshot`: all
-    /// active bytes.
+    /// For `Alloc` and the frees: the requested bytes, equal in all entries of one block. For
+    /// segments: their bytes. For `OutOfMemory`: the requested bytes. For `Snapshot`: all active
+    /// bytes.
     pub bytes: u64,
-    /// 0 is the default stream.
+    /// Stream; 0 is the default stream.
     pub stream: u64,
     pub stack: StackId,
     pub action: Action,
-    /// The outermost of its ranges that its thread entered since its entry before, by how many names lead to it: in
-    /// `step/forward` 1 is `step`. 0: none.
+    /// Outermost of its ranges that its thread has entered since the thread's previous entry, as a
+    /// depth: for `step/forward`, 1 is `step`. 0 if the thread entered none.
     pub entered: u8,
-    /// What range of the program it happened in: a number of [`Snapshot::ranges`](crate::Snapshot::ranges).
+    /// Range of the program in which it happened: a number of
+    /// [`Snapshot::ranges`](crate::Snapshot::ranges).
     pub range: u16,
 }
 
-/// The number of a range: the program was in none.
+/// Number that means that the program was in no range.
 pub const NO_RANGE: u16 = 0;
 
 const ENTRY_BYTES_MAX: usize = 40;

@@ -1,6 +1,6 @@
-//! A file that is whole or is not there: written under a temporary name in the same directory, then
-//! renamed. A reader never sees half of it, and a process that is killed while it writes leaves the
-//! file of the last time as it was.
+//! A file that is either complete or absent: it is written under a temporary name in the same
+//! directory, then renamed. A reader never sees half of it, and a process that is killed while
+//! writing leaves the previous file unchanged.
 
 use std::fs::{self, File, OpenOptions};
 use std::hash::{BuildHasher, RandomState};
@@ -9,19 +9,19 @@ use std::os::fd::{AsRawFd, IntoRawFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// What makes the temporary name unique.
+/// Makes the temporary name unique.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Writer {
     pub process_id: u32,
-    /// Counts the files of this process: two threads may write the same one.
+    /// Counts the files of this process, because two threads may write the same one.
     pub sequence: u64,
 }
 
-/// Writes what `write` writes, and returns the number of bytes. An existing file is replaced.
-/// After an error there is no new file, and no temporary one; the error names the path.
+/// Writes the output of `write` to the file and returns the number of bytes. Replaces an existing
+/// file. After an error, neither a new file nor a temporary one remains; the error names the path.
 ///
-/// Directories are not made: a missing one is more often a mistake. What is
-/// not a file, `/dev/null` say, is not replaced by one.
+/// Directories are not created: a missing one is more often a mistake. A path that is not a regular
+/// file, such as `/dev/null`, is not replaced.
 pub fn write_whole(
     path: &Path,
     writer: Writer,
@@ -30,8 +30,8 @@ pub fn write_whole(
     write_whole_noting(path, writer, |_| (), write)
 }
 
-/// As [`write_whole`], and tells the temporary name before the file is there: one that has to give
-/// up in the middle can remove it.
+/// Like [`write_whole`], but reports the temporary name before the file is created: a caller that
+/// is interrupted can remove it.
 pub fn write_whole_noting(
     path: &Path,
     writer: Writer,
@@ -42,17 +42,17 @@ pub fn write_whole_noting(
     let (temporary, file) = Temporary::create(path, writer, note)?;
     let bytes = write_temporary(file, write).map_err(|error| about(path, &error))?;
     fs::rename(&temporary.0, path).map_err(|error| about(path, &error))?;
-    // What it was the name of has its real name now.
+    // The temporary name no longer exists: the file has been renamed.
     std::mem::forget(temporary);
     Ok(bytes)
 }
 
-/// Removes the file, unless it was forgotten: after an error, and after a panic of `write`.
+/// Removes the file unless it was forgotten: after an error, and after a panic of `write`.
 struct Temporary(PathBuf);
 
 impl Drop for Temporary {
     fn drop(&mut self) {
-        // It may not be there: opening it may be what failed.
+        // The file may not exist: creating it may be the step that failed.
         let _ = fs::remove_file(&self.0);
     }
 }
@@ -80,8 +80,8 @@ fn check_target(path: &Path) -> io::Result<()> {
 }
 
 impl Temporary {
-    /// Under a name that nothing has: others may write into the same directory, and must not be able to
-    /// take the name first, nor to have us open what it leads to.
+    /// Creates the file under an unpredictable name. Others may write into the same directory; they
+    /// must neither take the name first nor make us open the target of a link.
     fn create(
         path: &Path,
         writer: Writer,
@@ -105,11 +105,11 @@ impl Temporary {
     }
 }
 
-/// A file whose number may be taken from us: a program that closes all descriptors it does not know gives
-/// it to a file of its own, to which nothing must be written, and which must not be closed.
+/// A file whose descriptor number the program may take: a program that closes all descriptors it
+/// does not know reuses the number for its own file, which we must neither write nor close.
 #[derive(Debug)]
 pub struct OwnFile {
-    /// Always there.
+    /// Always present, except in `into_file` and `drop`.
     file: Option<File>,
     device: u64,
     inode: u64,
@@ -121,12 +121,16 @@ impl OwnFile {
         Ok(OwnFile { file: Some(file), device: about.dev(), inode: about.ino() })
     }
 
-    /// The file, where its number is not taken from us.
+    /// Returns the file. The caller must know that the program has not taken its number.
     pub fn into_file(mut self) -> File {
         self.file.take().expect("it is there until then")
     }
 
-    /// The file, if its number still is.
+    /// Returns the file if the number still refers to it.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the number now refers to another file.
     pub fn still(&self) -> io::Result<&File> {
         let taken = || io::Error::other("the program has closed its descriptor");
         let is_it = |file: &&File| {
@@ -156,19 +160,20 @@ impl Write for OwnFile {
 impl Drop for OwnFile {
     fn drop(&mut self) {
         if self.file.is_some() && self.still().is_err() {
-            let _ = self.file.take().map(File::into_raw_fd); // another file's
+            let _ = self.file.take().map(File::into_raw_fd); // the number is another file's
         }
     }
 }
 
-/// The standard numbers are the program's: where it has closed them, it may still write to them, and a file just opened has
-/// the lowest that is free. So this one gets a higher one.
+/// Moves the file to a descriptor number above the standard ones. Those belong to the program: if
+/// it has closed them, it may still write to them, and a newly opened file gets the lowest free
+/// number.
 pub fn above_standard(file: File) -> io::Result<File> {
-    // Of a copy std keeps the number above those.
+    // `try_clone` of std never returns a standard number.
     if is_standard(&file) { file.try_clone() } else { Ok(file) }
 }
 
-/// As `above_standard`, for a file that is still empty.
+/// Like `above_standard`, for a file that is still empty, which it empties again after moving it.
 pub fn new_above_standard(file: File) -> io::Result<File> {
     if !is_standard(&file) {
         return Ok(file);
@@ -184,7 +189,7 @@ fn is_standard(file: &File) -> bool {
     file.as_raw_fd() <= STANDARD_MAX
 }
 
-/// Hidden, recognisable after a crash, and not to be guessed.
+/// Returns a name that is hidden, recognizable after a crash and unpredictable.
 fn temporary_path(path: &Path, writer: Writer) -> io::Result<PathBuf> {
     let Some(name) = path.file_name() else {
         let what = format!("{}: is not the name of a file", path.display());
@@ -193,12 +198,12 @@ fn temporary_path(path: &Path, writer: Writer) -> io::Result<PathBuf> {
     let name = name.to_string_lossy();
     let name = &name[..name.floor_char_boundary(NAME_PART_BYTES_MAX)];
     let Writer { process_id, sequence } = writer;
-    // The keys of std's hashes are the system's random numbers.
+    // std seeds the keys of its hashes with the system's random numbers.
     let random = RandomState::new().hash_one((process_id, sequence));
     Ok(path.with_file_name(format!(".{name}.{process_id}.{random:016x}.part")))
 }
 
-/// File systems allow 255 bytes for a name.
+/// Limit below the 255 bytes that file systems allow for a name.
 const NAME_PART_BYTES_MAX: usize = 200;
 
 fn write_temporary(

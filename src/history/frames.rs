@@ -1,9 +1,9 @@
-//! The text of a stack, which only the caller can give: it knows what the words of a stack mean.
+//! The text of a stack, which only the caller can provide: it knows what the words of a stack mean.
 //!
 //! The writer of a file asks for each stack once, in the order in which the file needs them, and
-//! refers to it from then on. Frames are shared: the same `Arc` for the same frame is what makes
-//! both sides fast. Equal frames behind different `Arc`s are found too, and written once, but
-//! each costs a look at its text.
+//! refers to it afterwards. Frames are shared: using the same `Arc` for the same frame makes both
+//! sides fast. Equal frames in different `Arc`s are also recognized and written once, but each
+//! costs a comparison of its text.
 
 use std::sync::Arc;
 
@@ -11,28 +11,29 @@ use crate::entry::StackId;
 
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Frame {
-    /// The function, or `??` where it is not known.
+    /// Function name, or `??` if it is unknown.
     pub name: String,
-    /// The source file, or the library where there is no line information.
+    /// Source file, or the library if there is no line information.
     pub filename: String,
-    /// The line, or the offset in the library.
+    /// Line, or the offset in the library.
     pub line: u64,
 }
 
 impl Frame {
-    /// From bytes of any origin: what is not UTF-8 is replaced, and too long a name is cut.
+    /// Builds a frame from arbitrary bytes: replaces invalid UTF-8 and truncates names that are too
+    /// long.
     pub fn from_bytes(name: &[u8], filename: &[u8], line: u64) -> Frame {
         let text = |bytes| capped(&String::from_utf8_lossy(bytes)).into_owned();
         Frame { name: text(name), filename: text(filename), line }
     }
 
-    /// Where it is, for people: a line of a source, or an offset in a library.
+    /// Returns the location for people: a line of a source, or an offset in a library.
     pub fn place(&self) -> String {
         place(&self.filename, self.line)
     }
 }
 
-/// A line of a source, or an offset in a library or program.
+/// Formats a line of a source, or an offset in a library or program.
 pub fn place(filename: &str, line: u64) -> String {
     match is_source(filename) {
         true => format!("{filename}:{line}"),
@@ -40,7 +41,8 @@ pub fn place(filename: &str, line: u64) -> String {
     }
 }
 
-/// The frames without those of the C library that lead to `main` or to a thread's function, which tell nothing.
+/// Returns the frames without the outermost ones that lead from the C library to `main` or to a
+/// thread's function, which carry no information.
 pub fn without_start(frames: &[Arc<Frame>]) -> &[Arc<Frame>] {
     let name = |frame: &Arc<Frame>| frame.name.split('@').next().unwrap_or("").to_string();
     let is_start = |frame: &Arc<Frame>| STARTS.contains(&name(frame).as_str());
@@ -60,8 +62,8 @@ const STARTS: [&str; 9] = [
     "__clone3",
 ];
 
-/// Whether a file has lines: sources, and what Python runs without a file (`<stdin>`). Whatever else
-/// is named in a frame is a library or a program, and the line is an offset in it.
+/// Returns whether a file has lines: sources, and code that Python runs without a file (`<stdin>`).
+/// Any other file in a frame is a library or a program, and the line is an offset in it.
 pub fn is_source(filename: &str) -> bool {
     let file = filename.rsplit('/').next().unwrap_or(filename);
     let extension = file.rsplit_once('.').map_or("", |(_, extension)| extension);
@@ -73,17 +75,17 @@ const SOURCES: [&str; 26] = [
     "cuh", "rs", "go", "jl", "S", "s", "f90", "F90", "ipp", "tcc", "ipynb",
 ];
 
-/// Describes a stack. Never called for [`StackId::NONE`].
+/// Describes stacks. Never called for [`StackId::NONE`].
 pub trait Describe {
-    /// Innermost first.
+    /// Returns the frames of a stack, innermost first.
     fn frames(&mut self, stack: StackId) -> Vec<Arc<Frame>>;
 
-    /// The library of the memory, for the colours of the timeline: `cuBLAS`, `NCCL`, ... Empty where that
-    /// is not known.
+    /// Returns the library that asked for the memory (`cuBLAS`, `NCCL`, ...), which selects the
+    /// colour in the timeline. Empty if it is unknown.
     fn category(&mut self, stack: StackId) -> String;
 }
 
-/// Without text: entries keep their order and sizes, and have no frames.
+/// Describes without text: entries keep their order and sizes, but have no frames.
 impl Describe for () {
     fn frames(&mut self, _: StackId) -> Vec<Arc<Frame>> {
         Vec::new()
@@ -94,12 +96,12 @@ impl Describe for () {
     }
 }
 
-/// The most bytes of one name: demangled C++ names grow to hundreds of thousands.
+/// Maximum bytes of one name: demangled C++ names grow to hundreds of thousands.
 pub const NAME_BYTES_MAX: usize = 1024;
 
 const CUT: &str = "...";
 
-/// The name, cut where it is too long.
+/// Returns the name, truncated if it is too long.
 pub(crate) fn capped(name: &str) -> std::borrow::Cow<'_, str> {
     if name.len() <= NAME_BYTES_MAX {
         return name.into();

@@ -1,5 +1,5 @@
-//! Hashing by multiplication, for keys that no attacker chooses: addresses of code
-//! and our own ids.
+//! Multiplicative hashing for keys that no attacker chooses: addresses of code and the library's
+//! ids.
 
 use std::hash::{BuildHasherDefault, Hasher};
 
@@ -15,21 +15,21 @@ const KEYS: [u64; 8] = [
     0x3f84_d5b5_b547_0917,
 ];
 
-/// All bits of the answer depend on all bits of both words.
+/// Mixes two words: every bit of the result depends on every bit of both.
 fn fold(left: u64, right: u64) -> u64 {
     let product = u128::from(left) * u128::from(right);
     (product as u64) ^ ((product >> 64) as u64)
 }
 
-/// Four chains of two words each, side by side, because one multiplication has to wait for the one
-/// before it in its chain: 30 words take some 10 ns.
+/// Hashes in four parallel chains of two words each, because a multiplication must wait for the
+/// previous one in its chain: 30 words take some 10 ns.
 pub(crate) fn hash_words(words: &[u64]) -> u64 {
     let mut lanes = [KEYS[0] ^ words.len() as u64, KEYS[1], KEYS[2], KEYS[3]];
     let (rounds, rest) = words.as_chunks::<8>();
     for round in rounds {
         mix(&mut lanes, round);
     }
-    // The rest as the last eight words, some of them for a second time: faster than filling up.
+    // The last eight words are hashed again instead of padding the rest, which is faster.
     if let Some(last) = words.last_chunk::<8>() {
         mix(&mut lanes, last);
     } else {
@@ -43,13 +43,13 @@ pub(crate) fn hash_words(words: &[u64]) -> u64 {
 
 fn mix(lanes: &mut [u64; 4], words: &[u64; 8]) {
     for (index, lane) in lanes.iter_mut().enumerate() {
-        // A word that equals its key would wipe out the lane: the lane is added back.
+        // A word that equals its key would cancel the lane, so the lane is added back.
         let folded = fold(words[2 * index] ^ KEYS[4 + index], words[2 * index + 1] ^ *lane);
         *lane = folded.wrapping_add(lane.rotate_left(23)) ^ KEYS[index];
     }
 }
 
-/// For maps by an id or an address.
+/// Hasher for maps whose keys are ids or addresses.
 #[derive(Default)]
 pub(crate) struct WordHasher(u64);
 

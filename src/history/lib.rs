@@ -1,24 +1,25 @@
-//! What happened to GPU memory, as data: the history of one process and its snapshot in PyTorch's
+//! The history of GPU memory as data: the history of one process, and its snapshot in PyTorch's
 //! format.
 //!
-//! The nouns: an *entry* is one thing that happened to device memory. A *ring* keeps the latest
+//! Terms: an *entry* is one event in the history of device memory. A *ring* keeps the latest
 //! entries of a device. A *stack* is the call stack of an entry, as words that only the caller
 //! understands, interned to a [`StackId`]. A *snapshot* is one consistent cut of all segments,
 //! blocks and entries; it is written ([`write_snapshot`]) with the text of its stacks, which the
-//! caller provides by [`Describe`]. What a killed process left is checked first ([`Snapshot::check`]).
+//! caller provides by [`Describe`]. A snapshot restored from a killed process is checked before it
+//! is written ([`Snapshot::check`]).
 //!
-//! The promise: this crate reads no clock and no environment. Times, process ids, host names and environment
-//! variables are passed in; the only thing it touches is the file that it is told to write.
+//! This crate reads no clock and no environment. Callers pass in times, process ids, host names and
+//! environment variables; it touches only the file that it is asked to write.
 #![forbid(unsafe_code)]
 #![warn(unreachable_pub)]
 
-// What is recorded, while the program runs.
+// Recording, while the program runs.
 mod entry;
 mod ring;
 mod rows;
 mod stacks;
 
-// What is left of it after a kill.
+// History that survives a kill.
 pub mod persistent;
 
 // The text of a stack.
@@ -40,7 +41,7 @@ mod pickle;
 mod program;
 mod torch;
 
-// What a person reads.
+// Output for people.
 mod hash;
 mod sites;
 

@@ -1,10 +1,10 @@
-//! One stack out of two: the native frames of a thread, and the frames of the Python interpreter
-//! that runs in it.
+//! Merges two stacks of a thread: its native frames, and the frames of the Python interpreter that
+//! runs in it.
 //!
 //! The native stack shows the interpreter at work: one frame of its evaluation loop for each time
 //! that C code entered it. Since Python 3.11 a call from Python to Python stays inside the loop, so
 //! one native frame stands for a *group* of Python frames. The interpreter marks the last frame of
-//! each group, the outermost, and so the groups can be put where their native frame was:
+//! each group, the outermost, so each group can replace its native frame:
 //!
 //! ```text
 //!   native           Python              merged
@@ -17,31 +17,34 @@
 //!   Py_Main                              Py_Main
 //! ```
 //!
-//! Which native frames are evaluations is known by code where the library learned it ([`EvalLoopCode`]),
-//! by names elsewhere. Where code is known, names do not count: a part of the loop may call another one.
+//! Evaluation frames are recognized by code address where the library has learned the code
+//! ([`EvalLoopCode`]), otherwise by name. Where the code is known, names do not count: one part of
+//! the loop may call another.
 //!
-//! The two come from different sources and need not agree: either may be cut short by its limit.
-//! Then nothing is lost and nothing comes twice. An evaluation frame without a group stays, and
-//! Python frames without an evaluation frame come last: a native stack is cut at its outer end, and
-//! that is where they belong.
+//! The two stacks come from different sources and need not agree: either may be truncated by its
+//! limit. Even then no frame is lost or duplicated. An evaluation frame without a group stays.
+//! Python frames without an evaluation frame come last: a native stack is truncated at its outer
+//! end, where those frames belong.
 
 use std::ops::Range;
 
 #[derive(Clone)]
 pub struct NativeFrame<F> {
     pub frame: F,
-    /// A frame of the interpreter's evaluation loop, see [`is_evaluation`] and [`EvalLoopCode`].
+    /// Whether it is a frame of the interpreter's evaluation loop; see [`is_evaluation`] and
+    /// [`EvalLoopCode`].
     pub evaluation: bool,
 }
 
 pub struct PythonFrame<F> {
-    /// None: nothing is known of it but that it was there. Where an evaluation has no frame but such, it stays.
+    /// The frame, or `None` if only its existence is known. An evaluation frame stays if its group
+    /// has only such frames.
     pub frame: Option<F>,
-    /// The outermost Python frame that this evaluation frame runs.
+    /// Whether it is the outermost Python frame that this evaluation frame runs.
     pub boundary: bool,
 }
 
-/// Both innermost first, and so is the answer.
+/// Merges the two stacks. Both and the result are innermost first.
 pub fn merge<F>(
     native: impl IntoIterator<Item = NativeFrame<F>>,
     python: impl IntoIterator<Item = PythonFrame<F>>,
@@ -69,13 +72,13 @@ pub fn merge<F>(
     merged
 }
 
-/// The parts of the evaluation loop, by address; empty where none is known.
+/// Address ranges of the evaluation loop; empty if none is known.
 #[derive(Default)]
 pub struct EvalLoopCode(pub Vec<Range<u64>>);
 
 impl EvalLoopCode {
-    /// The frames at a return address, the innermost inlined one first, as named: their last is the function's
-    /// own, and so the evaluation.
+    /// Marks the evaluation frame among the frames at one return address, which are innermost
+    /// (inlined) first. The last one is the function's frame, so only it can be the evaluation.
     pub fn judge<'a, F: Clone>(
         &self,
         address: u64,
@@ -90,13 +93,13 @@ impl EvalLoopCode {
         })
     }
 
-    /// As a process leaves it for later.
+    /// Formats the ranges for the history file of the process.
     pub fn to_text(&self) -> String {
         let parts = self.0.iter().map(|part| format!("{:x}-{:x}", part.start, part.end));
         parts.collect::<Vec<_>>().join(" ")
     }
 
-    /// What is not understood is left out.
+    /// Parses the output of `to_text`. Skips text that it does not understand.
     pub fn from_text(text: &str) -> EvalLoopCode {
         let part = |part: &str| {
             let (start, end) = part.split_once('-')?;
@@ -107,8 +110,8 @@ impl EvalLoopCode {
     }
 }
 
-/// Whether a native symbol is the interpreter's evaluation loop. Compilers append `.cold` and the
-/// like to parts of it.
+/// Returns whether a native symbol is the interpreter's evaluation loop. Compilers append `.cold`
+/// and the like to parts of it.
 pub fn is_evaluation(symbol: &str) -> bool {
     symbol.strip_prefix('_').unwrap_or(symbol).starts_with("PyEval_EvalFrame")
 }

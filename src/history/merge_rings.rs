@@ -1,6 +1,6 @@
-//! The entries of a device, out of those of its contexts. Each context has a ring of its own, and a segment
-//! moves from one to another: what one ring still knows of a time that another one has lost would not fit
-//! together, and is left out.
+//! Merges the entries of a device from the rings of its contexts. Each context has a ring, and a
+//! segment moves between contexts. Entries that one ring still has from a time that another ring
+//! has lost would be inconsistent, so they are dropped.
 
 use crate::entry::{Action, Entry};
 use crate::snapshot::{Device, HOST_DEVICE};
@@ -14,18 +14,18 @@ pub struct RingMerge {
 #[derive(Default)]
 struct Merged {
     device: Device,
-    /// From when on the history is complete.
+    /// Time from which the history is complete.
     oldest_ns: u64,
 }
 
 impl RingMerge {
-    /// `from_start`: everything was recorded that ever happened.
+    /// Creates an empty merge. `from_start`: everything that ever happened was recorded.
     pub fn new(from_start: bool) -> RingMerge {
         RingMerge { devices: Vec::new(), host: Merged::default(), from_start }
     }
 
-    /// The entries of one ring, oldest first, and how many it has lost. `device`: its ordinal, or
-    /// [`HOST_DEVICE`].
+    /// Adds the entries of one ring, oldest first, and the number it has lost. `device` is an
+    /// ordinal, or [`HOST_DEVICE`].
     pub fn add(&mut self, device: u32, entries: Vec<Entry>, dropped_count: u64) {
         let complete = dropped_count == 0 && self.from_start;
         let of = match device {
@@ -46,7 +46,8 @@ impl RingMerge {
         of.device.recorded_from_start = self.from_start;
     }
 
-    /// Those of each device, at its ordinal, and of the host: of each the newest, which are at most `entries_max` in a file.
+    /// Returns the entries of each device, at its ordinal, and those of the host. Each keeps only
+    /// its newest entries: at most `entries_max` as counted in a file.
     pub fn finish(self, entries_max: u64) -> (Vec<Device>, Device) {
         let finish = |of: Merged| {
             let mut device = of.finish(self.from_start);
@@ -71,8 +72,8 @@ impl Merged {
     }
 }
 
-/// A free is one entry in a ring and two in a file, and PyTorch counts those of files. Where there is room for one of the two, it
-/// is the later one.
+/// Keeps the newest entries. A free is one entry in a ring and two in a file, and PyTorch counts
+/// those of files. If only one of the two fits, the later one is kept.
 fn keep_newest(device: &mut Device, entries_max: u64) {
     let mut room = entries_max.max(1);
     let mut first = device.entries.len();

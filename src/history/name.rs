@@ -1,6 +1,6 @@
-//! The name of a file as the user writes it, `dump-%h-%r-%p.pickle`, and which process of its job
-//! this one is. A preloaded library runs in every process of a job, on every host of it, and all of
-//! them are given the same name.
+//! Expands the file name that the user gives (`dump-%h-%r-%p.pickle`), and determines the rank of
+//! this process in its job. A preloaded library runs in every process of a job, on every host of
+//! it, and all of them get the same template.
 //!
 //! | piece | becomes |
 //! |---|---|
@@ -10,8 +10,8 @@
 //! | `%n` | the number of the file, counted by the process |
 //! | `%%` | `%` |
 //!
-//! A process without a rank leaves `%r` out, with one separator (`-`, `_` or `.`): the one before
-//! it, or where it begins the name the one after it. So `dump-%r-%p` becomes `dump-17`, and
+//! A process without a rank omits `%r` together with one separator (`-`, `_` or `.`): the one
+//! before it, or the one after it if `%r` begins the name. So `dump-%r-%p` becomes `dump-17`, and
 //! `%r.pickle` becomes `pickle`.
 
 use std::fmt::{self, Display, Formatter};
@@ -30,7 +30,7 @@ enum Piece {
     Sequence,
 }
 
-/// What the pieces become.
+/// Values of the pieces.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Facts<'a> {
     pub process_id: u32,
@@ -39,7 +39,7 @@ pub struct Facts<'a> {
     pub sequence: u64,
 }
 
-/// Why a template is none, and where in it, in bytes from 0.
+/// Why a template is invalid, and where: an offset in bytes from 0.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Problem {
     pub position: usize,
@@ -92,7 +92,8 @@ impl Template {
         Ok(Template { pieces })
     }
 
-    /// Whether each file of a process gets a name of its own. Where not, the last one stays.
+    /// Returns whether each file of a process gets its own name. If not, each file replaces the
+    /// previous one.
     pub fn has_sequence(&self) -> bool {
         self.pieces.contains(&Piece::Sequence)
     }
@@ -124,13 +125,13 @@ impl Template {
     }
 }
 
-/// The rank of this process in its job, from whatever started it; `lookup` reads a variable of the
-/// environment. A variable that holds no number is as good as none.
+/// Returns the rank of this process in its job, from the variables that launchers set. `lookup`
+/// reads an environment variable. A variable that holds no number is ignored.
 pub fn rank(lookup: impl Fn(&str) -> Option<String>) -> Option<u32> {
     RANK_VARIABLES.iter().find_map(|variable| lookup(variable)?.trim().parse().ok())
 }
 
-/// torchrun's first: it is the innermost where one launcher starts another.
+/// torchrun's variable comes first: torchrun is the innermost launcher where one starts another.
 const RANK_VARIABLES: [&str; 6] = [
     "RANK",
     "OMPI_COMM_WORLD_RANK",
@@ -150,7 +151,8 @@ fn push_text(pieces: &mut Vec<Piece>, text: String) {
     }
 }
 
-/// Takes the separator before a piece that is left out; says whether it should be the next one.
+/// Removes the separator before an omitted piece. Returns `true` if the separator after it must be
+/// removed instead.
 fn leave_out(name: &mut String) -> bool {
     if name.is_empty() || name.ends_with('/') {
         return true;
@@ -161,7 +163,8 @@ fn leave_out(name: &mut String) -> bool {
     false
 }
 
-/// A host may be called anything; a name in a directory should not contain `/`, nor be hidden.
+/// Returns the host name for use in a file name: a host name can hold any character, but the result
+/// must neither contain `/` nor be hidden.
 fn host_for_file_name(host: &str) -> String {
     let allowed =
         |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_' | '.');

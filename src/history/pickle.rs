@@ -1,26 +1,26 @@
-//! Python's pickle, protocol 2, written as it comes: the opcodes that PyTorch's own writer uses,
-//! because these are what every version of its viewer reads.
+//! Streaming writer of Python's pickle format, protocol 2. It uses the opcodes of PyTorch's own
+//! writer, because every version of its viewer reads these.
 //!
-//! What comes again is written once and fetched from the *memo* afterwards: numbered places that
-//! writer and reader agree on. The caller keeps the numbers of lists and dicts; texts are found
-//! here, by value. The numbers below 256 take two bytes instead of five and are for [`Word`]s, the
-//! texts that are known in advance.
+//! Repeated values are written once and then fetched from the *memo*: numbered places that writer
+//! and reader agree on. The caller keeps the numbers of lists and dicts; texts are looked up here,
+//! by value. Numbers below 256 take two bytes instead of five and are for [`Word`]s, texts that are
+//! known in advance.
 //!
-//! Memory is for what is distinct, never for what is written.
+//! Memory use grows with the number of distinct values, not with the size of the output.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
 
 use crate::hash::BuildWordHasher;
 
-/// A text that occurs often, with its place in the memo.
+/// A frequent text, with its place in the memo.
 #[derive(Clone, Copy)]
 pub(crate) struct Word {
     pub place: u8,
     pub text: &'static str,
 }
 
-/// A number of the memo.
+/// Index into the memo.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct MemoIndex(u32);
 
@@ -63,7 +63,7 @@ impl<W: Write> Pickle<W> {
         self.output.write_all(&[BINPUT, place])
     }
 
-    /// A text that may come again.
+    /// Writes a text that may occur again.
     pub(crate) fn text(&mut self, text: &str) -> io::Result<()> {
         if let Some(&place) = self.texts.get(text) {
             return self.get(place);
@@ -85,7 +85,7 @@ impl<W: Write> Pickle<W> {
             self.output.write_all(&[LONG1, 8])?;
             self.output.write_all(&number.to_le_bytes())
         } else {
-            // A ninth byte for the sign.
+            // The ninth byte is for the sign.
             self.output.write_all(&[LONG1, 9])?;
             self.output.write_all(&number.to_le_bytes())?;
             self.output.write_all(&[0])
@@ -110,7 +110,7 @@ impl<W: Write> Pickle<W> {
         self.output.write_all(&[TUPLE2])
     }
 
-    /// Remembers what was written last, to be fetched by [`Pickle::get`].
+    /// Stores the value written last in the memo; [`Pickle::get`] fetches it.
     pub(crate) fn put(&mut self) -> io::Result<MemoIndex> {
         let place = MemoIndex(self.next_place);
         self.next_place += 1;
@@ -122,8 +122,8 @@ impl<W: Write> Pickle<W> {
         self.with(LONG_BINGET, &place.0.to_le_bytes())
     }
 
-    /// Opens a dict, to be filled by keys and values in turn, and closed by [`Pickle::end_dict`].
-    /// For dicts of a few keys: all go in one batch.
+    /// Opens a dict. The caller writes keys and values in turn, then calls [`Pickle::end_dict`].
+    /// For dicts of a few keys, which form one batch.
     pub(crate) fn begin_dict(&mut self) -> io::Result<()> {
         self.output.write_all(&[EMPTY_DICT, MARK])
     }
@@ -132,13 +132,13 @@ impl<W: Write> Pickle<W> {
         self.output.write_all(&[SETITEMS])
     }
 
-    /// Opens a dict of any size: before each key and its value, [`Batch::item`].
+    /// Opens a dict of any size. The caller calls [`Batch::item`] before each key.
     pub(crate) fn begin_large_dict(&mut self) -> io::Result<Batch> {
         self.output.write_all(&[EMPTY_DICT])?;
         Ok(Batch { append: SETITEMS, items: 0 })
     }
 
-    /// Opens a list of any length: before each item, [`Batch::item`].
+    /// Opens a list of any length. The caller calls [`Batch::item`] before each item.
     pub(crate) fn begin_list(&mut self) -> io::Result<Batch> {
         self.output.write_all(&[EMPTY_LIST])?;
         Ok(Batch { append: APPENDS, items: 0 })
@@ -156,14 +156,14 @@ impl<W: Write> Pickle<W> {
     }
 }
 
-/// A list or dict that is open. The items of a batch are on the reader's stack until it ends.
+/// An open list or dict. The items of a batch are on the reader's stack until the batch ends.
 pub(crate) struct Batch {
     append: u8,
     items: usize,
 }
 
 impl Batch {
-    /// Another item will be written.
+    /// Must be called before each item.
     pub(crate) fn item<W: Write>(&mut self, pickle: &mut Pickle<W>) -> io::Result<()> {
         if self.items == BATCH_ITEMS_MAX {
             pickle.output.write_all(&[self.append])?;

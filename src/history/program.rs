@@ -1,7 +1,7 @@
-//! What people call a process: the program, or the script that an interpreter runs.
+//! The name of a process for people: the program, or the script that an interpreter runs.
 
-/// From the process's arguments, the first of which is the program. Names only: arguments may hold
-/// secrets, and snapshots are passed on.
+/// Returns the name, given the process's arguments, the first of which is the program. Other
+/// arguments are not used: they may hold secrets, and snapshots are passed on.
 pub fn program<'a>(arguments: impl IntoIterator<Item = &'a str>) -> String {
     let mut arguments = arguments.into_iter();
     let program = file_name(arguments.next().unwrap_or_default());
@@ -12,7 +12,7 @@ pub fn program<'a>(arguments: impl IntoIterator<Item = &'a str>) -> String {
         match argument {
             "-m" => return arguments.next().unwrap_or(program).to_string(),
             "-c" => break,
-            // These two have a value of their own.
+            // These two options take a value.
             "-W" | "-X" => drop(arguments.next()),
             option if option.starts_with('-') => {}
             script => return file_name(script).to_string(),

@@ -1,19 +1,19 @@
-//! Doing and undoing entries: what was live and what was reserved before or after each of them.
+//! Applies and undoes entries: what was live and what was reserved before or after each of them.
 //!
-//! The rules are those of PyTorch's viewer, which undoes a history to show an earlier moment, but
-//! where the viewer would silently show something else, this says what is wrong.
+//! The rules are those of PyTorch's viewer, which undoes a history to show an earlier moment. Where
+//! the viewer would silently show wrong contents, this module returns an error.
 //!
-//! One thing the viewer gets wrong on its own: memory that was unmapped it joins, on its way back,
-//! with any segment of the same stream that touches it, expandable or not, and does not find that
-//! segment again. Here only expandable segments are joined. To be safe from it, record
-//! `SegmentAlloc` and `SegmentFree` for all memory that is mapped and unmapped whole.
+//! The viewer has one defect. When it undoes an unmapping, it joins the memory with any adjacent
+//! segment of the same stream, expandable or not, and then does not find that segment again. This
+//! module joins expandable segments only. To avoid the defect, record `SegmentAlloc` and
+//! `SegmentFree` for all memory that is mapped and unmapped whole.
 
 use std::collections::BTreeMap;
 
 use crate::entry::{Action, Entry};
 use crate::snapshot::{BlockState, Segment};
 
-/// What is reserved and what is live on one device, by address.
+/// Reserved and live memory of one device, by address.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct World {
     ranges: BTreeMap<u64, Range>,
@@ -24,20 +24,20 @@ pub(crate) struct World {
 struct Range {
     bytes: u64,
     stream: u64,
-    /// Of expandable memory: parts of it may be mapped and unmapped.
+    /// Whether it is expandable memory, of which parts may be mapped and unmapped.
     expandable: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Live {
     requested_bytes: u64,
-    /// What it covers: all of the block where that is known, else what was requested.
+    /// Bytes covered: those of the block if they are known, else the requested bytes.
     bytes: u64,
     pending: bool,
 }
 
 impl World {
-    /// What the snapshot says that there is at the end.
+    /// Returns the state that the snapshot shows at the end.
     pub(crate) fn at_end<'a>(segments: impl Iterator<Item = &'a Segment>) -> World {
         let mut world = World::default();
         for segment in segments {
@@ -83,7 +83,7 @@ impl World {
         }
     }
 
-    /// Whether the entries, done from nothing, led to what the snapshot says.
+    /// Checks that the entries, applied to an empty state, led to the state of the snapshot.
     pub(crate) fn same_as(&self, end: &World) -> Result<(), String> {
         for (address, live) in &self.live {
             match end.live.get(address) {
@@ -172,7 +172,7 @@ impl World {
         Ok(())
     }
 
-    /// Takes a part out of an expandable segment; what is left is up to two segments.
+    /// Removes a part from an expandable segment, which leaves up to two segments.
     fn remove_part(&mut self, entry: &Entry) -> Result<(), String> {
         let end = end_of(entry)?;
         let around = self.ranges.range(..=entry.address).next_back();
@@ -202,7 +202,8 @@ impl World {
         self.live.range(..end).next_back().map(|(&address, &live)| (address, live))
     }
 
-    /// Joins the range with its neighbours: the viewer shows adjacent mapped memory as one segment.
+    /// Joins the range with adjacent ranges, because the viewer shows adjacent mapped memory as one
+    /// segment.
     fn coalesce(&mut self, address: u64) {
         let before = self.ranges.range(..address).next_back().map(|(&before, _)| before);
         for left in [Some(address), before].into_iter().flatten() {
@@ -226,7 +227,7 @@ impl World {
 }
 
 impl Live {
-    /// Entries know less of a block than the snapshot: not how large it is.
+    /// Compares with the state from entries, which do not contain a block's size.
     fn agrees(&self, entry: &Live) -> bool {
         (self.requested_bytes, self.pending) == (entry.requested_bytes, entry.pending)
     }
@@ -238,7 +239,7 @@ impl Range {
     }
 }
 
-/// Where the entry's bytes end; a block of no bytes still has its address for itself.
+/// Returns the end of the entry's bytes. A block of zero bytes still occupies its address.
 fn end_of(entry: &Entry) -> Result<u64, String> {
     let end = entry.address.checked_add(entry.bytes.max(1));
     end.ok_or_else(|| format!("{} bytes are too many", entry.bytes))

@@ -1,8 +1,8 @@
-//! The latest entries of one device, a bounded number of them.
+//! The latest entries of one device, up to a bound.
 //!
-//! Memory is taken as entries come, never more than double of what they need: a bound of a million
-//! costs nothing in a process that allocates ten times. Where there is no memory, the ring
-//! stays as long as it is: the program must not end because its history grew.
+//! The ring allocates as entries arrive, never more than twice what they need: a bound of a million
+//! costs nothing in a process that allocates ten times. If an allocation fails, the ring keeps its
+//! current length: the program must not fail because its history grew.
 //!
 //! * R1: no more entries than the bound, and the oldest is at `oldest`.
 //! * R2: times strictly increase from the oldest to the newest.
@@ -15,19 +15,19 @@ use crate::rows::{ChunkAllocator, Rows};
 
 pub struct Ring {
     entries: Rows<Entry>,
-    /// Where the oldest entry is. 0 until the bound is reached.
+    /// Index of the oldest entry; 0 until the bound is reached.
     oldest: usize,
     entries_max: usize,
     dropped_count: u64,
     pushed_count: u64,
     last_time_ns: u64,
-    /// Set to the number of entries pushed so far, after the entry is in its place: a reader finds whole
-    /// entries even if the process was killed at any instruction.
+    /// Set to the number of entries pushed so far, after the entry is stored: a reader finds
+    /// complete entries even if the process was killed at any instruction.
     told: Option<&'static AtomicU64>,
 }
 
 impl Ring {
-    /// A bound of 0 is taken as 1, as PyTorch does.
+    /// Creates a ring. A bound of 0 counts as 1, as in PyTorch.
     pub fn new(entries_max: usize) -> Ring {
         Ring {
             entries: Rows::new(),
@@ -40,7 +40,7 @@ impl Ring {
         }
     }
 
-    /// In memory that outlives the process, as long as some is lent.
+    /// Creates a ring in memory that survives the process, as long as the allocator provides it.
     pub fn persistent(
         entries_max: usize,
         allocator: Box<dyn ChunkAllocator<Entry>>,
@@ -49,9 +49,9 @@ impl Ring {
         Ring { entries: Rows::allocated_by(allocator), told: Some(told), ..Ring::new(entries_max) }
     }
 
-    /// Keeps the entry, in place of the oldest where the bound is reached. Returns the time it was
-    /// given: at least one nanosecond after the entry before, so that the order of entries can be
-    /// told from their times.
+    /// Stores the entry; at the bound, it replaces the oldest. Returns the time assigned to the
+    /// entry: at least one nanosecond after the previous entry, so that times determine the order
+    /// of entries.
     pub fn push(&mut self, mut entry: Entry) -> u64 {
         entry.time_ns = entry.time_ns.max(self.last_time_ns.saturating_add(1));
         self.last_time_ns = entry.time_ns;
@@ -68,7 +68,7 @@ impl Ring {
         entry.time_ns
     }
 
-    /// Oldest first.
+    /// Returns the entries, oldest first.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &Entry> + Clone {
         let len = self.entries.len();
         let at = move |index| if index < len { index } else { index - len };
@@ -77,7 +77,7 @@ impl Ring {
         (0..len).map(entry)
     }
 
-    /// The entries, oldest first, for a snapshot.
+    /// Returns a copy of the entries, oldest first, for a snapshot.
     pub fn to_vec(&self) -> Vec<Entry> {
         self.iter().copied().collect()
     }
@@ -94,7 +94,7 @@ impl Ring {
         self.entries_max
     }
 
-    /// How many entries were lost since the last `clear`, always the oldest ones.
+    /// Number of entries lost since the last `clear`, always the oldest ones.
     pub fn dropped_count(&self) -> u64 {
         self.dropped_count
     }
@@ -103,7 +103,7 @@ impl Ring {
         self.entries.memory_bytes()
     }
 
-    /// Forgets all entries and gives their memory back. Time goes on.
+    /// Removes all entries and frees their memory. Times continue to increase.
     pub fn clear(&mut self) {
         if let Some(told) = self.told {
             told.store(0, Ordering::Relaxed);
@@ -115,7 +115,11 @@ impl Ring {
         self.pushed_count = 0;
     }
 
-    /// Panics with the number of the first invariant that does not hold. For tests.
+    /// Checks the invariants, for tests.
+    ///
+    /// # Panics
+    ///
+    /// Panics with the number of the first invariant that does not hold.
     pub fn check(&self) {
         let len = self.entries.len();
         assert!(len <= self.entries_max, "R1: {len} entries, the bound is {}", self.entries_max);
@@ -132,7 +136,7 @@ impl Ring {
 
     fn overwrite(&mut self, entry: Entry) {
         self.dropped_count += 1;
-        // Without memory for even one entry, this one is what is dropped.
+        // Without memory for even one entry, the new entry is the one dropped.
         if let Some(oldest) = self.entries.get_mut(self.oldest) {
             *oldest = entry;
             self.oldest += 1;

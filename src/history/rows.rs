@@ -1,15 +1,16 @@
-//! A list of rows of one size that grows at its end and never moves what is there: in chunks that
-//! a lender provides, which outlive the process (`persistent`), or without one, in memory of its
-//! own.
+//! A list of rows of one size that grows at its end and never moves its rows. It uses chunks of an
+//! allocator, which survive the process (`persistent`), or without an allocator its own memory.
 //!
-//! Where no more chunks are lent, all rows move into memory of their own, and the chunks go back.
+//! If the allocator has no more chunks, all rows move to the list's own memory and the chunks are
+//! released.
 
-/// So many rows are lent at once.
+/// Number of rows of a chunk.
 pub const CHUNK_ROWS: usize = 2048;
 
-/// Lends chunks of rows, all zero.
+/// Allocates chunks of zeroed rows.
 pub trait ChunkAllocator<T: 'static>: Send {
-    /// The chunk of this number. None: there are no more, and what was lent is of no use any longer.
+    /// Allocates the chunk with this number. Returns `None` if no more are available; the chunks
+    /// allocated so far are then no longer used.
     fn allocate(&mut self, number: usize) -> Option<&'static mut [T]>;
 
     fn release(&mut self, number: usize, chunk: &'static mut [T]);
@@ -82,8 +83,8 @@ impl<T: Copy + Default + 'static> Rows<T> {
         }
     }
 
-    /// Adds a row, with never more than `rows_max` in all, nor more memory than for that. False: there is
-    /// no memory.
+    /// Appends a row. The list holds at most `rows_max` rows and allocates memory for no more than
+    /// that. Returns `false` if there is no memory.
     #[inline]
     pub fn push(&mut self, row: T, rows_max: usize) -> bool {
         let len = self.len();
@@ -100,7 +101,7 @@ impl<T: Copy + Default + 'static> Rows<T> {
         true
     }
 
-    /// Makes the list so long. False: there is no memory.
+    /// Grows the list to this length. Returns `false` if there is no memory.
     pub fn grow_to(&mut self, len: usize) -> bool {
         if len <= self.len() {
             return true;
@@ -120,7 +121,7 @@ impl<T: Copy + Default + 'static> Rows<T> {
         (self.own.capacity() + chunked) * size_of::<T>()
     }
 
-    /// Forgets all rows and gives their memory back.
+    /// Removes all rows and frees their memory.
     pub fn clear(&mut self) {
         self.own = Vec::new();
         if let Some(chunked) = &mut self.chunked {
@@ -154,7 +155,7 @@ impl<T: Copy + Default + 'static> Rows<T> {
         true
     }
 
-    /// Never more than double of what is needed.
+    /// Ensures capacity in the list's own memory, at most twice what is needed.
     fn make_own_room(&mut self, len: usize, rows_max: usize) -> bool {
         let there = self.own.len();
         if len <= self.own.capacity() {
@@ -192,5 +193,5 @@ impl<T> Drop for ChunkedRows<T> {
     }
 }
 
-/// How many rows the first memory of our own is for.
+/// Initial capacity, in rows, of the list's own memory.
 const ROWS_FIRST: usize = 256;

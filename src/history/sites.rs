@@ -1,4 +1,4 @@
-//! Live blocks, added up by the stack that allocated them.
+//! Sums live blocks by the stack that allocated them.
 
 use std::collections::HashMap;
 
@@ -6,7 +6,7 @@ use crate::entry::StackId;
 use crate::hash::BuildWordHasher;
 use crate::snapshot::{BlockState, Snapshot};
 
-/// One call site, and what it holds.
+/// One call site, and the memory it holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Site {
     pub stack: StackId,
@@ -14,8 +14,8 @@ pub struct Site {
     pub blocks_count: u64,
 }
 
-/// From the stack and the bytes of every live block. The largest first; among equals the one with
-/// more blocks, then the older stack, so that the order is always the same.
+/// Returns the sites, given the stack and the bytes of every live block. The largest comes first.
+/// Ties are ordered by more blocks, then by the older stack, so that the order is deterministic.
 pub fn sites(blocks: impl IntoIterator<Item = (StackId, u64)>) -> Vec<Site> {
     let mut by_stack: HashMap<StackId, Site, BuildWordHasher> = HashMap::default();
     for (stack, bytes) in blocks {
@@ -31,7 +31,7 @@ pub fn sites(blocks: impl IntoIterator<Item = (StackId, u64)>) -> Vec<Site> {
     sites
 }
 
-/// The same, of one device of a snapshot: the blocks that the program holds.
+/// Returns the sites of one device of a snapshot, from the blocks that the program holds.
 pub fn live_sites(snapshot: &Snapshot, device: u32) -> Vec<Site> {
     let segments = snapshot.segments.iter().filter(|segment| segment.device == device);
     let blocks = segments.flat_map(|segment| &segment.blocks);

@@ -1,61 +1,65 @@
-//! A snapshot: all segments, blocks and entries at one time. Taken by the holder of the locks, so
-//! that no entry is newer than the segments, or older; everything after that is pure.
+//! A snapshot: all segments, blocks and entries at one time. The holder of the locks takes it, so
+//! that entries and segments are of the same moment; everything after that is pure.
 
 use crate::entry::{Entry, StackId};
 
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Snapshot {
-    /// One for each device of the process, at the index of its ordinal; unused ones are empty.
+    /// Devices of the process, each at the index of its ordinal; unused ones are empty.
     pub devices: Vec<Device>,
-    /// By device, then by address: see [`Snapshot::sort`].
+    /// Segments by device, then by address; see [`Snapshot::sort`].
     pub segments: Vec<Segment>,
-    /// Memory of the host that devices reach: pinned, registered, or virtual memory there.
+    /// Host memory that devices can access: pinned, registered, or virtual memory.
     pub host: Device,
-    /// The same, by address; each of [`HOST_DEVICE`].
+    /// Segments of the host by address; each has [`HOST_DEVICE`] as its device.
     pub host_segments: Vec<Segment>,
-    /// Memory nodes of graphs: by device, then by address, without overlaps. The graph of each is its pool. It has memory of
-    /// its own, or shares some with other graphs, once it was launched; no entry tells of it.
+    /// Memory nodes of graphs: by device, then by address, without overlaps. The pool of each is
+    /// its graph. A graph has memory, its own or shared with other graphs, once it was launched.
+    /// Entries do not describe it.
     pub graph_segments: Vec<Segment>,
     pub settings: Settings,
     pub clock: Clock,
-    /// What the ranges of entries are called, by number; the first is [`NO_RANGE`](crate::NO_RANGE), and empty.
+    /// Names of the ranges of entries, by number. The first, [`NO_RANGE`](crate::NO_RANGE), is
+    /// empty.
     pub ranges: Vec<String>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Device {
-    /// Oldest first.
+    /// Entries, oldest first.
     pub entries: Vec<Entry>,
-    /// How many entries were lost, always the oldest ones.
+    /// Number of entries lost, always the oldest ones.
     pub dropped_count: u64,
     /// Whether recording began before the first allocation on this device. Then the entries, if
-    /// none was dropped, tell how every block came to be.
+    /// none was dropped, explain how every block came to be.
     pub recorded_from_start: bool,
 }
 
-/// In the place of a device's ordinal: the host. PyTorch writes -1.
+/// Stands for the host in place of a device's ordinal. PyTorch writes -1.
 pub const HOST_DEVICE: u32 = u32::MAX;
 
-/// A contiguous range obtained from the driver in one go; of expandable memory, one contiguous
-/// range that is mapped.
+/// A contiguous range obtained from the driver by one call; for expandable memory, one contiguous
+/// mapped range.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Segment {
-    /// The ordinal, or [`HOST_DEVICE`].
+    /// Ordinal of the device, or [`HOST_DEVICE`].
     pub device: u32,
     pub address: u64,
     pub bytes: u64,
-    /// 0 is the default stream.
+    /// Stream; 0 is the default stream.
     pub stream: u64,
     pub kind: PoolKind,
-    /// `(0, 0)` is the default pool; all others are private.
+    /// Pool: `(0, 0)` is the default pool; all others are private.
     pub pool_id: (u64, u64),
-    /// From when on it is a private pool's; None: that is not known, or it is none's.
+    /// Time since which it belongs to a private pool. `None` if that is unknown or it belongs to
+    /// none.
     pub pool_since_ns: Option<u64>,
-    /// Expandable segments come and go by `SegmentMap` and `SegmentUnmap`, in parts; all others by
-    /// `SegmentAlloc` and `SegmentFree`, whole, whatever the driver calls them.
+    /// Whether `SegmentMap` and `SegmentUnmap` add and remove the segment, in parts. All other
+    /// segments are added and removed whole, by `SegmentAlloc` and `SegmentFree`, whatever the
+    /// driver calls them.
     pub expandable: bool,
     pub stack: StackId,
-    /// By address. They tile the segment.
+    /// Blocks by address. They tile the segment.
     pub blocks: Vec<Block>,
 }
 
@@ -76,7 +80,7 @@ pub struct Block {
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum BlockState {
-    /// Held by the program.
+    /// The program holds it.
     Allocated,
     /// Freed, but a stream may still use it.
     Pending,
@@ -89,21 +93,21 @@ impl BlockState {
     }
 }
 
-/// What PyTorch's tools show as the settings of the allocator.
+/// Allocator settings that PyTorch's tools show.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Settings {
-    /// The configuration as the user wrote it.
+    /// Configuration as the user wrote it.
     pub configuration: String,
-    /// `None` is without limit.
+    /// `None` means no limit.
     pub split_bytes_max: Option<u64>,
     pub garbage_collection_threshold: f64,
     pub expandable_segments: bool,
-    /// For requests of 1 MiB to 2 MiB, of 2 MiB to 4 MiB, and so on; 0 rounds none.
+    /// Divisions for requests of 1 MiB to 2 MiB, of 2 MiB to 4 MiB, and so on; 0 disables rounding.
     pub roundup_power2_divisions: [u64; 16],
     pub graph_capture_record_stream_reuse: bool,
-    /// The bound of the ring of each device.
+    /// Bound of the ring of each device.
     pub entries_max: u64,
-    /// Our own settings and counts, by name, as text.
+    /// Settings and counts of the library by name, as text.
     pub more: Vec<(String, String)>,
 }
 
@@ -122,17 +126,17 @@ impl Default for Settings {
     }
 }
 
-/// What time it was when: both clocks, read at the same moment.
+/// Relates the two clocks, which were read at the same moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Clock {
-    /// The clock of the entries.
+    /// Clock of the entries.
     pub time_ns: u64,
     /// Microseconds since 1970.
     pub epoch_us: u64,
 }
 
 impl Clock {
-    /// A time of an entry, in microseconds since 1970. Keeps the order of times.
+    /// Converts a time of an entry to microseconds since 1970. Preserves the order of times.
     pub fn epoch_us_of(&self, time_ns: u64) -> u64 {
         let since_ns = i128::from(time_ns) - i128::from(self.time_ns);
         let epoch_us = i128::from(self.epoch_us) + since_ns.div_euclid(1000);
@@ -150,12 +154,12 @@ impl Segment {
         self.sum(|block| block.state == BlockState::Allocated, |block| block.bytes)
     }
 
-    /// Allocated and pending free.
+    /// Bytes of blocks that are allocated or pending free.
     pub fn active_bytes(&self) -> u64 {
         self.sum(|block| block.state.is_active(), |block| block.bytes)
     }
 
-    /// What the program asked for, of the active blocks.
+    /// Bytes that the program requested for the active blocks.
     pub fn requested_bytes(&self) -> u64 {
         self.sum(|block| block.state.is_active(), |block| block.requested_bytes)
     }
@@ -166,7 +170,7 @@ impl Segment {
 }
 
 impl Snapshot {
-    /// Puts each segment where those of its device are.
+    /// Adds segments to the devices or to the host, by their device.
     pub fn add(&mut self, segments: impl IntoIterator<Item = Segment>) {
         for segment in segments {
             let of_host = segment.device == HOST_DEVICE;
@@ -175,7 +179,7 @@ impl Snapshot {
         }
     }
 
-    /// Puts segments and their blocks into the order that the file has.
+    /// Sorts segments and their blocks into the order of the file.
     pub fn sort(&mut self) {
         self.segments.sort_by_key(|segment| (segment.device, segment.address));
         self.host_segments.sort_by_key(|segment| segment.address);
@@ -185,7 +189,7 @@ impl Snapshot {
         }
     }
 
-    /// Those of all entries, blocks and segments, each as often as it is there.
+    /// Returns the stacks of all entries, blocks and segments, with repetitions.
     pub fn stacks(&self) -> impl Iterator<Item = StackId> {
         let histories = self.devices.iter().chain([&self.host]);
         let entries = histories.flat_map(|device| &device.entries).map(|entry| entry.stack);
@@ -195,7 +199,7 @@ impl Snapshot {
         entries.chain(blocks).chain(segments().map(|segment| segment.stack))
     }
 
-    /// All entries that were lost.
+    /// Number of lost entries of all devices and the host.
     pub fn dropped_count(&self) -> u64 {
         let of_devices = self.devices.iter().map(|device| device.dropped_count);
         of_devices.sum::<u64>() + self.host.dropped_count

@@ -6,25 +6,28 @@ use crate::sites::Site;
 
 #[derive(Clone, PartialEq, Debug)]
 pub struct OomReport {
-    /// The ordinal.
+    /// Ordinal of the device.
     pub device: u32,
     pub request: OomRequest,
-    /// The limit that the user set, if any.
+    /// Limit that the user set, if any.
     pub limit: Option<OomLimit>,
-    /// Free on the device, and all of it, as the driver says; None if it could not be asked.
+    /// Free bytes and total bytes of the device as the driver reports them, or `None` if the query
+    /// failed.
     pub driver_free_bytes: Option<u64>,
     pub driver_total_bytes: Option<u64>,
-    /// What the host can still give out, as its kernel says; asked for requests of its memory.
+    /// Bytes that the host can still provide, as its kernel reports them. Queried for requests of
+    /// host memory only.
     pub host_free_bytes: Option<u64>,
-    /// What the process holds on the device, by what it is: the largest first.
+    /// Memory of the process on the device by kind, the largest first.
     pub parts: Vec<OomPart>,
-    /// In use on the device, and in no part.
+    /// Bytes in use on the device that belong to no part.
     pub rest_bytes: Option<u64>,
     pub cache: OomCache,
-    /// Free in the driver's pools, and reserved for memory nodes of graphs.
+    /// Free bytes in the driver's pools, and bytes reserved for memory nodes of graphs.
     pub pools_free_bytes: u64,
     pub graphs_bytes: u64,
-    /// The largest first, as [`sites`](crate::sites()) returns them. Empty: nothing is recorded.
+    /// Call sites, the largest first, as [`sites`](crate::sites()) returns them. Empty if nothing
+    /// is recorded.
     pub sites: Vec<Site>,
 }
 
@@ -34,7 +37,7 @@ pub struct OomRequest {
     /// The driver function.
     pub function: &'static str,
     pub kind: OomKind,
-    /// None: the call does not say.
+    /// Requested bytes, or `None` if the call does not name a size.
     pub bytes: Option<u64>,
     pub stack: StackId,
 }
@@ -44,34 +47,34 @@ pub struct OomRequest {
 pub struct OomPart {
     pub title: &'static str,
     pub bytes: u64,
-    /// How many allocations; 0: not known.
+    /// Number of allocations; 0 if unknown.
     pub count: u64,
 }
 
-/// What the cache has of the device, and the program does not hold.
+/// Memory of the device that the cache has and the program does not hold.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct OomCache {
     pub free_bytes: u64,
     pub free_block_bytes_max: u64,
-    /// Freed, and a stream may still use it.
+    /// Bytes that were freed but that a stream may still use.
     pub waiting_bytes: u64,
-    /// Free, and kept for graphs.
+    /// Free bytes that are kept for graphs.
     pub private_free_bytes: u64,
     pub is_expandable: bool,
 }
 
-/// What the process may hold of the device.
+/// How much memory of the device the process may hold.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct OomLimit {
     pub bytes: u64,
-    /// By all libraries of the process together.
+    /// Bytes that all libraries of the process hold together.
     pub held_bytes: u64,
-    /// The option that set it.
+    /// Option that set the limit.
     pub option: &'static str,
 }
 
 impl OomLimit {
-    /// Whether the limit is what the request failed on.
+    /// Returns whether the limit made the request fail.
     pub(crate) fn forbids(&self, request: &OomRequest) -> bool {
         let counts = matches!(request.kind.place(), OomPlace::Device);
         let asked_bytes = request.bytes.filter(|_| counts);

@@ -1,8 +1,8 @@
-//! What a refused call asked for.
+//! The kind of memory that a failed call requested.
 
 use cachealloc_text::bytes;
 
-/// What a refused call asked for.
+/// Kind of memory that a failed call requested.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OomKind {
     Linear,
@@ -26,15 +26,15 @@ pub enum OomKind {
     Other,
 }
 
-/// Where the memory of a request would have been.
+/// Where the requested memory would have been.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OomPlace {
-    /// On the device, and as many bytes as the call names.
+    /// On the device, with the size that the call names.
     Device,
-    /// On the device, as many bytes as the driver needs for it.
+    /// On the device, with a size that the driver chooses.
     DriversOwn,
     Host,
-    /// The call names nothing that tells.
+    /// The call names nothing from which the place follows.
     Unknown,
 }
 
@@ -43,12 +43,12 @@ macro_rules! kinds {
         impl OomKind {
             pub const ALL: &'static [OomKind] = &[$(OomKind::$kind,)*];
 
-            /// In snapshots.
+            /// Word used in snapshots.
             pub fn word(self) -> &'static str {
                 match self { $(OomKind::$kind => $word,)* }
             }
 
-            /// For people.
+            /// Text for people.
             pub fn title(self) -> &'static str {
                 match self { $(OomKind::$kind => $title,)* }
             }
@@ -87,7 +87,8 @@ impl OomKind {
         OomKind::ALL.iter().copied().find(|kind| kind.word() == word)
     }
 
-    /// `200 MiB of physical memory`, `200 MiB for an array`, or what it is where no amount is known.
+    /// Formats the amount: `200 MiB of physical memory` or `200 MiB for an array`. Returns only the
+    /// title if the amount is unknown.
     pub fn amount(self, asked_bytes: Option<u64>) -> String {
         let title = self.title();
         let has_article = title.starts_with("a ") || title.starts_with("an ");
@@ -99,14 +100,14 @@ impl OomKind {
         }
     }
 
-    /// What a call asks for, by the function's name in the driver's look-up.
+    /// Returns the kind that a call requests, by the function's base name in the driver's look-up.
     pub fn of_function(base: &str) -> OomKind {
         let found = BY_NAME.iter().find(|(begin, _)| base.starts_with(begin));
         found.map_or(OomKind::Other, |(_, kind)| *kind)
     }
 }
 
-/// The first that the name begins with.
+/// Kinds by prefix of the function's name. The first match counts.
 const BY_NAME: [(&str, OomKind); 44] = [
     ("cuMemAllocPitch", OomKind::Pitched),
     ("cuMemAllocManaged", OomKind::Managed),

@@ -1,6 +1,6 @@
-//! What a person should know when a call has failed for lack of memory: one block of text for stderr. Which call
-//! asked and for what, what holds the memory by kind and call site, why what is free did not serve
-//! (`oom_why`), and what would help.
+//! The report that a person gets when a call has failed for lack of memory: one block of text for
+//! stderr. It names the failed call and its request, what holds the memory by kind and call site,
+//! why the free memory did not serve (`oom_why`), and what would help.
 
 use std::fmt::{self, Write};
 
@@ -12,7 +12,7 @@ use crate::oom::data::{OomLimit, OomPart, OomReport, OomRequest};
 use crate::oom::why::reasons;
 use crate::sites::Site;
 
-/// Several lines, each ended.
+/// Returns the report: several lines, each terminated.
 pub fn oom_report(report: &OomReport, describe: &mut dyn Describe) -> String {
     let mut text = String::new();
     // Writing to a string does not fail.
@@ -23,13 +23,13 @@ pub fn oom_report(report: &OomReport, describe: &mut dyn Describe) -> String {
     text
 }
 
-/// The request in one line: which call, for what and how much.
+/// Returns the request in one line: the call, the kind of memory and the amount.
 pub fn oom_title(device: u32, request: &OomRequest) -> String {
     let OomRequest { function, kind, bytes, .. } = request;
     format!("out of memory on device {device}: {function} asked for {}", kind.amount(*bytes))
 }
 
-/// How many sites are shown, and how many frames of each.
+/// Maximum number of sites shown, and of frames of each.
 const SITES_COUNT_MAX: usize = 5;
 const FRAMES_COUNT_MAX: usize = 6;
 
@@ -128,7 +128,7 @@ fn write_reasons(text: &mut String, report: &OomReport) -> fmt::Result {
     Ok(())
 }
 
-/// `link`: between what stands before it in the line and the library.
+/// Writes a stack. `link` goes between the text before it in the line and the library.
 fn write_stack(
     text: &mut String,
     stack: StackId,

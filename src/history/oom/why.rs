@@ -1,12 +1,12 @@
-//! Why the memory that is free did not serve a request, and what would have: each sentence follows from a
-//! number of the report, and says nothing where that is not known.
+//! Explains why the free memory did not serve a request, and what would have. Each sentence follows
+//! from a number of the report and is omitted if the number is unknown.
 
 use cachealloc_text::bytes;
 
 use crate::oom::data::OomReport;
 use crate::oom::kind::{OomKind, OomPlace};
 
-/// One reason, and what helps against it where something is known to.
+/// One reason, and a remedy if one is known.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct OomReason {
     pub why: String,
@@ -17,7 +17,7 @@ fn reason(why: String) -> OomReason {
     OomReason { why, help: None }
 }
 
-/// The most direct one first. Empty: nothing is known.
+/// Returns the reasons, the most direct first. Empty if nothing is known.
 pub fn reasons(report: &OomReport) -> Vec<OomReason> {
     let request = &report.request;
     match request.kind.place() {
@@ -71,7 +71,7 @@ pub fn reasons(report: &OomReport) -> Vec<OomReason> {
     all
 }
 
-/// What is free, and did not serve. `asked`: None where that is not known.
+/// Lists free memory that did not serve the request. `asked` is `None` if the size is unknown.
 fn held_back(report: &OomReport, asked: Option<u64>) -> Vec<OomReason> {
     let cache = &report.cache;
     let free = report.driver_free_bytes.unwrap_or(0);

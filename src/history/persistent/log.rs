@@ -1,5 +1,6 @@
-//! Records in pieces of memory: a header of one word (the kind, a number, how many words follow), then the
-//! words. A header of 0 ends a piece. Texts are bytes, padded with zeros to whole words.
+//! Records in pieces of memory: a header of one word (the kind, a number, the count of the words
+//! that follow), then the words. A header of 0 ends a piece. Texts are bytes, padded with zeros to
+//! whole words.
 
 use std::ops::Range;
 use std::sync::atomic::{Ordering, compiler_fence};
@@ -7,30 +8,31 @@ use std::sync::atomic::{Ordering, compiler_fence};
 use super::layout::CHUNK_BYTES;
 use crate::frames::Frame;
 
-/// Words of a piece. A chunk has several, so that those that write at the same time each have their own.
+/// Words of a piece. A chunk has several pieces, so that concurrent writers each have one.
 pub const PIECE_WORDS: usize = 1024;
 pub const PIECES: usize = CHUNK_BYTES / (PIECE_WORDS * 8);
 const _: () = assert!(PIECES * PIECE_WORDS * 8 == CHUNK_BYTES);
 
-/// A stack, by its id; its words.
+/// The words of a stack; the number is its id.
 pub const STACK: u8 = 1;
-/// A `Module`. A later one about the same module replaces it.
+/// A `Module`. A later record of the same module replaces an earlier one.
 pub const MODULE: u8 = 2;
 /// A `PythonText`.
 pub const PYTHON: u8 = 3;
-/// A setting: the texts of key and value.
+/// The key and value of a setting, as texts.
 pub const SETTING: u8 = 4;
 
-/// Puts a record at the begin of the room, which has a word more than it needs: the next header.
+/// Writes a record at the start of `room`, which must have one word more than the record needs: the
+/// next header.
 pub fn put(room: &mut [u64], kind: u8, number: u32, words: &[u64]) {
     room[1..=words.len()].copy_from_slice(words);
-    // What has a header is whole, at whatever instruction the process is killed.
+    // A record with a header is complete, at whatever instruction the process is killed.
     compiler_fence(Ordering::SeqCst);
     room[0] = u64::from(kind) << 56 | (words.len() as u64) << 32 | u64::from(number);
     compiler_fence(Ordering::SeqCst);
 }
 
-/// The records of a piece: kind, number and words.
+/// Returns the records of a piece: kind, number and words.
 pub fn records(piece: &[u64]) -> impl Iterator<Item = (u8, u32, &[u64])> {
     let mut rest = piece;
     std::iter::from_fn(move || {
@@ -45,7 +47,7 @@ pub fn records(piece: &[u64]) -> impl Iterator<Item = (u8, u32, &[u64])> {
     })
 }
 
-/// Two texts as words: their lengths, then their bytes.
+/// Appends two texts as words: their lengths, then their bytes.
 pub fn put_texts(words: &mut Vec<u64>, first: &str, second: &str) {
     words.push((first.len() as u64) << 32 | second.len() as u64);
     let mut bytes = [first.as_bytes(), second.as_bytes()].concat();
@@ -53,7 +55,7 @@ pub fn put_texts(words: &mut Vec<u64>, first: &str, second: &str) {
     words.extend(bytes.as_chunks::<8>().0.iter().map(|word| u64::from_ne_bytes(*word)));
 }
 
-/// What `put_texts` has put.
+/// Reads the texts that `put_texts` has written.
 pub fn texts(words: &[u64]) -> Option<(String, String)> {
     let (&lengths, words) = words.split_first()?;
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
@@ -62,15 +64,15 @@ pub fn texts(words: &[u64]) -> Option<(String, String)> {
     Some((text(bytes.get(..first)?), text(bytes.get(first..first.checked_add(second)?)?)))
 }
 
-/// A module (main program or library), while it was loaded at one place.
+/// A module (main program or library) while it was loaded at one address.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Module {
     pub base: u64,
     pub range: Range<u64>,
-    /// Both included.
+    /// First and last epoch, both included.
     pub epochs: (u32, u32),
     pub path: String,
-    /// In hexadecimal digits; empty: it has none.
+    /// Build id in hexadecimal digits; empty if the module has none.
     pub build_id: String,
 }
 
@@ -89,7 +91,7 @@ impl Module {
         Some(Module { base, range: start..end, epochs, path, build_id })
     }
 
-    /// Whether it is the same module, with perhaps another end.
+    /// Returns whether it is the same module, ignoring its last epoch.
     pub fn is(&self, other: &Module) -> bool {
         let identity = |module: &Module| (module.base, module.range.clone(), module.epochs.0);
         identity(self) == identity(other)
@@ -98,7 +100,7 @@ impl Module {
     }
 }
 
-/// A frame of Python, by the word that stands for it in stacks.
+/// A Python frame, and the word that stands for it in stacks.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PythonText {
     pub word: u64,

@@ -1,16 +1,18 @@
-//! The history where it outlives the process: a file that is mapped into it, and whose pages are its memory.
-//! When the process is killed, whatever it had stored by then is there for `cachealloc recover`.
+//! Persistent history: a file that is mapped into the process and backs its history. When the
+//! process is killed, `cachealloc recover` finds everything that it had stored by then.
 //!
-//! * `layout` is the file: a head, owners (one for each context, and one for each device's memory of the
-//!   driver's own), a table of chunks, and the chunks.
-//! * `log` is what the chunks of texts and stacks hold: records one after the other.
-//! * `read` takes such a file apart, whatever is in it; `restore` makes a snapshot of it.
+//! * `layout` describes the file: a head, owners (one for each context, and one for each device's
+//!   memory
+//! that the driver itself holds), a table of chunks, and the chunks.
+//! * `log` is the format of the chunks with texts and stacks: consecutive records.
+//! * `read` parses such a file, whatever it contains; `restore` makes a snapshot of it.
 //!
-//! Note [Killed at any instruction]. Each thread's stores are there in the order of the program, up to the one
-//! at which the process was killed; nothing else is promised. So a number is stored after what it counts, and
-//! a header after its record. What a context has is there twice, in its entries and in the rows of its
-//! blocks and segments, and each entry is followed by the change of the one row that it tells of, under one
-//! lock. So the rows may lack the last entry, never more, and doing that one again mends them.
+//! Note [Killed at any instruction]. The file has each thread's stores in program order, up to the
+//! one at which the process was killed; nothing else is guaranteed. Therefore a count is stored
+//! after what it counts, and a header after its record. Each context's state is stored twice: in
+//! its entries, and in the rows of its blocks and segments. Each entry is followed by the change of
+//! the one row that it describes, under one lock. The rows may therefore lack the last entry, never
+//! more, and replaying that entry repairs them.
 
 pub mod layout;
 pub mod log;

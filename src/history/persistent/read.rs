@@ -1,5 +1,6 @@
-//! Reads the file that a killed process left. It may have been changed since: whatever is in it, reading
-//! ends with a result or an error, and takes memory and time in proportion to what is stored.
+//! Reads the file that a killed process left. The file may have been changed since. Whatever it
+//! contains, reading it ends with a result or an error, and takes memory and time in proportion to
+//! what is stored.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::{self, Display, Formatter};
@@ -11,22 +12,22 @@ use crate::entry::{Action, Entry, NO_RANGE, StackId};
 use crate::rows::CHUNK_ROWS;
 use crate::snapshot::{Clock, HOST_DEVICE};
 
-/// The file.
+/// Random access to the file.
 pub trait ReadAt {
-    /// Fills the buffer; what lies behind the file's end is zeros.
+    /// Fills the buffer; bytes past the end of the file read as zeros.
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()>;
 
-    /// How much of it is stored. Holes are not.
+    /// Returns the number of bytes that are stored, without holes.
     fn stored_bytes(&self) -> u64;
 }
 
 #[derive(Debug)]
 pub enum Problem {
-    /// It is no file of this kind.
+    /// The file is not of this kind.
     Other,
-    /// It is of a library of another version.
+    /// The file was written by another version of the library.
     OtherLayout,
-    /// What the file says cannot be.
+    /// The contents of the file are inconsistent.
     Damaged(&'static str),
     Unreadable(io::Error),
 }
@@ -47,7 +48,7 @@ impl Display for Problem {
     }
 }
 
-/// The owner of the file: the process, its start and its namespace, as for live files.
+/// Owner of the file: the process, its start and its namespace, as for live files.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FileOwner {
     pub process_id: u32,
@@ -55,39 +56,40 @@ pub struct FileOwner {
     pub namespace: u64,
 }
 
-/// What was left.
+/// Contents of the file.
 pub struct Leftover {
     pub file_owner: FileOwner,
-    /// As `WORD_LEVEL`.
+    /// Recording level; see `WORD_LEVEL`.
     pub level: u64,
     pub from_start: bool,
     pub clock: Clock,
     pub entries_max: u64,
     pub owners: Vec<Owner>,
     pub stacks: HashMap<StackId, Vec<u64>>,
-    /// By where they begin, and since when.
+    /// Modules by start address and first epoch.
     pub modules: BTreeMap<(u64, u32), Module>,
     pub python: HashMap<u64, PythonText>,
     pub settings: Vec<(String, String)>,
 }
 
-/// What one context, or memory of the driver's own on a device or the host, has left.
+/// The part of one context, or of memory that the driver itself holds on a device or the host.
 #[derive(Default)]
 pub struct Owner {
-    /// Or [`HOST_DEVICE`].
+    /// Ordinal of the device, or [`HOST_DEVICE`].
     pub device: u32,
     pub is_foreign: bool,
     pub entries: Vec<Entry>,
     pub dropped_count: u64,
-    /// Whether the last entry is whole, even if the process was killed while it wrote the next.
+    /// Whether the last entry is complete even if the process was killed while it wrote the next
+    /// one.
     pub last_is_whole: bool,
     pub blocks: Vec<BlockRow>,
     pub segments: Vec<SegmentRow>,
 }
 
-/// More is a damaged file.
+/// Maximum number of devices; more means that the file is damaged.
 const DEVICES_MAX: u64 = 1024;
-/// A file whose chunks would be so many times what is stored is refused.
+/// Maximum ratio of the chunks' size to the stored bytes; a file above it is rejected.
 const HOLES_MAX: u64 = 64;
 
 pub fn read(file: &dyn ReadAt) -> Result<Leftover, Problem> {
@@ -135,9 +137,10 @@ pub fn read(file: &dyn ReadAt) -> Result<Leftover, Problem> {
 }
 
 impl Leftover {
-    /// The module that was at this address in that epoch.
+    /// Returns the module that was at this address in that epoch.
     pub fn module_at(&self, address: u64, epoch: u32) -> Option<&Module> {
-        /// A process has one at a time there; others were there before, or end before it.
+        /// A process has one module at a time at an address. Others were there earlier, or end
+        /// before the address.
         const LOOKS_MAX: usize = 1000;
         let below = self.modules.range(..=(address, epoch)).rev().take(LOOKS_MAX);
         let mut below = below.map(|(_, module)| module);
@@ -161,11 +164,11 @@ impl Leftover {
     }
 }
 
-/// The file, and where its chunks are.
+/// The file, and the places of its chunks.
 struct Chunks<'a> {
     file: &'a dyn ReadAt,
     chunks_max: usize,
-    /// By kind, owner and number.
+    /// Index of each chunk by kind, owner and number.
     places: BTreeMap<(u8, usize, usize), usize>,
 }
 
@@ -200,7 +203,7 @@ impl Chunks<'_> {
             return Err(Problem::Damaged("a device has a number that none has"));
         }
         let (pushed, max) = (words[OWNER_PUSHED], words[OWNER_ENTRIES_MAX].max(1));
-        // The next one takes the place of the oldest, and may have begun to.
+        // The next entry replaces the oldest, and may already have begun to.
         let first = if pushed < max { 0 } else { pushed - max + 1 };
         let mut owner = Owner {
             device: match words[OWNER_KIND] {
@@ -258,7 +261,7 @@ const ROW_WORDS: usize = 5;
 
 fn entry(&[time_ns, address, bytes, stream, last]: &[u64; ROW_WORDS]) -> Option<Entry> {
     let [stack, action] = halves(last);
-    // What lies behind the action's byte is nothing.
+    // The bits above the action's byte are unused.
     let action = *Action::ALL.get(usize::from(action as u8))?;
     (time_ns != 0).then_some(Entry {
         time_ns,
@@ -267,7 +270,7 @@ fn entry(&[time_ns, address, bytes, stream, last]: &[u64; ROW_WORDS]) -> Option<
         stream,
         stack: StackId(stack),
         action,
-        // What it was called is not there any longer.
+        // The name is no longer known.
         entered: 0,
         range: NO_RANGE,
     })
@@ -283,7 +286,7 @@ fn segment(&[address, bytes, stream, pool_id, last]: &[u64; ROW_WORDS]) -> Segme
     SegmentRow { address, bytes, stream, pool_id, stack: StackId(stack), flags }
 }
 
-/// The two numbers of a word, as they lie in memory.
+/// Returns the two numbers of a word in memory order.
 fn halves(word: u64) -> [u32; 2] {
     let bytes = word.to_ne_bytes();
     let (halves, _) = bytes.as_chunks::<4>();

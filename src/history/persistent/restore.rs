@@ -1,4 +1,4 @@
-//! A snapshot of what a killed process left: as it would have been taken at the last moment.
+//! Makes a snapshot from the file that a killed process left, as of the last moment.
 
 use std::collections::BTreeMap;
 
@@ -9,19 +9,23 @@ use crate::entry::{Action, Entry};
 use crate::merge_rings::RingMerge;
 use crate::snapshot::{Block, BlockState, Clock, PoolKind, Segment, Settings, Snapshot};
 
-/// A snapshot, and what it lacks.
+/// A snapshot, and facts that it does not contain.
 pub struct Restored {
     pub snapshot: Snapshot,
-    /// The process was killed by the monotonic clock's time, or later.
+    /// Last known time by the monotonic clock: the process was killed then or later.
     pub last_ns: u64,
 }
 
-/// Blocks are multiples of this.
+/// Block sizes are multiples of this.
 const GRAIN_BYTES: u64 = 512;
-/// How much is recorded where entries are.
+/// Recording level at which entries are recorded.
 const ALL: u64 = 2;
 
-/// Err: what was left does not fit together.
+/// Restores a snapshot.
+///
+/// # Errors
+///
+/// Fails if the contents of the file are inconsistent.
 pub fn restore(leftover: &Leftover) -> Result<Restored, Problem> {
     let mut gather = RingMerge::new(leftover.from_start && leftover.level == ALL);
     let mut snapshot = Snapshot {
@@ -48,7 +52,7 @@ pub fn restore(leftover: &Leftover) -> Result<Restored, Problem> {
     Ok(Restored { snapshot, last_ns })
 }
 
-/// What an owner had, by address.
+/// State of an owner, by address.
 struct State {
     is_foreign: bool,
     blocks: BTreeMap<u64, BlockRow>,
@@ -64,7 +68,7 @@ impl State {
         }
     }
 
-    /// What this entry tells of is so, whether or not its row had been changed yet.
+    /// Applies the entry, whether or not its row had already been changed.
     fn do_again(&mut self, entry: &Entry) {
         let Entry { address, bytes, stream, stack, .. } = *entry;
         let block = self.blocks.get_mut(&address);
@@ -106,7 +110,7 @@ impl State {
         }
     }
 
-    /// How large a block is that was asked for with so many bytes.
+    /// Returns the size of the block that serves a request of so many bytes.
     fn room_at(&self, address: u64, bytes: u64) -> u64 {
         let rounded = bytes.max(1).checked_next_multiple_of(GRAIN_BYTES).unwrap_or(bytes);
         let around = self.segments.range(..=address).next_back();
@@ -159,8 +163,8 @@ impl State {
     }
 }
 
-/// Takes a range out of what is mapped. Returns each segment that it was part of, with up to two that are
-/// left of it.
+/// Removes a range from the mapped memory. Returns each segment that the range overlapped, with the
+/// up to two segments that remain of it.
 pub fn take_out(
     segments: &mut BTreeMap<u64, SegmentRow>,
     address: u64,
@@ -190,7 +194,7 @@ pub fn take_out(
     touched
 }
 
-/// Mapped memory that touches is one segment.
+/// Returns whether two ranges form one segment: adjacent mapped memory of one kind does.
 fn joins(left: &SegmentRow, right: &SegmentRow) -> bool {
     let kind = |row: &SegmentRow| (row.flags, row.stream, row.pool_id);
     left.flags & IS_EXPANDABLE != 0
@@ -209,7 +213,7 @@ fn block(row: &BlockRow) -> Block {
     }
 }
 
-/// The blocks, and what is free between them. What overlaps is found by the check.
+/// Returns the blocks and the free ranges between them. The later check detects overlaps.
 fn tile(begin: u64, end: u64, active: impl Iterator<Item = Block>) -> Vec<Block> {
     let free = |address: u64, end: u64| Block {
         address,
@@ -233,7 +237,8 @@ fn tile(begin: u64, end: u64, active: impl Iterator<Item = Block>) -> Vec<Block>
     blocks
 }
 
-/// What the process wrote at its begin. The keys of ours are its own; see `SETTING_*`.
+/// Returns the settings that the process recorded at its start. The library's keys are listed as
+/// `SETTING_*`.
 fn settings(leftover: &Leftover) -> Settings {
     let value = |key: &str| {
         let found = leftover.settings.iter().rev().find(|(name, _)| name == key);

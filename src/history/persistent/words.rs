@@ -1,19 +1,19 @@
-//! A stack as the preloaded library captures it, taken apart.
+//! Decodes a stack as the preloaded library captures it.
 
 /// A stack: a header, the native return addresses, the Python frames; innermost first.
 pub struct Words {
-    /// Which libraries the native addresses mean.
+    /// Epoch of the modules to which the native addresses refer.
     pub epoch: u32,
     pub native: Vec<u64>,
-    /// The native frames are there for the category only.
+    /// Whether the native frames serve only to determine the category.
     pub native_hidden: bool,
     pub python: Vec<u64>,
-    /// Whether there were more native frames, and more Python frames, than are kept of a stack.
+    /// Whether native frames, and Python frames, were truncated at the limit of a stack.
     pub is_cut: (bool, bool),
 }
 
 impl Words {
-    /// What a reader of the stack must know of its outer end.
+    /// Returns the note that a reader needs at the outer end of the stack, if frames are missing.
     pub fn cut(&self) -> Option<&'static str> {
         match self.is_cut {
             (false, false) => None,
@@ -27,17 +27,17 @@ impl Words {
 const NATIVE_IS_CUT: u32 = 49;
 const PYTHON_IS_CUT: u32 = 50;
 
-/// What a header says besides of a stack of which frames are not kept.
+/// Returns the bits of a header that mark truncated frames.
 pub fn cut(native: bool, python: bool) -> u64 {
     u64::from(native) << NATIVE_IS_CUT | u64::from(python) << PYTHON_IS_CUT
 }
 
-/// The header of a stack with so many native frames.
+/// Returns the header of a stack with so many native frames.
 pub fn header(epoch: u32, native_count: usize, native_hidden: bool) -> u64 {
     u64::from(epoch) | (native_count as u64) << 32 | u64::from(native_hidden) << 48
 }
 
-/// None: that is no stack.
+/// Decodes a stack. Returns `None` if the words are not a stack.
 pub fn take_apart(words: &[u64]) -> Option<Words> {
     let (&header, frames) = words.split_first()?;
     let (native, python) = frames.split_at_checked((header >> 32) as usize & 0xffff)?;

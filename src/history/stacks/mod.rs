@@ -1,16 +1,16 @@
-//! Call stacks, each kept once: a stack goes in as words, and a [`StackId`] comes out. What the
-//! words mean, only the caller knows.
+//! Interned call stacks: a stack goes in as words, and a [`StackId`] comes out. Only the caller
+//! knows what the words mean.
 //!
-//! Called from every hook of every thread, nearly always with a stack that is known already. Such a
-//! call hashes the words once, takes one of 64 locks for the time of one comparison, and allocates
-//! nothing.
+//! Every hook of every thread calls it, nearly always with a known stack. Such a call hashes the
+//! words once, takes one of 64 locks for the time of one comparison, and allocates nothing.
 //!
-//! The id says where the stack is: `1 + shard + 64 * index`, with the index counted from 0 in each
-//! shard. Stacks spread evenly over the shards, so the largest id is a little above the number of
-//! stacks, and a table indexed by ids wastes little.
+//! The id encodes the place of the stack: `1 + shard + 64 * index`, where the index counts from 0
+//! in each shard. Stacks spread evenly over the shards, so the largest id is a little above the
+//! number of stacks, and a table indexed by ids wastes little.
 //!
-//! Nothing is ever removed, so an id stays good. The total of words is bounded: beyond it new
-//! stacks get [`StackId::NONE`] and are counted. A poisoned lock is used nevertheless: every change is made in an order that leaves the shard sound.
+//! Stacks are never removed, so an id stays valid. The total of words is bounded: beyond it, new
+//! stacks get [`StackId::NONE`] and are counted. A poisoned lock is used nevertheless: every change
+//! is made in an order that leaves the shard sound.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -21,9 +21,10 @@ use shard::Shard;
 
 mod shard;
 
-/// Lends pieces of memory that outlive the process.
+/// Allocates pieces of memory that survive the process.
 pub trait PieceAllocator: Sync {
-    /// Zeros, as many as the layout says (`persistent::log`). None: there is no such memory, now.
+    /// Allocates a zeroed piece of the size that the layout defines (`persistent::log`). Returns
+    /// `None` if no such memory is available now.
     fn allocate_piece(&self) -> Option<&'static mut [u64]>;
 }
 
@@ -35,7 +36,7 @@ pub struct Stacks {
     refused_count: AtomicU64,
 }
 
-/// Neighbouring locks must not share a cache line, nor the pair that a processor fetches at once.
+/// Adjacent locks must not share a cache line, nor the pair that a processor fetches at once.
 #[repr(align(128))]
 struct Padded(Mutex<Shard>);
 
@@ -44,8 +45,8 @@ const SHARDS_BITS: u32 = SHARDS_COUNT.ilog2();
 const _: () = assert!(1 << SHARDS_BITS == SHARDS_COUNT);
 
 impl Stacks {
-    /// `words_max` bounds the words of all stacks together. Beside its words a stack costs 20 to 30
-    /// bytes, see [`Stacks::memory_bytes`].
+    /// Creates an empty table. `words_max` bounds the words of all stacks together. In addition to
+    /// its words, a stack costs 20 to 30 bytes; see [`Stacks::memory_bytes`].
     pub fn new(words_max: u64) -> Stacks {
         let shards = (0..SHARDS_COUNT).map(|_| Padded(Mutex::new(Shard::default()))).collect();
         Stacks {
@@ -57,24 +58,25 @@ impl Stacks {
         }
     }
 
-    /// The same, in memory that outlives the process, as long as some is lent.
+    /// Like [`Stacks::new`], in memory that survives the process, as long as the allocator provides
+    /// it.
     pub fn persistent(words_max: u64, allocator: &'static dyn PieceAllocator) -> Stacks {
         Stacks { allocator: Some(allocator), ..Stacks::new(words_max) }
     }
 
-    /// The id of the stack; the same for the same words, always. `NONE` for an empty stack, and
-    /// where there is no room for a new one.
+    /// Returns the id of the stack, always the same for the same words. Returns `NONE` for an empty
+    /// stack, and for a new one that does not fit.
     pub fn intern(&self, words: &[u64]) -> StackId {
         self.intern_telling(words).0
     }
 
-    /// As [`Stacks::intern`], and whether the stack is new.
+    /// Like [`Stacks::intern`], and also returns whether the stack is new.
     pub fn intern_telling(&self, words: &[u64]) -> (StackId, bool) {
         if words.is_empty() {
             return (StackId::NONE, false);
         }
         let hash = hash_words(words);
-        // The top bits: the shard's table uses the others.
+        // The top bits select the shard, because the shard's table uses the others.
         let number = (hash >> (64 - SHARDS_BITS)) as usize;
         let mut shard = self.lock(number);
         let known = shard.find(hash, words);
@@ -85,7 +87,7 @@ impl Stacks {
         }
     }
 
-    /// The words of a stack; none for `NONE` and for an id that was never given.
+    /// Returns the words of a stack. Empty for `NONE` and for an id that was never returned.
     pub fn words(&self, id: StackId) -> Vec<u64> {
         let Some(place) = id.0.checked_sub(1) else { return Vec::new() };
         let number = place as usize % SHARDS_COUNT;
@@ -93,7 +95,7 @@ impl Stacks {
         shard.words((place >> SHARDS_BITS) as usize).map(<[u64]>::to_vec).unwrap_or_default()
     }
 
-    /// The stacks that came since the last call with this list, which is empty at first.
+    /// Returns the stacks added since the last call with this list, which must be empty at first.
     pub fn newer(&self, seen: &mut Vec<usize>) -> Vec<StackId> {
         seen.resize(SHARDS_COUNT, 0);
         let mut newer = Vec::new();
@@ -105,14 +107,14 @@ impl Stacks {
         newer
     }
 
-    /// Whether the stack lies where it outlives the process.
+    /// Returns whether the stack is in memory that survives the process.
     pub fn is_persistent(&self, id: StackId) -> bool {
         let Some(place) = id.0.checked_sub(1) else { return false };
         let shard = self.lock(place as usize % SHARDS_COUNT);
         shard.is_chunked((place >> SHARDS_BITS) as usize)
     }
 
-    /// How many stacks are kept.
+    /// Number of stacks.
     pub fn len(&self) -> usize {
         (0..SHARDS_COUNT).map(|number| self.lock(number).len()).sum()
     }
@@ -121,7 +123,7 @@ impl Stacks {
         self.len() == 0
     }
 
-    /// How often there was no room for a new stack.
+    /// Number of times that a new stack did not fit.
     pub fn refused_count(&self) -> u64 {
         self.refused_count.load(Relaxed)
     }
@@ -130,13 +132,17 @@ impl Stacks {
         self.words_count.load(Relaxed)
     }
 
-    /// All memory that the stacks take.
+    /// All memory that the stacks occupy, in bytes.
     pub fn memory_bytes(&self) -> usize {
         let shards: usize = (0..SHARDS_COUNT).map(|number| self.lock(number).memory_bytes()).sum();
         shards + SHARDS_COUNT * size_of::<Padded>()
     }
 
-    /// Panics if a shard is not sound. For tests: it takes time for every stack.
+    /// Checks every shard, for tests: its time grows with the number of stacks.
+    ///
+    /// # Panics
+    ///
+    /// Panics if a shard is not sound.
     pub fn check(&self) {
         let mut words_count = 0;
         for number in 0..SHARDS_COUNT {

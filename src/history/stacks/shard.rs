@@ -1,5 +1,6 @@
-//! One shard of the stacks: a table from hashes to stacks, and the words of the stacks, in pieces
-//! that never move, because copying megabytes inside a hook would be felt.
+//! One shard of the stacks: a table from hashes to stacks, and the words of the stacks. The words
+//! are in pieces that never move, because copying megabytes inside a hook would delay the program
+//! noticeably.
 //!
 //! * T1: the table has a power of two of slots, and at most half of them are taken.
 //! * T2: every stack has exactly one slot, and a search for its words ends there.
@@ -12,14 +13,15 @@ use crate::persistent::log::{self, PIECE_WORDS};
 
 #[derive(Default)]
 pub(super) struct Shard {
-    /// Empty, or a power of two of slots. A slot names a stack by its index plus 1; 0 is free.
+    /// Empty, or a power of two of slots. A slot refers to a stack by its index plus 1; 0 means
+    /// free.
     slots: Vec<Slot>,
     spans: Vec<Span>,
     pieces: Vec<Piece>,
 }
 
-/// A piece of memory of our own, or one that outlives the process: there each stack has a header in front,
-/// which is written when the words are there.
+/// A piece of the library's own memory, or one that survives the process. In the latter each stack
+/// has a header before its words, which is written after them.
 #[derive(Default)]
 struct Piece {
     own: Vec<u64>,
@@ -33,13 +35,13 @@ struct AllocatedPiece {
 
 #[derive(Clone, Copy, Default)]
 struct Slot {
-    /// Bits of the hash that do not choose the slot, so that nearly every comparison of words is
-    /// one that succeeds.
+    /// Bits of the hash that do not choose the slot, so that nearly every comparison of words
+    /// succeeds.
     tag: u32,
     number: u32,
 }
 
-/// Where the words of a stack are.
+/// Place of the words of a stack.
 #[derive(Clone, Copy)]
 struct Span {
     piece: u32,
@@ -67,7 +69,8 @@ impl Shard {
         }
     }
 
-    /// A stack that `find` did not find. `None` without memory for it. `id`: what it is called where it lasts.
+    /// Inserts a stack that `find` did not find. Returns `None` if there is no memory. `id` is its
+    /// number in persistent memory.
     pub(super) fn insert(
         &mut self,
         hash: u64,
@@ -91,7 +94,7 @@ impl Shard {
         self.pieces[span.piece as usize].words().get(first..first + span.words as usize)
     }
 
-    /// Whether this stack lies where it outlives the process.
+    /// Returns whether this stack is in memory that survives the process.
     pub(super) fn is_chunked(&self, index: usize) -> bool {
         let span = self.spans.get(index);
         span.is_some_and(|span| self.pieces[span.piece as usize].allocated.is_some())
@@ -109,7 +112,11 @@ impl Shard {
             + self.slots.capacity() * size_of::<Slot>()
     }
 
-    /// Panics with the number of the first invariant that does not hold; returns all words.
+    /// Checks the invariants and returns the number of all words.
+    ///
+    /// # Panics
+    ///
+    /// Panics with the number of the first invariant that does not hold.
     pub(super) fn check(&self, belongs: impl Fn(u64) -> bool) -> u64 {
         let (slots, stacks) = (self.slots.len(), self.spans.len());
         assert!(slots == 0 || slots.is_power_of_two(), "T1: {slots} slots");
@@ -144,7 +151,7 @@ impl Shard {
         self.slots[at] = Slot { tag: tag_of(hash), number };
     }
 
-    /// Room in the table for one stack more.
+    /// Makes the table large enough for one more stack.
     fn grow_table(&mut self) -> Option<()> {
         if 2 * (self.spans.len() + 1) <= self.slots.len() {
             return Some(());
@@ -161,7 +168,7 @@ impl Shard {
         Some(())
     }
 
-    /// Puts the words behind those of the last piece, or into a new piece.
+    /// Appends the words to the last piece, or to a new piece.
     fn append(
         &mut self,
         words: &[u64],
@@ -190,7 +197,8 @@ impl Shard {
         Some(Span { piece: number, first, words: u32::try_from(words.len()).ok()? })
     }
 
-    /// Small for a process with few stacks, and growing with them.
+    /// Returns the size of the next piece: small for a process with few stacks, and growing with
+    /// them.
     fn next_piece_words(&self) -> usize {
         let last = self.pieces.last().map_or(0, |piece| piece.own.capacity());
         (2 * last).clamp(PIECE_WORDS_MIN, PIECE_WORDS_MAX)
@@ -216,7 +224,7 @@ impl Piece {
         }
     }
 
-    /// Where there is room. Returns the index of the first word.
+    /// Appends to a piece that has enough free words. Returns the index of the first word.
     fn append(&mut self, words: &[u64], id: StackId) -> usize {
         match &mut self.allocated {
             Some(allocated) => {

@@ -1,23 +1,24 @@
-//! What PyTorch calls external annotations: when the program went through its ranges.
+//! PyTorch's external annotations: when the program went through its ranges.
 //!
-//! A range has no times of its own, its entries do: a *pass* is from the first entry in a range to its last before the
-//! range is entered again, as in `analysis::passes`. Where nothing was recorded in a range, it is not there.
+//! A range has no times, but its entries do. A *pass* is from the first entry in a range to the
+//! last one before the range is entered again, as in `analysis::passes`. A range in which nothing
+//! was recorded is not listed.
 
 use std::collections::{HashMap, VecDeque};
 
 use crate::entry::Entry;
 use crate::snapshot::Snapshot;
 
-/// So many passes of a device, the last ones.
+/// Maximum number of passes of a device; the last ones are kept.
 const PASSES_MAX: usize = 1 << 18;
-/// Ranges further inside are not followed.
+/// Maximum depth of ranges; deeper ones are not followed.
 const DEPTH_MAX: usize = 4;
 
 #[derive(Default)]
 pub(super) struct Annotations {
-    /// By device, then by time.
+    /// Events by device, then by time.
     pub events: Vec<Event>,
-    /// How many passes there was no room for.
+    /// Number of passes dropped at the maximum.
     pub dropped_count: u64,
     names: Vec<String>,
 }
@@ -53,12 +54,12 @@ impl Annotations {
     }
 }
 
-/// What a range and those around it are called, whole: `step` and `step/forward`.
+/// Full names of a range and of the ranges around it: `step` and `step/forward`.
 #[derive(Default)]
 struct Names {
     all: Vec<String>,
     numbers: HashMap<String, u32>,
-    /// By the number of the innermost range, the outermost first.
+    /// Names of each range, by its number, the outermost first.
     of_ranges: HashMap<u16, Vec<u32>>,
 }
 
@@ -82,20 +83,20 @@ impl Names {
 struct Passes {
     all: VecDeque<Pass>,
     dropped: usize,
-    /// The last pass of a name, counted with those that were dropped.
+    /// The last pass of each name, counted including the dropped ones.
     last: HashMap<u32, usize>,
 }
 
 struct Pass {
     name: u32,
     depth: u8,
-    /// Of its first and last entry.
+    /// Indices of the first and last entry.
     first: u32,
     last: u32,
 }
 
 impl Passes {
-    /// An entry in these ranges; `entered`: as [`Entry::entered`].
+    /// Adds an entry in these ranges; for `entered`, see [`Entry::entered`].
     fn note(&mut self, names: &[u32], index: usize, entered: u8) {
         for (depth, &name) in names.iter().enumerate() {
             let is_new = entered > 0 && depth + 1 >= usize::from(entered);
@@ -117,7 +118,7 @@ impl Passes {
 
     fn events(self, device: u32, entries: &[Entry]) -> impl Iterator<Item = Event> {
         let both = |Pass { name, depth, first, last }: Pass| {
-            // At one entry all begin before any ends, and what is inside ends first.
+            // At one entry all ranges begin before any ends, and inner ranges end first.
             [((first, false, depth), name), ((last, true, u8::MAX - depth), name)]
         };
         let mut all: Vec<_> = self.all.into_iter().flat_map(both).collect();

@@ -1,26 +1,32 @@
 //! The snapshot in PyTorch's schema: the only module that knows its keys and strings.
 //!
-//! Read by `torch.cuda.memory`'s tools, by <https://docs.pytorch.org/memory_viz> and by whatever
-//! people wrote for it, so the schema is theirs, to the letter. In particular:
+//! The readers are `torch.cuda.memory`'s tools, <https://docs.pytorch.org/memory_viz> and other
+//! people's tools for that format, so the schema follows theirs exactly. In particular:
 //!
-//! * The frames of an entry are absent where there is none; those of blocks and segments are always
-//!   a list. Never null.
+//! * An entry without frames has no key for them; blocks and segments always have a list. It is
+//!   never
+//! null.
 //! * A free is two entries, one directly after the other.
-//! * The state of a block that waits is `active_pending_free`, whatever the documentation says.
+//! * The state of a block that is pending free is `active_pending_free`, whatever PyTorch's
+//!   documentation says.
 //! * `category`, `trace_alloc_*` and `cachealloc` are keys that PyTorch leaves to producers: the
-//!   viewer colours by the first, and shows the others.
-//! * Where there are categories, one must be `unknown`: without it the viewer tries to add it to a
-//!   list whose name it misspells (`categores`), and shows nothing.
-//! * The viewer takes a block's category from its entry alone. Where only live blocks were recorded,
-//!   entries have no categories: nearly all would be `unknown`. Blocks have theirs
-//!   always, for our own tools.
+//!   viewer
+//! colours by the first, and shows the others.
+//! * If there are categories, one must be `unknown`. Otherwise the viewer tries to add it to a list
+//!   whose
+//! name it misspells (`categores`), and shows nothing.
+//! * The viewer takes a block's category from its entry alone. If only live blocks were recorded,
+//!   entries
+//! have no categories: nearly all would be `unknown`. Blocks always have theirs, for cachealloc's
+//! own tools.
 //!
-//! * `graph_segments` is a key of ours, where graphs have memory nodes: as `segments` are, of which each is one node, and its
-//!   pool the number of its graph. They are not among the others: their addresses have no memory before a launch, and graphs
-//!   may share it, so they add up to nothing that is reserved.
+//! * `graph_segments` is a key of cachealloc for graphs that have memory nodes. It has the form of
+//! `segments`; each segment is one node, and its pool is the number of its graph. They are not
+//! among the other segments: their addresses have no memory before a launch and graphs may share
+//! it, so their sum is not reserved memory.
 //!
-//! In each dict the frames come last: they are what is large, and the keys before them can be read
-//! in a dump of the file.
+//! In each dict the frames come last: they are large, and the keys before them can then be read in
+//! a dump of the file.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -42,7 +48,7 @@ mod pools;
 mod settings;
 mod words;
 
-/// Writes the snapshot as PyTorch's pickle. Does not check it: see [`Snapshot::check`].
+/// Writes the snapshot as PyTorch's pickle. Does not check it; see [`Snapshot::check`].
 pub fn write_snapshot(
     snapshot: &Snapshot,
     describe: &mut dyn Describe,
@@ -63,7 +69,7 @@ pub fn write_snapshot(
     writer.pickle.end()
 }
 
-/// More than a last entry.
+/// Returns whether the snapshot has more than a last entry.
 fn has_history(snapshot: &Snapshot) -> bool {
     let more = |device: &crate::Device| device.recorded_from_start || device.entries.len() > 1;
     snapshot.devices.iter().any(more)
@@ -75,15 +81,16 @@ struct Writer<'a, W> {
     snapshot: &'a Snapshot,
     pools: Pools,
     annotations: Annotations,
-    /// What is in the memo: stacks by id, frames by the address of their `Arc`, and by value.
+    /// Objects in the memo: stacks by id, frames by the address of their `Arc`, and by value.
     stacks: HashMap<StackId, Described, BuildWordHasher>,
     frames: HashMap<usize, MemoIndex, BuildWordHasher>,
-    /// Keeps the frames alive whose addresses are in `frames`: no other frame may get one.
+    /// Keeps alive the frames whose addresses are in `frames`, so that no other frame gets one of
+    /// them.
     equal_frames: HashMap<Arc<Frame>, MemoIndex, BuildWordHasher>,
     categories: Categories,
 }
 
-/// Which categories the entries have had so far.
+/// Categories that the entries have had so far.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Categories {
     Never,
@@ -117,7 +124,7 @@ impl<W: Write> Writer<'_, W> {
             devices_left -= 1;
             writer.entries(number, &device.entries, devices_left == 0)
         })?;
-        // Behind those of devices: the viewer looks for categories in these alone.
+        // These follow the traces of devices: the viewer looks for categories in those alone.
         self.pickle.word(HOST_SEGMENTS)?;
         self.list(&snapshot.host_segments, Self::segment)?;
         self.pickle.word(HOST_TRACES)?;
@@ -197,7 +204,7 @@ impl<W: Write> Writer<'_, W> {
         batch.end(&mut self.pickle)
     }
 
-    /// An entry that shows nothing, for the category that must be there.
+    /// Returns an entry that shows nothing, for the category that must be present.
     fn snapshot_entry(&self, entries: &[Entry]) -> Entry {
         let active = self.snapshot.segments.iter().map(Segment::active_bytes);
         Entry {
@@ -245,7 +252,7 @@ impl<W: Write> Writer<'_, W> {
     }
 
     fn category(&mut self, action: Action, category: Option<&str>) -> io::Result<()> {
-        // The viewer makes one of the two entries of a free, with the category of the first.
+        // The viewer merges the two entries of a free, and uses the category of the first.
         if action == Action::FreeCompleted || self.categories == Categories::Never {
             return Ok(());
         }
@@ -263,13 +270,13 @@ impl<W: Write> Writer<'_, W> {
         }
     }
 
-    /// As a key of the dict that is open, whether there are any or not. Returns the category.
+    /// Writes the frames as a key of the open dict, even if there are none. Returns the category.
     fn frames_always(&mut self, stack: StackId) -> io::Result<Option<Arc<str>>> {
         self.pickle.word(FRAMES)?;
         self.stack(stack)
     }
 
-    /// The list of frames; in full for the first time. Returns the category.
+    /// Writes the list of frames, in full only the first time. Returns the category.
     fn stack(&mut self, stack: StackId) -> io::Result<Option<Arc<str>>> {
         if stack.is_none() {
             self.empty_list()?;
@@ -339,7 +346,7 @@ impl<W: Write> Writer<'_, W> {
     }
 }
 
-/// A free is one entry in the ring and two in the file.
+/// Returns the entries as written: a free is one entry in the ring and two in the file.
 fn as_written(entry: &Entry) -> impl Iterator<Item = Entry> + use<> {
     let entry = *entry;
     let (first, second) = match entry.action {

@@ -1,10 +1,11 @@
-//! The private pools that entries belong to. An entry does not say it; it is known where its address lies in a segment
-//! that is there and is a pool's, from when on that is so.
+//! The private pools that entries belong to. An entry does not contain its pool. It is known if the
+//! entry's address lies in a segment that still exists and belongs to a pool, since the time at
+//! which the segment joined the pool.
 
 use crate::entry::{Action, Entry};
 use crate::snapshot::Segment;
 
-/// What private pools have, by device and address.
+/// Segments of private pools, by device and address.
 pub(super) struct Pools(Vec<Owned>);
 
 struct Owned {
@@ -29,9 +30,10 @@ impl Pools {
         Pools(all)
     }
 
-    /// The pool of an entry of this device; the default one where it is in none, or that is not known.
+    /// Returns the pool of an entry of this device, or the default pool if the entry is in no
+    /// private pool or its pool is unknown.
     pub(super) fn of(&self, device: u32, entry: &Entry) -> (u64, u64) {
-        // Their addresses are none.
+        // The `address` of these entries is not an address.
         if self.0.is_empty() || matches!(entry.action, Action::OutOfMemory | Action::Snapshot) {
             return DEFAULT_POOL;
         }

@@ -1,4 +1,4 @@
-//! The settings of the allocator, as PyTorch's tools show them.
+//! Allocator settings in the form that PyTorch's tools show.
 
 use std::io::{self, Write};
 
@@ -51,7 +51,8 @@ impl<W: Write> Writer<'_, W> {
         self.pickle.end_dict()
     }
 
-    /// With the values that they have in PyTorch by default: readers expect the keys.
+    /// Writes settings that cachealloc does not have, with PyTorch's defaults: readers expect the
+    /// keys.
     fn settings_that_we_lack(&mut self) -> io::Result<()> {
         self.number(PINNED_NUM_REGISTER_THREADS, 1)?;
         self.boolean(RELEASE_LOCK_ON_CUDAMALLOC, false)?;

@@ -1,8 +1,8 @@
-//! Every key and string of PyTorch's schema, once: for the writer here, and for the reader in `analysis`.
+//! All keys and strings of PyTorch's schema, for the writer here and for the reader in `analysis`.
 
 use crate::pickle::Word;
 
-/// Hands the list to a macro of the caller's, which defines what it needs by name and text.
+/// Passes the list to a macro of the caller, which defines items from the names and texts.
 #[macro_export]
 macro_rules! schema_words {
     ($define:ident) => {
@@ -83,7 +83,7 @@ macro_rules! schema_words {
             TRACE_ALLOC_DROPPED = "trace_alloc_dropped",
             CACHEALLOC = "cachealloc",
 
-            // Of other versions: read, never written.
+            // Written by other versions; only read, never written.
             FREE = "free",
             ANNOTATE = "annotate",
             ACTIVE_AWAITING_FREE = "active_awaiting_free",
@@ -93,7 +93,7 @@ macro_rules! schema_words {
     };
 }
 
-/// Hands the words for the states of a block to a macro of the caller's.
+/// Passes the words for the states of a block to a macro of the caller.
 #[macro_export]
 macro_rules! state_words {
     ($define:ident) => {
@@ -105,7 +105,8 @@ macro_rules! state_words {
     };
 }
 
-/// The same for the actions of entries. `Free` has none: it is two entries of a file.
+/// Passes the words for the actions of entries to a macro of the caller. `Free` has none: it is two
+/// entries of a file.
 #[macro_export]
 macro_rules! action_words {
     ($define:ident) => {
@@ -123,7 +124,7 @@ macro_rules! action_words {
     };
 }
 
-/// Numbers the words from 0 in this order, which are their places in the memo.
+/// Numbers the words from 0 in this order; the numbers are their places in the memo.
 macro_rules! define {
     ($($name:ident = $text:literal,)*) => {
         #[allow(non_camel_case_types, clippy::upper_case_acronyms)]

@@ -1,11 +1,11 @@
-//! Ranges become annotations: when each was passed through, as the entries in it tell.
+//! Ranges become annotations: when the program went through each, according to the entries in it.
 
 use cachealloc_history::{Action, Entry, Snapshot};
 use serde_pickle::{DeOptions, value_from_slice};
 
 use crate::readers::{get, list, pickled};
 
-/// Entries with their range, and the depth from which on it was entered anew, a microsecond apart.
+/// Entries a microsecond apart, each with its range and the depth from which it was entered again.
 fn snapshot(entries: &[(u16, u8)]) -> Snapshot {
     let ranges = ["", "step", "step/forward", "load"].map(String::from).to_vec();
     let mut snapshot = Snapshot { ranges, ..Snapshot::default() };
@@ -55,6 +55,6 @@ fn a_range_is_passed_from_its_first_entry_to_its_last() {
             "5 END load",
         ],
     );
-    // What was entered before the history begins.
+    // Ranges entered before the history begins.
     annotated(&[(3, 0), (3, 0)], &["0 START load", "1 END load"]);
 }

@@ -1,4 +1,4 @@
-//! A file is whole or is not there.
+//! A file is either complete or absent.
 
 use std::fs;
 use std::io::{self, ErrorKind, Write};
@@ -9,7 +9,7 @@ use cachealloc_history::file::{Writer, write_whole};
 
 const WRITER: Writer = Writer { process_id: 17, sequence: 1 };
 
-/// A directory for one test, removed when it ends.
+/// Directory of one test, removed when the test ends.
 pub struct Directory(pub PathBuf);
 
 impl Directory {
@@ -132,7 +132,7 @@ fn the_longest_name_works() {
     assert_eq!(fs::read_to_string(&path).unwrap(), "new");
 }
 
-/// Even for root.
+/// Holds even for root.
 #[test]
 fn a_directory_without_permission_is_an_error() {
     let path = Path::new("/proc/dump.pickle");

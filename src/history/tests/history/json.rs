@@ -96,7 +96,7 @@ fn entry(device: u32, entry: &Entry, snapshot: &Snapshot, describe: &mut dyn Des
         Action::OutOfMemory => "oom",
         Action::Snapshot => "snapshot",
     };
-    // Addresses of the model are never used again, and no free memory is one.
+    // The model never reuses an address, and free memory has no entry.
     let around = snapshot.segments.iter().find(|segment| {
         let is_in = (segment.address..segment.address + segment.bytes).contains(&entry.address);
         let is_since = segment.pool_since_ns.is_some_and(|since_ns| since_ns <= entry.time_ns);

@@ -1,5 +1,5 @@
-//! Tests of the history from the outside. In reading order: what is recorded, the text of stacks,
-//! whether a snapshot is sound, the files and their readers, and what it costs.
+//! Tests of the history's public interface. In reading order: recording, the text of stacks, the
+//! soundness of snapshots, the files and their readers, and costs.
 
 mod merging;
 mod restored;

@@ -1,4 +1,4 @@
-//! Native and Python frames as one stack.
+//! Merging native and Python frames into one stack.
 
 use cachealloc_history::merge::{EvalLoopCode, NativeFrame, PythonFrame, is_evaluation, merge};
 use proptest::prelude::*;
@@ -80,7 +80,7 @@ fn code_that_is_known_counts_more_than_names() {
     };
     assert_eq!(judged(&EvalLoopCode::default(), 0x1008), [true, true]);
     let code = EvalLoopCode(vec![0x10..0x20, 0x1000..0x1008]);
-    // A return address may be the first one behind the code, and is never its first one.
+    // A return address may be the first one past the end of the code, but never its first one.
     for (address, is_part) in [(0x1000, false), (0x1001, true), (0x1008, true), (0x1009, false)] {
         assert_eq!(judged(&code, address), [false, is_part], "{address:x}");
     }
@@ -109,11 +109,11 @@ proptest! {
         let (from_native, from_python): (Vec<i32>, Vec<i32>) =
             merged.iter().partition(|&&frame| frame < 1000);
 
-        // Python's frames are all there, in their order.
+        // All of Python's frames are there, in their order.
         let all: Vec<i32> = (1000..).take(python.len()).collect();
         prop_assert_eq!(from_python, all);
 
-        // Native frames are in their order; only evaluation frames went, one for each group.
+        // Native frames keep their order; only evaluation frames were replaced, one for each group.
         prop_assert!(from_native.is_sorted_by(|left, right| left < right));
         let gone: Vec<usize> =
             (0..native.len()).filter(|&frame| !from_native.contains(&(frame as i32))).collect();
@@ -123,7 +123,7 @@ proptest! {
         let groups = boundaries + usize::from(open);
         let evaluations = native.iter().filter(|&&evaluation| evaluation).count();
         prop_assert_eq!(gone.len(), groups.min(evaluations));
-        // The innermost went: what is missing is missing at the outer end.
+        // The result begins with the innermost frames: missing frames are missing at the outer end.
         let first: Vec<usize> =
             (0..native.len()).filter(|&frame| native[frame]).take(gone.len()).collect();
         prop_assert_eq!(&gone, &first);

@@ -86,7 +86,7 @@ fn ranks() {
     }
 }
 
-/// Arguments in, name out; what may be a secret stays out.
+/// The name comes from the arguments; a possible secret is not in it.
 #[test]
 fn programs() {
     for (arguments, expected) in [

@@ -1,4 +1,4 @@
-//! Runs Python: the judge of what a pickle says.
+//! Runs Python, the reference for the contents of a pickle.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -9,7 +9,7 @@ pub fn run(arguments: &[&str], files: &[&Path]) -> Output {
     python.output().expect("these tests need python3")
 }
 
-/// Runs a program that is expected to end well.
+/// Runs a program that is expected to succeed.
 pub fn expect(arguments: &[&str], files: &[&Path]) -> String {
     let output = run(arguments, files);
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();

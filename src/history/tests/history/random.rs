@@ -1,5 +1,5 @@
-//! Random snapshots that are sound by construction: a naive allocator is run for a while, writes
-//! down what it does, and at the end what there is.
+//! Random snapshots that are sound by construction: a naive allocator runs for a while, records its
+//! actions, and lists its memory at the end.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ pub const STACKS_COUNT: u64 = 40;
 const PAGE_BYTES: u64 = 2 << 20;
 const PAGES_COUNT: u64 = 8;
 
-/// Of one to three devices and often the host, with this many steps on each.
+/// Returns a snapshot of one to three devices and often the host, with this many steps on each.
 pub fn snapshot(seed: u64, steps: u64) -> Snapshot {
     let mut random = Random(seed);
     let mut snapshot = Snapshot {
@@ -117,7 +117,7 @@ impl Area {
         self.mapped.len() as u64 * PAGE_BYTES
     }
 
-    /// The mapped ranges, first and end.
+    /// Returns the mapped ranges: start and end.
     fn ranges(&self) -> Vec<(u64, u64)> {
         let mut ranges: Vec<(u64, u64)> = Vec::new();
         for (page, _) in self.mapped.iter().enumerate().filter(|(_, mapped)| **mapped) {
@@ -167,7 +167,7 @@ impl World {
     fn reserve(&mut self) {
         let pages = 1 + self.random.below(PAGES_COUNT);
         let expandable = self.random.one_in(2);
-        // Segments may touch, of any kind; two expandable ones would be one.
+        // Segments of any kind may be adjacent, but two adjacent expandable ones would be one.
         if expandable && self.areas.last().is_some_and(|last| last.expandable) {
             self.next_address += PAGE_BYTES;
         }

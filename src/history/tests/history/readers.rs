@@ -1,5 +1,5 @@
-//! What readers make of our files: Python's own pickle, against JSON that was written apart; and
-//! serde-pickle, which shares no code with either.
+//! Independent readers read the library's files: Python's own pickle, compared with JSON that was
+//! written separately, and serde-pickle, which shares no code with either.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,8 +12,8 @@ use crate::files::Directory;
 use crate::skip::lacks;
 use crate::{json, python, random, soundness};
 
-/// Compares each pickle with the JSON beside it, types too. `unknown` is added by the writer where
-/// there are categories, so it is taken out, but one must be there.
+/// Compares each pickle with the JSON beside it, including types. The writer adds `unknown` where
+/// there are categories, so it is removed, but one must be present.
 const COMPARE: &str = r#"
 import json, pickle, sys
 
@@ -66,8 +66,8 @@ fn python_reads_what_was_written() {
     assert_eq!(python::expect(&["-c", COMPARE], &files), format!("{}\n", files.len()));
 }
 
-/// The text of the golden file is what Python's `pprint` makes of the snapshot. After a change on
-/// purpose: `UPDATE_GOLDEN=1 cargo test -p cachealloc-history golden`.
+/// The text of the golden file is the snapshot as Python's `pprint` prints it. After an intended
+/// change: `UPDATE_GOLDEN=1 cargo test -p cachealloc-history golden`.
 #[test]
 fn golden_file() {
     if lacks("python3") {
@@ -100,7 +100,7 @@ import pickle, pprint, sys
 pprint.pprint(pickle.load(open(sys.argv[1], 'rb')), width=100, sort_dicts=False)
 ";
 
-/// Values and types, and the order of keys; not how this Python would print them.
+/// Compares values, types and the order of keys, independently of how this Python would print them.
 const COMPARE_GOLDEN: &str = "
 import ast, pickle, sys
 found = pickle.load(open(sys.argv[1], 'rb'))
@@ -108,7 +108,7 @@ golden = ast.literal_eval(open(sys.argv[2], encoding='utf-8').read())
 assert repr(found) == repr(golden), repr(found)
 ";
 
-/// serde-pickle refuses shared lists and dicts, so nothing is shared here.
+/// serde-pickle rejects shared lists and dicts, so nothing is shared here.
 #[test]
 fn another_reader_reads_the_same() {
     let mut snapshot = soundness::small();
@@ -157,27 +157,27 @@ fn a_free_is_two_entries() {
     }
 }
 
-/// The viewer shows nothing where there are categories and none is `unknown`.
+/// The viewer shows nothing if there are categories and none is `unknown`.
 #[test]
 fn one_category_is_unknown() {
     let mut snapshot = soundness::small();
     for entry in &mut snapshot.devices[0].entries {
         entry.stack = StackId(1);
     }
-    // The second device's entry has no category, and so it is what is unknown.
+    // The second device's entry has no category, so it is the `unknown` one.
     assert_eq!(categories(&snapshot), ["app", "app", "app", "app", "app", "app", "unknown"]);
     snapshot.devices[1].entries[0].stack = StackId(1);
-    // Now none is, and an entry that shows nothing is added.
+    // Without such an entry, the writer adds an invisible one.
     assert_eq!(categories(&snapshot)[6..], ["app", "unknown"]);
-    // Without categories nothing is said: blocks keep their own colours.
+    // Without categories, none is written: blocks keep their own colours.
     for entry in snapshot.devices.iter_mut().flat_map(|device| &mut device.entries) {
         entry.stack = StackId(4);
     }
     assert!(categories(&snapshot).is_empty());
 }
 
-/// The viewer takes blocks without an entry, as `record:state` leaves them, for `unknown` if there
-/// is any category: it is better that they keep their own colours.
+/// If there is any category, the viewer shows blocks without an entry (as with `record:state`) as
+/// `unknown`. Without categories they keep their own colours, which is better.
 #[test]
 fn no_category_where_only_live_blocks_were_recorded() {
     let mut snapshot = soundness::small();
@@ -185,7 +185,7 @@ fn no_category_where_only_live_blocks_were_recorded() {
         entry.stack = StackId(1);
     }
     assert!(!categories(&snapshot).is_empty());
-    // A recording that began later has a history as well.
+    // A recording that began later also has a history.
     for device in &mut snapshot.devices {
         device.recorded_from_start = false;
     }
@@ -250,7 +250,7 @@ fn errors_of_the_output_come_back() {
     }
 }
 
-/// However often a stack comes, it is asked for once.
+/// A stack is described once, however often it occurs.
 #[test]
 fn each_stack_is_described_once() {
     struct Counted(Vec<StackId>);

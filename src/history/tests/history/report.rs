@@ -1,4 +1,4 @@
-//! The readable text: bytes, what holds them, and the report before an out-of-memory error.
+//! The readable text: amounts, the largest sites, and the report before an out-of-memory error.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ fn only_held_blocks_of_the_device_count() {
     assert!(live_sites(&snapshot, 1).is_empty());
 }
 
-/// A device that is full of a process's blocks, which a request of 2 GiB finds so.
+/// A request of 2 GiB on a device that the blocks of a process fill.
 fn full() -> OomReport {
     OomReport {
         device: 1,
@@ -60,7 +60,7 @@ fn full() -> OomReport {
     }
 }
 
-/// Of which nothing is known.
+/// A report in which nothing is known.
 fn empty(kind: OomKind, bytes: Option<u64>) -> OomReport {
     OomReport {
         device: 0,
@@ -141,7 +141,7 @@ cachealloc: out of memory on device 0: cuThat asked for what the call needs
     );
 }
 
-/// The device is full, and the limit is not in the way.
+/// The device is full, and the limit allows the request.
 #[test]
 fn a_limit_that_allows_the_request_is_not_blamed() {
     let limit = OomLimit { bytes: 3 << 30, held_bytes: 1 << 30, option: "the_option" };
@@ -154,7 +154,7 @@ fn a_limit_that_allows_the_request_is_not_blamed() {
     let limit = "  limit         3.00 GiB (the_option), 1.00 GiB held by all libraries\n";
     assert!(text.contains(limit), "{text}");
     assert!(text.contains("1.00 GiB are free on the device, 1.00 GiB too little"), "{text}");
-    // What is not of the device is not the limit's.
+    // A limit on device memory does not apply to host memory.
     (report.request.kind, report.request.bytes) = (OomKind::PinnedHost, Some(5 << 30));
     report.host_free_bytes = Some(4 << 30);
     let text = oom_report(&report, &mut Named);
@@ -162,7 +162,7 @@ fn a_limit_that_allows_the_request_is_not_blamed() {
     assert!(text.contains("the host has 4.00 GiB available, 1.00 GiB too little"), "{text}");
 }
 
-/// What helps is derived from a number, and said only where that suffices.
+/// A remedy is derived from a number, and shown only where it suffices.
 #[test]
 fn what_helps_follows_from_the_numbers() {
     let helps = |change: fn(&mut OomReport)| {
@@ -190,14 +190,14 @@ fn what_helps_follows_from_the_numbers() {
         report.driver_free_bytes = Some(4 << 30);
     };
     assert!(helps(limited).starts_with("a limit of 3.00 GiB or more"));
-    // Nothing makes a device larger.
+    // No remedy makes a device larger.
     let larger = |report: &mut OomReport| {
         (report.request.bytes, report.rest_bytes) = (Some(9 << 30), Some(8 << 30));
     };
     assert_eq!(helps(larger), "");
 }
 
-/// A kind is found again by its word, and every kind that the list of functions leads to is one.
+/// A kind can be found by its word, and the list of functions leads only to listed kinds.
 #[test]
 fn kinds_have_words() {
     for kind in OomKind::ALL {
@@ -215,7 +215,7 @@ fn kinds_have_words() {
     }
 }
 
-/// An offset is no line, and what leads to `main` is left out.
+/// An offset is not a line, and the frames that lead to `main` are omitted.
 #[test]
 fn frames_are_those_of_the_program() {
     let frame = |name: &str, filename: &str, line| {

@@ -1,4 +1,4 @@
-//! What a killed process left, where the last entry is ahead of its row.
+//! Restoring the file of a killed process, where the last entry is ahead of its row.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -9,7 +9,8 @@ use cachealloc_history::{Action, BlockState, Clock, Entry, HOST_DEVICE, StackId}
 const ADDRESS: u64 = 0x7000;
 const BYTES: u64 = 4096;
 
-/// Pinned memory that was kept, after its program was killed: `last` is the entry that its row lacks.
+/// Pinned memory that was cached when its program was killed. `last` is the entry that its row
+/// lacks.
 fn left(last: Option<Action>) -> Leftover {
     let [first, second] = [StackId(1), StackId(2)];
     let entry =
@@ -49,7 +50,7 @@ fn left(last: Option<Action>) -> Leftover {
     leftover
 }
 
-/// A block that is given again is asked for by another stack than the segment was.
+/// A block that is handed out again has another stack than its segment.
 #[test]
 fn a_block_has_the_stack_of_its_own_request() {
     let block = |last| {

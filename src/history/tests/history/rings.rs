@@ -1,4 +1,4 @@
-//! The ring against a plain list.
+//! The ring, compared with a plain list.
 
 use cachealloc_history::{Action, Entry, Ring, StackId};
 use proptest::prelude::*;

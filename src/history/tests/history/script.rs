@@ -1,5 +1,5 @@
-//! `scripts/check-snapshot.py`, which other tests trust with real files: accepts what is sound, and
-//! rejects every known way to break a file, in the snapshot or in the file itself.
+//! `scripts/check-snapshot.py`, which other tests trust with real files: it accepts sound files,
+//! and rejects every known way to break a file, in the snapshot or in the file itself.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -56,7 +56,7 @@ fn rejects_every_unsound_snapshot() {
     reject(&files);
 }
 
-/// What no snapshot of ours can be: each line breaks a good file that Python has read as `s`.
+/// Edits that make a snapshot invalid: each line breaks a good file that Python has read as `s`.
 const EDITS: &[&str] = &[
     "del s['segments']",
     "s['segments'] = {}",
@@ -147,7 +147,7 @@ fn rejects_opcodes_that_the_viewer_does_not_know() {
     let directory = Directory::new("opcodes");
     let (good, large) = (directory.0.join("good.pickle"), directory.0.join("large.pickle"));
     fs::write(&good, pickled(&small(), &mut ())).unwrap();
-    // A number of nine bytes where Python takes another opcode, and a batch as PyTorch writes it.
+    // A nine-byte number, for which Python uses another opcode, and a batch as PyTorch writes it.
     let edit = "s['allocator_settings']['x'] = 1 << 4000";
     python::expect(&["-c", EDIT], &[&good, &large, Path::new(edit)]);
     python::expect(&[&script()], &[&large]);
@@ -181,7 +181,7 @@ fn from_the_start_means_that_everything_is_explained() {
     assert!(said.contains("0 blocks and 1 segments were there before the first entry"), "{said}");
 }
 
-/// Each file is rejected, with a message that names it, and no traceback.
+/// Each file is rejected with a message that names it, and without a traceback.
 fn reject(files: &[PathBuf]) {
     let paths: Vec<&Path> = files.iter().map(PathBuf::as_path).collect();
     let output = python::run(&[&script(), "--from-start"], &paths);

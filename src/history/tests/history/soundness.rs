@@ -1,4 +1,4 @@
-//! What the check accepts, and that it finds each way to break a snapshot.
+//! The check accepts sound snapshots, and finds each known way to break one.
 
 use cachealloc_history::{
     Action, Block, BlockState, Entry, HOST_DEVICE, Segment, Snapshot, StackId,
@@ -14,7 +14,7 @@ proptest! {
         prop_assert_eq!(snapshot.check(), Ok(()));
     }
 
-    /// Nothing that a replay needs can be left out or changed without being found.
+    /// Every omission or change of an entry that a replay needs is found.
     #[test]
     fn a_lost_entry_is_found(seed: u64, at: prop::sample::Index) {
         let mut snapshot = random::snapshot(seed, 200);
@@ -66,7 +66,7 @@ fn problems_name_place_and_values() {
     );
 }
 
-/// Where entries are lost, the rest must still be undone, and need not explain everything.
+/// If entries are lost, the rest must still be undoable, but need not explain everything.
 #[test]
 fn dropped_entries_need_not_explain_everything() {
     for dropped in 0..=small().devices[0].entries.len() {
@@ -91,7 +91,7 @@ const fn breakage(name: &'static str, invariant: u8, apply: fn(&mut Snapshot)) -
     Breakage { name, invariant, apply }
 }
 
-/// One for each way to go wrong that is known.
+/// One entry for each known way to break a snapshot.
 pub const BREAKAGES: &[Breakage] = &[
     breakage("segments out of order", 1, |snapshot| snapshot.segments.swap(0, 1)),
     breakage("segments overlap", 1, |snapshot| {
@@ -197,7 +197,8 @@ pub const BREAKAGES: &[Breakage] = &[
 const BASE: u64 = 0x100_0000;
 const SEGMENT_BYTES: u64 = 1 << 20;
 
-/// A segment with a live block, a freed one and the rest; an expandable one; a second device.
+/// A segment with a live block, a freed one and free memory; an expandable segment; a second
+/// device.
 pub fn small() -> Snapshot {
     let mut snapshot = Snapshot::default();
     let blocks = vec![

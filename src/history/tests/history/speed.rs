@@ -1,5 +1,5 @@
-//! What the file of a busy process costs. With `--release -- --ignored --nocapture`, because the
-//! times of a loaded machine prove nothing; the size is asserted always.
+//! Cost of the file of a busy process. Run with `--release -- --ignored --nocapture`, because times
+//! on a loaded machine prove nothing; the size is always asserted.
 
 use std::sync::Arc;
 use std::time::Instant;

@@ -1,4 +1,4 @@
-//! Interned stacks: against a map, at the bound, and from many threads at once.
+//! Interned stacks: compared with a map, at the bound, and from many threads at once.
 
 use std::collections::HashMap;
 use std::sync::Barrier;
@@ -106,7 +106,7 @@ fn a_long_stack_is_kept_whole() {
     stacks.check();
 }
 
-/// All threads intern the same stacks, each in an order of its own, with a bound in the way.
+/// All threads intern the same stacks, each in a different order, and reach the bound meanwhile.
 #[test]
 fn threads_agree() {
     const THREADS: u64 = 8;
