@@ -1,13 +1,13 @@
-//! Memory for what is kept for ever, straight from the system.
+//! Memory for data that is never freed, directly from the system.
 //!
-//! The module table grows under the loader's list lock, and the program's `malloc` may be one that
-//! asks the loader for something while it holds a lock of its own. So the heap is not used there.
+//! The module table grows under the loader's list lock, and the program's `malloc` may call the
+//! loader while it holds a lock. So the heap is not used there.
 
 use core::ptr::null_mut;
 
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// Hands out zeroed bytes and takes none back.
+/// Allocates zeroed bytes and never frees them.
 pub(crate) struct Arena {
     next: *mut u8,
     left: usize,
@@ -25,7 +25,7 @@ impl Arena {
         let place = self.take(bytes.len(), 1)?;
         // SAFETY: `place` is fresh memory of this length.
         unsafe { place.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
-        // SAFETY: just written, never given away again.
+        // SAFETY: just written, and never allocated again.
         Some(unsafe { core::slice::from_raw_parts(place, bytes.len()) })
     }
 
@@ -33,7 +33,7 @@ impl Arena {
         let place = self.take(size_of::<T>(), align_of::<T>())?.cast::<T>();
         // SAFETY: `place` is fresh memory for one aligned `T`.
         unsafe { place.write(value) };
-        // SAFETY: just written, never given away again.
+        // SAFETY: just written, and never allocated again.
         Some(unsafe { &*place })
     }
 

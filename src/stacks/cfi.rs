@@ -1,4 +1,4 @@
-//! The rule of one code address, and the function it is of, from the unwind tables of its module.
+//! Finds the rule of one code address, and its function, in the unwind tables of its module.
 
 use core::ops::Range;
 
@@ -12,19 +12,20 @@ use crate::processor::{SIGNAL_RETURN, VENDOR};
 use crate::row::{Bytes, Frames, Malformed, Row};
 use crate::{loader, modules};
 
-/// The code around this address that its module's unwind tables describe as one: a function, or a part of one
-/// that the compiler put elsewhere. Empty if there is none.
+/// Returns the code around this address that the unwind tables of its module describe as one: a
+/// function, or a part of one that the compiler placed elsewhere. Empty if no table describes the
+/// address.
 pub fn function_range(address: u64) -> Range<u64> {
     let found = in_module(address, |base, headers, _| {
-        // SAFETY: loaded as long as this runs.
+        // SAFETY: the module stays loaded while this runs.
         let entry = unsafe { entry_at(base, headers, address) }.ok()??;
         Some(entry.frame.initial_address()..entry.frame.end_address())
     });
     found.unwrap_or(0..0)
 }
 
-/// Runs `body` with base and headers of the module that holds this address, and the epoch. It stays loaded
-/// meanwhile.
+/// Runs `body` with base and headers of the module that contains this address, and the epoch. The
+/// module stays loaded meanwhile.
 pub(crate) fn in_module<R>(
     address: u64,
     body: impl FnOnce(u64, &[libc::Elf64_Phdr], u32) -> Option<R>,
@@ -38,18 +39,19 @@ pub(crate) fn in_module<R>(
     found.flatten()
 }
 
-/// `address` lies in the calling instruction, so the return address is the byte after it.
+/// Returns the rule of a code address. `address` lies in the calling instruction, so the return
+/// address is the byte after it.
 ///
 /// # Safety
 ///
 /// - The object with these headers and this base is loaded and stays so during the call.
 pub(crate) unsafe fn rule_at(base: u64, headers: &[libc::Elf64_Phdr], address: u64) -> Rule {
-    // SAFETY: loaded, by the caller's word.
+    // SAFETY: the caller guarantees that it is loaded.
     let code = unsafe { loader::readable(base, headers, address + 1) };
     if code.is_some_and(|code| code.starts_with(&SIGNAL_RETURN)) {
         return Rule::Signal;
     }
-    // SAFETY: loaded, by the caller's word.
+    // SAFETY: the caller guarantees that it is loaded.
     let entry = unsafe { entry_at(base, headers, address) };
     let rule = entry.and_then(|entry| match entry {
         Some(entry) => entry.rule(address),
@@ -59,7 +61,7 @@ pub(crate) unsafe fn rule_at(base: u64, headers: &[libc::Elf64_Phdr], address: u
     rule.unwrap_or(Rule::Unsupported)
 }
 
-/// What a module's tables say of one function, or of a part of one.
+/// The description of one function, or of a part of one, in a module's tables.
 struct Entry<'visit> {
     section: EhFrame<Bytes<'visit>>,
     bases: BaseAddresses,
@@ -82,11 +84,11 @@ impl Entry<'_> {
     }
 }
 
-/// None: no table describes this address.
+/// Returns the entry of an address, or `None` if no table describes it.
 ///
 /// # Safety
 ///
-/// - As for [`rule_at`], as long as the result is used.
+/// - The module must stay loaded, as for [`rule_at`], for as long as the result is used.
 unsafe fn entry_at<'visit>(
     base: u64,
     headers: &[libc::Elf64_Phdr],
@@ -94,12 +96,12 @@ unsafe fn entry_at<'visit>(
 ) -> Result<Option<Entry<'visit>>, Malformed> {
     let header = headers.iter().find(|header| header.p_type == libc::PT_GNU_EH_FRAME);
     let table = loader::segment(base, header.ok_or(Malformed)?).start;
-    // SAFETY: loaded, by the caller's word.
+    // SAFETY: the caller guarantees that it is loaded.
     let bytes = unsafe { loader::readable(base, headers, table) }.ok_or(Malformed)?;
     let bases = BaseAddresses::default().set_eh_frame_hdr(table);
     let parsed = EhFrameHdr::new(bytes, NativeEndian).parse(&bases, 8).map_err(|_| Malformed)?;
     let Pointer::Direct(frames) = parsed.eh_frame_ptr() else { return Err(Malformed) };
-    // SAFETY: loaded, by the caller's word.
+    // SAFETY: the caller guarantees that it is loaded.
     let bytes = unsafe { loader::readable(base, headers, frames) }.ok_or(Malformed)?;
     let mut section = EhFrame::new(bytes, NativeEndian);
     section.set_vendor(VENDOR);

@@ -1,4 +1,4 @@
-//! Stacks by libgcc's unwinder: complete, and ten to thirty times slower.
+//! Captures stacks with libgcc's unwinder: complete, but ten to thirty times slower.
 
 use core::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::place::Shown;
 use crate::{Captured, modules};
 
-/// Captures that came here.
+/// Number of captures that came here.
 pub(crate) static COUNT: AtomicU64 = AtomicU64::new(0);
 
-/// The addresses from the caller's frame on; `None` where libgcc does not come across it.
-/// `caller` is the return address of the capturing function.
+/// Captures the addresses from the caller's frame on. `caller` is the return address of the
+/// capturing function. Returns `None` if libgcc does not reach that frame.
 #[cold]
 pub(crate) fn capture_from<S: Shown>(
     out: &mut [S],
@@ -19,7 +19,7 @@ pub(crate) fn capture_from<S: Shown>(
 ) -> Option<Captured> {
     COUNT.fetch_add(1, Ordering::Relaxed);
     let mut found = false;
-    // Modules that only this unwinder sees must be known all the same.
+    // Modules that only this unwinder sees must be known too.
     let epoch = modules::observe_now();
     let (count, truncated) = collect(out, hide, |address| {
         found |= address == caller;
@@ -28,7 +28,7 @@ pub(crate) fn capture_from<S: Shown>(
     found.then_some(Captured { count, truncated, epoch })
 }
 
-/// Collects from the first frame for whose address `started` holds.
+/// Collects addresses from the first frame for which `started` holds.
 fn collect<S: Shown>(
     out: &mut [S],
     hide: &Range<u64>,
@@ -60,6 +60,6 @@ pub(crate) fn each_address(mut body: impl FnMut(u64) -> bool) {
 }
 
 fn each_frame(body: impl FnMut(&backtrace::Frame) -> bool) {
-    // SAFETY: libgcc's unwinder needs no outer lock; what needs one is Windows' and symbols.
+    // SAFETY: libgcc's unwinder needs no outer lock; only Windows and symbolization do.
     unsafe { backtrace::trace_unsynchronized(body) }
 }

@@ -1,5 +1,6 @@
-//! Whether the file at a module's path is the one that was loaded: a library may be replaced while it is in
-//! use, as every update of a package does, and the new one has other functions at the same places.
+//! Checks whether the file at a module's path is the one that was loaded. A library may be replaced
+//! while it is in use, for example by a package update, and the new one has other functions at the
+//! same offsets.
 
 use std::fs::File;
 use std::io::BufRead;
@@ -14,14 +15,15 @@ use crate::modules::Module;
 struct Mapping {
     device: u64,
     inode: u64,
-    /// It has no name any longer: what has that name now is another file.
+    /// Whether its name was removed: a file that has that name now is another one.
     is_removed: bool,
 }
 
-/// The file at this path, if it is the module's. In doubt it is not.
+/// Opens the file at this path if it is the module's. In doubt, it does not.
 ///
-/// Another user's file is taken only if it is the one that is mapped. File systems in layers do not always tell:
-/// there the numbers of one file differ, and a file that only we or root can have made is taken by its build-id.
+/// Another user's file is accepted only if it is the mapped one. Layered file systems can report
+/// different numbers for one file. There, a file that only this user or root can have created is
+/// accepted by its build id.
 pub(crate) fn open(path: &Path, module: &Module) -> Option<OwnFile> {
     let mapping = mapping_at(module.base())?;
     let file = open_where(path, Way::Read, |about| {
@@ -34,8 +36,8 @@ pub(crate) fn open(path: &Path, module: &Module) -> Option<OwnFile> {
     (module.build_id().is_empty() || is_of_build()).then_some(file)
 }
 
-/// What the kernel has mapped where the module begins. The load base is where the first byte lies, or before
-/// that; what is mapped there or next is the module's.
+/// Returns the kernel's mapping at the start of the module. The load base is the address of the
+/// first byte or lower, so the mapping at the base or the next one is the module's.
 fn mapping_at(base: u64) -> Option<Mapping> {
     let maps = OwnFile::new(File::open(format!("{}/maps", own_proc())).ok()?).ok()?;
     let maps = std::io::BufReader::new(maps);

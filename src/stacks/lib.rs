@@ -1,24 +1,28 @@
-//! Native stacks: addresses cheaply now, names later.
+//! Native stacks: cheap capture of addresses, and names later.
 //!
-//! Taking a stack ([`capture`]) costs a few nanoseconds a frame, so that every allocation can have
-//! one. The addresses mean something only together with the modules (main program and libraries)
-//! that were loaded at the time, so each capture also names its *epoch*: a number that grows when a
-//! library has been unloaded. Within one epoch an address belongs to one module for good.
-//! [`module_at`] and [`symbolise`] translate (address, epoch), also long after the unload.
+//! Capturing a stack ([`capture`]) costs a few nanoseconds per frame, so that every allocation can
+//! have one. The addresses have a meaning only together with the modules (main program and
+//! libraries) that were loaded at the time. So each capture also returns its *epoch*: a number that
+//! grows when a library has been unloaded. Within one epoch an address belongs to at most one
+//! module. [`module_at`] and [`symbolise`] translate (address, epoch), also long after the unload.
 //!
-//! What the caller gets:
-//! - the same addresses as from libgcc's unwinder (C++ exceptions, `backtrace()`), or a prefix;
-//! - no read outside mapped memory by our own walk, whatever the stack looks like: each address is
-//!   checked against the thread's stack, or read by the kernel for us. A stack with a frame that the
-//!   rules here cannot express is taken by libgcc, which trusts the unwind tables;
-//! - no lock taken, no heap touched and no shared word written where all frames were seen before.
-//!   A frame seen for the first time costs the loader's list lock for a microsecond, and a thread's
-//!   first capture asks libc for the bounds of its stack (libc allocates and frees a CPU set there).
+//! Guarantees for the caller:
+//! - The addresses are those of libgcc's unwinder (C++ exceptions, `backtrace()`), or a prefix of
+//!   them.
+//! - The walk reads no unmapped memory, whatever the stack looks like: each address is checked
+//!   against the
+//! thread's stack, or the kernel reads it. A stack with a frame that the rules here cannot express
+//! is left to libgcc, which trusts the unwind tables.
+//! - If all frames were seen before, a capture takes no lock, allocates nothing and writes no
+//!   shared word. A
+//! frame seen for the first time costs the loader's list lock for a microsecond. A thread's first
+//! capture asks libc for the bounds of its stack (libc allocates and frees a CPU set there).
 //!
-//! What the caller must do: call [`note_unload`] after each `dlclose`. An unreported unload
-//! is noticed at the next frame that was never seen before.
+//! The caller must call [`note_unload`] after each `dlclose`. An unreported unload is noticed at
+//! the next frame that was never seen before.
 //!
-//! What differs between processors is in `x86_64` and `aarch64`: registers, rules and signal frames.
+//! The modules `x86_64` and `aarch64` contain what differs between processors: registers, rules and
+//! signal frames.
 #![warn(unreachable_pub)]
 
 mod arena;
@@ -54,36 +58,38 @@ pub use modules::{
 pub use place::Place;
 pub use symbols::{Symbol, symbolise};
 
-/// What [`capture`] wrote.
+/// Result of [`capture`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Captured {
-    /// Addresses written.
+    /// Number of addresses written.
     pub count: usize,
-    /// There were more frames than room.
+    /// Whether there were more frames than fit into the buffer.
     pub truncated: bool,
-    /// When this was, for [`module_at`] and [`symbolise`].
+    /// Epoch of the capture, for [`module_at`] and [`symbolise`].
     pub epoch: u32,
 }
 
-/// Return addresses of the calling thread, innermost first: the first one lies in the caller.
+/// Captures the return addresses of the calling thread, innermost first: the first one lies in the
+/// caller.
 ///
-/// `hide`: leading frames whose address lies in this range (our own library) are left out.
+/// Leading frames whose address lies in the range `hide` (the library itself) are omitted.
 #[inline(always)]
 pub fn capture(out: &mut [u64], hide: Range<u64>) -> Captured {
     walk::capture(out, hide)
 }
 
-/// Does what visits the loader's list; not while the process forks, whose child could not visit it again.
+/// Runs `body`, which visits the loader's list, unless the process is forking: a forked child could
+/// then never visit the list again. Returns `None` while the process forks.
 pub fn unless_forking<T>(body: impl FnOnce() -> T) -> Option<T> {
     fork::Visit::begin().map(|_visit| body())
 }
 
-/// As [`capture`], with the place of each frame.
+/// Like [`capture`], with the place of each frame.
 pub fn capture_places(out: &mut [Place], hide: Range<u64>) -> Captured {
     walk::capture(out, hide)
 }
 
-/// Takes a stack with libgcc's unwinder: the oracle of the tests and the yardstick of the bench.
+/// Takes a stack with libgcc's unwinder: the oracle of the tests and the baseline of the bench.
 #[doc(hidden)]
 pub fn capture_by_libgcc(out: &mut [u64]) -> usize {
     let mut count = 0;
@@ -97,7 +103,7 @@ pub fn capture_by_libgcc(out: &mut [u64]) -> usize {
     count
 }
 
-/// How many captures had to be left to libgcc, since the start.
+/// Number of captures left to libgcc since the start.
 #[doc(hidden)]
 pub fn fallbacks() -> u64 {
     fallback::COUNT.load(core::sync::atomic::Ordering::Relaxed)

@@ -1,21 +1,21 @@
-//! The objects that the dynamic loader has loaded, as it shows them.
+//! The objects that the dynamic loader has loaded.
 
 use core::ffi::{CStr, c_int, c_void};
 use core::ops::{ControlFlow, Range};
 
 /// One loaded object (the main program, a library, the kernel's vDSO), while the loader's list lock
-/// is held: nothing of it is unmapped until the visit ends.
+/// is held: no part of it is unmapped until the visit ends.
 pub(crate) struct Object<'visit> {
-    /// What the loader added to the addresses in the file.
+    /// Difference between the addresses in memory and those in the file.
     pub base: u64,
     pub headers: &'visit [libc::Elf64_Phdr],
-    /// Empty for the main program.
+    /// Name in the loader's list; empty for the main program.
     pub name: &'visit [u8],
-    /// Changes whenever an object was added or removed.
+    /// State of the list; it changes whenever an object is added or removed.
     pub state: ListState,
 }
 
-/// How many objects were ever added to the loader's list and removed from it.
+/// Number of objects ever added to the loader's list, and number removed from it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ListState {
     pub added: u32,
@@ -24,24 +24,24 @@ pub(crate) struct ListState {
 
 /// Visits the objects under the loader's list lock, until `body` breaks.
 ///
-/// glibc holds this lock only while it links an object in or out, never while it runs a
-/// constructor or waits: a capture inside `dlopen`, or beside one that does not end, gets through.
-/// `body` takes no lock and allocates nothing from the heap, so no other lock ever depends on this
-/// one.
+/// glibc holds this lock only while it links an object in or out, never while it runs a constructor
+/// or waits. So a capture inside `dlopen`, or concurrent with one that does not return, is not
+/// blocked. `body` must take no lock and allocate nothing from the heap, so that no other lock ever
+/// depends on this one.
 pub(crate) fn each_object(mut body: impl FnMut(&Object) -> ControlFlow<()>) {
     let mut body: &mut dyn FnMut(&Object) -> ControlFlow<()> = &mut body;
-    // SAFETY: `visit` gets the pointer to `body` back, during this call only.
+    // SAFETY: `visit` gets back the pointer to `body`, during this call only.
     unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut body).cast()) };
 }
 
 unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _: usize, body: *mut c_void) -> c_int {
-    // SAFETY: what `each_object` passed.
+    // SAFETY: the pointer that `each_object` passed.
     let body = unsafe { &mut *body.cast::<&mut dyn FnMut(&Object) -> ControlFlow<()>>() };
     // SAFETY: the loader's own description, valid during the visit.
     let info = unsafe { &*info };
     let headers = match info.dlpi_phdr.is_null() {
         true => &[],
-        // SAFETY: the object's program headers, so many of them.
+        // SAFETY: the object's program headers, with their count.
         false => unsafe { core::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()) },
     };
     let name = match info.dlpi_name.is_null() {
@@ -49,18 +49,18 @@ unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _: usize, body: *mut c
         // SAFETY: a string that lives as long as the object.
         false => unsafe { CStr::from_ptr(info.dlpi_name) }.to_bytes(),
     };
-    // Only differences count: the low halves do.
+    // Only differences matter, so the low halves suffice.
     let state = ListState { added: info.dlpi_adds as u32, removed: info.dlpi_subs as u32 };
     body(&Object { base: info.dlpi_addr, headers, name, state }).is_break().into()
 }
 
-/// The addresses of a segment in memory.
+/// Returns the addresses of a segment in memory.
 pub(crate) fn segment(base: u64, header: &libc::Elf64_Phdr) -> Range<u64> {
     let start = base.wrapping_add(header.p_vaddr);
     start..start.saturating_add(header.p_memsz)
 }
 
-/// The part of a loaded object's memory from `address` to the end of its readable segment.
+/// Returns the part of a loaded object's memory from `address` to the end of its readable segment.
 ///
 /// # Safety
 ///
@@ -76,12 +76,12 @@ pub(crate) unsafe fn readable<'visit>(
         .map(|header| segment(base, header))
         .find(|segment| segment.contains(&address))?
         .end;
-    // SAFETY: within one readable segment of a loaded object, by the caller's word.
+    // SAFETY: within one readable segment of an object that the caller guarantees to be loaded.
     Some(unsafe { core::slice::from_raw_parts(address as *const u8, (end - address) as usize) })
 }
 
 impl Object<'_> {
-    /// From the first to the last loaded byte.
+    /// Returns the range from the first to the last loaded byte.
     pub(crate) fn range(&self) -> Range<u64> {
         let loaded = || {
             self.headers
@@ -94,7 +94,7 @@ impl Object<'_> {
         start..end
     }
 
-    /// The id that the linker gave to this build; empty without one.
+    /// Returns the linker's build id; empty if the object has none.
     pub(crate) fn build_id(&self) -> &[u8] {
         for header in self.headers.iter().filter(|header| header.p_type == libc::PT_NOTE) {
             let range = segment(self.base, header);
@@ -110,7 +110,7 @@ impl Object<'_> {
     }
 }
 
-/// The id among the notes of a segment with this alignment.
+/// Returns the build id among the notes of a segment with this alignment.
 pub(crate) fn build_id_among(mut notes: &[u8], align: u64) -> Option<&[u8]> {
     const NT_GNU_BUILD_ID: u32 = 3;
     let align = if align == 8 { 8 } else { 4 };
@@ -129,7 +129,7 @@ struct Note<'a> {
     content: &'a [u8],
 }
 
-/// The first note of a note segment, and what follows it.
+/// Returns the first note of a note segment, and the notes after it.
 fn split_note(notes: &[u8], align: usize) -> Option<(Note<'_>, &[u8])> {
     let word = |at: usize| Some(u32::from_ne_bytes(notes.get(at..at + 4)?.try_into().ok()?));
     let name_end = 12usize.checked_add(word(0)? as usize)?;

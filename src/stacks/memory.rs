@@ -1,13 +1,16 @@
-//! Reading a stack without ever touching memory that may be missing.
+//! Reads a stack without ever touching memory that may be unmapped.
 
-/// A stack, read word by word. `None`: not readable, or not where a stack word can be.
+/// A stack that is read word by word. `word` returns `None` if the address is unreadable or
+/// misplaced.
 pub(crate) trait Memory {
     fn word(&mut self, address: u64) -> Option<u64>;
-    /// A lower frame of the same stack proves that this address is on it.
+    /// Returns whether an address is known to be on this stack, given that a lower frame of it
+    /// exists.
     fn holds(&self, address: u64) -> bool;
 }
 
-/// The stack on which we run: mapped from where we stand to its top, so reads need no system call.
+/// The current stack: it is mapped from the running function to its top, so reads need no system
+/// call.
 pub(crate) struct StackBounds {
     floor: u64,
     bytes: u64,
@@ -30,7 +33,7 @@ impl Memory for StackBounds {
         if !self.holds(address) || address & 7 != 0 {
             return None;
         }
-        // SAFETY: aligned, and inside the range that `new` was promised.
+        // SAFETY: aligned, and inside the range that the caller of `new` guarantees.
         Some(unsafe { (address as *const u64).read_volatile() })
     }
 
@@ -40,18 +43,18 @@ impl Memory for StackBounds {
     }
 }
 
-/// Any other stack (a coroutine's, a signal handler's alternate one, or one that a signal interrupted): the kernel reads it for us
-/// and refuses where nothing is mapped.
+/// Any other stack (a coroutine's, a signal handler's alternate one, or one that a signal
+/// interrupted). The kernel reads it, and returns an error for unmapped memory.
 pub(crate) struct CheckedStack {
     window: [u64; WINDOW_WORDS],
     /// Address of the window, or `NOTHING`.
     start: u64,
-    /// The kernel refuses such reads here (a sandbox).
+    /// Whether the kernel rejects such reads here (a sandbox).
     pub refused: bool,
 }
 
-/// Small, as we may be on an alternate signal stack of a few kilobytes; a power of two that divides
-/// the page size, so that a window is readable wholly or not at all.
+/// Small, because the walk may run on an alternate signal stack of a few kilobytes. It is a power
+/// of two that divides the page size, so that a window is readable completely or not at all.
 const WINDOW_WORDS: usize = 64;
 const WINDOW_BYTES: u64 = WINDOW_WORDS as u64 * 8;
 const NOTHING: u64 = 1;
@@ -87,7 +90,8 @@ impl Memory for CheckedStack {
         present.then(|| self.window[((address - start) / 8) as usize])
     }
 
-    /// Another signal frame may lead to another stack again: nothing is known here.
+    /// A further signal frame may lead to yet another stack, so no address is known to be on this
+    /// one.
     fn holds(&self, _: u64) -> bool {
         false
     }

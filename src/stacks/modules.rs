@@ -1,13 +1,16 @@
-//! Every module (main program, library, vDSO) that the process ever had, and when.
+//! Every module (main program, library, vDSO) that the process ever had, and its epochs.
 //!
-//! The table is append-only: a list in memory that is never given back, read without a lock. It is
-//! written during visits to the loader's list. What orders things:
+//! The table is append-only: a list in memory that is never freed, read without a lock. It is
+//! written during visits to the loader's list. The ordering rules are:
 //!
-//! - Lock order: the loader's list lock, then `WRITER`. `WRITER` is only ever tried, never waited
-//!   for: a signal handler may have interrupted the writer on this very thread.
-//! - A visit shows `(added, removed)`. If it differs from `SEEN`, the table is brought up to date
-//!   before anything else is looked up. If something was removed, a new epoch begins.
-//! - An epoch's number is stored before `SEEN`: a reader that finds `SEEN` current finds the epoch current.
+//! - Lock order: the loader's list lock, then `WRITER`. `WRITER` is only ever tried, never awaited:
+//!   a signal
+//! handler may have interrupted the writer on this very thread.
+//! - A visit reads `(added, removed)`. If it differs from `SEEN`, the table is updated before any
+//!   lookup. If
+//! an object was removed, a new epoch begins.
+//! - An epoch's number is stored before `SEEN`: a reader that finds `SEEN` current finds the epoch
+//!   current.
 
 use core::cell::UnsafeCell;
 use core::ops::{ControlFlow, Range};
@@ -20,19 +23,19 @@ use crate::arena::Arena;
 use crate::fork::Visit;
 use crate::loader::{ListState, Object, each_object};
 
-/// One module while it was loaded at one place.
+/// One module while it was loaded at one address.
 pub(crate) struct Module {
     base: u64,
     range: Range<u64>,
     headers: *const libc::Elf64_Phdr,
     headers_count: usize,
-    /// Empty: the main program.
+    /// Name in the loader's list; empty for the main program.
     name: &'static [u8],
     build_id: &'static [u8],
     first_epoch: u32,
-    /// Or `LOADED`.
+    /// Last epoch, or `LOADED`.
     last_epoch: AtomicU32,
-    /// The last visit that came across it.
+    /// Number of the last visit that found it.
     visit: AtomicU32,
     older: *const Module,
 }
@@ -40,25 +43,28 @@ pub(crate) struct Module {
 // SAFETY: `headers` is read only under the loader's lock while the module is loaded; `older` points
 // to a module, never freed.
 unsafe impl Sync for Module {}
-// SAFETY: as above.
+// SAFETY: see `Sync` above.
 unsafe impl Send for Module {}
 
-/// Which module contained an address.
+/// The module that contained an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModuleInfo {
     pub path: String,
     pub build_id: Vec<u8>,
-    /// Of the address from the load base: the address in the module's file, as `addr2line` wants it.
+    /// Offset of the address from the load base: the address in the module's file, as `addr2line`
+    /// takes it.
     pub offset: u64,
-    /// It is still there.
+    /// Whether the module is still loaded.
     pub loaded: bool,
 }
 
 const LOADED: u32 = u32::MAX;
-/// Beyond this many, further modules stay unknown: a program may load and unload for ever.
+/// Maximum number of modules; further ones stay unknown, because a program may load and unload
+/// forever.
 const MODULES_MAX: u32 = 1 << 16;
-/// A visit may find the list changed once more, which the loader cannot keep up, or another thread that writes.
-/// That one may have lost its processor: enough to outlast a few turns of others, as each attempt sleeps.
+/// Attempts of a visit. It repeats if the list has changed again, which the loader cannot do
+/// endlessly, or if another thread is writing. That thread may have lost its processor: each
+/// attempt sleeps, so they outlast a few turns of other threads.
 const ATTEMPTS_MAX: u32 = 400;
 
 static NEWEST: AtomicPtr<Module> = AtomicPtr::new(null_mut());
@@ -82,13 +88,13 @@ struct WriterState {
 // SAFETY: only the holder of `WRITER` touches the content.
 unsafe impl Sync for Writing {}
 
-/// The number of the present epoch, as far as noticed.
+/// Number of the current epoch, as far as noticed.
 #[inline(always)]
 pub(crate) fn epoch() -> u32 {
     EPOCH.load(Ordering::Acquire)
 }
 
-/// Ends the epoch if a library was unloaded in it. Call after `dlclose`.
+/// Ends the epoch if a library was unloaded in it. The caller must call it after `dlclose`.
 pub fn note_unload() {
     observe();
 }
@@ -98,13 +104,13 @@ pub(crate) fn observe() {
     Visit::begin_patiently().and_then(|visit| while_current(&visit, |_| ()));
 }
 
-/// As [`observe`], unless the process is forking; the present epoch.
+/// Like [`observe`], unless the process is forking. Returns the current epoch.
 pub(crate) fn observe_now() -> u32 {
     Visit::begin().and_then(|visit| while_current(&visit, |epoch| epoch)).unwrap_or_else(epoch)
 }
 
-/// Runs `body` with the present epoch, under the loader's list lock and with an up-to-date table.
-/// `None`: the table is being written underneath us, or cannot grow.
+/// Runs `body` with the current epoch, under the loader's list lock and with an up-to-date table.
+/// Returns `None` if another writer is active or the table cannot grow.
 pub(crate) fn while_current<R>(_: &Visit, body: impl FnOnce(u32) -> R) -> Option<R> {
     let mut body = Some(body);
     for _ in 0..ATTEMPTS_MAX {
@@ -128,58 +134,59 @@ pub(crate) fn while_current<R>(_: &Visit, body: impl FnOnce(u32) -> R) -> Option
         match update {
             Some(update) if !refused => update.publish(),
             Some(_) => return None,
-            // We interrupted the writer.
+            // This thread's writer was interrupted by the current signal handler.
             None if WRITER.load(Ordering::Relaxed) == this_thread() => return None,
-            // Another thread is about to publish. Asleep, not yielding: under a real-time policy a thread gives way only to its equals.
+            // Another thread is about to publish. Sleep instead of yielding: under a real-time
+            // policy a thread yields only to its equals.
             None => std::thread::sleep(core::time::Duration::from_micros(1)),
         }
     }
     None
 }
 
-/// The module that contains this address now, as far as noticed.
+/// Returns the module that contains this address now, as far as noticed.
 pub(crate) fn loaded_at(address: u64) -> Option<&'static Module> {
     modules().find(|it| it.loaded() && it.range.contains(&address))
 }
 
-/// The address range of the object (main program or library) that contains this address; empty if
-/// there is none.
+/// Returns the address range of the object (main program or library) that contains this address.
+/// Empty if no object does.
 pub fn object_range(address: u64) -> Range<u64> {
     observe();
     loaded_at(address).map_or(0..0, |module| module.range.clone())
 }
 
-/// Which module contained the address in that epoch, even if it was unloaded since.
+/// Returns the module that contained the address in that epoch, even if it was unloaded since.
 pub fn module_at(address: u64, epoch: u32) -> Option<ModuleInfo> {
     observe();
     find(address, epoch).map(|module| module.info(address))
 }
 
-/// The names of the modules that contained these addresses in that epoch, as the loader has them: that of the main
-/// program is empty.
+/// Returns the names of the modules that contained these addresses in that epoch, as in the
+/// loader's list: that of the main program is empty.
 pub fn module_names(addresses: &[u64], epoch: u32) -> impl Iterator<Item = Option<&'static [u8]>> {
     observe();
     let mut last: Option<&Module> = None;
     addresses.iter().map(move |address| {
-        // Frames of one module often follow each other.
+        // Frames of one module are often adjacent.
         let same = last.filter(|it| it.range.contains(address) && it.lived_in(epoch));
         last = same.or_else(|| find(*address, epoch));
         last.map(|module| module.name)
     })
 }
 
-/// A module, as long as it was at one place.
+/// A module, for as long as it was at one address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModuleLife {
     pub base: u64,
     pub range: Range<u64>,
-    /// Both included; the last one is the largest number while the module is there.
+    /// First and last epoch, both included. The last one is `u32::MAX` while the module is loaded.
     pub epochs: (u32, u32),
     pub path: String,
     pub build_id: Vec<u8>,
 }
 
-/// Every module that was noticed so far, the newest first.
+/// Returns every module noticed so far, the newest first.
 pub fn module_lives() -> impl Iterator<Item = ModuleLife> {
     modules().map(|module| ModuleLife {
         base: module.base,
@@ -190,12 +197,12 @@ pub fn module_lives() -> impl Iterator<Item = ModuleLife> {
     })
 }
 
-/// Changes when a module comes or goes, as far as noticed.
+/// Returns a number that changes when a module is added or removed, as far as noticed.
 pub fn modules_version() -> u64 {
     SEEN.load(Ordering::Acquire)
 }
 
-/// As [`module_at`], without looking for changes first.
+/// Like [`module_at`], without first checking for changes.
 pub(crate) fn find(address: u64, epoch: u32) -> Option<&'static Module> {
     modules().find(|it| it.range.contains(&address) && it.lived_in(epoch))
 }
@@ -203,16 +210,16 @@ pub(crate) fn find(address: u64, epoch: u32) -> Option<&'static Module> {
 fn modules() -> impl Iterator<Item = &'static Module> {
     // SAFETY: null or a module, never freed; each was complete before it was linked in.
     let newest = unsafe { NEWEST.load(Ordering::Acquire).as_ref() };
-    // SAFETY: as above.
+    // SAFETY: each is null or a module that is never freed.
     core::iter::successors(newest, |module| unsafe { module.older.as_ref() })
 }
 
 impl Module {
-    /// The program headers. Only for `while_current`'s body, of a module that is loaded.
+    /// Returns the program headers. Only for the body of `while_current`, and for a loaded module.
     ///
     /// # Safety
     ///
-    /// - The module is loaded and stays so as long as the result is used.
+    /// - The module is loaded and stays so for as long as the result is used.
     pub(crate) unsafe fn headers(&self) -> &[libc::Elf64_Phdr] {
         // SAFETY: the loader's own description of a loaded object.
         unsafe { core::slice::from_raw_parts(self.headers, self.headers_count) }
@@ -230,7 +237,8 @@ impl Module {
         self.build_id
     }
 
-    /// As the loader names it; the main program has no name there.
+    /// Returns the loader's name of the module, or the program's path for the main program, which
+    /// has none.
     pub(crate) fn path(&self) -> String {
         if !self.name.is_empty() {
             return String::from_utf8_lossy(self.name).into_owned();
@@ -239,7 +247,8 @@ impl Module {
         String::from_utf8_lossy(path.as_os_str().as_bytes()).into_owned()
     }
 
-    /// Where its file can be opened. The kernel leads to that of the main program, whatever has its name now.
+    /// Returns a path at which the module's file can be opened. For the main program, the kernel's
+    /// link leads to its file even if another file has that name now.
     pub(crate) fn file(&self) -> PathBuf {
         if self.name.is_empty() { program() } else { self.path().into() }
     }
@@ -266,7 +275,7 @@ impl Module {
     }
 }
 
-/// One visit that brings the table up to date. Holds `WRITER`.
+/// One visit that updates the table. It holds `WRITER`.
 struct Update {
     state: ListState,
     epoch: u32,
@@ -288,10 +297,10 @@ impl Update {
         Some(update)
     }
 
-    /// Marks the object as present, or adds it. `false`: it cannot be kept.
+    /// Marks the object as present, or adds it. Returns `false` if it cannot be stored.
     fn note(&mut self, object: &Object) -> bool {
-        // A module that went and came back between two visits may go on with its old entry: what
-        // was seen in between ended an epoch, and this began before.
+        // A module that was unloaded and loaded again between two visits may keep its old entry:
+        // whatever was seen in between ended an epoch, and this entry began before it.
         let known = modules().find(|module| {
             let last = module.last_epoch.load(Ordering::Relaxed);
             (last == LOADED || last + 1 == self.epoch) && module.is(object)
@@ -328,7 +337,7 @@ impl Update {
         Some(())
     }
 
-    /// Notes what is gone and makes the new epoch visible.
+    /// Marks removed modules and publishes the new epoch.
     fn publish(self) {
         let before = EPOCH.load(Ordering::Relaxed);
         let gone = |module: &&Module| {
@@ -345,7 +354,7 @@ impl Update {
     }
 
     fn writing(&mut self) -> &mut WriterState {
-        // SAFETY: we hold `WRITER`, and borrow through ourselves.
+        // SAFETY: `self` holds `WRITER`, and the result borrows from it.
         unsafe { &mut *WRITING.0.get() }
     }
 }
@@ -356,7 +365,7 @@ impl Drop for Update {
     }
 }
 
-/// What leads to the main program's file.
+/// Returns the path of the main program's file.
 fn program() -> PathBuf {
     Path::new(cachealloc_foreign::own_proc()).join("exe")
 }

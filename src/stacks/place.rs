@@ -1,4 +1,4 @@
-//! What a capture writes of each frame: its address, or also where it lies.
+//! The output of a capture for each frame: its address, and optionally its place on the stack.
 
 pub(crate) trait Shown: Copy {
     fn of(address: u64, stack_pointer: u64) -> Self;
@@ -11,10 +11,11 @@ impl Shown for u64 {
     }
 }
 
-/// A frame on the stack: its own memory begins at its stack pointer and ends at that of its caller.
+/// A frame on the stack. Its memory begins at its stack pointer and ends at the stack pointer of
+/// its caller.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Place {
-    /// The return address, as [`capture`](crate::capture) has it.
+    /// Return address, as in [`capture`](crate::capture).
     pub address: u64,
     pub stack_pointer: u64,
 }

@@ -1,8 +1,8 @@
 //! Runs the call frame instructions of one function, for the three registers that matter: stack
 //! pointer, frame pointer and return address.
 //!
-//! gimli could do it for all registers, but its rows take kilobytes of stack, and we may be on an
-//! alternate signal stack; a row here is 40 bytes.
+//! gimli could do it for all registers, but its rows take kilobytes of stack, and the walk may run
+//! on an alternate signal stack; a row here is 40 bytes.
 
 use gimli::{CallFrameInstruction, CallFrameInstructionIter, EhFrame, EndianSlice, NativeEndian};
 use gimli::{Register, UnwindExpression};
@@ -12,10 +12,10 @@ use crate::processor::{FRAME_POINTER, RETURN_ADDRESS, STACK_POINTER};
 
 pub(crate) type Bytes<'a> = EndianSlice<'a, NativeEndian>;
 
-/// Nested `remember_state`: compilers use one.
+/// Maximum nesting of `remember_state`: compilers use one level.
 const REMEMBERED_MAX: usize = 4;
 
-/// What the instructions say at one place of the function.
+/// The rules in effect at one address of the function.
 #[derive(Clone, Copy)]
 pub(crate) struct Row {
     pub top: Top,
@@ -23,7 +23,7 @@ pub(crate) struct Row {
     pub return_address: SavedAt,
 }
 
-/// How the frame's top is found.
+/// How to compute the frame's top.
 #[derive(Clone, Copy)]
 pub(crate) enum Top {
     At(Register, i64),
@@ -38,12 +38,12 @@ pub(crate) enum SavedAt {
     /// At top + offset.
     Stack(i64),
     Expression(Expression),
-    /// There is none: the outermost frame says so of its return address.
+    /// The value does not exist: the outermost frame has this rule for its return address.
     Undefined,
     Unknown,
 }
 
-/// The instructions end before their time, or say what no compiler says.
+/// The instructions end prematurely, or are ones that no compiler emits.
 pub(crate) struct Malformed;
 
 impl Row {
@@ -144,14 +144,14 @@ impl Row {
         match register {
             FRAME_POINTER => self.frame_pointer = place,
             RETURN_ADDRESS => self.return_address = place,
-            // The stack pointer of the caller is the frame's top; anything else is not ours.
+            // The caller's stack pointer is the frame's top; any other rule is unsupported.
             STACK_POINTER => self.top = Top::Unknown,
             _ => {}
         }
     }
 }
 
-/// What the instructions refer to.
+/// Data to which the instructions refer.
 pub(crate) struct Frames<'a> {
     pub section: &'a EhFrame<Bytes<'a>>,
     /// First address of the function.

@@ -4,12 +4,12 @@
 //! slot   | tag 34 | stamp 8 | rule 22 |
 //! ```
 //!
-//! A slot is one word, so it cannot be torn. An address's key is mixed by an odd factor modulo 2^47,
-//! which is a bijection: set number and tag together are the whole address, and a rule is never taken for
-//! another address's. The stamp is the epoch's: a new epoch makes all slots stale at once. An empty
-//! slot is zero, and no stamp is.
+//! A slot is one word, so it cannot be torn. An address's key is multiplied by an odd factor modulo
+//! 2^47, which is a bijection: set number and tag together determine the address, so a rule is
+//! never used for another address. The stamp is derived from the epoch: a new epoch invalidates all
+//! slots at once. An empty slot is zero, which is not a valid stamp.
 //!
-//! Writers insert under the loader's lock; a reader that loses a race merely looks again.
+//! Writers insert under the loader's lock; a reader that loses a race repeats its lookup.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -23,7 +23,7 @@ const _: () = assert!(TAG_BITS + STAMP_BITS + RULE_BITS == 64);
 /// 2^47 divided by the golden ratio, made odd.
 const FACTOR: u64 = 0x4f1b_bcdc_bfa5;
 
-/// Two ways in one set: two hot addresses that meet do not drive each other out.
+/// Two ways per set, so that two hot addresses that collide do not evict each other.
 #[repr(align(16))]
 struct Set {
     recent: AtomicU64,
@@ -33,7 +33,7 @@ struct Set {
 static SETS: [Set; 1 << SET_BITS] =
     [const { Set { recent: AtomicU64::new(0), older: AtomicU64::new(0) } }; 1 << SET_BITS];
 
-/// What all slots of one epoch have in common.
+/// The common part of all slots of one epoch.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stamp(u64);
 
@@ -46,7 +46,7 @@ impl Stamp {
     }
 }
 
-/// The rule of a code address of at most [`crate::processor::ADDRESS_BITS`].
+/// Returns the rule of a code address of at most [`crate::processor::ADDRESS_BITS`] bits.
 #[inline(always)]
 pub(crate) fn find(address: u64, stamp: Stamp) -> Option<Packed> {
     let (set, wanted) = place(address, stamp);
@@ -64,8 +64,8 @@ pub(crate) fn insert(address: u64, stamp: Stamp, rule: Packed) {
     set.recent.store(wanted | rule.0, Ordering::Relaxed);
 }
 
-/// Called when stamps start again from the first one, and in every case before the new epoch is
-/// visible: a slot of 255 epochs ago must not come back to life.
+/// Must be called before a new epoch becomes visible. Clears the cache when stamps start over from
+/// the first one, so that a slot of 255 epochs ago does not become valid again.
 pub(crate) fn note_epoch(epoch: u32) {
     if epoch.is_multiple_of(Stamp::COUNT) {
         for set in &SETS {

@@ -1,24 +1,25 @@
 //! The top of the calling thread's own stack.
 //!
-//! Asked on every capture, so the answer for the thread's own stack is kept in the thread: a plain
-//! thread-local without destructor, as hooks run also while a thread ends.
+//! Every capture needs it, so the result is kept in the thread: a plain thread-local without
+//! destructor, because hooks also run while a thread ends.
 
 use core::cell::Cell;
 use core::mem::MaybeUninit;
 use core::ops::Range;
 
-/// Of the main thread's stack, seen from its top: the kernel puts no mapping closer than this.
+/// Assumed size of the main thread's stack, measured from its top: the kernel places no mapping
+/// closer than this.
 const MAIN_STACK_BYTES: u64 = 128 << 20;
 const PAGE_BYTES: u64 = 4096;
 
 thread_local! {
-    /// The thread's own stack; empty: not asked yet.
+    /// The thread's own stack; empty if not yet determined.
     static OWN: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
 }
 
-/// Top of the thread's own stack, if it holds this address; not that of an alternate signal stack or
-/// a coroutine's, which may be anywhere. `address` must be the stack pointer of a running function: that it is mapped is taken for
-/// granted.
+/// Returns the top of the thread's own stack if it contains this address. The top of an alternate
+/// signal stack or of a coroutine's stack, which may be anywhere, is not returned. `address` must
+/// be the stack pointer of a running function: it is assumed to be mapped.
 #[inline(always)]
 pub(crate) fn top_above(address: u64) -> Option<u64> {
     let (low, high) = OWN.get();
@@ -35,8 +36,8 @@ fn look_up(address: u64) -> Option<u64> {
     own.contains(&address).then_some(own.end)
 }
 
-/// libc would read `/proc/self/maps` for the main thread; the dynamic loader noted where that
-/// stack begins.
+/// Returns the stack of the main thread. libc would read `/proc/self/maps` for it, but the dynamic
+/// loader has recorded where that stack begins.
 #[cfg(target_env = "gnu")]
 fn main_stack(address: u64) -> Option<Range<u64>> {
     unsafe extern "C" {
@@ -54,12 +55,13 @@ fn main_stack(_: u64) -> Option<Range<u64>> {
     None
 }
 
-/// What libc knows of a thread that it started.
+/// Returns the stack of a thread that libc started.
 fn thread_stack() -> Option<Range<u64>> {
     // SAFETY: no arguments.
     let is_main = unsafe { libc::syscall(libc::SYS_gettid) == libc::getpid().into() };
     if is_main {
-        // On a coroutine's stack, or the child of a fork by another thread: not worth a file.
+        // On a coroutine's stack, or in the child of a fork by another thread: not worth reading a
+        // file.
         return None;
     }
     let mut attributes = MaybeUninit::<libc::pthread_attr_t>::uninit();

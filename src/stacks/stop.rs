@@ -1,4 +1,4 @@
-//! Why a walk from frame to frame ends.
+//! Reasons for which a walk from frame to frame ends.
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stop {

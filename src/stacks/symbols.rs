@@ -1,7 +1,8 @@
-//! Names and lines of addresses: slow, allocating, for when a snapshot is written.
+//! Names and lines of addresses: slow and allocating, for use when a snapshot is written.
 //!
-//! Symbols come from the module's file, found by the path that the loader named, if it still is the file
-//! that was loaded. Files are opened one after the other, each once: addresses are sorted by module first.
+//! Symbols come from the module's file, found by the loader's name, if it still is the file that
+//! was loaded. Files are opened one after the other, each once: addresses are sorted by module
+//! first.
 
 use std::path::{Path, PathBuf};
 
@@ -10,8 +11,8 @@ use cachealloc_foreign::symbols::{self, Files, Named, Names};
 use crate::identity;
 use crate::modules::{self, Module};
 
-/// One function at one address. Where nothing is known: the name `??`, the module's path, and the
-/// offset in the module in place of the line, as PyTorch's snapshots have it.
+/// One function at one address. If nothing is known: the name `??`, the module's path, and the
+/// offset in the module in place of the line, as in PyTorch's snapshots.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Symbol {
     pub name: String,
@@ -19,8 +20,8 @@ pub struct Symbol {
     pub line: u64,
 }
 
-/// Symbolises (return address, epoch) in bulk. One result for each, innermost (inlined) function
-/// first, never empty.
+/// Symbolizes (return address, epoch) pairs in bulk. Returns one result for each, innermost
+/// (inlined) function first, never empty.
 pub fn symbolise(addresses: &[(u64, u32)]) -> Vec<Vec<Symbol>> {
     modules::observe();
     let mut places: Vec<_> = addresses
@@ -62,7 +63,7 @@ impl FrameAddress {
     }
 }
 
-/// The symbols of one module.
+/// Symbols of one module.
 struct Symbols<'a> {
     module: &'static Module,
     path: String,
@@ -72,7 +73,7 @@ struct Symbols<'a> {
 impl<'a> Symbols<'a> {
     fn open(module: &'static Module, files: &'a Files) -> Symbols<'a> {
         let path = module.path();
-        // The file of a module that is gone may be another one by now. So may that of one that is there.
+        // The path may lead to another file by now, whether or not the module is still loaded.
         let is_loaded = module.loaded();
         let file = is_loaded.then(|| identity::open(&module.file(), module)).flatten();
         let debug_files = debug_file(module.build_id()).filter(|_| is_loaded);
@@ -91,7 +92,7 @@ impl<'a> Symbols<'a> {
 
     fn at(&self, address: u64) -> Vec<Symbol> {
         let offset = self.module.info(address).offset;
-        // The call, not what follows it.
+        // Look up the call, not the instruction after it.
         let found =
             self.names.at(offset.wrapping_sub(1)).into_iter().map(|Named { name, place }| {
                 let (filename, line) = place.unwrap_or_else(|| (self.path.clone(), offset));
@@ -105,12 +106,12 @@ impl<'a> Symbols<'a> {
     }
 }
 
-/// The name `??` at a line that is an offset.
+/// Returns the name `??` with an offset in place of the line.
 fn unknown(filename: String, line: u64) -> Symbol {
     Symbol { name: "??".to_owned(), filename, line }
 }
 
-/// Where distributions put the debug information of a build.
+/// Returns the path where distributions put the debug information of a build.
 fn debug_file(build_id: &[u8]) -> Option<PathBuf> {
     let (first, rest) = build_id.split_first()?;
     let rest: String = rest.iter().map(|byte| format!("{byte:02x}")).collect();

@@ -1,9 +1,9 @@
 //! The walk from frame to frame.
 //!
-//! A frame's rule depends on its code address alone, so after the first time it is one look into
-//! the rule cache. What keeps the walk inside the stack, whatever the rules say: each word is checked
-//! against the stack before it is read ([`Memory`]), each frame lies above the one before, and the
-//! room for addresses is finite.
+//! A frame's rule depends on its code address alone, so after the first time it takes one lookup in
+//! the rule cache. Three checks keep the walk inside the stack, whatever the rules say. Each word
+//! is checked against the stack before it is read ([`Memory`]), each frame must lie above the
+//! previous one, and the buffer for addresses is finite.
 
 use core::arch::naked_asm;
 use core::ops::Range;
@@ -17,9 +17,9 @@ use crate::rule_cache::{self, Stamp};
 use crate::stop::Stop;
 use crate::{Captured, cfi, fallback, modules, stack_bounds};
 
-/// Signal frames that lead from one stack to another.
+/// Maximum number of signal frames that lead from one stack to another.
 const CROSSINGS_MAX: u32 = 8;
-/// A library may be unloaded while we walk; then we look again.
+/// Maximum number of walks: if a library is unloaded during a walk, the walk is repeated.
 const ATTEMPTS_MAX: u32 = 3;
 
 #[inline(always)]
@@ -37,8 +37,8 @@ struct Request<'a, S> {
     captured: &'a mut Captured,
 }
 
-/// Calls `capture_from` with our caller's registers, before any compiled code of ours can have changed
-/// them.
+/// Calls `capture_from` with the caller's registers, before any compiled code of the library can
+/// have changed them.
 ///
 /// # Safety
 ///
@@ -55,7 +55,7 @@ unsafe extern "C" fn enter<S: Shown>(request: *mut Request<S>) {
     )
 }
 
-/// As above.
+/// Calls `capture_from` with the caller's registers; see the x86-64 version.
 ///
 /// # Safety
 ///
@@ -106,7 +106,7 @@ fn walk_once<S: Shown>(out: &mut [S], hide: &Range<u64>, start: Cursor) -> Captu
     let mut walk = Walk { out, hide, count: 0, stamp: Stamp::of(epoch), cursor: start };
     let stop = match stack_bounds::top_above(start.stack_pointer) {
         Some(top) => {
-            // SAFETY: all of a stack from its running function to its top is mapped.
+            // SAFETY: a stack is mapped from its running function to its top.
             let mut memory = unsafe { StackBounds::new(start.stack_pointer, top) };
             walk.run(&mut memory)
         }
@@ -126,7 +126,7 @@ fn walk_once<S: Shown>(out: &mut [S], hide: &Range<u64>, start: Cursor) -> Captu
     }
 }
 
-/// Goes on where the walk left the stack on which we run. That ground is not known to be mapped.
+/// Continues where the walk left the current stack. Memory there is not known to be mapped.
 #[cold]
 #[inline(never)]
 fn elsewhere<S: Shown>(mut walk: Walk<S>, mut stop: Stop) -> (usize, Stop) {
@@ -142,7 +142,7 @@ fn elsewhere<S: Shown>(mut walk: Walk<S>, mut stop: Stop) -> (usize, Stop) {
             stop = Stop::Unsupported;
         }
     }
-    // libgcc reads without asking: not where a signal interrupted we know not what.
+    // libgcc reads without checking, so it must not run where a signal interrupted unknown code.
     let stop = if interrupted && stop == Stop::Unsupported { Stop::End } else { stop };
     (walk.count, stop)
 }
@@ -166,7 +166,8 @@ impl<S: Shown> Walk<'_, S> {
                 *slot = S::of(at.instruction, at.stack_pointer);
                 count += 1;
             }
-            // A call may be its function's last instruction, so its return address the next one's.
+            // A call may be its function's last instruction, so that its return address belongs to
+            // the next one.
             let address = at.instruction.wrapping_sub(u64::from(!at.interrupted));
             if address >> ADDRESS_BITS != 0 {
                 break Stop::End;
@@ -194,12 +195,12 @@ impl<S: Shown> Walk<'_, S> {
     }
 }
 
-/// The rule of an address that the cache does not have.
+/// Determines the rule of an address that is not in the cache.
 #[cold]
 #[inline(never)]
 fn learn(address: u64) -> Packed {
     let learned = cfi::in_module(address, |base, headers, epoch| {
-        // SAFETY: loaded as long as this runs.
+        // SAFETY: the module stays loaded while this runs.
         let rule = unsafe { cfi::rule_at(base, headers, address) }.pack();
         rule_cache::insert(address, Stamp::of(epoch), rule);
         Some(rule)

@@ -1,4 +1,4 @@
-//! From what the unwind tables say of a place to its rule.
+//! Translates the unwind tables' description of a code address into a rule.
 
 use super::rule::{Rule, Saved};
 use super::{FRAME_POINTER, STACK_POINTER};
@@ -35,7 +35,7 @@ pub(crate) fn rule(row: &Row) -> Rule {
     }
 }
 
-/// Of a place at top + `offset`.
+/// Returns the distance in words below the top, for a value at top + `offset`.
 fn words_below(offset: i64) -> Option<u64> {
     (offset < 0 && offset % 8 == 0).then_some(offset.unsigned_abs() / 8)
 }

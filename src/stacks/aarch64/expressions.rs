@@ -1,5 +1,5 @@
-//! The expressions of unwind tables. Compilers write some for frames whose size the vector length decides;
-//! they are left to libgcc.
+//! Expressions in unwind tables. Compilers write some for frames whose size depends on the vector
+//! length; these are left to libgcc.
 
 #[derive(Clone, Copy)]
 pub(crate) struct Expression;

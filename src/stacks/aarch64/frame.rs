@@ -8,8 +8,8 @@ use super::rule::{Packed, Rule};
 use crate::memory::Memory;
 use crate::stop::Stop;
 
-/// The kernel's `struct rt_sigframe`, on the stack of a signal handler that returns: `siginfo_t`, then
-/// `ucontext_t` with the saved registers, as offsets.
+/// The kernel's `struct rt_sigframe`, on the stack of a signal handler that returns: `siginfo_t`,
+/// then `ucontext_t` with the saved registers, as offsets.
 const CONTEXT: u64 = size_of::<libc::siginfo_t>() as u64;
 const SAVED_REGISTERS: u64 = CONTEXT + offset_of!(libc::ucontext_t, uc_mcontext.regs) as u64;
 const SAVED_FRAME_POINTER: u64 = SAVED_REGISTERS + 8 * 29;
@@ -17,20 +17,20 @@ const SAVED_LINK: u64 = SAVED_REGISTERS + 8 * 30;
 const SAVED_STACK_POINTER: u64 = CONTEXT + offset_of!(libc::ucontext_t, uc_mcontext.sp) as u64;
 const SAVED_INSTRUCTION: u64 = CONTEXT + offset_of!(libc::ucontext_t, uc_mcontext.pc) as u64;
 
-/// One frame: where it runs, and the registers that its rule may need.
+/// One frame: its code address, and the registers that its rule may need.
 #[derive(Clone, Copy)]
 pub(crate) struct Cursor {
     pub instruction: u64,
     pub stack_pointer: u64,
     pub frame_pointer: u64,
-    /// `instruction` was interrupted by a signal, so it is not the one after a call.
+    /// Whether a signal interrupted `instruction`, so that it does not follow a call.
     pub interrupted: bool,
-    /// What the link register held then.
+    /// Value of the link register at the interruption.
     link: u64,
 }
 
 impl Cursor {
-    /// A frame that has called.
+    /// A frame that has made a call.
     #[inline(always)]
     pub(crate) fn at(instruction: u64, stack_pointer: u64, frame_pointer: u64) -> Cursor {
         Cursor { instruction, stack_pointer, frame_pointer, interrupted: false, link: 0 }
@@ -63,7 +63,8 @@ impl Cursor {
     fn rare(self, rule: Rule, memory: &mut impl Memory) -> Result<Cursor, Stop> {
         match rule {
             Rule::Outermost => Err(Stop::End),
-            // A frame of no bytes is no circle: it is the interrupted one, and its caller is not.
+            // An empty frame is not a cycle here: this frame is the interrupted one, and its caller
+            // is not.
             Rule::Linked { offset } if self.interrupted => {
                 let top = self.stack_pointer.wrapping_add(offset);
                 Ok(Cursor::at(unsigned(self.link), top, self.frame_pointer))
@@ -84,7 +85,7 @@ impl Cursor {
     }
 }
 
-/// A return address without the signature that its function may have put into its upper bits.
+/// Removes the signature that a function may have put into the upper bits of its return address.
 #[inline(always)]
 fn unsigned(address: u64) -> u64 {
     if address >> ADDRESS_BITS == 0 { address } else { stripped(address) }
@@ -93,7 +94,7 @@ fn unsigned(address: u64) -> u64 {
 #[cold]
 fn stripped(address: u64) -> u64 {
     let stripped;
-    // SAFETY: `xpaclri` changes this register only; a processor that knows no signatures does nothing.
+    // SAFETY: `xpaclri` changes this register only; it is a no-op on processors without signatures.
     unsafe {
         asm!("hint #7", inout("x30") address => stripped, options(pure, nomem, nostack, preserves_flags));
     }
@@ -105,7 +106,7 @@ mod tests {
     use super::super::rule::Saved;
     use super::*;
 
-    /// A stack of these words.
+    /// A stack that consists of these words.
     struct Words {
         start: u64,
         words: Vec<u64>,
@@ -126,7 +127,7 @@ mod tests {
     fn a_leaf_that_a_signal_interrupted() {
         let mut memory = Words { start: 0x1000, words: vec![0; 256] };
         let mut save = |offset: u64, value| memory.words[(offset / 8) as usize] = value;
-        // The kernel's frame, and above it what was interrupted.
+        // The kernel's frame, and above it the interrupted one.
         save(128 + 176, 0xdead); // fault_address, which is none of the registers
         save(128 + 184 + 8 * 29, 0x1720); // x29
         save(128 + 184 + 8 * 30, 0x40_2000); // x30
@@ -147,7 +148,7 @@ mod tests {
         let by_frame = Rule::FramePointer { offset: 32, saved: Saved::RecordAtBase };
         let (last, place) = step(caller, by_frame, &mut memory).ok().unwrap();
         assert_eq!((place, last.frame_pointer), ((0x40_3000, 0x1740), 0x1780));
-        // A function that has called has saved its return address.
+        // A function that has made a call has saved its return address.
         assert!(step(last, Rule::Linked { offset: 16 }, &mut memory).is_err());
     }
 

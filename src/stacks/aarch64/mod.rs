@@ -1,4 +1,5 @@
-//! aarch64: where its code lies, what its registers are called, and how one gets from a frame to its caller.
+//! aarch64: the range of code addresses, the names of the registers, and the step from a frame to
+//! its caller.
 
 pub(crate) mod describe;
 pub(crate) mod expressions;
@@ -7,23 +8,24 @@ pub(crate) mod rule;
 
 use gimli::{Register, Vendor};
 
-/// As DWARF numbers them: `x29`, `sp` and `x30`, the link register.
+/// DWARF numbers of `x29`, `sp` and `x30`, the link register.
 pub(crate) const FRAME_POINTER: Register = Register(29);
 pub(crate) const STACK_POINTER: Register = Register(31);
 pub(crate) const RETURN_ADDRESS: Register = Register(30);
-/// Functions that sign their return address say so by an instruction of this vendor's.
+/// Vendor of the instruction by which functions declare that they sign their return address.
 pub(crate) const VENDOR: Vendor = Vendor::AArch64;
 
-/// Code lies below this: the part of the address space that Linux gives to programs by default.
+/// All code lies below this: the part of the address space that Linux gives to programs by default.
 pub(crate) const ADDRESS_BITS: u32 = 48;
 pub(crate) const KEY_BITS: u32 = 47;
 
-/// What the rule cache knows an address by. Instructions are words: an address that is looked up is
-/// one, or the byte before one, so its lowest two bits are equal.
+/// Returns the key of an address in the rule cache. Instructions are words: an address that is
+/// looked up is one, or the byte before one, so its lowest two bits are equal.
 #[inline(always)]
 pub(crate) fn key(address: u64) -> u64 {
     address >> 1
 }
 
-/// `mov x8, #139; svc #0`: what a signal handler returns to. Unwinders know it by its bytes.
+/// `mov x8, #139; svc #0`: the code to which a signal handler returns. Unwinders recognize it by
+/// its bytes.
 pub(crate) const SIGNAL_RETURN: [u8; 8] = [0x68, 0x11, 0x80, 0xd2, 0x01, 0x00, 0x00, 0xd4];

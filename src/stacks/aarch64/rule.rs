@@ -1,32 +1,33 @@
-//! How to get from one frame to its caller, small enough for one word of the rule cache.
+//! Rules for the step from one frame to its caller, small enough for one word of the rule cache.
 
-/// One frame's rule. Its top is the address that the DWARF standard calls CFA: the stack pointer before
-/// the call.
+/// One frame's rule. Its top is the address that the DWARF standard calls CFA: the stack pointer
+/// before the call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rule {
     /// top = stack pointer + offset.
     StackPointer { offset: u64, saved: Saved },
     /// top = frame pointer (`x29`) + offset.
     FramePointer { offset: u64, saved: Saved },
-    /// A function that has saved nothing: top = stack pointer + offset, the return address is in
-    /// the link register. Only ever the interrupted function, as a call changes that register.
+    /// A function that has saved nothing: top = stack pointer + offset, and the return address is
+    /// in the link register. Only the interrupted function can be one, because a call changes that
+    /// register.
     Linked { offset: u64 },
     /// The outermost frame.
     Outermost,
     /// The return from a signal handler: the interrupted registers lie above the stack pointer.
     Signal,
-    /// Nothing of the above, or nothing known: the unwinder of libgcc must take this stack.
+    /// None of the above, or unknown: the unwinder of libgcc must take this stack.
     Unsupported,
 }
 
-/// Where the return address is, and the caller's frame pointer.
+/// Where the return address and the caller's frame pointer are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Saved {
-    /// Both, where the register points that the top is counted from.
+    /// Both are where the base register of the top points.
     RecordAtBase,
-    /// Both: the return address at top - 8 x this many, the frame pointer just below it.
+    /// The return address is at top - 8 x this many, and the frame pointer just below it.
     Record(u64),
-    /// The return address at top - 8 x this many; the frame pointer is still in the register.
+    /// The return address is at top - 8 x this many; the frame pointer is still in the register.
     Return(u64),
 }
 
@@ -48,18 +49,19 @@ const LINKED: u64 = 2;
 const SPECIAL: u64 = 3;
 const UNSUPPORTED: u64 = SPECIAL | 2 << OFFSET_SHIFT;
 
-/// A rule in `RULE_BITS` bits. Most are one of the first two kinds, and the walk reads those in place.
+/// A rule in `RULE_BITS` bits. Most are one of the first two kinds, which the walk reads without
+/// unpacking.
 #[derive(Clone, Copy)]
 pub(crate) struct Packed(pub u64);
 
 impl Packed {
-    /// `Rule::StackPointer` or `Rule::FramePointer`.
+    /// Returns whether it is `Rule::StackPointer` or `Rule::FramePointer`.
     #[inline(always)]
     pub(crate) fn is_exclusive(self) -> bool {
         self.kind() <= FRAME_POINTER
     }
 
-    /// Of a plain rule: top = frame pointer + offset, not stack pointer + offset.
+    /// For a plain rule: returns whether top = frame pointer + offset, not stack pointer + offset.
     #[inline(always)]
     pub(crate) fn uses_frame_pointer(self) -> bool {
         self.kind() != STACK_POINTER
@@ -70,13 +72,13 @@ impl Packed {
         (self.0 >> OFFSET_SHIFT) * UNIT_BYTES
     }
 
-    /// The caller's frame pointer is just below the return address.
+    /// Returns whether the caller's frame pointer is just below the return address.
     #[inline(always)]
     pub(crate) fn has_record(self) -> bool {
         self.0 & RECORD != 0
     }
 
-    /// The return address is so many bytes below top; 0: the record is at the base.
+    /// Number of bytes from the return address up to the top; 0 if the record is at the base.
     #[inline(always)]
     pub(crate) fn return_below(self) -> u64 {
         (self.0 >> WORDS_SHIFT & WORDS_MAX) * 8
@@ -106,7 +108,7 @@ impl Packed {
 }
 
 impl Rule {
-    /// `Unsupported` where the numbers do not fit.
+    /// Packs the rule. Returns `Unsupported` if the numbers do not fit.
     pub(crate) fn pack(self) -> Packed {
         let packed = match self {
             Rule::StackPointer { offset, saved } => pack(STACK_POINTER, offset, saved),

@@ -1,8 +1,8 @@
-//! A library for Python's ctypes, with which the tests compare stacks through the interpreter.
+//! A library for Python's ctypes. The tests use it to compare stacks through the interpreter.
 
 use cachealloc_stacks::{capture, capture_by_libgcc};
 
-/// The number of frames above the caller that both unwinders agree on; -1 if they do not agree.
+/// Number of frames above the caller that both unwinders agree on; -1 if they do not agree.
 #[unsafe(no_mangle)]
 pub extern "C" fn agreed_frames() -> i32 {
     let (mut ours, mut oracle) = ([0; 1024], [0; 1024]);
@@ -16,7 +16,7 @@ pub extern "C" fn agreed_frames() -> i32 {
     if agreed { count as i32 - 1 } else { -1 }
 }
 
-/// Captures that libgcc had to take.
+/// Number of captures that libgcc had to take.
 #[unsafe(no_mangle)]
 pub extern "C" fn fallbacks() -> u64 {
     cachealloc_stacks::fallbacks()

@@ -1,4 +1,5 @@
-//! Nanoseconds a frame, ours and libgcc's, through eight -O2 libraries without frame pointers.
+//! Nanoseconds per frame of this crate and of libgcc, through eight -O2 libraries without frame
+//! pointers.
 //!
 //! `cargo test --release -p cachealloc-stacks --test bench -- --ignored --nocapture`
 
@@ -54,7 +55,8 @@ fn nanoseconds_a_frame() {
     println!("captures left to libgcc: {}", fallbacks());
 }
 
-/// The best of several rounds, by processor time: other work on the machine shall not count.
+/// Returns the best of several rounds by processor time, so that other work on the machine does not
+/// count.
 fn on_threads(threads: usize, hops: &[u64; HOPS], depth: c_int, ours: bool) -> Measure {
     let barrier = Barrier::new(threads);
     let run = || {
@@ -87,7 +89,7 @@ fn one_round(hops: &[u64; HOPS], depth: c_int, ours: bool, captures: u32) -> Mea
 }
 
 extern "C-unwind" fn measured(argument: *mut c_void) {
-    // SAFETY: what `one_round` passed.
+    // SAFETY: the pointer that `one_round` passed.
     let measure = unsafe { &mut *argument.cast::<Measure>() };
     let mut out = [0; FRAMES_MAX];
     let mut take = || match measure.ours {

@@ -1,4 +1,4 @@
-//! A forked child takes stacks, whatever other threads of its parent were doing.
+//! A forked child can take stacks, whatever other threads of its parent were doing.
 
 mod common;
 
@@ -28,7 +28,7 @@ fn the_child_of_a_fork() {
                 in_child(&in_parent, &path);
             }
             let mut status = 0;
-            // SAFETY: our child.
+            // SAFETY: a child of this process.
             unsafe { libc::waitpid(child, &mut status, 0) };
             let good = libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 7;
             if !good {

@@ -1,4 +1,4 @@
-//! A capture never touches the heap: neither with known frames nor with new ones or new libraries.
+//! A capture never touches the heap, neither with known frames nor with new ones or new libraries.
 
 mod common;
 
@@ -12,16 +12,16 @@ struct Counting;
 
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 
-// SAFETY: the system's allocator, counted.
+// SAFETY: forwards to the system's allocator, and counts.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: as our caller promised.
+        // SAFETY: the caller's guarantees are passed on.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        // SAFETY: as our caller promised.
+        // SAFETY: the caller's guarantees are passed on.
         unsafe { System.dealloc(memory, layout) }
     }
 }
@@ -32,7 +32,7 @@ static HEAP: Counting = Counting;
 static CAPTURES: AtomicU64 = AtomicU64::new(0);
 
 extern "C-unwind" fn quietly() {
-    // The bounds of a thread's stack: libc allocates there, the first time.
+    // The first capture determines the bounds of the thread's stack, for which libc allocates.
     capture(&mut [0], 0..0);
     let before = (ALLOCATIONS.load(Ordering::Relaxed), libc_allocations());
     let mut out = [0; FRAMES_MAX];
@@ -45,7 +45,7 @@ extern "C-unwind" fn quietly() {
     common::COMPARED.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Bytes in use of libc's heap: what Rust's count does not see.
+/// Bytes in use of libc's heap, which Rust's count does not include.
 fn libc_allocations() -> usize {
     // SAFETY: no arguments.
     unsafe { libc::mallinfo2() }.uordblks

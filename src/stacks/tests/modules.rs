@@ -1,4 +1,4 @@
-//! Libraries that come and go: rules, modules and symbols belong to the right one.
+//! Libraries that are loaded and unloaded: rules, modules and symbols belong to the right one.
 
 mod common;
 
@@ -11,7 +11,7 @@ use cachealloc_stacks::{
 };
 use common::{COMPARED, FRAMES_MAX, Library, build, compare, compared, ours};
 
-/// The loader's list belongs to the whole process: one test at a time.
+/// Lets one test run at a time: the loader's list belongs to the whole process.
 static ALONE: Mutex<()> = Mutex::new(());
 
 thread_local! {
@@ -51,14 +51,14 @@ fn a_library_at_the_address_of_another() {
         }
         let second = Library::open(&large);
         if !notified {
-            // Without the notice, a frame never seen before is what tells.
+            // Without the notice, the unload is detected at a frame that was never seen before.
             note_unload();
         }
         let reused = second.address("swapped") == place;
         if !reused {
             eprintln!("the loader chose another address: names of both are not compared");
         }
-        // Fails where a rule of the first library is used for the second: their frames differ.
+        // Fails if a rule of the first library is used for the second: their frames differ.
         compared(|| second.run("swapped", 5, keep));
         let (new_stack, new_epoch) = (STACK.take(), EPOCH.get());
         assert_ne!(new_epoch, old_epoch);
@@ -169,7 +169,7 @@ fn names_are_demangled_and_inlined_functions_shown() {
         named.iter().flatten().find(|symbol| symbol.name.contains("shapes::realigned")).unwrap();
     assert!(realigned.filename.ends_with("deep.cpp") && realigned.line > 1, "{realigned:?}");
 
-    // Without debug information: names of the symbol table, and the offset for a line.
+    // Without debug information: names of the symbol table, and an offset as the line.
     let path = build("deep.cpp", "unnamed", &["-O2", "-g0"]).unwrap();
     let bare = Library::open(&path);
     let named = names_of(&bare);
@@ -177,7 +177,7 @@ fn names_are_demangled_and_inlined_functions_shown() {
     assert_eq!(outer.filename, path.to_str().unwrap());
     assert!(outer.line > 0);
 
-    // Nothing but what the loader needs.
+    // Only what the loader needs.
     let path = build("deep.cpp", "stripped", &["-O2", "-g0", "-s"]).unwrap();
     let stripped = Library::open(&path);
     let named = names_of(&stripped);

@@ -1,4 +1,4 @@
-//! The same addresses as libgcc's unwinder, on every kind of frame that compilers make.
+//! The same addresses as libgcc's unwinder, on every kind of frame that compilers emit.
 
 mod common;
 
@@ -20,10 +20,10 @@ const SHAPES: [&str; 13] = [
     "mixed",
 ];
 
-/// The processor's later instructions.
+/// Enables newer instructions of the processor.
 const WIDE: &str =
     if cfg!(target_arch = "x86_64") { "-march=x86-64-v3" } else { "-march=armv8.2-a+sve" };
-/// Marked landing places of jumps; on aarch64 signed return addresses, too.
+/// Enables marked jump targets, and on aarch64 also signed return addresses.
 const PROTECTED: &str =
     if cfg!(target_arch = "x86_64") { "-fcf-protection" } else { "-mbranch-protection=standard" };
 

@@ -1,4 +1,4 @@
-//! Through CPython, ctypes and libffi, with callbacks from C into Python and back.
+//! Stacks through CPython, ctypes and libffi, with callbacks from C into Python and back.
 
 use std::process::Command;
 

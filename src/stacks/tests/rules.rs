@@ -1,5 +1,5 @@
-//! Frames of every kind but the largest have a rule of ours. Alone in its process: what another thread loads
-//! at the same time may leave a capture to libgcc.
+//! Frames of every kind except the largest have a rule. The test is alone in its process: if
+//! another thread loads a library meanwhile, a capture may be left to libgcc.
 
 mod common;
 

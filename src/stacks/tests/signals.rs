@@ -7,8 +7,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use common::{LIES, Library, build, compare, compared};
 
-/// One test at a time. While a process forks no walk visits the loader's list, and a stack that is taken
-/// on an alternate stack meanwhile ends early.
+/// Lets one test run at a time. While a process forks, no walk visits the loader's list, and a
+/// capture on an alternate stack ends early.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -77,7 +77,7 @@ fn a_handler_interrupted_by_a_handler() {
     }
 }
 
-/// On aarch64 no program can step itself.
+/// On aarch64 a program cannot single-step itself.
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn at_every_instruction() {
@@ -145,9 +145,9 @@ extern "C" fn report(_: c_int) {
     unsafe { libc::_exit(if captured.count >= 2 { 7 } else { 8 }) };
 }
 
-/// `body` faults in a child, whose handler must come to its end.
+/// Runs `body`, which faults, in a child whose handler must run to its end.
 fn fault_in_child(signal: c_int, body: impl FnOnce()) {
-    // SAFETY: the child does nothing but the following.
+    // SAFETY: the child does only the following.
     let child = unsafe { libc::fork() };
     if child == 0 {
         alternate_stack();
@@ -157,12 +157,12 @@ fn fault_in_child(signal: c_int, body: impl FnOnce()) {
         unsafe { libc::_exit(9) };
     }
     let mut status = 0;
-    // SAFETY: our child.
+    // SAFETY: a child of this process.
     unsafe { libc::waitpid(child, &mut status, 0) };
     assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 7, "status {status:x}");
 }
 
-/// The interrupted stack pointer is in the guard page: nothing may be read there.
+/// The interrupted stack pointer is in the guard page, where no read may happen.
 #[test]
 fn after_a_stack_overflow() {
     let _alone = alone();

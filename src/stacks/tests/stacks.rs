@@ -1,4 +1,4 @@
-//! Unusual stacks, and rules that lie: no crash, no circle, no read beside the stack.
+//! Unusual stacks and wrong rules: no crash, no cycle, no read outside the stack.
 
 mod common;
 
@@ -10,7 +10,7 @@ use common::{Bottom, FRAMES_MAX, LIES, Library, build, compare, compared, ours};
 
 #[test]
 fn room_and_hidden_frames() {
-    // From our frame on; its own address differs from call to call.
+    // From this function's frame on; its own address differs from call to call.
     let all = ours().split_off(1);
     assert!(all.len() > 4);
     let mut out = [7; 4];
@@ -26,17 +26,18 @@ fn room_and_hidden_frames() {
     let captured = capture(&mut out[..exact], 0..0);
     assert_eq!((captured.count, captured.truncated), (exact, false));
 
-    // All of this program is hidden: what is left begins in libc.
+    // All frames of this program are hidden: the rest begins in libc.
     let program = object_range(all[0]);
     let captured = capture(&mut out, program.clone());
     let first = all.iter().position(|address| !program.contains(address)).unwrap();
     assert_eq!(out[..captured.count], all[first..]);
-    // Only leading frames are.
+    // Only leading frames are hidden.
     let captured = capture(&mut out, all[1]..all[1] + 1);
     assert_eq!(captured.count, all.len());
 }
 
-/// The frame that holds a variable is that of its function; where there is no code, there is no function.
+/// The frame that contains a variable is that of its function. An address without code has no
+/// function.
 #[test]
 fn a_variable_is_in_the_frame_of_its_function() {
     fn holder(variable: u64) -> u64 {
@@ -76,7 +77,7 @@ fn coroutines_have_stacks_of_their_own() {
         BODY.set(Some(body));
         let room = unmapped_page() as *mut c_void;
         // The megabyte above it stays unreadable.
-        // SAFETY: our own mapping.
+        // SAFETY: a mapping of this test.
         assert_eq!(unsafe { libc::mprotect(room, BYTES, libc::PROT_READ | libc::PROT_WRITE) }, 0);
         // SAFETY: plain data, filled by `getcontext`.
         let mut main: libc::ucontext_t = unsafe { core::mem::zeroed() };
@@ -96,13 +97,13 @@ fn coroutines_have_stacks_of_their_own() {
         on_coroutine(body);
         compare();
         on_coroutine(body);
-        // First thing on a thread, too: its own stack is not known then.
+        // Also as the first capture of a thread, whose own stack is not known then.
         std::thread::spawn(move || on_coroutine(body)).join().unwrap();
     }
     let before = fallbacks();
     compared(|| on_coroutines(compare_here));
     assert_eq!(fallbacks(), before, "libgcc was not needed");
-    // A rule that leads beyond the coroutine's stack.
+    // A rule that leads past the end of the coroutine's stack.
     on_coroutines(|| {
         let Some(path) = build(LIES, "lies_of_coroutine", &[]) else { return };
         let library = Library::open(&path);
@@ -141,7 +142,7 @@ fn compare_here() {
     compare();
 }
 
-/// Calls a function of `lies.s`; the frames found above it.
+/// Calls a function of `lies.s`; returns the frames found above it.
 fn lie_here(library: &Library, name: &str, argument: u64) -> Vec<u64> {
     thread_local! {
         static FOUND: Cell<Vec<u64>> = const { Cell::new(Vec::new()) };
@@ -156,7 +157,7 @@ fn lie_here(library: &Library, name: &str, argument: u64) -> Vec<u64> {
     FOUND.take()
 }
 
-/// As [`lie_here`], on a thread with a small stack.
+/// Like [`lie_here`], on a thread with a small stack.
 fn lie(library: &Library, name: &str, argument: impl Fn() -> u64 + Send) -> Vec<u64> {
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().stack_size(64 << 10);
@@ -165,7 +166,7 @@ fn lie(library: &Library, name: &str, argument: impl Fn() -> u64 + Send) -> Vec<
     })
 }
 
-/// Those that say they are found by a register, which holds the second argument.
+/// Functions whose frames depend on a register, which holds the second argument.
 #[cfg(target_arch = "x86_64")]
 const FRAMES_BY_REGISTER: [&str; 2] = ["lie_frame_pointer", "lie_realigned"];
 #[cfg(target_arch = "aarch64")]
@@ -177,12 +178,12 @@ fn rules_that_lie_end_the_stack() {
     let library = Library::open(&path);
     let page = unmapped_page();
     let on_stack = || &raw const page as u64;
-    // The callback's frames and the liar, whose caller is not to be found.
+    // The callback's frames and the function with the wrong rule, whose caller cannot be found.
     let check = |name: &str, argument: &(dyn Fn() -> u64 + Sync)| {
         let found = lie(&library, name, argument);
         let range = object_range(library.address(name));
         let liar = found.iter().position(|address| range.contains(address)).expect(name);
-        // Once round the circle is above the liar's own frame, no more.
+        // One round of the cycle is above that function's own frame, no more.
         assert!(found.len() <= liar + 2, "{name}: {found:x?}");
     };
     check("lie_far", &|| 0);
@@ -193,7 +194,7 @@ fn rules_that_lie_end_the_stack() {
         check(name, &move || page);
         // In the main thread's stack, readable, but not this thread's.
         check(name, &|| on_stack());
-        // This thread's stack, beside the words; and below.
+        // In this thread's stack but misaligned; and below it.
         check(name, &|| (&raw const library as u64) | 3);
         check(name, &|| own_stack_address() + 0x101);
         check(name, &|| own_stack_address() - 0x4000);
@@ -207,7 +208,7 @@ fn own_stack_address() -> u64 {
     std::hint::black_box(&raw const word) as u64
 }
 
-/// Addresses that fault when read.
+/// Returns the address of a page that faults when read.
 fn unmapped_page() -> u64 {
     // SAFETY: a fresh mapping without access.
     let page = unsafe {

@@ -1,4 +1,4 @@
-//! From what the unwind tables say of a place to its rule.
+//! Translates the unwind tables' description of a code address into a rule.
 
 use super::expressions::Expression;
 use super::rule::{Rule, Saved};

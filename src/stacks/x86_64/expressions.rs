@@ -1,4 +1,4 @@
-//! The expressions of unwind tables, of those that compilers and linkers write.
+//! The expressions that compilers and linkers write into unwind tables.
 
 const DW_OP_DEREF: u8 = 0x06;
 const DW_OP_LIT0: u8 = 0x30;
@@ -8,12 +8,12 @@ const DW_OP_BREG6: u8 = 0x76;
 const PLT_HEAD: [u8; 6] = [0x77, 8, 0x80, 0, 0x3f, 0x1a];
 const PLT_TAIL: [u8; 4] = [0x2a, 0x33, 0x24, 0x22];
 
-/// What an expression means.
+/// Meaning of an expression.
 #[derive(Clone, Copy)]
 pub(crate) enum Expression {
     /// The stack pointer + offset.
     AboveStackPointer(i64),
-    /// What is stored at the frame pointer - offset.
+    /// The word stored at the frame pointer - offset.
     Stored(u64),
     AtFramePointer,
     Unknown,
@@ -27,7 +27,7 @@ impl Expression {
                 Expression::Stored(0x80 - u64::from(*offset))
             }
             [DW_OP_BREG6, 0] => Expression::AtFramePointer,
-            // Only ever the interrupted function: nothing is called from there, so `address` is
+            // Only the interrupted function can be here: this code makes no calls, so `address` is
             // the instruction pointer.
             [head @ .., half, b1, b2, b3, b4]
                 if *head == PLT_HEAD && [*b1, *b2, *b3, *b4] == PLT_TAIL =>

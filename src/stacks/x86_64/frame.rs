@@ -10,18 +10,18 @@ const SAVED_FRAME_POINTER: u64 = SAVED_REGISTERS + 8 * libc::REG_RBP as u64;
 const SAVED_STACK_POINTER: u64 = SAVED_REGISTERS + 8 * libc::REG_RSP as u64;
 const SAVED_INSTRUCTION: u64 = SAVED_REGISTERS + 8 * libc::REG_RIP as u64;
 
-/// One frame: where it runs, and the registers that its rule may need.
+/// One frame: its code address, and the registers that its rule may need.
 #[derive(Clone, Copy)]
 pub(crate) struct Cursor {
     pub instruction: u64,
     pub stack_pointer: u64,
     pub frame_pointer: u64,
-    /// `instruction` was interrupted by a signal, so it is not the one after a call.
+    /// Whether a signal interrupted `instruction`, so that it does not follow a call.
     pub interrupted: bool,
 }
 
 impl Cursor {
-    /// A frame that has called.
+    /// A frame that has made a call.
     #[inline(always)]
     pub(crate) fn at(instruction: u64, stack_pointer: u64, frame_pointer: u64) -> Cursor {
         Cursor { instruction, stack_pointer, frame_pointer, interrupted: false }

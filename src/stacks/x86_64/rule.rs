@@ -1,4 +1,4 @@
-//! How to get from one frame to its caller, small enough for one word of the rule cache.
+//! Rules for the step from one frame to its caller, small enough for one word of the rule cache.
 
 /// One frame's rule. In each, the return address lies just below the frame's top (the address the
 /// DWARF standard calls CFA: the stack pointer before the call).
@@ -15,7 +15,7 @@ pub(crate) enum Rule {
     Outermost,
     /// The return from a signal handler: the interrupted registers lie at the stack pointer.
     Signal,
-    /// Nothing of the above, or nothing known: the unwinder of libgcc must take this stack.
+    /// None of the above, or unknown: the unwinder of libgcc must take this stack.
     Unsupported,
 }
 
@@ -40,18 +40,19 @@ const FRAME_POINTER: u64 = 1;
 const REALIGNED: u64 = 2;
 const SPECIAL: u64 = 3;
 
-/// A rule in `RULE_BITS` bits. Most are one of the first two kinds, and the walk reads those in place.
+/// A rule in `RULE_BITS` bits. Most are one of the first two kinds, which the walk reads without
+/// unpacking.
 #[derive(Clone, Copy)]
 pub(crate) struct Packed(pub u64);
 
 impl Packed {
-    /// `Rule::StackPointer` or `Rule::FramePointer`.
+    /// Returns whether it is `Rule::StackPointer` or `Rule::FramePointer`.
     #[inline(always)]
     pub(crate) fn is_exclusive(self) -> bool {
         self.kind() <= FRAME_POINTER
     }
 
-    /// Of a plain rule: top = frame pointer + offset, not stack pointer + offset.
+    /// For a plain rule: returns whether top = frame pointer + offset, not stack pointer + offset.
     #[inline(always)]
     pub(crate) fn uses_frame_pointer(self) -> bool {
         self.kind() != STACK_POINTER
@@ -62,7 +63,8 @@ impl Packed {
         self.0 >> (KIND_BITS + SAVED_BITS) << 3
     }
 
-    /// The caller's frame pointer is so many bytes below top; 0: still in the register.
+    /// Number of bytes from the caller's frame pointer up to the top; 0 if it is still in the
+    /// register.
     #[inline(always)]
     pub(crate) fn saved_below(self) -> u64 {
         (self.0 >> KIND_BITS & SAVED_MAX) << 3
@@ -91,7 +93,7 @@ impl Packed {
 }
 
 impl Rule {
-    /// `Unsupported` where the numbers do not fit.
+    /// Packs the rule. Returns `Unsupported` if the numbers do not fit.
     pub(crate) fn pack(self) -> Packed {
         let packed = match self {
             Rule::StackPointer { offset, saved } => pack(STACK_POINTER, offset, saved),

@@ -1,4 +1,4 @@
-//! What the tests share: libraries built on the spot with g++, and the comparison with libgcc.
+//! Shared by the tests: libraries built on the spot with g++, and the comparison with libgcc.
 #![allow(dead_code)]
 
 use std::ffi::{CString, c_char, c_int, c_void};
@@ -22,7 +22,7 @@ pub const FRAMES_MAX: usize = 512;
 /// Builds a shared library from a file of `fixtures`, unless there is no C++ compiler.
 pub fn build(source: &str, name: &str, flags: &[&str]) -> Option<PathBuf> {
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
-    // Each test program has its own: they may run side by side.
+    // Each test program has its own folder: test programs may run concurrently.
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(env!("CARGO_CRATE_NAME"));
     std::fs::create_dir_all(&folder).unwrap();
     let library = folder.join(format!("lib{name}.so"));
@@ -70,7 +70,7 @@ impl Library {
         found as u64
     }
 
-    /// The library's function of this name, called with a depth and the function to call at the
+    /// Calls the library's function of this name with a depth and the function to call at the
     /// bottom.
     pub fn run(&self, name: &str, depth: c_int, bottom: Bottom) {
         // SAFETY: the fixtures' functions all have this type.
@@ -87,10 +87,10 @@ impl Library {
 
 pub type Bottom = extern "C-unwind" fn();
 
-/// Comparisons made, so that a test can tell that its code ran.
+/// Number of comparisons made, so that a test can check that its code ran.
 pub static COMPARED: AtomicU64 = AtomicU64::new(0);
 
-/// Our stack; the first address lies in this function.
+/// Captures a stack with this crate; the first address lies in this function.
 #[inline(never)]
 pub fn ours() -> Vec<u64> {
     let mut out = [0; FRAMES_MAX];
@@ -99,7 +99,8 @@ pub fn ours() -> Vec<u64> {
     out[..captured.count].to_vec()
 }
 
-/// Takes this stack with both unwinders: the same addresses from our caller's frame on.
+/// Takes this stack with both unwinders; both must return the same addresses from the caller's
+/// frame on.
 #[inline(never)]
 pub extern "C-unwind" fn compare() {
     let mut out = [0; FRAMES_MAX];
