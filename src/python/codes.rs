@@ -1,12 +1,12 @@
-//! A number for each code object, and what is kept of it.
+//! Assigns a number to each code object, and keeps the data that describes it.
 //!
-//! Both tables only grow, so that a hit takes no lock: a slot, once set, never changes, and what a
-//! number leads to lives for ever. A code object that takes the place of a dead one has another
-//! fingerprint (`identity`), so it gets another slot.
+//! Both tables only grow, so that a hit takes no lock: a slot, once set, never changes, and records
+//! are never freed. A code object that takes the place of a dead one has another fingerprint
+//! (`identity`), so it gets another slot.
 //!
-//! I1: a number is in a slot only after its record is in place.
-//! I2: a slot's number is set before its fingerprint, which readers look at first.
-//! I3: at most half of the slots of a table are set, so that a search ends.
+//! I1: a number is in a slot only after its record is in place. I2: a slot's number is set before
+//! its fingerprint, which readers check first. I3: at most half of the slots of a table are set, so
+//! that a search ends.
 
 use core::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
@@ -17,7 +17,7 @@ use crate::layout::LineFormat;
 use crate::memory::Memory;
 use crate::{fork_lock, text, word};
 
-/// What is kept of a code object.
+/// Data kept for a code object.
 pub(crate) struct Code {
     pub name: String,
     pub filename: String,
@@ -26,10 +26,10 @@ pub(crate) struct Code {
     pub first_line: u32,
 }
 
-/// The number of a code object that is not kept.
+/// Number of any code object that is not kept.
 pub(crate) const UNKNOWN: u32 = 0;
-/// Code objects that are kept: at some hundred bytes each, this bounds what a program that makes
-/// them for ever can cost.
+/// Maximum number of code objects that are kept. At some hundred bytes each, this bounds the cost
+/// of a program that creates code objects forever.
 pub(crate) const CODES_COUNT_MAX: u32 = 1 << 20;
 const _: () = assert!(CODES_COUNT_MAX < word::CODE_END);
 
@@ -39,12 +39,12 @@ const FIRST_SLOTS_COUNT: usize = 1 << 12;
 
 type Page = [AtomicPtr<Code>; PAGE_ENTRIES];
 
-/// From number to record, in pages made on demand.
+/// From number to record, in pages allocated on demand.
 static RECORDS: [AtomicPtr<Page>; PAGES] = [const { AtomicPtr::new(null_mut()) }; PAGES];
-/// Numbers given out. Written under `turn`.
+/// Count of numbers assigned. Written under `fork_lock`.
 static COUNT: AtomicU32 = AtomicU32::new(0);
-/// From fingerprint to number. Replaced by one of twice the size under `turn`; the one before stays
-/// for its readers.
+/// From fingerprint to number. Replaced by a table of twice the size under `fork_lock`; readers may
+/// still use the previous one, which is never freed.
 static TABLE: AtomicPtr<Table> = AtomicPtr::new(null_mut());
 
 struct Table {
@@ -58,7 +58,8 @@ struct Slot {
     number: AtomicU32,
 }
 
-/// The number of a code object, of the main interpreter or another one; makes a number at first sight.
+/// Returns the number of a code object of the main or another interpreter; assigns one at first
+/// sight.
 #[inline(always)]
 pub(crate) fn number<M: Memory>(
     interpreter: &Interpreter,
@@ -75,7 +76,7 @@ pub(crate) fn number<M: Memory>(
     }
 }
 
-/// What is kept of the code with this number.
+/// Returns the data of the code object with this number.
 pub(crate) fn get(number: u32) -> Option<&'static Code> {
     if number == UNKNOWN || number > CODES_COUNT_MAX {
         return None;
@@ -113,10 +114,10 @@ fn insert<M: Memory>(interpreter: &Interpreter, memory: &M, code: u64, fingerpri
     fork_lock::take(|| keep(record, fingerprint)).unwrap_or(UNKNOWN)
 }
 
-/// Called by one thread at a time. May be cut off at any point by a fork, in which case the child
-/// goes on from what is there: each step leaves both tables whole.
+/// Records a code object. Called by one thread at a time. A fork may interrupt it at any point; the
+/// child then continues from the current state, because each step leaves both tables consistent.
 fn keep(record: Code, fingerprint: u64) -> u32 {
-    // Another thread may have been first.
+    // Another thread may have recorded it first.
     if let Some(number) = find(fingerprint) {
         return number;
     }
@@ -146,7 +147,7 @@ fn page(index: usize) -> &'static Page {
     unsafe { &*page }
 }
 
-/// The table, with room for this many numbers (I3).
+/// Returns the table, with capacity for this many numbers (I3).
 fn make_room(count: u32) -> &'static Table {
     // SAFETY: null or leaked below.
     let present = unsafe { TABLE.load(Ordering::Acquire).as_ref() };
@@ -169,7 +170,7 @@ fn make_room(count: u32) -> &'static Table {
 }
 
 impl Table {
-    /// The slot of this fingerprint, or the empty one where it would be.
+    /// Returns the slot of this fingerprint, or the empty slot where it would be inserted.
     #[inline(always)]
     fn slot(&self, fingerprint: u64) -> &Slot {
         let mask = self.slots.len() - 1;
@@ -218,8 +219,8 @@ mod tests {
         assert!(get(UNKNOWN).is_none());
     }
 
-    /// Under Miri: `scripts/test-weak.sh`. A page, a record, a table and a number, each behind what it leads
-    /// to.
+    /// For Miri (`scripts/test-weak.sh`). Publishes a page, a record, a table and a number, each
+    /// after the data it leads to.
     #[test]
     fn readers_find_whole_records() {
         const FIRST: u64 = 0xface_0001;

@@ -1,25 +1,27 @@
-//! What an interpreter from 3.13 on publishes about its own layout, for debuggers: a block of words at the
-//! start of `_PyRuntime` (`_Py_DebugOffsets`).
+//! The description of its own layout that an interpreter from 3.13 on publishes for debuggers: a
+//! block of words at the start of `_PyRuntime` (`_Py_DebugOffsets`).
 //!
-//! Each version puts fields into the block, and nothing in it says where. But each group of fields has a
-//! shape that no other has: objects that follow each other in a structure, words of known sizes. A group
-//! is taken where its shape is found, at one place only. So a new version needs no new table, as long as
-//! it keeps these shapes; where one is missing, or at two places, nothing of the block is believed.
+//! Each version adds fields to the block, and nothing in the block gives their positions. But each
+//! group of fields has a unique shape: adjacent objects in a structure, words of known sizes. A
+//! group is accepted if its shape is found at exactly one place. So a new version that keeps these
+//! shapes needs no new table. If a shape is missing or found at two places, the whole block is
+//! rejected.
 //!
-//! Source: `pycore_runtime.h` of 3.13.5 and `pycore_debug_offsets.h` of 3.14.4, and that of the sources after
-//! 3.14, which no test here has run.
+//! Sources: `pycore_runtime.h` of 3.13.5, `pycore_debug_offsets.h` of 3.14.4, and that file from
+//! the sources after 3.14, which no test here has run.
 
 use crate::layout::{Code, Copies, First, Frames, Internal, Layout, LineFormat, Objects, Text};
 
 const COOKIE: u64 = u64::from_le_bytes(*b"xdebugpy");
-/// Words of the block that are looked at: that of 3.14 has 90, and the runtime goes on behind it.
+/// Number of words that are examined: the block of 3.14 has 90, and other parts of the runtime
+/// follow.
 pub(crate) const WORDS_COUNT: usize = 128;
-/// No structure of the interpreter's that frames lead to is larger.
+/// Size limit: every structure of the interpreter that frames lead to is smaller.
 const OFFSET_END: u64 = 1 << 16;
 
 type Words = [u64; WORDS_COUNT];
 
-/// The layout that these words describe, or why they are not believed.
+/// Returns the layout that these words describe, or the reason why they are rejected.
 pub(crate) fn layout(version: (u8, u8), words: &Words) -> Result<Layout, &'static str> {
     if words[0] != COOKIE || words[1] >> 16 != u64::from(version.0) << 8 | u64::from(version.1) {
         return Err("it does not publish its offsets");
@@ -28,7 +30,7 @@ pub(crate) fn layout(version: (u8, u8), words: &Words) -> Result<Layout, &'stati
     described(version, shared, words).ok_or("what it publishes has no known shape")
 }
 
-/// Whether it was built without the interpreter's lock.
+/// Returns whether the interpreter was built without its lock.
 pub(crate) fn is_shared(words: &Words) -> bool {
     words[2] != 0
 }
@@ -36,7 +38,7 @@ pub(crate) fn is_shared(words: &Words) -> bool {
 fn described(version: (u8, u8), shared: bool, words: &Words) -> Option<Layout> {
     let object_bytes: u64 = if shared { 32 } else { 16 };
     let class = object_bytes - 8;
-    // size, filename, name, qualname, linetable: four objects one behind the other.
+    // size, filename, name, qualname, linetable: four adjacent objects.
     let code_at = only(words, 0, |it| {
         let first = it[1];
         it[2..5] == [first + 8, first + 16, first + 24] && it[9] > it[4] && it[9] <= it[0]
@@ -55,7 +57,8 @@ fn described(version: (u8, u8), shared: bool, words: &Words) -> Option<Layout> {
         it[..2] == [object_bytes, class] && it[3] == object_bytes + 8 && it[5] < it[2]
     })?;
     let objects = &behind[object_at..];
-    // bytes: size, ob_size, ob_sval (behind the hash); unicode: size, state, length, asciiobject_size.
+    // bytes: size, ob_size, ob_sval (after the hash); unicode: size, state, length,
+    // asciiobject_size.
     let text_at = only(objects, 3, |it| {
         it[1..4] == [object_bytes + 16, object_bytes, object_bytes + 24]
             && it[0] > it[3]
@@ -93,17 +96,17 @@ fn described(version: (u8, u8), shared: bool, words: &Words) -> Option<Layout> {
             name: code[3],
             line_table: code[4],
             first_line: code[5],
-            // The number before the pointer to the names of the locals.
+            // The number is directly before the pointer to the names of the locals.
             version: Some(code[7].checked_sub(4)?),
             line_format: LineFormat::Locations,
         },
         text: Text {
             length: objects[text_at + 2],
             state: objects[text_at + 1],
-            // Where several threads may change it, whether a text is interned has a byte of its own.
+            // If several threads may change it, the flag for interned texts has its own byte.
             kind_shift: if shared && version >= (3, 14) { 8 } else { 2 },
             ascii_data,
-            // Behind the length and the address of the text as UTF-8.
+            // After the length and the address of the text as UTF-8.
             compact_data: ascii_data + 16,
         },
         objects: Objects {
@@ -117,10 +120,11 @@ fn described(version: (u8, u8), shared: bool, words: &Words) -> Option<Layout> {
 
 /// Fields of a code object in 3.13; later versions have one more.
 const CODE_FIELDS_MIN: usize = 10;
-/// The longest shape.
+/// Length of the longest shape.
 const SHAPE_WORDS: usize = 10;
 
-/// Where the words have this shape, not before `from`; none if nowhere or at two places.
+/// Returns the index, at least `from`, at which the words have this shape. Returns `None` if no
+/// place or two places have it.
 fn only(words: &[u64], from: usize, shape: impl Fn(&[u64]) -> bool) -> Option<usize> {
     let mut padded = [0; WORDS_COUNT + SHAPE_WORDS];
     padded.get_mut(..words.len())?.copy_from_slice(words);
@@ -133,9 +137,9 @@ fn only(words: &[u64], from: usize, shape: impl Fn(&[u64]) -> bool) -> Option<us
 mod tests {
     use super::*;
 
-    /// A block of these groups.
+    /// Returns a block that consists of these groups.
     fn block(version: u64, shared: u64, groups: &[&[u64]]) -> Words {
-        let mut words = [0x0001_0003; WORDS_COUNT]; // what follows the block is anything
+        let mut words = [0x0001_0003; WORDS_COUNT]; // any words may follow the block
         words[..3].copy_from_slice(&[COOKIE, version << 16 | 0x04f0, shared]);
         let fields = groups.concat();
         words[3..3 + fields.len()].copy_from_slice(&fields);
@@ -193,7 +197,7 @@ mod tests {
         )
     }
 
-    /// As an interpreter without the lock, built from the sources of 3.14.4, has it.
+    /// The block of an interpreter without the lock, built from the sources of 3.14.4.
     fn block_of_3_14_shared() -> Words {
         let state = [17628, 832, 0, 8, 16, 72, 152, 160, 232, 32];
         let code = [240, 128, 136, 144, 152, 84, 68, 112, 120, 232, 224];
@@ -214,7 +218,8 @@ mod tests {
         )
     }
 
-    /// As the sources after 3.14 order it: fields more in four groups, and groups between.
+    /// A block in the order of the sources after 3.14: more fields in four groups, and groups in
+    /// between.
     fn block_of_3_15() -> Words {
         let state = [848, 0, 8, 16, 72, 80, 88, 96, 168, 176, 248, 32, 36, 40, 120, 128];
         let code = [216, 112, 120, 128, 136, 68, 52, 96, 104, 208, 0];
@@ -308,7 +313,7 @@ mod tests {
             changed[index] ^= 0x0001_0010;
             assert!(layout((3, 14), &changed).is_err(), "word {index}");
         }
-        // A second group of the same shape behind the first.
+        // A second group of the same shape after the first.
         let mut twice = words;
         twice[100..106].copy_from_slice(&words[50..56]);
         assert!(layout((3, 14), &twice).is_err());

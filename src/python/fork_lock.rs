@@ -1,19 +1,20 @@
-//! One thread at a time, for work that is rare, short and must not hang a forked child.
+//! A lock for work that is rare, short and must not hang a forked child.
 //!
-//! A forked child has the locks of its parent as they were, and no thread to release them. Here the
-//! lock names the process that holds it, so the child sees that the holder is not among its own
-//! threads and takes it over.
+//! A forked child has the locks of its parent in their state at the fork, and no thread to release
+//! them. This lock stores the id of the process that holds it, so the child recognizes that the
+//! holder is not one of its threads, and takes it over.
 
 use std::sync::atomic::{AtomicI32, Ordering};
 
 const FREE: i32 = 0;
-/// Some seconds, at the 50 us or more that the shortest sleep takes. Only a thread interrupted while it holds
-/// the lock, by a signal handler that wants it too, waits this long.
+/// Corresponds to some seconds, at the 50 us or more that the shortest sleep takes. Only a thread
+/// that a signal handler interrupts while it holds the lock, and that handler needs it too, waits
+/// this long.
 const SLEEPS_COUNT_MAX: u32 = 1 << 16;
 
 static HOLDER: AtomicI32 = AtomicI32::new(FREE);
 
-/// Runs the work alone in this process; none if its turn does not come.
+/// Runs the work alone in this process. Returns `None` if the lock did not become free in time.
 pub(crate) fn take<R>(work: impl FnOnce() -> R) -> Option<R> {
     // SAFETY: always succeeds.
     let process = unsafe { libc::getpid() };
@@ -26,17 +27,18 @@ pub(crate) fn take<R>(work: impl FnOnce() -> R) -> Option<R> {
             }
             Err(holder) if holder == process => {
                 expected = FREE;
-                // Not by `sched_yield`: under a real-time policy it gives way only to equals.
+                // Sleep instead of `sched_yield`: under a real-time policy that yields only to
+                // equals.
                 std::thread::sleep(core::time::Duration::from_micros(1));
             }
-            // Free again, or left behind by the parent.
+            // It is free again, or a thread of the parent held it at the fork.
             Err(holder) => expected = holder,
         }
     }
     None
 }
 
-/// Gives the lock back, also when the work panics.
+/// Releases the lock, even if the work panics.
 struct Release;
 
 impl Drop for Release {
@@ -52,7 +54,7 @@ mod tests {
     #[test]
     fn threads_take_turns_and_a_dead_parent_is_overcome() {
         static SUM: AtomicI32 = AtomicI32::new(0);
-        // Another test of this process may have its turn just now.
+        // Another test of this process may hold the lock now.
         while HOLDER.compare_exchange(FREE, i32::MAX, Ordering::Relaxed, Ordering::Relaxed).is_err()
         {
             std::thread::yield_now();

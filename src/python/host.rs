@@ -1,4 +1,4 @@
-//! The interpreter of this process: its functions, its version, and what we think of it.
+//! The interpreter of this process: its functions, its version, and whether its frames can be read.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::ptr::null_mut;
@@ -7,13 +7,13 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use crate::layout::{Frames, Layout, of_version};
 use crate::{Lookup, Status, debug_offsets};
 
-/// An interpreter whose version is known. Never freed once found.
+/// An interpreter of a known version. Never freed once found.
 pub(crate) struct Interpreter {
     pub layout: Layout,
     pub code_type: u64,
     pub text_type: u64,
     pub bytes_type: u64,
-    /// The type of frames that are objects; 0 where they are not.
+    /// Type of frames that are objects; 0 if frames are not objects.
     pub frame_type: u64,
     version: (u8, u8, u8),
     is_initialized: unsafe extern "C" fn() -> c_int,
@@ -21,9 +21,10 @@ pub(crate) struct Interpreter {
     main: unsafe extern "C" fn() -> *mut c_void,
 }
 
-/// What `start` found; null until there is an interpreter.
+/// Result of `start`; null until there is an interpreter.
 static FOUND: AtomicPtr<Verdict> = AtomicPtr::new(null_mut());
-/// The same interpreter once `proof` has seen its frames; null before, and for ever if it failed.
+/// The same interpreter once `self_check` has accepted its frames; null before, and forever if the
+/// check failed.
 static PROVEN: AtomicPtr<Interpreter> = AtomicPtr::new(null_mut());
 
 enum Verdict {
@@ -31,8 +32,8 @@ enum Verdict {
     Refused { version: String, why: &'static str },
 }
 
-/// Looks for an interpreter; cheap to call again while there is none (a program may load one
-/// later), and does nothing once there is one.
+/// Looks for an interpreter. Cheap to repeat while there is none (a program may load one later);
+/// does nothing once one has been found.
 pub fn start(lookup: Lookup) -> Status {
     if FOUND.load(Ordering::Acquire).is_null()
         && let Some(verdict) = look(lookup)
@@ -52,14 +53,14 @@ pub fn status() -> Status {
     }
 }
 
-/// The interpreter, if its frames have been found to be what the table says.
+/// Returns the interpreter if its frames have been found to match its layout.
 #[inline]
 pub(crate) fn proven() -> Option<&'static Interpreter> {
     // SAFETY: null or leaked by `publish`.
     unsafe { PROVEN.load(Ordering::Acquire).as_ref() }
 }
 
-/// The interpreter, if nothing speaks against it so far.
+/// Returns the interpreter unless it has been rejected.
 pub(crate) fn known() -> Option<&'static Interpreter> {
     match found()? {
         Verdict::Known(interpreter) => Some(interpreter),
@@ -67,12 +68,12 @@ pub(crate) fn known() -> Option<&'static Interpreter> {
     }
 }
 
-/// The first walk went well.
+/// Records that the first walk succeeded.
 pub(crate) fn accept(interpreter: &'static Interpreter) {
     PROVEN.store((interpreter as *const Interpreter).cast_mut(), Ordering::Release);
 }
 
-/// The first walk met something else than frames: none is read from now on.
+/// Records that the first walk found invalid frames: frames are not read from now on.
 pub(crate) fn refuse(interpreter: &'static Interpreter, why: &'static str) {
     let (major, minor, micro) = interpreter.version;
     let version = format!("{major}.{minor}.{micro}");
@@ -80,28 +81,31 @@ pub(crate) fn refuse(interpreter: &'static Interpreter, why: &'static str) {
 }
 
 impl Interpreter {
-    /// The calling thread's state, none if it never ran Python or the interpreter is going.
+    /// Returns the calling thread's state, or `None` if the thread never ran Python or the
+    /// interpreter is shutting down.
     ///
-    /// Needs no lock: the function reads a thread-local slot, and takes a process in which it is
-    /// not set up for one in which it is empty. But an interpreter that shuts down frees the states
-    /// of threads it left behind without emptying their slots. It first says that it is no longer
-    /// initialized, hence the question. A thread that asks just before that moment, and walks just
-    /// after it, cannot be helped: there is no lock to take that the interpreter would respect.
+    /// It needs no lock: the function reads a thread-local slot, and treats a process in which the
+    /// slot is not set up like one in which it is empty. However, an interpreter that shuts down
+    /// frees the states of remaining threads without clearing their slots. Before that it reports
+    /// that it is no longer initialized, so this is checked first. A thread that checks just before
+    /// that moment and walks just after it cannot be protected: the interpreter would respect no
+    /// lock.
     #[inline]
     pub(crate) fn thread_state(&self) -> Option<u64> {
-        // SAFETY: resolved by its name; takes nothing, may be called at any time from any thread.
+        // SAFETY: resolved by its name; takes no arguments, and may be called at any time from any
+        // thread.
         if unsafe { (self.is_initialized)() } == 0 {
             return None;
         }
-        // SAFETY: as above.
+        // SAFETY: the same holds for this function.
         let state = unsafe { (self.thread_state)() } as u64;
         (state != 0).then_some(state)
     }
 
-    /// The main interpreter of the process.
+    /// Returns the main interpreter of the process.
     #[inline]
     pub(crate) fn main(&self) -> u64 {
-        // SAFETY: resolved by its name; takes nothing, and reads one word.
+        // SAFETY: resolved by its name; takes no arguments, and reads one word.
         unsafe { (self.main)() as u64 }
     }
 }
@@ -111,8 +115,8 @@ fn found() -> Option<&'static Verdict> {
     unsafe { FOUND.load(Ordering::Acquire).as_ref() }
 }
 
-/// Leaked, because other threads may hold the one before for as long as they like; happens twice
-/// in a process at most.
+/// Publishes the verdict. The previous one is leaked, because other threads may use it
+/// indefinitely; this happens at most twice in a process.
 fn publish(before: *mut Verdict, verdict: Verdict) {
     let fresh = Box::into_raw(Box::new(verdict));
     if FOUND.compare_exchange(before, fresh, Ordering::AcqRel, Ordering::Acquire).is_err() {
@@ -121,10 +125,10 @@ fn publish(before: *mut Verdict, verdict: Verdict) {
     }
 }
 
-/// None if there is no interpreter.
+/// Examines the interpreter. Returns `None` if there is none.
 fn look(lookup: Lookup) -> Option<Verdict> {
     let get_version = function(lookup, c"Py_GetVersion")?;
-    // SAFETY: resolved by its name; returns a text that lives for ever, also before the interpreter
+    // SAFETY: resolved by its name; returns a text that lives forever, also before the interpreter
     // is initialized.
     let text = unsafe {
         let get_version: unsafe extern "C" fn() -> *const c_char =
@@ -156,7 +160,8 @@ fn look(lookup: Lookup) -> Option<Verdict> {
     }
 }
 
-/// `shared`: its version says that it was built without the interpreter's lock.
+/// Returns the layout that the interpreter publishes. `shared`: its version text says that it was
+/// built without the interpreter's lock.
 fn published_layout(
     lookup: Lookup,
     version: (u8, u8, u8),
@@ -196,13 +201,13 @@ fn interpreter(lookup: Lookup, layout: Layout, version: (u8, u8, u8)) -> Option<
         is_initialized: unsafe {
             core::mem::transmute::<*const c_void, unsafe extern "C" fn() -> c_int>(is_initialized)
         },
-        // SAFETY: as above.
+        // SAFETY: the same holds for this function.
         thread_state: unsafe {
             core::mem::transmute::<*const c_void, unsafe extern "C" fn() -> *mut c_void>(
                 thread_state,
             )
         },
-        // SAFETY: as above.
+        // SAFETY: the same holds for this function.
         main: unsafe {
             core::mem::transmute::<*const c_void, unsafe extern "C" fn() -> *mut c_void>(main)
         },
@@ -214,7 +219,8 @@ fn function(lookup: Lookup, name: &CStr) -> Option<*const c_void> {
     (!address.is_null()).then_some(address)
 }
 
-/// The numbers in front of a version text; none for alphas and betas, whose layout still moves.
+/// Parses the numbers at the start of a version text. Returns `None` for alphas and betas, whose
+/// layout may still change.
 fn release(text: &str) -> Option<(u8, u8, u8)> {
     let mut numbers = text.split(' ').next()?.trim_end_matches('+').splitn(3, '.');
     let major = numbers.next()?.parse().ok()?;

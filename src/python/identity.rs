@@ -1,12 +1,13 @@
-//! What tells one code object from all others, also from those that had its address before it.
+//! Distinguishes a code object from all others, including those that were at its address before.
 //!
-//! Code objects die (`exec` in a loop, generated models), and the allocator hands their memory to
-//! the next one of the same size: with the same address for its name too, and often the same first
-//! line. From 3.12 on each has a version number of its own in its interpreter, and that of the process's main
-//! interpreter outlives all code. Elsewhere only the contents tell: the names, character by character, and the line
-//! table, byte by byte.
+//! Code objects die (`exec` in a loop, generated models), and the allocator reuses their memory for
+//! the next one of the same size. The new one often has the same address for its name, and the same
+//! first line. From 3.12 on each code object has a version number that is unique in its
+//! interpreter, and the numbers of the process's main interpreter outlive all code. In all other
+//! cases only the contents distinguish code objects: the names, character by character, and the
+//! line table, byte by byte.
 //!
-//! The answer is 64 bits of hash, never 0. Of a million code objects, two have the same one with a
+//! The result is a hash of 64 bits, never 0. Among a million code objects, a collision has a
 //! probability of 3 in 10^8.
 
 use crate::host::Interpreter;
@@ -16,7 +17,8 @@ use crate::text::characters;
 const ODD_1: u64 = 0x9e37_79b9_7f4a_7c15;
 const ODD_2: u64 = 0xd6e8_feb8_6659_fd93;
 
-/// The fingerprint of a code object, of the main interpreter or another one; none if something in it is no text.
+/// Returns the fingerprint of a code object of the main or another interpreter, or `None` if one of
+/// its texts is not a text.
 #[inline(always)]
 pub(crate) fn fingerprint<M: Memory>(
     interpreter: &Interpreter,
@@ -31,7 +33,7 @@ pub(crate) fn fingerprint<M: Memory>(
         None => 0,
     };
     let start = mix(code ^ ODD_2, (u64::from(version) << 32 | u64::from(first_line)) ^ ODD_1);
-    // 0: the interpreter ran out of numbers, or has none.
+    // The version is 0 if the interpreter ran out of numbers, or has none.
     let all = match version != 0 && is_main {
         true => start,
         false => contents(interpreter, memory, code, start)?,
@@ -55,13 +57,14 @@ fn contents<M: Memory>(
             mix(hash ^ text.bytes_each, bytes(memory, text.address, text.count * text.bytes_each)?);
     }
     let lines = memory.object(code + layout.line_table)?;
-    // All of it: codes that differ by where an empty line is have tables of the same size and ends.
+    // The whole table: code objects that differ in the position of an empty line have tables of
+    // equal size and ends.
     let objects = &interpreter.layout.objects;
     let lines_bytes = memory.word(lines + objects.bytes_length)?;
     Some(mix(hash ^ lines_bytes, bytes(memory, lines + objects.bytes_data, lines_bytes)? ^ ODD_1))
 }
 
-/// A hash of the bytes at an address. The reads overlap at the end and do not wait for each other.
+/// Hashes the bytes at an address. The reads overlap at the end and do not depend on each other.
 #[inline(always)]
 fn bytes<M: Memory>(memory: &M, address: u64, count: u64) -> Option<u64> {
     let mut hash = count.wrapping_mul(ODD_2);
@@ -82,7 +85,7 @@ fn bytes<M: Memory>(memory: &M, address: u64, count: u64) -> Option<u64> {
     Some(hash.rotate_left(23) ^ mix(pair.0 ^ ODD_1, pair.1 ^ ODD_2))
 }
 
-/// Both halves of the product: every bit of either factor reaches every bit of the result.
+/// Combines both halves of the product: every bit of either factor affects every bit of the result.
 #[inline(always)]
 fn mix(left: u64, right: u64) -> u64 {
     let product = u128::from(left) * u128::from(right);

@@ -1,26 +1,26 @@
-//! Where each version of CPython keeps what, in bytes from the start of the object.
+//! The layout of each version of CPython, as offsets in bytes from the start of the object.
 //!
 //! Source: `offsetof` over the installed headers of 3.9.18, 3.10.13, 3.11.7 and 3.12.1
 //! (`cpython/code.h`, `cpython/frameobject.h`, `cpython/pystate.h`, `internal/pycore_frame.h`),
-//! 64-bit, release build. A minor version keeps its layout: extension modules are compiled against
-//! these headers once for all its patch levels. From 3.13 on an interpreter publishes its own layout,
-//! and the table has none (`debug_offsets.rs`).
+//! 64-bit, release build. A minor version keeps its layout, because extension modules are compiled
+//! against these headers once for all its patch levels. From 3.13 on an interpreter publishes its
+//! own layout, and is not in the table (`debug_offsets.rs`).
 
 #[cfg(not(all(target_pointer_width = "64", target_endian = "little")))]
 compile_error!("the offsets below are those of 64-bit little-endian builds");
 
-/// The fields that objects have of whatever type, and those of `bytes`.
+/// Fields of objects of any type, and those of `bytes`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Objects {
     /// `ob_type`.
     pub class: u64,
-    /// In a type: its flags.
+    /// Flags, in a type.
     pub class_flags: u64,
     pub bytes_length: u64,
     pub bytes_data: u64,
 }
 
-/// How a thread's newest frame is found from its state.
+/// How to find a thread's newest frame from its state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum First {
     /// The state points to it.
@@ -29,13 +29,13 @@ pub(crate) enum First {
     ThroughCFrame { cframe: u64, frame: u64 },
 }
 
-/// What a frame looks like.
+/// Layout of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Frames {
-    /// `PyFrameObject`: every frame is a Python object and has a C evaluation frame of its own.
-    /// `unit_bytes` is what one step of `f_lasti` is worth.
+    /// `PyFrameObject`: every frame is a Python object and has its own C evaluation frame.
+    /// `unit_bytes` is the size of one step of `f_lasti`.
     Objects { back: u64, code: u64, last_instruction: u64, unit_bytes: i32 },
-    /// `_PyInterpreterFrame`: most frames lie in a stack of the interpreter's own.
+    /// `_PyInterpreterFrame`: most frames are in a stack that the interpreter manages.
     Internal(Internal),
 }
 
@@ -43,29 +43,29 @@ pub(crate) enum Frames {
 pub(crate) struct Internal {
     pub previous: u64,
     pub code: u64,
-    /// Bits of the reference to the code that are no part of the address.
+    /// Bits of the reference to the code that are not part of the address.
     pub code_tags: u64,
     pub instruction: u64,
     pub owner: u64,
-    /// `is_entry`, 3.11 only; later versions mark an entry by a frame of the interpreter's own.
+    /// `is_entry`, 3.11 only; later versions mark an entry by an additional frame.
     pub entry: Option<u64>,
-    /// In the code object: the first instruction, and how many of them the interpreter itself
-    /// wants before the frame counts as started.
+    /// In the code object: the first instruction, and the number of instructions that the
+    /// interpreter requires before the frame counts as started.
     pub instructions: u64,
     pub first_traceable: u64,
     pub copies: Option<Copies>,
 }
 
-/// Builds without the interpreter's lock may give each thread a copy of a code's instructions.
+/// Per-thread copies of a code object's instructions, in builds without the interpreter's lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Copies {
-    /// In a frame: which copy it runs, 32 bits.
+    /// In a frame: index of the copy that it runs, 32 bits.
     pub index: u64,
-    /// In a code object: points to the array of copies; a word before the first says how many.
+    /// In a code object: pointer to the array of copies; the word before the first is their number.
     pub array: u64,
 }
 
-/// How the bytes behind `co_linetable` (`co_lnotab`) are to be read.
+/// Format of the bytes of `co_linetable` (`co_lnotab`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum LineFormat {
     /// 3.9: pairs of address and line steps.
@@ -76,24 +76,24 @@ pub(crate) enum LineFormat {
     Locations,
 }
 
-/// The fields of a code object that name it.
+/// The fields of a code object that identify it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Code {
     pub name: u64,
     pub filename: u64,
     pub line_table: u64,
     pub first_line: u64,
-    /// `co_version`: no two code objects of an interpreter have the same one.
+    /// `co_version`, which is unique among the code objects of an interpreter.
     pub version: Option<u64>,
     pub line_format: LineFormat,
 }
 
-/// A `str`, and its data by its form.
+/// A `str`, and the place of its data for each form.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Text {
     pub length: u64,
     pub state: u64,
-    /// Bits of the state below its kind.
+    /// Number of bits of the state below its kind.
     pub kind_shift: u32,
     pub ascii_data: u64,
     pub compact_data: u64,
@@ -108,7 +108,7 @@ pub(crate) struct Layout {
     pub objects: Objects,
 }
 
-/// The layout of a version that does not publish its own; none if it is not known.
+/// Returns the layout of a version that does not publish its own, or `None` if it is unknown.
 pub(crate) fn of_version(major: u8, minor: u8) -> Option<Layout> {
     match (major, minor) {
         (3, 9) => Some(VERSION_3_9),

@@ -1,10 +1,10 @@
-//! From an instruction's offset to a line, by the tables that code objects carry.
+//! Translates an instruction's offset to a line, using the tables of code objects.
 
 use crate::codes::Code;
 use crate::layout::LineFormat;
 
-/// The line of the instruction at an offset. The first line of the code where the table names none
-/// (the interpreter's own instructions) or the frame has not started.
+/// Returns the line of the instruction at an offset. Returns the first line of the code if the
+/// table has no line for it (the interpreter's own instructions) or the frame has not started.
 pub(crate) fn line(code: &Code, offset_bytes: i32) -> u64 {
     let first_line = i64::from(code.first_line);
     let offset = i64::from(offset_bytes);
@@ -17,7 +17,7 @@ pub(crate) fn line(code: &Code, offset_bytes: i32) -> u64 {
     found.and_then(|line| u64::try_from(line).ok()).unwrap_or(u64::from(code.first_line))
 }
 
-/// 3.9: each pair says how far the address and then how far the line moves on.
+/// 3.9: each pair is the step of the address and the step of the line.
 fn from_pairs(table: &[u8], first_line: i64, offset: i64) -> i64 {
     let mut address = 0;
     let mut line = first_line;
@@ -31,7 +31,8 @@ fn from_pairs(table: &[u8], first_line: i64, offset: i64) -> i64 {
     line
 }
 
-/// 3.10: each pair is a range of so many bytes, and how its line differs from the one before.
+/// 3.10: each pair is the size of a range in bytes, and the difference of its line from the
+/// previous one.
 fn from_ranges(table: &[u8], first_line: i64, offset: i64) -> Option<i64> {
     const NO_LINE: i8 = -128;
     let mut end = 0;
@@ -74,7 +75,8 @@ fn from_locations(table: &[u8], first_line: i64, offset: i64) -> Option<i64> {
     None
 }
 
-/// A number in groups of six bits, the lowest first; of the whole, the lowest bit is the sign.
+/// Decodes a number from groups of six bits, the lowest first. The lowest bit of the result is the
+/// sign.
 fn signed(bytes: &[u8]) -> i64 {
     const MORE: u8 = 0x40;
     let mut value = 0i64;

@@ -1,10 +1,10 @@
-//! Reading an address: plainly, or so that a wrong one is an answer and not a fault.
+//! Reads addresses: directly, or so that a wrong address is an error instead of a fault.
 
 use core::ffi::c_void;
 
-/// Both ways to read, so that the walk that is proven is the walk that runs.
+/// Both ways to read share this trait, so that the walk that is checked is the walk that runs.
 pub(crate) trait Memory {
-    /// Copies the bytes at an address, none if they are not all readable.
+    /// Copies the bytes at an address. Returns `None` if they are not all readable.
     fn read<const BYTES: usize>(&self, address: u64) -> Option<[u8; BYTES]>;
 
     #[inline(always)]
@@ -22,32 +22,32 @@ pub(crate) trait Memory {
         self.read::<1>(address).map(|bytes| bytes[0])
     }
 
-    /// The address in a field that should hold an object; none if it cannot be one.
+    /// Returns the address in a field that should hold an object, or `None` if it cannot be one.
     #[inline(always)]
     fn object(&self, address: u64) -> Option<u64> {
         self.word(address).filter(|object| is_plausible(*object))
     }
 }
 
-/// Nothing below lies in user space.
+/// Lowest address of user space.
 const ADDRESS_MIN: u64 = 1 << 12;
 const ADDRESS_END: u64 = if cfg!(target_arch = "aarch64") { 1 << 48 } else { 1 << 47 };
 
-/// Whether an object, a frame or a state of the interpreter can be here.
+/// Returns whether an object, a frame or a state of the interpreter can be at this address.
 #[inline(always)]
 pub(crate) fn is_plausible(address: u64) -> bool {
     address & 7 == 0 && (ADDRESS_MIN..ADDRESS_END).contains(&address)
 }
 
-/// Reads as any program reads its memory. Only for a layout that `proof` found to hold.
+/// Reads memory directly. Only for a layout that `self_check` has accepted.
 pub(crate) struct Direct(());
 
 impl Direct {
     /// # Safety
     ///
-    /// The layout by which addresses are found has been proven in this process, and the objects
-    /// they lead through stay as they are: they hang on frames of the calling thread, which is
-    /// inside our call.
+    /// The layout by which addresses are found has been checked in this process. The objects that
+    /// they lead through must not change: they belong to frames of the calling thread, which is
+    /// inside the hook.
     pub(crate) unsafe fn new() -> Direct {
         Direct(())
     }
@@ -57,22 +57,22 @@ impl Memory for Direct {
     #[inline(always)]
     fn read<const BYTES: usize>(&self, address: u64) -> Option<[u8; BYTES]> {
         // SAFETY:
-        // 1. The maker of this `Direct` vouched for the addresses.
+        // 1. The creator of this `Direct` guarantees the addresses.
         // 2. Bytes have no alignment, and each pattern is valid.
         Some(unsafe { (address as *const [u8; BYTES]).read() })
     }
 }
 
-/// Reads through a pipe: the kernel, asked to write from an address that is not mapped, says so.
-/// Two system calls for a read, which is why only the first walk is made in this way. (There is a
-/// call to read a process's memory, but sandboxes refuse it.)
+/// Reads through a pipe: the kernel reports an error if it must write from an unmapped address. A
+/// read takes two system calls, so only the first walk uses it. (There is a system call that reads
+/// a process's memory, but sandboxes reject it.)
 pub(crate) struct Checked {
     read_end: i32,
     write_end: i32,
 }
 
 impl Checked {
-    /// None if the process may open no more files.
+    /// Returns `None` if the process cannot open more files.
     pub(crate) fn new() -> Option<Checked> {
         let mut ends = [0i32; 2];
         // SAFETY: `ends` has room for the two descriptors.
@@ -84,14 +84,14 @@ impl Checked {
 impl Memory for Checked {
     fn read<const BYTES: usize>(&self, address: u64) -> Option<[u8; BYTES]> {
         let mut bytes = [0u8; BYTES];
-        // SAFETY: the kernel reads from the address, and returns EFAULT where nothing is mapped.
+        // SAFETY: the kernel reads from the address, and returns EFAULT if it is unmapped.
         let written = unsafe { libc::write(self.write_end, address as *const c_void, BYTES) };
         if written <= 0 {
             return None;
         }
         // SAFETY: `bytes` has room for BYTES, and the pipe holds no more than that.
         let read = unsafe { libc::read(self.read_end, bytes.as_mut_ptr().cast(), BYTES) };
-        // Fewer bytes: the rest lies on a page that is not mapped. The pipe is empty again.
+        // Fewer bytes were written if the rest is on an unmapped page. The pipe is empty again.
         (written as usize == BYTES && read == written).then_some(bytes)
     }
 }
@@ -99,7 +99,7 @@ impl Memory for Checked {
 impl Drop for Checked {
     fn drop(&mut self) {
         for end in [self.read_end, self.write_end] {
-            // SAFETY: a descriptor that we opened and did not share.
+            // SAFETY: a descriptor that this object opened and did not share.
             unsafe { libc::close(end) };
         }
     }
@@ -123,7 +123,7 @@ mod tests {
     #[test]
     fn the_end_of_a_mapping_is_an_answer() {
         let page_bytes = 4096;
-        // SAFETY: an anonymous mapping of two pages, of which the second goes again.
+        // SAFETY: an anonymous mapping of two pages, the second of which is unmapped again.
         let base = unsafe {
             let base = libc::mmap(
                 core::ptr::null_mut(),

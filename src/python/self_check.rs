@@ -1,5 +1,5 @@
-//! The first walk of the process: with reads that cannot fault, looking at everything that later
-//! walks will take for granted. What it meets decides whether there are any.
+//! The first walk of the process. Its reads cannot fault, and it checks everything that later walks
+//! assume. Its result decides whether later walks happen.
 
 use crate::Captured;
 use crate::host::{self, Interpreter};
@@ -7,17 +7,18 @@ use crate::memory::{Checked, Memory};
 use crate::text::characters;
 use crate::walk::{self, Fault, GONE};
 
-/// Frames that are looked at: enough to cross entries from C, generators and module level.
+/// Number of frames checked: enough to cross entries from C, generators and module level.
 const FRAMES_COUNT_MAX: usize = 256;
 
-/// A capture before the proof. Threads that come here at the same time each make it.
+/// Captures before the check has succeeded. Each thread that comes here concurrently does the
+/// check.
 #[cold]
 pub(crate) fn capture(out: &mut [u64]) -> Captured {
     let Some(interpreter) = host::known() else { return Captured::default() };
     let Some(thread_state) = interpreter.thread_state() else { return Captured::default() };
     let Some(memory) = Checked::new() else { return Captured::default() };
     match prove(interpreter, &memory, thread_state) {
-        // No frames: nothing to judge by, and nothing to show.
+        // No frames: nothing to check, and nothing to show.
         Ok(0) => return Captured::default(),
         Ok(_) => host::accept(interpreter),
         Err(why) => {
@@ -28,7 +29,7 @@ pub(crate) fn capture(out: &mut [u64]) -> Captured {
     walk::capture(interpreter, out)
 }
 
-/// How many frames were seen, all of them sound.
+/// Checks the frames. Returns their number if all are valid.
 fn prove(interpreter: &Interpreter, memory: &Checked, thread_state: u64) -> Result<usize, Fault> {
     let mut count = 0;
     let mut fault = None;
@@ -43,8 +44,8 @@ fn prove(interpreter: &Interpreter, memory: &Checked, thread_state: u64) -> Resu
     fault.map_or(Ok(count), Err)
 }
 
-/// What is wrong with a code object. The types of three of its fields, at offsets of three
-/// different kinds, leave little room for a layout that is wrong elsewhere.
+/// Returns the defect of a code object, if any. The types of three of its fields, at offsets of
+/// three different kinds, make it unlikely that the layout is wrong elsewhere.
 fn code_fault(interpreter: &Interpreter, memory: &Checked, code: u64) -> Option<Fault> {
     const LINE_MAX: u32 = 1 << 28;
     let layout = &interpreter.layout.code;

@@ -1,10 +1,10 @@
-//! Copying the interpreter's own texts.
+//! Copies the interpreter's texts.
 
 use crate::host::Interpreter;
 use crate::memory::{Memory, is_plausible};
 
-/// Characters of a name, and bytes of a line table, that are kept: beyond this something is
-/// strange, and cutting is better than copying it.
+/// Maximum number of characters of a name, and of bytes of a line table, that are kept. Longer ones
+/// are unusual, and truncating them is better than copying them.
 const CHARACTERS_COUNT_MAX: u64 = 1 << 14;
 const LINE_TABLE_BYTES_MAX: u64 = 1 << 22;
 
@@ -13,14 +13,15 @@ const KIND_MASK: u32 = 0b111;
 const COMPACT: u32 = 1 << 3;
 const ASCII: u32 = 1 << 4;
 
-/// The characters of a `str`, in place.
+/// Characters of a `str`, in place.
 pub(crate) struct Characters {
     pub address: u64,
     pub count: u64,
     pub bytes_each: u64,
 }
 
-/// Whether an object is a `str` or of a class made from it, as file names given to `compile` may be.
+/// Returns whether an object is a `str` or an instance of a subclass, such as a file name given to
+/// `compile`.
 #[inline(always)]
 pub(crate) fn is_text<M: Memory>(
     interpreter: &Interpreter,
@@ -40,7 +41,7 @@ pub(crate) fn is_text<M: Memory>(
     Some(is_plausible(class) && memory.word(class + objects.class_flags)? & OF_TEXT != 0)
 }
 
-/// Where a `str` has its characters; none if it is no `str`.
+/// Returns the characters of a `str`, or `None` if it is not one.
 #[inline(always)]
 pub(crate) fn characters<M: Memory>(
     interpreter: &Interpreter,
@@ -55,7 +56,7 @@ pub(crate) fn characters<M: Memory>(
     let address = match (state & COMPACT != 0, state & ASCII != 0) {
         (true, true) => text + layout.ascii_data,
         (true, false) => text + layout.compact_data,
-        // The characters of a text that was made in two steps lie elsewhere.
+        // The characters of a text that was created in two steps are elsewhere.
         (false, _) => memory.word(text + layout.compact_data).filter(|address| *address != 0)?,
     };
     let count = memory.word(text + layout.length)?.min(CHARACTERS_COUNT_MAX);
@@ -63,7 +64,7 @@ pub(crate) fn characters<M: Memory>(
     matches!(bytes_each, 1 | 2 | 4).then_some(Characters { address, count, bytes_each })
 }
 
-/// A `str` as UTF-8; `?` if it cannot be read.
+/// Copies a `str` as UTF-8. Returns `?` if it cannot be read.
 pub(crate) fn copy_text<M: Memory>(interpreter: &Interpreter, memory: &M, text: u64) -> String {
     let copied = characters(interpreter, memory, text).and_then(|characters| {
         (0..characters.count).map(|index| character(memory, &characters, index)).collect()
@@ -71,7 +72,7 @@ pub(crate) fn copy_text<M: Memory>(interpreter: &Interpreter, memory: &M, text: 
     copied.unwrap_or_else(|| "?".to_owned())
 }
 
-/// The contents of a `bytes`; empty if it cannot be read.
+/// Copies the contents of a `bytes`. Empty if it cannot be read.
 pub(crate) fn copy_bytes<M: Memory>(
     interpreter: &Interpreter,
     memory: &M,
@@ -88,7 +89,7 @@ pub(crate) fn copy_bytes<M: Memory>(
     copied().unwrap_or_default()
 }
 
-/// Python's texts may hold halves of surrogate pairs (undecodable file names), UTF-8 may not.
+/// Python's texts may contain unpaired surrogates (undecodable file names); UTF-8 may not.
 fn character<M: Memory>(memory: &M, characters: &Characters, index: u64) -> Option<char> {
     let address = characters.address + index * characters.bytes_each;
     let number = match characters.bytes_each {

@@ -1,49 +1,51 @@
-//! Following the frames of a thread, from the innermost outwards.
+//! Follows the frames of a thread, from the innermost outwards.
 
 use crate::host::Interpreter;
 use crate::layout::{First, Frames, Internal};
 use crate::memory::{Direct, Memory, is_plausible};
 use crate::{Captured, codes, word};
 
-/// A frame that runs Python code, or what is left of an evaluation whose frame is gone.
+/// A frame that runs Python code, or the remainder of an evaluation whose frame is gone.
 pub(crate) struct Frame {
-    /// `GONE`: the evaluation has left its only frame, and runs finalizers of what was in there.
+    /// Code object, or `GONE` if the evaluation has left its only frame and runs finalizers of
+    /// objects in that frame.
     pub code: u64,
-    /// From the first instruction to the one that runs; negative if none has.
+    /// Offset of the current instruction from the first one; negative if none has run.
     pub offset_bytes: i32,
     pub boundary: bool,
-    /// Of a boundary: the interpreter's own frame outside of it, if there is one.
+    /// For a boundary: the interpreter's own frame outside it, if there is one.
     pub mark: u64,
 }
 
 pub(crate) const GONE: u64 = 0;
 
-/// What a walk met that cannot be there.
+/// An impossible state that a walk has found.
 pub(crate) type Fault = &'static str;
 
-/// `FRAME_OWNED_BY_GENERATOR`: such a frame counts as started from its making.
+/// `FRAME_OWNED_BY_GENERATOR`: such a frame counts as started from its creation.
 const OWNED_BY_GENERATOR: u8 = 1;
-/// From this owner on, frames are marks of the interpreter's own: `FRAME_OWNED_BY_CSTACK` (3.12,
-/// 3.13), `FRAME_OWNED_BY_INTERPRETER` and what follows (3.14).
+/// From this owner on, frames are the interpreter's marks: `FRAME_OWNED_BY_CSTACK` (3.12, 3.13),
+/// `FRAME_OWNED_BY_INTERPRETER` and later values (3.14).
 const OWNERS_OF_MARKS: u8 = 3;
-/// In a thread's state: the interpreter that it is of. `PyThreadState.interp`, in every version, and where
-/// one publishes its layout, part of the shape that is asked for.
+/// Offset of the interpreter in a thread's state: `PyThreadState.interp`, in every version. Where a
+/// version publishes its layout, the offset is part of the required shape.
 const STATE_INTERPRETER: u64 = 16;
-/// Frames that show nothing (marks, frames that have not started) and are passed before the walk
-/// gives up. There is at most one between two that show; recursion ends at a thousand or so.
+/// Maximum number of frames without output (marks, frames that have not started) before a walk
+/// gives up. There is at most one between two shown frames; recursion ends at a thousand or so.
 const SILENT_COUNT_MAX: usize = 1 << 20;
 
-/// The calling thread's frames by plain reads.
+/// Captures the calling thread's frames with direct reads.
 pub(crate) fn capture(interpreter: &Interpreter, out: &mut [u64]) -> Captured {
     let mut captured = Captured::default();
     let Some(thread_state) = interpreter.thread_state() else { return captured };
     // SAFETY:
-    // 1. `proof` found the layout to hold, or we would not be called (`host::proven`).
+    // 1. `self_check` has accepted the layout, otherwise this function is not called
+    //    (`host::proven`).
     // 2. The state is the calling thread's. Its frames hold their code objects, and those their
-    //    names; none of them can change before this thread returns from our call.
+    // names; none of them can change before this thread returns from the hook.
     let memory = unsafe { Direct::new() };
     let is_main = memory.word(thread_state + STATE_INTERPRETER) == Some(interpreter.main());
-    // A fault ends the stack where it is met: what was read before it holds.
+    // A fault ends the stack where it is found; the frames read before it are valid.
     let _ = frames(interpreter, &memory, thread_state, |frame| {
         let Some(slot) = out.get_mut(captured.count) else {
             captured.truncated = true;
@@ -60,10 +62,11 @@ pub(crate) fn capture(interpreter: &Interpreter, out: &mut [u64]) -> Captured {
     captured
 }
 
-/// The marks of the calling thread, by plain reads, of as many frames as a capture would show.
+/// Reports the marks of the calling thread with direct reads, for as many frames as a capture would
+/// show.
 pub(crate) fn marks(interpreter: &Interpreter, frames_max: usize, mut note: impl FnMut(u64)) {
     let Some(thread_state) = interpreter.thread_state() else { return };
-    // SAFETY: as in `capture`.
+    // SAFETY: see `capture`.
     let memory = unsafe { Direct::new() };
     let mut left = frames_max;
     let _ = frames(interpreter, &memory, thread_state, |frame| {
@@ -75,7 +78,7 @@ pub(crate) fn marks(interpreter: &Interpreter, frames_max: usize, mut note: impl
     });
 }
 
-/// Shows each frame until `visit` has enough.
+/// Passes each frame to `visit` until it stops.
 #[inline(always)]
 pub(crate) fn frames<M: Memory>(
     interpreter: &Interpreter,
@@ -136,7 +139,7 @@ fn internal<M: Memory>(
                 return Ok(());
             }
         } else {
-            // Behind the outermost one there may be one that is no evaluation's.
+            // Outside the outermost frame there may be a mark that belongs to no evaluation.
             let is_mark = layout.entry.is_none() && owner >= OWNERS_OF_MARKS && previous != 0;
             if is_mark && core::mem::replace(&mut is_empty, true) {
                 let gone = Frame { code: GONE, offset_bytes: 0, boundary: true, mark: at };
@@ -154,7 +157,7 @@ fn internal<M: Memory>(
     Ok(())
 }
 
-/// Where the instructions begin that a frame runs.
+/// Returns the address of the first instruction that a frame runs.
 #[inline(always)]
 fn start<M: Memory>(layout: &Internal, memory: &M, frame: u64, code: u64) -> Option<u64> {
     let own = code + layout.instructions;
@@ -165,7 +168,8 @@ fn start<M: Memory>(layout: &Internal, memory: &M, frame: u64, code: u64) -> Opt
     }
 }
 
-/// Whether a frame belongs to Python code. `None` and foreign executables (3.13 on) do not.
+/// Returns whether a frame belongs to Python code. Frames of `None` and foreign executables (3.13
+/// on) do not.
 #[inline(always)]
 fn is_code<M: Memory>(interpreter: &Interpreter, memory: &M, code: u64) -> Result<bool, Fault> {
     if !is_plausible(code) {
@@ -177,8 +181,8 @@ fn is_code<M: Memory>(interpreter: &Interpreter, memory: &M, code: u64) -> Resul
     Ok(kind == interpreter.code_type)
 }
 
-/// Frames are set up by their own first instructions; until those are done, the interpreter itself
-/// does not show them.
+/// Returns whether a frame has started. Its own first instructions set it up; until they have run,
+/// the interpreter itself does not show it.
 #[inline(always)]
 fn has_started<M: Memory>(
     layout: &Internal,
@@ -192,7 +196,7 @@ fn has_started<M: Memory>(
     Ok(owner == OWNED_BY_GENERATOR || offset_bytes >= first_traceable as i32 * UNIT_BYTES)
 }
 
-/// Whether the frame outside of one is the interpreter's mark of an entry from C.
+/// Returns whether the frame outside this one is the interpreter's mark of an entry from C.
 #[inline(always)]
 fn is_mark<M: Memory>(layout: &Internal, memory: &M, frame: u64) -> Result<bool, Fault> {
     if frame == 0 {

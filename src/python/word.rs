@@ -5,8 +5,9 @@
 //! 1   boundary   number of the code   offset of the instruction, bytes, signed
 //! ```
 //!
-//! Bit 63 tells it from a native address. The number is 0 for a code that `codes` had no room for.
-//! The line is not in here: finding it costs more than the whole capture, so `describe` does it.
+//! Bit 63 distinguishes it from a native address. The number is 0 for a code object that `codes`
+//! could not keep. The line is not included: finding it costs more than the whole capture, so
+//! `describe` does it.
 
 const PYTHON: u64 = 1 << 63;
 const BOUNDARY: u64 = 1 << 62;
@@ -15,7 +16,7 @@ const CODE_BITS: u32 = 30;
 /// One more than the largest number of a code that fits.
 pub(crate) const CODE_END: u32 = 1 << CODE_BITS;
 
-/// What a word says.
+/// The contents of a word.
 pub(crate) struct Parts {
     pub code: u32,
     pub offset_bytes: i32,
@@ -33,7 +34,7 @@ pub(crate) fn is_boundary(word: u64) -> bool {
     word & (PYTHON | BOUNDARY) == PYTHON | BOUNDARY
 }
 
-/// None for a word that is no Python frame.
+/// Decodes a word. Returns `None` if it is not a Python frame.
 pub(crate) fn unpack(word: u64) -> Option<Parts> {
     let code = (word >> CODE_SHIFT) as u32 & (CODE_END - 1);
     (word & PYTHON != 0).then_some(Parts { code, offset_bytes: word as u32 as i32 })

@@ -1,4 +1,4 @@
-//! A library for Python's ctypes, with which the tests compare our frames with Python's own.
+//! A library for Python's ctypes. The tests use it to compare captured frames with Python's own.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use cachealloc_python::{Captured, capture, describe, is_boundary, start, status};
 
 const FRAMES_MAX: usize = 4096;
-/// Between the fields of a frame, and between frames: neither is part of any name.
+/// Separators between the fields of a frame, and between frames; neither occurs in a name.
 const FIELD_END: char = '\u{1f}';
 const FRAME_END: char = '\u{1e}';
 
@@ -20,7 +20,7 @@ fn global(name: &CStr) -> *const c_void {
 ///
 /// # Safety
 ///
-/// There is room for `room` bytes at `out`.
+/// `out` must have room for `room` bytes.
 unsafe fn hand_over(text: &str, out: *mut u8, room: usize) -> usize {
     assert!(text.len() <= room, "no room for {} bytes", text.len());
     // SAFETY: checked above.
@@ -43,7 +43,7 @@ extern "C" fn claimed_version() -> *const c_char {
 ///
 /// # Safety
 ///
-/// The text lives for ever.
+/// The text must live forever.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn probe_start_as(version: *mut c_char) {
     CLAIMED_VERSION.store(version, Ordering::Relaxed);
@@ -55,19 +55,19 @@ pub unsafe extern "C" fn probe_start_as(version: *mut c_char) {
 
 /// # Safety
 ///
-/// As `hand_over`.
+/// The requirements of `hand_over` apply.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn probe_status(out: *mut u8, room: usize) -> usize {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { hand_over(&format!("{:?}", status()), out, room) }
 }
 
-/// A capture as text: whether it was truncated, how many C evaluations the native stack holds, then
-/// the frames, innermost first.
+/// Writes a capture as text: whether it was truncated, how many C evaluations the native stack
+/// holds, then the frames, innermost first.
 ///
 /// # Safety
 ///
-/// As `hand_over`.
+/// The requirements of `hand_over` apply.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn probe_capture(frames_max: usize, out: *mut u8, room: usize) -> usize {
     let mut words = [0; FRAMES_MAX];
@@ -88,12 +88,12 @@ pub unsafe extern "C" fn probe_capture(frames_max: usize, out: *mut u8, room: us
             frame.name, frame.filename, frame.line
         );
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { hand_over(&text, out, room) }
 }
 
-/// Frames of the native stack that evaluate Python code: those that hold a mark or, in versions without marks,
-/// have the name.
+/// Number of native frames that evaluate Python code: those that hold a mark or, in versions
+/// without marks, have the name.
 fn evaluations_count() -> usize {
     let mut marks = Vec::new();
     cachealloc_python::marks(FRAMES_MAX, |mark| marks.push(mark));
@@ -118,33 +118,33 @@ fn evaluations_count() -> usize {
 fn is_named_evaluation(address: u64) -> bool {
     // SAFETY: all fields are pointers, which may be null.
     let mut found: libc::Dl_info = unsafe { core::mem::zeroed() };
-    // SAFETY: any address may be asked for.
+    // SAFETY: any address may be passed.
     let known = unsafe { libc::dladdr(address.wrapping_sub(1) as *const c_void, &raw mut found) };
     known != 0 && found.dli_saddr.cast_const() == global(c"_PyEval_EvalFrameDefault")
 }
 
-/// The words of a capture, to be described later; returns how many.
+/// Captures words to be described later; returns their number.
 ///
 /// # Safety
 ///
-/// There is room for `words_max` words.
+/// `words` must have room for `words_max` words.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn probe_words(words: *mut u64, words_max: usize) -> usize {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     capture(unsafe { core::slice::from_raw_parts_mut(words, words_max) }).count
 }
 
-/// A word as text: name, file, line; empty if there is nothing to say.
+/// Writes a word as text: name, file, line. Empty if the word cannot be described.
 ///
 /// # Safety
 ///
-/// As `hand_over`.
+/// The requirements of `hand_over` apply.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn probe_describe(word: u64, out: *mut u8, room: usize) -> usize {
     let text = describe(word).map_or_else(String::new, |frame| {
         format!("{}{FIELD_END}{}{FIELD_END}{}", frame.name, frame.filename, frame.line)
     });
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { hand_over(&text, out, room) }
 }
 
@@ -153,7 +153,7 @@ pub extern "C" fn probe_call(callback: extern "C" fn()) {
     callback();
 }
 
-/// Calls back from a thread that Python knows nothing about.
+/// Calls back from a thread that Python does not know.
 #[unsafe(no_mangle)]
 pub extern "C" fn probe_call_on_thread(callback: extern "C" fn()) {
     std::thread::spawn(move || callback()).join().expect("the callback returned");
@@ -163,7 +163,7 @@ fn frames_count() -> usize {
     capture(&mut [0; 64]).count
 }
 
-/// What a thread without any Python state sees.
+/// Number of frames that a thread without any Python state captures.
 #[unsafe(no_mangle)]
 pub extern "C" fn probe_frames_on_thread() -> usize {
     std::thread::spawn(frames_count).join().expect("a capture")
@@ -175,7 +175,7 @@ const SEEN: u32 = 3;
 static END: AtomicU32 = AtomicU32::new(0);
 static FRAMES_OF_WAITER: AtomicUsize = AtomicUsize::new(0);
 
-/// Waits, without the lock, for the end of the interpreter, and looks whenever it is asked to.
+/// Starts a thread that survives the interpreter without holding its lock, and captures on request.
 #[unsafe(no_mangle)]
 pub extern "C" fn probe_outlive_the_interpreter() {
     END.store(WAITING, Ordering::Release);
@@ -188,7 +188,7 @@ pub extern "C" fn probe_outlive_the_interpreter() {
     }
 }
 
-/// How many frames the waiting thread sees now.
+/// Number of frames that the waiting thread captures now.
 #[unsafe(no_mangle)]
 pub extern "C" fn probe_ask_the_waiter() -> usize {
     END.store(ENDING, Ordering::Release);
@@ -199,14 +199,14 @@ pub extern "C" fn probe_ask_the_waiter() -> usize {
 }
 
 /// Prints, when the process exits and the interpreter is gone, how many frames this thread and the
-/// waiting one still see.
+/// waiting one still capture.
 #[unsafe(no_mangle)]
 pub extern "C" fn probe_report_at_exit() {
     extern "C" fn report() {
         let (own, waiter) = (frames_count(), probe_ask_the_waiter());
         println!("after the end: {own} {waiter}");
     }
-    // SAFETY: the function stays as long as this library, which Python never unloads.
+    // SAFETY: the function exists as long as this library, which Python never unloads.
     unsafe { libc::atexit(report) };
 }
 
@@ -215,7 +215,7 @@ pub extern "C" fn probe_is_waiting() -> c_int {
     c_int::from(END.load(Ordering::Acquire) == WAITING)
 }
 
-/// Nanoseconds that a capture takes, the best of some rounds.
+/// Nanoseconds per capture: the best of some rounds.
 #[unsafe(no_mangle)]
 pub extern "C" fn probe_nanoseconds() -> f64 {
     const CAPTURES: u32 = 2_000;

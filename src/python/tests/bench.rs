@@ -1,4 +1,4 @@
-//! Nanoseconds a frame, in every interpreter found.
+//! Nanoseconds per frame, in every interpreter found.
 //!
 //! `cargo test --release -p cachealloc-python --test bench -- --ignored --nocapture` (after a run
 //! without a filter, which builds the library that is loaded).

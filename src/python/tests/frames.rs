@@ -1,5 +1,5 @@
-//! Every kind of Python frame, in every interpreter found: our names, files, lines and boundaries
-//! against Python's own and against the native stack.
+//! Every kind of Python frame, in every interpreter found: captured names, files, lines and
+//! boundaries are compared with Python's own and with the native stack.
 
 mod common;
 

@@ -1,5 +1,5 @@
-//! In every interpreter found: callbacks, code objects that come and go, threads and forks, the
-//! beginning and the end.
+//! In every interpreter found: callbacks, code objects that are created and freed, threads and
+//! forks, startup and shutdown.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! Programs that run in each interpreter of this machine.
+//! Runs programs in each interpreter of this machine.
 #![allow(dead_code)]
 
 use std::path::{Path, PathBuf};
@@ -23,8 +23,8 @@ pub fn probe() -> Option<PathBuf> {
     Some(library)
 }
 
-/// Runs a program of `fixtures` in every interpreter; it must print `done` last. Returns what each
-/// printed before.
+/// Runs a program of `fixtures` in every interpreter; its last output must be `done`. Returns the
+/// output before that of each.
 pub fn run(program: &str) -> Vec<(String, String)> {
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
     let Some(probe) = probe() else { return Vec::new() };
