@@ -125,7 +125,8 @@ pub struct Copy3D {
     pub depth: usize,
 }
 
-/// One side of a copy of a batch: a pointer, the bytes of a row, the rows of a plane, and a hint; or an array and where in it.
+/// One side of a copy in a batch: either a pointer, the bytes of a row, the rows of a plane, and a
+/// hint, or an array and the offset in it.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Operand3D {
@@ -185,7 +186,7 @@ impl Location {
     pub const DEVICE: u32 = 1;
     /// Three kinds.
     pub const ON_HOST: std::ops::RangeInclusive<u32> = 2..=4;
-    /// A part of a device: its number is the first byte of `id`, the part's the second.
+    /// A part of a device: the first byte of `id` is the device's number, the second the part's.
     pub const LOCALITY_DOMAIN: u32 = 6;
 
     pub fn on(device: usize) -> Location {

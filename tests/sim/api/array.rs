@@ -1,4 +1,4 @@
-//! Arrays and texture objects: opaque, with real bytes behind them.
+//! Arrays and texture objects: opaque, backed by real bytes.
 
 use super::pointers::{In, Out};
 use crate::abi::{ArrayDescription, Code, Handle, Outcome};

@@ -1,4 +1,4 @@
-//! Copies between memory and the bytes of an array, one row after the other, from an offset on.
+//! Copies between memory and the bytes of an array, row by row, starting at an offset.
 
 use super::copy::{Mode, copy, deep};
 use crate::abi::{Copy3D, DevicePtr, Handle, Outcome, Side3D};

@@ -1,5 +1,5 @@
-//! Batches of copies, single copies with the attributes of a batch, and managed memory in batches. All of them may read and write
-//! ordinary host memory when they run.
+//! Batches of copies, single copies with the attributes of a batch, and managed memory in batches.
+//! All of them may read and write ordinary host memory when they run.
 
 use super::copy::{Mode, copy, deep, legacy_takes_none};
 use super::fill::prefetch;
@@ -123,7 +123,8 @@ impl Operand3D {
     const POINTER: u32 = 1;
     const ARRAY: u32 = 2;
 
-    /// Its rows are as long as they are said to be, else as the copy is wide.
+    /// Returns one side of the copy. Its row length is the given one, or else the width of the
+    /// copy.
     fn side(&self, width: usize) -> Outcome<Side3D> {
         let [at, first, second, third] = self.place;
         let (first, second, third) = (first as usize, second as usize, third as usize);

@@ -89,7 +89,7 @@ const INVALIDATED: u32 = 2;
 const SET_DEPENDENCIES: u32 = 1;
 
 thread_local! {
-    /// What the last query of this thread pointed its caller to: nodes and their edges.
+    /// Nodes and edges to which the last query of this thread returned pointers.
     static ANSWER: std::cell::RefCell<(Vec<Handle>, Vec<EdgeData>)> =
         const { std::cell::RefCell::new((Vec::new(), Vec::new())) };
 }
@@ -107,8 +107,8 @@ fn begin(call: &mut Call, stream: Handle, mode: u32, into: Option<(Handle, Vec<E
     call.world().begin_capture(stream, mode, thread, into)
 }
 
-/// The legacy stream cannot answer while a stream that it waits for captures. Unlike work,
-/// the question does no harm.
+/// Rejects the query if the legacy stream waits for a capturing stream. Unlike work, the query does
+/// not invalidate the capture.
 fn not_implicit(call: &mut Call, stream: Handle) -> Outcome {
     let met = call.world().legacy_meets_capture(stream);
     if met.is_empty() { Ok(()) } else { Err(Code::STREAM_CAPTURE_IMPLICIT) }
@@ -151,7 +151,7 @@ fn put_terminals(
     count: Out<usize>,
 ) -> Outcome {
     let (of, terminals) = found;
-    // A caller that does not ask for edge data must not overlook that there is some.
+    // A caller that does not request edge data must not miss it.
     if data.is_null() && terminals.iter().any(|edge| edge.programmatic) {
         return Err(Code::LOSSY_QUERY);
     }

@@ -48,7 +48,7 @@ driver! {
 
     fn cuCtxPushCurrent, cuCtxPushCurrent_v2: (context: Handle) |call| {
         if find(call, context).is_err() && context != 0 {
-            // A real driver looks at what was the context.
+            // A real driver would access the former context.
             call.world().report.problem("sim: a context that is gone is pushed".into());
         }
         find(call, context)?;
@@ -176,12 +176,12 @@ driver! {
     }
 }
 
-/// A context by handle, without its sticky error: questions are answered all the same.
+/// Returns a context by handle, ignoring its sticky error: queries succeed all the same.
 pub fn find(call: &mut Call, context: Handle) -> Outcome<&Context> {
     call.world().contexts.find(context).ok_or(Code::INVALID_CONTEXT)
 }
 
-/// Of all streams of the context, or of a green one.
+/// Records the event on all streams of the context, or of a green one.
 pub fn record_event(call: &mut Call, context: Handle, event: Handle) -> Outcome {
     find(call, context)?;
     let name = call.name;
@@ -195,7 +195,7 @@ pub fn record_event(call: &mut Call, context: Handle, event: Handle) -> Outcome 
     Ok(())
 }
 
-/// All later work of the context, or of a green one, comes after the event.
+/// Makes all later work of the context, or of a green one, wait for the event.
 pub fn wait_event(call: &mut Call, context: Handle, event: Handle) -> Outcome {
     find(call, context)?;
     let name = call.name;
@@ -224,7 +224,7 @@ fn create(call: &mut Call, context: Out<Handle>, flags: u32, device: i32) -> Out
     context.put(handle)
 }
 
-/// Waits for all work of the context, and ends it.
+/// Waits for all work of the context, and destroys it.
 fn destroy(call: &mut Call, context: Handle) -> Outcome {
     let deps = call.world().context_deps(context)?;
     call.wait_all(deps);

@@ -1,9 +1,9 @@
 //! Copies.
 //!
-//! The bytes of ordinary host memory are read at the call, as a driver that stages them may;
-//! a copy into ordinary host memory is waited for. Not so in a batch, which reads and writes it when
-//! it runs (measured). Pinned memory is read and written when the
-//! copy ends, whatever the program does to it meanwhile.
+//! A call reads the bytes of ordinary host memory immediately, as a driver that stages them may. It
+//! waits for a copy into ordinary host memory. A batch reads and writes host memory when it runs
+//! (measured). Pinned memory is read and written when the copy ends, whatever the program does to
+//! it meanwhile.
 
 use std::sync::Arc;
 
@@ -112,11 +112,13 @@ pub enum Mode {
     Async,
     Batch,
     Sync,
-    /// "Synchronous" between places on devices, of which managed memory is one: the host does not wait, as documented.
+    /// "Synchronous" between places on devices, including managed memory: the host does not wait,
+    /// as documented.
     SyncOnDevice,
 }
 
-/// The stream of a batch. Measured: the legacy stream takes none, the stream of a thread does.
+/// Returns the stream of a batch. Measured: the legacy stream is rejected, the per-thread stream is
+/// not.
 pub fn legacy_takes_none(call: &mut Call, stream: Handle) -> Outcome<Handle> {
     let stream = call.stream(stream)?;
     match call.world().streams.get(stream)?.kind {

@@ -35,7 +35,7 @@ driver! {
         uuid.put(uuid_of(b"simulated device", check(device)?))
     }
 
-    // Of a part of a GPU its own, where the first version has that of the whole.
+    // A part of a GPU has its own UUID, where the first version returns that of the whole GPU.
     fn cuDeviceGetUuid_v2: (uuid: Out<[u8; 16]>, device: i32) |call| {
         let name = if config().is_mig { b"simulated a part" } else { b"simulated device" };
         uuid.put(uuid_of(name, check(device)?))
@@ -140,7 +140,7 @@ pub fn check(device: i32) -> Outcome<usize> {
     known.ok_or(Code::INVALID_DEVICE)
 }
 
-/// The device whose memory lies there; of the host's any.
+/// Returns the device whose memory is at a location; any device for the host.
 pub fn of_location(location: Location) -> Outcome<usize> {
     match location.kind {
         Location::DEVICE => check(location.id),
@@ -165,7 +165,7 @@ fn pci_of(device: usize) -> String {
     format!("0000:{:02X}:00.0", config().first_device + device)
 }
 
-/// The primary context, made if there is none.
+/// Returns the primary context, and creates it if there is none.
 pub fn primary_of(call: &mut Call, device: usize) -> Outcome<Handle> {
     let primary = &call.world().primaries[device];
     let (mut handle, flags) = (primary.context, primary.flags);
@@ -176,15 +176,15 @@ pub fn primary_of(call: &mut Call, device: usize) -> Outcome<Handle> {
     Ok(handle)
 }
 
-/// Gives up a reference to the primary context.
+/// Releases a reference to the primary context.
 pub fn release_primary(call: &mut Call, device: usize) -> Outcome {
     let primary = &mut call.world().primaries[device];
     primary.retained = primary.retained.checked_sub(1).ok_or(Code::INVALID_CONTEXT)?;
     if primary.retained == 0 { end_primary(call, device) } else { Ok(()) }
 }
 
-/// Waits for the primary context's work and destroys it; retained or not, its handle ends. Its references are to be
-/// given up all the same (measured on driver 580).
+/// Waits for the primary context's work and destroys it. Its handle becomes invalid whether or not
+/// it is retained. Its references must still be released (measured on driver 580).
 fn end_primary(call: &mut Call, device: usize) -> Outcome {
     let handle = call.world().primaries[device].context;
     if handle == 0 {
@@ -198,7 +198,7 @@ fn end_primary(call: &mut Call, device: usize) -> Outcome {
     Ok(())
 }
 
-/// The answers of the measured machine, where a program acts on them.
+/// Attributes of the measured machine, for those on which programs depend.
 fn attribute_value(attribute: i32) -> i32 {
     match attribute {
         MAX_THREADS_PER_BLOCK | 2 | 3 => 1024,
@@ -218,7 +218,7 @@ fn attribute_value(attribute: i32) -> i32 {
     }
 }
 
-/// From this version on there are parts of devices.
+/// First version with parts of devices.
 const LOCALITY_DOMAINS: i32 = 13_040;
 const GRAPH_RESERVED: u32 = 2;
 const GRAPH_RESERVED_PEAK: u32 = 3;

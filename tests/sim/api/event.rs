@@ -109,7 +109,7 @@ fn record_captured(call: &mut Call, event: Handle, stream: Handle, flags: u32) -
     Ok(())
 }
 
-/// Asking about an event that a capture recorded kills the capture.
+/// A query of an event that a capture recorded invalidates the capture.
 fn refuse_captured(call: &mut Call, event: Handle) -> Outcome {
     let name = call.name;
     let world = call.world();

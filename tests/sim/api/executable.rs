@@ -133,7 +133,7 @@ driver! {
 
 use crate::model::executable::{Executable, Step};
 
-/// It has memory where a context is current.
+/// Instantiates a graph. Its memory belongs to the current context.
 fn instantiate(call: &mut Call, graph: Handle, flags: u64) -> Outcome<Handle> {
     let made = call.world().instantiate(graph, flags)?;
     if let Ok(context) = call.context() {
@@ -170,8 +170,8 @@ fn set(call: &mut Call, executable: Handle, node: Handle, kind: NodeKind) -> Out
     Ok(())
 }
 
-/// Takes over the work of a graph of the same shape, and what that graph keeps alive in place of
-/// what kept the old work alive; a different one changes nothing.
+/// Replaces the work by that of a graph of the same shape, and the objects that kept the old work
+/// alive by those of that graph. A graph of another shape changes nothing.
 fn update(call: &mut Call, executable: Handle, graph: Handle) -> Outcome {
     let made = call.world().instantiate(graph, 0)?;
     let new = find(call, made)?;

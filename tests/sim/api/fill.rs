@@ -117,7 +117,7 @@ fn fill(call: &mut Call, stream: Handle, work: FillWork) -> Outcome {
 
 fn fill_unstreamed(call: &mut Call, work: FillWork) -> Outcome {
     check(call, &work)?;
-    // Measured: where the host may look, the call returns behind the fill.
+    // Measured: if the host can access the memory, the call returns after the fill.
     if call.world().memory.find(work.dst).is_some_and(|found| found.kind == Kind::Managed) {
         return call.submit_and_wait(0, Work::Fill(work));
     }
@@ -135,7 +135,7 @@ fn check(call: &mut Call, work: &FillWork) -> Outcome {
     }
 }
 
-/// Moves nothing here: every byte has one place.
+/// Moves nothing: every byte has only one place in the model.
 pub fn prefetch(call: &mut Call, address: DevicePtr, stream: Handle) -> Outcome {
     call.world().memory.find(address).ok_or(Code::INVALID_VALUE)?;
     call.submit(stream, Work::Marker, Order::Full).map(drop)

@@ -120,7 +120,7 @@ fn nodes_of(call: &mut Call, graph: Handle) -> Outcome<Vec<Handle>> {
     Ok(state.nodes.clone())
 }
 
-/// Writes a list as the driver does: the count alone if there is no place for items.
+/// Writes a list like the driver: only the count if there is no buffer for the items.
 pub fn put_list<T: Copy>(items: Out<T>, count: Out<usize>, found: &[T]) -> Outcome {
     if items.is_null() {
         return count.put(found.len());
@@ -132,7 +132,7 @@ pub fn put_list<T: Copy>(items: Out<T>, count: Out<usize>, found: &[T]) -> Outco
     count.put(found.len().min(room))
 }
 
-/// A caller that does not ask for edge data must not overlook that there is some.
+/// Fails if a caller that does not request edge data would miss it.
 pub fn refuse_lossy<'a>(data: Out<EdgeData>, mut edges: impl Iterator<Item = &'a Edge>) -> Outcome {
     let lossy = data.is_null() && edges.any(|edge| edge.programmatic);
     if lossy { Err(Code::LOSSY_QUERY) } else { Ok(()) }

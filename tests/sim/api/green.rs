@@ -1,5 +1,5 @@
-//! Green contexts, as far as order goes: streams of their own, memory of the primary context, to which each
-//! holds a reference. Which part of the device they have is not looked at.
+//! Green contexts, as far as order is concerned. Each has its own streams and a reference to the
+//! primary context, which owns the memory. Their part of the device is ignored.
 
 use super::context::{record_event, wait_event};
 use super::device::{check, primary_of, release_primary};
@@ -26,7 +26,7 @@ driver! {
         let primary = primary.ok_or(Code::INVALID_VALUE)?;
         call.world().detach_streams(green)?;
         call.world().destroy_context(green);
-        // After a reset there may be another one by this handle.
+        // After a reset, another context may have this handle.
         let is_there = call.world().contexts.find(primary).is_some_and(|known| known.id == id);
         if is_there { release_primary(call, device) } else { Ok(()) }
     }

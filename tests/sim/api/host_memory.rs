@@ -1,4 +1,5 @@
-//! Pinned and registered host memory; device and host address are the same (UVA), unless `SIM_DISJOINT` says otherwise.
+//! Pinned and registered host memory. Device and host address are equal (UVA), unless
+//! `SIM_DISJOINT` is set.
 
 use super::pointers::Out;
 use crate::abi::{Code, DevicePtr, Outcome};
@@ -42,7 +43,7 @@ driver! {
         if world.memory.find(address).is_some() || world.memory.find(last).is_some() {
             return Err(Code::HOST_MEMORY_ALREADY_REGISTERED);
         }
-        // What was freed is mapped no longer.
+        // Freed memory is no longer mapped.
         if world.memory.host.contains(address) || world.memory.host.contains(last) {
             return Err(Code::INVALID_VALUE);
         }
@@ -83,12 +84,12 @@ driver! {
     }
 }
 
-/// Pinned memory is every context's; giving it back waits for all of them (measured for one), and holds
-/// each meanwhile as a free does.
+/// Pinned memory belongs to every context. Freeing it waits for all of them (measured for one), and
+/// blocks each of them meanwhile, as a free does.
 fn wait_for_everything(call: &mut Call) -> Outcome {
     let contexts: Vec<_> = call.world().context_handles.values().copied().collect();
     for context in contexts {
-        // One may end while we wait for another.
+        // A context may be destroyed while this call waits for another.
         if call.world().contexts.find(context).is_some() {
             super::memory::wait_holding(call, context)?;
         }

@@ -1,5 +1,5 @@
-//! Memory handles for other processes (`model/ipc.rs`), and for this one, which the real driver
-//! refuses: so that one process can test them.
+//! Memory handles for other processes (`model/ipc.rs`). The same process can also open them, which
+//! the real driver rejects: so that one process can test them.
 //!
 //! A handle names the whole allocation, whatever address inside it was given (measured: the
 //! importer of an interior pointer gets the base). Bytes 24-27, 32-36 and 48-55 are checked

@@ -85,7 +85,7 @@ pub fn read(call: &mut Call, function: Handle, arguments: (In<u64>, In<u64>)) ->
     Ok(Launch { builtin, args })
 }
 
-/// A texture object becomes the address behind it.
+/// Replaces a texture object by the underlying address.
 fn resolved(call: &mut Call, builtin: Builtin, mut args: Vec<u64>) -> Outcome<Vec<u64>> {
     if builtin == Builtin::Fetch {
         args[1] = call.world().textures.get(args[1])?[1];
@@ -93,7 +93,7 @@ fn resolved(call: &mut Call, builtin: Builtin, mut args: Vec<u64>) -> Outcome<Ve
     Ok(args)
 }
 
-/// The other form: all arguments in one block, named by a short list of tagged pointers.
+/// Reads arguments in the other form: one block, described by a short list of tagged pointers.
 fn from_block(extra: In<u64>, parameters: &[Parameter]) -> Outcome<Vec<u64>> {
     let items = extra.list(4)?;
     let place = items.chunks(2).find(|pair| pair[0] == PARAM_BUFFER_POINTER);

@@ -1,4 +1,4 @@
-//! What the driver tells of errors.
+//! The driver's log of errors.
 
 use super::pointers::Out;
 use crate::abi::{Code, Handle, LogCallback};

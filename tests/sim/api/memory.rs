@@ -100,8 +100,8 @@ pub fn alloc(call: &mut Call, bytes: u64, kind: Kind) -> Outcome<DevicePtr> {
     world.memory.alloc(bytes, kind, ctx, device)
 }
 
-/// Measured: waits for all work of the block's context, at every size, and holds the context
-/// meanwhile; stream-ordered memory it does not wait for.
+/// Measured: waits for all work of the block's context, at every size, and blocks the context
+/// meanwhile. It does not wait for stream-ordered memory.
 fn free(call: &mut Call, address: DevicePtr) -> Outcome {
     let found = call.world().memory.at_base(address).ok_or(Code::INVALID_VALUE)?;
     let (kind, bytes, ctx) = (found.kind, found.bytes, found.ctx);
@@ -114,7 +114,7 @@ fn free(call: &mut Call, address: DevicePtr) -> Outcome {
     call.forbid_unsafe()?;
     call.spend(cost_ns(bytes));
     let context = *call.world().context_handles.get(&ctx).ok_or(Code::INVALID_VALUE)?;
-    // From here on no other call can name the block, while work in flight may still use it.
+    // From here on no other call can refer to the block, while work in flight may still use it.
     let id = call.world().memory.begin_dying(address).ok_or(Code::INVALID_VALUE)?;
     if !config().frees_wait {
         let (at, world) = (call.ns(), call.world());
@@ -129,7 +129,7 @@ fn free(call: &mut Call, address: DevicePtr) -> Outcome {
     world.error_of(ctx).map_or(Ok(()), Err)
 }
 
-/// A free must come after all accesses, by what the call has waited for or before.
+/// Checks that a free is ordered after all accesses, by the waits of this call or earlier ones.
 fn note_end(call: &mut Call, address: DevicePtr, bytes: u64) {
     let access = Access { start: address, bytes, kind: AccessKind::Write };
     let source = Source { name: call.name, op: 0, stream: HOST_STREAM };
@@ -143,8 +143,9 @@ fn note_end(call: &mut Call, address: DevicePtr, bytes: u64) {
     world.host.clock = clock;
 }
 
-/// The driver assumes that all accesses are over, and waits for none: a program that frees while some are
-/// not is not valid. Judged when the free is over, since what was submitted before may not have run yet.
+/// Checks that all accesses have ended. The driver assumes this and does not wait, so a program
+/// that frees earlier is invalid. Checked after the free, because work submitted before may not
+/// have run yet.
 fn judge_end(call: &mut Call, allocation: u64) {
     let world = call.world();
     let mut clock = world.host.clock.clone();
@@ -179,7 +180,7 @@ fn free_pool_memory(call: &mut Call, address: DevicePtr) -> Outcome {
     Ok(())
 }
 
-/// Waits for nothing, as the free of pool memory.
+/// Waits for nothing, like the free of pool memory.
 fn free_graph_memory(call: &mut Call, address: DevicePtr) -> Outcome {
     if call.world().graphs.free_in_graph(address) {
         return Ok(());

@@ -167,7 +167,7 @@ fn find(call: &mut Call, function: Handle) -> Outcome<&Function> {
     call.world().modules.functions.get(function)
 }
 
-/// Loads it to the current context, where there is one.
+/// Loads the function into the current context, if there is one.
 fn used(call: &mut Call, function: Handle) -> Outcome {
     find(call, function)?;
     match call.context() {
@@ -216,7 +216,7 @@ fn device_of(world: &World, ctx: u64) -> Option<usize> {
     world.contexts.find(*handle).map(|context| context.device)
 }
 
-/// The module's variables get their memory now; where there is none, the module goes.
+/// Allocates the module's variables. If that fails, the module is removed.
 fn make_variables(call: &mut Call, module: Handle) -> Outcome {
     let globals = &call.world().modules.modules.get(module)?.globals;
     let names: Vec<String> = globals.keys().cloned().collect();
@@ -227,7 +227,7 @@ fn make_variables(call: &mut Call, module: Handle) -> Outcome {
     made
 }
 
-/// The sizes of log buffers are in-out: how much room there is, and how much was written.
+/// The sizes of log buffers are in-out: the capacity, then the bytes written.
 fn write_log(said_bytes: usize, count: usize, options: In<u32>, values: Out<usize>) -> Outcome {
     let options = if options.is_null() { Vec::new() } else { options.list(count)? };
     for (index, _) in options.iter().enumerate().filter(|(_, option)| **option == LOG_BYTES) {
@@ -257,7 +257,7 @@ fn names(call: &mut Call, module: Handle) -> Outcome<Vec<String>> {
     Ok(names)
 }
 
-/// A global variable; it gets its memory when it is first asked for.
+/// Returns a global variable. Its memory is allocated when it is first requested.
 fn global(call: &mut Call, module: Handle, name: &str) -> Outcome<(u64, u64)> {
     let context = call.context()?;
     let world = call.world();

@@ -1,4 +1,4 @@
-//! Nodes of graphs: adding them, and what may be asked about them.
+//! Nodes of graphs: adding and querying them.
 
 use super::capture::read_edges;
 use super::graph::{put_list, refuse_lossy};

@@ -1,4 +1,4 @@
-//! What a test may ask and tell the simulation itself: functions named `sim_*`.
+//! Functions named `sim_*`, by which a test queries and controls the simulation.
 //!
 //! A program looks them up by name and does without them on a real GPU.
 
@@ -56,8 +56,8 @@ pub extern "C" fn sim_now_ns() -> u64 {
     own.unwrap_or(world.engine.now)
 }
 
-/// 1 if the calling thread's last call answered with the end of work that no wait had been for: it answers so by
-/// chance, as far as anyone can know. Otherwise 0.
+/// Returns 1 if the calling thread's last call reported the end of work for which no wait had been
+/// made. Such an answer depends on timing. Otherwise returns 0.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn sim_was_news() -> i32 {
     i32::from(world::lock().threads.get(&thread_number()).is_some_and(|thread| thread.news))
@@ -85,7 +85,7 @@ pub unsafe extern "C" fn sim_fail(list: *const c_char) -> i32 {
     }
 }
 
-/// Writes the report so far, cut to the room there is; returns its whole length.
+/// Writes the report so far, truncated to the buffer; returns its whole length.
 ///
 /// # Safety
 /// `room` bytes may be written at `at`.

@@ -90,7 +90,7 @@ driver! {
 
     fn cuMemPoolGetAttribute: (pool: Handle, attribute: u32, value: Out<u64>) |call| {
         if call.world().pools.find(pool).is_none_or(|pool| pool.destroyed) {
-            // A real driver looks at what was the pool.
+            // A real driver would access the former pool.
             call.world().report.problem("sim: a pool that is gone is asked".into());
         }
         let pool = find(call, pool)?;
@@ -190,7 +190,7 @@ fn alloc(call: &mut Call, bytes: u64, pool: Handle, stream: Handle) -> Outcome<D
     call.world().pool_alloc(pool, bytes, stream, at)
 }
 
-/// In a capture the allocation becomes a node, with an address of its own from now on.
+/// During a capture, the allocation becomes a node, whose address is fixed from now on.
 fn alloc_node(call: &mut Call, bytes: u64, device: usize, stream: Handle) -> Outcome<DevicePtr> {
     let address = call.world().alloc_graph_memory(bytes, device)?;
     let node = call.world().capture_node(stream, NodeKind::Alloc { address, bytes }, false);

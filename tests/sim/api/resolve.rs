@@ -47,7 +47,7 @@ driver! {
     }
 }
 
-/// What `cuGetProcAddress_v2` says besides the pointer.
+/// Results of `cuGetProcAddress_v2` besides the pointer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Found {
     Yes = 0,

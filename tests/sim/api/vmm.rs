@@ -1,4 +1,4 @@
-//! Virtual memory management: addresses and memory apart.
+//! Virtual memory management: addresses and memory are separate.
 
 use super::pointers::{In, Out};
 use crate::abi::{AccessDescription, AllocationProperties, Code, DevicePtr, Handle, Location};
