@@ -133,7 +133,7 @@ driver! {
 
 use crate::model::executable::{Executable, Step};
 
-/// Instantiates a graph. Its memory belongs to the current context.
+/// Instantiates a graph. The executable takes memory only if a context is current.
 fn instantiate(call: &mut Call, graph: Handle, flags: u64) -> Outcome<Handle> {
     let made = call.world().instantiate(graph, flags)?;
     if let Ok(context) = call.context() {
