@@ -68,8 +68,8 @@ impl Allocator {
         self.hit_wanted(Wanted { bytes: requested_bytes, requester, private: None }, block_bytes)
     }
 
-    /// As `hit_new`, for a request of a context whose first choice is a plain block (plain.rs). None, and nothing has
-    /// changed: `hit_new` decides.
+    /// As `hit_new`, for a request of a context whose first choice is a plain block (plain.rs).
+    /// None, and nothing has changed: `hit_new` decides.
     #[inline(always)]
     pub fn hit_plain(&mut self, requested_bytes: u64, block_bytes: u64) -> Option<PlainHit> {
         debug_assert_eq!(self.policy.block_bytes(requested_bytes), Some(block_bytes));
@@ -165,7 +165,8 @@ impl Allocator {
         Some(self.take(id, block_bytes, wanted.bytes, whole))
     }
 
-    /// The last word: whatever is large enough, of either pool, though the policy would rather keep it.
+    /// The last word: whatever is large enough, of either pool, though the policy would rather keep
+    /// it.
     #[cold]
     fn take_any(&mut self, request: &Request) -> Option<Allocation> {
         if self.is_refused(request.private) {
@@ -338,7 +339,8 @@ impl Allocator {
         first.map(|(rank, id)| (rank.bytes, id))
     }
 
-    /// Whether not every block that fits may serve: while memory is short, or much of the room is taken.
+    /// Whether not every block that fits may serve: while memory is short, or much of the room is
+    /// taken.
     pub(crate) fn is_choosy(&self, block_bytes: u64) -> bool {
         // Note [Chunks]: a chunk is there to be cut.
         !is_small(block_bytes)
@@ -351,7 +353,8 @@ impl Allocator {
             && !(self.is_choosy(block_bytes) && self.avoids_split(id, block_bytes))
     }
 
-    /// Notes [Pressure] and [Room]: a whole segment that had better stay whole, or go back to the driver.
+    /// Notes [Pressure] and [Room]: a whole segment that had better stay whole, or go back to the
+    /// driver.
     fn avoids_split(&self, id: BlockId, block_bytes: u64) -> bool {
         self.is_whole_segment(id) && self.is_cut_spared(self.blocks.at(id.0).bytes, block_bytes)
     }

@@ -39,7 +39,8 @@ pub struct Allocator {
     pub(crate) tags: Tags,
     pub(crate) counts: Counts,
     pub(crate) segments_reserved_count: u64,
-    /// Advances with every request, and with every mark of Note [Idle memory]: the ages of free blocks.
+    /// Advances with every request, and with every mark of Note [Idle memory]: the ages of free
+    /// blocks.
     pub(crate) clock: u64,
     pub(crate) pressure: bool,
     pub(crate) capacity: Capacity,
@@ -145,8 +146,8 @@ impl Allocator {
         self.pressure = pressure;
     }
 
-    /// Whether the host has memory for what requests may add to the tables. Where not, they fail, and the
-    /// driver may serve them.
+    /// Whether the host has memory for what requests may add to the tables. Where not, they fail,
+    /// and the driver may serve them.
     #[inline]
     pub(crate) fn has_rows(&mut self) -> bool {
         if self.requests_with_rows > 0 {
@@ -158,7 +159,8 @@ impl Allocator {
 
     #[cold]
     fn look_for_rows(&mut self) -> bool {
-        /// What so many requests may add, and what several threads may before one of them asks again.
+        /// What so many requests may add, and what several threads may before one of them asks
+        /// again.
         const SPARE_COUNT: usize = 160;
         let found = self.blocks.has_room(SPARE_COUNT) && self.segments.has_room(SPARE_COUNT);
         self.requests_with_rows = if found { REQUESTS_WITH_ROWS_MAX } else { 0 };

@@ -3,14 +3,14 @@
 //! Note [Arenas]. The caller reserves a large range of addresses for a pool, an *arena*, without
 //! memory. Memory is put behind parts of it in *mappings*, each of which comes and goes as a whole.
 //! What touches is one segment, which so grows at both ends, and is cut where memory goes from its
-//! middle; addresses without memory, the *holes*, cost nothing. A request that finds no block gets one
-//! where the fewest bytes must be mapped for it: free blocks beside a hole count.
+//! middle; addresses without memory, the *holes*, cost nothing. A request that finds no block gets
+//! one where the fewest bytes must be mapped for it: free blocks beside a hole count.
 //!
 //! So only what is mapped and partly in use can be wasted: mappings are small, and under pressure a
-//! thousandth of what they serve, or as small as the driver allows. Memory may be taken from behind any
-//! free block, wherever it is, and put where it is needed (`unmap_some`). Blocks that still wait for
-//! something keep theirs: the caller waits for barriers before it takes memory away, not for streams
-//! (hazard 31).
+//! thousandth of what they serve, or as small as the driver allows. Memory may be taken from behind
+//! any free block, wherever it is, and put where it is needed (`unmap_some`). Blocks that still
+//! wait for something keep theirs: the caller waits for barriers before it takes memory away, not
+//! for streams (hazard 31).
 
 pub(crate) mod holes;
 pub(crate) mod runs;
@@ -32,7 +32,8 @@ use crate::types::{Address, BlockId, Mapping, Pool, Requester, SegmentId, Step};
 pub(crate) const PAGE_BYTES: u64 = SEGMENT_ROUNDING_BYTES;
 /// Mapping takes the driver 30 us, whatever the size (measured), so one request is served with few.
 const MAPPINGS_FOR_A_REQUEST: u64 = 32;
-/// When memory is short. A later request that takes a part of the block leaves one of them partly used.
+/// When memory is short. A later request that takes a part of the block leaves one of them partly
+/// used.
 const MAPPINGS_UNDER_PRESSURE: u64 = 1024;
 const MAPPING_BYTES_MAX: u64 = 64 << 20;
 
@@ -107,7 +108,8 @@ impl Allocator {
         candidates.into_iter().flat_map(|(id, _)| self.cut(id, u64::MAX)).collect()
     }
 
-    /// As `unmap_free`, for parts of some of the blocks, until so many bytes have gone, the longest unused first.
+    /// As `unmap_free`, for parts of some of the blocks, until so many bytes have gone, the longest
+    /// unused first.
     pub(crate) fn unmap_oldest(
         &mut self,
         wanted_bytes: u64,
@@ -209,7 +211,8 @@ impl Allocator {
         }
     }
 
-    /// `alone`: free blocks do not count, since others may take them. That comes where others just did.
+    /// `alone`: free blocks do not count, since others may take them. That comes where others just
+    /// did.
     fn place(&mut self, block_bytes: u64, alone: bool) -> Option<Window> {
         self.look_at_changes();
         let pool = self.policy.pool_of(block_bytes);
@@ -251,8 +254,8 @@ impl Allocator {
         mappings.take_while(move |mapping| mapping.end() <= end)
     }
 
-    /// Takes whole mappings out of a free block, from its end, until so many bytes are out. What is left of it stays
-    /// free.
+    /// Takes whole mappings out of a free block, from its end, until so many bytes are out. What is
+    /// left of it stays free.
     pub(crate) fn cut(&mut self, id: BlockId, wanted_bytes: u64) -> Vec<Mapping> {
         let mappings = self.mappings_in(id).collect();
         self.cut_out(id, mappings, wanted_bytes)
@@ -390,8 +393,8 @@ impl Allocator {
         (row.first, row.base) = (first, base);
     }
 
-    /// The block and all behind it are of this segment now. Returns how many are allocated, and how many of a private
-    /// pool.
+    /// The block and all behind it are of this segment now. Returns how many are allocated, and how
+    /// many of a private pool.
     fn rename_from(&mut self, first: BlockId, segment: SegmentId) -> (u32, u32) {
         let (mut allocated_count, mut private_count) = (0, 0);
         let mut next = Some(first);
@@ -418,7 +421,8 @@ impl Allocator {
     }
 }
 
-/// Cuts a range into mappings: few for a large one, many when memory is short, of a page each at least.
+/// Cuts a range into mappings: few for a large one, many when memory is short, of a page each at
+/// least.
 fn mappings_of(range: Mapping, pressure: bool) -> impl Iterator<Item = Mapping> {
     let count = if pressure { MAPPINGS_UNDER_PRESSURE } else { MAPPINGS_FOR_A_REQUEST };
     let share = (range.bytes / count).max(PAGE_BYTES);

@@ -30,12 +30,13 @@ pub(crate) struct Block {
     pub private: Option<PrivatePool>,
     /// Of a private pool, and freed while work outside of its capture may have used it.
     pub used_outside: bool,
-    /// Of an allocated block: what its stream's earlier use of this memory ends with, where that was
-    /// not known to be over.
+    /// Of an allocated block: what its stream's earlier use of this memory ends with, where that
+    /// was not known to be over.
     pub behind: Option<Tag>,
     /// The allocator's clock when the last byte of it became free for its next users.
     pub freed_at: u64,
-    /// Of a free block in an arena that has grown by others: the part that has been free for longer.
+    /// Of a free block in an arena that has grown by others: the part that has been free for
+    /// longer.
     pub idle_span: Option<IdleSpan>,
 }
 
@@ -56,7 +57,8 @@ pub(crate) enum State {
     Tagged(Tag),
 }
 
-/// Which streams may take a freed block. Tags are numbered in the order of the frees that made them.
+/// Which streams may take a freed block. Tags are numbered in the order of the frees that made
+/// them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Tag {
     /// Never `ReuseCondition::Everywhere`: such a block has no tag.

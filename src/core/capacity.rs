@@ -1,23 +1,26 @@
 //! How much a program may lose to holes, measured by the memory that there is.
 //!
-//! Note [Capacity]. Free memory inside of a segment that is partly in use serves only what fits there, and
-//! cannot go back. Natively there are no such holes. So a program that needs nearly all of its *room*,
-//! the limit or the device, completes only if the holes are few at its peak, and nothing says
-//! beforehand when that is. Where there is plenty, holes are the price of few calls to the driver.
+//! Note [Capacity]. Free memory inside of a segment that is partly in use serves only what fits
+//! there, and cannot go back. Natively there are no such holes. So a program that needs nearly all
+//! of its *room*, the limit or the device, completes only if the holes are few at its peak, and
+//! nothing says beforehand when that is. Where there is plenty, holes are the price of few calls to
+//! the driver.
 //!
-//! So once a third of the room is reserved, the holes may take 1/512 of it. A large request that would
-//! leave more, because it cuts a whole free segment or begins one for several, is *spared* that: it gets a
-//! segment of its own, which natively would have cost a call too. Holes that are there serve as ever. Within
-//! a limit so low that a single segment for several could be too much, no large requests share one.
+//! So once a third of the room is reserved, the holes may take 1/512 of it. A large request that
+//! would leave more, because it cuts a whole free segment or begins one for several, is *spared*
+//! that: it gets a segment of its own, which natively would have cost a call too. Holes that are
+//! there serve as ever. Within a limit so low that a single segment for several could be too much,
+//! no large requests share one.
 //!
-//! A program whose sizes never repeat would pay that call for each request, for ever. So the calls are counted:
-//! 512 while it grows, then one for each 4,096 requests, and 16 for each refusal when nothing is left to release,
-//! which shows that memory is short, and not only held by the cache. More are worth it only where the holes would take more
-//! than a quarter of the *slack*, which is what the program's peak so far leaves of 31/32 of the room: it will come to that
-//! peak again, in the next step of a training run, or, where sizes never repeat, to a higher one.
+//! A program whose sizes never repeat would pay that call for each request, for ever. So the calls
+//! are counted: 512 while it grows, then one for each 4,096 requests, and 16 for each refusal when
+//! nothing is left to release, which shows that memory is short, and not only held by the cache.
+//! More are worth it only where the holes would take more than a quarter of the *slack*, which is
+//! what the program's peak so far leaves of 31/32 of the room: it will come to that peak again, in
+//! the next step of a training run, or, where sizes never repeat, to a higher one.
 //!
-//! What the driver refuses shows how large the room is now: other processes may hold the rest. What it gives
-//! beyond that shows that they have gone.
+//! What the driver refuses shows how large the room is now: other processes may hold the rest. What
+//! it gives beyond that shows that they have gone.
 
 /// Once this part of the room is reserved, holes count.
 const SAVED_FROM_PART: u64 = 3;
@@ -27,8 +30,8 @@ const HOLES_PART: u64 = 512;
 const MARGIN_PART: u64 = 32;
 /// Holes may take this part of the slack without harm.
 const SLACK_PART: u64 = 4;
-/// So many calls to the driver may be made although free memory could have served, one more for each so many
-/// requests, and so many more for each refusal when nothing is left to release.
+/// So many calls to the driver may be made although free memory could have served, one more for
+/// each so many requests, and so many more for each refusal when nothing is left to release.
 const SPARED_COUNT: u64 = 512;
 const REQUESTS_PER_SPARED: u64 = 4096;
 const SPARED_PER_REFUSAL: u64 = 16;
@@ -82,8 +85,8 @@ impl Capacity {
         self.is_saved && self.bytes.is_some_and(|bytes| holes_bytes > bytes / HOLES_PART)
     }
 
-    /// Whether a call to the driver may be made although free memory could serve, which would make the holes so
-    /// large. Always, where nothing is known.
+    /// Whether a call to the driver may be made although free memory could serve, which would make
+    /// the holes so large. Always, where nothing is known.
     pub(crate) fn may_avoid_split(
         &self,
         requests_count: u64,

@@ -4,8 +4,8 @@
 //! that was exported is never handed out again: freed, it is *retired*, neither allocated nor free,
 //! listed nowhere and merged with nothing. When its segment has nothing left but retired and free
 //! blocks, the segment leaves the allocator at once, and goes back by the driver's own free: the
-//! driver keeps the memory for processes that have it mapped. A block that is a whole segment leaves
-//! with its free, as it would natively.
+//! driver keeps the memory for processes that have it mapped. A block that is a whole segment
+//! leaves with its free, as it would natively.
 //!
 //! A handle names a segment, and only our own importer finds a block inside one. So from the first
 //! export on large requests get segments of their own, uncut: what is exported later begins its

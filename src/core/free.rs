@@ -105,8 +105,8 @@ impl Allocator {
         self.blocks.get(id.0).is_some_and(|block| block.behind.is_some())
     }
 
-    /// What a freed block waits for, if it does; to be told apart from all that it, or another block of
-    /// its number, waits for later.
+    /// What a freed block waits for, if it does; to be told apart from all that it, or another
+    /// block of its number, waits for later.
     pub fn wait_of(&self, id: BlockId) -> Option<Waiting> {
         let tag = self.blocks.get(id.0)?.work_tag()?;
         Some(Waiting { id, sequence: tag.sequence })
@@ -163,8 +163,8 @@ impl Allocator {
         over.into_iter().for_each(|id| self.drop_tag(id));
     }
 
-    /// As `events_completed`, of the event of one `ReuseCondition`, whose tags were all made between these marks: looks at no
-    /// others.
+    /// As `events_completed`, of the event of one `ReuseCondition`, whose tags were all made
+    /// between these marks: looks at no others.
     pub fn wait_completed(&mut self, ready: ReuseCondition, made: Range<TagEpoch>) {
         let over: Vec<BlockId> = self.tags.waiting_since(ready, made).collect();
         over.into_iter().for_each(|id| self.drop_tag(id));
@@ -185,7 +185,8 @@ impl Allocator {
         self.tags.waiting_for(|_| true).for_each(|(_, event)| visit(event));
     }
 
-    /// Whether any freed block has a tag, with an event or without: a barrier has something to drop.
+    /// Whether any freed block has a tag, with an event or without: a barrier has something to
+    /// drop.
     pub fn has_tags(&self) -> bool {
         self.tags.blocks_count() != 0
     }
@@ -256,7 +257,8 @@ impl Allocator {
         self.link_after(id, after, segment);
     }
 
-    /// What was free for long does not become young by a neighbour: small ones come and go beside it.
+    /// What was free for long does not become young by a neighbour: small ones come and go beside
+    /// it.
     #[inline(never)]
     fn idle_span_of_both(&self, id: BlockId, next: BlockId) -> Option<IdleSpan> {
         let (left, right) = (self.blocks.at(id.0), self.blocks.at(next.0));

@@ -1,12 +1,13 @@
 //! Memory that was not used for a while, which other processes on the device may need.
 //!
-//! Note [Idle memory]. The allocator has no clock; its caller knows how long a while is, and takes a
-//! mark now and then. Idle since a mark is what has been free for every request ever since:
-//! every free block keeps the clock of its last free, of the later one where blocks coalesce, and what is left of a
-//! split block keeps that of the whole. So a segment of one free block that is older than the mark has
-//! not been touched since, and all work with it is older than the mark too.
+//! Note [Idle memory]. The allocator has no clock; its caller knows how long a while is, and takes
+//! a mark now and then. Idle since a mark is what has been free for every request ever since: every
+//! free block keeps the clock of its last free, of the later one where blocks coalesce, and what is
+//! left of a split block keeps that of the whole. So a segment of one free block that is older than
+//! the mark has not been touched since, and all work with it is older than the mark too.
 //!
-//! Blocks that wait for something are not idle, and become free for every request only when that is over.
+//! Blocks that wait for something are not idle, and become free for every request only when that is
+//! over.
 
 pub(crate) mod decay;
 pub(crate) mod free_limit;
@@ -26,15 +27,15 @@ impl Allocator {
         IdleEpoch(self.clock)
     }
 
-    /// The caller passes by. `unused_count`: for how many of its passes memory is kept that nothing uses; None: as
-    /// Note [Decay] says.
+    /// The caller passes by. `unused_count`: for how many of its passes memory is kept that nothing
+    /// uses; None: as Note [Decay] says.
     pub fn pass(&mut self, unused_count: Option<u32>) -> Pass {
         let mark = self.idle_mark();
         Pass { mark, due: self.decay.pass(mark, unused_count.map(u64::from)) }
     }
 
-    /// Takes what is idle since the mark out of the allocator: segments, and memory behind blocks in arenas. Not
-    /// chunks: they were reserved to be kept.
+    /// Takes what is idle since the mark out of the allocator: segments, and memory behind blocks
+    /// in arenas. Not chunks: they were reserved to be kept.
     pub fn release_idle(&mut self, mark: IdleEpoch) -> (Vec<Segment>, Vec<Mapping>) {
         if self.policy.chunk_bytes.is_some() {
             return (Vec::new(), Vec::new());
@@ -45,7 +46,8 @@ impl Allocator {
         (segments, mappings)
     }
 
-    /// The same, chunks as well: on demand, until so many bytes have gone, the longest unused first.
+    /// The same, chunks as well: on demand, until so many bytes have gone, the longest unused
+    /// first.
     pub fn release_unused(
         &mut self,
         mark: IdleEpoch,
@@ -67,8 +69,8 @@ impl Allocator {
         (released, self.unmap_oldest(left_bytes, |block| idle_part(block, mark)))
     }
 
-    /// How many bytes could leave the allocator, as far as one can say without asking anything: what waits for
-    /// events counts as free.
+    /// How many bytes could leave the allocator, as far as one can say without asking anything:
+    /// what waits for events counts as free.
     pub fn free_bytes(&self) -> u64 {
         self.freed_bytes() + self.unmappable_bytes()
     }

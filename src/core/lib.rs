@@ -2,7 +2,8 @@
 //!
 //! The nouns, from the outside in: an *allocator* keeps the memory of one CUDA context. It consists
 //! of *segments*, contiguous ranges obtained from the driver in one go. A segment is tiled by
-//! *blocks*: allocated, free, or freed with a *tag* that says which streams may use them again, and when.
+//! *blocks*: allocated, free, or freed with a *tag* that says which streams may use them again, and
+//! when.
 //!
 //! The promise: this crate never calls out. It knows no CUDA, no time, no threads, no files. What
 //! it needs from the driver it says as a [`Step`], and the caller comes back with the result.

@@ -1,13 +1,14 @@
 //! Sizes and thresholds: how a request becomes block bytes, which pool serves it, how large a
 //! segment is reserved for it, what may be split. Pure parameters, no state.
 //!
-//! Note [Chunks]. With `chunk_bytes` the policy is Paddle's pre-allocation: segments are large chunks,
-//! and requests of all sizes are cut from them. Two pools are there to keep small blocks, which live
-//! long, out of segments that could serve large requests, or go back to the driver. A chunk is all
-//! the memory there is: two pools would divide it before the shares are known. So there is one
-//! pool, as in Paddle; best fit lets small requests fill the holes that small blocks left. Nothing
-//! is kept whole, neither for oversize requests nor under pressure, and the remainder of a split
-//! stays however small. Only the caller knows the device, and sets the size of the chunks.
+//! Note [Chunks]. With `chunk_bytes` the policy is Paddle's pre-allocation: segments are large
+//! chunks, and requests of all sizes are cut from them. Two pools are there to keep small blocks,
+//! which live long, out of segments that could serve large requests, or go back to the driver. A
+//! chunk is all the memory there is: two pools would divide it before the shares are known. So
+//! there is one pool, as in Paddle; best fit lets small requests fill the holes that small blocks
+//! left. Nothing is kept whole, neither for oversize requests nor under pressure, and the remainder
+//! of a split stays however small. Only the caller knows the device, and sets the size of the
+//! chunks.
 //!
 //! The constants and rules are those of PyTorch's CUDA caching allocator
 //! (`c10/cuda/CUDACachingAllocator.cpp`, `c10/core/AllocatorConfig.h`), because users know them and
@@ -123,7 +124,8 @@ impl Policy {
         }
     }
 
-    /// As `segment_bytes`, for a private pool, which takes no chunks: it must leave room for others.
+    /// As `segment_bytes`, for a private pool, which takes no chunks: it must leave room for
+    /// others.
     pub fn private_segment_bytes(&self, block_bytes: u64) -> u64 {
         match self.chunk_bytes {
             Some(_) => own_segment_bytes(block_bytes),
@@ -220,7 +222,8 @@ pub fn exact_block_bytes(requested_bytes: u64) -> u64 {
     round_up(requested_bytes.max(1), BLOCK_BYTES_MIN)
 }
 
-/// The same for any number: 0 for 0, and for what is beyond any device some number that no block has.
+/// The same for any number: 0 for 0, and for what is beyond any device some number that no block
+/// has.
 #[inline(always)]
 pub fn unchecked_block_bytes(requested_bytes: u64) -> u64 {
     requested_bytes.wrapping_add(BLOCK_BYTES_MIN - 1) & !(BLOCK_BYTES_MIN - 1)
@@ -235,8 +238,8 @@ fn roundup_interval(bytes: u64) -> usize {
     (log2.saturating_sub(ROUNDUP_FIRST_LOG2) as usize).min(ROUNDUP_INTERVALS - 1)
 }
 
-/// The next of `divisions` steps between the two powers of two around `bytes`, which are more than as many blocks.
-/// 1200 with 4 divisions: steps of 256 from 1024, hence 1280.
+/// The next of `divisions` steps between the two powers of two around `bytes`, which are more than
+/// as many blocks. 1200 with 4 divisions: steps of 256 from 1024, hence 1280.
 fn round_to_division(bytes: u64, divisions: u64) -> u64 {
     if bytes.is_power_of_two() {
         return bytes;

@@ -1,25 +1,25 @@
 //! Memory that belongs to one capture.
 //!
-//! Note [Private pools]. A capture does not run: what it records runs later, as often as its graph is
-//! launched, and each time at the same addresses. So a block that was handed out inside a capture is
-//! used again long after the program has freed it, and any other user of it would find its contents
-//! overwritten. Segments from which captures are served are therefore *private*: no part of them
-//! serves others before the graph and all that was made from it are gone.
+//! Note [Private pools]. A capture does not run: what it records runs later, as often as its graph
+//! is launched, and each time at the same addresses. So a block that was handed out inside a
+//! capture is used again long after the program has freed it, and any other user of it would find
+//! its contents overwritten. Segments from which captures are served are therefore *private*: no
+//! part of them serves others before the graph and all that was made from it are gone.
 //!
-//! Inside the capture a freed block waits (`ReuseCondition::WithPool`). Only the graph shows
-//! that a later use comes after the last one in every launch (`reuse`).
+//! Inside the capture a freed block waits (`ReuseCondition::WithPool`). Only the graph shows that a
+//! later use comes after the last one in every launch (`reuse`).
 //!
-//! Not all that a graph uses was made for it, and not all that was made for it is used (`joined`): so a
-//! block is of a pool by itself. A segment is where all its blocks are and stay so.
+//! Not all that a graph uses was made for it, and not all that was made for it is used (`joined`):
+//! so a block is of a pool by itself. A segment is where all its blocks are and stay so.
 //!
-//! A pool ends in two steps. From `end_pool` on, frees of its blocks are ordinary frees: the graph is gone,
-//! and what they wait for is what any block waits for. The caller then makes sure that all work so far
-//! is over, and `close_pool` makes the segments ordinary memory; a block that the program still holds
-//! becomes a block like any other.
+//! A pool ends in two steps. From `end_pool` on, frees of its blocks are ordinary frees: the graph
+//! is gone, and what they wait for is what any block waits for. The caller then makes sure that all
+//! work so far is over, and `close_pool` makes the segments ordinary memory; a block that the
+//! program still holds becomes a block like any other.
 //!
-//! A capture may be given segments that were not used since before it began. Not others: what
-//! was freed during a capture, an earlier part of the same capture may still use in its launches.
-//! Where the driver has no memory for a segment, it gets a part of one (`adopt_part`): of what was idle
+//! A capture may be given segments that were not used since before it began. Not others: what was
+//! freed during a capture, an earlier part of the same capture may still use in its launches. Where
+//! the driver has no memory for a segment, it gets a part of one (`adopt_part`): of what was idle
 //! as long, or of what no node of its graph names by now.
 
 pub(crate) mod attached;
@@ -47,7 +47,8 @@ pub(crate) struct PrivateMemory {
     pub(crate) begun: IdleEpoch,
     /// Its graph is gone.
     pub(crate) ends: bool,
-    /// Its blocks, and the segments that are its own: what a capture costs is for these, not for all of the context.
+    /// Its blocks, and the segments that are its own: what a capture costs is for these, not for
+    /// all of the context.
     pub(crate) blocks: BTreeSet<BlockId>,
     pub(crate) segments: BTreeSet<SegmentId>,
 }
@@ -101,8 +102,8 @@ impl Allocator {
         block.and_then(|block| block.tag()).is_some_and(|tag| tag.ready == ReuseCondition::WithPool)
     }
 
-    /// In every launch, what the capture records from now on comes after the last use of this waiting
-    /// block: for work on this stream, or wherever it is recorded.
+    /// In every launch, what the capture records from now on comes after the last use of this
+    /// waiting block: for work on this stream, or wherever it is recorded.
     pub fn reuse(&mut self, id: BlockId, stream: Option<StreamId>) {
         assert!(self.waits_with_pool(id), "{id:?} does not wait for its pool");
         self.remove_free(id);
@@ -179,7 +180,8 @@ impl Allocator {
         segments.into_iter().map(|segment| self.segments.at(segment.0).base).collect()
     }
 
-    /// Whether each free of its blocks, those that are not held, came behind all work with the block.
+    /// Whether each free of its blocks, those that are not held, came behind all work with the
+    /// block.
     pub fn is_over(&self, id: PrivatePool) -> bool {
         let mut blocks = self.blocks_of(id).map(|block| self.blocks.at(block.0));
         blocks.all(|block| block.state == State::Allocated || !block.used_outside)
@@ -230,8 +232,8 @@ impl Allocator {
         Some(self.take(id, block_bytes, request.requested_bytes, whole))
     }
 
-    /// A part of what is free for every request, where the driver has no memory. `named`: where the last range ends
-    /// that nodes of the capture name between two addresses, if there is one.
+    /// A part of what is free for every request, where the driver has no memory. `named`: where the
+    /// last range ends that nodes of the capture name between two addresses, if there is one.
     pub fn adopt_part(
         &mut self,
         request: &Request,

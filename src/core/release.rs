@@ -10,16 +10,16 @@ use crate::rules::{Rule, rule_holds};
 use crate::types::{BlockId, Pool, ReuseCondition, Segment, SegmentId};
 
 impl Allocator {
-    /// Takes every segment out of the allocator in which nothing is allocated and nothing waits. What a
-    /// stream still uses would help no request before the stream is done; here it can serve another stream,
-    /// behind that one.
+    /// Takes every segment out of the allocator in which nothing is allocated and nothing waits.
+    /// What a stream still uses would help no request before the stream is done; here it can serve
+    /// another stream, behind that one.
     pub fn release_free(&mut self) -> Vec<Segment> {
         self.counts.kept.num_sync_all_streams += 1;
         self.release_where(|allocator, segment| allocator.is_reclaimable(segment))
     }
 
-    /// As `release_free`, with those whose blocks wait for events. Segments with a block that waits for
-    /// the next barrier stay: there is no event to wait for.
+    /// As `release_free`, with those whose blocks wait for events. Segments with a block that waits
+    /// for the next barrier stay: there is no event to wait for.
     pub fn release_freed(&mut self) -> Vec<Segment> {
         self.counts.kept.num_sync_all_streams += 1;
         self.release_where(Allocator::is_freed)
@@ -43,7 +43,8 @@ impl Allocator {
     }
 
     /// PyTorch's rule: above the threshold, whole free segments of the large pool go, those of at
-    /// least average age first, until what is reserved is below it. As in `release_free`, none that waits.
+    /// least average age first, until what is reserved is below it. As in `release_free`, none that
+    /// waits.
     pub(crate) fn collect_garbage(&mut self) -> Vec<Segment> {
         let mut target_bytes =
             self.policy.garbage_bytes(self.counts.kept.reserved_bytes.all.current);

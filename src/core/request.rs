@@ -8,7 +8,8 @@ use crate::types::{Allocation, Mapping, PrivatePool, Requester};
 pub const POLLS_COUNT_MAX: u32 = 18;
 
 /// What the program asked for, and what has been tried for it. Poll it until `Step::Done` or
-/// `Step::OutOfMemory`; a request that is dropped before may hold a block that is then lost to others.
+/// `Step::OutOfMemory`; a request that is dropped before may hold a block that is then lost to
+/// others.
 #[derive(Debug)]
 pub struct Request {
     pub(crate) requested_bytes: u64,

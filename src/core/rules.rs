@@ -51,7 +51,8 @@ rules! {
     ReleaseOnlyFreeSegments = "release_only_free_segments",
     /// Memory goes from behind free blocks only.
     UnmapOnlyFree = "unmap_only_free",
-    /// A freed block of a private pool is not reused before the pool ends, or the capture allows it.
+    /// A freed block of a private pool is not reused before the pool ends, or the capture allows
+    /// it.
     PrivateWaitsForPool = "private_waits_for_pool",
     /// A capture is given only memory that was not used since it began.
     AdoptOnlyIdle = "adopt_only_idle",
@@ -71,7 +72,8 @@ rules! {
     UnnamedLeavesPool = "unnamed_leaves_pool",
     /// Beside a block that a graph uses, others are freed as anywhere.
     PrivateByBlock = "private_by_block",
-    /// An address at which a block begins, or memory of the driver's own, does not name the one that ends there.
+    /// An address at which a block begins, or memory of the driver's own, does not name the one
+    /// that ends there.
     BeginIsNoEnd = "begin_is_no_end",
     /// What a node names stays the graph's when its capture has ended.
     NamedStaysWithGraph = "named_stays_with_graph",
@@ -97,25 +99,31 @@ rules! {
     PinnedIsZeroed = "pinned_is_zeroed",
     /// None is kept of a context that has ended meanwhile: its addresses may be others' by then.
     KeptWhileOpen = "kept_while_open",
-    /// But what is freed while only a reference to its context is given up is kept like any: else it is lost.
+    /// But what is freed while only a reference to its context is given up is kept like any: else
+    /// it is lost.
     KeptBesideReferences = "kept_beside_references",
     /// To the program there is nothing where pinned memory is kept that it has freed.
     KeptIsUnknown = "kept_is_unknown",
     /// A reference to a context that is given up waits for no work, though pinned memory is kept.
     ReferenceWaitsForNone = "reference_waits_for_none",
-    /// What the driver serves lies in no segment of a context that has ended, though that end is not noted yet.
+    /// What the driver serves lies in no segment of a context that has ended, though that end is
+    /// not noted yet.
     ServedIsNobodys = "served_is_nobodys",
-    /// Opens of memory of other processes are counted on while a reference to their context is given up.
+    /// Opens of memory of other processes are counted on while a reference to their context is
+    /// given up.
     OpensOutliveReference = "opens_outlive_reference",
     /// Memory is found also while a reference to its context is given up.
     ReferenceHidesNothing = "reference_hides_nothing",
-    /// What leaves the memory of a context comes behind its last barrier, also while a reference to it is given up.
+    /// What leaves the memory of a context comes behind its last barrier, also while a reference to
+    /// it is given up.
     BarrierOutlastsReference = "barrier_outlasts_reference",
-    /// References are counted: one that is not the last to its context changes nothing, however long the driver takes.
+    /// References are counted: one that is not the last to its context changes nothing, however
+    /// long the driver takes.
     ReferencesAreCounted = "references_are_counted",
     /// What ends a context waits for all its work while the context is still open to other threads.
     EndWaitsWhileOpen = "end_waits_while_open",
-    /// A primary context is not destroyed by the call that destroys others: natively that is refused at once.
+    /// A primary context is not destroyed by the call that destroys others: natively that is
+    /// refused at once.
     PrimaryIsNotDestroyed = "primary_is_not_destroyed",
     /// A request that natively goes on waits for no free that has not returned.
     RoomBehindReturnedFrees = "room_behind_returned_frees",
@@ -129,7 +137,8 @@ rules! {
     ParkedFreeJoins = "parked_free_joins",
     /// Also where the driver has no event left.
     FreeJoinsWithoutEvent = "free_joins_without_event",
-    /// What waits for any other stream waits for what its context was told to wait for before a free there.
+    /// What waits for any other stream waits for what its context was told to wait for before a
+    /// free there.
     FreeJoinsContext = "free_joins_context",
     /// Only memory that was not used since the mark is released as idle.
     IdleSinceMark = "idle_since_mark",
@@ -161,7 +170,8 @@ rules! {
     UnmapBehindBarrier = "unmap_behind_barrier",
     /// A free of a context block makes a barrier.
     BarrierOnFree = "barrier_on_free",
-    /// Before work goes to another stream than the only one so far, the wait that was put off is put in.
+    /// Before work goes to another stream than the only one so far, the wait that was put off is
+    /// put in.
     OtherStreamPays = "other_stream_pays",
     /// Where several streams have work, each waits for the newest barrier before it gets more.
     StreamsWaitForThemselves = "streams_wait_for_themselves",
@@ -171,7 +181,8 @@ rules! {
     TagsBeforeNumber = "tags_before_number",
     /// The end of the only stream puts it in: another one may get its handle.
     EndedStreamPays = "ended_stream_pays",
-    /// A launch that may begin before the earlier work of its stream is over is one of another stream.
+    /// A launch that may begin before the earlier work of its stream is over is one of another
+    /// stream.
     EarlyStartPays = "early_start_pays",
     /// The begin of a capture puts it in: later the wait would kill the capture.
     CapturePaysFirst = "capture_pays_first",
@@ -183,11 +194,13 @@ rules! {
     OwnStreamPays = "own_stream_pays",
     /// And a call that reveals work that the marks do not see.
     BlindSpotPays = "blind_spot_pays",
-    /// What streams there were is forgotten behind a barrier by the thread with a lane of its own only.
+    /// What streams there were is forgotten behind a barrier by the thread with a lane of its own
+    /// only.
     OwnerForgetsStreams = "owner_forgets_streams",
     /// And only if nothing has begun since the barrier's marks were read.
     NothingBegunForgetsStreams = "nothing_begun_forgets_streams",
-    /// And only by a barrier of the context that submits: another one's says nothing of its streams.
+    /// And only by a barrier of the context that submits: another one's says nothing of its
+    /// streams.
     OnlySubmitterForgets = "only_submitter_forgets",
     /// What one context owes is neither paid nor forgotten by another one.
     OneContextOwes = "one_context_owes",
@@ -205,7 +218,8 @@ rules! {
     ExclusiveContextOnly = "exclusive_context_only",
     /// A submission is counted before its thread looks whether it is watched.
     CountedBeforeWatched = "counted_before_watched",
-    /// Where the program orders its contexts itself, a call waits for no other thread's free elsewhere.
+    /// Where the program orders its contexts itself, a call waits for no other thread's free
+    /// elsewhere.
     PromisedContextsApart = "promised_contexts_apart",
     /// And a free in the order of a stream asks which context that is of.
     PromisedStreamsAreAsked = "promised_streams_are_asked",
@@ -219,7 +233,8 @@ rules! {
     AsyncTagWaitsElsewhere = "async_tag_waits_elsewhere",
     /// Only of events that were recorded on one stream each is complete before the next.
     EventsInOrderByStream = "events_in_order_by_stream",
-    /// A free on a stream has the event of the one before only if nothing was submitted between the two.
+    /// A free on a stream has the event of the one before only if nothing was submitted between the
+    /// two.
     SharedEventNeedsQuiet = "shared_event_needs_quiet",
     /// What the block's context has waited for says nothing of a stream of another one.
     StreamElsewhereTags = "stream_elsewhere_tags",
@@ -269,7 +284,8 @@ rules! {
     ZonesAreCopied = "zones_are_copied",
     /// A stream-ordered free in a host function is refused, as the driver refuses it.
     CallbackIsAsked = "callback_is_asked",
-    /// A call that the driver refuses reveals no observer, makes no work visible, and leaves the default pool ours.
+    /// A call that the driver refuses reveals no observer, makes no work visible, and leaves the
+    /// default pool ours.
     RefusedChangesNothing = "refused_changes_nothing",
     /// The driver is not asked for what it says it does not have.
     NothingIsAskedInVain = "nothing_is_asked_in_vain",
@@ -325,7 +341,8 @@ rules! {
     SharedFreeIsInProgress = "shared_free_is_in_progress",
     /// Segments go back in the order of streams, not by a free that waits for all.
     ReleaseInStreamOrder = "release_in_stream_order",
-    /// Memory that went back in the order of a stream is the device's when that was synchronised with.
+    /// Memory that went back in the order of a stream is the device's when that was synchronised
+    /// with.
     ReleaseSynchronizes = "release_synchronizes",
     /// The synchronising thread does not wait for segments released meanwhile.
     CollectTakesTurns = "collect_takes_turns",
@@ -391,7 +408,8 @@ rules! {
     StreamIsThere = "stream_is_there",
     /// A call that waits in the driver and holds the context meanwhile is announced.
     TeardownIsAnnounced = "teardown_is_announced",
-    /// Where memory is short, what work still uses stays for requests that can be ordered behind it.
+    /// Where memory is short, what work still uses stays for requests that can be ordered behind
+    /// it.
     WaitingMemoryStays = "waiting_memory_stays",
     /// A stream-ordered request that finds nothing else takes what other streams still use.
     StreamComesBehindOthers = "stream_comes_behind_others",

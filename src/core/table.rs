@@ -17,7 +17,8 @@ impl<T> Table<T> {
         Table { rows: Vec::new(), vacant: Vec::new() }
     }
 
-    /// Whether so many rows can be inserted, and any be removed, without more memory of the system's.
+    /// Whether so many rows can be inserted, and any be removed, without more memory of the
+    /// system's.
     #[inline]
     pub(crate) fn has_room(&mut self, count: usize) -> bool {
         let spare = self.rows.capacity() - self.rows.len() + self.vacant.len();

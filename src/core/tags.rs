@@ -1,11 +1,12 @@
-//! The tags of freed blocks, by age: a barrier drops all up to an age, completed events drop those that
-//! wait for them. Not by event as well: each free and each request would pay for a list that only a
-//! query of the events reads. But by stream: a stream looks among its own for neighbours (`behind`), oldest first.
+//! The tags of freed blocks, by age: a barrier drops all up to an age, completed events drop those
+//! that wait for them. Not by event as well: each free and each request would pay for a list that
+//! only a query of the events reads. But by stream: a stream looks among its own for neighbours
+//! (`behind`), oldest first.
 //!
 //! What waits for its private pool is not listed here: no barrier ends that.
 //!
-//! Ages are numbers given in the order of the frees. That order stands for the order on the
-//! device, so the caller frees on one stream in the order in which it recorded the events. A caller that
+//! Ages are numbers given in the order of the frees. That order stands for the order on the device,
+//! so the caller frees on one stream in the order in which it recorded the events. A caller that
 //! remembers between which ages the tags of an event were made has them found without a walk.
 
 pub(crate) mod stream_dependencies;
@@ -125,8 +126,8 @@ impl Tags {
         before.into_iter().map(|(_, id)| id).collect()
     }
 
-    /// The blocks that wait for an event for which this is true, and what each waits for, oldest first;
-    /// those of other contexts last.
+    /// The blocks that wait for an event for which this is true, and what each waits for, oldest
+    /// first; those of other contexts last.
     pub(crate) fn waiting_for(
         &self,
         is_asked: impl Fn(EventId) -> bool,
@@ -211,7 +212,8 @@ pub(crate) fn may_coalesce(left: &State, right: &State) -> bool {
     }
 }
 
-/// A block in this state coalesces with one in the other. Where both wait, it is for the same, since the later free.
+/// A block in this state coalesces with one in the other. Where both wait, it is for the same,
+/// since the later free.
 #[inline]
 pub(crate) fn coalesce(state: &mut State, other: &State) {
     match (&mut *state, other) {

@@ -25,8 +25,8 @@ pub struct BlockId(pub u32);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct SegmentId(pub u32);
 
-/// A private pool: the memory of one capture, for as long as a graph made by it lives. The number is
-/// never used for a second one.
+/// A private pool: the memory of one capture, for as long as a graph made by it lives. The number
+/// is never used for a second one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct PrivatePool(pub u64);
 

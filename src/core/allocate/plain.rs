@@ -1,7 +1,9 @@
-//! Most requests and most frees: of *plain* blocks, free for every request, of no capture, in no arena, never exported.
+//! Most requests and most frees: of *plain* blocks, free for every request, of no capture, in no
+//! arena, never exported.
 //!
-//! What `take` and `coalesce_and_insert` do with any block is done here in one pass over the rows that it concerns: such
-//! blocks wait for nothing, so nothing but an index lists them, and two that touch are one.
+//! What `take` and `coalesce_and_insert` do with any block is done here in one pass over the rows
+//! that it concerns: such blocks wait for nothing, so nothing but an index lists them, and two that
+//! touch are one.
 
 use crate::allocator::Allocator;
 use crate::block::{Block, State};
@@ -18,8 +20,8 @@ pub struct PlainHit {
 }
 
 impl Allocator {
-    /// As `remove_free` and `take`, of a block of this pool and of `found_bytes`; the caller counts it if it is oversize.
-    /// None: it is not plain, and nothing has changed.
+    /// As `remove_free` and `take`, of a block of this pool and of `found_bytes`; the caller counts
+    /// it if it is oversize. None: it is not plain, and nothing has changed.
     #[inline(always)]
     pub(crate) fn take_plain(
         &mut self,
@@ -128,8 +130,8 @@ impl Allocator {
         Allocation { block, segment, address, bytes, requested_bytes, behind: None }
     }
 
-    /// As `free` of a block that every request may take from now on: most frees. Returns what `requested` said. None:
-    /// the block would not be plain, and nothing has changed.
+    /// As `free` of a block that every request may take from now on: most frees. Returns what
+    /// `requested` said. None: the block would not be plain, and nothing has changed.
     #[inline(always)]
     pub fn free_plain(&mut self, id: BlockId) -> Option<(Pool, u64)> {
         let block = self.blocks.at_mut(id.0);

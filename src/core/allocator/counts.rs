@@ -1,11 +1,12 @@
-//! What the allocator counts while it works, and the statistics that are made of it when they are asked for.
+//! What the allocator counts while it works, and the statistics that are made of it when they are
+//! asked for.
 //!
-//! A request and a free add to a few sums of what came and went. What follows from others is not counted: both pools
-//! together are the sum of each, what is there is what came less what went, and an active block is an allocated one
-//! or a pending one.
+//! A request and a free add to a few sums of what came and went. What follows from others is not
+//! counted: both pools together are the sum of each, what is there is what came less what went, and
+//! an active block is an allocated one or a pending one.
 //!
-//! Note [Peaks]. A number is at its peak where it falls after it has risen. So a peak is looked at before the first fall
-//! after a rise, and where statistics are asked for, not with each rise.
+//! Note [Peaks]. A number is at its peak where it falls after it has risen. So a peak is looked at
+//! before the first fall after a rise, and where statistics are asked for, not with each rise.
 
 use crate::stats::{PoolStats, Stat, Stats};
 use crate::types::Pool;
@@ -37,8 +38,8 @@ struct PoolCounts {
     split: Blocks,
 }
 
-/// What the operation in progress does to `split`: PyTorch counts the difference that a whole operation makes, not
-/// its steps.
+/// What the operation in progress does to `split`: PyTorch counts the difference that a whole
+/// operation makes, not its steps.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 struct SplitChange {
     blocks: i64,
@@ -54,7 +55,8 @@ pub struct Counts {
     /// The same of split ones.
     splits_rise: bool,
     change: SplitChange,
-    /// All else. Of what flows here it has the peaks, and what its totals were when they began anew.
+    /// All else. Of what flows here it has the peaks, and what its totals were when they began
+    /// anew.
     pub(crate) kept: Stats,
 }
 
@@ -174,7 +176,8 @@ impl Counts {
         self.split_changed(pool, blocks, bytes);
     }
 
-    /// A whole operation changed the free blocks of segments with several by so many, and their bytes.
+    /// A whole operation changed the free blocks of segments with several by so many, and their
+    /// bytes.
     #[inline(always)]
     pub(crate) fn split_changed(&mut self, pool: Pool, blocks: i64, bytes: i64) {
         if self.splits_rise && (blocks < 0 || bytes < 0) {

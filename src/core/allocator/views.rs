@@ -12,7 +12,8 @@ pub struct SegmentView {
     pub id: SegmentId,
     pub base: Address,
     pub bytes: u64,
-    /// A contiguous range of memory in an arena, which may grow, shrink, join another and fall apart.
+    /// A contiguous range of memory in an arena, which may grow, shrink, join another and fall
+    /// apart.
     pub expandable: bool,
     pub pool: Pool,
     /// Creation number: segments are numbered in the order of their arrival.
@@ -46,7 +47,8 @@ pub enum BlockState {
 }
 
 impl Allocator {
-    /// The block that contains the address, if one of our segments does: by a walk through its segment.
+    /// The block that contains the address, if one of our segments does: by a walk through its
+    /// segment.
     pub fn find(&self, address: Address) -> Option<BlockView> {
         self.block_around(address).map(|id| self.view(id))
     }

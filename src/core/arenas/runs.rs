@@ -1,9 +1,10 @@
 //! Where in an arena a request needs the least memory, found without a walk over its segments.
 //!
-//! Most runs (`holes`) are one hole with a free block on either side, or none. Runs of one *shape*, as long and with as
-//! much that is free at either end, lack the same for a request, so that only the lowest one of each shape is looked at. There
-//! are few shapes: free blocks beside holes are what is left where whole pages went, and holes of k different lengths are
-//! k * k pages long together.
+//! Most runs (`holes`) are one hole with a free block on either side, or none. Runs of one *shape*,
+//! as long and with as much that is free at either end, lack the same for a request, so that only
+//! the lowest one of each shape is looked at. There are few shapes: free blocks beside holes are
+//! what is left where whole pages went, and holes of k different lengths are k * k pages long
+//! together.
 //!
 //! What changes is noted, and looked at by the next search: at most so many changes wait for that.
 

@@ -1,8 +1,10 @@
-//! Free blocks in the order of choice. Most blocks that come are the next to go: what was cut off serves the next
-//! request, and a freed block grows by its neighbours. So the *newest* one waits outside of the bins.
+//! Free blocks in the order of choice. Most blocks that come are the next to go: what was cut off
+//! serves the next request, and a freed block grows by its neighbours. So the *newest* one waits
+//! outside of the bins.
 //!
-//! The others are in bins of similar size, with a bit for each bin that is not empty. Most bins hold a few blocks,
-//! and most requests take the best of theirs: that one lies in the bin itself, beside an ordered map of the others.
+//! The others are in bins of similar size, with a bit for each bin that is not empty. Most bins
+//! hold a few blocks, and most requests take the best of theirs: that one lies in the bin itself,
+//! beside an ordered map of the others.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -16,9 +18,10 @@ use crate::types::{Address, BlockId, ReuseCondition};
 
 /// The order of choice: the smallest block, of the oldest segment, at the lowest address.
 ///
-/// Note [Newest first]. Among equally large blocks that work of a stream may still use, the one that was freed last is
-/// taken first. The work with the others may be over: then they are free for every request as soon as their events are
-/// asked, and natively the device has had their memory since the program's last wait.
+/// Note [Newest first]. Among equally large blocks that work of a stream may still use, the one
+/// that was freed last is taken first. The work with the others may be over: then they are free for
+/// every request as soon as their events are asked, and natively the device has had their memory
+/// since the program's last wait.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Rank {
     pub bytes: u64,
@@ -188,7 +191,8 @@ impl Bins {
         })
     }
 
-    /// The best of those that may serve, as long as they fit: where one does not, none after it does.
+    /// The best of those that may serve, as long as they fit: where one does not, none after it
+    /// does.
     pub(crate) fn first_that(
         &self,
         bytes: u64,

@@ -1,15 +1,17 @@
 //! How long memory that nothing uses is kept.
 //!
-//! Note [Decay]. A cache that only grows holds its peak for ever, and each size that it will never see again. So
-//! the caller passes by in equal intervals, and what nothing has used for three of its passes goes back to the driver: a
-//! program that takes its memory again at each step keeps it.
+//! Note [Decay]. A cache that only grows holds its peak for ever, and each size that it will never
+//! see again. So the caller passes by in equal intervals, and what nothing has used for three of
+//! its passes goes back to the driver: a program that takes its memory again at each step keeps it.
 //!
-//! Others come back later: an evaluation every minute, a notebook whose reader thinks. Giving their memory back and
-//! taking it again would cost calls in each round, for ever. So what went back is remembered by its size. If at least
-//! half of it is asked for again, memory is kept from then on for half as long again as it was unused this time. A round
-//! of up to 400 passes pays once; a longer one pays once in a round, which is little for so long a time.
+//! Others come back later: an evaluation every minute, a notebook whose reader thinks. Giving their
+//! memory back and taking it again would cost calls in each round, for ever. So what went back is
+//! remembered by its size. If at least half of it is asked for again, memory is kept from then on
+//! for half as long again as it was unused this time. A round of up to 400 passes pays once; a
+//! longer one pays once in a round, which is little for so long a time.
 //!
-//! A program whose sizes grow asks for new ones, which teaches nothing: its old sizes go back all the time.
+//! A program whose sizes grow asks for new ones, which teaches nothing: its old sizes go back all
+//! the time.
 
 use alloc::collections::{BTreeMap, VecDeque};
 
@@ -66,8 +68,9 @@ pub struct Pass {
 }
 
 impl Decay {
-    /// A pass at this mark. `unused_count`: for how many passes memory is kept that nothing uses; None: as Note
-    /// [Decay] says. Returns the mark since which what is idle goes back, if any does.
+    /// A pass at this mark. `unused_count`: for how many passes memory is kept that nothing uses;
+    /// None: as Note [Decay] says. Returns the mark since which what is idle goes back, if any
+    /// does.
     pub(crate) fn pass(&mut self, mark: IdleEpoch, unused_count: Option<u64>) -> Option<IdleEpoch> {
         self.passes_count += 1;
         let is_over = |gone: &mut Gone| self.passes_count > gone.at_pass + PASSES_REMEMBERED;

@@ -1,14 +1,17 @@
-//! Free memory beyond what may lie free (`Policy::free_bytes_max`), which goes back although it was used lately.
+//! Free memory beyond what may lie free (`Policy::free_bytes_max`), which goes back although it was
+//! used lately.
 //!
-//! Note [Excess]. Paddle collects its garbage when there is more of it than `eager_delete_tensor_gb`, the largest first,
-//! up to a share of its bytes (`memory_fraction_of_eager_deletion`). Here the garbage is what lies free for every
-//! request, and no more of it goes than is too much.
+//! Note [Excess]. Paddle collects its garbage when there is more of it than
+//! `eager_delete_tensor_gb`, the largest first, up to a share of its bytes
+//! (`memory_fraction_of_eager_deletion`). Here the garbage is what lies free for every request, and
+//! no more of it goes than is too much.
 //!
-//! What the share leaves would be next when the caller passes by again, so that a share would only be a delay. Therefore
-//! it is *left*: it neither goes nor counts any more until something has used it, and then counts as any other.
+//! What the share leaves would be next when the caller passes by again, so that a share would only
+//! be a delay. Therefore it is *left*: it neither goes nor counts any more until something has used
+//! it, and then counts as any other.
 //!
-//! What cannot go counts too, free parts of segments that are in use: the user has said how much may lie free. None of
-//! this is learned by Note [Decay], which is about memory that nothing uses.
+//! What cannot go counts too, free parts of segments that are in use: the user has said how much
+//! may lie free. None of this is learned by Note [Decay], which is about memory that nothing uses.
 
 use alloc::vec::Vec;
 use core::cmp::Reverse;
@@ -21,8 +24,9 @@ use crate::policy::BLOCK_BYTES_MIN;
 use crate::types::{BlockId, Mapping, Segment};
 
 impl Allocator {
-    /// Takes out of the allocator what lies free beyond the policy's maximum and was not used since the mark: segments,
-    /// and memory behind blocks in arenas. Not chunks: they were reserved to be kept.
+    /// Takes out of the allocator what lies free beyond the policy's maximum and was not used since
+    /// the mark: segments, and memory behind blocks in arenas. Not chunks: they were reserved to be
+    /// kept.
     pub fn release_excess(&mut self, mark: IdleEpoch) -> (Vec<Segment>, Vec<Mapping>) {
         let (mut segments, mut mappings) = (Vec::new(), Vec::new());
         let free_bytes_max =
@@ -55,7 +59,8 @@ impl Allocator {
         (segments, mappings)
     }
 
-    /// The free blocks that are all of a segment, or have whole mappings in them, and the bytes that can go.
+    /// The free blocks that are all of a segment, or have whole mappings in them, and the bytes
+    /// that can go.
     fn releasable(&self) -> Vec<(BlockId, u64)> {
         let plain = self.segments.iter().filter(|(_, segment)| !segment.expandable);
         let whole =

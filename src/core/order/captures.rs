@@ -1,13 +1,13 @@
 //! The capturing streams of the whole process: while there is one, no barrier is made.
 //!
-//! Both barrier calls kill captures, also those of other threads. A capture begins by any of the begin
-//! calls on its origin stream and ends with End (successful or not), with its stream, or with its
-//! context. Because End may happen unseen, the runtime queries the driver (`cuStreamIsCapturing`) for
-//! each entry whenever the set decides something.
+//! Both barrier calls kill captures, also those of other threads. A capture begins by any of the
+//! begin calls on its origin stream and ends with End (successful or not), with its stream, or with
+//! its context. Because End may happen unseen, the runtime queries the driver
+//! (`cuStreamIsCapturing`) for each entry whenever the set decides something.
 //!
 //! * C1: entries are told apart by stream id; handles are used again for other streams.
-//! * C2: the set is never smaller than the truth: an entry is made before the real Begin, however many
-//!   there are.
+//! * C2: the set is never smaller than the truth: an entry is made before the real Begin, however
+//!   many there are.
 //!
 //! The runtime's lock guards the set. For the quick question "any at all?" the runtime mirrors
 //! `is_empty` into an atomic under that lock.

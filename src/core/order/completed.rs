@@ -1,7 +1,7 @@
 //! What is over in order: of the events of one stream, each is over before the next.
 
-/// How many of so many things that are over in order are over, with few questions: one where none is, two for
-/// each doubling of the answer where some are. Asks for them by number, from 0.
+/// How many of so many things that are over in order are over, with few questions: one where none
+/// is, two for each doubling of the answer where some are. Asks for them by number, from 0.
 pub fn completed_count(count: u64, mut is_over: impl FnMut(u64) -> bool) -> u64 {
     let (mut over, mut step) = (0, 1);
     // Beyond `end` nothing is over, or nothing is there.
@@ -27,7 +27,8 @@ pub fn completed_count(count: u64, mut is_over: impl FnMut(u64) -> bool) -> u64 
 mod tests {
     use super::*;
 
-    /// A question for each power of two up to the answer, and as many again to find it between two of them.
+    /// A question for each power of two up to the answer, and as many again to find it between two
+    /// of them.
     #[test]
     fn few_questions_find_how_many_are_over() {
         let counts = (0..70).chain([1_000, 65_536, u64::from(u32::MAX)]);

@@ -1,22 +1,28 @@
-//! Which streams have had work since the last barrier, as far as a barrier needs to know. It is only recorded, and its wait
-//! is *put off*: while one stream is all there is, later work of that comes behind the barrier by the order of the stream; and
-//! where several threads submit to several streams, each stream waits for itself before it gets more work. (On an H100 a
-//! wait costs the device 0.8 to 1.0 us between two kernels, a record nothing; and while two threads submit, the wait of a
-//! whole context takes the host 13 us, that of a stream 1.)
+//! Which streams have had work since the last barrier, as far as a barrier needs to know. It is
+//! only recorded, and its wait is *put off*: while one stream is all there is, later work of that
+//! comes behind the barrier by the order of the stream; and where several threads submit to several
+//! streams, each stream waits for itself before it gets more work. (On an H100 a wait costs the
+//! device 0.8 to 1.0 us between two kernels, a record nothing; and while two threads submit, the
+//! wait of a whole context takes the host 13 us, that of a stream 1.)
 //!
-//! The states, of which the runtime keeps one for the process: nothing since the wait of a barrier; one stream; a wait is being put
-//! in; several streams, to which nothing is owed; several streams, each of which owes the wait for the newest barrier.
-//! * O1: a submission asks (`can_proceed`) behind its begin mark and before the real call. What is not admitted calls `admission`
-//!   until that says how it goes on.
-//! * O2: a barrier is put off, with the gate held, as long as there is one stream: its context becomes the debtor,
-//!   and then, unless it was that before, it is asked again. Of this thread and one that comes to another stream, one sees the other.
+//! The states, of which the runtime keeps one for the process: nothing since the wait of a barrier;
+//! one stream; a wait is being put in; several streams, to which nothing is owed; several streams,
+//! each of which owes the wait for the newest barrier.
+//! * O1: a submission asks (`can_proceed`) behind its begin mark and before the real call. What is
+//!   not admitted calls `admission` until that says how it goes on.
+//! * O2: a barrier is put off, with the gate held, as long as there is one stream: its context
+//!   becomes the debtor, and then, unless it was that before, it is asked again. Of this thread and
+//!   one that comes to another stream, one sees the other.
 //! * O3: several streams are admitted only once the wait is in, of the context or of the stream.
-//! * O4: nothing since a barrier's wait: only if nothing was under way when the marks were read before the record, and
-//!   nothing has begun since. Only the thread with a lane of its own may find that: it needs no order between
-//!   its own marks and the state, and the marks of all others are atomic additions.
-//! * O5: that each stream owes a wait is said, and taken back, with the gate held, and while its context is the debtor. A
-//!   thread that does not find it said does not know of the free, and need not come behind it.
-//! * "The gate" is that of the one context that is the debtor, or becomes it (W1 and W2 in `deferring_context.rs`).
+//! * O4: nothing since a barrier's wait: only if nothing was under way when the marks were read
+//!   before the record, and nothing has begun since. Only the thread with a lane of its own may
+//!   find that: it needs no order between its own marks and the state, and the marks of all others
+//!   are atomic additions.
+//! * O5: that each stream owes a wait is said, and taken back, with the gate held, and while its
+//!   context is the debtor. A thread that does not find it said does not know of the free, and need
+//!   not come behind it.
+//! * "The gate" is that of the one context that is the debtor, or becomes it (W1 and W2 in
+//!   `deferring_context.rs`).
 //!
 //! `tests/deferral` explores the steps.
 
@@ -26,8 +32,8 @@ use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use crate::order::submission_counters::{CounterReading, Lane, SubmissionCounters};
 use crate::rules::{Rule, rule_holds};
 
-/// The stream of a call that names none, names the default stream of its thread, or may begin before the earlier work of
-/// its stream is over.
+/// The stream of a call that names none, names the default stream of its thread, or may begin
+/// before the earlier work of its stream is over.
 pub const ANY_STREAM: u64 = MULTIPLE;
 
 const IDLE: u64 = u64::MAX - 3;
@@ -35,7 +41,8 @@ const DEFERRED_PER_STREAM: u64 = u64::MAX - 2;
 const FLUSHING: u64 = u64::MAX - 1;
 const MULTIPLE: u64 = u64::MAX;
 
-/// By handle. One stream under two handles (0 and 1 are the legacy stream) is two: that only pays too early.
+/// By handle. One stream under two handles (0 and 1 are the legacy stream) is two: that only pays
+/// too early.
 #[derive(Debug)]
 pub struct DeferralState(AtomicU64);
 
@@ -44,10 +51,12 @@ pub struct DeferralState(AtomicU64);
 pub enum Admission {
     /// To the driver.
     Proceed,
-    /// If a wait is owed: takes the gate and puts it in, for the context (`flushed`) or, if it names its stream, for that alone
-    /// (`flushed_per_stream`). If none is: calls `flush_not_needed`. Then it asks again.
+    /// If a wait is owed: takes the gate and puts it in, for the context (`flushed`) or, if it
+    /// names its stream, for that alone (`flushed_per_stream`). If none is: calls
+    /// `flush_not_needed`. Then it asks again.
     FlushDeferred,
-    /// Takes the gate; if a wait is owed still, lets the stream wait for the newest barrier, and goes ahead. Else it asks again.
+    /// Takes the gate; if a wait is owed still, lets the stream wait for the newest barrier, and
+    /// goes ahead. Else it asks again.
     WaitOnStream,
 }
 
@@ -57,8 +66,9 @@ impl DeferralState {
         DeferralState(AtomicU64::new(IDLE))
     }
 
-    /// Whether a submission to this stream goes ahead. What its thread knows of it finds here, however old the value: it has
-    /// been told behind a gate, and O4 is about what it does not know of.
+    /// Whether a submission to this stream goes ahead. What its thread knows of it finds here,
+    /// however old the value: it has been told behind a gate, and O4 is about what it does not know
+    /// of.
     #[inline(always)]
     pub fn can_proceed(&self, stream: u64) -> bool {
         let state = self.0.load(Relaxed);
@@ -101,20 +111,22 @@ impl DeferralState {
         self.0.store(MULTIPLE, SeqCst);
     }
 
-    /// Whether a barrier may put its wait off, for one stream. Call with the gate held, and again once it is said to be owed.
+    /// Whether a barrier may put its wait off, for one stream. Call with the gate held, and again
+    /// once it is said to be owed.
     #[inline]
     pub fn is_single_stream(&self) -> bool {
         !matches!(self.0.load(SeqCst), IDLE | DEFERRED_PER_STREAM | FLUSHING | MULTIPLE)
     }
 
-    /// Each of several streams owes the wait for the newest barrier from now on. Call with the gate held, once it is said to
-    /// be owed. False: it is not to be put off.
+    /// Each of several streams owes the wait for the newest barrier from now on. Call with the gate
+    /// held, once it is said to be owed. False: it is not to be put off.
     pub fn defer_per_stream(&self) -> bool {
         let from = self.0.compare_exchange(MULTIPLE, DEFERRED_PER_STREAM, SeqCst, SeqCst);
         matches!(from, Ok(_) | Err(DEFERRED_PER_STREAM))
     }
 
-    /// The stream of a submission has waited for the barrier that was put off. The others owe that still. Call with the gate held.
+    /// The stream of a submission has waited for the barrier that was put off. The others owe that
+    /// still. Call with the gate held.
     pub fn flushed_per_stream(&self) {
         self.0.store(DEFERRED_PER_STREAM, SeqCst);
     }

@@ -1,22 +1,23 @@
-//! Whether the memory is exclusive to the work of one context. Then a barrier of the context may stand
-//! in for the wait of a native free.
+//! Whether the memory is exclusive to the work of one context. Then a barrier of the context may
+//! stand in for the wait of a native free.
 //!
-//! A barrier orders the later work of its own context, and nothing else. As soon as anything but one
-//! context's work can reach the memory (a second context, a peer, another process, a network card), only
-//! a real wait does. That is permanent: an observer cannot be undone.
+//! A barrier orders the later work of its own context, and nothing else. As soon as anything but
+//! one context's work can reach the memory (a second context, a peer, another process, a network
+//! card), only a real wait does. That is permanent: an observer cannot be undone.
 //!
-//! Note [Showing an observer]. Blocks were handed out behind barriers that may still be pending. The
-//! call that reveals an observer therefore
+//! Note [Showing an observer]. Blocks were handed out behind barriers that may still be pending.
+//! The call that reveals an observer therefore
 //!   1. calls `observe`; while that returns true:
 //!   2. waits for the pending barriers of every context (`PendingBarriers::pending`),
 //!   3. calls `waited`,
-//!   4. and only then lets the observer see anything: a submission is forwarded, any other call, which the driver has
-//!      accepted by then, returns to the program. Before that nothing has the handle, the access or the memory.
+//!   4. and only then lets the observer see anything: a submission is forwarded, any other call,
+//!      which the driver has accepted by then, returns to the program. Before that nothing has the
+//!      handle, the access or the memory.
 //!
 //! A free that found the process exclusive reads it *again* after its barrier was made and noted as
 //! pending, before it publishes (`Ledger::barrier_is_in`). Of the two threads one sees the other:
-//! either that call finds the barrier pending, or the free finds the process not exclusive and waits.
-//! That holds in one total order of steps only, hence `SeqCst`.
+//! either that call finds the barrier pending, or the free finds the process not exclusive and
+//! waits. That holds in one total order of steps only, hence `SeqCst`.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 
@@ -44,7 +45,8 @@ pub enum Observer {
     RdmaLibrary,
     /// A green context exists.
     GreenContext,
-    /// A communication library makes symmetric memory: other processes reach it without its kernels.
+    /// A communication library makes symmetric memory: other processes reach it without its
+    /// kernels.
     SymmetricMemory,
     /// The driver has no barrier calls (older than 12.5).
     NoBarrierCalls,
@@ -79,8 +81,9 @@ impl Exclusive {
             || !rule_holds(Rule::ExclusiveContextOnly)
     }
 
-    /// Records an observer. True: wait first, as in Note [Showing an observer]. Every thread that comes
-    /// before the first `waited` gets true, not only the first: none may continue without a wait.
+    /// Records an observer. True: wait first, as in Note [Showing an observer]. Every thread that
+    /// comes before the first `waited` gets true, not only the first: none may continue without a
+    /// wait.
     pub fn observe(&self, observer: Observer) -> bool {
         if observer == Observer::SecondContext && !rule_holds(Rule::ExclusiveContextOnly) {
             return false;
@@ -100,13 +103,13 @@ impl Exclusive {
         self.observed.fetch_or(WAITED, SeqCst);
     }
 
-    /// Call before every submission, ahead of its mark. True as in `observe`: this is work of a second
-    /// context.
+    /// Call before every submission, ahead of its mark. True as in `observe`: this is work of a
+    /// second context.
     #[inline]
     pub fn submits(&self, context_id: u64) -> bool {
         debug_assert!(context_id != NO_CONTEXT, "a context id that means none");
-        // The context's own id, once stored, stays while the context lives: this read may be arbitrarily
-        // old.
+        // The context's own id, once stored, stays while the context lives: this read may be
+        // arbitrarily old.
         if self.submitter.load(Relaxed) == context_id {
             return false;
         }
@@ -123,8 +126,8 @@ impl Exclusive {
         self.submitter.load(SeqCst) == context_id
     }
 
-    /// As `is_submitter`, where submissions are not watched since there is one context only: from now on what has been
-    /// submitted is this one's. False: there is another one by now.
+    /// As `is_submitter`, where submissions are not watched since there is one context only: from
+    /// now on what has been submitted is this one's. False: there is another one by now.
     pub fn counts_as_submitter(&self, context_id: u64) -> bool {
         let from = self.submitter.compare_exchange(NO_CONTEXT, context_id, SeqCst, SeqCst);
         from.is_ok() || from == Err(context_id)

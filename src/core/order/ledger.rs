@@ -115,9 +115,9 @@ impl Ledger {
         }
     }
 
-    /// Before the real call of class submit or order. `host_visible`: the host could see its effect without
-    /// synchronizing, by what the call is; a kernel passes `every_kernel()` or better. True: first wait
-    /// for the pending barriers of every context, then call `exclusive.waited()`.
+    /// Before the real call of class submit or order. `host_visible`: the host could see its effect
+    /// without synchronizing, by what the call is; a kernel passes `every_kernel()` or better.
+    /// True: first wait for the pending barriers of every context, then call `exclusive.waited()`.
     #[inline]
     #[must_use]
     pub fn submits(&self, context_id: u64, host_visible: bool) -> bool {
@@ -174,8 +174,9 @@ impl Ledger {
         self.exclusive.observe(observer)
     }
 
-    /// Whether everything submitted has been waited for by the host, so that a free of a context block need do
-    /// nothing, whatever its other facts are (`free_context_block`). Call inside the free.
+    /// Whether everything submitted has been waited for by the host, so that a free of a context
+    /// block need do nothing, whatever its other facts are (`free_context_block`). Call inside the
+    /// free.
     #[inline]
     pub fn all_is_over(&self, covers: &ContextCoverage) -> bool {
         self.elision.is_allowed() && self.submitted.quiet_since(&covers.waited)
@@ -183,9 +184,9 @@ impl Ledger {
 
     /// The facts that decide the route of a free. Call inside the free, once.
     pub fn facts(&self, covers: &ContextCoverage, situation: FreeInput) -> FreeState {
-        // The marks before the observers: if the marks rely on another thread's barrier, that barrier is
-        // recorded before this thread finds the process exclusive, and a later observer finds it
-        // pending. In the other order both could miss it.
+        // The marks before the observers: if the marks rely on another thread's barrier, that
+        // barrier is recorded before this thread finds the process exclusive, and a later observer
+        // finds it pending. In the other order both could miss it.
         let ordered_quiet = self.submitted.quiet_since(&covers.ordered);
         let waited_quiet = self.submitted.quiet_since(&covers.waited);
         let visible_quiet = self.host_visible.quiet_since(&covers.host_visible);
@@ -211,17 +212,19 @@ impl Ledger {
         }
     }
 
-    /// Whether the barrier of the context that submits may put its wait off: all submissions are seen, and all since the last
-    /// wait went to one stream. Call with the gate held.
+    /// Whether the barrier of the context that submits may put its wait off: all submissions are
+    /// seen, and all since the last wait went to one stream. Call with the gate held.
     #[inline]
     pub fn may_defer(&self) -> bool {
         self.elision.is_allowed() && self.deferral.is_single_stream()
     }
 
-    /// As `may_defer`, once the wait is said to be owed, where several streams have work: each will wait for itself.
+    /// As `may_defer`, once the wait is said to be owed, where several streams have work: each will
+    /// wait for itself.
     pub fn may_defer_per_stream(&self) -> bool {
-        // Asked behind what was said: of this thread and one that is about to submit unseen, one sees the other. What was said
-        // stands until a wait is in: perhaps an earlier barrier owes its wait.
+        // Asked behind what was said: of this thread and one that is about to submit unseen, one
+        // sees the other. What was said stands until a wait is in: perhaps an earlier barrier owes
+        // its wait.
         self.deferral.defer_per_stream() && self.elision.is_allowed()
     }
 
@@ -231,8 +234,8 @@ impl Ledger {
         self.deferral.wait_submitted(&self.submitted, seen.submitted, lane);
     }
 
-    /// After the barrier's wait was submitted or put off, and its event is filed, before the block is published.
-    /// Recorded, then covered, then checked for observers: the order of D3 and of
+    /// After the barrier's wait was submitted or put off, and its event is filed, before the block
+    /// is published. Recorded, then covered, then checked for observers: the order of D3 and of
     /// Note [Showing an observer].
     #[must_use]
     pub fn barrier_is_in(
@@ -261,8 +264,8 @@ impl ContextCoverage {
         }
     }
 
-    /// The host has waited for everything in this context that was submitted before `seen` was read.
-    /// What is over is ordered as well, and its barriers are complete.
+    /// The host has waited for everything in this context that was submitted before `seen` was
+    /// read. What is over is ordered as well, and its barriers are complete.
     pub fn waited(&self, seen: SubmissionReading) {
         self.pending_barriers.complete(seen.number);
         self.ordered.passed(seen.submitted);
@@ -270,8 +273,8 @@ impl ContextCoverage {
         self.host_visible.passed(seen.host_visible);
     }
 
-    /// The barrier on which a free without one relies, for `TrackedBarrier::track`; also what a teardown
-    /// waits for.
+    /// The barrier on which a free without one relies, for `TrackedBarrier::track`; also what a
+    /// teardown waits for.
     pub fn pending(&self) -> Option<BarrierNumber> {
         self.pending_barriers.pending()
     }

@@ -8,9 +8,11 @@
 //! * D1: a number is taken (`take`) before its barrier is recorded, and noted once it was made.
 //! * D2: hence the event of number n completes only after all work submitted before any number up
 //!   to n was taken, whatever the order of the records: n complete means all up to n are.
-//! * D3: noted before the `Coverage` passes: a free that skips its barrier finds here the one it relies on.
-//! * D4: the tags that it drops were made before its number was taken: a complete number says nothing of what was submitted
-//!   between the number and the record, and nothing waits for the event of one any more.
+//! * D3: noted before the `Coverage` passes: a free that skips its barrier finds here the one it
+//!   relies on.
+//! * D4: the tags that it drops were made before its number was taken: a complete number says
+//!   nothing of what was submitted between the number and the record, and nothing waits for the
+//!   event of one any more.
 
 use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
@@ -58,22 +60,23 @@ impl PendingBarriers {
         BarrierNumber(self.taken.fetch_add(1, SeqCst) + 1)
     }
 
-    /// How many numbers have been taken. Read inside a free: a barrier with a greater number is recorded
-    /// later than that, and is behind everything that the free must be behind.
+    /// How many numbers have been taken. Read inside a free: a barrier with a greater number is
+    /// recorded later than that, and is behind everything that the free must be behind.
     #[inline]
     pub fn taken(&self) -> u64 {
         self.taken.load(SeqCst)
     }
 
-    /// The newest number that a free has left behind: its barrier was made, or its wait is over. Numbers that
-    /// are only taken count for nothing here: their wait may go on, and events that order nothing take some too.
+    /// The newest number that a free has left behind: its barrier was made, or its wait is over.
+    /// Numbers that are only taken count for nothing here: their wait may go on, and events that
+    /// order nothing take some too.
     pub fn passed(&self) -> u64 {
         self.noted.load(SeqCst).max(self.complete.load(SeqCst))
     }
 
-    /// A barrier that was made, and whose number was taken after `taken` was read: the free need not
-    /// make its own. Barriers of many threads at once are slow in the driver; this way they share. See
-    /// `tests/sharing.rs`.
+    /// A barrier that was made, and whose number was taken after `taken` was read: the free need
+    /// not make its own. Barriers of many threads at once are slow in the driver; this way they
+    /// share. See `tests/sharing.rs`.
     #[inline]
     pub fn in_since(&self, taken: u64) -> Option<BarrierNumber> {
         let noted = self.noted.load(SeqCst);
@@ -81,8 +84,8 @@ impl PendingBarriers {
         later.then_some(BarrierNumber(noted))
     }
 
-    /// The barrier was made, and the runtime knows its event by this number. A barrier that failed is
-    /// never noted.
+    /// The barrier was made, and the runtime knows its event by this number. A barrier that failed
+    /// is never noted.
     pub fn note(&self, number: BarrierNumber) {
         debug_assert!(number.0 >= 1, "a number that was not taken");
         debug_assert!(number.0 <= self.taken.load(SeqCst), "D1: noted before it was taken");
@@ -95,8 +98,8 @@ impl PendingBarriers {
         self.complete.fetch_max(number.0, SeqCst);
     }
 
-    /// The last barrier, unless known to be complete: a teardown, and a call that reveals an observer,
-    /// wait for it.
+    /// The last barrier, unless known to be complete: a teardown, and a call that reveals an
+    /// observer, wait for it.
     #[inline]
     pub fn pending(&self) -> Option<BarrierNumber> {
         let noted = self.noted.load(SeqCst);
@@ -110,12 +113,12 @@ impl PendingBarriers {
     }
 }
 
-/// Per thread: the barrier of this thread's last free. A query that would return "not ready" waits for
-/// it and asks again.
+/// Per thread: the barrier of this thread's last free. A query that would return "not ready" waits
+/// for it and asks again.
 ///
-/// Other threads do not wait for it without a limit: their query may be the poll of a loop that feeds the very kernel which this
-/// thread's free would have waited for. One for each context: the runtime keeps those of other contexts than the last
-/// free's aside.
+/// Other threads do not wait for it without a limit: their query may be the poll of a loop that
+/// feeds the very kernel which this thread's free would have waited for. One for each context: the
+/// runtime keeps those of other contexts than the last free's aside.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TrackedBarrier {
     barrier: Option<(u64, BarrierNumber)>,

@@ -6,9 +6,9 @@
 //! | an async block by `cuMemFree` | park | park | park | park |
 //! | any block by `cuMemFreeAsync` | tag | tag | tag | tag |
 //!
-//! And in every cell: publish at once if the marks prove that there is nothing to wait for. Without the
-//! barrier calls, and during a capture, every wait is a native wait, in `relaxed` too: no context event
-//! can be made there to park on.
+//! And in every cell: publish at once if the marks prove that there is nothing to wait for. Without
+//! the barrier calls, and during a capture, every wait is a native wait, in `relaxed` too: no
+//! context event can be made there to park on.
 
 use crate::rules::{Rule, rule_holds};
 
@@ -24,8 +24,8 @@ pub enum Mode {
     Relaxed,
 }
 
-/// What the runtime knows at the start of a free. Read once: the marks must have been read inside the
-/// free (`Ledger::facts`).
+/// What the runtime knows at the start of a free. Read once: the marks must have been read inside
+/// the free (`Ledger::facts`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FreeState {
     /// Which guarantees are kept.
@@ -34,11 +34,11 @@ pub struct FreeState {
     pub exclusive: bool,
     /// A stream of the process captures (`Captures::is_empty` is false).
     pub capturing: bool,
-    /// The driver has `cuCtxRecordEvent` and `cuCtxWaitEvent`, and they work on this context (false on a
-    /// green context, where they may not).
+    /// The driver has `cuCtxRecordEvent` and `cuCtxWaitEvent`, and they work on this context (false
+    /// on a green context, where they may not).
     pub barrier_calls: bool,
-    /// No driver call is legal here: a callback of ours, run by the driver. Not the program's own free
-    /// inside a host function: that gets the driver's 800 from the ordinary route.
+    /// No driver call is legal here: a callback of ours, run by the driver. Not the program's own
+    /// free inside a host function: that gets the driver's 800 from the ordinary route.
     pub in_driver_callback: bool,
     /// Everything submitted is behind a barrier of the block's context.
     pub ordered_quiet: bool,
@@ -57,16 +57,16 @@ pub enum Route {
     Publish,
     /// Barrier of the block's context, then publish.
     Barrier,
-    /// Record an event behind all work of the block's context, wait for it on the host, then publish. No other call has
-    /// to come behind it: the free returns when that work is over.
+    /// Record an event behind all work of the block's context, wait for it on the host, then
+    /// publish. No other call has to come behind it: the free returns when that work is over.
     Wait,
     /// Let the driver wait: free a sentinel with the real `cuMemFree`, then publish.
     WaitNatively,
     /// Record a context event, do not wait; publish once it is complete.
     ParkOnEvent,
-    /// No driver call now. The first ordinary call that may records one context event for everything
-    /// parked this way, and *no wait*: a barrier would order streams that natively are not ordered. A
-    /// wait for the whole context that starts after this has the same effect.
+    /// No driver call now. The first ordinary call that may records one context event for
+    /// everything parked this way, and *no wait*: a barrier would order streams that natively are
+    /// not ordered. A wait for the whole context that starts after this has the same effect.
     ParkForBarrier,
 }
 
@@ -75,7 +75,8 @@ pub enum Route {
 pub enum StreamRoute {
     /// Nothing: the block is free for any request at once.
     Publish,
-    /// Free for its stream at once, for other requests once an event recorded there now is complete.
+    /// Free for its stream at once, for other requests once an event recorded there now is
+    /// complete.
     Tag,
     /// As `Route::ParkForBarrier`.
     ParkForBarrier,
@@ -99,8 +100,8 @@ pub fn free_context_block(facts: &FreeState) -> Route {
     }
 }
 
-/// `cuMemFree` of a block made by `cuMemAllocAsync`: natively no wait, in no mode. A barrier would make
-/// other streams wait for work that natively they need not wait for.
+/// `cuMemFree` of a block made by `cuMemAllocAsync`: natively no wait, in no mode. A barrier would
+/// make other streams wait for work that natively they need not wait for.
 pub fn free_async_block_plainly(facts: &FreeState) -> Route {
     if !rule_holds(Rule::FreeOfStreamBlockParks) {
         return free_context_block(facts);
@@ -115,12 +116,12 @@ pub fn free_async_block_plainly(facts: &FreeState) -> Route {
     if can_record(facts) { Route::ParkOnEvent } else { Route::ParkForBarrier }
 }
 
-/// `cuMemFreeAsync` of either kind of block on a stream that does not capture. `elsewhere`: the stream
-/// belongs to another context than the block.
+/// `cuMemFreeAsync` of either kind of block on a stream that does not capture. `elsewhere`: the
+/// stream belongs to another context than the block.
 ///
-/// A capture elsewhere does not matter: an event recorded on a stream that does not capture is harmless
-/// to it (measured). Where it is not, on the legacy stream beside a blocking one that captures, the
-/// driver refuses the program's own call.
+/// A capture elsewhere does not matter: an event recorded on a stream that does not capture is
+/// harmless to it (measured). Where it is not, on the legacy stream beside a blocking one that
+/// captures, the driver refuses the program's own call.
 pub fn free_on_stream(facts: &FreeState, elsewhere: bool) -> StreamRoute {
     if facts.in_driver_callback {
         return StreamRoute::ParkForBarrier;
@@ -154,9 +155,9 @@ fn wait(facts: &FreeState) -> Route {
     if can_record(facts) { Route::Wait } else { Route::WaitNatively }
 }
 
-/// Nothing in flight can use the block, or all of it is ordered before everything to come: then no event
-/// is needed to determine when the block is free. A barrier proves this in `ordered` only; in `relaxed`
-/// none is made, and in `strict` each is also waited for.
+/// Nothing in flight can use the block, or all of it is ordered before everything to come: then no
+/// event is needed to determine when the block is free. A barrier proves this in `ordered` only; in
+/// `relaxed` none is made, and in `strict` each is also waited for.
 fn nothing_in_use(facts: &FreeState) -> bool {
     let ordered = facts.mode == Mode::Ordered && can_barrier(facts) && facts.ordered_quiet;
     facts.elision && (facts.waited_quiet || ordered)

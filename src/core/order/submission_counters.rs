@@ -117,8 +117,8 @@ impl SubmissionCounters {
         quiet(begun, ended, covered)
     }
 
-    /// Whether all had ended when this was read, and nothing has begun since: M3, of what was recorded behind the reads
-    /// instead of a cover.
+    /// Whether all had ended when this was read, and nothing has begun since: M3, of what was
+    /// recorded behind the reads instead of a cover.
     #[inline]
     pub fn nothing_since(&self, seen: CounterReading) -> bool {
         barrier();
@@ -246,18 +246,18 @@ pub(crate) fn quiet(begun: u64, ended: u64, covered: u64) -> bool {
 //
 // Note [Flags of the device]
 //
-// One thread counts a launch and rings the driver's doorbell; the kernel raises a flag; another thread sees
-// the flag by a plain read and frees. The free must find the launch. x86 makes stores visible in their
-// order, the doorbell's among them, and reads in theirs, so there is nothing to do. Other processors may do
-// both otherwise, also around a single atomic addition: hence a barrier behind the addition, and one
-// before the counters are read. `tests/weak.rs` fails without the first; the second is for what Miri, which
-// makes reads in their order, cannot show.
+// One thread counts a launch and rings the driver's doorbell; the kernel raises a flag; another
+// thread sees the flag by a plain read and frees. The free must find the launch. x86 makes stores
+// visible in their order, the doorbell's among them, and reads in theirs, so there is nothing to
+// do. Other processors may do both otherwise, also around a single atomic addition: hence a barrier
+// behind the addition, and one before the counters are read. `tests/weak.rs` fails without the
+// first; the second is for what Miri, which makes reads in their order, cannot show.
 //
 // Note [Why not a flag]
 //
 // "Set before the launch, cleared by a barrier" loses: T2 sets, T1 frees and clears, T2 launches
 // (behind T1's barrier), T2 frees and finds nothing new. "Set after the launch" loses: a kernel
 // raises a pinned flag before its launch returned, T3 frees and finds nothing new. Set on both
-// sides, but cleared before the record: T2 frees meanwhile, finds nothing new and hands out a
-// block that no barrier protects yet. Cleared after the record: a launch between the two is
-// forgotten. Counters have none of the four, because a barrier says *how much* it covers.
+// sides, but cleared before the record: T2 frees meanwhile, finds nothing new and hands out a block
+// that no barrier protects yet. Cleared after the record: a launch between the two is forgotten.
+// Counters have none of the four, because a barrier says *how much* it covers.

@@ -1,5 +1,6 @@
-//! Which streams are known to be behind which barrier of a context, where each stream waits for itself (`deferral`). What is not
-//! known only costs a wait more, so this remembers so many streams as it has places for.
+//! Which streams are known to be behind which barrier of a context, where each stream waits for
+//! itself (`deferral`). What is not known only costs a wait more, so this remembers so many streams
+//! as it has places for.
 
 use crate::order::pending::BarrierNumber;
 use crate::rules::{Rule, rule_holds};
@@ -16,7 +17,8 @@ impl SyncedStreams {
         SyncedStreams([(0, BarrierNumber(0)); PLACES])
     }
 
-    /// Whether all later work of the stream comes behind this barrier. Those up to it are included (D2).
+    /// Whether all later work of the stream comes behind this barrier. Those up to it are included
+    /// (D2).
     pub fn is(&self, stream: u64, number: BarrierNumber) -> bool {
         let (last, behind) = self.0[place(stream)];
         let newer = behind >= number || !rule_holds(Rule::StreamsWaitForTheNewest);

@@ -1,12 +1,12 @@
 //! What makes work visible to the host, and which submissions we cannot see. Both are sticky.
 //!
-//! Most work is invisible until the host synchronizes. Some is visible at once because of what it is (a
-//! copy with pinned memory, a host function, a graph launch): the runtime counts that call in the
-//! visible marks. After one of the causes here, *every* kernel may write what the host reads, and every
-//! kernel is counted so.
+//! Most work is invisible until the host synchronizes. Some is visible at once because of what it
+//! is (a copy with pinned memory, a host function, a graph launch): the runtime counts that call in
+//! the visible marks. After one of the causes here, *every* kernel may write what the host reads,
+//! and every kernel is counted so.
 //!
-//! Once work is submitted past our hooks, the marks prove nothing any more: no barrier may be skipped,
-//! and no free may rely on "nothing visible in flight".
+//! Once work is submitted past our hooks, the marks prove nothing any more: no barrier may be
+//! skipped, and no free may rely on "nothing visible in flight".
 
 use core::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
@@ -104,8 +104,8 @@ impl Elision {
         Elision(AtomicU32::new(causes))
     }
 
-    /// Ends elision for good; true the first time. Call before the first unseen submission could happen:
-    /// before the unknown function is forwarded, before the table is handed out.
+    /// Ends elision for good; true the first time. Call before the first unseen submission could
+    /// happen: before the unknown function is forwarded, before the table is handed out.
     pub fn ends(&self, cause: UntrackedSubmission) -> bool {
         note(&self.0, cause as u32)
     }

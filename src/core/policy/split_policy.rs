@@ -6,12 +6,13 @@ use crate::request::Request;
 
 /// A segment for several requests may take this part of a limit.
 const SHARED_PART: u64 = 256;
-/// The driver gives whole pages. What is left of the last one may be this part of a segment for one request;
-/// else the request had better share.
+/// The driver gives whole pages. What is left of the last one may be this part of a segment for one
+/// request; else the request had better share.
 const PAGE_LOSS_PART: u64 = 8;
 
 impl Allocator {
-    /// What all segments together can have, as far as the caller knows: by a limit, or by the device.
+    /// What all segments together can have, as far as the caller knows: by a limit, or by the
+    /// device.
     pub fn set_capacity(&mut self, capacity_bytes: Option<u64>, is_limit: bool) {
         self.capacity.set(capacity_bytes);
         let limit_bytes = capacity_bytes.filter(|_| is_limit);
@@ -30,8 +31,8 @@ impl Allocator {
         self.capacity.reserved(self.counts.kept.reserved_bytes.all.current);
     }
 
-    /// Whether so many bytes more for this request would be above the limit: refused as by the driver, which
-    /// is not asked.
+    /// Whether so many bytes more for this request would be above the limit: refused as by the
+    /// driver, which is not asked.
     pub(crate) fn limit_refuses(&mut self, request: &Request, more_bytes: u64) -> bool {
         let refuses = self.excess(more_bytes) > 0;
         if refuses {
@@ -51,13 +52,15 @@ impl Allocator {
         self.note_capacity();
     }
 
-    /// Whether a call to the driver may be made although free memory could serve, leaving such a hole.
+    /// Whether a call to the driver may be made although free memory could serve, leaving such a
+    /// hole.
     pub fn may_avoid_split(&self, hole_bytes: u64) -> bool {
         let peak_bytes = self.counts.active_bytes_peak();
         self.capacity.may_avoid_split(self.clock, self.holes_bytes(hole_bytes), peak_bytes)
     }
 
-    /// A segment is about to come for a large request: counts the call, if free memory could have served.
+    /// A segment is about to come for a large request: counts the call, if free memory could have
+    /// served.
     pub(crate) fn count_avoided_split(&mut self, segment_bytes: u64, block_bytes: u64) {
         let best = self.large.best(None, block_bytes).map(|(rank, _)| rank.bytes);
         let free = best.filter(|bytes| self.policy.fits(*bytes, block_bytes));

@@ -1,14 +1,14 @@
 //! What a capture uses, and what it does not.
 //!
-//! Note [Joined blocks]. A thread that submits work into a capture has perhaps allocated before that,
-//! memory like any. From then on such a block is of the capture's pool wherever it lies: once freed it
-//! waits for the pool, and what lies beside it is not concerned.
+//! Note [Joined blocks]. A thread that submits work into a capture has perhaps allocated before
+//! that, memory like any. From then on such a block is of the capture's pool wherever it lies: once
+//! freed it waits for the pool, and what lies beside it is not concerned.
 //!
-//! And not everything that a capture was given is used by its graph. The driver really allocates and frees
-//! in a relaxed capture: what is freed there and named by no node is ordinary memory again. Its free has
-//! waited, so no later use has to. The caller knows what nodes name, as ranges of addresses; a block
-//! that was freed behind work outside of the capture waits for the pool all the same (`used_outside`),
-//! if it has not left the pool before (`detach_from_pool`).
+//! And not everything that a capture was given is used by its graph. The driver really allocates
+//! and frees in a relaxed capture: what is freed there and named by no node is ordinary memory
+//! again. Its free has waited, so no later use has to. The caller knows what nodes name, as ranges
+//! of addresses; a block that was freed behind work outside of the capture waits for the pool all
+//! the same (`used_outside`), if it has not left the pool before (`detach_from_pool`).
 //!
 //! * While the capture runs, a segment without anything in use goes back as a whole: the capture
 //!   may want the memory again, and takes it back as if it had been idle since before it began.
@@ -22,7 +22,8 @@ use crate::rules::{Rule, rule_holds};
 use crate::types::{Address, BlockId, PrivatePool, ReuseCondition, SegmentId};
 
 impl Allocator {
-    /// The capture uses this block, which the program holds. One that is of a pool already stays so.
+    /// The capture uses this block, which the program holds. One that is of a pool already stays
+    /// so.
     pub fn attach_to_pool(&mut self, id: BlockId, pool: PrivatePool) {
         let block = self.blocks.at(id.0);
         assert!(block.state == State::Allocated, "{id:?} joins {pool:?} and is not allocated");
@@ -40,8 +41,9 @@ impl Allocator {
         self.free_as(id, ReuseCondition::Everywhere, false);
     }
 
-    /// The program still holds this block of a pool, and no node names it: it will be freed as any block. What
-    /// lies free beside it in a segment of the pool's is free for every request too, but what `uses` says.
+    /// The program still holds this block of a pool, and no node names it: it will be freed as any
+    /// block. What lies free beside it in a segment of the pool's is free for every request too,
+    /// but what `uses` says.
     pub fn detach_from_pool(&mut self, id: BlockId, uses: impl Fn(Address, Address) -> bool) {
         self.set_private(id, None);
         let segment = self.blocks.at(id.0).segment;
@@ -61,8 +63,8 @@ impl Allocator {
         self.note_leaving(segment);
     }
 
-    /// Makes the segment around this address ordinary memory, if it is a pool's, nothing in it is held
-    /// and the pool's capture, which still runs, uses none of it. Returns whether that was so.
+    /// Makes the segment around this address ordinary memory, if it is a pool's, nothing in it is
+    /// held and the pool's capture, which still runs, uses none of it. Returns whether that was so.
     pub fn open_unused(
         &mut self,
         address: Address,

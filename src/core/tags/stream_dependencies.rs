@@ -1,17 +1,18 @@
 //! Memory that streams still use, for a request that is put behind that.
 //!
-//! Note [Own neighbours]. What a stream has freed is its own at once, and each such block waits for its own event until
-//! then: joined, the earlier would wait for the later one's, and not be back when it natively is. So neighbours of a
-//! stream become one block only for a request of that stream which none of them serves alone.
+//! Note [Own neighbours]. What a stream has freed is its own at once, and each such block waits for
+//! its own event until then: joined, the earlier would wait for the later one's, and not be back
+//! when it natively is. So neighbours of a stream become one block only for a request of that
+//! stream which none of them serves alone.
 //!
-//! Note [Behind other streams]. What a stream has freed is its own at once, and free for every request when
-//! an event is complete. A stream-ordered request that finds no other memory may have it before that: its first
-//! use comes in the order of its stream, so it is enough that this stream waits for the events. Natively
-//! the driver does the same (`cudaMemPoolReuseAllowInternalDependencies`), and only where the device has no
-//! more memory.
+//! Note [Behind other streams]. What a stream has freed is its own at once, and free for every
+//! request when an event is complete. A stream-ordered request that finds no other memory may have
+//! it before that: its first use comes in the order of its stream, so it is enough that this stream
+//! waits for the events. Natively the driver does the same
+//! (`cudaMemPoolReuseAllowInternalDependencies`), and only where the device has no more memory.
 //!
-//! Neighbours serve together, whichever streams they wait for. Blocks that may not be reused at all yet
-//! stay: the caller knows better whether their work is over.
+//! Neighbours serve together, whichever streams they wait for. Blocks that may not be reused at all
+//! yet stay: the caller knows better whether their work is over.
 
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
@@ -37,8 +38,8 @@ pub(crate) struct Neighbours {
 }
 
 impl Allocator {
-    /// The stream of the request waits for the events of `Step::Order`; this one was recorded there behind
-    /// that. In the order of the frees on that stream, as those themselves.
+    /// The stream of the request waits for the events of `Step::Order`; this one was recorded there
+    /// behind that. In the order of the frees on that stream, as those themselves.
     pub fn ordered(&mut self, request: &mut Request, event: EventId) -> Allocation {
         let mut allocation = request.arrived.take().expect("the request asked for an order");
         let Requester::Stream(stream) = request.requester else { unreachable!("it has a stream") };
@@ -48,8 +49,9 @@ impl Allocator {
         allocation
     }
 
-    /// The caller has put work of its own into the stream that this allocated block was handed out behind, and then
-    /// recorded this event there: the block is behind that now. Returns the event before; None: the block is behind none.
+    /// The caller has put work of its own into the stream that this allocated block was handed out
+    /// behind, and then recorded this event there: the block is behind that now. Returns the event
+    /// before; None: the block is behind none.
     pub fn is_now_behind(&mut self, id: BlockId, event: EventId) -> Option<EventId> {
         let before = self.blocks.at(id.0).behind?;
         let ReuseCondition::OnStream { stream, .. } = before.ready else { return None };
@@ -73,7 +75,8 @@ impl Allocator {
         self.free(allocation.block, ReuseCondition::NextBarrier);
     }
 
-    /// What the stream of the request has freed, and what is free beside it: one block for it, in no index.
+    /// What the stream of the request has freed, and what is free beside it: one block for it, in
+    /// no index.
     #[cold]
     pub(crate) fn join_own(
         &mut self,
@@ -93,8 +96,9 @@ impl Allocator {
         Some(id)
     }
 
-    /// The best one of what this stream has freed. It holds a block of the stream, since of two neighbours that are free
-    /// for every request there is none: so no segment is looked at whose oldest block is younger than the best so far.
+    /// The best one of what this stream has freed. It holds a block of the stream, since of two
+    /// neighbours that are free for every request there is none: so no segment is looked at whose
+    /// oldest block is younger than the best so far.
     pub(crate) fn own_window(&self, stream: StreamId, block_bytes: u64) -> Option<Neighbours> {
         let mut seen = BTreeSet::new();
         let mut best: Option<(Neighbours, SegmentId)> = None;
@@ -164,7 +168,8 @@ impl Allocator {
             && self.is_cut_spared(segment.bytes, block_bytes)
     }
 
-    /// So many at least in one of these segments, of what this stream has freed; None: of what any has.
+    /// So many at least in one of these segments, of what this stream has freed; None: of what any
+    /// has.
     fn window(
         &self,
         segments: impl Iterator<Item = SegmentId>,
@@ -223,8 +228,8 @@ impl Allocator {
         windows
     }
 
-    /// Makes one free block of them, in no index, and returns what they waited for. What is left of the first
-    /// one, without which they would not do, goes on to wait for what that waited for.
+    /// Makes one free block of them, in no index, and returns what they waited for. What is left of
+    /// the first one, without which they would not do, goes on to wait for what that waited for.
     fn join_window(&mut self, window: &Neighbours, block_bytes: u64) -> (BlockId, Vec<Tag>) {
         let ids: Vec<BlockId> = self.blocks_from(window.first).take(window.count).collect();
         let mut tags = Vec::new();

@@ -1,4 +1,5 @@
-//! The host refuses memory for the tables: requests fail, and the driver may serve them. Nothing else may happen.
+//! The host refuses memory for the tables: requests fail, and the driver may serve them. Nothing
+//! else may happen.
 
 use std::process::Command;
 

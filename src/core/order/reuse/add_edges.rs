@@ -19,8 +19,8 @@ pub enum EdgeUpdate {
 impl Look<'_> {
     /// The change that this stream needs.
     ///
-    /// Set, not added: a joined side stream would otherwise gather a terminal with each reuse. And all
-    /// as ordinary edges: the next node does not start early anyway.
+    /// Set, not added: a joined side stream would otherwise gather a terminal with each reuse. And
+    /// all as ordinary edges: the next node does not start early anyway.
     pub fn edge_update(&self, stream_id: u64) -> EdgeUpdate {
         let reuse = &*self.reuse;
         let Some(stream) = reuse.find(stream_id) else { return EdgeUpdate::Nothing };

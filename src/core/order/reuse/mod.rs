@@ -77,7 +77,8 @@ pub struct Reuse {
     proven: Reach,
     waiting: WaitingBlocks,
     opaque: bool,
-    /// The graph cannot be searched: the driver does not report it, or it is too large. Opaque as well.
+    /// The graph cannot be searched: the driver does not report it, or it is too large. Opaque as
+    /// well.
     blind: bool,
     looks_count: u64,
 }
@@ -132,8 +133,8 @@ impl Reuse {
         self.opaque = rule_holds(Rule::CaptureOpaqueWaits);
     }
 
-    /// Whether nothing is reused any more. Streams must still be shown and mended: what was handed out
-    /// before has to stay valid.
+    /// Whether nothing is reused any more. Streams must still be shown and mended: what was handed
+    /// out before has to stay valid.
     pub fn is_opaque(&self) -> bool {
         self.opaque
     }
@@ -197,8 +198,8 @@ impl Reuse {
 }
 
 impl Look<'_> {
-    /// Shows a stream: its terminals now, with what their edges promise. `ask` appends the edges into a
-    /// node; false if the driver does not report them, which makes the capture opaque.
+    /// Shows a stream: its terminals now, with what their edges promise. `ask` appends the edges
+    /// into a node; false if the driver does not report them, which makes the capture opaque.
     pub fn stream(
         &mut self,
         stream_id: u64,
@@ -231,8 +232,8 @@ impl Look<'_> {
         }
     }
 
-    /// This stream has just waited for an event: what it captures next is a separate branch. A stream
-    /// shown for the first time need not be named.
+    /// This stream has just waited for an event: what it captures next is a separate branch. A
+    /// stream shown for the first time need not be named.
     pub fn waited(&mut self, stream_id: u64) {
         let count = self.reuse.nodes.count();
         let mut streams = self.reuse.streams.iter_mut();
@@ -241,8 +242,8 @@ impl Look<'_> {
         }
     }
 
-    /// What has to be remembered about a block that is allocated now. `free_for` is the stream in whose
-    /// order it was free; None if it was free for any request, or is fresh memory.
+    /// What has to be remembered about a block that is allocated now. `free_for` is the stream in
+    /// whose order it was free; None if it was free for any request, or is fresh memory.
     pub fn allocation_point(&self, free_for: Option<u64>) -> AllocationPoint {
         let reuse = &*self.reuse;
         if !reuse.is_whole() {

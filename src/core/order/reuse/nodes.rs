@@ -2,8 +2,8 @@
 //!
 //! * N1: a node's edges are queried once. They never change while it is captured: a node is made
 //!   with all its edges. Changing them by hand makes the capture opaque (`reuse`).
-//! * N2: numbers are given as nodes become known, so they say nothing of the graph's order but this:
-//!   a node that is not known yet has a number above all that are.
+//! * N2: numbers are given as nodes become known, so they say nothing of the graph's order but
+//!   this: a node that is not known yet has a number above all that are.
 //! * N3: there are never more than `NODES_COUNT_MAX`; after that the capture is opaque as well.
 
 use alloc::collections::BTreeMap;
@@ -36,8 +36,8 @@ pub struct Edge {
 }
 
 impl EdgeKind {
-    /// From `CUgraphEdgeData`: port of the node before, port of the node behind, type. All zero is an
-    /// ordinary edge. Unknown bytes promise nothing.
+    /// From `CUgraphEdgeData`: port of the node before, port of the node behind, type. All zero is
+    /// an ordinary edge. Unknown bytes promise nothing.
     pub fn from_data(from_port: u8, to_port: u8, kind: u8) -> EdgeKind {
         match (from_port, to_port, kind) {
             (0, 0, 0) => EdgeKind::Full,

@@ -1,5 +1,5 @@
-//! What is complete, and what has started, when the next node of a stream starts: the nodes behind its
-//! terminals, found by a walk against the edges that is never repeated.
+//! What is complete, and what has started, when the next node of a stream starts: the nodes behind
+//! its terminals, found by a walk against the edges that is never repeated.
 //!
 //! * R1: a node *has started* if an ordinary or an early edge leads from it to a terminal or to a
 //!   node that has started, or if it is a terminal itself.
@@ -84,8 +84,8 @@ impl Reach {
         Ok(Advance::Elsewhere)
     }
 
-    /// Adds a terminal, unless it is complete whenever the others are. Those that are complete whenever
-    /// it is are removed.
+    /// Adds a terminal, unless it is complete whenever the others are. Those that are complete
+    /// whenever it is are removed.
     pub(crate) fn add(
         &mut self,
         nodes: &mut Nodes,
@@ -120,7 +120,8 @@ impl Reach {
         has(&self.flags, number, COMPLETE)
     }
 
-    /// Makes `take_news` report the node when it is complete for a next node that starts in full order.
+    /// Makes `take_news` report the node when it is complete for a next node that starts in full
+    /// order.
     pub(crate) fn watch(&mut self, number: u32) {
         let index = number as usize;
         if index >= self.flags.len() {
@@ -227,15 +228,15 @@ fn has(flags: &[u8], number: u32, flag: u8) -> bool {
 //
 // No more: C(O) may only count if C(O) is part of C(N), that is, if each terminal o of O is in N or
 // before a node of N. The walk follows only nodes that it has come to from N itself, so when it
-// meets o there is a path from N to o, by edges that exist. The same path carries "started" on to o,
-// because o only counts as met where the walk comes with it; and all that C(O) says of "complete",
-// "started" and "loose" follows from "o has started" by edges that do not change (N1).
+// meets o there is a path from N to o, by edges that exist. The same path carries "started" on to
+// o, because o only counts as met where the walk comes with it; and all that C(O) says of
+// "complete", "started" and "loose" follows from "o has started" by edges that do not change (N1).
 //
 // In a capture that only advances every o is met: a captured node hangs on all terminals of its
 // stream, and a wait adds terminals. What else may happen is that a program sets the terminals
-// (`cuStreamUpdateCaptureDependencies`), or that the driver drops one that another one is behind of.
-// Then all is found again from N, without asking the driver again (N1). Stopping at nodes of C(O)
-// and trusting them without this look is wrong: set back to the root, a stream would pass for
+// (`cuStreamUpdateCaptureDependencies`), or that the driver drops one that another one is behind
+// of. Then all is found again from N, without asking the driver again (N1). Stopping at nodes of
+// C(O) and trusting them without this look is wrong: set back to the root, a stream would pass for
 // ordered behind all that it has dropped.
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! Freed blocks that wait for their markers.
 //!
-//! A capture may free as many blocks as it has nodes, and request as many: checking each block at each
-//! allocation would be quadratic. So a block that may not be reused yet *watches* its obstacle, a node
-//! that is not complete for a stream. It is checked again when that is complete.
+//! A capture may free as many blocks as it has nodes, and request as many: checking each block at
+//! each allocation would be quadratic. So a block that may not be reused yet *watches* its
+//! obstacle, a node that is not complete for a stream. It is checked again when that is complete.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -51,8 +51,8 @@ impl WaitingBlocks {
 }
 
 impl Look<'_> {
-    /// The blocks that have become free, and for which scope; they no longer wait. `mend` keeps true
-    /// what that relies on. `ask` as in `stream`.
+    /// The blocks that have become free, and for which scope; they no longer wait. `mend` keeps
+    /// true what that relies on. `ask` as in `stream`.
     pub fn ready(
         &mut self,
         mut ask: impl FnMut(Node, &mut Vec<Edge>) -> bool,

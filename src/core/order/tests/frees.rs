@@ -1,10 +1,10 @@
 //! Launches and frees of three threads, one step at a time, and the oracle that judges them: what
 //! the machines `interleave`, `lanes` and `sharing` have in common.
 //!
-//! The oracle knows what the code cannot know: which launches the device had when a free started (that
-//! is more than "had returned": a kernel may be seen to run before its launch returns), and which
-//! launches are behind a barrier whose wait was submitted. A free must not publish its block while a
-//! launch that it must wait for is behind no such barrier.
+//! The oracle knows what the code cannot know: which launches the device had when a free started
+//! (that is more than "had returned": a kernel may be seen to run before its launch returns), and
+//! which launches are behind a barrier whose wait was submitted. A free must not publish its block
+//! while a launch that it must wait for is behind no such barrier.
 
 use super::explore::{Alike, Key, Machine, Outcome, explore, programs};
 

@@ -5,7 +5,8 @@
 //! * `interleave`: marks and covers, one atomic operation a step, against careless versions.
 //! * `lanes`: the same where a sum is read in two steps.
 //! * `sharing`: frees that share a barrier of another thread.
-//! * `deferral`: barriers that put their wait off while one stream is all there is, and the gates of two contexts.
+//! * `deferral`: barriers that put their wait off while one stream is all there is, and the gates
+//!   of two contexts.
 //! * `threads`: the whole ledger under threads: visible work, an observer that appears in between.
 //! * `weak`: what another processor's order of stores and reads would show.
 //! * `native`: what a program may observe on the plain driver: a naive model of CUDA's order.
@@ -40,7 +41,8 @@ mod broken;
 #[path = "../../../../tests/tier.rs"]
 pub(crate) mod tier;
 
-/// Runs a test that breaks rules in a process of its own: a rule is broken for its whole process, and other tests need it.
+/// Runs a test that breaks rules in a process of its own: a rule is broken for its whole process,
+/// and other tests need it.
 #[cfg(feature = "break-rules")]
 fn in_own_process(test: &str, body: impl FnOnce()) {
     const OWN_PROCESS: &str = "CACHEALLOC_TEST_IN_OWN_PROCESS";

@@ -49,8 +49,9 @@ impl Order {
         before
     }
 
-    /// What is over when the host has waited for the stream: what runs there, and on the legacy stream what
-    /// runs on every blocking one. A blocking stream is behind the legacy one's work only by what it was given since.
+    /// What is over when the host has waited for the stream: what runs there, and on the legacy
+    /// stream what runs on every blocking one. A blocking stream is behind the legacy one's work
+    /// only by what it was given since.
     pub fn over(&self, stream: usize) -> Set {
         if stream == LEGACY { self.prefix(stream) } else { self.tail[stream] | self.done }
     }
@@ -93,8 +94,8 @@ impl Order {
         self.all[context]
     }
 
-    /// All later work of the stream waits for these, and so does what waits for the stream. It joins a blocking stream to no
-    /// work of the legacy one (measured).
+    /// All later work of the stream waits for these, and so does what waits for the stream. It
+    /// joins a blocking stream to no work of the legacy one (measured).
     pub fn stream_behind(&mut self, stream: usize, works: Set) {
         self.tail[stream] |= works;
     }

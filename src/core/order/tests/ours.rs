@@ -1,5 +1,5 @@
-//! The same program under our rules: the real ledger, routes and captures over a cache that is as greedy
-//! as possible. It hands out the most recently freed address that may be handed out at all.
+//! The same program under our rules: the real ledger, routes and captures over a cache that is as
+//! greedy as possible. It hands out the most recently freed address that may be handed out at all.
 
 use super::native::{
     BLOCKS_MAX, Bytes, CONTEXTS, ELSEWHERE, LEGACY, Order, Set, WORKS_MAX, context_of,
@@ -424,8 +424,8 @@ impl Ours {
         Ok(())
     }
 
-    /// `cuMemFreeAsync`. `stream_prefix`: what the event recorded there stands for. `elsewhere`: on a stream of
-    /// another context than the block's.
+    /// `cuMemFreeAsync`. `stream_prefix`: what the event recorded there stands for. `elsewhere`: on
+    /// a stream of another context than the block's.
     pub fn free_async(&mut self, block: usize, stream: usize, stream_id: u64) {
         let (stream_prefix, elsewhere) = (self.order.prefix(stream), stream == ELSEWHERE);
         let route = free_on_stream(&self.facts(), elsewhere);

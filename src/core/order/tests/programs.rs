@@ -196,8 +196,8 @@ pub const THEMES: [Theme; 8] = [
     },
 ];
 
-/// Of programs that order their contexts themselves: by an event that the first one records when the second
-/// comes to its memory, and the other way round as they like.
+/// Of programs that order their contexts themselves: by an event that the first one records when
+/// the second comes to its memory, and the other way round as they like.
 pub const PROMISED: Theme = Theme {
     name: "contexts ordered by events",
     start: &[malloc(P), malloc(Q)],

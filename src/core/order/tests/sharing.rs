@@ -1,6 +1,6 @@
-//! Frees that share a barrier (`PendingBarriers::in_since`), one step at a time, in all interleavings: a
-//! free that waited at the gate uses the barrier of the thread before it, if that one's number was taken
-//! after the free began.
+//! Frees that share a barrier (`PendingBarriers::in_since`), one step at a time, in all
+//! interleavings: a free that waited at the gate uses the barrier of the thread before it, if that
+//! one's number was taken after the free began.
 
 use super::explore::{Alike, Key, Outcome};
 use super::frees::{self, Progress, Scheme, Step, Turn};

@@ -255,8 +255,8 @@ fn skipping_ends_once() {
     assert!(!elision.is_allowed());
 }
 
-/// A free has put its wait off; another one must not, because calls may be unseen meanwhile. Before it has put its own in,
-/// nothing is in.
+/// A free has put its wait off; another one must not, because calls may be unseen meanwhile. Before
+/// it has put its own in, nothing is in.
 #[test]
 fn each_stream_owes_until_a_wait_is_in() {
     let ledger = Ledger::new();

@@ -1,8 +1,8 @@
 //! The real ledger under threads: visible work, and a second context that appears in between.
 //!
 //! Coarser steps than in `interleave` (one method of the ledger each; `facts` is split into its two
-//! halves), but everything at once: route, covers, pending barriers, observers. The oracle knows which
-//! launches the device had, which are behind a barrier and which the host has waited for.
+//! halves), but everything at once: route, covers, pending barriers, observers. The oracle knows
+//! which launches the device had, which are behind a barrier and which the host has waited for.
 
 use super::explore::{Alike, Key, Machine, Outcome, explore, programs};
 use super::std;
@@ -392,8 +392,8 @@ fn the_ledger_holds_with_visible_work() {
     assert_eq!(outcome.violation, None);
 }
 
-/// Two frees of which one relies on the barrier of the other, and a second context twice: the smallest
-/// program where the reads of `facts` must come in the right order.
+/// Two frees of which one relies on the barrier of the other, and a second context twice: the
+/// smallest program where the reads of `facts` must come in the right order.
 const LEANING: Program = [
     [Some(Op::Submit), Some(Op::Free)],
     [Some(Op::Free), None],

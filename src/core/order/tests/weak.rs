@@ -1,4 +1,5 @@
-//! What no total order of steps shows: a processor that makes stores and reads visible in another order.
+//! What no total order of steps shows: a processor that makes stores and reads visible in another
+//! order.
 //!
 //! Under Miri, which takes memory at the word of its model, for a processor other than x86-64:
 //! `scripts/test-weak.sh`. On the machine itself this is one try.
@@ -73,8 +74,9 @@ fn one_context_is_one_for_all_its_threads() {
     assert!(all.iter().all(|exclusive| exclusive.is_exclusive(1)));
 }
 
-/// A thread puts work into one stream and frees, which is told by a flag of the device: another one, on whose processor there were
-/// several streams a moment ago, does not go ahead to a stream of its own before it has paid.
+/// A thread puts work into one stream and frees, which is told by a flag of the device: another
+/// one, on whose processor there were several streams a moment ago, does not go ahead to a stream
+/// of its own before it has paid.
 #[test]
 fn a_free_is_known_with_what_it_owes() {
     let (counters, deferral) = (SubmissionCounters::new(), DeferralState::new());

@@ -31,8 +31,8 @@ pub enum Op {
     LaunchIndirect {
         stream: usize,
     },
-    /// A kernel of a communication library: when it is over, so is what it does with other processes,
-    /// which the host can then see.
+    /// A kernel of a communication library: when it is over, so is what it does with other
+    /// processes, which the host can then see.
     LaunchCollective {
         stream: usize,
     },

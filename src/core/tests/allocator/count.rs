@@ -1,5 +1,6 @@
-//! The statistics, counted naively: after every step the blocks are walked, and what changed is a rise or a fall. That
-//! is what PyTorch's numbers mean: an operation counts by what it makes of the whole, not by its steps.
+//! The statistics, counted naively: after every step the blocks are walked, and what changed is a
+//! rise or a fall. That is what PyTorch's numbers mean: an operation counts by what it makes of the
+//! whole, not by its steps.
 
 use cachealloc_core::{Allocator, BlockState, Pool, PoolStats, Stat, Stats};
 
@@ -55,7 +56,8 @@ impl Counted {
         }
     }
 
-    /// Several are, in one call: what they made of it together is known, and not what rose and fell between them.
+    /// Several are, in one call: what they made of it together is known, and not what rose and fell
+    /// between them.
     #[track_caller]
     pub fn look_at_several(&mut self, allocator: &Allocator) {
         self.look(allocator);

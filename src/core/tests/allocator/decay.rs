@@ -1,5 +1,5 @@
-//! What Note [Decay] keeps, and what it costs: bytes held and calls to the driver, of programs over time. Ten steps of a
-//! program take as long as a pass.
+//! What Note [Decay] keeps, and what it costs: bytes held and calls to the driver, of programs over
+//! time. Ten steps of a program take as long as a pass.
 
 use cachealloc_core::policy::MIB;
 use cachealloc_core::{
@@ -119,7 +119,8 @@ fn a_peak_that_passes_goes_back_and_what_is_used_stays() {
     assert_eq!(program.steps(500, &layers), 0);
 }
 
-/// What is held is what the last passes used. Of the peak one segment is left: the small matrices are cut of it.
+/// What is held is what the last passes used. Of the peak one segment is left: the small matrices
+/// are cut of it.
 #[test]
 fn sizes_that_grow_leave_nothing_behind() {
     let mut program = Program::new();
@@ -176,7 +177,8 @@ fn a_round_beside_a_loop_pays_once_too() {
     assert_eq!(calls[2..], [0; 4], "{calls:?}");
 }
 
-/// What is asked for again so long after its last use is kept for half as long again from then on, up to a bound.
+/// What is asked for again so long after its last use is kept for half as long again from then on,
+/// up to a bound.
 #[test]
 fn memory_is_kept_for_half_as_long_again() {
     for is_in_arenas in [false, true] {

@@ -1,6 +1,6 @@
 //! Every program up to a length: each allocation size for each requester, each live block exported,
-//! each way to free it, each event completing, barriers with old and new marks, trims, releases of what is idle. All invariants are
-//! checked after every step, and the oracle watches every byte.
+//! each way to free it, each event completing, barriers with old and new marks, trims, releases of
+//! what is idle. All invariants are checked after every step, and the oracle watches every byte.
 
 use cachealloc_core::policy::MIB;
 use cachealloc_core::{BlockId, EventId, Policy, PrivatePool, Requester, ReuseCondition, StreamId};

@@ -1,5 +1,6 @@
-//! The oracle: what is allocated and which request may take which byte, as a naive list of ranges that knows
-//! no segments, no blocks, no coalescing. It panics when the allocator breaks the contract.
+//! The oracle: what is allocated and which request may take which byte, as a naive list of ranges
+//! that knows no segments, no blocks, no coalescing. It panics when the allocator breaks the
+//! contract.
 
 use std::ops::Range;
 
@@ -16,7 +17,8 @@ pub struct Model {
     retired: Vec<Range<u64>>,
     /// In the order of `free_number`.
     waiting: Vec<Waiting>,
-    /// What blocks may be handed out behind: of frees on a stream, and of streams that were put behind others.
+    /// What blocks may be handed out behind: of frees on a stream, and of streams that were put
+    /// behind others.
     events: Vec<(StreamId, EventId, u64)>,
     frees_count: u64,
     /// Every range that was taken, or became free for every request, in that order.
@@ -234,7 +236,8 @@ impl Model {
         captured.expect("it is open").used_outside.is_empty()
     }
 
-    /// Whether work outside of the capture may still use any of these bytes, which were freed for it.
+    /// Whether work outside of the capture may still use any of these bytes, which were freed for
+    /// it.
     pub fn is_any_used_outside(&self, pool: PrivatePool, bytes: Range<u64>) -> bool {
         let captured = self.pools.iter().find(|captured| captured.pool == pool);
         let captured = captured.expect("it is open");
@@ -261,7 +264,8 @@ impl Model {
         self.touches.push(bytes);
     }
 
-    /// The capture has ended: its graph uses what its nodes name, and what work outside of it may use.
+    /// The capture has ended: its graph uses what its nodes name, and what work outside of it may
+    /// use.
     pub fn opened_rest(&mut self, pool: PrivatePool) {
         let captured = self.captured(pool);
         let before = captured.uses.clone();

@@ -1,8 +1,8 @@
-//! More memory must not make a program fail: small random programs, each at all limits from what it holds
-//! at its peak to three times that.
+//! More memory must not make a program fail: small random programs, each at all limits from what it
+//! holds at its peak to three times that.
 //!
-//! No online allocator can promise it: what a larger limit lets it place better so far may be worse for what
-//! comes. So this counts them.
+//! No online allocator can promise it: what a larger limit lets it place better so far may be worse
+//! for what comes. So this counts them.
 
 use std::collections::BTreeMap;
 

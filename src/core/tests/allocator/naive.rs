@@ -78,8 +78,8 @@ pub fn best_fit(
     best.map(|(_, _, _, address)| address)
 }
 
-/// Where else a request of a stream may be served: by what the stream has freed and what is free beside it, joined from
-/// the last of them on. Note [Own neighbours].
+/// Where else a request of a stream may be served: by what the stream has freed and what is free
+/// beside it, joined from the last of them on. Note [Own neighbours].
 pub fn own_windows(allocator: &Allocator, bytes: u64, stream: StreamId) -> Vec<Address> {
     let policy = allocator.policy();
     let Some(wanted) = policy.block_bytes(bytes) else { return Vec::new() };
@@ -121,8 +121,9 @@ pub fn own_windows(allocator: &Allocator, bytes: u64, stream: StreamId) -> Vec<A
     found
 }
 
-/// Where a capture gets a part of what is free, if anywhere: of the best block that has one, the lowest place that was idle
-/// since it began or that its nodes do not name. `named_end`: where what they name in a range ends.
+/// Where a capture gets a part of what is free, if anywhere: of the best block that has one, the
+/// lowest place that was idle since it began or that its nodes do not name. `named_end`: where what
+/// they name in a range ends.
 pub fn part(
     allocator: &Allocator,
     bytes: u64,

@@ -1,4 +1,5 @@
-//! Runs both kinds of programs; more of them with `EXPLORE_STEPS=7` (minutes), `RANDOM_PROGRAMS=100000`.
+//! Runs both kinds of programs; more of them with `EXPLORE_STEPS=7` (minutes),
+//! `RANDOM_PROGRAMS=100000`.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;

@@ -73,7 +73,8 @@ impl Program {
         self.allocator.stats().num_device_alloc
     }
 
-    /// So many steps, each for a sequence of another length, which hold at most so much. Returns the calls.
+    /// So many steps, each for a sequence of another length, which hold at most so much. Returns
+    /// the calls.
     fn train(&mut self, steps_count: u64, bytes_max: u64) -> u64 {
         let before = self.calls_count();
         for _ in 0..steps_count {
@@ -122,8 +123,8 @@ impl Program {
     }
 }
 
-/// Without a count of what is spared there are 80 to 300 calls in each step, for ever. With 80 % in use the holes of
-/// this program often take a quarter of the slack: then there are 15.
+/// Without a count of what is spared there are 80 to 300 calls in each step, for ever. With 80 % in
+/// use the holes of this program often take a quarter of the slack: then there are 15.
 #[test]
 fn sizes_that_never_repeat_cost_calls_only_while_the_program_grows() {
     for (percent, limit_bytes) in [20, 40, 60, 80]

@@ -35,7 +35,8 @@ const ORDINARY: &[(&str, f64)] = &[
     ("snap_Weds_medium_128_inference", 1.010),
     ("snap_Weds_medium_128_training", 1.010),
     ("snap_Weds_medium_256_training", 1.010),
-    // Its sizes never repeat, and its last but one step holds most. With half of the slack in Note [Capacity]: 1.039.
+    // Its sizes never repeat, and its last but one step holds most. With half of the slack in Note
+    // [Capacity]: 1.039.
     ("sizes_bert", 1.016),
 ];
 

@@ -12,7 +12,8 @@ const PAGE_BYTES: u64 = 2 * MIB;
 /// The pools of the arenas, by address.
 pub const ARENAS: [Pool; 3] = [Pool::Small, Pool::Large, Pool::Large];
 
-/// Judges what a request for so many bytes has asked for, which is not yet in the list of what arrives.
+/// Judges what a request for so many bytes has asked for, which is not yet in the list of what
+/// arrives.
 #[track_caller]
 pub fn judge(allocator: &Allocator, bytes: u64, arriving: &[Mapping], asked: &[Mapping]) {
     let wanted = [allocator.policy().block_bytes(bytes), Some(bytes.div_ceil(512) * 512)];
@@ -30,7 +31,8 @@ pub fn judge(allocator: &Allocator, bytes: u64, arriving: &[Mapping], asked: &[M
     judge_steps(allocator, asked);
 }
 
-/// Few mappings for a large range, smaller ones while memory is short, and all but the last of one size.
+/// Few mappings for a large range, smaller ones while memory is short, and all but the last of one
+/// size.
 #[track_caller]
 fn judge_steps(allocator: &Allocator, asked: &[Mapping]) {
     let count = if allocator.pressure() { 1024 } else { 32 };
@@ -49,8 +51,9 @@ fn judge_steps(allocator: &Allocator, asked: &[Mapping]) {
     }
 }
 
-/// Of all windows of so many bytes that lie at an end of addresses which are free, with memory or without, the one
-/// that lacks the least. Where there are addresses without end to the right, they are taken from the left.
+/// Of all windows of so many bytes that lie at an end of addresses which are free, with memory or
+/// without, the one that lacks the least. Where there are addresses without end to the right, they
+/// are taken from the left.
 fn least_missing(
     allocator: &Allocator,
     block_bytes: u64,

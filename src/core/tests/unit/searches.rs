@@ -1,5 +1,6 @@
-//! What is searched with an index is what a walk over everything finds, block by block: own neighbours of a stream
-//! (`behind`), and places in arenas (`runs`, of which the walk is still there, in `holes`).
+//! What is searched with an index is what a walk over everything finds, block by block: own
+//! neighbours of a stream (`behind`), and places in arenas (`runs`, of which the walk is still
+//! there, in `holes`).
 
 extern crate std;
 

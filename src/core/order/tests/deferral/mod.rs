@@ -1,8 +1,8 @@
-//! Barriers that put their wait off (`deferral`), one step at a time, in all interleavings of three threads that launch on
-//! two streams and free. Thread 0 has a lane of its own.
+//! Barriers that put their wait off (`deferral`), one step at a time, in all interleavings of three
+//! threads that launch on two streams and free. Thread 0 has a lane of its own.
 //!
-//! Then with two contexts, each with its gate (`deferring_context`): the work of a third one is over and the two have done nothing yet, or the
-//! first one owes a wait and ends.
+//! Then with two contexts, each with its gate (`deferring_context`): the work of a third one is
+//! over and the two have done nothing yet, or the first one owes a wait and ends.
 
 mod frees;
 mod machine;

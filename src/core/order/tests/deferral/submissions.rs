@@ -1,7 +1,8 @@
 //! The steps of a launch, of what pays without one, and of the end of a context.
 //!
-//! The oracle: what begins after a free has published comes, on the device, behind all that the device had of the
-//! context when the free started: by a wait that is in, by the order of its stream, or because that is over.
+//! The oracle: what begins after a free has published comes, on the device, behind all that the
+//! device had of the context when the free started: by a wait that is in, by the order of its
+//! stream, or because that is over.
 
 use super::Left;
 use super::machine::{At, Context, Run, Thread, Went, context_of};
@@ -22,7 +23,8 @@ impl Run {
             At::Start if self.is_gone(context) => At::Start,
             At::Start => {
                 own.needed = self.published;
-                // The store of a plain count may be seen later than the load behind it, but for the first submission.
+                // The store of a plain count may be seen later than the load behind it, but for the
+                // first submission.
                 let submits = !self.watched || self.exclusive.1 == context as u64;
                 if lane == 0 && submits { At::Admit } else { At::Begin }
             }
@@ -77,7 +79,8 @@ impl Run {
         }))
     }
 
-    /// From the question how a submission goes on to the answer that it may. None: to a stream that it does not tell.
+    /// From the question how a submission goes on to the answer that it may. None: to a stream that
+    /// it does not tell.
     fn pay(&mut self, own: &mut Thread, stream: Option<usize>) -> Went {
         let handle = stream.map_or(ANY_STREAM, |stream| stream as u64 + 1);
         let owing = own.deferring_context;

@@ -1,5 +1,5 @@
-//! The cases that the rules were drawn from: those of PyTorch's pull request 158352, with block x used
-//! on two streams and freed on both (here: a free that is made on no stream), and our own.
+//! The cases that the rules were drawn from: those of PyTorch's pull request 158352, with block x
+//! used on two streams and freed on both (here: a free that is made on no stream), and our own.
 
 use std::vec::Vec;
 
@@ -18,7 +18,8 @@ struct Case {
 }
 
 impl Case {
-    /// Stream 2 forks from stream 1 behind a kernel; x is allocated on stream 1 before, used on both.
+    /// Stream 2 forks from stream 1 behind a kernel; x is allocated on stream 1 before, used on
+    /// both.
     fn used_on_both() -> Case {
         let mut case = Case { graph: Graph::new(), reuse: Reuse::new() };
         case.kernel(S1);
@@ -227,7 +228,8 @@ fn what_was_freed_on_a_joined_stream_is_free_everywhere() {
     assert!(joined(&mut case));
 }
 
-/// Neither the node that such an edge comes from need have started, nor need any before it be complete.
+/// Neither the node that such an edge comes from need have started, nor need any before it be
+/// complete.
 #[test]
 fn what_lies_behind_an_edge_of_unknown_kind_proves_nothing() {
     for between in [false, true] {
@@ -298,7 +300,8 @@ fn a_graph_that_is_not_shown_is_opaque_and_what_was_proven_stays() {
     assert!(shown.iter().all(|edge| edges.contains(edge)), "it stays behind its own work");
 }
 
-/// By port of the node before, port of the node behind, and type: what the driver documents, and nothing else.
+/// By port of the node before, port of the node behind, and type: what the driver documents, and
+/// nothing else.
 #[test]
 fn only_what_an_edge_is_known_to_promise_counts() {
     for (from_port, to_port, kind) in

@@ -1,5 +1,6 @@
-//! What asking a capture costs: `cargo test --release -p cachealloc-core cost -- --ignored --nocapture`.
-//! Times are printed, never judged. What is judged is that each node is asked for its edges once.
+//! What asking a capture costs: `cargo test --release -p cachealloc-core cost -- --ignored
+//! --nocapture`. Times are printed, never judged. What is judged is that each node is asked for its
+//! edges once.
 
 use std::time::Instant;
 use std::vec;

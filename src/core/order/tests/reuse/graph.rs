@@ -22,7 +22,8 @@ impl Promise {
     pub const EARLY: Promise = Promise { kept: EdgeKind::Early, shown: EdgeKind::Early };
     /// The driver does not say what it is.
     pub const HIDDEN: Promise = Promise { kept: EdgeKind::Early, shown: EdgeKind::Unknown };
-    /// The same, and it is nothing: the node behind may start before the one that the edge comes from.
+    /// The same, and it is nothing: the node behind may start before the one that the edge comes
+    /// from.
     pub const NONE: Promise = Promise { kept: EdgeKind::Unknown, shown: EdgeKind::Unknown };
 }
 

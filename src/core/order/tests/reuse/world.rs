@@ -1,5 +1,5 @@
-//! One program in a capture: natively, where allocations and frees are nodes of the graph, and under
-//! our rules, where they are not.
+//! One program in a capture: natively, where allocations and frees are nodes of the graph, and
+//! under our rules, where they are not.
 //!
 //! Natively a use that the graph does not order between its allocation and its free proves nothing,
 //! and such a program is dropped. `cuMemAlloc` and `cuMemFree` have no place in a graph: a block of

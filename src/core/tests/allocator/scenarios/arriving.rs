@@ -1,5 +1,5 @@
-//! Memory of arenas that requests in flight have asked for. Other requests may be polled meanwhile: what
-//! observes a call of the driver may allocate itself.
+//! Memory of arenas that requests in flight have asked for. Other requests may be polled meanwhile:
+//! what observes a call of the driver may allocate itself.
 
 use cachealloc_core::policy::MIB;
 use cachealloc_core::{

@@ -1,4 +1,5 @@
-//! The last attempt: what the program asked for, and nothing beyond it. Natively it would have got that.
+//! The last attempt: what the program asked for, and nothing beyond it. Natively it would have got
+//! that.
 
 use crate::picture::check;
 

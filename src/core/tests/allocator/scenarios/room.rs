@@ -1,4 +1,5 @@
-//! What is not cut and not shared because the room for the program is known: Note [Capacity] in capacity.rs.
+//! What is not cut and not shared because the room for the program is known: Note [Capacity] in
+//! capacity.rs.
 
 use crate::picture::check;
 

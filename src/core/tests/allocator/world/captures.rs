@@ -144,8 +144,8 @@ impl World {
         self.retire();
     }
 
-    /// Whether a block of a pool is ordinary memory where no node names it, or nothing outside may use it. None: what is left
-    /// beside a block that was used again may count as used outside.
+    /// Whether a block of a pool is ordinary memory where no node names it, or nothing outside may
+    /// use it. None: what is left beside a block that was used again may count as used outside.
     fn is_opened(&self, view: &BlockView, pool: PrivatePool) -> Option<bool> {
         let bytes = view.address.0..view.address.0 + view.bytes;
         let is_free = view.state != BlockState::Allocated;
