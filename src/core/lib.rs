@@ -1,12 +1,12 @@
 //! The allocator and the ordering rules of cachealloc, as pure computation.
 //!
-//! The nouns, from the outside in: an *allocator* keeps the memory of one CUDA context. It consists
+//! The terms, from the outside in: an *allocator* keeps the memory of one CUDA context. It consists
 //! of *segments*, contiguous ranges obtained from the driver in one go. A segment is tiled by
-//! *blocks*: allocated, free, or freed with a *tag* that says which streams may use them again, and
+//! *blocks*: allocated, free, or freed with a *tag* that says which streams may reuse them, and
 //! when.
 //!
-//! The promise: this crate never calls out. It knows no CUDA, no time, no threads, no files. What
-//! it needs from the driver it says as a [`Step`], and the caller comes back with the result.
+//! This crate never calls out. It knows no CUDA, no time, no threads, no files. It returns the
+//! driver call it needs as a [`Step`], and the caller reports the result.
 #![no_std]
 #![forbid(unsafe_code)]
 #![warn(unreachable_pub)]
