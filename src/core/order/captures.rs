@@ -1,8 +1,8 @@
 //! The capturing streams of the whole process: while there is one, no barrier is made.
 //!
-//! Both barrier calls kill captures, also those of other threads. A capture begins by any of the
-//! begin calls on its origin stream and ends with End (successful or not), with its stream, or with
-//! its context. Because End may happen unseen, the runtime queries the driver
+//! Both barrier calls invalidate captures, also those of other threads. A capture begins by any of
+//! the begin calls on its origin stream and ends with End (successful or not), with its stream, or
+//! with its context. Because End may happen unseen, the runtime queries the driver
 //! (`cuStreamIsCapturing`) for each entry whenever the set decides something.
 //!
 //! * C1: entries are told apart by stream id; handles are used again for other streams.
@@ -34,19 +34,19 @@ pub enum Begun {
     Already,
 }
 
-/// The set.
+/// The set of capturing streams.
 #[derive(Clone, Debug)]
 pub struct Captures {
     entries: Vec<Capture>,
 }
 
 impl Captures {
-    /// No stream captures.
+    /// Returns an empty set.
     pub const fn new() -> Captures {
         Captures { entries: Vec::new() }
     }
 
-    /// Call before the real Begin.
+    /// Adds a capture. Call it before the real Begin.
     pub fn begin(&mut self, capture: Capture) -> Begun {
         if self.iter().any(|entry| entry.stream_id == capture.stream_id) {
             return Begun::Already;
@@ -55,8 +55,8 @@ impl Captures {
         Begun::New
     }
 
-    /// Call after the real End if the stream no longer captures, or after a failed Begin that was
-    /// `New`. True if the stream was in the set.
+    /// Removes a capture. Call it after the real End if the stream no longer captures, or after a
+    /// failed Begin that was `New`. Returns `true` if the stream was in the set.
     ///
     /// An End that fails with "unjoined work" or "invalidated" ends the capture; one that fails
     /// because it came from the wrong thread or stream does not. Ask the driver which it was.
@@ -64,28 +64,29 @@ impl Captures {
         self.drop_where(|entry| entry.stream_id == stream_id) != 0
     }
 
-    /// The stream was destroyed; its capture went with it.
+    /// Removes the capture of a destroyed stream.
     pub fn stream_destroyed(&mut self, stream_id: u64) -> bool {
         self.end(stream_id)
     }
 
-    /// The context was destroyed with all its streams. Returns how many captures ended with it.
+    /// Removes the captures of a context that was destroyed with all its streams. Returns their
+    /// number.
     pub fn context_destroyed(&mut self, context_id: u64) -> usize {
         self.drop_where(|entry| entry.context_id == context_id)
     }
 
-    /// Drops every capture that is over. `still` queries the driver; if the driver does not say (an
-    /// error such as 906), it must return true. Returns how many were dropped.
+    /// Drops every capture that has ended, and returns how many. `still` queries the driver; if the
+    /// driver does not answer (an error such as 906), it must return `true`.
     pub fn keep(&mut self, mut still: impl FnMut(&Capture) -> bool) -> usize {
         self.drop_where(|entry| !still(entry))
     }
 
-    /// Whether no stream captures: only then may a barrier be made.
+    /// Returns whether no stream captures: only then may a barrier be made.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// The entries, for queries of the driver outside of the lock.
+    /// Returns the entries, for queries of the driver outside of the lock.
     pub fn iter(&self) -> impl Iterator<Item = &Capture> {
         self.entries.iter()
     }

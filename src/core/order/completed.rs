@@ -1,10 +1,11 @@
-//! What is over in order: of the events of one stream, each is over before the next.
+//! Counts completed elements where each completes before the next, as the events of one stream do.
 
-/// How many of so many things that are over in order are over, with few questions: one where none
-/// is, two for each doubling of the answer where some are. Asks for them by number, from 0.
+/// Returns how many of `count` elements that complete in order are complete, with few queries: one
+/// if none is, two for each doubling of the answer otherwise. Elements are queried by number, from
+/// 0.
 pub fn completed_count(count: u64, mut is_over: impl FnMut(u64) -> bool) -> u64 {
     let (mut over, mut step) = (0, 1);
-    // Beyond `end` nothing is over, or nothing is there.
+    // From `end` on, no element is complete, or there is none.
     let mut end = count;
     while over < end {
         let asked = (over + step).min(end) - 1;
@@ -27,7 +28,7 @@ pub fn completed_count(count: u64, mut is_over: impl FnMut(u64) -> bool) -> u64 
 mod tests {
     use super::*;
 
-    /// A question for each power of two up to the answer, and as many again to find it between two
+    /// One query for each power of two up to the answer, and as many again to find it between two
     /// of them.
     #[test]
     fn few_questions_find_how_many_are_over() {

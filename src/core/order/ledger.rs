@@ -3,7 +3,7 @@
 //! One `Ledger` per process, one `ContextCoverage` per context. A submission:
 //!
 //! ```text
-//! if ledger.submits(context, visible) { wait for Covers::pending of all; exclusive.waited() }
+//! if ledger.submits(context, visible) { wait for ContextCoverage::pending of all; exclusive.waited() }
 //! real call
 //! ledger.submitted(visible)
 //! ```
@@ -15,13 +15,15 @@
 //! facts = ledger.facts(covers, situation)
 //! Publish                  => publish; if covers.pending() is n: thread.track(n), the one it relies on
 //! Barrier                  =>
-//!     seen = ledger.before_barrier(covers)         takes the number, reads the marks
+//!     seen = ledger.before_barrier(covers)      takes the number, reads the counters
 //!     record, wait; the runtime files the event under seen.number(); ledger.wait_submitted(seen)
-//!         or, if ledger.may_defer() before and after the context becomes the debtor, record only
+//!         or, if ledger.may_defer() before and after the context is set as the deferring
+//!         one, record only
 //!     ledger.barrier_is_in(covers, seen, context) is WaitFirst
 //!                          => wait for the event; covers.waited(seen); publish
 //!     otherwise            => thread.track(seen.number()); publish
-//! Wait                     => seen = ledger.before_barrier(covers); record; wait for the event; covers.waited(seen)
+//! Wait                     => seen = ledger.before_barrier(covers); record; wait for the event;
+//!                             covers.waited(seen)
 //! WaitNatively             => seen = ledger.before_barrier(covers); wait; covers.waited(seen)
 //! ```
 //!
@@ -42,49 +44,49 @@ use crate::rules::{Rule, rule_holds};
 pub struct Ledger {
     /// Everything submitted.
     pub submitted: SubmissionCounters,
-    /// What of it the host could see without synchronizing.
+    /// The submissions whose effect the host could see without synchronizing.
     pub host_visible: SubmissionCounters,
     /// Whether a barrier may stand in for a wait.
     pub exclusive: Exclusive,
     /// Whether every kernel counts as visible to the host.
     pub visible: Visible,
-    /// Whether the marks see every submission.
+    /// Whether the counters see every submission.
     pub elision: Elision,
-    /// Whether one stream is all there is.
+    /// Which streams have work, as far as a deferred wait needs to know.
     pub deferral: DeferralState,
-    /// Which context owes a wait because of that.
+    /// The context that has a deferred wait.
     pub deferring_context: DeferringContext,
 }
 
 /// The state of each context.
 #[derive(Debug, Default)]
 pub struct ContextCoverage {
-    /// Everything behind a barrier whose wait was submitted.
+    /// Everything ordered before a barrier whose wait was submitted.
     pub ordered: Coverage,
     /// Everything the host has waited for.
     pub waited: Coverage,
-    /// Everything the host has waited for, of what it could see.
+    /// Everything host-visible that the host has waited for.
     pub host_visible: Coverage,
     /// The barriers by number, and which are complete.
     pub pending_barriers: PendingBarriers,
 }
 
-/// What only the runtime knows about a free.
+/// The inputs about a free that only the runtime knows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FreeInput {
-    /// As in `FreeState`.
+    /// The mode, see `FreeState::mode`.
     pub mode: Mode,
     /// The block's context, by `cuCtxGetId`.
     pub context_id: u64,
-    /// As in `FreeState`.
+    /// Whether a stream captures, see `FreeState::capturing`.
     pub capturing: bool,
-    /// As in `FreeState`.
+    /// Whether the barrier calls work, see `FreeState::barrier_calls`.
     pub barrier_calls: bool,
-    /// As in `FreeState`.
+    /// Whether a driver callback runs, see `FreeState::in_driver_callback`.
     pub in_driver_callback: bool,
 }
 
-/// The marks before a barrier or a wait, and the number of the barrier.
+/// The counters read before a barrier or a wait, and the number of the barrier.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SubmissionReading {
     submitted: CounterReading,
@@ -92,17 +94,17 @@ pub struct SubmissionReading {
     number: BarrierNumber,
 }
 
-/// What a free does once its barrier was made.
+/// The next step of a free whose barrier was recorded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AfterBarrier {
-    /// All later work that can reach the block is behind the barrier.
+    /// All later work that can reach the block is ordered after the barrier.
     MayPublish,
     /// An observer has appeared meanwhile: wait for the barrier's event before publishing.
     WaitFirst,
 }
 
 impl Ledger {
-    /// A process that has done nothing yet.
+    /// Returns the state of a process that has done nothing yet.
     pub const fn new() -> Ledger {
         Ledger {
             submitted: SubmissionCounters::new(),
@@ -115,9 +117,11 @@ impl Ledger {
         }
     }
 
-    /// Before the real call of class submit or order. `host_visible`: the host could see its effect
-    /// without synchronizing, by what the call is; a kernel passes `every_kernel()` or better.
-    /// True: first wait for the pending barriers of every context, then call `exclusive.waited()`.
+    /// Counts a submission. Call it before the real call of class submit or order.
+    ///
+    /// `host_visible`: whether the host could see the effect of the call without synchronizing, by
+    /// the kind of the call; a kernel passes `every_kernel()` or better. If this returns `true`,
+    /// first wait for the pending barriers of every context, then call `exclusive.waited()`.
     #[inline]
     #[must_use]
     pub fn submits(&self, context_id: u64, host_visible: bool) -> bool {
@@ -126,8 +130,8 @@ impl Ledger {
         wait_first
     }
 
-    /// The marks of `submits` alone, if only one context can submit or the caller has called
-    /// `exclusive.submits` itself.
+    /// Counts as `submits` does, without its check for observers. Use it if only one context can
+    /// submit, or if the caller has called `exclusive.submits` itself.
     #[inline]
     pub fn begin(&self, host_visible: bool, lane: Lane) {
         if host_visible {
@@ -139,13 +143,14 @@ impl Ledger {
         self.submitted.begin(lane);
     }
 
-    /// After the real call, whatever it returned, with the same `host_visible`.
+    /// Counts the end of a submission. Call it after the real call, whatever that returned, with
+    /// the same `host_visible`.
     #[inline]
     pub fn submitted(&self, host_visible: bool) {
         self.end(host_visible, Lane::Shared);
     }
 
-    /// As `submitted`, with the lane that `begin` got.
+    /// Counts the end of a submission in the lane that was passed to `begin`.
     #[inline]
     pub fn end(&self, host_visible: bool, lane: Lane) {
         if host_visible && rule_holds(Rule::VisibleWorkMarksBothSides) {
@@ -154,11 +159,11 @@ impl Ledger {
         self.submitted.end(lane);
     }
 
-    /// Every kernel counts as visible from now on; true the first time.
+    /// Makes every kernel count as visible from now on. Returns `true` the first time.
     ///
     /// Kernels already in flight may have written host memory unseen, through an address inside
-    /// their data. The first cause therefore counts as one visible submission itself: the next
-    /// free waits once.
+    /// their data. The first cause therefore counts as one visible submission itself: the next free
+    /// waits once.
     pub fn note_visible(&self, cause: VisibleCause) -> bool {
         let first = self.visible.note(cause);
         if first {
@@ -168,25 +173,25 @@ impl Ledger {
         first
     }
 
-    /// Records an observer. True as in `submits`.
+    /// Records an observer. The result means the same as that of `submits`.
     #[must_use]
     pub fn note_observer(&self, observer: Observer) -> bool {
         self.exclusive.observe(observer)
     }
 
-    /// Whether everything submitted has been waited for by the host, so that a free of a context
-    /// block need do nothing, whatever its other facts are (`free_context_block`). Call inside the
+    /// Returns whether the host has waited for everything submitted. A free of a context block then
+    /// needs to do nothing, whatever its other facts are (`free_context_block`). Call it inside the
     /// free.
     #[inline]
     pub fn all_is_over(&self, covers: &ContextCoverage) -> bool {
         self.elision.is_allowed() && self.submitted.quiet_since(&covers.waited)
     }
 
-    /// The facts that decide the route of a free. Call inside the free, once.
+    /// Returns the facts that decide the route of a free. Call it once, inside the free.
     pub fn facts(&self, covers: &ContextCoverage, situation: FreeInput) -> FreeState {
-        // The marks before the observers: if the marks rely on another thread's barrier, that
-        // barrier is recorded before this thread finds the process exclusive, and a later observer
-        // finds it pending. In the other order both could miss it.
+        // The counters are read before the observers. If the counters rely on another thread's
+        // barrier, that barrier is recorded before this thread finds the process exclusive, and a
+        // later observer finds it pending. In the other order both could miss it.
         let ordered_quiet = self.submitted.quiet_since(&covers.ordered);
         let waited_quiet = self.submitted.quiet_since(&covers.waited);
         let visible_quiet = self.host_visible.quiet_since(&covers.host_visible);
@@ -203,7 +208,8 @@ impl Ledger {
         }
     }
 
-    /// Before the barrier is recorded, or before a wait for everything in the context.
+    /// Takes a barrier number and reads the counters. Call it before the barrier is recorded, or
+    /// before a wait for everything in the context.
     pub fn before_barrier(&self, covers: &ContextCoverage) -> SubmissionReading {
         SubmissionReading {
             submitted: self.submitted.before_barrier(),
@@ -212,31 +218,34 @@ impl Ledger {
         }
     }
 
-    /// Whether the barrier of the context that submits may put its wait off: all submissions are
-    /// seen, and all since the last wait went to one stream. Call with the gate held.
+    /// Returns whether a barrier of the submitting context may defer its wait: all submissions are
+    /// seen, and all since the last wait went to one stream. The caller must hold the barrier lock.
     #[inline]
     pub fn may_defer(&self) -> bool {
         self.elision.is_allowed() && self.deferral.is_single_stream()
     }
 
-    /// As `may_defer`, once the wait is said to be owed, where several streams have work: each will
-    /// wait for itself.
+    /// Returns whether the wait may be deferred for each of several streams, which then wait for
+    /// themselves. Call it after the context is set as the deferring one.
     pub fn may_defer_per_stream(&self) -> bool {
-        // Asked behind what was said: of this thread and one that is about to submit unseen, one
-        // sees the other. What was said stands until a wait is in: perhaps an earlier barrier owes
-        // its wait.
+        // Read after the context was set: either this thread sees one that is about to submit
+        // unseen, or that thread sees the deferred wait. The state stays until a wait is submitted,
+        // because the wait of an earlier barrier may be deferred too.
         self.deferral.defer_per_stream() && self.elision.is_allowed()
     }
 
-    /// The wait of the barrier is in. Call with the gate held, and only for the debtor.
+    /// Records that the wait of the barrier was submitted. The caller must hold the barrier lock,
+    /// and the context must be the deferring one.
     #[inline]
     pub fn wait_submitted(&self, seen: SubmissionReading, lane: Lane) {
         self.deferral.wait_submitted(&self.submitted, seen.submitted, lane);
     }
 
-    /// After the barrier's wait was submitted or put off, and its event is filed, before the block
-    /// is published. Recorded, then covered, then checked for observers: the order of D3 and of
-    /// Note [Showing an observer].
+    /// Records the barrier. Call it after the barrier's wait was submitted or deferred and its
+    /// event is filed, before the block is published.
+    ///
+    /// The order is: recorded, covered, checked for observers. D3 and Note [Showing an observer]
+    /// need it.
     #[must_use]
     pub fn barrier_is_in(
         &self,
@@ -254,7 +263,7 @@ impl Ledger {
 }
 
 impl ContextCoverage {
-    /// A context without a barrier or a wait.
+    /// Returns the state of a context without a barrier or a wait.
     pub const fn new() -> ContextCoverage {
         ContextCoverage {
             ordered: Coverage::new(),
@@ -264,8 +273,8 @@ impl ContextCoverage {
         }
     }
 
-    /// The host has waited for everything in this context that was submitted before `seen` was
-    /// read. What is over is ordered as well, and its barriers are complete.
+    /// Records that the host has waited for everything in this context that was submitted before
+    /// `seen` was read. Completed work is ordered as well, and its barriers are complete.
     pub fn waited(&self, seen: SubmissionReading) {
         self.pending_barriers.complete(seen.number);
         self.ordered.passed(seen.submitted);
@@ -273,21 +282,21 @@ impl ContextCoverage {
         self.host_visible.passed(seen.host_visible);
     }
 
-    /// The barrier on which a free without one relies, for `TrackedBarrier::track`; also what a
-    /// teardown waits for.
+    /// Returns the barrier on which a free without its own barrier relies, for
+    /// `TrackedBarrier::track`. A teardown waits for it too.
     pub fn pending(&self) -> Option<BarrierNumber> {
         self.pending_barriers.pending()
     }
 }
 
 impl SubmissionReading {
-    /// Everything read, for tests that explore states.
+    /// Returns everything read, for tests that explore states.
     #[cfg(test)]
     pub(crate) fn parts(self) -> ((u64, u64), (u64, u64), u64) {
         (self.submitted.parts(), self.host_visible.parts(), self.number.0)
     }
 
-    /// The number of the barrier that is recorded after these reads.
+    /// Returns the number of the barrier that is recorded after these reads.
     pub fn number(&self) -> BarrierNumber {
         self.number
     }

@@ -6,71 +6,73 @@
 //! | an async block by `cuMemFree` | park | park | park | park |
 //! | any block by `cuMemFreeAsync` | tag | tag | tag | tag |
 //!
-//! And in every cell: publish at once if the marks prove that there is nothing to wait for. Without
-//! the barrier calls, and during a capture, every wait is a native wait, in `relaxed` too: no
-//! context event can be made there to park on.
+//! In every cell, the block is published at once if the counters prove that there is nothing to
+//! wait for. Without the barrier calls, and during a capture, the driver itself performs every
+//! wait, in `relaxed` too: no context event can be recorded there for a pending free.
 
 use crate::rules::{Rule, rule_holds};
 
-/// Which guarantees of a native free are kept.
+/// The guarantees of the driver's own free that are kept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Mode {
-    /// All three, by a barrier instead of a wait wherever that cannot be noticed.
+    /// All three guarantees, by a barrier instead of a wait wherever that cannot be noticed.
     #[default]
     Ordered,
-    /// All three, by a wait in every free.
+    /// All three guarantees, by a wait in every free.
     Strict,
     /// Only "no reuse while in use".
     Relaxed,
 }
 
-/// What the runtime knows at the start of a free. Read once: the marks must have been read inside
-/// the free (`Ledger::facts`).
+/// The inputs of the route decision, known at the start of a free. Read once: the counters must
+/// have been read inside the free (`Ledger::facts`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FreeState {
-    /// Which guarantees are kept.
+    /// The guarantees that are kept.
     pub mode: Mode,
-    /// A barrier may stand in for the wait (`Exclusive::is_exclusive` of the block's context).
+    /// Whether a barrier may replace the wait (`Exclusive::is_exclusive` of the block's context).
     pub exclusive: bool,
-    /// A stream of the process captures (`Captures::is_empty` is false).
+    /// Whether a stream of the process captures (`Captures::is_empty` is false).
     pub capturing: bool,
-    /// The driver has `cuCtxRecordEvent` and `cuCtxWaitEvent`, and they work on this context (false
-    /// on a green context, where they may not).
+    /// Whether the driver has `cuCtxRecordEvent` and `cuCtxWaitEvent`, and they work on this
+    /// context (false on a green context, where they may not).
     pub barrier_calls: bool,
-    /// No driver call is legal here: a callback of ours, run by the driver. Not the program's own
-    /// free inside a host function: that gets the driver's 800 from the ordinary route.
+    /// Whether no driver call is legal here, because the driver runs a callback of the library.
+    /// This does not include the program's own free inside a host function: that gets the driver's
+    /// error 800 on the ordinary route.
     pub in_driver_callback: bool,
-    /// Everything submitted is behind a barrier of the block's context.
+    /// Whether everything submitted is ordered before a barrier of the block's context.
     pub ordered_quiet: bool,
-    /// Everything submitted has been waited for by the host.
+    /// Whether the host has waited for everything submitted.
     pub waited_quiet: bool,
-    /// Everything the host could see has been waited for by the host.
+    /// Whether the host has waited for everything that it could see.
     pub visible_quiet: bool,
-    /// The marks see every submission.
+    /// Whether the counters see every submission.
     pub elision: bool,
 }
 
-/// What a `cuMemFree` must do.
+/// The action that a `cuMemFree` must take.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Route {
     /// Nothing: the block is free for any request at once.
     Publish,
-    /// Barrier of the block's context, then publish.
+    /// Make a barrier of the block's context, then publish.
     Barrier,
-    /// Record an event behind all work of the block's context, wait for it on the host, then
-    /// publish. No other call has to come behind it: the free returns when that work is over.
+    /// Record an event after all work of the block's context, wait for it on the host, then
+    /// publish. No other call has to be ordered after it: the free returns when that work is
+    /// complete.
     Wait,
     /// Let the driver wait: free a sentinel with the real `cuMemFree`, then publish.
     WaitNatively,
     /// Record a context event, do not wait; publish once it is complete.
     ParkOnEvent,
-    /// No driver call now. The first ordinary call that may records one context event for
-    /// everything parked this way, and *no wait*: a barrier would order streams that natively are
-    /// not ordered. A wait for the whole context that starts after this has the same effect.
+    /// Make no driver call now. The first ordinary call that may records one context event for
+    /// every free parked this way, and *no wait*: a barrier would order streams that the driver
+    /// does not order. A wait for the whole context that starts after this has the same effect.
     ParkForBarrier,
 }
 
-/// What a `cuMemFreeAsync` must do.
+/// The action that a `cuMemFreeAsync` must take.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StreamRoute {
     /// Nothing: the block is free for any request at once.
@@ -78,16 +80,17 @@ pub enum StreamRoute {
     /// Free for its stream at once, for other requests once an event recorded there now is
     /// complete.
     Tag,
-    /// As `Route::ParkForBarrier`.
+    /// Make no driver call now, see `Route::ParkForBarrier`.
     ParkForBarrier,
 }
 
-/// `cuMemFree` of a block made by `cuMemAlloc`: natively a wait for the context's earlier work.
+/// Returns the route of a `cuMemFree` of a block made by `cuMemAlloc`. In the driver it waits for
+/// the context's earlier work.
 pub fn free_context_block(facts: &FreeState) -> Route {
     if facts.in_driver_callback {
         return Route::ParkForBarrier;
     }
-    // Whatever the mode and the observers: a native free would not wait.
+    // Whatever the mode and the observers: the driver's own free would not wait.
     if facts.elision && facts.waited_quiet {
         return Route::Publish;
     }
@@ -100,8 +103,9 @@ pub fn free_context_block(facts: &FreeState) -> Route {
     }
 }
 
-/// `cuMemFree` of a block made by `cuMemAllocAsync`: natively no wait, in no mode. A barrier would
-/// make other streams wait for work that natively they need not wait for.
+/// Returns the route of a `cuMemFree` of a block made by `cuMemAllocAsync`. In the driver it does
+/// not wait, so no mode waits. A barrier would make other streams wait for work that they do not
+/// wait for in the driver.
 pub fn free_async_block_plainly(facts: &FreeState) -> Route {
     if !rule_holds(Rule::FreeOfStreamBlockParks) {
         return free_context_block(facts);
@@ -116,8 +120,8 @@ pub fn free_async_block_plainly(facts: &FreeState) -> Route {
     if can_record(facts) { Route::ParkOnEvent } else { Route::ParkForBarrier }
 }
 
-/// `cuMemFreeAsync` of either kind of block on a stream that does not capture. `elsewhere`: the
-/// stream belongs to another context than the block.
+/// Returns the route of a `cuMemFreeAsync` of either kind of block on a stream that does not
+/// capture. `elsewhere`: the stream belongs to another context than the block.
 ///
 /// A capture elsewhere does not matter: an event recorded on a stream that does not capture is
 /// harmless to it (measured). Where it is not, on the legacy stream beside a blocking one that
@@ -155,9 +159,11 @@ fn wait(facts: &FreeState) -> Route {
     if can_record(facts) { Route::Wait } else { Route::WaitNatively }
 }
 
-/// Nothing in flight can use the block, or all of it is ordered before everything to come: then no
-/// event is needed to determine when the block is free. A barrier proves this in `ordered` only; in
-/// `relaxed` none is made, and in `strict` each is also waited for.
+/// Returns whether nothing in flight can use the block, or all such work is ordered before
+/// everything to come. No event is then needed to determine when the block is free.
+///
+/// A barrier proves this in `ordered` only; in `relaxed` none is made, and in `strict` each is also
+/// awaited.
 fn nothing_in_use(facts: &FreeState) -> bool {
     let ordered = facts.mode == Mode::Ordered && can_barrier(facts) && facts.ordered_quiet;
     facts.elision && (facts.waited_quiet || ordered)
@@ -167,7 +173,8 @@ fn can_barrier(facts: &FreeState) -> bool {
     facts.exclusive && can_record(facts)
 }
 
-/// A context event completes on the host, so it is correct in a process that is not exclusive too.
+/// Returns whether a context event can be recorded. It completes on the host, so it is also correct
+/// in a process that is not exclusive.
 fn can_record(facts: &FreeState) -> bool {
     facts.barrier_calls && !captures_forbid(facts)
 }

@@ -1,31 +1,32 @@
-//! Which streams are known to be behind which barrier of a context, where each stream waits for
-//! itself (`deferral`). What is not known only costs a wait more, so this remembers so many streams
-//! as it has places for.
+//! The streams that have waited for a barrier of a context, where each stream waits for itself
+//! (`deferral`). A forgotten stream only costs one more wait, so the table has a fixed number of
+//! places.
 
 use crate::order::pending::BarrierNumber;
 use crate::rules::{Rule, rule_holds};
 
 const PLACES: usize = 64;
 
-/// By stream, as `DeferralState` names it. Under the gate of the context.
+/// The newest barrier that each stream has waited for, by stream as in `DeferralState`. The barrier
+/// lock of the context protects it.
 #[derive(Clone, Copy, Debug)]
 pub struct SyncedStreams([(u64, BarrierNumber); PLACES]);
 
 impl SyncedStreams {
-    /// Nothing is known.
+    /// Returns an empty table.
     pub const fn new() -> SyncedStreams {
         SyncedStreams([(0, BarrierNumber(0)); PLACES])
     }
 
-    /// Whether all later work of the stream comes behind this barrier. Those up to it are included
-    /// (D2).
+    /// Returns whether all later work of the stream is ordered after this barrier, and so after all
+    /// earlier ones (D2).
     pub fn is(&self, stream: u64, number: BarrierNumber) -> bool {
         let (last, behind) = self.0[place(stream)];
         let newer = behind >= number || !rule_holds(Rule::StreamsWaitForTheNewest);
         last == stream && behind != BarrierNumber(0) && newer
     }
 
-    /// The stream waits for this barrier.
+    /// Records that the stream waits for this barrier.
     pub fn waits(&mut self, stream: u64, number: BarrierNumber) {
         self.0[place(stream)] = (stream, number);
     }

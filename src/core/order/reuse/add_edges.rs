@@ -1,4 +1,4 @@
-//! Changes to a stream that keep true what was proven (U5, U6).
+//! Changes to a stream that preserve what was proven (U5, U6).
 
 use alloc::vec::Vec;
 
@@ -10,17 +10,18 @@ use crate::rules::{Rule, rule_holds};
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum EdgeUpdate {
     Nothing,
-    /// Its next node does not start early.
+    /// The stream's next node does not start early.
     FullOrder,
-    /// Its terminals are set to these, by ordinary edges, and its next node does not start early.
+    /// The stream's terminals are set to these, by ordinary edges, and its next node does not start
+    /// early.
     Set(Vec<Edge>),
 }
 
 impl Look<'_> {
-    /// The change that this stream needs.
+    /// Returns the change that this stream needs.
     ///
-    /// Set, not added: a joined side stream would otherwise gather a terminal with each reuse. And
-    /// all as ordinary edges: the next node does not start early anyway.
+    /// The terminals are set, not added: a joined side stream would otherwise gather a terminal
+    /// with each reuse. All become ordinary edges: the next node does not start early anyway.
     pub fn edge_update(&self, stream_id: u64) -> EdgeUpdate {
         let reuse = &*self.reuse;
         let Some(stream) = reuse.find(stream_id) else { return EdgeUpdate::Nothing };
@@ -55,7 +56,7 @@ impl Look<'_> {
 }
 
 impl Reuse {
-    /// Used if nothing is known about what comes before the terminals.
+    /// Returns the change to use if nothing is known about the nodes before the terminals.
     fn add_all_edges(&self, stream: &Stream) -> EdgeUpdate {
         let proven = self.proven.terminals().chain(stream.proven.terminals());
         let mut proven: Vec<u32> = proven.collect();

@@ -1,11 +1,12 @@
-//! What is remembered about one block: while it is handed out, and after its free.
+//! The state kept for one block: while it is handed out, and after its free.
 
 use alloc::vec::Vec;
 
 use super::reach::Reach;
 use crate::rules::{Rule, rule_holds};
 
-/// Markers of one block. One that needs more waits for the end of the capture.
+/// Maximum number of markers of one block. A block that needs more waits for the end of the
+/// capture.
 pub const MARKERS_COUNT_MAX: usize = 256;
 
 /// Nodes that must be complete before a freed block is used again.
@@ -13,11 +14,11 @@ pub const MARKERS_COUNT_MAX: usize = 256;
 pub(super) struct Markers {
     /// In ascending order.
     nodes: Vec<u32>,
-    /// Not all could be found: wait for the end of the capture.
+    /// Whether some markers could not be found: the block waits for the end of the capture.
     unknown: bool,
 }
 
-/// What has to be remembered about a block from its allocation to its free.
+/// The state of a block to remember from its allocation to its free.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AllocationPoint {
     /// Nodes with a smaller number were captured before.
@@ -43,8 +44,8 @@ impl Markers {
         self.nodes.iter().copied()
     }
 
-    /// Adds every node behind these terminals that may use a block allocated when there were
-    /// `nodes_count` nodes (U1, U2).
+    /// Adds every node before these terminals, and the terminals, that may use a block allocated
+    /// when there were `nodes_count` nodes (U1, U2).
     pub(super) fn note(&mut self, reach: &Reach, nodes_count: u32) {
         let room = MARKERS_COUNT_MAX + 1;
         let terminals = reach.terminals().filter(|number| *number >= nodes_count);
@@ -55,7 +56,8 @@ impl Markers {
         self.tidy();
     }
 
-    /// The first marker that is not complete when the next node behind these terminals starts.
+    /// Returns the first marker that is not complete when the next node after these terminals
+    /// starts.
     pub(super) fn first_not_complete(&self, reach: &Reach) -> Option<u32> {
         self.iter().find(|number| !reach.is_complete(*number) && !reach.is_full_terminal(*number))
     }

@@ -14,30 +14,30 @@ use core::ops::Range;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Node(pub u64);
 
-/// What an edge promises to the node behind it.
+/// The guarantee that an edge gives to the node it leads to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum EdgeKind {
-    /// The node before is complete.
+    /// The source node is complete.
     Full,
-    /// The node before has started: a programmatic edge.
+    /// The source node has started: a programmatic edge.
     Early,
-    /// Nothing: an edge whose data is unknown or not reported by the driver.
+    /// No guarantee: the edge data is unknown, or the driver does not report it.
     Unknown,
 }
 
-/// An edge, named by the node it comes from: into a node, or from a terminal of a stream into the
-/// stream's next node.
+/// An edge, identified by the node it comes from: into a node, or from a terminal of a stream into
+/// the stream's next node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Edge {
-    /// The node before.
+    /// The source node.
     pub from: Node,
-    /// What holds when the node behind starts.
+    /// The guarantee that holds when the target node starts.
     pub kind: EdgeKind,
 }
 
 impl EdgeKind {
-    /// From `CUgraphEdgeData`: port of the node before, port of the node behind, type. All zero is
-    /// an ordinary edge. Unknown bytes promise nothing.
+    /// Converts `CUgraphEdgeData`: port of the source node, port of the target node, type. All zero
+    /// is an ordinary edge. Unknown bytes promise nothing.
     pub fn from_data(from_port: u8, to_port: u8, kind: u8) -> EdgeKind {
         match (from_port, to_port, kind) {
             (0, 0, 0) => EdgeKind::Full,
@@ -50,7 +50,7 @@ impl EdgeKind {
 /// Nodes of one capture that are examined: 100,000 nodes need about 5 MB.
 pub const NODES_COUNT_MAX: usize = 1 << 20;
 
-/// The driver does not report what comes before a node, or there are too many nodes.
+/// The driver does not report the edges into a node, or there are too many nodes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct NotKnown;
 
@@ -58,7 +58,7 @@ pub(crate) struct NotKnown;
 pub(crate) struct Nodes {
     numbers: BTreeMap<Node, u32>,
     handles: Vec<Node>,
-    /// For each node, the range in `edges` of the edges into it; None if not queried yet.
+    /// For each node, the range in `edges` of the edges into it. `None` if not queried yet.
     spans: Vec<Option<(u32, u32)>>,
     edges: Vec<(u32, EdgeKind)>,
     answer: Vec<Edge>,
@@ -87,7 +87,7 @@ impl Nodes {
         Ok(number)
     }
 
-    /// The edges into a node, as indices for `edge`. `ask` is as in `Look::stream`.
+    /// Returns the edges into a node, as indices for `edge`. `ask` is described at `Look::stream`.
     pub(crate) fn edges_into(
         &mut self,
         number: u32,

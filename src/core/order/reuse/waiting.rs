@@ -22,14 +22,14 @@ pub(super) struct WaitingBlocks {
 #[derive(Clone, Debug)]
 struct Freed {
     markers: Markers,
-    /// Streams that may have it before others.
+    /// Streams that may reuse the block before others.
     streams: [Option<u64>; 2],
 }
 
 /// Why a block cannot be reused yet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Obstacle {
-    /// For a stream, a node is not complete.
+    /// A node is not complete for a stream.
     Node { stream_id: u64, number: u32 },
     /// A stream has not begun its branch.
     Branch { stream_id: u64 },
@@ -51,8 +51,8 @@ impl WaitingBlocks {
 }
 
 impl Look<'_> {
-    /// The blocks that have become free, and for which scope; they no longer wait. `mend` keeps
-    /// true what that relies on. `ask` as in `stream`.
+    /// Returns the blocks that have become free, each with its scope; they no longer wait.
+    /// `edge_update` preserves the proof that this relies on. `ask` is described at `stream`.
     pub fn ready(
         &mut self,
         mut ask: impl FnMut(Node, &mut Vec<Edge>) -> bool,
@@ -86,8 +86,9 @@ impl Look<'_> {
         ready
     }
 
-    /// Whether everything free in the order of this stream is now free for any stream, because the
-    /// stream was joined; if so, `mend` keeps that true. `ask` as in `stream`.
+    /// Returns whether everything free in the order of this stream is now free for any stream,
+    /// because the stream was joined. If so, `edge_update` preserves that. `ask` is described at
+    /// `stream`.
     #[cfg(test)]
     pub(crate) fn is_joined(
         &mut self,
@@ -106,13 +107,13 @@ impl Look<'_> {
 }
 
 impl Reuse {
-    /// Whether some block is free but was not reported.
+    /// Returns whether some block is free but was not reported.
     #[cfg(test)]
     pub(crate) fn overlooks(&self) -> bool {
         self.is_whole() && self.waiting.blocks.values().any(|freed| self.scope_of(freed).is_ok())
     }
 
-    /// For which scope a block is free, or its obstacles.
+    /// Returns the scope for which a block is free, or its obstacles.
     fn scope_of(&self, freed: &Freed) -> Result<Scope, Vec<Obstacle>> {
         let mut obstacles = match self.obstacles_everywhere(&freed.markers) {
             Ok(()) => return Ok(Scope::Everywhere),
@@ -170,7 +171,7 @@ impl Reuse {
         }
     }
 
-    /// These markers are complete for everything captured from now on in this scope.
+    /// Records that these markers are complete for everything captured from now on in this scope.
     fn prove(
         &mut self,
         markers: &Markers,
@@ -200,12 +201,13 @@ impl Stream {
         Obstacle::Node { stream_id: self.id, number }
     }
 
-    /// It has waited and captured nothing since, or captured nothing at all (U8).
+    /// Returns whether the stream has waited and captured nothing since, or captured nothing at all
+    /// (U8).
     fn is_at_branch(&self) -> bool {
         self.reach.terminals().all(|number| number < self.branch_from)
     }
 
-    /// What keeps this stream from being behind an older one; None if it is behind.
+    /// Returns the obstacle to this stream being ordered after an older one, or `None` if it is.
     fn ahead_of(&self, older: &Stream) -> Option<Obstacle> {
         if self.is_at_branch() {
             return Some(Obstacle::Branch { stream_id: self.id });
