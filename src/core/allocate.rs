@@ -1,13 +1,14 @@
-//! From a request to a block: best fit, and the stages of a miss. The core never calls out; what
-//! it needs from the driver it says with a `Step`.
+//! From a request to a block: best fit, and the stages of a miss. The core never calls out; it
+//! returns the driver call it needs as a `Step`.
 //!
-//! Note [Pressure]. A program that fits natively should fit under us. Natively a freed 60 GiB
-//! array leaves 60 GiB; here it leaves a free segment of 60 GiB. If the program then asks for
-//! 40 GiB and gets a part of it, the other 20 GiB can be used only by what fits in there: a later
-//! request for 30 GiB fails, though natively it fits. So once memory is short, a large request no
-//! longer cuts into a whole free segment that is much larger than itself (by
-//! `max_non_split_rounding_bytes`). It reserves a segment of its own, and when that fails, the
-//! free segments go back first. While memory is plentiful, splitting is faster and costs nothing.
+//! Note [Pressure]. A program that fits on the plain driver should fit under the library. In the
+//! driver a freed 60 GiB array leaves 60 GiB; here it leaves a free segment of 60 GiB. If the
+//! program then asks for 40 GiB and gets a part of it, the other 20 GiB can be used only by
+//! requests that fit in there: a later request for 30 GiB fails, though in the driver it fits. So
+//! once memory is short, a large request no longer cuts into a whole free segment that is much
+//! larger than itself (by `max_non_split_rounding_bytes`). It reserves its own segment, and if that
+//! fails, the free segments are released first. While memory is plentiful, splitting is faster and
+//! costs nothing.
 
 pub(crate) mod plain;
 
@@ -23,8 +24,8 @@ use crate::rules::{Rule, rule_holds};
 use crate::types::{Address, Allocation, BlockId, Mapping, Pool, Requester, Segment, Step};
 
 impl Allocator {
-    /// Tries to serve the request and says what must happen next. Between two polls anything may
-    /// happen to the allocator: other requests, frees, releases, barriers.
+    /// Tries to serve the request and returns the next step. Between two polls anything may happen
+    /// to the allocator: other requests, frees, releases, barriers.
     pub fn poll(&mut self, request: &mut Request) -> Step {
         if request.count_poll() {
             self.clock += 1;
@@ -32,7 +33,7 @@ impl Allocator {
         if let Some(allocation) = request.arrived.take() {
             return Step::Done(allocation);
         }
-        // A caller that polls without an answer has no segment for us.
+        // A caller that polls without an answer has no segment to report.
         request.awaited_bytes = None;
         self.forget_arriving(request);
         let block_bytes = self.policy.block_bytes(request.requested_bytes);
@@ -47,15 +48,16 @@ impl Allocator {
         }
     }
 
-    /// A block that is there already, or None and nothing has changed. For a caller that looks
-    /// before it takes the lock under which it polls: a step of `poll` must never be dropped, the
-    /// segments of a `Step::Release` have left the allocator.
+    /// Returns an existing block, or `None` if nothing has changed. For a caller that looks before
+    /// it takes the lock under which it polls: a step of `poll` must never be dropped, the segments
+    /// of a `Step::Release` have left the allocator.
     pub fn hit(&mut self, request: &Request) -> Option<Allocation> {
         let block_bytes = self.policy.block_bytes(request.requested_bytes)?;
         self.hit_wanted(request.wanted(), block_bytes)
     }
 
-    /// As `hit`, for a request like `Request::new`. `block_bytes` is what the policy says for it.
+    /// Does the same as `hit`, for a request like `Request::new`. `block_bytes` is the policy's
+    /// block size for it.
     #[inline(always)]
     pub fn hit_new(
         &mut self,
@@ -68,8 +70,8 @@ impl Allocator {
         self.hit_wanted(Wanted { bytes: requested_bytes, requester, private: None }, block_bytes)
     }
 
-    /// As `hit_new`, for a request of a context whose first choice is a plain block (plain.rs).
-    /// None, and nothing has changed: `hit_new` decides.
+    /// Does the same as `hit_new`, for a request of a context whose first choice is a plain block
+    /// (plain.rs). Returns `None`, and changes nothing, if `hit_new` has to decide.
     #[inline(always)]
     pub fn hit_plain(&mut self, requested_bytes: u64, block_bytes: u64) -> Option<PlainHit> {
         debug_assert_eq!(self.policy.block_bytes(requested_bytes), Some(block_bytes));
@@ -107,8 +109,8 @@ impl Allocator {
         Some(allocation)
     }
 
-    /// The segment asked for by `Step::Reserve` is there, or a smaller one that serves the request
-    /// as well. The request gets its block at once, so that no other request can take it before the
+    /// Adds the segment requested by `Step::Reserve`, or a smaller one that serves the request as
+    /// well. The request gets its block at once, so that no other request can take it before the
     /// next poll.
     pub fn reserved(&mut self, request: &mut Request, base: Address, bytes: u64) {
         let block_bytes = request.awaited_bytes.take().expect("the request asked for a segment");
@@ -126,7 +128,7 @@ impl Allocator {
         request.arrived = Some(self.take(id, block_bytes, request.requested_bytes, whole));
     }
 
-    /// The driver has no memory for the segment asked for by `Step::Reserve`.
+    /// Records that the driver has no memory for the segment requested by `Step::Reserve`.
     pub fn reserve_failed(&mut self, request: &mut Request) {
         debug_assert!(request.awaited_bytes.is_some(), "nothing was asked for: {request:?}");
         request.awaited_bytes = None;
@@ -134,7 +136,7 @@ impl Allocator {
         self.note_refusal(request);
     }
 
-    /// A block that is there already. `whole`: as `keeps_whole` says.
+    /// Returns an existing block. `whole` is the result of `keeps_whole`.
     #[inline(always)]
     pub(crate) fn search(
         &mut self,
@@ -146,7 +148,7 @@ impl Allocator {
             return None;
         }
         let Some((bytes, id)) = self.best_fit(wanted, block_bytes, whole) else {
-            // A block that must be a segment of its own is not made of parts.
+            // A block that must have its own segment is not made of parts.
             let own = if whole {
                 None
             } else {
@@ -165,8 +167,8 @@ impl Allocator {
         Some(self.take(id, block_bytes, wanted.bytes, whole))
     }
 
-    /// The last word: whatever is large enough, of either pool, though the policy would rather keep
-    /// it.
+    /// The last resort: takes any block that is large enough, of either pool, though the policy
+    /// would rather keep it.
     #[cold]
     fn take_any(&mut self, request: &Request) -> Option<Allocation> {
         if self.is_refused(request.private) {
@@ -185,7 +187,7 @@ impl Allocator {
         Some(self.take(id, bytes, request.requested_bytes, false))
     }
 
-    /// Goes through the stages until one has something to ask of the caller.
+    /// Goes through the stages until one has a step for the caller.
     fn miss(&mut self, request: &mut Request, block_bytes: u64) -> Step {
         loop {
             let step = match request.next_stage() {
@@ -252,8 +254,8 @@ impl Allocator {
         }
     }
 
-    /// The last attempt: a segment for this request alone, without room for others. Natively it
-    /// would have got no more either.
+    /// The last attempt: reserves a segment for this request alone, without capacity for others. In
+    /// the driver it would have got no more either.
     fn reserve_exact(&mut self, request: &mut Request, block_bytes: u64) -> Option<Step> {
         let exact_bytes = exact_block_bytes(request.requested_bytes);
         if request.private.is_none()
@@ -286,7 +288,7 @@ impl Allocator {
         Step::OutOfMemory
     }
 
-    /// The block that serves the request best, if any may, and its bytes.
+    /// Returns the block that serves the request best, if any may, and its bytes.
     #[inline(always)]
     fn best_fit(&self, wanted: Wanted, block_bytes: u64, whole: bool) -> Option<(u64, BlockId)> {
         let index = self.index(self.policy.pool_of(block_bytes), wanted.private);
@@ -299,13 +301,14 @@ impl Allocator {
             _ => index.on_any_stream().find_map(|bins| self.first_fit(bins, block_bytes, whole)),
         };
         match (own, any) {
-            // On a tie the stream's own: what is free for every request serves more of them.
+            // On a tie the stream's own block is taken: one that is free for every request serves
+            // more of them.
             (Some(own), Some(any)) => Some(if own.0 <= any.0 { own } else { any }),
             (own, any) => own.or(any),
         }
     }
 
-    /// The first of these blocks, the smallest first, that the policy lets us take.
+    /// Returns the first of these blocks, the smallest first, that the policy allows.
     #[inline(always)]
     fn first_fit(&self, bins: &Bins, block_bytes: u64, whole: bool) -> Option<(u64, BlockId)> {
         let best = bins.best(block_bytes).map(|(rank, id)| (rank.bytes, id));
@@ -319,12 +322,12 @@ impl Allocator {
         }
     }
 
-    /// The same where not every block that fits may serve.
+    /// Does the same as `first_fit` where not every block that fits may serve.
     #[inline(never)]
     fn first_choice(&self, bins: &Bins, block_bytes: u64, whole: bool) -> Option<(u64, BlockId)> {
         let fits = |bytes| self.policy.fits(bytes, block_bytes);
         let is_choosy = self.is_choosy(block_bytes);
-        // Where a segment is spared, larger ones are.
+        // If the split of a segment is avoided, so is that of larger ones.
         let mut spared_from = u64::MAX;
         let first = bins.first_that(block_bytes, fits, |bytes, id| {
             let may_serve = !whole || self.is_whole_fit(id, block_bytes);
@@ -339,8 +342,8 @@ impl Allocator {
         first.map(|(rank, id)| (rank.bytes, id))
     }
 
-    /// Whether not every block that fits may serve: while memory is short, or much of the room is
-    /// taken.
+    /// Returns whether some blocks that fit may not serve: while memory is short, or much of the
+    /// capacity is taken.
     pub(crate) fn is_choosy(&self, block_bytes: u64) -> bool {
         // Note [Chunks]: a chunk is there to be cut.
         !is_small(block_bytes)
@@ -353,19 +356,19 @@ impl Allocator {
             && !(self.is_choosy(block_bytes) && self.avoids_split(id, block_bytes))
     }
 
-    /// Notes [Pressure] and [Room]: a whole segment that had better stay whole, or go back to the
-    /// driver.
+    /// Returns whether this block is a whole segment that should stay whole, or be released. See
+    /// Notes [Pressure] and [Capacity].
     fn avoids_split(&self, id: BlockId, block_bytes: u64) -> bool {
         self.is_whole_segment(id) && self.is_cut_spared(self.blocks.at(id.0).bytes, block_bytes)
     }
 
-    /// Whether this free block is one that could go back as it is.
+    /// Returns whether this free block could be released as it is.
     fn is_whole_segment(&self, id: BlockId) -> bool {
         let block = self.blocks.at(id.0);
         !block.is_split() && !block.expandable && block.private.is_none()
     }
 
-    /// Whether a segment of so many bytes had better not be cut. If so, no larger one is.
+    /// Returns whether a segment of `segment_bytes` should not be cut. If so, no larger one is.
     pub(crate) fn is_cut_spared(&self, segment_bytes: u64, block_bytes: u64) -> bool {
         let pressed = self.pressure && self.policy.is_much_larger(segment_bytes, block_bytes);
         (pressed || self.is_cut_too_much(segment_bytes, block_bytes))

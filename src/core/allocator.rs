@@ -1,4 +1,4 @@
-//! The allocator of one CUDA context: what it consists of, and the small operations on blocks that
+//! The allocator of one CUDA context: its fields, and the small operations on blocks that
 //! allocating, freeing and releasing share.
 
 pub(crate) mod check;
@@ -22,7 +22,7 @@ use crate::table::Table;
 use crate::tags::Tags;
 use crate::types::{Address, BlockId, Completed, Pool, PrivatePool, SegmentId};
 
-/// For so many requests the tables are looked at once.
+/// Number of requests for which the tables are checked at once.
 pub(crate) const REQUESTS_WITH_ROWS_MAX: u32 = 32;
 
 /// A clone is for tests that try every continuation; two allocators never share a context.
@@ -39,22 +39,23 @@ pub struct Allocator {
     pub(crate) tags: Tags,
     pub(crate) counts: Counts,
     pub(crate) segments_reserved_count: u64,
-    /// Advances with every request, and with every mark of Note [Idle memory]: the ages of free
-    /// blocks.
+    /// The ages of free blocks. Advances with every request, and with every epoch of Note [Idle
+    /// memory].
     pub(crate) clock: u64,
     pub(crate) pressure: bool,
     pub(crate) capacity: Capacity,
     pub(crate) decay: Decay,
-    /// What was free before is left where it is. See Note [Excess] in free_limit.rs.
+    /// The epoch before which free blocks stay where they are. See Note [Excess] in free_limit.rs.
     pub(crate) left_before: IdleEpoch,
-    /// So many requests find room in the tables without a look.
+    /// Number of requests for which the tables have rows without a check.
     pub(crate) requests_with_rows: u32,
-    /// Large requests no longer cut segments. See Note [Exported blocks] in exported_blocks.rs.
+    /// Whether large requests no longer cut segments. See Note [Exported blocks] in
+    /// exported_blocks.rs.
     pub(crate) whole_large: bool,
     pub(crate) arenas: Arenas,
     /// Segments that may have nothing left but retired and free blocks.
     pub(crate) leaving: Vec<SegmentId>,
-    /// Pending frees that are over, for the recorder; None without one.
+    /// Completed pending frees, for the recorder. `None` without a recorder.
     pub(crate) completed: Option<Vec<Completed>>,
 }
 
@@ -84,18 +85,19 @@ impl Allocator {
         }
     }
 
-    /// From now on pending frees that are over are kept for `take_completed`.
+    /// Makes the allocator keep completed pending frees for `take_completed`.
     pub fn report_completed(&mut self) {
         self.completed.get_or_insert_default();
     }
 
-    /// They are not asked for any more.
+    /// Stops keeping completed pending frees.
     pub fn forget_completed(&mut self) {
         self.completed = None;
     }
 
-    /// The pending frees that have ended since the last call, in that order. Call under the lock
-    /// under which they ended: afterwards their addresses may be handed out again.
+    /// Returns the pending frees that have completed since the last call, in that order. The caller
+    /// must hold the lock under which they completed: afterwards their addresses may be handed out
+    /// again.
     pub fn take_completed(&mut self) -> Vec<Completed> {
         self.completed.as_mut().map(core::mem::take).unwrap_or_default()
     }
@@ -104,12 +106,12 @@ impl Allocator {
         &self.policy
     }
 
-    /// What all segments together may take from now on. Segments above it stay until released.
+    /// Sets the limit of all segments together. Segments above it stay until released.
     pub fn set_limit(&mut self, limit_bytes: Option<u64>) {
         self.policy.limit_bytes = limit_bytes;
     }
 
-    /// The size of the next chunk, where segments are chunks. See Note [Chunks] in policy.rs.
+    /// Sets the size of the next chunk, where segments are chunks. See Note [Chunks] in policy.rs.
     pub fn set_chunk(&mut self, chunk_bytes: u64) {
         if self.policy.chunk_bytes.is_some() {
             self.policy.chunk_bytes = Some(chunk_bytes);
@@ -120,24 +122,24 @@ impl Allocator {
         self.counts.stats()
     }
 
-    /// The bytes of all blocks that the program holds, as `stats` has them.
+    /// Returns the bytes of all blocks that the program holds, as `stats` counts them.
     #[inline]
     pub fn allocated_bytes(&self) -> u64 {
         self.counts.allocated_bytes()
     }
 
-    /// The bytes of all segments, as `stats` has them.
+    /// Returns the bytes of all segments, as `stats` counts them.
     pub fn reserved_bytes(&self) -> u64 {
         self.counts.kept.reserved_bytes.all.current
     }
 
-    /// For what begins anew.
+    /// Returns the counters, to reset them.
     pub fn counts_mut(&mut self) -> &mut Counts {
         &mut self.counts
     }
 
-    /// Whether memory is known to be short. Set by the first reservation that fails, and by the
-    /// caller, which may also clear it. See Note [Pressure] in allocate.rs.
+    /// Returns whether memory is known to be short. The first reservation that fails sets this, and
+    /// so may the caller, which may also clear it. See Note [Pressure] in allocate.rs.
     pub fn pressure(&self) -> bool {
         self.pressure
     }
@@ -146,8 +148,8 @@ impl Allocator {
         self.pressure = pressure;
     }
 
-    /// Whether the host has memory for what requests may add to the tables. Where not, they fail,
-    /// and the driver may serve them.
+    /// Returns whether the host has memory for the rows that requests may add to the tables. If
+    /// not, requests fail, and the driver may serve them.
     #[inline]
     pub(crate) fn has_rows(&mut self) -> bool {
         if self.requests_with_rows > 0 {
@@ -159,15 +161,15 @@ impl Allocator {
 
     #[cold]
     fn look_for_rows(&mut self) -> bool {
-        /// What so many requests may add, and what several threads may before one of them asks
-        /// again.
+        /// The rows that `REQUESTS_WITH_ROWS_MAX` requests may add, and those of several threads
+        /// before one of them checks again.
         const SPARE_COUNT: usize = 160;
         let found = self.blocks.has_room(SPARE_COUNT) && self.segments.has_room(SPARE_COUNT);
         self.requests_with_rows = if found { REQUESTS_WITH_ROWS_MAX } else { 0 };
         found
     }
 
-    /// The free blocks of the context, or those of a private pool.
+    /// Returns the free blocks of the context, or those of a private pool.
     pub(crate) fn index(&self, pool: Pool, private: Option<PrivatePool>) -> &FreeIndex {
         match (private, pool) {
             (Some(id), pool) => {
@@ -178,7 +180,7 @@ impl Allocator {
         }
     }
 
-    /// Puts a freed block into the index of those that may take it.
+    /// Puts a freed block into the index of the requests that may take it.
     #[inline(never)]
     pub(crate) fn insert_free(&mut self, id: BlockId) {
         let block = self.blocks.at(id.0);
@@ -199,7 +201,7 @@ impl Allocator {
         self.note_end_changes(id);
     }
 
-    /// The reverse of `insert_free`, to be called before anything about the block changes.
+    /// Reverses `insert_free`. Call it before anything about the block changes.
     #[inline(never)]
     pub(crate) fn remove_free(&mut self, id: BlockId) {
         self.note_end_changes(id);
@@ -222,7 +224,7 @@ impl Allocator {
         }
     }
 
-    /// A pending free is over.
+    /// Records that a pending free has completed.
     #[inline(never)]
     fn note_completed(&mut self, id: BlockId) {
         let Block { pool, address, bytes, requested_bytes, .. } = *self.blocks.at(id.0);
@@ -256,7 +258,7 @@ impl Allocator {
         self.insert_row(SegmentRow { private: request.private, ..row })
     }
 
-    /// Enters a segment of one block, which is in no index yet.
+    /// Adds a segment of one block, which is in no index yet.
     pub(crate) fn insert_row(&mut self, row: SegmentRow) -> BlockId {
         let SegmentRow { base, bytes, pool, registration, expandable, private, .. } = row;
         self.assert_apart(base, bytes);
@@ -291,8 +293,8 @@ impl Allocator {
         first
     }
 
-    /// Cuts a block that is in no index after `bytes`. What is left becomes a block of its own
-    /// that waits for whatever the whole waited for, and is not in an index either.
+    /// Cuts a block that is in no index after `bytes`. The remainder becomes a separate block that
+    /// waits for whatever the whole waited for, and is not in an index either.
     pub(crate) fn split(&mut self, id: BlockId, bytes: u64) -> BlockId {
         let (block, number, place) = self.blocks.beside(id.0);
         let remainder = BlockId(number);
@@ -305,7 +307,7 @@ impl Allocator {
         remainder
     }
 
-    /// Another block than before ends where the next one begins, or the segment ends.
+    /// Links the block that now precedes the next one, or that now ends the segment.
     #[inline(always)]
     pub(crate) fn link_after(&mut self, id: BlockId, after: Option<BlockId>, segment: SegmentId) {
         match after {
@@ -314,7 +316,7 @@ impl Allocator {
         }
     }
 
-    /// No byte may be in two segments, or it could be handed out twice.
+    /// Asserts that no byte is in two segments, or it could be handed out twice.
     fn assert_apart(&self, base: Address, bytes: u64) {
         let end = base.0.checked_add(bytes).expect("the segment ends inside the address space");
         let below = self.segment_at.range(..Address(end)).next_back();

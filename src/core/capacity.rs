@@ -1,48 +1,50 @@
-//! How much a program may lose to holes, measured by the memory that there is.
+//! How much a program may lose to holes, relative to its capacity.
 //!
 //! Note [Capacity]. Free memory inside of a segment that is partly in use serves only what fits
-//! there, and cannot go back. Natively there are no such holes. So a program that needs nearly all
-//! of its *room*, the limit or the device, completes only if the holes are few at its peak, and
-//! nothing says beforehand when that is. Where there is plenty, holes are the price of few calls to
-//! the driver.
+//! there, and cannot be released. On the plain driver there are no such holes. So a program that
+//! needs nearly all of its *capacity*, the limit or the device, completes only if the holes are few
+//! at its peak, and that peak cannot be predicted. Where memory is plentiful, holes are the price
+//! of few calls to the driver.
 //!
-//! So once a third of the room is reserved, the holes may take 1/512 of it. A large request that
-//! would leave more, because it cuts a whole free segment or begins one for several, is *spared*
-//! that: it gets a segment of its own, which natively would have cost a call too. Holes that are
-//! there serve as ever. Within a limit so low that a single segment for several could be too much,
+//! So once a third of the capacity is reserved, the holes may take 1/512 of it. A large request
+//! that would leave more, because it cuts a whole free segment or begins one for several, *avoids
+//! the split*: it gets a separate segment, which in the driver would have cost a call too. Existing
+//! holes serve as ever. Within a limit so low that a single segment for several could be too much,
 //! no large requests share one.
 //!
-//! A program whose sizes never repeat would pay that call for each request, for ever. So the calls
-//! are counted: 512 while it grows, then one for each 4,096 requests, and 16 for each refusal when
+//! A program whose sizes never repeat would pay that call for every request. So the calls are
+//! counted: 512 while it grows, then one for each 4,096 requests, and 16 for each refusal when
 //! nothing is left to release, which shows that memory is short, and not only held by the cache.
 //! More are worth it only where the holes would take more than a quarter of the *slack*, which is
-//! what the program's peak so far leaves of 31/32 of the room: it will come to that peak again, in
-//! the next step of a training run, or, where sizes never repeat, to a higher one.
+//! what the program's peak so far leaves of 31/32 of the capacity: it will come to that peak again,
+//! in the next step of a training run, or, where sizes never repeat, to a higher one.
 //!
-//! What the driver refuses shows how large the room is now: other processes may hold the rest. What
-//! it gives beyond that shows that they have gone.
+//! A refusal by the driver shows how large the capacity is now: other processes may hold the rest.
+//! A reservation beyond that shows that they have gone.
 
-/// Once this part of the room is reserved, holes count.
+/// Once this part of the capacity is reserved, holes count.
 const SAVED_FROM_PART: u64 = 3;
-/// Holes may take this part of it.
+/// Holes may take this part of the capacity.
 const HOLES_PART: u64 = 512;
-/// What a program's peak leaves of it, but for this part of the room, is its slack.
+/// The part of the capacity that does not count as slack. The slack is what a program's peak leaves
+/// of the rest.
 const MARGIN_PART: u64 = 32;
 /// Holes may take this part of the slack without harm.
 const SLACK_PART: u64 = 4;
-/// So many calls to the driver may be made although free memory could have served, one more for
-/// each so many requests, and so many more for each refusal when nothing is left to release.
+/// Number of driver calls that may be made although free memory could have served. The two
+/// constants below add one for a number of requests, and some for each refusal when nothing is left
+/// to release.
 const SPARED_COUNT: u64 = 512;
 const REQUESTS_PER_SPARED: u64 = 4096;
 const SPARED_PER_REFUSAL: u64 = 16;
 
 #[derive(Clone, Default)]
 pub(crate) struct Capacity {
-    /// To the caller's knowledge: the limit, else the device.
+    /// The capacity as the caller knows it: the limit, else the device.
     known_bytes: Option<u64>,
-    /// As refusals show it; at most that.
+    /// The capacity as refusals show it; at most the known one.
     bytes: Option<u64>,
-    /// So much of it is reserved that holes count.
+    /// Whether so much of the capacity is reserved that holes count.
     is_saved: bool,
     avoided_splits_count: u64,
     refusals_count: u64,
@@ -62,17 +64,17 @@ impl Capacity {
         self.is_saved
     }
 
-    /// What would have come to so many bytes was refused.
+    /// Records that a reservation up to this total was refused.
     pub(crate) fn is_below(&mut self, bytes: u64) {
         self.bytes = self.bytes.map(|capacity_bytes| capacity_bytes.min(bytes));
     }
 
-    /// It was refused although nothing was left to release.
+    /// Records a refusal although nothing was left to release.
     pub(crate) fn is_short(&mut self) {
         self.refusals_count += 1;
     }
 
-    /// So much is reserved now.
+    /// Records how much is reserved now.
     pub(crate) fn reserved(&mut self, reserved_bytes: u64) {
         if self.bytes.is_some_and(|bytes| reserved_bytes > bytes) {
             self.bytes = self.known_bytes;
@@ -85,8 +87,8 @@ impl Capacity {
         self.is_saved && self.bytes.is_some_and(|bytes| holes_bytes > bytes / HOLES_PART)
     }
 
-    /// Whether a call to the driver may be made although free memory could serve, which would make
-    /// the holes so large. Always, where nothing is known.
+    /// Returns whether a driver call may be made although free memory could serve, with holes of
+    /// this size. Always `true` if the capacity is unknown.
     pub(crate) fn may_avoid_split(
         &self,
         requests_count: u64,
@@ -99,7 +101,7 @@ impl Capacity {
             || self.are_holes_harmful(holes_bytes, active_bytes_peak)
     }
 
-    /// Such a call was made.
+    /// Counts such a call.
     pub(crate) fn count_avoided_split(&mut self, holes_bytes: u64, active_bytes_peak: u64) {
         self.avoided_splits_count +=
             u64::from(!self.are_holes_harmful(holes_bytes, active_bytes_peak));
@@ -117,10 +119,11 @@ impl Capacity {
 mod tests {
     use super::*;
 
-    /// 1/3, 1/512 and 31/32 of a multiple of it are whole.
+    /// A multiple of this is divisible by 3 and 512, and by 32 after that.
     const UNIT: u64 = 3 * 512 * 32;
 
-    /// Random rooms, near each bound: each answer is what Note [Capacity] says, in its numbers.
+    /// Random capacities, near each bound: each answer is what Note [Capacity] says, in its
+    /// numbers.
     #[test]
     fn a_room_is_what_the_note_says() {
         let mut number = 1_u64;

@@ -1,4 +1,4 @@
-//! From an allocated block back to a free one: tags, coalescing, and how tags go away.
+//! From an allocated block back to a free one: tags, coalescing, and the removal of tags.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -10,7 +10,8 @@ use crate::block::{Block, IdleSpan, State, Tag};
 use crate::tags::{self, TagEpoch};
 use crate::types::{BlockId, EventId, ReuseCondition};
 
-/// The work that a block is still used by: its own stream may take it before, others only after.
+/// The work that still uses a block: its own stream may take it before that completes, others only
+/// after.
 #[derive(Clone, Copy, Debug)]
 pub struct Behind(Tag);
 
@@ -22,36 +23,36 @@ pub struct Waiting {
 }
 
 impl Behind {
-    /// What it waits for.
+    /// Returns the event that the block waits for.
     pub fn event(&self) -> Option<EventId> {
         self.0.ready.event()
     }
 
-    /// How it waits.
+    /// Returns the reuse condition.
     pub fn ready(&self) -> ReuseCondition {
         self.0.ready
     }
 
-    /// When its tag was made.
+    /// Returns the epochs between which its tag was made.
     pub fn made(&self) -> Range<TagEpoch> {
         tags::made_at(self.0.sequence)
     }
 }
 
 impl Allocator {
-    /// The program has freed this block; `ready` says which streams may use it again, and when.
+    /// Frees this block. `ready` is the condition under which streams may reuse it.
     ///
-    /// Blocks freed on one stream must come in the order in which their events were recorded:
-    /// where two of them serve one request, only the event of the later free is kept.
+    /// Blocks freed on one stream must come in the order in which their events were recorded: where
+    /// two of them serve one request, only the event of the later free is kept.
     ///
-    /// A block of a private pool waits for that, whatever else it waited for. Returns what its
-    /// allocation said it was behind.
+    /// A block of a private pool waits for that pool, whatever else it waited for. Returns the work
+    /// that the block was handed out after.
     pub fn free(&mut self, id: BlockId, ready: ReuseCondition) -> Option<Behind> {
         if ready == ReuseCondition::Everywhere && self.free_plainly(id) {
             return None;
         }
         let is_private = self.blocks.at(id.0).private.is_some();
-        // A capture that adopts ordinary memory later finds all work with it over.
+        // A capture that adopts ordinary memory later finds all work with it complete.
         let used_outside = is_private && ready != ReuseCondition::Everywhere;
         let ready = if is_private { self.ready_if_freed(id, ready) } else { ready };
         self.free_as(id, ready, used_outside)
@@ -62,7 +63,7 @@ impl Allocator {
         self.free_plain(id).is_some()
     }
 
-    /// As `free`, with the condition as it is.
+    /// Does the same as `free`, with the condition as it is.
     #[inline(always)]
     pub(crate) fn free_as(
         &mut self,
@@ -100,50 +101,51 @@ impl Allocator {
         behind.map(Behind)
     }
 
-    /// Whether this allocated block was handed out behind work of its stream.
+    /// Returns whether this allocated block was handed out after pending work of its stream.
     pub fn is_behind(&self, id: BlockId) -> bool {
         self.blocks.get(id.0).is_some_and(|block| block.behind.is_some())
     }
 
-    /// What a freed block waits for, if it does; to be told apart from all that it, or another
-    /// block of its number, waits for later.
+    /// Returns the wait of a freed block, if it has one. It differs from every later wait of this
+    /// block, or of another block with its number.
     pub fn wait_of(&self, id: BlockId) -> Option<Waiting> {
         let tag = self.blocks.get(id.0)?.work_tag()?;
         Some(Waiting { id, sequence: tag.sequence })
     }
 
-    /// Whether the block still waits for that.
+    /// Returns whether the block still has this wait.
     pub fn waits(&self, waiting: Waiting) -> bool {
         self.wait_of(waiting.id) == Some(waiting)
     }
 
-    /// What the block waits for is over.
+    /// Records that the wait of the block is complete.
     pub fn wait_is_over(&mut self, waiting: Waiting) {
         if self.waits(waiting) {
             self.drop_tag(waiting.id);
         }
     }
 
-    /// The block waits for no more than what it was handed out behind.
+    /// Reduces the wait of the block to the work that it was handed out after.
     pub fn wait_only_behind(&mut self, waiting: Waiting, behind: Behind) {
         if !self.waits(waiting) {
             return;
         }
         self.remove_free(waiting.id);
-        // As old as it was: of neighbours of one stream the later event stays.
+        // The tag keeps its age: of adjacent blocks of one stream the later event stays.
         let block = self.blocks.at_mut(waiting.id.0);
         block.state = State::Tagged(behind.0);
         block.becomes_free(self.clock);
         self.coalesce_and_insert(waiting.id);
     }
 
-    /// A point between two frees. Take it before recording a barrier.
+    /// Returns the current epoch, a point between two frees. Take it before recording a barrier.
     pub fn mark(&self) -> TagEpoch {
         self.tags.mark()
     }
 
-    /// A barrier that was recorded after `mark` was taken is in: all later work of the whole
-    /// process comes after everything in this context that tags made before the mark waited for.
+    /// Records that the wait of a barrier, recorded after `mark` was taken, is submitted. All later
+    /// work of the whole process is ordered after everything in this context that tags made before
+    /// the epoch waited for.
     pub fn barrier_passed(&mut self, mark: TagEpoch) {
         for id in self.tags.before(mark) {
             // Others may have grown by it meanwhile, where a rule is broken.
@@ -154,8 +156,9 @@ impl Allocator {
         }
     }
 
-    /// These events are complete: what waited for them is free for every request. Looks at each
-    /// freed block that waits; a caller that knows when the tags were made calls `wait_completed`.
+    /// Records that these events are complete: blocks that waited for them are free for every
+    /// request. Checks each freed block that waits; a caller that knows when the tags were made
+    /// calls `wait_completed`.
     pub fn events_completed(&mut self, complete: &[EventId]) {
         let complete: BTreeSet<EventId> = complete.iter().copied().collect();
         let waiting = self.tags.waiting_for(|event| complete.contains(&event));
@@ -163,19 +166,20 @@ impl Allocator {
         over.into_iter().for_each(|id| self.drop_tag(id));
     }
 
-    /// As `events_completed`, of the event of one `ReuseCondition`, whose tags were all made
-    /// between these marks: looks at no others.
+    /// Records that the event of one `ReuseCondition` is complete, where all its tags were made
+    /// between these epochs. Checks no other blocks.
     pub fn wait_completed(&mut self, ready: ReuseCondition, made: Range<TagEpoch>) {
         let over: Vec<BlockId> = self.tags.waiting_since(ready, made).collect();
         over.into_iter().for_each(|id| self.drop_tag(id));
     }
 
-    /// Whether a freed block waits so, where all tags of this kind were made between these marks.
+    /// Returns whether a freed block has this condition, where all such tags were made between
+    /// these epochs.
     pub fn is_waiting(&self, ready: ReuseCondition, made: Range<TagEpoch>) -> bool {
         self.tags.waiting_since(ready, made).next().is_some()
     }
 
-    /// No freed block waits since before this.
+    /// Returns the epoch before which no freed block has begun to wait.
     pub fn oldest_wait(&self) -> TagEpoch {
         self.tags.oldest()
     }
@@ -185,8 +189,8 @@ impl Allocator {
         self.tags.waiting_for(|_| true).for_each(|(_, event)| visit(event));
     }
 
-    /// Whether any freed block has a tag, with an event or without: a barrier has something to
-    /// drop.
+    /// Returns whether any freed block has a tag, with an event or without: a barrier would drop
+    /// something.
     pub fn has_tags(&self) -> bool {
         self.tags.blocks_count() != 0
     }
@@ -201,8 +205,8 @@ impl Allocator {
         self.note_leaving(segment);
     }
 
-    /// Joins a freed block that is in no index with its neighbours where both are free for the
-    /// same, and lists the result.
+    /// Merges a freed block that is in no index with adjacent blocks under the same condition, and
+    /// indexes the result.
     pub(crate) fn coalesce_and_insert(&mut self, id: BlockId) {
         let block = self.blocks.at(id.0);
         let (pool, previous, next) = (block.pool, block.previous, block.next);
@@ -232,7 +236,7 @@ impl Allocator {
             && tags::may_coalesce(&left.state, &right.state)
     }
 
-    /// The block takes over the bytes of the next one, whose row goes away.
+    /// Merges the next block into this one, and removes its row.
     #[inline(always)]
     pub(crate) fn absorb_next(&mut self, id: BlockId) {
         let block = self.blocks.at(id.0);
@@ -257,8 +261,8 @@ impl Allocator {
         self.link_after(id, after, segment);
     }
 
-    /// What was free for long does not become young by a neighbour: small ones come and go beside
-    /// it.
+    /// Memory that was free for long does not become young by an adjacent block: small ones come
+    /// and go beside it.
     #[inline(never)]
     fn idle_span_of_both(&self, id: BlockId, next: BlockId) -> Option<IdleSpan> {
         let (left, right) = (self.blocks.at(id.0), self.blocks.at(next.0));

@@ -1,6 +1,6 @@
-//! Which segments go back to the driver: on the user's order, above the garbage collection
-//! threshold, or because a reservation failed. A segment leaves the allocator at once; its
-//! memory may go back when its events are complete.
+//! Selects the segments to release to the driver: on the user's request, above the garbage
+//! collection threshold, or because a reservation failed. A segment leaves the allocator at once;
+//! its memory may be released when its events are complete.
 
 use alloc::vec::Vec;
 
@@ -10,22 +10,22 @@ use crate::rules::{Rule, rule_holds};
 use crate::types::{BlockId, Pool, ReuseCondition, Segment, SegmentId};
 
 impl Allocator {
-    /// Takes every segment out of the allocator in which nothing is allocated and nothing waits.
-    /// What a stream still uses would help no request before the stream is done; here it can serve
-    /// another stream, behind that one.
+    /// Removes every segment in which nothing is allocated and nothing waits. Memory that a stream
+    /// still uses would help no request before the stream is done; here it can serve another
+    /// stream, ordered after that one.
     pub fn release_free(&mut self) -> Vec<Segment> {
         self.counts.kept.num_sync_all_streams += 1;
         self.release_where(|allocator, segment| allocator.is_reclaimable(segment))
     }
 
-    /// As `release_free`, with those whose blocks wait for events. Segments with a block that waits
-    /// for the next barrier stay: there is no event to wait for.
+    /// Removes the segments of `release_free`, and those whose blocks wait for events. Segments
+    /// with a block that waits for the next barrier stay: there is no event to wait for.
     pub fn release_freed(&mut self) -> Vec<Segment> {
         self.counts.kept.num_sync_all_streams += 1;
         self.release_where(Allocator::is_freed)
     }
 
-    /// The bytes that `release_freed` would take out.
+    /// Returns the bytes that `release_freed` would remove.
     pub(crate) fn freed_bytes(&self) -> u64 {
         let plain = self.segments.iter().filter(|(_, segment)| !segment.expandable);
         plain.filter(|(_, it)| self.is_freed(it)).map(|(_, segment)| segment.bytes).sum()
@@ -35,16 +35,16 @@ impl Allocator {
         self.is_free_but(segment, |ready| ready != ReuseCondition::NextBarrier)
     }
 
-    /// The bytes that `release_free` and `unmap_free` would take out.
+    /// Returns the bytes that `release_free` and `unmap_free` would remove.
     pub fn reclaimable_bytes(&self) -> u64 {
         let plain = self.segments.iter().filter(|(_, segment)| !segment.expandable);
         let reclaimable = plain.filter(|(_, segment)| self.is_reclaimable(segment));
         reclaimable.map(|(_, segment)| segment.bytes).sum::<u64>() + self.unmappable_bytes()
     }
 
-    /// PyTorch's rule: above the threshold, whole free segments of the large pool go, those of at
-    /// least average age first, until what is reserved is below it. As in `release_free`, none that
-    /// waits.
+    /// PyTorch's rule: above the threshold, whole free segments of the large pool are released,
+    /// those of at least average age first, until the reserved memory is below it. Segments that
+    /// wait stay, as in `release_free`.
     pub(crate) fn collect_garbage(&mut self) -> Vec<Segment> {
         let mut target_bytes =
             self.policy.garbage_bytes(self.counts.kept.reserved_bytes.all.current);
@@ -65,8 +65,8 @@ impl Allocator {
         released
     }
 
-    /// With `max_split_bytes` the oversize segments are kept whole: one that is large enough
-    /// makes room for the request, else several, largest first. None if all are not enough.
+    /// Releases oversize segments, which `max_split_bytes` keeps whole: one that is large enough
+    /// for the request, else several, largest first. Returns none if all are not enough.
     pub(crate) fn release_oversize(&mut self, block_bytes: u64) -> Vec<Segment> {
         let Some(max_split_bytes) = self.policy.max_split_bytes else { return Vec::new() };
         let wanted_bytes = block_bytes.max(max_split_bytes);
@@ -129,7 +129,8 @@ impl Allocator {
         })
     }
 
-    /// How many requests have come since the segment became one free block; None if it is not.
+    /// Returns how many requests have come since the segment became one free block, or `None` if it
+    /// is not one.
     fn age(&self, segment: &SegmentRow) -> Option<u64> {
         let first = self.blocks.at(segment.first.0);
         let candidate = segment.pool == Pool::Large

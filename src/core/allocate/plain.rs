@@ -1,9 +1,9 @@
-//! Most requests and most frees: of *plain* blocks, free for every request, of no capture, in no
-//! arena, never exported.
+//! The path of most requests and most frees: *plain* blocks, free for every request, of no capture,
+//! in no arena, never exported.
 //!
-//! What `take` and `coalesce_and_insert` do with any block is done here in one pass over the rows
-//! that it concerns: such blocks wait for nothing, so nothing but an index lists them, and two that
-//! touch are one.
+//! `take` and `coalesce_and_insert` handle any block. This module does the same in one pass over
+//! the rows concerned: plain blocks wait for nothing, so only one index lists them, and two
+//! adjacent ones are merged.
 
 use crate::allocator::Allocator;
 use crate::block::{Block, State};
@@ -20,8 +20,9 @@ pub struct PlainHit {
 }
 
 impl Allocator {
-    /// As `remove_free` and `take`, of a block of this pool and of `found_bytes`; the caller counts
-    /// it if it is oversize. None: it is not plain, and nothing has changed.
+    /// Does the work of `remove_free` and `take`, for a block of this pool and of `found_bytes`;
+    /// the caller counts it if it is oversize. Returns `None`, and changes nothing, if it is not
+    /// plain.
     #[inline(always)]
     pub(crate) fn take_plain(
         &mut self,
@@ -122,7 +123,7 @@ impl Allocator {
         Some(address)
     }
 
-    /// All that there is to say of it.
+    /// Returns the full description of the allocation.
     #[inline]
     pub(crate) fn allocation(&self, plain: PlainHit, requested_bytes: u64) -> Allocation {
         let PlainHit { block, address, bytes } = plain;
@@ -130,8 +131,9 @@ impl Allocator {
         Allocation { block, segment, address, bytes, requested_bytes, behind: None }
     }
 
-    /// As `free` of a block that every request may take from now on: most frees. Returns what
-    /// `requested` said. None: the block would not be plain, and nothing has changed.
+    /// Frees a block that every request may take from now on, as most frees do. Returns the pool
+    /// and the requested bytes. Returns `None`, and changes nothing, if the block would not be
+    /// plain.
     #[inline(always)]
     pub fn free_plain(&mut self, id: BlockId) -> Option<(Pool, u64)> {
         let block = self.blocks.at_mut(id.0);
@@ -161,7 +163,8 @@ impl Allocator {
         Some((pool, requested_bytes))
     }
 
-    /// As `coalesce_and_insert`, of a plain block in this pool, of so many bytes, between these.
+    /// Does the same as `coalesce_and_insert`, for a plain block of this pool and size, between
+    /// these blocks.
     #[inline(always)]
     fn insert_plain(
         &mut self,
@@ -184,7 +187,7 @@ impl Allocator {
         }
     }
 
-    /// A block that stays by itself.
+    /// Indexes a block that is not merged.
     #[inline(never)]
     fn list_plain(&mut self, id: BlockId, pool: Pool) {
         let block = self.blocks.at(id.0);
@@ -195,7 +198,7 @@ impl Allocator {
         }
     }
 
-    /// A block of so many bytes and the one of its neighbours that is listed, if that is plain.
+    /// Merges a block of this size with its one indexed adjacent block, if that is plain.
     #[inline(always)]
     fn join_plain(
         &mut self,
@@ -228,7 +231,7 @@ impl Allocator {
         }
     }
 
-    /// A block of so many bytes between two plain ones.
+    /// Merges a block of this size with the two plain ones around it.
     #[inline(never)]
     fn join_both_plain(
         &mut self,
@@ -262,7 +265,8 @@ impl Allocator {
     }
 }
 
-/// What of the second block becomes the first one's. False: they do not touch.
+/// Merges the second block's fields into the first one. Returns `false` if the blocks are not
+/// adjacent.
 #[inline(always)]
 fn absorb_plain(block: &mut Block, absorbed: &Block) -> bool {
     let they_touch = block.end() == absorbed.address;

@@ -1,34 +1,36 @@
 //! The ordering rules: what a free must do so that the program can see no difference.
 //!
-//! Natively `cuMemFree` waits for all earlier work of its context. Programs rely on that wait in
-//! three ways: their memory is not reused while in use, streams are ordered by it, and what the
-//! host reads afterwards is finished. A free that only caches breaks all three. The rules here say
-//! which of them a free has to keep by a barrier or by a wait, and when there is nothing to keep.
+//! On the plain driver, `cuMemFree` waits for all earlier work of its context. Programs rely on
+//! that wait in three ways: their memory is not reused while in use, streams are ordered by it, and
+//! what the host reads afterwards is finished. A free that only caches breaks all three. The rules
+//! here decide which of them a free has to keep by a barrier or by a wait, and when there is
+//! nothing to keep.
 //!
 //! Everything is pure bookkeeping with numbers: the runtime queries the driver, reports the results
 //! here, and does what the functions return. In reading order:
 //!
 //! * `submission_counters`: was anything submitted since the last barrier, or the last wait?
 //! * `exclusive`: may a barrier replace the wait at all in this process?
-//! * `visible`: may the host see results without synchronizing; do we see every submission?
+//! * `visible`: may the host see results without synchronizing; does the library see every
+//!   submission?
 //! * `route`: the decision for one free.
 //! * `pending`: what later calls wait for after a free that did not wait.
-//! * `deferral`: may a barrier put its wait off: because one stream is all there is, or each stream
+//! * `deferral`: may a barrier defer its wait, because there is only one stream, or each stream
 //!   waits for itself?
-//! * `deferring_context`: which context owes that wait.
+//! * `deferring_context`: which context has that deferred wait.
 //! * `synced_streams`: which streams have waited for themselves.
-//! * `captures`: which streams capture now; barriers would kill their captures.
+//! * `captures`: which streams capture now; barriers would invalidate their captures.
 //! * `reuse`: which freed blocks a capture may reuse.
-//! * `completed`: which of the events of one stream are over, with few questions.
+//! * `completed`: which of the events of one stream are complete, with few queries.
 //! * `ledger`: the parts above, combined in the only sound order.
 //!
-//! Orders: every atomic operation of this module is `SeqCst`, but three that say why not: the
-//! counters of the thread with a lane of its own (Note [Lanes]) and the tests in
+//! Memory orders: every atomic operation of this module is `SeqCst`, except three that explain why
+//! not: the counters of the thread with its own lane (Note [Lanes]) and the tests in
 //! `Exclusive::submits` and `DeferralState::can_proceed`. On x86 that costs nothing (a locked
 //! instruction is one either way, a load is a plain load), on others little beside a driver call.
-//! It buys two things: the exhaustive tests in `tests/interleave.rs` explore one total order of
-//! steps, which then *is* the memory model of this code; and a mark stands before the submission
-//! that follows it even for an observer that learns of the submission from the device.
+//! It has two benefits: the exhaustive tests in `tests/interleave.rs` explore one total order of
+//! steps, which then *is* the memory model of this code; and a counter is incremented before the
+//! submission that follows it even for an observer that learns of the submission from the device.
 
 pub mod captures;
 pub mod completed;

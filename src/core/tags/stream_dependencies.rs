@@ -1,18 +1,18 @@
-//! Memory that streams still use, for a request that is put behind that.
+//! Memory that streams still use, for a request that is ordered after that use.
 //!
-//! Note [Own neighbours]. What a stream has freed is its own at once, and each such block waits for
-//! its own event until then: joined, the earlier would wait for the later one's, and not be back
-//! when it natively is. So neighbours of a stream become one block only for a request of that
-//! stream which none of them serves alone.
+//! Note [Own neighbours]. A block that a stream has freed is available to that stream at once, and
+//! waits for its own event for others. If merged, the earlier block would wait for the later event
+//! and become reusable later than in the driver. So adjacent blocks of a stream become one only for
+//! a request of that stream which none of them serves alone.
 //!
-//! Note [Behind other streams]. What a stream has freed is its own at once, and free for every
-//! request when an event is complete. A stream-ordered request that finds no other memory may have
-//! it before that: its first use comes in the order of its stream, so it is enough that this stream
-//! waits for the events. Natively the driver does the same
-//! (`cudaMemPoolReuseAllowInternalDependencies`), and only where the device has no more memory.
+//! Note [Behind other streams]. A block that a stream has freed is free for every request when an
+//! event is complete. A stream-ordered request that finds no other memory may have it before that:
+//! its first use comes in the order of its stream, so it is enough that this stream waits for the
+//! events. The driver does the same (`cudaMemPoolReuseAllowInternalDependencies`), and only where
+//! the device has no more memory.
 //!
-//! Neighbours serve together, whichever streams they wait for. Blocks that may not be reused at all
-//! yet stay: the caller knows better whether their work is over.
+//! Adjacent blocks serve together, whichever streams they wait for. Blocks that may not be reused
+//! at all yet stay: the caller knows better whether their work is complete.
 
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
@@ -27,19 +27,19 @@ use crate::types::{
     Allocation, BlockId, EventId, PrivatePool, Requester, ReuseCondition, SegmentId, Step, StreamId,
 };
 
-/// Neighbours that together are large enough.
+/// Adjacent blocks that together are large enough.
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) struct Neighbours {
     pub first: BlockId,
     pub count: usize,
     pub bytes: u64,
-    /// Of the youngest free: what was freed first is over first.
+    /// The sequence number of the youngest free: blocks freed first complete first.
     pub sequence: u64,
 }
 
 impl Allocator {
-    /// The stream of the request waits for the events of `Step::Order`; this one was recorded there
-    /// behind that. In the order of the frees on that stream, as those themselves.
+    /// Serves the request, whose stream now waits for the events of `Step::Order`. `event` was
+    /// recorded there after that wait. Call it in the order of the frees on that stream.
     pub fn ordered(&mut self, request: &mut Request, event: EventId) -> Allocation {
         let mut allocation = request.arrived.take().expect("the request asked for an order");
         let Requester::Stream(stream) = request.requester else { unreachable!("it has a stream") };
@@ -49,9 +49,9 @@ impl Allocator {
         allocation
     }
 
-    /// The caller has put work of its own into the stream that this allocated block was handed out
-    /// behind, and then recorded this event there: the block is behind that now. Returns the event
-    /// before; None: the block is behind none.
+    /// Records that this allocated block is ordered after `event`. The caller has submitted its own
+    /// work to the stream that the block was handed out after, and then recorded the event there.
+    /// Returns the previous event, or `None` if the block was ordered after none.
     pub fn is_now_behind(&mut self, id: BlockId, event: EventId) -> Option<EventId> {
         let before = self.blocks.at(id.0).behind?;
         let ReuseCondition::OnStream { stream, .. } = before.ready else { return None };
@@ -60,7 +60,8 @@ impl Allocator {
         before.ready.event()
     }
 
-    /// What streams have freed and still use, and what is free beside it.
+    /// Returns the bytes of blocks that streams have freed and still use, and of free blocks
+    /// adjacent to them.
     pub fn freed_on_streams_bytes(&self) -> u64 {
         let segments = self.segments.iter().filter(|(_, segment)| segment.private.is_none());
         let blocks = segments.flat_map(|(_, segment)| self.blocks_from(segment.first));
@@ -69,14 +70,14 @@ impl Allocator {
         blocks.map(|block| block.bytes).sum()
     }
 
-    /// The stream could not be made to wait: the next barrier will do.
+    /// Records that the stream could not be made to wait: the next barrier will do.
     pub fn order_failed(&mut self, request: &mut Request) {
         let allocation = request.arrived.take().expect("the request asked for an order");
         self.free(allocation.block, ReuseCondition::NextBarrier);
     }
 
-    /// What the stream of the request has freed, and what is free beside it: one block for it, in
-    /// no index.
+    /// Merges blocks that the stream of the request has freed, and free blocks adjacent to them,
+    /// into one block for it, in no index.
     #[cold]
     pub(crate) fn join_own(
         &mut self,
@@ -96,9 +97,9 @@ impl Allocator {
         Some(id)
     }
 
-    /// The best one of what this stream has freed. It holds a block of the stream, since of two
-    /// neighbours that are free for every request there is none: so no segment is looked at whose
-    /// oldest block is younger than the best so far.
+    /// Returns the best window of blocks that this stream has freed. It holds a block of the
+    /// stream, since free blocks for every request are never adjacent to each other. So no segment
+    /// is searched whose oldest block is younger than the best so far.
     pub(crate) fn own_window(&self, stream: StreamId, block_bytes: u64) -> Option<Neighbours> {
         let mut seen = BTreeSet::new();
         let mut best: Option<(Neighbours, SegmentId)> = None;
@@ -114,7 +115,7 @@ impl Allocator {
             {
                 continue;
             }
-            // One alone was looked at before.
+            // A single block was tried before.
             let window = self.window(iter::once(segment), block_bytes, Some(stream), 2);
             let found = window.map(|window| (window, segment));
             let rank = |(window, segment): &(Neighbours, SegmentId)| {
@@ -153,7 +154,7 @@ impl Allocator {
         self.window(of_pool.map(|(number, _)| SegmentId(number)), block_bytes, None, 1)
     }
 
-    /// Whether all of this segment is free for the stream, and had better stay whole.
+    /// Returns whether all of this segment is free for the stream, and should stay whole.
     pub(crate) fn is_spared_if_whole(
         &self,
         id: SegmentId,
@@ -168,8 +169,8 @@ impl Allocator {
             && self.is_cut_spared(segment.bytes, block_bytes)
     }
 
-    /// So many at least in one of these segments, of what this stream has freed; None: of what any
-    /// has.
+    /// Returns the best window of at least this many blocks in one of these segments, freed by this
+    /// stream, or by any stream if it is `None`.
     fn window(
         &self,
         segments: impl Iterator<Item = SegmentId>,
@@ -187,7 +188,7 @@ impl Allocator {
         fitting.min_by_key(|window| (window.sequence, window.bytes))
     }
 
-    /// The shortest one that ends with each block of a segment.
+    /// Calls back with the shortest window that ends with each block of a segment.
     fn windows(
         &self,
         first: BlockId,
@@ -196,7 +197,7 @@ impl Allocator {
     ) -> Vec<Neighbours> {
         let mut windows = Vec::new();
         let mut run: VecDeque<BlockId> = VecDeque::new();
-        // Of the run, those with a younger tag than any behind them: the first has the youngest.
+        // The blocks of the run with a younger tag than any after them: the first has the youngest.
         let mut youngest: VecDeque<(BlockId, u64)> = VecDeque::new();
         let mut bytes = 0;
         for id in self.blocks_from(first) {
@@ -228,8 +229,8 @@ impl Allocator {
         windows
     }
 
-    /// Makes one free block of them, in no index, and returns what they waited for. What is left of
-    /// the first one, without which they would not do, goes on to wait for what that waited for.
+    /// Makes one free block of them, in no index, and returns what they waited for. The remainder
+    /// of the first one, which the window needs, still waits for what that block waited for.
     fn join_window(&mut self, window: &Neighbours, block_bytes: u64) -> (BlockId, Vec<Tag>) {
         let ids: Vec<BlockId> = self.blocks_from(window.first).take(window.count).collect();
         let mut tags = Vec::new();
@@ -246,13 +247,13 @@ impl Allocator {
         for _ in 1..ids.len() {
             self.absorb_next(joined);
         }
-        // Free for which request, the caller says.
+        // The caller decides which requests it is free for.
         self.blocks.at_mut(joined.0).state = State::Free;
         (joined, tags)
     }
 }
 
-/// None: the request has no stream, or is for a private pool.
+/// Returns the stream of the request, or `None` if it has none or is for a private pool.
 fn stream_of(requester: Requester, private: Option<PrivatePool>) -> Option<StreamId> {
     match requester {
         Requester::Stream(stream) if private.is_none() => Some(stream),
@@ -260,9 +261,10 @@ fn stream_of(requester: Requester, private: Option<PrivatePool>) -> Option<Strea
     }
 }
 
-/// Of what this stream has freed; None: of what any has.
+/// Returns whether a request may be ordered after the free of this block by `stream`, or by any
+/// stream if it is `None`.
 pub(crate) fn may_be_ordered(block: &Block, stream: Option<StreamId>) -> bool {
-    // Blocks that a capture has joined lie beside those that every request may take.
+    // Blocks attached to a capture lie beside those that every request may take.
     if block.private.is_some() {
         return false;
     }

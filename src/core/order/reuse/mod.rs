@@ -1,48 +1,54 @@
-//! Reuse of memory inside one capture: when may a freed block be handed out again, so that in no replay
-//! of the graph its new user overlaps an old one?
+//! Reuse of memory inside one capture: when may a freed block be handed out again, so that in no
+//! replay of the graph its new user overlaps an old one?
 //!
-//! A capture runs nothing, so no event can show that. But the graph shows what comes before what. When a
-//! block is freed, *markers* are recorded: nodes such that all its users are complete when they are. It
-//! may be reused where every marker is complete before anything captured from now on starts: on one
-//! stream, if that holds behind this stream's terminals; anywhere, if it holds behind those of every
-//! stream of the capture. Terminals are what the next node of a stream depends on
-//! (`cuStreamGetCaptureInfo`); it depends on all of them, so one of them behind a marker is enough.
+//! A capture runs nothing, so no event can show that. The graph, however, shows what comes before
+//! what. When a block is freed, *markers* are recorded: nodes such that all its users are complete
+//! when they are. The block may be reused where every marker is complete before anything captured
+//! from now on starts: on one stream, if that holds after this stream's terminals; anywhere, if it
+//! holds after those of every stream of the capture. Terminals are what the next node of a stream
+//! depends on (`cuStreamGetCaptureInfo`); it depends on all of them, so one of them after a marker
+//! is enough.
 //!
-//! * U1: the markers of a free are all terminals of the stream that it was made on; of every stream,
-//!   where it was made on none (`cuMemFree`). Not those captured before the block was handed out.
-//! * U2: and every loose node behind them (`reach`): the next node is complete, it may still run.
-//! * U3: and all terminals that a stream has dropped, or had when it left, where it was made on none.
+//! * U1: the markers of a free are all terminals of the stream that it was made on; of every
+//!   stream, where it was made on none (`cuMemFree`). Those captured before the block was handed
+//!   out are left out.
+//! * U2: every loose node before them is a marker too (`reach`): it may still run when the next
+//!   node is complete.
+//! * U3: all terminals that a stream has dropped, or had when it left, are markers of a free on no
+//!   stream.
 //! * U4: a block that was handed out in the order of a stream has the terminals of that stream at
-//!   that moment as markers too: they are behind its earlier users, wherever it is freed.
-//! * U5: what was proven for a stream stays true when its terminals are set elsewhere; what was proven
-//!   for every stream, for those that join later, from an event recorded before the free: `Look::mend`.
+//!   that moment as markers too: they are after its earlier users, wherever it is freed.
+//! * U5: what was proven for a stream stays true when its terminals are set elsewhere; what was
+//!   proven for every stream, for those that join later, from an event recorded before the free:
+//!   `Look::edge_update`.
 //! * U6: a marker that is a terminal itself is complete for the next node unless that starts early.
 //! * U7: in an opaque capture nothing is reused. What was handed out before stays proven (U5).
 //! * U8: a stream whose terminals are all complete for an older stream of the capture, which the
-//!   block is proven for, has been joined. It need not be proven for, it is mended (U5). Otherwise a
-//!   side stream that was joined would keep its last terminal, and with it all blocks, to the end.
-//!   Not so one that has only waited so far (`Look::waited`): a branch is about to begin there, which
-//!   would lose its place beside the others.
+//!   block is proven for, has been joined. The block need not be proven for it: its edges are
+//!   updated (U5). Otherwise a side stream that was joined would keep its last terminal, and with
+//!   it all blocks, to the end. A stream that has only waited so far (`Look::waited`) does not
+//!   count as joined: a branch is about to begin there, which would lose its place beside the
+//!   others.
 //!
-//! What cannot be proven waits for the end of the capture. Nothing here adds a node: an empty node on a
-//! stream that was joined before would be an unjoined branch, and EndCapture fails.
+//! A block that cannot be proven waits for the end of the capture. Nothing here adds a node: an
+//! empty node on a stream that was joined before would be an unjoined branch, and EndCapture fails.
 //!
-//! What the runtime does, one thread at a time for each capture. A *look* shows all streams of the
-//! capture, in the order they joined; `ready` returns blocks; and what `mend` returns for every stream
-//! is done before the next call of the program:
+//! The runtime does the following, one thread at a time for each capture. A *look* shows all
+//! streams of the capture, in the order they joined; `ready` returns blocks; and what `edge_update`
+//! returns for every stream is done before the next call of the program ("update all"):
 //!
 //! ```text
 //! look       look = reuse.look(); look.stream(..) for all
-//! allocate   look; look.ready(): these blocks are free, for one stream or for all; mend all;
+//! allocate   look; look.ready(): these blocks are free, for one stream or for all; update all;
 //!            look.allocation_point(stream that the block was free for, or None), kept with the block
 //! free       look; look.freed(block, ..)
 //! a stream waits for a captured event, or its terminals are set
-//!            look before and after; look.waited(stream) if it waited; mend all
+//!            look before and after; look.waited(stream) if it waited; update all
 //! a stream is destroyed
 //!            look before; reuse.leaves(stream)
 //! nodes or edges added or removed by hand, conditional nodes, an error of the driver
-//!            reuse.becomes_opaque(), and go on looking and mending
-//! the end    drop it: what still waits has waited for that
+//!            reuse.becomes_opaque(), and go on looking and updating
+//! the end    drop it: the waiting blocks have waited for that
 //! ```
 
 mod add_edges;
@@ -65,11 +71,11 @@ use waiting::WaitingBlocks;
 use crate::rules::{Rule, rule_holds};
 use crate::types::BlockId;
 
-/// One capture.
+/// The reuse state of one capture.
 #[derive(Clone, Debug, Default)]
 pub struct Reuse {
     nodes: Nodes,
-    /// In the order they became part of the capture.
+    /// The streams, in the order they became part of the capture.
     streams: Vec<Stream>,
     /// Terminals that no stream has any more (U3).
     dropped: Reach,
@@ -86,7 +92,7 @@ pub struct Reuse {
 #[derive(Clone, Debug)]
 struct Stream {
     id: u64,
-    /// As last shown.
+    /// The terminals as last shown.
     terminals: Vec<Edge>,
     reach: Reach,
     /// Markers that were proven for this stream (U5).
@@ -95,18 +101,19 @@ struct Stream {
     watched: BTreeMap<u32, BTreeSet<BlockId>>,
     /// Blocks to check again when it captures something.
     watched_branch: BTreeSet<BlockId>,
-    /// It has waited, and captured nothing since, if all its terminals have smaller numbers (U8).
+    /// A stream has waited, and captured nothing since, if all its terminals have smaller numbers
+    /// (U8).
     branch_from: u32,
     /// The last look in which it was shown.
     shown: u64,
 }
 
-/// Where a free happens, or a block is wanted.
+/// The scope of a free or of a reuse.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Scope {
     /// In the order of one stream, by `cuStreamGetId`.
     Stream(u64),
-    /// On no stream: what was captured before the free comes before what is captured after it.
+    /// On no stream: everything captured before the free comes before everything captured after it.
     Everywhere,
 }
 
@@ -117,7 +124,7 @@ pub struct Look<'a> {
 }
 
 impl Reuse {
-    /// A capture that has just begun.
+    /// Returns the state of a capture that has just begun.
     pub fn new() -> Reuse {
         Reuse::default()
     }
@@ -128,29 +135,29 @@ impl Reuse {
         Look { reuse: self }
     }
 
-    /// There may be nodes behind no stream's terminals, or unknown edges (U7).
+    /// Records that there may be nodes that no stream's terminals follow, or unknown edges (U7).
     pub fn becomes_opaque(&mut self) {
         self.opaque = rule_holds(Rule::CaptureOpaqueWaits);
     }
 
-    /// Whether nothing is reused any more. Streams must still be shown and mended: what was handed
-    /// out before has to stay valid.
+    /// Returns whether nothing is reused any more. Streams must still be shown and updated: blocks
+    /// handed out before have to stay valid.
     pub fn is_opaque(&self) -> bool {
         self.opaque
     }
 
-    /// Whether anything was handed out again: only then may a stream need mending.
+    /// Returns whether any block was reused: only then may a stream need an edge update.
     pub fn has_reused(&self) -> bool {
         let proven = |reach: &Reach| reach.terminals().next().is_some();
         proven(&self.proven) || self.streams.iter().any(|stream| proven(&stream.proven))
     }
 
-    /// How many freed blocks wait.
+    /// Returns the number of freed blocks that wait.
     pub fn waiting_count(&self) -> usize {
         self.waiting.count()
     }
 
-    /// The stream is no longer part of the capture. It was shown just before. `ask` is as in
+    /// Removes a stream from the capture. It was shown just before. `ask` is described at
     /// `Look::stream`.
     pub fn leaves(&mut self, stream_id: u64, mut ask: impl FnMut(Node, &mut Vec<Edge>) -> bool) {
         if let Some(index) = self.streams.iter().position(|stream| stream.id == stream_id) {
@@ -179,7 +186,7 @@ impl Reuse {
         self.opaque = true;
     }
 
-    /// Whether the current look shows the whole capture.
+    /// Returns whether the current look shows the whole capture.
     fn is_whole(&self) -> bool {
         let whole = self.streams.iter().all(|stream| stream.shown == self.looks_count);
         whole && !self.opaque
@@ -199,7 +206,8 @@ impl Reuse {
 
 impl Look<'_> {
     /// Shows a stream: its terminals now, with what their edges promise. `ask` appends the edges
-    /// into a node; false if the driver does not report them, which makes the capture opaque.
+    /// into a node. It returns `false` if the driver does not report them, which makes the capture
+    /// opaque.
     pub fn stream(
         &mut self,
         stream_id: u64,
@@ -232,8 +240,8 @@ impl Look<'_> {
         }
     }
 
-    /// This stream has just waited for an event: what it captures next is a separate branch. A
-    /// stream shown for the first time need not be named.
+    /// Records that this stream has just waited for an event: its next node begins a separate
+    /// branch. A stream shown for the first time need not be passed.
     pub fn waited(&mut self, stream_id: u64) {
         let count = self.reuse.nodes.count();
         let mut streams = self.reuse.streams.iter_mut();
@@ -242,8 +250,8 @@ impl Look<'_> {
         }
     }
 
-    /// What has to be remembered about a block that is allocated now. `free_for` is the stream in
-    /// whose order it was free; None if it was free for any request, or is fresh memory.
+    /// Returns the state to remember for a block that is allocated now. `free_for` is the stream in
+    /// whose order it was free; `None` if it was free for any request, or is fresh memory.
     pub fn allocation_point(&self, free_for: Option<u64>) -> AllocationPoint {
         let reuse = &*self.reuse;
         if !reuse.is_whole() {
@@ -259,7 +267,7 @@ impl Look<'_> {
         AllocationPoint { nodes_count: reuse.nodes.count(), earlier }
     }
 
-    /// A block is freed, and waits. `home` is a stream that may reuse it before others.
+    /// Records a freed block, which waits. `home` is a stream that may reuse it before others.
     pub fn freed(
         &mut self,
         block: BlockId,

@@ -1,14 +1,14 @@
-//! What is complete, and what has started, when the next node of a stream starts: the nodes behind
-//! its terminals, found by a walk against the edges that is never repeated.
+//! The nodes that are complete, and those that have started, when the next node of a stream starts:
+//! the nodes before its terminals, found by a walk against the edges that is never repeated.
 //!
 //! * R1: a node *has started* if an ordinary or an early edge leads from it to a terminal or to a
 //!   node that has started, or if it is a terminal itself.
 //! * R2: a node *is complete* if an ordinary edge leads from it to a node that has started. So an
-//!   early edge says nothing of the node that it comes from, and all that this one waited for.
-//! * R3: a node is *loose* if an edge that is not ordinary leads from it to a node behind the
-//!   terminals. It may run on when those behind it are complete.
-//! * R4: what was found stays true while the terminals only advance: every terminal of before is
-//!   one now, or before one. That is checked each time, and if it fails, all is forgotten.
+//!   early edge proves nothing about the node that it comes from, and all that this one waited for.
+//! * R3: a node is *loose* if an edge that is not ordinary leads from it to a node before the
+//!   terminals, or to a terminal. It may run on when its successors are complete.
+//! * R4: what was found stays true while the terminals only advance: every previous terminal is one
+//!   now, or comes before one. That is checked each time, and if it fails, all is forgotten.
 //!
 //! A terminal itself is complete for the next node only if that one is not started early, which the
 //! caller decides: terminals count as started, no more.
@@ -21,13 +21,13 @@ use alloc::vec::Vec;
 use super::nodes::{Edge, EdgeKind, Node, Nodes, NotKnown};
 use crate::rules::{Rule, rule_holds};
 
-/// Behind the terminals by edges of any kind.
+/// The node comes before the terminals, by edges of any kind.
 const SEEN: u8 = 1;
 const STARTED: u8 = 2;
 const COMPLETE: u8 = 4;
-/// Was a terminal, and the walk from the new ones has not reached it yet.
+/// The node was a terminal, and the walk from the new ones has not reached it yet.
 const UNMET: u8 = 8;
-/// To be reported when it is complete.
+/// The node is to be reported when it is complete.
 const WATCHED: u8 = 16;
 
 #[derive(Clone, Debug, Default)]
@@ -43,17 +43,17 @@ pub(crate) struct Reach {
     news: Vec<u32>,
 }
 
-/// How the terminals have changed.
+/// The change of the terminals.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Advance {
-    /// As R4 requires.
+    /// The terminals advanced, as R4 requires.
     Forward,
     /// Some terminal was dropped.
     Elsewhere,
 }
 
 impl Reach {
-    /// The terminals are these now.
+    /// Replaces the terminals.
     pub(crate) fn advance(
         &mut self,
         nodes: &mut Nodes,
@@ -84,8 +84,8 @@ impl Reach {
         Ok(Advance::Elsewhere)
     }
 
-    /// Adds a terminal, unless it is complete whenever the others are. Those that are complete
-    /// whenever it is are removed.
+    /// Adds a terminal, unless it is complete whenever the others are. Removes those that are
+    /// complete whenever it is.
     pub(crate) fn add(
         &mut self,
         nodes: &mut Nodes,
@@ -111,7 +111,8 @@ impl Reach {
         self.terminals.iter().copied()
     }
 
-    /// Terminals that are complete for a next node that does not start early.
+    /// Returns whether this is a terminal that is complete for a next node that does not start
+    /// early.
     pub(crate) fn is_full_terminal(&self, number: u32) -> bool {
         self.terminals.contains(&(number, EdgeKind::Full))
     }
@@ -130,12 +131,12 @@ impl Reach {
         self.flags[index] |= WATCHED;
     }
 
-    /// Watched nodes that have become complete; they are not watched any more.
+    /// Returns the watched nodes that have become complete, and stops watching them.
     pub(crate) fn take_news(&mut self) -> Vec<u32> {
         core::mem::take(&mut self.news)
     }
 
-    /// Loose nodes from a number on.
+    /// Returns the loose nodes from a number on.
     pub(crate) fn loose_from(&self, number: u32) -> impl Iterator<Item = u32> {
         self.loose.range(number..).copied()
     }
@@ -222,9 +223,9 @@ fn has(flags: &[u8], number: u32, flag: u8) -> bool {
 // stops at nodes that the walk from O has followed. Claim: if it meets every terminal of O, then
 // C(O) and what it finds together are C(N), no more and no less.
 //
-// No less: a node of C(N) lies on a path from N. Either every node of the path is new, then the
-// walk finds it; or the walk stops at the first one that is not, which is of C(O), and C(O) holds
-// all behind its own nodes.
+// No less: a node of C(N) lies on a path from N. If every node of the path is new, the walk finds
+// it. Otherwise the walk stops at the first one that is not, which is in C(O), and C(O) holds all
+// predecessors of its own nodes.
 //
 // No more: C(O) may only count if C(O) is part of C(N), that is, if each terminal o of O is in N or
 // before a node of N. The walk follows only nodes that it has come to from N itself, so when it
@@ -232,12 +233,12 @@ fn has(flags: &[u8], number: u32, flag: u8) -> bool {
 // o, because o only counts as met where the walk comes with it; and all that C(O) says of
 // "complete", "started" and "loose" follows from "o has started" by edges that do not change (N1).
 //
-// In a capture that only advances every o is met: a captured node hangs on all terminals of its
-// stream, and a wait adds terminals. What else may happen is that a program sets the terminals
-// (`cuStreamUpdateCaptureDependencies`), or that the driver drops one that another one is behind
-// of. Then all is found again from N, without asking the driver again (N1). Stopping at nodes of
-// C(O) and trusting them without this look is wrong: set back to the root, a stream would pass for
-// ordered behind all that it has dropped.
+// In a capture that only advances every o is met: a captured node depends on all terminals of its
+// stream, and a wait adds terminals. Otherwise, a program may set the terminals
+// (`cuStreamUpdateCaptureDependencies`), or the driver may drop one that another one comes after.
+// Then all is found again from N, without asking the driver again (N1). Stopping at nodes of C(O)
+// and trusting them without this check is wrong: set back to the root, a stream would pass for
+// ordered after all that it has dropped.
 
 #[cfg(test)]
 #[path = "../tests/reuse/reach.rs"]
