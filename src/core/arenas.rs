@@ -1,15 +1,16 @@
-//! Expandable segments: memory comes and goes behind the addresses of an arena.
+//! Expandable segments: memory is mapped and unmapped at the addresses of an arena.
 //!
 //! Note [Arenas]. The caller reserves a large range of addresses for a pool, an *arena*, without
-//! memory. Memory is put behind parts of it in *mappings*, each of which comes and goes as a whole.
-//! What touches is one segment, which so grows at both ends, and is cut where memory goes from its
-//! middle; addresses without memory, the *holes*, cost nothing. A request that finds no block gets
-//! one where the fewest bytes must be mapped for it: free blocks beside a hole count.
+//! memory. Parts of it are backed by *mappings*, each of which is mapped and unmapped as a whole.
+//! Adjacent mappings are one segment, which so grows at both ends, and is cut where memory is
+//! unmapped from its middle; addresses without memory, the *holes*, cost nothing. A request that
+//! finds no block gets one where the fewest bytes must be mapped for it: free blocks beside a hole
+//! count.
 //!
-//! So only what is mapped and partly in use can be wasted: mappings are small, and under pressure a
-//! thousandth of what they serve, or as small as the driver allows. Memory may be taken from behind
-//! any free block, wherever it is, and put where it is needed (`unmap_some`). Blocks that still
-//! wait for something keep theirs: the caller waits for barriers before it takes memory away, not
+//! So memory can be wasted only where it is mapped and partly in use: mappings are small, and under
+//! pressure a thousandth of the request, or as small as the driver allows. The backing of any free
+//! block may be removed, wherever it is, and put where it is needed (`unmap_some`). Blocks that
+//! still wait for something keep theirs: the caller waits for barriers before it unmaps memory, not
 //! for streams (hazard 31).
 
 pub(crate) mod holes;
@@ -32,8 +33,8 @@ use crate::types::{Address, BlockId, Mapping, Pool, Requester, SegmentId, Step};
 pub(crate) const PAGE_BYTES: u64 = SEGMENT_ROUNDING_BYTES;
 /// Mapping takes the driver 30 us, whatever the size (measured), so one request is served with few.
 const MAPPINGS_FOR_A_REQUEST: u64 = 32;
-/// When memory is short. A later request that takes a part of the block leaves one of them partly
-/// used.
+/// Number of mappings for a request when memory is short. A later request that takes a part of the
+/// block leaves one of them partly used.
 const MAPPINGS_UNDER_PRESSURE: u64 = 1024;
 const MAPPING_BYTES_MAX: u64 = 64 << 20;
 
@@ -43,7 +44,7 @@ pub(crate) struct Arena {
     pub base: Address,
     pub bytes: u64,
     pub pool: Pool,
-    /// All its blocks are of one age: the lowest address decides.
+    /// Decides the age of all its blocks together; among equals the lowest address is taken.
     pub registration: u64,
     pub runs: Runs,
 }
@@ -51,9 +52,9 @@ pub(crate) struct Arena {
 #[derive(Clone, Default)]
 pub(crate) struct Arenas {
     pub list: Vec<Arena>,
-    /// What is mapped.
+    /// The mapped ranges.
     pub mappings: BTreeMap<Address, u64>,
-    /// What requests in flight have asked for: neither mapped nor a hole.
+    /// The ranges that requests in flight have asked for: neither mapped nor a hole.
     pub arriving: Vec<Mapping>,
 }
 
@@ -64,7 +65,7 @@ impl Arena {
 }
 
 impl Allocator {
-    /// The addresses are the allocator's from now on; nothing is behind them.
+    /// Adds addresses to the allocator, without backing.
     pub fn add_arena(&mut self, pool: Pool, base: Address, bytes: u64) {
         assert!(base.0.is_multiple_of(PAGE_BYTES) && bytes.is_multiple_of(PAGE_BYTES));
         self.arenas.list.push(Arena {
@@ -78,7 +79,7 @@ impl Allocator {
         self.segments_reserved_count += 1;
     }
 
-    /// The memory asked for by `Step::Map` is there.
+    /// Records that the memory requested by `Step::Map` is mapped.
     pub fn mapped(&mut self, request: &mut Request) {
         let block_bytes = request.awaited_bytes.take().expect("the request asked for memory");
         let mappings = self.forget_arriving(request);
@@ -92,7 +93,8 @@ impl Allocator {
         }
         let whole = self.keeps_whole(request, block_bytes);
         request.arrived = self.search(request.wanted(), block_bytes, whole);
-        // The free blocks that were counted in have been taken. Once more, with memory of its own.
+        // The free blocks that were counted on have been taken. Try again, with memory for this
+        // request alone.
         if request.arrived.is_none() {
             assert!(!request.alone, "{request:?} does not fit where it was mapped");
             request.alone = true;
@@ -100,16 +102,16 @@ impl Allocator {
         }
     }
 
-    /// Memory that backs nothing but free blocks leaves the allocator, all of it.
+    /// Removes from the allocator all memory that backs only free blocks.
     pub fn unmap_free(&mut self) -> Vec<Mapping> {
         let mut candidates = self.unmappable();
-        // From the highest address down: what is right of a cut gets a new name each time.
+        // From the highest address down: the part to the right of a cut gets a new name each time.
         candidates.sort_by_key(|(id, _)| core::cmp::Reverse(self.blocks.at(id.0).address));
         candidates.into_iter().flat_map(|(id, _)| self.cut(id, u64::MAX)).collect()
     }
 
-    /// As `unmap_free`, for parts of some of the blocks, until so many bytes have gone, the longest
-    /// unused first.
+    /// Removes the backing of parts of some free blocks, until this many bytes are removed, the
+    /// longest unused first.
     pub(crate) fn unmap_oldest(
         &mut self,
         wanted_bytes: u64,
@@ -135,12 +137,12 @@ impl Allocator {
         gone
     }
 
-    /// The bytes that `unmap_free` would take out.
+    /// Returns the bytes that `unmap_free` would remove.
     pub(crate) fn unmappable_bytes(&self) -> u64 {
         self.unmappable().iter().map(|(_, bytes)| bytes).sum()
     }
 
-    /// The bytes that `unmap_oldest` would take out at most.
+    /// Returns the bytes that `unmap_oldest` would remove at most.
     pub(crate) fn unmappable_bytes_of(&self, goes: impl Fn(&Block) -> Option<IdleSpan>) -> u64 {
         let candidates = self.unmappable().into_iter();
         let parts = candidates.filter_map(|(id, _)| goes(self.blocks.at(id.0)));
@@ -150,7 +152,7 @@ impl Allocator {
             .sum()
     }
 
-    /// The memory for this request, where the least of it is missing.
+    /// Finds the place where the least memory is missing for this request.
     pub(crate) fn map(&mut self, request: &mut Request, block_bytes: u64) -> Option<Step> {
         if self.whole_large {
             return None;
@@ -169,8 +171,9 @@ impl Allocator {
         Some(Step::Map(mappings))
     }
 
-    /// Takes memory from free blocks for a request that the driver had none for, the largest first
-    /// and none that the request could use where it is. Empty if all together is not enough.
+    /// Unmaps memory from free blocks for a request that the driver had none for, the largest first
+    /// and none that the request could use where it is. Returns nothing if all together is not
+    /// enough.
     pub(crate) fn unmap_some(&mut self, request: &Request, block_bytes: u64) -> Vec<Mapping> {
         let Some(place) = self.place(block_bytes, request.alone) else { return Vec::new() };
         let missing_bytes = place.missing_bytes();
@@ -192,7 +195,7 @@ impl Allocator {
         enough.into_iter().flat_map(|(id, _)| self.cut(id, u64::MAX)).collect()
     }
 
-    /// What a request asked to be mapped is no longer on its way.
+    /// Forgets the mappings that a request has asked for.
     pub(crate) fn forget_arriving(&mut self, request: &mut Request) -> Vec<Mapping> {
         let mappings = core::mem::take(&mut request.awaited_mappings);
         if mappings.is_empty() {
@@ -211,8 +214,8 @@ impl Allocator {
         }
     }
 
-    /// `alone`: free blocks do not count, since others may take them. That comes where others just
-    /// did.
+    /// Finds a place for a block. With `alone`, free blocks do not count, since others may take
+    /// them. The caller sets it after others just did.
     fn place(&mut self, block_bytes: u64, alone: bool) -> Option<Window> {
         self.look_at_changes();
         let pool = self.policy.pool_of(block_bytes);
@@ -224,7 +227,7 @@ impl Allocator {
         places.min_by_key(Window::rank)
     }
 
-    /// The free blocks with whole mappings in them, and how many bytes those are.
+    /// Returns the free blocks that contain whole mappings, and how many bytes those are.
     pub(crate) fn unmappable(&self) -> Vec<(BlockId, u64)> {
         if self.arenas.mappings.is_empty() {
             return Vec::new();
@@ -254,14 +257,14 @@ impl Allocator {
         mappings.take_while(move |mapping| mapping.end() <= end)
     }
 
-    /// Takes whole mappings out of a free block, from its end, until so many bytes are out. What is
-    /// left of it stays free.
+    /// Removes whole mappings from a free block, from its end, until this many bytes are removed.
+    /// The remainder stays free.
     pub(crate) fn cut(&mut self, id: BlockId, wanted_bytes: u64) -> Vec<Mapping> {
         let mappings = self.mappings_in(id).collect();
         self.cut_out(id, mappings, wanted_bytes)
     }
 
-    /// The same of these mappings, which lie in the block without a gap between them.
+    /// Removes these mappings, which lie in the block without a gap between them.
     fn cut_out(
         &mut self,
         id: BlockId,
@@ -298,7 +301,7 @@ impl Allocator {
         mappings
     }
 
-    /// Memory has come behind a hole, or a part of one: a segment, and one with those it touches.
+    /// Records that a hole, or a part of one, is backed now: a segment, merged with adjacent ones.
     fn insert_memory(&mut self, base: Address, bytes: u64, pool: Pool, requester: Requester) {
         let within = |arena: &&Arena| arena.base <= base && base < arena.end();
         let arena = self.arenas.list.iter().find(within).expect("it was asked for in an arena");
@@ -318,11 +321,12 @@ impl Allocator {
         self.note_changed(base.0, end.0);
     }
 
-    /// Two segments that touch become one.
+    /// Merges two adjacent segments.
     fn join(&mut self, left: SegmentId, right: SegmentId) {
         let (first, second) = (self.segments.at(left.0).clone(), self.segments.at(right.0).clone());
         assert!(first.end() == second.base, "{first:?} and {second:?} do not touch");
-        // Every block of one of them gets another name; the number of allocated ones tells which.
+        // Every block of one of them gets another name. The number of allocated blocks decides
+        // which.
         let (stays, goes) = match first.allocated_count >= second.allocated_count {
             true => (left, right),
             false => (right, left),
@@ -340,7 +344,8 @@ impl Allocator {
         self.segment_at.insert(first.base, stays);
     }
 
-    /// The memory of this block, which is in no index, goes: what was around it are two segments.
+    /// Removes the memory of this block, which is in no index. The memory around it becomes two
+    /// segments.
     fn remove_memory(&mut self, going: BlockId) {
         let block = self.blocks.remove(going.0);
         let id = block.segment;
@@ -393,8 +398,8 @@ impl Allocator {
         (row.first, row.base) = (first, base);
     }
 
-    /// The block and all behind it are of this segment now. Returns how many are allocated, and how
-    /// many of a private pool.
+    /// Assigns the block and all after it to this segment. Returns how many are allocated, and how
+    /// many belong to a private pool.
     fn rename_from(&mut self, first: BlockId, segment: SegmentId) -> (u32, u32) {
         let (mut allocated_count, mut private_count) = (0, 0);
         let mut next = Some(first);
@@ -408,7 +413,7 @@ impl Allocator {
         (allocated_count, private_count)
     }
 
-    /// By how much so many bytes more would be above the limit.
+    /// Returns by how much this many bytes more would exceed the limit.
     pub(crate) fn excess(&self, more_bytes: u64) -> u64 {
         let limit_bytes = self.policy.limit_bytes.unwrap_or(u64::MAX);
         self.counts

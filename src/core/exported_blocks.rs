@@ -1,16 +1,16 @@
 //! Blocks that other processes may have mapped (legacy CUDA IPC).
 //!
 //! Note [Exported blocks]. The exporter cannot know when the importers have closed it. So a block
-//! that was exported is never handed out again: freed, it is *retired*, neither allocated nor free,
-//! listed nowhere and merged with nothing. When its segment has nothing left but retired and free
-//! blocks, the segment leaves the allocator at once, and goes back by the driver's own free: the
-//! driver keeps the memory for processes that have it mapped. A block that is a whole segment
-//! leaves with its free, as it would natively.
+//! that was exported is never handed out again: once freed, it is *retired*, neither allocated nor
+//! free, in no index and merged with nothing. When its segment has nothing left but retired and
+//! free blocks, the segment leaves the allocator at once, and is released by the driver's own free:
+//! the driver keeps the memory for processes that have it mapped. A block that is a whole segment
+//! leaves with its free, as it would on the plain driver.
 //!
-//! A handle names a segment, and only our own importer finds a block inside one. So from the first
-//! export on large requests get segments of their own, uncut: what is exported later begins its
-//! segment, and any importer has the right bytes. Where there is no memory for that, a part of a
-//! segment is better than an error (`Stage::TakeAny`).
+//! A handle names a segment, and only the library's own importer finds a block inside one. So from
+//! the first export on each large request gets a separate, uncut segment: a block exported later
+//! begins its segment, and any importer has the right bytes. Where there is no memory for that, a
+//! part of a segment is better than an error (`Stage::TakeAny`).
 
 use alloc::vec::Vec;
 
@@ -22,7 +22,7 @@ use crate::rules::{Rule, rule_holds};
 use crate::types::{BlockId, Segment, SegmentId};
 
 impl Allocator {
-    /// Another process may map this allocated block from now on. Once is enough.
+    /// Records that another process may map this allocated block from now on. One call is enough.
     pub fn export(&mut self, id: BlockId) {
         let block = self.blocks.at_mut(id.0);
         assert!(block.state == State::Allocated, "{id:?} is exported but not allocated");
@@ -33,7 +33,7 @@ impl Allocator {
         }
     }
 
-    /// From now on large requests get segments of their own.
+    /// Gives each large request a separate segment from now on.
     pub fn keep_large_whole(&mut self) {
         self.whole_large = true;
     }
@@ -42,8 +42,9 @@ impl Allocator {
         self.whole_large
     }
 
-    /// Segments that have nothing left but retired and free blocks leave the allocator. Ask after
-    /// frees, barriers and completed events; there is none before the first export.
+    /// Returns segments that have nothing left but retired and free blocks; they leave the
+    /// allocator. Call it after frees, barriers and completed events. Before the first export there
+    /// are none.
     pub fn take_retired(&mut self) -> Vec<Segment> {
         let leaving = core::mem::take(&mut self.leaving);
         let retired = leaving.into_iter().filter(|id| self.is_retired(*id));
@@ -51,7 +52,7 @@ impl Allocator {
         retired.into_iter().map(|id| self.remove_segment(id)).collect()
     }
 
-    /// The block has just been freed.
+    /// Retires a block that has just been freed, if it was exported.
     pub(crate) fn retire_if_exported(&mut self, id: BlockId) {
         let block = self.blocks.at_mut(id.0);
         if !block.exported {
@@ -65,7 +66,7 @@ impl Allocator {
         }
     }
 
-    /// A block of the segment was freed, or waits no longer.
+    /// Records that a block of the segment was freed, or no longer waits.
     pub(crate) fn note_leaving(&mut self, id: SegmentId) {
         let segment = self.segments.at(id.0);
         let private = segment.private.is_some();
@@ -75,12 +76,12 @@ impl Allocator {
         }
     }
 
-    /// Whether the request gets a whole segment or nothing.
+    /// Returns whether the request gets a whole segment or nothing.
     pub(crate) fn keeps_whole(&self, request: &Request, block_bytes: u64) -> bool {
         self.keeps_whole_at(request.stage, block_bytes)
     }
 
-    /// The same at this stage of it.
+    /// Returns whether a request at this stage gets a whole segment or nothing.
     #[inline]
     pub(crate) fn keeps_whole_at(&self, stage: Stage, block_bytes: u64) -> bool {
         self.whole_large
@@ -89,7 +90,7 @@ impl Allocator {
             && rule_holds(Rule::WholeAfterExport)
     }
 
-    /// Whether the block is a segment that could have been reserved for this request alone.
+    /// Returns whether the block is a segment that could have been reserved for this request alone.
     pub(crate) fn is_whole_fit(&self, id: BlockId, block_bytes: u64) -> bool {
         let block = self.blocks.at(id.0);
         let whole = !block.is_split() && !block.expandable;

@@ -1,13 +1,14 @@
 //! Memory that was not used for a while, which other processes on the device may need.
 //!
 //! Note [Idle memory]. The allocator has no clock; its caller knows how long a while is, and takes
-//! a mark now and then. Idle since a mark is what has been free for every request ever since: every
-//! free block keeps the clock of its last free, of the later one where blocks coalesce, and what is
-//! left of a split block keeps that of the whole. So a segment of one free block that is older than
-//! the mark has not been touched since, and all work with it is older than the mark too.
+//! an epoch now and then. Memory is idle since an epoch if it has been free for every request ever
+//! since: every free block keeps the clock of its last free, of the later one where blocks
+//! coalesce, and the remainder of a split block keeps that of the whole. So a segment of one free
+//! block that is older than the epoch has not been touched since, and all work with it is older
+//! than the epoch too.
 //!
 //! Blocks that wait for something are not idle, and become free for every request only when that is
-//! over.
+//! complete.
 
 pub(crate) mod decay;
 pub(crate) mod free_limit;
@@ -21,21 +22,21 @@ use crate::rules::{Rule, rule_holds};
 use crate::types::{Mapping, Segment, SegmentId};
 
 impl Allocator {
-    /// Now.
+    /// Returns the current epoch.
     pub fn idle_mark(&mut self) -> IdleEpoch {
         self.clock += 1;
         IdleEpoch(self.clock)
     }
 
-    /// The caller passes by. `unused_count`: for how many of its passes memory is kept that nothing
-    /// uses; None: as Note [Decay] says.
+    /// Makes a pass. `unused_count` is the number of passes for which unused memory is kept; `None`
+    /// as Note [Decay] describes.
     pub fn pass(&mut self, unused_count: Option<u32>) -> Pass {
         let mark = self.idle_mark();
         Pass { mark, due: self.decay.pass(mark, unused_count.map(u64::from)) }
     }
 
-    /// Takes what is idle since the mark out of the allocator: segments, and memory behind blocks
-    /// in arenas. Not chunks: they were reserved to be kept.
+    /// Removes the memory that is idle since the epoch from the allocator: segments, and the
+    /// backing of blocks in arenas. Chunks stay: they were reserved to be kept.
     pub fn release_idle(&mut self, mark: IdleEpoch) -> (Vec<Segment>, Vec<Mapping>) {
         if self.policy.chunk_bytes.is_some() {
             return (Vec::new(), Vec::new());
@@ -46,8 +47,8 @@ impl Allocator {
         (segments, mappings)
     }
 
-    /// The same, chunks as well: on demand, until so many bytes have gone, the longest unused
-    /// first.
+    /// Removes idle memory, including chunks, on demand, until this many bytes are removed, the
+    /// longest unused first.
     pub fn release_unused(
         &mut self,
         mark: IdleEpoch,
@@ -69,13 +70,13 @@ impl Allocator {
         (released, self.unmap_oldest(left_bytes, |block| idle_part(block, mark)))
     }
 
-    /// How many bytes could leave the allocator, as far as one can say without asking anything:
-    /// what waits for events counts as free.
+    /// Returns how many bytes could leave the allocator, as far as is known without queries: memory
+    /// that waits for events counts as free.
     pub fn free_bytes(&self) -> u64 {
         self.freed_bytes() + self.unmappable_bytes()
     }
 
-    /// How many of them are idle since the caller last passed by.
+    /// Returns how many of the free bytes are idle since the last pass.
     pub fn unused_bytes(&self) -> u64 {
         let Some(mark) = self.decay.newest() else { return 0 };
         let segments = self.idle_segments(mark);
@@ -83,7 +84,7 @@ impl Allocator {
         segment_bytes + self.unmappable_bytes_of(|block| idle_part(block, mark))
     }
 
-    /// Those of one idle block, and since when.
+    /// Returns the segments of one idle block each, and since when they are idle.
     fn idle_segments(&self, mark: IdleEpoch) -> impl Iterator<Item = (u64, SegmentId)> {
         let plain = self.segments.iter().filter(|(_, it)| !it.expandable && it.private.is_none());
         plain.filter_map(move |(number, segment)| {
@@ -99,7 +100,8 @@ pub(crate) fn is_idle(block: &Block, mark: IdleEpoch) -> bool {
     block.is_free_everywhere() && !block.exported && since
 }
 
-/// What of a block in an arena is idle: all of it, or what was free before the rest.
+/// Returns the idle part of a block in an arena: all of it, or the part that was free before the
+/// rest.
 fn idle_part(block: &Block, mark: IdleEpoch) -> Option<IdleSpan> {
     if is_idle(block, mark) {
         return Some(IdleSpan { begin: block.address, end: block.end(), freed_at: block.freed_at });

@@ -1,7 +1,7 @@
 //! Memory that belongs to one capture.
 //!
-//! Note [Private pools]. A capture does not run: what it records runs later, as often as its graph
-//! is launched, and each time at the same addresses. So a block that was handed out inside a
+//! Note [Private pools]. A capture does not run: the recorded work runs later, as often as its
+//! graph is launched, and each time at the same addresses. So a block that was handed out inside a
 //! capture is used again long after the program has freed it, and any other user of it would find
 //! its contents overwritten. Segments from which captures are served are therefore *private*: no
 //! part of them serves others before the graph and all that was made from it are gone.
@@ -9,18 +9,19 @@
 //! Inside the capture a freed block waits (`ReuseCondition::WithPool`). Only the graph shows that a
 //! later use comes after the last one in every launch (`reuse`).
 //!
-//! Not all that a graph uses was made for it, and not all that was made for it is used (`joined`):
-//! so a block is of a pool by itself. A segment is where all its blocks are and stay so.
+//! A graph may use memory that was not allocated for it, and may leave unused memory that was
+//! (`attached`). So each block belongs to a pool individually. A segment stays where all its blocks
+//! belong to the pool.
 //!
 //! A pool ends in two steps. From `end_pool` on, frees of its blocks are ordinary frees: the graph
-//! is gone, and what they wait for is what any block waits for. The caller then makes sure that all
-//! work so far is over, and `close_pool` makes the segments ordinary memory; a block that the
-//! program still holds becomes a block like any other.
+//! is gone, and they wait for the same as any block. The caller then makes sure that all work so
+//! far is complete, and `close_pool` makes the segments ordinary memory; a block that the program
+//! still holds becomes a block like any other.
 //!
-//! A capture may be given segments that were not used since before it began. Not others: what was
-//! freed during a capture, an earlier part of the same capture may still use in its launches. Where
-//! the driver has no memory for a segment, it gets a part of one (`adopt_part`): of what was idle
-//! as long, or of what no node of its graph names by now.
+//! A capture may adopt segments that were not used since before it began, but no others: an earlier
+//! part of the same capture may still use memory that was freed during it in its launches. Where
+//! the driver has no memory for a segment, the capture gets a part of one (`adopt_part`): memory
+//! that was idle as long, or that no node of its graph references by now.
 
 pub(crate) mod attached;
 
@@ -43,12 +44,12 @@ use crate::types::{
 pub(crate) struct PrivateMemory {
     small: FreeIndex,
     large: FreeIndex,
-    /// When its capture began.
+    /// The epoch at which its capture began.
     pub(crate) begun: IdleEpoch,
-    /// Its graph is gone.
+    /// Whether its graph is gone.
     pub(crate) ends: bool,
-    /// Its blocks, and the segments that are its own: what a capture costs is for these, not for
-    /// all of the context.
+    /// Its blocks, and its own segments. They bound the cost of a capture, which does not depend on
+    /// the rest of the context.
     pub(crate) blocks: BTreeSet<BlockId>,
     pub(crate) segments: BTreeSet<SegmentId>,
 }
@@ -62,7 +63,7 @@ impl PrivateMemory {
     }
 }
 
-/// Where a block of a private pool is listed.
+/// Returns the index that lists a block of a private pool.
 #[inline(never)]
 pub(crate) fn private_index(
     pools: &mut BTreeMap<PrivatePool, PrivateMemory>,
@@ -77,7 +78,7 @@ pub(crate) fn private_index(
 }
 
 impl Allocator {
-    /// A capture that began at this moment gets memory of its own.
+    /// Opens a private pool for a capture that began at this epoch.
     pub fn open_pool(&mut self, id: PrivatePool, begun: IdleEpoch) {
         let (small, large) = (FreeIndex::new(), FreeIndex::new());
         let (blocks, segments) = (BTreeSet::new(), BTreeSet::new());
@@ -86,24 +87,25 @@ impl Allocator {
         assert!(other.is_none(), "{id:?} is opened twice");
     }
 
-    /// Whether requests for this pool are served.
+    /// Returns whether requests for this pool are served.
     pub fn serves_pool(&self, id: PrivatePool) -> bool {
         self.private.get(&id).is_some_and(|memory| !memory.ends)
     }
 
-    /// The private pool whose capture, or graph, may still use this block.
+    /// Returns the private pool whose capture, or graph, may still use this block.
     pub fn private_pool_of(&self, id: BlockId) -> Option<PrivatePool> {
         self.blocks.get(id.0)?.private.filter(|pool| self.serves_pool(*pool))
     }
 
-    /// Whether the block is freed and waits for its pool.
+    /// Returns whether the block is freed and waits for its pool.
     pub fn waits_with_pool(&self, id: BlockId) -> bool {
         let block = self.blocks.get(id.0);
         block.and_then(|block| block.tag()).is_some_and(|tag| tag.ready == ReuseCondition::WithPool)
     }
 
-    /// In every launch, what the capture records from now on comes after the last use of this
-    /// waiting block: for work on this stream, or wherever it is recorded.
+    /// Makes this waiting block reusable in its capture. The caller has shown that in every launch,
+    /// everything captured from now on comes after the last use of the block: on this stream, or on
+    /// any if it is `None`.
     pub fn reuse(&mut self, id: BlockId, stream: Option<StreamId>) {
         assert!(self.waits_with_pool(id), "{id:?} does not wait for its pool");
         self.remove_free(id);
@@ -114,31 +116,31 @@ impl Allocator {
         self.coalesce_and_insert(id);
     }
 
-    /// The graph is gone, and nothing is served from the pool any more.
+    /// Ends the pool: the graph is gone, and no request is served from the pool any more.
     pub fn end_pool(&mut self, id: PrivatePool) {
         if let Some(memory) = self.private.get_mut(&id) {
             memory.ends = true;
         }
     }
 
-    /// Whether any pool is open.
+    /// Returns whether any pool is open.
     pub fn has_pools(&self) -> bool {
         !self.private.is_empty()
     }
 
-    /// Whether any pool has memory.
+    /// Returns whether any pool has memory.
     pub fn has_private_memory(&self) -> bool {
         self.private.values().any(|memory| !memory.blocks.is_empty())
     }
 
-    /// The block is of this pool from now on, or of none.
+    /// Assigns the block to this pool, or to none.
     pub(crate) fn set_private(&mut self, id: BlockId, private: Option<PrivatePool>) {
         self.leave_private(id);
         self.blocks.at_mut(id.0).private = private;
         self.enter_private(id);
     }
 
-    /// A block that is of a pool has come about.
+    /// Registers a new block that belongs to a pool.
     pub(crate) fn enter_private(&mut self, id: BlockId) {
         let block = self.blocks.at(id.0);
         let Some(private) = block.private else { return };
@@ -147,7 +149,7 @@ impl Allocator {
         assert!(memory.blocks.insert(id), "{id:?} is of {private:?} already");
     }
 
-    /// It is about to go, or to leave the pool.
+    /// Unregisters a block that is about to vanish, or to leave the pool.
     pub(crate) fn leave_private(&mut self, id: BlockId) {
         let block = self.blocks.at(id.0);
         let Some(private) = block.private else { return };
@@ -156,7 +158,7 @@ impl Allocator {
         assert!(memory.blocks.remove(&id), "{id:?} is not listed in {private:?}");
     }
 
-    /// The segment is this pool's from now on, or ordinary memory. Its blocks are another matter.
+    /// Assigns the segment to this pool, or makes it ordinary memory. Its blocks are not affected.
     pub(crate) fn set_segment_private(&mut self, id: SegmentId, private: Option<PrivatePool>) {
         let row = self.segments.at_mut(id.0);
         let before = core::mem::replace(&mut row.private, private);
@@ -168,32 +170,32 @@ impl Allocator {
         }
     }
 
-    /// The blocks of a pool, in no order that means anything.
+    /// Returns the blocks of a pool, in no meaningful order.
     pub(crate) fn blocks_of(&self, id: PrivatePool) -> impl Iterator<Item = BlockId> {
         self.private.get(&id).into_iter().flat_map(|memory| memory.blocks.iter().copied())
     }
 
-    /// A few addresses: one in each segment in which the pool has blocks.
+    /// Returns one address in each segment in which the pool has blocks.
     pub fn addresses_of(&self, id: PrivatePool) -> Vec<Address> {
         let segments = self.blocks_of(id).map(|block| self.blocks.at(block.0).segment);
         let segments: BTreeSet<SegmentId> = segments.collect();
         segments.into_iter().map(|segment| self.segments.at(segment.0).base).collect()
     }
 
-    /// Whether each free of its blocks, those that are not held, came behind all work with the
-    /// block.
+    /// Returns whether each block of the pool that is not held was freed after all work with it.
     pub fn is_over(&self, id: PrivatePool) -> bool {
         let mut blocks = self.blocks_of(id).map(|block| self.blocks.at(block.0));
         blocks.all(|block| block.state == State::Allocated || !block.used_outside)
     }
 
-    /// All work from before `end_pool` is over: the pool's memory is ordinary memory.
+    /// Makes the pool's memory ordinary memory. The caller has made sure that all work from before
+    /// `end_pool` is complete.
     pub fn close_pool(&mut self, id: PrivatePool) {
         self.open_where(id, |_| true);
         self.private.remove(&id);
     }
 
-    /// What becomes of a block that is freed so.
+    /// Returns the reuse condition that this block would get if it were freed under `ready`.
     pub fn ready_if_freed(&self, id: BlockId, ready: ReuseCondition) -> ReuseCondition {
         match self.private_pool_of(id) {
             Some(_) if rule_holds(Rule::PrivateWaitsForPool) => ReuseCondition::WithPool,
@@ -201,11 +203,11 @@ impl Allocator {
         }
     }
 
-    /// A segment that was not used since the capture began, if one fits as if it had been reserved
-    /// for this request.
+    /// Adopts a segment that was not used since the capture began, if one fits as if it had been
+    /// reserved for this request.
     pub(crate) fn adopt(&mut self, request: &Request, block_bytes: u64) -> Option<Allocation> {
         let private = request.private?;
-        // A chunk is far more than a capture needs.
+        // A chunk is far larger than a capture needs.
         if self.policy.chunk_bytes.is_some() {
             return None;
         }
@@ -232,8 +234,9 @@ impl Allocator {
         Some(self.take(id, block_bytes, request.requested_bytes, whole))
     }
 
-    /// A part of what is free for every request, where the driver has no memory. `named`: where the
-    /// last range ends that nodes of the capture name between two addresses, if there is one.
+    /// Adopts a part of the memory that is free for every request, where the driver has none.
+    /// `named` returns the end of the last range between two addresses that nodes of the capture
+    /// reference, if there is one.
     pub fn adopt_part(
         &mut self,
         request: &Request,
@@ -280,7 +283,7 @@ impl Allocator {
         Some(part)
     }
 
-    /// Whether a request is for a private pool that serves none any more.
+    /// Returns whether a request is for a private pool that no longer serves requests.
     pub(crate) fn is_refused(&self, private: Option<PrivatePool>) -> bool {
         private.is_some_and(|private| !self.serves_pool(private))
     }

@@ -1,5 +1,5 @@
-//! What others may see of the allocator: a question about an address, and all segments and blocks
-//! for a snapshot. Nothing here changes anything.
+//! Read-only views of the allocator: a query about an address, and all segments and blocks for a
+//! snapshot.
 
 use core::iter;
 
@@ -12,7 +12,7 @@ pub struct SegmentView {
     pub id: SegmentId,
     pub base: Address,
     pub bytes: u64,
-    /// A contiguous range of memory in an arena, which may grow, shrink, join another and fall
+    /// Whether the segment lies in an arena, where it may grow, shrink, merge with another and fall
     /// apart.
     pub expandable: bool,
     pub pool: Pool,

@@ -17,15 +17,15 @@ use crate::arenas::{Arena, PAGE_BYTES};
 use crate::block::Block;
 use crate::types::{Address, BlockId, Mapping};
 
-/// So many changes wait for the next search at most.
+/// The most changes that wait for the next search.
 const CHANGES_COUNT_MAX: usize = 64;
 
 /// A window for one request.
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) struct Window {
-    /// What must be mapped in it, by address, in whole pages.
+    /// The ranges to map in it, by address, in whole pages.
     pub missing: Vec<Mapping>,
-    /// The free blocks that it leans on.
+    /// The free blocks that it includes.
     pub used: Vec<BlockId>,
     pub begin: u64,
 }
@@ -35,7 +35,7 @@ impl Window {
         self.missing.iter().map(|range| range.bytes).sum()
     }
 
-    /// The best is the least: of what is missing, then of the addresses.
+    /// The rank of a window, of which the least is best: by the missing bytes, then by address.
     pub(crate) fn rank(&self) -> (u64, u64) {
         (self.missing_bytes(), self.begin)
     }
@@ -49,23 +49,24 @@ struct Piece {
     block: Option<BlockId>,
 }
 
-/// What is not a hole: a segment with its first and last block, or what is about to be mapped.
+/// Memory that is not a hole: a segment with its first and last block, or a range about to be
+/// mapped.
 struct Occupied {
     begin: u64,
     end: u64,
     blocks: Option<(BlockId, BlockId)>,
 }
 
-/// Holes and free blocks that touch.
+/// Adjacent holes and free blocks.
 #[derive(Default, Debug)]
 struct Run {
     pieces: Vec<Piece>,
-    /// It ends where the arena ends.
+    /// Whether it ends where the arena ends.
     open: bool,
 }
 
 impl Allocator {
-    /// By a walk over all of the arena. `alone`: free blocks do not count.
+    /// Searches by a walk over the whole arena. With `alone`, free blocks do not count.
     pub(crate) fn place_in(&self, arena: &Arena, bytes: u64, alone: bool) -> Option<Window> {
         let runs = self.runs(arena, alone);
         runs.iter().flat_map(|run| run.places(bytes)).min_by_key(Window::rank)
@@ -100,7 +101,7 @@ impl Allocator {
         runs
     }
 
-    /// By address.
+    /// Returns what is not a hole, by address.
     fn obstacles(&self, arena: &Arena) -> Vec<Occupied> {
         let segments = self.segment_at.range(arena.base..arena.end()).map(|(base, id)| {
             let row = self.segments.at(id.0);
@@ -126,7 +127,7 @@ impl Run {
         }
     }
 
-    /// The windows that are tried: at the run's left end, and at its right one if there is one.
+    /// Returns the windows to try: at the run's left end, and at its right one if there is one.
     fn places(&self, bytes: u64) -> impl Iterator<Item = Window> {
         let begin = self.pieces.first().map_or(0, |piece| piece.begin);
         let end = self.pieces.last().map_or(0, |piece| piece.end);
@@ -157,7 +158,7 @@ impl Run {
 }
 
 impl Allocator {
-    /// As `place_in`, where free blocks count.
+    /// Searches as `place_in` does, where free blocks count.
     pub(crate) fn place_by_shape(&self, arena: &Arena, bytes: u64) -> Option<Window> {
         debug_assert!(arena.runs.changed.is_empty(), "looked at before");
         let least = Shape { bytes, kind: Kind::OneHole { left: 0, right: 0 }, open: false };
@@ -175,7 +176,7 @@ impl Allocator {
         best.map(|(_, begin)| self.window_at(begin, begin + bytes))
     }
 
-    /// How much is missing at one end of a run.
+    /// Returns how many bytes are missing at one end of a run.
     fn lacks(&self, shape: &Shape, begin: u64, bytes: u64, from_right: bool) -> u64 {
         match shape.kind {
             Kind::OneHole { left, right } => {
@@ -190,7 +191,7 @@ impl Allocator {
         }
     }
 
-    /// These addresses of a run.
+    /// Returns the window at these addresses of a run.
     fn window_at(&self, begin: u64, end: u64) -> Window {
         let mut place = Window { missing: Vec::new(), used: Vec::new(), begin };
         let mut hole = |from: u64, to: u64| {
@@ -220,7 +221,7 @@ impl Allocator {
         place
     }
 
-    /// A block in an arena has become free for every request, or is that no more.
+    /// Records that a block in an arena has become free for every request, or stopped being so.
     #[inline]
     pub(crate) fn note_end_changes(&mut self, id: BlockId) {
         let block = self.blocks.at(id.0);
@@ -231,7 +232,7 @@ impl Allocator {
         }
     }
 
-    /// In this range of an arena memory comes or goes, or is about to come.
+    /// Records that memory in this range of an arena is mapped or unmapped, or about to be mapped.
     #[cold]
     pub(crate) fn note_changed(&mut self, begin: u64, end: u64) {
         let within = |arena: &&mut Arena| arena.base.0 <= begin && begin < arena.end().0;
@@ -242,7 +243,7 @@ impl Allocator {
         }
     }
 
-    /// Call before a search.
+    /// Examines the recorded changes. Call it before a search.
     pub(crate) fn look_at_changes(&mut self) {
         for number in 0..self.arenas.list.len() {
             let arena = &mut self.arenas.list[number];
@@ -271,7 +272,7 @@ impl Allocator {
         runs.insert(cursor, self.shape(arena, cursor, to));
     }
 
-    /// The range, so that nothing lies across its ends.
+    /// Extends the range, so that nothing lies across its ends.
     fn whole(&self, runs: &Runs, mut begin: u64, mut end: u64) -> (u64, u64) {
         let around = |address: u64| {
             let (base, id) = self.segment_at.range(..Address(address)).next_back()?;
@@ -290,7 +291,7 @@ impl Allocator {
         (begin, end)
     }
 
-    /// What is in no run, by address.
+    /// Returns the memory that is in no run, by address.
     fn occupied_in(&self, arena: &Arena, begin: u64, end: u64) -> Vec<(u64, u64)> {
         let segments = self.segment_at.range(Address(begin)..Address(end));
         let segments = segments.filter_map(|(base, id)| {
@@ -308,7 +309,7 @@ impl Allocator {
         all
     }
 
-    /// Of the run from here to there; None: it has no hole.
+    /// Returns the shape of the run between these addresses, or `None` if it has no hole.
     fn shape(&self, arena: &Arena, begin: u64, end: u64) -> Option<Shape> {
         let before = self.segment_at.range(..=Address(begin)).next_back();
         let before = before.map(|(_, id)| self.segments.at(id.0).end().0);
@@ -331,7 +332,7 @@ impl Allocator {
     }
 }
 
-/// Whether it is free for every request at an end of a segment.
+/// Returns whether the block is free for every request at an end of a segment.
 fn changes_end(block: &Block) -> bool {
     (block.previous.is_none() || block.next.is_none()) && block.is_free_everywhere()
 }

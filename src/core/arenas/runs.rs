@@ -1,23 +1,24 @@
 //! Where in an arena a request needs the least memory, found without a walk over its segments.
 //!
 //! Most runs (`holes`) are one hole with a free block on either side, or none. Runs of one *shape*,
-//! as long and with as much that is free at either end, lack the same for a request, so that only
-//! the lowest one of each shape is looked at. There are few shapes: free blocks beside holes are
-//! what is left where whole pages went, and holes of k different lengths are k * k pages long
-//! together.
+//! equally long and with equally much free memory at either end, lack the same for a request, so
+//! only the lowest one of each shape is examined. There are few shapes: free blocks beside holes
+//! are the remainders where whole pages were unmapped, and holes of k different lengths are k * k
+//! pages long together.
 //!
-//! What changes is noted, and looked at by the next search: at most so many changes wait for that.
+//! Changes are recorded, and examined by the next search: a limited number of changes waits for
+//! that.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 /// The runs of an arena.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Runs {
-    /// What lies between two of them, by where it begins, and where it ends.
+    /// The memory between two runs, by where it begins, and where it ends.
     pub occupied: BTreeMap<u64, u64>,
     /// The runs with a hole, by where they begin.
     pub shapes: BTreeMap<u64, Shape>,
-    /// And the other way round.
+    /// The beginnings of the runs, by shape.
     pub begins: BTreeMap<Shape, BTreeSet<u64>>,
     /// Ranges in which something has changed.
     pub changed: BTreeSet<(u64, u64)>,
@@ -27,20 +28,20 @@ pub(crate) struct Runs {
 pub(crate) struct Shape {
     pub bytes: u64,
     pub kind: Kind,
-    /// It ends with a hole, where the arena ends.
+    /// Whether it ends with a hole, where the arena ends.
     pub open: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Kind {
-    /// One hole, and so much that is free before and behind it.
+    /// One hole, with this much free memory before and after it.
     OneHole { left: u64, right: u64 },
-    /// The one that begins here, with free segments between its holes.
+    /// The run that begins here, with free segments between its holes.
     Several { begin: u64 },
 }
 
 impl Runs {
-    /// Forgets the runs from here to there, and what is occupied in a range between.
+    /// Forgets the runs between these addresses, and the occupied memory in a range inside.
     pub(crate) fn forget(&mut self, from: u64, to: u64, (begin, end): (u64, u64)) {
         let runs: Vec<u64> = self.shapes.range(from..to).map(|(begin, _)| *begin).collect();
         for begin in runs {

@@ -1,21 +1,22 @@
-//! How long memory that nothing uses is kept.
+//! How long unused memory is kept.
 //!
 //! Note [Decay]. A cache that only grows holds its peak for ever, and each size that it will never
-//! see again. So the caller passes by in equal intervals, and what nothing has used for three of
-//! its passes goes back to the driver: a program that takes its memory again at each step keeps it.
+//! see again. So the caller makes passes in equal intervals, and memory that nothing has used for
+//! three passes is released to the driver: a program that takes its memory again at each step keeps
+//! it.
 //!
-//! Others come back later: an evaluation every minute, a notebook whose reader thinks. Giving their
-//! memory back and taking it again would cost calls in each round, for ever. So what went back is
-//! remembered by its size. If at least half of it is asked for again, memory is kept from then on
-//! for half as long again as it was unused this time. A round of up to 400 passes pays once; a
-//! longer one pays once in a round, which is little for so long a time.
+//! Other programs need their memory later: an evaluation every minute, a notebook whose reader
+//! thinks. Releasing their memory and reserving it again would cost calls in each round, for ever.
+//! So released memory is remembered by its size. If at least half of it is requested again, memory
+//! is kept from then on for half as long again as it was unused this time. A round of up to 400
+//! passes pays once; a longer one pays once in a round, which is little for so long a time.
 //!
-//! A program whose sizes grow asks for new ones, which teaches nothing: its old sizes go back all
-//! the time.
+//! A program whose sizes grow requests new ones, which teaches nothing: its old sizes are released
+//! all the time.
 
 use alloc::collections::{BTreeMap, VecDeque};
 
-/// A point in the time of an allocator, to compare later ones with.
+/// A point in the time of an allocator, with which later ones are compared.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct IdleEpoch(pub(crate) u64);
 
@@ -24,13 +25,13 @@ impl IdleEpoch {
     pub const NEVER: IdleEpoch = IdleEpoch(0);
 }
 
-/// What nothing used for so many passes goes back.
+/// Number of passes without use after which memory is released, at the least.
 const PASSES_LEAST: u64 = 3;
-/// And at most for so many, whatever is asked for again.
+/// The most passes for which unused memory is kept, whatever is requested again.
 const PASSES_MOST: u64 = 600;
-/// What went back is remembered for so many.
+/// Number of passes for which released memory is remembered.
 const PASSES_REMEMBERED: u64 = 900;
-/// So many sizes of it. Others count as never asked for again.
+/// Number of sizes that are remembered. Others count as never requested again.
 const SIZES_MAX: usize = 512;
 
 #[derive(Clone, Default)]
@@ -38,39 +39,39 @@ pub(crate) struct Decay {
     /// One for each pass, the newest last.
     marks: VecDeque<IdleEpoch>,
     passes_count: u64,
-    /// For how many passes memory is kept unused; 0: nothing is known but the least.
+    /// Number of passes for which memory is kept unused; 0 if only the minimum is known.
     learned_count: u64,
     gone: Option<Gone>,
 }
 
-/// What went back lately.
+/// Memory that was released lately.
 #[derive(Clone)]
 struct Gone {
-    /// When it began to.
+    /// The pass at which its release began.
     at_pass: u64,
-    /// For how many passes it had been unused then.
+    /// Number of passes for which it had been unused then.
     unused_count: u64,
     bytes: u64,
     again_bytes: u64,
-    /// How many segments of each size were not asked for again.
+    /// Number of segments of each size that were not requested again.
     segments: BTreeMap<u64, u64>,
-    /// In arenas, where any memory serves as well.
+    /// Bytes released in arenas, where any memory serves as well.
     mapped_bytes: u64,
 }
 
-/// What a pass finds.
+/// The result of a pass.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Pass {
-    /// Now.
+    /// The current epoch.
     pub mark: IdleEpoch,
-    /// What is idle since then goes back, as soon as the work with it is over.
+    /// Memory that is idle since this epoch is released, as soon as the work with it is complete.
     pub due: Option<IdleEpoch>,
 }
 
 impl Decay {
-    /// A pass at this mark. `unused_count`: for how many passes memory is kept that nothing uses;
-    /// None: as Note [Decay] says. Returns the mark since which what is idle goes back, if any
-    /// does.
+    /// Makes a pass at this epoch. `unused_count` is the number of passes for which unused memory
+    /// is kept; `None` as Note [Decay] describes. Returns the epoch since which idle memory is
+    /// released, if any.
     pub(crate) fn pass(&mut self, mark: IdleEpoch, unused_count: Option<u64>) -> Option<IdleEpoch> {
         self.passes_count += 1;
         let is_over = |gone: &mut Gone| self.passes_count > gone.at_pass + PASSES_REMEMBERED;
@@ -83,7 +84,7 @@ impl Decay {
         if self.marks.len() > unused_count { self.marks.front().copied() } else { None }
     }
 
-    /// The mark of the last pass.
+    /// Returns the epoch of the last pass.
     pub(crate) fn newest(&self) -> Option<IdleEpoch> {
         self.marks.back().copied()
     }
@@ -92,7 +93,7 @@ impl Decay {
         self.learned_count.max(PASSES_LEAST)
     }
 
-    /// A segment goes back because nothing used it.
+    /// Records that an unused segment was released.
     pub(crate) fn segment_went(&mut self, bytes: u64) {
         let gone = self.gone();
         gone.bytes += bytes;
@@ -101,7 +102,7 @@ impl Decay {
         }
     }
 
-    /// So do mappings.
+    /// Records that unused mappings were released.
     pub(crate) fn mapping_went(&mut self, bytes: u64) {
         let gone = self.gone();
         gone.bytes += bytes;
@@ -121,7 +122,7 @@ impl Decay {
         })
     }
 
-    /// The driver gave a segment.
+    /// Records that the driver has provided a segment.
     pub(crate) fn segment_came(&mut self, bytes: u64) {
         let Some(gone) = &mut self.gone else { return };
         let Some(count) = gone.segments.get_mut(&bytes).filter(|count| **count > 0) else { return };
@@ -130,7 +131,7 @@ impl Decay {
         self.learn();
     }
 
-    /// Or put memory behind addresses.
+    /// Records that the driver has mapped memory.
     pub(crate) fn mapping_came(&mut self, bytes: u64) {
         let Some(gone) = &mut self.gone else { return };
         let again_bytes = bytes.min(gone.mapped_bytes);

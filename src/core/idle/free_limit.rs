@@ -1,17 +1,18 @@
-//! Free memory beyond what may lie free (`Policy::free_bytes_max`), which goes back although it was
+//! Free memory beyond the maximum (`Policy::free_bytes_max`), which is released although it was
 //! used lately.
 //!
 //! Note [Excess]. Paddle collects its garbage when there is more of it than
 //! `eager_delete_tensor_gb`, the largest first, up to a share of its bytes
-//! (`memory_fraction_of_eager_deletion`). Here the garbage is what lies free for every request, and
-//! no more of it goes than is too much.
+//! (`memory_fraction_of_eager_deletion`). Here the garbage is the memory that is free for every
+//! request, and no more of it is released than exceeds the maximum.
 //!
-//! What the share leaves would be next when the caller passes by again, so that a share would only
-//! be a delay. Therefore it is *left*: it neither goes nor counts any more until something has used
-//! it, and then counts as any other.
+//! Memory that the share spares would be next at the following pass, so that a share would only be
+//! a delay. Therefore it is *left*: it is neither released nor counted any more until something has
+//! used it, and then counts as any other.
 //!
-//! What cannot go counts too, free parts of segments that are in use: the user has said how much
-//! may lie free. None of this is learned by Note [Decay], which is about memory that nothing uses.
+//! Memory that cannot be released counts too, namely free parts of segments that are in use: the
+//! user has set the maximum for all free memory. None of this affects Note [Decay], which is about
+//! unused memory.
 
 use alloc::vec::Vec;
 use core::cmp::Reverse;
@@ -24,9 +25,8 @@ use crate::policy::BLOCK_BYTES_MIN;
 use crate::types::{BlockId, Mapping, Segment};
 
 impl Allocator {
-    /// Takes out of the allocator what lies free beyond the policy's maximum and was not used since
-    /// the mark: segments, and memory behind blocks in arenas. Not chunks: they were reserved to be
-    /// kept.
+    /// Removes the free memory that exceeds the policy's maximum and was not used since the epoch:
+    /// segments, and the backing of blocks in arenas. Chunks stay: they were reserved to be kept.
     pub fn release_excess(&mut self, mark: IdleEpoch) -> (Vec<Segment>, Vec<Mapping>) {
         let (mut segments, mut mappings) = (Vec::new(), Vec::new());
         let free_bytes_max =
@@ -59,8 +59,8 @@ impl Allocator {
         (segments, mappings)
     }
 
-    /// The free blocks that are all of a segment, or have whole mappings in them, and the bytes
-    /// that can go.
+    /// Returns the free blocks that fill a segment, or contain whole mappings, and the bytes that
+    /// can be released.
     fn releasable(&self) -> Vec<(BlockId, u64)> {
         let plain = self.segments.iter().filter(|(_, segment)| !segment.expandable);
         let whole =
@@ -71,7 +71,7 @@ impl Allocator {
         whole.chain(self.unmappable()).collect()
     }
 
-    /// What every request may take.
+    /// Returns the bytes that every request may take.
     fn cached_free_bytes(&self) -> u64 {
         let everywhere =
             [&self.small, &self.large].map(|index| index.everywhere().at_least(BLOCK_BYTES_MIN));

@@ -1,18 +1,19 @@
-//! What a capture uses, and what it does not.
+//! Memory that a capture uses, and memory that it does not.
 //!
-//! Note [Joined blocks]. A thread that submits work into a capture has perhaps allocated before
-//! that, memory like any. From then on such a block is of the capture's pool wherever it lies: once
-//! freed it waits for the pool, and what lies beside it is not concerned.
+//! Note [Joined blocks]. A thread that submits work into a capture may have allocated ordinary
+//! memory before that. From then on such a block belongs to the capture's pool wherever it lies:
+//! once freed it waits for the pool, and adjacent blocks are not affected.
 //!
-//! And not everything that a capture was given is used by its graph. The driver really allocates
-//! and frees in a relaxed capture: what is freed there and named by no node is ordinary memory
-//! again. Its free has waited, so no later use has to. The caller knows what nodes name, as ranges
-//! of addresses; a block that was freed behind work outside of the capture waits for the pool all
-//! the same (`used_outside`), if it has not left the pool before (`detach_from_pool`).
+//! Conversely, a graph does not use all memory that its capture was given. The driver really
+//! allocates and frees in a relaxed capture: memory that is freed there and that no node references
+//! is ordinary memory again. Its free has waited, so no later use has to. The caller knows the
+//! references of nodes, as ranges of addresses; a block that was freed after work outside of the
+//! capture waits for the pool all the same (`used_outside`), if it has not left the pool before
+//! (`detach_from_pool`).
 //!
-//! * While the capture runs, a segment without anything in use goes back as a whole: the capture
+//! * While the capture runs, a segment without anything in use is released as a whole: the capture
 //!   may want the memory again, and takes it back as if it had been idle since before it began.
-//! * When it has ended, every block that is not held and no node names.
+//! * When the capture has ended, so is every block that is not held and that no node references.
 
 use alloc::vec::Vec;
 
@@ -22,8 +23,8 @@ use crate::rules::{Rule, rule_holds};
 use crate::types::{Address, BlockId, PrivatePool, ReuseCondition, SegmentId};
 
 impl Allocator {
-    /// The capture uses this block, which the program holds. One that is of a pool already stays
-    /// so.
+    /// Attaches this block, which the program holds and the capture uses. A block that belongs to a
+    /// pool already stays there.
     pub fn attach_to_pool(&mut self, id: BlockId, pool: PrivatePool) {
         let block = self.blocks.at(id.0);
         assert!(block.state == State::Allocated, "{id:?} joins {pool:?} and is not allocated");
@@ -32,7 +33,8 @@ impl Allocator {
         }
     }
 
-    /// The program has freed this block of a pool behind all work with it, and no node names it.
+    /// Frees this block of a pool for every request: the program has freed it after all work with
+    /// it, and no node references it.
     pub fn free_unused(&mut self, id: BlockId) {
         let segment = self.blocks.at(id.0).segment;
         if self.segments.at(segment.0).private.is_none() {
@@ -41,9 +43,9 @@ impl Allocator {
         self.free_as(id, ReuseCondition::Everywhere, false);
     }
 
-    /// The program still holds this block of a pool, and no node names it: it will be freed as any
-    /// block. What lies free beside it in a segment of the pool's is free for every request too,
-    /// but what `uses` says.
+    /// Detaches this block, which the program still holds and no node references: it will be freed
+    /// as any block. Free memory beside it in a segment of the pool becomes free for every request
+    /// too, except where `uses` returns `true`.
     pub fn detach_from_pool(&mut self, id: BlockId, uses: impl Fn(Address, Address) -> bool) {
         self.set_private(id, None);
         let segment = self.blocks.at(id.0).segment;
@@ -63,8 +65,9 @@ impl Allocator {
         self.note_leaving(segment);
     }
 
-    /// Makes the segment around this address ordinary memory, if it is a pool's, nothing in it is
-    /// held and the pool's capture, which still runs, uses none of it. Returns whether that was so.
+    /// Makes the segment around this address ordinary memory, if it belongs to a pool, nothing in
+    /// it is held and the pool's capture, which still runs, uses none of it. Returns whether it
+    /// did.
     pub fn open_unused(
         &mut self,
         address: Address,
@@ -88,8 +91,8 @@ impl Allocator {
         true
     }
 
-    /// The capture has ended. Of its memory the graph uses what `uses` says; all else is ordinary
-    /// memory as soon as it is not held.
+    /// Makes the memory of an ended capture ordinary as soon as it is not held, except the memory
+    /// that the graph uses according to `uses`.
     pub fn open_rest(&mut self, pool: PrivatePool, uses: impl Fn(Address, Address) -> bool) {
         self.open_where(pool, |block| {
             let free = block.state != State::Allocated;
@@ -98,14 +101,14 @@ impl Allocator {
         });
     }
 
-    /// What the program holds of a pool, from where to where.
+    /// Returns the ranges of a pool that the program holds.
     pub fn held_of(&self, pool: PrivatePool) -> impl Iterator<Item = (Address, Address)> {
         let blocks = self.blocks_of(pool).map(|id| self.blocks.at(id.0));
         let allocated = blocks.filter(|block| block.state == State::Allocated);
         allocated.map(|block| (block.address, block.end()))
     }
 
-    /// Whether anything from here to there is of a pool.
+    /// Returns whether any memory between these addresses belongs to a pool.
     pub fn is_anywhere_private(&self, begin: Address, end: Address) -> bool {
         let mut segments = self.segment_at.range(begin..end).map(|(_, id)| self.segments.at(id.0));
         segments.any(|segment| segment.private_count > 0)
@@ -127,7 +130,7 @@ impl Allocator {
     fn open_block(&mut self, id: BlockId) {
         let block = self.blocks.at(id.0);
         let segment = block.segment;
-        // What waits for nothing of the pool's stays in no index.
+        // A block that waits for nothing of the pool stays in no index.
         let pending = block.is_pending() && block.work_tag().is_some();
         let stays = block.state == State::Allocated || pending;
         if !stays {

@@ -188,7 +188,7 @@ impl Allocator {
         fitting.min_by_key(|window| (window.sequence, window.bytes))
     }
 
-    /// Calls back with the shortest window that ends with each block of a segment.
+    /// Returns the shortest window that ends with each block of a segment.
     fn windows(
         &self,
         first: BlockId,
