@@ -1,4 +1,4 @@
-//! What is kept for each block and each segment. The blocks of a segment form a list in address
+//! The state kept for each block and each segment. The blocks of a segment form a list in address
 //! order and tile it:
 //!
 //! ```text
@@ -15,7 +15,7 @@ pub(crate) struct Block {
     pub pool: Pool,
     pub address: Address,
     pub bytes: u64,
-    /// Of an active block; 0 for any other.
+    /// The requested bytes of an active block; 0 for any other.
     pub requested_bytes: u64,
     /// The segment's registration number, here because every index key needs it.
     pub registration: u64,
@@ -24,18 +24,19 @@ pub(crate) struct Block {
     pub state: State,
     /// Other processes may have mapped it: once freed, it is *retired*, and never reused.
     pub exported: bool,
-    /// In an arena. See Note [Arenas] in arenas.rs.
+    /// Whether it lies in an arena. See Note [Arenas] in arenas.rs.
     pub expandable: bool,
     /// See Note [Private pools] in private.rs.
     pub private: Option<PrivatePool>,
-    /// Of a private pool, and freed while work outside of its capture may have used it.
+    /// Whether it belongs to a private pool and was freed while work outside of its capture may
+    /// have used it.
     pub used_outside: bool,
-    /// Of an allocated block: what its stream's earlier use of this memory ends with, where that
-    /// was not known to be over.
+    /// For an allocated block: the end of its stream's earlier use of this memory, if that was not
+    /// known to be complete.
     pub behind: Option<Tag>,
     /// The allocator's clock when the last byte of it became free for its next users.
     pub freed_at: u64,
-    /// Of a free block in an arena that has grown by others: the part that has been free for
+    /// For a free block in an arena that has merged with others: the part that has been free for
     /// longer.
     pub idle_span: Option<IdleSpan>,
 }
@@ -53,11 +54,11 @@ pub(crate) enum State {
     Allocated,
     /// Free for every request.
     Free,
-    /// Freed, with a tag that says for which streams.
+    /// Freed, with a tag that decides which streams may reuse it.
     Tagged(Tag),
 }
 
-/// Which streams may take a freed block. Tags are numbered in the order of the frees that made
+/// The streams that may take a freed block. Tags are numbered in the order of the frees that made
 /// them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Tag {
@@ -77,19 +78,21 @@ impl Block {
         Address(self.address.0 + self.bytes)
     }
 
-    /// All of it becomes free for its next users.
+    /// Marks the whole block as free for its next users.
     pub(crate) fn becomes_free(&mut self, clock: u64) {
         self.freed_at = clock;
         self.idle_span = None;
     }
 
-    /// All of it, if nothing of it has been free for longer than the rest.
+    /// Returns the longest idle part: the whole block, if no part has been free for longer than the
+    /// rest.
     pub(crate) fn longest_idle_span(&self) -> IdleSpan {
         let whole = IdleSpan { begin: self.address, end: self.end(), freed_at: self.freed_at };
         self.idle_span.unwrap_or(whole)
     }
 
-    /// Cuts it after so many bytes. What is left, a block of this number, is as it was.
+    /// Cuts the block after this many bytes. The remainder, a block of this number, keeps its
+    /// state.
     #[inline(always)]
     pub(crate) fn cut<'a>(
         &mut self,
@@ -120,7 +123,7 @@ impl Block {
         rest
     }
 
-    /// The block has lost a part: what it has left of the calm one.
+    /// Clips the idle span after the block has lost a part.
     pub(crate) fn clip_calm(&mut self) {
         let (begin, end) = (self.address, self.end());
         let Some(idle_span) = self.idle_span else { return };
@@ -132,12 +135,13 @@ impl Block {
         self.idle_span = (idle_span.begin < idle_span.end).then_some(idle_span);
     }
 
-    /// Part of a segment of several blocks.
+    /// Returns whether the block is part of a segment of several blocks.
     pub(crate) fn is_split(&self) -> bool {
         self.previous.is_some() || self.next.is_some()
     }
 
-    /// As PyTorch counts: free pages of an arena can be given back by themselves.
+    /// Returns whether the block counts as split. As in PyTorch, free pages of an arena do not,
+    /// since they can be released by themselves.
     pub(crate) fn counts_as_split(&self) -> bool {
         self.is_split() && !self.expandable
     }
@@ -149,29 +153,30 @@ impl Block {
         }
     }
 
-    /// Freed after it was exported: neither allocated nor free.
+    /// Returns whether the block was freed after it was exported: neither allocated nor free.
     pub(crate) fn is_retired(&self) -> bool {
         self.exported && self.state != State::Allocated
     }
 
-    /// Of no capture, in no arena, and no other process has mapped it: so are most.
+    /// Returns whether the block belongs to no capture, lies in no arena, and is mapped by no other
+    /// process, as most blocks.
     #[inline(always)]
     pub(crate) fn is_ordinary(&self) -> bool {
         self.private.is_none() && !self.exported && !self.expandable
     }
 
-    /// Such a block, and free for every request. See plain.rs.
+    /// Returns whether the block is ordinary and free for every request. See plain.rs.
     #[inline(always)]
     pub(crate) fn is_plain(&self) -> bool {
         matches!(self.state, State::Free) && self.is_ordinary()
     }
 
-    /// Whether every request may take it.
+    /// Returns whether every request may take the block.
     pub(crate) fn is_free_everywhere(&self) -> bool {
         self.state == State::Free && self.private.is_none()
     }
 
-    /// The tag, where it waits for work.
+    /// Returns the tag, if the block waits for work.
     pub(crate) fn work_tag(&self) -> Option<Tag> {
         self.tag().filter(|tag| tag.ready.waits_for_work())
     }
@@ -192,19 +197,19 @@ pub(crate) struct SegmentRow {
     pub requester: Requester,
     pub first: BlockId,
     pub last: BlockId,
-    /// In an arena, where its two ends move.
+    /// Whether it lies in an arena, where its two ends move.
     pub expandable: bool,
     /// The private pool that owns it with all its blocks.
     pub private: Option<PrivatePool>,
     pub allocated_count: u32,
-    /// Blocks that were exported, allocated or retired.
+    /// Number of exported blocks, allocated or retired.
     pub exported_count: u32,
-    /// Blocks of private pools.
+    /// Number of blocks of private pools.
     pub private_count: u32,
 }
 
 impl SegmentRow {
-    /// Without blocks so far.
+    /// Returns a segment without blocks.
     pub(crate) fn new(
         base: Address,
         bytes: u64,

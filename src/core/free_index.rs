@@ -42,19 +42,19 @@ impl FreeIndex {
         }
     }
 
-    /// As `insert`, of a plain block.
+    /// Inserts a plain block.
     #[inline(always)]
     pub(crate) fn insert_everywhere(&mut self, rank: Rank, id: BlockId) {
         self.everywhere.insert(rank, id);
     }
 
-    /// As `remove`, of a plain block.
+    /// Removes a plain block.
     #[inline(always)]
     pub(crate) fn remove_everywhere(&mut self, rank: Rank, id: BlockId) {
         self.everywhere.remove(rank, id);
     }
 
-    /// As `remove_everywhere` of the one and `insert_everywhere` of the other.
+    /// Removes one plain block and inserts another.
     #[inline(always)]
     pub(crate) fn replace_everywhere(&mut self, old: (Rank, BlockId), new: (Rank, BlockId)) {
         self.everywhere.replace(old, new);
@@ -117,7 +117,7 @@ enum IndexPlace {
     Unindexed,
 }
 
-/// In which index a block belongs.
+/// Returns the index that a block belongs to.
 #[inline(always)]
 fn listing(block: &Block) -> IndexPlace {
     if block.exported {

@@ -87,7 +87,7 @@ pub struct Stats {
     pub inactive_split_bytes: PoolStats,
     /// Freed blocks that are never reused, because other processes may have mapped them.
     pub retired_bytes: PoolStats,
-    /// What the program asked for, of the active blocks.
+    /// Requested bytes of the active blocks.
     pub requested_bytes: PoolStats,
     /// Blocks and segments at or above `max_split_bytes`.
     pub oversize_allocations: Stat,
@@ -96,37 +96,38 @@ pub struct Stats {
     pub num_alloc_retries: u64,
     /// Requests that ended in `Step::OutOfMemory`.
     pub num_ooms: u64,
-    /// How often everything free was given back, behind all that it still waited for.
+    /// How often everything free was released, including memory that still waited for work.
     pub num_sync_all_streams: u64,
-    /// Segments, and memory in arenas, that came from the driver, and that went back.
+    /// Segments, and memory in arenas, that the driver provided. The field below counts those
+    /// released.
     pub num_device_alloc: u64,
     pub num_device_free: u64,
     /// Requests refused although the driver was not asked.
     pub num_oom_rejections: u64,
-    /// The policy's; a copy for display.
+    /// A copy of the policy's value, for display.
     pub max_split_bytes: Option<u64>,
 }
 
 impl Stats {
-    /// Every peak becomes the current value.
+    /// Resets every peak to the current value.
     pub(crate) fn reset_peaks(&mut self) {
         self.for_each_stat(|stat| stat.peak = stat.current);
     }
 
-    /// Every total and counter begins anew.
+    /// Resets every total and counter.
     pub(crate) fn reset_totals(&mut self) {
         self.for_each_stat(|stat| (stat.allocated, stat.freed) = (0, 0));
         self.counters().into_iter().for_each(|counter| *counter = 0);
     }
 
-    /// The context is gone, and everything with it.
+    /// Records that the context is gone, and everything with it.
     pub fn end(&mut self) {
         self.num_device_free += self.segment.all.current;
         self.for_each_stat(|stat| stat.decrease(stat.current));
     }
 
-    /// Adds what another context has. The peaks may have been at different times, so their sum is
-    /// what the peak was at most.
+    /// Adds the statistics of another context. The peaks may have been at different times, so their
+    /// sum is an upper bound of the peak.
     pub fn add(&mut self, other: &Stats) {
         let mut other = other.clone();
         for (pooled, more) in self.pooled().into_iter().zip(other.pooled()) {
@@ -143,12 +144,12 @@ impl Stats {
         self.max_split_bytes = other.max_split_bytes;
     }
 
-    /// Every peak is at least the other one's.
+    /// Raises every peak to at least the other one's.
     pub fn raise_peaks(&mut self, other: &Stats) {
         self.with_peaks(other, u64::max);
     }
 
-    /// Every peak is the other one's.
+    /// Replaces every peak by the other one's.
     pub fn take_peaks(&mut self, other: &Stats) {
         self.with_peaks(other, |_, other| other);
     }
@@ -172,7 +173,7 @@ impl Stats {
         self.single().into_iter().for_each(change);
     }
 
-    /// What changes with every request and free, and is counted in `Counts`.
+    /// Returns the statistics that change with every request and free, and are counted in `Counts`.
     pub(crate) fn flowing(&mut self) -> [&mut PoolStats; 7] {
         [
             &mut self.allocation,

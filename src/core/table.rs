@@ -1,8 +1,8 @@
-//! Rows addressed by a small number. Removed rows are used again, last removed first, so that the
-//! table stays as short as the largest number of rows that ever lived together.
+//! Rows addressed by a small number. Removed rows are reused, last removed first, so that the table
+//! stays as short as the largest number of rows that ever lived together.
 //!
-//! A table of many rows grows by megabytes, which the system may refuse: so an insertion asks for
-//! room before.
+//! A table of many rows grows by megabytes, which the system may refuse: so an insertion requests
+//! memory before.
 
 use alloc::vec::Vec;
 
@@ -17,8 +17,8 @@ impl<T> Table<T> {
         Table { rows: Vec::new(), vacant: Vec::new() }
     }
 
-    /// Whether so many rows can be inserted, and any be removed, without more memory of the
-    /// system's.
+    /// Returns whether this many rows can be inserted, and any removed, without more memory from
+    /// the system.
     #[inline]
     pub(crate) fn has_room(&mut self, count: usize) -> bool {
         let spare = self.rows.capacity() - self.rows.len() + self.vacant.len();
@@ -43,7 +43,7 @@ impl<T> Table<T> {
         number
     }
 
-    /// A row that is there, and the place of a new one, which the caller fills.
+    /// Returns an existing row, and the place of a new one, which the caller fills.
     #[inline(always)]
     pub(crate) fn beside(&mut self, number: u32) -> (&mut T, u32, &mut Option<T>) {
         let other = self.vacant.pop().unwrap_or_else(|| self.push_vacant());
@@ -53,7 +53,8 @@ impl<T> Table<T> {
         (row, other, place)
     }
 
-    /// A row, and the place of another one; if the caller empties that, it says so (`note_vacant`).
+    /// Returns a row, and the place of another one. A caller that empties the place calls
+    /// `note_vacant`.
     #[inline(always)]
     pub(crate) fn with_place(&mut self, number: u32, other: u32) -> (&mut T, &mut Option<T>) {
         match self.rows.get_disjoint_mut([number as usize, other as usize]) {
@@ -85,7 +86,8 @@ impl<T> Table<T> {
         self.rows.get(number as usize)?.as_ref()
     }
 
-    /// A number without a row is a fault of this crate: better to stop than to guess.
+    /// Returns a row. A number without a row is a fault of this crate: better to stop than to
+    /// guess.
     #[inline(always)]
     pub(crate) fn at(&self, number: u32) -> &T {
         match self.rows.get(number as usize) {
@@ -110,7 +112,7 @@ impl<T> Table<T> {
     }
 }
 
-/// Out of line, with what it says: nothing of that is made ready where the row is there.
+/// Cold and out of line, so that the hit path does not set up the panic message.
 #[cold]
 #[inline(never)]
 fn no_row(number: u32) -> ! {

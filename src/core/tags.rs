@@ -1,13 +1,13 @@
 //! The tags of freed blocks, by age: a barrier drops all up to an age, completed events drop those
-//! that wait for them. Not by event as well: each free and each request would pay for a list that
-//! only a query of the events reads. But by stream: a stream looks among its own for neighbours
-//! (`behind`), oldest first.
+//! that wait for them. They are not indexed by event: each free and each request would pay for a
+//! list that only a query of the events reads. They are indexed by stream: a stream searches its
+//! own for adjacent blocks (`stream_dependencies`), oldest first.
 //!
-//! What waits for its private pool is not listed here: no barrier ends that.
+//! Blocks that wait for their private pool are not listed here: no barrier ends that.
 //!
 //! Ages are numbers given in the order of the frees. That order stands for the order on the device,
 //! so the caller frees on one stream in the order in which it recorded the events. A caller that
-//! remembers between which ages the tags of an event were made has them found without a walk.
+//! remembers between which ages the tags of an event were made finds them without a walk.
 
 pub(crate) mod stream_dependencies;
 
@@ -26,7 +26,7 @@ use crate::types::{BlockId, EventId, Pool, ReuseCondition, StreamId};
 pub struct TagEpoch(u64);
 
 impl TagEpoch {
-    /// Whether the tag of this age was made before.
+    /// Returns whether the tag of this age was made before this epoch.
     pub(crate) fn is_behind(self, sequence: u64) -> bool {
         sequence < self.0 || !rule_holds(Rule::BarrierMark)
     }
@@ -41,11 +41,11 @@ type ByAge = BTreeMap<(u64, BlockId), Option<EventId>>;
 #[derive(Clone)]
 pub(crate) struct Tags {
     next_sequence: u64,
-    /// Every tagged block that a barrier frees, but those that a stream may take before.
+    /// Every tagged block that a barrier frees, except those that a stream may take before.
     by_age: ByAge,
-    /// These, by the stream and the pool of the block.
+    /// Blocks that a stream may take before, by the stream and the pool of the block.
     on_stream: BTreeMap<(StreamId, Pool), ByAge>,
-    /// The others.
+    /// Blocks that wait for another context.
     elsewhere: ByAge,
     blocks_count: usize,
 }
@@ -105,14 +105,15 @@ impl Tags {
         TagEpoch(self.next_sequence)
     }
 
-    /// Where all tags are that there are: none is older. A look at each stream with tags.
+    /// Returns the epoch before which no existing tag was made. Checks each stream with tags.
     pub(crate) fn oldest(&self) -> TagEpoch {
         let lists = [&self.by_age, &self.elsewhere].into_iter().chain(self.on_stream.values());
         let oldest = lists.filter_map(|list| list.first_key_value());
         oldest.map(|((age, _), _)| TagEpoch(*age)).min().unwrap_or(self.mark())
     }
 
-    /// The tagged blocks that a barrier frees whose tag was made before the mark, oldest first.
+    /// Returns the tagged blocks that a barrier frees and whose tag was made before the epoch,
+    /// oldest first.
     pub(crate) fn before(&self, mark: TagEpoch) -> Vec<BlockId> {
         let lists = iter::once(&self.by_age).chain(self.on_stream.values());
         let of_list = |list: &'_ ByAge| {
@@ -126,8 +127,8 @@ impl Tags {
         before.into_iter().map(|(_, id)| id).collect()
     }
 
-    /// The blocks that wait for an event for which this is true, and what each waits for, oldest
-    /// first; those of other contexts last.
+    /// Returns the blocks that wait for an event accepted by the predicate, with their conditions,
+    /// oldest first; those of other contexts last.
     pub(crate) fn waiting_for(
         &self,
         is_asked: impl Fn(EventId) -> bool,
@@ -140,7 +141,8 @@ impl Tags {
         all.filter_map(move |((_, id), event)| Some((id, event.filter(|one| is_asked(*one))?)))
     }
 
-    /// The blocks that wait so, of those whose tags were made between these marks.
+    /// Returns the blocks with this condition, among those whose tags were made between these
+    /// epochs.
     pub(crate) fn waiting_since(
         &self,
         ready: ReuseCondition,
@@ -158,7 +160,8 @@ impl Tags {
         made.filter(move |(_, event)| **event == ready.event()).map(|(&(_, id), _)| id)
     }
 
-    /// The blocks of a pool that a stream has freed and still uses, oldest first, with their ages.
+    /// Returns the blocks of a pool that a stream has freed and still uses, oldest first, with
+    /// their ages.
     pub(crate) fn of_stream(
         &self,
         stream: StreamId,
@@ -171,7 +174,7 @@ impl Tags {
         self.blocks_count
     }
 
-    /// Whether the block is listed as it should be. For `check()`.
+    /// Returns whether the block is listed as it should be. For `check()`.
     pub(crate) fn holds(&self, id: BlockId, pool: Pool, tag: Tag) -> bool {
         let made = made_at(tag.sequence);
         let listed = self.waiting_since(tag.ready, made).any(|listed| listed == id);
@@ -185,12 +188,12 @@ impl Tags {
     }
 }
 
-/// The marks around the tag of this age.
+/// Returns the epochs around the tag of this age.
 pub(crate) fn made_at(sequence: u64) -> Range<TagEpoch> {
     TagEpoch(sequence)..TagEpoch(sequence + 1)
 }
 
-/// Whether two freed neighbours in these states may become one block.
+/// Returns whether two adjacent freed blocks in these states may become one block.
 #[inline]
 pub(crate) fn may_coalesce(left: &State, right: &State) -> bool {
     if !rule_holds(Rule::MergeSameTagOnly) {
@@ -199,7 +202,7 @@ pub(crate) fn may_coalesce(left: &State, right: &State) -> bool {
     match (left, right) {
         (State::Free, State::Free) => true,
         (State::Tagged(left), State::Tagged(right)) => match (left.ready, right.ready) {
-            // What was cut from one block (Note [Own neighbours]).
+            // Only parts cut from one block (Note [Own neighbours]).
             (ReuseCondition::OnStream { .. }, ReuseCondition::OnStream { .. }) => {
                 left.ready == right.ready
             }
@@ -212,8 +215,7 @@ pub(crate) fn may_coalesce(left: &State, right: &State) -> bool {
     }
 }
 
-/// A block in this state coalesces with one in the other. Where both wait, it is for the same,
-/// since the later free.
+/// Merges the other state into this one. If both wait, it is for the same, since the later free.
 #[inline]
 pub(crate) fn coalesce(state: &mut State, other: &State) {
     match (&mut *state, other) {

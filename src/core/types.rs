@@ -5,11 +5,11 @@ use alloc::vec::Vec;
 
 use crate::rules::{Rule, rule_holds};
 
-/// A device address. The core compares and adds addresses, it never looks behind one.
+/// A device address. The core compares and adds addresses, and never dereferences one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Address(pub u64);
 
-/// A stream's number for life (`cuStreamGetId`), not its handle: handles are given out again.
+/// A stream's permanent number (`cuStreamGetId`), not its handle: handles are reused.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct StreamId(pub u64);
 
@@ -30,7 +30,7 @@ pub struct SegmentId(pub u32);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct PrivatePool(pub u64);
 
-/// What a request is ordered by.
+/// The order of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Requester {
     /// `cuMemAlloc`: work on any stream may use the block at once.
@@ -39,28 +39,28 @@ pub enum Requester {
     Stream(StreamId),
 }
 
-/// When a freed block may be used again.
+/// The condition under which a freed block may be reused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ReuseCondition {
-    /// At once, by every request: all later work is ordered behind the block's last use.
+    /// At once, by every request: all later work is ordered after the block's last use.
     Everywhere,
     /// On `stream` at once, elsewhere when `event` is complete.
     OnStream { stream: StreamId, event: EventId },
     /// Not before `event` is complete.
     After { event: EventId },
-    /// The same, of an event in another context: no barrier of this one says that it is complete.
+    /// Not before `event` of another context is complete. No barrier of this context covers that.
     AfterElsewhere { event: EventId },
-    /// Not before the next barrier is in: parked without an event.
+    /// Not before the wait of the next barrier is submitted: a pending free without an event.
     NextBarrier,
-    /// In a private pool: not before the pool ends, or the capture is known to order the next
-    /// use behind the last one.
+    /// In a private pool: not before the pool ends, or the capture is known to order the next use
+    /// after the last one.
     WithPool,
-    /// In a private pool: the capture orders later work of this stream behind the last use.
+    /// In a private pool: the capture orders later work of this stream after the last use.
     InPool { stream: StreamId },
 }
 
 impl ReuseCondition {
-    /// The event whose completion makes the block free for every request.
+    /// Returns the event whose completion makes the block free for every request.
     pub fn event(self) -> Option<EventId> {
         match self {
             ReuseCondition::OnStream { event, .. }
@@ -73,18 +73,18 @@ impl ReuseCondition {
         }
     }
 
-    /// Whether work is what the block waits for, and not its pool.
+    /// Returns whether the block waits for work, and not for its pool.
     pub(crate) fn waits_for_work(self) -> bool {
         self == ReuseCondition::NextBarrier || self.event().is_some()
     }
 
-    /// Whether a barrier covers what the block waits for.
+    /// Returns whether a barrier covers the work that the block waits for.
     pub(crate) fn is_ended_by_barrier(self) -> bool {
         let elsewhere = matches!(self, ReuseCondition::AfterElsewhere { .. });
         self.waits_for_work() && (!elsewhere || !rule_holds(Rule::ElsewhereOutlastsBarrier))
     }
 
-    /// Whether the block may not be reused at all yet: it is pending free, hence active.
+    /// Returns whether the block may not be reused at all yet: it is pending free, hence active.
     pub fn is_pending(self) -> bool {
         match self {
             ReuseCondition::After { .. } | ReuseCondition::AfterElsewhere { .. } => true,
@@ -112,11 +112,12 @@ pub struct Allocation {
     /// Bytes of the block, after rounding.
     pub bytes: u64,
     pub requested_bytes: u64,
-    /// Its stream may use it before this is complete, others only afterwards.
+    /// The event that ends the earlier use. The block's stream may use it before this is complete,
+    /// others only afterwards.
     pub behind: Option<EventId>,
 }
 
-/// A block whose pending free is over.
+/// A block whose pending free has completed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Completed {
     pub block: BlockId,
@@ -124,14 +125,14 @@ pub struct Completed {
     pub requested_bytes: u64,
 }
 
-/// A segment that has left the allocator and goes back to the driver.
+/// A segment that has left the allocator and is to be released to the driver.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Segment {
     pub id: SegmentId,
     pub base: Address,
     pub bytes: u64,
-    /// What its free blocks still waited for, each event once. All must be complete before the
-    /// memory goes back.
+    /// The events that its free blocks still waited for, each once. All must be complete before the
+    /// memory is released.
     pub events: Vec<EventId>,
     /// Other processes may have mapped a part of it.
     pub exported: bool,

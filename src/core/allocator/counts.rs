@@ -1,17 +1,17 @@
-//! What the allocator counts while it works, and the statistics that are made of it when they are
-//! asked for.
+//! The counters that the allocator keeps while it works, and the statistics computed from them on
+//! request.
 //!
-//! A request and a free add to a few sums of what came and went. What follows from others is not
-//! counted: both pools together are the sum of each, what is there is what came less what went, and
-//! an active block is an allocated one or a pending one.
+//! A request and a free add to a few sums of what was added and removed. Derived numbers are not
+//! counted: both pools together are the sum of each, the current value is the difference of the two
+//! sums, and an active block is an allocated one or a pending one.
 //!
-//! Note [Peaks]. A number is at its peak where it falls after it has risen. So a peak is looked at
-//! before the first fall after a rise, and where statistics are asked for, not with each rise.
+//! Note [Peaks]. A number is at its peak where it falls after it has risen. So a peak is checked
+//! before the first fall after a rise, and where statistics are read, not with each rise.
 
 use crate::stats::{PoolStats, Stat, Stats};
 use crate::types::Pool;
 
-/// What came and what went, since the beginning.
+/// The sums of what was added and removed, since the beginning.
 #[derive(Clone, Copy, Default)]
 struct Flow {
     added: u64,
@@ -25,20 +25,20 @@ struct Blocks {
     bytes: Flow,
 }
 
-/// What is counted of one pool.
+/// The counters of one pool.
 #[derive(Clone, Copy, Default)]
 struct PoolCounts {
     /// Held by the program.
     allocated: Blocks,
-    /// Freed, and not to be used again yet: active as well.
+    /// Freed, and not yet reusable: active as well.
     pending: Blocks,
-    /// What the program asked for, of the active blocks.
+    /// Requested bytes of the active blocks.
     requested_bytes: Flow,
     /// Free, in segments of more than one block.
     split: Blocks,
 }
 
-/// What the operation in progress does to `split`: PyTorch counts the difference that a whole
+/// The change of `split` by the operation in progress: PyTorch counts the difference that a whole
 /// operation makes, not its steps.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 struct SplitChange {
@@ -46,22 +46,22 @@ struct SplitChange {
     bytes: i64,
 }
 
-/// See the text of the module.
+/// The counters of an allocator. See the module documentation.
 #[derive(Clone, Default)]
 pub struct Counts {
     pools: [PoolCounts; 2],
-    /// Blocks were allocated since their peaks were looked at.
+    /// Whether blocks were allocated since their peaks were checked.
     rises: bool,
-    /// The same of split ones.
+    /// Whether split blocks were added since their peaks were checked.
     splits_rise: bool,
     change: SplitChange,
-    /// All else. Of what flows here it has the peaks, and what its totals were when they began
-    /// anew.
+    /// The remaining statistics. For the counters above it keeps only peaks and the totals at the
+    /// last reset.
     pub(crate) kept: Stats,
 }
 
 impl Counts {
-    /// Everything as it is now.
+    /// Returns all current statistics.
     pub(crate) fn stats(&self) -> Stats {
         let mut stats = self.kept.clone();
         for (shown, flows) in stats.flowing().into_iter().zip(self.flows()) {
@@ -75,14 +75,14 @@ impl Counts {
         stats
     }
 
-    /// Every peak becomes the current value.
+    /// Resets every peak to the current value.
     pub fn reset_peaks(&mut self) {
         let mut now = self.stats();
         now.reset_peaks();
         self.kept.take_peaks(&now);
     }
 
-    /// Every total and counter begins anew.
+    /// Resets every total and counter.
     pub fn reset_totals(&mut self) {
         self.kept.reset_totals();
         let flows = self.flows();
@@ -97,29 +97,30 @@ impl Counts {
         }
     }
 
-    /// Every peak is at least the other one's.
+    /// Raises every peak to at least the other one's.
     pub fn raise_peaks(&mut self, other: &Stats) {
         self.kept.raise_peaks(other);
     }
 
-    /// The bytes of all blocks that the program holds.
+    /// Returns the bytes of all blocks that the program holds.
     #[inline]
     pub(crate) fn allocated_bytes(&self) -> u64 {
         self.pools.iter().map(|pool| pool.allocated.bytes.there()).sum()
     }
 
-    /// The most bytes that were active.
+    /// Returns the most bytes that were active.
     pub(crate) fn active_bytes_peak(&self) -> u64 {
         let now: u64 = self.pools.iter().map(|pool| pool.active().bytes.there()).sum();
         now.max(self.kept.active_bytes.all.peak)
     }
 
-    /// The bytes of free blocks in segments of more than one, before the operation in progress.
+    /// Returns the bytes of free blocks in segments of more than one, before the operation in
+    /// progress.
     pub(crate) fn split_bytes(&self) -> u64 {
         self.pools.iter().map(|pool| pool.split.bytes.there()).sum()
     }
 
-    /// A block was handed out.
+    /// Counts a block that was handed out.
     #[inline]
     pub(crate) fn allocated(&mut self, pool: Pool, bytes: u64, requested_bytes: u64) {
         self.rises = true;
@@ -128,7 +129,8 @@ impl Counts {
         counts.requested_bytes.added += requested_bytes;
     }
 
-    /// The program holds it no more. What it is now, `begin_pending` or `is_inactive` says.
+    /// Counts a block that the program no longer holds. `begin_pending` or `is_inactive` counts its
+    /// new state.
     #[inline]
     pub(crate) fn freed(&mut self, pool: Pool, bytes: u64) {
         if self.rises {
@@ -137,12 +139,12 @@ impl Counts {
         self.pools[pool as usize].allocated.go(bytes);
     }
 
-    /// A freed block is not to be used again yet.
+    /// Counts a freed block that is not yet reusable.
     pub(crate) fn begin_pending(&mut self, pool: Pool, bytes: u64) {
         self.pools[pool as usize].pending.come(bytes);
     }
 
-    /// That is over; `is_inactive` says so too.
+    /// Counts the end of a pending free. The caller calls `is_inactive` too.
     pub(crate) fn end_pending(&mut self, pool: Pool, bytes: u64) {
         if self.rises {
             self.note_peaks();
@@ -150,34 +152,35 @@ impl Counts {
         self.pools[pool as usize].pending.go(bytes);
     }
 
-    /// A block for which so much had been requested is no longer active.
+    /// Records that a block with these requested bytes is no longer active.
     #[inline]
     pub(crate) fn is_inactive(&mut self, pool: Pool, requested_bytes: u64) {
         self.pools[pool as usize].requested_bytes.removed += requested_bytes;
     }
 
-    /// A free block of a segment with several has come; it counts once the operation is over.
+    /// Counts a new free block in a segment with several; it takes effect once the operation has
+    /// ended.
     #[inline]
     pub(crate) fn split_came(&mut self, bytes: u64) {
         self.change.blocks += 1;
         self.change.bytes += bytes as i64;
     }
 
-    /// One has gone.
+    /// Counts the removal of such a block.
     #[inline]
     pub(crate) fn split_went(&mut self, bytes: u64) {
         self.change.blocks -= 1;
         self.change.bytes -= bytes as i64;
     }
 
-    /// The operation is over, in this pool.
+    /// Ends the operation in this pool.
     pub(crate) fn settle_split(&mut self, pool: Pool) {
         let SplitChange { blocks, bytes } = core::mem::take(&mut self.change);
         self.split_changed(pool, blocks, bytes);
     }
 
-    /// A whole operation changed the free blocks of segments with several by so many, and their
-    /// bytes.
+    /// Counts a whole operation that changed the number of free blocks in segments with several,
+    /// and their bytes.
     #[inline(always)]
     pub(crate) fn split_changed(&mut self, pool: Pool, blocks: i64, bytes: i64) {
         if self.splits_rise && (blocks < 0 || bytes < 0) {
@@ -191,7 +194,7 @@ impl Counts {
         }
     }
 
-    /// As `split_changed`: a free block became smaller.
+    /// Counts a whole operation by which a free block became smaller.
     #[inline(always)]
     pub(crate) fn split_shrank(&mut self, pool: Pool, bytes: u64) {
         if self.splits_rise {
@@ -200,26 +203,26 @@ impl Counts {
         self.pools[pool as usize].split.bytes.removed += bytes;
     }
 
-    /// The same: one became larger.
+    /// Counts a whole operation by which a free block became larger.
     #[inline(always)]
     pub(crate) fn split_grew(&mut self, pool: Pool, bytes: u64) {
         self.pools[pool as usize].split.bytes.added += bytes;
         self.splits_rise = true;
     }
 
-    /// The same: one more is there.
+    /// Counts a whole operation that added a free block.
     #[inline(always)]
     pub(crate) fn split_rose(&mut self, pool: Pool, bytes: u64) {
         self.pools[pool as usize].split.come(bytes);
         self.splits_rise = true;
     }
 
-    /// Whether no operation is in progress. For `check()`.
+    /// Returns whether no operation is in progress. For `check()`.
     pub(crate) fn is_between_operations(&self) -> bool {
         self.change == SplitChange::default()
     }
 
-    /// What is allocated or active is about to fall. See Note [Peaks].
+    /// Updates the peaks. Call it before allocated or active numbers fall. See Note [Peaks].
     #[inline(never)]
     fn note_peaks(&mut self) {
         self.rises = false;
@@ -232,7 +235,7 @@ impl Counts {
         self.kept.requested_bytes.reached(requested_bytes);
     }
 
-    /// What is split is about to fall.
+    /// Updates the peaks of split blocks. Call it before those numbers fall.
     #[inline(never)]
     fn note_split_peaks(&mut self) {
         self.splits_rise = false;
@@ -241,7 +244,7 @@ impl Counts {
         self.kept.inactive_split_bytes.reached(split_bytes);
     }
 
-    /// Of both pools, in the order of `Stats::flowing`.
+    /// Returns the flows of both pools, in the order of `Stats::flowing`.
     #[inline(always)]
     fn flows(&self) -> [[Flow; 2]; 7] {
         let active = self.pools.each_ref().map(PoolCounts::active);
@@ -265,7 +268,7 @@ impl Flow {
         self.added - self.removed
     }
 
-    /// Up or down, in one step.
+    /// Changes the value up or down, in one step.
     #[inline]
     fn change(&mut self, by: i64) {
         match by {
@@ -275,7 +278,7 @@ impl Flow {
         }
     }
 
-    /// The totals since those that `stat` has, and the higher peak.
+    /// Writes the totals since those in `stat`, and the higher peak.
     fn shown_in(self, stat: &mut Stat) {
         let current = self.there();
         *stat = Stat {
@@ -302,7 +305,7 @@ impl Blocks {
 }
 
 impl PoolCounts {
-    /// Each came when it was allocated.
+    /// Returns the active blocks. Each was added when it was allocated.
     #[inline]
     fn active(&self) -> Blocks {
         let active = |allocated: Flow, pending: Flow| Flow {

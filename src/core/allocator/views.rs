@@ -18,7 +18,7 @@ pub struct SegmentView {
     pub pool: Pool,
     /// Creation number: segments are numbered in the order of their arrival.
     pub registration: u64,
-    /// The stream it was reserved for; it serves others as well.
+    /// The stream it was reserved for. The segment serves others as well.
     pub requester: Requester,
     /// The capture that it belongs to.
     pub private: Option<PrivatePool>,
@@ -32,7 +32,7 @@ pub struct BlockView {
     /// 0 unless the block is active.
     pub requested_bytes: u64,
     pub state: BlockState,
-    /// Once freed, it is never reused.
+    /// Whether the block is never reused once freed, because other processes may have mapped it.
     pub exported: bool,
     /// The private pool that owns it.
     pub private: Option<PrivatePool>,
@@ -47,18 +47,18 @@ pub enum BlockState {
 }
 
 impl Allocator {
-    /// The block that contains the address, if one of our segments does: by a walk through its
-    /// segment.
+    /// Returns the block that contains the address, if a segment of the allocator does. Walks
+    /// through that segment.
     pub fn find(&self, address: Address) -> Option<BlockView> {
         self.block_around(address).map(|id| self.view(id))
     }
 
-    /// How long an allocated block is.
+    /// Returns the size of an allocated block.
     pub fn bytes(&self, id: BlockId) -> u64 {
         self.blocks.at(id.0).bytes
     }
 
-    /// What an allocated block was requested for when it left the allocator, and its pool.
+    /// Returns the pool of an allocated block, and the bytes requested when it left the allocator.
     #[inline]
     pub fn requested(&self, id: BlockId) -> (Pool, u64) {
         let block = self.blocks.at(id.0);

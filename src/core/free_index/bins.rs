@@ -1,6 +1,6 @@
-//! Free blocks in the order of choice. Most blocks that come are the next to go: what was cut off
-//! serves the next request, and a freed block grows by its neighbours. So the *newest* one waits
-//! outside of the bins.
+//! Free blocks in the order of choice. Most inserted blocks are the next to be removed: the
+//! remainder of a split serves the next request, and a freed block merges with adjacent ones. So
+//! the *newest* one waits outside of the bins.
 //!
 //! The others are in bins of similar size, with a bit for each bin that is not empty. Most bins
 //! hold a few blocks, and most requests take the best of theirs: that one lies in the bin itself,
@@ -19,9 +19,9 @@ use crate::types::{Address, BlockId, ReuseCondition};
 /// The order of choice: the smallest block, of the oldest segment, at the lowest address.
 ///
 /// Note [Newest first]. Among equally large blocks that work of a stream may still use, the one
-/// that was freed last is taken first. The work with the others may be over: then they are free for
-/// every request as soon as their events are asked, and natively the device has had their memory
-/// since the program's last wait.
+/// that was freed last is taken first. The work with the others may be complete: then they are free
+/// for every request as soon as their events are queried, and in the driver the device has had
+/// their memory since the program's last wait.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Rank {
     pub bytes: u64,
@@ -36,7 +36,7 @@ impl Rank {
         Rank { bytes, turn, address }
     }
 
-    /// As `of`, for a block that a stream has freed.
+    /// Returns the rank of a block that a stream has freed.
     pub(crate) fn of_tagged(block: &Block, tag: Tag) -> Rank {
         match tag.ready {
             ReuseCondition::OnStream { .. } if rule_holds(Rule::NewestFreeFirst) => {
@@ -60,20 +60,20 @@ pub(crate) struct Bins {
     filled: [u64; WORDS_COUNT],
     /// Bit n is set while word n of those is not 0.
     filled_words: u32,
-    /// The last block that came, unless it has gone: in no bin yet.
+    /// The last inserted block, unless it was removed: in no bin yet.
     newest: Option<(Rank, BlockId)>,
     blocks_count: usize,
 }
 
 #[derive(Clone, Default)]
 struct Bin {
-    /// None only where there are no others.
+    /// The best block. `None` only if there are no others.
     best: Option<(Rank, BlockId)>,
     others: BTreeMap<Rank, BlockId>,
 }
 
 impl Bin {
-    /// Where the bin is not empty.
+    /// Inserts into a bin that is not empty.
     #[inline(never)]
     fn insert_beside(&mut self, rank: Rank, id: BlockId) {
         let best = self.best.as_mut().expect("the bin has a block");
@@ -83,7 +83,7 @@ impl Bin {
         assert!(other.is_none(), "{id:?} and {other:?} are in the same place");
     }
 
-    /// Where the bin has others, or another.
+    /// Removes from a bin that has other blocks.
     #[inline(never)]
     fn remove_beside(&mut self, rank: Rank, id: BlockId) {
         let found = match self.best {
@@ -128,7 +128,7 @@ impl Bins {
         self.newest = Some((rank, id));
     }
 
-    /// Puts it into its bin.
+    /// Moves the newest block into its bin.
     #[inline(never)]
     fn file_newest(&mut self) {
         let Some((rank, id)) = self.newest.take() else { return };
@@ -156,7 +156,7 @@ impl Bins {
         }
     }
 
-    /// As `remove` of the one and `insert` of the other.
+    /// Removes one block and inserts another.
     #[inline(always)]
     pub(crate) fn replace(&mut self, old: (Rank, BlockId), new: (Rank, BlockId)) {
         if self.newest != Some(old) {
@@ -191,8 +191,8 @@ impl Bins {
         })
     }
 
-    /// The best of those that may serve, as long as they fit: where one does not, none after it
-    /// does.
+    /// Returns the best block that may serve, as long as blocks fit: if one does not fit, none
+    /// after it does.
     pub(crate) fn first_that(
         &self,
         bytes: u64,
@@ -207,7 +207,7 @@ impl Bins {
         before.find(|(rank, id)| may_serve(rank.bytes, *id)).or(newest)
     }
 
-    /// Those of the bins.
+    /// Returns the blocks of the bins.
     fn listed(&self, bytes: u64) -> impl Iterator<Item = (Rank, BlockId)> {
         let bin = bin_of(bytes);
         let same = self.bins.get(bin).into_iter().flat_map(move |bin| bin.at_least(bytes));
@@ -216,12 +216,12 @@ impl Bins {
         same.chain(larger.flat_map(|bin| self.bins[bin].all()))
     }
 
-    /// The best of those.
+    /// Returns the best block of at least `bytes`.
     #[inline(always)]
     pub(crate) fn best(&self, bytes: u64) -> Option<(&Rank, BlockId)> {
         let newest = self.newest.as_ref().filter(|(rank, _)| rank.bytes >= bytes);
         let newest = newest.map(|(rank, id)| (rank, *id));
-        // Of a program whose free memory is all in one block.
+        // The case of a program whose free memory is all in one block.
         if self.filled_words == 0 {
             return newest;
         }
@@ -236,14 +236,14 @@ impl Bins {
         let number = bin_of(bytes);
         let found = self.filled_from(number)?;
         let (rank, id) = self.bins[found].best.as_ref().expect("a filled bin has a block");
-        // Those of the bins behind it all are.
+        // The blocks of all later bins fit.
         if rank.bytes < bytes {
             return self.best_beside(number, bytes);
         }
         Some((rank, *id))
     }
 
-    /// Where the best of the bin is too small.
+    /// Returns the best block if the best one of the bin is too small.
     #[inline(never)]
     fn best_beside(&self, number: usize, bytes: u64) -> Option<(&Rank, BlockId)> {
         let mut others = self.bins[number].others.range(Rank::first_of(bytes)..);
@@ -251,13 +251,13 @@ impl Bins {
         others.next().or_else(after).map(|(rank, id)| (rank, *id))
     }
 
-    /// The best of the bins behind this one.
+    /// Returns the best block of the bins after this one.
     #[inline(always)]
     fn best_after(&self, number: usize) -> Option<&(Rank, BlockId)> {
         self.bins[self.filled_from(number + 1)?].best.as_ref()
     }
 
-    /// The block of this rank.
+    /// Returns the block of this rank.
     pub(crate) fn get(&self, rank: Rank) -> Option<BlockId> {
         let bin = self.bins.get(bin_of(rank.bytes));
         let best = self.newest.into_iter().chain(bin.and_then(|bin| bin.best));
@@ -285,7 +285,7 @@ impl Bins {
         }
     }
 
-    /// The first bin from this one on that is not empty.
+    /// Returns the first bin from this one on that is not empty.
     #[inline(always)]
     fn filled_from(&self, first: usize) -> Option<usize> {
         let (mut word, mut bits) = (first / WORD_BITS, 0);
