@@ -26,6 +26,7 @@ mod private;
 mod release;
 mod request;
 mod stats;
+// The route of a request, in reading order.
 mod types;
 
 // What these are made of.

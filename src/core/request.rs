@@ -7,9 +7,8 @@ use crate::types::{Allocation, Mapping, PrivatePool, Requester};
 /// No request is polled more often: each stage asks the caller for at most one thing.
 pub const POLLS_COUNT_MAX: u32 = 18;
 
-/// What the program asked for, and what has been tried for it. Poll it until `Step::Done` or
-/// `Step::OutOfMemory`; a request that is dropped before may hold a block that is then lost to
-/// others.
+/// The state of one request. Poll it until `Step::Done` or `Step::OutOfMemory`. A request dropped
+/// earlier may hold a block that is then lost to others.
 #[derive(Debug)]
 pub struct Request {
     pub(crate) requested_bytes: u64,
@@ -18,11 +17,12 @@ pub struct Request {
     pub(crate) private: Option<PrivatePool>,
     /// The last stage that was tried. Moves forward, and stays once at most, so every request ends.
     pub(crate) stage: Stage,
-    /// The block bytes for which a segment was asked and is not there yet.
+    /// The block bytes for which a segment was requested that has not arrived yet.
     pub(crate) awaited_bytes: Option<u64>,
-    /// What was asked to be mapped for it and is not there yet.
+    /// The mappings that were requested for it and have not arrived yet.
     pub(crate) awaited_mappings: Vec<Mapping>,
-    /// Others took what was counted in: the next mapping is for this request alone.
+    /// Whether others took the free blocks it counted on: the next mapping is for this request
+    /// alone.
     pub(crate) alone: bool,
     /// Taken out of the segment at its arrival, before another request can see it.
     pub(crate) arrived: Option<Allocation>,
@@ -31,8 +31,8 @@ pub struct Request {
     polls_count: u32,
 }
 
-/// What is tried, in this order, until a block is found. Every poll searches the free blocks
-/// first, so whatever was freed or completed while the caller was away is found.
+/// The stages of a miss, in order, until a block is found. Every poll searches the free blocks
+/// first, so it finds all that was freed or completed while the caller was away.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Stage {
     Search,
@@ -48,14 +48,15 @@ pub(crate) enum Stage {
     UnmapAll,
     ReserveAfterRelease,
     ReserveExact,
-    /// Rather what the policy keeps for others than nothing.
+    /// Take a block that the policy keeps for others: better than nothing.
     TakeAny,
-    /// What other streams still use, behind them. See Note [Behind other streams].
+    /// Take memory that other streams still use, ordered after them. See Note [Behind other
+    /// streams].
     Order,
     OutOfMemory,
 }
 
-/// What was asked for, without what has been tried.
+/// The request itself, without the stages that were tried.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted {
     pub bytes: u64,
@@ -64,7 +65,7 @@ pub(crate) struct Wanted {
 }
 
 impl Request {
-    /// `bytes` is what the program asked for, more than 0.
+    /// Returns a new request. `bytes` is the program's size, more than 0.
     pub fn new(bytes: u64, requester: Requester) -> Request {
         assert!(bytes > 0, "a request for nothing has no block");
         Request {
@@ -81,12 +82,12 @@ impl Request {
         }
     }
 
-    /// As `new`, from a private pool that is open.
+    /// Returns a new request for an open private pool.
     pub fn in_pool(bytes: u64, requester: Requester, pool: PrivatePool) -> Request {
         Request { private: Some(pool), ..Request::new(bytes, requester) }
     }
 
-    /// The same request from its beginning.
+    /// Returns the same request from its beginning.
     pub fn again(&self) -> Request {
         Request { private: self.private, ..Request::new(self.requested_bytes, self.requester) }
     }
@@ -109,19 +110,19 @@ impl Request {
         self.requester
     }
 
-    /// The block that came with new memory; the next poll returns it.
+    /// Returns the block that came with new memory; the next poll returns it.
     pub fn arrived(&self) -> Option<Allocation> {
         self.arrived
     }
 
-    /// True for the first poll.
+    /// Counts a poll. Returns `true` for the first one.
     pub(crate) fn count_poll(&mut self) -> bool {
         self.polls_count += 1;
         assert!(self.polls_count <= POLLS_COUNT_MAX, "polled too often: {self:?}");
         self.polls_count == 1
     }
 
-    /// Whether all that was free has gone back for it.
+    /// Returns whether all free memory has been released for it.
     pub(crate) fn has_released_all(&self) -> bool {
         self.stage >= Stage::ReserveAfterRelease
     }
@@ -133,7 +134,7 @@ impl Request {
         self.stage
     }
 
-    /// At most once for a request.
+    /// Repeats the last stage, at most once for a request.
     pub(crate) fn repeat_stage(&mut self) {
         self.repeats = true;
     }

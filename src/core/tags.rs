@@ -41,7 +41,7 @@ type ByAge = BTreeMap<(u64, BlockId), Option<EventId>>;
 #[derive(Clone)]
 pub(crate) struct Tags {
     next_sequence: u64,
-    /// Every tagged block that a barrier frees, except those that a stream may take before.
+    /// Every tagged block that a barrier frees, except those that a stream may take earlier.
     by_age: ByAge,
     /// Blocks that a stream may take before, by the stream and the pool of the block.
     on_stream: BTreeMap<(StreamId, Pool), ByAge>,

@@ -1,5 +1,5 @@
-//! The nouns that cross the border of this crate: identities, requesters, when a freed block may be
-//! used again, and what the caller must do next. No behaviour.
+//! The types of the interface of this crate: identities, requesters, the conditions for reusing a
+//! freed block, and the caller's next step. No behaviour.
 
 use alloc::vec::Vec;
 
@@ -30,7 +30,7 @@ pub struct SegmentId(pub u32);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct PrivatePool(pub u64);
 
-/// The order of a request.
+/// The kind of ordering of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Requester {
     /// `cuMemAlloc`: work on any stream may use the block at once.
@@ -138,7 +138,7 @@ pub struct Segment {
     pub exported: bool,
 }
 
-/// Memory behind a range of addresses of an arena, which comes and goes as a whole.
+/// A backed range of addresses of an arena, which is mapped and unmapped as a whole.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Mapping {
     pub base: Address,
@@ -151,25 +151,26 @@ impl Mapping {
     }
 }
 
-/// What the caller must do next. The core performs none of it.
+/// The caller's next step. The core performs none of it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Step {
     /// Hand this block to the program.
     Done(Allocation),
-    /// Ask which pending events are complete, report each one, poll again. With parked blocks
-    /// alone there is no event to ask for, but the caller may know that a barrier has passed.
+    /// Query which pending events are complete, report each one, poll again. With pending frees
+    /// that have no event there is nothing to query, but the caller may know that a barrier has
+    /// passed.
     QueryEvents,
     /// Reserve a segment of this size, call `reserved` or `reserve_failed`, poll again.
     Reserve {
         bytes: u64,
     },
-    /// These segments have left the allocator: give them to the driver, poll again.
+    /// These segments have left the allocator: release them to the driver, poll again.
     Release(Vec<Segment>),
-    /// Put memory behind these addresses of an arena, all of it or none, call `mapped` or
+    /// Map memory at these addresses of an arena, all of it or none, call `mapped` or
     /// `reserve_failed`, poll again.
     Map(Vec<Mapping>),
-    /// These have left the allocator: take the memory from behind them once the newest barrier has
-    /// passed, poll again.
+    /// These mappings have left the allocator: unmap them once the newest barrier has passed, poll
+    /// again.
     Unmap(Vec<Mapping>),
     /// Make the stream of the request wait for these events, and call `ordered` or `order_failed`.
     Order(Vec<EventId>),

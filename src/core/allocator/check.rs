@@ -248,7 +248,7 @@ impl PerPool {
     }
 }
 
-/// The statistics, counted anew.
+/// The statistics, counted by a walk.
 #[derive(Default)]
 struct Count {
     blocks: usize,

@@ -3,7 +3,9 @@
 //! One `Ledger` per process, one `ContextCoverage` per context. A submission:
 //!
 //! ```text
-//! if ledger.submits(context, visible) { wait for ContextCoverage::pending of all; exclusive.waited() }
+//! if ledger.submits(context, visible) {
+//!     wait for ContextCoverage::pending of all; exclusive.waited()
+//! }
 //! real call
 //! ledger.submitted(visible)
 //! ```
@@ -13,7 +15,8 @@
 //!
 //! ```text
 //! facts = ledger.facts(covers, situation)
-//! Publish                  => publish; if covers.pending() is n: thread.track(n), the one it relies on
+//! Publish                  => publish; if covers.pending() is n, which it relies on:
+//!                             thread.track(n)
 //! Barrier                  =>
 //!     seen = ledger.before_barrier(covers)      takes the number, reads the counters
 //!     record, wait; the runtime files the event under seen.number(); ledger.wait_submitted(seen)

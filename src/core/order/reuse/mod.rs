@@ -40,7 +40,7 @@
 //! ```text
 //! look       look = reuse.look(); look.stream(..) for all
 //! allocate   look; look.ready(): these blocks are free, for one stream or for all; update all;
-//!            look.allocation_point(stream that the block was free for, or None), kept with the block
+//!            look.allocation_point(stream that the block was free for, or None), kept with it
 //! free       look; look.freed(block, ..)
 //! a stream waits for a captured event, or its terminals are set
 //!            look before and after; look.waited(stream) if it waited; update all

@@ -33,7 +33,7 @@ const WATCHED: u8 = 16;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Reach {
     terminals: Vec<(u32, EdgeKind)>,
-    /// What is known about each node, by number.
+    /// The known state of each node, by number.
     flags: Vec<u8>,
     loose: BTreeSet<u32>,
     /// Nodes whose edges are still to be followed, and whether they have started.
