@@ -1,9 +1,9 @@
 //! Sizes and thresholds: how a request becomes block bytes, which pool serves it, how large a
-//! segment is reserved for it, what may be split. Pure parameters, no state.
+//! segment is reserved for it, which blocks may be split. Pure parameters, no state.
 //!
 //! Note [Chunks]. With `chunk_bytes` the policy is Paddle's pre-allocation: segments are large
-//! chunks, and requests of all sizes are cut from them. Two pools are there to keep small blocks,
-//! which live long, out of segments that could serve large requests, or go back to the driver. A
+//! chunks, and requests of all sizes are cut from them. Two pools exist to keep small blocks, which
+//! live long, out of segments that could serve large requests, or be released to the driver. A
 //! chunk is all the memory there is: two pools would divide it before the shares are known. So
 //! there is one pool, as in Paddle; best fit lets small requests fill the holes that small blocks
 //! left. Nothing is kept whole, neither for oversize requests nor under pressure, and the remainder
@@ -12,7 +12,7 @@
 //!
 //! The constants and rules are those of PyTorch's CUDA caching allocator
 //! (`c10/cuda/CUDACachingAllocator.cpp`, `c10/core/AllocatorConfig.h`), because users know them and
-//! read our numbers with its tools. The name of each constant there stands beside it.
+//! read the library's numbers with its tools. The name of each constant there stands beside it.
 
 pub(crate) mod split_policy;
 
@@ -51,27 +51,28 @@ pub struct Policy {
     /// Steps between two powers of two, per interval; 0 or 1 means rounding to 512 bytes.
     pub roundup_power2_divisions: [u64; ROUNDUP_INTERVALS],
     pub large_segment_bytes: u64,
-    /// Blocks this large are not split, and kept for requests this large. None: no limit.
+    /// Blocks of at least this size are not split, and kept for requests this large. No limit if
+    /// `None`.
     pub max_split_bytes: Option<u64>,
     /// How much larger than such a request a block may be and still serve it.
     pub max_non_split_rounding_bytes: u64,
     /// Share of the limit above which old free segments are released before a new one is
     /// reserved. 0: off.
     pub garbage_collection_threshold: f64,
-    /// How much may lie free. None: any amount. See Note [Excess] in free_limit.rs.
+    /// Maximum free memory, or `None` if unlimited. See Note [Excess] in free_limit.rs.
     pub free_bytes_max: Option<u64>,
-    /// The share that goes at most, of what can go where more lies free.
+    /// Maximum fraction of the releasable memory to release if the maximum is exceeded.
     pub excess_share: f64,
-    /// What all segments together may take; a reservation beyond it fails without the driver
-    /// being asked. Set by the caller, which knows the device.
+    /// Maximum bytes of all segments together; a reservation beyond it fails without asking the
+    /// driver. Set by the caller, which knows the device.
     pub limit_bytes: Option<u64>,
     /// Large requests below `OWN_SEGMENT_BYTES_MIN` share segments. See Note [Capacity] in
     /// capacity.rs.
     pub shares_segments: bool,
-    /// Segments grow in arenas of addresses, where there are any.
+    /// Whether segments grow in arenas of addresses, where there are any.
     pub expandable_segments: bool,
-    /// The size of the next chunk, from which requests of all sizes are served. None: segments by
-    /// size. Set by the caller, which knows the device. See Note [Chunks].
+    /// The size of the next chunk, from which requests of all sizes are served; `None` for segments
+    /// by size. Set by the caller, which knows the device. See Note [Chunks].
     pub chunk_bytes: Option<u64>,
 }
 
@@ -94,7 +95,7 @@ impl Default for Policy {
 }
 
 impl Policy {
-    /// Block bytes for a request, or None if it is beyond any device.
+    /// Returns the block bytes for a request, or `None` if it is beyond any device.
     pub fn block_bytes(&self, requested_bytes: u64) -> Option<u64> {
         let exact_bytes = undivided_block_bytes(requested_bytes)?;
         let divisions = self.roundup_power2_divisions[roundup_interval(requested_bytes)];
@@ -111,7 +112,7 @@ impl Policy {
         self.roundup_power2_divisions.iter().any(|divisions| *divisions > 1)
     }
 
-    /// Bytes of the segment that is reserved when no free block of `block_bytes` is there.
+    /// Returns the bytes of the segment to reserve if no free block of `block_bytes` exists.
     pub fn segment_bytes(&self, block_bytes: u64) -> u64 {
         if let Some(chunk_bytes) = self.chunk_bytes {
             chunk_bytes.max(own_segment_bytes(block_bytes))
@@ -124,8 +125,8 @@ impl Policy {
         }
     }
 
-    /// As `segment_bytes`, for a private pool, which takes no chunks: it must leave room for
-    /// others.
+    /// Returns the bytes of the segment for a private pool. It takes no chunks: it must leave
+    /// memory for others.
     pub fn private_segment_bytes(&self, block_bytes: u64) -> u64 {
         match self.chunk_bytes {
             Some(_) => own_segment_bytes(block_bytes),
@@ -133,8 +134,8 @@ impl Policy {
         }
     }
 
-    /// What is worth trying where there is no room for a chunk of `bytes`: half of it, as long as
-    /// the request fits.
+    /// Returns the chunk size to try if there is no memory for a chunk of `bytes`: half of it, as
+    /// long as the request fits.
     pub fn smaller_chunk(&self, bytes: u64, requested_bytes: u64) -> Option<u64> {
         self.chunk_bytes?;
         let needed_bytes = own_segment_bytes(self.block_bytes(requested_bytes)?);
@@ -155,7 +156,7 @@ impl Policy {
             Pool::Small => remaining_bytes >= BLOCK_BYTES_MIN,
             _ if self.expandable_segments => remaining_bytes >= BLOCK_BYTES_MIN,
             _ if self.chunk_bytes.is_some() => remaining_bytes >= BLOCK_BYTES_MIN,
-            // Only where there was nothing else.
+            // Happens only if no other memory was found.
             Pool::Large if is_small(block_bytes) => remaining_bytes >= BLOCK_BYTES_MIN,
             Pool::Large => {
                 !self.is_oversize(block_bytes) && remaining_bytes > SMALL_BLOCK_BYTES_MAX
@@ -178,7 +179,7 @@ impl Policy {
     }
 
     pub fn is_oversize(&self, bytes: u64) -> bool {
-        // Nothing is kept whole in an arena, where any part can be given back.
+        // Nothing is kept whole in an arena, where any part can be released.
         self.max_split_bytes.is_some_and(|max_split_bytes| bytes >= max_split_bytes)
             && !self.expandable_segments
             && self.chunk_bytes.is_none()
@@ -189,7 +190,7 @@ impl Policy {
         found_bytes >= block_bytes.saturating_add(self.max_non_split_rounding_bytes)
     }
 
-    /// By how much `reserved_bytes` is above the garbage collection threshold.
+    /// Returns the bytes by which `reserved_bytes` exceeds the garbage collection threshold.
     pub fn garbage_bytes(&self, reserved_bytes: u64) -> u64 {
         let Some(limit_bytes) = self.limit_bytes else { return 0 };
         if self.garbage_collection_threshold <= 0.0 {
@@ -210,7 +211,7 @@ pub fn own_segment_bytes(block_bytes: u64) -> u64 {
     round_up(block_bytes, SEGMENT_ROUNDING_BYTES)
 }
 
-/// `Policy::block_bytes` where nothing is rounded to a division.
+/// Returns `Policy::block_bytes` without rounding to a division.
 #[inline]
 pub fn undivided_block_bytes(requested_bytes: u64) -> Option<u64> {
     let is_possible = requested_bytes <= REQUEST_BYTES_MAX;
@@ -222,8 +223,8 @@ pub fn exact_block_bytes(requested_bytes: u64) -> u64 {
     round_up(requested_bytes.max(1), BLOCK_BYTES_MIN)
 }
 
-/// The same for any number: 0 for 0, and for what is beyond any device some number that no block
-/// has.
+/// Returns the exact block bytes of any number: 0 for 0, and for sizes beyond any device some
+/// number that no block has.
 #[inline(always)]
 pub fn unchecked_block_bytes(requested_bytes: u64) -> u64 {
     requested_bytes.wrapping_add(BLOCK_BYTES_MIN - 1) & !(BLOCK_BYTES_MIN - 1)
@@ -238,8 +239,10 @@ fn roundup_interval(bytes: u64) -> usize {
     (log2.saturating_sub(ROUNDUP_FIRST_LOG2) as usize).min(ROUNDUP_INTERVALS - 1)
 }
 
-/// The next of `divisions` steps between the two powers of two around `bytes`, which are more than
-/// as many blocks. 1200 with 4 divisions: steps of 256 from 1024, hence 1280.
+/// Returns the next of `divisions` steps between the two powers of two around `bytes`. 1200 with 4
+/// divisions: steps of 256 from 1024, so 1280.
+///
+/// `bytes` must exceed `divisions` blocks of `BLOCK_BYTES_MIN`.
 fn round_to_division(bytes: u64, divisions: u64) -> u64 {
     if bytes.is_power_of_two() {
         return bytes;
