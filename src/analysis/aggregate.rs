@@ -53,8 +53,8 @@ pub struct DeviceSums {
 }
 
 impl Snapshot {
-    /// Makes another file's texts and stacks known here. Returns which stack is which: its stack `i`
-    /// is the `i`-th.
+    /// Makes another file's texts and stacks known here. Returns which stack is which: its stack
+    /// `i` is the `i`-th.
     pub fn adopt_names(&mut self, other: &Snapshot) -> Vec<StackId> {
         let mut texts: Vec<Option<TextId>> = vec![None; other.texts.len()];
         let mut text = |id: TextId| {

@@ -1,5 +1,5 @@
-//! Where the memory of a device was, as the file says it: our files have rows for what the library knew
-//! beside its allocations, those of PyTorch only what its own cache held.
+//! Where the memory of a device was, as the file says it: our files have rows for what the library
+//! knew beside its allocations, those of PyTorch only what its own cache held.
 
 use cachealloc_statistics::breakdown::{self, Breakdown, Component};
 

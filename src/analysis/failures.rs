@@ -1,5 +1,6 @@
-//! What a snapshot of ours says of calls that failed for lack of memory, beside their entries: by which
-//! function, for what, and whether the program overcame it. The library writes it (`out_of_memory/noted.rs`).
+//! What a snapshot of ours says of calls that failed for lack of memory, beside their entries: by
+//! which function, for what, and whether the program overcame it. The library writes it
+//! (`out_of_memory/noted.rs`).
 
 use cachealloc_history::OomKind;
 

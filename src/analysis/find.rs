@@ -1,4 +1,5 @@
-//! What an address belongs to at a moment, or belonged to last: its block, the segment around it and the blocks beside it.
+//! What an address belongs to at a moment, or belonged to last: its block, the segment around it
+//! and the blocks beside it.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,5 @@
-//! What lies beside the free pieces of segments that are partly used: it keeps them from the driver, and from larger requests.
+//! What lies beside the free pieces of segments that are partly used: it keeps them from the
+//! driver, and from larger requests.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};

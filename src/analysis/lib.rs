@@ -2,8 +2,8 @@
 //!
 //! [`read()`] makes a [`model::Snapshot`] of a file. Everything else is pure functions of that.
 //!
-//! The promise: whatever is in a file, there is a snapshot or a sentence that says why not; no panic,
-//! and no more memory than a few times the file's size. Nothing here prints, and nothing but
+//! The promise: whatever is in a file, there is a snapshot or a sentence that says why not; no
+//! panic, and no more memory than a few times the file's size. Nothing here prints, and nothing but
 //! the symboliser opens a file.
 #![forbid(unsafe_code)]
 #![warn(unreachable_pub)]

@@ -1,8 +1,9 @@
 //! How often the program went through its ranges, and when.
 //!
-//! An entry says what ranges it is in (`step/forward` is in `step` and in `step/forward`), and which of them were
-//! entered anew. A *pass* is from the first entry of a range to its last before the range is entered again. Files that
-//! say nothing of entering (PyTorch's, or of an older library) have a pass for each run of entries.
+//! An entry says what ranges it is in (`step/forward` is in `step` and in `step/forward`), and
+//! which of them were entered anew. A *pass* is from the first entry of a range to its last before
+//! the range is entered again. Files that say nothing of entering (PyTorch's, or of an older
+//! library) have a pass for each run of entries.
 
 use std::collections::HashMap;
 

@@ -73,8 +73,8 @@ impl Usage {
     }
 }
 
-/// What was reserved, moment by moment, backwards from the segments that are there at the end. Where
-/// a history has gaps it is never less than nothing.
+/// What was reserved, moment by moment, backwards from the segments that are there at the end.
+/// Where a history has gaps it is never less than nothing.
 pub fn reserved_over_time(device: &Device) -> Vec<u64> {
     let at_end: i128 = device.segments.iter().map(|segment| i128::from(segment.bytes)).sum();
     let mut now = at_end;

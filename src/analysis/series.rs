@@ -1,9 +1,10 @@
-//! Amounts over time, for a drawing: as many moments as there is room for, and a line for each group.
+//! Amounts over time, for a drawing: as many moments as there is room for, and a line for each
+//! group.
 
 use crate::lifetimes::{Lifetimes, Moment};
 
-/// Moments that show the shape of `values`, which has one value for each moment: the first, the last,
-/// and of each of `parts` equal parts where it is lowest and where it is highest. Ascending.
+/// Moments that show the shape of `values`, which has one value for each moment: the first, the
+/// last, and of each of `parts` equal parts where it is lowest and where it is highest. Ascending.
 pub fn telling_moments(values: &[u64], parts: usize) -> Vec<Moment> {
     let part = values.len().div_ceil(parts.max(1)).max(1);
     let mut moments: Vec<Moment> = vec![0, values.len().saturating_sub(1) as Moment];
@@ -19,8 +20,8 @@ pub fn telling_moments(values: &[u64], parts: usize) -> Vec<Moment> {
     moments
 }
 
-/// What each group holds at these moments, which ascend: `[group][moment]`. `groups[i]` is the group
-/// of the lifetime `lifetimes.all[i]`, below `groups_count`.
+/// What each group holds at these moments, which ascend: `[group][moment]`. `groups[i]` is the
+/// group of the lifetime `lifetimes.all[i]`, below `groups_count`.
 pub fn by_group(
     lifetimes: &Lifetimes,
     groups: &[usize],

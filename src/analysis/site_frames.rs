@@ -1,8 +1,9 @@
 //! Which frames name the call site of a stack.
 //!
-//! One frame does, as a rule ([`names`](crate::names)). But programs have functions through which all their
-//! allocations go, and "all of it from `get`" says nothing. So a frame that stands for more than a half of all
-//! allocations, or of all bytes, is split by its callers: where its stacks first differ.
+//! One frame does, as a rule ([`names`](crate::names)). But programs have functions through which
+//! all their allocations go, and "all of it from `get`" says nothing. So a frame that stands for
+//! more than a half of all allocations, or of all bytes, is split by its callers: where its stacks
+//! first differ.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
@@ -36,15 +37,16 @@ pub fn candidates<'a>(
     site.into_iter().chain(names.callers(snapshot, stack).take(CALLERS_MAX))
 }
 
-/// Of each of these stacks the frames that name it: its site's, and where that is split, the callers. All stacks
-/// that are to be compared are given at once.
+/// Of each of these stacks the frames that name it: its site's, and where that is split, the
+/// callers. All stacks that are to be compared are given at once.
 pub fn site_frames<F: Copy + Eq + Hash>(stacks: &[Weighed<F>]) -> Vec<Vec<F>> {
     let sum = |of: fn(&Weighed<F>) -> u64, group: &[usize]| {
         group.iter().fold(0u64, |sum, &stack| sum.saturating_add(of(&stacks[stack])))
     };
     let all: Vec<usize> = (0..stacks.len()).collect();
     let (count, bytes) = (sum(|stack| stack.count, &all), sum(|stack| stack.bytes, &all));
-    // Groups that may still be split, with their frames and how many frames of the stacks those cover.
+    // Groups that may still be split, with their frames and how many frames of the stacks those
+    // cover.
     let mut groups: Vec<(Vec<F>, usize, Vec<usize>)> = by_frame(stacks, &all, 0)
         .into_iter()
         .map(|(frame, group)| (frame.into_iter().collect(), 1, group))

@@ -121,8 +121,8 @@ pub fn sites(device: &Device, lifetimes: &Lifetimes, at: Moment) -> Vec<Site> {
     sites_by(device, lifetimes, at, |_| None)
 }
 
-/// The same, and those of different ranges apart: what an allocation's entry says of the program. Of what was there
-/// before the history it is not known.
+/// The same, and those of different ranges apart: what an allocation's entry says of the program.
+/// Of what was there before the history it is not known.
 pub fn sites_of_ranges(device: &Device, lifetimes: &Lifetimes, at: Moment) -> Vec<Site> {
     let said = |life: &Lifetime| Some(device.entries[life.allocated_by()?].user_metadata);
     sites_by(device, lifetimes, at, |life| Some(said(life).unwrap_or(TextId::EMPTY)))

@@ -1,12 +1,12 @@
 //! Names and lines for frames of which a snapshot knows no more than a library and an offset in it.
 //!
-//! Snapshots have names already, where there were any to be found on the machine that wrote them. But
-//! a program may run where it is stripped, and be looked at where its debug information is: beside the
-//! library, where a debug link points, or by build-id where distributions put it and where debuginfod
-//! keeps what it fetched.
+//! Snapshots have names already, where there were any to be found on the machine that wrote them.
+//! But a program may run where it is stripped, and be looked at where its debug information is:
+//! beside the library, where a debug link points, or by build-id where distributions put it and
+//! where debuginfod keeps what it fetched.
 //!
-//! A snapshot of ours says the build-id of each library of which it had no lines. A file with another
-//! one is another build, and never asked: a wrong name is worse than none.
+//! A snapshot of ours says the build-id of each library of which it had no lines. A file with
+//! another one is another build, and never asked: a wrong name is worse than none.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -77,11 +77,11 @@ pub struct Named {
     pub place: Option<(String, u64)>,
 }
 
-/// The functions at each of these offsets of a library, innermost first; none where they are not known.
-/// The offsets are return addresses: what is meant is the call before.
+/// The functions at each of these offsets of a library, innermost first; none where they are not
+/// known. The offsets are return addresses: what is meant is the call before.
 ///
-/// The path comes from a file that may lie, and leads to a file of whatever maker: of another user's
-/// only the symbol table is read, and only if there is a build-id to compare.
+/// The path comes from a file that may lie, and leads to a file of whatever maker: of another
+/// user's only the symbol table is read, and only if there is a build-id to compare.
 pub fn names(
     folders: &DebugFolders,
     library: &str,
@@ -124,7 +124,8 @@ pub fn lack_names(snapshot: &Snapshot, folders: &DebugFolders) -> bool {
 }
 
 /// Gives names, source files and lines to frames that have none, and adds the functions that were
-/// inlined there. Returns the outcome for each library. `progress` is called with how many of how many are done.
+/// inlined there. Returns the outcome for each library. `progress` is called with how many of how
+/// many are done.
 pub fn symbolise(
     snapshot: &mut Snapshot,
     folders: &DebugFolders,

@@ -1,7 +1,7 @@
 //! Allocations that were hardly used: freed before the program allocated anything else, or but one
-//! thing more, on the device. (heaptrack's and memray's temporary allocations are those with nothing in
-//! between; an operation that allocates its output beside its workspace is one more.) Many of one site
-//! are memory that should be allocated once, outside of the loop.
+//! thing more, on the device. (heaptrack's and memray's temporary allocations are those with
+//! nothing in between; an operation that allocates its output beside its workspace is one more.)
+//! Many of one site are memory that should be allocated once, outside of the loop.
 
 use crate::lifetimes::Lifetimes;
 use crate::model::{Action, Device};

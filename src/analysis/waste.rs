@@ -1,4 +1,5 @@
-//! Memory that may be held for nothing, under the names of DrGPUM, as far as allocations and frees tell.
+//! Memory that may be held for nothing, under the names of DrGPUM, as far as allocations and frees
+//! tell.
 //!
 //! They do not tell which memory is read and written. So a [leak](Pattern::Leak) and a [temporary
 //! allocation](Pattern::Temporary) are facts, and [early allocation](Pattern::Early) and [late

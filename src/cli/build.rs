@@ -1,11 +1,11 @@
-//! Links the command against the C library of 2012 (glibc 2.17), as the library is: it comes along to
-//! machines that are older than the one that built it.
+//! Links the command against the C library of 2012 (glibc 2.17), as the library is: it comes along
+//! to machines that are older than the one that built it.
 //!
 //! What the library needs is listed by hand; the command comes with more crates than one wants to
-//! follow. So its linker is shown all names of this machine's C library, each with its newest version
-//! that glibc 2.17 had; what is younger stays without a version. Where that is not possible the command
-//! is linked as usual, and that is said. `scripts/glibc-floor.sh` holds the result to what the README
-//! promises.
+//! follow. So its linker is shown all names of this machine's C library, each with its newest
+//! version that glibc 2.17 had; what is younger stays without a version. Where that is not possible
+//! the command is linked as usual, and that is said. `scripts/glibc-floor.sh` holds the result to
+//! what the README promises.
 
 // The parts that make one stand-in are the library's.
 #[allow(dead_code)]

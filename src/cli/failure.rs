@@ -6,7 +6,8 @@ use std::process::ExitCode;
 
 use cachealloc_text::{cut, plain};
 
-/// One line on stderr. Names in it come from anywhere. Where stderr is full or closed, the rest matters more.
+/// One line on stderr. Names in it come from anywhere. Where stderr is full or closed, the rest
+/// matters more.
 pub(crate) fn say(what: fmt::Arguments) {
     let what = what.to_string();
     let line = plain(&cut(&what, LINE_LETTERS_MAX)).into_owned();
@@ -19,7 +20,8 @@ const LINE_LETTERS_MAX: usize = 4000;
 pub(crate) const FAILED: u8 = 1;
 /// The command line asks for what cannot be.
 pub(crate) const USAGE: u8 = 2;
-/// Of `run`: the exit code of `env` and `timeout` for their own failures, which is not taken for the program's.
+/// Of `run`: the exit code of `env` and `timeout` for their own failures, which is not taken for
+/// the program's.
 pub(crate) const NOT_THE_PROGRAM: u8 = 125;
 
 #[derive(Clone, PartialEq, Eq, Debug)]

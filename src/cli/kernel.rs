@@ -74,13 +74,13 @@ impl Drop for Page {
     }
 }
 
-/// What std changes before `main`, as it was: whether SIGPIPE was ignored, and which of stdin, stdout and
-/// stderr were closed.
+/// What std changes before `main`, as it was: whether SIGPIPE was ignored, and which of stdin,
+/// stdout and stderr were closed.
 static PIPE_WAS_IGNORED: AtomicBool = AtomicBool::new(false);
 static WAS_CLOSED: [AtomicBool; 3] = [const { AtomicBool::new(false) }; 3];
 
-// SAFETY: the loader calls what stands in this section before `main`; it is a function of the C ABI that
-// needs nothing of std's, which is not ready then.
+// SAFETY: the loader calls what stands in this section before `main`; it is a function of the C ABI
+// that needs nothing of std's, which is not ready then.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static BEFORE_STD: extern "C" fn() = note_what_std_changes;
@@ -100,8 +100,8 @@ extern "C" fn note_what_std_changes() {
     }
 }
 
-/// Has the program that this command starts begin as this command did: with these signals blocked and no
-/// others, SIGPIPE as it was, and closed what was closed.
+/// Has the program that this command starts begin as this command did: with these signals blocked
+/// and no others, SIGPIPE as it was, and closed what was closed.
 pub(crate) fn inherit_start_state(command: &mut Command, blocked: SigSet) {
     let begin = move || {
         if PIPE_WAS_IGNORED.load(Ordering::Relaxed) {
@@ -164,8 +164,8 @@ impl RemovedOnSignal {
         for signal in ENDING {
             let mut before = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
             let mut handler = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
-            // SAFETY: zeros are a whole `sigaction`, to which the handler is added; the kernel writes
-            // another one. What the caller ignores stays ignored.
+            // SAFETY: zeros are a whole `sigaction`, to which the handler is added; the kernel
+            // writes another one. What the caller ignores stays ignored.
             unsafe {
                 libc::sigaction(signal, std::ptr::null(), before.as_mut_ptr());
                 if before.assume_init().sa_sigaction != libc::SIG_DFL {
@@ -211,8 +211,8 @@ extern "C" fn remove_and_end(signal: libc::c_int) {
     }
 }
 
-/// Another process of this command, in the same process group. None: we are it. For a command that has one
-/// thread.
+/// Another process of this command, in the same process group. None: we are it. For a command that
+/// has one thread.
 pub(crate) fn fork_one() -> io::Result<Option<Pid>> {
     // SAFETY: we have one thread, so nothing is locked in the other process for ever.
     match unsafe { fork() }? {

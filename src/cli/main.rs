@@ -1,5 +1,5 @@
-//! The `cachealloc` command. It links nothing of the preloaded library: they share the options, the layout
-//! of the live file (`statistics`) and snapshots.
+//! The `cachealloc` command. It links nothing of the preloaded library: they share the options, the
+//! layout of the live file (`statistics`) and snapshots.
 #![warn(unreachable_pub)]
 #![deny(unsafe_code)]
 

@@ -1,6 +1,7 @@
-//! Files that the command writes: whole or not there, never in the place of a snapshot, and never behind a
-//! symbolic link. Another user of the folder could prepare such a link, and have root overwrite what it
-//! points to; so it is refused rather than replaced, because the user may have meant either.
+//! Files that the command writes: whole or not there, never in the place of a snapshot, and never
+//! behind a symbolic link. Another user of the folder could prepare such a link, and have root
+//! overwrite what it points to; so it is refused rather than replaced, because the user may have
+//! meant either.
 
 use std::fs::{self, File, Metadata, OpenOptions, Permissions};
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -17,8 +18,8 @@ use crate::progress::Progress;
 /// This name is stdout, as for other commands.
 pub(crate) const STDOUT: &str = "-";
 
-/// Calls `write` with a file of this name, or with stdout. A file is written beside its destination, and
-/// replaces it when complete.
+/// Calls `write` with a file of this name, or with stdout. A file is written beside its
+/// destination, and replaces it when complete.
 pub(crate) fn write(
     path: &Path,
     write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
@@ -126,8 +127,8 @@ fn has_no_content(about: &Metadata) -> bool {
     kind.is_fifo() || kind.is_char_device() || kind.is_socket()
 }
 
-/// Into a pipe or a device, also behind a link: `/dev/stdout` is one. Whatever lies under the name when it
-/// is opened, a file is neither made nor emptied.
+/// Into a pipe or a device, also behind a link: `/dev/stdout` is one. Whatever lies under the name
+/// when it is opened, a file is neither made nor emptied.
 fn into(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
     let file = OpenOptions::new().write(true).open(path)?;
     if !has_no_content(&file.metadata()?) {
@@ -163,8 +164,8 @@ fn beside(
     }
 }
 
-/// A file that is written under an unpredictable name. It is removed with this value; once it has its own
-/// name, there is nothing left to remove.
+/// A file that is written under an unpredictable name. It is removed with this value; once it has
+/// its own name, there is nothing left to remove.
 struct Part {
     path: PathBuf,
     /// And it goes where a signal ends us.
@@ -219,7 +220,8 @@ pub(crate) fn random() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 
-/// `report -o *.pickle` names the first snapshot as what to write. Pickles begin so, of protocol 2 or later.
+/// `report -o *.pickle` names the first snapshot as what to write. Pickles begin so, of protocol 2
+/// or later.
 fn is_snapshot(path: &Path) -> bool {
     let mut begin = [0; 2];
     let is_file = fs::metadata(path).is_ok_and(|about| about.is_file());

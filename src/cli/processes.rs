@@ -28,7 +28,8 @@ pub(crate) struct Process(pub u32);
 /// Programs that run others.
 const INTERPRETERS: [&str; 8] = ["python", "pypy", "bash", "sh", "perl", "ruby", "node", "julia"];
 
-/// Which of the words of a command line is the script: the first that is no option of an interpreter.
+/// Which of the words of a command line is the script: the first that is no option of an
+/// interpreter.
 fn script_at(words: &[&str]) -> Option<usize> {
     let program = words.first()?.rsplit('/').next().unwrap_or_default();
     let is = |known: &&str| {
@@ -83,7 +84,8 @@ impl Process {
         }
     }
 
-    /// The same for a table: of a script its own name, not that of its interpreter and not its folder.
+    /// The same for a table: of a script its own name, not that of its interpreter and not its
+    /// folder.
     pub(crate) fn title(self) -> String {
         let line = self.read("cmdline").unwrap_or_default();
         let line = String::from_utf8_lossy(&line);
@@ -180,8 +182,8 @@ impl Process {
     }
 }
 
-/// The process of this owner, by its number for us: it may be in another namespace. Its start is not asked for:
-/// that is another one for each namespace of times.
+/// The process of this owner, by its number for us: it may be in another namespace. Its start is
+/// not asked for: that is another one for each namespace of times.
 pub(crate) fn with_owner(owner: &Owner) -> Option<Process> {
     let numbers = fs::read_dir("/proc").ok()?.flatten();
     let numbers = numbers.filter_map(|entry| entry.file_name().to_str()?.parse().ok());

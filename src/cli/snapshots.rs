@@ -36,7 +36,8 @@ pub(crate) fn read(path: &Path) -> Result<Snapshot> {
     Ok(snapshot)
 }
 
-/// What has no name and no line, and can be found out now. What cannot, stays a library and an offset.
+/// What has no name and no line, and can be found out now. What cannot, stays a library and an
+/// offset.
 fn name_frames(snapshot: &mut Snapshot) {
     let folders = DebugFolders::usual(|variable| std::env::var(variable).ok());
     if !symbols::lack_names(snapshot, &folders) {

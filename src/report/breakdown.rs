@@ -1,5 +1,5 @@
-//! Where the memory of the devices was when each file was written: the table of `cachealloc explain FILE`. It
-//! needs no JavaScript.
+//! Where the memory of the devices was when each file was written: the table of `cachealloc explain
+//! FILE`. It needs no JavaScript.
 
 use cachealloc_analysis::breakdowns;
 use cachealloc_statistics::breakdown::{Line, Reconciled};
@@ -19,7 +19,8 @@ const COLUMNS: [(&str, &str); 5] = [
 /// The section with its heading; empty where no file says more than its segments do.
 pub(crate) fn section(inputs: &[Input]) -> String {
     let mut tables = String::new();
-    // Of several moments of one process the last is what counts now; the others are there to be opened.
+    // Of several moments of one process the last is what counts now; the others are there to be
+    // opened.
     let last = same_process(inputs).then(|| last_snapshot(inputs).unwrap_or(inputs.len() - 1));
     let mut earlier = String::new();
     for (file, input) in inputs.iter().enumerate().filter(|(_, it)| it.snapshot.is_ours()) {

@@ -1,6 +1,7 @@
-//! Columns of numbers, as the page reads them (`page/data.js`): one after the other in one sequence of
-//! bytes, seven bits of a number in each byte, lowest first, the eighth bit says that more follow.
-//! What comes after is deflated, so only what a compressor cannot see is done here: differences.
+//! Columns of numbers, as the page reads them (`page/data.js`): one after the other in one sequence
+//! of bytes, seven bits of a number in each byte, lowest first, the eighth bit says that more
+//! follow. What comes after is deflated, so only what a compressor cannot see is done here:
+//! differences.
 
 use std::io::{self, Write};
 

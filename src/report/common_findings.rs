@@ -27,7 +27,8 @@ impl Sentence {
     }
 }
 
-/// All that is to be told, in the order in which it comes first. `is_told` says it of those that agree.
+/// All that is to be told, in the order in which it comes first. `is_told` says it of those that
+/// agree.
 pub(crate) fn told_once(
     found: Vec<Finding>,
     names: &[String],

@@ -1,4 +1,5 @@
-//! What a reader should know of the files themselves: what is not in them, and what a framework kept from being seen.
+//! What a reader should know of the files themselves: what is not in them, and what a framework
+//! kept from being seen.
 
 use cachealloc_analysis::model::Dropped;
 use cachealloc_text::count;

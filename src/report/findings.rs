@@ -273,7 +273,8 @@ impl Found<'_, '_> {
         Some((site, oom.requested_bytes, text))
     }
 
-    /// Other options would have served what failed, or none: then the section names the call sites that hold most.
+    /// Other options would have served what failed, or none: then the section names the call sites
+    /// that hold most.
     fn fit(&self) -> Option<About> {
         let fit = self.fits.of_device(self.place.file, self.place.device)?;
         let text = format!("Replayed, the run {}.", fit.verdict_text()?);

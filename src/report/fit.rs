@@ -1,4 +1,5 @@
-//! On how small a device the run would complete: the table of `cachealloc fit FILE`. It needs no JavaScript.
+//! On how small a device the run would complete: the table of `cachealloc fit FILE`. It needs no
+//! JavaScript.
 
 use cachealloc_analysis::{Site, SiteKey};
 use cachealloc_fit::{DeviceFit, Holders, Question};

@@ -1,5 +1,5 @@
-//! Frameworks with a cache of their own: what they ask us for are segments, of which they cut tensors where
-//! we do not see it. The report says so, with the line that shows tensors.
+//! Frameworks with a cache of their own: what they ask us for are segments, of which they cut
+//! tensors where we do not see it. The report says so, with the line that shows tensors.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,8 @@ struct Framework {
     name: &'static str,
     /// What the files of its allocator begin with.
     files: &'static [&'static str],
-    /// What names of functions contain where its cache grows, one of these, and where it is bypassed.
+    /// What names of functions contain where its cache grows, one of these, and where it is
+    /// bypassed.
     grows: &'static [&'static str],
     bypassed: &'static str,
     /// Its segments are multiples of this; 0: they are as large as what is asked for.

@@ -1,8 +1,8 @@
-//! What grows throughout a run: blocks of one call site that come all along and do not go, and ranges whose
-//! passes leave more live than they found.
+//! What grows throughout a run: blocks of one call site that come all along and do not go, and
+//! ranges whose passes leave more live than they found.
 //!
-//! Nearly every program frees all it has when it ends. So a run is looked at up to there: what is freed in its
-//! last moments, in which hardly anything is allocated, was not freed in the run.
+//! Nearly every program frees all it has when it ends. So a run is looked at up to there: what is
+//! freed in its last moments, in which hardly anything is allocated, was not freed in the run.
 
 use std::collections::HashMap;
 
@@ -55,11 +55,13 @@ const PARTS: u64 = 16;
 const PARTS_LEAST: u32 = 14;
 /// Fewer blocks may be parts of something larger.
 const BLOCKS_LEAST: usize = 8;
-/// Blocks that come regularly have gaps of the run divided by their number; so many times that is still regular.
+/// Blocks that come regularly have gaps of the run divided by their number; so many times that is
+/// still regular.
 const GAP_MOST: u64 = 3;
 
 impl Left {
-    /// In nearly all parts of the run, or without a long gap from its first block on, which is in the first half.
+    /// In nearly all parts of the run, or without a long gap from its first block on, which is in
+    /// the first half.
     fn grows(&self, begin_us: u64, end_us: u64) -> bool {
         let count = self.times_us.len();
         if count < BLOCKS_LEAST || end_us <= begin_us {
@@ -80,7 +82,8 @@ impl Left {
     }
 }
 
-/// How many events happen before the program only frees: what follows has the most frees, where an allocation undoes so many.
+/// How many events happen before the program only frees: what follows has the most frees, where an
+/// allocation undoes so many.
 fn run_end(track: &Track) -> u32 {
     let events = track.times_us.len();
     let mut changes = vec![0i32; events];
@@ -129,7 +132,8 @@ pub(crate) fn of_ranges(place: &DeviceTrack) -> Option<(u64, String)> {
         let sum = passes.iter().fold(0i64, |sum, change| sum.saturating_add(*change));
         let is_regular = passes.len() >= PASSES_LEAST && grown * 4 >= passes.len();
         let sum = u64::try_from(sum).ok().filter(|sum| is_regular && *sum > 0)?;
-        // What was live before came back: a pass that grows and one that shrinks in turn leave nothing.
+        // What was live before came back: a pass that grows and one that shrinks in turn leave
+        // nothing.
         let shrunk = passes.iter().filter(|change| **change < 0).count();
         (shrunk * 2 <= grown).then_some((sum, depth, range, passes.len() as u64, grown as u64))
     });

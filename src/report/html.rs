@@ -80,8 +80,8 @@ fn fill(place: &str, layout: &Layout, out: &mut impl Write) -> io::Result<()> {
     }
 }
 
-/// JSON inside a `<script>`: no `</script>` and no `<!--` can be in it without this letter, and in JSON
-/// it stands in strings only.
+/// JSON inside a `<script>`: no `</script>` and no `<!--` can be in it without this letter, and in
+/// JSON it stands in strings only.
 fn in_script(json: &str) -> String {
     json.replace('<', "\\u003c")
 }

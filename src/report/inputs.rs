@@ -28,7 +28,8 @@ pub(crate) struct DeviceTrack {
     pub failures: Vec<Option<Failure>>,
     /// And the page's number of the text of what it asked for.
     pub oom_titles: Vec<u32>,
-    /// And that of the sentence that says why free memory did not help, for as many as there is time for.
+    /// And that of the sentence that says why free memory did not help, for as many as there is
+    /// time for.
     pub oom_whys: Vec<u32>,
     /// And that of the text of each reserve's pool.
     pub pools: Vec<u32>,
@@ -49,8 +50,8 @@ pub(crate) fn title(inputs: &[Input]) -> String {
     }
 }
 
-/// Whether the files are moments of one process, and so must not be added up: an entry of the first is
-/// in the second as well, or both say the same host and process.
+/// Whether the files are moments of one process, and so must not be added up: an entry of the first
+/// is in the second as well, or both say the same host and process.
 pub(crate) fn same_process(inputs: &[Input]) -> bool {
     let [first, others @ ..] = inputs else { return false };
     // What follows looks at every entry.
@@ -73,8 +74,8 @@ pub(crate) fn same_process(inputs: &[Input]) -> bool {
     others.iter().all(|other| !known.is_disjoint(&key(other)))
 }
 
-/// Of snapshots of several processes, the last of each, and the names of the others, whose history it has.
-/// `compares`: those of one process are moments to be compared, and all stay.
+/// Of snapshots of several processes, the last of each, and the names of the others, whose history
+/// it has. `compares`: those of one process are moments to be compared, and all stay.
 pub fn last_of_each_process(inputs: Vec<Input>, compares: bool) -> (Vec<Input>, Vec<String>) {
     let identity = |input: &Input| {
         let setting = |name| input.snapshot.setting(name).map(str::to_string);
@@ -114,7 +115,8 @@ fn covers(later: &Input, earlier: &Input) -> bool {
     is_whole && begin_alike
 }
 
-/// Whether these are several runs, one after the other: what each held was not there at the same time.
+/// Whether these are several runs, one after the other: what each held was not there at the same
+/// time.
 pub(crate) fn are_runs(inputs: &[Input]) -> bool {
     let time = |input: &Input| {
         let entries = || input.snapshot.devices.iter().flat_map(|device| &device.entries);
@@ -128,7 +130,8 @@ pub(crate) fn are_runs(inputs: &[Input]) -> bool {
 }
 
 /// Of several snapshots of one process, the one with the longest history: it covers the others,
-/// unless it dropped what they have. Times would not do: those of the same entry differ by a microsecond.
+/// unless it dropped what they have. Times would not do: those of the same entry differ by a
+/// microsecond.
 pub(crate) fn last_snapshot(inputs: &[Input]) -> Option<usize> {
     let length = |&file: &usize| inputs[file].snapshot.entries_count();
     let last = (0..inputs.len()).max_by_key(length)?;

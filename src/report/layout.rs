@@ -171,8 +171,9 @@ fn write_passes(columns: &mut Columns, number: usize, place: &DeviceTrack) {
     columns.unsigned(&name("depth"), passes().map(|pass| pass.depth.into()));
 }
 
-/// Where the blocks were. An allocator uses the same addresses again and again, so each is written once,
-/// in order, and rows have its number. And the versions in PyTorch's names, and which blocks a stream may have used after their free.
+/// Where the blocks were. An allocator uses the same addresses again and again, so each is written
+/// once, in order, and rows have its number. And the versions in PyTorch's names, and which blocks
+/// a stream may have used after their free.
 fn write_addresses(columns: &mut Columns, number: usize, track: &Track) {
     let rows = &track.rows;
     let name = |field: &str| format!("track{number}.{field}");
@@ -182,7 +183,8 @@ fn write_addresses(columns: &mut Columns, number: usize, track: &Track) {
     let place = |row: &Row| all.binary_search(&track.life(row).address).unwrap_or_default() as u64;
     columns.unsigned(&name("place"), rows.iter().map(place));
     columns.delta(&name("address"), all.iter().copied());
-    // The page counts the earlier rows of an address itself; written are those for which that is not the version.
+    // The page counts the earlier rows of an address itself; written are those for which that is
+    // not the version.
     let mut earlier = vec![0u32; all.len()];
     let mut others = Vec::new();
     for (index, row) in (0..).zip(rows) {

@@ -1,11 +1,12 @@
 //! The report: snapshots in, one HTML file out, which explains what was in GPU memory.
 //!
-//! The file needs nothing but a browser: no network, no server, no other file. What is drawn is computed
-//! in the page (`page/*.js`) from compact columns, so that the reader can choose any moment; the
-//! sentences are computed here ([`findings`]), so that they are there without JavaScript, too.
+//! The file needs nothing but a browser: no network, no server, no other file. What is drawn is
+//! computed in the page (`page/*.js`) from compact columns, so that the reader can choose any
+//! moment; the sentences are computed here ([`findings`]), so that they are there without
+//! JavaScript, too.
 //!
-//! Names in a snapshot come from the program, and may be anything. They enter the page as text only:
-//! escaped in HTML ([`html`]), deflated among the columns, and as text nodes by the page.
+//! Names in a snapshot come from the program, and may be anything. They enter the page as text
+//! only: escaped in HTML ([`html`]), deflated among the columns, and as text nodes by the page.
 #![forbid(unsafe_code)]
 #![warn(unreachable_pub)]
 

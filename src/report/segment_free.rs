@@ -1,4 +1,5 @@
-//! The free memory inside the segments of a device at a moment: how much, in how many pieces, and what lies beside them.
+//! The free memory inside the segments of a device at a moment: how much, in how many pieces, and
+//! what lies beside them.
 
 use std::collections::BTreeMap;
 
@@ -49,7 +50,8 @@ pub(crate) fn segments_at(reserved: &mut Reserved, track: &Track, moment: Moment
     reserved.at(if is_last { track.lifetimes.last } else { moment })
 }
 
-/// Calls `visit` with the segments at each failed allocation, in order, as long as that takes time in proportion to the file.
+/// Calls `visit` with the segments at each failed allocation, in order, as long as that takes time
+/// in proportion to the file.
 pub(crate) fn at_failed(device: &Device, track: &Track, mut visit: impl FnMut(&Oom, &[Segment])) {
     if track.ooms.is_empty() {
         return;
@@ -66,7 +68,8 @@ pub(crate) fn at_failed(device: &Device, track: &Track, mut visit: impl FnMut(&O
     }
 }
 
-/// So many segments and blocks for each entry: a program may fail a thousand times with a hundred thousand blocks.
+/// So many segments and blocks for each entry: a program may fail a thousand times with a hundred
+/// thousand blocks.
 const WORK_MAX: usize = 16;
 
 /// What a failed call asked for.

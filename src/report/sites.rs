@@ -1,5 +1,6 @@
 //! What each stack of a file stands for, by which the frames that name its call site are chosen
-//! (`cachealloc_analysis::site_frames`): the same for all files of a report, or one could not compare them.
+//! (`cachealloc_analysis::site_frames`): the same for all files of a report, or one could not
+//! compare them.
 
 use std::collections::HashMap;
 

@@ -1,5 +1,6 @@
-//! What the stacks of all files say, each thing once: texts, frames, call sites, libraries. Stacks are a
-//! tree, outermost frame first, so that a flame graph is a sum over it. A node comes after its parent.
+//! What the stacks of all files say, each thing once: texts, frames, call sites, libraries. Stacks
+//! are a tree, outermost frame first, so that a flame graph is a sum over it. A node comes after
+//! its parent.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -68,8 +69,8 @@ pub(crate) struct StackRow {
     library: u32,
 }
 
-/// What the page calls a call site: "train.py:88" and "step", or with a caller "pool.c:12 < load.c:30"
-/// and "get < load".
+/// What the page calls a call site: "train.py:88" and "step", or with a caller "pool.c:12 <
+/// load.c:30" and "get < load".
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct SiteRow {
     place: u32,
@@ -86,7 +87,8 @@ pub(crate) struct Tables {
     /// A node is its parent (as in [`StackRow`]) and its frame.
     nodes: Numbered<(u32, u32)>,
     sites: Numbered<SiteRow>,
-    /// What each site is called in a sentence, as in the tables of the command: "get pool.c:12 < load load.c:30".
+    /// What each site is called in a sentence, as in the tables of the command: "get pool.c:12 <
+    /// load load.c:30".
     labels: Vec<String>,
     libraries: Numbered<u32>,
     stacks: Numbered<StackRow>,
@@ -196,7 +198,8 @@ impl Tables {
         number
     }
 
-    /// Decides which frames name call sites. Before anything else of these files is put into the tables.
+    /// Decides which frames name call sites. Before anything else of these files is put into the
+    /// tables.
     pub(crate) fn find_sites(&mut self, files: &mut [Translation]) {
         let names = files.iter().flat_map(|file| {
             let frames = file.snapshot.frames.all().iter();

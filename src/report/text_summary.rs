@@ -1,6 +1,6 @@
-//! What the page says in numbers that no other command has, for readers without a browser: failed allocations, what
-//! each pass through a range grew by, since when memory is held that need not be, and what lies beside free pieces.
-//! By the page's own moments and call sites.
+//! What the page says in numbers that no other command has, for readers without a browser: failed
+//! allocations, what each pass through a range grew by, since when memory is held that need not be,
+//! and what lies beside free pieces. By the page's own moments and call sites.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -35,7 +35,8 @@ pub struct DeviceSummary {
     pub early: Vec<Held>,
     /// [Late deallocation](Pattern::Late).
     pub late: Vec<Held>,
-    /// Its segments at the moment that was asked for, if it has that, which was so long after the start.
+    /// Its segments at the moment that was asked for, if it has that, which was so long after the
+    /// start.
     pub inside: Option<SegmentFree>,
     pub inside_us: u64,
 }
@@ -75,7 +76,8 @@ pub struct RangePass {
 pub struct Held {
     pub bytes: u64,
     pub blocks_count: u64,
-    /// Since the start, when its first and its last block was allocated. `None`: before the recording.
+    /// Since the start, when its first and its last block was allocated. `None`: before the
+    /// recording.
     pub first_us: Option<u64>,
     pub last_us: Option<u64>,
     /// When its last block was freed, if any was.

@@ -1,9 +1,10 @@
 //! What happened on one device, as the page wants it: each event changes one thing.
 //!
 //! The page counts its own events. At its moment 0 nothing has happened, at moment n the first n
-//! events have. A block that event e (from 0) allocates is alive from moment e + 1; one that event f frees
-//! is alive until moment f. So the sums at all moments follow from the rows alone. Entries that
-//! change nothing (a snapshot, an annotation) are no events; one that ends a block and begins another is two.
+//! events have. A block that event e (from 0) allocates is alive from moment e + 1; one that event
+//! f frees is alive until moment f. So the sums at all moments follow from the rows alone. Entries
+//! that change nothing (a snapshot, an annotation) are no events; one that ends a block and begins
+//! another is two.
 
 use cachealloc_analysis::model::{Action, Device, PoolId, StackId};
 use cachealloc_analysis::waste::{Pattern, Waste};

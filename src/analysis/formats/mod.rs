@@ -40,8 +40,8 @@ fn weighted(snapshot: &Snapshot, by: SiteKey, when: When) -> Vec<Weighted> {
     all
 }
 
-/// A writer that ends with an error where a small file would become a large one: a stack of a million frames
-/// for each of a thousand devices.
+/// A writer that ends with an error where a small file would become a large one: a stack of a
+/// million frames for each of a thousand devices.
 pub struct Bounded<W> {
     out: W,
     left: u64,

@@ -1,6 +1,6 @@
-//! Profiles as pprof reads them (`go tool pprof`, speedscope, Grafana Pyroscope): a gzipped protobuf, described in
-//! `proto/profile.proto` of <https://github.com/google/pprof>. Of each call site what was held at the peak and at the
-//! end, and all that was allocated.
+//! Profiles as pprof reads them (`go tool pprof`, speedscope, Grafana Pyroscope): a gzipped
+//! protobuf, described in `proto/profile.proto` of <https://github.com/google/pprof>. Of each call
+//! site what was held at the peak and at the end, and all that was allocated.
 
 use std::collections::HashMap;
 use std::io::{self, Write};

@@ -1,10 +1,11 @@
 //! The contents of a snapshot, typed, whichever writer the file is from.
 //!
-//! A million entries fit because nothing is stored twice: texts, frames and stacks are kept once and
-//! named by a number ([`TextId`], [`FrameId`], [`StackId`]), which [`Snapshot`]'s tables resolve.
+//! A million entries fit because nothing is stored twice: texts, frames and stacks are kept once
+//! and named by a number ([`TextId`], [`FrameId`], [`StackId`]), which [`Snapshot`]'s tables
+//! resolve.
 //!
-//! Numbers come from a file, and a file may say anything. So nothing here promises that blocks do not
-//! overlap or that sums fit; sums saturate.
+//! Numbers come from a file, and a file may say anything. So nothing here promises that blocks do
+//! not overlap or that sums fit; sums saturate.
 
 mod stacks;
 mod texts;
@@ -32,8 +33,8 @@ pub struct Snapshot {
     pub devices: Vec<Device>,
     /// Memory of the host that devices reach. Its addresses are the host's.
     pub host: Device,
-    /// Memory nodes of graphs, of all devices: each a segment, whose pool is its graph. They have no history, and may share
-    /// memory.
+    /// Memory nodes of graphs, of all devices: each a segment, whose pool is its graph. They have
+    /// no history, and may share memory.
     pub graphs: Device,
     pub annotations: Vec<Annotation>,
     pub settings: Settings,
@@ -61,7 +62,8 @@ pub struct Entry {
     pub bytes: u64,
     /// 0 is the default stream.
     pub stream: u64,
-    /// Of an allocation: the requesting stack. Of a free: the freeing one, or in files of PyTorch the allocating one.
+    /// Of an allocation: the requesting stack. Of a free: the freeing one, or in files of PyTorch
+    /// the allocating one.
     pub stack: StackId,
     /// The library that asked, as our files say it (`app`, `cuBLAS`, ...). Empty: not said.
     pub category: TextId,
@@ -71,8 +73,8 @@ pub struct Entry {
     pub user_metadata: TextId,
     pub pool: PoolId,
     pub action: Action,
-    /// Where `user_metadata` are ranges, the outermost that was entered since the entry before: after how many parts of
-    /// the text, from 1. 0: none, or the file does not say.
+    /// Where `user_metadata` are ranges, the outermost that was entered since the entry before:
+    /// after how many parts of the text, from 1. 0: none, or the file does not say.
     pub entered: u8,
 }
 
@@ -89,8 +91,8 @@ impl PoolId {
 pub enum Action {
     /// The program got a block.
     Alloc,
-    /// The program gave a block back, and it became reusable at once. Files have two entries for it,
-    /// one directly after the other; they are read as one.
+    /// The program gave a block back, and it became reusable at once. Files have two entries for
+    /// it, one directly after the other; they are read as one.
     Free,
     /// The program gave a block back, but a stream may still use it.
     FreeRequested,
@@ -153,7 +155,8 @@ pub struct Annotation {
 pub struct Settings {
     /// By name, as text, in the order of the file: `max_split_size` is `-1`.
     pub all: Vec<(String, String)>,
-    /// What only our library writes, by name: `version`, `free_mode`, ... Empty in files of PyTorch.
+    /// What only our library writes, by name: `version`, `free_mode`, ... Empty in files of
+    /// PyTorch.
     pub ours: Vec<(String, String)>,
     /// How many entries were lost, always the oldest, or whether any were where only that is known.
     pub dropped: Dropped,
@@ -189,8 +192,8 @@ impl Snapshot {
         self.stacks.get(stack).iter().map(|&frame| self.frames.get(frame))
     }
 
-    /// Puts other frames, innermost first, in the place of each of these. Frames and stacks get other
-    /// ids by that.
+    /// Puts other frames, innermost first, in the place of each of these. Frames and stacks get
+    /// other ids by that.
     pub fn replace_frames(&mut self, better: &HashMap<FrameId, Vec<Frame>>) {
         let (mut frames, mut stacks) = (Frames::default(), Stacks::default());
         let mut ids = Vec::with_capacity(self.stacks.len());

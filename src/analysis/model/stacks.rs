@@ -1,4 +1,5 @@
-//! Frames and stacks, each once, by what they say: two files agree about a stack if its texts agree.
+//! Frames and stacks, each once, by what they say: two files agree about a stack if its texts
+//! agree.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! Names of templates that only their arguments tell apart.
 //!
-//! A line of a table leaves template arguments out where a name is long. Two instances of one template, which share file
-//! and line as well, would then be one call site to the reader.
+//! A line of a table leaves template arguments out where a name is long. Two instances of one
+//! template, which share file and line as well, would then be one call site to the reader.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -50,7 +50,8 @@ impl ShortNames {
     }
 }
 
-/// `sort<std::less<float>>`, or of a long name where it differs from the others: `sort<...less<float>...>`.
+/// `sort<std::less<float>>`, or of a long name where it differs from the others:
+/// `sort<...less<float>...>`.
 fn told_apart(short: &str, instance: &str, begin: usize, end: usize) -> String {
     if instance.chars().count() <= WHOLE_CHARS_MAX {
         return instance.to_string();

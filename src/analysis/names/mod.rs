@@ -1,7 +1,7 @@
 //! What a person is shown of a stack: the one frame that says most, and short names.
 //!
-//! The innermost frame of an allocation hardly ever says where it comes from: it is the
-//! CUDA runtime's, or a container's. The *site* of a stack is the innermost frame of the program's own
+//! The innermost frame of an allocation hardly ever says where it comes from: it is the CUDA
+//! runtime's, or a container's. The *site* of a stack is the innermost frame of the program's own
 //! sources; without such, of any Python; without that, the first above the runtime.
 
 mod apart;
@@ -17,7 +17,8 @@ use short::label_with;
 #[derive(Clone, Debug, Default)]
 pub struct Names {
     kinds: Vec<Kind>,
-    /// The index of the site's frame of each stack: a stack may have a million frames, and many sites.
+    /// The index of the site's frame of each stack: a stack may have a million frames, and many
+    /// sites.
     sites: Vec<Option<u32>>,
     /// What each frame is called.
     labels: Vec<Box<str>>,
@@ -99,8 +100,8 @@ impl Names {
 /// Callers of the site that are named in a line.
 const CALLERS_SHOWN: usize = 3;
 
-/// Whose memory it is: the category that the file gives, or what the stack says. Our library looks at
-/// the libraries on the stack; all of PyTorch's snapshot is PyTorch's.
+/// Whose memory it is: the category that the file gives, or what the stack says. Our library looks
+/// at the libraries on the stack; all of PyTorch's snapshot is PyTorch's.
 pub fn library(snapshot: &Snapshot, category: TextId) -> &str {
     match snapshot.texts.get(category) {
         "" if snapshot.is_ours() => "unknown",
@@ -114,7 +115,8 @@ fn kind(name: &str, filename: &str) -> Kind {
         return Kind::Plumbing;
     }
     let is_python = filename.ends_with(".py") || filename.starts_with('<');
-    // Python that was compiled to C: a library's, or the program's, which then calls it from elsewhere.
+    // Python that was compiled to C: a library's, or the program's, which then calls it from
+    // elsewhere.
     let is_compiled = name.starts_with("__pyx_") || name.starts_with("__Pyx_");
     let is_others = is_compiled || NOT_OWN.iter().any(|part| filename.contains(part));
     let is_own = is_source(filename) && !is_others;
@@ -147,8 +149,9 @@ fn is_plumbing(name: &str, filename: &str) -> bool {
         || is_interpreter(name, filename)
 }
 
-/// Python's own machine code, and that by which it calls C: between the functions of a script and what
-/// they ask for, and the same in all of them. Built with debug information it has sources as well.
+/// Python's own machine code, and that by which it calls C: between the functions of a script and
+/// what they ask for, and the same in all of them. Built with debug information it has sources as
+/// well.
 pub fn is_interpreter(name: &str, filename: &str) -> bool {
     let file = filename.rsplit('/').next().unwrap_or(filename);
     let of_python = ["_Py", "Py"].iter().any(|begin| {

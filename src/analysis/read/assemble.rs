@@ -82,7 +82,8 @@ fn add_segments(
         let Value::Segment(index) = nodes.resolve(item) else {
             return Err(format!("{} is in the list of segments", nodes.resolve(item).kind()));
         };
-        // A segment that is in two lists is empty in the second one: its blocks went into the first.
+        // A segment that is in two lists is empty in the second one: its blocks went into the
+        // first.
         let (ordinal, segment) = &mut nodes.segments[index as usize];
         let blocks = mem::take(&mut segment.blocks);
         let segment = in_order(Segment { blocks, ..segment.clone() });

@@ -1,13 +1,15 @@
-//! What is in a file once may be referred to any number of times, in two bytes each. The model shares it as
-//! the file does; output, as JSON, does not. So a file whose output would be out of all proportion is
-//! refused: all that is done with a snapshot stays within a constant times its file.
+//! What is in a file once may be referred to any number of times, in two bytes each. The model
+//! shares it as the file does; output, as JSON, does not. So a file whose output would be out of
+//! all proportion is refused: all that is done with a snapshot stays within a constant times its
+//! file.
 
 use std::collections::HashMap;
 
 use super::nodes::Result;
 use crate::model::{Snapshot, TextId};
 
-/// Texts written out each time may come to so many times the file. Those of recordings come to less than ten.
+/// Texts written out each time may come to so many times the file. Those of recordings come to less
+/// than ten.
 const TIMES_MAX: u64 = 64;
 /// What a small file may come to.
 const BYTES_LEAST: u64 = 16 << 20;

@@ -1,8 +1,8 @@
 //! From a file to the model.
 //!
 //! The reader is our own, and not serde-pickle: that one refuses containers which are used twice,
-//! or loses them, and our files and PyTorch's consist of such; and it makes a tree of the whole file,
-//! where this one makes the model as it goes. It is the oracle in the tests.
+//! or loses them, and our files and PyTorch's consist of such; and it makes a tree of the whole
+//! file, where this one makes the model as it goes. It is the oracle in the tests.
 
 mod assemble;
 mod bounds;

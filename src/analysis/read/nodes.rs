@@ -1,5 +1,5 @@
-//! What has been read so far. A dict becomes what its keys say as soon as it is filled, so a million
-//! entries are a million times 56 bytes and never a million dicts.
+//! What has been read so far. A dict becomes what its keys say as soon as it is filled, so a
+//! million entries are a million times 56 bytes and never a million dicts.
 //!
 //! What the file shares stays shared: a frame, a stack and a text are numbers, and a list of frames
 //! that is used again is looked up once. Lists of anything else may be used once (see

@@ -28,7 +28,8 @@ pub(super) enum Value {
     Slot(u32),
 }
 
-/// A value in 8 bytes, for what there is once for each entry of a file: the memo, and the dicts that went into it.
+/// A value in 8 bytes, for what there is once for each entry of a file: the memo, and the dicts
+/// that went into it.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Small {
     kind: Kind,

@@ -1,7 +1,8 @@
-//! What was reserved at a moment, and what lay in it. At the end that is what the file says. Before, a file tells what
-//! was asked for and where, so the rest is how allocators of PyTorch's kind, ours among them, lay it out:
-//! blocks are shown rounded up, and what lies between them is free. The report's page does the same
-//! (`src/report/page/reserved.js`), for the moments that its reader chooses.
+//! What was reserved at a moment, and what lay in it. At the end that is what the file says.
+//! Before, a file tells what was asked for and where, so the rest is how allocators of PyTorch's
+//! kind, ours among them, lay it out: blocks are shown rounded up, and what lies between them is
+//! free. The report's page does the same (`src/report/page/reserved.js`), for the moments that its
+//! reader chooses.
 
 mod spans;
 mod sweep;
@@ -13,8 +14,8 @@ use sweep::Sweep;
 
 /// What is asked for is rounded up to so much,
 const BLOCK_UNIT: u64 = 512;
-/// and a rest of so much stays in the block, but not where segments are small, or grow in parts. Where a piece
-/// beside it is free, the rest is taken for a part of that.
+/// and a rest of so much stays in the block, but not where segments are small, or grow in parts.
+/// Where a piece beside it is free, the rest is taken for a part of that.
 const REST_BYTES_MAX: u64 = 1 << 20;
 const SMALL_SEGMENT_BYTES: u64 = 2 << 20;
 

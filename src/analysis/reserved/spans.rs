@@ -1,5 +1,5 @@
-//! All segments that ever were, each as long as it was as it is. They follow from the end: going back through the
-//! entries, segments that came are gone, and those that went are there.
+//! All segments that ever were, each as long as it was as it is. They follow from the end: going
+//! back through the entries, segments that came are gone, and those that went are there.
 
 use std::collections::BTreeMap;
 

@@ -18,9 +18,9 @@ use crate::{output, snapshots};
 pub(crate) struct Arguments {
     /// A snapshot, of cachealloc or PyTorch.
     file: PathBuf,
-    /// folded: stacks for flamegraph.pl and inferno. speedscope: https://www.speedscope.app. perfetto: a
-    /// trace for https://ui.perfetto.dev. pprof: for `go tool pprof` and what else reads its profiles. json: the whole
-    /// snapshot, for scripts.
+    /// folded: stacks for flamegraph.pl and inferno. speedscope: https://www.speedscope.app.
+    /// perfetto: a trace for https://ui.perfetto.dev. pprof: for `go tool pprof` and what else
+    /// reads its profiles. json: the whole snapshot, for scripts.
     #[arg(long, value_enum, value_name = "FORMAT")]
     to: Format,
     /// The output file; default: stdout.

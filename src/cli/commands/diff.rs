@@ -18,8 +18,8 @@ use crate::snapshots;
 
 /// Compare two snapshots: which call sites hold more, which hold less.
 ///
-/// Of one process at two times, or of two runs. For two versions of a program, --group function joins
-/// sites whose lines moved.
+/// Of one process at two times, or of two runs. For two versions of a program, --group function
+/// joins sites whose lines moved.
 #[derive(Args)]
 pub(crate) struct Arguments {
     /// The earlier snapshot.
@@ -28,11 +28,12 @@ pub(crate) struct Arguments {
     /// The later one.
     #[arg(value_name = "B")]
     after: PathBuf,
-    /// The time in each: end, peak, oom, a time since the first entry (2.5s, 300ms), or an entry (#1200).
+    /// The time in each: end, peak, oom, a time since the first entry (2.5s, 300ms), or an entry
+    /// (#1200).
     #[arg(long, value_name = "TIME", value_parser = moment, default_value = "end")]
     at: When,
-    /// What makes one site: the whole stack, the allocating line, its function, or the range that the program said
-    /// it was in.
+    /// What makes one site: the whole stack, the allocating line, its function, or the range that
+    /// the program said it was in.
     #[arg(long, visible_alias = "by", value_enum, default_value_t = Unit::Stack)]
     group: Unit,
     /// How many sites to list; 0 for all.

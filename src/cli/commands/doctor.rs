@@ -12,9 +12,10 @@ use crate::launch::library;
 
 /// Look whether the library will work here, and in a program.
 ///
-/// Each line is one thing that was looked at: ok; note, where the program will run under the library with
-/// less or otherwise than might be expected; NO, where it will not. The program is not started. Whether its
-/// code opens libraries with `RTLD_DEEPBIND` is looked for in it and the libraries that it is linked with.
+/// Each line is one thing that was looked at: ok; note, where the program will run under the
+/// library with less or otherwise than might be expected; NO, where it will not. The program is not
+/// started. Whether its code opens libraries with `RTLD_DEEPBIND` is looked for in it and the
+/// libraries that it is linked with.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:

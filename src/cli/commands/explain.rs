@@ -1,4 +1,5 @@
-//! `cachealloc explain`: where the GPU memory of a process is, so that it adds up to what nvidia-smi shows.
+//! `cachealloc explain`: where the GPU memory of a process is, so that it adds up to what
+//! nvidia-smi shows.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -21,9 +22,10 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// Show where the GPU memory of a program is, down to the number of nvidia-smi.
 ///
-/// Rows for what the cache holds, what the driver serves itself, graphs and the context; what no call tells apart is the
-/// rest. Each row says how it is known: counted from the calls of the program, asked of the driver, or as a difference of
-/// what is in use on the device. The program is not stopped.
+/// Rows for what the cache holds, what the driver serves itself, graphs and the context; what no
+/// call tells apart is the rest. Each row says how it is known: counted from the calls of the
+/// program, asked of the driver, or as a difference of what is in use on the device. The program is
+/// not stopped.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:

@@ -17,10 +17,10 @@ use crate::snapshots;
 
 /// Say which block an address belongs to, or belonged to last.
 ///
-/// With the stacks of its allocation, its free and its segment, and the blocks beside it. The address may come from the
-/// message of an illegal memory access, from compute-sanitizer or a debugger, or be PyTorch's name for a block. A
-/// running process writes a snapshot first, as by `cachealloc snapshot`. The exit code is 1 if no block ever held the
-/// address.
+/// With the stacks of its allocation, its free and its segment, and the blocks beside it. The
+/// address may come from the message of an illegal memory access, from compute-sanitizer or a
+/// debugger, or be PyTorch's name for a block. A running process writes a snapshot first, as by
+/// `cachealloc snapshot`. The exit code is 1 if no block ever held the address.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -28,14 +28,16 @@ Examples:
   cachealloc find 7f0640012340 4711           in a running program
   cachealloc find b7f0640012200_3 app.pickle  the block that PyTorch's viewer and a report name so")]
 pub(crate) struct Arguments {
-    /// Hexadecimal, with or without 0x; or a block or segment by PyTorch's name for it (b7f0640012200_3).
+    /// Hexadecimal, with or without 0x; or a block or segment by PyTorch's name for it
+    /// (b7f0640012200_3).
     #[arg(value_name = "ADDRESS", value_parser = asked)]
     address: Asked,
     /// A snapshot of cachealloc or PyTorch, or a process under the library.
     #[arg(value_name = "FILE|PID")]
     what: String,
-    /// The time of which to tell: end, peak, oom (the last failed allocation), a time since the first entry (2.5s, 300ms), or
-    /// an entry (#1200). The default is the end, and of a name the time of its allocation.
+    /// The time of which to tell: end, peak, oom (the last failed allocation), a time since the
+    /// first entry (2.5s, 300ms), or an entry (#1200). The default is the end, and of a name the
+    /// time of its allocation.
     #[arg(long, value_name = "TIME", value_parser = moment)]
     at: Option<When>,
     /// How long to wait for the snapshot of a process.

@@ -14,8 +14,10 @@ use crate::show::findings;
 
 /// Say what a report of these snapshots says first, in sentences, without a browser.
 ///
-/// With the failed allocations and the free memory that did not help, what each pass through a range of the program grew by, since when memory is held that
-/// need not be, and the call sites beside free memory that cannot go back to the driver. Several snapshots are told together, as in a report.
+/// With the failed allocations and the free memory that did not help, what each pass through a
+/// range of the program grew by, since when memory is held that need not be, and the call sites
+/// beside free memory that cannot go back to the driver. Several snapshots are told together, as in
+/// a report.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -26,11 +28,12 @@ pub(crate) struct Arguments {
     /// Snapshots of several ranks, or of several times, of cachealloc or PyTorch.
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// Replay histories of any length, to say whether they would fit; otherwise those of up to 100,000 entries.
+    /// Replay histories of any length, to say whether they would fit; otherwise those of up to
+    /// 100,000 entries.
     #[arg(long)]
     fit: bool,
-    /// The time of the segments and of what lies beside their free pieces: end, peak, oom (the last failed
-    /// allocation), a time since the first entry (2.5s, 300ms), or an entry (#1200).
+    /// The time of the segments and of what lies beside their free pieces: end, peak, oom (the last
+    /// failed allocation), a time since the first entry (2.5s, 300ms), or an entry (#1200).
     #[arg(long, value_name = "TIME", value_parser = moment, default_value = "end")]
     at: When,
     /// How many rows of a table to print; 0 for all.

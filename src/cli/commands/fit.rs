@@ -13,8 +13,9 @@ use crate::{size, snapshots};
 
 /// Say on how small a device a recorded run would complete, and under which options.
 ///
-/// The history of a snapshot is replayed through the allocator of the library, without a GPU. After a failed allocation
-/// the answer is whether other options would have served it, or which call sites hold most.
+/// The history of a snapshot is replayed through the allocator of the library, without a GPU. After
+/// a failed allocation the answer is whether other options would have served it, or which call
+/// sites hold most.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -25,12 +26,12 @@ pub(crate) struct Arguments {
     /// A snapshot with a history, of cachealloc or PyTorch.
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// The memory of a device, such as 80G: does the run complete there? Without it, what there was when the last request
-    /// failed, if one did.
+    /// The memory of a device, such as 80G: does the run complete there? Without it, what there was
+    /// when the last request failed, if one did.
     #[arg(long, value_name = "SIZE", value_parser = gpu)]
     gpu: Option<u64>,
-    /// Options to try, as in CACHEALLOC_CONF; several times for several sets, empty for the defaults. Without it, all
-    /// sets worth trying.
+    /// Options to try, as in CACHEALLOC_CONF; several times for several sets, empty for the
+    /// defaults. Without it, all sets worth trying.
     #[arg(long, value_name = "KEY:VALUE,..", value_parser = options)]
     options: Vec<OptionSet>,
     /// Leave out requests that failed in the recorded run: some programs ask to see what there is.

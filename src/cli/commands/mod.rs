@@ -26,7 +26,8 @@ pub(crate) mod top_sites;
 /// The result of a subcommand.
 pub(crate) type Result<T = ExitCode> = std::result::Result<T, Failure>;
 
-/// Prints complete, harmless text: JSON, tables. A reader that stops early (`| head`) is no failure.
+/// Prints complete, harmless text: JSON, tables. A reader that stops early (`| head`) is no
+/// failure.
 pub(crate) fn print(text: &str) -> Result<()> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {

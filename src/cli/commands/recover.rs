@@ -18,12 +18,14 @@ use crate::{output, show};
 
 /// Make a snapshot from the records of a killed process.
 ///
-/// A recording process keeps its history in a file of /dev/shm, and removes it at exit. After kill -9, a
-/// crash or the kernel's out-of-memory killer the file is left, with every entry and the final state of the
-/// memory. Only libraries and Python functions first seen in the last second may lack names.
+/// A recording process keeps its history in a file of /dev/shm, and removes it at exit. After kill
+/// -9, a crash or the kernel's out-of-memory killer the file is left, with every entry and the
+/// final state of the memory. Only libraries and Python functions first seen in the last second may
+/// lack names.
 ///
-/// The file stays until --remove, for a day, or until such files fill a quarter of /dev/shm: then the next
-/// recording program of the user removes the oldest. Without a process this lists the files.
+/// The file stays until --remove, for a day, or until such files fill a quarter of /dev/shm: then
+/// the next recording program of the user removes the oldest. Without a process this lists the
+/// files.
 #[derive(Args)]
 pub(crate) struct Arguments {
     /// A killed process, or the file that it left.

@@ -13,8 +13,8 @@ use crate::{output, snapshots};
 
 /// Make one self-contained HTML file from snapshots.
 ///
-/// The snapshots may be of cachealloc or PyTorch. Several are shown together: ranks of one run are added
-/// up, snapshots of one process are compared.
+/// The snapshots may be of cachealloc or PyTorch. Several are shown together: ranks of one run are
+/// added up, snapshots of one process are compared.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -25,14 +25,15 @@ pub(crate) struct Arguments {
     /// Snapshots of several ranks, or of several times.
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// The output file; - for stdout. Default: the name of the first snapshot, with .html, in this folder.
+    /// The output file; - for stdout. Default: the name of the first snapshot, with .html, in this
+    /// folder.
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Replace the output file if it is there already.
     #[arg(long)]
     force: bool,
-    /// Replay histories of any length, to say on how small a device they would run; otherwise those of up to 100,000
-    /// entries.
+    /// Replay histories of any length, to say on how small a device they would run; otherwise those
+    /// of up to 100,000 entries.
     #[arg(long)]
     fit: bool,
     /// Open the report when it is written, with xdg-open.
@@ -83,8 +84,8 @@ fn to_file(files: &[PathBuf], fit: FitWhen, path: &Path) -> Result<()> {
     output::write(path, |mut out| cachealloc_report::write(&inputs, fit, &mut out))
 }
 
-/// For `run --report`, when the program has ended. A file of this name is replaced. Returns the files that the report
-/// is made of.
+/// For `run --report`, when the program has ended. A file of this name is replaced. Returns the
+/// files that the report is made of.
 pub(crate) fn write(files: &[PathBuf], fit: FitWhen, path: &Path) -> Result<Vec<PathBuf>> {
     let (inputs, _) = cachealloc_report::last_of_each_process(read_all(files)?, false);
     output::write(path, |mut out| cachealloc_report::write(&inputs, fit, &mut out))?;
@@ -93,7 +94,8 @@ pub(crate) fn write(files: &[PathBuf], fit: FitWhen, path: &Path) -> Result<Vec<
     Ok(files.iter().filter(is_used).cloned().collect())
 }
 
-/// Of several processes, the last snapshot of each: it has the history of those before, which would be counted twice.
+/// Of several processes, the last snapshot of each: it has the history of those before, which would
+/// be counted twice.
 pub(crate) fn read_grouped(files: &[PathBuf]) -> Result<Vec<Input>> {
     let (inputs, earlier) = cachealloc_report::last_of_each_process(read_all(files)?, true);
     if !earlier.is_empty() {

@@ -22,8 +22,8 @@ use crate::launch::{fit, library, program, settings, uncached, watch};
 
 /// Run a program under the library.
 ///
-/// This command replaces itself with the program (exec): exit code, signals and terminal are the program's.
-/// Every option of the library is a flag; flags override CACHEALLOC_CONF.
+/// This command replaces itself with the program (exec): exit code, signals and terminal are the
+/// program's. Every option of the library is a flag; flags override CACHEALLOC_CONF.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -46,18 +46,21 @@ pub(crate) struct Arguments {
     library: library::Named,
     /// Record, and make a report (HTML) when the program has ended.
     ///
-    /// In a job of several ranks each makes its own, with its rank in the name (%r, or before the extension).
+    /// In a job of several ranks each makes its own, with its rank in the name (%r, or before the
+    /// extension).
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     report: Option<PathBuf>,
     #[command(flatten)]
     limits: Limits,
-    /// Remove the snapshots when the report is made, instead of keeping the last of each process beside it.
+    /// Remove the snapshots when the report is made, instead of keeping the last of each process
+    /// beside it.
     #[arg(long, requires = "report")]
     no_keep: bool,
     /// Only look: serve nothing from a cache, and change no call of the program (cache:false).
     #[arg(long)]
     no_cache: bool,
-    /// Turn the caches of frameworks off, so that each tensor is seen, not the segments that hold them.
+    /// Turn the caches of frameworks off, so that each tensor is seen, not the segments that hold
+    /// them.
     ///
     /// By their own variables: PyTorch, JAX and TensorFlow have some. What is set is said.
     #[arg(long)]
@@ -152,7 +155,8 @@ pub(crate) fn run(arguments: Arguments) -> Result {
     Ok(own.unwrap_or_else(|| watch::end_as(status)))
 }
 
-/// The exit code where the program did well, and its memory did not. Otherwise the program's counts.
+/// The exit code where the program did well, and its memory did not. Otherwise the program's
+/// counts.
 fn check_limits(limits: &Limits, files: &[PathBuf], status: ExitStatus) -> Option<ExitCode> {
     let code = match limits.check(files) {
         Ok(true) => return None,

@@ -23,8 +23,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// Have a running program write a snapshot.
 ///
-/// Prints the name of the file once it is written. The program goes on meanwhile. If it records, the
-/// snapshot has the history, else only the current memory.
+/// Prints the name of the file once it is written. The program goes on meanwhile. If it records,
+/// the snapshot has the history, else only the current memory.
 #[derive(Args)]
 pub(crate) struct Arguments {
     /// A process under the library.
@@ -77,8 +77,9 @@ pub(crate) fn take(process: Process, limit: Duration) -> Result<PathBuf> {
     }
 }
 
-/// Tells the program what NVML says of it, for the snapshot. Without that it has what is in use by all processes: where NVML
-/// does not say it, and where the program takes no order or not this one, whose library is older.
+/// Tells the program what NVML says of it, for the snapshot. Without that it has what is in use by
+/// all processes: where NVML does not say it, and where the program takes no order or not this one,
+/// whose library is older.
 fn note_nvml(live: &Live, statistics: &Statistics, deadline: Instant) {
     let gpus = || statistics.gpus.iter().filter_map(|gpu| Some((gpu.device, gpu.uuid.clone()?)));
     let used = match gpus().next() {

@@ -26,8 +26,8 @@ pub(crate) struct Arguments {
     /// A process under the library; for Prometheus also without: all that `top` shows.
     #[arg(value_name = "PID", required_unless_present = "format", value_parser = number)]
     process: Option<u32>,
-    /// text: the numbers that matter. json: all numbers, as docs/schema.json says. prometheus: its text format 0.0.4, for a
-    /// textfile collector. openmetrics: the same as OpenMetrics text.
+    /// text: the numbers that matter. json: all numbers, as docs/schema.json says. prometheus: its
+    /// text format 0.0.4, for a textfile collector. openmetrics: the same as OpenMetrics text.
     #[arg(long, value_enum, value_name = "FORMAT")]
     format: Option<Format>,
     /// The same as --format json.

@@ -25,22 +25,23 @@ pub(crate) struct Arguments {
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     /// The order: bytes held at --at, or at the peak; total bytes allocated; number of allocations;
-    /// number of temporary allocations. The default is peak, or live with --at. And what --group takes, as there.
+    /// number of temporary allocations. The default is peak, or live with --at. And what --group
+    /// takes, as there.
     #[arg(long, value_enum)]
     by: Vec<SortOrGroup>,
     /// How many to list; 0 for all.
     #[arg(short = 'n', long = "number", value_name = "N", default_value_t = 20)]
     number: usize,
-    /// The time of `live`: end, peak, oom (the last failed allocation), a time since the first entry
-    /// (2.5s, 300ms), or an entry (#1200).
+    /// The time of `live`: end, peak, oom (the last failed allocation), a time since the first
+    /// entry (2.5s, 300ms), or an entry (#1200).
     #[arg(long, value_name = "TIME", value_parser = moment)]
     at: Option<When>,
-    /// What makes one site: the whole stack, the allocating line, its function, or the range that the program said
-    /// it was in (cachealloc_range_push). The default is stack.
+    /// What makes one site: the whole stack, the allocating line, its function, or the range that
+    /// the program said it was in (cachealloc_range_push). The default is stack.
     #[arg(long, value_enum)]
     group: Option<Unit>,
-    /// Only this device, or `host`: memory of the host that devices reach (pinned, registered); or `graphs`: memory nodes of
-    /// graphs.
+    /// Only this device, or `host`: memory of the host that devices reach (pinned, registered); or
+    /// `graphs`: memory nodes of graphs.
     #[arg(long, value_name = "N|host|graphs", value_parser = device)]
     device: Option<u32>,
     /// Print JSON, with whole stacks.

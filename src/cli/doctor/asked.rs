@@ -1,5 +1,5 @@
-//! A question that is put in a process of its own: what answers it may hang or crash, as code of a broken
-//! driver does, or leave something behind.
+//! A question that is put in a process of its own: what answers it may hang or crash, as code of a
+//! broken driver does, or leave something behind.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;

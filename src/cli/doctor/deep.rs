@@ -1,8 +1,9 @@
-//! Whether a program, or a library that it is linked with, opens others with `RTLD_DEEPBIND`. These prefer the
-//! driver's own functions to ours.
+//! Whether a program, or a library that it is linked with, opens others with `RTLD_DEEPBIND`. These
+//! prefer the driver's own functions to ours.
 //!
-//! Nothing in a file says so but its code: a call of `dlopen`, shortly behind a constant with that flag. x86-64's only;
-//! what computes its flags, or asks by way of an interpreter (`sys.setdlopenflags`), is not found.
+//! Nothing in a file says so but its code: a call of `dlopen`, shortly behind a constant with that
+//! flag. x86-64's only; what computes its flags, or asks by way of an interpreter
+//! (`sys.setdlopenflags`), is not found.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -46,7 +47,8 @@ pub(super) fn examine(program: &Path) -> Option<Finding> {
     Some(Finding::new(Severity::Note, "plugins", text))
 }
 
-/// The program and what the loader would load with it, as the loader itself lists it: that runs nothing of them.
+/// The program and what the loader would load with it, as the loader itself lists it: that runs
+/// nothing of them.
 fn files_of(program: &Path) -> Vec<PathBuf> {
     let mut files = vec![program.to_path_buf()];
     let loader = Elf::read(program).ok().flatten().and_then(|elf| elf.interpreter);
@@ -119,7 +121,8 @@ fn target(start: u64, code: &[u8], at: usize, length: usize) -> Option<u64> {
     Some((start + (at + length) as u64).wrapping_add_signed(displacement.into()))
 }
 
-/// Where the stubs may begin that jump by one of these slots: before the jump are `bnd`, `endbr64`, both or neither.
+/// Where the stubs may begin that jump by one of these slots: before the jump are `bnd`, `endbr64`,
+/// both or neither.
 fn stubs(start: u64, code: &[u8], slots: &BTreeSet<u64>) -> Vec<u64> {
     let jumps = code.windows(6).enumerate().filter(|(at, bytes)| {
         bytes[..2] == [0xff, 0x25]

@@ -1,4 +1,5 @@
-//! NVIDIA's driver and the devices that it shows. No context is made, which would take memory on them.
+//! NVIDIA's driver and the devices that it shows. No context is made, which would take memory on
+//! them.
 
 use std::ffi::OsStr;
 

@@ -1,5 +1,5 @@
-//! What an older driver turns off in the library, which asks for each function that it uses (`table::has` there). Here
-//! are those whose absence a program would notice.
+//! What an older driver turns off in the library, which asks for each function that it uses
+//! (`table::has` there). Here are those whose absence a program would notice.
 
 use std::ffi::CStr;
 

@@ -1,4 +1,5 @@
-//! The library: whether it is there, loads, and is of this command's version; and the C library here.
+//! The library: whether it is there, loads, and is of this command's version; and the C library
+//! here.
 
 use std::path::Path;
 

@@ -1,5 +1,5 @@
-//! Whether programs will run under the library on this machine, and one program in particular. Each line
-//! says what was looked at and no more: that nothing was found is no promise.
+//! Whether programs will run under the library on this machine, and one program in particular. Each
+//! line says what was looked at and no more: that nothing was found is no promise.
 
 mod asked;
 mod deep;

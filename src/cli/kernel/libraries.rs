@@ -1,6 +1,7 @@
-//! Shared libraries asked what they are: the driver, the library of this command, and the one that watches
-//! GPUs. Loading one runs its code, so it is done in a process of its own (`doctor/asked.rs`) or, where it is
-//! asked again and again, in a thread for which nothing waits long (`commands/top/gpus.rs`).
+//! Shared libraries asked what they are: the driver, the library of this command, and the one that
+//! watches GPUs. Loading one runs its code, so it is done in a process of its own
+//! (`doctor/asked.rs`) or, where it is asked again and again, in a thread for which nothing waits
+//! long (`commands/top/gpus.rs`).
 
 use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
@@ -23,7 +24,8 @@ impl Loaded {
     /// By its path, or by a name that the loader looks for. The error is the loader's sentence.
     pub(crate) fn open(name: &OsStr) -> Result<Loaded, String> {
         let name = CString::new(name.as_bytes()).map_err(|error| error.to_string())?;
-        // SAFETY: a C string; this process or thread is there to run what the library runs when it is loaded.
+        // SAFETY: a C string; this process or thread is there to run what the library runs when it
+        // is loaded.
         let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
         if !handle.is_null() {
             return Ok(Loaded(handle));
@@ -121,9 +123,9 @@ impl Loaded {
         if function.is_null() {
             return None;
         }
-        // SAFETY: every function that is called so takes at most three words, each a number or the address
-        // of what it writes, which is large enough; on our machines a function may be called with more
-        // words than it takes.
+        // SAFETY: every function that is called so takes at most three words, each a number or the
+        // address of what it writes, which is large enough; on our machines a function may be
+        // called with more words than it takes.
         unsafe {
             let function: extern "C" fn(usize, usize, usize) -> c_int =
                 std::mem::transmute(function);
@@ -207,8 +209,8 @@ impl Watcher {
         Some(UsedGpu { uuid: uuid.to_string(), in_use_bytes, processes })
     }
 
-    /// Those that compute and those that draw, one that does both once; none where the driver is older than the
-    /// second version of the calls.
+    /// Those that compute and those that draw, one that does both once; none where the driver is
+    /// older than the second version of the calls.
     fn processes(&self, handle: usize) -> Vec<(u32, Option<u64>)> {
         let computing = [
             c"nvmlDeviceGetComputeRunningProcesses_v3",

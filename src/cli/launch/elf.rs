@@ -1,4 +1,5 @@
-//! What a program or library says of itself in its head: machine, loader, versions of the C library.
+//! What a program or library says of itself in its head: machine, loader, versions of the C
+//! library.
 
 use std::fmt::{self, Display, Formatter};
 use std::fs::File;

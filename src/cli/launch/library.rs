@@ -1,4 +1,5 @@
-//! Where the library is: where the user says, beside the command, or in the Python package that both came in.
+//! Where the library is: where the user says, beside the command, or in the Python package that
+//! both came in.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -14,8 +15,8 @@ use crate::live::LIBRARY_NAME;
 pub(crate) const VARIABLE: &str = "CACHEALLOC_LIB";
 /// From the folder of the command: built, installed, as a Debian package.
 const FOLDERS: [&str; 4] = [".", "../lib", "../lib/cachealloc", "../lib64"];
-/// From there: where pip puts packages. With `--target` that is the folder above; a Python of the same prefix
-/// has a folder with its number in between.
+/// From there: where pip puts packages. With `--target` that is the folder above; a Python of the
+/// same prefix has a folder with its number in between.
 const PREFIX: &str = "..";
 const PYTHONS: [&str; 2] = ["../lib", "../lib64"];
 const PACKAGES: [&str; 2] = ["site-packages", "dist-packages"];
@@ -66,7 +67,8 @@ fn beside_us() -> Result<PathBuf, Failure> {
     })
 }
 
-/// Our package in the Pythons around the command. A prefix may have several, with other versions of ours.
+/// Our package in the Pythons around the command. A prefix may have several, with other versions of
+/// ours.
 fn in_packages(folder: &Path) -> impl Iterator<Item = PathBuf> {
     let pythons = PYTHONS.iter().filter_map(|lib| fs::read_dir(folder.join(lib)).ok());
     let pythons = pythons.flatten().flatten().map(|python| python.path());

@@ -1,7 +1,8 @@
 //! What a program must keep to in a test without an onlooker: `run --max-peak 4G --max-leak 0`.
 //!
-//! Judged by the history, in requested bytes, so neither the time that anything took nor what the cache
-//! reserves has a part in it: a program that does the same each time is judged the same each time.
+//! Judged by the history, in requested bytes, so neither the time that anything took nor what the
+//! cache reserves has a part in it: a program that does the same each time is judged the same each
+//! time.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -25,10 +26,11 @@ const SITES_SHOWN: usize = 5;
 
 #[derive(Args)]
 pub(crate) struct Limits {
-    /// Fail with exit code 122 if the program ever held more than this of a device, such as 4G or 512M.
+    /// Fail with exit code 122 if the program ever held more than this of a device, such as 4G or
+    /// 512M.
     ///
-    /// As it was requested: what the cache reserves beside it does not count. The call sites that held most are
-    /// named on stderr. A program that fails by itself keeps its own exit code.
+    /// As it was requested: what the cache reserves beside it does not count. The call sites that
+    /// held most are named on stderr. A program that fails by itself keeps its own exit code.
     #[arg(long, value_name = "SIZE", value_parser = limit)]
     max_peak: Option<u64>,
     /// Fail with exit code 122 if the program left more than this of a device without a free.

@@ -1,6 +1,7 @@
-//! Starting a program under the library: which file is started in the end (`program`), which library
-//! (`library`), whether the two will fit (`fit`), with what settings (`settings`, and `uncached` for frameworks), and how to stay
-//! beside it (`watch`) and what is made of what it leaves (`recording`, `report`, `limits`).
+//! Starting a program under the library: which file is started in the end (`program`), which
+//! library (`library`), whether the two will fit (`fit`), with what settings (`settings`, and
+//! `uncached` for frameworks), and how to stay beside it (`watch`) and what is made of what it
+//! leaves (`recording`, `report`, `limits`).
 
 pub(crate) mod program;
 

@@ -1,4 +1,5 @@
-//! What a run leaves for the command to look at when the program has ended: snapshots, in a folder of their own.
+//! What a run leaves for the command to look at when the program has ended: snapshots, in a folder
+//! of their own.
 
 use std::fs::{self, DirBuilder};
 use std::io::{self, Write};
@@ -59,8 +60,8 @@ impl Recording {
         files
     }
 
-    /// Makes snapshots of what processes of this run have left that wrote none at their end, because something killed them.
-    /// Says what cannot be made.
+    /// Makes snapshots of what processes of this run have left that wrote none at their end,
+    /// because something killed them. Says what cannot be made.
     pub(crate) fn recover(&self) {
         let folder = format!("snapshot:{}/", self.folder.display());
         for left in OrphanedHistory::all() {
@@ -87,8 +88,8 @@ impl Recording {
         }
     }
 
-    /// Moves the snapshots to where the report is, under its name: the last of each process, which has the history of those
-    /// before. Returns their names.
+    /// Moves the snapshots to where the report is, under its name: the last of each process, which
+    /// has the history of those before. Returns their names.
     pub(crate) fn keep_beside(&self, files: &[PathBuf], report: &Path) -> Vec<PathBuf> {
         let mut kept = Vec::new();
         for (number, file) in files.iter().enumerate() {

@@ -32,7 +32,8 @@ impl Wanted {
         Ok(Wanted { output })
     }
 
-    /// Makes the report of a program that ended so and left these snapshots. Its name, and those that it is made of.
+    /// Makes the report of a program that ended so and left these snapshots. Its name, and those
+    /// that it is made of.
     pub(crate) fn make(
         self,
         files: &[PathBuf],
@@ -59,8 +60,8 @@ fn without_snapshot(status: ExitStatus) -> Failure {
     }
 }
 
-/// `%r` becomes the rank; a name without it gets the rank before its end, because all ranks of a job
-/// are given the same name.
+/// `%r` becomes the rank; a name without it gets the rank before its end, because all ranks of a
+/// job are given the same name.
 fn with_rank(output: &Path, rank: Option<u32>) -> PathBuf {
     let name = output.as_os_str().as_bytes();
     let Some(rank) = rank else {

@@ -27,7 +27,8 @@ impl Flags {
         self.0.iter().any(|(given, _)| *given == key)
     }
 
-    /// A word that is a value of a flag that was given alone, and was taken for the program: `--record all`.
+    /// A word that is a value of a flag that was given alone, and was taken for the program:
+    /// `--record all`.
     pub(crate) fn meant_by(&self, word: &OsStr) -> Option<String> {
         let word = word.to_str()?;
         let mut rows = OPTIONS.iter().filter(|row| self.has(row.key));
@@ -73,8 +74,8 @@ impl Flags {
     }
 }
 
-/// A line for each variable of another allocator that is set here and has something for which there is an option,
-/// which this text does not have.
+/// A line for each variable of another allocator that is set here and has something for which there
+/// is an option, which this text does not have.
 pub(crate) fn missed(options: &str) -> Vec<String> {
     let text = |text: OsString| text.to_string_lossy().into_owned();
     let mut variables: Vec<_> =

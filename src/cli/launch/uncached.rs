@@ -1,4 +1,5 @@
-//! The frameworks' own switches that turn their caches off, so that each tensor is an allocation of its own.
+//! The frameworks' own switches that turn their caches off, so that each tensor is an allocation of
+//! its own.
 
 use std::env;
 use std::process::Command;

@@ -54,7 +54,8 @@ fn beside(command: &mut Command, signals: &SigSet, forwarded: &SigSet) -> io::Re
     let mut witness = Witness::new(forwarded).ok();
     loop {
         if let Some(status) = child.try_wait()? {
-            // What came with the program's end, to all of the group, is no reason to end without a report.
+            // What came with the program's end, to all of the group, is no reason to end without a
+            // report.
             while arriving.read_signal()?.is_some() {}
             return Ok(status);
         }
@@ -83,11 +84,11 @@ fn forward(child: &Child, signal: &nix::libc::signalfd_siginfo, witness: Option<
     }
 }
 
-/// A process of ours in the same process group, to which nothing is sent directly: what it gets was sent to
-/// the group, and so to the program. The signal itself does not show that.
+/// A process of ours in the same process group, to which nothing is sent directly: what it gets was
+/// sent to the group, and so to the program. The signal itself does not show that.
 ///
-/// The kernel sends to the members of a group one after the other, those that joined it last first. So the
-/// witness, which is younger, has a signal before we have it.
+/// The kernel sends to the members of a group one after the other, those that joined it last first.
+/// So the witness, which is younger, has a signal before we have it.
 struct Witness {
     stream: UnixStream,
     /// Of the last question: an answer to an earlier one, which came too late, is passed over.

@@ -58,8 +58,8 @@ pub(crate) fn explain(process: Process, problem: &Problem) -> Failure {
     }
 }
 
-/// Ok: it runs under us, and why it has no file is what its settings and its libraries say. Err: why it cannot
-/// have one.
+/// Ok: it runs under us, and why it has no file is what its settings and its libraries say. Err:
+/// why it cannot have one.
 fn without_file(process: Process) -> Result<Failure, Failure> {
     let Process(number) = process;
     // Killed and not waited for; its file may be gone, as others remove what is left over.

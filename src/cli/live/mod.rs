@@ -128,7 +128,8 @@ impl Live {
                             let ended = process.has_ended();
                             problem = if ended { Problem::Ended } else { Problem::OtherProgram };
                         }
-                        // Of an earlier process. Those of other users are removed by their next program.
+                        // Of an earlier process. Those of other users are removed by their next
+                        // program.
                         State::Left => live.remove_if_of(user, &entry.path()),
                         State::Unknown => {}
                     },
@@ -141,8 +142,8 @@ impl Live {
         Err(problem)
     }
 
-    /// All processes of this user in this namespace, of root those of all users, by their numbers. What dead
-    /// ones of this user left is removed.
+    /// All processes of this user in this namespace, of root those of all users, by their numbers.
+    /// What dead ones of this user left is removed.
     pub(crate) fn all() -> Vec<Live> {
         let user = nix::unistd::geteuid().as_raw();
         let begin = if user == ROOT { NAME_BEGIN.into() } else { format!("{NAME_BEGIN}{user}-") };
@@ -228,7 +229,8 @@ impl Live {
         Ok(Request(number))
     }
 
-    /// Waits for the answer to a request; not for that of a process that is stopped, which has none.
+    /// Waits for the answer to a request; not for that of a process that is stopped, which has
+    /// none.
     pub(crate) fn answer(
         &self,
         Request(number): Request,

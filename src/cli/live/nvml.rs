@@ -1,5 +1,5 @@
-//! What NVML says of a process: the number that nvidia-smi shows. Only the command asks it, never the library inside the
-//! program (`preload/driver_memory/measured.rs` says why).
+//! What NVML says of a process: the number that nvidia-smi shows. Only the command asks it, never
+//! the library inside the program (`preload/driver_memory/measured.rs` says why).
 
 use std::sync::mpsc::channel;
 use std::thread;
@@ -18,7 +18,8 @@ pub(crate) fn of_process(
     process: u32,
 ) -> (Option<NvmlReading>, Option<&'static str>) {
     let is_own = |number: u32| number == process;
-    // A process that is alone must be ours, by whatever number: of a namespace that NVML does not know.
+    // A process that is alone must be ours, by whatever number: of a namespace that NVML does not
+    // know.
     let own = match &used.processes[..] {
         [only] => Some(only),
         all => all.iter().find(|(number, _)| is_own(*number)),

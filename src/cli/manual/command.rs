@@ -1,4 +1,5 @@
-//! The page of one command, from the definitions of its arguments, with the sections in the order of man(7).
+//! The page of one command, from the definitions of its arguments, with the sections in the order
+//! of man(7).
 
 use clap::Command;
 

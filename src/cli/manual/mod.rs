@@ -1,5 +1,5 @@
-//! The manual pages: one of section 1 for each command, from the definitions of its arguments, and one of
-//! section 7 about what all of them have in common.
+//! The manual pages: one of section 1 for each command, from the definitions of its arguments, and
+//! one of section 7 about what all of them have in common.
 
 mod command;
 mod overview;

@@ -1,4 +1,5 @@
-//! cachealloc(7): what all commands and the library have in common: environment, files, signals, codes.
+//! cachealloc(7): what all commands and the library have in common: environment, files, signals,
+//! codes.
 
 use cachealloc_options::OPTIONS;
 

@@ -1,5 +1,5 @@
-//! The histories that killed processes left, whose layout is `cachealloc_history::persistent`: where they are,
-//! whose, and whether their process is really gone.
+//! The histories that killed processes left, whose layout is `cachealloc_history::persistent`:
+//! where they are, whose, and whether their process is really gone.
 
 use std::fs::{self, File};
 use std::io;

@@ -1,5 +1,5 @@
-//! What the stacks of a process say that is gone: names are looked up in its modules' files, where these still
-//! are of the same build; Python frames are as the process itself has written them.
+//! What the stacks of a process say that is gone: names are looked up in its modules' files, where
+//! these still are of the same build; Python frames are as the process itself has written them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;

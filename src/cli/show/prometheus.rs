@@ -1,6 +1,7 @@
-//! Statistics for Prometheus: in its text format 0.0.4, which the textfile collector of node_exporter reads, or as OpenMetrics
-//! text. They differ in what the type of a counter is said of: of the name with `_total`, or of the one without. Whatever a program does, there are not too many series: of libraries and
-//! call sites the largest, and the rest together.
+//! Statistics for Prometheus: in its text format 0.0.4, which the textfile collector of
+//! node_exporter reads, or as OpenMetrics text. They differ in what the type of a counter is said
+//! of: of the name with `_total`, or of the one without. Whatever a program does, there are not too
+//! many series: of libraries and call sites the largest, and the rest together.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;

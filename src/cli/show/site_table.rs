@@ -10,8 +10,8 @@ use crate::live::{self, CallSite, Statistics};
 
 const NOT_KNOWN: &str = "(not recorded)";
 
-/// A line for each: `leak c/planted.c:22`, and behind a function through which most allocations go its caller.
-/// All call sites of one process are given at once.
+/// A line for each: `leak c/planted.c:22`, and behind a function through which most allocations go
+/// its caller. All call sites of one process are given at once.
 pub(crate) fn places(sites: &[&CallSite]) -> Vec<String> {
     lines(&sites.iter().map(|site| weighed(site)).collect::<Vec<_>>())
 }

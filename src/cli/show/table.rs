@@ -8,7 +8,8 @@ use ratatui::crossterm::terminal;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 const GAP: usize = 2;
-/// What is longer is cut: a table is for eyes, and one hostile name must not push all others out of sight.
+/// What is longer is cut: a table is for eyes, and one hostile name must not push all others out of
+/// sight.
 const CELL_LETTERS_MAX: usize = 1000;
 /// On a narrow terminal a column of text is cut, but not below this.
 const CUT_WIDTH_MIN: usize = 12;
@@ -35,7 +36,8 @@ impl Column {
     }
 }
 
-/// Numbers stand at the right of their column, text at its left. What is in it may come from anywhere.
+/// Numbers stand at the right of their column, text at its left. What is in it may come from
+/// anywhere.
 pub(crate) struct Table<const N: usize> {
     columns: [Column; N],
     rows: Vec<[String; N]>,

@@ -1,8 +1,10 @@
-// What is shown, in the fragment of the address: "#segments&at=900&find=forward". Who opens the address again, or gets
-// it from somebody, sees the same. It may say anything: what does not fit the data is ignored.
+// What is shown, in the fragment of the address: "#segments&at=900&find=forward". Who opens the
+// address again, or gets it from somebody, sees the same. It may say anything: what does not fit
+// the data is ignored.
 
 class Address {
-  // `states`, in the order in which they are shown: {name, read(), show(text), usual()}. What is as usual is not in the address.
+  // `states`, in the order in which they are shown: {name, read(), show(text), usual()}. What is as
+  // usual is not in the address.
   constructor(states) {
     this.states = states;
     this.waiting = null;

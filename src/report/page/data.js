@@ -1,8 +1,8 @@
-// The data of this page, as src/report/layout.rs lays them out: a small head in JSON, and columns of
-// numbers, deflated.
+// The data of this page, as src/report/layout.rs lays them out: a small head in JSON, and columns
+// of numbers, deflated.
 //
-// A "moment" is a number of events that have happened: 0 is before all, `events` after all. A row is a
-// block; it is alive at the moments `from <= moment <= until`.
+// A "moment" is a number of events that have happened: 0 is before all, `events` after all. A row
+// is a block; it is alive at the moments `from <= moment <= until`.
 
 class Columns {
   constructor(columns, raw) {
@@ -18,8 +18,8 @@ class Columns {
     }
   }
 
-  // Variable-length integers, seven bits a byte, lowest first. Beyond 32 bits by multiplication: the
-  // shifts of JavaScript know no more.
+  // Variable-length integers, seven bits a byte, lowest first. Beyond 32 bits by multiplication:
+  // the shifts of JavaScript know no more.
   numbers(name, Kind) {
     const column = this.places.get(name);
     if (!column) {
@@ -84,7 +84,8 @@ class Data {
       track.stack = columns.numbers(`${prefix}.stack`, Uint32Array);
       track.stream = columns.numbers(`${prefix}.stream`, Float64Array);
       track.patterns = columns.numbers(`${prefix}.patterns`, Uint8Array);
-      // Where the blocks were, which is needed, and read, when a reader asks for the segments of the past.
+      // Where the blocks were, which is needed, and read, when a reader asks for the segments of
+      // the past.
       let where = null;
       track.where = () => (where ??= {
         place: columns.numbers(`${prefix}.place`, Uint32Array),
@@ -92,7 +93,8 @@ class Data {
         freed_by: columns.numbers(`${prefix}.freed_by`, Uint32Array),
         wait: table(`${prefix}.wait`, ['row', 'moments']),
       });
-      // How often the address of each block was freed before: a part of PyTorch's name for the block.
+      // How often the address of each block was freed before: a part of PyTorch's name for the
+      // block.
       let versions = null;
       track.versions = () => (versions ??= versions_of(track.where(), table(`${prefix}.version`, ['row', 'number'])));
       track.reserve = table(`${prefix}.reserve`, ['event', 'bytes', 'address', 'stream', 'pool', 'part', 'stack'], Float64Array);
@@ -134,7 +136,8 @@ class Data {
     return this.strings[this.sites.function[site]];
   }
 
-  // The function and its callers, and where they are. Where a function is not known, its place comes first.
+  // The function and its callers, and where they are. Where a function is not known, its place
+  // comes first.
   site_parts(site) {
     const [name, place] = [this.site_function(site), this.site_place(site)];
     return name === '' || name === '??' ? [place, ''] : [name, place];
@@ -147,7 +150,8 @@ class Data {
 
 const NEVER = 0xffffffff;
 
-// Rows come by the moment at which they begin, so the earlier rows of an address were freed, but for those that the file names.
+// Rows come by the moment at which they begin, so the earlier rows of an address were freed, but
+// for those that the file names.
 function versions_of({place, address}, others) {
   const versions = new Uint32Array(place.length);
   const earlier = new Uint32Array(address.length);

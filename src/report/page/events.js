@@ -1,5 +1,6 @@
-// The list of events beside the segments: what the allocator did, one line each. Choosing one shows the segments at that
-// moment and the stacks of the event. Only the lines in view are elements, so the list may have any length.
+// The list of events beside the segments: what the allocator did, one line each. Choosing one shows
+// the segments at that moment and the stacks of the event. Only the lines in view are elements, so
+// the list may have any length.
 
 const EVENT_HEIGHT = 19;
 // Browsers know no taller element; of a longer list each pixel stands for several lines.
@@ -164,7 +165,8 @@ function event_of(story, event) {
     stack: reserve.stack[number]};
 }
 
-// As PyTorch's viewer names a segment: how often its address was given back among the first `reserves`.
+// As PyTorch's viewer names a segment: how often its address was given back among the first
+// `reserves`.
 function segment_name(reserve, address, reserves) {
   let version = 0;
   for (let i = 0; i < reserves; i++) {
@@ -189,7 +191,8 @@ function event_lines(story, event) {
   return lines;
 }
 
-// Who freed a block. PyTorch's files say of a free only who allocated, unless they were asked for more.
+// Who freed a block. PyTorch's files say of a free only who allocated, unless they were asked for
+// more.
 function freed_lines(story, row, list) {
   const freed_by = story.freed_by(row);
   if (freed_by === null) {
@@ -244,7 +247,8 @@ function event_test(story, needle) {
   };
 }
 
-// "0x7f0640012340", "7f0640012340", or PyTorch's name for a block or a segment: {address, version, kind}.
+// "0x7f0640012340", "7f0640012340", or PyTorch's name for a block or a segment: {address, version,
+// kind}.
 function parse_address(text) {
   const name = /^([bs])([0-9a-f]{1,13})_([0-9]{1,9})$/i.exec(text);
   if (name) {

@@ -1,6 +1,7 @@
-// The flame graph: bytes held or allocated by each stack, from the outermost frame (above) to the innermost.
-// Inverted, it begins with what allocated, and its callers are below. Of programs in Python it shows Python's frames at
-// first, and of native ones what Python called. `tree` (flame_tree.js) is what is shown.
+// The flame graph: bytes held or allocated by each stack, from the outermost frame (above) to the
+// innermost. Inverted, it begins with what allocated, and its callers are below. Of programs in
+// Python it shows Python's frames at first, and of native ones what Python called. `tree`
+// (flame_tree.js) is what is shown.
 
 const FRAME_HEIGHT = 18;
 

@@ -1,7 +1,7 @@
 // The trees that the flame graph draws.
 //
-// The stacks of the file are one tree already: a node names its parent, parents come first. Where frames are left out,
-// what they called moves up to what called them, and equal frames become one.
+// The stacks of the file are one tree already: a node names its parent, parents come first. Where
+// frames are left out, what they called moves up to what called them, and equal frames become one.
 
 const ROOT = 0;
 const ROWS_MOST = 120;
@@ -44,8 +44,9 @@ function callers_of(nodes, is_kind) {
   return calls;
 }
 
-// The same stacks from their innermost frames outward, of those that `ends` gives something; `end_of` says where each
-// node of the tree went. No deeper than what is drawn: one frame of a long stack would begin as many paths as it has frames.
+// The same stacks from their innermost frames outward, of those that `ends` gives something;
+// `end_of` says where each node of the tree went. No deeper than what is drawn: one frame of a long
+// stack would begin as many paths as it has frames.
 function inverted_tree({parent, frame}, ends, frames_count) {
   const tree = {parent: [], frame: [], end_of: new Uint32Array(parent.length + 1)};
   const known = new Map();

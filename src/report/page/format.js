@@ -1,6 +1,6 @@
 'use strict';
-// Numbers as people read them, as the command writes them (text/units.rs), and elements. Nothing here or elsewhere sets innerHTML: every text of
-// the data becomes a text node, whatever it holds.
+// Numbers as people read them, as the command writes them (text/units.rs), and elements. Nothing
+// here or elsewhere sets innerHTML: every text of the data becomes a text node, whatever it holds.
 
 const UNITS = ['B', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB'];
 
@@ -34,7 +34,8 @@ function plural(count, thing) {
   return `${count_text(count)} ${thing}${count === 1 ? '' : 's'}`;
 }
 
-// A span of microseconds; or a moment, since the begin, with `step`: the distance that must still be told apart.
+// A span of microseconds; or a moment, since the begin, with `step`: the distance that must still
+// be told apart.
 function time_text(us, step = 0) {
   const digits = unit => (step > 0 ? Math.min(6, Math.max(0, Math.ceil(-Math.log10(step / unit)))) : three_digits(us / unit));
   if (us < 1e3 && step < 1e3) {
@@ -102,7 +103,8 @@ function frame_list(data, stack) {
   return frames_as_list(data, data.frames_of(stack));
 }
 
-// The same in a few lines, for what follows the mouse: long runs of native frames between those of Python become one line.
+// The same in a few lines, for what follows the mouse: long runs of native frames between those of
+// Python become one line.
 function short_frame_list(data, stack) {
   const frames = data.frames_of(stack);
   const has_python = frames.some(frame => data.frames.python[frame]);

@@ -1,5 +1,7 @@
-// The bands of the timeline: blocks by call site, function, library or stream. The largest at the peak have bands of their own, so
-// many that they make up 95 % of it, and those that the reader chooses; the rest is one band. Sums of each band are kept at every 1024th moment, so that any moment is near.
+// The bands of the timeline: blocks by call site, function, library or stream. The largest at the
+// peak have bands of their own, so many that they make up 95 % of it, and those that the reader
+// chooses; the rest is one band. Sums of each band are kept at every 1024th moment, so that any
+// moment is near.
 
 // Chosen to be told apart by readers with any colour blindness (after Paul Tol's "muted"); the
 // dark ones are lighter on a dark ground.

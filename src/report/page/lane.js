@@ -1,4 +1,5 @@
-// When the program was in which of its ranges: a lane below the timeline, one row for those inside each other.
+// When the program was in which of its ranges: a lane below the timeline, one row for those inside
+// each other.
 
 const LANE_ROW = 18;
 

@@ -1,4 +1,5 @@
-// Puts the page together: reads the data, makes the views, tells all of them what the reader chooses.
+// Puts the page together: reads the data, makes the views, tells all of them what the reader
+// chooses.
 
 async function main() {
   const data = await load_data();

@@ -37,7 +37,8 @@ class Ooms {
     return this.story.tracks.length > 1 ? `${this.data.files[track.file].name}: ` : '';
   }
 
-  // The numbers of a failure are those of its own device in its own process, whatever else is shown.
+  // The numbers of a failure are those of its own device in its own process, whatever else is
+  // shown.
   story_of(track) {
     const {story, stories, data} = this;
     if (story.tracks.length === 1) {

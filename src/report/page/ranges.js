@@ -1,5 +1,5 @@
-// The ranges that the program named, and what each pass through one left behind. A pass is from the first entry of a
-// range to its last (src/analysis/passes.rs).
+// The ranges that the program named, and what each pass through one left behind. A pass is from the
+// first entry of a range to its last (src/analysis/passes.rs).
 
 // The passes of what is shown. Of several devices there are none: each has its own.
 function passes_of(story) {

@@ -1,17 +1,20 @@
-// What was reserved at a moment, and what lay in it. At the end that is what the file says; before, it follows
-// from the end: going back through the reserves, segments that came are gone, and those that went are there.
+// What was reserved at a moment, and what lay in it. At the end that is what the file says; before,
+// it follows from the end: going back through the reserves, segments that came are gone, and those
+// that went are there.
 //
-// A segment here is {address, bytes, stream, pool, small, expandable, is_private, blocks, first, end}: its blocks are
-// `first` to before `end` in the columns `blocks` (bytes, requested, state, stack), and tile it.
+// A segment here is {address, bytes, stream, pool, small, expandable, is_private, blocks, first,
+// end}: its blocks are `first` to before `end` in the columns `blocks` (bytes, requested, state,
+// stack), and tile it.
 
 const FREE = 0;
 const HELD = 1;
 const PENDING = 2;
 
-// Of a past moment a file knows what was asked for, and where. Allocators of PyTorch's kind round that up,
+// Of a past moment a file knows what was asked for, and where. Allocators of PyTorch's kind round
+// that up,
 const BLOCK_UNIT = 512;
-// and leave a rest of so much in the block, but not where segments are small, or grow in parts. Where a piece beside
-// it is free, the rest is taken for a part of that.
+// and leave a rest of so much in the block, but not where segments are small, or grow in parts.
+// Where a piece beside it is free, the rest is taken for a part of that.
 const REST_MOST = 1 << 20;
 const SMALL_SEGMENT = 2 << 20;
 
@@ -52,7 +55,8 @@ function segments_at_end(data, track) {
   return made.sort((left, right) => left.address - right.address);
 }
 
-// All segments that ever were, each with the moments `from` to `until` at which it was there as it is.
+// All segments that ever were, each with the moments `from` to `until` at which it was there as it
+// is.
 function segment_lives({data, track, at_end}) {
   const {reserve} = track;
   const lives = [];
@@ -105,8 +109,8 @@ function with_part(parts, part, begins) {
   return [...parts.filter(range => !touches(range)), {...part, ...beside[0], address: from, bytes: to - from, until: part.until}];
 }
 
-// For each address of the track, one more than the row that is there, and whether a stream only may still use it. The
-// answer for the last moment is kept: the mouse asks again and again.
+// For each address of the track, one more than the row that is there, and whether a stream only may
+// still use it. The answer for the last moment is kept: the mouse asks again and again.
 function rows_at(track, moment) {
   if (track.rows_at?.moment === moment) {
     return track.rows_at;

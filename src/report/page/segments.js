@@ -1,5 +1,6 @@
-// The segments at a moment: one row each, its blocks by call site, state or library, and beside them the events. At first
-// that is the end; then the moment that the reader chooses, here or in the timeline.
+// The segments at a moment: one row each, its blocks by call site, state or library, and beside
+// them the events. At first that is the end; then the moment that the reader chooses, here or in
+// the timeline.
 
 class Segments {
   constructor(section, data, choose) {

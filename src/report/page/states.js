@@ -1,6 +1,8 @@
-// What a reader can choose on this page: each state with its name in the address, and what it usually is.
+// What a reader can choose on this page: each state with its name in the address, and what it
+// usually is.
 
-// In the order in which one needs the other. A moment chooses what the flame graph and the comparison show.
+// In the order in which one needs the other. A moment chooses what the flame graph and the
+// comparison show.
 function states_of({timeline, ranges, flame, sites, waste, segments, compare}, pick) {
   // Nothing is chosen in a story that is told anew.
   const choose = text => (text === '' ? pick.dispatchEvent(new Event('change'))

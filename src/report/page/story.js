@@ -1,4 +1,5 @@
-// What happened on the tracks that the reader chose, as one sequence of events: all views draw from it.
+// What happened on the tracks that the reader chose, as one sequence of events: all views draw from
+// it.
 
 class Story {
   constructor(data, tracks) {
@@ -13,8 +14,8 @@ class Story {
     this.groups = {};
   }
 
-  // Several tracks become one by time. A track alone keeps its order, also of events at the same time, and its columns are
-  // used as they are.
+  // Several tracks become one by time. A track alone keeps its order, also of events at the same
+  // time, and its columns are used as they are.
   join() {
     const {tracks, events, rows} = this;
     this.numbers = tracks.length > 1 ? this.merge_order() : [null];

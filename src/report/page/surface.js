@@ -56,8 +56,8 @@ function fitted(pen, text, width) {
   return short === text ? text : short.length > 2 ? `${short}…` : '';
 }
 
-// What is said of the thing under the mouse. A click holds it: then its text can be selected and copied, and it stays until
-// it is closed, Escape is pressed or something else is clicked.
+// What is said of the thing under the mouse. A click holds it: then its text can be selected and
+// copied, and it stays until it is closed, Escape is pressed or something else is clicked.
 const tip = {
   held: false,
   get box() {

@@ -1,7 +1,7 @@
 // Memory over time: bands stacked by library or call site, what is reserved as a line above.
 //
-// One column of pixels shows the highest moment in it, so no peak is lost however far one is out; and
-// drawing costs the same for a thousand events as for ten million (Highest, Groups.at).
+// One column of pixels shows the highest moment in it, so no peak is lost however far one is out;
+// and drawing costs the same for a thousand events as for ten million (Highest, Groups.at).
 
 const LEFT = 68;
 const BOTTOM = 22;

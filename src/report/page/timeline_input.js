@@ -1,4 +1,5 @@
-// What mouse, finger and keyboard do in the timeline. The wheel scrolls the page; with Ctrl, Command or Shift it zooms.
+// What mouse, finger and keyboard do in the timeline. The wheel scrolls the page; with Ctrl,
+// Command or Shift it zooms.
 
 function listen_to_timeline(timeline) {
   const {canvas} = timeline.surface;

@@ -1,4 +1,5 @@
-// Marks of failed allocations in the timeline: all of them, however many, and labels that stay apart.
+// Marks of failed allocations in the timeline: all of them, however many, and labels that stay
+// apart.
 
 // One for each column of pixels in which allocations failed: where, how many, and the first.
 function oom_marks(timeline) {
@@ -37,7 +38,8 @@ function first_oom({story, axis}, value) {
   return low;
 }
 
-// Texts for the marks, each with its place. A mark whose text would touch the one before is counted there.
+// Texts for the marks, each with its place. A mark whose text would touch the one before is counted
+// there.
 function oom_labels(pen, marks, width) {
   const labels = [];
   const place = (label) => {

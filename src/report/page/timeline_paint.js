@@ -38,8 +38,8 @@ function paint_bands(timeline, pen, moments, y_of) {
     pen.fillStyle = groups.color(group);
     pen.fill();
   }
-  // A thin line of the ground between bands: neighbours stay apart whatever one sees of their colours.
-  // Along the top of bands only: upright it would cover what is one column wide.
+  // A thin line of the ground between bands: neighbours stay apart whatever one sees of their
+  // colours. Along the top of bands only: upright it would cover what is one column wide.
   pen.strokeStyle = css('--card');
   pen.lineWidth = 0.75;
   pen.beginPath();

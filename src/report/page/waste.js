@@ -1,5 +1,5 @@
-// Memory that need not have been, under the names of DrGPUM (src/analysis/waste.rs says what each means,
-// and which others a snapshot cannot tell).
+// Memory that need not have been, under the names of DrGPUM (src/analysis/waste.rs says what each
+// means, and which others a snapshot cannot tell).
 
 class Waste {
   constructor(section, data) {

@@ -1,8 +1,9 @@
 //! The blocks of a device: a slice for each, and what they come to, by library.
 //!
-//! The slices of a track are nested, and lives of blocks are not. So each call site has as many tracks of one name as
-//! it ever held blocks at once; Perfetto shows tracks of one name as one. A track for each block would be as simple,
-//! but what shows a trace needs more for a track than for a slice.
+//! The slices of a track are nested, and lives of blocks are not. So each call site has as many
+//! tracks of one name as it ever held blocks at once; Perfetto shows tracks of one name as one. A
+//! track for each block would be as simple, but what shows a trace needs more for a track than for
+//! a slice.
 
 use std::collections::HashMap;
 use std::io::{self, Write};

@@ -1,6 +1,7 @@
-//! A trace for Perfetto (<https://ui.perfetto.dev>), as its own protobuf: of each device what is held by library and
-//! what is reserved, over time, a slice for each block from its allocation to its free, one for each pass through a range
-//! of the program, and a mark where a request was refused.
+//! A trace for Perfetto (<https://ui.perfetto.dev>), as its own protobuf: of each device what is
+//! held by library and what is reserved, over time, a slice for each block from its allocation to
+//! its free, one for each pass through a range of the program, and a mark where a request was
+//! refused.
 
 mod blocks;
 mod schema;

@@ -1,5 +1,5 @@
-//! The messages of Perfetto's traces, as far as they are used. They are described in `protos/perfetto/trace` of
-//! <https://github.com/google/perfetto>.
+//! The messages of Perfetto's traces, as far as they are used. They are described in
+//! `protos/perfetto/trace` of <https://github.com/google/perfetto>.
 
 use prost::{Enumeration, Message, Oneof};
 

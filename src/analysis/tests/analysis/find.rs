@@ -1,4 +1,5 @@
-//! What an address belongs to: in a block, behind it, in free memory, in no segment; and PyTorch's names for blocks.
+//! What an address belongs to: in a block, behind it, in free memory, in no segment; and PyTorch's
+//! names for blocks.
 
 use cachealloc_analysis::model::{
     Action, Block, BlockState, Device, Entry, PoolId, Segment, StackId, TextId,
@@ -30,8 +31,8 @@ fn block(address: u64, bytes: u64, requested_bytes: u64, state: BlockState) -> B
     Block { address, bytes, requested_bytes, state, stack, category }
 }
 
-/// Two segments, of which one is released; in the other a block of 1000 bytes that is held, in its second life, and one
-/// that was freed.
+/// Two segments, of which one is released; in the other a block of 1000 bytes that is held, in its
+/// second life, and one that was freed.
 fn device() -> Device {
     let gone = BASE + (8 << 20);
     let entries = vec![

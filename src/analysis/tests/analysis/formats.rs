@@ -1,5 +1,5 @@
-//! What other tools get: JSON that is JSON whatever a function is called, lines that fall apart as they
-//! should; and several files in one table.
+//! What other tools get: JSON that is JSON whatever a function is called, lines that fall apart as
+//! they should; and several files in one table.
 
 use std::fmt::Write;
 use std::fs;
@@ -154,7 +154,8 @@ for path in sys.argv[2:]:
     for seed in 1..9 {
         let mut snapshot = made::read(&made::pickled(&made::history(seed, 10 + seed * 40)));
         if seed % 2 == 1 {
-            // A history that began late, so what the entries free is not in it, and one that says less than it did.
+            // A history that began late, so what the entries free is not in it, and one that says
+            // less than it did.
             let entries = &mut snapshot.devices[0].entries;
             entries.drain(..entries.len() / 3);
             entries.retain(|entry| entry.action != Action::FreeRequested);

@@ -1,5 +1,5 @@
-//! Files that are no snapshots, or no longer: a sentence each, never a panic, and whatever can still be
-//! read can be analysed. Random ones: `tests/fuzz/mutations.rs`.
+//! Files that are no snapshots, or no longer: a sentence each, never a panic, and whatever can
+//! still be read can be analysed. Random ones: `tests/fuzz/mutations.rs`.
 
 use std::fs;
 use std::sync::LazyLock;

@@ -1,6 +1,7 @@
-//! A file as large as the recording's default bound lets it get: a million entries, 20,000 stacks of
-//! 30 frames. What it costs is printed, not asserted, because times on a loaded machine prove nothing:
-//! `cargo test --release -p cachealloc-analysis --test analysis large -- --ignored --nocapture`.
+//! A file as large as the recording's default bound lets it get: a million entries, 20,000 stacks
+//! of 30 frames. What it costs is printed, not asserted, because times on a loaded machine prove
+//! nothing: `cargo test --release -p cachealloc-analysis --test analysis large -- --ignored
+//! --nocapture`.
 
 use std::fs::{self, File};
 use std::sync::Arc;

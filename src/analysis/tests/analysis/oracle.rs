@@ -1,5 +1,5 @@
-//! serde-pickle as the judge of what a file says, as far as it goes: it reads files in which nothing is
-//! shared. What is, it refuses, or loses; so it is not our reader.
+//! serde-pickle as the judge of what a file says, as far as it goes: it reads files in which
+//! nothing is shared. What is, it refuses, or loses; so it is not our reader.
 
 use std::fs;
 

@@ -3,7 +3,8 @@
 use cachealloc_analysis::model::{Action, Device, Entry, StackId, TextId, Texts};
 use cachealloc_analysis::{PASS_DEPTH_MAX, Passes};
 
-/// Of entries, each what it says of its ranges and which of them were entered: name, begin and end of each pass.
+/// Of entries, each what it says of its ranges and which of them were entered: name, begin and end
+/// of each pass.
 fn passes(entries: &[(&str, u8)]) -> Vec<(String, u32, u32)> {
     let mut texts = Texts::default();
     let entry = |&(said, entered): &(&str, u8)| Entry {

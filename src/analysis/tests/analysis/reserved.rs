@@ -1,6 +1,6 @@
-//! The segments of the past, and what lies beside their free pieces. The same run, broken off earlier, is the judge.
-//! Another allocator, at each moment, judges what the report's page makes of it and the command prints:
-//! `scripts/report-test.py`.
+//! The segments of the past, and what lies beside their free pieces. The same run, broken off
+//! earlier, is the judge. Another allocator, at each moment, judges what the report's page makes of
+//! it and the command prints: `scripts/report-test.py`.
 
 use cachealloc_analysis::model::{BlockState, Device, Entry, Segment};
 use cachealloc_analysis::{AdjacentFree, Lifetimes, Moment, Reserved, adjacent_free};
@@ -12,8 +12,8 @@ const MIB: u64 = 1 << 20;
 /// Address, bytes, stream, and of each block address, bytes, state.
 type Told = (u64, u64, u64, Vec<(u64, u64, BlockState)>);
 
-/// What a file tells of them at any moment: not which stack reserved them, and not of a small rest behind a block of a
-/// large segment, whether it is the block's.
+/// What a file tells of them at any moment: not which stack reserved them, and not of a small rest
+/// behind a block of a large segment, whether it is the block's.
 fn told(segments: &[Segment]) -> Vec<Told> {
     let is_told = |segment: &Segment, bytes: u64| {
         segment.expandable || segment.bytes <= 2 * MIB || bytes > MIB
@@ -67,7 +67,8 @@ fn a_run_that_is_broken_off_is_the_judge() {
     assert!(compared > 300 && went > 300 && pieces > 300, "{compared}, {went}, {pieces}");
 }
 
-/// The moment at which the part ends, if the whole run begins with it. Its last entry says that a snapshot was taken.
+/// The moment at which the part ends, if the whole run begins with it. Its last entry says that a
+/// snapshot was taken.
 fn common(whole: &Device, part: &Device) -> Option<Moment> {
     let (_, entries) = part.entries.split_last()?;
     let begins_so = whole.entries.len() > entries.len()

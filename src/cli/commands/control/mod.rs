@@ -1,6 +1,6 @@
-//! What the subcommands have in common that change a running program: the process, how long it is waited for,
-//! and what is said where it did not do as it was told. What they print then is what the program says of
-//! itself afterwards.
+//! What the subcommands have in common that change a running program: the process, how long it is
+//! waited for, and what is said where it did not do as it was told. What they print then is what
+//! the program says of itself afterwards.
 
 pub(crate) mod limit;
 pub(crate) mod record;

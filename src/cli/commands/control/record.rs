@@ -19,8 +19,9 @@ const LETTERS_MAX: usize = 200;
 
 /// Switch the recording of a running program on or off.
 ///
-/// Settings that are not given stay. So do the records while it is on; entries only if --max-entries and
-/// ACTION stay. `off` drops everything. Memory allocated before it was switched on has no stack in snapshots.
+/// Settings that are not given stay. So do the records while it is on; entries only if
+/// --max-entries and ACTION stay. `off` drops everything. Memory allocated before it was switched
+/// on has no stack in snapshots.
 #[derive(Args)]
 pub(crate) struct Arguments {
     #[command(flatten)]

@@ -16,8 +16,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// Have a running program release the free memory of its cache to the device.
 ///
-/// No thread of the program waits for it. Memory is released once earlier GPU work has finished and no
-/// stream captures.
+/// No thread of the program waits for it. Memory is released once earlier GPU work has finished and
+/// no stream captures.
 #[derive(Args)]
 pub(crate) struct Arguments {
     #[command(flatten)]

@@ -1,9 +1,10 @@
-//! The GPUs of the machine: by which number, UUID and PCI address each is known, and what is free on it.
+//! The GPUs of the machine: by which number, UUID and PCI address each is known, and what is free
+//! on it.
 //!
-//! A process numbers the devices that it is shown from 0 on, so the numbers of two processes say nothing. What
-//! it says of each is its UUID and its address; the number that people know, nvidia-smi's, and what is free come
-//! from NVIDIA's library (NVML). That may take its time with a driver in trouble, so a thread asks it, and an
-//! answer that does not come is done without.
+//! A process numbers the devices that it is shown from 0 on, so the numbers of two processes say
+//! nothing. What it says of each is its UUID and its address; the number that people know,
+//! nvidia-smi's, and what is free come from NVIDIA's library (NVML). That may take its time with a
+//! driver in trouble, so a thread asks it, and an answer that does not come is done without.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
@@ -58,7 +59,8 @@ impl Monitor {
 /// A device of a process, as the machine knows it.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Named {
-    /// The number, `0:1` for a part of a GPU; without NVML the PCI address; else what the process calls it.
+    /// The number, `0:1` for a part of a GPU; without NVML the PCI address; else what the process
+    /// calls it.
     pub name: String,
     pub uuid: Option<String>,
     pub pci: Option<String>,
@@ -100,7 +102,8 @@ fn brief(pci: &str) -> &str {
     pci.strip_prefix("0000:").unwrap_or(pci)
 }
 
-/// GPUs as a user names them: by number, by the begin of a UUID, or by PCI address. None: all are meant.
+/// GPUs as a user names them: by number, by the begin of a UUID, or by PCI address. None: all are
+/// meant.
 #[derive(Clone, Default)]
 pub(super) struct Only(Vec<String>);
 

@@ -66,7 +66,8 @@ pub(super) enum Key {
 }
 
 impl Key {
-    /// The order of a table that is sorted by it. What is not known comes last, whatever the direction.
+    /// The order of a table that is sorted by it. What is not known comes last, whatever the
+    /// direction.
     pub(super) fn compare(&self, other: &Key, reversed: bool) -> Ordering {
         let order = match (self, other) {
             (Key::Unknown, Key::Unknown) => return Ordering::Equal,

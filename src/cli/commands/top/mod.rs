@@ -1,5 +1,5 @@
-//! `cachealloc top`: what runs under the library; on a terminal a screen that stays (`screen`), elsewhere a
-//! table.
+//! `cachealloc top`: what runs under the library; on a terminal a screen that stays (`screen`),
+//! elsewhere a table.
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -27,16 +27,17 @@ use samples::{Asker, Sample};
 
 /// A process that is writing a snapshot is left out of one table. The time for all together.
 const TIMEOUT: Duration = Duration::from_secs(1);
-/// Between the two readings that the rates of a single table need; and the longest time of the first.
+/// Between the two readings that the rates of a single table need; and the longest time of the
+/// first.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(500);
 const INTERVAL_DEFAULT: Duration = Duration::from_secs(1);
 const INTERVAL_RANGE: std::ops::RangeInclusive<f64> = 0.1..=3600.0;
 
 /// Show the programs under the library: all of this user, or one.
 ///
-/// On a terminal this is a screen that stays until q, and is updated every second; elsewhere, or with
-/// --once, a table is printed. No program is stopped. Of one program (Enter, or PID) it shows the call
-/// sites that hold memory, if something is recorded (cachealloc run --record).
+/// On a terminal this is a screen that stays until q, and is updated every second; elsewhere, or
+/// with --once, a table is printed. No program is stopped. Of one program (Enter, or PID) it shows
+/// the call sites that hold memory, if something is recorded (cachealloc run --record).
 #[derive(Args)]
 #[command(after_help = "\
 On the screen:
@@ -51,8 +52,8 @@ pub(crate) struct Arguments {
     /// Only this process, in detail.
     #[arg(value_name = "PID", value_parser = number)]
     process: Option<u32>,
-    /// Only what is on this GPU, or on these: by number as nvidia-smi has it (0; 0:1 is a part of it), by the
-    /// begin of a UUID (GPU-3a, MIG-7), or by PCI address (01:00.0).
+    /// Only what is on this GPU, or on these: by number as nvidia-smi has it (0; 0:1 is a part of
+    /// it), by the begin of a UUID (GPU-3a, MIG-7), or by PCI address (01:00.0).
     #[arg(long, value_name = "GPU", value_delimiter = ',')]
     gpu: Vec<String>,
     /// Print one table, also on a terminal.

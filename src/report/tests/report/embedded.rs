@@ -150,7 +150,8 @@ fn account_of_the_device_is_a_table() {
     }
 }
 
-/// PyTorch's number of a block counts the frees at its address. Where that is not the number of the rows before, it is written.
+/// PyTorch's number of a block counts the frees at its address. Where that is not the number of the
+/// rows before, it is written.
 #[test]
 fn versions_count_frees() {
     let mut made = Made::new();

@@ -79,7 +79,8 @@ fn what_grows_is_named() {
     );
 }
 
-/// A few blocks that come regularly, and go when the program ends: nearly every program frees all it has then.
+/// A few blocks that come regularly, and go when the program ends: nearly every program frees all
+/// it has then.
 #[test]
 fn what_is_freed_at_the_end_has_grown() {
     for blocks in [12, 15, 200] {
@@ -145,7 +146,8 @@ fn a_range_that_grows_is_named() {
     assert!(found.iter().any(|it| it == wanted), "{found:?}");
 }
 
-/// What the file says of a failed call comes first, by its function and kind; what was overcome is no such finding.
+/// What the file says of a failed call comes first, by its function and kind; what was overcome is
+/// no such finding.
 #[test]
 fn failed_calls_are_told_by_what_they_asked_for() {
     let told = |overcome: bool| {

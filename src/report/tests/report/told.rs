@@ -1,4 +1,5 @@
-//! What the command prints of a report's numbers, counted by hand. That they are the page's: `scripts/report-test.py`.
+//! What the command prints of a report's numbers, counted by hand. That they are the page's:
+//! `scripts/report-test.py`.
 
 use cachealloc_analysis::model::Action;
 use cachealloc_analysis::{AdjacentFree, When};
@@ -73,7 +74,8 @@ fn sites(inside: &SegmentFree) -> Vec<(&str, AdjacentFree)> {
     inside.beside.iter().map(|each| (each.site.as_str(), each.beside)).collect()
 }
 
-/// When the allocation failed, 3 and 8 MiB lay before 9 MiB that were free, and the 2 MiB from before were still held.
+/// When the allocation failed, 3 and 8 MiB lay before 9 MiB that were free, and the 2 MiB from
+/// before were still held.
 #[test]
 fn what_was_free_when_an_allocation_failed() {
     let inputs = [small().input("small.pickle")];

@@ -33,7 +33,8 @@ impl<const N: usize> Browser<N> {
         }
     }
 
-    /// Other lines. What is chosen stays so where it is still there; else what came into its place is.
+    /// Other lines. What is chosen stays so where it is still there; else what came into its place
+    /// is.
     pub(super) fn take(&mut self, lines: Vec<Line<N>>) {
         self.all = lines;
         self.arrange();

@@ -13,7 +13,8 @@ use crate::show;
 
 pub(super) fn draw(frame: &mut Frame, state: &mut State, palette: Palette) {
     let area = frame.area();
-    // What has no room at this width is known before it is drawn: columns do not depend on the height.
+    // What has no room at this width is known before it is drawn: columns do not depend on the
+    // height.
     let gone = match state.watched.is_some() {
         false => grid::gone_of_processes(state, area.width),
         true => grid::gone_of_sites(state, area.width),

@@ -1,4 +1,5 @@
-//! The screen that stays: one thread draws it, others bring keys, signals and news of the processes.
+//! The screen that stays: one thread draws it, others bring keys, signals and news of the
+//! processes.
 
 use std::io;
 use std::process::ExitCode;

@@ -27,8 +27,8 @@ impl Drop for Screen {
     }
 }
 
-/// What would end or stop the process, but for those that it was told to ignore: blocked, and waited for.
-/// Call before there is another thread.
+/// What would end or stop the process, but for those that it was told to ignore: blocked, and
+/// waited for. Call before there is another thread.
 pub(in super::super) fn block_signals() -> SigSet {
     let own = Process(std::process::id());
     let mut signals = SigSet::empty();

@@ -1,4 +1,5 @@
-//! One process: its numbers, what it held over time, its call sites, and the stack of the chosen one.
+//! One process: its numbers, what it held over time, its call sites, and the stack of the chosen
+//! one.
 
 use cachealloc_text::{bytes, plain};
 use ratatui::Frame;
