@@ -1,7 +1,7 @@
-//! Several files, or several devices, as one table: the sites of all under common names.
+//! Merges several files, or several devices, into one table of sites with common names.
 //!
-//! Stacks of different files are the same if their frames say the same. For two versions of a
-//! program lines move, so sites may also be grouped by less than the whole stack ([`Group`]).
+//! Stacks of different files are equal if the texts of their frames are equal. Lines move between
+//! two versions of a program, so sites may also be grouped by a part of the stack ([`Group`]).
 
 use std::collections::HashMap;
 
@@ -11,35 +11,35 @@ use crate::names::{self, Names};
 use crate::sites::{Site, Totals, sites, sites_of_ranges};
 use crate::{When, reserved_over_time};
 
-/// What counts as one site.
+/// Key by which sites are grouped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Group {
     /// The whole stack.
     Stack,
-    /// The line of a stack's site frame, whatever its callers.
+    /// The line of the stack's site frame; callers are ignored.
     Line,
     Function,
-    /// The range that the program said it was in, whatever the stack.
+    /// The range that the program was in; the stack is ignored.
     Range,
 }
 
 /// Sites of one or more files.
 #[derive(Clone, Debug, Default)]
 pub struct Aggregate {
-    /// Categories are the library's name, never empty.
+    /// The category of each site is the name of its library, never empty.
     pub sites: Vec<Site>,
     pub devices: Vec<DeviceSums>,
-    /// Sites of different ranges are different ones, as [`Group::Range`] needs it.
+    /// Whether sites are kept apart by range, as [`Group::Range`] requires.
     by_range: bool,
 }
 
-/// What a device of a file comes to.
+/// Totals of one device of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DeviceSums {
     /// The ordinal, or [`HOST_DEVICE`], or [`GRAPHS`].
     pub device: u32,
     pub entries_count: u64,
-    /// The moment that was asked for, and when it was: since the first entry.
+    /// The requested moment. `at_us` is its time since the first entry.
     pub at: Moment,
     pub at_us: u64,
     pub at_bytes: u64,
@@ -53,8 +53,8 @@ pub struct DeviceSums {
 }
 
 impl Snapshot {
-    /// Makes another file's texts and stacks known here. Returns which stack is which: its stack
-    /// `i` is the `i`-th.
+    /// Adds the texts and stacks of `other` to this snapshot. The `i`-th element of the result is
+    /// the new id of stack `i` of `other`.
     pub fn adopt_names(&mut self, other: &Snapshot) -> Vec<StackId> {
         let mut texts: Vec<Option<TextId>> = vec![None; other.texts.len()];
         let mut text = |id: TextId| {
@@ -79,13 +79,13 @@ impl Snapshot {
 }
 
 impl Aggregate {
-    /// For sites that are grouped so later.
+    /// Creates an aggregate whose sites are to be grouped by `group`.
     pub fn new(group: Group) -> Aggregate {
         Aggregate { by_range: group == Group::Range, ..Aggregate::default() }
     }
 
-    /// Adds the devices of a file that have anything, or the one that is asked for, which may be
-    /// [`HOST_DEVICE`] or [`GRAPHS`]. The sites' stacks and categories are names in `common`.
+    /// Adds each device of a file that has entries or segments, or only `only_device`, which may be
+    /// [`HOST_DEVICE`] or [`GRAPHS`]. The stacks and categories of the sites are ids in `common`.
     pub fn add(
         &mut self,
         common: &mut Snapshot,
@@ -143,8 +143,8 @@ impl Aggregate {
         sum
     }
 
-    /// The sites with what belongs together added up, each with the stack that has most of
-    /// `weight`.
+    /// Returns the sites with the totals of each group added up. A group has the stack with the
+    /// largest `weight`.
     pub fn grouped(
         &self,
         common: &Snapshot,
@@ -172,7 +172,8 @@ impl Aggregate {
 }
 
 impl Group {
-    /// A stack for the sum of several: where callers do not count, only the frame that they share.
+    /// Returns a stack that stands for a group: if callers are ignored, only the frame that the
+    /// stacks share.
     pub fn stack_of_all(self, common: &mut Snapshot, names: &Names, stack: StackId) -> StackId {
         match (self, names.site(common, stack)) {
             (Group::Line | Group::Function, Some(frame)) => common.stacks.add(&[frame]),
@@ -181,7 +182,7 @@ impl Group {
     }
 }
 
-/// By what a site is the same as another one.
+/// Identity of a site within a grouping.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Key {
     Stack(StackId),

@@ -1,11 +1,13 @@
-//! Where the memory of a device was, as the file says it: our files have rows for what the library
-//! knew beside its allocations, those of PyTorch only what its own cache held.
+//! Memory breakdown of each device as recorded in the file. Files of cachealloc have rows for
+//! everything the library knows besides its allocations. Files of PyTorch have only what its cache
+//! held.
 
 use cachealloc_statistics::breakdown::{self, Breakdown, Component};
 
 use crate::model::{BlockState, Device, Snapshot};
 
-/// By device, the host last. Empty where the file does not say: ours do not that were recovered.
+/// Returns one breakdown per device, the host last. Returns nothing if the file has none, as
+/// recovered files of cachealloc.
 pub fn breakdowns(snapshot: &Snapshot) -> Vec<Breakdown> {
     if !snapshot.is_ours() {
         let devices = (0..).zip(&snapshot.devices).map(|(number, device)| of_cache(number, device));

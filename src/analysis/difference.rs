@@ -1,4 +1,4 @@
-//! What has changed from one snapshot to another, by call site.
+//! Changes from one snapshot to another, by call site.
 
 use std::collections::HashMap;
 
@@ -7,26 +7,26 @@ use crate::model::Snapshot;
 use crate::names::Names;
 use crate::sites::{Site, Totals};
 
-/// A site in both files. One that is missing from a file has nothing there.
+/// A site of two files. If a file lacks the site, its totals are zero there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SiteChange {
-    /// With the totals of the second file.
+    /// The site with the totals of the second file.
     pub site: Site,
     pub before: Totals,
 }
 
 impl SiteChange {
-    /// Nothing was held in the first file.
+    /// Returns whether the first file held nothing here.
     pub fn is_new(&self) -> bool {
         self.before.live_count == 0
     }
 
-    /// Nothing is held in the second file.
+    /// Returns whether the second file holds nothing here.
     pub fn is_gone(&self) -> bool {
         self.site.totals.live_count == 0
     }
 
-    /// Of what `live` is in both.
+    /// Returns the change of the live bytes from the first file to the second.
     pub fn growth_bytes(&self) -> i128 {
         i128::from(self.site.totals.live_bytes) - i128::from(self.before.live_bytes)
     }
@@ -36,7 +36,8 @@ impl SiteChange {
     }
 }
 
-/// The sites whose live memory differs: those that changed most first, then as in the second file.
+/// Returns the sites whose live memory differs, largest change first. Equal changes keep the order
+/// of the second file.
 pub fn difference(
     common: &Snapshot,
     names: &Names,

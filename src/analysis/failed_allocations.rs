@@ -1,17 +1,17 @@
-//! Requests that could not be served.
+//! Requests that failed for lack of memory.
 
 use crate::lifetimes::{Lifetimes, Moment};
 use crate::model::{Action, Device, StackId};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Shortage {
-    /// Before its entry: [`sites`](crate::sites()) at this time returns the holders.
+    /// The moment before its entry: [`sites`](crate::sites()) at this moment returns the holders.
     pub moment: Moment,
     pub time_us: u64,
     pub asked_bytes: u64,
-    /// On the device, by the driver's word.
+    /// Bytes that the driver reported as free on the device.
     pub device_free_bytes: u64,
-    /// What the program held.
+    /// Bytes that the program held.
     pub live_bytes: u64,
     pub reserved_bytes: u64,
     /// The requesting stack.

@@ -1,6 +1,6 @@
-//! What a snapshot of ours says of calls that failed for lack of memory, beside their entries: by
-//! which function, for what, and whether the program overcame it. The library writes it
-//! (`out_of_memory/noted.rs`).
+//! Calls that failed for lack of memory, as a snapshot of cachealloc records them besides their
+//! entries: the function, the kind of memory, and whether the program recovered. The library writes
+//! it in `out_of_memory/noted.rs`.
 
 use cachealloc_history::OomKind;
 
@@ -11,23 +11,24 @@ use crate::model::{Action, Entry, Snapshot};
 pub struct Failure {
     pub function: String,
     pub kind: OomKind,
-    /// None: the call does not say.
+    /// `None` if the call does not tell.
     pub asked_bytes: Option<u64>,
     pub device: u32,
-    /// Of its entry.
+    /// Time of its entry.
     pub time_us: Option<u64>,
-    /// The same thread asked again, or for less, and got it.
+    /// Whether the same thread then got this request, or a smaller one.
     pub is_overcome: bool,
 }
 
 impl Failure {
-    /// `cuMemCreate asked for 200 MiB of physical memory`.
+    /// Returns, for example, `cuMemCreate asked for 200 MiB of physical memory`.
     pub fn title(&self) -> String {
         format!("{} asked for {}", self.function, self.kind.amount(self.asked_bytes))
     }
 }
 
-/// All that the file tells of, in the order in which they failed. What cannot be read is left out.
+/// Returns all recorded failures in the order in which they occurred. Settings that cannot be
+/// parsed are skipped.
 pub fn failures(snapshot: &Snapshot) -> Vec<Failure> {
     let mut numbered: Vec<(u64, Failure)> = snapshot
         .settings_of("out_of_memory ")
@@ -37,13 +38,13 @@ pub fn failures(snapshot: &Snapshot) -> Vec<Failure> {
     numbered.into_iter().map(|(_, failure)| failure).collect()
 }
 
-/// Whether the program overcame all those of which the file tells no more than their entries.
+/// Returns whether the program recovered from all failures of which the file has only the entries.
 pub fn overcame_others(snapshot: &Snapshot) -> bool {
     snapshot.setting("out_of_memory_before") == Some("standing=0")
 }
 
 impl Failure {
-    /// Of which only its entry is known, and that it was overcome.
+    /// Creates a failure from its entry alone, which the program overcame.
     pub fn overcome(device: u32, entry: &Entry) -> Failure {
         Failure {
             function: "a call".to_string(),
@@ -56,7 +57,7 @@ impl Failure {
     }
 }
 
-/// The one of them that an entry of this device is of.
+/// Returns the failure to which this entry of the device belongs.
 pub fn failure_of<'a>(failures: &'a [Failure], device: u32, entry: &Entry) -> Option<&'a Failure> {
     let is_it = |failure: &&Failure| {
         let bytes = failure.asked_bytes.unwrap_or(0).min(EXACT_MAX);
@@ -66,7 +67,7 @@ pub fn failure_of<'a>(failures: &'a [Failure], device: u32, entry: &Entry) -> Op
     (entry.action == Action::OutOfMemory).then(|| failures.iter().find(is_it)).flatten()
 }
 
-/// Entries have no larger number.
+/// Largest number that an entry can hold exactly.
 const EXACT_MAX: u64 = (1 << 53) - 1;
 
 fn parse(text: &str) -> Option<Failure> {

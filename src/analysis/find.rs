@@ -1,5 +1,5 @@
-//! What an address belongs to at a moment, or belonged to last: its block, the segment around it
-//! and the blocks beside it.
+//! Finds what an address belongs to at a moment, or belonged to last: its block, the segment around
+//! it, and the blocks beside it.
 
 use std::collections::HashMap;
 
@@ -7,49 +7,51 @@ use crate::lifetimes::{Lifetime, Lifetimes, Moment};
 use crate::model::{Action, BlockState, Device, Segment};
 use crate::reserved::Reserved;
 
-/// What is known of an address on one device.
+/// Description of an address on one device.
 #[derive(Clone, Debug)]
 pub struct Found {
-    /// The moment of which the rest tells.
+    /// The moment that the other fields describe.
     pub moment: Moment,
     pub place: Place,
-    /// The block that holds the address, or else the last one that held it.
+    /// The block that holds the address, or the last one that held it.
     pub life: Option<NamedLife>,
     /// Blocks that held the address before `life`.
     pub earlier_count: usize,
     /// The segment around the address, with its blocks.
     pub segment: Option<Segment>,
-    /// How often its address was released as a segment before: the number in PyTorch's name for it.
+    /// Number of times that the address was released as a segment before. PyTorch uses it in the
+    /// name of a segment.
     pub segment_version: u64,
-    /// The entry that reserved this part of the segment, and the one that released it last.
+    /// The entry that reserved this part of the segment. `released_by` is the one that released it
+    /// last.
     pub reserved_by: Option<usize>,
     pub released_by: Option<usize>,
-    /// The block at the address and those beside it, up to the next one in use on each side.
+    /// The block at the address, and the blocks beside it up to the next one in use on each side.
     pub beside: Vec<BesideBlock>,
-    /// Without a segment: the nearest ones, and how far away they are.
+    /// The nearest segments and their distances, if no segment holds the address.
     pub below: Option<(Segment, u64)>,
     pub above: Option<(Segment, u64)>,
 }
 
-/// Where an address is. Offsets count from the block's first byte.
+/// Position of an address. Offsets count from the first byte of the block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Place {
-    /// In what the program asked for and holds.
+    /// Memory that the program requested and holds.
     Held { offset: u64 },
-    /// Behind that, in what the block was rounded up by: `past` bytes from the end of the request.
+    /// Rounding of a held block, `past` bytes past the end of the request.
     PastEnd { past: u64 },
-    /// In a block that was freed and that a stream may still use.
+    /// A freed block that a stream may still use.
     Pending { offset: u64 },
-    /// In a free part of a segment.
+    /// A free part of a segment.
     Free,
-    /// In no segment.
+    /// Memory outside all segments.
     Unreserved,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NamedLife {
     pub life: Lifetime,
-    /// How often its address was freed before: the number in PyTorch's name for it.
+    /// Number of times that the address was freed before. PyTorch uses it in the name of a block.
     pub version: u64,
 }
 
@@ -58,27 +60,27 @@ pub struct BesideBlock {
     pub address: u64,
     pub bytes: u64,
     pub state: BlockState,
-    /// Whether it is the one that holds the address.
+    /// Whether this block holds the address.
     pub is_at: bool,
-    /// The life of the block, where it is in use.
+    /// The lifetime of the block if it is in use.
     pub life: Option<NamedLife>,
 }
 
 impl Lifetime {
-    /// Whether the address lies in what was requested.
+    /// Returns whether the request of the block covers the address.
     pub fn covers(&self, address: u64) -> bool {
         address.checked_sub(self.address).is_some_and(|offset| offset < self.bytes.max(1))
     }
 }
 
-/// How often PyTorch's viewer has seen the address freed before this entry.
+/// Returns how many frees of the address PyTorch's viewer counts before this entry.
 pub fn version_of(device: &Device, address: u64, before: Moment) -> u64 {
     let entries = &device.entries[..(before as usize).min(device.entries.len())];
     let is_free = |action| matches!(action, Action::Free | Action::FreeCompleted);
     entries.iter().filter(|entry| entry.address == address && is_free(entry.action)).count() as u64
 }
 
-/// The same of all blocks, in the order of `lifetimes.all`.
+/// Returns [`version_of`] of every block, in the order of `lifetimes.all`.
 pub fn versions_of(device: &Device, lifetimes: &Lifetimes) -> Vec<u32> {
     let mut order: Vec<u32> = (0..lifetimes.all.len() as u32).collect();
     order.sort_by_key(|&index| lifetimes.all[index as usize].begin);
@@ -103,7 +105,8 @@ fn named(device: &Device, life: &Lifetime) -> NamedLife {
     NamedLife { life: *life, version: version_of(device, life.address, life.begin) }
 }
 
-/// The moment just after the allocation of the block that PyTorch names so, if the history has it.
+/// Returns the moment just after the allocation of the block with this PyTorch name, if the history
+/// has it.
 pub fn moment_of_version(
     device: &Device,
     lifetimes: &Lifetimes,
@@ -115,7 +118,8 @@ pub fn moment_of_version(
     alike.next().map(|life| life.begin)
 }
 
-/// What is known of the address at the moment. `None`: the device never had memory there.
+/// Returns what is known about the address at a moment. Returns `None` if the device never had
+/// memory there.
 pub fn find(device: &Device, lifetimes: &Lifetimes, address: u64, moment: Moment) -> Option<Found> {
     let segments = Reserved::of(device, lifetimes).at(moment);
     let is_around = |segment: &&Segment| (segment.address..segment.end()).contains(&address);
@@ -128,7 +132,7 @@ pub fn find(device: &Device, lifetimes: &Lifetimes, address: u64, moment: Moment
     });
     let block = segment.as_ref().zip(at).map(|(segment, at)| segment.blocks[at]);
     let in_use = block.filter(|block| block.state != BlockState::Free);
-    // A block in use is the one that lives there, also where the address is past the request.
+    // A block in use counts even if the address is past the end of its request.
     let life_at = |address: u64| {
         let there = |life: &&Lifetime| life.address == address && life.begin <= moment;
         let lives = lifetimes.all.iter().filter(there);
@@ -173,7 +177,7 @@ pub fn find(device: &Device, lifetimes: &Lifetimes, address: u64, moment: Moment
         (None, Some(released)) => Some(device.entries[released].address),
         (None, None) => None,
     };
-    // What was released last is named as it was until then.
+    // A released segment has the version that it had until its release.
     let until = if segment.is_none() { released_by.unwrap_or_default() } else { happened.len() };
     let segment_version = segment_begin.map_or(0, |begin| {
         let is_release = |action| matches!(action, Action::SegmentFree | Action::SegmentUnmap);
@@ -213,7 +217,7 @@ pub fn find(device: &Device, lifetimes: &Lifetimes, address: u64, moment: Moment
     })
 }
 
-/// The block at `at`, and on each side the blocks up to the first one in use.
+/// Returns the block at `at`, and on each side the blocks up to the first one in use.
 fn beside_of(
     segment: &Segment,
     at: usize,

@@ -1,5 +1,5 @@
-//! What lies beside the free pieces of segments that are partly used: it keeps them from the
-//! driver, and from larger requests.
+//! Blocks beside the free ranges of partly used segments. They prevent the release of the segments
+//! to the driver, and larger requests.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
@@ -7,18 +7,19 @@ use std::hash::Hash;
 
 use crate::model::{Block, BlockState, Segment};
 
-/// Of a call site, at the free pieces of segments that are partly used.
+/// The share of a call site in the free ranges of partly used segments.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct AdjacentFree {
-    /// Free right before or behind one of its blocks; a piece counts for each call site beside it.
+    /// Free bytes directly before or after one of its blocks. A free range counts for each call
+    /// site beside it.
     pub free_bytes: u64,
     pub free_count: u64,
-    /// The blocks that lie there.
+    /// Number of its blocks beside free ranges.
     pub blocks_count: u64,
     pub blocks_bytes: u64,
 }
 
-/// By what `site_of` says of a block: the most free bytes first.
+/// Returns the free ranges by the site that `site_of` returns for a block, most free bytes first.
 pub fn adjacent_free<S: Copy + Ord + Hash>(
     segments: &[Segment],
     site_of: impl Fn(&Block) -> S,

@@ -1,20 +1,20 @@
-//! Reads snapshots, of cachealloc and PyTorch, and computes what holds the memory.
+//! Reads snapshots of cachealloc and PyTorch, and computes what holds the memory.
 //!
-//! [`read()`] makes a [`model::Snapshot`] of a file. Everything else is pure functions of that.
+//! [`read()`] makes a [`model::Snapshot`] of a file. Everything else is pure functions of it.
 //!
-//! The promise: whatever is in a file, there is a snapshot or a sentence that says why not; no
-//! panic, and no more memory than a few times the file's size. Nothing here prints, and nothing but
-//! the symboliser opens a file.
+//! For any file, `read()` returns a snapshot or an error that says what is wrong. It never panics,
+//! and needs at most a few times the memory of the file. Nothing here prints, and only the
+//! symboliser opens other files.
 #![forbid(unsafe_code)]
 #![warn(unreachable_pub)]
 
-// From a file to the model.
+// File to model.
 pub mod model;
 mod read;
 
 pub use read::{ReadError, read};
 
-// From the model to what happened.
+// Model to history.
 mod lifetimes;
 mod passes;
 mod replay;
@@ -23,10 +23,10 @@ mod segments;
 mod series;
 mod when;
 
-// Where the memory of a device was.
+// Memory breakdowns of devices.
 mod breakdowns;
 
-// By call site.
+// Memory by call site.
 mod failed_allocations;
 mod failures;
 mod find;
@@ -35,15 +35,15 @@ mod sites;
 mod temporary;
 pub mod waste;
 
-// What a person is shown of it.
+// Names for people.
 pub mod names;
 mod site_frames;
 pub mod symbols;
 
-// In the words of other tools.
+// Formats of other tools.
 pub mod formats;
 
-// Several files at once.
+// Several files.
 mod aggregate;
 mod difference;
 

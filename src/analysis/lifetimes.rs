@@ -1,56 +1,57 @@
-//! Which block was there from when to when: the history of a device, told by block.
+//! The lifetime of each block of a device, computed from its history.
 //!
-//! Time is counted in entries. The *moment* `m` is when the first `m` entries have happened: 0 is
-//! the begin of the history and `entries.len()` the end, of which the segments of the file tell.
+//! Time is counted in entries. *Moment* `m` is the time after the first `m` entries: 0 is the start
+//! of the history. `entries.len()` is its end, which the segments of the file describe.
 //!
-//! A history need not begin with the program, nor be without gaps: a ring drops its oldest entries,
-//! and a recording can be switched off and on. What it does not tell follows from the end:
+//! A history may begin after the program and have gaps: a ring drops its oldest entries, and a
+//! recording can be switched off and on. What is missing follows from the end:
 //!
-//! * A block that is freed, and whose allocation is not there, was there before.
-//! * So was a block that the segments hold and no entry speaks of.
+//! * A block that is freed but whose allocation is missing existed before the history.
+//! * So did a block that the segments hold and that no entry mentions.
 //! * Where entries and segments disagree about the end, the segments are right. So what is live at
-//!   the end is, to the byte, what the file's blocks hold.
+//!   the end is, to the byte, what the blocks of the file hold.
 
 use crate::model::{Device, StackId, TextId};
 use crate::replay;
 
-/// The number of entries that have happened.
+/// Number of entries that have happened.
 pub type Moment = u32;
 
 /// One block, from an allocation to its free.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Lifetime {
     pub address: u64,
-    /// What was requested.
+    /// Requested size.
     pub bytes: u64,
     pub stream: u64,
-    /// The allocating stack, if known.
+    /// Allocating stack, if known.
     pub stack: StackId,
     pub category: TextId,
-    /// The program holds it in the moments from `begin` to before `end`.
+    /// The program holds the block in the moments `begin..end`.
     pub begin: Moment,
     pub end: Moment,
-    /// And from `end` to before this it is free, but a stream may still use it.
+    /// In the moments `end..reusable` the block is freed, but a stream may still use it.
     pub reusable: Moment,
-    /// Whether the history has the entry of its allocation: the one before `begin`.
+    /// Whether the history has the entry of its allocation, the last one before `begin`.
     pub begin_known: bool,
-    /// Whether the history has the entry of its free: the one before `end`.
+    /// Whether the history has the entry of its free, the last one before `end`.
     pub end_known: bool,
 }
 
 /// All lifetimes of one device.
 #[derive(Clone, Debug, Default)]
 pub struct Lifetimes {
-    /// First those whose allocation is not in the history, then the others as they were allocated.
+    /// First the lifetimes whose allocation is not in the history, then the others in the order of
+    /// allocation.
     pub all: Vec<Lifetime>,
-    /// The last moment: how many entries there are.
+    /// The last moment: the number of entries.
     pub last: Moment,
-    /// When the program held most, for the first time.
+    /// The first moment at which the program held most.
     pub peak: Moment,
     pub peak_bytes: u64,
-    /// What it holds at the end.
+    /// Bytes that the program holds at the end.
     pub end_bytes: u64,
-    /// Blocks about which the entries and the segments disagree.
+    /// Number of blocks on which the entries and the segments disagree.
     pub disagreements_count: u64,
 }
 
@@ -59,12 +60,12 @@ impl Lifetime {
         (self.begin..self.end).contains(&moment)
     }
 
-    /// The index of the entry that allocated it.
+    /// Returns the index of the allocating entry.
     pub fn allocated_by(&self) -> Option<usize> {
         self.begin_known.then(|| self.begin as usize - 1)
     }
 
-    /// The index of the entry that freed it.
+    /// Returns the index of the freeing entry.
     pub fn freed_by(&self) -> Option<usize> {
         self.end_known.then(|| self.end as usize - 1)
     }
@@ -75,7 +76,7 @@ impl Lifetimes {
         replay::replay(device)
     }
 
-    /// Some of these blocks, with a peak and an end of their own.
+    /// Returns some of these lifetimes, with the peak and the end of these alone.
     pub fn only(&self, is_wanted: impl Fn(&Lifetime) -> bool) -> Lifetimes {
         let all = self.all.iter().filter(|life| is_wanted(life)).copied().collect();
         let (last, disagreements_count) = (self.last, self.disagreements_count);
@@ -94,20 +95,22 @@ impl Lifetimes {
         }
     }
 
-    /// What the program held, moment by moment; one more than there are entries.
+    /// Returns the bytes that the program held at each moment. There is one more moment than
+    /// entries.
     pub fn bytes_over_time(&self) -> Vec<u64> {
         running(self.last, self.all.iter().map(|life| (life.begin, life.end, life.bytes)))
     }
 
-    /// The blocks that the program held at a moment.
+    /// Returns the blocks that the program held at a moment.
     pub fn live_at(&self, moment: Moment) -> impl Iterator<Item = &Lifetime> {
         self.all.iter().filter(move |life| life.is_live_at(moment))
     }
 }
 
-/// The sum, at every moment, of amounts that are there from one moment to before another.
+/// Returns, for every moment, the sum of the amounts that exist in `[from, until)`.
 ///
-/// Wraps around and so never fails: whatever a file says, what was added is taken away again.
+/// Additions wrap around and so never fail: whatever the file contains, each added amount is
+/// subtracted again.
 pub(crate) fn running(
     last: Moment,
     amounts: impl Iterator<Item = (Moment, Moment, u64)>,

@@ -1,36 +1,36 @@
-//! How often the program went through its ranges, and when.
+//! The passes of the program through its ranges.
 //!
-//! An entry says what ranges it is in (`step/forward` is in `step` and in `step/forward`), and
-//! which of them were entered anew. A *pass* is from the first entry of a range to its last before
-//! the range is entered again. Files that say nothing of entering (PyTorch's, or of an older
-//! library) have a pass for each run of entries.
+//! An entry has the ranges that it is in (`step/forward` is in `step` and in `step/forward`), and
+//! which of them were entered since the previous entry. A *pass* lasts from the first entry of a
+//! range to its last before the range is entered again. Files without this information (of PyTorch,
+//! or of an older library) have a pass for each run of entries.
 
 use std::collections::HashMap;
 
 use crate::lifetimes::Moment;
 use crate::model::{Action, Device, TextId, Texts};
 
-/// Ranges further inside are not followed.
+/// Depth up to which nested ranges are followed.
 pub const PASS_DEPTH_MAX: usize = 4;
 
 /// All passes on a device.
 #[derive(Clone, Debug, Default)]
 pub struct Passes {
-    /// By the moment at which they begin, an outer one before those inside.
+    /// Passes by the moment at which they begin, outer ones before those inside.
     pub all: Vec<Pass>,
-    /// What the ranges are called, whole, in the order in which they come.
+    /// Whole names of the ranges, in the order of their first pass.
     pub ranges: Vec<String>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Pass {
-    /// The index in [`Passes::ranges`].
+    /// Index in [`Passes::ranges`].
     pub range: u32,
-    /// How many ranges are around it.
+    /// Number of enclosing ranges.
     pub depth: u8,
-    /// Before its first entry.
+    /// The moment before its first entry.
     pub begin: Moment,
-    /// After its last entry.
+    /// The moment after its last entry.
     pub end: Moment,
 }
 
@@ -40,7 +40,7 @@ impl Passes {
         let mut found = Found::default();
         let mut before = Vec::new();
         for (index, entry) in (0..).zip(&device.entries) {
-            // What an annotation says is a message.
+            // The text of an annotation is a message, not a range.
             if matches!(entry.action, Action::Annotate | Action::Snapshot) {
                 continue;
             }
@@ -63,9 +63,9 @@ struct Found {
     all: Vec<Pass>,
     ranges: Vec<String>,
     numbers: HashMap<String, u32>,
-    /// The ranges that a text names, the outermost first.
+    /// Ranges of each text, outermost first.
     known: HashMap<TextId, Vec<u32>>,
-    /// The index of the last pass of each range.
+    /// Index of the last pass of each range.
     last: Vec<Option<usize>>,
 }
 

@@ -1,4 +1,5 @@
-//! From entries to lifetimes: what is at each address, entry by entry, and the segments at the end.
+//! Computes lifetimes from entries: follows each address entry by entry, then compares with the
+//! segments at the end.
 
 use std::collections::{HashMap, HashSet};
 use std::mem;
@@ -22,20 +23,20 @@ pub(crate) fn replay(device: &Device) -> Lifetimes {
 
 struct Replay<'a> {
     device: &'a Device,
-    /// Allocated in the history, in this order.
+    /// Lifetimes that begin in the history, in this order.
     born: Vec<Lifetime>,
-    /// There before.
+    /// Lifetimes that began before the history.
     found: Vec<Lifetime>,
-    /// By address, what is there now, and since when nothing is.
+    /// Current block at each address, or since when the address is free.
     now: HashMap<u64, LiveState>,
     disagreements_count: u64,
 }
 
 #[derive(Clone, Copy)]
 enum LiveState {
-    /// The index in `born`.
+    /// Index in `born`.
     Born(u32),
-    /// The index in `found`.
+    /// Index in `found`.
     Found(u32),
     Nothing {
         since: Moment,
@@ -68,7 +69,7 @@ impl<'a> Replay<'a> {
         let entry = self.device.entries[index as usize];
         let before = self.now.insert(entry.address, LiveState::Born(self.born.len() as u32));
         if let Some(before) = before.and_then(|before| self.life(before)) {
-            // Its free is not in the history.
+            // The free of this block is not in the history.
             before.end = before.end.min(index + 1);
             before.reusable = index + 1;
             self.disagreements_count += 1;
@@ -106,13 +107,14 @@ impl<'a> Replay<'a> {
         let now = self.gone(index);
         let life = self.life(now).expect("there is one now");
         if life.end == never {
-            // Its request is not in the history: the program has not held it since before.
+            // The request of this free is not in the history, so the program has not held the block
+            // in it.
             life.end = life.begin;
         }
         life.reusable = index + 1;
     }
 
-    /// What is at the address of an entry that frees it.
+    /// Returns the block at the address of an entry that frees it.
     fn here(&mut self, index: u32) -> LiveState {
         let address = self.device.entries[index as usize].address;
         match self.at(address) {
@@ -125,7 +127,7 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// The same, and from now on nothing is there.
+    /// Returns the block at the address and marks the address as free.
     fn gone(&mut self, index: u32) -> LiveState {
         let address = self.device.entries[index as usize].address;
         let nothing = LiveState::Nothing { since: index + 1 };
@@ -135,7 +137,7 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// Nothing is at the address of an entry that frees it: it was there before.
+    /// Adds a block that an entry frees although the history has no allocation: it existed before.
     fn found(&mut self, index: u32, since: Moment) -> LiveState {
         let entry = self.device.entries[index as usize];
         self.found.push(Lifetime {
@@ -168,7 +170,7 @@ impl<'a> Replay<'a> {
         lifetimes
     }
 
-    /// Makes the end what the segments say.
+    /// Adapts the end to the segments.
     fn agree_with_segments(&mut self) {
         let (last, never) = (self.device.entries.len() as Moment, self.never());
         let mut confirmed = HashSet::new();

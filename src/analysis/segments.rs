@@ -1,20 +1,20 @@
-//! What is reserved, and how much of it is of use.
+//! Reserved memory, and how much of it is used.
 
 use crate::model::{Action, BlockState, Device, Segment};
 
-/// Of a segment, or of several. In bytes of blocks, which are rounded up from what was requested.
+/// Usage of one segment or several, in bytes of blocks, which are rounded up from the requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Usage {
     pub reserved_bytes: u64,
     pub allocated_bytes: u64,
-    /// What the program asked for, of the allocated bytes.
+    /// The requested part of the allocated bytes.
     pub requested_bytes: u64,
-    /// Freed, and a stream may still use it.
+    /// Freed bytes that a stream may still use.
     pub pending_bytes: u64,
     pub free_bytes: u64,
     pub free_count: u64,
     pub free_bytes_max: u64,
-    /// Free, beside something that is not: cannot go back to the driver.
+    /// Free bytes beside blocks that are not free: they cannot be released to the driver.
     pub stuck_bytes: u64,
 }
 
@@ -63,8 +63,8 @@ impl Usage {
         sum
     }
 
-    /// The share of the free bytes that the largest request which still fits cannot have: 0 where
-    /// all that is free is in one piece.
+    /// Returns the share of the free bytes outside the largest free block: 0 if all free memory is
+    /// contiguous.
     pub fn fragmentation(&self) -> f64 {
         if self.free_bytes == 0 {
             return 0.0;
@@ -73,14 +73,14 @@ impl Usage {
     }
 }
 
-/// What was reserved, moment by moment, backwards from the segments that are there at the end.
-/// Where a history has gaps it is never less than nothing.
+/// Returns the reserved bytes at each moment, computed backwards from the segments at the end. Gaps
+/// in a history never make it negative.
 pub fn reserved_over_time(device: &Device) -> Vec<u64> {
     let at_end: i128 = device.segments.iter().map(|segment| i128::from(segment.bytes)).sum();
     let mut now = at_end;
     let mut bytes = vec![0; device.entries.len() + 1];
     for (moment, reserved) in bytes.iter_mut().enumerate().rev() {
-        // From after this entry to the moment before it.
+        // From the moment after this entry to the one before it.
         match device.entries.get(moment).map(|entry| (entry.action, i128::from(entry.bytes))) {
             Some((Action::SegmentAlloc | Action::SegmentMap, bytes)) => now -= bytes,
             Some((Action::SegmentFree | Action::SegmentUnmap, bytes)) => now += bytes,

@@ -1,17 +1,17 @@
-//! Amounts over time, for a drawing: as many moments as there is room for, and a line for each
-//! group.
+//! Amounts over time for a drawing: as many moments as it can show, and a line for each group.
 
 use crate::lifetimes::{Lifetimes, Moment};
 
-/// Moments that show the shape of `values`, which has one value for each moment: the first, the
-/// last, and of each of `parts` equal parts where it is lowest and where it is highest. Ascending.
+/// Returns moments that preserve the shape of `values`, which has one value per moment, in
+/// ascending order. They are the first, the last, and the lowest and the highest of each of `parts`
+/// equal parts.
 pub fn telling_moments(values: &[u64], parts: usize) -> Vec<Moment> {
     let part = values.len().div_ceil(parts.max(1)).max(1);
     let mut moments: Vec<Moment> = vec![0, values.len().saturating_sub(1) as Moment];
     for (number, values) in values.chunks(part).enumerate() {
         let begin = number * part;
         let lowest = (0..values.len()).min_by_key(|&index| values[index]);
-        // The first of the highest: `max_by_key` would return the last.
+        // The first of the highest. `max_by_key` alone would return the last.
         let highest = (0..values.len()).rev().max_by_key(|&index| values[index]);
         moments.extend([lowest, highest].into_iter().flatten().map(|at| (begin + at) as Moment));
     }
@@ -20,8 +20,8 @@ pub fn telling_moments(values: &[u64], parts: usize) -> Vec<Moment> {
     moments
 }
 
-/// What each group holds at these moments, which ascend: `[group][moment]`. `groups[i]` is the
-/// group of the lifetime `lifetimes.all[i]`, below `groups_count`.
+/// Returns the bytes of each group at these ascending moments, as `[group][moment]`. `groups[i]` is
+/// the group of the lifetime `lifetimes.all[i]`, less than `groups_count`.
 pub fn by_group(
     lifetimes: &Lifetimes,
     groups: &[usize],

@@ -1,8 +1,8 @@
-//! Which frames name the call site of a stack.
+//! Chooses the frames that name the call site of a stack.
 //!
-//! One frame does, as a rule ([`names`](crate::names)). But programs have functions through which
-//! all their allocations go, and "all of it from `get`" says nothing. So a frame that stands for
-//! more than a half of all allocations, or of all bytes, is split by its callers: where its stacks
+//! Usually one frame is enough ([`names`](crate::names)). But some programs allocate everything
+//! through a few functions, and "all of it from `get`" does not help. So a frame that stands for
+//! more than half of all allocations, or of all bytes, is split by its callers: where its stacks
 //! first differ.
 
 use std::collections::{HashMap, HashSet};
@@ -11,23 +11,23 @@ use std::hash::Hash;
 use crate::model::{FrameId, Snapshot, StackId};
 use crate::names::Names;
 
-/// A stack, and what it stands for.
+/// A stack and its weights.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Weighed<F> {
-    /// The site's frame and its callers.
+    /// The site's frame, then its callers.
     pub frames: Vec<F>,
     pub count: u64,
     pub bytes: u64,
 }
 
-/// A group is split so many times at most,
+/// Most splits of a group.
 const SPLITS_MAX: usize = 3;
-/// if it is more than one in so many,
+/// A group is split if its share is more than one in this many.
 const SHARE_LEAST: u64 = 2;
-/// by a caller within so many frames.
+/// Number of callers among which a split is searched.
 const CALLERS_MAX: usize = 12;
 
-/// The frames of a stack that may name it, the innermost first.
+/// Returns the frames of a stack that may name it, innermost first.
 pub fn candidates<'a>(
     snapshot: &'a Snapshot,
     names: &'a Names,
@@ -37,16 +37,16 @@ pub fn candidates<'a>(
     site.into_iter().chain(names.callers(snapshot, stack).take(CALLERS_MAX))
 }
 
-/// Of each of these stacks the frames that name it: its site's, and where that is split, the
-/// callers. All stacks that are to be compared are given at once.
+/// Returns for each stack the frames that name it: its site's, and if that is split, the callers.
+/// All stacks to be compared must be passed at once.
 pub fn site_frames<F: Copy + Eq + Hash>(stacks: &[Weighed<F>]) -> Vec<Vec<F>> {
     let sum = |of: fn(&Weighed<F>) -> u64, group: &[usize]| {
         group.iter().fold(0u64, |sum, &stack| sum.saturating_add(of(&stacks[stack])))
     };
     let all: Vec<usize> = (0..stacks.len()).collect();
     let (count, bytes) = (sum(|stack| stack.count, &all), sum(|stack| stack.bytes, &all));
-    // Groups that may still be split, with their frames and how many frames of the stacks those
-    // cover.
+    // Groups that may still be split, with their frames and the number of frames of the stacks that
+    // those cover.
     let mut groups: Vec<(Vec<F>, usize, Vec<usize>)> = by_frame(stacks, &all, 0)
         .into_iter()
         .map(|(frame, group)| (frame.into_iter().collect(), 1, group))
@@ -76,7 +76,7 @@ fn callers_at<F: Copy + Eq + Hash>(stacks: &[Weighed<F>], group: &[usize], at: u
     callers.collect::<HashSet<_>>().len()
 }
 
-/// Parts of a group that have the same frame at this place, in the order in which they come.
+/// Splits a group by the frame at this position, in the order of first occurrence.
 fn by_frame<F: Copy + Eq + Hash>(
     stacks: &[Weighed<F>],
     group: &[usize],

@@ -1,4 +1,4 @@
-//! The lifetimes of a device's blocks, added up by call site.
+//! Totals of the lifetimes of a device's blocks by call site.
 
 use std::collections::HashMap;
 
@@ -6,51 +6,52 @@ use crate::lifetimes::{Lifetime, Lifetimes, Moment};
 use crate::model::{Device, StackId, TextId};
 use crate::temporary;
 
-/// One call site: a stack, and whose memory it is.
+/// One call site: a stack and the library that holds the memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Site {
     pub stack: StackId,
     pub category: TextId,
-    /// What range of the program it was in, if sites are told apart by that; empty: in none.
+    /// Range of the program, if sites are kept apart by range; the empty text if it was in none.
     pub range: Option<TextId>,
     pub totals: Totals,
 }
 
-/// Bytes are what was requested.
+/// Totals of a site. Bytes are requested bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Totals {
-    /// At the moment that was asked for.
+    /// Bytes held at the requested moment.
     pub live_bytes: u64,
     pub live_count: u64,
-    /// At the peak of the device, not of the site.
+    /// Bytes held at the peak of the device, not of the site.
     pub peak_bytes: u64,
     pub peak_count: u64,
-    /// At the end.
+    /// Bytes held at the end.
     pub end_bytes: u64,
     pub end_count: u64,
-    /// In the history; what was there before does not count.
+    /// Bytes allocated in the history, without blocks from before it.
     pub allocated_bytes: u64,
     pub allocated_count: u64,
-    /// Of these, those that were hardly used: see [`temporary`](crate::temporary()).
+    /// The temporary part of these: see [`temporary`](crate::temporary()).
     pub temporary_bytes: u64,
     pub temporary_count: u64,
-    /// The lifetimes that the history shows whole, and how long they were together.
+    /// Number of lifetimes that are entirely in the history. `whole_us` is the sum of their
+    /// durations.
     pub whole_count: u64,
     pub whole_us: u64,
 }
 
-/// What makes a site a large one.
+/// Amount by which sites are ordered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SiteKey {
-    /// Bytes held at the moment that was asked for.
+    /// Bytes held at the requested moment.
     Live,
     /// Bytes held at the peak.
     Peak,
-    /// Bytes allocated, whether or not they were freed.
+    /// Bytes allocated, freed or not.
     Allocated,
-    /// Allocations.
+    /// Number of allocations.
     Count,
-    /// Temporary allocations.
+    /// Number of temporary allocations.
     Temporary,
 }
 
@@ -71,7 +72,7 @@ impl Totals {
         self.whole_us.checked_div(self.whole_count)
     }
 
-    /// For sites of several devices, or several stacks that are shown as one.
+    /// Adds the totals of another device, or of a stack that is shown as the same site.
     pub fn add(&mut self, other: &Totals) {
         let pairs = [
             (&mut self.live_bytes, other.live_bytes),
@@ -115,14 +116,14 @@ impl Totals {
     }
 }
 
-/// All sites of a device, in the order in which they first allocated. `live` is what they hold at
-/// `at`.
+/// Returns all sites of a device, in the order in which they first allocated. `live` is what they
+/// hold at `at`.
 pub fn sites(device: &Device, lifetimes: &Lifetimes, at: Moment) -> Vec<Site> {
     sites_by(device, lifetimes, at, |_| None)
 }
 
-/// The same, and those of different ranges apart: what an allocation's entry says of the program.
-/// Of what was there before the history it is not known.
+/// Returns [`sites`] kept apart by range, which the entry of an allocation tells. The range of
+/// blocks from before the history is unknown.
 pub fn sites_of_ranges(device: &Device, lifetimes: &Lifetimes, at: Moment) -> Vec<Site> {
     let said = |life: &Lifetime| Some(device.entries[life.allocated_by()?].user_metadata);
     sites_by(device, lifetimes, at, |life| Some(said(life).unwrap_or(TextId::EMPTY)))

@@ -1,12 +1,12 @@
-//! Names and lines for frames of which a snapshot knows no more than a library and an offset in it.
+//! Names and lines for frames of which a snapshot has only a library and an offset.
 //!
-//! Snapshots have names already, where there were any to be found on the machine that wrote them.
-//! But a program may run where it is stripped, and be looked at where its debug information is:
-//! beside the library, where a debug link points, or by build-id where distributions put it and
-//! where debuginfod keeps what it fetched.
+//! Snapshots contain the names that were found on the machine that wrote them. But a program may
+//! run where it is stripped, and be analyzed where its debug information is. That may be beside the
+//! library, at the target of a debug link, or by build-id where distributions install it or
+//! debuginfod caches it.
 //!
-//! A snapshot of ours says the build-id of each library of which it had no lines. A file with
-//! another one is another build, and never asked: a wrong name is worse than none.
+//! A snapshot of cachealloc has the build-id of each library without lines. A file with another
+//! build-id is another build, and never used: a wrong name is worse than none.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -17,30 +17,30 @@ use cachealloc_foreign::{Makers, open};
 use crate::model::{Frame, FrameId, Snapshot, TextId, Texts};
 use crate::names::is_source;
 
-/// The setting of ours that holds the build-id of a library, before its path.
+/// Prefix of the setting that holds the build-id of a library, followed by its path.
 pub const BUILD_ID_SETTING: &str = "build_id ";
 
-/// Where debug information lies by build-id: `.build-id/ab/cdef.debug`, or `abcdef/debuginfo`.
+/// Folders with debug information by build-id: `.build-id/ab/cdef.debug`, or `abcdef/debuginfo`.
 #[derive(Clone, Debug, Default)]
 pub struct DebugFolders {
     pub build_id: Vec<PathBuf>,
     pub debuginfod: Vec<PathBuf>,
 }
 
-/// What became of a library.
+/// Result for a library.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Outcome {
-    /// So many of its frames got a name.
+    /// Number of its frames that got a name.
     Named(usize),
-    /// There is no such file, and no debug information by its build-id.
+    /// The file does not exist, and there is no debug information for its build-id.
     Missing,
-    /// The file is of another build.
+    /// The file belongs to another build.
     OtherBuild,
     UnknownBuild,
 }
 
 impl DebugFolders {
-    /// Where they are on this machine. `lookup` reads a variable of the environment.
+    /// Returns the usual folders of this machine. `lookup` reads an environment variable.
     pub fn usual(lookup: impl Fn(&str) -> Option<String>) -> DebugFolders {
         let cache = lookup("DEBUGINFOD_CACHE_PATH").map(PathBuf::from);
         let home = |variable, below: &str| lookup(variable).map(|it| Path::new(&it).join(below));
@@ -53,7 +53,7 @@ impl DebugFolders {
         }
     }
 
-    /// Where the debug information of this build may be.
+    /// Returns the paths that may have the debug information of this build.
     fn places(&self, build_id: &str) -> Vec<PathBuf> {
         let is_hex = build_id.len() > 2 && build_id.bytes().all(|byte| byte.is_ascii_hexdigit());
         if !is_hex {
@@ -70,18 +70,18 @@ impl DebugFolders {
     }
 }
 
-/// A function at an address, with its line where that is known.
+/// A function at an address, with its line if known.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Named {
     pub name: String,
     pub place: Option<(String, u64)>,
 }
 
-/// The functions at each of these offsets of a library, innermost first; none where they are not
-/// known. The offsets are return addresses: what is meant is the call before.
+/// Returns the functions at each of these offsets of a library, innermost first; none if unknown.
+/// The offsets are return addresses, so the name is that of the call before.
 ///
-/// The path comes from a file that may lie, and leads to a file of whatever maker: of another
-/// user's only the symbol table is read, and only if there is a build-id to compare.
+/// The path comes from a file that may be forged, and may lead to a file of any owner. For another
+/// user's file, only the symbol table is read, and only if there is a build-id to compare.
 pub fn names(
     folders: &DebugFolders,
     library: &str,
@@ -118,14 +118,14 @@ fn bytes(hex: &str) -> Vec<u8> {
     digits.filter_map(|pair| u8::from_str_radix(pair, 16).ok()).collect()
 }
 
-/// Whether [`symbolise`] has work to do.
+/// Returns whether [`symbolise`] has work to do.
 pub fn lack_names(snapshot: &Snapshot, folders: &DebugFolders) -> bool {
     !unnamed(snapshot, folders).is_empty()
 }
 
-/// Gives names, source files and lines to frames that have none, and adds the functions that were
-/// inlined there. Returns the outcome for each library. `progress` is called with how many of how
-/// many are done.
+/// Adds names, source files and lines to frames that have none, and the functions that were inlined
+/// there. Returns the outcome for each library. `progress` is called with the number done and the
+/// total.
 pub fn symbolise(
     snapshot: &mut Snapshot,
     folders: &DebugFolders,
@@ -159,8 +159,9 @@ pub fn symbolise(
     outcomes
 }
 
-/// Frames without a name, by library; and those without a line, where there is debug information by
-/// build-id: to open all others for it would cost seconds, and seldom find any.
+/// Returns by library the frames without a name. Frames without a line are included only if there
+/// is debug information by build-id: opening all other files would cost seconds and seldom find
+/// any.
 fn unnamed(snapshot: &Snapshot, folders: &DebugFolders) -> BTreeMap<String, Vec<FrameId>> {
     let mut libraries: BTreeMap<String, Vec<FrameId>> = BTreeMap::new();
     let mut promising: HashMap<TextId, bool> = HashMap::new();
@@ -175,7 +176,8 @@ fn unnamed(snapshot: &Snapshot, folders: &DebugFolders) -> BTreeMap<String, Vec<
         let file = snapshot.texts.get(frame.filename);
         let is_unnamed = matches!(snapshot.texts.get(frame.name), "??" | "")
             || promising.get(&frame.filename).copied().unwrap_or(false);
-        // A path, as the loader has it; nothing that would be looked for in the current folder.
+        // An absolute path as the loader reports it, so that nothing is opened relative to the
+        // current folder.
         if is_unnamed && file.starts_with('/') && !is_source(file) {
             libraries.entry(file.to_string()).or_default().push(FrameId(number));
         }

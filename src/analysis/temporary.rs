@@ -1,21 +1,22 @@
-//! Allocations that were hardly used: freed before the program allocated anything else, or but one
-//! thing more, on the device. (heaptrack's and memray's temporary allocations are those with
-//! nothing in between; an operation that allocates its output beside its workspace is one more.)
-//! Many of one site are memory that should be allocated once, outside of the loop.
+//! Allocations that were hardly used: freed after at most one other allocation on the device.
+//!
+//! The temporary allocations of heaptrack and memray have nothing in between; an operation that
+//! allocates its output beside its workspace has one allocation more. If one site has many, the
+//! memory should be allocated once, outside of the loop.
 
 use crate::lifetimes::Lifetimes;
 use crate::model::{Action, Device};
 
-/// As many other allocations may lie between the two entries of a temporary allocation.
+/// Most other allocations between the two entries of a temporary allocation.
 pub const OTHERS_BETWEEN_MAX: u32 = 1;
 
-/// Of each life, whether it was a temporary allocation.
+/// Returns for each lifetime whether it was a temporary allocation.
 pub fn temporary(device: &Device, lifetimes: &Lifetimes) -> Vec<bool> {
     flags(device, lifetimes).collect()
 }
 
 pub(crate) fn flags(device: &Device, lifetimes: &Lifetimes) -> impl Iterator<Item = bool> {
-    // How many allocations there were before each moment.
+    // Number of allocations before each moment.
     let mut allocations = Vec::with_capacity(device.entries.len() + 1);
     let mut count = 0u32;
     allocations.push(count);

@@ -1,11 +1,12 @@
-//! Memory that may be held for nothing, under the names of DrGPUM, as far as allocations and frees
-//! tell.
+//! Memory that may be held needlessly, under the names of DrGPUM, as far as allocations and frees
+//! show.
 //!
-//! They do not tell which memory is read and written. So a [leak](Pattern::Leak) and a [temporary
-//! allocation](Pattern::Temporary) are facts, and [early allocation](Pattern::Early) and [late
-//! deallocation](Pattern::Late) are where to look: the block was held at the peak, and came or went
-//! with many others, which is how one writes a program that allocates before it needs and frees
-//! after it needed. The rest of DrGPUM's patterns, as dead writes, cannot be known from a snapshot.
+//! They do not show which memory is read and written. So a [leak](Pattern::Leak) and a [temporary
+//! allocation](Pattern::Temporary) are facts. An [early allocation](Pattern::Early) or a [late
+//! deallocation](Pattern::Late) is a hint: the block was held at the peak, and was allocated or
+//! freed together with many others, as in a program that allocates before it needs the memory and
+//! frees long after. The rest of DrGPUM's patterns, such as dead writes, cannot be found in a
+//! snapshot.
 
 use crate::lifetimes::{Lifetime, Lifetimes, Moment};
 use crate::model::{Action, Device};
@@ -13,15 +14,15 @@ use crate::temporary;
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Pattern {
-    /// Held when the history ends. A leak if that is the end of the program.
+    /// Held when the history ends. A leak if the program ends there.
     Leak,
-    /// Freed before anything else happened: see [`temporary`](crate::temporary()).
+    /// Freed before almost anything else happened: see [`temporary`](crate::temporary()).
     Temporary,
-    /// Held at the peak, and there since before the first free: allocated with all that a program
-    /// sets up. Could be allocated later, if it is first used after the peak.
+    /// Held at the peak, and allocated before the first free, during the setup of the program.
+    /// Could be allocated later if it is first used after the peak.
     Early,
-    /// Held at the peak, and freed after the last allocation, with all that a program takes down.
-    /// Could be freed earlier, if it is last used before the peak.
+    /// Held at the peak, and freed after the last allocation, during the shutdown of the program.
+    /// Could be freed earlier if it is last used before the peak.
     Late,
 }
 
@@ -42,7 +43,7 @@ impl Pattern {
 /// Finds the patterns of the lifetimes of a device.
 pub struct Waste {
     temporary: Vec<bool>,
-    /// The first free, and the last allocation, as moments after them.
+    /// Moments after the first free and after the last allocation.
     first_free: Moment,
     last_alloc: Moment,
     peak: Moment,
@@ -64,7 +65,7 @@ impl Waste {
         }
     }
 
-    /// Whether the lifetime `lifetimes.all[index]`, which is `life`, shows the pattern.
+    /// Returns whether the lifetime `life`, which is `lifetimes.all[index]`, shows the pattern.
     pub fn shows(&self, pattern: Pattern, index: usize, life: &Lifetime) -> bool {
         match pattern {
             Pattern::Leak => life.is_live_at(self.last),

@@ -1,23 +1,23 @@
-//! The moments that a user can name.
+//! Moments that a user can specify.
 
 use crate::lifetimes::{Lifetimes, Moment};
 use crate::model::{Action, Device};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum When {
-    /// After the last entry: what the file's segments show.
+    /// After the last entry, as in the segments of the file.
     End,
-    /// When the program held most, on each device for itself.
+    /// When the program held most, for each device separately.
     Peak,
-    /// Before the last request that could not be served.
+    /// The moment before the last request that failed for lack of memory.
     Shortage,
-    /// After so many entries.
+    /// The moment after this number of entries.
     Entry(u64),
-    /// So many microseconds after the first entry.
+    /// This many microseconds after the first entry.
     AfterUs(u64),
 }
 
-/// What [`When::parse`] understands.
+/// Syntax that [`When::parse`] accepts.
 pub const WHEN_ALLOWED: &str =
     "end, peak, oom, a time since the first entry such as 2.5s or 300ms, or an entry such as #1200";
 
@@ -43,7 +43,7 @@ impl When {
         (us.is_finite() && us >= 0.0).then_some(When::AfterUs(us.round() as u64))
     }
 
-    /// None where the device has no such moment: nothing was refused there.
+    /// Returns `None` if the device has no such moment because no request failed there.
     pub fn resolve(self, device: &Device, lifetimes: &Lifetimes) -> Option<Moment> {
         match self {
             When::End => Some(lifetimes.last),

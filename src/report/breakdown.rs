@@ -1,4 +1,4 @@
-//! Where the memory of the devices was when each file was written: the table of `cachealloc explain
+//! Memory breakdown of the devices when each file was written, as the table of `cachealloc explain
 //! FILE`. It needs no JavaScript.
 
 use cachealloc_analysis::breakdowns;
@@ -7,7 +7,7 @@ use cachealloc_statistics::breakdown::{Line, Reconciled};
 use crate::inputs::{Input, last_snapshot, same_process};
 use crate::text::escaped;
 
-/// The title of a column, and its class: with `narrow-hide` it is left out on a phone.
+/// Title and class of each column. `narrow-hide` hides it on a phone.
 const COLUMNS: [(&str, &str); 5] = [
     ("Bytes", ""),
     ("Share", ""),
@@ -16,11 +16,10 @@ const COLUMNS: [(&str, &str); 5] = [
     ("Memory", "text"),
 ];
 
-/// The section with its heading; empty where no file says more than its segments do.
+/// Returns the section with its heading. It is empty if no file has more than its segments.
 pub(crate) fn section(inputs: &[Input]) -> String {
     let mut tables = String::new();
-    // Of several moments of one process the last is what counts now; the others are there to be
-    // opened.
+    // Among several moments of one process, the last one counts; the others are collapsed.
     let last = same_process(inputs).then(|| last_snapshot(inputs).unwrap_or(inputs.len() - 1));
     let mut earlier = String::new();
     for (file, input) in inputs.iter().enumerate().filter(|(_, it)| it.snapshot.is_ours()) {
@@ -54,7 +53,7 @@ fn table(title: &str, reconciled: &Reconciled) -> String {
         [bytes, share, known_by.to_string(), library, memory]
     });
     let lines: Vec<[String; 5]> = lines.collect();
-    // As the command: a column without any text is left out.
+    // A column without text is left out, as in the command.
     let shown = |column: usize| lines.iter().any(|line| !line[column].is_empty());
     let columns: Vec<usize> = (0..COLUMNS.len()).filter(|&column| shown(column)).collect();
     let mut row = |tag: &str, cells: [&str; 5]| {

@@ -1,19 +1,19 @@
-//! Columns of numbers, as the page reads them (`page/data.js`): one after the other in one sequence
-//! of bytes, seven bits of a number in each byte, lowest first, the eighth bit says that more
-//! follow. What comes after is deflated, so only what a compressor cannot see is done here:
-//! differences.
+//! Columns of numbers in the encoding that the page reads (`page/data.js`). Numbers follow one
+//! another in one byte sequence, seven bits per byte, lowest first; the eighth bit marks that more
+//! bytes follow. The result is deflated, so only differences, which a compressor cannot find, are
+//! taken here.
 
 use std::io::{self, Write};
 
 use cachealloc_text::Json;
 
-/// What stands in a column, in the words of the page.
+/// Encoding of a column, under its name in the page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
     Unsigned,
-    /// Each number as its distance from the one before. They never fall.
+    /// Differences between successive numbers, which never decrease.
     Delta,
-    /// Positive and negative in turn: 0, -1, 1, -2, ...
+    /// Signed numbers in zigzag order: 0, -1, 1, -2, ...
     Signed,
     /// UTF-8.
     Text,
@@ -37,7 +37,7 @@ impl Columns {
         self.column(name, Kind::Unsigned, numbers);
     }
 
-    /// Of numbers that never fall.
+    /// Adds a column of numbers that never decrease.
     pub(crate) fn delta(&mut self, name: &str, numbers: impl IntoIterator<Item = u64>) {
         let mut before = 0;
         let distances = numbers.into_iter().map(|number| {
@@ -75,7 +75,7 @@ impl Columns {
         self.index.push(Column { name: name.to_string(), kind, count, bytes });
     }
 
-    /// Where each column is, for the head of the page.
+    /// Writes the position of each column, for the head of the page.
     pub(crate) fn write_index<W: Write>(&self, json: &mut Json<W>) -> io::Result<()> {
         json.list(&self.index, |json, column| {
             let kind = match column.kind {
@@ -98,7 +98,8 @@ impl Columns {
     }
 }
 
-/// Beyond it the file shrinks by a few percent and takes several times as long.
+/// Compression level. Higher levels shrink the file by a few percent and take several times as
+/// long.
 const DEFLATE_LEVEL: u8 = 6;
 
 fn push_varint(bytes: &mut Vec<u8>, mut number: u64) {
@@ -109,7 +110,7 @@ fn push_varint(bytes: &mut Vec<u8>, mut number: u64) {
     bytes.push(number as u8);
 }
 
-/// The letters of RFC 4648, as `atob` reads them.
+/// Encodes in the alphabet of RFC 4648, which `atob` reads.
 pub(crate) fn base64(bytes: &[u8]) -> String {
     const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);

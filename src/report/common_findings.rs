@@ -1,23 +1,23 @@
-//! What several processes have in common is told once, with their names.
+//! Merges the findings that several processes share into one sentence with their names.
 
 use std::collections::HashMap;
 
-/// What was found on one device of one process.
+/// A finding on one device of one process.
 pub(crate) struct Finding {
-    /// Whose it is: the index of its name.
+    /// Index of the name of its process.
     pub whose: usize,
-    /// What it says and of which call site.
+    /// Kind of the finding, and its call site.
     pub about: (&'static str, Option<u32>),
-    /// How much it is about: of several that are alike in this, too, the largest is told.
+    /// Amount that the finding is about. Among findings alike in it, the largest is shown.
     pub weight: u64,
     pub sentence: Sentence,
 }
 
-/// A sentence, and the part of the page that shows what it speaks of.
+/// A sentence, and the part of the page that shows its subject.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Sentence {
     pub text: String,
-    /// A fragment of the page's address, and what the link is called.
+    /// Fragment of the page's address, and text of the link.
     pub link: Option<(String, &'static str)>,
 }
 
@@ -27,7 +27,7 @@ impl Sentence {
     }
 }
 
-/// All that is to be told, in the order in which it comes first. `is_told` says it of those that
+/// Returns all findings in order of first occurrence. `is_told` makes the sentence of those that
 /// agree.
 pub(crate) fn told_once(
     found: Vec<Finding>,
@@ -51,12 +51,13 @@ pub(crate) fn told_once(
     groups.iter().filter(|group| is_told(group)).map(|group| told(group, names)).collect()
 }
 
-/// Figures that are further apart are what a reader looks for.
+/// Returns whether two figures are close enough to share a sentence. A reader looks for those
+/// further apart.
 fn are_alike(one: u64, other: u64) -> bool {
     one.abs_diff(other) <= one.max(other) / ALIKE_SHARE
 }
 
-/// One in so many.
+/// Largest relative difference, as one in this many.
 const ALIKE_SHARE: u64 = 10;
 
 fn told(group: &[Finding], names: &[String]) -> Sentence {
@@ -78,10 +79,10 @@ fn told(group: &[Finding], names: &[String]) -> Sentence {
     Sentence { text: format!("{begin}{text}{figures}"), link: link.clone() }
 }
 
-/// More names are counted.
+/// Most names in a sentence; further ones are counted.
 const NAMED_MOST: usize = 4;
 
-/// "a, b and c".
+/// Returns `a, b and c`.
 fn list(names: &[&str], of: usize) -> String {
     match names {
         [one] => one.to_string(),

@@ -1,5 +1,4 @@
-//! What a reader should know of the files themselves: what is not in them, and what a framework
-//! kept from being seen.
+//! Notes about the files themselves: what they lack, and what a framework hides.
 
 use cachealloc_analysis::model::Dropped;
 use cachealloc_text::count;

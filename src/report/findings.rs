@@ -1,4 +1,4 @@
-//! What a reader should know first, in plain sentences.
+//! Main findings as plain sentences.
 
 use std::collections::HashMap;
 
@@ -31,7 +31,7 @@ pub(crate) fn of(
             "{files} snapshots of one process; the findings are those of the last, {name}."
         )));
     }
-    // Of one process no name is needed.
+    // Findings of one process need no name.
     let files = if last.is_some() { 1 } else { inputs.len() };
     let names: Vec<String> = match shown[..] {
         [_] => vec![String::new()],
@@ -54,7 +54,7 @@ pub(crate) fn of(
         let is_alone = places.len() == 1;
         found.extend(Found { inputs, place, translation, tables, fits, whose, is_alone }.all());
     }
-    // What ended a program comes before anything else.
+    // Failed allocations come first, because they end programs.
     let (failed, others): (Vec<Finding>, Vec<Finding>) =
         found.into_iter().partition(|finding| finding.about.0 == OUT_OF_MEMORY);
     let mut first = told_once(failed, &names, |_| true);
@@ -67,7 +67,7 @@ pub(crate) fn of(
     first
 }
 
-/// Of two runs, one after the other, what the second held at its peak beside the first.
+/// Compares the peaks of two consecutive runs.
 fn compared(inputs: &[Input], shown: &[&DeviceTrack]) -> Option<String> {
     let [before, after] = shown else { return None };
     if before.file == after.file || !are_runs(inputs) {
@@ -91,7 +91,7 @@ fn compared(inputs: &[Input], shown: &[&DeviceTrack]) -> Option<String> {
     ))
 }
 
-/// Of more devices than this only the one with the highest peak is described.
+/// Most devices that are described. With more, only the one with the highest peak is.
 const DESCRIBED_MOST: usize = 2;
 
 fn name_of(inputs: &[Input], files: usize, place: &DeviceTrack) -> String {
@@ -106,7 +106,7 @@ fn name_of(inputs: &[Input], files: usize, place: &DeviceTrack) -> String {
     }
 }
 
-/// What is found on one device.
+/// Computes the findings of one device.
 struct Found<'a, 'b> {
     inputs: &'a [Input],
     place: &'a DeviceTrack,
@@ -114,16 +114,16 @@ struct Found<'a, 'b> {
     tables: &'a mut Tables,
     fits: &'a Fits,
     whose: usize,
-    /// The page shows only this at first, so its moments are the page's.
+    /// Whether the page shows only this device at first, so that links can name its moments.
     is_alone: bool,
 }
 
-/// Which call site it is about, how much, and the sentence.
+/// Call site, amount, and sentence of a finding.
 type About = (Option<u32>, u64, String);
 
 const OUT_OF_MEMORY: &str = "out of memory";
 
-/// A call site in words, and the totals of its stacks.
+/// Description of a call site, and the totals of its stacks.
 struct Site {
     number: u32,
     text: String,
@@ -155,7 +155,7 @@ impl Found<'_, '_> {
         found.into_iter().map(finding).collect()
     }
 
-    /// Where the page shows what a finding is about.
+    /// Returns the link to the part of the page that shows a finding.
     fn link(&self, kind: &str, site: Option<u32>) -> Option<(String, &'static str)> {
         let of = |view: &str, name| Some((view.to_string(), name));
         match (kind, site) {
@@ -177,7 +177,7 @@ impl Found<'_, '_> {
         }
     }
 
-    /// All call sites, with what they hold at a moment.
+    /// Returns all call sites, with what they hold at a moment.
     fn sites(&mut self, at: Moment) -> Vec<Site> {
         let device = &self.inputs[self.place.file].snapshot.devices[self.place.device];
         let mut by_site: HashMap<u32, Totals> = HashMap::new();
@@ -195,7 +195,7 @@ impl Found<'_, '_> {
         named.collect()
     }
 
-    /// The time since the start.
+    /// Returns the time since the start.
     fn time_of(&self, page_moment: u32) -> String {
         let times = &self.place.track.times_us;
         let begin = times.first().copied().unwrap_or(0);
@@ -225,7 +225,7 @@ impl Found<'_, '_> {
         Some((Some(most.number), held, text))
     }
 
-    /// The failed calls that the program did not overcome, or those that it did.
+    /// Describes the failed calls that the program did not recover from, or those that it did.
     fn out_of_memory(&mut self, overcome: bool) -> Option<About> {
         let place = self.place;
         let failed =
@@ -273,8 +273,8 @@ impl Found<'_, '_> {
         Some((site, oom.requested_bytes, text))
     }
 
-    /// Other options would have served what failed, or none: then the section names the call sites
-    /// that hold most.
+    /// Reports whether other options would have served the failed requests. If none would have, the
+    /// section names the call sites that hold most.
     fn fit(&self) -> Option<About> {
         let fit = self.fits.of_device(self.place.file, self.place.device)?;
         let text = format!("Replayed, the run {}.", fit.verdict_text()?);
@@ -299,7 +299,7 @@ impl Found<'_, '_> {
             Some("asked") => "live when the snapshot was requested",
             Some("shortage") => "live when memory ran out",
             Some("signal") => "live when a signal ended the program",
-            // At the end of the program, or unknown.
+            // The snapshot is from the end of the program, or its trigger is unknown.
             _ => "never freed",
         };
         let blocks = plural(blocks, "block");
@@ -308,7 +308,7 @@ impl Found<'_, '_> {
         Some((Some(most.number), held, text))
     }
 
-    /// The call site that leaves blocks throughout the run.
+    /// Describes the call site that leaves blocks throughout the run.
     fn grows(&mut self) -> Option<About> {
         let tables = &*self.tables;
         let grown = growth::of_sites(self.place, |stack| tables.site_of(stack))?;
@@ -334,7 +334,7 @@ impl Found<'_, '_> {
         let most = most(sites, |totals| totals.temporary_count)?;
         let (_, number) = sum(sites, |totals| (totals.temporary_bytes, totals.temporary_count));
         let (_, all) = sum(sites, |totals| (totals.allocated_bytes, totals.allocated_count));
-        // Every program has a few.
+        // Every program has a few temporary allocations.
         if number < TEMPORARY_COUNT_LEAST || number < all / TEMPORARY_SHARE_LEAST {
             return None;
         }
@@ -364,7 +364,8 @@ impl Found<'_, '_> {
         })
     }
 
-    /// Since when no allocation reached the driver, and which one ended the steady state before.
+    /// Describes since when no allocation reached the driver, and which one ended the previous
+    /// steady state.
     fn steady(&mut self) -> Option<About> {
         let device = &self.inputs[self.place.file].snapshot.devices[self.place.device];
         let asked =
@@ -395,12 +396,12 @@ impl Found<'_, '_> {
     }
 }
 
-/// A state is steady when for so long no allocation reached the driver. As in the statistics.
+/// A state is steady if no allocation reached the driver for this long, as in the statistics.
 const STEADY_US: u64 = 1_000_000;
 
-/// Fewer are not worth a finding.
+/// Fewest temporary allocations worth a finding.
 const TEMPORARY_COUNT_LEAST: u64 = 10;
-/// One in so many.
+/// Smallest share of temporary allocations worth a finding, as one in this many.
 const TEMPORARY_SHARE_LEAST: u64 = 100;
 const FRAGMENTATION_SHARE_LEAST: u64 = 10;
 
@@ -409,7 +410,7 @@ fn capital(text: &str) -> String {
     letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters).collect())
 }
 
-/// The site with the largest of these numbers, if any has one.
+/// Returns the site with the largest number. Returns `None` if all are 0.
 fn most(sites: &[Site], number: impl Fn(&Totals) -> u64) -> Option<&Site> {
     let counted = sites.iter().filter(|site| number(&site.totals) > 0);
     counted.rev().max_by_key(|site| number(&site.totals))

@@ -1,5 +1,5 @@
-//! On how small a device the run would complete: the table of `cachealloc fit FILE`. It needs no
-//! JavaScript.
+//! Smallest device on which the run would complete, as the tables of `cachealloc fit FILE`. It
+//! needs no JavaScript.
 
 use cachealloc_analysis::{Site, SiteKey};
 use cachealloc_fit::{DeviceFit, Holders, Question};
@@ -8,24 +8,24 @@ use cachealloc_text::{bytes, count, cut, share};
 use crate::inputs::{Input, last_snapshot};
 use crate::text::escaped;
 
-/// Whether histories are replayed, which takes longer than all the rest of a report.
+/// When histories are replayed, which takes longer than the rest of a report.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FitWhen {
-    /// Where they have no more than 100,000 entries together.
+    /// If all histories together have at most 100,000 entries.
     Short,
     Always,
 }
 
-/// Of so many a second is spent, on two processors.
+/// Most entries that are replayed, which takes a second on two processors.
 const ENTRIES_MAX: usize = 100_000;
 
-/// As many as the command lists unless it is told otherwise.
+/// Number of holders shown, the default of the command.
 const HOLDERS_SHOWN: usize = 5;
 
-/// Names of C++ have no end.
+/// Longest place shown. C++ names may be arbitrarily long.
 const PLACE_CHARS_MAX: usize = 400;
 
-/// The title of a column, and its class: with `narrow-hide` it is left out on a phone.
+/// Title and class of a column. `narrow-hide` hides it on a phone.
 type Column = (&'static str, &'static str);
 
 const SETS: [Column; 7] = [
@@ -45,15 +45,16 @@ const HOLDERS: [Column; 5] = [
     ("Blocks", "narrow-hide"),
 ];
 
-/// What each device would need, by the number of its file and its ordinal.
+/// The smallest size for each device, by number of its file and ordinal.
 pub(crate) struct Fits {
     of_devices: Vec<(usize, u32, DeviceFit)>,
-    /// So many entries were too many.
+    /// The number of entries, if it was too large to replay them.
     left_out: Option<usize>,
 }
 
 impl Fits {
-    /// Of several moments of one process the last one has the history of the others.
+    /// Replays the inputs. Among several moments of one process, only the last is replayed: it has
+    /// the history of the others.
     pub(crate) fn of(inputs: &[Input], when: FitWhen) -> Fits {
         let last = last_snapshot(inputs);
         let is_shown = |file: &usize| last.is_none_or(|last| last == *file);
@@ -75,7 +76,7 @@ impl Fits {
         self.of_devices.iter().find(is_it).map(|(_, _, fit)| fit)
     }
 
-    /// The section with its heading; empty where no file has a history.
+    /// Returns the section with its heading. It is empty if no file has a history.
     pub(crate) fn section(&self, inputs: &[Input]) -> String {
         let content = match self.left_out {
             Some(entries_count) => left_out(inputs, entries_count),

@@ -1,5 +1,6 @@
-//! Frameworks with a cache of their own: what they ask us for are segments, of which they cut
-//! tensors where we do not see it. The report says so, with the line that shows tensors.
+//! Detects frameworks with their own caches. Such a framework requests segments from the library
+//! and cuts tensors from them where the library cannot see it. The report says so, and how to make
+//! tensors visible.
 
 use std::collections::HashMap;
 
@@ -8,13 +9,13 @@ use cachealloc_text::{bytes, plural};
 
 struct Framework {
     name: &'static str,
-    /// What the files of its allocator begin with.
+    /// Start of the paths of its allocator's files.
     files: &'static [&'static str],
-    /// What names of functions contain where its cache grows, one of these, and where it is
-    /// bypassed.
+    /// Parts of function names that mark where its cache grows (any of these). `bypassed` is such
+    /// a part that marks where it is bypassed.
     grows: &'static [&'static str],
     bypassed: &'static str,
-    /// Its segments are multiples of this; 0: they are as large as what is asked for.
+    /// Size of which its segments are multiples; 0 if they are as large as the request.
     segment_bytes: u64,
     remedy: &'static str,
 }
@@ -63,31 +64,32 @@ const FRAMEWORKS: [Framework; 5] = [
     },
 ];
 
-/// What one frame says.
+/// Meaning of one frame.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Says {
     Nothing,
-    /// It is of this framework's allocator.
+    /// A frame of this framework's allocator.
     Passes(usize),
     Grows(usize),
     Bypassed(usize),
 }
 
-/// The requests through one framework's allocator.
+/// Requests through one framework's allocator.
 #[derive(Default)]
 struct Requests {
     count: u64,
     bytes: u64,
-    /// All of them could be segments.
+    /// Whether all of them could be segments.
     all_fit: bool,
-    /// Of one its cache is on the stack; of one it is known that there is none.
+    /// Whether a request has the framework's cache on its stack. `bypassed` tells whether one is
+    /// known to bypass it.
     grows: bool,
     bypassed: bool,
 }
 
-/// A sentence for each framework whose segments are in the snapshot.
+/// Returns a sentence for each framework whose segments are in the snapshot.
 pub(crate) fn segments_of_caches(snapshot: &Snapshot) -> Vec<String> {
-    // PyTorch's own snapshots have tensors.
+    // PyTorch's own snapshots contain tensors.
     if !snapshot.is_ours() {
         return Vec::new();
     }
@@ -134,7 +136,8 @@ impl Requests {
     }
 }
 
-/// Stack and bytes of each request of which the file knows: of its history, else of what is live.
+/// Returns stack and bytes of each request in the history, or of each live block if there is no
+/// history.
 fn requests(device: &Device) -> Box<dyn Iterator<Item = (StackId, u64)> + '_> {
     let allocated = device.entries.iter().filter(|entry| entry.action == Action::Alloc);
     let mut allocated = allocated.map(|entry| (entry.stack, entry.bytes)).peekable();
@@ -152,7 +155,8 @@ fn says(snapshot: &Snapshot, frame: &Frame) -> Says {
     let is_its_file = |it: &Framework| it.files.iter().any(|begin| file.starts_with(begin));
     let grows = |it: &Framework| it.grows.iter().any(|part| name.contains(part));
     let bypassed = |it: &Framework| !it.bypassed.is_empty() && name.contains(it.bypassed);
-    // TensorFlow and JAX have one cache by one name: the file tells them apart, where it is known.
+    // TensorFlow and JAX use one cache under one name. The source file distinguishes them, if it is
+    // known.
     let known = FRAMEWORKS.iter().position(is_its_file);
     let Some(of) = known.or_else(|| FRAMEWORKS.iter().position(|it| bypassed(it) || grows(it)))
     else {

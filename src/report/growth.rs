@@ -1,8 +1,9 @@
-//! What grows throughout a run: blocks of one call site that come all along and do not go, and
-//! ranges whose passes leave more live than they found.
+//! Finds growth throughout a run: call sites whose blocks keep coming and are not freed, and ranges
+//! whose passes leave more memory live than they found.
 //!
-//! Nearly every program frees all it has when it ends. So a run is looked at up to there: what is
-//! freed in its last moments, in which hardly anything is allocated, was not freed in the run.
+//! Nearly every program frees everything when it ends. So a run is examined only up to its last
+//! moments, in which hardly anything is allocated: blocks freed after that were not freed in the
+//! run.
 
 use std::collections::HashMap;
 
@@ -11,16 +12,16 @@ use cachealloc_text::{bytes, count};
 use crate::inputs::DeviceTrack;
 use crate::track::Track;
 
-/// What a call site never freed in the run.
+/// Blocks that a call site never freed in the run.
 pub(crate) struct Growth {
     pub site: u32,
     pub bytes: u64,
     pub blocks: u64,
-    /// And when the program ended.
+    /// Whether they were freed when the program ended.
     pub is_freed_at_end: bool,
 }
 
-/// The site that leaves most.
+/// Returns the growth of the site that leaves most.
 pub(crate) fn of_sites(place: &DeviceTrack, site_of: impl Fn(u32) -> u32) -> Option<Growth> {
     let track = &place.track;
     let begin_us = *track.times_us.first()?;
@@ -44,24 +45,24 @@ pub(crate) fn of_sites(place: &DeviceTrack, site_of: impl Fn(u32) -> u32) -> Opt
 #[derive(Default)]
 struct Left {
     bytes: u64,
-    /// Of how many the end was seen.
+    /// Number of blocks that were freed.
     freed: u64,
-    /// When they were allocated, in order.
+    /// Allocation times in ascending order.
     times_us: Vec<u64>,
 }
 
-/// The run is divided into so many parts of equal time.
+/// Number of parts of equal time into which the run is divided.
 const PARTS: u64 = 16;
 const PARTS_LEAST: u32 = 14;
-/// Fewer blocks may be parts of something larger.
+/// Fewest blocks of a growing site. Fewer may be parts of something larger.
 const BLOCKS_LEAST: usize = 8;
-/// Blocks that come regularly have gaps of the run divided by their number; so many times that is
-/// still regular.
+/// Longest gap that is still regular, as a multiple of the run's length divided by the number of
+/// blocks.
 const GAP_MOST: u64 = 3;
 
 impl Left {
-    /// In nearly all parts of the run, or without a long gap from its first block on, which is in
-    /// the first half.
+    /// Returns whether blocks come in nearly all parts of the run. Blocks that start in its first
+    /// half and have no long gap from then on count too.
     fn grows(&self, begin_us: u64, end_us: u64) -> bool {
         let count = self.times_us.len();
         if count < BLOCKS_LEAST || end_us <= begin_us {
@@ -82,8 +83,8 @@ impl Left {
     }
 }
 
-/// How many events happen before the program only frees: what follows has the most frees, where an
-/// allocation undoes so many.
+/// Returns the number of events before the program only frees. The end has the largest surplus of
+/// frees, where an allocation cancels many frees.
 fn run_end(track: &Track) -> u32 {
     let events = track.times_us.len();
     let mut changes = vec![0i32; events];
@@ -106,13 +107,13 @@ fn run_end(track: &Track) -> u32 {
             (end, most) = (event, score);
         }
     }
-    // A run that consists of frees alone has none to be told from them.
+    // A run of frees only has no end to separate.
     if end == 0 { events as u32 } else { end as u32 }
 }
 
 const FREES_FOR_ONE: i64 = 20;
 
-/// The range whose passes leave most, in a sentence, and how much that is.
+/// Returns the range whose passes leave most as a sentence, and that amount.
 pub(crate) fn of_ranges(place: &DeviceTrack) -> Option<(u64, String)> {
     let track = &place.track;
     if place.passes.all.is_empty() {
@@ -132,8 +133,7 @@ pub(crate) fn of_ranges(place: &DeviceTrack) -> Option<(u64, String)> {
         let sum = passes.iter().fold(0i64, |sum, change| sum.saturating_add(*change));
         let is_regular = passes.len() >= PASSES_LEAST && grown * 4 >= passes.len();
         let sum = u64::try_from(sum).ok().filter(|sum| is_regular && *sum > 0)?;
-        // What was live before came back: a pass that grows and one that shrinks in turn leave
-        // nothing.
+        // Passes that grow and shrink in turn leave nothing.
         let shrunk = passes.iter().filter(|change| **change < 0).count();
         (shrunk * 2 <= grown).then_some((sum, depth, range, passes.len() as u64, grown as u64))
     });

@@ -1,4 +1,4 @@
-//! The head of the data: what the page needs before it can read the columns.
+//! The head of the data, which the page needs before it can read the columns.
 
 use std::io;
 
@@ -9,10 +9,10 @@ use cachealloc_text::Json;
 use crate::columns::Columns;
 use crate::inputs::{DeviceTrack, Input, are_runs, same_process};
 
-/// The page reads this version, and no other.
+/// Format version. The page reads only this version.
 const VERSION: u32 = 1;
 
-/// What `write` writes.
+/// Returns the JSON that `write` writes.
 pub(crate) fn json(write: impl FnOnce(&mut Json<&mut Vec<u8>>) -> io::Result<()>) -> String {
     let mut bytes = Vec::new();
     write(&mut Json::new(&mut bytes)).expect("memory takes it");

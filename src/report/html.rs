@@ -1,4 +1,4 @@
-//! The page: a template with places, and what goes there.
+//! Fills the template of the page.
 
 use std::io::{self, Write};
 
@@ -8,7 +8,7 @@ use crate::text::escaped;
 
 const TEMPLATE: &str = include_str!("page/page.html");
 const STYLE: &str = include_str!("page/style.css");
-/// In the order in which one needs the other.
+/// Scripts in the order of their dependencies.
 const SCRIPTS: &[&str] = &[
     include_str!("page/format.js"),
     include_str!("page/data.js"),
@@ -39,7 +39,7 @@ const SCRIPTS: &[&str] = &[
     include_str!("page/main.js"),
 ];
 
-/// Fills the template. What goes in is never searched for places again, so it may hold anything.
+/// Writes the page. Inserted text is not searched for placeholders, so it may contain anything.
 pub(crate) fn write(layout: &Layout, out: &mut impl Write) -> io::Result<()> {
     let mut rest = TEMPLATE;
     while let Some((before, after)) = rest.split_once("{{") {
@@ -80,8 +80,8 @@ fn fill(place: &str, layout: &Layout, out: &mut impl Write) -> io::Result<()> {
     }
 }
 
-/// JSON inside a `<script>`: no `</script>` and no `<!--` can be in it without this letter, and in
-/// JSON it stands in strings only.
+/// Escapes JSON for a `<script>` element. Without this character it cannot contain `</script>` or
+/// `<!--`, and in JSON the character occurs only in strings.
 fn in_script(json: &str) -> String {
     json.replace('<', "\\u003c")
 }

@@ -1,4 +1,4 @@
-//! The files of a report, and the tracks of the page that are made of them.
+//! The files of a report, and the tracks of the page made from them.
 
 use std::collections::HashSet;
 
@@ -7,38 +7,39 @@ use cachealloc_analysis::{Failure, Passes};
 
 use crate::track::Track;
 
-/// One file, under the name that is shown.
+/// A file and the name under which it is shown.
 pub struct Input {
     pub name: String,
     pub snapshot: Snapshot,
 }
 
-/// A track of the page, and where it comes from.
+/// A track of the page, and its source.
 pub(crate) struct DeviceTrack {
     pub file: usize,
     pub device: usize,
     pub track: Track,
-    /// The page's number of the stack of each row.
+    /// Page's stack number of each row.
     pub stacks: Vec<u32>,
-    /// And those of its free, of each reserve and of each failed allocation.
+    /// Page's stack numbers of the free of each row. The two fields below are those of each reserve
+    /// and of each failed allocation.
     pub free_stacks: Vec<u32>,
     pub reserve_stacks: Vec<u32>,
     pub oom_stacks: Vec<u32>,
-    /// What the file says of each failed call beside its entry.
+    /// The recorded failure of each failed call, which has more than its entry.
     pub failures: Vec<Option<Failure>>,
-    /// And the page's number of the text of what it asked for.
+    /// Page's text number of the description of each failed request.
     pub oom_titles: Vec<u32>,
-    /// And that of the sentence that says why free memory did not help, for as many as there is
-    /// time for.
+    /// Page's text number of the sentence why free memory did not help, for as many failures as the
+    /// time allows.
     pub oom_whys: Vec<u32>,
-    /// And that of the text of each reserve's pool.
+    /// Page's text number of the pool of each reserve.
     pub pools: Vec<u32>,
     pub passes: Passes,
-    /// And that of what each of their ranges is called.
+    /// Page's text number of the name of each range.
     pub ranges: Vec<u32>,
 }
 
-/// The program's name if the file has it, else the file's.
+/// Returns the program's name if the file has it, otherwise the file's name.
 pub(crate) fn title(inputs: &[Input]) -> String {
     let programs = inputs.iter().filter_map(|input| input.snapshot.setting("program"));
     let programs: HashSet<_> = programs.collect();
@@ -50,11 +51,12 @@ pub(crate) fn title(inputs: &[Input]) -> String {
     }
 }
 
-/// Whether the files are moments of one process, and so must not be added up: an entry of the first
-/// is in the second as well, or both say the same host and process.
+/// Returns whether the files are moments of one process, which must not be added up. That is the
+/// case if an entry of the first is in the second as well, or if both have the same host and
+/// process.
 pub(crate) fn same_process(inputs: &[Input]) -> bool {
     let [first, others @ ..] = inputs else { return false };
-    // What follows looks at every entry.
+    // The following checks visit every entry.
     if others.is_empty() {
         return false;
     }
@@ -74,8 +76,8 @@ pub(crate) fn same_process(inputs: &[Input]) -> bool {
     others.iter().all(|other| !known.is_disjoint(&key(other)))
 }
 
-/// Of snapshots of several processes, the last of each, and the names of the others, whose history
-/// it has. `compares`: those of one process are moments to be compared, and all stay.
+/// Returns the last snapshot of each process, and the names of the others, whose history it has.
+/// With `compares`, all moments of a single process stay, to be compared.
 pub fn last_of_each_process(inputs: Vec<Input>, compares: bool) -> (Vec<Input>, Vec<String>) {
     let identity = |input: &Input| {
         let setting = |name| input.snapshot.setting(name).map(str::to_string);
@@ -85,7 +87,7 @@ pub fn last_of_each_process(inputs: Vec<Input>, compares: bool) -> (Vec<Input>, 
     if compares && same_process(&inputs) {
         return (inputs, Vec::new());
     }
-    // Of a process number that came again, the histories have nothing in common.
+    // If a process number was reused, the histories have nothing in common.
     let is_later = |at: usize, other: usize| {
         let is_same = identities[at].is_some() && identities[at] == identities[other];
         let length = |at: usize| (inputs[at].snapshot.entries_count(), at);
@@ -99,14 +101,15 @@ pub fn last_of_each_process(inputs: Vec<Input>, compares: bool) -> (Vec<Input>, 
     (inputs.map(|(input, _)| input).collect(), earlier)
 }
 
-/// Whether the history of one goes on where the other's ends, and lacks nothing of it.
+/// Returns whether the history of `later` continues past the end of `earlier`, and lacks nothing of
+/// it.
 fn covers(later: &Input, earlier: &Input) -> bool {
     let is_whole = matches!(later.snapshot.settings.dropped, Dropped::Count(0));
     let first = |input: &Input| {
         let devices = input.snapshot.devices.iter();
         devices.filter_map(|device| device.entries.first()).map(|entry| entry.time_us).min()
     };
-    // Those of the same entry differ by a microsecond.
+    // Times of the same entry differ by up to a microsecond.
     let begins = [first(later), first(earlier)];
     let begin_alike = match begins {
         [Some(one), Some(other)] => one <= other + 1,
@@ -115,8 +118,7 @@ fn covers(later: &Input, earlier: &Input) -> bool {
     is_whole && begin_alike
 }
 
-/// Whether these are several runs, one after the other: what each held was not there at the same
-/// time.
+/// Returns whether these are consecutive runs, whose memory was not held at the same time.
 pub(crate) fn are_runs(inputs: &[Input]) -> bool {
     let time = |input: &Input| {
         let entries = || input.snapshot.devices.iter().flat_map(|device| &device.entries);
@@ -129,9 +131,9 @@ pub(crate) fn are_runs(inputs: &[Input]) -> bool {
     !same_process(inputs) && times.windows(2).all(|two| two[0].1 < two[1].0)
 }
 
-/// Of several snapshots of one process, the one with the longest history: it covers the others,
-/// unless it dropped what they have. Times would not do: those of the same entry differ by a
-/// microsecond.
+/// Returns the snapshot with the longest history of several of one process. It covers the others,
+/// unless it dropped their entries. Times cannot be compared, because those of the same entry
+/// differ by a microsecond.
 pub(crate) fn last_snapshot(inputs: &[Input]) -> Option<usize> {
     let length = |&file: &usize| inputs[file].snapshot.entries_count();
     let last = (0..inputs.len()).max_by_key(length)?;

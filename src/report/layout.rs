@@ -159,7 +159,7 @@ fn write_track(columns: &mut Columns, number: usize, place: &DeviceTrack) {
     write_passes(columns, number, place);
 }
 
-/// When the program was in which of its ranges, in moments of the page.
+/// Writes the passes through the ranges of the program, in moments of the page.
 fn write_passes(columns: &mut Columns, number: usize, place: &DeviceTrack) {
     let name = |field: &str| format!("track{number}.pass.{field}");
     let passes = || place.passes.all.iter();
@@ -171,9 +171,9 @@ fn write_passes(columns: &mut Columns, number: usize, place: &DeviceTrack) {
     columns.unsigned(&name("depth"), passes().map(|pass| pass.depth.into()));
 }
 
-/// Where the blocks were. An allocator uses the same addresses again and again, so each is written
-/// once, in order, and rows have its number. And the versions in PyTorch's names, and which blocks
-/// a stream may have used after their free.
+/// Writes the addresses of the blocks. An allocator reuses addresses, so each is written once, in
+/// order, and rows have its number. Also writes the versions in PyTorch's names, and the blocks
+/// that a stream may have used after their free.
 fn write_addresses(columns: &mut Columns, number: usize, track: &Track) {
     let rows = &track.rows;
     let name = |field: &str| format!("track{number}.{field}");
@@ -183,8 +183,8 @@ fn write_addresses(columns: &mut Columns, number: usize, track: &Track) {
     let place = |row: &Row| all.binary_search(&track.life(row).address).unwrap_or_default() as u64;
     columns.unsigned(&name("place"), rows.iter().map(place));
     columns.delta(&name("address"), all.iter().copied());
-    // The page counts the earlier rows of an address itself; written are those for which that is
-    // not the version.
+    // The page counts the earlier rows of an address itself. Only rows whose version differs from
+    // that count are written.
     let mut earlier = vec![0u32; all.len()];
     let mut others = Vec::new();
     for (index, row) in (0..).zip(rows) {

@@ -1,16 +1,16 @@
-//! The report: snapshots in, one HTML file out, which explains what was in GPU memory.
+//! Makes a report from snapshots: one HTML file that explains what was in GPU memory.
 //!
-//! The file needs nothing but a browser: no network, no server, no other file. What is drawn is
-//! computed in the page (`page/*.js`) from compact columns, so that the reader can choose any
-//! moment; the sentences are computed here ([`findings`]), so that they are there without
-//! JavaScript, too.
+//! The file needs only a browser: no network, no server, no other file. The page computes its
+//! drawings (`page/*.js`) from compact columns, so that the reader can choose any moment. The
+//! sentences are computed here ([`findings`]), so that they can be read without JavaScript.
 //!
 //! Names in a snapshot come from the program, and may be anything. They enter the page as text
-//! only: escaped in HTML ([`html`]), deflated among the columns, and as text nodes by the page.
+//! only: escaped in HTML ([`html`]), deflated in the columns, and as text nodes created by the
+//! page.
 #![forbid(unsafe_code)]
 #![warn(unreachable_pub)]
 
-// From snapshots to the data of the page.
+// Data of the page.
 mod breakdown;
 mod columns;
 mod common_findings;
@@ -30,7 +30,7 @@ mod text;
 mod text_summary;
 mod track;
 
-// The page around them.
+// The page around the data.
 mod html;
 
 use std::io::{self, Write};
@@ -40,7 +40,7 @@ pub use inputs::{Input, last_of_each_process};
 pub use segment_free::{BesideSite, SegmentFree};
 pub use text_summary::{DeviceSummary, Failed, Held, Range, RangePass, TextSummary, tell};
 
-/// Writes the page. `inputs`: ranks, or moments of one run, in the order in which they are named.
+/// Writes the page. `inputs` are ranks, or moments of one run, in the order of the command line.
 pub fn write(inputs: &[Input], fit: FitWhen, out: &mut impl Write) -> io::Result<()> {
     let layout = layout::Layout::of(inputs, fit);
     html::write(&layout, out)

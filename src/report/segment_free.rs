@@ -1,5 +1,5 @@
-//! The free memory inside the segments of a device at a moment: how much, in how many pieces, and
-//! what lies beside them.
+//! Free memory in the segments of a device at a moment: its size, its pieces, and the blocks beside
+//! them.
 
 use std::collections::BTreeMap;
 
@@ -10,14 +10,14 @@ use cachealloc_text::{bytes, count, plural};
 use crate::tables::{Tables, Translation};
 use crate::track::{Oom, Track};
 
-/// At a moment, of one device.
+/// Free memory of one device at a moment.
 #[derive(Default)]
 pub struct SegmentFree {
     pub segments_count: usize,
     pub usage: Usage,
-    /// Of the free pieces, how many there are of each size, the largest first.
+    /// Number of free pieces of each size, largest size first.
     pub sizes: Vec<(u64, u64)>,
-    /// The call sites beside them, the most free bytes first.
+    /// Call sites beside them, most free bytes first.
     pub beside: Vec<BesideSite>,
 }
 
@@ -44,14 +44,14 @@ impl SegmentFree {
     }
 }
 
-/// By the page's moments: at its last one, and after it, what the file says.
+/// Returns the segments at a moment of the page. The last moment has those of the file.
 pub(crate) fn segments_at(reserved: &mut Reserved, track: &Track, moment: Moment) -> Vec<Segment> {
     let is_last = track.page_moment(moment) as usize == track.times_us.len();
     reserved.at(if is_last { track.lifetimes.last } else { moment })
 }
 
-/// Calls `visit` with the segments at each failed allocation, in order, as long as that takes time
-/// in proportion to the file.
+/// Calls `visit` with the segments at each failed allocation, in order, while the time stays
+/// proportional to the file.
 pub(crate) fn at_failed(device: &Device, track: &Track, mut visit: impl FnMut(&Oom, &[Segment])) {
     if track.ooms.is_empty() {
         return;
@@ -68,11 +68,11 @@ pub(crate) fn at_failed(device: &Device, track: &Track, mut visit: impl FnMut(&O
     }
 }
 
-/// So many segments and blocks for each entry: a program may fail a thousand times with a hundred
+/// Segments and blocks visited per entry. A program may fail a thousand times with a hundred
 /// thousand blocks.
 const WORK_MAX: usize = 16;
 
-/// What a failed call asked for.
+/// Returns the description of a failed request.
 pub(crate) fn request_text(oom: &Oom, failure: Option<&Failure>) -> String {
     match failure {
         Some(failure) => failure.title(),
@@ -84,7 +84,7 @@ pub(crate) fn is_overcome(failure: &Option<Failure>) -> bool {
     failure.as_ref().is_some_and(|failure| failure.is_overcome)
 }
 
-/// Why the free memory did not help, in a sentence.
+/// Returns a sentence that explains why free memory did not help.
 pub(crate) fn why(oom: &Oom, segments: &[Segment]) -> String {
     let (asked, usage) = (oom.requested_bytes, Usage::of_all(segments));
     let failed = format!("An allocation of {} failed: ", bytes(asked));
@@ -100,7 +100,7 @@ pub(crate) fn why(oom: &Oom, segments: &[Segment]) -> String {
     format!("{failed}{free} were free inside segments, in {pieces}, {fitting}; {driver}")
 }
 
-/// How many pieces are as large as what was asked for.
+/// Returns the number of free pieces that are at least as large as the request.
 pub(crate) fn fitting_count(sizes: &[(u64, u64)], asked_bytes: u64) -> u64 {
     sizes.iter().filter(|(bytes, _)| *bytes >= asked_bytes).map(|(_, count)| count).sum()
 }

@@ -1,5 +1,5 @@
-//! The segments of all files, and their blocks one after the other: they tile the segment, so only
-//! their sizes are needed.
+//! Segments of all files, and their blocks in order. Blocks tile the segment, so only their sizes
+//! are written.
 
 use cachealloc_analysis::model::{BlockState, PoolId, Snapshot};
 
@@ -26,7 +26,7 @@ const SEGMENT_FIELDS: [&str; 10] = [
 ];
 const BLOCK_FIELDS: [&str; 4] = ["bytes", "requested", "state", "stack"];
 
-/// The state of a block.
+/// States of a block.
 const FREE: u64 = 0;
 
 impl Segments {
@@ -75,7 +75,7 @@ impl Segments {
     }
 }
 
-/// As PyTorch's viewer writes a pool.
+/// Returns the name of a pool in the form of PyTorch's viewer.
 pub(crate) fn pool_text(snapshot: &Snapshot, pool: PoolId, tables: &mut Tables) -> u32 {
     let pool = snapshot.pools.get(pool.0 as usize).copied().unwrap_or_default();
     tables.text(&format!("{}.{}", pool.0, pool.1))

@@ -1,6 +1,6 @@
-//! What each stack of a file stands for, by which the frames that name its call site are chosen
-//! (`cachealloc_analysis::site_frames`): the same for all files of a report, or one could not
-//! compare them.
+//! Weights of the stacks of a file, from which the frames that name call sites are chosen
+//! (`cachealloc_analysis::site_frames`). The choice is the same for all files of a report, so that
+//! they can be compared.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use cachealloc_analysis::model::{Action, BlockState, FrameId, Snapshot, StackId}
 use cachealloc_analysis::names::Names;
 use cachealloc_analysis::{Weighed, candidates};
 
-/// All stacks of a file, with the numbers that `frame` gives to their frames.
+/// Returns all stacks of a file, with the numbers that `frame` gives to their frames.
 pub(crate) fn weighed(
     snapshot: &Snapshot,
     names: &Names,

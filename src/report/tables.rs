@@ -1,6 +1,6 @@
-//! What the stacks of all files say, each thing once: texts, frames, call sites, libraries. Stacks
-//! are a tree, outermost frame first, so that a flame graph is a sum over it. A node comes after
-//! its parent.
+//! Tables of the stacks of all files, with each item once: texts, frames, call sites, libraries.
+//! Stacks form a tree, outermost frame first, so that a flame graph is a sum over it. A node comes
+//! after its parent.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -15,10 +15,10 @@ use crate::columns::Columns;
 use crate::head::json;
 use crate::sites;
 
-/// Letters of a name in a sentence.
+/// Longest name in a sentence, in characters.
 const LABEL_CHARS_MAX: usize = 240;
 
-/// Things that are numbered in the order in which they come, each once.
+/// Distinct items, numbered in the order in which they are added.
 pub(crate) struct Numbered<T> {
     all: Vec<T>,
     numbers: HashMap<T, u32>,
@@ -47,21 +47,21 @@ impl<T: Clone + Eq + Hash> Numbered<T> {
     }
 }
 
-/// A frame by its numbers in the table of texts.
+/// A frame, as numbers of texts.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct FrameRow {
     name: u32,
-    /// The name, shortened.
+    /// Number of the shortened name.
     short: u32,
     file: u32,
     line: u64,
-    /// Whether the line is one, and not an offset in a library.
+    /// Whether the line is a source line, not an offset in a library.
     source: bool,
-    /// Whether the Python interpreter ran it.
+    /// Whether the Python interpreter ran the frame.
     python: bool,
 }
 
-/// A stack as the page knows it: 0 is no node, otherwise one more than the node's number.
+/// A stack in the page. `node` is 0 for none, otherwise one more than the number of the node.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct StackRow {
     node: u32,
@@ -69,7 +69,7 @@ pub(crate) struct StackRow {
     library: u32,
 }
 
-/// What the page calls a call site: "train.py:88" and "step", or with a caller "pool.c:12 <
+/// Name of a call site in the page: "train.py:88" and "step", or with a caller "pool.c:12 <
 /// load.c:30" and "get < load".
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct SiteRow {
@@ -82,31 +82,32 @@ pub(crate) struct SiteRow {
 pub(crate) struct Tables {
     texts: Numbered<String>,
     frames: Numbered<FrameRow>,
-    /// The same in all files.
+    /// Short names, the same in all files.
     short_names: ShortNames,
-    /// A node is its parent (as in [`StackRow`]) and its frame.
+    /// Parent (as in [`StackRow`]) and frame of each node.
     nodes: Numbered<(u32, u32)>,
     sites: Numbered<SiteRow>,
-    /// What each site is called in a sentence, as in the tables of the command: "get pool.c:12 <
-    /// load load.c:30".
+    /// Name of each site in a sentence, as in the tables of the command: "get pool.c:12 < load
+    /// load.c:30".
     labels: Vec<String>,
     libraries: Numbered<u32>,
     stacks: Numbered<StackRow>,
-    /// The frames that name the site of each stack of each file.
+    /// Frames that name the site of each stack of each file.
     chains: HashMap<(usize, StackId), Vec<u32>>,
 }
 
-/// The numbers that the stacks of one file have in the tables.
+/// Numbers of the stacks of one file in the tables.
 pub(crate) struct Translation<'a> {
-    /// Which file it is.
+    /// Number of the file.
     number: usize,
     snapshot: &'a Snapshot,
     names: Names,
     frames: HashMap<FrameId, u32>,
     stacks: HashMap<(StackId, TextId), u32>,
-    /// The node and the site of a stack, whatever its category: a stack may have a million frames.
+    /// Node and site of each stack, whatever its category. They are cached because a stack may have
+    /// a million frames.
     places: HashMap<StackId, (u32, u32)>,
-    /// The category of a stack, learnt from entries: blocks have none.
+    /// Category of each stack, taken from entries because blocks have none.
     categories: HashMap<StackId, TextId>,
 }
 
@@ -130,7 +131,7 @@ impl<'a> Translation<'a> {
         if category.is_empty() { learnt() } else { category }
     }
 
-    /// The number of a stack that is in the tables.
+    /// Returns the number of a stack that is in the tables.
     pub(crate) fn known(&self, stack: StackId, category: TextId) -> u32 {
         let key = (stack, self.category(stack, category));
         self.stacks.get(&key).copied().unwrap_or_default()
@@ -146,7 +147,7 @@ impl Tables {
         &self.texts.all()[number as usize]
     }
 
-    /// The number of a stack of this file, whose memory is of this category.
+    /// Returns the number of a stack of this file, for memory of this category.
     pub(crate) fn stack(
         &mut self,
         file: &mut Translation,
@@ -198,8 +199,8 @@ impl Tables {
         number
     }
 
-    /// Decides which frames name call sites. Before anything else of these files is put into the
-    /// tables.
+    /// Chooses the frames that name call sites. The caller must call this before it adds anything
+    /// else of these files.
     pub(crate) fn find_sites(&mut self, files: &mut [Translation]) {
         let names = files.iter().flat_map(|file| {
             let frames = file.snapshot.frames.all().iter();
@@ -247,7 +248,7 @@ impl Tables {
         number
     }
 
-    /// "model/train.py:88"; of a library without lines "libcublas.so.12+0x3f2".
+    /// Returns "model/train.py:88", or for a library without lines "libcublas.so.12+0x3f2".
     fn place(&self, row: &FrameRow) -> String {
         match short_path(&self.texts.all()[row.file as usize]) {
             "" => "??".to_string(),
@@ -260,12 +261,12 @@ impl Tables {
         self.stacks.all()[stack as usize].site
     }
 
-    /// Where a call site is: "pool.c:12 < load.c:30".
+    /// Returns the place of a call site: "pool.c:12 < load.c:30".
     pub(crate) fn site_place(&self, site: u32) -> &str {
         self.text_of(self.sites.all()[site as usize].place)
     }
 
-    /// The call site of a stack, in words, and not in too many.
+    /// Returns the description of a stack's call site, shortened.
     pub(crate) fn site_text(&self, site: u32) -> String {
         cut(&self.labels[site as usize], LABEL_CHARS_MAX).into_owned()
     }
@@ -298,5 +299,5 @@ impl Tables {
 }
 
 const NO_STACK: &str = "(no stack)";
-/// Between a function and its caller.
+/// Separator between a function and its caller.
 const BY: &str = " < ";

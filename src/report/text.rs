@@ -1,18 +1,18 @@
-//! Texts of the page: shares and spans of time, and what HTML must escape.
+//! Texts of the page: shares and durations, and escaping for HTML.
 
 use cachealloc_text::is_steering;
 
-/// Of nothing it is none.
+/// Formats the share of `part` in `whole`; 0 if `whole` is 0.
 pub(crate) fn share(part: u64, whole: u64) -> String {
     cachealloc_text::share(if whole == 0 { 0.0 } else { part as f64 / whole as f64 })
 }
 
-/// A span of microseconds.
+/// Formats a duration in microseconds.
 pub(crate) fn time(us: u64) -> String {
     cachealloc_text::time(us.saturating_mul(1_000))
 }
 
-/// As a value in the fragment of an address.
+/// Encodes a value for the fragment of an address.
 pub(crate) fn in_address(text: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._/".contains(&byte);
     let part = |byte: u8| match plain(byte) {
@@ -22,7 +22,7 @@ pub(crate) fn in_address(text: &str) -> String {
     text.bytes().map(part).collect()
 }
 
-/// As text of HTML.
+/// Escapes text for HTML.
 pub(crate) fn escaped(text: &str) -> String {
     let mut made = String::with_capacity(text.len());
     for letter in text.chars() {

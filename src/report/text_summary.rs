@@ -1,6 +1,6 @@
-//! What the page says in numbers that no other command has, for readers without a browser: failed
-//! allocations, what each pass through a range grew by, since when memory is held that need not be,
-//! and what lies beside free pieces. By the page's own moments and call sites.
+//! Text form of the page's results that no other command prints, for readers without a browser. It
+//! has failed allocations, growth per pass through a range, memory held longer than needed, and
+//! blocks beside free pieces. It uses the page's moments and call sites.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -16,27 +16,28 @@ use crate::segment_free::{SegmentFree, at_failed, fitting_count, segments_at};
 use crate::track::{Row, Track};
 
 pub struct TextSummary {
-    /// Sentences.
+    /// Findings as sentences.
     pub findings: Vec<String>,
     pub devices: Vec<DeviceSummary>,
 }
 
 pub struct DeviceSummary {
-    /// The number of its input.
+    /// Number of its input.
     pub file: usize,
     pub device: usize,
-    /// In the order in which they failed.
+    /// Failed allocations in order of occurrence.
     pub failed: Vec<Failed>,
-    /// In the order in which they are first entered.
+    /// Ranges in the order in which they are first entered.
     pub ranges: Vec<Range>,
-    /// Never freed, if the end is that of the program.
+    /// Blocks held at the end of the history. They were never freed if it is the end of the
+    /// program.
     pub held_at_end: Vec<Held>,
     /// [Early allocation](Pattern::Early).
     pub early: Vec<Held>,
     /// [Late deallocation](Pattern::Late).
     pub late: Vec<Held>,
-    /// Its segments at the moment that was asked for, if it has that, which was so long after the
-    /// start.
+    /// Segments at the requested moment and its time since the start, if the device has that
+    /// moment.
     pub inside: Option<SegmentFree>,
     pub inside_us: u64,
 }
@@ -49,44 +50,44 @@ pub struct Failed {
     pub reserved_bytes: u64,
     pub live_bytes: u64,
     pub site: String,
-    /// The segments then, for as many failed allocations as there is time for.
+    /// The segments at that time, for as many failed allocations as the time allows.
     pub inside: Option<SegmentFree>,
-    /// How many of their free pieces are as large as the request, but of another stream or pool.
+    /// Number of free pieces at least as large as the request, but of another stream or pool.
     pub fitting_count: u64,
 }
 
 /// A range that the program named.
 pub struct Range {
     pub name: String,
-    /// By their begin; never empty.
+    /// Passes by their begin; never empty.
     pub passes: Vec<RangePass>,
 }
 
-/// From the first entry of a range to its last.
+/// One pass, from the first entry of a range to its last.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RangePass {
     pub since_start_us: u64,
     pub length_us: u64,
-    /// What was live after it, less what was live before.
+    /// Live bytes after the pass minus live bytes before it.
     pub grew_bytes: i64,
 }
 
-/// Blocks of a call site; the most bytes first.
+/// Blocks of one call site.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Held {
     pub bytes: u64,
     pub blocks_count: u64,
-    /// Since the start, when its first and its last block was allocated. `None`: before the
-    /// recording.
+    /// Time from the start to the allocation of the first block; `last_us` is that of the last.
+    /// `None` if it was before the recording.
     pub first_us: Option<u64>,
     pub last_us: Option<u64>,
-    /// When its last block was freed, if any was.
+    /// Time at which the last block was freed, if any was.
     pub freed_us: Option<u64>,
     pub site: String,
 }
 
 impl Range {
-    /// The middle one of all, the most, and their sum.
+    /// Returns the median, the maximum and the sum of the growth of all passes.
     pub fn grew_bytes(&self) -> (i64, i64, i64) {
         let mut sorted: Vec<i64> = self.passes.iter().map(|pass| pass.grew_bytes).collect();
         sorted.sort_unstable();
@@ -95,7 +96,8 @@ impl Range {
     }
 }
 
-/// `inputs` and `fit` as of a page. `at`: the moment of the segments.
+/// Computes the summary of a page with these `inputs` and `fit`. `at` is the moment of the
+/// segments.
 pub fn tell(inputs: &[Input], fit: FitWhen, at: When) -> TextSummary {
     let layout = Layout::of(inputs, fit);
     let devices = layout.places.iter();
@@ -134,7 +136,7 @@ fn of_device(inputs: &[Input], layout: &Layout, place: &DeviceTrack, at: When) -
             failed.inside = Some(inside);
         }
     });
-    // A failed allocation changes nothing: the page's moment is the one after it.
+    // A failed allocation changes nothing, so the page's moment is the one after it.
     let after = Moment::from(at == When::Shortage);
     let at = at.resolve(device, &track.lifetimes).map(|moment| moment + after);
     let inside_at = at.map(|moment| {
@@ -169,7 +171,7 @@ fn of_device(inputs: &[Input], layout: &Layout, place: &DeviceTrack, at: When) -
     }
 }
 
-/// The blocks that `counts` says, by call site.
+/// Returns the blocks that `counts` selects, by call site.
 fn held(
     layout: &Layout,
     place: &DeviceTrack,
@@ -191,7 +193,7 @@ fn held(
         });
         held.bytes = held.bytes.saturating_add(place.track.life(row).bytes);
         held.blocks_count += 1;
-        // Rows are in the order in which they begin.
+        // Rows are ordered by begin.
         held.last_us = begin_us;
         held.freed_us = held.freed_us.max(row.until.map(|it| moments.time_us(it as usize + 1)));
     }
@@ -219,7 +221,7 @@ impl Moments<'_> {
         Moments { track, live_bytes, reserved_bytes }
     }
 
-    /// Since the first event.
+    /// Returns the time since the first event.
     fn time_us(&self, moment: usize) -> u64 {
         let times = &self.track.times_us;
         let at = moment.saturating_sub(1);

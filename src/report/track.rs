@@ -1,10 +1,11 @@
-//! What happened on one device, as the page wants it: each event changes one thing.
+//! History of one device as events of the page, each of which changes one thing.
 //!
-//! The page counts its own events. At its moment 0 nothing has happened, at moment n the first n
-//! events have. A block that event e (from 0) allocates is alive from moment e + 1; one that event
-//! f frees is alive until moment f. So the sums at all moments follow from the rows alone. Entries
-//! that change nothing (a snapshot, an annotation) are no events; one that ends a block and begins
-//! another is two.
+//! The page counts its own events. Moment n is the time after the first n events. A block that
+//! event e (from 0) allocates is live from moment e + 1; one that event f frees is live until
+//! moment f. So the sums at all moments follow from the rows alone.
+//!
+//! An entry that changes nothing (a snapshot, an annotation) is no event. An entry that ends one
+//! block and begins another is two events.
 
 use cachealloc_analysis::model::{Action, Device, PoolId, StackId};
 use cachealloc_analysis::waste::{Pattern, Waste};
@@ -12,39 +13,40 @@ use cachealloc_analysis::{Lifetime, Lifetimes, Moment, versions_of};
 
 #[derive(Debug, Default)]
 pub(crate) struct Track {
-    /// Microseconds since 1970 of each event. Never falls.
+    /// Time of each event in microseconds since 1970. Never decreases.
     pub times_us: Vec<u64>,
-    /// By the moment at which they begin.
+    /// Rows by the moment at which they begin.
     pub rows: Vec<Row>,
-    /// What was reserved before the first event.
+    /// Bytes reserved before the first event.
     pub reserved_before: u64,
     pub reserves: Vec<Reserve>,
     pub ooms: Vec<Oom>,
     pub lifetimes: Lifetimes,
-    /// After how many entries each event has happened. Never falls.
+    /// Number of entries up to each event. Never decreases.
     after_entries: Vec<Moment>,
 }
 
 /// One block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Row {
-    /// The first moment at which it is alive; 0 where it is from before the recording.
+    /// First moment at which the block is live; 0 if it is from before the recording.
     pub from: u32,
-    /// The last one. `None`: it was never freed.
+    /// Last moment at which it is live. `None` if it was never freed.
     pub until: Option<u32>,
-    /// The last one at which a stream may still use it; not after `until` where none does.
+    /// Last moment at which a stream may still use it. Not after `until` if no stream does.
     pub waits_until: u32,
-    /// All else, in `Track::lifetimes`: there may be millions.
+    /// Index of the remaining data in `Track::lifetimes`. It is not copied, because there may be
+    /// millions of rows.
     life: u32,
-    /// The stack of its free, if the history has that.
+    /// Stack of its free, if the history has it.
     pub freed_by: StackId,
-    /// How often its address was freed before: a part of PyTorch's name for it.
+    /// Number of earlier frees of its address, a part of PyTorch's name for it.
     pub version: u32,
     /// A bit for each of [`PATTERNS`] that it shows.
     pub patterns: u8,
 }
 
-/// What the page gets of each block; it computes itself which were never freed.
+/// Patterns written for each block. The page computes itself which blocks were never freed.
 pub(crate) const PATTERNS: [Pattern; 3] = [Pattern::Temporary, Pattern::Early, Pattern::Late];
 
 impl Row {
@@ -54,16 +56,16 @@ impl Row {
     }
 }
 
-/// A change of what is reserved.
+/// A change of the reserved memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Reserve {
     pub event: u32,
-    /// By how many.
+    /// Change in bytes.
     pub bytes: i64,
     pub address: u64,
     pub stream: u64,
     pub pool: PoolId,
-    /// Of a range of addresses that grows and shrinks in parts.
+    /// Whether it is a part of an address range that grows and shrinks in parts.
     pub part: bool,
     pub stack: StackId,
 }
@@ -71,20 +73,20 @@ pub(crate) struct Reserve {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Oom {
     pub event: u32,
-    /// Of entries, just before: also the index of its own.
+    /// Moment just before its entry, which is also the index of the entry.
     pub moment: Moment,
     pub requested_bytes: u64,
     pub free_bytes: u64,
     pub stack: StackId,
 }
 
-/// What an entry changes, in this order where it changes several things.
+/// A change by an entry. Several changes of one entry are applied in this order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Change {
-    /// The life of this index.
+    /// End of the lifetime with this index.
     Ends(u32),
     Begins(u32),
-    /// The entry itself.
+    /// The reserve or release of the entry itself.
     Reserve,
     Oom,
 }
@@ -146,7 +148,8 @@ impl Track {
         &self.lifetimes.all[row.life as usize]
     }
 
-    /// What the program held, at each moment of the page. Wraps around, and so never fails.
+    /// Returns the bytes that the program held at each moment of the page. Additions wrap around
+    /// and so never fail.
     pub(crate) fn live_bytes(&self) -> Vec<u64> {
         let mut sums = vec![0u64; self.times_us.len() + 2];
         for row in &self.rows {
@@ -174,12 +177,12 @@ impl Track {
         self.times_us.len() as u32 - 1
     }
 
-    /// The page's moment when so many entries have happened.
+    /// Returns the moment of the page at which this many entries have happened.
     pub(crate) fn page_moment(&self, moment: Moment) -> u32 {
         self.after_entries.partition_point(|&after| after <= moment) as u32
     }
 
-    /// What was reserved at a moment of the page.
+    /// Returns the reserved bytes at a moment of the page.
     pub(crate) fn reserved_at(&self, page_moment: u32) -> u64 {
         let changes = self.reserves.iter().filter(|change| change.event < page_moment);
         let change: i128 = changes.map(|change| i128::from(change.bytes)).sum();
@@ -187,7 +190,7 @@ impl Track {
     }
 }
 
-/// Not yet with its begin and end, and what the entries say of it.
+/// Creates a row whose begin, end and data of entries are still missing.
 fn row(waste: &Waste, index: usize, life: &Lifetime) -> Row {
     let bit =
         |(bit, &pattern): (usize, &Pattern)| u8::from(waste.shows(pattern, index, life)) << bit;
@@ -196,7 +199,7 @@ fn row(waste: &Waste, index: usize, life: &Lifetime) -> Row {
     Row { from: 0, until: None, waits_until: 0, life: index as u32, freed_by, version, patterns }
 }
 
-/// Everything that changes, in the order in which it does.
+/// Returns all changes in order.
 fn changes(device: &Device, lifetimes: &Lifetimes) -> Vec<(Moment, Change)> {
     let mut changes = Vec::with_capacity(device.entries.len());
     for (index, life) in (0..).zip(&lifetimes.all) {
@@ -225,7 +228,8 @@ fn changes(device: &Device, lifetimes: &Lifetimes) -> Vec<(Moment, Change)> {
     changes
 }
 
-/// What is reserved at the end is in the file; the changes lead back to the begin.
+/// Returns the reserved bytes before the first event, computed backwards from those at the end,
+/// which the file has.
 fn reserved_before(device: &Device, reserves: &[Reserve]) -> u64 {
     let end: i128 = device.segments.iter().map(|segment| i128::from(segment.bytes)).sum();
     let change: i128 = reserves.iter().map(|change| i128::from(change.bytes)).sum();

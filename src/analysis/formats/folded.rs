@@ -1,4 +1,5 @@
-//! A line for each stack, outermost frame first, and what it weighs: for flamegraph.pl and inferno.
+//! Folded stacks for flamegraph.pl and inferno: one line per stack, outermost frame first, and its
+//! weight.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -10,7 +11,7 @@ use cachealloc_text::plain;
 use crate::names::label;
 use crate::{SiteKey, When};
 
-/// Several devices come apart by a frame of their own.
+/// If there are several devices, each stack starts with a frame that names its device.
 pub fn folded(snapshot: &Snapshot, by: SiteKey, when: When, out: impl Write) -> io::Result<()> {
     let mut out = Bounded::new(snapshot, out);
     let frame_names = snapshot.frames.all().iter();
@@ -21,7 +22,7 @@ pub fn folded(snapshot: &Snapshot, by: SiteKey, when: When, out: impl Write) -> 
     let mut lines: Vec<((u32, StackId), u64)> = Vec::new();
     let mut indices = HashMap::new();
     for it in &weighted {
-        // One stack may have asked for several libraries.
+        // One stack may have allocated for several libraries.
         let key = (it.device, it.stack);
         let index = *indices.entry(key).or_insert_with(|| {
             lines.push((key, 0));
@@ -44,7 +45,7 @@ pub fn folded(snapshot: &Snapshot, by: SiteKey, when: When, out: impl Write) -> 
     out.flush()
 }
 
-/// A semicolon ends a frame, and a line end the stack.
+/// Replaces the separators of the format: `;` between frames, a line break between stacks.
 fn without_separators(name: &str) -> String {
     plain(&name.replace(';', ":").replace(['\n', '\r'], " ")).into_owned()
 }

@@ -1,4 +1,4 @@
-//! Snapshots as other tools read them.
+//! Writers for the formats of other tools.
 
 mod folded;
 mod model;
@@ -17,14 +17,14 @@ use std::io::{self, Write};
 use crate::model::{Snapshot, StackId};
 use crate::{Lifetimes, SiteKey, When, sites};
 
-/// How much a stack of a device weighs.
+/// The weight of a stack on a device.
 struct Weighted {
     device: u32,
     stack: StackId,
     weight: u64,
 }
 
-/// All stacks that weigh anything, in the order in which they first allocated.
+/// Returns all stacks with a weight, in the order in which they first allocated.
 fn weighted(snapshot: &Snapshot, by: SiteKey, when: When) -> Vec<Weighted> {
     let mut all = Vec::new();
     for (ordinal, device) in (0..).zip(&snapshot.devices) {
@@ -40,7 +40,7 @@ fn weighted(snapshot: &Snapshot, by: SiteKey, when: When) -> Vec<Weighted> {
     all
 }
 
-/// A writer that ends with an error where a small file would become a large one: a stack of a
+/// A writer that fails if a small file would produce a large output, for example a stack of a
 /// million frames for each of a thousand devices.
 pub struct Bounded<W> {
     out: W,
@@ -77,15 +77,15 @@ impl<W: Write> Write for Bounded<W> {
     }
 }
 
-/// So many times the file may be written. Ordinary files come to less than ten times.
+/// Largest output as a multiple of the file size. Ordinary files need less than ten times.
 const TIMES_MAX: u64 = 64;
-/// And so much of a small one.
+/// Output that is always allowed, however small the file is.
 const BYTES_LEAST: u64 = 64 << 20;
 
-/// The numbers of both protobufs have a sign.
+/// Converts a number for the two protobuf formats, whose integers are signed.
 fn number(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// Where a tool wants a frame, and there is none.
+/// Frame that stands for an empty stack where a tool requires one.
 const NO_STACK: &str = "[no stack]";

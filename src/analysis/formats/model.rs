@@ -1,4 +1,4 @@
-//! The model itself as JSON, for scripts: docs/command.md says what it holds.
+//! Writes the model itself as JSON, for scripts. docs/command.md describes the keys.
 
 use std::io::{self, Write};
 
@@ -7,7 +7,8 @@ use crate::model::{Action, Block, BlockState, Device, Dropped, Entry, Segment, S
 use crate::names::place_key;
 use cachealloc_text::Json;
 
-/// Rises when a key changes its meaning or goes; keys may come without.
+/// Version of the format. It rises when a key changes its meaning or is removed, not when one is
+/// added.
 const VERSION: u32 = 2;
 
 pub fn json(snapshot: &Snapshot, out: impl Write) -> io::Result<()> {

@@ -1,6 +1,6 @@
-//! Profiles as pprof reads them (`go tool pprof`, speedscope, Grafana Pyroscope): a gzipped
-//! protobuf, described in `proto/profile.proto` of <https://github.com/google/pprof>. Of each call
-//! site what was held at the peak and at the end, and all that was allocated.
+//! Writes profiles for pprof (`go tool pprof`, speedscope, Grafana Pyroscope): a gzipped protobuf,
+//! described in `proto/profile.proto` of <https://github.com/google/pprof>. Each call site has the
+//! memory held at the peak and at the end, and everything allocated.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -14,7 +14,7 @@ use crate::model::{Frame, Snapshot, StackId};
 use crate::names::{self, is_source};
 use crate::{Lifetimes, Site, Totals, sites_of_ranges};
 
-/// A name and a unit, in pprof's own words where there are any, and the number.
+/// Name, unit and getter of a value. Names and units are pprof's own where it has any.
 type Value = (&'static str, &'static str, fn(&Totals) -> u64);
 
 /// The values of a sample.
@@ -34,7 +34,8 @@ pub fn pprof(snapshot: &Snapshot, out: impl Write) -> io::Result<()> {
     packed.finish()?.flush()
 }
 
-/// In pieces, because a message in several is one: memory for all at once is never needed.
+/// Writes the profile in pieces, because concatenated pieces of a message form one message. The
+/// whole profile is never in memory.
 fn write(snapshot: &Snapshot, out: &mut impl Write) -> io::Result<()> {
     let mut texts = Texts::default();
     let mut piece = |profile: Profile| out.write_all(&profile.encode_to_vec());
@@ -87,7 +88,7 @@ fn write(snapshot: &Snapshot, out: &mut impl Write) -> io::Result<()> {
 
 const TEXTS_AT_ONCE: usize = 1000;
 
-/// When the first entry was made, and how long after it the last.
+/// Returns the time of the first entry, and the time from it to the last.
 fn times(snapshot: &Snapshot) -> (i64, i64) {
     let entries = snapshot.devices.iter().flat_map(|device| &device.entries);
     let times = entries.map(|entry| entry.time_us).filter(|time| *time > 0);
@@ -104,7 +105,7 @@ fn locations(snapshot: &Snapshot, stack: StackId, no_stack: u64) -> Vec<u64> {
     }
 }
 
-/// A location, its function, and the library where it is in one, with the same number.
+/// Writes a location, its function, and its library if it is in one, under the same number.
 fn location(
     snapshot: &Snapshot,
     texts: &mut Texts,
@@ -155,7 +156,7 @@ fn nameless(texts: &mut Texts, id: u64) -> Profile {
     }
 }
 
-/// Each text once, by its place in the profile's table.
+/// Texts, each once, with their indices in the string table of the profile.
 #[derive(Default)]
 struct Texts {
     all: Vec<String>,
@@ -174,7 +175,7 @@ impl Texts {
     }
 }
 
-/// The parts of the format that are used.
+/// The parts of the format that this writer uses.
 #[derive(Clone, PartialEq, Message)]
 struct Profile {
     #[prost(message, repeated, tag = "1")]
@@ -224,7 +225,7 @@ struct Label {
     text: i64,
 }
 
-/// A library. What has functions is not looked up again.
+/// A library. pprof does not symbolize a mapping that already has functions.
 #[derive(Clone, PartialEq, Message)]
 struct Mapping {
     #[prost(uint64, tag = "1")]

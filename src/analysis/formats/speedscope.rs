@@ -14,7 +14,8 @@ const PROFILES: [(&str, SiteKey, When); 3] = [
     ("allocated", SiteKey::Allocated, When::End),
 ];
 
-/// Profiles of each device: what is held at its peak and at the end, and all that was allocated.
+/// Writes three profiles per device: memory held at its peak, held at the end, and everything
+/// allocated.
 pub fn speedscope(snapshot: &Snapshot, name: &str, out: impl Write) -> io::Result<()> {
     let mut json = Json::new(Bounded::new(snapshot, out));
     json.object(|json| {
@@ -29,7 +30,7 @@ pub fn speedscope(snapshot: &Snapshot, name: &str, out: impl Write) -> io::Resul
     json.end()
 }
 
-/// All frames by their ids, and one more for stacks without.
+/// Writes all frames by id, and one more for empty stacks.
 fn frames<W: Write>(json: &mut Json<W>, snapshot: &Snapshot) -> io::Result<()> {
     json.array(|json| {
         for frame in snapshot.frames.all() {
@@ -55,11 +56,11 @@ fn profiles<W: Write>(json: &mut Json<W>, snapshot: &Snapshot) -> io::Result<()>
     for (name, by, when) in PROFILES {
         let all = weighted(snapshot, by, when);
         for (ordinal, _) in snapshot.devices.iter().enumerate() {
-            // They come device by device.
+            // Ordered by device.
             let begin = all.partition_point(|it| (it.device as usize) < ordinal);
             let end = all.partition_point(|it| it.device as usize <= ordinal);
             let of_device = &all[begin..end];
-            // Where nothing is held, there is still a profile: speedscope wants one at least.
+            // speedscope requires at least one profile, so an empty one is written too.
             json.line()?;
             profile(json, snapshot, &format!("device {ordinal}: {name}"), of_device)?;
         }

@@ -1,11 +1,11 @@
-//! The contents of a snapshot, typed, whichever writer the file is from.
+//! The typed contents of a snapshot of either writer.
 //!
-//! A million entries fit because nothing is stored twice: texts, frames and stacks are kept once
-//! and named by a number ([`TextId`], [`FrameId`], [`StackId`]), which [`Snapshot`]'s tables
-//! resolve.
+//! A million entries fit into memory because nothing is stored twice: texts, frames and stacks are
+//! stored once and referred to by number ([`TextId`], [`FrameId`], [`StackId`]). The tables of
+//! [`Snapshot`] resolve the numbers.
 //!
-//! Numbers come from a file, and a file may say anything. So nothing here promises that blocks do
-//! not overlap or that sums fit; sums saturate.
+//! The numbers come from a file, and a file may contain anything. So blocks may overlap, and sums
+//! may overflow; sums saturate.
 
 mod stacks;
 mod texts;
@@ -17,7 +17,7 @@ pub use cachealloc_history::{BlockState, HOST_DEVICE};
 pub use stacks::{Frame, FrameId, Frames, StackId, Stacks};
 pub use texts::{TextId, Texts};
 
-/// In the place of a device's ordinal: memory nodes of graphs, [`Snapshot::graphs`].
+/// Device number that stands for the memory nodes of graphs, [`Snapshot::graphs`].
 pub const GRAPHS: u32 = HOST_DEVICE - 1;
 
 /// One file.
@@ -28,53 +28,54 @@ pub struct Snapshot {
     pub stacks: Stacks,
     /// Private pools and the default pool, by [`PoolId`]. The first is the default pool, `(0, 0)`.
     pub pools: Vec<(u64, u64)>,
-    /// At the index of the device's ordinal. There is one for each device that has a segment or an
-    /// entry; those in between may be empty.
+    /// Devices at the index of their ordinals, up to the last one with a segment or an entry. Those
+    /// in between may be empty.
     pub devices: Vec<Device>,
-    /// Memory of the host that devices reach. Its addresses are the host's.
+    /// Host memory that devices can access, by host address.
     pub host: Device,
-    /// Memory nodes of graphs, of all devices: each a segment, whose pool is its graph. They have
-    /// no history, and may share memory.
+    /// Memory nodes of the graphs of all devices. Each is a segment whose pool is its graph. They
+    /// have no history, and may share memory.
     pub graphs: Device,
     pub annotations: Vec<Annotation>,
     pub settings: Settings,
-    /// The length of the file: what is made of it is held to that.
+    /// Size of the file, which limits the size of everything made from it.
     pub file_bytes: u64,
 }
 
 #[derive(Clone, Debug, Default)]
 pub struct Device {
-    /// What is there when the last entry has happened, in the order of the file: by address.
+    /// The segments after the last entry, by address as in the file.
     pub segments: Vec<Segment>,
-    /// The history, oldest first. Empty where nothing was recorded.
+    /// The history, oldest entry first. Empty if nothing was recorded.
     pub entries: Vec<Entry>,
 }
 
-/// One thing that happened. 56 bytes: files have millions.
+/// One event. 56 bytes, because files have millions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Entry {
-    /// Microseconds since 1970, UTC; 0 where the file has no times.
+    /// Microseconds since 1970, UTC; 0 if the file has no times.
     pub time_us: u64,
-    /// For [`Action::OutOfMemory`]: the bytes that were free on the device.
+    /// The address, or for [`Action::OutOfMemory`] the bytes that were free on the device.
     pub address: u64,
-    /// For blocks: what was requested, the same in all entries of a block. For segments: all of it.
-    /// For [`Action::OutOfMemory`]: what was asked for.
+    /// For blocks, the requested size, equal in all entries of a block. For segments, the whole
+    /// size. For [`Action::OutOfMemory`], the size of the failed request.
     pub bytes: u64,
     /// 0 is the default stream.
     pub stream: u64,
-    /// Of an allocation: the requesting stack. Of a free: the freeing one, or in files of PyTorch
-    /// the allocating one.
+    /// For an allocation, the requesting stack. For a free, the freeing stack, but in files of
+    /// PyTorch the allocating one.
     pub stack: StackId,
-    /// The library that asked, as our files say it (`app`, `cuBLAS`, ...). Empty: not said.
+    /// The requesting library in files of cachealloc (`app`, `cuBLAS`, ...). Empty if unknown.
     pub category: TextId,
-    /// What `torch.compile` was doing. Empty: nothing.
+    /// The activity of `torch.compile`. Empty if none.
     pub compile_context: TextId,
-    /// What the program attached to it; that of [`Action::Annotate`] is its whole message.
+    /// Text that the program attached to the event. For [`Action::Annotate`], its whole message.
     pub user_metadata: TextId,
     pub pool: PoolId,
     pub action: Action,
-    /// Where `user_metadata` are ranges, the outermost that was entered since the entry before:
-    /// after how many parts of the text, from 1. 0: none, or the file does not say.
+    /// If `user_metadata` holds ranges: the outermost range that was entered since the previous
+    /// entry, as the number of parts of the text up to it, from 1. 0 if none was entered or the
+    /// file does not tell.
     pub entered: u8,
 }
 
@@ -83,49 +84,49 @@ pub struct Entry {
 pub struct PoolId(pub u32);
 
 impl PoolId {
-    /// The pool that memory comes from by default.
+    /// The default pool.
     pub const DEFAULT: PoolId = PoolId(0);
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Action {
-    /// The program got a block.
+    /// The program allocated a block.
     Alloc,
-    /// The program gave a block back, and it became reusable at once. Files have two entries for
-    /// it, one directly after the other; they are read as one.
+    /// The program freed a block, and it became reusable at once. Files have two entries for this,
+    /// one directly after the other; they are read as one.
     Free,
-    /// The program gave a block back, but a stream may still use it.
+    /// The program freed a block, but a stream may still use it.
     FreeRequested,
-    /// That block became reusable.
+    /// A block of `FreeRequested` became reusable.
     FreeCompleted,
     SegmentAlloc,
     SegmentFree,
-    /// Memory was put behind a part of a range of addresses.
+    /// Memory was mapped into a part of a reserved address range.
     SegmentMap,
     SegmentUnmap,
-    /// A request could not be served.
+    /// A request failed for lack of memory.
     OutOfMemory,
     /// A snapshot was taken.
     Snapshot,
-    /// The program said something about the block at this address.
+    /// The program attached a message to the block at this address.
     Annotate,
-    /// Something that this version does not know.
+    /// An action that this version does not know.
     Other,
 }
 
-/// Memory that the allocator has from the driver.
+/// Memory that the allocator has reserved from the driver.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Segment {
     pub address: u64,
     pub bytes: u64,
     pub stream: u64,
-    /// For small requests.
+    /// Whether it serves small requests.
     pub small: bool,
     pub pool: PoolId,
     pub expandable: bool,
-    /// The stack of the request that it was reserved for.
+    /// Stack of the request for which it was reserved.
     pub stack: StackId,
-    /// By address.
+    /// Blocks by address.
     pub blocks: Vec<Block>,
 }
 
@@ -133,15 +134,15 @@ pub struct Segment {
 pub struct Block {
     pub address: u64,
     pub bytes: u64,
-    /// What the program asked for. Means nothing where the block is free.
+    /// Requested size. Meaningless for a free block.
     pub requested_bytes: u64,
     pub state: BlockState,
     pub stack: StackId,
-    /// The library that asked, as in its entry. Empty: not said.
+    /// The requesting library, as in its entry. Empty if unknown.
     pub category: TextId,
 }
 
-/// A part of the run that the program has named (`record_function`).
+/// A part of the run that the program named (`record_function`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Annotation {
     pub name: TextId,
@@ -150,28 +151,28 @@ pub struct Annotation {
     pub time_us: u64,
 }
 
-/// The allocator's settings, and what our own files say besides.
+/// The allocator's settings, and what files of cachealloc contain besides.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Settings {
-    /// By name, as text, in the order of the file: `max_split_size` is `-1`.
+    /// Settings as texts, in the order of the file: `max_split_size` is `-1`.
     pub all: Vec<(String, String)>,
-    /// What only our library writes, by name: `version`, `free_mode`, ... Empty in files of
-    /// PyTorch.
+    /// Settings that only cachealloc writes: `version`, `free_mode`, ... Empty in files of PyTorch.
     pub ours: Vec<(String, String)>,
-    /// How many entries were lost, always the oldest, or whether any were where only that is known.
+    /// Number of lost entries, always the oldest ones, or whether any were lost if only that is
+    /// known.
     pub dropped: Dropped,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Dropped {
-    /// The file does not say: PyTorch's.
+    /// The file does not tell, as those of PyTorch.
     #[default]
     Unknown,
     Count(u64),
 }
 
 impl Snapshot {
-    /// Whether our library wrote it.
+    /// Returns whether cachealloc wrote the file.
     pub fn is_ours(&self) -> bool {
         !self.settings.ours.is_empty()
     }
@@ -181,7 +182,8 @@ impl Snapshot {
         settings.into_iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
     }
 
-    /// Those of ours whose names begin so: the rest of each name, and its value.
+    /// Returns the settings of cachealloc whose names start with `begin`: the rest of each name,
+    /// and the value.
     pub fn settings_of<'a>(&'a self, begin: &'a str) -> impl Iterator<Item = (&'a str, &'a str)> {
         let ours = self.settings.ours.iter();
         ours.filter_map(move |(name, value)| Some((name.strip_prefix(begin)?, value.as_str())))
@@ -192,8 +194,8 @@ impl Snapshot {
         self.stacks.get(stack).iter().map(|&frame| self.frames.get(frame))
     }
 
-    /// Puts other frames, innermost first, in the place of each of these. Frames and stacks get
-    /// other ids by that.
+    /// Replaces each of these frames by other frames, innermost first. The ids of frames and stacks
+    /// change.
     pub fn replace_frames(&mut self, better: &HashMap<FrameId, Vec<Frame>>) {
         let (mut frames, mut stacks) = (Frames::default(), Stacks::default());
         let mut ids = Vec::with_capacity(self.stacks.len());
@@ -218,7 +220,7 @@ impl Snapshot {
         }
     }
 
-    /// How many entries there are on all devices.
+    /// Returns the number of entries of all devices.
     pub fn entries_count(&self) -> usize {
         self.devices.iter().map(|device| device.entries.len()).sum()
     }

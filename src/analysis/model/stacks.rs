@@ -1,5 +1,5 @@
-//! Frames and stacks, each once, by what they say: two files agree about a stack if its texts
-//! agree.
+//! Frames and stacks, each stored once by content: two files have the same stack if its texts are
+//! equal.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ pub struct FrameId(pub u32);
 pub struct StackId(pub u32);
 
 impl StackId {
-    /// No frames: none were taken.
+    /// The empty stack: no frames were recorded.
     pub const NONE: StackId = StackId(0);
 
     pub const fn is_none(self) -> bool {
@@ -23,11 +23,11 @@ impl StackId {
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Frame {
-    /// The function, or `??` where it is not known.
+    /// The function, or `??` if unknown.
     pub name: TextId,
-    /// The source file, or the library where there is no line information.
+    /// The source file, or the library if there is no line information.
     pub filename: TextId,
-    /// The line, or the offset in the library.
+    /// The line in a source file, or the offset in a library.
     pub line: u64,
 }
 
@@ -51,13 +51,13 @@ impl Frames {
         &self.frames[frame.0 as usize]
     }
 
-    /// In the order of their ids.
+    /// Returns all frames in the order of their ids.
     pub fn all(&self) -> &[Frame] {
         &self.frames
     }
 }
 
-/// Stack 0 is [`StackId::NONE`], the empty one.
+/// The table of stacks. Stack 0 is [`StackId::NONE`], the empty one.
 #[derive(Clone, Debug)]
 pub struct Stacks {
     stacks: Vec<Arc<[FrameId]>>,
@@ -73,9 +73,9 @@ impl Default for Stacks {
 }
 
 impl Stacks {
-    /// Innermost first.
+    /// Adds a stack, innermost frame first.
     pub fn add(&mut self, frames: &[FrameId]) -> StackId {
-        // So are all where none were taken.
+        // The empty stack is stack 0.
         if frames.is_empty() && !self.stacks.is_empty() {
             return StackId::NONE;
         }
@@ -89,12 +89,12 @@ impl Stacks {
         stack
     }
 
-    /// Innermost first.
+    /// Returns the frames of a stack, innermost first.
     pub fn get(&self, stack: StackId) -> &[FrameId] {
         &self.stacks[stack.0 as usize]
     }
 
-    /// All, the empty one too.
+    /// Returns the number of stacks, including the empty one.
     pub fn len(&self) -> usize {
         self.stacks.len()
     }

@@ -1,4 +1,4 @@
-//! Texts, each once.
+//! Texts, each stored once.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ impl TextId {
     }
 }
 
-/// The empty text is always [`TextId::EMPTY`].
+/// The table of texts. The empty text is always [`TextId::EMPTY`].
 #[derive(Clone, Debug)]
 pub struct Texts {
     texts: Vec<Arc<str>>,
@@ -45,7 +45,7 @@ impl Texts {
         &self.texts[id.0 as usize]
     }
 
-    /// The id of a text that is there.
+    /// Returns the id of a text, if the table has it.
     pub fn find(&self, text: &str) -> Option<TextId> {
         self.ids.get(text).copied()
     }

@@ -1,7 +1,7 @@
-//! Names of templates that only their arguments tell apart.
+//! Distinguishes names of templates that differ only in their arguments.
 //!
-//! A line of a table leaves template arguments out where a name is long. Two instances of one
-//! template, which share file and line as well, would then be one call site to the reader.
+//! A table leaves template arguments out of long names. Two instances of one template, which share
+//! file and line as well, would then look like one call site.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -9,20 +9,20 @@ use std::collections::{HashMap, HashSet};
 use super::short::short_name;
 use cachealloc_text::cut;
 
-/// Where names differ, so many letters are shown.
+/// Characters shown of the arguments that differ.
 const ARGUMENTS_CHARS_MAX: usize = 48;
-/// A name that is no longer stands as it is.
+/// Names up to this length are shown whole.
 const WHOLE_CHARS_MAX: usize = 80;
 
-/// Short names of functions, no two templates alike.
+/// Short names of functions, different for each instance of a template.
 #[derive(Clone, Debug, Default)]
 pub struct ShortNames {
-    /// By the whole name, those that [`short_name`] would confuse.
+    /// Names by whole name, for those that [`short_name`] would confuse.
     apart: HashMap<Box<str>, Box<str>>,
 }
 
 impl ShortNames {
-    /// Of all names that are shown beside each other.
+    /// Creates the short names of all names that are shown together.
     pub fn of<'a>(names: impl Iterator<Item = &'a str>) -> ShortNames {
         let templates = names.filter(|name| name.contains('<') && !name.starts_with('<'));
         let distinct: HashSet<&str> = templates.collect();
@@ -50,7 +50,7 @@ impl ShortNames {
     }
 }
 
-/// `sort<std::less<float>>`, or of a long name where it differs from the others:
+/// Returns `sort<std::less<float>>`, or for a long name the part that differs from the others:
 /// `sort<...less<float>...>`.
 fn told_apart(short: &str, instance: &str, begin: usize, end: usize) -> String {
     if instance.chars().count() <= WHOLE_CHARS_MAX {
@@ -60,7 +60,7 @@ fn told_apart(short: &str, instance: &str, begin: usize, end: usize) -> String {
     format!("{short}<...{}...>", cut(differs, ARGUMENTS_CHARS_MAX))
 }
 
-/// How many bytes all begin with, and end with, in whole words.
+/// Returns the lengths in bytes of the common prefix and the common suffix, in whole words.
 fn common(names: &[String]) -> (usize, usize) {
     let Some((first, others)) = names.split_first() else { return (0, 0) };
     let same = |left: &mut dyn Iterator<Item = u8>, right: &mut dyn Iterator<Item = u8>| {
@@ -83,7 +83,7 @@ fn common(names: &[String]) -> (usize, usize) {
     (begin, end.unwrap_or_default())
 }
 
-/// With the template arguments, without those of the call.
+/// Returns the name with its template arguments, without the arguments of the call.
 fn without_arguments(name: &str) -> String {
     let name = name.replace("(anonymous namespace)", "{anonymous}");
     let name = name.replace("operator()", "operator{}");

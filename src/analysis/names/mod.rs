@@ -1,8 +1,9 @@
-//! What a person is shown of a stack: the one frame that says most, and short names.
+//! Names of stacks for people: the most informative frame, and short names.
 //!
-//! The innermost frame of an allocation hardly ever says where it comes from: it is the CUDA
-//! runtime's, or a container's. The *site* of a stack is the innermost frame of the program's own
-//! sources; without such, of any Python; without that, the first above the runtime.
+//! The innermost frame of an allocation hardly ever tells where it comes from: it belongs to the
+//! CUDA runtime or to a container. The *site* of a stack is the innermost frame of the program's
+//! own sources. Without one, it is the innermost Python frame, or else the first frame above the
+//! runtime.
 
 mod apart;
 mod short;
@@ -13,26 +14,26 @@ pub use short::{is_source, label, label_of, place_key, short_name, short_path};
 use crate::model::{Frame, FrameId, Snapshot, StackId, TextId};
 use short::label_with;
 
-/// What kind of code each frame of a snapshot is, found out once.
+/// The kind and label of each frame of a snapshot, computed once.
 #[derive(Clone, Debug, Default)]
 pub struct Names {
     kinds: Vec<Kind>,
-    /// The index of the site's frame of each stack: a stack may have a million frames, and many
-    /// sites.
+    /// Index of the site's frame in each stack. It is stored because a stack may have a million
+    /// frames and many sites.
     sites: Vec<Option<u32>>,
-    /// What each frame is called.
+    /// Label of each frame.
     labels: Vec<Box<str>>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Kind {
-    /// Hands requests on to the driver, or starts threads and programs.
+    /// Code that forwards requests to the driver, or that starts threads and programs.
     Plumbing,
     /// Machine code of a library.
     Code,
-    /// Python of a library.
+    /// Python code of a library.
     Python,
-    /// The program's own sources.
+    /// Sources of the program itself.
     Own,
 }
 
@@ -54,12 +55,12 @@ impl Names {
         names
     }
 
-    /// What a frame is called, in a line of a table.
+    /// Returns the name of a frame for a line of a table.
     pub fn label(&self, frame: FrameId) -> &str {
         &self.labels[frame.0 as usize]
     }
 
-    /// The frame that says where this is: its index in the stack. None of a stack without frames.
+    /// Returns the index of the site's frame in a stack. Returns `None` for a stack without frames.
     fn site_index(&self, frames: &[FrameId]) -> Option<usize> {
         let kinds = frames.iter().map(|frame| self.kinds[frame.0 as usize]);
         // The innermost of the best kind.
@@ -71,8 +72,8 @@ impl Names {
         self.sites[stack.0 as usize].map(|index| frames[index as usize])
     }
 
-    /// The callers of the site that say something, innermost first: where the site is the program's
-    /// own, only what is its own as well.
+    /// Returns the informative callers of the site, innermost first. If the site is in the
+    /// program's own sources, only callers in them count.
     pub fn callers<'a>(
         &'a self,
         snapshot: &'a Snapshot,
@@ -86,7 +87,7 @@ impl Names {
         frames[from..].iter().copied().filter(move |&frame| kind_of(frame) >= least)
     }
 
-    /// Where a stack is, in a line: `forward model.py:52 < step train.py:80 < main train.py:101`.
+    /// Returns a stack in one line: `forward model.py:52 < step train.py:80 < main train.py:101`.
     pub fn place(&self, snapshot: &Snapshot, stack: StackId) -> String {
         let Some(site) = self.site(snapshot, stack) else {
             return "(no stack)".into();
@@ -97,11 +98,11 @@ impl Names {
     }
 }
 
-/// Callers of the site that are named in a line.
+/// Number of callers of the site that a line names.
 const CALLERS_SHOWN: usize = 3;
 
-/// Whose memory it is: the category that the file gives, or what the stack says. Our library looks
-/// at the libraries on the stack; all of PyTorch's snapshot is PyTorch's.
+/// Returns the library that holds the memory: the category from the file, or a default. cachealloc
+/// derives the category from the libraries on the stack; a snapshot of PyTorch is all PyTorch's.
 pub fn library(snapshot: &Snapshot, category: TextId) -> &str {
     match snapshot.texts.get(category) {
         "" if snapshot.is_ours() => "unknown",
@@ -115,8 +116,8 @@ fn kind(name: &str, filename: &str) -> Kind {
         return Kind::Plumbing;
     }
     let is_python = filename.ends_with(".py") || filename.starts_with('<');
-    // Python that was compiled to C: a library's, or the program's, which then calls it from
-    // elsewhere.
+    // Python compiled to C belongs to a library, or to the program, which then calls it from other
+    // sources.
     let is_compiled = name.starts_with("__pyx_") || name.starts_with("__Pyx_");
     let is_others = is_compiled || NOT_OWN.iter().any(|part| filename.contains(part));
     let is_own = is_source(filename) && !is_others;
@@ -127,7 +128,7 @@ fn kind(name: &str, filename: &str) -> Kind {
     }
 }
 
-/// Parts of paths of sources that came with something else.
+/// Parts of paths that mark sources of other projects.
 const NOT_OWN: [&str; 10] = [
     "/site-packages/",
     "/dist-packages/",
@@ -149,9 +150,9 @@ fn is_plumbing(name: &str, filename: &str) -> bool {
         || is_interpreter(name, filename)
 }
 
-/// Python's own machine code, and that by which it calls C: between the functions of a script and
-/// what they ask for, and the same in all of them. Built with debug information it has sources as
-/// well.
+/// Returns whether a frame is Python's own machine code, or the code by which it calls C. Such
+/// frames lie between the functions of a script and what they call, and are alike in all stacks.
+/// Built with debug information, they have source files as well.
 pub fn is_interpreter(name: &str, filename: &str) -> bool {
     let file = filename.rsplit('/').next().unwrap_or(filename);
     let of_python = ["_Py", "Py"].iter().any(|begin| {
@@ -168,7 +169,7 @@ pub fn is_interpreter(name: &str, filename: &str) -> bool {
 const PLUMBING_FILES: [&str; 7] =
     ["libcudart", "libcuda.", "libcachealloc", "libc.so", "libpthread", "ld-linux", "libc10_cuda"];
 
-/// The runtime where it is a part of the program, and what begins every stack.
+/// Functions of a runtime that is linked into the program, and those at the start of every stack.
 const PLUMBING_NAMES: [&str; 14] = [
     "cuMem",
     "cudaMalloc",
@@ -186,5 +187,5 @@ const PLUMBING_NAMES: [&str; 14] = [
     "std::rt::",
 ];
 
-/// Where glibc's own sources were when it was built.
+/// Paths of glibc's sources at the time it was built.
 const C_LIBRARY: [&str; 4] = ["/sysdeps/", "./nptl/", "./csu/", "/glibc-"];

@@ -1,5 +1,5 @@
-//! Names and paths as a line of a table has room for them. The whole ones are in every machine's
-//! format.
+//! Names and paths shortened for a line of a table. The machine-readable formats have the whole
+//! ones.
 
 use std::borrow::Cow;
 
@@ -9,12 +9,13 @@ use cachealloc_text::cut;
 use super::ShortNames;
 use crate::model::{Frame, Texts};
 
-/// `forward model.py:52`; of a library without lines `cublasCreate libcublas.so.12+0x3f2`.
+/// Returns `forward model.py:52`, or for a library without lines `cublasCreate
+/// libcublas.so.12+0x3f2`.
 pub fn label(texts: &Texts, frame: &Frame) -> String {
     label_with(&ShortNames::default(), texts, frame)
 }
 
-/// The same, with names that are told apart.
+/// Returns [`label`] with a name that distinguishes instances of a template.
 pub(super) fn label_with(names: &ShortNames, texts: &Texts, frame: &Frame) -> String {
     let name = names.short(texts.get(frame.name));
     let file = texts.get(frame.filename);
@@ -26,7 +27,7 @@ pub(super) fn label_with(names: &ShortNames, texts: &Texts, frame: &Frame) -> St
     label_of(&name, &place)
 }
 
-/// Of a function and its place, either of which may not be known.
+/// Returns the label of a function and its place, either of which may be unknown.
 pub fn label_of(name: &str, place: &str) -> String {
     match (name, place) {
         ("" | "??", "") => "unknown".to_string(),
@@ -36,13 +37,13 @@ pub fn label_of(name: &str, place: &str) -> String {
     }
 }
 
-/// What the number of a frame is in JSON: an offset never stands in `line`.
+/// Returns the JSON key for the number of a frame. An offset is never under `line`.
 pub fn place_key(filename: &str) -> &'static str {
     if is_source(filename) { "line" } else { "offset" }
 }
 
-/// The last parts of a path that say something: from the package of a Python library on, the file
-/// alone of a binary, else the file and its folder.
+/// Returns the informative end of a path: from the package on for a Python library, the file name
+/// for a binary, else the file and its folder.
 pub fn short_path(path: &str) -> &str {
     for packages in ["/site-packages/", "/dist-packages/"] {
         if let Some((_, inside)) = path.rsplit_once(packages)
@@ -59,14 +60,15 @@ pub fn short_path(path: &str) -> &str {
         Some((slash, _)) => &path[slash + 1..],
         None => path,
     };
-    // No file system has a longer name; its end says most.
+    // No file system has longer names. The end of a path tells most.
     match short.char_indices().rev().nth(PATH_CHARS_MAX) {
         Some((begin, _)) => &short[begin..],
         None => short,
     }
 }
 
-/// Without the arguments, and with what stands in angle brackets left out where it is long.
+/// Returns a name without its arguments. If the name is long, the text in angle brackets is left
+/// out too.
 pub fn short_name(name: &str) -> Cow<'_, str> {
     let name = without_hash(name);
     if name.len() <= NAME_BYTES_GOOD && !name.contains('(') {
@@ -85,7 +87,7 @@ const NAME_BYTES_GOOD: usize = 40;
 const NAME_CHARS_MAX: usize = 80;
 const PATH_CHARS_MAX: usize = 500;
 
-/// Rust's symbols end in `::h` and 16 digits.
+/// Removes the suffix of Rust's symbols: `::h` and 16 digits.
 fn without_hash(name: &str) -> &str {
     match name.rsplit_once("::h") {
         Some((path, hash)) if hash.len() == 16 && hash.bytes().all(|it| it.is_ascii_hexdigit()) => {
@@ -95,7 +97,8 @@ fn without_hash(name: &str) -> &str {
     }
 }
 
-/// C++ only: names that begin with a bracket are Rust's (`<T as Trait>::method`) and Python's.
+/// Removes the text in angle brackets from a C++ name. Names that start with a bracket are Rust's
+/// (`<T as Trait>::method`) or Python's.
 fn outside_of_brackets(name: &str) -> String {
     if name.starts_with('<') {
         return name.to_string();

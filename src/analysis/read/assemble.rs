@@ -1,5 +1,5 @@
-//! From what was read to the model: which list is whose, one entry for each free, addresses in
-//! order.
+//! Builds the model from the values that were read: assigns lists to devices, merges the two
+//! entries of a free, and orders addresses.
 
 use std::mem;
 
@@ -13,11 +13,11 @@ use crate::model::{
     Action, Annotation, Device, Dropped, Entry, Segment, Settings, Snapshot, TextId,
 };
 
-/// `top` is what the pickle has left.
+/// Builds a snapshot from `top`, the value that the pickle leaves.
 pub(super) fn snapshot(mut nodes: Nodes, top: Value) -> Result<Snapshot, ReadError> {
     let assembled = match top {
         Value::Map(map) => from_dict(&mut nodes, map),
-        // What `torch.cuda.memory_snapshot()` returns, and the only form before 2023.
+        // The result of `torch.cuda.memory_snapshot()`, and the only form before 2023.
         Value::List(_) => segments_only(&mut nodes, top),
         value => Err(format!("it holds {}", value.kind())),
     };
@@ -82,7 +82,7 @@ fn add_segments(
         let Value::Segment(index) = nodes.resolve(item) else {
             return Err(format!("{} is in the list of segments", nodes.resolve(item).kind()));
         };
-        // A segment that is in two lists is empty in the second one: its blocks went into the
+        // A segment that is in two lists is empty in the second: its blocks were moved to the
         // first.
         let (ordinal, segment) = &mut nodes.segments[index as usize];
         let blocks = mem::take(&mut segment.blocks);
@@ -123,7 +123,7 @@ fn device(snapshot: &mut Snapshot, ordinal: usize) -> &mut Device {
     &mut snapshot.devices[ordinal]
 }
 
-/// No machine has so many devices; a number that is wrong must not cost memory.
+/// Largest device ordinal. No machine has so many devices, and a wrong number must not cost memory.
 const ORDINAL_MAX: usize = 1023;
 
 fn check_ordinal(ordinal: usize) -> nodes::Result<()> {
@@ -138,7 +138,7 @@ fn entries(nodes: &mut Nodes, list: Value) -> nodes::Result<Vec<Entry>> {
     let is_all = items.len() == nodes.entries.len()
         && items.iter().zip(0..).all(|(&item, index)| nodes.resolve(item) == Value::Entry(index));
     let entries = if is_all {
-        // The usual case, one device: they lie as they should, and need not be there twice.
+        // The usual case of one device: the entries are in order, and need no copy.
         mem::take(&mut nodes.entries)
     } else {
         items.into_iter().map(|item| entry(nodes, item)).collect::<nodes::Result<_>>()?
@@ -157,7 +157,7 @@ fn entry(nodes: &Nodes, item: Value) -> nodes::Result<Entry> {
     }
 }
 
-/// A free that was requested and completed at once is one entry.
+/// Merges the two entries of a free that was requested and completed at once.
 fn with_whole_frees(mut entries: Vec<Entry>) -> Vec<Entry> {
     entries.dedup_by(|second, first| {
         let is_pair = first.action == Action::FreeRequested
@@ -172,7 +172,7 @@ fn with_whole_frees(mut entries: Vec<Entry>) -> Vec<Entry> {
     entries
 }
 
-/// PyTorch has had them in one list, and in a list of lists.
+/// Reads the entries of the host. PyTorch has written them as one list, and as a list of lists.
 fn host_entries(nodes: &mut Nodes, list: Value) -> nodes::Result<Vec<Entry>> {
     let mut all = Vec::new();
     for item in nodes.take(list)? {

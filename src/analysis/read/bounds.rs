@@ -1,17 +1,19 @@
-//! What is in a file once may be referred to any number of times, in two bytes each. The model
-//! shares it as the file does; output, as JSON, does not. So a file whose output would be out of
-//! all proportion is refused: all that is done with a snapshot stays within a constant times its
-//! file.
+//! Limits the size of the output relative to the file.
+//!
+//! A file may refer to one text any number of times, in two bytes each. The model shares the text
+//! as the file does, but output such as JSON repeats it. So a file whose output would be out of
+//! proportion is refused. Everything done with a snapshot then stays within a constant multiple of
+//! its file.
 
 use std::collections::HashMap;
 
 use super::nodes::Result;
 use crate::model::{Snapshot, TextId};
 
-/// Texts written out each time may come to so many times the file. Those of recordings come to less
-/// than ten.
+/// Largest size of the repeated texts as a multiple of the file size. Recordings need less than ten
+/// times.
 const TIMES_MAX: u64 = 64;
-/// What a small file may come to.
+/// Size that is always allowed, however small the file is.
 const BYTES_LEAST: u64 = 16 << 20;
 
 pub(super) fn check_size(bytes: u64, file_bytes: u64) -> Result<()> {
@@ -24,7 +26,7 @@ pub(super) fn check_size(bytes: u64, file_bytes: u64) -> Result<()> {
     ))
 }
 
-/// Of all texts that are written out with frames, entries and blocks.
+/// Checks the size of all texts that are written out with frames, entries and blocks.
 pub(super) fn check(snapshot: &Snapshot, file_bytes: u64) -> Result<()> {
     let length = |text: TextId| snapshot.texts.get(text).len() as u64;
     let mut bytes = 0u64;
@@ -32,7 +34,7 @@ pub(super) fn check(snapshot: &Snapshot, file_bytes: u64) -> Result<()> {
     for frame in snapshot.frames.all() {
         add(length(frame.name).saturating_add(length(frame.filename)));
     }
-    // Most are a few, and a million times.
+    // Most texts are few, and used a million times.
     let mut counts: HashMap<TextId, u64> = HashMap::new();
     for device in snapshot.devices.iter().chain([&snapshot.host, &snapshot.graphs]) {
         for entry in &device.entries {

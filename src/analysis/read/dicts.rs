@@ -1,4 +1,4 @@
-//! What a dict is, by its keys: an entry, a block, a segment, a frame, or none of these.
+//! Recognizes a dict by its keys: an entry, a block, a segment, a frame, or none of these.
 
 use cachealloc_history::{action_words, state_words};
 
@@ -7,7 +7,7 @@ use super::value::{List, Value};
 use super::words;
 use crate::model::{Action, Block, BlockState, Entry, Frame, PoolId, Segment, StackId, TextId};
 
-/// Of a block that has none in the file: it begins where the one before ends.
+/// Address of a block that has none in the file: it starts where the previous one ends.
 pub(super) const NO_ADDRESS: u64 = u64::MAX;
 
 impl Nodes {
@@ -98,7 +98,7 @@ impl Nodes {
         pushed(&mut self.blocks, block, "blocks").map(Value::Block)
     }
 
-    /// The form that blocks had before 2023: what was allocated in them, the last one first.
+    /// Reads the form of blocks before 2023: the allocations in the block, the last one first.
     fn old_history(&mut self, value: Value) -> Result<(StackId, Option<u64>)> {
         let last = match value {
             Value::List(id) => match &self.lists[id as usize] {
@@ -173,7 +173,7 @@ impl Nodes {
         Ok(Value::Frame(self.frames.add(frame)))
     }
 
-    /// A list of frames becomes a stack when it is used for the first time.
+    /// Returns the stack of a list of frames. The list becomes a stack when it is first used.
     fn stack(&mut self, value: Value) -> Result<StackId> {
         let id = match value {
             Value::Nothing | Value::EmptyList => return Ok(StackId::NONE),
@@ -195,14 +195,15 @@ impl Nodes {
         Ok(stack)
     }
 
-    /// Empty where it is none, or says no more than `nothing` does.
+    /// Returns a value as text. Returns the empty text if the value is missing, or if it tells no
+    /// more than `nothing`.
     fn text(&mut self, value: Value, nothing: TextId) -> Result<TextId> {
         Ok(match self.resolve(value) {
             Value::Text(text) if text == nothing => TextId::EMPTY,
             Value::Text(text) => text,
             Value::Nothing | Value::EmptyDict | Value::EmptyList => TextId::EMPTY,
             Value::Map(map) => {
-                // The same dict for many entries is one text.
+                // One dict shared by many entries becomes one text.
                 let count = self.pairs(map).len();
                 match self.plains.get(&map) {
                     Some(&(known, text)) if known == count => text,
@@ -222,7 +223,7 @@ impl Nodes {
     }
 
     fn pool_of(&mut self, value: Value) -> Result<PoolId> {
-        // What went through JSON has lists for tuples.
+        // JSON turns tuples into lists.
         if let Value::List(id) = value
             && let List::Items(items) = &self.lists[id as usize]
             && let [Value::Number(first), Value::Number(second)] = items[..]
@@ -243,7 +244,7 @@ fn number(key: TextId, value: Value, nodes: &Nodes) -> Result<u64> {
     }
 }
 
-/// A number that only identifies something; some of them are -1.
+/// Reads a number that only identifies something; some of them are -1.
 fn handle(key: TextId, value: Value, nodes: &Nodes) -> Result<u64> {
     match value {
         Value::Negative(number) => Ok(number as u64),

@@ -1,4 +1,4 @@
-//! Why a file is no snapshot that we can read. The sentences go on after the file's name.
+//! Reasons why a file cannot be read as a snapshot. The sentences continue after the file's name.
 
 use std::fmt::{self, Display, Formatter};
 use std::io;
@@ -7,9 +7,9 @@ use std::io;
 pub enum ReadError {
     Io(io::Error),
     Empty,
-    /// Packed or written in a form that we know, and do not read.
+    /// A packed file or a known format that is not read.
     OtherFormat(&'static str),
-    /// It ends in the middle.
+    /// The file ends in the middle of a snapshot.
     Truncated {
         at: u64,
     },
@@ -18,12 +18,12 @@ pub enum ReadError {
         at: u64,
         what: String,
     },
-    /// Nothing that Python writes.
+    /// Data that Python does not write.
     Broken {
         at: u64,
         what: String,
     },
-    /// A sound pickle, of something else.
+    /// A valid pickle of something else.
     NoSnapshot(String),
 }
 

@@ -1,10 +1,10 @@
-//! Python's pickle, as far as snapshots need it: the opcodes of PyTorch's viewer, so whatever the
-//! viewer opens, this reads. A pickle is a program for a stack machine with a *memo*, numbered
-//! places for what comes again.
+//! Interprets Python's pickle, as far as snapshots need it. It has the opcodes of PyTorch's viewer,
+//! so it reads whatever the viewer opens. A pickle is a program for a stack machine with a *memo*:
+//! numbered places for values that are used again.
 //!
-//! No opcode can run anything: those that would make Python objects are refused by name. Nothing
-//! recurses, so nesting costs no stack, and memory grows with what was read, never with what a
-//! number in the file announces.
+//! No opcode can run anything: those that would make Python objects are rejected by name. Nothing
+//! recurses, so nesting costs no stack. Memory grows with the bytes that were read, never with a
+//! size that the file announces.
 
 use std::io::Read;
 
@@ -17,10 +17,10 @@ pub(super) struct Machine<R> {
     source: Source<R>,
     pub nodes: Nodes,
     stack: Vec<Value>,
-    /// Where on the stack the marks are.
+    /// Positions of the marks on the stack.
     marks: Vec<usize>,
     memo: Vec<Small>,
-    /// Where the text was that is read last.
+    /// Buffer of the text that was read last.
     bytes: Vec<u8>,
 }
 
@@ -32,7 +32,7 @@ impl<R: Read> Machine<R> {
         Machine { source, nodes: Nodes::new(), stack, marks, memo, bytes }
     }
 
-    /// Runs the pickle to its end. Returns what it leaves.
+    /// Runs the pickle to its end. Returns the value that it leaves.
     pub(super) fn run(&mut self) -> Result<Value> {
         loop {
             let opcode = self.source.byte()?;
@@ -145,7 +145,7 @@ impl<R: Read> Machine<R> {
         Ok(())
     }
 
-    /// What lies below a mark is out of reach until the mark is gone.
+    /// Pops a value. Values below a mark are out of reach until the mark is removed.
     fn pop(&mut self) -> Result<Value> {
         self.reach(1)?;
         Ok(self.stack.pop().expect("one is in reach"))
@@ -176,8 +176,8 @@ impl<R: Read> Machine<R> {
         let value = self.nodes.placed(value).map_err(|what| self.broken(what))?;
         let place = place as usize;
         if place >= self.memo.len() {
-            // Writers count. Our own, and PyTorch's, leave no more than a few free.
-            // Each place takes a byte of the file at least, but for those that are free.
+            // Writers count up, and cachealloc and PyTorch leave only a few places free. Every
+            // other place takes at least one byte of the file.
             let is_far = place - self.memo.len() > MEMO_GAP_MAX;
             if is_far
                 || place >= COUNT_MAX
@@ -208,7 +208,7 @@ impl<R: Read> Machine<R> {
         self.fill_from(begin, add)
     }
 
-    /// Puts what lies from `begin` on into the container below it.
+    /// Moves the values from `begin` on into the container below them.
     fn fill_from(
         &mut self,
         begin: usize,
@@ -243,7 +243,7 @@ impl<R: Read> Machine<R> {
         self.collect_from(begin, make)
     }
 
-    /// Replaces what lies from `begin` on by what it makes.
+    /// Replaces the values from `begin` on by the value made of them.
     fn collect_from(
         &mut self,
         begin: usize,
@@ -256,7 +256,7 @@ impl<R: Read> Machine<R> {
         self.push(made)
     }
 
-    /// A number in so many bytes, the lowest first, the highest with the sign.
+    /// Reads an integer of `count` bytes, little-endian, in two's complement.
     fn long(&mut self, count: usize) -> Result<()> {
         let mut bytes = [0u8; 16];
         if count > bytes.len() {
@@ -317,7 +317,7 @@ fn integer(number: i64) -> Value {
 
 const PROTOCOL_MAX: u8 = 5;
 const MEMO_GAP_MAX: usize = 4096;
-/// Names of templates grow to hundreds of thousands of bytes.
+/// Longest text. Names of templates grow to hundreds of thousands of bytes.
 const TEXT_BYTES_MAX: u64 = 1 << 26;
 
 const STOP: u8 = b'.';

@@ -1,8 +1,9 @@
-//! From a file to the model.
+//! Reads a file into the model.
 //!
-//! The reader is our own, and not serde-pickle: that one refuses containers which are used twice,
-//! or loses them, and our files and PyTorch's consist of such; and it makes a tree of the whole
-//! file, where this one makes the model as it goes. It is the oracle in the tests.
+//! The crate has its own reader because serde-pickle rejects or loses containers that are used
+//! twice. Files of cachealloc and PyTorch consist of such containers. serde-pickle also makes a
+//! tree of the whole file, where this reader makes the model as it goes. The tests use serde-pickle
+//! as the oracle.
 
 mod assemble;
 mod bounds;
@@ -21,7 +22,7 @@ pub use error::ReadError;
 use machine::Machine;
 use source::Source;
 
-/// Reads a snapshot that our library or PyTorch has written. `reader` need not be buffered.
+/// Reads a snapshot that cachealloc or PyTorch has written. `reader` need not be buffered.
 pub fn read(reader: impl Read) -> Result<Snapshot, ReadError> {
     let mut source = Source::new(reader);
     recognise(source.peek(MAGIC_BYTES)?)?;
@@ -32,7 +33,8 @@ pub fn read(reader: impl Read) -> Result<Snapshot, ReadError> {
 
 const MAGIC_BYTES: usize = 4;
 
-/// Whether the first bytes are those of a pickle; if not, of what else.
+/// Checks that the first bytes are those of a pickle. The error names the format that they belong
+/// to.
 fn recognise(begin: &[u8]) -> Result<(), ReadError> {
     let what = match begin {
         [] => return Err(ReadError::Empty),

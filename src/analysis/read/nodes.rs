@@ -1,9 +1,9 @@
-//! What has been read so far. A dict becomes what its keys say as soon as it is filled, so a
-//! million entries are a million times 56 bytes and never a million dicts.
+//! The values read so far. A dict becomes what its keys say as soon as it is filled, so a million
+//! entries take a million times 56 bytes and never a million dicts.
 //!
-//! What the file shares stays shared: a frame, a stack and a text are numbers, and a list of frames
-//! that is used again is looked up once. Lists of anything else may be used once (see
-//! [`List::Taken`]), so that a small file cannot ask for much memory.
+//! Values that the file shares stay shared: frames, stacks and texts are numbers, and a list of
+//! frames that is used again is looked up once. Other lists may be used once (see [`List::Taken`]),
+//! so that a small file cannot require much memory.
 
 use std::collections::HashMap;
 use std::mem;
@@ -13,7 +13,7 @@ use super::value::{List, Small, Value};
 use super::words;
 use crate::model::{Block, Entry, Frames, PoolId, Segment, Stacks, TextId, Texts};
 
-/// What is wrong, without the place.
+/// The error describes what is wrong, without the position.
 pub(super) type Result<T> = std::result::Result<T, String>;
 
 pub(super) type Pairs = Vec<(Value, Value)>;
@@ -26,22 +26,22 @@ pub(super) struct Nodes {
     pool_ids: HashMap<(u64, u64), PoolId>,
     pub entries: Vec<Entry>,
     pub blocks: Vec<Block>,
-    /// With the ordinal of the device, which is negative for the host.
+    /// Segments, each with the ordinal of its device, which is negative for the host.
     pub segments: Vec<(i64, Segment)>,
     pub(super) maps: Vec<Pairs>,
     pub(super) lists: Vec<List>,
     slots: Vec<Small>,
-    /// Values that are not small.
+    /// Values that do not fit into a [`Small`].
     pub(super) wide: Vec<Value>,
-    /// What a dict says as a text, of so many pairs.
+    /// The text of each dict that was used as one, with its number of pairs.
     pub(super) plains: HashMap<u32, (usize, TextId)>,
-    /// How much of the file was read, and how much was made of it by copying what is there once.
+    /// Bytes of the file that were read. `copied_bytes` is what copying shared data produced.
     pub read_bytes: u64,
     copied_bytes: u64,
 }
 
-/// Of dicts, of lists, and of whatever else is counted: far more than a recording has, and what
-/// fits into a few gigabytes.
+/// Most dicts, lists, and other counted values. Recordings have far fewer, and this many fit into a
+/// few gigabytes.
 pub(super) const COUNT_MAX: usize = 1 << 26;
 
 impl Nodes {
@@ -65,7 +65,7 @@ impl Nodes {
         }
     }
 
-    /// A value that is about to be referred to gets a place, where it has none.
+    /// Gives a value that is about to be referred to a place, if it has none.
     pub(super) fn placed(&mut self, value: Value) -> Result<Value> {
         match value {
             Value::EmptyDict => {
@@ -77,7 +77,7 @@ impl Nodes {
         }
     }
 
-    /// What a dict has become.
+    /// Returns what a dict has become.
     pub(super) fn resolve(&self, value: Value) -> Value {
         match value {
             Value::Slot(slot) => {
@@ -100,7 +100,7 @@ impl Nodes {
         }
     }
 
-    /// Items at the end of a list; returns the list.
+    /// Appends items to a list and returns the list.
     pub(super) fn append(&mut self, list: Value, items: &[Value]) -> Result<Value> {
         match list {
             Value::EmptyList => self.list(items.to_vec()),
@@ -115,7 +115,7 @@ impl Nodes {
         }
     }
 
-    /// Keys and values in turn, into a dict; returns the dict.
+    /// Sets alternating keys and values in a dict and returns the dict.
     pub(super) fn set(&mut self, dict: Value, items: &[Value]) -> Result<Value> {
         if !items.len().is_multiple_of(2) {
             return Err("a key of a dict has no value".into());
@@ -140,7 +140,7 @@ impl Nodes {
         }
     }
 
-    /// The items of a list, which is gone after this.
+    /// Takes the items of a list, which cannot be used afterwards.
     pub(super) fn take(&mut self, list: Value) -> Result<Vec<Value>> {
         match list {
             Value::EmptyList | Value::Nothing => Ok(Vec::new()),
@@ -153,7 +153,7 @@ impl Nodes {
         }
     }
 
-    /// Of a dict that is none of the schema's.
+    /// Returns the pairs of a dict that is not in the schema.
     pub(super) fn pairs(&self, map: u32) -> &Pairs {
         &self.maps[map as usize]
     }
@@ -163,7 +163,8 @@ impl Nodes {
         found.map(|&(_, value)| self.resolve(value))
     }
 
-    /// A value in a few words: of a dict what it says, of dicts in it no more than that.
+    /// Returns a short text for a value. For a dict it lists the pairs, but not the pairs of nested
+    /// dicts.
     pub(super) fn plain(&mut self, value: Value) -> Result<String> {
         let mut text = String::new();
         let Value::Map(map) = self.resolve(value) else {
@@ -213,7 +214,7 @@ impl Nodes {
     }
 }
 
-/// Of a dict that is shown as text.
+/// Most pairs of a dict that is shown as text.
 const PLAIN_PAIRS_MAX: usize = 64;
 
 pub(super) fn pairs(items: &[Value]) -> impl Iterator<Item = (Value, Value)> + '_ {

@@ -1,4 +1,4 @@
-//! The bytes of a file, one after the other, with the position for messages.
+//! Reads the bytes of a file in order, and keeps the position for messages.
 
 use std::io::{ErrorKind, Read};
 
@@ -7,10 +7,10 @@ use super::error::ReadError;
 pub(super) struct Source<R> {
     reader: R,
     buffer: Vec<u8>,
-    /// What of the buffer is still to be read.
+    /// Start of the unread part of the buffer.
     at: usize,
     end: usize,
-    /// The position of the buffer's begin in the file.
+    /// Position of the buffer in the file.
     position: u64,
 }
 
@@ -25,7 +25,8 @@ impl<R: Read> Source<R> {
         self.position + self.at as u64
     }
 
-    /// What comes next, up to so many bytes, without reading it. Fewer only at the end of the file.
+    /// Returns the next bytes, up to `count`, without consuming them. Returns fewer only at the end
+    /// of the file.
     pub(super) fn peek(&mut self, count: usize) -> Result<&[u8], ReadError> {
         while self.end - self.at < count && self.fill()? {}
         Ok(&self.buffer[self.at..self.end.min(self.at + count)])
@@ -47,7 +48,7 @@ impl<R: Read> Source<R> {
         Ok(bytes)
     }
 
-    /// As many bytes as there is room for.
+    /// Fills `into`.
     #[inline]
     pub(super) fn exact(&mut self, into: &mut [u8]) -> Result<(), ReadError> {
         if let Some(bytes) = self.buffer[self.at..self.end].get(..into.len()) {
@@ -58,7 +59,7 @@ impl<R: Read> Source<R> {
         into.iter_mut().try_for_each(|byte| self.byte().map(|read| *byte = read))
     }
 
-    /// Appends so many bytes. Memory is taken as they come, not as they are announced.
+    /// Appends `count` bytes. Memory grows as they arrive, not as they are announced.
     pub(super) fn bytes(&mut self, mut count: usize, into: &mut Vec<u8>) -> Result<(), ReadError> {
         while count > 0 {
             if self.at == self.end && !self.fill()? {
@@ -72,7 +73,7 @@ impl<R: Read> Source<R> {
         Ok(())
     }
 
-    /// Reads more into the buffer. False at the end of the file.
+    /// Reads more into the buffer. Returns `false` at the end of the file.
     fn fill(&mut self) -> Result<bool, ReadError> {
         self.buffer.copy_within(self.at..self.end, 0);
         self.position += self.at as u64;

@@ -1,4 +1,4 @@
-//! What is on the machine's stack and in its memo: 16 bytes, whatever it stands for.
+//! A value on the machine's stack or in its memo, in 16 bytes.
 
 use crate::model::{FrameId, PoolId, StackId, TextId};
 
@@ -10,26 +10,25 @@ pub(super) enum Value {
     Negative(i64),
     Float(f64),
     Text(TextId),
-    /// A tuple of two numbers; nothing but a pool is one.
+    /// A tuple of two numbers. Only pools are such tuples.
     Pair(PoolId),
-    /// Dicts and lists that nothing refers to yet, and that have no place yet.
+    /// An empty dict or list that has no place yet because nothing refers to it.
     EmptyDict,
     EmptyList,
-    /// Dicts that are what their keys say, by their index in [`Nodes`].
+    /// Dicts that were recognized by their keys, as indices in [`Nodes`].
     Entry(u32),
     Frame(FrameId),
     Block(u32),
     Segment(u32),
     /// Any other dict.
     Map(u32),
-    /// A list, or a tuple that is no pair.
+    /// A list, or a tuple other than a pair.
     List(u32),
-    /// A dict that went into the memo before it was filled.
+    /// A dict that was put into the memo before it was filled.
     Slot(u32),
 }
 
-/// A value in 8 bytes, for what there is once for each entry of a file: the memo, and the dicts
-/// that went into it.
+/// A value in 8 bytes. The memo and the dicts in it have one per entry of the file.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Small {
     kind: Kind,
@@ -53,7 +52,7 @@ enum Kind {
     Map,
     List,
     Slot,
-    /// By its index in `wide`.
+    /// Index in `wide`.
     Wide,
 }
 
@@ -61,7 +60,7 @@ impl Small {
     /// No value.
     pub(super) const ABSENT: Small = Small { kind: Kind::Absent, id: 0 };
 
-    /// `wide`: where numbers are kept. Writers put none into the memo.
+    /// Stores a value, with numbers in `wide`. Writers put no numbers into the memo.
     pub(super) fn of(value: Value, wide: &mut Vec<Value>) -> Small {
         let (kind, id) = match value {
             Value::Nothing => (Kind::Nothing, 0),
@@ -107,19 +106,19 @@ impl Small {
     }
 }
 
-/// A list as it was read, and what became of it.
+/// A list as it was read, or its use.
 #[derive(Debug)]
 pub(super) enum List {
     Items(Vec<Value>),
-    /// All its items were frames; now it is a stack, however often it is used.
+    /// A list of frames. It became a stack, which may be used repeatedly.
     Stack(StackId),
-    /// Its items went into the model. Nothing needs them twice, and a file that refers to a long
-    /// list again and again would be a bomb.
+    /// A list whose items were moved into the model. No snapshot needs them twice, and a file that
+    /// refers to a long list repeatedly would be a bomb.
     Taken,
 }
 
 impl Value {
-    /// What it is, for messages.
+    /// Returns the kind of the value, for messages.
     pub(super) fn kind(self) -> &'static str {
         match self {
             Value::Nothing => "None",

@@ -1,4 +1,4 @@
-//! The words of PyTorch's schema, known by number before anything is read.
+//! The names in PyTorch's schema, which have fixed numbers before anything is read.
 
 use crate::model::{TextId, Texts};
 
@@ -17,7 +17,8 @@ macro_rules! define {
 
 cachealloc_history::schema_words!(define);
 
-/// Texts in which every word has its number. The first is the empty one, as in all [`Texts`].
+/// Returns a table of texts in which every name has its number. The first is empty, as in all
+/// [`Texts`].
 pub(super) fn texts() -> Texts {
     let mut texts = Texts::default();
     for (number, word) in (0..).zip(ALL) {

@@ -1,8 +1,10 @@
-//! What was reserved at a moment, and what lay in it. At the end that is what the file says.
-//! Before, a file tells what was asked for and where, so the rest is how allocators of PyTorch's
-//! kind, ours among them, lay it out: blocks are shown rounded up, and what lies between them is
-//! free. The report's page does the same (`src/report/page/reserved.js`), for the moments that its
-//! reader chooses.
+//! Reserved segments at a moment, with their blocks.
+//!
+//! At the end these are the segments of the file. For an earlier moment the file has only the
+//! requested sizes and addresses. The rest follows from the layout of allocators of PyTorch's kind,
+//! including cachealloc: blocks are shown rounded up, and the gaps between them are free. The page
+//! of the report does the same (`src/report/page/reserved.js`) for the moments that its reader
+//! chooses.
 
 mod spans;
 mod sweep;
@@ -12,21 +14,22 @@ use crate::model::{Block, BlockState, Device, Segment, StackId, TextId};
 
 use sweep::Sweep;
 
-/// What is asked for is rounded up to so much,
+/// Requests are rounded up to a multiple of this.
 const BLOCK_UNIT: u64 = 512;
-/// and a rest of so much stays in the block, but not where segments are small, or grow in parts.
-/// Where a piece beside it is free, the rest is taken for a part of that.
+/// Largest remainder that stays in the block, except in segments of small requests or growing
+/// segments. If the memory beside it is free, the remainder counts as a part of that.
 const REST_BYTES_MAX: u64 = 1 << 20;
 const SMALL_SEGMENT_BYTES: u64 = 2 << 20;
 
-/// Tells the segments of moments that do not fall.
+/// Computes the segments at ascending moments.
 pub struct Reserved<'a> {
     device: &'a Device,
     lifetimes: &'a Lifetimes,
     spans: Vec<spans::Span>,
-    /// Which of `spans` are there, by address.
+    /// The `spans` that exist at the current moment, by address.
     segments: Sweep,
-    /// Which of `lifetimes` are: held, or freed and a stream may still use them.
+    /// The `lifetimes` that exist at the current moment: held, or freed and possibly in use by a
+    /// stream.
     blocks: Sweep,
 }
 
@@ -35,7 +38,7 @@ impl<'a> Reserved<'a> {
         let spans = spans::of(device);
         let segments =
             Sweep::of(spans.iter().map(|span| (span.segment.address, span.from, span.until)));
-        // A block that only waits for a stream since before the history is not the program's.
+        // A block that has only waited for a stream since before the history is not the program's.
         let blocks = Sweep::of(lifetimes.all.iter().map(|life| {
             let until = if life.begin < life.end { life.reusable } else { life.begin };
             (life.address, life.begin, until)
@@ -43,12 +46,12 @@ impl<'a> Reserved<'a> {
         Reserved { device, lifetimes, spans, segments, blocks }
     }
 
-    /// What the last moment took: how many segments and blocks were looked at.
+    /// Returns the work of the last moment: the number of segments and blocks that were visited.
     pub fn work(&self) -> usize {
         self.segments.len() + self.blocks.len()
     }
 
-    /// By address; not before the moment that was asked for last.
+    /// Returns the segments by address. Moments must not descend.
     pub fn at(&mut self, moment: Moment) -> Vec<Segment> {
         if moment >= self.lifetimes.last {
             return self.device.segments.clone();

@@ -1,12 +1,13 @@
-//! All segments that ever were, each as long as it was as it is. They follow from the end: going
-//! back through the entries, segments that came are gone, and those that went are there.
+//! All segments of the history, each for the time in which its extent did not change. They are
+//! computed backwards from the end: an entry that reserves a segment removes it, and one that
+//! releases it adds it.
 
 use std::collections::BTreeMap;
 
 use crate::lifetimes::Moment;
 use crate::model::{Action, Device, Entry, Segment};
 
-/// A segment, without its blocks, in the moments from `from` to before `until`.
+/// A segment without its blocks, in the moments `from..until`.
 pub(super) struct Span {
     pub segment: Segment,
     pub from: Moment,
@@ -52,7 +53,7 @@ fn segment_of(entry: &Entry) -> Segment {
     }
 }
 
-/// What is there before the entries that were gone back through, and until when.
+/// The segments before the entries visited so far, with the end of their spans.
 #[derive(Default)]
 struct Back {
     wholes: BTreeMap<u64, (Segment, Moment)>,
@@ -72,7 +73,7 @@ impl Back {
         }
     }
 
-    /// What is left of ranges before this part of them came.
+    /// Shrinks the range to what it was before this part was mapped.
     fn part_came(&mut self, part: &Segment, moment: Moment) {
         while let Some((&at, (range, _))) = self.parts.range(..part.end()).next_back()
             && range.end() > part.address
@@ -88,7 +89,7 @@ impl Back {
         }
     }
 
-    /// The ranges before this part went: it joined those beside it, of its stream.
+    /// Adds this part again: before it was unmapped, it was joined to adjacent parts of its stream.
     fn part_went(&mut self, part: Segment, moment: Moment) {
         let up_to_it = self.parts.range(..=part.end()).rev();
         let touching = up_to_it.take_while(|(_, (range, _))| range.end() >= part.address);

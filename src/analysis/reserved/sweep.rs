@@ -1,13 +1,13 @@
-//! What is there at moments that do not fall, by address.
+//! Finds what exists at ascending moments, by address.
 
 use std::collections::BTreeMap;
 
 use crate::lifetimes::Moment;
 
 pub(super) struct Sweep {
-    /// (address, from, until), each there from one moment to before another.
+    /// `(address, from, until)`: each exists in the moments `from..until`.
     all: Vec<(u64, Moment, Moment)>,
-    /// Indices, by the moment at which they come, and by that at which they go; and how many have.
+    /// Indices ordered by `from` and by `until`, and how many of each were passed.
     coming: Vec<u32>,
     came: usize,
     going: Vec<u32>,
@@ -25,12 +25,12 @@ impl Sweep {
         Sweep { all, coming, came: 0, going, went: 0, now: BTreeMap::new() }
     }
 
-    /// How much is there.
+    /// Returns how many exist now.
     pub(super) fn len(&self) -> usize {
         self.now.len()
     }
 
-    /// The indices of what is there.
+    /// Returns the indices of those that exist.
     pub(super) fn at(&mut self, moment: Moment) -> impl Iterator<Item = usize> {
         while let Some(&index) = self.coming.get(self.came) {
             let (address, from, until) = self.all[index as usize];
@@ -48,7 +48,7 @@ impl Sweep {
                 break;
             }
             self.went += 1;
-            // Another may have come there meanwhile.
+            // The address may have been reused meanwhile.
             if self.now.get(&address) == Some(&index) {
                 self.now.remove(&address);
             }

@@ -1,9 +1,8 @@
-//! The blocks of a device: a slice for each, and what they come to, by library.
+//! Writes the blocks of a device: one slice per block, and their sums by library.
 //!
-//! The slices of a track are nested, and lives of blocks are not. So each call site has as many
-//! tracks of one name as it ever held blocks at once; Perfetto shows tracks of one name as one. A
-//! track for each block would be as simple, but what shows a trace needs more for a track than for
-//! a slice.
+//! Slices of a track must nest, but lifetimes of blocks overlap freely. So each call site has as
+//! many tracks of one name as it ever held blocks at once; Perfetto shows tracks of one name as
+//! one. One track per block would be as simple, but viewers spend more on a track than on a slice.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -39,12 +38,12 @@ pub(super) fn blocks<W: Write>(
     blocks.tell(lifetimes)
 }
 
-/// What happens to a block, in the order in which it is told where it happens at one moment.
+/// A change of a block, in the order in which changes of the same moment are written.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Change {
     Ends,
     Begins,
-    /// The program never held it.
+    /// A block that the program never held.
     EndsAtOnce,
 }
 
@@ -57,7 +56,7 @@ struct Blocks<'a, W> {
     libraries: Vec<Library>,
     library_numbers: HashMap<&'a str, usize>,
     rows: Vec<Row>,
-    /// By library and site.
+    /// Row numbers by library and site.
     row_numbers: HashMap<(usize, u64), usize>,
     places: HashMap<(StackId, TextId), Place>,
 }
@@ -65,18 +64,18 @@ struct Blocks<'a, W> {
 struct Library {
     category: u64,
     counter: u64,
-    /// What the tracks of its sites are within.
+    /// The parent of the tracks of the library's sites.
     blocks: u64,
     held_bytes: u64,
 }
 
-/// The tracks of a site that are without a block now.
+/// Tracks of a site that have no block at present.
 struct Row {
     name: String,
     idle: Vec<u64>,
 }
 
-/// Where blocks come from.
+/// Origin of a block.
 #[derive(Clone, Copy)]
 struct Place {
     library: usize,
@@ -110,7 +109,7 @@ impl<W: Write> Blocks<'_, W> {
                     self.rows[place.row].idle.push(*track);
                     self.trace.event(time_us, TrackEvent::of(*track, Type::SliceEnd))?;
                 }
-                // After the end nothing is given back: those slices end because the trace does.
+                // No slice is closed after the end of the history: it ends with the trace.
                 if moment <= lifetimes.last {
                     changed.push(place.library);
                 }
@@ -125,7 +124,7 @@ impl<W: Write> Blocks<'_, W> {
         Ok(())
     }
 
-    /// The track that it is on.
+    /// Returns the track on which the block is drawn.
     fn begins(&mut self, life: &Lifetime, place: Place, time_us: u64) -> io::Result<u64> {
         let row = &mut self.rows[place.row];
         let library = &self.libraries[place.library];
@@ -158,7 +157,7 @@ impl<W: Write> Blocks<'_, W> {
         said
     }
 
-    /// Found out once for each stack.
+    /// Computed once per stack.
     fn place(&mut self, life: &Lifetime) -> io::Result<Place> {
         let key = (life.stack, life.category);
         if let Some(place) = self.places.get(&key) {

@@ -1,7 +1,10 @@
-//! A trace for Perfetto (<https://ui.perfetto.dev>), as its own protobuf: of each device what is
-//! held by library and what is reserved, over time, a slice for each block from its allocation to
-//! its free, one for each pass through a range of the program, and a mark where a request was
-//! refused.
+//! Writes a trace for Perfetto (<https://ui.perfetto.dev>) in its protobuf format. Each device has
+//! these tracks over time:
+//!
+//! * held memory by library, and reserved memory
+//! * a slice for each block from its allocation to its free
+//! * a slice for each pass through a range of the program
+//! * a mark for each failed request
 
 mod blocks;
 mod schema;
@@ -45,7 +48,7 @@ fn device_track<W: Write>(
     Ok(track)
 }
 
-/// What is reserved, whenever it changes.
+/// Writes the reserved memory at every change.
 fn reserved<W: Write>(trace: &mut Trace<W>, device: &Device, track: u64) -> io::Result<()> {
     let counter = trace.track(track, Kind::Counter, "reserved")?;
     let mut before = None;
@@ -71,7 +74,7 @@ fn shortages<W: Write>(trace: &mut Trace<W>, device: &Device, track: u64) -> io:
     Ok(())
 }
 
-/// Each range on a track of its own: those of several threads need not be nested.
+/// Writes each range on its own track, because ranges of several threads need not nest.
 fn passes<W: Write>(
     trace: &mut Trace<W>,
     snapshot: &Snapshot,
@@ -92,7 +95,7 @@ fn passes<W: Write>(
     Ok(())
 }
 
-/// The same of what the program named otherwise. Those of our files are the passes.
+/// Writes what the program named otherwise. In files of cachealloc those are the passes.
 fn annotations<W: Write>(
     trace: &mut Trace<W>,
     snapshot: &Snapshot,
@@ -121,7 +124,7 @@ fn annotations<W: Write>(
     Ok(())
 }
 
-/// When the last entry before a moment happened; of the begin, the first one.
+/// Returns the time of the last entry before a moment. Moment 0 has the time of the first entry.
 fn time_of(device: &Device, moment: Moment) -> u64 {
     let index = (moment as usize).saturating_sub(1).min(device.entries.len().saturating_sub(1));
     device.entries.get(index).map_or(0, |entry| entry.time_us)

@@ -1,9 +1,9 @@
-//! The messages of Perfetto's traces, as far as they are used. They are described in
+//! The messages of Perfetto's traces that this writer uses. They are described in
 //! `protos/perfetto/trace` of <https://github.com/google/perfetto>.
 
 use prost::{Enumeration, Message, Oneof};
 
-/// A file.
+/// The trace file.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Packets {
     #[prost(message, repeated, tag = "1")]
@@ -15,7 +15,7 @@ pub(super) struct TracePacket {
     /// Nanoseconds.
     #[prost(uint64, optional, tag = "8")]
     pub(super) timestamp: Option<u64>,
-    /// Whose numbers for texts are meant.
+    /// The sequence to whose interned texts this packet refers.
     #[prost(uint32, tag = "10")]
     pub(super) trusted_packet_sequence_id: u32,
     #[prost(message, optional, tag = "11")]
@@ -32,13 +32,13 @@ pub(super) struct TracePacket {
 #[repr(i32)]
 pub(super) enum SequenceFlags {
     Unspecified = 0,
-    /// No text has a number yet.
+    /// No text is interned yet.
     IncrementalStateCleared = 1,
-    /// The numbers of texts are those of packets before.
+    /// The packet refers to texts interned by earlier packets.
     NeedsIncrementalState = 2,
 }
 
-/// Texts that have numbers from now on.
+/// Texts that are interned by this packet.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct InternedData {
     #[prost(message, repeated, tag = "1")]
@@ -81,7 +81,7 @@ pub(super) struct TrackDescriptor {
 pub(super) enum ChildTracksOrdering {
     Unknown = 0,
     Chronological = 2,
-    /// By their `sibling_order_rank`.
+    /// By `sibling_order_rank`.
     Explicit = 3,
 }
 
@@ -130,7 +130,7 @@ impl TrackEvent {
     }
 }
 
-/// What is said of a slice or a mark besides its name.
+/// Additional data of a slice or a mark.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct DebugAnnotation {
     #[prost(uint64, tag = "1")]
@@ -145,7 +145,7 @@ pub(super) enum Value {
     Number(u64),
     #[prost(uint64, tag = "7")]
     Address(u64),
-    /// By its number.
+    /// Number of an interned text.
     #[prost(uint64, tag = "17")]
     Text(u64),
 }

@@ -1,4 +1,4 @@
-//! A trace as it is written: packet by packet, each text once.
+//! Writes a trace packet by packet, each text once.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -11,16 +11,16 @@ use super::schema::{
     SequenceFlags, TracePacket, TrackDescriptor, TrackEvent, Type, Unit, Value,
 };
 
-/// What tracks that are within no other are within.
+/// Parent of the outermost tracks.
 pub(super) const ROOT: u64 = 0;
 
-/// What a track is of. Those of a device are shown in this order.
+/// Kind of a track. The tracks of a device are shown in this order.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Device,
     Counter,
     Annotations,
-    /// Of a library.
+    /// Blocks of a library.
     Blocks,
     /// Blocks of a call site.
     Site,
@@ -33,7 +33,7 @@ pub(super) struct Trace<W> {
     categories: Numbers,
     keys: Numbers,
     texts: Numbers,
-    /// What the next packet has to say first.
+    /// Texts to intern with the next packet.
     new: InternedData,
     has_begun: bool,
     buffer: Vec<u8>,
@@ -56,7 +56,7 @@ impl<W: Write> Trace<W> {
         }
     }
 
-    /// A new track within another; its number.
+    /// Writes a new track within another and returns its number.
     pub(super) fn track(&mut self, within: u64, kind: Kind, name: &str) -> io::Result<u64> {
         self.tracks_count += 1;
         let ordering = match kind {
@@ -77,9 +77,10 @@ impl<W: Write> Trace<W> {
         Ok(self.tracks_count)
     }
 
-    /// The slices of a track are nested, and told in the order in which they begin and end.
+    /// Writes an event. The slices of a track must nest and be written in the order of their begins
+    /// and ends.
     pub(super) fn event(&mut self, time_us: u64, event: TrackEvent) -> io::Result<()> {
-        // Perfetto calculates with a sign.
+        // Perfetto's times are signed.
         let time_ns = time_us.saturating_mul(1000).min(i64::MAX as u64);
         let (timestamp, track_event) = (Some(time_ns), Some(event));
         self.write(TracePacket { timestamp, track_event, ..TracePacket::default() })
@@ -91,7 +92,7 @@ impl<W: Write> Trace<W> {
         self.event(time_us, event)
     }
 
-    /// The number of what a slice or mark is called.
+    /// Interns the name of a slice or a mark.
     pub(super) fn name(&mut self, text: &str) -> u64 {
         self.names.of(text, &mut self.new.event_names)
     }
@@ -100,12 +101,12 @@ impl<W: Write> Trace<W> {
         self.categories.of(text, &mut self.new.event_categories)
     }
 
-    /// The number of a text that is a value.
+    /// Interns a text value.
     pub(super) fn text(&mut self, text: &str) -> u64 {
         self.texts.of(text, &mut self.new.debug_annotation_string_values)
     }
 
-    /// What a value is called.
+    /// Interns the name of a value.
     pub(super) fn key(&mut self, text: &str) -> Key {
         Key(self.keys.of(text, &mut self.new.debug_annotation_names))
     }
@@ -123,7 +124,7 @@ impl<W: Write> Trace<W> {
             interned_data: is_new.then(|| mem::take(&mut self.new)),
             ..packet
         };
-        // A message in several pieces is one.
+        // Concatenated pieces of a message form one message.
         self.buffer.clear();
         let encoded = Packets { packet: vec![packet] }.encode(&mut self.buffer);
         encoded.map_err(io::Error::other)?;
@@ -131,10 +132,10 @@ impl<W: Write> Trace<W> {
     }
 }
 
-/// There is one, and 0 is none.
+/// The only sequence. It cannot be 0, which means none.
 const SEQUENCE: u32 = 1;
 
-/// What a value is called, by its number.
+/// Interned name of a value.
 #[derive(Clone, Copy)]
 pub(super) struct Key(u64);
 
@@ -147,13 +148,13 @@ impl Key {
         DebugAnnotation { name_iid: self.0, value: Some(Value::Address(value)) }
     }
 
-    /// By the text's number.
+    /// Makes a value of an interned text.
     pub(super) fn text(self, value: u64) -> DebugAnnotation {
         DebugAnnotation { name_iid: self.0, value: Some(Value::Text(value)) }
     }
 }
 
-/// Texts that have been written, by number; 0 is none.
+/// Numbers of the texts that were written. 0 means none.
 #[derive(Default)]
 struct Numbers(HashMap<String, u64>);
 
