@@ -11,6 +11,10 @@ export RUST_TEST_THREADS ?= $(shell expr 2 '*' $$(nproc))
 # Random tests are the same in every run; another number makes others.
 export PROPTEST_RNG_SEED ?= 1
 
+# Tests start Python hundreds of times, and a shim in front of it (pyenv) starts some thirty programs each time.
+PYTHON_FOLDER = $(shell python3 -c 'import os, sys; print(os.path.dirname(sys.executable))')
+test test-long: export PATH := $(if $(findstring /shims/,$(shell command -v python3)),$(PYTHON_FOLDER):)$(PATH)
+
 .DEFAULT_GOAL := build
 .PHONY: build library command install uninstall dist deb wheel release check test test-long test-aarch64 test-weak test-pythons viewer-test gpu-test bench bench-traces bench-fit demo samples fmt clean help
 
