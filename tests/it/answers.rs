@@ -1,4 +1,4 @@
-//! Questions about memory, and calls that go wrong, have the same answers as natively: every
+//! Questions about memory, and calls that fail, have the same answers as without the library: every
 //! attribute of every kind of pointer, ranges, sizes, wrong frees, free memory.
 
 use cachealloc_tests::{Ran, Run};
@@ -29,7 +29,7 @@ fn recorded() {
 }
 
 fn check(conf: &str) {
-    // Snapshots of those that record.
+    // Checks the snapshots of the configurations that record.
     let place = Place::new();
     for seed in 1..=SEEDS {
         let run = Run::program(env!("CARGO_BIN_EXE_answers")).arg(seed.to_string());

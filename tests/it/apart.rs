@@ -1,4 +1,5 @@
-//! Our threads share nothing with the program that it could notice: no descriptors, no record locks, no priority.
+//! The library's threads share nothing that the program could notice: no descriptors, no record
+//! locks, no priority.
 
 use cachealloc_tests::{Run, tier};
 
@@ -26,11 +27,13 @@ fn no_end_of_a_pipe_stays_open() {
     says("pipe", "read 0");
 }
 
-/// Also where our thread cannot have a table of its own.
+/// The program may close unknown descriptors even if the library's thread cannot have its own
+/// descriptor table.
 #[test]
 fn a_program_may_close_what_it_does_not_know() {
     says(&format!("closes {}", tier::count(2, 6)), "0 wrong");
-    // Where it may have no table of its own it compares before it writes, and between the two a file may still change.
+    // Without its own table the thread compares before it writes. The file may still change between
+    // the two.
     let ways = &format!("closes {} together", tier::count(2, 6));
     let said = || Place::new().run(&apart(ways)).ok().stdout;
     assert!((0..3).any(|_| said() == "0 wrong\n"));

@@ -1,5 +1,5 @@
-//! Wrong settings, missing files, narrow limits, old drivers: said once where a user can act on
-//! it, and the program runs.
+//! Wrong settings, missing files, narrow limits and old drivers: the library reports each once,
+//! where a user can act on it, and the program runs.
 
 use cachealloc_tests::{Run, compile, driver_of_version, library, skipped};
 
@@ -32,7 +32,7 @@ fn settings_that_no_parser_should_choke_on() {
     }
 }
 
-/// A mode is set for safety or for speed; where we cannot read which, safety.
+/// A mode is set for safety or for speed. If the library cannot read which, it chooses safety.
 #[test]
 fn a_mode_that_cannot_be_read_means_strict() {
     let ran = Run::c("use.c").conf("free_mode:orderd,stats_on_exit:stderr").output().ok();
@@ -62,21 +62,21 @@ fn little_address_space_is_enough() {
     assert!(ours < native + (96 << 10), "{native} kB natively, {ours} kB with the library");
 }
 
-/// The tables of many blocks take megabytes at once, which the host may not have. Rust ends the process
-/// where it asks in vain.
+/// The tables of many blocks take megabytes at once, which the host may not have. Rust aborts the
+/// process when such an allocation fails.
 #[test]
 fn little_host_memory_is_survived() {
     let chunk = "strategy:pre_allocate,initial_gpu_memory_in_mb:64";
-    // The simulation's own thread has no memory for its thread-local data then.
+    // The simulation's own thread would then have no memory for its thread-local data.
     let run = Run::c("host_memory.c").conf(chunk).env("SIM_IDLE_MS", "60000");
     let run = run.env("SIM_MEMORY_MB", "64");
     let ran = run.output().ok();
     assert_eq!(ran.stdout, "some, then 100000\n");
-    // The report of what is short allocates as well.
+    // The out-of-memory report allocates as well.
     assert!(ran.stderr.contains("out of memory"), "{}", ran.stderr);
 }
 
-/// The kernel then takes no page back, so a table is never zero again (hazard 61).
+/// The kernel reclaims no locked page, so a table is never zero again (hazard 61).
 #[test]
 fn locked_memory_is_survived() {
     let run = Run::c("locked.c");
@@ -87,7 +87,8 @@ fn locked_memory_is_survived() {
     assert_eq!((native.stdout, ""), (ours.stdout, ours.stderr.as_str()));
 }
 
-/// 11.4 has neither context ids nor the barrier of a context; before 12.5 the barrier is missing.
+/// Driver 11.4 has neither context ids nor the context-wide barrier; before 12.5 only the barrier
+/// is missing.
 #[test]
 fn old_drivers_work() {
     for version in [11_040, 12_000, 12_040, 12_050, 12_080, 13_000] {
@@ -106,7 +107,8 @@ fn a_library_that_is_not_there_is_only_a_warning() {
     assert_eq!(ran.stdout, "served by libcachealloc.so\n");
 }
 
-/// Our lines must neither end the program by SIGPIPE nor land in the file that gets descriptor 2.
+/// The library's messages must neither end the program by SIGPIPE nor land in the file that gets
+/// descriptor 2.
 #[test]
 fn a_stderr_that_is_none_harms_nobody() {
     let bad = "free_mode:strit,stats_on_exit:stderr";
@@ -116,7 +118,7 @@ fn a_stderr_that_is_none_harms_nobody() {
     assert_eq!(closed.stdout, "descriptor 2, 4 bytes\n");
 }
 
-/// A message from the background is no reason to stop the program.
+/// A message from a background process must not stop the program.
 #[test]
 fn a_terminal_stops_no_program_for_our_lines() {
     let native = Run::c("background.c").native().output().ok();
@@ -126,7 +128,8 @@ fn a_terminal_stops_no_program_for_our_lines() {
     assert!(ours.stderr.contains("out of memory"), "{}", ours.stderr);
 }
 
-/// A line that the reader does not take is lost, and holds nothing up for long: least of all the end.
+/// A message that the reader does not take is lost. It delays nothing for long, least of all the
+/// exit.
 #[test]
 fn a_pipe_that_nothing_reads_holds_nothing_up() {
     for way in ["return", "raise", "shortage"] {
@@ -139,7 +142,8 @@ fn a_pipe_that_nothing_reads_holds_nothing_up() {
     }
 }
 
-/// What gets the number of stderr by chance is data of the program's; what the program puts there is for messages.
+/// A file that happens to get descriptor 2 holds the program's data. A stream that the program
+/// itself puts there is for messages.
 #[test]
 fn a_file_that_gets_number_2_keeps_its_data() {
     for when in ["early", "late"] {

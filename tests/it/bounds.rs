@@ -1,4 +1,4 @@
-//! Every wait that ends by a number is a row of the table in section 12 of `docs/ordering.md`.
+//! Every wait that ends by a bound is a row of the table in section 12 of `docs/ordering.md`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,7 +11,7 @@ use crate::hazards::hazards;
 
 const BOUNDS: &str = "src/preload/process/bounds.rs";
 
-/// Files that look at the clock or sleep by themselves, each with the reason.
+/// Files that read the clock or sleep for other reasons, each with its reason.
 const OTHERS: &[(&str, &str)] = &[
     ("src/preload/clock.rs", "is the clock"),
     ("src/preload/process/library_thread.rs", "is the sleep"),
@@ -35,7 +35,7 @@ const OTHERS: &[(&str, &str)] = &[
     ("src/preload/interpose/signals/view.rs", "another thread's handler, for some instructions"),
 ];
 
-/// By name, the limit as the table says it.
+/// Limits in the code by name, written as in the table.
 fn of_code() -> BTreeMap<String, String> {
     let text = fs::read_to_string(root().join(BOUNDS)).expect(BOUNDS);
     let (_, rows) = text.split_once("\nbounds! {").expect("the bounds");
@@ -109,7 +109,7 @@ fn look(folder: &Path, found: &mut Vec<String>) {
     }
 }
 
-/// By bound, a hazard that hangs without it, and one that differs where it is nothing.
+/// For each bound, a hazard that hangs without it, and one that differs when it is zero.
 const SIDES: &[(&str, Option<&str>, Option<&str>)] = &[
     (
         "FREES_OF_OTHERS",
@@ -131,13 +131,13 @@ const SIDES: &[(&str, Option<&str>, Option<&str>)] = &[
         Some("request_in_a_capture_that_lets_go"),
         Some("request_in_a_capture_beside_a_long_free"),
     ),
-    // The driver reports.
+    // The driver does the reporting.
     ("REPORTS_OF_GRAPHS", None, Some("capture_of_a_green_context")),
     // Threads take turns by chance.
     ("ROOM", None, Some("launch_that_lacks_memory")),
 ];
 
-/// Long enough for the bounds that a program waits out natively, too.
+/// Long enough also for the bounds that a program waits out without the library.
 const HANGS_S: u32 = 15;
 /// On a busy machine one thread may come before the other.
 const TRIES_MAX: usize = 5;
@@ -167,7 +167,8 @@ fn both_sides_of_a_bound_have_a_program() {
     });
 }
 
-/// The frees of another thread, which natively have not returned, hold nothing back for ever.
+/// Frees of another thread that would not have returned without the library do not hold a request
+/// back for ever.
 #[test]
 fn a_request_that_goes_on_is_refused_in_time() {
     let hazard =
@@ -182,7 +183,7 @@ fn a_request_that_goes_on_is_refused_in_time() {
     assert!(!(0..TRIES_MAX).all(is_as_natively));
 }
 
-/// What was freed before another thread's free is waited for by a bound of its own, not by that of queries.
+/// Memory freed before another thread's free has its own bound, not that of queries.
 #[test]
 fn memory_freed_before_is_no_matter_of_queries() {
     let name = "memory_freed_before_anothers_free";

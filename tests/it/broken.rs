@@ -10,7 +10,8 @@ use cachealloc_tests::{Run, tier};
 
 use crate::hazards::{Hazard, PROGRAM, PROMISED, hazards};
 
-/// The rule, the hazard that shows it, and the mode. Where two threads must meet, several tries.
+/// The rule, the hazard that shows it, and the mode. Hazards in which two threads must meet get
+/// several tries.
 const TABLE: &[(Rule, &str, &str)] = &[
     (Rule::MergeSameTagOnly, "merged_neighbours", "ordered"),
     (Rule::ContextTakesUntaggedOnly, "freed_on_a_stream_then_taken_by_malloc", "ordered"),
@@ -157,9 +158,11 @@ const TABLE: &[(Rule, &str, &str)] = &[
 ];
 
 const EXPANDABLE: &str = "ordered,expandable_segments:true";
-/// Of what there is natively nothing like, or what shows only at the end, or beside other libraries:
-/// `communication.rs`, `limits.rs`, `idle.rs`, `snapshots.rs`, `graphs.rs`, `judge.rs`, `pinned_again.rs` and `processes.rs` show them, and of the
-/// reuse in captures `core/order/tests/reuse`, of the tags behind a barrier `core/tests/broken.rs`.
+/// Rules that no hazard shows: the driver has no counterpart, or the effect appears only at the end
+/// or beside other libraries. `communication.rs`, `limits.rs`, `idle.rs`, `snapshots.rs`,
+/// `graphs.rs`, `judge.rs`, `pinned_again.rs` and `processes.rs` show them.
+/// `core/order/tests/reuse` covers reuse in captures, `core/tests/broken.rs` the reuse conditions
+/// of barriers.
 const NO_HAZARDS: &[Rule] = &[
     Rule::PrivateWaitsForPool,
     Rule::AdoptOnlyIdle,
@@ -228,7 +231,7 @@ const NO_HAZARDS: &[Rule] = &[
 const TRIES_MAX: usize = 40;
 /// Without some rules a program hangs.
 const HANGS_S: u32 = 15;
-/// Many rows wait for a deadlock to be found, and use no processor meanwhile.
+/// Many rows wait until a deadlock is detected, and use no processor meanwhile.
 const WORKERS: usize = 4;
 
 #[test]
@@ -264,7 +267,7 @@ fn each_rule_is_needed() {
     assert!(failures.is_empty(), "{failures}");
 }
 
-/// What goes wrong without the rule.
+/// Describes what goes wrong without the rule.
 fn broken(hazard: &Hazard, rule: Rule, mode: &str) -> Option<String> {
     let ran = hazard
         .run()

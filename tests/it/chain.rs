@@ -1,5 +1,5 @@
-//! Other libraries in front of the driver, before and behind this one: each program, and each such library, goes on as it does
-//! without us.
+//! Other libraries between the program and the driver, before and after this one: each program, and
+//! each such library, behaves as it does without this one.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -38,13 +38,13 @@ fn calls(ran: &Ran) -> u64 {
     number.unwrap_or_else(|| panic!("{ran:#?}"))
 }
 
-/// What the driver serves is little where we serve, and all of it where we are off.
+/// Few calls reach the driver while the library serves, and all of them while it is off.
 #[test]
 fn every_neighbour_sees_what_it_sees_natively() {
     for kind in KINDS {
         let other = neighbour(kind);
         for way in WAYS {
-            // Natively the program's calls would go into a variable.
+            // Without the library the program's calls would go into a variable.
             let is_linked = matches!(way, "lazy" | "now" | "no-plt" | "global");
             if kind == "VARIABLES" && is_linked {
                 continue;
@@ -62,7 +62,7 @@ fn every_neighbour_sees_what_it_sees_natively() {
                     let (native_calls, our_calls) = (calls(&native), calls(&ours));
                     let is_behind = order[0] == library();
                     if kind == "SHARE" && is_behind && switch == "1" {
-                        // What it counts is memory, and that is below us.
+                        // The neighbour counts memory, which is a layer below the cache.
                         assert!((1..=native_calls).contains(&our_calls), "{place}: {ours:#?}");
                     } else {
                         assert_eq!(native_calls, our_calls, "{place}: {ours:#?}");
@@ -101,7 +101,7 @@ fn driver_of_two_files() -> PathBuf {
     folder
 }
 
-/// WSL 2, and some remote GPUs: whichever file a function is found in, it is ours.
+/// WSL 2, and some remote GPUs: the library serves a function whichever file it is found in.
 #[test]
 fn a_driver_of_two_files_is_served_whichever_way_it_is_reached() {
     let driver = driver_of_two_files();
@@ -117,7 +117,7 @@ fn a_driver_of_two_files_is_served_whichever_way_it_is_reached() {
     }
 }
 
-/// Of two copies, the other only passes on.
+/// The second of two copies only passes calls on.
 #[test]
 fn two_copies_do_what_one_does() {
     let folder = scratch_file("copy");
@@ -146,7 +146,7 @@ fn same_with_either_switch(run: &Run) {
     }
 }
 
-/// By a weak reference a program knows whether there is CUDA.
+/// A weak reference tells a program whether CUDA is present.
 #[test]
 fn a_weak_reference_is_null_where_it_natively_is() {
     let driver = driver_folder().join("libcuda.so.1").display().to_string();
@@ -163,8 +163,8 @@ fn a_weak_reference_is_null_where_it_natively_is() {
     }
 }
 
-/// A library keeps the driver's functions in variables of the same names; a program uses those, by a copy of its own or through
-/// the library.
+/// A library keeps the driver's functions in variables of the same names. A program uses them
+/// through its own copy or through the library.
 #[test]
 fn variables_of_the_same_names_are_the_librarys() {
     let other = neighbour("VARIABLES").display().to_string();
@@ -178,7 +178,7 @@ fn variables_of_the_same_names_are_the_librarys() {
     }
 }
 
-/// UCX moves the first instructions of the driver's functions, and knows few.
+/// UCX patches the first instructions of the driver's functions, and can decode only a few.
 #[test]
 fn functions_can_be_patched() {
     let run = Run::c("prologue.c").arg(root().join("tests/data/exports.txt"));
@@ -187,7 +187,7 @@ fn functions_can_be_patched() {
     assert_eq!(ran.stdout, format!("all can be patched: 1\n{seen}"));
 }
 
-/// The options and the folder are those with which the process was started.
+/// The options and the folder remain those with which the process was started.
 #[test]
 fn a_program_may_leave_what_it_was_started_with() {
     let place = crate::snapshots::Place::new();
@@ -198,7 +198,7 @@ fn a_program_may_leave_what_it_was_started_with() {
     assert_eq!(off.stdout, "served by libcuda.so.1\n");
 }
 
-/// A share whose limit should lie below the cache, and does not.
+/// A GPU share whose limit should be applied below the cache, but is not.
 #[test]
 fn a_share_in_front_is_told_of() {
     let share = neighbour("SHARE");

@@ -1,4 +1,5 @@
-//! Whatever a program under us starts runs as natively, also where no library can be preloaded.
+//! Whatever a program under the library starts runs as it does without, even where no library can
+//! be preloaded.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -9,7 +10,8 @@ use cachealloc_tests::{Run, compile, compile_with, root, scratch_file, skipped};
 
 use crate::snapshots::Place;
 
-/// Started in these ways by a program that uses CUDA and records: the same output and end.
+/// Started in these ways by a program that uses CUDA and records, the child has the same output and
+/// exit status.
 #[track_caller]
 fn runs_as_natively(child: &Path) {
     for how in ["fork", "spawn", "system", "cleared"] {
@@ -46,7 +48,8 @@ fn static_children() {
     runs_as_natively(&compile_with("quiet.c", "quiet-static", &["-static"]));
 }
 
-/// Of another C library. One that is linked with it dynamically is not for any library of glibc's: see docs/safety.md.
+/// Children of another C library. A child linked dynamically with it cannot load a glibc library:
+/// see docs/safety.md.
 #[test]
 fn children_with_musl() {
     if !has("musl-gcc") {
@@ -61,7 +64,7 @@ fn children_with_musl() {
     fs::remove_file(program).expect("the program");
 }
 
-/// It makes its system calls itself: no C library of 32 bits has to be there.
+/// The child makes its system calls directly, so no 32-bit C library is needed.
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn children_of_32_bits() {
@@ -69,7 +72,7 @@ fn children_of_32_bits() {
     runs_as_natively(&compile_with("bare.c", "bare-32", &flags));
 }
 
-/// The loader drops what is to be preloaded, without a word.
+/// The loader silently drops the preloaded library.
 #[test]
 fn children_with_other_rights() {
     let program = scratch_file("setuid");

@@ -1,10 +1,10 @@
-//! Programs beside a communication library: its own memory costs them nothing, and hides nothing from
-//! them (docs/ordering.md 3). The library is a stand-in that makes the same calls.
+//! Programs that use a communication library: its own memory costs them nothing, and hides nothing
+//! from them (docs/ordering.md 3). A stand-in makes the same calls as the library.
 
 use cachealloc_tests::{Ran, Run, compile_library};
 
 const LIBRARY: &str = "beside/libnccl.so.2";
-/// The same under another name: what it does, any program could do.
+/// The same library under another name: any program could make these calls.
 const ANOTHER: &str = "beside/libanother.so";
 const PROGRAMS: [&str; 6] = ["quiet", "behind", "recycled", "registered", "symmetrical", "own"];
 
@@ -37,7 +37,7 @@ fn no_free_waits_for_what_the_library_has_for_itself() {
     assert!(waits(&ran) && ran.stderr.contains("Ipc seen"), "{}", ran.stderr);
 }
 
-/// A tool that launches in the library's stead hides nothing either.
+/// A tool that launches on behalf of the library hides nothing either.
 #[test]
 fn a_kernel_is_the_library_s_through_a_tool_as_well() {
     let tool = compile_library("communication_tool.c", "beside/libtool.so", &["-ldl"]);

@@ -1,4 +1,5 @@
-//! What else is preloaded or linked in: each goes on as without us, and so do we.
+//! Other preloaded or linked libraries: each works as without this library, and so does this
+//! library.
 
 use std::path::{Path, PathBuf};
 
@@ -6,7 +7,7 @@ use cachealloc_tests::{Run, compile_with, library, skipped};
 
 use crate::snapshots::Place;
 
-/// A library of this machine; none: it is not installed.
+/// Returns the path of a library of this machine, or `None` if it is not installed.
 fn installed(name: &str) -> Option<PathBuf> {
     let folders =
         ["/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib"];
@@ -18,8 +19,8 @@ fn installed(name: &str) -> Option<PathBuf> {
     found
 }
 
-/// These ends of processes with something else before us and behind us: as ever, and the snapshots are
-/// there.
+/// The process ends in these ways with the other library before and after this one as it does
+/// without it, and the snapshots are there.
 #[track_caller]
 fn ends_as_ever(other: &Path, variables: &[(&str, &str)]) {
     for list in [[other.to_path_buf(), library()], [library(), other.to_path_buf()]] {
@@ -30,7 +31,7 @@ fn ends_as_ever(other: &Path, variables: &[(&str, &str)]) {
             let run = way.split(' ').fold(Run::c("ends.c"), |run, word| run.arg(word));
             let run = variables.iter().fold(run, |run, (name, value)| run.env(name, *value));
             let ran = place.run(&run.preload(&list).conf("record:all,log:quiet"));
-            // How long it took is told by the clock that the program is shown.
+            // The program measures its time by the clock that the library fakes.
             let first = ran.stdout.lines().next().map(|line| format!("{line}\n"));
             assert_eq!(first.as_deref(), Some(said), "{way}, {list:?}: {ran:#?}");
             place.sound(count..=count, &[]);
@@ -38,7 +39,7 @@ fn ends_as_ever(other: &Path, variables: &[(&str, &str)]) {
     }
 }
 
-/// The heap's lock is theirs, and a thread may be stopped with it.
+/// The other library owns the heap's lock, and a thread may be stopped while holding it.
 #[test]
 fn other_heaps() {
     for name in ["libjemalloc.so.2", "libtcmalloc_minimal.so.4"] {
@@ -57,8 +58,9 @@ fn other_clocks() {
     }
 }
 
-/// No error of ours, and no leak: what lies where it does not look would be lost memory of the program's.
-/// The runtime, linked in, calls us before any constructor has run.
+/// No error and no leak of the library: memory in places that the sanitizer does not scan would be
+/// lost memory of the program. The runtime, linked in, calls the library before any constructor has
+/// run.
 #[test]
 fn address_sanitizer() {
     let program = compile_with("ends.c", "ends-asan", &["-fsanitize=address", "-static-libasan"]);

@@ -1,6 +1,7 @@
-//! Plugins that bind their own way, so that their calls reach the driver past us: their work is not
-//! counted. A library that looks at `dlopen` for that must export it, and NVIDIA's profilers take one that exports
-//! `dlopen` for their own library (Nsight Compute 2025.3: its program then ends in a recursion).
+//! Plugins that bind in their own way, so that their calls bypass the library and their work is not
+//! counted. A library that intercepts `dlopen` to see them must export it, and NVIDIA's profilers
+//! mistake a library that exports `dlopen` for their own (Nsight Compute 2025.3: its program then
+//! ends in a recursion).
 
 use std::path::PathBuf;
 
@@ -25,8 +26,8 @@ fn way(name: &str, how: &str, plugin: PathBuf) -> Run {
     Run::c("deep.c").arg(name).arg(how).arg(plugin)
 }
 
-/// Such a plugin is not noticed, however it is opened and whenever, and however it finds the driver: it
-/// races. The option helps.
+/// The library does not notice such a plugin, however and whenever it is opened, and however it
+/// finds the driver: it races. The option helps.
 #[test]
 fn a_block_that_the_plugin_fills_needs_the_option() {
     for plugin in plugins() {
@@ -53,8 +54,8 @@ fn what_the_plugin_copies_needs_both_options() {
     }
 }
 
-/// A segment that is freed past us is the driver's again, and it gives it to the next request. No
-/// byte is handed out twice: caching ends. Arenas cannot be freed so.
+/// A segment freed by such a plugin is the driver's again, and the driver gives it to the next
+/// request. No byte is handed out twice, because caching ends. Arenas cannot be freed this way.
 #[test]
 fn a_segment_that_the_plugin_frees_is_noticed() {
     let run = way("given_back", "deep", plugin("libdeep.so"));
@@ -75,7 +76,8 @@ fn a_segment_that_the_plugin_frees_is_noticed() {
     }
 }
 
-/// A plugin in a namespace of its own has a driver of its own, as natively: neither is in the other's way.
+/// A plugin in a separate namespace has a separate driver, as without the library. Neither disturbs
+/// the other.
 #[test]
 fn a_namespace_apart_has_a_driver_of_its_own() {
     for plugin in plugins() {

@@ -1,5 +1,5 @@
-//! The documents: links lead somewhere, the README stays one that is read to its end, its numbers are
-//! measured ones, and the options are the real ones.
+//! The documents: links lead somewhere, the README is short enough to be read to its end, its
+//! numbers are measured ones, and the options are the real ones.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -26,12 +26,12 @@ fn documents_in(folder: &Path) -> Vec<PathBuf> {
     for entry in fs::read_dir(folder.join("docs")).expect("docs").flatten() {
         all.push(entry.path());
     }
-    // Of a package one has another form.
+    // Some documents have another form in a package.
     all.retain(|path| path.extension().is_some_and(|end| end == "md") && path.exists());
     all
 }
 
-/// The lines outside of blocks of code.
+/// Returns the lines outside of code blocks.
 fn prose(text: &str) -> impl Iterator<Item = &str> {
     let mut in_code = false;
     text.lines().filter(move |line| {
@@ -56,7 +56,7 @@ fn the_options_table_is_the_real_one() {
     }
 }
 
-/// What a heading is linked by.
+/// Returns the link anchor of a heading.
 fn anchor(heading: &str) -> String {
     let kept = heading.trim().to_lowercase();
     let kept = kept.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
@@ -73,7 +73,8 @@ fn links_lead_somewhere() {
     links_lead_somewhere_in(&root());
 }
 
-/// Of the tree's documents, or a package's. Paths are from the document that names them.
+/// Checks the documents of the tree or of a package. Paths are relative to the document that
+/// contains them.
 pub(crate) fn links_lead_somewhere_in(folder: &Path) {
     let mut wrong = Vec::new();
     let mut found = 0;
@@ -101,7 +102,8 @@ pub(crate) fn links_lead_somewhere_in(folder: &Path) {
     assert!(found > 20, "{found} links only: are they found at all?");
 }
 
-/// Each document is named in the README, which is short, begins to be useful with `run`, and says early what it costs.
+/// Each document is named in the README, which is short, begins to be useful with `run`, and states
+/// early what it costs.
 #[test]
 fn the_readme_is_read_to_its_end() {
     let text = read(&root().join("README.md"));
@@ -120,7 +122,7 @@ fn the_readme_is_read_to_its_end() {
     }
 }
 
-/// The crates of others that a manifest names.
+/// Returns the external crates that a manifest names.
 fn dependencies(manifest: &str) -> BTreeSet<String> {
     let mut crates = BTreeSet::new();
     let mut here = false;
@@ -137,7 +139,7 @@ fn dependencies(manifest: &str) -> BTreeSet<String> {
     crates
 }
 
-/// The first column of the table, with several in a cell.
+/// The table's first column lists them, several in a cell.
 #[test]
 fn dependencies_are_those_of_the_manifests() {
     let text = read(&root().join("docs/dependencies.md"));
@@ -160,7 +162,7 @@ fn dependencies_are_those_of_the_manifests() {
     assert_eq!(listed, used);
 }
 
-/// What stands before a unit of time or memory, or in a cell of its own.
+/// Returns the numbers before a unit of time or memory, or alone in a cell.
 fn measured(text: &str) -> BTreeSet<String> {
     const UNITS: [&str; 7] = ["ns", "us", "ms", "s", "MB", "GB", "times"];
     let mut numbers = BTreeSet::new();
@@ -197,7 +199,8 @@ fn numbers_of_the_readme_were_measured() {
 
 const FIGURES_LINES_MAX: usize = 250;
 
-/// Every table of figures is followed by a paragraph that names the machine and the commit, and commits are named nowhere else.
+/// Every table of figures is followed by a paragraph that names the machine and the commit. Commits
+/// are named nowhere else.
 #[test]
 fn figures_name_the_commit_that_was_measured() {
     let figures = read(&root().join("docs/figures.md"));
@@ -225,7 +228,8 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split(|letter: char| !letter.is_ascii_alphanumeric())
 }
 
-/// A number of seven digits is written with commas, and a word of seven letters from a to f is no commit.
+/// A number of seven digits is written with commas, and a word of seven letters from a to f is no
+/// commit.
 fn is_commit(word: &str) -> bool {
     let is_hexadecimal = |digit: u8| matches!(digit, b'0'..=b'9' | b'a'..=b'f');
     (7..=8).contains(&word.len())

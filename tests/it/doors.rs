@@ -1,4 +1,4 @@
-//! The library in a program: inert without CUDA, off with `CACHEALLOC=0`, humble about functions
+//! The library in a program: inert without CUDA, off with `CACHEALLOC=0`, transparent to functions
 //! that it does not know.
 
 use std::path::PathBuf;
@@ -44,7 +44,7 @@ fn future_driver(flags: &[&str], folder: &str) -> PathBuf {
     file.parent().expect("it has a folder").to_path_buf()
 }
 
-/// Passed through with every register and the stack as they are, and said once.
+/// An unknown function gets every register and the stack unchanged. The library names it once.
 #[test]
 fn an_unknown_function_works_and_is_named_once() {
     let driver = future_driver(&[], "driver_future");
@@ -59,7 +59,7 @@ fn an_unknown_function_works_and_is_named_once() {
     assert_eq!((off.stdout.as_str(), off.stderr.as_str()), ("in libcuda.so.1\n", ""));
 }
 
-/// A driver that lacks what we build on gets all calls itself.
+/// A driver that lacks required functions gets all calls itself.
 #[test]
 fn a_driver_without_the_functions_we_need_is_left_alone() {
     let driver = future_driver(&["-DOLD"], "driver_past");

@@ -1,6 +1,6 @@
-//! The end of a process is its own, whatever we still have to write: its exit code, its signal, nothing of
-//! it that runs on, no crash for want of memory; and the snapshot that was promised is there, or one line
-//! says why not.
+//! The end of a process is its own, whatever the library still has to write: its exit code, its
+//! signal, no code that runs on, no crash for want of memory. The promised snapshot is there, or
+//! one line gives the reason.
 
 use std::fs;
 use std::path::Path;
@@ -16,7 +16,8 @@ fn ends(way: &str) -> Run {
     way.split(' ').fold(Run::c("ends.c"), |run, word| run.arg(word))
 }
 
-/// Natively and with this option: the same output and exit code.
+/// Checks that the program has the same output and exit code without the library and with this
+/// option.
 #[track_caller]
 pub fn same(place: &Place, way: &str, conf: &str) -> Ran {
     let native = natively(place, way);
@@ -26,8 +27,8 @@ pub fn same(place: &Place, way: &str, conf: &str) -> Ran {
     ours
 }
 
-/// A native run that hangs, as one in many thousands does whose threads change the user without a rest, is no
-/// answer.
+/// Runs without the library. Such a run that hangs is no answer: one in many thousands does if its
+/// threads change the user without pause.
 fn natively(place: &Place, way: &str) -> Ran {
     let mut runs = (0..3).map(|_| place.run(&ends(way).native()));
     runs.find(|ran| ran.code != Some(HUNG)).unwrap_or_else(|| panic!("{way} hangs natively"))
@@ -43,7 +44,7 @@ fn nothing_runs_after_a_deadly_signal() {
     }
 }
 
-/// What is stopped may hold what the writer needs: locks of ours, and the loader's.
+/// A stopped thread may hold what the writer needs: locks of the library, and the loader's.
 #[test]
 fn a_snapshot_is_whole_whatever_was_stopped() {
     for way in ["killed cuda 6", "killed loader 3", "killed held 1"].repeat(tier::count(1, 4)) {
@@ -54,8 +55,8 @@ fn a_snapshot_is_whole_whatever_was_stopped() {
     }
 }
 
-/// What the C library does by signals of its own, and the kernel by standing still, goes on until then and
-/// is in no thread's way.
+/// The signals that the C library sends, and the kernel's own stops, work until then and disturb no
+/// thread.
 #[test]
 fn whatever_the_threads_are_doing() {
     for way in ["user 4", "cancel 4", "vfork 4", "timer 2"] {
@@ -65,7 +66,7 @@ fn whatever_the_threads_are_doing() {
     }
 }
 
-/// By the first of two signals that come at once, whichever that is.
+/// The process ends by the first of two signals that come at once, whichever that is.
 #[test]
 fn two_signals_end_a_process_once() {
     for _ in 0..4 {
@@ -96,7 +97,7 @@ fn a_program_may_change_its_environment() {
     }
 }
 
-/// By a handler that was there before CUDA was.
+/// Freed by a handler that was registered before CUDA.
 #[test]
 fn what_is_freed_while_the_process_ends_is_freed() {
     if lacks("python3") {
@@ -108,8 +109,8 @@ fn what_is_freed_while_the_process_ends_is_freed() {
     assert!(said.contains("1 segments, 1 blocks, 14 entries"), "all are freed: {said}");
 }
 
-/// The new file has other functions at the same places; with an id of its build, without one, and with one that it
-/// says is the same. What lies beside the library is none of its debug information.
+/// The new file has other functions at the same places: with a build id, without one, and with an
+/// id that claims it is the same. A file next to the library is not its debug information.
 #[test]
 fn a_library_may_be_replaced_while_it_is_loaded() {
     let builds = [
@@ -147,7 +148,7 @@ fn make_fifo(path: &Path) {
     assert!(made.is_ok_and(|status| status.success()), "{}", path.display());
 }
 
-/// As programs do with libraries that they unpack; and somebody has a FIFO under that name now.
+/// Programs do this with libraries that they unpack. Here a FIFO has the name afterwards.
 #[test]
 fn a_fifo_may_have_the_name_of_a_library() {
     let library = compile_library("replaced_library.c", "replaced-fifo/lib.so", &[]);
@@ -161,8 +162,8 @@ fn a_fifo_may_have_the_name_of_a_library() {
     assert!(place.path.join("s.pickle").exists(), "{ran:#?}");
 }
 
-/// The program looks at what its `malloc` answers, and lives on. Without a report of the simulated
-/// driver, which takes memory itself.
+/// The program checks what its `malloc` returns, and continues. Runs without a report of the
+/// simulated driver, which itself allocates memory.
 #[test]
 fn host_memory_may_run_short() {
     for kib in ["100", "3000", "20000"] {
@@ -186,7 +187,7 @@ fn usr1_ends_nothing_before_the_first_context() {
         let place = Place::new();
         let ran = place.run(&ends("early").conf(conf));
         assert_eq!((ran.code, &*ran.stdout), (Some(3), "lives\n"), "{ran:#?}");
-        // One answers both where the end comes before the writer is done.
+        // One snapshot serves both if the end comes before the writer is done.
         place.sound(1..=if conf == "record:all" { 2 } else { 1 }, &[]);
     }
     let place = Place::new();
@@ -202,7 +203,8 @@ fn somebody_else_may_have_taken_a_name() {
     assert!(place.names().contains(&"s.pickle".to_string()), "{:?}", place.names());
 }
 
-/// A file of ours that is being written has none of the numbers that the program has closed and still writes to.
+/// A file that the library writes never gets a descriptor number that the program has closed and
+/// still writes to.
 #[test]
 fn what_is_written_to_closed_numbers_is_nowhere() {
     for _ in 0..3 {
@@ -212,8 +214,8 @@ fn what_is_written_to_closed_numbers_is_nowhere() {
     }
 }
 
-/// Where nothing was recorded, nothing is opened or removed in the threads of the program, nor at all
-/// where the filter is for all threads.
+/// If nothing was recorded, the library opens and removes no file in the program's threads, nor in
+/// any thread if the filter applies to all of them.
 #[test]
 fn a_filter_for_system_calls_kills_nobody() {
     for threads in ["one", "all", "tight", "early"] {
@@ -221,14 +223,15 @@ fn a_filter_for_system_calls_kills_nobody() {
     }
 }
 
-/// Nor where the filter comes while our thread opens a file: here that takes 30 ms.
+/// The same holds if the filter comes while the library's thread opens a file, which takes 30 ms
+/// here.
 #[test]
 fn a_filter_waits_for_what_our_thread_has_begun() {
     let slow = compile_library("slow_open.c", "libslow_open.so", &["-ldl"]);
     lives_behind_a_filter(&ends("sealed slow").preload(&[library(), slow]));
 }
 
-/// Without a report of the simulated driver, which opens a file at the end.
+/// Runs without a report of the simulated driver, which opens a file at the end.
 #[track_caller]
 fn lives_behind_a_filter(run: &Run) {
     let place = Place::new();

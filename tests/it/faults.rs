@@ -1,9 +1,9 @@
-//! Every call of ours that the driver may refuse is refused once, at every index, in a program that
-//! does everything (`tests/programs/faults.rs`).
+//! The driver refuses every call of the library once, at every index, in a program that uses
+//! everything (`tests/programs/faults.rs`).
 //!
-//! Whatever fails: the program ends, no byte is wrong, nothing races, no memory is lost, and a code
-//! differs from the native one only where the failure was the program's own, or where `SURFACES`
-//! says why.
+//! Whatever fails: the program ends, no byte is wrong, nothing races, and no memory is lost. A code
+//! differs from the driver's only if the failed call was the program's own, or if `SURFACES` gives
+//! the reason.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -51,7 +51,7 @@ fn a_lost_context() {
     check("", &[LOST], &names.map(String::from));
 }
 
-/// Indices of one function that are tried: the script reaches all its states well before.
+/// Highest index of one function that is tried: the script reaches all its states well before.
 const INDICES_MAX: u64 = 40;
 const WORKERS: usize = 4;
 /// The code of a context that no work reaches any more.
@@ -62,14 +62,14 @@ fn program() -> Run {
     run.env("SIM_MEMORY_MB", "256").env("SIM_DEADLOCK_MS", "2000")
 }
 
-/// The functions that the library may call of its own accord.
+/// Functions that the library may call on its own account.
 fn api_functions() -> Vec<String> {
     let text = std::fs::read_to_string(root().join("src/preload/driver/api.rs"));
     let text = text.expect("the list of calls");
     let words = text.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_');
     let names: BTreeSet<_> = words.filter(|word| word.starts_with("cu")).collect();
-    // Only where there are green contexts, or memory is short behind the end of a graph; the program
-    // itself calls them.
+    // The library calls these only with green contexts, or if memory is short after the end of a
+    // graph; the program itself calls them.
     const PROGRAMS: [&str; 6] = [
         "cuDevicePrimaryCtxRetain",
         "cuGraphCreate",
@@ -85,10 +85,10 @@ fn api_functions() -> Vec<String> {
 
 fn check(conf: &str, codes: &[i32], functions: &[String]) {
     let natively = program().native().output().ok();
-    // Snapshots of those that record: sound, whatever failed.
+    // Snapshots are sound in the configurations that record, whatever failed.
     let counted = Place::new().run(&program().conf(conf)).ok();
     assert_eq!(wrong(&natively, &natively, "", 0), None);
-    // Memory in an arena cannot be exported, and steps that do that fail without a fault.
+    // Memory in an arena cannot be exported: steps that do fail without a fault.
     let natively = match conf.contains("expandable") {
         true => Place::new().run(&program().conf(conf)).ok(),
         false => natively,
@@ -127,13 +127,13 @@ fn check(conf: &str, codes: &[i32], functions: &[String]) {
     assert!(failures.is_empty(), "{} are wrong:\n{failures}", failures.lines().count());
 }
 
-/// Which of so many calls of a function fail, each in a run of its own.
+/// The indices that fail among this many calls of a function, each in a separate run.
 fn indices(calls: u64) -> Vec<u64> {
     let is_tried = |index: &u64| tier::is_long() || *index <= 2 || *index == calls;
     (1..=calls).filter(is_tried).collect()
 }
 
-/// What is wrong, if anything.
+/// Describes what is wrong, if anything.
 fn wrong(ran: &Ran, natively: &Ran, function: &str, code: i32) -> Option<String> {
     if ran.code != Some(0) || !ran.stdout.ends_with("end\n") {
         return Some(format!("ended with {:?}: {:?}", ran.code, ran.stderr.lines().next()));
@@ -143,12 +143,12 @@ fn wrong(ran: &Ran, natively: &Ran, function: &str, code: i32) -> Option<String>
         return Some(format!("{problems:?}"));
     }
     let lines: Vec<&str> = ran.stdout.lines().collect();
-    // What faulted work may still touch is lost with its context, until that ends.
+    // Memory that faulted work may still touch is lost with its context, until that ends.
     let lost = |line: &str| is_loss(line) && !(code == LOST && line.starts_with("lost: "));
     if let Some(line) = lines.iter().find(|line| line.contains("WRONG") || lost(line)) {
         return Some(line.to_string());
     }
-    // A step that failed leaves out what leans on it: only what is there is judged.
+    // A failed step omits the steps that depend on it, so only existing lines are compared.
     let native: BTreeSet<&str> = natively.stdout.lines().collect();
     let odd =
         lines.iter().find(|line| !native.contains(*line) && !own_failure(line, function, code));
@@ -160,7 +160,8 @@ fn is_loss(line: &str) -> bool {
     starts.iter().any(|start| line.strip_prefix(start).is_some_and(|bytes| bytes != "0"))
 }
 
-/// Whether the step is one that the failed function stands behind natively, with its code.
+/// Returns `true` if the failed function serves this step in the driver itself, and the step has
+/// its code.
 fn own_failure(line: &str, function: &str, code: i32) -> bool {
     let Some((step, said)) = line.split_once(": ") else { return false };
     if step.ends_with(" again") {
@@ -169,7 +170,7 @@ fn own_failure(line: &str, function: &str, code: i32) -> bool {
     if code == LOST && (step == "free" || step == "lost") {
         return true;
     }
-    // With ordinary segments in place of an arena exports work, as natively.
+    // With ordinary segments in place of an arena, exports work as without the library.
     if (step, said) == ("export", "0") {
         return true;
     }
@@ -180,7 +181,8 @@ fn own_failure(line: &str, function: &str, code: i32) -> bool {
 }
 
 /// Steps of the program, and the functions whose failure they may show: the program's own calls,
-/// and below what the library asks the driver because the native call would have to know it too.
+/// and below them calls that the library makes because the driver's own call would need the answer
+/// too.
 const SURFACES: &[(&str, &[&str])] = &[
     ("memory", &["cuMemGetInfo_v2"]),
     ("stream", &["cuStreamCreate"]),
@@ -190,10 +192,11 @@ const SURFACES: &[(&str, &[&str])] = &[
     ("pinned", &["cuMemHostAlloc"]),
     ("free pinned", &["cuMemFreeHost"]),
     ("free node", &["cuMemFreeAsync"]),
-    // Where nothing else may be done, a free waits by a free of the driver's, and shows its code.
+    // When nothing else may be done, a free waits through a free of the driver, and returns its
+    // code.
     ("free", &["cuMemFree_v2"]),
-    // Which context is current, and whose the stream is: natively 201 and 400. An error of the
-    // event that the block waits for, other than a shortage, is one of the stream.
+    // The current context and the owner of the stream: 201 and 400 in the driver itself. An error
+    // of the event that the block waits for, other than out of memory, is one of the stream.
     ("alloc", &["cuMemAlloc_v2", "cuCtxGetId", "cuCtxGetCurrent", "cuStreamSynchronize"]),
     ("alloc async", &["cuMemAllocAsync", "cuStreamGetId"]),
     ("free async", &["cuMemFreeAsync", "cuStreamGetId", "cuEventRecord"]),

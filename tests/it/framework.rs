@@ -1,10 +1,10 @@
-//! Programs beside a framework whose kernels are handed the address of pinned memory (`ordering/kernels.rs`, Note
-//! [Tables]). The framework is a stand-in.
+//! Programs that use a framework whose kernels receive the address of pinned memory
+//! (`ordering/kernels.rs`, Note [Tables]). A stand-in plays the framework.
 
 use cachealloc_tests::{Ran, Run, compile_library};
 
 const LIBRARY: &str = "beside/libtorch_cuda.so";
-/// The same under another name: its kernels may do with an address what they like.
+/// The same framework under another name: its kernels may do anything with an address.
 const ANOTHER: &str = "beside/libextension.so";
 
 fn run(library: &str, program: &str) -> Run {
@@ -12,7 +12,7 @@ fn run(library: &str, program: &str) -> Run {
     Run::c("framework.c").arg(library).arg(program).conf("stats_on_exit:stderr")
 }
 
-/// How many frees waited for what the host could see.
+/// Number of frees that waited because of host-visible memory.
 fn waits(ran: &Ran) -> u64 {
     let line = ran.stderr.lines().find(|line| line.contains("work visible to the host"));
     let count = line.and_then(|line| line.split("to the host").nth(1)?.split_whitespace().next());

@@ -1,4 +1,5 @@
-//! `cachealloc doctor`: what stands against the library, and nothing that was not looked at.
+//! `cachealloc doctor` reports every obstacle to using the library, and nothing that it did not
+//! check.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -11,7 +12,7 @@ use super::fit::build_of;
 use super::fit::{build, change, replace};
 use crate::snapshots::Place;
 
-/// The lines about one thing, without their column.
+/// Returns the lines about one subject, without their column.
 fn about(ran: &Ran, subject: &str) -> Vec<String> {
     let lines = ran.stdout.lines().filter_map(|line| {
         let (mark, rest) = line.split_once(' ')?;
@@ -42,7 +43,7 @@ fn a_sound_machine_has_nothing_against_it() {
     assert!(devices[0].starts_with("ok: 0: Simulated device 0, "), "{devices:?}");
     assert!(devices[0].ends_with("0000:00:00.0"), "{devices:?}");
     assert!(ran.stdout.ends_with("nothing found that stands against it\n"), "{ran:#?}");
-    // It fits on a screen.
+    // The output fits on a screen.
     assert!(ran.stdout.lines().count() <= 24, "{ran:#?}");
 }
 
@@ -51,14 +52,14 @@ fn a_missing_or_broken_driver_is_against_it() {
     let place = Place::new();
     let ran = examined(&place, &cachealloc("doctor").no_driver(), 1);
     assert!(about(&ran, "driver")[0].starts_with("NO: libcuda.so.1: "), "{ran:#?}");
-    // An empty variable names no folder: what lies here is not what the loader takes.
+    // An empty variable names no folder: the loader does not take the file in the current folder.
     fs::write(place.path.join("libcuda.so.1"), "text").expect("target/ is writable");
     let run = cachealloc("doctor").no_driver().env("LD_LIBRARY_PATH", "");
     let ran = examined(&place, &run, 1);
     assert!(about(&ran, "driver")[0].contains("No such file"), "{ran:#?}");
     let ran = examined(&place, &cachealloc("doctor").driver(&place.path), 1);
     assert!(about(&ran, "driver")[0].starts_with("NO: "), "{ran:#?}");
-    // One that crashes, and one that has no device.
+    // A driver that crashes, and one that has no device.
     let crashing = compile_library("driver_crashes.c", "crashing/libcuda.so.1", &[]);
     let ran = examined(&place, &cachealloc("doctor").driver(crashing.parent().unwrap()), 1);
     assert_eq!(about(&ran, "driver"), ["NO: libcuda.so.1: its process ended by SIGSEGV"]);
@@ -66,7 +67,7 @@ fn a_missing_or_broken_driver_is_against_it() {
     assert!(about(&ran, "driver")[0].starts_with("NO: "), "{ran:#?}");
 }
 
-/// Each function alone: `missing.rs`.
+/// `missing.rs` tests each function alone.
 #[test]
 fn what_an_old_driver_turns_off_is_said() {
     let place = Place::new();
@@ -159,7 +160,7 @@ fn a_program_is_looked_at_and_not_started() {
     assert!(!place.path.join("started").exists());
 }
 
-/// Libraries that a program opens so are past us, and nothing tells that while it runs.
+/// Libraries opened this way bypass the library, and nothing shows it while the program runs.
 #[test]
 #[cfg(target_arch = "x86_64")]
 fn who_opens_libraries_with_deepbind_is_named() {
@@ -230,7 +231,7 @@ fn what_surrounds_it_is_said() {
     );
 }
 
-/// A share of a GPU: its limit counts what is cached only behind the library.
+/// A share of a GPU counts cached memory in its limit only if it comes after the library.
 #[test]
 fn a_share_of_a_gpu_is_told_of_with_its_place() {
     let place = Place::new();
@@ -241,7 +242,7 @@ fn a_share_of_a_gpu_is_told_of_with_its_place() {
     for (order, wanted) in [
         (&in_front[..], "comes before the library and takes calls to the driver"),
         (&behind, "takes calls to the driver, behind the library"),
-        // `run` puts the library in front.
+        // `run` puts the library first.
         (std::slice::from_ref(&share), "takes calls to the driver, behind the library"),
     ] {
         let ran = place.run(&cachealloc("doctor").preload(order));

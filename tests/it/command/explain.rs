@@ -1,4 +1,5 @@
-//! `cachealloc explain`: what its rows say adds up, running and from a file, and what is not known is not said.
+//! The rows of `cachealloc explain` add up, for a running process and for a file. Unknown amounts
+//! are not printed.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,7 +15,7 @@ use crate::snapshots::Place;
 use crate::statistics::Running;
 
 const MIB: i64 = 1 << 20;
-/// What the program and the driver hold of the device, in MiB.
+/// Device memory that the program and the driver hold, in MiB.
 const ROWS: [(&str, i64); 10] = [
     ("cache_held", 12),
     ("cache_free", 24),
@@ -24,14 +25,14 @@ const ROWS: [(&str, i64); 10] = [
     ("pools_held", 8),
     ("pools_free", 24),
     ("graphs", 16),
-    // And the small page in which the driver has something.
+    // Plus the small page in which the driver has something.
     ("context", CONTEXT),
     ("rest", MODULE),
 ];
 const CONTEXT: i64 = 40 + 2;
 const MODULE: i64 = 14;
 
-/// A pass so seldom that there is none, and a thread for it however little is reserved.
+/// An interval so long that no pass runs, and a thread for it however little is reserved.
 const PACE: (&str, &str) = ("CACHEALLOC_PASS_MS", "100000");
 
 fn program(way: &str) -> Run {
@@ -45,7 +46,7 @@ fn running(way: &str, conf: &str) -> Running {
     running
 }
 
-/// With NVML, which says of these processes what they have.
+/// Runs `explain` with an NVML that reports these amounts for these processes.
 pub(super) fn explain(what: &str, processes: Option<&str>) -> Run {
     beside_nvml(&format!("explain {what}"), processes)
 }
@@ -58,7 +59,8 @@ fn beside_nvml(words: &str, processes: Option<&str>) -> Run {
     run.driver(folder).env("WATCHER_PROCESSES", processes)
 }
 
-/// Device 0 of what is printed, and the bytes of its parts with the rest, in MiB.
+/// Returns device 0 of the output, and the bytes of its components with the unattributed rest, in
+/// MiB.
 #[track_caller]
 pub(super) fn account(run: Run) -> (Value, BTreeMap<String, i64>) {
     let json: Value = serde_json::from_str(&run.arg("--json").output().ok().stdout).expect("JSON");
@@ -95,7 +97,8 @@ fn rows_add_up_to_what_is_in_use() {
             (&device["sum"], device["sum_bytes"].as_i64()),
             (&Value::from("device"), Some(sum_mib() * MIB))
         );
-        // With the process in NVML's list: the same, and 100 MiB are another one's.
+        // With the process in NVML's list the result is the same, and 100 MiB belong to another
+        // process.
         let own = (sum_mib() - 100) * MIB;
         let (device, parts) =
             account(explain(&process.to_string(), Some(&format!("1=1 {process}={own}"))));
@@ -113,7 +116,7 @@ fn rows_add_up_to_what_is_in_use() {
         let (device, parts) = account(explain(&process.to_string(), Some(&listed)));
         assert_eq!(device["sum"], "less_others");
         assert_eq!((parts["context"], parts["rest"]), (CONTEXT - 30, MODULE), "{device}");
-        // Another one draws, and this one does both.
+        // Another process draws, and this one both draws and computes.
         let drawing = format!("5={others} {process}=-1");
         let run = explain(&process.to_string(), Some(&format!("{process}=-1")));
         let (device, parts) = account(run.env("WATCHER_DRAWING", drawing));
@@ -139,7 +142,7 @@ fn what_people_read() {
         "BYTES SHARE KNOWN BY LIBRARY MEMORY",
         "12.0 MiB 7.05 % counted cache: held by the program",
         "16.0 MiB 9.41 % counted app driver: arrays",
-        // Mapped twice.
+        // This memory is mapped twice.
         "10.0 MiB 5.88 % counted app driver: physical memory to be mapped",
         "24.0 MiB 14.11 % asked driver's pools: free",
         "42.0 MiB 24.70 % difference first context, if other processes have what they had then",
@@ -158,7 +161,7 @@ fn what_people_read() {
     assert_eq!(running.end(), Some(0));
 }
 
-/// A mapping from before the recording does not hide which library has mapped it since.
+/// A mapping made before the recording does not hide which library has mapped the memory since.
 #[test]
 fn physical_memory_is_named_by_any_mapping() {
     let running = running("late", "log:quiet");
@@ -170,7 +173,7 @@ fn physical_memory_is_named_by_any_mapping() {
     assert_eq!(running.end(), Some(0));
 }
 
-/// Memory of a pool is where the pool has it: a host's takes nothing of the device.
+/// Memory of a pool lies where the pool has it: a host pool takes nothing of the device.
 #[test]
 fn a_pool_of_the_host_is_on_the_host() {
     let running = running("host", "log:quiet");
@@ -181,7 +184,7 @@ fn a_pool_of_the_host_is_on_the_host() {
     assert_eq!(running.end(), Some(0));
 }
 
-/// A snapshot has the same rows, whether a signal asked for it or the end of the process.
+/// A snapshot has the same rows, whether a signal asked for it or the process wrote it at its end.
 #[test]
 fn a_file_says_the_same() {
     let place = Place::new();
@@ -203,7 +206,8 @@ fn a_file_says_the_same() {
     {
         assert!(page.contains(wanted), "{wanted}");
     }
-    // One of both moments shows the last, and the other where that is opened: each the device and the host.
+    // A report of two snapshots shows the last one, and the first where it is opened: each with the
+    // device and the host.
     place.run(&cachealloc("report 0.pickle 1.pickle -o both.html")).ok();
     let page = fs::read_to_string(place.path.join("both.html")).expect("the report");
     let folded = page.split_once("<details><summary>At other moments</summary>");
@@ -218,7 +222,8 @@ fn a_file_says_the_same() {
     failed(&ran, "0.pickle has no GPU memory on device 3");
 }
 
-/// The command that asks for a snapshot says in it what NVML says of the process at that moment; no later one says it again.
+/// The command that requests a snapshot stores NVML's number for the process in it. Later snapshots
+/// do not repeat that number.
 #[test]
 fn a_snapshot_has_the_number_of_nvml() {
     let place = Place::new();
@@ -240,7 +245,7 @@ fn a_snapshot_has_the_number_of_nvml() {
     };
     let listed = format!("1={others} {process}={own}");
     assert_eq!(says(&listed, ("process", own)), (CONTEXT - 10, MODULE));
-    // NVML says it of the others only, of processes none of which need be this one, and of none.
+    // NVML lists only other processes, processes none of which need be this one, or none at all.
     let less = format!("1={others} {process}=-1");
     assert_eq!(says(&less, ("less_others", own)), (CONTEXT - 10, MODULE));
     assert_eq!(says("1=5 2=6", ("device", sum_mib() * MIB)), (CONTEXT, MODULE));
@@ -252,7 +257,7 @@ fn a_snapshot_has_the_number_of_nvml() {
     assert_eq!(running.end(), Some(0));
 }
 
-/// What is counted is known all the same.
+/// Counted memory is known even during a capture.
 #[test]
 fn a_capture_is_left_alone() {
     let running = running("captures", "log:quiet");
@@ -265,7 +270,8 @@ fn a_capture_is_left_alone() {
     assert_eq!(running.end(), Some(0));
 }
 
-/// The driver is asked nothing before somebody wants to know, but what a large request may find.
+/// Before a command asks, the library queries the driver only for the free memory of a large
+/// request.
 #[test]
 fn nothing_is_asked_before() {
     for (way, calls) in [("all", 0), ("file", 1)] {

@@ -1,4 +1,5 @@
-//! `cachealloc find`: an address leads to its block, now or in its last life, and to what lies beside it.
+//! `cachealloc find` leads from an address to its block, now or in its last life, and to the
+//! adjacent blocks.
 
 use serde_json::Value;
 
@@ -11,7 +12,7 @@ fn json(place: &Place, arguments: &str) -> Value {
     serde_json::from_str(&said(place, arguments)).expect("it is JSON")
 }
 
-/// The entries of the only device that allocate so many bytes.
+/// Returns the entries of the only device that allocate this many bytes.
 fn allocations(place: &Place, bytes: u64) -> Vec<u64> {
     let model = json(place, "convert 5.pickle --to json -o -");
     let entries = model["devices"][0]["entries"].as_array().expect("a list");
@@ -43,7 +44,7 @@ fn a_block_that_is_held() {
     ] {
         assert!(text.contains(&wanted), "{wanted}\n{text}");
     }
-    // The same by PyTorch's name, without 0x, and as JSON.
+    // PyTorch's name, a number without 0x, and JSON give the same answer.
     let named = said(&place, &format!("find b{address:x}_0 5.pickle --at end"));
     let told = json(&place, &format!("find {address:x} 5.pickle --json"));
     let block = &told["found"][0]["block"];
@@ -55,7 +56,7 @@ fn a_block_that_is_held() {
         (&"block".into(), &0.into())
     );
     assert!(block["freed"].is_null() && block["allocated"]["stack"].is_array(), "{told}");
-    // Its neighbours are other leaks, or free.
+    // The adjacent blocks are other leaks, or free.
     let beside = told["found"][0]["beside"].as_array().expect("a list");
     assert!(
         beside.iter().filter(|it| it["here"] == true).count() == 1 && beside.len() > 1,
@@ -63,7 +64,7 @@ fn a_block_that_is_held() {
     );
 }
 
-/// The last life of memory that is free, and earlier ones by their names.
+/// Shows the last life of free memory, and earlier ones by their names.
 #[test]
 fn a_block_that_was_freed() {
     let place = planted();
@@ -113,7 +114,7 @@ fn an_address_that_nothing_holds() {
     );
 }
 
-/// It writes a snapshot, in which the address is looked up.
+/// The command writes a snapshot and looks the address up in it.
 #[test]
 fn of_a_running_program() {
     let place = Place::new();

@@ -1,4 +1,4 @@
-//! `cachealloc findings`: what a report says first, and its numbers.
+//! `cachealloc findings` prints what a report shows first, with the same numbers.
 
 use cachealloc_tests::Run;
 use serde_json::Value;
@@ -72,12 +72,12 @@ fn what_failed_and_what_lies_beside_free_memory() {
     assert_eq!((&held[0]["bytes"], &held[0]["blocks"]), (&(15 << 20).into(), &5.into()), "{told}");
     assert!(held[0]["first_us"].as_u64() < held[0]["last_us"].as_u64(), "{told}");
     assert!(text.contains("\ndevice 0: late deallocation: "), "{text}");
-    // Of several files each table has its file's name.
+    // With several files, each table has the name of its file.
     let text = said(&place, "findings 2.pickle 5.pickle");
     assert!(text.contains("\n5.pickle, device 0: 1 failed allocation\n"), "{text}");
 }
 
-/// The segments of any moment: at a failed allocation, and in the middle of the run.
+/// Shows the segments at any moment: at a failed allocation, or in the middle of the run.
 #[test]
 fn the_segments_of_a_chosen_moment() {
     let place = planted();

@@ -1,4 +1,4 @@
-//! What stands against loading the library is said before the program starts.
+//! Obstacles to loading the library are reported before the program starts.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -10,7 +10,7 @@ use cachealloc_tests::{Ran, Run, command, lacks, library, skipped};
 use super::{cachealloc, under};
 use crate::snapshots::Place;
 
-/// A program that exits with 3, built in this place.
+/// Builds a program that exits with 3 in this place.
 pub(super) fn build(place: &Place, name: &str, flags: &[&str]) {
     build_of(place, name, "int main(void) { return 3; }\n", flags);
 }
@@ -23,7 +23,7 @@ pub(super) fn build_of(place: &Place, name: &str, text: &str, flags: &[&str]) {
     assert!(gcc.status().expect("gcc is installed: see .ci/run").success());
 }
 
-/// The same file with other bytes in one place.
+/// Copies the file, with different bytes in one place.
 pub(super) fn change(from: &Path, to: &Path, change: impl FnOnce(&mut Vec<u8>)) {
     let mut bytes = fs::read(from).expect("a file");
     change(&mut bytes);
@@ -74,7 +74,8 @@ fn programs_that_cannot_load_it() {
     refused(&place, "./musl", 125, &format!("./musl {why}; {FORCE}"));
 }
 
-/// Scripts are judged by what their first line names, as often as it takes.
+/// Scripts are judged by the interpreter that their first line names, repeatedly if that is a
+/// script too.
 #[test]
 fn scripts_are_followed() {
     let place = Place::new();
@@ -118,7 +119,7 @@ fn programs_that_are_not_there() {
     refused(&place, "./data", 126, why);
 }
 
-/// The loader drops `LD_PRELOAD` where the rights are not the user's. Only root can show that here.
+/// The loader drops `LD_PRELOAD` if the rights are not the user's. Only root can test that here.
 #[test]
 fn programs_with_other_rights() {
     let place = Place::new();
@@ -134,8 +135,8 @@ fn programs_with_other_rights() {
     refused(&place, "./other", 125, &format!("./other {why}; {FORCE}"));
 }
 
-/// Capabilities of the file count as setuid does, for users that do not have them anyway. Only root can give
-/// them, and only another user is refused: in a folder that is open to it.
+/// Capabilities of a file count as setuid does, for users that lack them. Only root can set them,
+/// and only another user is affected, in a folder that is open to that user.
 #[test]
 fn programs_with_capabilities() {
     if lacks("python3") {

@@ -1,4 +1,4 @@
-//! `cachealloc fit`: what it says of a recorded run is what happens when the program runs again.
+//! `cachealloc fit` predicts what happens when the recorded program runs again.
 
 use std::fs;
 use std::process::Command;
@@ -33,7 +33,8 @@ fn unknowns(fit: &Value) -> String {
     fit["unknowns"].to_string()
 }
 
-/// Within 1 % of the peak and of the smallest limit of the real run, with different options than the recorded ones.
+/// Within 1 % of the peak and of the smallest limit of the real run, with other options than the
+/// recorded ones.
 #[test]
 fn a_run_needs_what_is_said() {
     for name in ["dtr_unet", "mm_D", "dtr_unroll_gan"] {
@@ -63,7 +64,7 @@ fn a_run_needs_what_is_said() {
     }
 }
 
-/// Several streams, whose work takes what time it takes: within two pages of the driver's.
+/// Several streams, whose work takes varying time: within two pages of the driver's.
 #[test]
 fn random_programs_need_about_what_is_said() {
     const PAGES_MIB: u64 = 4;
@@ -75,7 +76,7 @@ fn random_programs_need_about_what_is_said() {
         let fit = fit(&place, "all.pickle --options=");
         let said = unknowns(&fit);
         assert!(said.contains("the work on a stream is assumed to have ended"), "{said}");
-        // The program goes on where a request fails.
+        // The program continues after a failed request.
         let failures = |limit: u64| {
             random(&format!("stats_on_exit:s.json,gpu_memory_limit_mb:{limit}"));
             device_statistics(&place)["num_ooms"].as_u64().expect("a count")
@@ -92,7 +93,7 @@ fn device_statistics(place: &Place) -> Value {
     statistics["devices"]["0"].take()
 }
 
-/// After a failed allocation: what would have served it.
+/// After a failed allocation, the command names options that would have served it.
 #[test]
 fn other_options_would_have_helped() {
     let place = Place::new();
@@ -117,7 +118,7 @@ fn other_options_would_have_helped() {
     assert_eq!((&fit["room_bytes"], &fit["room_is_limit"]), (&(9620 * MIB).into(), &true.into()));
     let without = self::fit(&place, "all.pickle --without-failed");
     assert_eq!((&without["verdict"], &without["failed_requests"]), (&Value::Null, &0.into()));
-    // It is so.
+    // A real run confirms it.
     let other = trace("dtr_resnet32", "gpu_memory_limit_mb:9620,expandable_segments:true");
     place.run(&other).ok();
 }
@@ -139,7 +140,7 @@ fn no_options_help() {
     );
     let (weights, leak) = (text.find("load_weights"), text.find("leak c/planted.c"));
     assert!(weights.is_some() && weights < leak, "{text}");
-    // Without it there is no question, until one asks.
+    // Without a failed allocation nothing is predicted until a flag asks for it.
     assert!(!said(&place, "fit 5.pickle --without-failed").contains("fit within"));
     let text = said(&place, "fit 2.pickle --gpu 38M");
     assert!(text.contains("\ncannot fit within 38.0 MiB: 38.1 MiB are needed at once"), "{text}");
@@ -170,7 +171,8 @@ fn what_is_not_known_is_said() {
     assert_eq!(whole["unknowns"].as_array().map(Vec::len), Some(1), "{whole}");
 }
 
-/// Tensors of PyTorch's own cache are what it would ask us for without that cache.
+/// Tensors in PyTorch's own cache are the requests that PyTorch would make of the library without
+/// that cache.
 #[test]
 fn pytorchs_snapshots_are_replayed() {
     if lacks("python3") {
@@ -188,14 +190,15 @@ pickle.dump(dict(segments=[], device_traces=[trace]), open('torch.pickle', 'wb')
     assert!(made.expect("python3 is installed: see .ci/run").success());
     let fit = fit(&place, "torch.pickle --options=");
     assert_eq!((&fit["allocations"], &fit["peak_bytes"]), (&3.into(), &(96 * MIB).into()), "{fit}");
-    // The second one has the memory of the first, whatever its stream.
+    // The second block has the memory of the first, whatever its stream.
     assert_eq!(fit["sets"][0]["peak_reserved_bytes"], 96 * MIB, "{fit}");
     let said = unknowns(&fit);
     assert!(said.contains("the history begins late, or its oldest entries are lost"), "{said}");
     assert!(said.contains("1 free waited for work"), "{said}");
 }
 
-/// What the driver served itself goes back to it at its free; what the cache holds serves again.
+/// Memory that the driver served returns to it at the free; memory that the cache holds serves
+/// again.
 #[test]
 fn memory_beside_the_cache_is_not_kept() {
     if lacks("python3") {
@@ -244,7 +247,7 @@ fn wrong_questions_are_sentences() {
         let ran = run(&place, &format!("fit {arguments}"));
         assert!(ran.stderr.contains(wanted) && ran.code == Some(code), "{arguments}: {ran:?}");
     }
-    // Of live blocks alone nothing can be replayed.
+    // Live blocks alone cannot be replayed.
     let state = Run::c("planted.c").arg("2").conf("record:state,log:quiet,snapshot:state.pickle");
     place.run(&state).ok();
     let ran = cachealloc("fit state.pickle").folder(&place.path).output();

@@ -1,4 +1,4 @@
-//! What comes from the definitions of the command: help, completions, manual pages, versions.
+//! Output generated from the definitions of the command: help, completions, manual pages, versions.
 
 use std::fs;
 use std::process::Command;
@@ -57,7 +57,7 @@ fn manual_pages_know_everything() {
     assert!(report.contains("\ncachealloc report [OPTIONS] <FILE>...\n"), "{report}");
 }
 
-/// The order of man(7), and nothing that its language lacks.
+/// The pages have the order of man(7), and use nothing that its language lacks.
 #[test]
 fn manual_pages_have_the_usual_sections() {
     const ORDER: [&str; 12] = [
@@ -130,7 +130,7 @@ fn options_are_found_by_a_word() {
     }
 }
 
-/// Library (`header::versions`), command, header, change log and package say the same.
+/// Library (`header::versions`), command, header, change log and package have the same version.
 #[test]
 fn there_is_one_version() {
     let version = env!("CARGO_PKG_VERSION");

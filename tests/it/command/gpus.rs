@@ -1,4 +1,4 @@
-//! Which GPU a process is on: its own numbers begin at 0, whatever it was shown.
+//! Which GPU a process is on: its own numbers begin at 0, whichever GPUs are visible to it.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -10,12 +10,12 @@ use super::cachealloc;
 use crate::snapshots::Place;
 use crate::statistics::{Running, statistics};
 
-/// On the machine whose GPUs the watcher knows.
+/// Runs on the machine whose GPUs the watcher knows.
 fn on_known_gpus(way: &str) -> Run {
     statistics(way).env("SIM_MACHINE", "0")
 }
 
-/// A process that was shown one GPU of the machine only, by CUDA_VISIBLE_DEVICES.
+/// Starts a process that sees only one GPU of the machine, by CUDA_VISIBLE_DEVICES.
 fn rank(number: u32) -> Running {
     shown(on_known_gpus("busy 1 exit").env("SIM_FIRST_DEVICE", number.to_string()))
 }
@@ -26,7 +26,7 @@ fn shown(run: Run) -> Running {
     running
 }
 
-/// The columns of its line.
+/// Returns the columns of the process's line.
 #[track_caller]
 fn line_of(table: &str, running: &Running) -> Vec<String> {
     let id = running.child.id().to_string();
@@ -41,7 +41,7 @@ fn has(table: &str, running: &Running) -> bool {
     table.lines().any(|line| line.split_whitespace().next() == Some(&id))
 }
 
-/// With NVIDIA's library, that of the tests.
+/// Runs the command with NVIDIA's library, here that of the tests.
 fn with_watcher(arguments: &str) -> Run {
     let library = compile_library("watcher.c", "watcher/libnvidia-ml.so.1", &[]);
     let folder = library.parent().expect("a folder").to_path_buf();
@@ -60,12 +60,13 @@ fn ranks_are_on_gpus_of_their_own() {
             table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
         assert!(lines.any(|line| line == format!("{number} {wanted}")), "{wanted}\n{table}");
     }
-    // Without it, by address: no two are on the same, and what is free is not known.
+    // Without NVIDIA's library GPUs are identified by address: no two processes share one, and free
+    // memory is unknown.
     let table = cachealloc("top").output().ok().stdout;
     for (number, rank) in ranks.iter().enumerate() {
         assert_eq!(line_of(&table, rank)[1], format!("{number:02}:00.0"), "{table}");
     }
-    // One of them, by each of its names.
+    // Selects one GPU, by each of its names.
     for name in ["2", "GPU-73696d75-6c61-7465-6420-646576696302", "02:00.0", "0000:02:00.0"] {
         let table = with_watcher(&format!("top --gpu {name}")).output().ok().stdout;
         for (number, rank) in ranks.iter().enumerate() {
@@ -93,7 +94,7 @@ fn a_gpu_that_nothing_has() {
     assert_eq!((ran.stderr.as_str(), ran.code), (wanted, Some(1)));
 }
 
-/// A part of a GPU (MIG) has a UUID of its own, and is on the whole one.
+/// A part of a GPU (MIG) has a different UUID, and is on the whole one.
 #[test]
 fn a_part_of_a_gpu() {
     let whole = rank(3);
@@ -113,7 +114,7 @@ fn a_part_of_a_gpu() {
     assert_eq!((whole.end(), part.end()), (Some(0), Some(0)));
 }
 
-/// Drivers before 11.4 have the first version of the question only.
+/// Drivers before 11.4 have only the first version of the query.
 #[test]
 fn an_old_driver_has_uuids_too() {
     let run = on_known_gpus("busy 1 exit").driver(driver_of_version(11_030));
@@ -123,7 +124,7 @@ fn an_old_driver_has_uuids_too() {
     assert_eq!(running.end(), Some(0));
 }
 
-/// Root sees the programs of all users, and whose each is; others see their own.
+/// Root sees the programs of all users with their owners; others see only their own.
 #[test]
 fn root_sees_everybody() {
     if fs::metadata("/proc/self").expect("/proc").uid() != 0 {
@@ -131,7 +132,7 @@ fn root_sees_everybody() {
     }
     const NOBODY: &str = "65534";
     let own = shown(on_known_gpus("busy 1 exit"));
-    // What the other user may read: the tests may lie in a closed folder.
+    // A folder that the other user may read: the tests may lie in a closed one.
     let place = PathBuf::from(format!("/tmp/cachealloc-test-others-{}", std::process::id()));
     fs::create_dir_all(&place).expect("/tmp");
     let copy = |from: PathBuf, name: &str| {

@@ -1,4 +1,4 @@
-//! Memory nodes of graphs in snapshots, and what the commands say of them.
+//! Memory nodes of graphs in snapshots, and how the commands show them.
 
 use std::process::Command;
 
@@ -7,7 +7,8 @@ use cachealloc_tests::{Run, lacks};
 use super::cachealloc;
 use crate::snapshots::Place;
 
-/// Memory nodes of graphs that can be launched, each with its graph and with the call that added it; the commands list them.
+/// The commands list memory nodes of graphs that can be launched, each with its graph and with the
+/// call that added it.
 #[test]
 fn memory_nodes_of_graphs_are_shown() {
     if lacks("python3") {
@@ -42,13 +43,13 @@ for g in sorted(s['graph_segments'], key=lambda g: g['segment_pool_id']):
     let row = account.lines().find(|line| line.contains("beside: memory nodes of graphs"));
     let words = row.map(|row| row.split_whitespace().take(4).collect::<Vec<_>>().join(" "));
     assert_eq!(words.as_deref(), Some("28.0 MiB counted app"), "{account}");
-    // Nothing is recorded: the nodes are there, without what is not known.
+    // Without a recording the nodes are listed, without the unknown details.
     place.run(&run().arg("raise").conf("log:quiet,snapshot:b.pickle")).ok();
     let sites = said("top-sites b.pickle --device graphs --at end");
     assert!(sites.contains("graphs: 28.0 MiB") && !sites.contains("graph_nodes.c"), "{sites}");
 }
 
-/// A recording that begins anew knows no call of before, whether its graph could be launched then or not.
+/// A restarted recording knows no earlier call, whether or not its graph could be launched then.
 #[test]
 fn a_recording_that_begins_anew_forgets_who_added_nodes() {
     let place = Place::new();

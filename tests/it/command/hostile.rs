@@ -1,5 +1,5 @@
-//! What comes from a file or from another process is data: whatever it says, it does nothing to a terminal,
-//! and no length of it is too long.
+//! Input from a file or another process is data: it never controls a terminal, and no length is too
+//! long.
 
 use std::fs;
 use std::path::PathBuf;
@@ -11,11 +11,11 @@ use super::cachealloc;
 use super::sites::run;
 use crate::snapshots::Place;
 
-/// Sets a title, clears the screen, turns the line around; C1 codes do the same on some terminals. And what ends a text
-/// of most formats.
+/// Sets a title, clears the screen, reverses the line. C1 codes do the same on some terminals. Also
+/// ends a string in most formats.
 const EVIL: &str = "\x1b]0;owned\x07\x1b[2J\r\u{9b}31m\u{202e}\u{7f}\"\\";
 
-/// A process with a page of its own making. On SIGUSR1 it claims to have written a snapshot, or to have
+/// A process with a forged page. On SIGUSR1 it claims to have written a snapshot, or to have
 /// failed.
 const FORGE: &str = r#"
 import json, mmap, os, signal, struct, sys, time
@@ -82,14 +82,14 @@ pub struct Forger {
 impl Forger {
     pub fn new(long: usize, way: &str) -> Forger {
         let page = scratch_file("page");
-        // The name has the process's number in it, which is known once it runs.
+        // The name contains the process's number, which is known once it runs.
         let script = "exec 3</proc/self/ns/pid; f=/dev/shm/cachealloc-$(id -u)-$(stat -Lc %i /proc/self/ns/pid)-$$; \
              echo $f >$1; python=$2; shift 2; PAGE=$f exec python3 -c \"$python\" \"$@\"";
         let mut child = Command::new("sh")
             .args(["-c", script, "sh"])
             .arg(&page)
             .args([FORGE, EVIL, &long.to_string(), way])
-            // A command line of so many letters as well.
+            // Also a command line of that many letters.
             .arg("y".repeat(long))
             .stdout(Stdio::piped())
             .spawn()
@@ -115,7 +115,7 @@ impl Drop for Forger {
     }
 }
 
-/// Nothing in it does anything.
+/// Checks that the output contains nothing that takes effect.
 #[track_caller]
 fn harmless(ran: &Ran) {
     for text in [&ran.stdout, &ran.stderr] {
@@ -174,7 +174,7 @@ fn a_hostile_process_does_nothing_to_the_terminal() {
     }
 }
 
-/// Writes the same snapshot with another size: names that would do something, as long as one wants.
+/// Writes the same snapshot with another size: hostile names, of any length.
 const SNAPSHOTS: &str = r#"
 import pickle, sys
 evil, long = sys.argv[1], int(sys.argv[2])
@@ -202,7 +202,7 @@ fn names_in_a_snapshot_do_nothing_to_the_terminal() {
             .current_dir(&place.path)
             .status();
         assert!(made.expect("python3 is installed").success());
-        // A file's name is from outside as well.
+        // A file's name is hostile input as well.
         let evil = place.path.join(format!("{EVIL}.pickle"));
         fs::copy(place.path.join("1.pickle"), &evil).expect("target/ is writable");
         for arguments in [
@@ -240,7 +240,7 @@ fn names_in_a_snapshot_do_nothing_to_the_terminal() {
     }
 }
 
-/// The page's own script has tabs, if any.
+/// The page's script has tabs, if any.
 #[track_caller]
 fn harmless_page(ran: &Ran) {
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);

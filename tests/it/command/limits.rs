@@ -1,5 +1,5 @@
-//! `cachealloc run --max-peak --max-leak --only-library`: what a program in CI is held to. `planted 2` holds 38
-//! MiB and 64 KiB at most, and leaves 6 MiB.
+//! `cachealloc run --max-peak --max-leak --only-library` limits a program in CI. `planted 2` holds
+//! at most 38 MiB and 64 KiB, and leaves 6 MiB.
 
 use std::fs;
 
@@ -8,13 +8,13 @@ use cachealloc_tests::{Ran, Run, compile, compile_library, lacks};
 use super::{cachealloc, masked};
 use crate::snapshots::Place;
 
-/// Under these limits, with the snapshots in a place where one would see them.
+/// Runs a script under these limits, with the snapshots in a visible place.
 fn limited(place: &Place, flags: &str, script: &str) -> Ran {
     let run = cachealloc(&format!("run {flags} -- sh -c")).arg(script);
     place.run(&run.env("TMPDIR", fs::canonicalize(&place.path).expect("the folder")))
 }
 
-/// Without what the library says of its snapshot, and the command of its end.
+/// Stderr without the library's line about its snapshot and the command that ends it.
 fn said(ran: &Ran) -> String {
     let is_verdict = |line: &&str| !line.contains("snapshot: /") && !line.ends_with("removed");
     ran.stderr.lines().filter(is_verdict).map(|line| format!("{line}\n")).collect()
@@ -32,7 +32,7 @@ fn a_program_within_its_limits_is_left_alone() {
         assert_eq!((ran.code, ran.stdout.as_str(), said(&ran).as_str()), (Some(0), "out\n", ""));
         assert!(ran.stderr.ends_with("cachealloc: the snapshot is removed\n"), "{ran:?}");
     }
-    // Of nothing there is nothing to say but that.
+    // Without any allocation the command reports only that.
     let ran = limited(&place, "--max-peak 0", "true").ok();
     let why = "nothing to limit: the program left no snapshot: it used no CUDA, or was killed";
     assert_eq!(ran.stderr, format!("cachealloc: {why}\n"));
@@ -58,7 +58,7 @@ cachealloc: # MiB in # blocks, app: get c/planted.c:# < leak c/planted.c:# < mai
 "
     );
     assert_eq!(place.names(), [""; 0]);
-    // Amounts that differ look different; and a report goes with it.
+    // Amounts that differ are printed differently, and a report is written as well.
     let ran = limited(&place, "--max-leak 6143K --report a.html", &planted("2"));
     let sizes = "6,291,456 B never freed, and --max-leak allows 6,290,432 B";
     assert!(ran.code == Some(122) && ran.stderr.contains(sizes), "{ran:?}");
@@ -66,7 +66,7 @@ cachealloc: # MiB in # blocks, app: get c/planted.c:# < leak c/planted.c:# < mai
     assert_eq!(place.names(), ["a.html", "a.pickle"]);
 }
 
-/// A limit is said, and how the program itself failed is what counts.
+/// The exceeded limit is reported, but the exit code is the program's own failure.
 #[test]
 fn the_programs_own_failure_counts_more() {
     let place = Place::new();
@@ -75,7 +75,7 @@ fn the_programs_own_failure_counts_more() {
         assert!(ran.stderr.contains("6.00 MiB never freed"), "{ran:?}");
         assert_eq!(ran.code, Some(code), "{script}");
     }
-    // Of several processes each is judged for itself.
+    // With several processes, each is checked separately.
     let both = format!("{}; {}", planted("1"), planted("2"));
     let ran = limited(&place, "--max-leak 3M", &both);
     assert_eq!((ran.stderr.matches("never freed").count(), ran.code), (1, Some(122)), "{ran:?}");
@@ -93,7 +93,8 @@ assert driver.cuCtxSetCurrent(context) == 0
 assert driver.cuMemAlloc_v2(ctypes.byref(memory), ctypes.c_size_t(2 << 20)) == 0
 ";
 
-/// Of several snapshots of a process the last one counts, and only one of its end says what was left.
+/// The last of several snapshots of a process counts, and only one from its end shows what was
+/// left.
 #[test]
 fn the_last_snapshot_of_a_process_counts() {
     if lacks("python3") {
@@ -116,7 +117,7 @@ fn the_last_snapshot_of_a_process_counts() {
     assert!(ran.code == Some(122) && !ran.stderr.contains("never freed"), "{ran:?}");
 }
 
-/// A library that holds 5 MiB of a program that holds 2 MiB itself.
+/// A library that holds 5 MiB in a program that holds 2 MiB itself.
 #[test]
 fn memory_of_one_library() {
     if lacks("python3") {
@@ -148,7 +149,7 @@ fn what_cannot_be_judged_is_no_success() {
     let why = "kept to --max-peak is not known: the oldest # entries of its history are lost; keep more with \
                --max-entries, and record from the begin\n";
     assert!(ran.code == Some(125) && masked(&said(&ran)).ends_with(why), "{ran:?}");
-    // The end is known without them.
+    // The end is known without the dropped entries.
     limited(&place, "--max-leak 6M --max-entries 100", &planted("2")).ok();
     for (flags, why) in [
         ("--max-peak 4", "expected a size such as 4G or 512M, or 0"),

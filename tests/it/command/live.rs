@@ -1,4 +1,4 @@
-//! `cachealloc stats` and `cachealloc top`: programs that run, seen from outside.
+//! `cachealloc stats` and `cachealloc top`: running programs, seen from outside.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -11,7 +11,7 @@ use super::{cachealloc, masked};
 use crate::snapshots::Place;
 use crate::statistics::{Running, check, statistics};
 
-/// A busy program under the library, once its file is there.
+/// Starts a busy program under the library, and waits for its file.
 pub fn busy(conf: &str) -> Running {
     let running = Running::new(statistics("busy 2 exit").conf(conf));
     running.wait_for_file();
@@ -21,14 +21,14 @@ pub fn busy(conf: &str) -> Running {
 pub fn kill(signal: &str, process: u32) {
     let kill = Command::new("kill").args([signal, &process.to_string()]).status();
     assert!(kill.expect("kill").success());
-    // The sender does not wait until it has stopped.
+    // `kill` returns before the process has stopped.
     let stat = || fs::read_to_string(format!("/proc/{process}/stat")).expect("/proc");
     while signal == "-STOP" && !stat().contains(") T ") {
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
 }
 
-/// One sentence on stderr, and nothing else.
+/// Checks for one sentence on stderr, and no other output.
 #[track_caller]
 pub fn failed(ran: &Ran, wanted: &str) {
     assert_eq!(ran.stderr, format!("cachealloc: {wanted}\n"));
@@ -79,7 +79,7 @@ driver: reserve # (# ms)
     let end =
         "memory by library: not recorded; start the program with: cachealloc run --record=state\n";
     assert!(found.ends_with(end), "{found}");
-    // The same numbers as in the file at the end, all of them.
+    // The same numbers as in the file at the end.
     let json = cachealloc(&format!("stats --json {process}")).output().ok().stdout;
     let file = scratch_file("stats");
     fs::write(&file, json).expect("target/ is writable");
@@ -101,7 +101,7 @@ fn a_table_of_all_and_of_one() {
     let ran = place.run(&cachealloc("top")).ok();
     let title = ran.stdout.lines().next().expect("a title");
     let columns = "PID GPU ALLOCATED PEAK RESERVED BLOCKS ALLOC/S HITS WAITS/S COMMAND";
-    // Root may see another test's program of another user.
+    // Root may see a program that another test runs as another user.
     let found: Vec<&str> = title.split_whitespace().filter(|it| *it != "USER").collect();
     assert_eq!(found.join(" "), columns);
     for running in [&plain, &recording] {
@@ -115,7 +115,7 @@ fn a_table_of_all_and_of_one() {
     }
     let one = place.run(&cachealloc("top -n 1")).ok().stdout;
     assert_eq!(one.lines().take_while(|line| !line.is_empty()).count(), 2, "{one}");
-    // One: its libraries, and the lines of its program that allocate.
+    // For one process: its libraries, and the lines of its program that allocate.
     let ran = place.run(&cachealloc(&format!("top {}", recording.child.id()))).ok();
     let sites = "BYTES AT THE PEAK BLOCKS ALLOC/S GPU LIBRARY CALL SITE";
     let text = masked(&ran.stdout);
@@ -126,7 +126,7 @@ fn a_table_of_all_and_of_one() {
     }
     let ran = place.run(&cachealloc(&format!("top {}", plain.child.id()))).ok();
     assert!(ran.stdout.contains("not recorded; start the program with"), "{ran:?}");
-    // As JSON: a list, all keys of each, and the call sites where one is asked for.
+    // As JSON: a list with all keys of each, and the call sites if one process is named.
     let json = place.run(&cachealloc(&format!("top --json {}", recording.child.id()))).ok().stdout;
     assert!(
         json.starts_with("[{\"schema_version\":1,\"cachealloc\":\"")
@@ -140,7 +140,7 @@ fn a_table_of_all_and_of_one() {
     }
 }
 
-/// A request for call sites gets them, however many others ask for less meanwhile.
+/// A request for call sites gets them, however many other requests ask for less meanwhile.
 #[test]
 fn others_may_ask_meanwhile() {
     let running = busy("record:state,snapshot:/dev/null/no,log:quiet");
@@ -163,7 +163,7 @@ fn others_may_ask_meanwhile() {
     assert_eq!(running.end(), Some(0));
 }
 
-/// With an interval a table follows the other, until the program ends.
+/// With an interval, tables follow each other until the program ends.
 #[test]
 fn again_and_again() {
     let running = busy("log:quiet");
@@ -181,7 +181,7 @@ fn again_and_again() {
         top.wait().expect("it ends").success() && text.matches("COMMAND").count() >= 2,
         "{text}"
     );
-    // A rate needs two looks.
+    // A rate needs two samples.
     let rates: Vec<_> = text.lines().filter(|line| line.ends_with("busy 2 exit")).collect();
     assert!(rates[0].contains(" - ") && !rates[1].contains(" - "), "{text}");
 }
@@ -238,7 +238,7 @@ fn processes_that_say_nothing() {
     let ran = cachealloc(&format!("snapshot --timeout 1 {id}")).output();
     let wanted = format!("process {id} is stopped; continue it with: kill -CONT {id}");
     failed(&ran, &wanted);
-    // The others are seen all the same.
+    // The other processes are still shown.
     let table = cachealloc("top").output().ok().stdout;
     let row = table.lines().find(|row| row.trim_start().starts_with(&format!("{id} ")));
     assert!(row.is_some_and(|row| row.ends_with("(stopped)")), "{table}");
@@ -246,7 +246,7 @@ fn processes_that_say_nothing() {
     assert_eq!(running.end(), Some(0));
 }
 
-/// `spawn` returns when the child has become the program, and its libraries are mapped a moment later.
+/// `spawn` returns when the child has become the program; its libraries are mapped a moment later.
 fn wait_for_exec(process: u32, look: impl Fn() -> Ran) -> Ran {
     let state = || fs::read_to_string(format!("/proc/{process}/wchan")).unwrap_or_default();
     for _ in 0..200 {
@@ -258,7 +258,8 @@ fn wait_for_exec(process: u32, look: impl Fn() -> Ran) -> Ran {
     look()
 }
 
-/// Files of dead processes go; what is no file of ours, or another's, stays and does no harm.
+/// Files of dead processes are removed. A foreign file, or one of another user, stays and does no
+/// harm.
 #[test]
 fn files_of_nobody() {
     let file = crate::statistics::page_of;
@@ -270,16 +271,16 @@ fn files_of_nobody() {
     assert_eq!(killed.end(), Some(137));
     let ran = cachealloc("top").output().ok();
     assert!(!left.exists() && !ran.stdout.contains(&format!("{id} ")), "{ran:?}");
-    // The number of a living process that is another one: of its file nothing is left either.
+    // A file with the number of a living process that is a different one is removed as well.
     let own = file(std::process::id());
     fs::write(&own, &bytes).expect("/dev/shm");
     let ran = cachealloc(&format!("stats {}", std::process::id())).output();
     assert!(ran.stderr.contains("does not run under cachealloc"), "{ran:?}");
-    // Text, an empty file, a pipe, a link to another's.
+    // Text, an empty file, a pipe, a link to a foreign file.
     fs::write(&own, "no head at all").expect("/dev/shm");
     let ran = cachealloc(&format!("stats {}", std::process::id())).output();
     assert!(ran.stderr.contains("runs under another version of the library"), "{ran:?}");
-    // Numbers that no process has, and no other run of the tests.
+    // Numbers that neither a process nor another run of the tests has.
     let beyond = 10 * std::process::id() + 100_000_000;
     let (empty, pipe, link) = (file(beyond), file(beyond + 1), file(beyond + 2));
     fs::write(&empty, "").expect("/dev/shm");
@@ -291,7 +292,7 @@ fn files_of_nobody() {
     let rows = table.lines().filter(|row| row.split_whitespace().next() == Some(&id));
     assert_eq!(rows.count(), 1, "{table}");
     assert_eq!(running.end(), Some(0));
-    // Of a process that is not there, and with nothing in it.
+    // The file of a process that does not exist, and with no contents.
     assert!(!empty.exists(), "{}", empty.display());
     for path in [own, pipe, link] {
         assert!(fs::remove_file(&path).is_ok(), "{}", path.display());
@@ -317,7 +318,7 @@ fn processes_of_others() {
         failed(&ran, &format!("process {id} belongs to user {user}; run the command as that user"));
     }
     let _ = fs::remove_file(copy);
-    // A file under a user's name that is another's: any user may make one there.
+    // A file under one user's name that another user owns: any user may make one there.
     if std::os::unix::fs::chown(&running.file, Some(65534), None).is_ok() {
         let table = cachealloc("top").output().ok().stdout;
         let listed = table.lines().any(|row| row.trim_start().starts_with(&format!("{id} ")));

@@ -29,7 +29,7 @@ mod snapshot;
 mod steady;
 mod taken;
 
-/// The command with these arguments, separated by spaces; nothing is preloaded by others.
+/// Runs the command with these arguments, separated by spaces, without other preloaded libraries.
 pub fn cachealloc(arguments: &str) -> Run {
     Run::program(command()).native().args(arguments)
 }
@@ -39,7 +39,8 @@ pub fn under(flags: &str, program: impl Into<PathBuf>, arguments: &str) -> Run {
     cachealloc(&format!("run {flags} --")).arg(program.into()).args(arguments)
 }
 
-/// Every number as `#`, and one space where there are several: what is the same every time.
+/// Replaces every number by `#` and runs of spaces by one space, which leaves what is the same
+/// every time.
 pub fn masked(text: &str) -> String {
     let mut masked = String::new();
     let mut letters = text.chars().peekable();

@@ -1,5 +1,6 @@
-//! Programs in containers, and programs that become others: the right process is asked, and what is said of
-//! the others is true. Only root can make namespaces and change users; without, nothing is tried.
+//! Programs in containers, and programs that call `exec`: the command asks the right process, and
+//! what it prints about the others is true. Only root can make namespaces and change users; other
+//! users skip these tests.
 
 use std::fs;
 use std::process::{Child, Command, Stdio};
@@ -11,15 +12,15 @@ use super::cachealloc;
 use super::live::failed;
 use crate::statistics::{Running, page_of};
 
-/// A busy program as the first process of a namespace of its own.
+/// A busy program as the first process of a new namespace.
 struct Contained {
     outer: Child,
-    /// The program's number here.
+    /// The program's number in the namespace of the test.
     process: u32,
 }
 
 impl Contained {
-    /// None: not allowed here.
+    /// Returns `None` if the user may not make namespaces.
     fn new(own_folder: bool) -> Option<Contained> {
         let folder = if own_folder { "mount -t tmpfs none /dev/shm && " } else { "" };
         let script = format!("{folder}exec {} busy 2 exit", compile("statistics.c").display());
@@ -73,24 +74,25 @@ impl Drop for Contained {
     }
 }
 
-/// By the number that it has outside, whether or not its `/dev/shm` is ours.
+/// The process answers to the number that it has outside, whether or not it shares `/dev/shm`.
 #[test]
 fn a_contained_process_answers() {
     for own_folder in [false, true] {
         let Some(contained) = Contained::new(own_folder) else { return };
         contained.answers();
-        // In a table of what runs here it has no place: its number here is another one.
+        // The process has no place in a table of this namespace, where its number is a different
+        // one.
         let table = cachealloc("top").output().ok().stdout;
         assert!(!table.lines().any(|row| row.trim_start().starts_with("1 ")), "{table}");
     }
 }
 
-/// Two containers with one `/dev/shm`, and one that was killed: each has a file of its own.
+/// Two containers with one `/dev/shm`, and one that was killed: each has a separate file.
 #[test]
 fn a_killed_container_is_in_nobodys_way() {
     let Some(first) = Contained::new(false) else { return };
     first.answers();
-    // As long as this is open, no other namespace has its number.
+    // While this is open, no other namespace gets its number.
     let _namespace = fs::File::open(format!("/proc/{}/ns/pid", first.process)).expect("/proc");
     let Some(second) = Contained::new(false) else { return };
     second.answers();
@@ -107,7 +109,7 @@ fn a_killed_container_is_in_nobodys_way() {
     second.answers();
     namespaces.push(namespace_of(&third));
     drop((second, third));
-    // Of those that were killed nothing can be known here.
+    // Here nothing can be known of those that were killed.
     for entry in fs::read_dir("/dev/shm").expect("/dev/shm").flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
         if namespaces.iter().any(|namespace| name.ends_with(&format!("-{namespace}-1"))) {
@@ -116,7 +118,7 @@ fn a_killed_container_is_in_nobodys_way() {
     }
 }
 
-/// Another user can take a well-known name, and is in no process's way by that.
+/// Another user can take a well-known name, but cannot obstruct any process with it.
 #[test]
 fn a_taken_name_is_no_matter() {
     // The program's number is known before it begins: a shell becomes it.
@@ -168,7 +170,7 @@ fn uses(then: &str) -> Running {
     Running::new(Run::program("python3").arg("-c").arg(USES).arg(then))
 }
 
-/// No wait is for what a program was before `exec`.
+/// No command waits for the program that the process was before `exec`.
 #[test]
 fn a_program_becomes_another() {
     if lacks("python3") {
@@ -189,7 +191,7 @@ fn a_program_becomes_another() {
     );
     failed(&ran, &why);
     assert_eq!(running.end(), Some(1), "sh has read nothing");
-    // The same in a table of all.
+    // The same holds for a table of all processes.
     assert!(comes_at_once(|| {
         let running = uses("exec");
         let begun = Instant::now();
@@ -202,8 +204,8 @@ fn a_program_becomes_another() {
     }));
 }
 
-/// Without waiting for the second that a silent program is given: once in some tries, because the machine may
-/// be busy.
+/// Returns `true` if one of several tries takes less than the second that a silent program is
+/// given: the machine may be busy.
 fn comes_at_once(try_once: impl Fn() -> Duration) -> bool {
     (0..10).any(|_| try_once() < Duration::from_millis(900))
 }

@@ -1,5 +1,5 @@
-//! `cachealloc record`, `trim` and `limit`: what is printed is what is so, and a program that cannot obey is
-//! not made to wait, nor any other process.
+//! `cachealloc record`, `trim` and `limit` print the actual state. A program that cannot obey is
+//! not made to wait, and neither is any other process.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -15,7 +15,7 @@ use crate::statistics::{Running, statistics};
 
 fn control(way: &str, conf: &str) -> Running {
     let run = Run::c("controls.c").arg(way).conf(conf).env("SIM_DEADLOCK_MS", "60000");
-    // Time does not pass by itself.
+    // Simulated time does not advance by itself.
     let run = run.env("SIM_IDLE_MS", "60000").env("SIM_WORK_NS", "1000000000000");
     let running = Running::new(run);
     running.wait_for_file();
@@ -26,7 +26,7 @@ fn order(running: &Running, verb: &str, rest: &str) -> Ran {
     cachealloc(&format!("{verb} {} {rest}", running.child.id())).output()
 }
 
-/// The order is obeyed, and this is said, behind the number of the process.
+/// Checks that the process executes the command and that this is printed after its number.
 #[track_caller]
 fn obeyed(running: &Running, verb: &str, rest: &str, said: &str) {
     let ran = order(running, verb, rest).ok();
@@ -39,7 +39,8 @@ fn refused(running: &Running, verb: &str, rest: &str, said: &str) {
     failed(&order(running, verb, rest), &format!("process {} {said}", running.child.id()));
 }
 
-/// What it says of itself under this key, as JSON without spaces, by the alphabet.
+/// Returns the value of this key in the process's statistics, as JSON without spaces, in
+/// alphabetical order.
 fn says(running: &Running, key: &str) -> String {
     let json = order(running, "stats", "--json").ok().stdout;
     let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
@@ -72,7 +73,7 @@ fn recording_is_switched_while_the_program_runs() {
     let rest = "on --context alloc --stacks native --max-entries 50";
     let said = "records every allocation and free (context alloc, stacks native), up to 50 entries of each context";
     obeyed(&running, "record", rest, said);
-    // What is not said stays.
+    // Omitted settings keep their values.
     obeyed(&running, "record", "on", said);
     let now =
         r#"{"record":"all","context":"alloc","stacks":"native","max_entries":50,"device":null}"#;
@@ -81,17 +82,17 @@ fn recording_is_switched_while_the_program_runs() {
     obeyed(&running, "record", "off", "records nothing");
     snapshot();
     assert_eq!(running.end(), Some(0));
-    // None at the end: nothing is recorded any more.
+    // No snapshot at the end: nothing is recorded any more.
     let said = place.sound(4..=4, &["--opcodes"]);
     let count = |line: &str| line.split(", ").nth(2)?.split(' ').next()?.parse::<u32>().ok();
     let counts: Vec<u32> = said.lines().filter_map(count).collect();
     let [all, state, fifty, off] = counts[..] else { panic!("{said}") };
-    // Two for a free; and `state` keeps the last one only.
+    // A free has two entries, and `state` keeps only the last entry.
     assert!((500..=2000).contains(&all) && state <= 2, "{said}");
     assert!((25..=100).contains(&fifty) && off == 0, "{said}");
 }
 
-/// However the process ends, as if it had been recorded from the start.
+/// The snapshot is as complete as if the process had been recorded from the start, however it ends.
 #[test]
 fn what_was_switched_on_from_outside_is_written_at_the_end() {
     for signal in ["", "-TERM"] {
@@ -111,7 +112,8 @@ fn what_was_switched_on_from_outside_is_written_at_the_end() {
     }
 }
 
-/// While it goes on, nothing that is known of live blocks is lost, unless that is asked for.
+/// While recording continues, everything known of live blocks is kept unless the user asks
+/// otherwise.
 #[test]
 fn the_stacks_of_live_blocks_stay() {
     let running = control("idle", "record:state,snapshot:/dev/null/no,log:quiet");
@@ -135,7 +137,8 @@ fn the_stacks_of_live_blocks_stay() {
     assert_eq!(running.end(), Some(0));
 }
 
-/// Also where nothing would ever give memory back by itself, and where it lies in arenas and chunks.
+/// Free memory is released even where the library never releases any by itself, and where it lies
+/// in arenas and chunks.
 #[test]
 fn what_is_free_goes_back_at_an_order() {
     for conf in
@@ -153,7 +156,7 @@ fn what_is_free_goes_back_at_an_order() {
     assert_eq!(running.end(), Some(0));
 }
 
-/// Nothing waits for the device but the command, and that no longer than it is told.
+/// Only the command waits for the device, and no longer than its timeout.
 #[test]
 fn what_the_device_still_uses_goes_back_later() {
     goes_back_later("computes", "log:quiet");
@@ -167,7 +170,7 @@ fn goes_back_later(way: &str, conf: &str) {
                 no stream captures";
     refused(&running, "trim", "--timeout 1", said);
     assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
-    // Other orders pass it by.
+    // Other commands are executed meanwhile.
     obeyed(&running, "record", "on --max-entries 1000", ALL);
     obeyed(&running, "record", "off", "records nothing");
     running.child.stdin.as_mut().expect("a pipe").write_all(b"x").expect("it reads");
@@ -214,7 +217,7 @@ fn a_limit_comes_and_goes() {
     }
 }
 
-/// What it did not begin is not done later.
+/// A command that was not begun in time is not executed later.
 #[test]
 fn a_stopped_program_is_not_waited_for() {
     let running = control("idle", "log:quiet");
@@ -228,7 +231,7 @@ fn a_stopped_program_is_not_waited_for() {
     kill("-CONT", id);
     assert_eq!(says(&running, "recording"), "null");
     assert!(says(&running, "limits").contains("\"limit_bytes\":null"));
-    // Afterwards it obeys again.
+    // Afterwards the process executes commands again.
     obeyed(
         &running,
         "limit",
@@ -238,7 +241,7 @@ fn a_stopped_program_is_not_waited_for() {
     assert_eq!(running.end(), Some(0));
 }
 
-/// Killed, and its parent has not noticed yet.
+/// The process was killed, and its parent has not waited for it yet.
 #[test]
 fn a_killed_program_is_not_taken_for_another() {
     let running = control("idle", "log:quiet");
@@ -292,7 +295,8 @@ fn one_order_at_a_time() {
     assert_eq!(running.end(), Some(0));
 }
 
-/// Whatever stands in the page, the program answers and goes on; what is no order changes nothing.
+/// Whatever the page contains, the program answers and continues. An invalid command changes
+/// nothing.
 #[test]
 fn what_is_no_order_is_refused() {
     const BEGUN: usize = 72;
@@ -337,7 +341,7 @@ fn what_is_no_order_is_refused() {
     }
     assert_eq!(says(&running, "trims"), r#"{"asked":0,"done":0,"bytes":0}"#);
     assert!(says(&running, "limits").contains("\"limit_bytes\":null"));
-    // A count of entries without bounds is one that memory bounds.
+    // An unlimited number of entries is bounded by memory.
     page.write_all_at(&record(1, -1, u64::MAX - 1, [2, 3, 2, 0]), 88).expect("the page");
     page.write_all_at(&2000u32.to_ne_bytes(), 68).expect("the page");
     assert!(says(&running, "recording").contains("\"max_entries\":100000000"));

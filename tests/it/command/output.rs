@@ -1,4 +1,5 @@
-//! Files that the command writes: whole or not there, in their own place, and nothing else is touched.
+//! Files that the command writes are complete or absent, in the given place, and nothing else is
+//! touched.
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -18,7 +19,7 @@ fn mode(path: &Path) -> u32 {
     fs::metadata(path).expect("the file").permissions().mode() & 0o777
 }
 
-/// What a prepared link points to is never written, whether it is there or not.
+/// The target of a prepared link is never written, whether or not it exists.
 #[test]
 fn a_symbolic_link_is_refused() {
     let place = planted();
@@ -40,7 +41,7 @@ fn a_symbolic_link_is_refused() {
     assert_eq!(place.names().len(), 5, "{:?}", place.names());
 }
 
-/// Pipes and devices have nothing that could be lost.
+/// Pipes and devices have no contents that could be lost.
 #[test]
 fn what_is_no_file_is_written_into() {
     let place = planted();
@@ -52,7 +53,7 @@ fn what_is_no_file_is_written_into() {
     };
     let folded = said(&place, "convert 2.pickle --to folded");
     let way = "convert 2.pickle --to folded -o";
-    // By way of links: to a pipe behind a descriptor, and to one with a name.
+    // Through links: to a pipe of a descriptor, and to a named one.
     assert_eq!(shell(&format!("cachealloc {way} /dev/stdout | cat")), folded);
     let script = format!("mkfifo f; ln -s f l; cat f & cachealloc {way} l; wait");
     assert_eq!(shell(&script), folded);
@@ -84,7 +85,8 @@ fn the_mode_of_a_file_stays() {
     assert_eq!(mode(&path), mode(&plain), "as the umask has it");
 }
 
-/// Another user's file, open to all, does not make ours open. Only root can be another user here.
+/// A file of another user that is open to all does not make the new file open. Only root can be
+/// another user here.
 #[test]
 fn the_mode_of_anothers_file_counts_for_little() {
     let place = planted();
@@ -97,7 +99,7 @@ fn the_mode_of_anothers_file_counts_for_little() {
     }
 }
 
-/// The name under which a file comes into being cannot be taken by others: they do not know it.
+/// Others cannot take the temporary name of a file, because they cannot guess it.
 #[test]
 fn the_temporary_name_is_not_to_be_guessed() {
     let place = planted();
@@ -119,7 +121,8 @@ entry = lambda n: dict(action='alloc', addr=4096 * n, size=512, stream=0, time_u
 pickle.dump(dict(segments=[], device_traces=[[entry(n) for n in range(600000)]]), open('large.pickle', 'wb'), 4)
 ";
 
-/// `env` gives the command each signal's default: what runs the tests may ignore some, and the command would inherit that.
+/// `env` restores the default action of each signal: whoever runs the tests may ignore some, and
+/// the command would inherit that.
 #[test]
 fn a_signal_leaves_nothing_half_done() {
     if lacks("python3") {
@@ -145,7 +148,7 @@ fn a_signal_leaves_nothing_half_done() {
     }
 }
 
-/// What the caller ignores does not end us.
+/// A signal that the caller ignores does not end the command.
 #[test]
 fn an_ignored_signal_stays_ignored() {
     let place = planted();
@@ -158,7 +161,7 @@ fn an_ignored_signal_stays_ignored() {
     assert!(place.path.join("a.html").exists());
 }
 
-/// Whatever its name, a file is replaced only with --force; what was written is said.
+/// A file is replaced only with --force, whatever its name. The command prints what it wrote.
 #[test]
 fn a_report_replaces_nothing() {
     let place = planted();
@@ -205,13 +208,13 @@ fn names_that_are_not_text() {
     }
 }
 
-/// A setting that is not text is not made into another one.
+/// A setting that is not text is not converted into another one.
 #[test]
 fn settings_that_are_not_text() {
     let place = Place::new();
     let conf = std::ffi::OsStr::from_bytes(b"record:all,snapshot:s-\xff.pickle");
     let native = Run::c("planted.c").arg("2").env("CACHEALLOC_CONF", conf);
-    // By hand: `env` of the tests would make text of it.
+    // Built by hand: `env` of the tests would convert it to text.
     let by_hand = |run: &Run| {
         let mut command = run.clone().folder(&place.path).plain_command();
         command.env("CACHEALLOC_CONF", conf).output().expect("it runs")

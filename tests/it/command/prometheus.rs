@@ -1,5 +1,5 @@
-//! `cachealloc stats --format prometheus`: what strict readers of OpenMetrics take, ours and Prometheus' own, and the same
-//! numbers as in JSON.
+//! `cachealloc stats --format prometheus`: strict OpenMetrics readers, this one and Prometheus'
+//! own, accept it, and its numbers are those of the JSON.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
@@ -15,9 +15,13 @@ use super::live::busy;
 /// Labels, in the order in which they stand.
 type Labels = Vec<(String, String)>;
 
-/// Of each family its type and its samples. Panics where the text is not as the specification wants it: a family
-/// stands together, is described before its samples and once, a counter ends in `_total`, a name with a unit
-/// in it, no sample is there twice, and the text ends with `# EOF`.
+/// Returns the type and the samples of each family.
+///
+/// # Panics
+///
+/// Panics if the text violates the specification: the lines of a family stand together; it is
+/// described once, before its samples; a counter ends in `_total`; a name contains its unit; no
+/// sample appears twice; the text ends with `# EOF`.
 fn read(text: &str) -> BTreeMap<String, (String, BTreeMap<Labels, f64>)> {
     let mut families: BTreeMap<String, (String, BTreeMap<Labels, f64>)> = BTreeMap::new();
     let mut open = String::new();
@@ -64,7 +68,7 @@ fn is_name(name: &str) {
     assert!(letters.all(|letter| is_first(letter) || letter.is_ascii_digit()), "{name}");
 }
 
-/// `a="b",c="d"}`, and what follows.
+/// Parses `a="b",c="d"}` and returns the rest of the text.
 fn labels(text: &str) -> (Labels, &str) {
     let mut labels = Labels::new();
     let mut rest = text;
@@ -102,7 +106,7 @@ fn of<'a>(labels: &'a Labels, name: &str) -> &'a str {
     labels.iter().find(|(known, _)| known == name).map_or("", |(_, value)| value)
 }
 
-/// Prints what Prometheus' own readers find: of each sample its name, labels and value.
+/// Prints the name, labels and value of each sample that Prometheus' own readers find.
 const JUDGE: &str = r#"
 import json, sys
 from prometheus_client import parser
@@ -116,7 +120,7 @@ assert found == samples(parser.text_string_to_metric_families)
 json.dump(found, sys.stdout)
 "#;
 
-/// Reads it as we do and as Prometheus does: both find the same.
+/// Reads the text with this reader and with Prometheus', and checks that both find the same.
 fn read_twice(text: &str) -> BTreeMap<String, (String, BTreeMap<Labels, f64>)> {
     let families = read(text);
     let has_reader = |python: &&str| {
@@ -124,7 +128,7 @@ fn read_twice(text: &str) -> BTreeMap<String, (String, BTreeMap<Labels, f64>)> {
         import.args(["-c", "import prometheus_client"]).stderr(Stdio::null());
         import.status().is_ok_and(|status| status.success())
     };
-    // A distribution's package is for its own Python.
+    // A distribution's package works only with the Python of that distribution.
     let Some(python) = ["python3", "/usr/bin/python3"].into_iter().find(has_reader) else {
         skipped("there is no prometheus_client");
         return families;
@@ -176,7 +180,7 @@ fn strict_readers_take_it() {
         );
         let [(labels, bytes)] = &own("reserved_peak_bytes")[..] else { panic!("{families:?}") };
         assert!(of(labels, "device") == "0" && of(labels, "uuid").starts_with("GPU-"));
-        // These only grow.
+        // These counters only grow.
         let is_between = |value: f64, number: fn(&Value) -> &Value| {
             let number = |json| number(json).as_f64().expect("a number");
             (number(&before)..=number(&after)).contains(&value)
@@ -195,7 +199,8 @@ fn strict_readers_take_it() {
     assert_eq!(running.end(), Some(0));
 }
 
-/// The older format, which the textfile collector of node_exporter reads: a type is said of the name that samples have.
+/// The older format, which the textfile collector of node_exporter reads, declares a type for the
+/// name of the samples.
 #[test]
 fn the_older_format_has_types() {
     let running = busy("record:all,max_entries:1000,snapshot:/dev/null/no,log:quiet");
@@ -237,7 +242,8 @@ fn without_a_process_there_is_prometheus_only() {
     assert!(failed("--format xml 5").contains("possible values: text, json, prometheus"));
 }
 
-/// Names from other processes, and more of them than one wants as names of series.
+/// Names from other processes are bounded, even if there are more than is useful as names of
+/// series.
 #[test]
 fn names_are_bounded_and_harmless() {
     if lacks("python3") {

@@ -1,5 +1,5 @@
-//! `cachealloc report`: the page says what was planted, by file and line. What it does in a browser:
-//! `scripts/report-test.py`.
+//! `cachealloc report`: the page shows what was planted, by file and line. `scripts/report-test.py`
+//! tests its behaviour in a browser.
 
 use std::fs;
 
@@ -37,7 +37,7 @@ fn what_was_planted_is_said() {
     }
 }
 
-/// What it says of smaller devices is what the command prints, to the digit.
+/// The smallest devices on the page are those that the command prints, to the digit.
 #[test]
 fn its_fit_is_the_commands() {
     let place = planted();
@@ -52,7 +52,8 @@ fn its_fit_is_the_commands() {
         for line in said(&place, &format!("fit {file}")).lines().filter(|it| !it.contains("LEAST"))
         {
             let cells = line.split("  ").map(str::trim).filter(|cell| !cell.is_empty());
-            // In the page the names come first; how long blocks lived, and the other sites together, are not there.
+            // In the page the names come first. It lacks how long blocks lived, and the sum of the
+            // other sites.
             let wanted = match cells.collect::<Vec<_>>()[..] {
                 [.., "WHERE"] => continue,
                 [.., rest] if rest.contains(" other site") => continue,
@@ -67,7 +68,7 @@ fn its_fit_is_the_commands() {
     }
 }
 
-/// Its name is the snapshot's, wherever that lies; of one from stdin there is none.
+/// The page is named after the snapshot, wherever that lies; a snapshot from stdin has no name.
 #[test]
 fn without_a_name_it_is_beside_the_user() {
     let place = planted();
@@ -79,7 +80,7 @@ fn without_a_name_it_is_beside_the_user() {
     assert_eq!(place.names(), ["5.pickle", "a.b.html", "cachealloc.html", "run"]);
 }
 
-/// By the desktop's own program, here one that writes down what it is to open.
+/// Opened by the desktop's own program, here one that records what it is to open.
 #[test]
 fn it_is_opened_where_that_is_asked() {
     let place = planted();
@@ -121,7 +122,7 @@ fn what_cannot_be_is_a_sentence() {
     assert!(ran.stderr.contains("<FILE>..."), "{}", ran.stderr);
 }
 
-/// `report -o *.pickle`: the first of them is where the report should go.
+/// `report -o *.pickle`: the first snapshot would be the output file.
 #[test]
 fn no_snapshot_is_written_over() {
     let place = planted();

@@ -1,4 +1,4 @@
-//! `cachealloc run`: the program is alone with its terminal, its signals and its exit code.
+//! `cachealloc run`: the program has the terminal, its signals and its exit code to itself.
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
@@ -32,7 +32,7 @@ fn the_library_is_in_front_and_flags_count_more() {
     let library = library().display().to_string();
     let ran = shell("", print).output().ok();
     assert_eq!(ran.stdout, format!("{library}\n\n"));
-    // In front of what others preload, and once.
+    // The library comes before other preloaded libraries, and only once.
     let other = compile_library("scope_below.c", "plugins/libbeside.so", &[]);
     for before in [format!("{}", other.display()), format!("{}:{library}", other.display())] {
         let ran = shell("--free-mode strict --only=[a,b]", print)
@@ -44,7 +44,7 @@ fn the_library_is_in_front_and_flags_count_more() {
     }
 }
 
-/// The settings reach the library, by the library's own account.
+/// The settings reach the library, as its own output shows.
 #[test]
 fn a_program_runs_under_the_library() {
     let ran = under("--stats-on-exit stderr", compile("statistics.c"), "api").output().ok();
@@ -54,7 +54,7 @@ fn a_program_runs_under_the_library() {
     assert!(ran.stderr.contains("free: mode strict"), "{}", ran.stderr);
 }
 
-/// Installed, the library lies in `lib` beside `bin`; `--lib` and the variable count more.
+/// Installed, the library lies in `lib` next to `bin`; `--lib` and the variable take precedence.
 #[test]
 fn the_library_is_found() {
     let place = Place::new();
@@ -80,8 +80,8 @@ fn the_library_is_found() {
     assert_eq!(installed("").output().ok().stdout, format!("{}\n", library().display()));
 }
 
-/// Installed by pip, it lies in the package of a Python of the same prefix, or beside `bin` with `--target`;
-/// a package of another version has another library.
+/// Installed by pip, the library lies in the package of a Python of the same prefix, or next to
+/// `bin` with `--target`. A package of another version has another library.
 #[test]
 fn the_library_is_found_where_pip_puts_it() {
     for packages in ["lib/python3.9/site-packages", "lib64/python3.12/dist-packages", ""] {
@@ -152,7 +152,7 @@ fn bad_settings_are_refused() {
     assert!(ran.stderr.contains("--free-mode") && ran.code == Some(2), "{ran:?}");
     let ran = shell("--log info", "echo started").conf("only:[a").output();
     assert!(ran.stderr.contains("has an unclosed [") && ran.code == Some(2), "{ran:?}");
-    // What was set before is the library's to judge, which goes on with a default.
+    // The library itself judges settings that were made before, and continues with a default.
     shell("--log info", "true").conf("free_mode:odered").output().ok();
 }
 
@@ -162,7 +162,8 @@ fn off_is_said() {
     assert_eq!(ran.stderr, "cachealloc: CACHEALLOC=0 is set: the library will do nothing\n");
 }
 
-/// A line where something is meant that is not taken over, and none where that is said, or nobody wants to hear.
+/// A line for each variable that has a meaning but is not taken over, and none for those that are
+/// ignored on purpose or when messages are off.
 #[test]
 fn variables_of_other_allocators_are_told() {
     let run = |flags: &str| {
@@ -179,7 +180,7 @@ fn variables_of_other_allocators_are_told() {
     }
 }
 
-/// The frameworks' own variables, and no other; what the user has set stays.
+/// Sets only the frameworks' own variables, and keeps those that the user has set.
 #[test]
 fn caches_of_frameworks_are_turned_off() {
     let print = "env | grep -E '^(PYTORCH|XLA|TF_GPU)_' | sort";
@@ -265,7 +266,7 @@ fn without_snapshots_there_is_no_report() {
     assert_eq!(place.names(), [""; 0]);
 }
 
-/// Whatever ends the program, its history is there, and its end is its own.
+/// However the program ends, its history is there, and its exit status is its own.
 #[test]
 fn a_killed_program_is_reported() {
     for (signal, code) in [("KILL", 137), ("SEGV", 139)] {
@@ -281,7 +282,7 @@ fn a_killed_program_is_reported() {
     }
 }
 
-/// Beside a program, the command passes on what is sent to it, and dies as the program did.
+/// The command passes on the signals that it receives, and ends by the same signal as the program.
 #[test]
 fn signals_are_for_the_program() {
     let place = Place::new();
@@ -311,7 +312,8 @@ fn ranks_leave_snapshots_of_their_own() {
     assert_eq!(place.names(), ["r0.pickle", "r1.pickle"]);
 }
 
-/// What a caller ignores or has closed is so in the program, whatever std makes of it in the command.
+/// A signal that the caller ignores, or a descriptor that it has closed, is so in the program,
+/// whatever std does to it in the command.
 #[test]
 fn a_program_begins_as_the_command_did() {
     let place = Place::new();
@@ -329,12 +331,12 @@ fn a_program_begins_as_the_command_did() {
     }
 }
 
-/// What lies where the snapshots will be, or could have been, is another's.
+/// Foreign files in the place of the snapshots, or of possible ones, are not removed.
 #[test]
 fn nothing_of_others_is_removed() {
     let place = Place::new();
     let report = format!("{} run --report a.html --", command().display());
-    // The process that runs, and one that was before it, have the same number, in two namespaces.
+    // The running process, and one that was before it, have the same number in two namespaces.
     let script = format!(
         "mkdir -p $TMPDIR/cachealloc-$$; echo kept >$TMPDIR/cachealloc-$$/kept.pickle; echo $$; \
          exec {report} {} return",
@@ -348,7 +350,7 @@ fn nothing_of_others_is_removed() {
         temporary.join(format!("cachealloc-{}/kept.pickle", ran.stdout.lines().next().unwrap()));
     assert_eq!(fs::read_to_string(kept).ok().as_deref(), Some("kept\n"), "{ran:#?}");
     assert_eq!(fs::read_dir(&temporary).expect("the folder").count(), 1, "ours is gone");
-    // A program that does not start leaves nothing either, and what is not a snapshot of ours stays.
+    // A program that does not start leaves nothing, and foreign files that are no snapshots stay.
     let ran = place.run(
         &cachealloc("run --report a.html --force --").arg("/etc/passwd").env("TMPDIR", "/tmp"),
     );
@@ -361,7 +363,7 @@ fn nothing_of_others_is_removed() {
     assert_eq!(mine, 2);
 }
 
-/// Counts what arrives, and says it when its stdin ends.
+/// Counts the signals that arrive, and prints the count when its stdin ends.
 const COUNTS: &str = r#"
 import collections, os, signal, sys, time
 counts = collections.Counter()
@@ -376,7 +378,7 @@ time.sleep(0.1)
 os.write(1, f'{sorted(counts.items())}\n'.encode())
 "#;
 
-/// Once each, whether it was sent to the command, to its group, or to the program.
+/// A signal arrives once, whether it was sent to the command, to its group, or to the program.
 #[test]
 fn a_signal_comes_once() {
     if lacks("python3") {
@@ -402,7 +404,7 @@ fn a_signal_comes_once() {
                 std::process::Command::new("/bin/kill").args(["-s", name, "--", whom]).status();
             assert!(kill.expect("kill").success());
             *sent.entry(format!("SIG{name}")).or_insert(0) += 1;
-            // The same signal twice at once would be one.
+            // The same signal sent twice at once would arrive once.
             let mut arrived = [0];
             stdout.read_exact(&mut arrived).expect("it arrives");
             wait_until_none_is_pending(child.id());

@@ -1,4 +1,4 @@
-//! What the command prints as JSON is what `docs/schema.json` says: every key of either is in the other.
+//! The JSON output of the command matches `docs/schema.json`: every key of either is in the other.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,8 +10,8 @@ use super::cachealloc;
 use super::live::busy;
 use super::sites::{planted, run, said};
 
-/// The part of JSON Schema that ours is written in. What is wrong with a value, and which properties of the
-/// schema were met.
+/// Checker for the part of JSON Schema that the schema uses. Collects the errors of a value, and
+/// the properties of the schema that occurred.
 struct Checker<'a> {
     all: &'a Value,
     wrong: Vec<String>,
@@ -69,7 +69,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// The properties of this schema, wherever in it.
+    /// Collects the properties of this schema, wherever in it.
     fn properties(schema: &Value, at: &str, all: &mut Vec<(String, String)>) {
         let own = schema["properties"].as_object().into_iter().flatten();
         all.extend(own.map(|(key, known)| (format!("{known:p}"), format!("{at}.{key}"))));
@@ -129,7 +129,7 @@ fn json_is_what_the_schema_says() {
         assert_eq!(running.end(), Some(0));
     }
     assert!(checker.wrong.is_empty(), "{:#?}", checker.wrong);
-    // Nothing is promised that is not there.
+    // Every property of the schema occurs in some output.
     let mut promised = Vec::new();
     Checker::properties(&schema, "", &mut promised);
     assert!(promised.len() > 80, "{}", promised.len());
@@ -137,7 +137,7 @@ fn json_is_what_the_schema_says() {
     assert!(promised.is_empty(), "{promised:#?}");
 }
 
-/// The checker itself finds what is wrong.
+/// The checker itself finds errors.
 #[test]
 fn what_the_schema_does_not_say_is_found() {
     let all = schema();

@@ -1,4 +1,4 @@
-//! `cachealloc top` on a terminal: a pseudo-terminal, and `screen.py` in front of it.
+//! `cachealloc top` on a terminal: a pseudo-terminal, driven by `screen.py`.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
@@ -10,7 +10,7 @@ use crate::statistics::Running;
 
 const RECORDS: &str = "record:all,max_entries:1000,snapshot:/dev/null/no,log:quiet";
 
-/// Does so on a terminal, with the command and these arguments.
+/// Starts the command with these arguments on a terminal, where a user acts in this way.
 fn person(way: &str, running: &Running, arguments: &[&str]) -> Child {
     let mut person = Command::new("python3");
     person.arg(root().join("tests/it/command/screen.py")).arg(way).arg(command()).arg("top");
@@ -68,7 +68,7 @@ fn a_signal_leaves_the_terminal_as_it_was() {
     assert_eq!(running.end(), Some(0));
 }
 
-/// On a terminal, too, one table is printed where one is wanted, and where there is no place on it.
+/// A terminal, too, gets a single table, if the user asks for one or the terminal has no space.
 #[test]
 fn one_table_on_a_terminal() {
     let running = busy(RECORDS);
@@ -81,7 +81,7 @@ fn one_table_on_a_terminal() {
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(output.status.success(), "{output:?}");
         assert!(text.contains("BYTES  AT THE PEAK  BLOCKS"), "{text}");
-        // Titles stand out, on a terminal that can show that, and nothing else does.
+        // Only titles are highlighted, and only on a terminal that can show it.
         let steers = text.lines().filter(|line| line.contains('\u{1b}'));
         let titles = steers.map(|line| assert!(line.starts_with("\u{1b}[1m"), "{line:?}")).count();
         assert_eq!(titles > 0, term == "xterm", "{text}");

@@ -1,5 +1,5 @@
-//! `cachealloc top-sites`, `diff` and `convert`: what was planted is found and named, whatever wrote the
-//! snapshot; and what is no snapshot is a sentence.
+//! `cachealloc top-sites`, `diff` and `convert` find and name what was planted, whatever wrote the
+//! snapshot, and reject a file that is no snapshot with one sentence.
 
 use std::fs;
 use std::process::Command;
@@ -33,14 +33,14 @@ pub fn said(place: &Place, arguments: &str) -> String {
     ran.stdout
 }
 
-/// The line of the source that ends in this comment.
+/// Returns the line of the source that ends in this comment.
 pub fn line_of(comment: &str) -> usize {
     let source = fs::read_to_string(root().join("tests/c/planted.c")).expect("the source");
     let found = source.lines().position(|line| line.ends_with(&format!("// {comment}")));
     found.expect("the comment") + 1
 }
 
-/// Of memory that devices reach on the host, if that is asked for; else it is said that there is some.
+/// Shows host memory that devices reach if a flag asks for it; otherwise only mentions it.
 #[test]
 fn who_holds_pinned_memory() {
     let place = Place::new();
@@ -105,7 +105,7 @@ fn by_other_measures() {
     let weights = format!("load_weights c/planted.c:{}", line_of("weights"));
     let row = first("--by allocated");
     assert!(row.contains(&weights) && row.trim_start().starts_with("32.0 MiB  "), "{row}");
-    // All is allocated in one line, and one function.
+    // One line, and one function, allocates everything.
     for unit in ["line", "function"] {
         let row = first(&format!("--by count --group {unit}"));
         assert!(row.trim_start().starts_with("106  100.00 %"), "{row}");
@@ -132,7 +132,7 @@ fn when_a_request_was_refused() {
     );
 }
 
-/// Stacks of live blocks only: they are in the segments, and the history does not speak of them.
+/// Stacks of live blocks only: they are in the segments, and the history does not contain them.
 #[test]
 fn without_a_history() {
     let place = Place::new();
@@ -181,12 +181,12 @@ fn what_has_changed() {
     assert!(text.contains("at the peak: ") && text.contains(": -9.00 MiB\n"), "{text}");
     let text = said(&place, "diff 2.pickle 2.pickle");
     assert!(text.ends_with("0 B\nno call site holds more or less\n"), "{text}");
-    // From nothing.
+    // Compared with an empty state.
     let text = said(&place, "diff 2.pickle 2.pickle -n 1 --at #0");
     assert!(text.contains("no call site"), "{text}");
 }
 
-/// Judged by Python: it reads the snapshots by itself.
+/// Checked by Python, which reads the snapshots independently.
 #[test]
 fn other_formats() {
     if lacks("python3") {
@@ -247,7 +247,8 @@ assert leak['library'] == 'app' and leak['allocations'] == 5 and leak['average_l
     assert!(judged.status.success(), "{}", String::from_utf8_lossy(&judged.stderr));
 }
 
-/// As `torch.cuda.memory._dump_snapshot` writes it: Python's pickle, frames shared, no keys of ours.
+/// As `torch.cuda.memory._dump_snapshot` writes it: Python's pickle, shared frames, no keys of the
+/// library.
 #[test]
 fn snapshots_of_pytorch() {
     if lacks("python3") {
@@ -335,7 +336,7 @@ fn what_is_no_snapshot() {
     }
 }
 
-/// A reader that has seen enough is no failure.
+/// A reader that closes the pipe early is no failure.
 #[test]
 fn into_a_pipe_that_closes() {
     let place = planted();
@@ -350,7 +351,7 @@ fn into_a_pipe_that_closes() {
     }
 }
 
-/// Numba, and all else that calls the driver through ctypes: the script is named, not what is in between.
+/// Numba and other callers through ctypes: the command names the script, not the frames between.
 #[test]
 fn a_script_that_calls_the_driver_through_ctypes() {
     if lacks("python3") {

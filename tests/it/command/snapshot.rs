@@ -1,4 +1,5 @@
-//! `cachealloc snapshot`: the file is named once it is whole, and where none comes it is said why.
+//! `cachealloc snapshot` prints the name of the file once it is complete, or the reason if no file
+//! comes.
 
 use std::fs;
 
@@ -26,7 +27,7 @@ fn the_file_is_named_and_whole() {
         let running = busy(&place, &format!("snapshot:s-%n.pickle,{conf}"));
         let path = fs::canonicalize(&place.path).expect("the folder");
         for number in 0..3 {
-            // From another folder: the name is absolute.
+            // The name is absolute, as this call from another folder shows.
             let ran = snapshot(&running).folder("/").output().ok();
             assert_eq!(ran.stdout, format!("{}/s-{number}.pickle\n", path.display()), "{conf}");
             assert_eq!(ran.stderr, "");
@@ -34,7 +35,7 @@ fn the_file_is_named_and_whole() {
             assert!(size > 100, "{size}");
         }
         assert_eq!(running.end(), Some(0));
-        place.sound(3..=4, &[]); // one more at the end, where something is recorded
+        place.sound(3..=4, &[]); // plus one at the end, if anything is recorded
     }
 }
 
@@ -55,7 +56,7 @@ fn it_is_said_why_none_comes() {
     assert_eq!(running.end(), Some(0));
 }
 
-/// A signal that does not ask for a snapshot would end the program, or come to nothing.
+/// A signal that does not ask for a snapshot would end the program or have no effect.
 #[test]
 fn a_signal_is_sent_only_where_it_is_wanted() {
     let place = Place::new();
@@ -75,7 +76,7 @@ fn a_signal_is_sent_only_where_it_is_wanted() {
         failed(&snapshot(&running).output(), &what);
         assert_eq!(running.end(), Some(0));
     }
-    // A program may take it for itself past us, and is not ended for that.
+    // A program may install a handler without the library seeing it, and is not ended for that.
     let running = Running::new(Run::c("past_us.c").folder(&place.path));
     running.wait_for_file();
     let ran = snapshot(&running).output();

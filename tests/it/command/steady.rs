@@ -1,11 +1,11 @@
-//! Since when no allocation has reached the driver, and what ended the last steady state.
+//! How long no allocation has reached the driver, and what ended the last steady state.
 
 use serde_json::Value;
 
 use super::cachealloc;
 use crate::statistics::{Running, statistics};
 
-/// A program that was steady for a second, took more, and is steady since.
+/// Starts a program that was steady for a second, took more, and is steady since.
 fn steady(record: &str) -> Running {
     let conf = format!("record:{record},snapshot:/dev/null/no,log:quiet");
     let running = Running::new(statistics("steady").conf(&conf));
@@ -39,7 +39,7 @@ fn every_format_says_since_when_and_what_ended_it() {
     };
     assert!(line("since one reached the driver").ends_with('s'));
     let place = line("the last steady state ended by");
-    // Through `get` all goes, so it is no call site.
+    // Every allocation goes through `get`, so it is no call site.
     let named = |place: &str| {
         let lines = place.split(|letter: char| letter.is_ascii_digit());
         lines.collect::<String>().contains("get c/statistics.c: < takes_more c/statistics.c:")

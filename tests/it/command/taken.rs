@@ -1,5 +1,5 @@
-//! What the driver takes for itself has rows in `cachealloc explain` where something is recorded: nothing of it is missing,
-//! nothing is there twice, and what cannot be measured is said.
+//! Memory that the driver takes for itself has rows in `cachealloc explain` while something is
+//! recorded. Nothing is missing or counted twice, and the output states what cannot be measured.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use cachealloc_tests::Run;
 use super::explain::{account, explain};
 use crate::statistics::Running;
 
-/// What a module takes, in MiB, a kernel, and the first launch besides.
+/// Memory of a module, a kernel, and the first launch besides, in MiB.
 const MODULE: i64 = 14;
 const KERNEL: i64 = 4;
 const LOCAL: i64 = 6;
@@ -20,7 +20,8 @@ fn program(way: &str) -> Run {
     sizes.into_iter().fold(run, |run, (name, mib)| run.env(name, mib.to_string()))
 }
 
-/// The rows of what was taken, with the rest, in MiB; and how many calls could not be measured.
+/// Returns the rows of the driver's own memory with the rest, in MiB, and the number of calls that
+/// could not be measured.
 #[track_caller]
 fn taken(run: Run) -> (BTreeMap<String, i64>, i64) {
     let running = Running::new(run);
@@ -48,14 +49,14 @@ fn each_call_has_what_it_took() {
     assert_eq!(taken(program("calls").conf("log:quiet")), (unrecorded, 0));
 }
 
-/// A stream takes a piece, and a graph one when it is made and one when it is first launched.
+/// A stream takes memory, and a graph does when it is made and when it is first launched.
 #[test]
 fn objects_have_what_they_took() {
     let run = program("objects").conf(RECORDED).env("SIM_OBJECT_MB", "2");
     assert_eq!(taken(run), (rows(&[("objects", 3 * 2), ("rest", 0)]), 0));
 }
 
-/// Windows that overlap are one.
+/// Overlapping intervals count as one.
 #[test]
 fn threads_at_once_are_not_counted_twice() {
     let wanted = rows(&[("modules", 24 * (MODULE + KERNEL)), ("rest", 0)]);
@@ -65,7 +66,7 @@ fn threads_at_once_are_not_counted_twice() {
     }
 }
 
-/// The cache gives 50 MiB back while the driver loads.
+/// The cache releases 50 MiB while the driver loads.
 #[test]
 fn what_comes_meanwhile_is_not_taken_for_the_calls() {
     let run = program("short").conf(RECORDED).env("SIM_MEMORY_MB", "100");
@@ -98,7 +99,8 @@ fn it_ends_with_its_context() {
     assert_eq!(taken(run), (rows(&[("rest", 0)]), 0));
 }
 
-/// Nothing is asked for a program that is not recorded, but what a large request may find.
+/// For a program that is not recorded, the library queries the driver only for the free memory of a
+/// large request.
 #[test]
 fn unrecorded_calls_ask_nothing() {
     let run = program("calls").env("CACHEALLOC_BREAK", Rule::NothingIsAskedInVain.name());
