@@ -79,7 +79,8 @@ fn every_neighbour_sees_what_it_sees_natively() {
     }
 }
 
-/// A driver whose `libcuda.so.1` only leads to another file, and whose `cuGetProcAddress` answers with the functions of that.
+/// A driver whose `libcuda.so.1` only leads to another file, and whose `cuGetProcAddress` answers
+/// with the functions of that.
 fn driver_of_two_files() -> PathBuf {
     let table = fs::read_to_string(root().join("src/preload/functions.csv")).expect("the table");
     let names = table.lines().skip(1).filter_map(|row| row.split(',').next());

@@ -31,7 +31,7 @@ fn an_address_in_a_table_is_waited_for_once() {
     assert!(waits(&ran) > 20 && ran.stderr.contains("causes"), "{}", ran.stderr);
 }
 
-/// Each program does natively what it does here, and not without its rule.
+/// Without the library each program does the same; without its rule it does not.
 #[test]
 fn what_may_be_kept_is_waited_for() {
     for (library, program, rule) in [

@@ -16,7 +16,8 @@ fn program(name: &str, capture: &str) -> Run {
     Run::program(env!("CARGO_BIN_EXE_graphs")).arg(name).arg(capture)
 }
 
-/// Ends well and silent, and the simulation found nothing.
+/// Checks that the run succeeds silently and that the simulation found nothing, and returns its
+/// output.
 #[track_caller]
 fn clean(run: Run) -> String {
     let ran = run.output().ok();
@@ -85,7 +86,7 @@ fn a_capture_gets_only_what_was_idle_before_it() {
         let run = program("freed_before", "global").conf(&format!("free_mode:{mode}"));
         assert_eq!(clean(run), "right: true, idle memory serves: true, held back: true");
     }
-    // What waits for an event is not known to be idle.
+    // Memory that waits for an event is not known to be idle.
     let relaxed = program("freed_before", "relaxed").conf("free_mode:relaxed");
     assert_eq!(clean(relaxed), "right: true, idle memory serves: false, held back: true");
 }
@@ -131,7 +132,7 @@ fn stream_ordered_memory_is_the_drivers_or_the_pools() {
 #[test]
 fn the_memory_of_a_graph_waits_for_its_last_user() {
     everywhere("freed_in_use", "ok");
-    // The driver says in its own time that the graph is gone.
+    // The driver reports the end of the graph asynchronously.
     let caught = (0..40).any(|_| {
         let run = program("freed_in_use", "global").conf("free_mode:relaxed");
         let ran = run.env("CACHEALLOC_BREAK", Rule::PoolEndsBehindEvent.name()).output();
@@ -154,7 +155,7 @@ fn the_memory_of_a_graph_waits_for_its_last_user_elsewhere() {
 #[test]
 fn what_is_freed_behind_other_work_is_not_used_again() {
     everywhere("freed_outside", "ok");
-    // In a relaxed capture it is memory like any.
+    // In a relaxed capture it is ordinary memory.
     let ran = program("freed_outside", "thread-local")
         .env("CACHEALLOC_BREAK", Rule::OutsideFreeWaitsForPool.name())
         .output();
@@ -209,7 +210,7 @@ fn memory_of_a_graph_that_a_free_has_waited_for_is_there() {
 
 #[test]
 fn threads_capture_at_once() {
-    // In a global capture the work of others is a part of it, or ends it.
+    // In a global capture the work of other threads is part of it, or ends it.
     for capture in ["thread-local", "relaxed"] {
         for mode in MODES {
             let run = program("default_streams", capture).conf(&format!("free_mode:{mode}"));
@@ -311,7 +312,7 @@ fn captures_get_what_only_the_cache_has() {
     let small = |name, capture| program(name, capture).env("SIM_MEMORY_MB", "80").conf(chunk);
     let said = clean(small("part_of_cache", "relaxed"));
     assert_eq!(said, "served, right: true, kept: false, back: true");
-    // Natively neither the free nor the request succeeds.
+    // Without the library neither the free nor the request succeeds.
     assert_eq!(clean(small("part_of_cache", "global")), "refused 2");
     assert_eq!(clean(small("named_part", "relaxed")), "apart");
     let broken = small("named_part", "relaxed").env("CACHEALLOC_BREAK", Rule::AdoptUnnamed.name());

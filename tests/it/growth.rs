@@ -1,4 +1,4 @@
-//! What grows with the work, and must not.
+//! Costs that must not grow with the work.
 
 use std::path::Path;
 use std::process::Command;
@@ -36,7 +36,7 @@ fn misses_beside_pending_frees() {
     }
 }
 
-/// The same where the frees are those of many streams: about one event of each.
+/// With frees on many streams, a miss asks about one event of each.
 #[test]
 #[ignore = "long tier"]
 fn misses_beside_pending_frees_of_many_streams() {

@@ -7,8 +7,8 @@ use cachealloc_tests::{
     Run, compile, compile_library, compile_with, library, release_library, skipped, tier,
 };
 
-/// Launches beside pinned memory whose arguments are addresses between pinned ones, and at most so many instructions for
-/// each, with what the program itself does.
+/// Launches beside pinned memory whose arguments are addresses between pinned ones, and at most so
+/// many instructions for each, with what the program itself does.
 const LAUNCHES: [(&str, u64); 4] =
     [("eight", 400), ("struct", 560), ("table", 10_000), ("low", 10_000)];
 
@@ -59,7 +59,8 @@ fn arguments_are_looked_through_quickly() {
     }
 }
 
-/// Each kernel's first launch beside pinned memory asks which library makes it, and each again once a module was unloaded.
+/// Each kernel's first launch beside pinned memory asks which library makes it, and each again once
+/// a module was unloaded.
 #[test]
 fn first_launches_do_not_ask_the_system_each_time() {
     let links_read = printed(launches(), &["first", "100"]);
@@ -76,7 +77,8 @@ fn threads_leave_nothing() {
     assert!(grown_kb < 1_000, "{grown_kb} KiB are left");
 }
 
-/// Blocks of several sizes that threads keep apart are counted as free, each is one thread's, and all go back.
+/// Blocks of several sizes that threads keep apart are counted as free, each is one thread's, and
+/// all go back.
 #[test]
 fn several_sizes_are_counted_exactly() {
     for threads in ["1", "5"] {

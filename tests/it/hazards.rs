@@ -1,5 +1,5 @@
-//! Every hazard in every mode that promises it: the same output and exit code as natively, and
-//! the simulation finds nothing wrong: no race, no deadlock, no capture that died.
+//! Every hazard in every mode that promises it: the same output and exit code as without the
+//! library. The simulation finds no race, no deadlock and no capture that died.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -28,28 +28,28 @@ fn relaxed() {
     check(Some("relaxed"));
 }
 
-/// Memory in arenas keeps what ordinary segments keep, but cannot be exported.
+/// Memory in arenas gives the same guarantees as ordinary segments, but cannot be exported.
 #[test]
 #[ignore = "long tier"]
 fn expandable() {
     check(Some(EXPANDABLE));
 }
 
-/// What the library itself puts on the program's streams is work like any.
+/// Work that the library itself submits to the program's streams is ordered like any other.
 #[test]
 #[ignore = "long tier"]
 fn filled() {
     check(Some(FILLED));
 }
 
-/// What leans on a free in one context from another one needs the waits, and nothing else does.
+/// Only code that depends on a free in one context from another one needs the waits.
 #[test]
 #[ignore = "long tier"]
 fn promised() {
     check(Some(PROMISED));
 }
 
-/// Without a cache everything is as natively, and the driver's own: a few in the fast tier.
+/// Without a cache every hazard behaves as in the driver itself; the fast tier runs a few.
 #[test]
 fn only_looked_at() {
     check(Some(LOOKED_AT));
@@ -63,14 +63,14 @@ const FILLED: &str = "ordered,fill:zero";
 
 const EXPANDABLE: &str = "ordered,expandable_segments:true";
 
-/// What no mode keeps yet, and why. Each must still fail: one that is mended is taken out.
+/// Hazards that no mode covers yet, and why. Each must still fail: a fixed one is removed.
 const GAPS: [(&str, &str); 0] = [];
 
-/// What only expandable segments keep.
+/// Hazards that only expandable segments cover.
 const GAPS_OF_PLAIN: [(&str, &str); 1] =
     [("one_block_left_in_each_segment", "a segment with a block in use cannot go back in part")];
 
-/// What the program promises not to do.
+/// Actions that the program promises to avoid.
 const GAPS_OF_PROMISED: [(&str, &str); 12] = {
     const WHY: &str = "it leans on a free in one context from another one";
     [
@@ -89,7 +89,7 @@ const GAPS_OF_PROMISED: [(&str, &str); 12] = {
     ]
 };
 
-/// What expandable segments do not keep.
+/// Hazards that expandable segments do not cover.
 const GAPS_OF_EXPANDABLE: [(&str, &str); 14] = {
     const WHY: &str = "memory in an arena cannot be exported";
     const SERVED: &str = "coalesced in the arena it is there, in stream order behind the frees";
@@ -141,7 +141,7 @@ fn check(mode: Option<&str>) {
 /// Some hazards wait for seconds, and use no processor meanwhile.
 const WORKERS: usize = 2;
 
-/// What is wrong with the hazard in this mode, or with the list of those that are not kept.
+/// Describes what is wrong with the hazard in this mode, or with the list of gaps.
 fn failure(hazard: &Hazard, mode: Option<&str>) -> Option<String> {
     let problem = hazard.problem(mode);
     let of_kind = match mode {
@@ -188,7 +188,7 @@ impl Hazard {
         Hazard { name, kept, natively, machine }
     }
 
-    /// Whether the mode promises it; None is without the library.
+    /// Returns `true` if the mode promises it; the mode `None` is without the library.
     pub fn is_for(&self, mode: Option<&str>) -> bool {
         match (mode, self.kept.as_str()) {
             (None | Some(LOOKED_AT), _) => self.natively,
@@ -198,7 +198,7 @@ impl Hazard {
         }
     }
 
-    /// What ordinary segments do not keep yet.
+    /// Returns `true` if ordinary segments do not cover it yet.
     pub fn is_gap_of_plain(&self) -> bool {
         GAPS.iter().chain(&GAPS_OF_PLAIN).any(|(name, _)| *name == self.name)
     }
@@ -208,7 +208,7 @@ impl Hazard {
         self.machine.iter().fold(run, |run, (name, value)| run.env(name, value))
     }
 
-    /// What is wrong, if anything.
+    /// Describes what is wrong, if anything.
     fn problem(&self, mode: Option<&str>) -> Option<String> {
         let Some(mode) = mode else { return self.wrong(&self.natively(), None) };
         let natively = self.natively.then(|| self.natively());
@@ -216,7 +216,8 @@ impl Hazard {
         self.wrong(&ours, natively.as_deref())
     }
 
-    /// What it does without the library: the same in each mode, so it runs once for all tests of this process.
+    /// Runs it without the library: the result is the same in each mode, so it runs once for all
+    /// tests of this process.
     pub fn natively(&self) -> Arc<Ran> {
         type Once = Arc<OnceLock<Arc<Ran>>>;
         static RUNS: Mutex<BTreeMap<String, Once>> = Mutex::new(BTreeMap::new());
@@ -226,7 +227,8 @@ impl Hazard {
         run.get_or_init(|| Arc::new(self.run().native().output())).clone()
     }
 
-    /// A run that is not clean, or not what the program does natively, or not served by us.
+    /// Describes a run that is not clean, differs from the driver's, or was not served by the
+    /// library.
     pub fn wrong(&self, ran: &Ran, natively: Option<&Ran>) -> Option<String> {
         let problems = problems(ran);
         let same = natively.is_none_or(|native| native.stdout == ran.stdout);
@@ -241,7 +243,7 @@ impl Hazard {
     }
 }
 
-/// What the simulation found wrong.
+/// Problems that the simulation found.
 pub fn problems(ran: &Ran) -> Vec<&str> {
     let lines = ran.report.text.lines();
     lines.filter(|line| line.starts_with("sim: ") || line.starts_with("capture killed")).collect()

@@ -68,7 +68,7 @@ fn programs_use_it_or_not() {
     }
 }
 
-/// The functions stay where the library is off, and say so.
+/// The functions exist while the library is off, and report that it is off.
 #[test]
 fn off_it_answers_that_it_is_off() {
     let off = Run::c("header.c").preload(&[library()]).env("CACHEALLOC", "0").output().ok();

@@ -15,10 +15,10 @@ use cachealloc_tests::{Ran, Run, driver_folder, scratch_file, tier};
 use crate::hazards::{hazards, problems};
 use crate::random;
 
-/// As soon as by default, and no later where memory is asked for again.
+/// As soon as by default, and no later if memory is requested again.
 const ALWAYS: &str = "idle_release_s:3";
 const ALWAYS_EXPANDABLE: &str = "idle_release_s:3,expandable_segments:true";
-/// Whatever is free.
+/// Releases any free memory.
 const EAGER: &str = "idle_release_s:off,eager_delete_tensor_gb:0";
 const EAGER_EXPANDABLE: &str =
     "idle_release_s:off,eager_delete_tensor_gb:0,expandable_segments:true";
@@ -37,7 +37,7 @@ fn broken(run: Run, rule: Rule) -> Run {
     run.env("CACHEALLOC_BREAK", rule.name())
 }
 
-/// Ends well, silent, and the simulation found nothing.
+/// Checks that the run succeeds silently and that the simulation found nothing.
 #[track_caller]
 fn clean(run: &Run) -> Ran {
     let ran = run.output().ok();
@@ -56,7 +56,8 @@ fn given_back(ran: &Ran) -> u64 {
     ran.report.calls("cuMemFreeAsync") + ran.report.calls("cuMemUnmap")
 }
 
-/// All of its blocks, while the program rests: in one of some runs, because the machine may be busy.
+/// All of its blocks, while the program rests: in one of some runs, because the machine may be
+/// busy.
 fn goes_back(run: &Run) -> bool {
     (0..20).any(|_| given_back(&clean(run)) >= 5)
 }
@@ -141,7 +142,8 @@ fn a_peak_that_passes_goes_back() {
     }
 }
 
-/// The program has 500 MiB free, and asks for nothing: in whole segments, or in an arena by the page.
+/// The program has 500 MiB free, and asks for nothing: in whole segments, or in an arena by the
+/// page.
 #[test]
 fn free_memory_falls_to_its_maximum() {
     const QUARTER: &str = "idle_release_s:off,eager_delete_tensor_gb:0.25";
@@ -158,7 +160,8 @@ fn free_memory_falls_to_its_maximum() {
     assert_eq!(rest(&format!("{EAGER},memory_fraction_of_eager_deletion:0")), 0);
 }
 
-/// A program that comes back to its memory every 40 passes gives it back once, or a few times where the machine is busy.
+/// A program that comes back to its memory every 40 passes gives it back once, or a few times where
+/// the machine is busy.
 #[test]
 fn a_round_of_a_long_period_gets_free_of_calls() {
     for conf in ["", "expandable_segments:true"] {
@@ -204,7 +207,8 @@ fn little_memory_is_not_worth_a_thread() {
     assert_eq!(threads("strategy:pre_allocate"), "threads: 0, then 0\n");
 }
 
-/// All of it, the small segment as well whose last block is in a list; and again when there is more.
+/// All of it, the small segment as well whose last block is in a list; and again when there is
+/// more.
 #[test]
 fn nothing_stays_that_nobody_uses() {
     for conf in [ALWAYS, ALWAYS_EXPANDABLE, EAGER, EAGER_EXPANDABLE] {
@@ -219,8 +223,9 @@ fn all_goes_back(run: Run) {
     std::fs::remove_dir_all(device).expect("it was made");
 }
 
-/// A process without idle memory asks the driver nothing, but once what is in use when its context is made: a
-/// call, and a push of the context. And what a large request may find, which is left out here.
+/// A process without idle memory asks the driver nothing, but once what is in use when its context
+/// is made: a call, and a push of the context. And what a large request may find, which is left out
+/// here.
 #[test]
 fn memory_in_use_costs_no_call() {
     let ran = clean(&broken(hurried("keep 100").conf(ALWAYS), Rule::NothingIsAskedInVain));
@@ -285,7 +290,8 @@ fn a_request_finds_what_is_on_its_way() {
     clean(&hurried("room 50").conf(EAGER));
     clean(&hurried("room 50").conf(EAGER_EXPANDABLE));
     clean(&hurried("room 150").conf(&format!("{ALWAYS},gpu_memory_limit_mb:950")));
-    // Where memory arrives between the last look at the cache and the last resort, the driver serves the request.
+    // Where memory arrives between the last look at the cache and the last resort, the driver
+    // serves the request.
     let conf = format!("{ALWAYS},stats_on_exit:stderr");
     let runs: Vec<_> = (0..3).map(|_| hurried("room 150").conf(&conf).output().ok()).collect();
     let passes_none = |ran: &Ran| !ran.stderr.contains("requests passed to the driver");
@@ -309,7 +315,7 @@ fn contexts_end_in_spite_of_the_keeper() {
     clean(&hurried("contexts 20").conf(ALWAYS_EXPANDABLE));
 }
 
-/// Calls that go past us are not seen.
+/// The library does not see calls that bypass it.
 #[test]
 fn a_context_that_ended_unseen_is_not_entered() {
     let file = driver_folder().join("libcuda.so.1").canonicalize().expect("the driver is there");

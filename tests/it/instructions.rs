@@ -5,8 +5,9 @@ use std::process::Command;
 
 use cachealloc_tests::{compile, compile_library, release_library, skipped};
 
-/// Calls, what is recorded, and at most so many instructions for one round of them under the library. Each of our functions
-/// begins with two instructions that a tool which patches functions can move, and a jump.
+/// Calls, what is recorded, and at most so many instructions for one round of them under the
+/// library. Each of our functions begins with two instructions that a tool which patches functions
+/// can move, and a jump.
 const BOUNDS: [(&str, &str, u64); 11] = [
     ("pair", "off", 256),
     ("launch", "off", 118),
@@ -41,8 +42,8 @@ fn calls_stay_cheap() {
     }
 }
 
-/// Of the thread that makes the calls, after as many again as warm it up: what a thread of ours does meanwhile
-/// does not count.
+/// Of the thread that makes the calls, after as many again as warm it up: what a thread of ours
+/// does meanwhile does not count.
 fn instructions(kind: &str, record: &str, count: u64) -> u64 {
     let driver = compile_library("idle_driver.c", "driver_idle/libcuda.so.1", &[]);
     let output = Command::new("valgrind")

@@ -1,6 +1,6 @@
-//! Python's frames are where the interpreter ran them, also where no name says which native frame that was. Names
-//! are taken from a file that is the loaded one: not if it was removed, nor if the program was run by naming the
-//! dynamic loader, which the kernel then takes for the program.
+//! Python's frames are where the interpreter ran them, also where no name says which native frame
+//! that was. Names are taken from a file that is the loaded one: not if it was removed, nor if the
+//! program was run by naming the dynamic loader, which the kernel then takes for the program.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -71,8 +71,8 @@ if "die" in sys.argv:
     os.kill(os.getpid(), signal.SIGKILL)
 "#;
 
-/// Native frames between Python's are one `-`, but for those of libffi, by which C calls Python. `leaves` has left
-/// its frame when the finalizer runs, and its evaluation goes on.
+/// Native frames between Python's are one `-`, but for those of libffi, by which C calls Python.
+/// `leaves` has left its frame when the finalizer runs, and its evaluation goes on.
 const EXPECTED: &str = "- allocate through - from_map <module> -
 - allocate Missing.__getattr__ - from_attribute <module> -
 - allocate Last.__del__ - libffi - from_end <module> -
@@ -95,8 +95,8 @@ for entry in entries:
         print(*(name for name, _ in itertools.groupby(names)))
 "#;
 
-/// Runs the program, with these words, in each interpreter that leaves marks on the native stack; the interpreter's
-/// code is where no name for it can be found.
+/// Runs the program, with these words, in each interpreter that leaves marks on the native stack;
+/// the interpreter's code is where no name for it can be found.
 fn in_each_interpreter(words: &str, check: impl Fn(&Place, &Run)) {
     let mut count = 0;
     for found::Interpreter { executable, version } in found::interpreters() {

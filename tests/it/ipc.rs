@@ -33,7 +33,7 @@ fn run(exporter: bool, importer: bool) -> Vec<Said> {
     said
 }
 
-/// What a good answer says, each block as an allocation of its own.
+/// The expected answer, with each block as a separate allocation.
 fn right(bytes: usize) -> String {
     let range = format!("0+{bytes}");
     format!("right seen:true range:{range} again:0 closed:0 kept:true closed:0 late:false")

@@ -88,8 +88,8 @@ fn programs_that_still_differ_do() {
     }
 }
 
-/// Each function by which a program changes something is called by the judge's programs, or named with the
-/// reason why not.
+/// Each function by which a program changes something is called by the judge's programs, or named
+/// with the reason why not.
 #[test]
 fn each_function_is_judged_or_has_a_reason() {
     let text = |path: &str| std::fs::read_to_string(root().join(path)).expect("a table");

@@ -1,5 +1,5 @@
-//! The layers of `src/README.md` are true: a file imports from its own layer and from those above it in
-//! that table, and no more files than this know each other in a circle.
+//! The layers of `src/README.md` are true: a file imports from its own layer and from those above
+//! it in that table, and no more files than this know each other in a circle.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

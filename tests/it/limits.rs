@@ -1,4 +1,5 @@
-//! A limit and the strategies, seen by a program (`tests/programs/limits.rs`) on a device of 512 MiB.
+//! A limit and the strategies, seen by a program (`tests/programs/limits.rs`) on a device of 512
+//! MiB.
 
 use cachealloc_core::rules::Rule;
 use cachealloc_tests::{Ran, Run};
@@ -19,8 +20,9 @@ fn check(case: &str, settings: &str, wanted: &str) -> Ran {
     ran
 }
 
-/// Refused without the driver being asked, with its code and its null pointer; the cache is given
-/// back first, and the program goes on. What it is told of the device stays within the limit.
+/// The request is refused without a driver call, with its code and its null pointer. The cache is
+/// released first, and the program continues. The device memory that it sees stays within the
+/// limit.
 #[test]
 fn blocks_stay_within_the_limit() {
     const BLOCKS: &str = "
@@ -55,7 +57,7 @@ fn blocks_stay_within_the_limit() {
     assert!(ran.stderr.contains("more than per_process_memory_fraction allows"), "{}", ran.stderr);
 }
 
-/// Also what the driver serves itself, whether or not anything is recorded.
+/// Memory that the driver serves itself counts too, whether or not anything is recorded.
 #[test]
 fn all_kinds_of_device_memory_count() {
     let kinds = |asked: u32| {
@@ -76,7 +78,7 @@ fn all_kinds_of_device_memory_count() {
     check("kinds", "gpu_memory_limit_mb:100,fraction_of_gpu_memory_to_use:0", &uncached);
 }
 
-/// A part of a device is that device's.
+/// A part of a device counts for that device.
 #[test]
 fn memory_of_a_part_of_a_device_counts() {
     let kinds = ["physical", "pool"].map(|kind| {
@@ -113,7 +115,7 @@ fn physical_memory_counts_while_it_is_mapped_or_referred_to() {
     );
 }
 
-/// What a row takes only the driver knows: taken back, and nothing is lost.
+/// Only the driver knows the size of a row: the memory is released again, and nothing is lost.
 #[test]
 fn pitched_memory_over_the_limit_goes_back() {
     let wanted = "rows: 2\npointer: 0\nrefused: 100 of 100 free\nin use: false";

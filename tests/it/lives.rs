@@ -1,4 +1,5 @@
-//! Processes that look as if they were dead, or another one: they are neither, and keep what is theirs.
+//! Processes that look as if they were dead, or another one: they are neither, and keep what is
+//! theirs.
 
 use std::io::{BufRead, BufReader};
 use std::process::Child;

@@ -17,8 +17,8 @@ fn same(run: &Run) -> Ran {
     ours
 }
 
-/// cudart is linked against `dlsym@GLIBC_2.2.5`, new programs against `@GLIBC_2.34`. `dlopen` must not be
-/// ours: NVIDIA's profilers take the library that exports it for their own.
+/// cudart is linked against `dlsym@GLIBC_2.2.5`, new programs against `@GLIBC_2.34`. `dlopen` must
+/// not be ours: NVIDIA's profilers take the library that exports it for their own.
 #[test]
 fn both_symbol_versions_are_ours() {
     let ran = Run::c("versions.c").output().ok();
@@ -71,8 +71,8 @@ fn a_local_plugin_that_needs_the_driver_finds_our_functions() {
     assert!(ours.ends_with("main nowhere\n"), "{ours}");
 }
 
-/// A library without a folder is looked for where the caller says: a `dlopen` in front that calls the
-/// real one is the wrong caller.
+/// A library without a folder is looked for where the caller says: a `dlopen` in front that calls
+/// the real one is the wrong caller.
 #[test]
 fn a_library_is_looked_for_where_its_opener_says() {
     compile_library("scope_below.c", "plugins/libbeside.so", &[]);
@@ -82,8 +82,9 @@ fn a_library_is_looked_for_where_its_opener_says() {
     assert!(ran.stdout.contains("\nlibbeside.so: found\n"), "{}", ran.stdout);
 }
 
-/// The loader's lock is held while a constructor runs. A function in front of the C library's must not wait for
-/// it while he keeps others waiting; and a child must not wait for a thread that it does not have.
+/// The loader's lock is held while a constructor runs. A function in front of the C library's must
+/// not wait for it while he keeps others waiting; and a child must not wait for a thread that it
+/// does not have.
 #[test]
 fn a_constructor_calls_what_another_thread_calls_for_the_first_time() {
     let name = "plugins/libconstructor.so";

@@ -35,8 +35,8 @@ fn allocations_and_frees_are_told_in_order() {
     );
 }
 
-/// Each time the driver is asked is told, and what fails has neither address nor id. The third request,
-/// which little room is left for: only what the program itself would have asked for.
+/// Each time the driver is asked is told, and what fails has neither address nor id. The third
+/// request, which little room is left for: only what the program itself would have asked for.
 #[test]
 fn failures_are_told() {
     let ran = hooked("failure").conf("log:quiet").env("SIM_MEMORY_MB", "100").output().ok();
@@ -95,7 +95,8 @@ fn an_address_that_is_given_out_again_is_other_memory() {
     );
 }
 
-/// Memory nodes, by a capture and by hand, and what the cache serves in a capture; the capture lives.
+/// Memory nodes, by a capture and by hand, and what the cache serves in a capture; the capture
+/// lives.
 #[test]
 fn memory_of_graphs_is_told() {
     hears(
@@ -113,7 +114,8 @@ fn memory_of_graphs_is_told() {
     );
 }
 
-/// Managed memory, pinned and registered, an array, physical memory and where it is mapped, which ends before it.
+/// Managed memory, pinned and registered, an array, physical memory and where it is mapped, which
+/// ends before it.
 #[test]
 fn other_kinds_are_told() {
     hears(
@@ -274,7 +276,8 @@ fn a_thread_is_cancelled_after_the_callback() {
     );
 }
 
-/// A program that jumps out of a callback has no more hooks in this thread, and memory all the same.
+/// A program that jumps out of a callback has no more hooks in this thread, and memory all the
+/// same.
 #[test]
 fn a_jump_out_of_a_callback_harms_nobody() {
     hears(

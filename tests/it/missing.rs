@@ -1,5 +1,6 @@
-//! Drivers that lack functions. Each function that the library calls or stands in front of is missing once, alone,
-//! as no real driver lacks it; and all are that a driver of some version lacks.
+//! Drivers that lack functions. Each function that the library calls or stands in front of is
+//! missing once, alone, as no real driver lacks it; and all are that a driver of some version
+//! lacks.
 
 use std::collections::{BTreeSet, HashSet};
 use std::fs;
@@ -12,7 +13,8 @@ use crate::command::cachealloc;
 
 const VERSIONS: [u32; 8] = [11_040, 11_080, 12_000, 12_030, 12_040, 12_050, 12_080, 13_000];
 
-/// What is said, once, and by `cachealloc doctor` beforehand, where a feature is off for want of a function.
+/// What is said, once, and by `cachealloc doctor` beforehand, where a feature is off for want of a
+/// function.
 const SAID: [(&str, &str); 11] = [
     ("cuCtxGetCurrent", "caching is off for the rest of this process"),
     ("cuCtxRecordEvent", "frees wait like the native call from now on"),
@@ -27,7 +29,8 @@ const SAID: [(&str, &str); 11] = [
     ("cuUserObjectCreate", "memory of its capture stays reserved"),
 ];
 
-/// Allocations, with segments that grow; a kernel that checks what it finds; memory inside a capture.
+/// Allocations, with segments that grow; a kernel that checks what it finds; memory inside a
+/// capture.
 fn programs() -> [Run; 3] {
     [
         Run::c("use.c").conf("log:info,expandable_segments:true,fill:zero"),
@@ -66,7 +69,8 @@ fn ended(ran: &Ran) -> (Option<i32>, &str) {
     (ran.code, &ran.stdout)
 }
 
-/// What is wrong with the programs on this driver, beside what is with a whole one. Adds what was said.
+/// What is wrong with the programs on this driver, beside what is with a whole one. Adds what was
+/// said.
 fn wrong(run: Run, whole: &Ran, said: &mut Vec<String>) -> Option<String> {
     let ran = run.output();
     let own = ran.said();

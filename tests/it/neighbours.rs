@@ -1,5 +1,6 @@
-//! A request that is about to fail asks the user's other processes for memory (`preload/peer_reclaim`). Several processes
-//! share a simulated device; this test tells each what to do, one after the other, and so knows what is free natively.
+//! A request that is about to fail asks the user's other processes for memory
+//! (`preload/peer_reclaim`). Several processes share a simulated device; this test tells each what
+//! to do, one after the other, and so knows what is free natively.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::AsRawFd;

@@ -110,7 +110,8 @@ fn an_overrun_is_reported_with_the_place_of_the_allocation() {
     }
 }
 
-/// On what a process runs, once, and only where it is asked for: else the driver is not asked either.
+/// On what a process runs, once, and only where it is asked for: else the driver is not asked
+/// either.
 #[test]
 fn a_process_introduces_itself() {
     let run = || Run::program(env!("CARGO_BIN_EXE_hello"));
@@ -148,8 +149,8 @@ fn nothing_is_cached_under_compute_sanitizer() {
     assert!(!ran.stderr.contains("allocations served"), "{}", ran.stderr);
 }
 
-/// The table on stderr, once for all processes of a tree, whether or not one of them starts CUDA; the
-/// program does what it does.
+/// The table on stderr, once for all processes of a tree, whether or not one of them starts CUDA;
+/// the program does what it does.
 #[test]
 fn help_needs_no_cuda() {
     let wanted = Run::program(command()).native().arg("options").output().ok().stdout;

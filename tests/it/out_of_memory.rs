@@ -1,5 +1,5 @@
-//! Whatever call of the driver finds no memory: who asked, for what, and what holds the memory is said, and
-//! recorded where anything is.
+//! Whatever call of the driver finds no memory: who asked, for what, and what holds the memory is
+//! said, and recorded where anything is.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -161,7 +161,8 @@ fn what_ends_the_program_is_told_after_what_did_not() {
     assert!(!ran.stderr.contains("recovered"), "{}", ran.stderr);
 }
 
-/// Without a cache every call reaches the driver as the program made it, and there are no others; no limit is in force.
+/// Without a cache every call reaches the driver as the program made it, and there are no others;
+/// no limit is in force.
 #[test]
 fn only_looking_changes_no_call() {
     const CALLS: [&str; 8] = [

@@ -1,4 +1,5 @@
-//! Pinned memory that was freed is given again: the answers are the driver's, which is asked once for each shape.
+//! Pinned memory that was freed is given again: the answers are the driver's, which is asked once
+//! for each shape.
 
 use cachealloc_core::rules::Rule;
 use cachealloc_tests::{Ran, Run};
@@ -15,7 +16,8 @@ fn made(ran: &Ran) -> u64 {
 fn the_driver_is_asked_once_for_each_shape() {
     let native = Run::c("pinned_again.c").native().output().ok();
     for (conf, calls) in [
-        // Four sizes: with eight flags each, and two at once by the other function; and two refusals.
+        // Four sizes: with eight flags each, and two at once by the other function; and two
+        // refusals.
         ("free_mode:ordered", 4 * (8 + 2) + 2),
         ("free_mode:relaxed", 4 * (8 + 2) + 2),
         ("free_mode:strict", made(&native)),

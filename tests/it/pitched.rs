@@ -1,4 +1,5 @@
-//! Pitched memory from the cache: the answers are the driver's, and after the first of a width it is not asked.
+//! Pitched memory from the cache: the answers are the driver's, and after the first of a width it
+//! is not asked.
 
 use cachealloc_tests::{Ran, Run};
 

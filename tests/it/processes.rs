@@ -54,7 +54,8 @@ fn a_thread_with_little_stack_may_allocate_first() {
     }
 }
 
-/// The C library takes thread-local data from the stack of our thread: nearly all of it, and more than all.
+/// The C library takes thread-local data from the stack of our thread: nearly all of it, and more
+/// than all.
 #[test]
 fn a_program_may_have_much_thread_local_data() {
     for kib in [1900, 2000, 2024, 2032, 2036, 4096] {
@@ -79,7 +80,8 @@ fn every_way_of_ending_keeps_its_exit_code() {
     }
 }
 
-/// What a kernel has printed comes out with the free behind it, or where that did not wait, at the end.
+/// What a kernel has printed comes out with the free behind it, or where that did not wait, at the
+/// end.
 #[test]
 fn the_text_of_kernels_is_there_at_the_end() {
     for how in ["main", "exit", "quick", "_exit", "told", "joined"] {

@@ -135,8 +135,8 @@ fn ranges_of_nvtx() {
     assert_eq!(held(&place, "a.pickle"), wanted(&phases));
 }
 
-/// A profiler that is named there stays; where nothing is recorded nothing is named, and a build of NVTX that asks
-/// for the function by name alone finds no tool.
+/// A profiler that is named there stays; where nothing is recorded nothing is named, and a build of
+/// NVTX that asks for the function by name alone finds no tool.
 #[test]
 fn a_profiler_keeps_its_place() {
     let place = Place::new();

@@ -47,7 +47,8 @@ fn what_was_there_before_is_known() {
     assert_eq!(said, "9003000\n[1000, 3001000]\n[3000500, 4096, 1000]\n");
 }
 
-/// Who gave memory back, not who once asked for it; and that a snapshot was taken, in those that follow.
+/// Who gave memory back, not who once asked for it; and that a snapshot was taken, in those that
+/// follow.
 #[test]
 fn releases_and_snapshots_are_entries() {
     if lacks("python3") {

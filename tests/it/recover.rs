@@ -13,8 +13,8 @@ use cachealloc_tests::{Ran, Run, compile, lacks, library, tier};
 use crate::command::cachealloc;
 use crate::snapshots::{Place, shows_pinned_memory, trigger};
 
-/// When processes of these numbers began that were spawned here: numbers come back, with thousands of processes within
-/// the run, and some tests leave such files.
+/// When processes of these numbers began that were spawned here: numbers come back, with thousands
+/// of processes within the run, and some tests leave such files.
 static STARTS: Mutex<BTreeMap<u32, u64>> = Mutex::new(BTreeMap::new());
 
 /// In the kernel's ticks. `process`: a number, or `self`.
@@ -24,7 +24,8 @@ fn start_of(process: &str) -> u64 {
     words.split(' ').nth(19).and_then(|word| word.parse().ok()).expect("a start")
 }
 
-/// The files of the process of this number that was spawned here last; of any other, of those that have begun since we have.
+/// The files of the process of this number that was spawned here last; of any other, of those that
+/// have begun since we have.
 pub fn left_by(process: u32) -> Vec<PathBuf> {
     let middle = format!("-{process}-");
     let own = STARTS.lock().expect("no panic").get(&process).copied();
@@ -61,7 +62,8 @@ fn recover(place: &Place, process: u32) -> Ran {
     place.run(&cachealloc(&format!("recover {process} --remove -o {process}.pickle")))
 }
 
-/// One sound snapshot comes of what the process left, and it is removed. Returns what the checker says.
+/// One sound snapshot comes of what the process left, and it is removed. Returns what the checker
+/// says.
 #[track_caller]
 pub fn recovered(place: &Place, process: u32, options: &[&str]) -> String {
     let ran = recover(place, process);
@@ -127,7 +129,8 @@ fn killed_at_random_moments() {
     assert!(overflowed >= tier::count(2, 6), "{overflowed} rings overflowed");
 }
 
-/// After instructions that change anything: some of them in each configuration; `RECOVER_ALL=1` makes it all of them.
+/// After instructions that change anything: some of them in each configuration; `RECOVER_ALL=1`
+/// makes it all of them.
 #[test]
 #[ignore = "long tier"]
 fn killed_at_any_instruction() {
@@ -326,7 +329,8 @@ os.kill(os.getpid(), signal.SIGKILL)
 fn another_build_gives_no_names() {
     let place = Place::new();
     let program = place.path.join("program");
-    // Not by `fs::copy`: a program that another test starts meanwhile would have this file open for writing.
+    // Not by `fs::copy`: a program that another test starts meanwhile would have this file open for
+    // writing.
     let copy = Command::new("cp").arg(compile("killed.c")).arg(&program).status();
     assert!(copy.expect("cp").success());
     let process = ended(&place, &Run::program(&program).arg("now").conf("record:all"));

@@ -1,5 +1,6 @@
-//! A call that the driver refuses changes nothing of ours: each function with a hook, refused at once, and refused when it
-//! has done all (`tests/programs/refusals`). The second is not tried of what `tests/data/unrefused.csv` names.
+//! A call that the driver refuses changes nothing of ours: each function with a hook, refused at
+//! once, and refused when it has done all (`tests/programs/refusals`). The second is not tried of
+//! what `tests/data/unrefused.csv` names.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -52,7 +53,8 @@ fn each_hook_is_refused_or_has_a_reason() {
 }
 
 fn check(conf: &str) {
-    // The default tier leaves out the twins and all but the newest of several versions, and takes one in three of the rest.
+    // The default tier leaves out the twins and all but the newest of several versions, and takes
+    // one in three of the rest.
     let mut functions = hooked();
     if !tier::is_long() {
         functions.retain(|(_, symbol, _)| plain(symbol) == *symbol);
@@ -101,7 +103,8 @@ fn refusal(symbol: &str, types: &str) -> Run {
     if symbol.contains("PeerAccess") { run.env("SIM_DEVICES", "2") } else { run }
 }
 
-/// Base, symbol and argument types of each function that has a hook, by the rule of `src/preload/build.rs`.
+/// Base, symbol and argument types of each function that has a hook, by the rule of
+/// `src/preload/build.rs`.
 fn hooked() -> Vec<(String, String, String)> {
     let list = text("src/preload/functions.csv");
     let rows = list.lines().skip(1).map(|line| line.split(',').collect::<Vec<_>>());

@@ -56,8 +56,8 @@ fn switched_off_the_resolver_returns_native_pointers_only() {
     assert!(!ours.stdout.contains("libcachealloc"));
 }
 
-/// The test programs mean the functions that they get: of a base name's versions the driver gives the newest that is not
-/// newer than the one asked for.
+/// The test programs mean the functions that they get: of a base name's versions the driver gives
+/// the newest that is not newer than the one asked for.
 #[test]
 fn programs_ask_for_what_they_mean() {
     let text = |path: &str| fs::read_to_string(root().join(path)).expect(path);

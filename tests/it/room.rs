@@ -1,4 +1,5 @@
-//! Traces of real programs under the library, on devices that are hardly larger than what they hold.
+//! Traces of real programs under the library, on devices that are hardly larger than what they
+//! hold.
 
 use cachealloc_tests::{Run, root};
 
@@ -15,7 +16,8 @@ fn failing(trace: &str, sizes: impl Iterator<Item = u64>, run: impl Fn(u64) -> b
     if failed.is_empty() { String::new() } else { format!("{trace} fails at {failed:?} MiB\n") }
 }
 
-/// An arena has twice the addresses of the device. They must last, however the program moves about in them.
+/// An arena has twice the addresses of the device. They must last, however the program moves about
+/// in them.
 #[test]
 fn addresses_last_on_a_device_of_any_size() {
     let mut problems = String::new();

@@ -27,8 +27,8 @@ fn exports_are_the_committed_list() {
     assert!(more.is_empty() && fewer.is_empty(), "not in the list: {more:?}; missing: {fewer:?}");
 }
 
-/// Our doors in the C library, our own header's functions, and functions of the driver; nothing that
-/// a dependency exports.
+/// Our doors in the C library, our own header's functions, and functions of the driver; nothing
+/// that a dependency exports.
 #[test]
 fn every_export_is_a_driver_function() {
     let table = fs::read_to_string(root().join("src/preload/functions.csv")).expect("the table");

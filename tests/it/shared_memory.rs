@@ -23,7 +23,8 @@ fn a_full_file_system_is_one_line() {
             "mount -t tmpfs -o size={size} none /dev/shm && {random} 3 20000 2 own; ls -s /dev/shm"
         );
         let run = Run::program("unshare").args("--mount sh -c").arg(script);
-        // On a small device the threads run out of memory at times, and that would be snapshots, too.
+        // On a small device the threads run out of memory at times, and that would be snapshots,
+        // too.
         let ran = place.run(&run.env("SIM_MEMORY_MB", "8192").conf("record:all"));
         if ran.stderr.contains("unshare failed") {
             return skipped("only root makes namespaces");
@@ -49,7 +50,8 @@ fn a_limit_for_files_is_one_line() {
     place.sound(1..=1, &["--from-start"]);
 }
 
-/// Names are known before the process takes them, and any user that may write into the folder may be there first.
+/// Names are known before the process takes them, and any user that may write into the folder may
+/// be there first.
 #[test]
 fn prepared_names_are_left_alone() {
     for kind in ["file", "link", "dangling", "folder", "fifo"] {
@@ -106,7 +108,8 @@ fn start_of(process: u32) -> u64 {
     words.split(' ').nth(19).and_then(|word| word.parse().ok()).expect("a start")
 }
 
-/// Not to be written, without room for a file, not there, of another kind; what is not executable matters not.
+/// Not to be written, without room for a file, not there, of another kind; what is not executable
+/// matters not.
 #[test]
 fn a_folder_that_is_of_no_use_is_one_line() {
     for (made, line) in [
@@ -134,7 +137,8 @@ fn a_folder_that_is_of_no_use_is_one_line() {
     }
 }
 
-/// The snapshot at the end cannot be written; what is recorded stays, and the line says what makes one of it.
+/// The snapshot at the end cannot be written; what is recorded stays, and the line says what makes
+/// one of it.
 #[test]
 fn a_process_may_have_no_more_files() {
     for limit in ["--nofile=0:0", "--fsize=0:0"] {

@@ -88,7 +88,8 @@ fn every_hazard_leaves_a_sound_history() {
     }
 }
 
-/// Memory of the host that devices reach, in lists of its own. What is refused leaves nothing there.
+/// Memory of the host that devices reach, in lists of its own. What is refused leaves nothing
+/// there.
 #[test]
 fn pinned_memory_is_shown() {
     if lacks("python3") {
@@ -178,8 +179,8 @@ fn contexts_of_one_device_fit_together() {
     place.sound(61..=64, &[]);
 }
 
-/// A snapshot between the arrival of memory and the end of its request finds the block in use, as the core
-/// has it: told under the same lock.
+/// A snapshot between the arrival of memory and the end of its request finds the block in use, as
+/// the core has it: told under the same lock.
 #[test]
 fn a_block_is_told_with_its_memory() {
     if lacks("python3") {

@@ -117,7 +117,8 @@ fn a_file_of_text_for_people() {
     }
 }
 
-/// 22 MiB at the peak, 7 at the end, by the program itself. After a peak that was made to begin anew, 10.
+/// 22 MiB at the peak, 7 at the end, by the program itself. After a peak that was made to begin
+/// anew, 10.
 #[test]
 fn who_holds_how_much() {
     let ways = [("state", "holders", 22), ("all", "holders", 22), ("state", "holders_anew", 10)];

@@ -1,7 +1,7 @@
-//! Many processes and signals at once, on a machine with too few processors: everything arrives, and every
-//! file is whole. `make test-long` runs these alone, because what they do to the processors is no fault of the
-//! tests beside them. What arrived is printed: `cargo test ... storm -- --nocapture`. `STORM_ROUNDS=10` does all
-//! of it ten times, from other beginnings.
+//! Many processes and signals at once, on a machine with too few processors: everything arrives,
+//! and every file is whole. `make test-long` runs these alone, because what they do to the
+//! processors is no fault of the tests beside them. What arrived is printed: `cargo test ... storm
+//! -- --nocapture`. `STORM_ROUNDS=10` does all of it ten times, from other beginnings.
 
 use std::fs;
 
@@ -71,7 +71,8 @@ fn every_signal_arrives() {
             "{usr1} snapshots asked for: {} written, with 20 at the ends",
             place.names().len()
         );
-        // One serves all requests that came before it was begun; and each process leaves one at its end.
+        // One serves all requests that came before it was begun; and each process leaves one at its
+        // end.
         place.sound(40..=820, &[]);
     }
 }
@@ -90,8 +91,8 @@ fn who_is_ended_leaves_whole_files() {
     }
 }
 
-/// There is no half file, and nothing else but what SIGKILL always leaves: a hidden file that was being
-/// written, and a page that the next one of the user removes.
+/// There is no half file, and nothing else but what SIGKILL always leaves: a hidden file that was
+/// being written, and a page that the next one of the user removes.
 #[test]
 #[ignore = "long tier"]
 fn who_is_killed_leaves_no_half_file() {

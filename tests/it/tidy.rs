@@ -1,4 +1,5 @@
-//! Checks of the text: `unsafe` stays behind its fence, files stay readable, comments name their subject.
+//! Checks of the text: `unsafe` stays behind its fence, files stay readable, comments name their
+//! subject.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -72,7 +73,8 @@ fn the_tests_of_each_crate_are_run() {
     }
 }
 
-/// Comments cite docs/ordering.md by section and by the number of a hazard, and that page cites its tests.
+/// Comments cite docs/ordering.md by section and by the number of a hazard, and that page cites its
+/// tests.
 #[test]
 fn what_is_cited_exists() {
     let contract = fs::read_to_string(root().join("docs/ordering.md")).expect("the contract");
@@ -123,8 +125,8 @@ fn numbers_behind<'a>(text: &'a str, words: &'a str) -> impl Iterator<Item = u32
     })
 }
 
-/// The subject of a sentence about a machine is a thread, a process, a request or the like, not a person.
-/// A doc comment says what a function returns, not what it answers.
+/// The subject of a sentence about a machine is a thread, a process, a request or the like, not a
+/// person. A doc comment says what a function returns, not what it answers.
 #[test]
 fn comments_name_their_subject() {
     const PERSONS: [&str; 10] = [

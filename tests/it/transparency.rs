@@ -47,7 +47,8 @@ fn threads_are_cancelled_between_allocations() {
 
 #[test]
 fn threads_end_behind_their_frees() {
-    // Natively memory freed on a stream is there after a synchronisation: 30 blocks fit beside each other.
+    // Natively memory freed on a stream is there after a synchronisation: 30 blocks fit beside each
+    // other.
     same(&way("pending").env("SIM_MEMORY_MB", "224"));
 }
 

@@ -60,9 +60,10 @@ fn others_allocate_while_the_process_ends() {
     same("killed_busy TERM", "record:all,max_entries:200", 1..=1);
 }
 
-/// A handler may have interrupted anything: `malloc`, or a hook that holds a lock of ours. The process
-/// ends as it natively does; where what was interrupted holds what the writer lacks, and the machine is
-/// busy besides, it ends without the file rather than later (seen once in many runs).
+/// A handler may have interrupted anything: `malloc`, or a hook that holds a lock of ours. The
+/// process ends as it natively does; where what was interrupted holds what the writer lacks, and
+/// the machine is busy besides, it ends without the file rather than later (seen once in many
+/// runs).
 #[test]
 fn a_handler_may_end_the_process_anywhere() {
     for us in [300, 800, 1700] {
@@ -196,8 +197,9 @@ fn a_snapshot_says_why_it_was_taken() {
     assert_eq!(["0.pickle", "1.pickle"].map(|name| taken(&place, name)), ["shortage", "exit"]);
 }
 
-/// A request that fails waits for its snapshot, which waits here for a lock that the request's thread holds: the thread
-/// goes on when the writer has slept for a while, and a snapshot is there when the lock is free.
+/// A request that fails waits for its snapshot, which waits here for a lock that the request's
+/// thread holds: the thread goes on when the writer has slept for a while, and a snapshot is there
+/// when the lock is free.
 #[test]
 fn a_shortage_does_not_wait_for_ever() {
     if lacks("python3") {

@@ -1,4 +1,5 @@
-//! Debuggers and tracers, started with a program or attached to one: it goes on as natively, and so do we.
+//! Debuggers and tracers, started with a program or attached to one: it goes on as natively, and so
+//! do we.
 
 use std::io::{Read, Write};
 use std::process::{Child, Command, Stdio};

@@ -10,8 +10,8 @@ use super::live::failed;
 use super::{cachealloc, masked};
 use crate::snapshots::Place;
 
-/// Two snapshots of `tests/c/planted.c`: `2.pickle` with two leaks, `5.pickle` with five and a request
-/// that is refused.
+/// Two snapshots of `tests/c/planted.c`: `2.pickle` with two leaks, `5.pickle` with five and a
+/// request that is refused.
 pub fn planted() -> Place {
     let place = Place::new();
     for arguments in ["2", "5 refused"] {

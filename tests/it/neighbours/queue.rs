@@ -47,7 +47,8 @@ fn file_of(process: &Process) -> Option<PathBuf> {
     files.find(|path| path.to_string_lossy().ends_with(&end))
 }
 
-/// Memory of another process, of which the cache gives what is free, and the driver what goes past it.
+/// Memory of another process, of which the cache gives what is free, and the driver what goes past
+/// it.
 #[test]
 fn a_request_waits_until_there_is_memory() {
     const ALONE: &str = "live:false,wait_for_memory_s:60";
@@ -95,8 +96,8 @@ fn what_cannot_be_had_is_not_waited_for() {
     house.ends_clean();
 }
 
-/// A small request does not pass a large one that waits, unless the order is broken; also not one of a process that has
-/// waited for memory of another GPU before.
+/// A small request does not pass a large one that waits, unless the order is broken; also not one
+/// of a process that has waited for memory of another GPU before.
 #[test]
 fn who_comes_first_is_served_first() {
     let run = |rule: Option<Rule>, waits_elsewhere: bool| {
@@ -183,8 +184,8 @@ fn two_that_wait_for_each_other_both_end() {
     house.ends_clean();
 }
 
-/// A file as that of a process of which a request waits, by the number of the process. It says `looked_ns`, again and
-/// again, until this is dropped.
+/// A file as that of a process of which a request waits, by the number of the process. It says
+/// `looked_ns`, again and again, until this is dropped.
 struct Planted {
     path: PathBuf,
     is_over: Arc<AtomicBool>,
@@ -196,7 +197,8 @@ impl Planted {
         let mut head =
             std::fs::read(file_of(process).expect("its file")).expect("a file of the user's");
         let end = format!("-{}", process.child.id());
-        // Of another namespace, so that nobody can say that the process is gone; it came before all others.
+        // Of another namespace, so that nobody can say that the process is gone; it came before all
+        // others.
         head[24..32].copy_from_slice(&1_u64.to_ne_bytes());
         head[144..152].copy_from_slice(&1_u64.to_ne_bytes());
         // SAFETY: asks the kernel for a number.

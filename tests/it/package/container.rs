@@ -13,7 +13,8 @@ use cachealloc_tests::root;
 use super::{ok, script, works};
 use crate::snapshots::Place;
 
-/// The stages of a Dockerfile, by name, each a folder; and what the last one sets in the environment.
+/// The stages of a Dockerfile, by name, each a folder; and what the last one sets in the
+/// environment.
 struct Built {
     stages: BTreeMap<String, PathBuf>,
     last: PathBuf,

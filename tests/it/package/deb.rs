@@ -1,4 +1,5 @@
-//! The Debian package: installed, run and removed by dpkg in a folder; lintian has nothing against it.
+//! The Debian package: installed, run and removed by dpkg in a folder; lintian has nothing against
+//! it.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -22,7 +23,8 @@ fn tool(program: &str, arguments: &[&str], file: &Path) -> String {
 
 fn dpkg(root: &Path, arguments: &[&str]) {
     let mut dpkg = Command::new("dpkg");
-    // In the folder there is no C library, and on the path of a user no program of the administrator's.
+    // In the folder there is no C library, and on the path of a user no program of the
+    // administrator's.
     dpkg.arg("--root").arg(root).arg("--force-depends").args(arguments);
     dpkg.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
     ok(&dpkg.output().expect("dpkg"));
@@ -83,7 +85,8 @@ fn it_is_one_of_debians() {
         let manual_page = line.contains("/share/man/") && mode.starts_with('-');
         assert!(!manual_page || line.ends_with(".gz"), "{line}");
     }
-    // Not where the loader looks: such a library needs a number in its name, and a trigger for ldconfig.
+    // Not where the loader looks: such a library needs a number in its name, and a trigger for
+    // ldconfig.
     let in_lib = fs::read_dir(root.join("usr/lib")).expect("the folder").flatten();
     assert!(in_lib.into_iter().all(|entry| entry.path().is_dir()));
     for file in ["usr/bin/cachealloc", "usr/lib/cachealloc/libcachealloc.so"] {

@@ -28,7 +28,8 @@ pub fn packing(place: &Place, name: &str, arguments: &[&str]) -> Command {
     script
 }
 
-/// The command and the library as the tests run them, without what is for debuggers: a tenth of the bytes.
+/// The command and the library as the tests run them, without what is for debuggers: a tenth of the
+/// bytes.
 pub fn packed(place: &Place) -> PathBuf {
     let folder = place.path.join("built");
     fs::create_dir_all(&folder).expect("target/ is writable");

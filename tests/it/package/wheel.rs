@@ -1,4 +1,5 @@
-//! The wheel: installed in a fresh virtual environment, it has the command, the library and the Python package.
+//! The wheel: installed in a fresh virtual environment, it has the command, the library and the
+//! Python package.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
