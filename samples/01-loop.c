@@ -64,8 +64,8 @@ static void load_driver(void) {
     cuMemcpyDtoH = find("cuMemcpyDtoH_v2");
 }
 
-// One round as numerical code does it: an input and a scratch buffer of this round's size, some work,
-// a small result back on the host, and everything freed again.
+// One round as numerical code does it: an input and a scratch buffer of this round's size, some
+// work, a small result back on the host, and everything freed again.
 static uint64_t round_of_work(unsigned round) {
     static const size_t sizes[] = {4096, 64 << 10, 700 << 10, 3 << 20, 12 << 20, 33 << 20};
     size_t bytes = sizes[round % 6];

@@ -33,7 +33,8 @@ static void start_cuda(void) {
     }
 }
 
-// A memory hook of this thread: how much the program takes from the cache, and the cache from the driver.
+// A memory hook of this thread: how much the program takes from the cache, and the cache from the
+// driver.
 static struct totals {
     size_t from_cache, from_driver;
 } totals;

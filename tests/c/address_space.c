@@ -8,7 +8,8 @@ int main(void) {
         OK(cuMemAlloc(&pointer, 512 + i));
         OK(cuMemFree(pointer));
     }
-    // Threads of the driver and of the library have begun, or not; only then two runs can be compared.
+    // Threads of the driver and of the library have begun, or not; only then two runs can be
+    // compared.
     usleep(200000);
     FILE *status = fopen("/proc/self/status", "r");
     CHECK(status);

@@ -1,6 +1,5 @@
-// What our threads share with the program.
-// usage: apart locks | pipe | closes N | scheduled; with "together" behind it, a table of its own is refused
-// to our thread
+// What our threads share with the program. usage: apart locks | pipe | closes N | scheduled; with
+// "together" behind it, a table of its own is refused to our thread
 #include "check.h"
 #include <dirent.h>
 #include <fcntl.h>

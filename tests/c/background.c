@@ -1,4 +1,5 @@
-// background: a job in the background of a terminal that stops whatever writes to it from there. The job says nothing itself.
+// background: a job in the background of a terminal that stops whatever writes to it from there.
+// The job says nothing itself.
 #include "check.h"
 #include <fcntl.h>
 #include <signal.h>

@@ -1,4 +1,5 @@
-// A program without any C library, of whatever machine the compiler makes it for: says so, and ends with 7.
+// A program without any C library, of whatever machine the compiler makes it for: says so, and ends
+// with 7.
 #ifdef __i386__
 static int call(int number, int first, long second, int third) {
     int result;

@@ -1,5 +1,5 @@
-// Allocates and frees through the driver, found in one of several ways: the argument, or with -DLINKED as the program is linked.
-// Mixed: what is allocated by one is freed by another.
+// Allocates and frees through the driver, found in one of several ways: the argument, or with
+// -DLINKED as the program is linked. Mixed: what is allocated by one is freed by another.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdint.h>

@@ -1,5 +1,5 @@
-// A `libcuda.so.1` that only leads to another file, `inner/libcuda_inner.so.1` beside it. -I a folder with `names.h`, which has
-// F(name) for each function.
+// A `libcuda.so.1` that only leads to another file, `inner/libcuda_inner.so.1` beside it. -I a
+// folder with `names.h`, which has F(name) for each function.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <limits.h>

@@ -1,5 +1,6 @@
-// A program beside a communication library: `communication LIBRARY PROGRAM`. Another process, which has
-// learnt from this one's host that a free has returned, is a read that nothing but the host orders.
+// A program beside a communication library: `communication LIBRARY PROGRAM`. Another process, which
+// has learnt from this one's host that a free has returned, is a read that nothing but the host
+// orders.
 #include "communication.h"
 
 static void (*start)(void);

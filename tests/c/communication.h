@@ -1,4 +1,5 @@
-// What the program and the library of `communication.c` share: the driver's functions, and the library's.
+// What the program and the library of `communication.c` share: the driver's functions, and the
+// library's.
 #ifndef COMMUNICATION_H
 #define COMMUNICATION_H
 #include "check.h"

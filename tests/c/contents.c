@@ -1,5 +1,5 @@
-// What fresh memory holds, printed as one byte; then an overrun of a few bytes, if asked for; `async`: of memory
-// that comes in the order of a stream.
+// What fresh memory holds, printed as one byte; then an overrun of a few bytes, if asked for;
+// `async`: of memory that comes in the order of a stream.
 #include "check.h"
 
 static int (*cuMemcpyDtoH)(void *, Pointer, size_t);

@@ -1,4 +1,5 @@
-// controls WAY: programs that another process gives orders; each says `ready`, and ends with its input.
+// controls WAY: programs that another process gives orders; each says `ready`, and ends with its
+// input.
 #include "check.h"
 #include <pthread.h>
 #include <stdatomic.h>
@@ -40,7 +41,8 @@ static void *open_at_a_word(void *unused) {
     return unused;
 }
 
-// In mode `relaxed`: the device works until there is input, and the only thread with a context waits for it in the driver.
+// In mode `relaxed`: the device works until there is input, and the only thread with a context
+// waits for it in the driver.
 static void works(void) {
     pthread_t thread;
     Pointer free;

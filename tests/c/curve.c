@@ -1,5 +1,6 @@
-// curve KIND N: brings about N of something, and then makes a few calls in `counted`, whose instructions should not
-// depend on N. Says how many calls those were, and what the driver was asked meanwhile.
+// curve KIND N: brings about N of something, and then makes a few calls in `counted`, whose
+// instructions should not depend on N. Says how many calls those were, and what the driver was
+// asked meanwhile.
 #include <dlfcn.h>
 #include <stdint.h>
 #include <stdio.h>

@@ -1,5 +1,6 @@
-// descriptor_2 WAY: another file gets descriptor 2, by chance or because the program wants it. Says how much is in that file
-// besides its own four bytes, and what a line of the library's has come to.
+// descriptor_2 WAY: another file gets descriptor 2, by chance or because the program wants it. Says
+// how much is in that file besides its own four bytes, and what a line of the library's has come
+// to.
 #include "check.h"
 #include <fcntl.h>
 #include <sys/wait.h>
@@ -32,7 +33,8 @@ static int choose(const char *how) {
     return file;
 }
 
-// What a process does that starts another one: the child has a stderr of its own, and its parent's memory.
+// What a process does that starts another one: the child has a stderr of its own, and its parent's
+// memory.
 static int start_child(void) {
     int ends[2];
     OK(pipe(ends));

@@ -87,8 +87,9 @@ static void *work_with_malloc(void *unused) {
     return unused;
 }
 
-// One that may hold what the writer needs goes on for moments. On a busy machine it waits for a processor in between, and so
-// does what stops it again: what it has done by then is its processor time.
+// One that may hold what the writer needs goes on for moments. On a busy machine it waits for a
+// processor in between, and so does what stops it again: what it has done by then is its processor
+// time.
 static void worked(void) {
     static __thread long before_ns;
     struct timespec time;
@@ -190,7 +191,8 @@ static void *list_objects(void *unused) {
     return unused;
 }
 
-// Has the loader's lock when it is stopped, in the C library and in no system call, and for a millisecond after that.
+// Has the loader's lock when it is stopped, in the C library and in no system call, and for a
+// millisecond after that.
 enum { BLOCK_BYTES = 4 << 20 };
 static int work_with_lock(struct dl_phdr_info *info, size_t bytes, void *block) {
     (void)info, (void)bytes;
@@ -216,8 +218,8 @@ static void *tell_another(void *unused) {
     return work(unused);
 }
 
-// After the signal that ends it nothing of the program runs, however long the names take and however
-// many threads want the processor.
+// After the signal that ends it nothing of the program runs, however long the names take and
+// however many threads want the processor.
 static int killed(const char *what, int threads_count) {
     void *(*body)(void *) = !strcmp(what, "malloc") ? work_with_malloc
                             : !strcmp(what, "cuda") ? work_with_cuda
@@ -242,7 +244,8 @@ static int killed(const char *what, int threads_count) {
         rest(50);
         shared->sent = now();
         kill(getpid(), SIGTERM);
-        // This thread goes on for a moment as well while the lock is missed, on a busy machine a good while later.
+        // This thread goes on for a moment as well while the lock is missed, on a busy machine a
+        // good while later.
         if (body != hold_loader)
             shared->last = now();
         rest(700);
@@ -475,7 +478,8 @@ static int closed_numbers(void) {
     return 3;
 }
 
-// A thread that unlinks or opens a file from here on is killed, also where another process asks for statistics.
+// A thread that unlinks or opens a file from here on is killed, also where another process asks for
+// statistics.
 static int sealed(const char *how) {
     int is_asked = !strcmp(how, "asked"), is_announced_early = !strcmp(how, "early");
     if (is_announced_early)

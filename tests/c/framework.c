@@ -1,4 +1,5 @@
-// A program beside a framework: `framework LIBRARY PROGRAM`. The framework's kernel is handed the address of pinned memory.
+// A program beside a framework: `framework LIBRARY PROGRAM`. The framework's kernel is handed the
+// address of pinned memory.
 #include "communication.h"
 
 static void (*start)(void);
@@ -30,8 +31,8 @@ static void free_something(void) {
     OK(cuMemFree(block));
 }
 
-// What the framework's kernel writes is there when a free behind it has returned; a free behind other kernels has nothing to
-// wait for.
+// What the framework's kernel writes is there when a free behind it has returned; a free behind
+// other kernels has nothing to wait for.
 static void once(void) {
     by_table(stream, (Pointer)pinned, 7);
     free_something();

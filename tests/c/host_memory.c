@@ -1,4 +1,5 @@
-// The host has no memory for large tables: what then cannot be served is refused, and the process lives.
+// The host has no memory for large tables: what then cannot be served is refused, and the process
+// lives.
 #include "check.h"
 #include <sys/resource.h>
 

@@ -169,7 +169,8 @@ static void unheard(void) {
     OK(cuMemFreeAsync(b, stream));
 }
 
-// Memory of a graph, by memory nodes and from the cache, and nodes that are added without a capture.
+// Memory of a graph, by memory nodes and from the cache, and nodes that are added without a
+// capture.
 static void capture(void) {
     struct { int kind, handles, location, device; uint64_t more[9], access[2], bytes; Pointer address; } node = {
         1, 0, 1, 0, {0}, {0}, 8000, 0};
@@ -291,7 +292,8 @@ static void work(int which) {
     CHECK(depth++ == 0);
     calls[which]++;
     size = size * 5 + 1;
-    // The second is large enough to be refused now and then, in the middle of another thread's retries.
+    // The second is large enough to be refused now and then, in the middle of another thread's
+    // retries.
     OK(cuMemAlloc(&a, 1 + size % 3000));
     if (cuMemAlloc(&b, (size_t)(1 + size % 7) << 20))
         refused++;
@@ -342,7 +344,8 @@ static void reentrant(void) {
     puts("done");
 }
 
-// Three segments: of small blocks, of larger ones for the callbacks, and one for the program's own large block.
+// Three segments: of small blocks, of larger ones for the callbacks, and one for the program's own
+// large block.
 static void served(void) {
     static const cachealloc_hook quiet = {sizeof quiet};
     Pointer a, b;

@@ -1,5 +1,5 @@
-// much_local: a program with much thread-local data, of which the C library gives each thread its own on the thread's
-// stack. So much: KIB.
+// much_local: a program with much thread-local data, of which the C library gives each thread its
+// own on the thread's stack. So much: KIB.
 #include "check.h"
 
 static __thread volatile char much[KIB << 10];

@@ -1,4 +1,5 @@
-// Looks for libraries beside itself, and says what it finds: `libbeside.so` is found by no other library.
+// Looks for libraries beside itself, and says what it finds: `libbeside.so` is found by no other
+// library.
 #include "check.h"
 
 static void say(const char *how, void *library) {

@@ -1,4 +1,5 @@
-// pinned HOW: memory of the host that the device reaches: allocated, registered, mapped. Some of it goes, and some is refused.
+// pinned HOW: memory of the host that the device reaches: allocated, registered, mapped. Some of it
+// goes, and some is refused.
 #include "check.h"
 #include <signal.h>
 #include <string.h>

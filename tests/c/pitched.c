@@ -1,4 +1,5 @@
-// Prints what cuMemAllocPitch answers, the first time and later: pitch, place, size, contents, refusals.
+// Prints what cuMemAllocPitch answers, the first time and later: pitch, place, size, contents,
+// refusals.
 #include "check.h"
 
 static int (*cuMemAllocPitch)(Pointer *, size_t *, size_t, size_t, unsigned);

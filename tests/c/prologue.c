@@ -1,12 +1,13 @@
-// What tools do that want to see frees in an unmodified program (UCX): they write a jump over the first instructions of a
-// function of the driver, and move those elsewhere. Of each function that is named in the file given, whether what `dlsym` hands
-// out can be treated so; then treats one.
+// What tools do that want to see frees in an unmodified program (UCX): they write a jump over the
+// first instructions of a function of the driver, and move those elsewhere. Of each function that
+// is named in the file given, whether what `dlsym` hands out can be treated so; then treats one.
 #include "check.h"
 #include <sys/mman.h>
 
 #ifdef __x86_64__
 #define LONGEST_JUMP 13
-// The length of an instruction that they can move, or 0. UCX knows a few more; these are in all its versions.
+// The length of an instruction that they can move, or 0. UCX knows a few more; these are in all its
+// versions.
 static unsigned movable(const unsigned char *code) {
     static const unsigned char frame[] = {0x48, 0x89, 0xe5}, room[] = {0x48, 0x81, 0xec};
     if (code[0] >= 0x50 && code[0] <= 0x57)

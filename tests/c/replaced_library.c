@@ -1,4 +1,5 @@
-// One source, two builds: the function that a caller finds lies where the other build has another one.
+// One source, two builds: the function that a caller finds lies where the other build has another
+// one.
 typedef unsigned long long Pointer;
 
 #ifdef OTHER

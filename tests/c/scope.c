@@ -1,4 +1,5 @@
-// Look-ups whose result depends on the caller. Prints them; natively and under the library the same.
+// Look-ups whose result depends on the caller. Prints them; natively and under the library the
+// same.
 #include "check.h"
 
 static void missing(void *handle, const char *name) {

@@ -1,6 +1,6 @@
-// several_sizes THREADS: threads that each allocate and free several sizes in turn, with random working sets, while another
-// asks for statistics, for the peak anew and for memory to go back. The statistics are exact at the end, no block is two
-// threads' at once, and nothing is left.
+// several_sizes THREADS: threads that each allocate and free several sizes in turn, with random
+// working sets, while another asks for statistics, for the peak anew and for memory to go back. The
+// statistics are exact at the end, no block is two threads' at once, and nothing is left.
 #include "check.h"
 #include "../../include/cachealloc.h"
 #include <pthread.h>

@@ -1,5 +1,6 @@
-// stepped FOLDER PROGRAM...: runs a program between its first and its second SIGSTOP by single instructions. Whenever
-// its history has changed, it is copied, as a process that is killed right there would leave it.
+// stepped FOLDER PROGRAM...: runs a program between its first and its second SIGSTOP by single
+// instructions. Whenever its history has changed, it is copied, as a process that is killed right
+// there would leave it.
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <glob.h>
@@ -42,7 +43,8 @@ int main(int argc, char **argv) {
         if (signal == SIGSTOP && ++stops == 2)
             break;
         if (signal == SIGSTOP) {
-            // Its number may have been that of a process that was killed before: its start tells them apart.
+            // Its number may have been that of a process that was killed before: its start tells
+            // them apart.
             char pattern[100], stat[1000] = "", *field;
             glob_t found;
             snprintf(pattern, sizeof pattern, "/proc/%d/stat", child);

@@ -1,7 +1,8 @@
-// threads_again COUNT: so many threads, forty at a time, each of which allocates and frees one size again and again, ends,
-// and allocates once more in destructors of its own, before and behind the library's. Says how many KiB of host memory the
-// process has more at the end than after the first tenth of them. The last thread still has a list of its own: what it has
-// freed is no other thread's next block while it lives.
+// threads_again COUNT: so many threads, forty at a time, each of which allocates and frees one size
+// again and again, ends, and allocates once more in destructors of its own, before and behind the
+// library's. Says how many KiB of host memory the process has more at the end than after the first
+// tenth of them. The last thread still has a list of its own: what it has freed is no other
+// thread's next block while it lives.
 #include "resident.h"
 #include <dlfcn.h>
 #include <pthread.h>

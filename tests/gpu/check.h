@@ -34,7 +34,8 @@ inline void check_driver(CUresult result, const char *call, const char *file, in
 }
 #define CHECK_DRIVER(call) check_driver((call), #call, __FILE__, __LINE__)
 
-// Whether the comparison runs this process under the library: a few promises go beyond the native ones.
+// Whether the comparison runs this process under the library: a few promises go beyond the native
+// ones.
 inline bool under_library() { return getenv("GPU_TEST_UNDER_LIBRARY") != nullptr; }
 
 // ---- a hang is a failure ----
@@ -71,7 +72,8 @@ __device__ inline void wait_ns(unsigned long long ns) {
     }
 }
 
-// Writes `value` into `words`, but only after `ns`: work that is still running when the program frees.
+// Writes `value` into `words`, but only after `ns`: work that is still running when the program
+// frees.
 __global__ void fill(volatile uint32_t *words, size_t count, uint32_t value, unsigned long long ns) {
     allow_early_start();
     wait_ns(ns);
@@ -86,7 +88,8 @@ __global__ void count_wrong(const volatile uint32_t *words, size_t count, uint32
 
 __global__ void delay(unsigned long long ns) { wait_ns(ns); }
 
-// Spins until `*flag` is not zero; for persistent kernels. Gives up after 20 s, so that no test holds the GPU.
+// Spins until `*flag` is not zero; for persistent kernels. Gives up after 20 s, so that no test
+// holds the GPU.
 __global__ void spin_until(volatile uint32_t *flag) {
     for (unsigned long long start = now_ns(); !*flag && now_ns() - start < 20000000000ull;) {
     }
@@ -96,7 +99,8 @@ __global__ void set_word(volatile uint32_t *word, uint32_t value) {
     __threadfence_system();
 }
 
-// Loads the kernels now: with lazy loading, a first launch may wait for the device and hide what is tested.
+// Loads the kernels now: with lazy loading, a first launch may wait for the device and hide what is
+// tested.
 inline void load_kernels() {
     uint32_t *words;
     unsigned long long *wrong;

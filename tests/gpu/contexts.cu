@@ -159,7 +159,8 @@ Verdict context_of_a_pointer() {
     verdict += ", after its end " + code(cuPointerGetAttribute(&seen, CU_POINTER_ATTRIBUTE_CONTEXT, (CUdeviceptr)theirs));
     return verdict + ", freed " + code(cuMemFree((CUdeviceptr)theirs));
 }
-// [30] The second context arrives while the first one's kernel still writes a block that was freed and handed out again.
+// [30] The second context arrives while the first one's kernel still writes a block that was freed
+// and handed out again.
 Verdict second_context_behind_a_free() {
     CUcontext primary = current(), other = new_context();
     uint32_t *source = driver_alloc(BYTES);
@@ -555,8 +556,8 @@ Verdict green_and_plain() {
     green.close();
     return ok_if(!errors, "contents are wrong");
 }
-// [44] A wait with a green context current says nothing of the primary one's work, which uses memory that was made
-// while the green one was current.
+// [44] A wait with a green context current says nothing of the primary one's work, which uses
+// memory that was made while the green one was current.
 Verdict green_synchronised() {
     Green green;
     if (Verdict why = green.open(); !why.empty()) return why;

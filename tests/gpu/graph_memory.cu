@@ -24,7 +24,8 @@ unsigned long long take_wrong() {
 std::atomic<int> fired[16];
 extern "C" void CUDART_CB fires(void *number) { fired[(size_t)number]++; }
 
-// The graph that a stream captures into, and one of its terminals. The functions changed with CUDA 13.
+// The graph that a stream captures into, and one of its terminals. The functions changed with CUDA
+// 13.
 cudaGraph_t capturing_graph(cudaStream_t stream, cudaGraphNode_t *terminal = nullptr) {
     cudaStreamCaptureStatus status;
     unsigned long long id;
@@ -157,7 +158,8 @@ void objects() {
             }
         }
     }
-    // Terminals that are set by hand: may a stream that was joined be moved behind a later node of another one?
+    // Terminals that are set by hand: may a stream that was joined be moved behind a later node of
+    // another one?
     for (int how = 0; how < 3; how++) {
         cudaEvent_t event;
         CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
@@ -282,8 +284,8 @@ void modes() {
     capture_in(cudaStreamCaptureModeGlobal, "global");
 }
 
-// Two threads capture and launch, two others allocate and free ordinarily; then one captures globally while another
-// allocates for it.
+// Two threads capture and launch, two others allocate and free ordinarily; then one captures
+// globally while another allocates for it.
 void threads() {
     std::atomic<bool> stop{false};
     std::atomic<long> died{0}, captured{0}, rounds{0};
@@ -364,7 +366,8 @@ void threads() {
            ended != cudaSuccess || errors ? "FAIL" : "ok");
 }
 
-// cudaMallocAsync in a capture, without memory nodes (`graph_pool:true`); with nodes it runs natively, too.
+// cudaMallocAsync in a capture, without memory nodes (`graph_pool:true`); with nodes it runs
+// natively, too.
 void ordered() {
     cudaStream_t stream = new_stream();
     cudaGraph_t graph, clone = nullptr;

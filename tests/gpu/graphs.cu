@@ -153,8 +153,8 @@ void nodes() {
     CHECK(cudaDeviceGraphMemTrim(0));
 }
 
-// Captures begin and end without a pause while three threads free: the decision "no capture is running" of a
-// free races with the beginning of the next one.
+// Captures begin and end without a pause while three threads free: the decision "no capture is
+// running" of a free races with the beginning of the next one.
 void race() {
     std::atomic<bool> stop{false};
     std::atomic<long> died{0}, captured{0};

@@ -93,7 +93,8 @@ Verdict pinned_in_struct() {
     CHECK(cudaFree(unrelated));
     return ok_if(*word == 7, "the host looked before the kernel had written");
 }
-// [28] A pinned address that reaches the GPU inside copied data: of our modes only strict sees it, by waiting always.
+// [28] A pinned address that reaches the GPU inside copied data: of our modes only strict sees it,
+// by waiting always.
 Verdict pinned_in_copied_data() {
     cudaStream_t stream = new_stream();
     volatile uint32_t *word = pinned_alloc(4096);
@@ -607,8 +608,8 @@ Verdict free_async_of_outside_memory_in_capture() {  // [18] the driver's own co
 
 // ---------------------------------------------------------------- stream-ordered memory
 
-// [7] Natively the dependent kernel does start early, into the block's earlier life (seen on driver 580); the library
-// promises not to let it.
+// [7] Natively the dependent kernel does start early, into the block's earlier life (seen on driver
+// 580); the library promises not to let it.
 Verdict programmatic_launch_after_async_reuse() {
     cudaStream_t stream = new_stream();
     cudaMemPool_t pool;
@@ -769,8 +770,8 @@ Verdict async_double_free() {
     CHECK(cudaDeviceSynchronize());
     return twice + ", " + plainly;
 }
-// Natively a second free of a cudaMalloc pointer that cudaFreeAsync has freed can end the process (seen on driver 580
-// with two in a row), so it is checked under the library only.
+// Natively a second free of a cudaMalloc pointer that cudaFreeAsync has freed can end the process
+// (seen on driver 580 with two in a row), so it is checked under the library only.
 Verdict crossed_double_free() {
     if (!under_library()) return "ok";
     cudaStream_t stream = new_stream();
@@ -903,7 +904,8 @@ __global__ void fetch(volatile uint32_t *target, cudaTextureObject_t texture, un
     wait_ns(ns);
     *target = tex1Dfetch<uint32_t>(texture, 0);
 }
-// Loads a kernel before it counts: its first launch may wait for the device, and hide what is tested.
+// Loads a kernel before it counts: its first launch may wait for the device, and hide what is
+// tested.
 template <class Kernel>
 void load(Kernel kernel) {
     cudaFuncAttributes attributes;

@@ -173,7 +173,8 @@ struct Exporter {
             cudaIpcMemHandle_t handles[BLOCKS];
             blocks[0] = early[size][0], blocks[1] = early[size][1], blocks[LATE] = device_alloc(bytes);
             for (int i = 0; i < BLOCKS; i++) {
-                // Only an importer without the library may be refused, and only a block inside a segment.
+                // Only an importer without the library may be refused, and only a block inside a
+                // segment.
                 bool must_open = !ours || theirs || (i == LATE && bytes > MIB);
                 std::string found = look(blocks[i], bytes, i, must_open, &open[i]);
                 if (!found.empty()) wrong += " FAIL block " + std::to_string(i) + ": " + found + ";";

@@ -65,7 +65,8 @@ bool holds_on(int device, const uint32_t *words, uint32_t value) {
 
 // ---------------------------------------------------------------- copies, without access
 
-// [27] A block is freed behind a late kernel, given out again, and written by a copy of the other device.
+// [27] A block is freed behind a late kernel, given out again, and written by a copy of the other
+// device.
 Verdict copy_into_recycled() {
     load_on_both();
     uint32_t *source = filled_on(1, B);
@@ -136,8 +137,9 @@ Verdict first_use_of_the_second_device() {
 
 // ---------------------------------------------------------------- kernels, with access
 
-// [8] The other device's kernel writes a block; an event orders it before this device's stream. Natively a free does not
-// wait for a stream that only waits for another device (seen on two H200s: the kernel met an illegal address).
+// [8] The other device's kernel writes a block; an event orders it before this device's stream.
+// Natively a free does not wait for a stream that only waits for another device (seen on two H200s:
+// the kernel met an illegal address).
 Verdict peer_kernel_before_a_free() {
     NEED_PEERS;
     load_on_both();
@@ -165,7 +167,8 @@ Verdict peer_kernel_before_a_free() {
     }
     return "ok";
 }
-// [8, 27] This device's kernel writes late; behind the free the other device's kernel writes the block that comes next.
+// [8, 27] This device's kernel writes late; behind the free the other device's kernel writes the
+// block that comes next.
 Verdict peer_kernel_after_a_free() {
     NEED_PEERS;
     load_on_both();
@@ -185,7 +188,8 @@ Verdict peer_kernel_after_a_free() {
     }
     return "ok";
 }
-// [5] Behind a free of something else, the other device's kernel reads what this device's kernel wrote.
+// [5] Behind a free of something else, the other device's kernel reads what this device's kernel
+// wrote.
 Verdict peer_kernel_reads_behind_a_free() {
     NEED_PEERS;
     load_on_both();
@@ -208,7 +212,8 @@ Verdict peer_kernel_reads_behind_a_free() {
     CHECK(cudaMemcpy(&errors, wrong, sizeof errors, cudaMemcpyDeviceToHost));
     return ok_if(!errors, "the other device read before the kernel had written");
 }
-// [30] Access is opened behind a free, and the other device's kernel writes the block that was given out again.
+// [30] Access is opened behind a free, and the other device's kernel writes the block that was
+// given out again.
 Verdict access_opened_behind_a_free() {
     NEED_PEERS;
     load_on_both();
@@ -250,7 +255,8 @@ Verdict access_on_and_off() {
     CHECK(cudaFree(early));
     return codes;
 }
-// Many blocks on both devices, written and checked by kernels of the other, freed from either, with events between.
+// Many blocks on both devices, written and checked by kernels of the other, freed from either, with
+// events between.
 Verdict crossed_traffic() {
     NEED_PEERS;
     load_on_both();
@@ -330,7 +336,8 @@ Verdict pool_opened_to_the_peer() {
 
 // ---------------------------------------------------------------- no device waits for another
 
-// [27] Each device holds one half of what only the two together finish; a free on one must not wait for the other.
+// [27] Each device holds one half of what only the two together finish; a free on one must not wait
+// for the other.
 Verdict halves_of_a_collective() {
     load_on_both();
     volatile uint32_t *flags;
@@ -417,7 +424,8 @@ struct Link {
         receive(&byte, 1);
     }
 };
-// Each rank writes into the other's memory with kernels, with temporaries that come and go while they run.
+// Each rank writes into the other's memory with kernels, with temporaries that come and go while
+// they run.
 int ring_rank(int rank, const Link &link) {
     watchdog("ring", 60);
     int devices;

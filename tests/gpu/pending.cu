@@ -14,7 +14,8 @@
 constexpr size_t MIB = 1 << 20;
 // The kernel ends by itself after so long; a request that took most of that has waited for it.
 constexpr unsigned long long KERNEL_NS = 150000000ull;
-// What is taken and asked for: as much as the driver maps in a fraction of that time. The rest of the device is held.
+// What is taken and asked for: as much as the driver maps in a fraction of that time. The rest of
+// the device is held.
 constexpr size_t ROOM = 8192 * MIB;
 
 cudaStream_t freed_on, idle_stream;

@@ -14,8 +14,8 @@ struct Counts {
     std::atomic<long> plain{0}, async{0}, plain_freed_async{0}, async_freed_plainly{0};
 };
 
-// Fills with a tag, may hold the device a while, checks, and (late) fills with another tag: the next owner of this block
-// must see neither.
+// Fills with a tag, may hold the device a while, checks, and (late) fills with another tag: the
+// next owner of this block must see neither.
 void use(uint32_t *words, size_t count, uint32_t tag, unsigned long long ns, cudaStream_t stream, unsigned long long *wrong) {
     int blocks = count > 65536 ? 16 : 2;
     fill<<<blocks, 256, 0, stream>>>(words, count, tag, 0);

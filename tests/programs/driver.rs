@@ -214,7 +214,8 @@ impl Driver {
         }
     }
 
-    /// Whether the last answer was chance: that work is over, which no wait was for. None on a real GPU, which does not say.
+    /// Whether the last answer was chance: that work is over, which no wait was for. None on a real
+    /// GPU, which does not say.
     pub fn answered_by_chance(&self) -> Option<bool> {
         // SAFETY: it takes nothing.
         self.functions.sim_was_news.map(|news| unsafe { news() } != 0)

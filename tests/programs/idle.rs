@@ -197,7 +197,8 @@ fn steps(d: &Driver, ms: usize) -> Outcome<String> {
     Ok("ok".into())
 }
 
-/// Takes the same memory in each round, and rests: in the later rounds the driver is not asked any more.
+/// Takes the same memory in each round, and rests: in the later rounds the driver is not asked any
+/// more.
 fn rounds(d: &Driver, count: usize, rest_ms: usize) -> Outcome<String> {
     let asked = || -> u64 {
         ["cuMemAlloc_v2", "cuMemCreate"].iter().filter_map(|call| d.calls(call)).sum()
@@ -303,8 +304,8 @@ fn primary(d: &Driver, rounds: usize) -> Outcome<String> {
     Ok("ok".into())
 }
 
-/// The primary context ends, and begins anew, by calls that went past us. Where the driver has them:
-/// in its file at these places.
+/// The primary context ends, and begins anew, by calls that went past us. Where the driver has
+/// them: in its file at these places.
 fn ends_unseen(d: &Driver, places: &[String]) -> Outcome<String> {
     let maps = std::fs::read_to_string("/proc/self/maps").expect("Linux");
     let line = maps.lines().find(|line| line.ends_with("libcuda.so")).expect("the driver");

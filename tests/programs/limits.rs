@@ -1,5 +1,5 @@
-//! What a program sees of a limit, and of the strategies: `limits CASE`. Sizes are in MiB, codes are
-//! the driver's.
+//! What a program sees of a limit, and of the strategies: `limits CASE`. Sizes are in MiB, codes
+//! are the driver's.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};

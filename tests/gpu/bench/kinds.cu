@@ -149,7 +149,8 @@ void costs() {
     CHECK(cudaDeviceSynchronize());
 }
 
-// The pitch of a width must not depend on the height nor on the call, and the memory is pitch * height bytes.
+// The pitch of a width must not depend on the height nor on the call, and the memory is pitch *
+// height bytes.
 void answers() {
     size_t asked = 0, other = 0, uneven = 0, sized = 0;
     const size_t widths[] = {1, 3, 4, 31, 32, 33, 63, 64, 100, 127, 128, 255, 256, 257, 511, 512, 513, 1000, 1024, 1025, 2047, 4000,

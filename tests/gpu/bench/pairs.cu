@@ -23,7 +23,8 @@ struct Way {  // how to allocate and free
     std::function<void(CUdeviceptr, CUstream)> free;
 };
 
-// The median over rounds of the mean nanoseconds of one call in a round; at most about `budget_ms` in all.
+// The median over rounds of the mean nanoseconds of one call in a round; at most about `budget_ms`
+// in all.
 struct Figure {
     double median, least;
 };
@@ -65,8 +66,9 @@ void pairs_without_work(const Way &way, cudaStream_t stream, const char *suffix)
     }
 }
 
-// Each thread has a size of its own, and measures itself: that it begins and ends is no part of it. Its first pairs are, which
-// take as long as some hundred later ones where all threads begin at once: so there are many.
+// Each thread has a size of its own, and measures itself: that it begins and ends is no part of it.
+// Its first pairs are, which take as long as some hundred later ones where all threads begin at
+// once: so there are many.
 void pairs_from_threads(const Way &way, int count, bool launches) {
     const int pairs = launches ? 300 : 40000;
     std::vector<cudaStream_t> streams;
@@ -111,8 +113,8 @@ void pairs_from_threads(const Way &way, int count, bool launches) {
     for (auto stream : streams) CHECK(cudaStreamDestroy(stream));
 }
 
-// Launches are counted in rounds short enough not to fill the queue of launches. The launch alone and the launch with a
-// pair around it alternate, so that a drift of the machine hits both.
+// Launches are counted in rounds short enough not to fill the queue of launches. The launch alone
+// and the launch with a pair around it alternate, so that a drift of the machine hits both.
 void pairs_with_a_launch(const Way &way, cudaStream_t stream, const char *suffix) {
     const int launches = 200;
     std::vector<double> alone, with;
@@ -146,7 +148,8 @@ void pairs_with_a_launch(const Way &way, cudaStream_t stream, const char *suffix
     print(way, name, with[50] - alone[50]);
 }
 
-// The driver's own symbol, from its symbol table: what dlsym answers where nothing stands in front of the driver.
+// The driver's own symbol, from its symbol table: what dlsym answers where nothing stands in front
+// of the driver.
 void *without_hooks(void *driver, const char *name) {
     link_map *map;
     if (dlinfo(driver, RTLD_DI_LINKMAP, &map)) return nullptr;
@@ -169,8 +172,9 @@ void *without_hooks(void *driver, const char *name) {
     return nullptr;
 }
 
-// What the hook adds to a launch: short rounds of launches through the pointer that a program gets and through the
-// driver's own alternate in one process; the median of the differences. Natively both are the same: the noise.
+// What the hook adds to a launch: short rounds of launches through the pointer that a program gets
+// and through the driver's own alternate in one process; the median of the differences. Natively
+// both are the same: the noise.
 void hook_of_launches(cudaStream_t stream) {
     void *driver = dlopen("libcuda.so.1", RTLD_NOW);
     auto hooked = (decltype(&cuLaunchKernel))dlsym(driver, "cuLaunchKernel");
@@ -231,7 +235,8 @@ int main(int argc, char **argv) {
                },
                [](CUdeviceptr address, CUstream) { CHECK_DRIVER(cuMemFree(address)); }};
     }
-    // One small block stays alive: natively the last one in its 2 MiB takes the mapping with it, every time.
+    // One small block stays alive: natively the last one in its 2 MiB takes the mapping with it,
+    // every time.
     CUdeviceptr live = way.allocate(64 << 10, (CUstream)cudaStreamLegacy);
     pairs_without_work(way, cudaStreamLegacy, "");  // before any stream exists: natively streams make a free dearer
     cudaStream_t stream = new_stream();

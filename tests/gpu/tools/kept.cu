@@ -1,4 +1,5 @@
-// What a report has to find: weights that stay to the end, a leak in each request, and a burst of temporaries.
+// What a report has to find: weights that stay to the end, a leak in each request, and a burst of
+// temporaries.
 #include <cstdio>
 
 #include "../check.h"

@@ -1,4 +1,5 @@
-// Mistakes planted for the tools to find, and one program without any: planted clean|overrun|race|unwritten|leak|null.
+// Mistakes planted for the tools to find, and one program without any: planted
+// clean|overrun|race|unwritten|leak|null.
 #include "../check.h"
 
 __global__ void write_past_the_end(uint32_t *words, int count) { words[threadIdx.x < 1 ? count : 0] = 7; }

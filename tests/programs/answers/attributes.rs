@@ -95,7 +95,8 @@ fn name(kind: u32, value: u64, base: u64, bytes: usize) -> String {
     }
 }
 
-/// The attribute belongs to one allocation: neither to its neighbours, nor to the next at its address.
+/// The attribute belongs to one allocation: neither to its neighbours, nor to the next at its
+/// address.
 pub fn sync_memops(d: &Driver) -> Outcome {
     let set = |address: u64, value: u32| {
         code!(d, cuPointerSetAttribute((&raw const value).cast(), SYNC_MEMOPS, address))

@@ -215,7 +215,8 @@ pub fn freed_outside(d: &Driver, mode: u32) -> Verdict {
     Ok(if holds(d, second, 2)? { "ok" } else { "FAIL, wrong contents" }.into())
 }
 
-/// The graph goes while a kernel outside of it still works in its memory, which was freed by a wait or behind that kernel.
+/// The graph goes while a kernel outside of it still works in its memory, which was freed by a wait
+/// or behind that kernel.
 pub fn freed_in_use(d: &Driver, mode: u32) -> Verdict {
     let (stream, other) = (d.stream()?, d.stream()?);
     for waits in [true, false] {

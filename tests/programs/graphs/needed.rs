@@ -4,8 +4,8 @@ use cachealloc_tests::driver::{Driver, Outcome, RELAXED, Stream, check};
 
 use crate::{BYTES, LARGE, LATE, Verdict, fill};
 
-/// A graph that fills all memory there is, which was freed in its capture. Returns the blocks, the graph and its
-/// executable.
+/// A graph that fills all memory there is, which was freed in its capture. Returns the blocks, the
+/// graph and its executable.
 fn captured_with_all_memory(
     d: &Driver,
     stream: Stream,
@@ -63,7 +63,8 @@ pub fn needed_unlaunched(d: &Driver, mode: u32) -> Verdict {
     Ok("ok".into())
 }
 
-/// Nothing runs, the graph is destroyed, and its executable takes another one: the memory is needed at once.
+/// Nothing runs, the graph is destroyed, and its executable takes another one: the memory is needed
+/// at once.
 pub fn needed_after_an_update(d: &Driver, mode: u32) -> Verdict {
     let stream = d.stream()?;
     let other = d.alloc(BYTES)?;
@@ -105,8 +106,8 @@ pub fn destroyed_beside_a_capture(d: &Driver, mode: u32) -> Verdict {
     Ok(if served && !inside.is_empty() { "ok" } else { "FAIL, none" }.into())
 }
 
-/// The graph was launched behind a kernel, and is destroyed while that runs. Natively its memory is free at once; here when
-/// the launch is over, for which a later free waits.
+/// The graph was launched behind a kernel, and is destroyed while that runs. Natively its memory is
+/// free at once; here when the launch is over, for which a later free waits.
 pub fn needed_behind_a_free(d: &Driver, mode: u32) -> Verdict {
     behind_a_free(d, mode, |_| Ok(()))
 }

@@ -42,7 +42,8 @@ struct Graph {
     /// Blocks that the capture has left to the program, and what they hold after a launch.
     left: Vec<(u64, u64, u64)>,
     launched: bool,
-    /// Whether all that its capture did works natively: there no launch may follow the free of what it left.
+    /// Whether all that its capture did works natively: there no launch may follow the free of what
+    /// it left.
     native: bool,
     /// Not launched any more.
     spent: bool,
@@ -205,7 +206,8 @@ impl Program<'_> {
         left.into_iter().try_for_each(|(address, ..)| self.free_one_left(address, launched))
     }
 
-    /// A memory node, which there is where there was no memory, has allocated nothing before its launch.
+    /// A memory node, which there is where there was no memory, has allocated nothing before its
+    /// launch.
     fn free_one_left(&self, address: u64, launched: bool) -> Outcome {
         match self.d.free(address) {
             Err(INVALID_VALUE) if self.ordered > 0 && !launched => Ok(()),

@@ -14,8 +14,8 @@ struct Step {
     output: u64,
 }
 
-/// A framework's training step, three times: the backward pass runs in a thread of its own, which allocates,
-/// submits and frees. Replayed in turn, with ordinary allocations between.
+/// A framework's training step, three times: the backward pass runs in a thread of its own, which
+/// allocates, submits and frees. Replayed in turn, with ordinary allocations between.
 pub fn backward(d: &Driver, mode: u32) -> Verdict {
     let (stream, other) = (d.stream()?, d.stream()?);
     let steps = (0..GRAPHS).map(|_| step(d, stream, mode)).collect::<Outcome<Vec<Step>>>()?;
@@ -182,7 +182,8 @@ pub fn unnamed(d: &Driver, mode: u32) -> Verdict {
     Ok(if inside == outside { "given back" } else { "kept" }.into())
 }
 
-/// A kernel with as many bytes of arguments as a tensor map has, which name one block and not the other.
+/// A kernel with as many bytes of arguments as a tensor map has, which name one block and not the
+/// other.
 pub fn long_arguments(d: &Driver, mode: u32) -> Verdict {
     let stream = d.stream()?;
     let (named, kernel) = (d.alloc(LARGE)?, d.kernel("late_fill")?);

@@ -1,4 +1,5 @@
-//! Captures of several threads, and what becomes of a capture whose context or process is not what it was.
+//! Captures of several threads, and what becomes of a capture whose context or process is not what
+//! it was.
 
 use cachealloc_tests::driver::{Driver, GLOBAL, Outcome, PER_THREAD, Stream, THREAD_LOCAL, check};
 

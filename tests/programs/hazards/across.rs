@@ -105,7 +105,8 @@ fn another_thread_frees(d: &Driver) -> Verdict {
     both_done(d, &two, q, 2)
 }
 
-/// A late kernel in the first context, behind which something was freed, and then something in the second one.
+/// A late kernel in the first context, behind which something was freed, and then something in the
+/// second one.
 fn freed_in_both(d: &Driver, two: &Two, late: impl FnOnce() -> Outcome) -> Outcome {
     let here = d.alloc(SMALL)?;
     d.set_context(two.second)?;
@@ -218,9 +219,9 @@ fn freed_on_a_peers_stream(d: &Driver) -> Verdict {
     both_done(d, &two, q, 2)
 }
 
-/// Each thread submits one half of a collective, and the first one frees behind its half: natively its free
-/// waits for the other's, and nothing else does. `before`: what the other thread does before its half, the
-/// first that it ever submits.
+/// Each thread submits one half of a collective, and the first one frees behind its half: natively
+/// its free waits for the other's, and nothing else does. `before`: what the other thread does
+/// before its half, the first that it ever submits.
 fn halves(d: &Driver, two: &Two, before: impl FnOnce() -> Outcome + Send) -> Verdict {
     let (flag, unrelated) = (d.alloc(64)?, d.alloc(SMALL)?);
     d.write_words(flag, &[0])?;

@@ -1,4 +1,5 @@
-//! [10] Calls that natively go on while another thread's free still waits, and those that stand still, and then are served.
+//! [10] Calls that natively go on while another thread's free still waits, and those that stand
+//! still, and then are served.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -99,7 +100,8 @@ fn memory_info_beside_a_free_that_waits(d: &Driver) -> Verdict {
     room_beside_a_free_that_waits(d, || d.memory_info().map(drop))
 }
 
-/// What the kernel's stream has freed is not there before the kernel is over, though a free waits for that.
+/// What the kernel's stream has freed is not there before the kernel is over, though a free waits
+/// for that.
 fn stream_memory_beside_a_free_that_waits(d: &Driver) -> Verdict {
     let (stream, before, flag) = (d.stream()?, d.stream()?, d.pinned(64)?);
     let block = d.alloc_async(40 * MIB, stream)?;
@@ -112,7 +114,8 @@ fn stream_memory_beside_a_free_that_waits(d: &Driver) -> Verdict {
     beside_a_free_that_waits(d, (before, flag), || physical_memory(d))
 }
 
-/// What ends is used by no work, and none of these calls waits for the free, which has not returned.
+/// What ends is used by no work, and none of these calls waits for the free, which has not
+/// returned.
 fn teardowns_beside_a_free_that_waits(d: &Driver) -> Verdict {
     let (spins, other) = ((d.stream()?, d.pinned(64)?), d.stream()?);
     let (mut memory, properties) = (0, [1_u32, 0, 1, 0, 0, 0, 0, 0]);
@@ -130,7 +133,8 @@ fn teardowns_beside_a_free_that_waits(d: &Driver) -> Verdict {
     })
 }
 
-/// While another thread frees 40 MiB of 64 behind a copy that the host could see: natively the request stands still as long as that takes.
+/// While another thread frees 40 MiB of 64 behind a copy that the host could see: natively the
+/// request stands still as long as that takes.
 fn beside_a_long_free(d: &Driver, request: impl FnOnce() -> Outcome) -> Verdict {
     let (stream, block, pinned) = (d.stream()?, d.alloc(40 * MIB)?, d.pinned(SMALL)?);
     fill(d, stream, block, SMALL, 1, LATE)?;
@@ -170,7 +174,8 @@ fn array(d: &Driver, mebibytes: u64) -> Outcome {
     call!(d, cuArrayCreate(&mut array, description.as_ptr().cast()))
 }
 
-/// One thread sends back what it has freed, for a request that none of its pieces serves, and that takes long.
+/// One thread sends back what it has freed, for a request that none of its pieces serves, and that
+/// takes long.
 fn array_beside_memory_on_its_way(d: &Driver) -> Verdict {
     beside_memory_on_its_way(d, || array(d, 30))
 }
@@ -196,8 +201,8 @@ fn beside_memory_on_its_way(d: &Driver, request: impl FnOnce() -> Outcome) -> Ve
     })
 }
 
-/// Natively such a request is served at once, and here, too, it does not come behind the one that waits, whose free waits for the
-/// kernel that only this thread ends.
+/// Natively such a request is served at once, and here, too, it does not come behind the one that
+/// waits, whose free waits for the kernel that only this thread ends.
 fn stream_memory_beside_a_request_that_stands_still(d: &Driver) -> Verdict {
     let (stream, other, flag) = (d.stream()?, d.stream()?, d.pinned(64)?);
     let block = d.alloc(40 * MIB)?;
@@ -216,7 +221,8 @@ fn stream_memory_beside_a_request_that_stands_still(d: &Driver) -> Verdict {
     })
 }
 
-/// What is asked for was freed long before the other thread's free, which natively has not returned.
+/// What is asked for was freed long before the other thread's free, which natively has not
+/// returned.
 fn memory_freed_before_anothers_free(d: &Driver) -> Verdict {
     let (stream, unrelated) = (d.stream()?, d.alloc(SMALL)?);
     d.free(d.alloc(40 * MIB)?)?;

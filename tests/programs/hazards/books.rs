@@ -1,6 +1,6 @@
-//! [36] [42] [43] What the driver gives out again as soon as it has it back: addresses of host memory,
-//! handles of contexts, streams and kernels. A library that remembers something by them must have
-//! forgotten it by then, and nothing that is there.
+//! [36] [42] [43] What the driver gives out again as soon as it has it back: addresses of host
+//! memory, handles of contexts, streams and kernels. A library that remembers something by them
+//! must have forgotten it by then, and nothing that is there.
 
 use std::sync::Barrier;
 
@@ -91,13 +91,14 @@ fn second_init(d: &Driver) -> Verdict {
     fill(d, a, data, BYTES, 7, LATE)?;
     d.free(unrelated)?;
     d.set_context(second)?;
-    // It may begin before earlier work of its stream is over, and so comes behind no event by the order of that.
+    // It may begin before earlier work of its stream is over, and so comes behind no event by the
+    // order of that.
     d.launch_early("copy", LEGACY, &[p, data, BYTES as u64, 0])?;
     ok_if(holds(d, p, BYTES, 7)?, "the copy came before the kernel")
 }
 
-/// [42] Three threads have contexts of their own, and each other's handles in turn; one gives the primary
-/// context back and takes it anew.
+/// [42] Three threads have contexts of their own, and each other's handles in turn; one gives the
+/// primary context back and takes it anew.
 fn contexts_of_several_threads(d: &Driver) -> Verdict {
     call!(d, cuDevicePrimaryCtxRelease(0))?;
     let work = |seed: u64| {
@@ -203,7 +204,8 @@ fn context_that_is_detached(d: &Driver) -> Verdict {
     )
 }
 
-/// [42] Contexts end by their last detach, and by the last reference; another thread is served where their memory was.
+/// [42] Contexts end by their last detach, and by the last reference; another thread is served
+/// where their memory was.
 fn memory_where_a_context_was(d: &Driver) -> Verdict {
     let primary = d.context();
     let wrong = in_bare_threads(3, |seed| {

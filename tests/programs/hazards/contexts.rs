@@ -278,8 +278,8 @@ fn foreign_memory_after(d: &Driver, end: impl Fn(u64) -> Outcome) -> Verdict {
     Ok(format!("codes {codes:?}"))
 }
 
-/// [44] The wait is for the green context's own work; the block, made while it was current, is used by
-/// the primary one's. On a GPU a part of the device would have to be named.
+/// [44] The wait is for the green context's own work; the block, made while it was current, is used
+/// by the primary one's. On a GPU a part of the device would have to be named.
 fn free_behind_a_wait_for_a_green_context(d: &Driver) -> Verdict {
     let (first, a, b) = (d.context(), d.stream()?, d.stream()?);
     let (mut part, mut green) = (0, 0);

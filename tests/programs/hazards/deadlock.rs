@@ -174,8 +174,8 @@ fn spin_and_malloc_beside_a_lost_context(d: &Driver) -> Verdict {
     Ok("ok".into())
 }
 
-/// [10] One thread finds no memory, and brings back what a stream is done with; meanwhile more goes back
-/// behind a kernel that the first one lets go later.
+/// [10] One thread finds no memory, and brings back what a stream is done with; meanwhile more goes
+/// back behind a kernel that the first one lets go later.
 fn room_is_collected_while_more_goes_back(d: &Driver) -> Verdict {
     /// More than the device has.
     const TOO_MUCH: usize = 200 * MIB;
@@ -241,7 +241,8 @@ fn query_behind_another_threads_frees(d: &Driver) -> Verdict {
     })?;
     let answer = code(d.query_event(done));
     let soon = d.virtual_ns().is_none_or(|now| now < 10 * LATE);
-    // At exit we only ask whether frees are over, and the clock of the simulation stands while nothing waits.
+    // At exit we only ask whether frees are over, and the clock of the simulation stands while
+    // nothing waits.
     d.synchronize()?;
     ok_if(answer == 0 && soon, "the query did not wait for its thread's own free alone")
 }
@@ -291,7 +292,8 @@ fn collective_over_two_devices(d: &Driver) -> Verdict {
     Ok("ok".into())
 }
 
-/// [63] Pinned memory that was freed there is natively the driver's: the end waits for its own context alone.
+/// [63] Pinned memory that was freed there is natively the driver's: the end waits for its own
+/// context alone.
 fn spin_beside_a_context_that_ends(d: &Driver) -> Verdict {
     let first = d.context();
     let second = d.create_context(0)?;
@@ -307,7 +309,8 @@ fn spin_beside_a_context_that_ends(d: &Driver) -> Verdict {
     Ok("ok".into())
 }
 
-/// [63] A request that the driver refuses waits for no work: what is kept may be given back only where nothing runs.
+/// [63] A request that the driver refuses waits for no work: what is kept may be given back only
+/// where nothing runs.
 fn spin_and_no_host_memory(d: &Driver) -> Verdict {
     const SIZES: std::ops::RangeInclusive<usize> = 1..=3;
     for size in SIZES {

@@ -33,7 +33,8 @@ pub const ALL: &[Hazard] = &[
 
 const MIXED: &str = "the old kernel wrote into the new block";
 
-/// A free behind late work, where two threads have submitted to two streams. The block that was freed, and its stream.
+/// A free behind late work, where two threads have submitted to two streams. The block that was
+/// freed, and its stream.
 fn freed_behind_two_streams(d: &Driver) -> Outcome<(u64, Stream)> {
     let (a, b) = (d.stream()?, d.stream()?);
     let (small, block) = (d.alloc(SMALL)?, d.alloc(BYTES)?);
@@ -85,7 +86,8 @@ fn default_streams_of_two_threads(d: &Driver) -> Verdict {
     ok_if(holds(d, second, BYTES, 2)?, MIXED)
 }
 
-/// The other threads submit no more, and only free: the streams owe nothing when the context has waited.
+/// The other threads submit no more, and only free: the streams owe nothing when the context has
+/// waited.
 fn one_thread_left_on_two_streams(d: &Driver) -> Verdict {
     let (_, b) = freed_behind_two_streams(d)?;
     let a = d.stream()?;
@@ -102,7 +104,8 @@ fn one_thread_left_on_two_streams(d: &Driver) -> Verdict {
     ok_if(holds(d, last, BYTES, 7)?, MIXED)
 }
 
-/// From then on calls may be unseen. A free that is under way, and has just found that, has not put its wait in yet.
+/// From then on calls may be unseen. A free that is under way, and has just found that, has not put
+/// its wait in yet.
 fn unknown_table_beside_a_free(d: &Driver) -> Verdict {
     const UNKNOWN: [u8; 16] = [9; 16];
     let (_, b) = freed_behind_two_streams(d)?;
@@ -126,8 +129,9 @@ fn unknown_table_beside_a_free(d: &Driver) -> Verdict {
     ok_if(holds(d, second, BYTES, 2)?, MIXED)
 }
 
-/// Two contexts that have done nothing yet, and what two streams of a third one had to do is over: the one that is current
-/// on return, which has memory and never works; that memory; and the other one.
+/// Two contexts that have done nothing yet, and what two streams of a third one had to do is over:
+/// the one that is current on return, which has memory and never works; that memory; and the other
+/// one.
 fn two_contexts_behind_a_third(d: &Driver) -> Outcome<(u64, u64)> {
     let works = d.context();
     let idle = d.create_context(0)?;
@@ -142,7 +146,8 @@ fn two_contexts_behind_a_third(d: &Driver) -> Outcome<(u64, u64)> {
     Ok((block, works))
 }
 
-/// The free had found its context to be the only one. It says nothing of what another context has come to owe meanwhile.
+/// The free had found its context to be the only one. It says nothing of what another context has
+/// come to owe meanwhile.
 fn idle_context_frees_beside_one_that_owes(d: &Driver) -> Verdict {
     let (block, works) = two_contexts_behind_a_third(d)?;
     std::thread::scope(|scope| {
@@ -157,7 +162,8 @@ fn idle_context_frees_beside_one_that_owes(d: &Driver) -> Verdict {
     })
 }
 
-/// Nor of its streams, behind which nothing has waited. It is made by the thread that counts its submissions by itself.
+/// Nor of its streams, behind which nothing has waited. It is made by the thread that counts its
+/// submissions by itself.
 fn idle_context_frees_beside_streams_of_another(d: &Driver) -> Verdict {
     let (block, works) = two_contexts_behind_a_third(d)?;
     let freed = AtomicBool::new(false);
@@ -185,8 +191,8 @@ fn idle_context_frees_beside_streams_of_another(d: &Driver) -> Verdict {
     })
 }
 
-/// While one thread frees, another one waits for all that has been submitted, gives a stream more, and frees behind that. The
-/// wait is not one for what came after it.
+/// While one thread frees, another one waits for all that has been submitted, gives a stream more,
+/// and frees behind that. The wait is not one for what came after it.
 fn wait_and_tag_beside_a_free(d: &Driver) -> Verdict {
     const ROUNDS: u64 = 60;
     let (asked, frees, freed) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));

@@ -1,5 +1,5 @@
-//! [76] [77] [78] Calls beside the end of a context, beside a reference to one that is given up, and beside an end that the
-//! driver refuses.
+//! [76] [77] [78] Calls beside the end of a context, beside a reference to one that is given up,
+//! and beside an end that the driver refuses.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -131,7 +131,8 @@ fn room_beside_the_end_of_a_context(d: &Driver) -> Verdict {
     Ok(format!("told {}, asked {asked}", told >= 40 * MIB))
 }
 
-/// One thread is in a query, which waits for its free; another one gives up one of two references; `body` knows of the free.
+/// One thread is in a query, which waits for its free; another one gives up one of two references;
+/// `body` knows of the free.
 fn beside_a_query_and_a_detach<T>(
     d: &Driver,
     page: u64,

@@ -1,5 +1,5 @@
-//! [68] [69] [70] [73] Green contexts: parts of a device with streams of their own, and the memory of the primary context.
-//! On a GPU a part of the device would have to be named.
+//! [68] [69] [70] [73] Green contexts: parts of a device with streams of their own, and the memory
+//! of the primary context. On a GPU a part of the device would have to be named.
 
 use cachealloc_tests::driver::{Driver, Outcome, RELAXED};
 
@@ -43,8 +43,8 @@ fn last_reference(d: &Driver) -> Outcome<u64> {
     Ok(green)
 }
 
-/// [69] The primary context ends with the green one, and the driver serves its addresses again. A request that finds too
-/// little must not take back what the program had freed there before.
+/// [69] The primary context ends with the green one, and the driver serves its addresses again. A
+/// request that finds too little must not take back what the program had freed there before.
 fn memory_where_a_green_context_was(d: &Driver) -> Verdict {
     let green = last_reference(d)?;
     d.free(d.alloc(40 * MIB)?)?;
@@ -65,8 +65,8 @@ fn memory_where_a_green_context_was(d: &Driver) -> Verdict {
     Ok(format!("it is known: {is_known}, holds: {holds}, refused {refused}, freed {freed}"))
 }
 
-/// [70] What was freed with a green context current is there for all when that is gone, also if more went back to the
-/// driver while it was there.
+/// [70] What was freed with a green context current is there for all when that is gone, also if
+/// more went back to the driver while it was there.
 fn room_behind_a_green_context(d: &Driver) -> Verdict {
     let (primary, green, mut context) = (d.context(), green(d)?, 0);
     call!(d, cuCtxFromGreenCtx(&mut context, green))?;

@@ -82,7 +82,8 @@ fn export_of_neighbours(d: &Driver) -> Verdict {
     Ok(format!("ok, sizes {said:?}"))
 }
 
-/// Refused, though a neighbour in the same segment is open, and though other memory was open at that address before.
+/// Refused, though a neighbour in the same segment is open, and though other memory was open at
+/// that address before.
 fn close_of_what_is_not_open(d: &Driver) -> Verdict {
     let whole = d.alloc(64 * MIB)?;
     let opened = open(d, handle(d, whole)?)?;
@@ -94,7 +95,8 @@ fn close_of_what_is_not_open(d: &Driver) -> Verdict {
     Ok(format!("codes {codes:?}"))
 }
 
-/// Opened as often as closed, while another thread takes references to the context and gives them up.
+/// Opened as often as closed, while another thread takes references to the context and gives them
+/// up.
 fn opens_beside_references(d: &Driver) -> Verdict {
     let (first, second) = (d.alloc(SMALL)?, d.alloc(SMALL)?);
     let handles = [handle(d, first)?, handle(d, second)?];
@@ -130,7 +132,8 @@ fn exported_block_is_not_reused(d: &Driver) -> Verdict {
     ok_if(next != exported, "another process may read it")
 }
 
-/// Other hardware may still read and write there: natively the memory lives as long as the descriptor.
+/// Other hardware may still read and write there: natively the memory lives as long as the
+/// descriptor.
 fn block_behind_a_dma_buf_is_not_reused(d: &Driver) -> Verdict {
     let (_neighbour, block) = (d.alloc(SMALL)?, d.alloc(SMALL)?);
     let file = dma_buf(d, block, SMALL)?;

@@ -71,7 +71,8 @@ fn small_blocks_then_a_large_one(d: &Driver) -> Verdict {
     Ok("ok".into())
 }
 
-/// What is freed while a kernel still writes it has to move elsewhere, to be part of something larger.
+/// What is freed while a kernel still writes it has to move elsewhere, to be part of something
+/// larger.
 fn memory_moves_behind_a_kernel(d: &Driver) -> Verdict {
     let (stream, blocks) = (d.stream()?, twelve_mib_each(d)?);
     fill(d, stream, blocks[0], 12 * MIB, 1, LATE)?;

@@ -41,7 +41,8 @@ fn stream_with_the_handle_of_another(d: &Driver) -> Verdict {
     ok_if(good, "the old kernel wrote into the new block")
 }
 
-/// What the stream before has freed for itself is not the new one's, whose work does not come behind it.
+/// What the stream before has freed for itself is not the new one's, whose work does not come
+/// behind it.
 fn reuse_in_stream_order_under_the_handle_of_another(d: &Driver) -> Verdict {
     let mut good = true;
     for value in 2..6 {
@@ -59,8 +60,8 @@ fn reuse_in_stream_order_under_the_handle_of_another(d: &Driver) -> Verdict {
     ok_if(good, "the old kernel wrote into the new block")
 }
 
-/// The end of a context is that of its streams. That the one before was put behind the legacy stream does not put the
-/// new one there, in which a free natively is work ([64]).
+/// The end of a context is that of its streams. That the one before was put behind the legacy
+/// stream does not put the new one there, in which a free natively is work ([64]).
 fn wait_for_a_stream_with_the_handle_of_an_ended_context(d: &Driver) -> Verdict {
     let home = d.context();
     let (word, copied, freed) = (d.pinned(4096)?, d.alloc(4096)?, d.alloc(SMALL)?);
@@ -220,7 +221,8 @@ fn in_time(codes: [i32; 3]) -> Verdict {
     ok_if(in_time && codes == [0; 3], &format!("in time: {in_time}, codes {codes:?}"))
 }
 
-/// [32] The end of an array waits, and holds the context; so does a launch on another stream; a capture begins.
+/// [32] The end of an array waits, and holds the context; so does a launch on another stream; a
+/// capture begins.
 fn capture_beside_an_end_and_another_stream(d: &Driver) -> Verdict {
     let description = [4096_usize, 1, 1 << 32 | 1];
     let mut array = 0;

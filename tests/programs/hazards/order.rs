@@ -213,7 +213,8 @@ fn many_frees_in_a_row(d: &Driver) -> Verdict {
     Ok("ok".into())
 }
 
-/// [30] The first work of the process, while another thread makes a second context. That works behind a free.
+/// [30] The first work of the process, while another thread makes a second context. That works
+/// behind a free.
 fn first_work_beside_a_second_context(d: &Driver) -> Verdict {
     let (first, old, begins) = (d.context(), d.alloc(BYTES)?, AtomicBool::new(false));
     let mut second = 0;

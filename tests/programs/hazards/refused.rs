@@ -1,4 +1,5 @@
-//! [19] [52] Calls that the driver refuses, and what the library asks in vain: natively nothing has happened.
+//! [19] [52] Calls that the driver refuses, and what the library asks in vain: natively nothing has
+//! happened.
 
 use std::ffi::c_void;
 use std::sync::Mutex;
@@ -33,8 +34,8 @@ const PART_OF_DEVICE: u32 = 6;
 
 type Call<'a> = (&'a str, &'a dyn Fn() -> Outcome);
 
-/// How a program is served: whether a free waits for work that the host cannot see, and how many requests in stream order reach
-/// the driver.
+/// How a program is served: whether a free waits for work that the host cannot see, and how many
+/// requests in stream order reach the driver.
 #[derive(PartialEq, Debug)]
 struct Served {
     free_waits: bool,
@@ -76,7 +77,8 @@ fn leave_all_as_it_was(d: &Driver, calls: &[Call], wanted: impl Fn(Outcome) -> b
     Ok("ok".into())
 }
 
-/// Starts with kind, handles, and kind and number of its place: properties of a pool, and of physical memory.
+/// Starts with kind, handles, and kind and number of its place: properties of a pool, and of
+/// physical memory.
 fn properties(place: u32, number: u32) -> [u32; 22] {
     let mut properties = [0; 22];
     properties[..4].copy_from_slice(&[PINNED, 0, place, number]);
@@ -190,7 +192,8 @@ fn refused_calls(d: &Driver) -> Verdict {
     leave_all_as_it_was(d, &calls, |answered| answered.is_err())
 }
 
-/// What is said of the host's pools, or of the default pool itself, says nothing of what `cuMemAllocAsync` takes from.
+/// What is said of the host's pools, or of the default pool itself, says nothing of what
+/// `cuMemAllocAsync` takes from.
 fn calls_about_other_pools(d: &Driver) -> Verdict {
     let (default, host, device) = (default_pool(d)?, [HOST, 0], [DEVICE, 0]);
     let host_pool = || {
@@ -234,7 +237,8 @@ fn memory_of_a_part_of_a_device(d: &Driver) -> Verdict {
     leave_all_as_it_was(d, &calls, |answered| answered.is_ok())
 }
 
-/// The server of MPS has ended the process's work, or a device outside of CUDA has failed: no call does anything any more.
+/// The server of MPS has ended the process's work, or a device outside of CUDA has failed: no call
+/// does anything any more.
 fn codes_of_a_lost_context(d: &Driver) -> Verdict {
     const FAIL: [&str; 6] = [
         "cuCtxSynchronize",
@@ -260,7 +264,8 @@ fn codes_of_a_lost_context(d: &Driver) -> Verdict {
     Ok(format!("codes {told:?}"))
 }
 
-/// The graph gets its memory where it is instantiated, and what it gets of a device that is full is lost.
+/// The graph gets its memory where it is instantiated, and what it gets of a device that is full is
+/// lost.
 fn upload_at_instantiation(d: &Driver) -> Verdict {
     const UPLOAD: u64 = 2;
     let (stream, word) = (d.stream()?, d.alloc(SMALL)?);
@@ -311,7 +316,8 @@ fn first_use_in_a_capture(d: &Driver) -> Verdict {
     Ok(format!("codes and nodes {codes:?}, kernel {}, right {right}", kernel != 0))
 }
 
-/// A launch is refused, and has added nothing to its capture: it is made once more with the memory of the cache.
+/// A launch is refused, and has added nothing to its capture: it is made once more with the memory
+/// of the cache.
 fn failed_call_that_left_its_capture(d: &Driver) -> Verdict {
     let (stream, word) = (d.stream()?, d.alloc(SMALL)?);
     d.free(d.alloc(24 * MIB)?)?;

@@ -26,11 +26,12 @@ pub const ALL: &[Hazard] = &[
 ];
 
 const MIB: usize = 1 << 20;
-/// A segment of its own, and most of a small device. What is filled each time costs time by its size.
+/// A segment of its own, and most of a small device. What is filled each time costs time by its
+/// size.
 const LARGE: usize = 10 * MIB;
 
-/// The free waits for a kernel, and natively holds the context meanwhile: a request waits its turn, and
-/// finds what was freed.
+/// The free waits for a kernel, and natively holds the context meanwhile: a request waits its turn,
+/// and finds what was freed.
 fn another_thread_is_freeing_it(d: &Driver) -> Verdict {
     let block = d.alloc(40 * MIB)?;
     freed_by_another_thread(d, block)
@@ -61,8 +62,9 @@ fn freed_by_another_thread(d: &Driver, block: u64) -> Verdict {
     })
 }
 
-/// Three threads free. While the first makes its barrier, the others wait for their turn, and one makes a barrier for both.
-/// Meanwhile a second context shows, so both must wait; a request that finds no memory waits for both.
+/// Three threads free. While the first makes its barrier, the others wait for their turn, and one
+/// makes a barrier for both. Meanwhile a second context shows, so both must wait; a request that
+/// finds no memory waits for both.
 fn two_threads_share_a_barrier(d: &Driver) -> Verdict {
     let blocks = [d.alloc(12 * MIB)?, d.alloc(16 * MIB)?, d.alloc(16 * MIB)?];
     let (first, streams) = (d.context(), [d.stream()?, d.stream()?]);

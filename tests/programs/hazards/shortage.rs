@@ -1,5 +1,5 @@
-//! [37] [38] [47] Memory that natively is free by now serves every request: of any kind, by any thread,
-//! while anything captures.
+//! [37] [38] [47] Memory that natively is free by now serves every request: of any kind, by any
+//! thread, while anything captures.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -151,7 +151,8 @@ fn async_block_never_used_freed_plainly(d: &Driver) -> Verdict {
     ok_if(holds(d, q, 40 * MIB, 2)?, MIXED)
 }
 
-/// The same of a block that is made of what two frees on its stream gave: it is behind the later one.
+/// The same of a block that is made of what two frees on its stream gave: it is behind the later
+/// one.
 fn async_block_of_two_frees_freed_plainly(d: &Driver) -> Verdict {
     let (a, b) = (d.stream()?, d.stream()?);
     let whole = d.alloc_async(56 * MIB, a)?;
@@ -193,7 +194,8 @@ fn another_stream_takes_what_one_has_freed(d: &Driver) -> Verdict {
     Ok("ok".into())
 }
 
-/// One block is made of what two streams have freed. On a smaller device each would have a segment of its own.
+/// One block is made of what two streams have freed. On a smaller device each would have a segment
+/// of its own.
 fn another_stream_takes_two_neighbours(d: &Driver) -> Verdict {
     let (a, b, c) = (d.stream()?, d.stream()?, d.stream()?);
     let whole = d.alloc_async(56 * MIB, a)?;

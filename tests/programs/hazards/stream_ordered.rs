@@ -116,7 +116,8 @@ fn block_recorded_on_another_stream(d: &Driver) -> Verdict {
     ok_if(said == Some(0) && holds(d, next, BYTES, 2)?, MIXED)
 }
 
-/// [64] A free on a blocking stream comes behind the legacy stream's work, and so does a wait for the stream.
+/// [64] A free on a blocking stream comes behind the legacy stream's work, and so does a wait for
+/// the stream.
 fn wait_for_a_stream_behind_a_free(d: &Driver) -> Verdict {
     let mut stream = 0;
     call!(d, cuStreamCreate(&mut stream, 0))?;
@@ -205,8 +206,8 @@ fn read_by_the_legacy_stream_before(
     read_in_order(d, LEGACY, stream, || Ok(()), wait)
 }
 
-/// Whether a copy of pinned memory on `reader` reads what is there before the host writes more, which it does
-/// behind a free on `stream`, and `wait`.
+/// Whether a copy of pinned memory on `reader` reads what is there before the host writes more,
+/// which it does behind a free on `stream`, and `wait`.
 pub fn read_in_order(
     d: &Driver,
     reader: Stream,
@@ -470,8 +471,8 @@ fn room_is_made_behind_tags(d: &Driver) -> Verdict {
     ok_if(holds(d, q, SMALL, 2)?, MIXED)
 }
 
-/// [48] The program itself does nothing with the first block: whatever is still to come for it was put
-/// on its stream by the library.
+/// [48] The program itself does nothing with the first block: whatever is still to come for it was
+/// put on its stream by the library.
 fn filled_block_changes_hands(d: &Driver) -> Verdict {
     let (a, b) = (d.stream()?, d.stream()?);
     let mut good = true;

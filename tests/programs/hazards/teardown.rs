@@ -127,8 +127,8 @@ fn free_pinned(d: &Driver) -> Verdict {
     end_of_host_memory(d, page, |page| d.free_pinned(page))
 }
 
-/// [63] Memory that a copy still reads is freed and asked for again: natively the free waits, and what comes then is
-/// new.
+/// [63] Memory that a copy still reads is freed and asked for again: natively the free waits, and
+/// what comes then is new.
 fn pinned_memory_again(d: &Driver) -> Verdict {
     let (stream, target) = (d.stream()?, d.alloc(SMALL)?);
     for round in 0..3 {
@@ -151,7 +151,8 @@ fn pinned_memory_again(d: &Driver) -> Verdict {
     Ok("ok".into())
 }
 
-/// [63] The end of one piece of pinned memory tells that what a kernel writes to another has arrived.
+/// [63] The end of one piece of pinned memory tells that what a kernel writes to another has
+/// arrived.
 fn look_behind_the_end_of_pinned_memory(d: &Driver) -> Verdict {
     let stream = d.stream()?;
     let (page, unrelated) = (d.pinned(4096)?, d.pinned(4096)?);
@@ -203,7 +204,8 @@ fn another_context_ends(d: &Driver) -> Outcome {
     d.set_context(first)
 }
 
-/// [63] Libraries take a reference to the primary context for a while. To give it up waits for no work.
+/// [63] Libraries take a reference to the primary context for a while. To give it up waits for no
+/// work.
 fn spin_and_one_reference_less(d: &Driver) -> Verdict {
     d.free_pinned(d.pinned(SMALL)?)?;
     let (stream, flag, mut context) = (d.stream()?, d.pinned(64)?, 0);

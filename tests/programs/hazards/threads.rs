@@ -46,8 +46,8 @@ fn frees_of_several_threads(d: &Driver) -> Verdict {
     ok_if(d.races().is_none_or(|races| races == 0), "two kernels met in one block")
 }
 
-/// What one thread frees, another takes the moment it may. Sizes change, so that no thread keeps its
-/// own blocks for itself.
+/// What one thread frees, another takes the moment it may. Sizes change, so that no thread keeps
+/// its own blocks for itself.
 fn a_block_changes_hands(d: &Driver) -> Verdict {
     let left = AtomicU32::new(2);
     let work = |seed: u64| {

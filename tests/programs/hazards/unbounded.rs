@@ -1,5 +1,6 @@
-//! [9] Programs that hang where a wait has no bound: a thread asks, and only then lets go the work that another thread's call,
-//! which natively has not returned, waits for. `tests/it/bounds.rs` runs them without their bounds.
+//! [9] Programs that hang where a wait has no bound: a thread asks, and only then lets go the work
+//! that another thread's call, which natively has not returned, waits for. `tests/it/bounds.rs`
+//! runs them without their bounds.
 
 use cachealloc_tests::driver::{Driver, Outcome, RELAXED, Stream};
 
@@ -30,7 +31,8 @@ pub const ALL: &[Hazard] = &[
 
 const MIB: usize = 1 << 20;
 
-/// Runs `body` while `call` in another thread waits for a kernel that never ends, and ends the process: then everything ends.
+/// Runs `body` while `call` in another thread waits for a kernel that never ends, and ends the
+/// process: then everything ends.
 fn beside_work_without_end(
     d: &Driver,
     name: &str,
@@ -105,8 +107,8 @@ fn request_before_an_end_is_let_go(d: &Driver) -> Verdict {
     })
 }
 
-/// One thread stands still in a request for its capture, behind a free, and more is asked for than there will be; another one ends that capture before it ends what the free
-/// waits for.
+/// One thread stands still in a request for its capture, behind a free, and more is asked for than
+/// there will be; another one ends that capture before it ends what the free waits for.
 fn request_in_a_capture_that_lets_go(d: &Driver) -> Verdict {
     let (captures, spins, flag) = (d.stream()?, d.stream()?, d.pinned(64)?);
     let (_held, freed) = (d.alloc(30 * MIB)?, d.alloc(20 * MIB)?);

@@ -18,7 +18,8 @@ fn managed(d: &Driver) -> Outcome<u64> {
     Ok(word)
 }
 
-/// Copies, which takes its time, and frees an unrelated block. No kernel runs, which would be visible itself.
+/// Copies, which takes its time, and frees an unrelated block. No kernel runs, which would be
+/// visible itself.
 fn copy_late(d: &Driver, copy: Copy, to: u64, from: u64) -> Outcome {
     let unrelated = d.alloc(SMALL)?;
     d.synchronize()?;

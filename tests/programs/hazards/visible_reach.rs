@@ -96,7 +96,8 @@ fn pinned_at_an_odd_place_of_packed_arguments(d: &Driver) -> Verdict {
     look_after(d, launch, || d.host_read(word) == 7)
 }
 
-/// As kernels have it that work on many tensors at once. The words before it have much of its address.
+/// As kernels have it that work on many tensors at once. The words before it have much of its
+/// address.
 fn pinned_behind_many_argument_bytes(d: &Driver) -> Verdict {
     let (reach, word) = (Reach::load(d)?, d.pinned(4096)?);
     let mut table = [word & !0xffff_ffff; 510];
@@ -114,8 +115,8 @@ fn pinned_behind_many_argument_bytes(d: &Driver) -> Verdict {
 fn pinned_behind_a_texture(d: &Driver) -> Verdict {
     let (reach, host, target) = (Reach::load(d)?, d.pinned(SMALL)?, d.alloc(SMALL)?);
     d.host_write(host, 1);
-    // CUDA_RESOURCE_DESC: linear memory, one channel of unsigned 32-bit words. CUDA_TEXTURE_DESC: read
-    // as integers.
+    // CUDA_RESOURCE_DESC: linear memory, one channel of unsigned 32-bit words. CUDA_TEXTURE_DESC:
+    // read as integers.
     let (mut resource, mut description, mut texture) = ([0_u64; 18], [0_u32; 26], 0);
     resource[..4].copy_from_slice(&[2, host, 1 << 32 | 3, SMALL as u64]);
     description[4] = 1;

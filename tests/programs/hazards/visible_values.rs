@@ -9,7 +9,8 @@ pub const ALL: &[Hazard] = &[
     hazard!(Full, registered_flag_lowered_behind_a_wait_for_it),
 ];
 
-/// The host raises the flag, frees, which natively waits until the stream has seen it, and lowers it for the next round.
+/// The host raises the flag, frees, which natively waits until the stream has seen it, and lowers
+/// it for the next round.
 fn flag_lowered_behind_a_wait_for_it(d: &Driver) -> Verdict {
     let flag = d.pinned(4096)?;
     let waits_for_one: [fn(&Driver, Stream, u64) -> Outcome; 2] = [

@@ -172,7 +172,8 @@ fn free_after_known_fault(d: &Driver) -> Verdict {
     Ok(format!("synchronised {synchronised}, then {codes:?}"))
 }
 
-/// Each of these calls may be the one that tells of the fault. The thread has used the stream just before.
+/// Each of these calls may be the one that tells of the fault. The thread has used the stream just
+/// before.
 fn requests_in_a_lost_context(d: &Driver) -> Verdict {
     let waits: [&dyn Fn(Stream, u64) -> Outcome; 4] = [
         &|stream, _| d.synchronize_stream(stream),
@@ -192,7 +193,8 @@ fn requests_in_a_lost_context(d: &Driver) -> Verdict {
         let (stream, event, flag) = (d.stream()?, d.event()?, d.pinned(64)?);
         let blocks = [d.alloc_async(BYTES, stream)?, d.alloc_async(BYTES, stream)?];
         d.free_async(blocks[0], stream)?;
-        // Until the event is recorded, the faulting kernel must not run: the record would be refused.
+        // Until the event is recorded, the faulting kernel must not run: the record would be
+        // refused.
         d.set_flag(flag, 0);
         d.launch("spin", stream, &[flag, 1])?;
         d.launch("fault", stream, &[])?;

@@ -106,7 +106,8 @@ impl Arguments {
         })
     }
 
-    /// How the program of this number is played: each has its own log, and its own list of what is refused.
+    /// How the program of this number is played: each has its own log, and its own list of what is
+    /// refused.
     pub fn play_options(&self, number: usize) -> Result<Options, String> {
         let pace = self.text("pace").unwrap_or("mixed1");
         let own = |name: &str| self.named.get(name).and_then(|values| values.get(number));

@@ -1,6 +1,6 @@
-//! Several programs of one theme, played one after the other in one process: on a GPU the start of a process
-//! takes longer than a program. What differs among others is judged once more, alone, and told as ever;
-//! what differs only behind others is told as that.
+//! Several programs of one theme, played one after the other in one process: on a GPU the start of
+//! a process takes longer than a program. What differs among others is judged once more, alone, and
+//! told as ever; what differs only behind others is told as that.
 
 use std::sync::atomic::Ordering;
 
@@ -43,7 +43,8 @@ impl Campaign<'_> {
         }
     }
 
-    /// The valid ones. What natively takes the process along, or hangs, is left out. None: the time is over.
+    /// The valid ones. What natively takes the process along, or hangs, is left out. None: the time
+    /// is over.
     fn baselines(
         &self,
         machine: &Machine,
@@ -144,8 +145,8 @@ fn is_wrong(ran: &Ran) -> bool {
     ran.code != 0 || !ran.problems.is_empty() || !ran.stdout.is_empty() || trouble
 }
 
-/// What one of its lines does, prints or asks concerns the whole process, as the end of the process concerns it. The
-/// default pool goes on to count what cuMemFree has freed.
+/// What one of its lines does, prints or asks concerns the whole process, as the end of the process
+/// concerns it. The default pool goes on to count what cuMemFree has freed.
 fn wants_a_process(program: &Program) -> bool {
     let of_process = |op: Op| matches!(op, Op::Fault | Op::FaultsOver | Op::Say | Op::PoolHolds);
     program.theme == "text" || program.lines.iter().any(|line| of_process(line.op))

@@ -64,7 +64,8 @@ impl Native {
             // That work is over which no wait was for is chance, too.
             let chance = record.code == NOT_READY || record.words == [BY_CHANCE];
             let chance = op.is_some_and(Op::asks) && chance;
-            // To be told of more room than natively does no harm, nor of more that a pool has reserved.
+            // To be told of more room than natively does no harm, nor of more that a pool has
+            // reserved.
             let of_reserve = op == Some(Op::PoolHolds) && program.lines[*line].arg(1) == RESERVED;
             let no_room = (op == Some(Op::MemoryHas) || of_reserve) && record.words == [0];
             // That all native runs had the same winner is chance.
@@ -169,7 +170,8 @@ impl Native {
         // A run that ended early says so by its exit code.
         if let Some((native, ours)) = different.filter(|_| ran.code == 0) {
             if ours.is_none_or(|ours| ours.code != native.code) {
-                // From there on another program was played: what else went wrong may follow from it.
+                // From there on another program was played: what else went wrong may follow from
+                // it.
                 found.clear();
             }
             found.push(self.line_differs(program, conf, native, ours));
@@ -177,9 +179,9 @@ impl Native {
         found
     }
 
-    /// The first line on which another program was played, without any fault: a request was served that natively is
-    /// refused, in the order of a stream, and given back at once; where work is before that, another request
-    /// finds it still taken.
+    /// The first line on which another program was played, without any fault: a request was served
+    /// that natively is refused, in the order of a stream, and given back at once; where work is
+    /// before that, another request finds it still taken.
     fn end_of_likeness(&self, program: &Program, seen: &Seen) -> usize {
         let mut given_back = false;
         for (line, ours) in seen {

@@ -11,8 +11,8 @@ pub struct Ending {
 static TOLD: AtomicBool = AtomicBool::new(false);
 
 impl Ending {
-    /// After so many seconds, 0 for never; in any case on SIGTERM or SIGINT: what was found so far is
-    /// summed up.
+    /// After so many seconds, 0 for never; in any case on SIGTERM or SIGINT: what was found so far
+    /// is summed up.
     pub fn after(seconds: u64) -> Ending {
         let handler = on_signal as extern "C" fn(i32);
         for signal in [libc::SIGTERM, libc::SIGINT] {

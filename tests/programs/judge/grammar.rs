@@ -42,7 +42,8 @@ operations! {
     RefTake = "ref_take" ();
     RefGive = "ref_give" ();
     RefGiveAll = "ref_give_all" ();
-    // One more thread takes one and gives it up, over and over, beside all that follows, until it is told to stop.
+    // One more thread takes one and gives it up, over and over, beside all that follows, until it
+    // is told to stop.
     RefStorm = "ref_storm" (on);
     PrimaryFlags = "primary_flags" (flags);
     // The second device's primary context, which ends with the last thread that has taken it.

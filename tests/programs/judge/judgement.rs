@@ -21,8 +21,8 @@ impl Machine {
         Some(self.differences(&programs, conf, &ran).remove(0))
     }
 
-    /// Runs under the library, one program after the other in one process. What the process as a whole has
-    /// said is in each.
+    /// Runs under the library, one program after the other in one process. What the process as a
+    /// whole has said is in each.
     pub fn under_library(&self, programs: &[(&Program, &Native)], conf: &str) -> Vec<Ran> {
         let refused = |(program, native): &(&Program, &Native)| {
             let lines: Vec<String> = native.refused(program).iter().map(usize::to_string).collect();
@@ -58,7 +58,8 @@ impl Machine {
         };
         let mut natively = vec![self.run_all(&programs_of(programs), &simulated)];
         let mut found = against(&natively, programs, conf, ran);
-        // What a GPU does now and then, it does natively too: of the driver's end of a graph one of four was a crash.
+        // What a GPU does now and then, it does natively too: of the driver's end of a graph one of
+        // four was a crash.
         while self.gpu
             && natively.len() <= NATIVE_RUNS_MORE
             && !found.iter().all(Vec::is_empty)

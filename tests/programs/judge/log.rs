@@ -15,7 +15,8 @@ pub struct Record {
 /// The word of a question whose answer was chance.
 pub const BY_CHANCE: u64 = 1;
 
-/// A file with a line for each line of the program, as it is played: what came before a crash or a hang is there.
+/// A file with a line for each line of the program, as it is played: what came before a crash or a
+/// hang is there.
 pub struct Log(Mutex<File>);
 
 impl Log {

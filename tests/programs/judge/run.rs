@@ -1,5 +1,5 @@
-//! Runs programs in processes of their own, or several in one, one after the other: natively, and under the
-//! library.
+//! Runs programs in processes of their own, or several in one, one after the other: natively, and
+//! under the library.
 
 use std::fs::File;
 use std::os::unix::process::ExitStatusExt;
@@ -88,7 +88,8 @@ impl Simulated {
         };
         let native = of_all()?;
         let own_order = match &self.unordered {
-            // On a GPU a record takes time behind no work as well, and only a free that waits is as long.
+            // On a GPU a record takes time behind no work as well, and only a free that waits is as
+            // long.
             Some(ran) if others.is_empty() => of_all()?.and(program, ran).ok(),
             Some(ran) => of_all()?.and(program, ran).ok().map(|it| it.without_questions(program)),
             None => None,

@@ -134,7 +134,8 @@ impl Table<'_> {
             let broken = Machine { broken: rule.into(), ..machine.clone() };
             let differs = confs.iter().find_map(|conf| {
                 let found = broken.judge(&program, &baseline, conf)?.into_iter().next()?;
-                // Where threads meet it is not so each time; with the rule in place all is well each time.
+                // Where threads meet it is not so each time; with the rule in place all is well
+                // each time.
                 let again = |machine: &Machine| machine.judge(&program, &baseline, conf);
                 let same = |found: &Finding, kind: &str| found.kind == kind;
                 let shows = |_: &usize| {

@@ -91,7 +91,8 @@ impl Streams {
         join(&mut self.host, clock);
     }
 
-    /// The host has waited for this stream: for its own work, and with the legacy stream for the blocking ones'.
+    /// The host has waited for this stream: for its own work, and with the legacy stream for the
+    /// blocking ones'.
     pub fn host_waited_for(&mut self, stream: usize) {
         let over =
             if stream == OF_LEGACY { self.past(stream) } else { self.clocks[stream].clone() };

@@ -106,7 +106,8 @@ impl Scene<'_> {
             "cuMemAllocHost_v2" => vec![out(), PIECE],
             "cuMemHostAlloc" => vec![out(), PIECE, 1],
             "cuMemFreeHost" => {
-                // Beside an observer only the driver's own call waits as natively: here it is not kept for a request.
+                // Beside an observer only the driver's own call waits as natively: here it is not
+                // kept for a request.
                 s.exported();
                 let memory = out();
                 s.must("cuMemHostAlloc", &[memory, PIECE, 0]);

@@ -98,7 +98,8 @@ fn main() {
     println!("reset: {}", said(scene.reset()));
 }
 
-/// What the driver does with the call, and the code: one for which nothing is tried again, and that says nothing of its context.
+/// What the driver does with the call, and the code: one for which nothing is tried again, and that
+/// says nothing of its context.
 const TRIES: [(&str, &str); 3] = [("refused", "1"), ("done and refused", "1!"), ("accepted", "")];
 
 /// Work, its event, and a free behind it, which natively has waited for both.

@@ -51,14 +51,15 @@ impl<'d> Scene<'d> {
         })
     }
 
-    /// The words of a call that natively succeeds, each time with objects of its own. None where it knows none.
+    /// The words of a call that natively succeeds, each time with objects of its own. None where it
+    /// knows none.
     pub fn arguments(&self, symbol: &str) -> Option<Vec<u64>> {
         let name = symbol.trim_end_matches("_ptsz").trim_end_matches("_ptds");
         self.of_graphs(name).or_else(|| self.of_others(name))
     }
 
-    /// For a function that it knows no more of than the types of its arguments (column `args` of the list): places for what the
-    /// call writes or reads, and else zeros.
+    /// For a function that it knows no more of than the types of its arguments (column `args` of
+    /// the list): places for what the call writes or reads, and else zeros.
     pub fn unknown(&self, types: &str) -> Vec<u64> {
         let mut words = Vec::new();
         let mut letters = types.chars().filter(|letter| !letter.is_ascii_digit());
@@ -78,7 +79,8 @@ impl<'d> Scene<'d> {
         type Open = unsafe extern "C" fn(u64, IpcHandle, u64) -> i32;
         let found = self.d.resolver.symbol(symbol).expect("the driver has it");
         if symbol.starts_with("cuIpcOpen") {
-            // SAFETY: the driver gives these functions this signature; the words are places of ours.
+            // SAFETY: the driver gives these functions this signature; the words are places of
+            // ours.
             return unsafe {
                 let open = std::mem::transmute::<*mut libc::c_void, Open>(found);
                 open(words[0], *(words[1] as *const IpcHandle), words[2])
@@ -86,8 +88,9 @@ impl<'d> Scene<'d> {
         }
         let mut w = [0; 12];
         w[..words.len()].copy_from_slice(words);
-        // SAFETY: in the C calling convention of both processors a function finds its arguments where one with more of
-        // them has them, and any integer or pointer in a word; the words are values, or places that stay.
+        // SAFETY: in the C calling convention of both processors a function finds its arguments
+        // where one with more of them has them, and any integer or pointer in a word; the words are
+        // values, or places that stay.
         unsafe {
             let any = std::mem::transmute::<*mut libc::c_void, Any>(found);
             any(w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7], w[8], w[9], w[10], w[11])
@@ -109,7 +112,8 @@ impl<'d> Scene<'d> {
         self.is_capturing.set(symbol.contains("Capture"));
     }
 
-    /// Ends the capture that the call has begun, or has not ended, and leaves the context that it has made.
+    /// Ends the capture that the call has begun, or has not ended, and leaves the context that it
+    /// has made.
     pub fn settle(&self, symbol: &str) {
         if symbol.starts_with("cuCtxCreate") {
             self.d.set_context(self.context).expect("the first context");

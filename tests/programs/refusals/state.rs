@@ -1,4 +1,5 @@
-//! What the program and the library's user see: memory, contents, sizes, how a request and a free are served, statistics.
+//! What the program and the library's user see: memory, contents, sizes, how a request and a free
+//! are served, statistics.
 
 use cachealloc_tests::driver::Outcome;
 

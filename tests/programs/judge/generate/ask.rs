@@ -102,7 +102,8 @@ impl Maker {
         let timing = self.model.events[event as usize].as_ref().is_some_and(|event| event.timing);
         let kind = self.dice.below(3);
         if timing && !freed {
-            // Even on an idle stream such a record takes a while (measured): what is said is chance.
+            // Even on an idle stream such a record takes a while (measured): what is said is
+            // chance.
             return;
         }
         match kind {

@@ -217,7 +217,8 @@ impl Maker {
         self.say(Op::Raise, &[flag, 0, 0]);
     }
 
-    /// A request that is served though what it is given is still in use: by work that ends only after it.
+    /// A request that is served though what it is given is still in use: by work that ends only
+    /// after it.
     pub fn behind_persistent(&mut self) {
         if self.captures_open > 0 || self.flags_used >= 60 {
             return;

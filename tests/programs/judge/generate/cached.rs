@@ -5,8 +5,9 @@ use super::model::Uses;
 use crate::grammar::Op;
 
 impl Maker {
-    /// As PyTorch does without its cache: requests and frees in the capture, also by a thread that only
-    /// submits into it, and ordinary ones between the launches. Judged by what a cache would do.
+    /// As PyTorch does without its cache: requests and frees in the capture, also by a thread that
+    /// only submits into it, and ordinary ones between the launches. Judged by what a cache would
+    /// do.
     pub fn cached_capture(&mut self) {
         let Some(to) = self.any_block(false) else { return self.allocate() };
         // By copies in rows, which say less of what they reach than a kernel's arguments.
@@ -54,7 +55,8 @@ impl Maker {
         self.end_capture(capture);
     }
 
-    /// The same in a capture of two contexts: what it asks for in the second one is its own as well.
+    /// The same in a capture of two contexts: what it asks for in the second one is its own as
+    /// well.
     pub fn cached_contexts(&mut self) {
         if self.captures_open > 0 {
             return;

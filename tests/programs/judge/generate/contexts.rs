@@ -122,8 +122,8 @@ impl Maker {
         }
     }
 
-    /// A wait in a part of the context says nothing of other work; a free afterwards waits for it all the
-    /// same.
+    /// A wait in a part of the context says nothing of other work; a free afterwards waits for it
+    /// all the same.
     pub fn green(&mut self) {
         if self.captures_open > 0 || self.ctx() != 0 {
             return;
@@ -147,8 +147,8 @@ impl Maker {
         self.say(Op::CtxDestroy, &[slot]);
     }
 
-    /// Memory of one context is used and freed on a stream of another, and wanted again by its own, which
-    /// waits for its own work alone.
+    /// Memory of one context is used and freed on a stream of another, and wanted again by its own,
+    /// which waits for its own work alone.
     pub fn free_elsewhere(&mut self) {
         let (slots, home) = (held(&self.model.ctxs), self.ctx());
         let other = self.dice.pick(&slots);
@@ -175,7 +175,8 @@ impl Maker {
         }
     }
 
-    /// A wait for all work of one context, or a free there, with another one current before and after.
+    /// A wait for all work of one context, or a free there, with another one current before and
+    /// after.
     fn wait_at(&mut self, ctx: usize, current: usize) {
         self.set_ctx(ctx);
         if self.dice.chance(50) {

@@ -1,4 +1,5 @@
-//! Contexts that end, or lose a reference, while other threads end what earlier work had used, ask, and want memory.
+//! Contexts that end, or lose a reference, while other threads end what earlier work had used, ask,
+//! and want memory.
 
 use super::maker::Maker;
 use super::together::{BLOCKS_OF_EACH, FIRST_BLOCK};
@@ -22,8 +23,8 @@ enum End {
 }
 
 impl Maker {
-    /// All threads work in one context and free behind that; then one of them ends it, or gives up a reference, behind a last
-    /// piece of work that goes on until the others are done.
+    /// All threads work in one context and free behind that; then one of them ends it, or gives up
+    /// a reference, behind a last piece of work that goes on until the others are done.
     pub fn end_beside(&mut self) {
         if self.flags_used >= FLAGS {
             return;

@@ -96,7 +96,8 @@ impl Maker {
         }
     }
 
-    /// A program without pinned memory: once a kernel was given some, every kernel counts as visible.
+    /// A program without pinned memory: once a kernel was given some, every kernel counts as
+    /// visible.
     pub fn shows_little(&self) -> bool {
         (self.taste >> 40).is_multiple_of(4)
     }
@@ -320,7 +321,8 @@ impl Maker {
     pub fn free(&mut self, slot: u64) {
         let Some(block) = self.model.blocks[slot as usize].clone() else { return };
         let outside = self.model.order.outside(&block.touched, block.ctx);
-        // Taking a mapping away waits for nothing, and of stream-ordered memory all is assumed to be over.
+        // Taking a mapping away waits for nothing, and of stream-ordered memory all is assumed to
+        // be over.
         let clock = if block.kind == Kind::Plain { &outside } else { &block.touched };
         if !self.ensure_host(clock) {
             return;

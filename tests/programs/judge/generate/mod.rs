@@ -31,8 +31,8 @@ pub fn program(seed: u64, theme: &str, without: &HashSet<String>) -> Result<Prog
     let leaning = if seed.is_multiple_of(2) { 0 } else { row.leaning };
     let mut maker = Maker::new(seed.wrapping_mul(1_000_003), leaning);
     maker.begin(seed, row);
-    // Each does without some of what its theme may do, and some are short: what comes early hides what
-    // comes later.
+    // Each does without some of what its theme may do, and some are short: what comes early hides
+    // what comes later.
     let may = row.actions.iter().filter(|(name, ..)| !without.contains(*name));
     let mut actions: Vec<_> = may.clone().filter(|_| maker.dice.chance(75)).collect();
     if actions.is_empty() {

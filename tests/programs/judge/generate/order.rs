@@ -112,7 +112,8 @@ impl Order {
         }
     }
 
-    /// A wait for a stream is one for its own work, and on the legacy stream for that of all blocking ones.
+    /// A wait for a stream is one for its own work, and on the legacy stream for that of all
+    /// blocking ones.
     pub fn waited_for(&mut self, lane: usize) {
         let over = match self.lanes[lane].kind {
             LaneKind::Legacy => self.past(lane),

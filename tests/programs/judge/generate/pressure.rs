@@ -123,7 +123,8 @@ impl Maker {
         }
     }
 
-    /// Whether the program is told of what is there: clearly more, or clearly less than it asks about.
+    /// Whether the program is told of what is there: clearly more, or clearly less than it asks
+    /// about.
     pub fn ask_for_room(&mut self) {
         if self.bytes_held() == 0 && self.dice.chance(50) {
             return;

@@ -1,4 +1,5 @@
-//! References to contexts, taken and given up beside work that goes on: only the last one ends something.
+//! References to contexts, taken and given up beside work that goes on: only the last one ends
+//! something.
 
 use super::contexts::CONTEXTS_MAX;
 use super::maker::{Maker, TEMPORARY};
@@ -169,7 +170,8 @@ impl Maker {
         self.say(Op::CtxSet, &[0]);
     }
 
-    /// The second device's primary context is there as long as some thread has it: each thread uses what it has taken.
+    /// The second device's primary context is there as long as some thread has it: each thread uses
+    /// what it has taken.
     fn taking_loop(&mut self, thread: u64) {
         let (ctx, first) = (12 + thread, FIRST_BLOCK + thread * BLOCKS_OF_EACH);
         let (block, other, host, stream) = (first, first + 1, 30 + thread * 6, 110 + thread);

@@ -6,7 +6,8 @@ use crate::grammar::Op;
 
 pub const FIRST_BLOCK: u64 = 100;
 pub const BLOCKS_OF_EACH: u64 = 8;
-/// Even, so that it is registered without being mapped: else every kernel counts as visible to the host.
+/// Even, so that it is registered without being mapped: else every kernel counts as visible to the
+/// host.
 const SHARED_HOST: u64 = 54;
 const MIB: u64 = 1 << 20;
 

@@ -1,5 +1,5 @@
-//! What graphs take of a device whose memory is in the cache: when they are uploaded, when their kernels are loaded in a capture,
-//! and what they name and the program has freed.
+//! What graphs take of a device whose memory is in the cache: when they are uploaded, when their
+//! kernels are loaded in a capture, and what they name and the program has freed.
 
 use super::maker::Maker;
 use crate::grammar::Op;
@@ -108,7 +108,8 @@ impl Maker {
         self.want_nearly_all();
     }
 
-    /// Memory that a node names is freed behind the last launch, and wanted while the executable graph lives.
+    /// Memory that a node names is freed behind the last launch, and wanted while the executable
+    /// graph lives.
     pub fn named_then_freed(&mut self) {
         const BLOCK: u64 = FIRST + 10;
         let exec = 120 + self.dice.below(3) as u64;

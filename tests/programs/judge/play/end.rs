@@ -1,5 +1,6 @@
 //! The end of every program: its contexts are waited for, and everything that it has written is
-//! looked at. Where another one follows in the same process, what does not end with a context is given back.
+//! looked at. Where another one follows in the same process, what does not end with a context is
+//! given back.
 
 use std::sync::atomic::Ordering;
 

@@ -164,8 +164,8 @@ impl Actor<'_> {
         code(done)
     }
 
-    /// How far before the memory the base of a copy lies. Measured: a GPU's driver takes what lies at the base
-    /// for the memory, and there that is chance.
+    /// How far before the memory the base of a copy lies. Measured: a GPU's driver takes what lies
+    /// at the base for the memory, and there that is chance.
     fn rows_before(&self, rows: u64) -> u64 {
         if self.driver().races().is_some() { rows } else { 0 }
     }

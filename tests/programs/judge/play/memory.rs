@@ -147,8 +147,8 @@ impl Actor<'_> {
     }
 
     pub fn linear_texture(&self, address: u64, bytes: usize) -> Outcome<u64> {
-        // As CUDA_RESOURCE_DESC: linear memory, one channel of 32 bits. As CUDA_TEXTURE_DESC: elements
-        // are read as they are.
+        // As CUDA_RESOURCE_DESC: linear memory, one channel of 32 bits. As CUDA_TEXTURE_DESC:
+        // elements are read as they are.
         let (mut resource, mut description, mut texture) = ([0_u64; 18], [0_u32; 26], 0);
         let shape = [2, address, 3 | 1 << 32, bytes.min(1 << 20) as u64];
         resource[..4].copy_from_slice(&shape);

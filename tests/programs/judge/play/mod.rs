@@ -8,8 +8,8 @@
 /// Calls a function of the driver.
 macro_rules! call {
     ($driver:expr, $function:ident($($argument:expr),* $(,)?)) => {
-        // SAFETY: each argument is a value, or a place of the player that outlives the call and is as
-        // large as this function's documentation wants.
+        // SAFETY: each argument is a value, or a place of the player that outlives the call and is
+        // as large as this function's documentation wants.
         cachealloc_tests::driver::check(unsafe { ($driver.functions.$function)($($argument),*) })
     };
 }
@@ -113,7 +113,8 @@ pub struct Player {
     lines: usize,
     /// What is freed while a graph names it is the graph's: by a cache, or by the library.
     keeps_for_graphs: bool,
-    /// Nothing waits before the process ends: what its kernels have printed is let out by its frees.
+    /// Nothing waits before the process ends: what its kernels have printed is let out by its
+    /// frees.
     ends_at_once: bool,
 }
 
@@ -215,7 +216,8 @@ impl<'a> Actor<'a> {
         actor
     }
 
-    /// Measured: at the end of a thread the driver may wait for ever for the stream that was the thread's own.
+    /// Measured: at the end of a thread the driver may wait for ever for the stream that was the
+    /// thread's own.
     fn leave_own_stream(&self) {
         if self.own_stream.get() && self.driver().races().is_none() {
             let _ = self.driver().synchronize_stream(PER_THREAD); // whose context may be lost

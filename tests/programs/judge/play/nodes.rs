@@ -11,8 +11,8 @@ use super::{Actor, Seen, code};
 use crate::grammar::Line;
 
 impl Actor<'_> {
-    /// A fill of the first block, a copy of it into the second one; in a child, with fills by the driver, or
-    /// with an event behind them.
+    /// A fill of the first block, a copy of it into the second one; in a child, with fills by the
+    /// driver, or with an event behind them.
     pub fn build_graph(&mut self, line: &Line) -> Seen {
         let (slot, how) = (line.arg(0), line.arg(4));
         let (first, second) = (self.open_block(line.arg(1))?, self.open_block(line.arg(2))?);

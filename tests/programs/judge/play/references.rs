@@ -1,4 +1,5 @@
-//! References to contexts. A thread gives up only what it has taken, so nothing ends that another one uses.
+//! References to contexts. A thread gives up only what it has taken, so nothing ends that another
+//! one uses.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -53,8 +53,8 @@ impl Actor<'_> {
             Op::Raise => self.raise(line),
             _ => {
                 let (block, stream) = (self.open_block(line.arg(0))?, self.stream(line.arg(1))?);
-                // Measured: refused for managed memory and what a pool has given, which under the library
-                // may be memory like any other.
+                // Measured: refused for managed memory and what a pool has given, which under the
+                // library may be memory like any other.
                 if matches!(block.kind, BlockKind::Managed | BlockKind::Ordered) {
                     return None;
                 }

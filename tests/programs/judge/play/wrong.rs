@@ -1,4 +1,5 @@
-//! Calls that the driver refuses, and calls that it fails for a while: the program is told the same.
+//! Calls that the driver refuses, and calls that it fails for a while: the program is told the
+//! same.
 
 use cachealloc_tests::driver::{Driver, Outcome};
 
