@@ -80,12 +80,12 @@ int cachealloc_range_push(const char *name) CACHEALLOC_WEAK;
 /* Ends the range that the calling thread entered last. Where there is none, nothing happens. */
 void cachealloc_range_pop(void) CACHEALLOC_WEAK;
 
-/* Gives all memory that is free in the cache back to the driver, as torch.cuda.empty_cache does, and waits until it is
- * there. Blocks that the program holds stay, and with them the segments that they lie in. Pinned memory that is kept goes back as
- * well where nothing runs; its bytes do not count.
+/* Releases all free memory of the cache to the driver, as torch.cuda.empty_cache does, and waits until
+ * the driver has it. Blocks that the program holds stay, and so do their segments. Cached pinned memory
+ * is released as well if nothing runs; its bytes do not count.
  *
  * device: the number of a CUDA device, or -1 for all.
- * Returns the bytes that were given back, which may be 0, or a negative errno value: -EBUSY while a stream of the
+ * Returns the number of released bytes, which may be 0, or a negative errno value: -EBUSY while a stream of the
  * process captures, -EIO where the driver reported an error on the way, -ENOTSUP. */
 int64_t cachealloc_trim(int device) CACHEALLOC_WEAK;
 
@@ -156,7 +156,7 @@ enum cachealloc_kind {
  * there are hooks, pinned memory that is freed is not kept, and pitched memory is the driver's.
  *
  * A callback runs in the thread of the call, with no lock of the library held. It may call CUDA, allocate and free: that
- * is served as ever, and no hook hears of it. It may push and pop hooks: what is pushed hears of the next call. It must
+ * works as usual, and calls no hook. It may push and pop hooks: a pushed hook is called from the next call on. It must
  * return. If a C++ exception leaves it, or it calls pthread_exit, the hook is removed, with one line on stderr, and the
  * program goes on as if it had returned; after a longjmp out of it the thread's hooks hear no more. A thread is not
  * cancelled inside of one. */

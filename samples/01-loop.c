@@ -1,7 +1,7 @@
 // The loop that every profiler complains about: allocate, work, free, again and again.
 //
 //   gcc -O2 -o 01-loop 01-loop.c -ldl
-//   ./01-loop                                          # natively
+//   ./01-loop                                          # without the library
 //   LD_PRELOAD=/path/to/libcachealloc.so ./01-loop     # the same lines, fewer calls reach the driver
 //
 // Needs no CUDA headers and no CUDA toolkit: it asks the driver for what it uses, by name. An optional

@@ -1,4 +1,4 @@
-// Two streams and no bookkeeping: a free orders everything, natively and under the library.
+// Two streams and no bookkeeping: a free orders everything, with and without the library.
 //
 //   nvcc -o 02-streams 02-streams.cu
 //   LD_PRELOAD=/path/to/libcachealloc.so ./02-streams

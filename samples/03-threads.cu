@@ -1,4 +1,4 @@
-// Eight threads, each with a stream of its own, allocate, work and free, half of them with cudaMallocAsync.
+// Eight threads, each with a separate stream, allocate, work and free, half of them with cudaMallocAsync.
 //
 //   nvcc -o 03-threads 03-threads.cu -Xcompiler -pthread
 //   LD_PRELOAD=/path/to/libcachealloc.so ./03-threads

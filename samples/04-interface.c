@@ -1,4 +1,4 @@
-// What a program can ask of the library, if it is there; without it, the program runs all the same.
+// Uses the functions of the library if it is loaded; the program also runs without it.
 //
 //   gcc -O2 -I../include -o 04-interface 04-interface.c -ldl
 //   ./04-interface

@@ -1,4 +1,4 @@
-//! What a Rust program can ask of the library, if it is there.
+//! Uses the functions of the library from Rust, if it is loaded.
 //!
 //!     rustc -O 06-interface.rs
 //!     LD_PRELOAD=/path/to/libcachealloc.so ./06-interface

@@ -55,7 +55,7 @@ class MemoryHook:
 
 
 class Prints(MemoryHook):
-    """What the program takes, and what for that is taken from the driver."""
+    """Prints the memory that the program takes, and what the cache takes from the driver for it."""
 
     name = "Prints"
 
