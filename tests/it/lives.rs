@@ -1,5 +1,4 @@
-//! Processes that look as if they were dead, or another one: they are neither, and keep what is
-//! theirs.
+//! Living processes that look dead, or like another process, keep their files.
 
 use std::io::{BufRead, BufReader};
 use std::process::Child;

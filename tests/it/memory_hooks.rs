@@ -1,4 +1,5 @@
-//! Memory hooks: what they hear, in which order, and that what they do harms no other thread.
+//! Memory hooks: the order and arguments of their callbacks, and that callbacks harm no other
+//! thread.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,5 @@
-//! What ends barriers, and what does not, and what is said of it (docs/ordering.md 3).
+//! Libraries and calls that end the skipping of barriers, those that do not, and the messages about
+//! them (docs/ordering.md 3).
 
 use std::fs;
 

@@ -1,5 +1,5 @@
-//! Whatever call of the driver finds no memory: who asked, for what, and what holds the memory is
-//! said, and recorded where anything is.
+//! Whichever driver call runs out of memory, the library reports the caller, the request and what
+//! holds the memory, and records it while recording.
 
 use std::collections::BTreeSet;
 use std::fs;

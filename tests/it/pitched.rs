@@ -1,5 +1,5 @@
-//! Pitched memory from the cache: the answers are the driver's, and after the first of a width it
-//! is not asked.
+//! Pitched memory from the cache: the answers are the driver's, which is asked only for the first
+//! request of a width.
 
 use cachealloc_tests::{Ran, Run};
 

@@ -1,5 +1,5 @@
-//! Forks, exits, threads that end, plugins that are closed: nothing of ours may hang, print twice
-//! or fail where the program natively does not.
+//! Forks, exits, threads that end, plugins that are closed: the library must not hang, print twice
+//! or fail if the program alone does not.
 
 use cachealloc_tests::{Ran, Run, compile_library, compile_with};
 

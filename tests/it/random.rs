@@ -1,5 +1,5 @@
-//! Random programs, natively and in every mode: no kernel meets another, and every word is right.
-//! `RANDOM_SEEDS=N` runs more of them; `RANDOM_FIRST=N` begins elsewhere.
+//! Random programs, without the library and in every mode: no kernels race, and every word is
+//! right. `RANDOM_SEEDS=N` runs more of them; `RANDOM_FIRST=N` begins elsewhere.
 
 use std::fmt::Write;
 

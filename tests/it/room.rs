@@ -1,5 +1,5 @@
-//! Traces of real programs under the library, on devices that are hardly larger than what they
-//! hold.
+//! Traces of real programs under the library, on devices that are barely larger than the memory
+//! they hold.
 
 use cachealloc_tests::{Run, root};
 

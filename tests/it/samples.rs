@@ -1,4 +1,4 @@
-//! The samples of `samples/`: what a user reads first runs, under the library and without it.
+//! The samples of `samples/` run under the library and without it.
 
 use std::path::PathBuf;
 use std::process::Command;

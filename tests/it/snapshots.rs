@@ -1,5 +1,5 @@
-//! Snapshots of real programs: whatever a program does, its history replayed from nothing gives the
-//! blocks that the file has, and backwards again (`scripts/check-snapshot.py`).
+//! Snapshots of real programs: replaying a history from nothing gives the blocks in the file,
+//! forwards and backwards (`scripts/check-snapshot.py`).
 
 use std::fs;
 use std::path::PathBuf;

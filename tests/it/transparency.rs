@@ -1,5 +1,5 @@
-//! Unusual but legal uses of a process: the program does the same as natively. What else must not
-//! be noticed, and which test holds it: `docs/transparency.md`.
+//! Unusual but legal uses of a process: the program behaves as without the library.
+//! `docs/transparency.md` lists what else must not be noticed, and which test covers it.
 
 use std::path::PathBuf;
 

@@ -1,5 +1,5 @@
-//! Debuggers and tracers, started with a program or attached to one: it goes on as natively, and so
-//! do we.
+//! Debuggers and tracers, started with a program or attached to one: the program and the library
+//! continue as without them.
 
 use std::io::{Read, Write};
 use std::process::{Child, Command, Stdio};
