@@ -11,7 +11,7 @@
 //! * S6: numbers that the viewer keeps as floating point are below 2^53.
 //! * S7: the entries can be undone from the newest to the oldest, starting from the segments, as
 //!   the
-//! viewer does to show an earlier moment.
+//!   viewer does to show an earlier moment.
 //! * S8: if no entry is missing, replaying the entries from an empty state gives the segments.
 //!
 //! Sums are not checked: they are computed from the blocks when written.

@@ -7,13 +7,13 @@
 //!
 //! * `host` finds the interpreter and determines whether its version is known. `layout` is the
 //!   table of offsets for
-//! each version; newer versions publish them (`debug_offsets`).
+//!   each version; newer versions publish them (`debug_offsets`).
 //! * `memory` reads addresses, either directly or so that a wrong address is an error instead of a
 //!   fault. `self_check`
-//! makes the first walk of the process in the second way; only then is `walk` trusted.
+//!   makes the first walk of the process in the second way; only then is `walk` trusted.
 //! * `walk` follows the frames. `codes` gives each code object a number and copies the data that
 //!   `describe` needs
-//! later (`text`, `lines`), because code objects die and their addresses are reused.
+//!   later (`text`, `lines`), because code objects die and their addresses are reused.
 //!
 //! Limits: for a thread that runs several interpreters, only the frames of one are shown (before
 //! 3.12 the first, since then the running one). The others belong to another thread state and are

@@ -11,12 +11,12 @@
 //!   them.
 //! - The walk reads no unmapped memory, whatever the stack looks like: each address is checked
 //!   against the
-//! thread's stack, or the kernel reads it. A stack with a frame that the rules here cannot express
-//! is left to libgcc, which trusts the unwind tables.
+//!   thread's stack, or the kernel reads it. A stack with a frame that the rules here cannot express
+//!   is left to libgcc, which trusts the unwind tables.
 //! - If all frames were seen before, a capture takes no lock, allocates nothing and writes no
 //!   shared word. A
-//! frame seen for the first time costs the loader's list lock for a microsecond. A thread's first
-//! capture asks libc for the bounds of its stack (libc allocates and frees a CPU set there).
+//!   frame seen for the first time costs the loader's list lock for a microsecond. A thread's first
+//!   capture asks libc for the bounds of its stack (libc allocates and frees a CPU set there).
 //!
 //! The caller must call [`note_unload`] after each `dlclose`. An unreported unload is noticed at
 //! the next frame that was never seen before.

@@ -5,10 +5,10 @@
 //!
 //! - Lock order: the loader's list lock, then `WRITER`. `WRITER` is only ever tried, never awaited:
 //!   a signal
-//! handler may have interrupted the writer on this very thread.
+//!   handler may have interrupted the writer on this very thread.
 //! - A visit reads `(added, removed)`. If it differs from `SEEN`, the table is updated before any
 //!   lookup. If
-//! an object was removed, a new epoch begins.
+//!   an object was removed, a new epoch begins.
 //! - An epoch's number is stored before `SEEN`: a reader that finds `SEEN` current finds the epoch
 //!   current.
 

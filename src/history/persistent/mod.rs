@@ -3,7 +3,7 @@
 //!
 //! * `layout` describes the file: a head, owners (one for each context, and one for each device's
 //!   memory
-//! that the driver itself holds), a table of chunks, and the chunks.
+//!   that the driver itself holds), a table of chunks, and the chunks.
 //! * `log` is the format of the chunks with texts and stacks: consecutive records.
 //! * `read` parses such a file, whatever it contains; `restore` makes a snapshot of it.
 //!

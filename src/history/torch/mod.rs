@@ -5,25 +5,25 @@
 //!
 //! * An entry without frames has no key for them; blocks and segments always have a list. It is
 //!   never
-//! null.
+//!   null.
 //! * A free is two entries, one directly after the other.
 //! * The state of a block that is pending free is `active_pending_free`, whatever PyTorch's
 //!   documentation says.
 //! * `category`, `trace_alloc_*` and `cachealloc` are keys that PyTorch leaves to producers: the
 //!   viewer
-//! colours by the first, and shows the others.
+//!   colours by the first, and shows the others.
 //! * If there are categories, one must be `unknown`. Otherwise the viewer tries to add it to a list
 //!   whose
-//! name it misspells (`categores`), and shows nothing.
+//!   name it misspells (`categores`), and shows nothing.
 //! * The viewer takes a block's category from its entry alone. If only live blocks were recorded,
 //!   entries
-//! have no categories: nearly all would be `unknown`. Blocks always have theirs, for cachealloc's
-//! own tools.
+//!   have no categories: nearly all would be `unknown`. Blocks always have theirs, for cachealloc's
+//!   own tools.
 //!
 //! * `graph_segments` is a key of cachealloc for graphs that have memory nodes. It has the form of
-//! `segments`; each segment is one node, and its pool is the number of its graph. They are not
-//! among the other segments: their addresses have no memory before a launch and graphs may share
-//! it, so their sum is not reserved memory.
+//!   `segments`; each segment is one node, and its pool is the number of its graph. They are not
+//!   among the other segments: their addresses have no memory before a launch and graphs may share
+//!   it, so their sum is not reserved memory.
 //!
 //! In each dict the frames come last: they are large, and the keys before them can then be read in
 //! a dump of the file.
