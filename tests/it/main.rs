@@ -60,3 +60,4 @@ mod tidy;
 mod transparency;
 mod triggers;
 mod watchers;
+mod wording;

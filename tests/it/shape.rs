@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::Command;
 use std::{env, fs};
 
+use cachealloc_core::rules::Rule;
 use cachealloc_tests::{library, release_library, root};
 
 /// Exactly the committed list: an export too many may replace a function of the program, and one
@@ -127,6 +128,20 @@ struct Symbol {
     name: String,
     version: String,
     weak: bool,
+}
+
+/// The switches by which tests turn rules and bounds off are not in the library that users get.
+#[test]
+#[ignore = "long tier"]
+fn release_has_no_test_switches() {
+    let has = |library: &Path, text: &str| {
+        let bytes = fs::read(library).expect("the library");
+        bytes.windows(text.len()).any(|part| part == text.as_bytes())
+    };
+    for switch in ["CACHEALLOC_BREAK", "CACHEALLOC_BOUND", Rule::PublishAfterBarrier.name()] {
+        assert!(has(&library(), switch), "the tests' library lacks {switch}");
+        assert!(!has(&release_library(), switch), "{switch}");
+    }
 }
 
 fn names(library: &Path, flags: &[&str]) -> Vec<Symbol> {
