@@ -1,13 +1,13 @@
-//! Links the command against the C library of 2012 (glibc 2.17), as the library is: it comes along
-//! to machines that are older than the one that built it.
+//! Links the command against the C library of 2012 (glibc 2.17), like the library: the command is
+//! copied to machines that are older than the one that built it.
 //!
-//! What the library needs is listed by hand; the command comes with more crates than one wants to
-//! follow. So its linker is shown all names of this machine's C library, each with its newest
-//! version that glibc 2.17 had; what is younger stays without a version. Where that is not possible
-//! the command is linked as usual, and that is said. `scripts/glibc-floor.sh` holds the result to
+//! The symbols that the library needs are listed by hand, but the command has too many dependencies
+//! for that. Its linker therefore sees all names of this machine's C library, each with its newest
+//! version that glibc 2.17 had; newer names stay without a version. If that is not possible, the
+//! command is linked as usual, with a warning. `scripts/glibc-floor.sh` checks the result against
 //! what the README promises.
 
-// The parts that make one stand-in are the library's.
+// The module belongs to the library; the command uses only the parts that make one stand-in.
 #[allow(dead_code)]
 #[path = "../preload/build/glibc.rs"]
 mod glibc;
@@ -19,9 +19,9 @@ use std::{env, fs};
 
 use glibc::Library;
 
-/// The newest version that may be needed.
+/// Newest version of the C library that may be required.
 const FLOOR: [u32; 2] = [2, 17];
-/// What lay in files of its own before glibc 2.34.
+/// Symbols that were in a separate library before glibc 2.34.
 const LIBPTHREAD: Library = Library {
     soname: "libpthread.so.0",
     versions: &[(
@@ -37,7 +37,8 @@ const LIBM: Library = Library {
     versions: &[("GLIBC_2.2.5", "exp exp2 expf log log2 logf pow powf")],
 };
 
-/// Functions of glibc 2.33 and later that programs had in themselves before, and what they called.
+/// Functions of glibc 2.33 and later that were earlier linked into each program, and what they
+/// called.
 const IN_PROGRAMS: [(&str, &str, &str); 8] = [
     ("stat", "const char *a", "__xstat(VERSION, a, s)"),
     ("lstat", "const char *a", "__lxstat(VERSION, a, s)"),
@@ -59,7 +60,7 @@ fn main() {
     match write_all(&folder) {
         Ok(()) => {
             println!("cargo:rustc-link-arg-bins=-L{}", folder.display());
-            // What this machine's libraries want of one another is not our business.
+            // Undefined symbols between this machine's libraries do not matter here.
             println!("cargo:rustc-link-arg-bins=-Wl,--allow-shlib-undefined");
         }
         Err(problem) => {
@@ -92,7 +93,7 @@ fn write_all(folder: &Path) -> Result<(), String> {
     write(&folder.join("libm.so"), &script)
 }
 
-/// All names of this C library by the version under which they are to be bound.
+/// Returns all names of this C library by the version to which they are to be bound.
 fn versions(libc: &str) -> Result<BTreeMap<String, String>, String> {
     let output = Command::new("readelf").args(["--dyn-syms", "--wide", libc]).output();
     let output = output.map_err(|error| format!("readelf: {error}"))?;
@@ -117,7 +118,7 @@ fn versions(libc: &str) -> Result<BTreeMap<String, String>, String> {
     }
     let mut versions: BTreeMap<String, String> = BTreeMap::new();
     for (name, (version, is_data)) in newest {
-        // In its place there is what we compile.
+        // The command compiles its own definition instead.
         if IN_PROGRAMS.iter().any(|(ours, _, _)| *ours == name) {
             continue;
         }
@@ -132,7 +133,7 @@ fn versions(libc: &str) -> Result<BTreeMap<String, String>, String> {
     }
 }
 
-/// Ordered by its numbers.
+/// A version, ordered by its numbers.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Version<'a> {
     parts: Vec<u32>,
@@ -140,7 +141,7 @@ struct Version<'a> {
 }
 
 impl Version<'_> {
-    /// None: not one for programs.
+    /// Returns `None` for a version that is not for programs.
     fn of(text: &str) -> Option<Version<'_>> {
         let numbers = text.strip_prefix("GLIBC_")?.split('.').map(str::parse);
         Some(Version { parts: numbers.collect::<Result<_, _>>().ok()?, text })
@@ -171,7 +172,7 @@ fn compile(folder: &Path, version: u32) -> Result<PathBuf, String> {
     }
 }
 
-/// Where this machine has a file of its C library.
+/// Returns the path of a file of this machine's C library.
 fn real(name: &str) -> Result<String, String> {
     let output = Command::new(linker()).arg(format!("-print-file-name={name}")).output();
     let output = output.map_err(|error| format!("{}: {error}", linker()))?;

@@ -1,5 +1,4 @@
-//! What a program or library says of itself in its head: machine, loader, versions of the C
-//! library.
+//! Reads the headers of a program or library: machine, loader, and versions of the C library.
 
 use std::fmt::{self, Display, Formatter};
 use std::fs::File;
@@ -24,18 +23,18 @@ pub(crate) struct Machine {
 #[derive(Debug)]
 pub(crate) struct Elf {
     pub machine: Machine,
-    /// The loader that starts it; None where it needs none.
+    /// The loader that starts the program, or `None` if it needs none.
     pub interpreter: Option<String>,
     pub is_dynamic: bool,
-    /// The newest version of the C library that it wants.
+    /// Newest version of the C library that the file requires.
     pub wants: Option<Version>,
-    /// The newest version that it is, if it is the C library.
+    /// Newest version that the file defines, if it is the C library.
     pub offers: Option<Version>,
     exported: Vec<String>,
 }
 
 impl Elf {
-    /// None: no such file. Of another machine only that is known.
+    /// Returns `None` if the file is not ELF. For another machine, only the machine is read.
     pub(crate) fn read(path: &Path) -> io::Result<Option<Elf>> {
         let mut head = [0; 20];
         let mut file = File::open(path)?;
@@ -94,7 +93,7 @@ impl Elf {
         if let Some((mut definitions, link)) = sections.gnu_verdef(endian, data)? {
             let strings = sections.strings(endian, data, link)?;
             while let Some((_, mut names)) = definitions.next()? {
-                // The first name is the version's own, the others are what it builds on.
+                // The first name is the version's own; the others are the versions it builds on.
                 if let Some(name) = names.next()? {
                     self.offers = self.offers.max(version(name.name(endian, strings)?));
                 }
@@ -104,7 +103,7 @@ impl Elf {
         for symbol in symbols.iter() {
             use object::read::elf::Sym;
             let name = symbol.name(endian, symbols.strings())?;
-            // Of a large program's many symbols, those that we ask for.
+            // A large program has many symbols; keep only those that are queried.
             let is_asked_for = name.starts_with(b"cachealloc_") || OF_OTHERS.contains(&name);
             if !symbol.is_undefined(endian) && is_asked_for {
                 self.exported.push(String::from_utf8_lossy(name).into_owned());
@@ -114,10 +113,10 @@ impl Elf {
     }
 }
 
-/// By which another library stands in front of the driver as this one does.
+/// Symbols that another library exports if it interposes the driver as this one does.
 const OF_OTHERS: [&[u8]; 3] = [b"dlsym", b"cuMemAlloc_v2", b"cuGetProcAddress_v2"];
 
-/// `GLIBC_2.17`, and nothing else.
+/// Parses `GLIBC_2.17` and nothing else.
 fn version(name: &[u8]) -> Option<Version> {
     let number = std::str::from_utf8(name).ok()?.strip_prefix("GLIBC_")?;
     let mut parts = number.split('.');

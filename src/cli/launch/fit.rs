@@ -1,5 +1,5 @@
-//! Whether the loader will load the library into a program. Where it will not, it says so in a line
-//! that is easily missed, and the program runs without.
+//! Checks whether the loader will load the library into a program. If it will not, the loader
+//! prints a line that is easily missed, and the program runs without the library.
 
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -13,7 +13,7 @@ use crate::kernel::libraries::has_capabilities;
 const SETUID: u32 = 0o4000;
 const SETGID: u32 = 0o2000;
 
-/// What stands against it.
+/// Reason why the library cannot be loaded.
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) enum Misfit {
     Machine { program: Machine, library: Machine },
@@ -23,11 +23,12 @@ pub(crate) enum Misfit {
     OtherRights,
 }
 
-/// Whether anything stands against loading the library into the program in this file.
+/// Checks whether the library can be loaded into the program in this file.
 pub(crate) fn check(library: &Library, program: &Path) -> Result<(), Failure> {
     let elf = match Elf::read(program) {
         Ok(Some(elf)) => elf,
-        // Text without a first line, which a shell runs; or a file that only the kernel may read.
+        // A text file without a `#!` line, which a shell runs, or a file that only the kernel may
+        // read.
         Ok(None) => return Ok(()),
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Ok(()),
         Err(error) => {
@@ -60,20 +61,21 @@ fn misfit(library: &Library, program: &Path, elf: &Elf) -> Option<Misfit> {
     (has < wants).then_some(Misfit::OldLibc { has, wants })
 }
 
-/// The version of the C library that lies beside this loader, where it belongs. None: not known.
+/// Returns the version of the C library installed next to this loader, or `None` if it is unknown.
 pub(crate) fn libc_beside(loader: &str) -> Option<Version> {
     let loader = std::fs::canonicalize(loader).ok()?;
     Elf::read(&loader.with_file_name("libc.so.6")).ok()??.offers
 }
 
-/// Runs with rights that its user does not have: the loader then drops `LD_PRELOAD`.
+/// Returns whether the program runs with rights that its user does not have. The loader then drops
+/// `LD_PRELOAD`.
 fn has_other_rights(program: &Path) -> bool {
     let Ok(facts) = program.metadata() else { return false };
     let user = nix::unistd::geteuid();
     let group = nix::unistd::getegid().as_raw();
     facts.mode() & SETUID != 0 && facts.uid() != user.as_raw()
         || facts.mode() & SETGID != 0 && facts.gid() != group
-        // Root has them all.
+        // Root already has all capabilities.
         || !user.is_root() && has_capabilities(program)
 }
 

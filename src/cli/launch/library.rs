@@ -1,5 +1,5 @@
-//! Where the library is: where the user says, beside the command, or in the Python package that
-//! both came in.
+//! Finds the library: where the user says, next to the command, or in the Python package that
+//! contains both.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -13,17 +13,17 @@ use crate::failure::Failure;
 use crate::live::LIBRARY_NAME;
 
 pub(crate) const VARIABLE: &str = "CACHEALLOC_LIB";
-/// From the folder of the command: built, installed, as a Debian package.
+/// Relative to the command's folder: as built, installed, or packaged for Debian.
 const FOLDERS: [&str; 4] = [".", "../lib", "../lib/cachealloc", "../lib64"];
-/// From there: where pip puts packages. With `--target` that is the folder above; a Python of the
-/// same prefix has a folder with its number in between.
+/// Relative to the command's folder: where pip puts packages. With `--target`, that is the parent
+/// folder. In a prefix with a Python, a folder named after the Python version lies in between.
 const PREFIX: &str = "..";
 const PYTHONS: [&str; 2] = ["../lib", "../lib64"];
 const PACKAGES: [&str; 2] = ["site-packages", "dist-packages"];
-/// Beside our package, and only beside that of this version: pip's record of it.
+/// pip's record of the package, which exists only next to the package of this version.
 const PACKAGE_RECORD: &str = concat!("cachealloc-", env!("CARGO_PKG_VERSION"), ".dist-info");
 const PACKAGE: &str = "cachealloc";
-/// Every library of ours has it, and no other.
+/// Symbol that every version of the library exports, and no other library.
 const SYMBOL: &str = "cachealloc_version";
 
 /// A library that can be preloaded, by its absolute path.
@@ -67,8 +67,8 @@ fn beside_us() -> Result<PathBuf, Failure> {
     })
 }
 
-/// Our package in the Pythons around the command. A prefix may have several, with other versions of
-/// ours.
+/// Returns the cachealloc packages of the Pythons around the command. A prefix may have several
+/// Pythons, with different versions of the package.
 fn in_packages(folder: &Path) -> impl Iterator<Item = PathBuf> {
     let pythons = PYTHONS.iter().filter_map(|lib| fs::read_dir(folder.join(lib)).ok());
     let pythons = pythons.flatten().flatten().map(|python| python.path());
@@ -105,7 +105,7 @@ fn check(path: &Path) -> Result<Library, Failure> {
     Ok(Library { path, elf })
 }
 
-/// `LD_PRELOAD` with the library in front of what is there.
+/// Returns `LD_PRELOAD` with the library in front of the existing entries.
 pub(crate) fn preload(library: &Path, before: Option<OsString>) -> OsString {
     let mut list = library.as_os_str().to_owned();
     let before = before.unwrap_or_default();

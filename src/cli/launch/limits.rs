@@ -1,8 +1,7 @@
-//! What a program must keep to in a test without an onlooker: `run --max-peak 4G --max-leak 0`.
+//! Limits that a program must keep in an unattended test: `run --max-peak 4G --max-leak 0`.
 //!
-//! Judged by the history, in requested bytes, so neither the time that anything took nor what the
-//! cache reserves has a part in it: a program that does the same each time is judged the same each
-//! time.
+//! The check uses the history, in requested bytes. Neither timing nor memory that the cache
+//! reserves affects it, so a program that does the same each time gets the same result each time.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -19,9 +18,9 @@ use crate::show::sites::place;
 use crate::show::{bytes, count, plural};
 use crate::{size, snapshots};
 
-/// The exit code of `run` where a limit was not kept. No other tool has it for its own ends.
+/// Exit code of `run` if a limit was exceeded. No other tool uses it for its own purposes.
 pub(crate) const NOT_KEPT: u8 = 122;
-/// Call sites that are named for each limit.
+/// Number of call sites named for each limit.
 const SITES_SHOWN: usize = 5;
 
 #[derive(Args)]
@@ -47,7 +46,7 @@ fn limit(text: &str) -> Result<u64, String> {
     size::parse(text).ok_or_else(|| format!("expected {}, or 0", size::ALLOWED))
 }
 
-/// Files become what their memory is called.
+/// Converts a file name to the category name of its memory.
 fn library(text: &str) -> Result<String, String> {
     let is_file = text.contains(".so") || text.contains('/');
     match category::of(std::iter::once(text), "") {
@@ -61,7 +60,7 @@ fn library(text: &str) -> Result<String, String> {
 }
 
 impl Limits {
-    /// The flag that wants a recording.
+    /// Returns the flag that needs a recording.
     pub(crate) fn flag(&self, flags: &Flags) -> Result<Option<&'static str>, Failure> {
         match self {
             Limits { max_peak: Some(_), .. } if flags.value("record") == Some("state") => {
@@ -78,7 +77,8 @@ impl Limits {
         }
     }
 
-    /// Whether a program that left these snapshots kept to them. Says on stderr what it did not.
+    /// Returns whether the program that left these snapshots kept the limits. Prints every
+    /// violation on stderr.
     pub(crate) fn check(&self, files: &[PathBuf]) -> Result<bool, Failure> {
         if files.is_empty() {
             say(format_args!(
@@ -96,7 +96,7 @@ impl Limits {
         Ok(is_kept)
     }
 
-    /// `is_there`: becomes true where there is anything that is limited.
+    /// Checks one process. Sets `is_there` if the process has memory that is limited.
     fn check_process(&self, snapshot: &Snapshot, is_there: &mut bool) -> Result<bool, Failure> {
         let is_wanted = |library: &str| {
             self.only_library.as_ref().is_none_or(|only| only.eq_ignore_ascii_case(library))
@@ -138,7 +138,7 @@ impl Limits {
     }
 }
 
-/// Two amounts, exactly where they would look the same.
+/// Formats two amounts, in exact bytes if they would otherwise look the same.
 fn apart(held: u64, most: u64) -> [String; 2] {
     let exact = |number: u64| format!("{} B", count(number));
     match [held, most].map(bytes) {
@@ -147,7 +147,7 @@ fn apart(held: u64, most: u64) -> [String; 2] {
     }
 }
 
-/// A line for each call site with most of it.
+/// Prints a line for each of the call sites with the most memory.
 fn blame(
     snapshot: &Snapshot,
     names: &Names,
@@ -168,7 +168,8 @@ fn blame(
     }
 }
 
-/// Of each process what it left last: a shortage, or a request, leaves a snapshot earlier.
+/// Returns the last snapshot of each process: an out-of-memory error or a request writes earlier
+/// ones.
 fn last_of_each_process(files: &[PathBuf]) -> Result<Vec<Snapshot>, Failure> {
     let mut last: Vec<(Snapshot, u64)> = Vec::new();
     for file in files {
@@ -185,7 +186,7 @@ fn last_of_each_process(files: &[PathBuf]) -> Result<Vec<Snapshot>, Failure> {
     Ok(last.into_iter().map(|(snapshot, _)| snapshot).collect())
 }
 
-/// The number of a snapshot among those of its process: `host-812-3.pickle`.
+/// Returns the number of a snapshot among those of its process: `host-812-3.pickle`.
 fn number(file: &Path) -> u64 {
     let stem = file.file_stem().unwrap_or_default().to_string_lossy();
     stem.rsplit('-').next().and_then(|number| number.parse().ok()).unwrap_or(0)
@@ -199,12 +200,13 @@ fn process(snapshot: &Snapshot) -> String {
     text
 }
 
-/// What a snapshot says that was taken earlier may still have been freed.
+/// Returns whether the snapshot was taken at the end of its process. Memory in an earlier one may
+/// still have been freed.
 fn has_ended(snapshot: &Snapshot) -> bool {
     matches!(snapshot.setting("taken"), Some("exit" | "signal"))
 }
 
-/// Why the peak may have been higher than the history says.
+/// Returns why the peak may have been higher than the history shows.
 fn lost(snapshot: &Snapshot) -> Option<String> {
     if let Dropped::Count(dropped @ 1..) = snapshot.settings.dropped {
         return Some(format!("the oldest {} entries of its history are lost", count(dropped)));

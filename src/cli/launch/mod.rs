@@ -1,7 +1,7 @@
-//! Starting a program under the library: which file is started in the end (`program`), which
-//! library (`library`), whether the two will fit (`fit`), with what settings (`settings`, and
-//! `uncached` for frameworks), and how to stay beside it (`watch`) and what is made of what it
-//! leaves (`recording`, `report`, `limits`).
+//! Starts a program under the library. `program` finds the file that is executed in the end,
+//! `library` finds the library, and `fit` checks that it can be loaded. `settings` builds the
+//! options (`uncached` those of frameworks), `watch` forwards signals and waits for the end, and
+//! `recording`, `report` and `limits` process what the program leaves.
 
 pub(crate) mod program;
 

@@ -1,4 +1,5 @@
-//! Which file a command line starts in the end: found as a shell finds it, through `#!` lines.
+//! Finds the file that a command line executes in the end: looks it up as a shell does, then
+//! follows `#!` lines.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -9,17 +10,17 @@ use std::path::{Path, PathBuf};
 
 use crate::failure::Failure;
 
-/// As shells say it: the program is not there, or not to be executed.
+/// Exit codes of shells: the program does not exist, or cannot be executed.
 pub(crate) const NOT_FOUND: u8 = 127;
 pub(crate) const NOT_EXECUTABLE: u8 = 126;
 
-/// One script may be the interpreter of another.
+/// Limit on nested interpreters: one script may be the interpreter of another.
 const INTERPRETERS_MAX: usize = 5;
-/// What the kernel reads of a `#!` line.
+/// Number of bytes of a `#!` line that the kernel reads.
 const LINE_BYTES_MAX: u64 = 256;
 const PATH_DEFAULT: &str = "/bin:/usr/bin";
 
-/// The file that the kernel loads for this command.
+/// Returns the file that the kernel loads for this command.
 pub(crate) fn executable(command: &OsStr) -> Result<PathBuf, Failure> {
     let mut file = find(command)?;
     for _ in 0..INTERPRETERS_MAX {
@@ -81,7 +82,8 @@ fn is_executable(file: &Path) -> bool {
     fs::metadata(file).is_ok_and(|facts| facts.permissions().mode() & 0o111 != 0)
 }
 
-/// What the file's first line names. None: the kernel, or a shell, starts the file itself.
+/// Returns the interpreter named by the file's first line, or `None` if the kernel or a shell
+/// starts the file itself.
 fn interpreter(file: &Path) -> Result<Option<OsString>, Failure> {
     let mut line = Vec::new();
     let read =

@@ -1,5 +1,5 @@
-//! What a run leaves for the command to look at when the program has ended: snapshots, in a folder
-//! of their own.
+//! The snapshots that a run leaves for the command to examine after the program has ended, in a
+//! separate folder.
 
 use std::fs::{self, DirBuilder};
 use std::io::{self, Write};
@@ -17,14 +17,16 @@ use crate::output;
 
 const SNAPSHOT: &str = "snapshot";
 const RECORD: &str = "record";
-/// A process says to the second when it was last there, and a clock may be set.
+/// Tolerance for comparing times: a process records when it was last alive to the second, and a
+/// clock may be set.
 const CLOCK_STEP: Duration = Duration::from_secs(10);
-/// So many names are tried for a snapshot that is kept.
+/// Maximum number of names tried for a snapshot that is kept.
 const NAMES_MAX: u32 = 10_000;
-/// What no path in an option can have.
+/// Characters that a path in an option cannot contain.
 const NOT_IN_OPTIONS: [char; 4] = [',', '[', ']', '%'];
 
-/// A folder that this run has made, for itself alone. Where it is empty it goes with this value.
+/// A folder that this run created for its own use. Dropping this value removes the folder if it is
+/// empty.
 pub(crate) struct Recording {
     folder: PathBuf,
     begun: SystemTime,
@@ -37,7 +39,8 @@ impl Drop for Recording {
 }
 
 impl Recording {
-    /// Makes the folder, and has the library write there. `flag`: what asks for it.
+    /// Creates the folder and directs the library's snapshots there. `flag` is the flag that needs
+    /// the recording.
     pub(crate) fn prepare(flag: &str, flags: &mut Flags) -> Result<Recording, Failure> {
         check(flag, flags)?;
         if !flags.has(RECORD) {
@@ -49,19 +52,19 @@ impl Recording {
         Ok(recording)
     }
 
-    /// The snapshots that are there by now, by name.
+    /// Returns the snapshots written so far, ordered by name.
     pub(crate) fn files(&self) -> Vec<PathBuf> {
         let mut files: Vec<PathBuf> = fs::read_dir(&self.folder)
             .map(|folder| folder.flatten().map(|entry| entry.path()).collect())
             .unwrap_or_default();
-        // No other files, and none that is being written.
+        // Leaves out other files and snapshots that are still being written.
         files.retain(|file| file.extension().is_some_and(|end| end == "pickle"));
         files.sort();
         files
     }
 
-    /// Makes snapshots of what processes of this run have left that wrote none at their end,
-    /// because something killed them. Says what cannot be made.
+    /// Recovers snapshots of processes of this run that wrote none at their end because something
+    /// killed them. Prints the failures.
     pub(crate) fn recover(&self) {
         let folder = format!("snapshot:{}/", self.folder.display());
         for left in OrphanedHistory::all() {
@@ -69,12 +72,13 @@ impl Recording {
             if !is_ours || !matches!(left.fate(), Fate::Gone | Fate::OtherProgram) {
                 continue;
             }
-            // Another user's, or of another run: the settings say where its snapshots were to go.
+            // Skips histories of another user or another run: the settings name the folder of its
+            // snapshots.
             let Ok((snapshot, mut names)) = recover::snapshot_of(&left) else { continue };
             if !snapshot.settings.configuration.contains(&folder) {
                 continue;
             }
-            // The last of its process.
+            // This snapshot sorts as the last of its process.
             let process = left.owner.process_id;
             let path = self.folder.join(format!("recovered-{process}-{}.pickle", u32::MAX));
             let write = |out: &mut dyn Write| write_snapshot(&snapshot, &mut names, out);
@@ -88,8 +92,8 @@ impl Recording {
         }
     }
 
-    /// Moves the snapshots to where the report is, under its name: the last of each process, which
-    /// has the history of those before. Returns their names.
+    /// Moves the snapshots next to the report, under its name, and returns their names. `files`
+    /// holds the last snapshot of each process, which contains the history of the earlier ones.
     pub(crate) fn keep_beside(&self, files: &[PathBuf], report: &Path) -> Vec<PathBuf> {
         let mut kept = Vec::new();
         for (number, file) in files.iter().enumerate() {
@@ -112,7 +116,7 @@ impl Recording {
         kept
     }
 
-    /// Says so, because the library has named them.
+    /// Removes the snapshots and prints that it did, because the library has printed their names.
     pub(crate) fn remove(self, files: &[PathBuf]) {
         for file in files {
             let _ = fs::remove_file(file); // one that stays keeps the folder
@@ -124,7 +128,7 @@ impl Recording {
         }
     }
 
-    /// What failed, and where the snapshots stay, if there are any.
+    /// Adds to a failure where the snapshots are kept, if there are any.
     pub(crate) fn keep(&self, files: &[PathBuf], failure: Failure) -> Failure {
         match files {
             [] => failure,
@@ -133,7 +137,7 @@ impl Recording {
     }
 }
 
-/// Whether snapshots can be had beside what the flags say; `flag` is what asks for them.
+/// Checks that the flags allow snapshots. `flag` is the flag that needs them.
 fn check(flag: &str, flags: &Flags) -> Result<(), Failure> {
     if flags.has(SNAPSHOT) {
         let what =
@@ -149,10 +153,10 @@ fn check(flag: &str, flags: &Flags) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Under an unused name. A folder of another one belongs to a process of this number in another
-/// namespace, or to an earlier one that left its snapshots.
+/// Creates a folder under an unused name. An existing one belongs to a process with this number in
+/// another namespace, or to an earlier process that left its snapshots.
 fn make_folder() -> Result<PathBuf, Failure> {
-    // An option is text.
+    // An option is text, so the path must be UTF-8.
     let fits = |folder: &PathBuf| {
         folder.is_dir()
             && folder.is_absolute()
@@ -163,7 +167,7 @@ fn make_folder() -> Result<PathBuf, Failure> {
     let temporary = Some(std::env::temp_dir()).filter(fits).unwrap_or("/tmp".into());
     let folder =
         temporary.join(format!("cachealloc-{}-{:016x}", std::process::id(), output::random()));
-    // Where there is anything of this name, also a link, none is made.
+    // Creation fails if the name exists in any form, including a link.
     DirBuilder::new().mode(0o700).create(&folder).map_err(|error| {
         Failure::new(format!("{} cannot be made: {error}", folder.display()))
             .next("give a folder for temporary files with TMPDIR")

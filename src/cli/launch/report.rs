@@ -1,4 +1,4 @@
-//! The report of one run, made of the snapshots that it leaves.
+//! Makes the report of one run from the snapshots that it leaves.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -14,7 +14,7 @@ use crate::commands::report;
 use crate::failure::{Failure, USAGE};
 use crate::output;
 
-/// Where it goes.
+/// The requested report.
 pub(crate) struct Wanted {
     output: PathBuf,
 }
@@ -32,8 +32,8 @@ impl Wanted {
         Ok(Wanted { output })
     }
 
-    /// Makes the report of a program that ended so and left these snapshots. Its name, and those
-    /// that it is made of.
+    /// Makes the report of a program that ended with `status` and left these snapshots. Returns the
+    /// report's name and the snapshots it is made of.
     pub(crate) fn make(
         self,
         files: &[PathBuf],
@@ -60,8 +60,8 @@ fn without_snapshot(status: ExitStatus) -> Failure {
     }
 }
 
-/// `%r` becomes the rank; a name without it gets the rank before its end, because all ranks of a
-/// job are given the same name.
+/// Replaces `%r` with the rank. A name without `%r` gets the rank before its extension, because all
+/// ranks of a job are given the same name.
 fn with_rank(output: &Path, rank: Option<u32>) -> PathBuf {
     let name = output.as_os_str().as_bytes();
     let Some(rank) = rank else {
@@ -84,7 +84,7 @@ fn path(bytes: Vec<u8>) -> PathBuf {
     OsString::from_vec(bytes).into()
 }
 
-/// A path is bytes, and need not be text.
+/// Replaces bytes rather than text, because a path need not be UTF-8.
 fn replaced(name: &[u8], piece: &[u8], by: &[u8]) -> Vec<u8> {
     let mut made = Vec::new();
     let mut rest = name;

@@ -1,4 +1,5 @@
-//! Every option of the library as a flag, from its one table, and the text that they become.
+//! Makes a flag of every row of the options table, and builds the options text from the flags
+//! given.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -12,13 +13,13 @@ use crate::failure::{Failure, USAGE};
 
 pub(crate) const VARIABLE: &str = "CACHEALLOC_CONF";
 const HEADING: &str = "Options of the library";
-/// What these flags mean when they stand alone.
+/// Value of these flags when given without one.
 const RECORD: (&str, &str) = ("record", "all");
 const TRUE: &str = "true";
-/// What has a short name as well.
+/// The option that also has a short name.
 const LIMIT: &str = "gpu_memory_limit_mb";
 
-/// The flags that were given: keys of the table, and values.
+/// Flags that were given, as keys of the table and values.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Flags(Vec<(&'static str, String)>);
 
@@ -27,8 +28,8 @@ impl Flags {
         self.0.iter().any(|(given, _)| *given == key)
     }
 
-    /// A word that is a value of a flag that was given alone, and was taken for the program:
-    /// `--record all`.
+    /// Returns the flag that this word was meant as a value of, if that flag was given without a
+    /// value and the word was taken for the program: `--record all`.
     pub(crate) fn meant_by(&self, word: &OsStr) -> Option<String> {
         let word = word.to_str()?;
         let mut rows = OPTIONS.iter().filter(|row| self.has(row.key));
@@ -45,8 +46,9 @@ impl Flags {
         self.0.push((key, value.to_string()));
     }
 
-    /// The text for the library: what was set before, then the flags, because the last one of a key
-    /// counts. A wrong flag is reported here; what was wrong before, by the library.
+    /// Builds the text for the library: the earlier settings, then the flags, because the last
+    /// occurrence of a key counts. A wrong flag is reported here; the library reports what was
+    /// wrong in the earlier settings.
     pub(crate) fn merge(&self, before: &str) -> Result<(String, Config), Failure> {
         let mut text = before.trim_end_matches(',').to_string();
         if text.rfind('[') > text.rfind(']') && !self.0.is_empty() {
@@ -65,7 +67,7 @@ impl Flags {
         let (config, problems) = cachealloc_options::parse(&text);
         let is_ours = |key: &str| self.has(key);
         let mut wrong = problems.iter().filter(|problem| is_ours(&problem.key));
-        // The library itself reports what has no effect.
+        // The library itself reports settings that have no effect.
         let wrong = wrong.find(|problem| !matches!(problem.kind, ProblemKind::NoEffect { .. }));
         match wrong {
             Some(problem) => Err(Failure::new(problem.what()).code(USAGE)),
@@ -74,8 +76,8 @@ impl Flags {
     }
 }
 
-/// A line for each variable of another allocator that is set here and has something for which there
-/// is an option, which this text does not have.
+/// Returns a line for each variable of another allocator that is set here and has an equivalent
+/// option missing from this text.
 pub(crate) fn missed(options: &str) -> Vec<String> {
     let text = |text: OsString| text.to_string_lossy().into_owned();
     let mut variables: Vec<_> =
@@ -151,7 +153,8 @@ fn has_loose_comma(value: &str) -> bool {
     })
 }
 
-/// Any text: the table says what is allowed. The words are for completions and help.
+/// Parser that accepts any text, because the table decides what is allowed. The words serve
+/// completions and help.
 #[derive(Clone)]
 struct Words(Vec<&'static str>);
 

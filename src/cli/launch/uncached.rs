@@ -1,5 +1,5 @@
-//! The frameworks' own switches that turn their caches off, so that each tensor is an allocation of
-//! its own.
+//! Turns the frameworks' own caches off with their own switches, so that each tensor is a separate
+//! allocation.
 
 use std::env;
 use std::process::Command;
@@ -11,13 +11,14 @@ const SWITCHES: [(&str, &str, &str); 4] = [
     ("PyTorch", "PYTORCH_NO_CUDA_MEMORY_CACHING", "1"),
     ("JAX", "XLA_PYTHON_CLIENT_PREALLOCATE", "false"),
     ("JAX", "XLA_PYTHON_CLIENT_ALLOCATOR", "platform"),
-    // From a pool of the driver's, tensor by tensor.
+    // Allocates each tensor from one of the driver's pools.
     ("TensorFlow", "TF_GPU_ALLOCATOR", "cuda_malloc_async"),
 ];
-/// What has no switch, and the line that a program needs.
+/// A framework without a switch, and the line that a program needs instead.
 const BY_HAND: (&str, &str) = ("CuPy", "cupy.cuda.set_allocator(None)");
 
-/// Sets them for this program, and says which. What the user has set otherwise stays.
+/// Sets the switches for this program and prints which it set. A variable that the user has set to
+/// another value is left alone.
 pub(crate) fn set(program: &mut Command) {
     let mut set = Vec::new();
     for (framework, variable, value) in SWITCHES {

@@ -1,4 +1,5 @@
-//! A program that we stay beside: what is sent to us is for it, and how it ends is how we end.
+//! Runs a program and stays its parent: forwards the signals sent to the command, and ends as the
+//! program ended.
 
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
@@ -15,7 +16,8 @@ use nix::unistd::Pid;
 
 use crate::kernel;
 
-/// What others send to a program. Not those that stop and continue: they stop us, too.
+/// Signals that others send to a program. Stop and continue signals are not forwarded: they also
+/// stop the command.
 const FORWARDED: [Signal; 13] = [
     Signal::SIGHUP,
     Signal::SIGINT,
@@ -32,17 +34,17 @@ const FORWARDED: [Signal; 13] = [
     Signal::SIGWINCH,
 ];
 
-/// Runs the program to its end. The error: it did not start.
+/// Runs the program to its end. Returns an error if it did not start.
 pub(crate) fn run(command: &mut Command) -> io::Result<ExitStatus> {
     let forwarded: SigSet = FORWARDED.into_iter().collect();
     let mut signals = forwarded;
     signals.add(Signal::SIGCHLD);
     let before = SigSet::thread_get_mask()?;
     kernel::inherit_start_state(command, before);
-    // Before the program starts, so that none is missed.
+    // Block before the program starts, so that no signal is missed.
     signals.thread_block()?;
     let status = beside(command, &signals, &forwarded);
-    // From here on we are alone, and what is sent is for us.
+    // The program has ended; signals are now meant for the command.
     before.thread_set_mask()?;
     status
 }
@@ -50,12 +52,13 @@ pub(crate) fn run(command: &mut Command) -> io::Result<ExitStatus> {
 fn beside(command: &mut Command, signals: &SigSet, forwarded: &SigSet) -> io::Result<ExitStatus> {
     let arriving = SignalFd::with_flags(signals, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
     let mut child = command.spawn()?;
-    // After the program: see `Witness`. Without one, what is sent to the group arrives twice.
+    // The witness must be younger than the program: see `Witness`. Without a witness, signals sent
+    // to the group arrive twice.
     let mut witness = Witness::new(forwarded).ok();
     loop {
         if let Some(status) = child.try_wait()? {
-            // What came with the program's end, to all of the group, is no reason to end without a
-            // report.
+            // Discard signals sent to the whole group as the program ended, so that the command
+            // still writes its report.
             while arriving.read_signal()?.is_some() {}
             return Ok(status);
         }
@@ -70,40 +73,41 @@ fn beside(command: &mut Command, signals: &SigSet, forwarded: &SigSet) -> io::Re
     }
 }
 
-/// A signal of the terminal, or to the whole process group, reaches the program without us.
+/// Forwards a signal, unless it came from the terminal or went to the whole process group: the
+/// program then receives it directly.
 fn forward(child: &Child, signal: &nix::libc::signalfd_siginfo, witness: Option<&mut Witness>) {
     let from_terminal = signal.ssi_code == nix::libc::SI_KERNEL;
     let Ok(number) = Signal::try_from(signal.ssi_signo as i32) else { return };
     if number == Signal::SIGCHLD {
         return;
     }
-    // It is asked in any case, so that it forgets what has been dealt with.
+    // Ask in any case, so that the witness forgets signals already handled.
     let to_group = witness.is_some_and(|witness| witness.has_seen(number));
     if !from_terminal && !to_group {
         let _ = kill(Pid::from_raw(child.id() as i32), number); // it may have ended just now
     }
 }
 
-/// A process of ours in the same process group, to which nothing is sent directly: what it gets was
-/// sent to the group, and so to the program. The signal itself does not show that.
+/// A child process in the same process group, to which nothing is sent directly. A signal it
+/// receives was sent to the group, and so to the program. The signal itself does not show that.
 ///
-/// The kernel sends to the members of a group one after the other, those that joined it last first.
-/// So the witness, which is younger, has a signal before we have it.
+/// The kernel sends to the members of a group one after the other, latest joined first. The witness
+/// is younger, so it receives a signal before the command does.
 struct Witness {
     stream: UnixStream,
-    /// Of the last question: an answer to an earlier one, which came too late, is passed over.
+    /// Number of the last question. A late answer to an earlier one is discarded.
     question: u8,
 }
 
-/// For a reply, the witness's only work.
+/// Time allowed for a reply, which is the witness's only work.
 const TIMEOUT: Duration = Duration::from_millis(200);
 
 impl Witness {
-    /// `signals` are blocked.
+    /// Starts the witness. `signals` must be blocked.
     fn new(signals: &SigSet) -> io::Result<Witness> {
         let (ours, theirs) = UnixStream::pair()?;
         if kernel::fork_one()?.is_none() {
-            // Only so the end of ours is the end of theirs.
+            // Close this end here, so that the witness sees end-of-file when the command ends.
             drop(ours);
             let _ = watch_group(theirs, signals); // it ends with us, or cannot do its work
             kernel::end_at_once();
@@ -112,7 +116,7 @@ impl Witness {
         Ok(Witness { stream: ours, question: 0 })
     }
 
-    /// Whether this signal came to the group since the last question.
+    /// Returns whether this signal came to the group since the last question.
     fn has_seen(&mut self, signal: Signal) -> bool {
         self.question = self.question.wrapping_add(1);
         let asked = self.stream.write_all(&[self.question, signal as i32 as u8]);
@@ -126,7 +130,7 @@ impl Witness {
     }
 }
 
-/// The witness: replies until the other end is closed.
+/// Main loop of the witness: replies until the other end is closed.
 fn watch_group(mut questions: UnixStream, signals: &SigSet) -> io::Result<()> {
     let arriving = SignalFd::with_flags(signals, SfdFlags::SFD_NONBLOCK)?;
     let mut seen = [0u8; 256];

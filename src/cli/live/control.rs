@@ -1,5 +1,5 @@
-//! Orders to a running process, by the same file: how they get there is said in
-//! `cachealloc_statistics::page`.
+//! Sends control commands to a running process through its statistics file.
+//! `cachealloc_statistics::page` describes the protocol.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -10,20 +10,21 @@ use cachealloc_statistics::sender::{self, Receiver, Sent, Words};
 use super::{Live, Problem};
 use crate::kernel::Page;
 
-/// Why an order was not carried out.
+/// Reason why a control command was not carried out.
 #[derive(Debug)]
 pub(crate) enum Refusal {
     Problem(Problem),
     /// Another sender holds the lock.
     Others,
-    /// It has begun, and does not come to an end.
+    /// The process has begun to carry it out but does not finish.
     Unfinished,
-    /// The process says no, with this `errno`.
+    /// The process refused, with this `errno`.
     No(i32),
 }
 
 impl Live {
-    /// Has the process carry an order out. Where it does not even begin, the order is taken back.
+    /// Sends a control command to the process and waits for it. If the process does not begin to
+    /// carry it out, the command is withdrawn.
     pub(crate) fn order(&self, order: ControlCommand, deadline: Instant) -> Result<(), Refusal> {
         let receiver = Until { live: self, deadline };
         let sent = sender::send(&self.file, &self.page, &receiver, &order);

@@ -1,4 +1,4 @@
-//! Why a process has no statistics for us, in a sentence with the next step.
+//! Explains why a process has no readable statistics, in a sentence with the next step.
 
 use std::io;
 
@@ -6,7 +6,7 @@ use super::Problem;
 use crate::failure::Failure;
 use crate::processes::Process;
 
-/// The file that is mapped into every process that runs under us.
+/// File name of the library, as it appears in the memory maps of every process under it.
 pub(crate) const LIBRARY_NAME: &str = "libcachealloc.so";
 
 pub(crate) fn explain(process: Process, problem: &Problem) -> Failure {
@@ -27,7 +27,7 @@ pub(crate) fn explain(process: Process, problem: &Problem) -> Failure {
         .next("try again once that program uses CUDA"),
         Problem::NoFolder(error) if process.exists() && !process.has_ended() => {
             match without_file(process) {
-                // The folder of its file cannot be read.
+                // The folder of the process's file cannot be read.
                 Ok(_) => Failure::new(format!("cannot read /dev/shm of process {number}: {error}"))
                     .next("run the command as root on the host"),
                 Err(failure) => failure,
@@ -58,11 +58,12 @@ pub(crate) fn explain(process: Process, problem: &Problem) -> Failure {
     }
 }
 
-/// Ok: it runs under us, and why it has no file is what its settings and its libraries say. Err:
-/// why it cannot have one.
+/// Returns `Ok` if the process runs under the library: its settings and loaded libraries explain
+/// why it has no file. Returns `Err` with the reason if it cannot have one.
 fn without_file(process: Process) -> Result<Failure, Failure> {
     let Process(number) = process;
-    // Killed and not waited for; its file may be gone, as others remove what is left over.
+    // A zombie: killed and not yet reaped. Its file may be gone, because other processes remove
+    // stale files.
     if process.exists() && process.has_ended() {
         return Err(Failure::new(format!("process {number} has ended")));
     }
@@ -89,7 +90,7 @@ fn without_file(process: Process) -> Result<Failure, Failure> {
     })
 }
 
-/// The library is there, and its file is not.
+/// Explains a process that has loaded the library but has no file.
 fn under_us(process: Process) -> Failure {
     let Process(number) = process;
     if process.variable("CACHEALLOC").as_deref() == Some("0") {
@@ -112,7 +113,7 @@ fn under_us(process: Process) -> Failure {
     }
     let begin = format!("process {number} runs under cachealloc");
     match process.maps_begin(DRIVER_NAME) {
-        // Without the driver nothing can have used CUDA.
+        // A process without the driver cannot have used CUDA.
         Some(false) => Failure::new(format!("{begin} and has not used CUDA yet"))
             .next("try again once it has allocated GPU memory"),
         _ => Failure::new(format!(
@@ -122,5 +123,5 @@ fn under_us(process: Process) -> Failure {
     }
 }
 
-/// So CUDA's driver is called in any version.
+/// Start of the CUDA driver's file name, the same in every version.
 const DRIVER_NAME: &str = "libcuda.so";

@@ -1,6 +1,6 @@
 //! The statistics of running programs: their files in `/dev/shm`, whose layout and protocol are
-//! `cachealloc_statistics::page`. A process that does not respond is not waited for, and none is
-//! ever stopped.
+//! described in `cachealloc_statistics::page`. A process that does not respond is not waited for,
+//! and no process is ever stopped.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -31,29 +31,30 @@ pub(crate) use statistics::{CallSite, Frame, Gpu, Library, Recording, Statistics
 
 const FOLDER: &str = "/dev/shm";
 const ROOT: u32 = 0;
-/// Longer texts are none of ours. Root reads those of all users, any of which may have made many.
+/// Upper bound on the text the library writes. Root reads the files of all users, and any user may
+/// have made many.
 const TEXT_BYTES_MAX: u64 = 256 << 20;
 const TEXT_BYTES_OF_OTHERS_MAX: u64 = 4 << 20;
-/// So many processes of one user are looked at.
+/// Maximum number of processes examined per user.
 const OF_ONE_USER_MAX: usize = 1000;
-/// In a reply whose call sites another request consumed.
+/// Appears in a reply whose call sites another request consumed.
 const NO_SITES: &str = "\"call_sites\": null";
 const NOT_RECORDED: &str = "\"libraries\": null";
-/// How much later an answer is there that is just being written.
+/// How long to wait for an answer that is being written.
 const WRITES_FOR: Duration = Duration::from_millis(1);
-/// So often it is looked whether the process is still there.
+/// Interval between checks that the process still exists.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// A process under the library.
 pub(crate) struct Live {
-    /// By its number for us.
+    /// The process, by its number in this namespace.
     pub process: Process,
-    /// As it says.
+    /// Owner as stated in the file.
     owner: Owner,
-    /// The process as it was when it was found.
+    /// Owner as observed when the process was found.
     seen: Option<Owner>,
     path: PathBuf,
-    /// Whose file it is.
+    /// Owner of the file.
     pub user: u32,
     file: File,
     page: Page,
@@ -61,50 +62,50 @@ pub(crate) struct Live {
 
 enum State {
     Lives,
-    /// The file is of a program that it was before.
+    /// The file belongs to a program that the process ran before an `exec`.
     Left,
-    /// It has other rights now, and cannot open its own file.
+    /// The process has changed its credentials and cannot open its own file.
     OtherUser,
-    /// It cannot be seen from here whether the process lives.
+    /// Whether the process lives cannot be determined from here.
     Unknown,
 }
 
-/// Why a file is none that we can read, and whose it is.
+/// Reason why a file cannot be used, and the user who owns it.
 struct Refused {
     user: Option<u32>,
     why: Problem,
 }
 
-/// What was asked of a process.
+/// Number of a request sent to a process.
 #[derive(Clone, Copy)]
 pub(crate) struct Request(u32);
 
-/// Why a process has no statistics for us.
+/// Reason why no statistics can be read from a process.
 #[derive(Debug)]
 pub(crate) enum Problem {
-    /// No file of it, or one of an earlier process.
+    /// The process has no file, or only one of an earlier process.
     NoFile,
-    /// What lies in its `/dev/shm` cannot be seen from here.
+    /// The process's `/dev/shm` cannot be read from here.
     NoFolder(io::Error),
-    /// Its file is that of another user: it has changed its own since it made it.
+    /// The file belongs to another user: the process has changed its user since it made the file.
     OtherUser(u32),
-    /// Its file is of a program that it was before.
+    /// The file belongs to a program that the process ran before an `exec`.
     OtherProgram,
-    /// A file of a library of another version.
+    /// The file was made by a library of another version.
     OtherLayout,
-    /// A file that is not for us.
+    /// The file cannot be accessed.
     Refused(io::Error),
     /// The process did not answer in time.
     Silent,
     /// The process ended.
     Ended,
-    /// What it said is nothing that we understand.
+    /// The answer cannot be parsed.
     Garbled(String),
 }
 
 impl Live {
-    /// The file of a process, of any user and in any namespace: a container has a `/dev/shm` of its
-    /// own, and numbers of its own.
+    /// Opens the file of a process, of any user and in any namespace: a container has a separate
+    /// `/dev/shm` and separate process numbers.
     pub(crate) fn of(process: Process) -> Result<Live, Problem> {
         let (Ok(owner), Some(user)) = (process.owner(), process.user()) else {
             return Err(Problem::NoFile);
@@ -128,8 +129,8 @@ impl Live {
                             let ended = process.has_ended();
                             problem = if ended { Problem::Ended } else { Problem::OtherProgram };
                         }
-                        // Of an earlier process. Those of other users are removed by their next
-                        // program.
+                        // The file of an earlier process. Another user's file is removed by that
+                        // user's next program.
                         State::Left => live.remove_if_of(user, &entry.path()),
                         State::Unknown => {}
                     },
@@ -142,8 +143,8 @@ impl Live {
         Err(problem)
     }
 
-    /// All processes of this user in this namespace, of root those of all users, by their numbers.
-    /// What dead ones of this user left is removed.
+    /// Returns all processes of this user in this namespace, ordered by number; for root, those of
+    /// all users. Removes the files of this user's dead processes.
     pub(crate) fn all() -> Vec<Live> {
         let user = nix::unistd::geteuid().as_raw();
         let begin = if user == ROOT { NAME_BEGIN.into() } else { format!("{NAME_BEGIN}{user}-") };
@@ -170,10 +171,10 @@ impl Live {
             }
             live.seen = live.process.owner().ok();
             match live.state(live.user) {
-                // Those of other users are removed by their next program.
+                // Files of other users are removed by their next program.
                 State::Left => live.remove_if_of(user, &entry.path()),
                 State::OtherUser | State::Unknown => {} // it could not answer, or is not known
-                // Any user may make a file that says it is another one's.
+                // Any user may make a file that names another user's process.
                 State::Lives if live.process.user() != Some(live.user) && live.user != user => {}
                 State::Lives => all.push(live),
             }
@@ -188,7 +189,7 @@ impl Live {
         }
     }
 
-    /// What has become of the process that made the file, and is still there.
+    /// Returns the state of the process that made the file.
     fn state(&self, user: u32) -> State {
         let user_now = self.process.user().unwrap_or(user);
         let inode = self.file.metadata().map_or(0, |about| about.ino());
@@ -200,13 +201,15 @@ impl Live {
         }
     }
 
-    /// Whether it says so. The start is another number for each namespace of times.
+    /// Returns whether the file names this process. The start time is not compared, because it
+    /// differs between time namespaces.
     fn may_be_of(&self, owner: &Owner) -> bool {
         let number = |owner: &Owner| (owner.process_id, owner.namespace);
         number(&self.owner) == number(owner)
     }
 
-    /// Asks the process for its statistics, as JSON. `sites`: with call sites, where it records.
+    /// Requests the statistics of the process as JSON. With `sites`, the reply includes call sites
+    /// if the process records them.
     pub(crate) fn ask(&self, sites: bool, timeout: Duration) -> Result<String, Problem> {
         let deadline = Instant::now() + timeout;
         loop {
@@ -217,20 +220,20 @@ impl Live {
         }
     }
 
-    /// Asks, and does not wait.
+    /// Sends a request without waiting for the answer.
     pub(crate) fn request(&self, sites: bool) -> Result<Request, Problem> {
         if sites {
             self.page.wake(SITE_REQUESTS_OFFSET).map_err(Problem::Refused)?;
         }
         self.page.wake(REQUESTS_OFFSET).map_err(Problem::Refused)?;
-        // Ours, or another reader's slightly later one: both are answered after ours was made.
+        // This request, or a slightly later one of another reader: the answer to either is made
+        // after this request.
         let number = self.head()?.requests;
         self.page.wake(DOORBELL_OFFSET).map_err(Problem::Refused)?;
         Ok(Request(number))
     }
 
-    /// Waits for the answer to a request; not for that of a process that is stopped, which has
-    /// none.
+    /// Waits for the answer to a request. Does not wait for a stopped process, which cannot answer.
     pub(crate) fn answer(
         &self,
         Request(number): Request,
@@ -290,13 +293,13 @@ impl Live {
         if is_own { TEXT_BYTES_MAX } else { TEXT_BYTES_OF_OTHERS_MAX }
     }
 
-    /// None: it was just being written.
+    /// Returns `None` if the text was being written.
     fn text(&self) -> Result<Option<String>, Problem> {
         let before = self.head()?;
         if before.sequence % 2 == 1 || before.text_bytes > self.text_bytes_max() {
             return Ok(None);
         }
-        // Memory for what is there, not for what is said to be.
+        // Allocate for the bytes that the file has, not for the number it claims.
         let there = self.file.metadata().map_err(Problem::Refused)?.len();
         if before.text_bytes > there {
             return Ok(None);
@@ -310,7 +313,7 @@ impl Live {
     }
 }
 
-/// The reply to a request for call sites, which another one consumed.
+/// Returns whether the reply lacks its call sites because another request consumed them.
 pub(crate) fn lacks_sites(json: &str) -> bool {
     json.contains(NO_SITES) && !json.contains(NOT_RECORDED)
 }

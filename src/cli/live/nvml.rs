@@ -1,5 +1,5 @@
-//! What NVML says of a process: the number that nvidia-smi shows. Only the command asks it, never
-//! the library inside the program (`preload/driver_memory/measured.rs` says why).
+//! Reads what NVML reports for a process: the number that nvidia-smi shows. Only the command asks
+//! NVML, never the library inside the program (`preload/driver_memory/measured.rs` says why).
 
 use std::sync::mpsc::channel;
 use std::thread;
@@ -12,14 +12,14 @@ use crate::kernel::libraries::{UsedGpu, Watcher};
 /// NVML's first answer takes as long as the driver takes to wake up.
 const NVML_PATIENCE: Duration = Duration::from_secs(2);
 
-/// What NVML says of the process on a GPU, and why it is not what the process has.
+/// Returns NVML's reading for the process on a GPU, and why it differs from what the process holds.
 pub(crate) fn of_process(
     used: &UsedGpu,
     process: u32,
 ) -> (Option<NvmlReading>, Option<&'static str>) {
     let is_own = |number: u32| number == process;
-    // A process that is alone must be ours, by whatever number: of a namespace that NVML does not
-    // know.
+    // A process that is alone on the GPU must be this one, even under another number: NVML may not
+    // know the number's namespace.
     let own = match &used.processes[..] {
         [only] => Some(only),
         all => all.iter().find(|(number, _)| is_own(*number)),
@@ -40,7 +40,7 @@ pub(crate) fn of_process(
     }
 }
 
-/// What NVML says of these GPUs; nothing where it does not answer in time.
+/// Returns NVML's figures for these GPUs, or nothing if NVML does not answer in time.
 pub(crate) fn used_gpus(uuids: Vec<String>) -> Vec<UsedGpu> {
     let (sender, answers) = channel();
     thread::spawn(move || {
@@ -67,13 +67,13 @@ mod tests {
     #[test]
     fn which_process_is_ours() {
         says(&[(3, Some(1)), (7, Some(2))], Some(NvmlReading::Process(2)));
-        // By another number, but alone.
+        // A different number, but the only process.
         says(&[(3, Some(1))], Some(NvmlReading::Process(1)));
         says(&[(3, None)], Some(NvmlReading::Others(0)));
         says(&[(3, Some(30)), (7, None)], Some(NvmlReading::Others(30)));
         says(&[(3, Some(300)), (7, None)], None);
         says(&[(3, None), (7, None)], None);
-        // It may be any of them, or another.
+        // This process may be any of them, or none.
         says(&[(3, Some(1)), (4, Some(2))], None);
         says(&[], None);
     }

@@ -1,4 +1,4 @@
-//! What a process says of itself: the JSON of `cachealloc_statistics`, read.
+//! Parses the statistics of a process: the JSON of `cachealloc_statistics`.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};
@@ -18,27 +18,27 @@ pub(crate) struct Statistics {
     pub driver_calls: BTreeMap<String, Timed>,
     pub waits: BTreeMap<String, Timed>,
     pub counts: BTreeMap<String, u64>,
-    /// By number of the device: PyTorch's keys.
+    /// PyTorch's keys, by device number.
     pub devices: BTreeMap<i32, BTreeMap<String, i64>>,
-    /// Which GPUs of the machine these are. Libraries of this version do not all say so.
+    /// The machine's GPUs that these devices are. Not all libraries of this version report them.
     #[serde(default)]
     pub gpus: Vec<Gpu>,
-    /// None where nothing is recorded.
+    /// `None` if nothing is recorded.
     pub libraries: Option<Vec<Library>>,
-    /// None if nothing is recorded, or it was not asked for.
+    /// `None` if nothing is recorded or call sites were not requested.
     pub call_sites: Option<Vec<CallSite>>,
     pub snapshots: Snapshots,
-    /// None where nothing is recorded.
+    /// `None` if nothing is recorded.
     pub recording: Option<Recording>,
     pub limits: Vec<Limit>,
     pub trims: Trims,
     /// Since an allocation last reached the driver.
     pub steady_seconds: Option<f64>,
-    /// Of the allocation that ended the last steady state, innermost first.
+    /// Stack of the allocation that ended the last steady state, innermost frame first.
     pub steady_ended_by: Option<Vec<Frame>>,
     #[serde(default)]
     pub measures: Measures,
-    /// None if it was not asked for.
+    /// `None` if the breakdown was not requested.
     #[serde(default, rename = "accounts")]
     pub breakdowns: Option<Vec<SaidAccount>>,
 }
@@ -55,7 +55,7 @@ pub(crate) struct SaidAccount {
     total_bytes: Option<u64>,
     in_use_bytes: Option<u64>,
     age_ms: Option<u64>,
-    /// Libraries of this version do not all say so.
+    /// Not all libraries of this version report this.
     #[serde(default)]
     missed: u64,
     rows: Vec<SaidRow>,
@@ -70,7 +70,8 @@ pub(crate) struct SaidRow {
 }
 
 impl SaidAccount {
-    /// Without parts that this version does not know: they are in the rest.
+    /// Converts to a breakdown. Components unknown to this version are left out and so count as
+    /// unattributed.
     pub(crate) fn breakdown(&self) -> Breakdown {
         let SaidAccount { device, total_bytes, in_use_bytes, age_ms, missed: missed_count, .. } =
             *self;
@@ -93,11 +94,11 @@ impl SaidAccount {
 
 #[derive(Clone, Deserialize, Debug)]
 pub(crate) struct Gpu {
-    /// Its number in the process.
+    /// Number of the device in the process.
     pub device: i32,
-    /// `GPU-...`, of a part of a GPU `MIG-...`.
+    /// `GPU-...`, or `MIG-...` for a part of a GPU.
     pub uuid: Option<String>,
-    /// Of the GPU that it is a part of.
+    /// UUID of the whole GPU if this is a part of one.
     pub whole_uuid: Option<String>,
     pub pci: Option<String>,
     pub total_bytes: Option<u64>,
@@ -133,9 +134,9 @@ pub(crate) struct CallSite {
 pub(crate) struct Frame {
     pub name: String,
     pub filename: String,
-    /// In a source.
+    /// Set for a frame in a source file.
     pub line: Option<u64>,
-    /// In a library.
+    /// Set for a frame in a library.
     pub offset: Option<u64>,
 }
 
@@ -183,23 +184,23 @@ pub(crate) struct Trims {
 }
 
 impl Statistics {
-    /// None before the first allocation.
+    /// Returns `None` before the first allocation.
     pub(crate) fn hit_rate(&self) -> Option<f64> {
         (self.allocations_served != 0).then(|| self.hits as f64 / self.allocations_served as f64)
     }
 
-    /// A number of a device, by PyTorch's key.
+    /// Returns a number of a device by PyTorch's key.
     pub(crate) fn of_device(&self, device: i32, key: &str) -> u64 {
         let number = self.devices.get(&device).and_then(|keys| keys.get(key));
         number.copied().unwrap_or(0).max(0) as u64
     }
 
-    /// What the process says of a device of its own.
+    /// Returns the GPU that the process reports for one of its device numbers.
     pub(crate) fn gpu(&self, device: i32) -> Option<&Gpu> {
         self.gpus.iter().find(|gpu| gpu.device == device)
     }
 
-    /// How often the program waited inside the library, and for how long.
+    /// Returns how often the program waited inside the library, and for how long in total.
     pub(crate) fn waited(&self) -> (u64, u64) {
         let waits = self.waits.values();
         waits.fold((0, 0), |(count, time), wait| {

@@ -1,4 +1,4 @@
-//! Where the memory of a device is: as a table that adds up, and as JSON.
+//! Prints where the memory of a device is: as a table that adds up, and as JSON.
 
 use std::fmt::Write as _;
 use std::io;
@@ -9,12 +9,12 @@ use cachealloc_text::Json;
 
 use super::{Column, Table};
 
-/// An account, and what is said with it.
+/// A breakdown, and remarks about it.
 pub(crate) struct Explained {
     pub reconciled: Reconciled,
     /// The UUID of the device.
     pub gpu: Option<String>,
-    /// Why it does not add up to what NVML says of the process.
+    /// Why the breakdown does not add up to NVML's number for the process.
     pub note: Option<&'static str>,
 }
 

@@ -1,4 +1,4 @@
-//! What an address belongs to, as text and as JSON.
+//! Prints what an address belongs to, as text and as JSON.
 
 use std::fmt::Write as _;
 use std::io;
@@ -16,15 +16,15 @@ use super::sites::{done, stack};
 use super::{Column, Table, bytes, count, plural, time};
 use crate::commands::Result;
 
-/// Frames of one stack that are printed; JSON has all.
+/// Maximum number of frames printed per stack; JSON has all.
 const FRAMES_SHOWN: usize = 64;
 
 pub(crate) struct Shown<'a> {
     pub snapshot: &'a Snapshot,
     pub address: u64,
-    /// The snapshot that was taken for this.
+    /// The snapshot taken for this query, if any.
     pub taken: Option<String>,
-    /// By device.
+    /// Results by device.
     pub found: &'a [(u32, Found)],
 }
 
@@ -38,12 +38,12 @@ impl Shown<'_> {
     }
 }
 
-/// As PyTorch's viewer names a block.
+/// Returns the block's name as in PyTorch's viewer.
 fn block_name(named: &NamedLife) -> String {
     format!("b{:x}_{}", named.life.address, named.version)
 }
 
-/// As it names a segment.
+/// Returns the segment's name as in PyTorch's viewer.
 fn segment_name(device: &Device, found: &Found) -> Option<String> {
     let released = || found.released_by.map(|entry| device.entries[entry].address);
     let address = found.segment.as_ref().map(|segment| segment.address).or_else(released)?;
@@ -67,7 +67,7 @@ pub(crate) fn text(shown: &Shown) -> String {
     text
 }
 
-/// Where the address is.
+/// Describes the position of the address in a sentence.
 fn sentence(found: &Found) -> String {
     let from = |offset: u64| match offset {
         0 => "at its first byte".to_string(),
@@ -95,7 +95,8 @@ fn sentence(found: &Found) -> String {
     }
 }
 
-/// Below a KiB in bytes, else also in bytes: offsets are compared with those of a program.
+/// Formats an amount that is compared with a program's offsets: always in exact bytes, and from 1
+/// KiB also in larger units.
 fn exact(amount: u64) -> String {
     match amount {
         0..1024 => plural(amount, "byte"),
@@ -166,7 +167,7 @@ impl One<'_> {
             None => _ = writeln!(text, "{:TITLE$}before the history began", "allocated"),
         }
         self.frames(text, life.stack);
-        // At an earlier moment it was not freed yet.
+        // A block may not have been freed yet at an earlier moment.
         if let Some(entry) = life.freed_by().filter(|&entry| entry < self.found.moment as usize) {
             self.event(text, "freed", entry);
             let by = self.device.entries[entry].stack;
@@ -252,7 +253,7 @@ impl One<'_> {
     }
 }
 
-/// Of the words before the lines.
+/// Width of the titles before the lines.
 const TITLE: usize = 11;
 const LABEL_LETTERS_MAX: usize = 1000;
 
@@ -394,7 +395,7 @@ fn segment_as_json<W: io::Write>(
     })
 }
 
-/// The entry with its stack; null where the history does not have it.
+/// Writes the entry with its stack, or null if the history does not have it.
 fn event<W: io::Write>(
     json: &mut Json<W>,
     shown: &Shown,

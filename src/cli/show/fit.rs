@@ -1,4 +1,4 @@
-//! On how small a device a run would complete: as a table, and as JSON.
+//! Prints the smallest device on which a run would complete: as a table, and as JSON.
 
 use std::fmt::Write as _;
 use std::io;
@@ -13,11 +13,11 @@ use cachealloc_text::Json;
 use super::{Column, Table, sites};
 use crate::commands::Result;
 
-/// What is shown, by the ordinals of devices.
+/// Results to show, by device ordinal.
 pub(crate) struct Shown<'a> {
     pub snapshot: &'a Snapshot,
     pub fits: &'a [(u32, DeviceFit)],
-    /// Call sites, where it does not fit.
+    /// Number of call sites listed if the run does not fit.
     pub sites_count: usize,
 }
 
@@ -110,7 +110,7 @@ fn of_device<W: io::Write>(
     json.key("unknowns")?.list(&fit.unknowns, |json, unknown| json.text(unknown))
 }
 
-/// The best first.
+/// Writes one attempt; the best come first.
 fn of_try<W: io::Write>(json: &mut Json<W>, trial: &Trial) -> io::Result<()> {
     let Outcome { peak_reserved_bytes, driver_calls, .. } = trial.outcome;
     let completes = trial.outcome.completes();

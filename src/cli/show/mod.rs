@@ -1,4 +1,4 @@
-//! Statistics as text for people.
+//! Formats statistics as text for people.
 
 pub(crate) mod breakdown;
 pub(crate) mod find;
@@ -16,7 +16,7 @@ pub(crate) use prometheus::{Exposition, Scraped, prometheus};
 pub(crate) use site_table::{json_with_places, places, steady_ended_by};
 pub(crate) use table::{Column, Table, cut_middle, has_colors};
 
-/// How much more, or less.
+/// Formats an increase or decrease.
 pub(crate) fn signed_bytes(change: i128) -> String {
     signed(change, bytes)
 }

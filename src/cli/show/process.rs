@@ -1,4 +1,4 @@
-//! One process: its memory, calls of the driver, waits, memory by library and by call site.
+//! Prints one process: its memory, driver calls, waits, and memory by library and by call site.
 
 use std::cmp::Reverse;
 use std::fmt::Write as _;
@@ -8,19 +8,20 @@ use cachealloc_text::{cut, plain};
 use super::{Column, Table, bytes, count, places, share, steady_ended_by, time};
 use crate::live::{CallSite, Library, Statistics, Timed};
 
-/// What of a device is shown: a name, and PyTorch's key.
+/// Numbers shown for a device: a name, and PyTorch's key.
 const MEMORY: [(&str, &str); 4] = [
     ("requested", "requested_bytes"),
     ("allocated", "allocated_bytes"),
     ("reserved", "reserved_bytes"),
     ("inactive split", "inactive_split_bytes"),
 ];
-/// Where values begin.
+/// Column at which values begin.
 const VALUE_COLUMN: usize = 44;
-/// `top` shows more.
+/// Maximum number of call sites; `top` shows more.
 const SITES_MAX: usize = 20;
 
-/// `process`: the number by which it was asked for; in a container it has another one.
+/// Formats one process. `process` is the number it was requested by; in a container it has another
+/// one.
 pub(crate) fn process(statistics: &Statistics, process: u32, command: &str) -> String {
     let Statistics { version, free_mode, .. } = statistics;
     let mut text = format!("process {process}: {command}\n");
@@ -55,7 +56,7 @@ pub(crate) fn process(statistics: &Statistics, process: u32, command: &str) -> S
     text + &sites(statistics)
 }
 
-/// The call sites that hold most; nothing where none are known.
+/// Lists the call sites that hold the most memory; empty if none are known.
 fn sites(statistics: &Statistics) -> String {
     let mut sites: Vec<&CallSite> = statistics.call_sites.iter().flatten().collect();
     if sites.is_empty() {
@@ -78,7 +79,7 @@ fn sites(statistics: &Statistics) -> String {
     format!("\n{}", table.text())
 }
 
-/// Memory by library. `name`: of a device.
+/// Lists memory by library. `name` returns the name of a device.
 pub(crate) fn holders(statistics: &Statistics, name: &dyn Fn(i32) -> String) -> String {
     let Some(libraries) = &statistics.libraries else {
         return "memory by library: not recorded; start the program with: cachealloc run --record=state\n"
@@ -128,12 +129,13 @@ fn line(text: &mut String, name: &str, value: &str) {
     let _ = writeln!(text, "{:<VALUE_COLUMN$}{value}", word(name));
 }
 
-/// A key as people read it.
+/// Formats a key for people.
 pub(crate) fn words(key: &str) -> String {
     key.replace('_', " ")
 }
 
-/// What the process calls something: a short word, if it is a program of ours.
+/// Formats a name sent by the process. It is a short word unless the process is not running this
+/// library.
 fn word(text: &str) -> String {
     plain(&cut(text, WORD_LETTERS_MAX)).into_owned()
 }

@@ -1,7 +1,7 @@
-//! Statistics for Prometheus: in its text format 0.0.4, which the textfile collector of
-//! node_exporter reads, or as OpenMetrics text. They differ in what the type of a counter is said
-//! of: of the name with `_total`, or of the one without. Whatever a program does, there are not too
-//! many series: of libraries and call sites the largest, and the rest together.
+//! Exports statistics for Prometheus: in its text format 0.0.4, which node_exporter's textfile
+//! collector reads, or as OpenMetrics text. They differ in the name for which a counter's type is
+//! declared: with or without `_total`. The number of series is bounded whatever a program does: of
+//! libraries and call sites only the largest are listed, and the rest are summed.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -12,13 +12,13 @@ use cachealloc_text::{cut, plain};
 use super::{places, steady_ended_by};
 use crate::live::{CallSite, Library, Statistics, Timed};
 
-/// Of a process; what does not fit is added up as `(other)`.
+/// Maximum number of series per process; the rest are summed as `(other)`.
 const LIBRARIES_MAX: usize = 20;
 const SITES_MAX: usize = 10;
 const LETTERS_MAX: usize = 200;
 const OTHER: &str = "(other)";
 
-/// One process, as its statistics and its command.
+/// One process, with its statistics and its command.
 pub(crate) struct Scraped {
     pub process: u32,
     pub command: String,
@@ -30,7 +30,7 @@ type Sample = (String, f64);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Exposition {
-    /// 0.0.4.
+    /// Text format 0.0.4.
     Text,
     OpenMetrics,
 }
@@ -143,7 +143,7 @@ fn counter(
     family(out, name, "counter", help, all, samples);
 }
 
-/// All samples of a name stand together, whichever processes they are of.
+/// Writes all samples of a name together, whichever process they belong to.
 fn family(
     out: &mut Out,
     name: &str,
@@ -215,7 +215,7 @@ impl Scraped {
     }
 }
 
-/// Each name once: a long one is cut, and others may be cut to the same.
+/// Sums samples with equal labels: long names are cut, and several may be cut to the same text.
 fn added_up(samples: Vec<Sample>) -> Vec<Sample> {
     let mut sums: Vec<Sample> = Vec::new();
     for (labels, value) in samples {
@@ -227,7 +227,7 @@ fn added_up(samples: Vec<Sample>) -> Vec<Sample> {
     sums
 }
 
-/// Values come from anywhere.
+/// Formats and escapes labels, whose values are untrusted.
 fn labels(all: &[(&str, &dyn Display)]) -> String {
     let one = |(name, value): &(&str, &dyn Display)| {
         let value = value.to_string();

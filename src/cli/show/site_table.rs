@@ -1,4 +1,4 @@
-//! Where call sites of a running process are, named as a report names those of a snapshot.
+//! Names the call sites of a running process as a report names those of a snapshot.
 
 use cachealloc_analysis::model::{Frame, FrameId, Snapshot, StackId};
 use cachealloc_analysis::names::Names;
@@ -10,17 +10,18 @@ use crate::live::{self, CallSite, Statistics};
 
 const NOT_KNOWN: &str = "(not recorded)";
 
-/// A line for each: `leak c/planted.c:22`, and behind a function through which most allocations go
-/// its caller. All call sites of one process are given at once.
+/// Returns a line for each call site: `leak c/planted.c:22`, with the caller appended to a function
+/// through which most allocations go. Pass all call sites of one process at once.
 pub(crate) fn places(sites: &[&CallSite]) -> Vec<String> {
     lines(&sites.iter().map(|site| weighed(site)).collect::<Vec<_>>())
 }
 
-/// Where the last steady state of a process ended, among its call sites. None: it is not known.
+/// Returns where the last steady state of a process ended, among its call sites, or `None` if it is
+/// not known.
 pub(crate) fn steady_ended_by(statistics: &Statistics) -> Option<String> {
     let frames = statistics.steady_ended_by.as_deref()?;
     let sites = statistics.call_sites.iter().flatten();
-    // It is one of them, or was: it has no weight of its own.
+    // The place is or was one of the call sites, so it adds no weight.
     let all = sites.map(weighed).chain([(frames, 0, 0)]);
     lines(&all.collect::<Vec<_>>()).pop()
 }
@@ -29,9 +30,9 @@ fn weighed(site: &CallSite) -> (&[live::Frame], u64, u64) {
     (&site.frames, site.allocations, site.bytes.max(site.bytes_at_peak))
 }
 
-/// Of stacks, with the number of allocations and their bytes.
+/// Returns a line for each stack. Each stack has its number of allocations and their bytes.
 fn lines(stacks: &[(&[live::Frame], u64, u64)]) -> Vec<String> {
-    // The names of a stack are found in a snapshot.
+    // Names are computed on a snapshot, so one is built from the stacks.
     let mut model = Snapshot::default();
     let numbers: Vec<StackId> =
         stacks.iter().map(|(frames, ..)| stack(&mut model, frames)).collect();
@@ -47,7 +48,7 @@ fn lines(stacks: &[(&[live::Frame], u64, u64)]) -> Vec<String> {
     site_frames(&weighed.collect::<Vec<_>>()).into_iter().map(place).collect()
 }
 
-/// The statistics as a process says them, with the line of each call site as `where`.
+/// Returns the statistics as the process sent them, with the line of each call site as `where`.
 pub(crate) fn json_with_places(json: &str, statistics: &Statistics) -> Value {
     let mut object: Value = serde_json::from_str(json).unwrap_or_default();
     let sites: Vec<&CallSite> = statistics.call_sites.iter().flatten().collect();
@@ -90,7 +91,8 @@ mod tests {
         }
     }
 
-    /// A helper is no call site, however deep; the only caller of a helper is none that tells.
+    /// A helper is never a call site, however deep; the only caller of a helper does not
+    /// distinguish its allocations.
     #[test]
     fn a_helper_is_split_by_its_callers() {
         let check = ("check", 1);

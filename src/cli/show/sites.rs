@@ -1,4 +1,4 @@
-//! Call sites as a table, and as JSON.
+//! Prints call sites as a table and as JSON.
 
 use std::fmt::Write as _;
 
@@ -14,7 +14,7 @@ use super::{Column, Table, bytes, count, share, time};
 use crate::commands::Result;
 use crate::failure::Failure;
 
-/// What a list is called.
+/// Titles of a list and its columns.
 pub(crate) struct Titles {
     pub what: &'static str,
     columns: [&'static str; 4],
@@ -61,7 +61,7 @@ pub(crate) fn device_line(file: Option<&str>, sums: &DeviceSums) -> String {
     )
 }
 
-/// What a reader has to know about the history.
+/// Returns remarks about the history that a reader must know.
 pub(crate) fn notes(snapshot: &Snapshot, devices: &[DeviceSums]) -> String {
     let mut notes = String::new();
     if let Dropped::Count(dropped @ 1..) = snapshot.settings.dropped {
@@ -96,14 +96,14 @@ pub(crate) fn notes(snapshot: &Snapshot, devices: &[DeviceSums]) -> String {
     notes
 }
 
-/// What the program has of it at the end.
+/// Returns the bytes of the device that the program holds at the end.
 fn held_bytes(device: &Device) -> u64 {
     let blocks = device.segments.iter().flat_map(|segment| &segment.blocks);
     let held = blocks.filter(|block| block.state.is_active());
     held.fold(0, |sum: u64, block| sum.saturating_add(block.bytes))
 }
 
-/// The first `shown`, and the rest in one line.
+/// Formats the first `shown` sites, and the rest in one line.
 pub(crate) fn table(
     common: &Snapshot,
     names: &Names,
@@ -145,8 +145,7 @@ pub(crate) fn table(
     table.text()
 }
 
-/// Most are short.
-/// No clock of a snapshot tells less than a microsecond.
+/// Formats a lifetime. Most are short, but no clock of a snapshot resolves less than a microsecond.
 fn life(us: u64) -> String {
     time(us.saturating_mul(1000).max(1))
 }
@@ -198,7 +197,7 @@ pub(crate) fn json(
     done(written.and_then(|()| json.end()), text)
 }
 
-/// What has changed from the first to the second.
+/// Returns the changes from the first aggregate to the second.
 pub(crate) fn json_of_changes(
     common: &Snapshot,
     names: &Names,
@@ -229,7 +228,8 @@ pub(crate) fn json_of_changes(
 
 type Written = std::io::Result<()>;
 
-/// Each site has its whole stack, so a small file may say a lot.
+/// Reports a JSON text that is too large. Each site has its whole stack, so a small file may
+/// produce much text.
 pub(super) fn done(written: Written, text: Vec<u8>) -> Result<String> {
     let why =
         |error| Failure::new(format!("cannot write JSON: {error}")).next("show fewer with -n");

@@ -1,4 +1,4 @@
-//! Columns of text.
+//! Formats columns of text.
 
 use std::fmt::Write as _;
 use std::io::{IsTerminal, stdout};
@@ -8,17 +8,17 @@ use ratatui::crossterm::terminal;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 const GAP: usize = 2;
-/// What is longer is cut: a table is for eyes, and one hostile name must not push all others out of
+/// Longer cells are cut: a table is for eyes, and one hostile name must not push all others out of
 /// sight.
 const CELL_LETTERS_MAX: usize = 1000;
-/// On a narrow terminal a column of text is cut, but not below this.
+/// On a narrow terminal a column of text is cut, but not below this width.
 const CUT_WIDTH_MIN: usize = 12;
 
 #[derive(Clone, Copy)]
 pub(crate) struct Column {
     pub title: &'static str,
     pub is_number: bool,
-    /// Left out where all its cells are empty.
+    /// The column is omitted if all its cells are empty.
     pub where_any: bool,
 }
 
@@ -36,8 +36,7 @@ impl Column {
     }
 }
 
-/// Numbers stand at the right of their column, text at its left. What is in it may come from
-/// anywhere.
+/// A table with numbers aligned right and text aligned left. Cells may contain untrusted text.
 pub(crate) struct Table<const N: usize> {
     columns: [Column; N],
     rows: Vec<[String; N]>,
@@ -52,7 +51,8 @@ impl<const N: usize> Table<N> {
         self.rows.push(row.map(|cell| plain(&cut(&cell, CELL_LETTERS_MAX)).into_owned()));
     }
 
-    /// For stdout: as wide as its terminal, with titles that stand out; elsewhere whole and plain.
+    /// Returns the text for stdout: as wide as its terminal and with highlighted titles, or uncut
+    /// and plain if stdout is not a terminal.
     pub(crate) fn text(&self) -> String {
         if !stdout().is_terminal() {
             return self.within(None, false);
@@ -83,7 +83,7 @@ impl<const N: usize> Table<N> {
             for ((column, cell), width) in cells.filter(|it| !it.1).map(|it| it.0) {
                 let cell = &cut_middle(cell, width);
                 let gap = if line.is_empty() { 0 } else { GAP };
-                // Of our own: the width of `format!` has its limits.
+                // Padded by hand, because the width of `format!` is limited.
                 let missing = width - cell.width();
                 let (before, after) = if column.is_number { (missing, 0) } else { (0, missing) };
                 line.extend(std::iter::repeat_n(' ', gap + before));
@@ -99,7 +99,7 @@ impl<const N: usize> Table<N> {
         text
     }
 
-    /// Takes what is too much from the widest columns of text.
+    /// Takes the excess width from the widest columns of text.
     fn narrow(&self, widths: &mut [usize; N], left_out: &[bool; N], width_max: usize) {
         let shown = || (0..N).filter(|&at| !left_out[at]);
         let gaps = GAP * shown().count().saturating_sub(1);
@@ -116,13 +116,14 @@ impl<const N: usize> Table<N> {
     }
 }
 
-/// As https://no-color.org has it.
+/// Returns whether colors may be used, by the convention of https://no-color.org.
 pub(crate) fn has_colors() -> bool {
     let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     !is_set("NO_COLOR") && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
 }
 
-/// At most so wide on a terminal: what says most of a call site is at its begin and at its end.
+/// Cuts text in the middle to `width`: the beginning and the end of a call site are the most
+/// informative.
 pub(crate) fn cut_middle(text: &str, width: usize) -> String {
     if text.width() <= width {
         return text.to_string();
@@ -187,7 +188,7 @@ mod tests {
         }
     }
 
-    /// Letters of some languages take two places, and others none.
+    /// Letters of some scripts take two columns, and others none.
     #[test]
     fn columns_stand_below_each_other() {
         let mut table = Table::new([Column::text("A"), Column::text("B")]);

@@ -1,4 +1,4 @@
-//! The same as JSON: `docs/schema.json`.
+//! Writes the findings as JSON, described in `docs/schema.json`.
 
 use std::io;
 
@@ -86,7 +86,7 @@ fn of_device<W: io::Write>(
     inside_of(json, inside)
 }
 
-/// What is free inside the segments, and what lies beside it.
+/// Writes the free memory inside the segments and the memory beside it.
 fn inside_of<W: io::Write>(json: &mut Json<W>, inside: &SegmentFree) -> io::Result<()> {
     let usage = &inside.usage;
     json.key("free_bytes")?.number(usage.free_bytes)?;

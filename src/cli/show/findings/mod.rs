@@ -1,4 +1,4 @@
-//! What a report says first: in sentences and tables, and as JSON.
+//! Prints the findings of a report: in sentences and tables, and as JSON.
 
 mod json;
 
@@ -13,7 +13,7 @@ use cachealloc_text::plain;
 use super::{Column, Table, bytes, count, plural, signed_bytes, time};
 pub(crate) use json::json;
 
-/// At most `number` rows of each table. `at`: the moment that was asked for.
+/// Formats at most `number` rows of each table. `at` is the requested moment.
 pub(crate) fn text(inputs: &[Input], told: &TextSummary, at: When, number: usize) -> String {
     let mut text = String::new();
     told.findings.iter().for_each(|finding| _ = writeln!(text, "{}", plain(finding)));
@@ -34,14 +34,14 @@ pub(crate) fn text(inputs: &[Input], told: &TextSummary, at: When, number: usize
         for (what, held) in waste(device).into_iter().filter(|(_, held)| !held.is_empty()) {
             let _ = write!(text, "\n{whose}: {what}\n\n{}", held_table(held, number));
         }
-        // At the end a report speaks of the first failed allocation; `at` chooses any.
+        // At the end, a report is about the first failed allocation; `at` chooses any.
         let first = device.failed.first().filter(|_| at == When::End);
         let then = first.and_then(|failed| Some((failed.inside.as_ref()?, when_failed(failed))));
         let now = device.inside.as_ref().map(|inside| (inside, when(at, device)));
         let mut shown = String::new();
         for (inside, when) in then.into_iter().chain(now) {
             let table = beside_table(&inside.beside, number);
-            // What is as it was is not said again.
+            // An unchanged table is not repeated.
             if !inside.beside.is_empty() && table != shown {
                 let _ = write!(text, "\n{whose}: {}\n\n", fragmentation(inside, &when));
                 text += &table;
