@@ -1,4 +1,5 @@
-//! The command line: help, completions and the man page come from these definitions as well.
+//! Defines the command line. Help, completions and the man page are generated from these
+//! definitions.
 
 use clap::{Parser, Subcommand};
 

@@ -1,4 +1,4 @@
-//! Why a subcommand did not do what was asked: one sentence with the next step, and an exit code.
+//! Describes why a subcommand failed: one sentence with the next step, and an exit code.
 
 use std::fmt::{self, Display, Formatter};
 use std::io::Write;
@@ -6,8 +6,8 @@ use std::process::ExitCode;
 
 use cachealloc_text::{cut, plain};
 
-/// One line on stderr. Names in it come from anywhere. Where stderr is full or closed, the rest
-/// matters more.
+/// Prints one line on stderr. Names in it are untrusted. Errors are ignored if stderr is full or
+/// closed, because the remaining work matters more.
 pub(crate) fn say(what: fmt::Arguments) {
     let what = what.to_string();
     let line = plain(&cut(&what, LINE_LETTERS_MAX)).into_owned();
@@ -16,9 +16,9 @@ pub(crate) fn say(what: fmt::Arguments) {
 
 const LINE_LETTERS_MAX: usize = 4000;
 
-/// Something was not as the command needs it.
+/// Exit code of a general failure.
 pub(crate) const FAILED: u8 = 1;
-/// The command line asks for what cannot be.
+/// Exit code of invalid usage.
 pub(crate) const USAGE: u8 = 2;
 /// Of `run`: the exit code of `env` and `timeout` for their own failures, which is not taken for
 /// the program's.
@@ -32,18 +32,18 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    /// What is the matter, without a capital letter and without a full stop.
+    /// Creates a failure from its reason, without a capital letter and without a full stop.
     pub(crate) fn new(what: impl Display) -> Failure {
         Failure { what: what.to_string(), next: None, code: FAILED }
     }
 
-    /// What the user can do now.
+    /// Sets the next step for the user.
     pub(crate) fn next(mut self, next: impl Display) -> Failure {
         self.next = Some(next.to_string());
         self
     }
 
-    /// Another thing that the user can do.
+    /// Adds another step for the user.
     pub(crate) fn also(self, other: impl Display) -> Failure {
         match &self.next {
             Some(next) => {
@@ -59,7 +59,7 @@ impl Failure {
         self
     }
 
-    /// Prints it to stderr. Returns the command's exit code.
+    /// Prints the failure to stderr. Returns the command's exit code.
     pub(crate) fn report(&self) -> ExitCode {
         say(format_args!("{self}"));
         ExitCode::from(self.code)

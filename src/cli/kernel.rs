@@ -1,4 +1,4 @@
-//! The few calls of the kernel that no safe wrapper offers, and all the `unsafe` of the command.
+//! Kernel calls that no safe wrapper offers. All `unsafe` code of the command is in this module.
 
 pub(crate) mod libraries;
 
@@ -18,7 +18,7 @@ use nix::sys::signal::{SigSet, Signal, raise};
 use nix::unistd::{ForkResult, Pid, fork};
 
 /// The head of a live file, for the kernel's futex calls only. Nothing here reads it: the file may
-/// be truncated, and then a read ends the process by SIGBUS, while the kernel returns EFAULT.
+/// be truncated, and a read would then end the process by SIGBUS, while the kernel returns EFAULT.
 pub(crate) struct Page {
     address: *mut u8,
     bytes: usize,
@@ -27,7 +27,7 @@ pub(crate) struct Page {
 impl Page {
     pub(crate) fn map(file: &File, bytes: usize) -> io::Result<Page> {
         let rights = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: a new mapping at an address of the kernel's choice; `drop` takes it away.
+        // SAFETY: a new mapping at an address of the kernel's choice; `drop` unmaps it.
         let address =
             unsafe { libc::mmap(null_mut(), bytes, rights, libc::MAP_SHARED, file.as_raw_fd(), 0) };
         if address == libc::MAP_FAILED {
@@ -39,23 +39,23 @@ impl Page {
     /// Adds 1 to a word, and wakes one sleeper on it.
     pub(crate) fn wake(&self, offset: usize) -> io::Result<()> {
         let word = self.word(offset);
-        // What `FUTEX_WAKE_OP` does to its second word: add, the number 1.
+        // Operation of `FUTEX_WAKE_OP` on its second word: add the number 1.
         const ADD_1: u32 = (libc::FUTEX_OP_ADD as u32) << 28 | 1 << 12;
-        // SAFETY: the kernel changes a word of the mapping, or says that it cannot.
+        // SAFETY: the kernel changes a word of the mapping, or returns an error.
         let done = unsafe {
             libc::syscall(libc::SYS_futex, word, libc::FUTEX_WAKE_OP, 1, 0usize, word, ADD_1)
         };
         if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// Sleeps while a word has this value, until woken, or for so long.
+    /// Sleeps while a word has this value, until woken or until `longest` has passed.
     pub(crate) fn sleep(&self, offset: usize, value: u32, longest: Duration) {
         let time = libc::timespec {
             tv_sec: longest.as_secs() as libc::time_t,
             tv_nsec: longest.subsec_nanos().into(),
         };
-        // SAFETY: the kernel compares a word of the mapping, or says that it cannot; the time is
-        // valid during the call.
+        // SAFETY: the kernel compares a word of the mapping, or returns an error; the time is valid
+        // during the call.
         unsafe {
             libc::syscall(libc::SYS_futex, self.word(offset), libc::FUTEX_WAIT, value, &time)
         };
@@ -69,48 +69,49 @@ impl Page {
 
 impl Drop for Page {
     fn drop(&mut self) {
-        // SAFETY: our own mapping, which nothing refers to any longer.
+        // SAFETY: this value's own mapping, which nothing refers to any longer.
         unsafe { libc::munmap(self.address.cast(), self.bytes) };
     }
 }
 
-/// What std changes before `main`, as it was: whether SIGPIPE was ignored, and which of stdin,
-/// stdout and stderr were closed.
+/// State that std changes before `main`: whether SIGPIPE was ignored, and which of stdin, stdout
+/// and stderr were closed.
 static PIPE_WAS_IGNORED: AtomicBool = AtomicBool::new(false);
 static WAS_CLOSED: [AtomicBool; 3] = [const { AtomicBool::new(false) }; 3];
 
-// SAFETY: the loader calls what stands in this section before `main`; it is a function of the C ABI
-// that needs nothing of std's, which is not ready then.
+// SAFETY: the loader calls the functions in this section before `main`; this one has the C ABI and
+// needs nothing of std, which is not initialized then.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static BEFORE_STD: extern "C" fn() = note_what_std_changes;
 
 extern "C" fn note_what_std_changes() {
     let mut pipe = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
-    // SAFETY: questions only; the first writes a whole `sigaction`, of which zeros are one as well.
+    // SAFETY: queries only; the first writes a whole `sigaction`, and all zeros are a valid one.
     let ignored = unsafe {
         libc::sigaction(libc::SIGPIPE, std::ptr::null(), pipe.as_mut_ptr());
         pipe.assume_init().sa_sigaction == libc::SIG_IGN
     };
     PIPE_WAS_IGNORED.store(ignored, Ordering::Relaxed);
     for (descriptor, was_closed) in (0..).zip(&WAS_CLOSED) {
-        // SAFETY: a question.
+        // SAFETY: a query.
         was_closed
             .store(unsafe { libc::fcntl(descriptor, libc::F_GETFD) } == -1, Ordering::Relaxed);
     }
 }
 
-/// Has the program that this command starts begin as this command did: with these signals blocked
-/// and no others, SIGPIPE as it was, and closed what was closed.
+/// Makes the program that this command starts begin as this command did: with exactly these signals
+/// blocked, SIGPIPE as it was, and the same descriptors closed.
 pub(crate) fn inherit_start_state(command: &mut Command, blocked: SigSet) {
     let begin = move || {
         if PIPE_WAS_IGNORED.load(Ordering::Relaxed) {
-            // SAFETY: no handler, which could be called.
+            // SAFETY: sets no handler, so nothing can be called.
             unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
         }
         for (descriptor, was_closed) in (0..).zip(&WAS_CLOSED) {
             if was_closed.load(Ordering::Relaxed) {
-                // SAFETY: what std opened in its place, which nothing in the program uses.
+                // SAFETY: std opened this descriptor in place of the closed one, and nothing in the
+                // program uses it.
                 unsafe { libc::close(descriptor) };
             }
         }
@@ -120,11 +121,11 @@ pub(crate) fn inherit_start_state(command: &mut Command, blocked: SigSet) {
     unsafe { command.pre_exec(begin) };
 }
 
-/// Ends this process by the default action of a signal, as it has ended another one; without a core
-/// file, because that would be about us. Returns if the signal does not end it.
+/// Ends this process by the default action of a signal that has ended another process. Writes no
+/// core file, because it would describe this command. Returns if the signal does not end it.
 pub(crate) fn end_by(signal: Signal) {
     let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: a complete limit; and the default action, which needs nothing of ours.
+    // SAFETY: a complete limit; and the default action, which uses no memory of this process.
     unsafe {
         libc::setrlimit(libc::RLIMIT_CORE, &none);
         libc::signal(signal as libc::c_int, libc::SIG_DFL);
@@ -135,13 +136,14 @@ pub(crate) fn end_by(signal: Signal) {
     let _ = raise(signal);
 }
 
-/// A file that is removed where a signal ends this process before this value goes. One at a time.
+/// A file that is removed if a signal ends this process before this value is dropped. At most one
+/// value may exist at a time.
 pub(crate) struct RemovedOnSignal {
-    /// Those that would have ended us without more.
+    /// Signals whose default action would have ended the process.
     handled: Vec<libc::c_int>,
 }
 
-/// The file's name, for the handler. Null: none.
+/// Name of the file, for the handler; null if there is no file.
 static REMOVED: AtomicPtr<libc::c_char> = AtomicPtr::new(null_mut());
 
 const ENDING: [libc::c_int; 9] = [
@@ -165,7 +167,7 @@ impl RemovedOnSignal {
             let mut before = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
             let mut handler = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
             // SAFETY: zeros are a whole `sigaction`, to which the handler is added; the kernel
-            // writes another one. What the caller ignores stays ignored.
+            // writes another one. A signal that the caller ignores stays ignored.
             unsafe {
                 libc::sigaction(signal, std::ptr::null(), before.as_mut_ptr());
                 if before.assume_init().sa_sigaction != libc::SIG_DFL {
@@ -184,7 +186,7 @@ impl RemovedOnSignal {
 impl Drop for RemovedOnSignal {
     fn drop(&mut self) {
         for &signal in &self.handled {
-            // SAFETY: the default action, as it was.
+            // SAFETY: restores the default action.
             unsafe { libc::signal(signal, libc::SIG_DFL) };
         }
         drop_name(REMOVED.swap(null_mut(), Ordering::SeqCst));
@@ -193,35 +195,36 @@ impl Drop for RemovedOnSignal {
 
 fn drop_name(name: *mut libc::c_char) {
     if !name.is_null() {
-        // SAFETY: `new` gave the name up; handlers run in this thread, and see it no longer.
+        // SAFETY: `new` gave up ownership of the name; handlers run in this thread and no longer
+        // see it.
         drop(unsafe { CString::from_raw(name) });
     }
 }
 
 extern "C" fn remove_and_end(signal: libc::c_int) {
     let name = REMOVED.load(Ordering::SeqCst);
-    // SAFETY: calls that a handler may make; the name is valid as long as it is there.
+    // SAFETY: calls that a handler may make; the name is valid while `REMOVED` holds it.
     unsafe {
         if !name.is_null() {
             libc::unlink(name);
         }
         libc::signal(signal, libc::SIG_DFL);
-        // It arrives when this returns.
+        // The signal arrives when this handler returns.
         libc::raise(signal);
     }
 }
 
-/// Another process of this command, in the same process group. None: we are it. For a command that
-/// has one thread.
+/// Forks a child in the same process group and returns its ID, or `None` in the child. The caller
+/// must have only one thread.
 pub(crate) fn fork_one() -> io::Result<Option<Pid>> {
-    // SAFETY: we have one thread, so nothing is locked in the other process for ever.
+    // SAFETY: the process has one thread, so no lock stays held forever in the child.
     match unsafe { fork() }? {
         ForkResult::Parent { child } => Ok(Some(child)),
         ForkResult::Child => Ok(None),
     }
 }
 
-/// Ends this process at once: what is buffered is another one's.
+/// Ends this process at once, without flushing buffers: their contents belong to the parent.
 pub(crate) fn end_at_once() -> ! {
     // SAFETY: a call that does not return.
     unsafe { libc::_exit(0) }

@@ -1,4 +1,4 @@
-//! The `cachealloc` command. It links nothing of the preloaded library: they share the options, the
+//! The `cachealloc` command. It does not link the preloaded library: they share the options, the
 //! layout of the live file (`statistics`) and snapshots.
 #![warn(unreachable_pub)]
 #![deny(unsafe_code)]

@@ -1,7 +1,7 @@
-//! Files that the command writes: whole or not there, never in the place of a snapshot, and never
-//! behind a symbolic link. Another user of the folder could prepare such a link, and have root
-//! overwrite what it points to; so it is refused rather than replaced, because the user may have
-//! meant either.
+//! Writes the command's files. A file is complete or absent, never replaces a snapshot, and is
+//! never written through a symbolic link. Another user of the folder could prepare such a link and
+//! have root overwrite its target. A link is refused rather than replaced, because the user may
+//! have meant either.
 
 use std::fs::{self, File, Metadata, OpenOptions, Permissions};
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -15,11 +15,11 @@ use crate::failure::Failure;
 use crate::kernel::RemovedOnSignal;
 use crate::progress::Progress;
 
-/// This name is stdout, as for other commands.
+/// Name that stands for stdout, as in other commands.
 pub(crate) const STDOUT: &str = "-";
 
-/// Calls `write` with a file of this name, or with stdout. A file is written beside its
-/// destination, and replaces it when complete.
+/// Calls `write` with a file of this name, or with stdout. The file is written next to its
+/// destination and replaces it when complete.
 pub(crate) fn write(
     path: &Path,
     write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
@@ -35,7 +35,7 @@ pub(crate) fn write(
     written.map_err(|error| explain(path, &error))
 }
 
-/// Whether a file of this name may be written: it is neither a snapshot nor a link to a file.
+/// Checks that a file of this name may be written: it is neither a snapshot nor a link to a file.
 pub(crate) fn check(path: &Path) -> Result<()> {
     if fs::symlink_metadata(path).is_ok_and(|about| about.is_symlink()) {
         if fs::metadata(path).is_ok_and(|target| has_no_content(&target)) {
@@ -55,7 +55,8 @@ pub(crate) fn check(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The same, to the first of these names under which there is nothing. Returns which one it was.
+/// Writes a file like [`write`], but to the first of these names that does not exist. Returns that
+/// name.
 pub(crate) fn write_new(
     mut names: impl Iterator<Item = PathBuf>,
     write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
@@ -63,7 +64,7 @@ pub(crate) fn write_new(
     let mut path = names.next().unwrap_or_default();
     let part = Part::make(&path, None, write).map_err(|error| explain(&path, &error))?;
     loop {
-        // Unlike a rename, a link never takes the place of anything.
+        // Unlike a rename, a hard link never replaces an existing file.
         let done = fs::hard_link(&part.path, &path).or_else(|error| {
             let is_free = fs::symlink_metadata(&path).is_err();
             let no_links = error.kind() != io::ErrorKind::AlreadyExists && is_free;
@@ -87,7 +88,7 @@ pub(crate) fn to_stdout(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) ->
     let mut out = BufWriter::new(io::stdout().lock());
     match write(&mut out).and_then(|()| out.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        // From the caller, not from the system.
+        // The error comes from the caller, not from the system.
         Err(error) if error.get_ref().is_some() => {
             Err(Failure::new(format!("stdout is incomplete: {error}")))
         }
@@ -104,7 +105,7 @@ fn to(file: File, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::R
 
 const BUFFER_BYTES: usize = 64 << 10;
 
-/// A file, and a sign of life where it takes long.
+/// A file being written, with a progress display if writing takes long.
 struct Watched {
     file: File,
     progress: Progress,
@@ -121,14 +122,14 @@ impl Write for Watched {
     }
 }
 
-/// Pipes, terminals and the like: nothing that could be lost.
+/// Returns whether the file is a pipe, terminal or the like, so that nothing could be lost.
 fn has_no_content(about: &Metadata) -> bool {
     let kind = about.file_type();
     kind.is_fifo() || kind.is_char_device() || kind.is_socket()
 }
 
-/// Into a pipe or a device, also behind a link: `/dev/stdout` is one. Whatever lies under the name
-/// when it is opened, a file is neither made nor emptied.
+/// Writes into a pipe or a device, even through a link such as `/dev/stdout`. Whatever has this
+/// name when it is opened, a file is neither created nor truncated.
 fn into(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
     let file = OpenOptions::new().write(true).open(path)?;
     if !has_no_content(&file.metadata()?) {
@@ -146,7 +147,7 @@ fn beside(
         matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem)
     };
     match Part::create(path, there.as_ref()) {
-        // In a folder that is closed, a file may be open.
+        // A file may be writable in a folder that is not.
         Err(error) if there.is_some() && closed(&error) => {
             let mut options = OpenOptions::new();
             let file = options.write(true).custom_flags(libc::O_NOFOLLOW).open(path)?;
@@ -164,11 +165,11 @@ fn beside(
     }
 }
 
-/// A file that is written under an unpredictable name. It is removed with this value; once it has
-/// its own name, there is nothing left to remove.
+/// A file that is written under an unpredictable name and removed when this value is dropped. Once
+/// it has its final name, there is nothing left to remove.
 struct Part {
     path: PathBuf,
-    /// And it goes where a signal ends us.
+    /// Removes the file if a signal ends this process.
     _guard: RemovedOnSignal,
 }
 
@@ -183,7 +184,7 @@ impl Part {
         Ok(part)
     }
 
-    /// With the rights of what is in its place.
+    /// Creates the file with the permissions of the file it replaces.
     fn create(of: &Path, there: Option<&Metadata>) -> io::Result<(Part, File)> {
         let name = of.file_name().ok_or(io::ErrorKind::IsADirectory)?.as_bytes();
         let mut hidden = b".".to_vec();
@@ -192,13 +193,14 @@ impl Part {
         let path = of.with_file_name(std::ffi::OsStr::from_bytes(&hidden));
         let guard = RemovedOnSignal::new(&path)?;
         let mut options = OpenOptions::new();
-        // O_EXCL: neither what is there nor what a link points to is opened.
+        // O_EXCL: opens neither an existing file nor the target of a link.
         let file = options.write(true).create_new(true).mode(0o666).open(&path)?;
         let part = Part { path, _guard: guard };
         if let Some(there) = there {
             let mine = file.metadata()?;
             let old = there.mode() & 0o777;
-            // Another owner of the old file does not decide the rights of ours.
+            // If the old file has another owner, its permissions may only restrict those of the new
+            // one.
             let mode = if there.uid() == mine.uid() { old } else { old & mine.mode() };
             file.set_permissions(Permissions::from_mode(mode))?;
         }
@@ -215,13 +217,13 @@ impl Drop for Part {
 /// File systems allow 255 bytes.
 const NAME_BYTES_MAX: usize = 200;
 
-/// Of the operating system's randomness, by way of what keeps hash tables from being guessed.
+/// Returns a random number from the operating system, by way of the random seed of hash tables.
 pub(crate) fn random() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 
-/// `report -o *.pickle` names the first snapshot as what to write. Pickles begin so, of protocol 2
-/// or later.
+/// Returns whether the file is a snapshot: `report -o *.pickle` would name the first snapshot as
+/// output. Pickles of protocol 2 or later begin with these bytes.
 fn is_snapshot(path: &Path) -> bool {
     let mut begin = [0; 2];
     let is_file = fs::metadata(path).is_ok_and(|about| about.is_file());
@@ -230,7 +232,7 @@ fn is_snapshot(path: &Path) -> bool {
 }
 
 fn explain(path: &Path, error: &io::Error) -> Failure {
-    // From the caller, not from the system.
+    // The error comes from the caller, not from the system.
     if error.get_ref().is_some() {
         return Failure::new(format!("{} is not written: {error}", path.display()));
     }

@@ -1,4 +1,4 @@
-//! What `/proc` says of a process.
+//! Reads information about processes from `/proc`.
 
 use std::fs;
 use std::io;
@@ -9,15 +9,15 @@ use cachealloc_foreign::process::{Fate, fate, living_thread, owner_at};
 use cachealloc_statistics::page::Owner;
 use cachealloc_text::{cut, plain};
 
-/// More of a command line is not shown.
+/// Longer command lines are cut.
 const COMMAND_LETTERS_MAX: usize = 1000;
 
-/// What a process does with a signal.
+/// Disposition of a signal in a process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Disposition {
     Caught,
     Ignored,
-    /// Which ends most programs.
+    /// The default action, which ends most programs.
     Default,
 }
 
@@ -25,10 +25,10 @@ pub(crate) enum Disposition {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Process(pub u32);
 
-/// Programs that run others.
+/// Programs that run scripts.
 const INTERPRETERS: [&str; 8] = ["python", "pypy", "bash", "sh", "perl", "ruby", "node", "julia"];
 
-/// Which of the words of a command line is the script: the first that is no option of an
+/// Returns which word of a command line is the script: the first that is not an option of an
 /// interpreter.
 fn script_at(words: &[&str]) -> Option<usize> {
     let program = words.first()?.rsplit('/').next().unwrap_or_default();
@@ -40,7 +40,7 @@ fn script_at(words: &[&str]) -> Option<usize> {
     let mut at = 1;
     while let Some(word) = words.get(at) {
         match *word {
-            // A module or a command stands for itself.
+            // A module or a command has no script file.
             "-m" | "-c" => return None,
             "-X" | "-W" => at += 2,
             option if option.starts_with('-') => at += 1,
@@ -51,7 +51,7 @@ fn script_at(words: &[&str]) -> Option<usize> {
     None
 }
 
-/// The argument of a command.
+/// Parses a process ID given as an argument.
 pub(crate) fn number(text: &str) -> Result<u32, String> {
     let number = text.parse().ok().filter(|&number| number > 0);
     number
@@ -63,17 +63,19 @@ impl Process {
         self.folder().exists()
     }
 
-    /// Its identity: another process of the same number is another one.
+    /// Returns the process's identity, which distinguishes it from a later process with the same
+    /// number.
     pub(crate) fn owner(self) -> io::Result<Owner> {
         owner_at(&self.folder())
     }
 
-    /// Whose rights it has.
+    /// Returns the user whose rights the process has.
     pub(crate) fn user(self) -> Option<u32> {
         self.status("Uid:")?.split_whitespace().nth(1)?.parse().ok()
     }
 
-    /// The command line, as one would type it; in brackets where it has none.
+    /// Returns the command line as one would type it, or the process's name in brackets if it has
+    /// none.
     pub(crate) fn command(self) -> String {
         let line = self.read("cmdline").unwrap_or_default();
         let words: Vec<_> = line.split(|byte| *byte == 0).map(String::from_utf8_lossy).collect();
@@ -84,8 +86,8 @@ impl Process {
         }
     }
 
-    /// The same for a table: of a script its own name, not that of its interpreter and not its
-    /// folder.
+    /// Returns a short title for a table. A script is shown by its own name, without its
+    /// interpreter and folder.
     pub(crate) fn title(self) -> String {
         let line = self.read("cmdline").unwrap_or_default();
         let line = String::from_utf8_lossy(&line);
@@ -100,7 +102,7 @@ impl Process {
         }
     }
 
-    /// A variable of the environment that it was started with.
+    /// Returns a variable of the environment that the process was started with.
     pub(crate) fn variable(self, name: &str) -> Option<String> {
         let environment = self.read("environ").ok()?;
         let begin = format!("{name}=");
@@ -109,7 +111,7 @@ impl Process {
         found.next().map(|value| String::from_utf8_lossy(value).into_owned())
     }
 
-    /// Whether a file of this name is mapped into it.
+    /// Returns whether a file of this name is mapped into the process.
     pub(crate) fn maps(self, file_name: &str) -> io::Result<bool> {
         let maps = self.read("maps")?;
         let maps = String::from_utf8_lossy(&maps);
@@ -117,7 +119,8 @@ impl Process {
         Ok(maps.lines().any(|line| line.trim_end_matches(" (deleted)").ends_with(&end)))
     }
 
-    /// Whether a file is mapped whose name begins so. None: that cannot be seen from here.
+    /// Returns whether a file whose name begins with `begin` is mapped, or `None` if that cannot be
+    /// read.
     pub(crate) fn maps_begin(self, begin: &str) -> Option<bool> {
         let maps = self.read("maps").ok()?;
         let maps = String::from_utf8_lossy(&maps);
@@ -134,7 +137,7 @@ impl Process {
         })
     }
 
-    /// Whether no thread of it takes this signal.
+    /// Returns whether every thread of the process blocks this signal.
     pub(crate) fn blocks(self, signal: i32) -> bool {
         let threads = fs::read_dir(self.folder().join("task")).into_iter().flatten().flatten();
         let mut masks = threads.filter_map(|thread| {
@@ -144,22 +147,23 @@ impl Process {
         masks.all(|mask| mask >> (signal - 1) & 1 != 0)
     }
 
-    /// Stopped by a signal or a debugger.
+    /// Returns whether a signal or a debugger has stopped the process.
     pub(crate) fn is_stopped(self) -> bool {
         self.status("State:").is_some_and(|state| state.starts_with(['T', 't']))
     }
 
-    /// Ended, reaped or not: with all its threads, not only the first.
+    /// Returns whether the process has ended, reaped or not: with all its threads, not only the
+    /// first.
     pub(crate) fn has_ended(self) -> bool {
         living_thread(&self.folder()).is_none()
     }
 
-    /// What has become of the process of this number that made a file.
+    /// Returns the fate of the process with this number that made a file.
     pub(crate) fn fate_of(self, file: (&Path, u64), owner: &Owner) -> Fate {
         fate(&self.folder(), file, owner, || self.takes_signals())
     }
 
-    /// Whether there is one, even if its folder in `/proc` is hidden from us.
+    /// Returns whether the process exists, even if its folder in `/proc` is hidden from this user.
     fn takes_signals(self) -> bool {
         use nix::errno::Errno;
         use nix::sys::signal::kill;
@@ -167,7 +171,8 @@ impl Process {
         matches!(kill(number, None), Ok(()) | Err(Errno::EPERM))
     }
 
-    /// A file of its folder. Once its first thread has ended, the others' folders tell.
+    /// Reads a file of the process's folder, or of another thread's folder if the first thread has
+    /// ended.
     fn read(self, name: &str) -> io::Result<Vec<u8>> {
         let folder = living_thread(&self.folder()).unwrap_or_else(|| self.folder());
         fs::read(folder.join(name))

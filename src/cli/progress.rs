@@ -1,5 +1,5 @@
-//! How far something is: a bar on stderr, only where that is a terminal, and only once the work has
-//! taken a second.
+//! Shows progress: a bar on stderr, only if that is a terminal, and only once the work has taken a
+//! second.
 
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use cachealloc_text::{cut, plain};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// Names of files come from anywhere.
+/// Cuts and escapes a file name, which is untrusted.
 fn shown(what: &str) -> String {
     plain(&cut(what, LETTERS_MAX)).into_owned()
 }
@@ -18,14 +18,14 @@ const QUIET_FOR: Duration = Duration::from_secs(1);
 pub(crate) struct Progress {
     bar: ProgressBar,
     begun: Instant,
-    /// Whether it is still to be decided that the bar is drawn.
+    /// Whether the decision to draw the bar is still pending.
     waits: bool,
 }
 
-// Work of known length is that of other subcommands.
+// Only other subcommands have work of known length.
 #[allow(dead_code)]
 impl Progress {
-    /// `what` is being done, in so many steps (bytes, entries).
+    /// Starts work described by `what`, of `steps` steps (bytes, entries).
     pub(crate) fn new(what: &str, steps: u64) -> Progress {
         let bar = ProgressBar::with_draw_target(Some(steps), ProgressDrawTarget::hidden());
         if let Ok(style) = ProgressStyle::with_template("{msg} [{bar:30}] {percent:>3} %  {eta}") {
@@ -35,20 +35,20 @@ impl Progress {
         Progress { bar, begun: Instant::now(), waits: std::io::stderr().is_terminal() }
     }
 
-    /// A wait of unknown length.
+    /// Starts a wait of unknown length.
     pub(crate) fn waiting(what: &str) -> Progress {
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
         bar.set_message(shown(what));
         Progress { bar, begun: Instant::now(), waits: std::io::stderr().is_terminal() }
     }
 
-    /// Still waiting.
+    /// Redraws the bar of a wait.
     pub(crate) fn tick(&mut self) {
         self.show_if_due();
         self.bar.tick();
     }
 
-    /// So many steps are done. Cheap enough for every few thousand of them.
+    /// Sets the number of finished steps. Cheap enough to call every few thousand of them.
     pub(crate) fn set(&mut self, done: u64) {
         self.show_if_due();
         self.bar.set_position(done);
@@ -63,7 +63,7 @@ impl Progress {
 }
 
 impl Drop for Progress {
-    /// Nothing of it stays on the screen.
+    /// Removes the bar from the screen.
     fn drop(&mut self) {
         self.bar.finish_and_clear();
     }

@@ -1,4 +1,4 @@
-//! Snapshots from files, with a bar where that takes long.
+//! Reads snapshots from files, with a progress bar if that takes long.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -13,7 +13,7 @@ use crate::failure::Failure;
 use crate::progress::Progress;
 
 pub(crate) fn read(path: &Path) -> Result<Snapshot> {
-    // As for other commands.
+    // `-` stands for stdin, as in other commands.
     let path = if path.as_os_str() == "-" { Path::new("/dev/stdin") } else { path };
     let name = path.display();
     let unreadable = |error: io::Error| {
@@ -36,8 +36,8 @@ pub(crate) fn read(path: &Path) -> Result<Snapshot> {
     Ok(snapshot)
 }
 
-/// What has no name and no line, and can be found out now. What cannot, stays a library and an
-/// offset.
+/// Names the frames that lack a name and a line, if that is possible now. Other frames stay a
+/// library and an offset.
 fn name_frames(snapshot: &mut Snapshot) {
     let folders = DebugFolders::usual(|variable| std::env::var(variable).ok());
     if !symbols::lack_names(snapshot, &folders) {
@@ -49,7 +49,7 @@ fn name_frames(snapshot: &mut Snapshot) {
     });
 }
 
-/// What is packed by gzip is unpacked, whatever its name.
+/// Unpacks a file compressed by gzip, whatever its name.
 fn unpacked(mut file: Counted) -> io::Result<Box<dyn Read>> {
     let mut begin = Vec::new();
     (&mut file).take(GZIP.len() as u64).read_to_end(&mut begin)?;
@@ -58,7 +58,7 @@ fn unpacked(mut file: Counted) -> io::Result<Box<dyn Read>> {
     Ok(if is_packed { Box::new(MultiGzDecoder::new(whole)) } else { Box::new(whole) })
 }
 
-/// How such a file begins.
+/// First bytes of a gzip file.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
 struct Counted {

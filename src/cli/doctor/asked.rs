@@ -1,5 +1,5 @@
-//! A question that is put in a process of its own: what answers it may hang or crash, as code of a
-//! broken driver does, or leave something behind.
+//! Runs a query in a separate process: the code that answers it may hang, crash, as in a broken
+//! driver, or leave state in the process.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -15,13 +15,13 @@ use crate::kernel;
 /// A driver that starts the devices of a large machine takes some seconds.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The answer, or why there is none. For a command that has one thread.
+/// Returns the answer, or why it is missing. The caller must have only one thread.
 pub(super) fn ask<T: Serialize + DeserializeOwned>(
     question: impl FnOnce() -> T,
 ) -> Result<T, String> {
     let (mut ours, mut theirs) = UnixStream::pair().map_err(|error| error.to_string())?;
     let Some(child) = kernel::fork_one().map_err(|error| error.to_string())? else {
-        // An answer that is lost is none.
+        // A lost answer counts as a missing one.
         let _ = serde_json::to_vec(&question()).map(|answer| theirs.write_all(&answer));
         kernel::end_at_once();
     };

@@ -1,9 +1,9 @@
-//! Whether a program, or a library that it is linked with, opens others with `RTLD_DEEPBIND`. These
-//! prefer the driver's own functions to ours.
+//! Detects whether a program, or a library that it is linked with, opens others with
+//! `RTLD_DEEPBIND`. Libraries opened this way prefer the driver's functions to those of cachealloc.
 //!
-//! Nothing in a file says so but its code: a call of `dlopen`, shortly behind a constant with that
-//! flag. x86-64's only; what computes its flags, or asks by way of an interpreter
-//! (`sys.setdlopenflags`), is not found.
+//! Only the code of a file shows this: a call of `dlopen` shortly after a constant with that flag.
+//! The search covers x86-64 only. It does not find flags that are computed, or set through an
+//! interpreter (`sys.setdlopenflags`).
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -18,13 +18,13 @@ use object::read::{ReadCache, ReadRef};
 use super::finding::{Finding, Severity};
 use crate::launch::elf::Elf;
 
-/// Named on one line; there may be many.
+/// Maximum number of files named on one line.
 const NAMED_MOST: usize = 3;
-/// How far in front of a call its flags are given.
+/// Maximum distance between the instruction that sets the flags and the call.
 const NEAR_BYTES: usize = 48;
 const RTLD_NOW_OR_LAZY: u32 = 3;
 const RTLD_DEEPBIND: u32 = 8;
-/// What a mode may have: lazy, now, no load, deep, global, no delete.
+/// Flags that a mode may contain: lazy, now, no load, deep, global, no delete.
 const MODE: u32 = RTLD_NOW_OR_LAZY | 4 | RTLD_DEEPBIND | 0x100 | 0x1000;
 
 pub(super) fn examine(program: &Path) -> Option<Finding> {
@@ -47,8 +47,8 @@ pub(super) fn examine(program: &Path) -> Option<Finding> {
     Some(Finding::new(Severity::Note, "plugins", text))
 }
 
-/// The program and what the loader would load with it, as the loader itself lists it: that runs
-/// nothing of them.
+/// Returns the program and the libraries that the loader would load with it. The loader itself
+/// lists them, without running any of their code.
 fn files_of(program: &Path) -> Vec<PathBuf> {
     let mut files = vec![program.to_path_buf()];
     let loader = Elf::read(program).ok().flatten().and_then(|elf| elf.interpreter);
@@ -63,7 +63,7 @@ fn files_of(program: &Path) -> Vec<PathBuf> {
         files.extend(text.lines().filter_map(|line| {
             let (_, path) = line.split_once(" => ")?;
             let (path, _) = path.rsplit_once(" (")?;
-            // The C library opens its own modules, which have nothing to do with CUDA.
+            // The C library opens its own modules, which are unrelated to CUDA.
             let name = path.rsplit('/').next().unwrap_or(path);
             (!name.starts_with("libc.so") && !is_loader(name)).then(|| path.into())
         }));
@@ -114,15 +114,16 @@ fn code_opens_deep<'data>(data: impl ReadRef<'data>) -> object::read::Result<boo
     Ok(code.iter().any(|(start, bytes)| calls_deep(*start, bytes, &slots, &stubs)))
 }
 
-/// Where a jump or call of this opcode, `length` bytes with its displacement, leads to.
+/// Returns the target of a jump or call with this opcode, `length` bytes long with its
+/// displacement.
 fn target(start: u64, code: &[u8], at: usize, length: usize) -> Option<u64> {
     let displacement = code.get(at + length - 4..at + length)?;
     let displacement = i32::from_le_bytes(displacement.try_into().ok()?);
     Some((start + (at + length) as u64).wrapping_add_signed(displacement.into()))
 }
 
-/// Where the stubs may begin that jump by one of these slots: before the jump are `bnd`, `endbr64`,
-/// both or neither.
+/// Returns where the stubs that jump through one of these slots may begin: `bnd`, `endbr64`, both
+/// or neither may precede the jump.
 fn stubs(start: u64, code: &[u8], slots: &BTreeSet<u64>) -> Vec<u64> {
     let jumps = code.windows(6).enumerate().filter(|(at, bytes)| {
         bytes[..2] == [0xff, 0x25]
@@ -145,7 +146,7 @@ fn calls_deep(start: u64, code: &[u8], slots: &BTreeSet<u64>, stubs: &BTreeSet<u
     })
 }
 
-/// The last constant that is moved to `esi` before the end of this code, if it can be a mode.
+/// Returns the last constant moved to `esi` before the end of this code, if it can be a mode.
 fn mode_before(code: &[u8]) -> Option<u32> {
     let near = &code[code.len().saturating_sub(NEAR_BYTES)..];
     near.windows(5).rev().find_map(|bytes| {

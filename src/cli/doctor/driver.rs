@@ -1,5 +1,5 @@
-//! NVIDIA's driver and the devices that it shows. No context is made, which would take memory on
-//! them.
+//! Examines NVIDIA's driver and the devices that it shows. Creates no context, which would take
+//! device memory.
 
 use std::ffi::OsStr;
 
@@ -12,7 +12,7 @@ use super::lacking;
 use crate::kernel::libraries::Loaded;
 
 const NAME: &str = "libcuda.so.1";
-/// More would not fit on a screen with the rest.
+/// More devices would not fit on a screen with the rest.
 const DEVICES_SHOWN_MOST: usize = 8;
 
 #[derive(Serialize, Deserialize)]
@@ -20,7 +20,7 @@ struct Driver {
     file: Option<String>,
     version: Option<i32>,
     lacks: Vec<String>,
-    /// Name, bytes and PCI address of each; or why it does not start.
+    /// Name, bytes and PCI address of each device, or why the driver does not start.
     devices: Result<Vec<(String, u64, String)>, String>,
 }
 
@@ -28,7 +28,7 @@ pub(super) fn examine() -> Vec<Finding> {
     let finding = |severity, text: String| Finding::new(severity, "driver", text);
     let driver = match ask(look) {
         Ok(Ok(driver)) => driver,
-        // The loader names the library itself.
+        // The loader's message names the library.
         Ok(Err(why)) => return vec![finding(Severity::Fail, why)],
         Err(why) => return vec![finding(Severity::Fail, format!("{NAME}: {why}"))],
     };
@@ -52,7 +52,7 @@ pub(super) fn examine() -> Vec<Finding> {
     }
 }
 
-/// In the process that is made for it.
+/// Queries the driver. Runs in the separate process.
 fn look() -> Result<Driver, String> {
     let driver = Loaded::open(OsStr::new(NAME))?;
     let file = driver.file_of(c"cuDriverGetVersion");

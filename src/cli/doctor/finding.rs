@@ -1,12 +1,12 @@
-//! What was found out about one thing, in one line.
+//! The result of one check, in one line.
 
 use cachealloc_text::plain;
 
-/// What a look at one thing says about the program and the library.
+/// Consequence of a check's result for the program under the library.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Severity {
     Fine,
-    /// The program will run under the library, with less or otherwise than might be expected.
+    /// The program will run under the library, with fewer features or differently than expected.
     Note,
     /// The program will not run under the library.
     Fail,
@@ -28,7 +28,7 @@ impl Finding {
         Finding { severity, subject, text: text.into() }
     }
 
-    /// One line, without control characters.
+    /// Formats the finding as one line, without control characters.
     pub(crate) fn line(&self) -> String {
         let mark = match self.severity {
             Severity::Fine => "ok",

@@ -1,16 +1,17 @@
-//! What an older driver turns off in the library, which asks for each function that it uses
-//! (`table::has` there). Here are those whose absence a program would notice.
+//! Lists the features that an older driver turns off in the library, which looks up each driver
+//! function that it uses (`table::has` there). Only functions whose absence a program would notice
+//! are listed.
 
 use std::ffi::CStr;
 
 use super::finding::{Finding, Severity};
 use crate::kernel::libraries::Loaded;
 
-/// Drivers from CUDA 11.4 on are tested, on a simulated one.
+/// Oldest tested version. Drivers from CUDA 11.4 on are tested, on a simulated one.
 const TRIED_FROM: i32 = 11_040;
 
 struct Feature {
-    /// All are needed.
+    /// Functions that the feature needs, all of them.
     functions: &'static [&'static CStr],
     severity: Severity,
     without: &'static str,
@@ -53,14 +54,14 @@ const FEATURES: [Feature; 5] = [
     },
 ];
 
-/// The functions that this driver lacks, by their features. Each is named once.
+/// Returns the functions that this driver lacks, ordered by feature and each named once.
 pub(super) fn of(driver: &Loaded) -> Vec<String> {
     let all = FEATURES.iter().flat_map(|feature| feature.functions);
     let lacks = all.filter(|function| !driver.has(function));
     lacks.map(|function| function.to_string_lossy().into_owned()).collect()
 }
 
-/// What is off where a driver of this version lacks these functions.
+/// Returns the features that are off if a driver of this version lacks these functions.
 pub(super) fn explain(version: Option<i32>, lacks: &[String]) -> Vec<Finding> {
     let finding = |severity, text| Finding::new(severity, "driver", text);
     let mut findings = Vec::new();

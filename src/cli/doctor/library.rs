@@ -1,5 +1,5 @@
-//! The library: whether it is there, loads, and is of this command's version; and the C library
-//! here.
+//! Checks that the library exists, loads, and has this command's version, and checks the C library
+//! of this machine.
 
 use std::path::Path;
 
@@ -25,7 +25,7 @@ pub(super) fn examine(named: Named) -> (Option<Library>, Vec<Finding>) {
 fn loads(library: &Library) -> Finding {
     let finding = |severity, text: String| Finding::new(severity, "library", text);
     let file = library.path.display();
-    // The loader's sentence begins with the path.
+    // The loader's message begins with the path.
     let version = ask(|| Loaded::open(library.path.as_os_str()).map(|it| it.own_version()));
     match version {
         Err(why) => finding(Severity::Fail, format!("{file}: {why}")),

@@ -1,5 +1,6 @@
-//! Whether programs will run under the library on this machine, and one program in particular. Each
-//! line says what was looked at and no more: that nothing was found is no promise.
+//! Checks whether programs, and one program in particular, will run under the library on this
+//! machine. Each line states what was checked and no more: a check without findings is no
+//! guarantee.
 
 mod asked;
 mod deep;
@@ -16,7 +17,7 @@ use crate::launch::library::Named;
 
 pub(crate) use finding::{Finding, Severity};
 
-/// All that is looked at. An empty command: no program in particular.
+/// Runs all checks. If `command` is empty, no particular program is checked.
 pub(crate) fn examine(named: Named, command: &[OsString]) -> Vec<Finding> {
     let (library, mut findings) = library::examine(named);
     findings.extend(driver::examine());

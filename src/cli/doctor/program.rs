@@ -1,4 +1,4 @@
-//! One program: what the loader would do with the library in it. It is not started.
+//! Checks one program: what the loader would do with the library in it. The program is not started.
 
 use std::ffi::OsStr;
 
@@ -14,7 +14,7 @@ pub(super) fn examine(command: &OsStr, library: Option<&Library>) -> Finding {
         Err(why) => return finding(Severity::Fail, why.to_string()),
     };
     let name = file.display().to_string();
-    // Of a script, what its first line names.
+    // For a script, the file is the interpreter of its first line.
     let name = match file.file_name() == std::path::Path::new(command).file_name() {
         true => name,
         false => format!("{name} (which runs {shown})"),

@@ -1,4 +1,4 @@
-//! What surrounds a program here: variables that it would inherit, `/dev/shm`, a container.
+//! Checks a program's environment: the variables it would inherit, `/dev/shm`, and a container.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -16,9 +16,9 @@ use crate::launch::settings::VARIABLE;
 use crate::live::LIBRARY_NAME;
 
 const SHARED: &str = "/dev/shm";
-/// With less, what is recorded hardly goes there.
+/// With less free space, hardly any of the recorded history fits there.
 const SHARED_FREE_LEAST: u64 = 16 << 20;
-/// Files by which containers are known.
+/// Files whose presence indicates a container.
 const OF_CONTAINERS: [&str; 2] = ["/.dockerenv", "/run/.containerenv"];
 
 pub(super) fn examine(program: Option<&OsString>) -> Vec<Finding> {
@@ -40,7 +40,7 @@ fn off() -> Option<Finding> {
     Some(Finding::new(Severity::Fail, "settings", text))
 }
 
-/// What is wrong in the variable, and whether it names this program.
+/// Reports errors in the variable, and whether it selects this program.
 fn settings(program: Option<&OsString>) -> Vec<Finding> {
     let Some(text) = env::var_os(VARIABLE) else { return Vec::new() };
     let (config, problems) = cachealloc_options::parse(&text.to_string_lossy());
@@ -51,7 +51,7 @@ fn settings(program: Option<&OsString>) -> Vec<Finding> {
             _ => note("settings", format!("{VARIABLE}: {problem}")),
         })
         .collect();
-    // Of a script, the name of its interpreter counts: that is the process's file.
+    // For a script, the interpreter's name counts, because that is the process's file.
     let file = program.and_then(|program| program::executable(program).ok());
     let file = file.map(|file| std::fs::canonicalize(&file).unwrap_or(file));
     let name = file.as_deref().and_then(Path::file_name).map(OsStr::to_string_lossy);
@@ -62,10 +62,10 @@ fn settings(program: Option<&OsString>) -> Vec<Finding> {
     findings
 }
 
-/// Libraries that the loader puts into every process, after those of the variable.
+/// Lists libraries that the loader puts into every process, after those of the variable.
 const OF_THE_SYSTEM: &str = "/etc/ld.so.preload";
 
-/// Those that stand in front of `dlsym`, as overlays, remote displays and shares of a GPU do.
+/// Reports libraries that interpose `dlsym`, as overlays, remote displays and GPU sharing tools do.
 fn in_front_of_lookups(named: &[&Path], of_system: &[&Path]) -> Vec<Finding> {
     let is_ours = |path: &Path| path.file_name() == Some(OsStr::new(LIBRARY_NAME));
     let own_place = named.iter().position(|path| is_ours(path));
@@ -128,7 +128,7 @@ fn other_libraries() -> Option<Finding> {
     Some(note("preload", parts.join("; ")))
 }
 
-/// Settings of others' allocators, which are not ours to read.
+/// Reports settings of other allocators, which the library does not read.
 fn others_settings() -> Vec<Finding> {
     let text = |text: OsString| text.to_string_lossy().into_owned();
     let mut variables: Vec<_> =

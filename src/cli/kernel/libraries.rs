@@ -1,16 +1,16 @@
-//! Shared libraries asked what they are: the driver, the library of this command, and the one that
-//! watches GPUs. Loading one runs its code, so it is done in a process of its own
-//! (`doctor/asked.rs`) or, where it is asked again and again, in a thread for which nothing waits
-//! long (`commands/top/gpus.rs`).
+//! Loads and queries shared libraries: the driver, this command's library, and the one that
+//! monitors GPUs. Loading a library runs its code, so it is done in a separate process
+//! (`doctor/asked.rs`). Repeated queries run in a thread for which nothing waits long
+//! (`commands/top/gpus.rs`).
 
 use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-/// A library that was loaded, and stays so.
+/// A loaded library, which is never unloaded.
 pub(crate) struct Loaded(*mut c_void);
 
-/// One device, as the driver numbers them here.
+/// One device, numbered as the driver numbers them in this process.
 pub(crate) struct Device {
     pub name: String,
     pub bytes: u64,
@@ -21,11 +21,12 @@ const SUCCESS: c_int = 0;
 const TEXT_BYTES: usize = 128;
 
 impl Loaded {
-    /// By its path, or by a name that the loader looks for. The error is the loader's sentence.
+    /// Loads a library by its path, or by a name that the loader searches for. The error is the
+    /// loader's message.
     pub(crate) fn open(name: &OsStr) -> Result<Loaded, String> {
         let name = CString::new(name.as_bytes()).map_err(|error| error.to_string())?;
-        // SAFETY: a C string; this process or thread is there to run what the library runs when it
-        // is loaded.
+        // SAFETY: a C string; this process or thread exists to run the code that the library runs
+        // when it is loaded.
         let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
         if !handle.is_null() {
             return Ok(Loaded(handle));
@@ -35,18 +36,18 @@ impl Loaded {
         Err(said.unwrap_or_else(|| "no reason given".to_string()))
     }
 
-    /// The address of a function; null: it has none of this name.
+    /// Returns the address of a function, or null if the library does not have it.
     fn address(&self, name: &CStr) -> *mut c_void {
         // SAFETY: a library that was loaded, and a C string.
         unsafe { libc::dlsym(self.0, name.as_ptr()) }
     }
 
-    /// Whether it has a function of this name.
+    /// Returns whether the library has a function of this name.
     pub(crate) fn has(&self, function: &CStr) -> bool {
         !self.address(function).is_null()
     }
 
-    /// The file from which this function of it came.
+    /// Returns the file that this function was loaded from.
     pub(crate) fn file_of(&self, function: &CStr) -> Option<PathBuf> {
         let address = self.address(function);
         let mut about = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
@@ -59,27 +60,27 @@ impl Loaded {
         }
     }
 
-    /// What our library calls its version.
+    /// Returns the version reported by the cachealloc library.
     pub(crate) fn own_version(&self) -> Option<String> {
         let function = self.address(c"cachealloc_version");
         if function.is_null() {
             return None;
         }
-        // SAFETY: the signature is that of our header; the text is a constant.
+        // SAFETY: the signature is that of the library's header; the text is a constant.
         unsafe {
             let function: extern "C" fn() -> *const c_char = std::mem::transmute(function);
             text_of(function())
         }
     }
 
-    /// The newest CUDA that the driver serves, such as 13000. Needs no device.
+    /// Returns the newest CUDA version that the driver supports, such as 13000. Needs no device.
     pub(crate) fn driver_version(&self) -> Option<i32> {
         let mut version = 0;
         let code = self.call(c"cuDriverGetVersion", &raw mut version as usize, 0, 0);
         (code == Some(SUCCESS)).then_some(version)
     }
 
-    /// Starts the driver, without a context. The error is its own name for it.
+    /// Initializes the driver without creating a context. The error is the driver's name for it.
     pub(crate) fn start_driver(&self) -> Result<(), String> {
         match self.call(c"cuInit", 0, 0, 0) {
             Some(SUCCESS) => Ok(()),
@@ -91,19 +92,19 @@ impl Loaded {
     fn error_name(&self, code: c_int) -> String {
         let mut name: *const c_char = std::ptr::null();
         self.call(c"cuGetErrorName", code as usize, &raw mut name as usize, 0);
-        // SAFETY: null as it was, or a constant of the driver.
+        // SAFETY: null as initialized, or a constant of the driver.
         let name = unsafe { text_of(name) };
         name.map_or(format!("error {code}"), |name| format!("error {code}, {name}"))
     }
 
-    /// The devices that the started driver shows to a process of this environment.
+    /// Returns the devices that the initialized driver shows to a process of this environment.
     pub(crate) fn devices(&self) -> Vec<Device> {
         let mut count: c_int = 0;
         self.call(c"cuDeviceGetCount", &raw mut count as usize, 0, 0);
         (0..count as usize).map(|device| self.device(device)).collect()
     }
 
-    /// The number of a device is its handle.
+    /// Returns a device by its number, which is also its handle.
     fn device(&self, device: usize) -> Device {
         let text = |function| {
             let mut text = [0u8; TEXT_BYTES];
@@ -117,15 +118,15 @@ impl Loaded {
         Device { name, bytes: bytes as u64, pci }
     }
 
-    /// Calls a function of the driver or the watcher. None: it has none of this name.
+    /// Calls a function of the driver or of NVML. Returns `None` if the library does not have it.
     fn call(&self, function: &CStr, first: usize, second: usize, third: usize) -> Option<c_int> {
         let function = self.address(function);
         if function.is_null() {
             return None;
         }
-        // SAFETY: every function that is called so takes at most three words, each a number or the
-        // address of what it writes, which is large enough; on our machines a function may be
-        // called with more words than it takes.
+        // SAFETY: every function called through here takes at most three words, each a number or
+        // the address of an output, which is large enough; on the supported machines a function may
+        // be called with more words than it takes.
         unsafe {
             let function: extern "C" fn(usize, usize, usize) -> c_int =
                 std::mem::transmute(function);
@@ -134,31 +135,31 @@ impl Loaded {
     }
 }
 
-/// NVIDIA's library that watches GPUs, as nvidia-smi does, without a context on any.
+/// NVIDIA's library that monitors GPUs (NVML), as nvidia-smi does, without a context on any.
 pub(crate) struct Watcher(Loaded);
 
-/// A GPU, or a part of one, as the watcher numbers it: in the order of PCI addresses.
+/// A GPU, or a part of one, with NVML's number: GPUs are in the order of PCI addresses.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct WatchedGpu {
-    /// Of the whole one.
+    /// Index of the whole GPU.
     pub index: u32,
-    /// Which part of it (MIG).
+    /// Number of the part (MIG).
     pub part: Option<u32>,
     pub uuid: String,
     pub total_bytes: u64,
     pub free_bytes: u64,
 }
 
-/// What is in use of a GPU, and by which processes, as the watcher numbers them.
+/// Memory in use on a GPU, and the processes that use it, with NVML's process numbers.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct UsedGpu {
     pub uuid: String,
     pub in_use_bytes: u64,
-    /// Of each the bytes, where the watcher says them.
+    /// Process numbers, with the bytes of each if NVML reports them.
     pub processes: Vec<(u32, Option<u64>)>,
 }
 
-/// As `nvmlProcessInfo_t`, from the second version of the call on.
+/// Layout of `nvmlProcessInfo_t`, from the second version of the call on.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 struct RunningProcess {
@@ -167,18 +168,18 @@ struct RunningProcess {
     instances: [u32; 2],
 }
 
-/// Where the watcher does not say the bytes.
+/// NVML's value if the bytes are not available.
 const NOT_AVAILABLE: u64 = u64::MAX;
 const PROCESSES_MAX: usize = 1024;
 
 impl Watcher {
-    /// None: there is none, or it finds no driver.
+    /// Returns `None` if NVML is not installed or finds no driver.
     pub(crate) fn start() -> Option<Watcher> {
         let library = Loaded::open(OsStr::new("libnvidia-ml.so.1")).ok()?;
         (library.call(c"nvmlInit_v2", 0, 0, 0) == Some(SUCCESS)).then_some(Watcher(library))
     }
 
-    /// Of a GPU that is divided the parts as well.
+    /// Returns all GPUs, including the parts of divided ones.
     pub(crate) fn gpus(&self) -> Vec<WatchedGpu> {
         let mut count: c_int = 0;
         self.0.call(c"nvmlDeviceGetCount_v2", &raw mut count as usize, 0, 0);
@@ -198,7 +199,7 @@ impl Watcher {
         gpus
     }
 
-    /// Of a GPU, or a part of one, by its UUID.
+    /// Returns the usage of a GPU, or of a part of one, by its UUID.
     pub(crate) fn used(&self, uuid: &str) -> Option<UsedGpu> {
         let name = CString::new(uuid).ok()?;
         let function = c"nvmlDeviceGetHandleByUUID";
@@ -209,8 +210,8 @@ impl Watcher {
         Some(UsedGpu { uuid: uuid.to_string(), in_use_bytes, processes })
     }
 
-    /// Those that compute and those that draw, one that does both once; none where the driver is
-    /// older than the second version of the calls.
+    /// Returns computing and drawing processes; a process that does both appears once. Returns none
+    /// if the driver is older than the second version of the calls.
     fn processes(&self, handle: usize) -> Vec<(u32, Option<u64>)> {
         let computing = [
             c"nvmlDeviceGetComputeRunningProcesses_v3",
@@ -230,7 +231,7 @@ impl Watcher {
         all.iter().map(|process| (process.number, bytes(process.bytes))).collect()
     }
 
-    /// What the first of these functions says that there is.
+    /// Calls the first of these functions that exists and returns its processes.
     fn running(&self, handle: usize, functions: [&CStr; 2]) -> Vec<RunningProcess> {
         let ask = |function: &CStr| {
             let mut all = vec![RunningProcess::default(); PROCESSES_MAX];
@@ -258,7 +259,7 @@ impl Watcher {
         let place = uuid.as_mut_ptr() as usize;
         let code = self.0.call(c"nvmlDeviceGetUUID", handle, place, TEXT_BYTES);
         let uuid = CStr::from_bytes_until_nul(&uuid).ok()?.to_string_lossy().into_owned();
-        // Total, free and used.
+        // Total, free and used bytes.
         let mut memory = [0u64; 3];
         let place = &raw mut memory as usize;
         let asked = self.0.call(c"nvmlDeviceGetMemoryInfo", handle, place, 0);
@@ -269,16 +270,17 @@ impl Watcher {
 }
 
 /// # Safety
-/// Null, or a C string.
+///
+/// `text` must be null or point to a valid C string.
 unsafe fn text_of(text: *const c_char) -> Option<String> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
 }
 
-/// Whether this file gives capabilities to the process that executes it.
+/// Returns whether this file gives capabilities to the process that executes it.
 pub(crate) fn has_capabilities(file: &std::path::Path) -> bool {
     let Ok(path) = CString::new(file.as_os_str().as_bytes()) else { return false };
-    // SAFETY: two C strings; nothing is written, only the size is asked.
+    // SAFETY: two C strings; nothing is written, because only the size is requested.
     let size = unsafe {
         libc::getxattr(path.as_ptr(), c"security.capability".as_ptr(), std::ptr::null_mut(), 0)
     };

@@ -1,5 +1,5 @@
-//! The page of one command, from the definitions of its arguments, with the sections in the order
-//! of man(7).
+//! Builds the page of one command from the definitions of its arguments, with the sections in the
+//! order of man(7).
 
 use clap::Command;
 
@@ -50,22 +50,22 @@ pub(super) fn page(command: &Command) -> Page {
     Page { name, section: 1, text: page.finish() }
 }
 
-/// With the values: `cachealloc report [OPTIONS] <FILE>...`.
+/// Returns the usage line with its values: `cachealloc report [OPTIONS] <FILE>...`.
 fn synopsis(command: &Command) -> String {
     let usage = command.clone().render_usage().to_string();
     usage.trim_start_matches("Usage: ").trim().to_string()
 }
 
-/// A section that clap_mangen renders, without the macros that begin its pages.
+/// Returns a section that clap_mangen renders, without the macros that begin its pages.
 fn made(render: impl FnOnce(&mut dyn std::io::Write) -> std::io::Result<()>) -> String {
     let mut text = Vec::new();
     let _ = render(&mut text); // into memory, which does not fail
-    // The apostrophe, which those macros define.
+    // Replaces the apostrophe, which those macros define.
     let text = String::from_utf8_lossy(&text).replace("\\*(Aq", "\\(aq");
     text.find(".SH").map_or(String::new(), |begin| text[begin..].to_string())
 }
 
-/// What each code means, as numbers of their own constants.
+/// Returns the exit codes and their meanings. The codes come from their constants.
 fn exit_codes(command: &str) -> Vec<(String, &'static str)> {
     let codes: &[(u8, &str)] = match command {
         RUN => &[

@@ -1,5 +1,5 @@
-//! The manual pages: one of section 1 for each command, from the definitions of its arguments, and
-//! one of section 7 about what all of them have in common.
+//! The manual pages: one of section 1 for each command, built from the definitions of its
+//! arguments, and one of section 7 about what all commands share.
 
 mod command;
 mod overview;
@@ -10,7 +10,7 @@ use clap::Command;
 
 use page::Page;
 
-/// All of them, that of the command itself first.
+/// Returns all pages, starting with that of the command itself.
 pub(crate) fn pages(root: Command) -> Vec<Page> {
     let mut root = root.disable_help_subcommand(true);
     root.build();

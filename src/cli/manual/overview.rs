@@ -1,5 +1,5 @@
-//! cachealloc(7): what all commands and the library have in common: environment, files, signals,
-//! codes.
+//! The page cachealloc(7): what all commands and the library share: environment, files, signals and
+//! exit codes.
 
 use cachealloc_options::OPTIONS;
 

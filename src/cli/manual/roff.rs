@@ -1,4 +1,4 @@
-//! The few things of man(7)'s language that the pages need.
+//! The subset of man(7)'s language that the pages need.
 
 /// A page that is being written.
 pub(super) struct Roff(String);
@@ -21,22 +21,22 @@ impl Roff {
         self.0 += &format!(".PP\n{}\n", escaped(text));
     }
 
-    /// A term in bold, and what it means.
+    /// Adds a term in bold and its meaning.
     pub(super) fn item(&mut self, term: &str, text: &str) {
         self.0 += &format!(".TP\n.B {}\n{}\n", escaped(term), escaped(text));
     }
 
-    /// What `whatis` prints: the name, a dash, and the rest in one line.
+    /// Adds the line that `whatis` prints: the name, a dash, and the description on one line.
     pub(super) fn name_line(&mut self, name: &str, about: &str) {
         self.0 += &format!("{} \\- {}\n", escaped(name), escaped(about));
     }
 
-    /// Lines as they are.
+    /// Adds preformatted lines.
     pub(super) fn lines(&mut self, text: &str) {
         self.0 += &format!(".PP\n.nf\n{}\n.fi\n", escaped(text));
     }
 
-    /// What another program has made, from its first line of this language on.
+    /// Adds text that is already in this language.
     pub(super) fn made(&mut self, text: &str) {
         self.0 += text;
     }
@@ -46,7 +46,7 @@ impl Roff {
     }
 }
 
-/// Nothing in it is a command; dashes are those that one types.
+/// Escapes text so that nothing in it is a command and dashes are literal hyphens.
 pub(super) fn escaped(text: &str) -> String {
     let text = text.replace('\\', "\\e").replace('-', "\\-");
     let lines = text.lines().map(|line| match line.starts_with(['.', '\'']) {

@@ -1,5 +1,6 @@
-//! The histories that killed processes left, whose layout is `cachealloc_history::persistent`:
-//! where they are, whose, and whether their process is really gone.
+//! Finds the histories that killed processes left, in the layout of
+//! `cachealloc_history::persistent`: where they are, whose they are, and whether their process is
+//! really gone.
 
 use std::fs::{self, File};
 use std::io;
@@ -24,26 +25,26 @@ pub(crate) use names::Names;
 
 pub(crate) const FOLDER: &str = "/dev/shm";
 
-/// A file that a process writes, or has left.
+/// A history file that a process writes or has left.
 pub(crate) struct OrphanedHistory {
     pub path: PathBuf,
     pub owner: Owner,
-    /// When its process was last there, to the second.
+    /// When the process was last alive, to the second.
     pub seen: SystemTime,
     pub bytes: u64,
     file: File,
     inode: u64,
 }
 
-/// What has become of the process.
+/// Fate of the process that made a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Fate {
     Gone,
-    /// It runs, by this number for us, and writes the file.
+    /// The process runs under this number in this namespace, and writes the file.
     Lives(Process),
-    /// It runs, and is another program now.
+    /// The process runs, but has executed another program.
     OtherProgram,
-    /// It is of a namespace that cannot be seen from here.
+    /// The process belongs to a namespace that cannot be seen from here.
     Unknown,
 }
 
@@ -68,7 +69,8 @@ impl OrphanedHistory {
         Ok(OrphanedHistory { path, owner, seen, bytes, file, inode: about.ino() })
     }
 
-    /// All that this user may have left, the latest first; root sees those of all.
+    /// Returns all histories that this user may have left, latest first; for root, those of all
+    /// users.
     pub(crate) fn all() -> Vec<OrphanedHistory> {
         let user = nix::unistd::geteuid();
         let mut all = Vec::new();
@@ -100,7 +102,8 @@ impl OrphanedHistory {
         }
     }
 
-    /// It runs under this number without the file: after `exec`, or as another process.
+    /// Returns the fate of a process that runs under this number without the file: after `exec`, or
+    /// as another process.
     fn of_another(&self, process: Process) -> Fate {
         let is_same = process.owner().is_ok_and(|owner| owner.start == self.owner.start);
         if is_same { Fate::OtherProgram } else { Fate::Gone }

@@ -1,5 +1,6 @@
-//! What the stacks of a process say that is gone: names are looked up in its modules' files, where
-//! these still are of the same build; Python frames are as the process itself has written them.
+//! Names the frames in the stacks of a process that is gone. Native names are looked up in its
+//! modules' files if these are still of the same build. Python frames are as the process wrote
+//! them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -13,23 +14,24 @@ use cachealloc_history::{Describe, Frame, StackId, category};
 
 /// An address and the epoch in which it was on a stack.
 type EpochAddress = (u64, u32);
-/// Where a module begins, and since when.
+/// Start address of a module, and the epoch since which it was loaded.
 type ModuleId = (u64, u32);
 
 pub(crate) struct Names {
     leftover: Leftover,
     native: HashMap<EpochAddress, Vec<NativeFrame<Arc<Frame>>>>,
-    /// The module of each address.
+    /// Module of each address.
     at: HashMap<EpochAddress, ModuleId>,
     python: HashMap<u64, (Option<Arc<Frame>>, bool)>,
     program: String,
     evaluation: EvalLoopCode,
-    /// By path, of the modules that have an address without a line.
+    /// Build IDs, by path, of the modules that have an address without a line.
     build_ids: BTreeMap<String, String>,
 }
 
 impl Names {
-    /// Finds out what these stacks need. `progress` hears how many modules of how many are done.
+    /// Looks up the names that these stacks need. `progress` receives the number of finished
+    /// modules and their total.
     pub(crate) fn of(
         mut leftover: Leftover,
         stacks: BTreeSet<StackId>,
@@ -69,14 +71,14 @@ impl Names {
         names
     }
 
-    /// The build-ids that a reader may need, as settings.
+    /// Returns the build IDs that a reader may need, as settings.
     pub(crate) fn build_ids(&self) -> impl Iterator<Item = (String, String)> {
         let setting =
             |(path, id): (&String, &String)| (format!("{BUILD_ID_SETTING}{path}"), id.clone());
         self.build_ids.iter().map(setting)
     }
 
-    /// All native addresses, by module; those of none are named at once.
+    /// Returns all native addresses by module. Addresses outside all modules are named at once.
     fn places(&mut self, stacks: BTreeSet<StackId>) -> BTreeMap<ModuleId, BTreeSet<EpochAddress>> {
         let mut by_module: BTreeMap<ModuleId, BTreeSet<EpochAddress>> = BTreeMap::new();
         for stack in stacks {
