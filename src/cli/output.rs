@@ -55,7 +55,7 @@ pub(crate) fn check(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Writes a file like [`write`], but to the first of these names that does not exist. Returns that
+/// Writes a file like `write`, but to the first of these names that does not exist. Returns that
 /// name.
 pub(crate) fn write_new(
     mut names: impl Iterator<Item = PathBuf>,

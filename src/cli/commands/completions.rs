@@ -1,4 +1,4 @@
-//! `cachealloc completions`: what a shell needs to complete the command line.
+//! `cachealloc completions`: scripts that let a shell complete the command line.
 
 use std::process::ExitCode;
 

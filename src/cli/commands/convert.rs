@@ -1,4 +1,4 @@
-//! `cachealloc convert`: a snapshot as another tool reads it.
+//! `cachealloc convert`: writes a snapshot in the format of another tool.
 
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! `cachealloc diff`: what has changed from one snapshot to another.
+//! `cachealloc diff`: the changes from one snapshot to another.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! `cachealloc doctor`: whether the library will work here.
+//! `cachealloc doctor`: checks whether the library will work on this machine.
 
 use std::ffi::OsString;
 use std::process::ExitCode;

@@ -1,5 +1,5 @@
-//! `cachealloc explain`: where the GPU memory of a process is, so that it adds up to what
-//! nvidia-smi shows.
+//! `cachealloc explain`: a breakdown of the GPU memory of a process that adds up to the number in
+//! nvidia-smi.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -79,7 +79,7 @@ fn of_process(process: Process, timeout: Duration) -> Result<Vec<Explained>> {
     let statistics = loop {
         let statistics = session.statistics()?;
         let is_done = statistics.measures.done.wrapping_sub(asked) as i32 >= 0;
-        // While something captures, the driver is not asked: then that is not known.
+        // During a capture the driver is not asked, so its numbers are unknown.
         if is_done || Instant::now() >= session.deadline {
             break statistics;
         }

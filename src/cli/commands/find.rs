@@ -1,4 +1,4 @@
-//! `cachealloc find`: what an address belongs to, or belonged to last.
+//! `cachealloc find`: the block that an address belongs to, or belonged to last.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -51,7 +51,7 @@ pub(crate) struct Arguments {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Asked {
     address: u64,
-    /// How often a block at this address was freed before.
+    /// Number of blocks at this address that were freed before.
     version: Option<u64>,
 }
 
@@ -65,7 +65,7 @@ fn asked(text: &str) -> std::result::Result<Asked, String> {
             return Some(Asked { address, version: name.starts_with('b').then_some(version) });
         }
         let digits = text.strip_prefix("0x").or(text.strip_prefix("0X")).unwrap_or(text);
-        // Which `from_str_radix` would take.
+        // `from_str_radix` would accept a plus sign.
         let digits = Some(digits).filter(|digits| !digits.starts_with('+'))?;
         Some(Asked { address: u64::from_str_radix(digits, 16).ok()?, version: None })
     };
@@ -90,7 +90,7 @@ pub(crate) fn run(arguments: Arguments) -> Result {
     if told.is_empty() {
         return Err(nothing(&snapshot, asked.address, &what));
     }
-    // What held it comes before what is only near it.
+    // Devices that hold or held the address take precedence over those where it is only nearby.
     let is_known = |found: &Found| found.life.is_some() || found.segment.is_some();
     let any = told.iter().any(|(_, found)| is_known(found) || found.released_by.is_some());
     told.retain(|(_, found)| !any || is_known(found) || found.released_by.is_some());

@@ -1,4 +1,4 @@
-//! `cachealloc findings`: what a report says first, and its numbers that no other command has.
+//! `cachealloc findings`: the findings of a report, and its numbers that no other command prints.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

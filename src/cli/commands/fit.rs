@@ -1,4 +1,5 @@
-//! `cachealloc fit`: on how small a device a recorded run would complete, and under which options.
+//! `cachealloc fit`: the smallest device on which a recorded run would complete, and the options it
+//! needs.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -23,11 +23,11 @@ pub(crate) mod snapshot;
 pub(crate) mod stats;
 pub(crate) mod top;
 pub(crate) mod top_sites;
-/// The result of a subcommand.
+/// Result of a subcommand.
 pub(crate) type Result<T = ExitCode> = std::result::Result<T, Failure>;
 
-/// Prints complete, harmless text: JSON, tables. A reader that stops early (`| head`) is no
-/// failure.
+/// Prints complete text that needs no escaping: JSON or tables. A reader that stops early (`|
+/// head`) is not a failure.
 pub(crate) fn print(text: &str) -> Result<()> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {

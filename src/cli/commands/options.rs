@@ -29,7 +29,7 @@ pub(crate) fn run(arguments: Arguments) -> Result {
     let text = match &arguments.word {
         None => help(),
         Some(word) => {
-            // A variable of another allocator, alone or with its value.
+            // The word is a variable of another allocator, alone or with its value.
             let (name, value) = word.split_once('=').unwrap_or((word, ""));
             let line = of_others(name, value).map(|line| format!("{line}\n"));
             line.or_else(|| help_on(word)).ok_or_else(|| none_about(word))?

@@ -1,4 +1,4 @@
-//! `cachealloc recover`: a snapshot of what a killed process has left.
+//! `cachealloc recover`: makes a snapshot from the history that a killed process left.
 
 use std::fmt::Write;
 use std::fs;
@@ -65,7 +65,7 @@ pub(crate) fn run(arguments: Arguments) -> Result {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The snapshot, and the names of what is on its stacks.
+/// Returns the snapshot, and the names of the frames in its stacks.
 pub(crate) fn snapshot_of(left: &OrphanedHistory) -> Result<(Snapshot, Names)> {
     let name = left.path.display();
     let damaged = |why: &dyn std::fmt::Display| Failure::new(format!("{name} {why}"));
@@ -83,7 +83,7 @@ pub(crate) fn snapshot_of(left: &OrphanedHistory) -> Result<(Snapshot, Names)> {
     Ok((snapshot, names))
 }
 
-/// The file of this name, or the latest one of a process of this number.
+/// Finds the file of this name, or the latest one of a process with this number.
 fn find(wanted: &Path) -> Result<OrphanedHistory> {
     let number = wanted.to_str().and_then(|text| text.parse::<u32>().ok());
     let Some(number) = number.filter(|_| !wanted.exists()) else {

@@ -1,4 +1,4 @@
-//! `cachealloc report`: one HTML file from snapshots.
+//! `cachealloc report`: makes one HTML file from snapshots.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -41,7 +41,7 @@ pub(crate) struct Arguments {
     open: bool,
 }
 
-/// Of a snapshot from stdin.
+/// Name of the report if the snapshot comes from stdin.
 const NAME_DEFAULT: &str = "cachealloc";
 
 pub(crate) fn run(arguments: Arguments) -> Result {
@@ -59,7 +59,7 @@ pub(crate) fn run(arguments: Arguments) -> Result {
     output::check(&path)?;
     match fs::symlink_metadata(&path) {
         Ok(there) if there.is_file() && !force => return Err(output::already_there(&path)),
-        // A pipe or a device has nothing that could be lost.
+        // A pipe or a device has no content to lose.
         Ok(_) => to_file(&files, fit, &path)?,
         Err(_) => {
             let inputs = read_grouped(&files)?;
@@ -84,8 +84,8 @@ fn to_file(files: &[PathBuf], fit: FitWhen, path: &Path) -> Result<()> {
     output::write(path, |mut out| cachealloc_report::write(&inputs, fit, &mut out))
 }
 
-/// For `run --report`, when the program has ended. A file of this name is replaced. Returns the
-/// files that the report is made of.
+/// Writes the report of `run --report` after the program has ended. Replaces a file of this name.
+/// Returns the files that the report is made of.
 pub(crate) fn write(files: &[PathBuf], fit: FitWhen, path: &Path) -> Result<Vec<PathBuf>> {
     let (inputs, _) = cachealloc_report::last_of_each_process(read_all(files)?, false);
     output::write(path, |mut out| cachealloc_report::write(&inputs, fit, &mut out))?;
@@ -94,8 +94,8 @@ pub(crate) fn write(files: &[PathBuf], fit: FitWhen, path: &Path) -> Result<Vec<
     Ok(files.iter().filter(is_used).cloned().collect())
 }
 
-/// Of several processes, the last snapshot of each: it has the history of those before, which would
-/// be counted twice.
+/// Reads the snapshots. If they are of several processes, only the last of each is used: it has the
+/// history of the earlier ones, which would otherwise be counted twice.
 pub(crate) fn read_grouped(files: &[PathBuf]) -> Result<Vec<Input>> {
     let (inputs, earlier) = cachealloc_report::last_of_each_process(read_all(files)?, true);
     if !earlier.is_empty() {
@@ -107,7 +107,7 @@ pub(crate) fn read_grouped(files: &[PathBuf]) -> Result<Vec<Input>> {
     Ok(inputs)
 }
 
-/// Of the option `--fit`.
+/// Returns the meaning of the option `--fit`.
 pub(crate) fn fit_when(asked: bool) -> FitWhen {
     if asked { FitWhen::Always } else { FitWhen::Short }
 }
@@ -126,7 +126,7 @@ fn name_of(path: &Path) -> String {
 }
 
 fn show(path: &Path) -> Result<()> {
-    // A name that begins with a dash is no option then.
+    // An absolute path cannot be taken for an option, even if the name begins with a dash.
     let whole = fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
     let mut program = Command::new("xdg-open");
     program.arg(whole).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());

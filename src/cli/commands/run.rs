@@ -1,4 +1,4 @@
-//! `cachealloc run`: a program under the library.
+//! `cachealloc run`: runs a program under the library.
 
 use std::env;
 use std::ffi::OsString;
@@ -72,7 +72,8 @@ pub(crate) struct Arguments {
     flags: Flags,
 }
 
-/// Names the tool that hears of NVTX ranges: ours, unless a profiler has put itself there.
+/// Variable that names the tool that receives NVTX ranges. It is set to the library, unless a
+/// profiler has set it.
 const NVTX: &str = "NVTX_INJECTION64_PATH";
 
 pub(crate) fn run(arguments: Arguments) -> Result {
@@ -155,8 +156,8 @@ pub(crate) fn run(arguments: Arguments) -> Result {
     Ok(own.unwrap_or_else(|| watch::end_as(status)))
 }
 
-/// The exit code where the program did well, and its memory did not. Otherwise the program's
-/// counts.
+/// Returns the exit code of a program that succeeded but exceeded a limit. Otherwise the program's
+/// own code counts.
 fn check_limits(limits: &Limits, files: &[PathBuf], status: ExitStatus) -> Option<ExitCode> {
     let code = match limits.check(files) {
         Ok(true) => return None,
@@ -188,7 +189,7 @@ fn make_report(
             if !keeps {
                 recording.remove(files);
             } else if kept.len() == last.len() {
-                // Their histories are in those that are kept.
+                // The kept snapshots contain the histories of the others.
                 files.iter().for_each(|file| _ = std::fs::remove_file(file));
             }
         }

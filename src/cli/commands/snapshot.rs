@@ -1,4 +1,4 @@
-//! `cachealloc snapshot`: has a running program write a snapshot, and names the file.
+//! `cachealloc snapshot`: makes a running program write a snapshot, and prints the file's name.
 
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -38,14 +38,14 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: Arguments) -> Result {
     let file = take(Process(arguments.process), Duration::from_secs(arguments.timeout))?;
     let name = file.display().to_string();
-    // A name that is one goes to scripts as it is.
+    // The name of an existing file goes to scripts unescaped.
     let is_for_eyes = std::io::stdout().is_terminal() || !file.exists();
     let name = if is_for_eyes { plain(&name) } else { name.as_str().into() };
     super::print(&format!("{name}\n"))?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Has the process write a snapshot, and waits for it. Returns the file.
+/// Makes the process write a snapshot, and waits for it. Returns the file.
 pub(crate) fn take(process: Process, limit: Duration) -> Result<PathBuf> {
     let explain = |problem: Problem| live::explain(process, &problem);
     let live = Live::of(process).map_err(explain)?;
@@ -77,9 +77,9 @@ pub(crate) fn take(process: Process, limit: Duration) -> Result<PathBuf> {
     }
 }
 
-/// Tells the program what NVML says of it, for the snapshot. Without that it has what is in use by
-/// all processes: where NVML does not say it, and where the program takes no order or not this one,
-/// whose library is older.
+/// Sends the program NVML's number for it, to be included in the snapshot. Otherwise the snapshot
+/// contains the memory in use by all processes: if NVML does not report the number, or if the
+/// program accepts no control commands or has an older library without this one.
 fn note_nvml(live: &Live, statistics: &Statistics, deadline: Instant) {
     let gpus = || statistics.gpus.iter().filter_map(|gpu| Some((gpu.device, gpu.uuid.clone()?)));
     let used = match gpus().next() {
@@ -95,7 +95,7 @@ fn note_nvml(live: &Live, statistics: &Statistics, deadline: Instant) {
     }
 }
 
-/// The signal that requests a snapshot, if sending it does nothing else.
+/// Returns the signal that requests a snapshot, if sending it has no other effect.
 fn usable_signal(process: Process, number: Option<i32>) -> Result<Signal> {
     let Process(id) = process;
     let Some(signal) = number.and_then(|number| Signal::try_from(number).ok()) else {
@@ -106,7 +106,7 @@ fn usable_signal(process: Process, number: Option<i32>) -> Result<Signal> {
         Some(Disposition::Caught) if process.blocks(signal as i32) => "blocks",
         Some(Disposition::Caught) => return Ok(signal),
         Some(Disposition::Ignored) => "ignores",
-        // It would end the process.
+        // The signal would end the process.
         Some(Disposition::Default) => "no longer handles",
         None => return Err(live::explain(process, &Problem::Ended)),
     };
@@ -132,7 +132,7 @@ fn late(process: Process, limit: Duration) -> Failure {
         .next("it may follow later: wait longer with --timeout")
 }
 
-/// The process may have another root, in a container.
+/// Translates a path of the process, which may have another root in a container.
 fn seen_from_here(process: Process, file: PathBuf) -> PathBuf {
     let inside = process.folder().join("root").join(file.strip_prefix("/").unwrap_or(&file));
     if !Path::new(&file).exists() && inside.exists() { inside } else { file }

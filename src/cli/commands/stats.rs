@@ -15,7 +15,7 @@ use crate::show::{self, Exposition, Scraped};
 /// A program responds within milliseconds, unless it is writing a snapshot.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// With all processes at once, those that say nothing are left out.
+/// Timeout for all processes together; those that do not respond are left out.
 const PATIENCE_FOR_ALL: Duration = Duration::from_secs(2);
 
 /// Show the statistics of a running program.
@@ -71,7 +71,7 @@ fn of_one(process: Process, format: Format) -> Result<String> {
         }
         Format::Json => {
             let text = live.ask(true, TIMEOUT).map_err(explain)?;
-            // Whatever is no JSON is not passed on as such.
+            // Text that is not JSON must not be printed as JSON.
             let statistics = live::parse(&text).map_err(explain)?;
             let json = show::json_with_places(&text, &statistics);
             escaped(&format!("{json:#}\n")).into_owned()

@@ -66,7 +66,7 @@ pub(crate) enum Unit {
     Range,
 }
 
-/// What `--by` takes.
+/// Value of `--by`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum SortOrGroup {
     Sort(SortKey),
@@ -90,7 +90,7 @@ impl ValueEnum for SortOrGroup {
     }
 }
 
-/// The order and the unit that are said, each once at most.
+/// Returns the order and the unit that were given. Each may be given once at most.
 fn order_and_unit(by: &[SortOrGroup], group: Option<Unit>) -> Result<(Option<SortKey>, Unit)> {
     let orders = by.iter().filter_map(|by| match by {
         SortOrGroup::Sort(order) => Some(*order),
@@ -122,7 +122,7 @@ impl SortKey {
 }
 
 impl Unit {
-    /// What a list is by.
+    /// Returns the name of a list's unit.
     fn name(self) -> &'static str {
         if self == Unit::Range { "range" } else { "call site" }
     }
@@ -147,12 +147,12 @@ fn device(text: &str) -> std::result::Result<u32, String> {
     }
 }
 
-/// For the arguments of all commands that take a time.
+/// Parses a time, for the arguments of all commands.
 pub(crate) fn moment(text: &str) -> std::result::Result<When, String> {
     When::parse(text).ok_or_else(|| format!("expected {}", cachealloc_analysis::WHEN_ALLOWED))
 }
 
-/// What `--by` and `--at` mean together.
+/// Combines `--by` and `--at`.
 pub(crate) fn order(by: Option<SortKey>, at: Option<When>) -> Result<(SiteKey, When)> {
     match (by.map(SortKey::by), at) {
         (None, None) => Ok((SiteKey::Peak, When::Peak)),
@@ -189,7 +189,7 @@ pub(crate) fn run(arguments: Arguments) -> Result {
     let weight = |site: &Site| by.weight(&site.totals);
     let mut sites = aggregate.grouped(&common, &names, unit.group(), |it| by.weight(it));
     sites.retain(|site| weight(site) > 0);
-    // The sort is stable: among equals, the first to allocate.
+    // The sort is stable: among equals, the first to allocate comes first.
     sites.sort_by_key(|site| std::cmp::Reverse((weight(site), site.totals.allocated_bytes)));
     for site in &mut sites {
         site.stack = unit.group().stack_of_all(&mut common, &names, site.stack);
@@ -225,7 +225,7 @@ fn nothing(at: When, device: Option<u32>) -> Failure {
     }
 }
 
-/// Only that of a failed allocation may be missing.
+/// Reports that no allocation failed, the only time that may be missing.
 pub(crate) fn no_such_time() -> Failure {
     Failure::new("no allocation failed in this history").next("--at peak shows the peak")
 }

@@ -1,4 +1,4 @@
-//! `cachealloc limit`: what a running program may hold of each device from now on.
+//! `cachealloc limit`: limits how much of each device a running program may hold from now on.
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -25,7 +25,7 @@ pub(crate) struct Arguments {
     limit: Size,
 }
 
-/// None: no limit.
+/// A limit, or `None` for no limit.
 #[derive(Clone, Copy)]
 struct Size(Option<u64>);
 
@@ -70,7 +70,7 @@ fn size(text: &str) -> std::result::Result<Size, String> {
     if text == "none" {
         return Ok(Size(None));
     }
-    // Below a segment nothing could be served; above what a device can have it is no limit.
+    // No request fits into less than a segment, and a limit beyond any device is not a limit.
     match size::parse(text) {
         None => Err(format!("{}, or none", size::ALLOWED)),
         Some(..0x10_0000) => Err("at least 1M; `none` removes the limit".into()),

@@ -1,6 +1,6 @@
-//! What the subcommands have in common that change a running program: the process, how long it is
-//! waited for, and what is said where it did not do as it was told. What they print then is what
-//! the program says of itself afterwards.
+//! Shared parts of the subcommands that change a running program: the target process, the timeout,
+//! and the errors if the program does not comply. Afterwards the commands print the state that the
+//! program reports.
 
 pub(crate) mod limit;
 pub(crate) mod record;
@@ -29,7 +29,7 @@ pub(crate) struct Target {
     timeout: u64,
 }
 
-/// A program that orders can be sent to.
+/// A program that accepts control commands.
 pub(crate) struct ControlSession {
     pub process: Process,
     pub live: Live,
@@ -43,7 +43,7 @@ impl Target {
     }
 }
 
-/// More seconds than this are for ever.
+/// Converts seconds to a timeout. Larger values are cut to about 34 years.
 pub(crate) fn as_timeout(seconds: u64) -> Duration {
     Duration::from_secs(seconds.min(1 << 30))
 }
@@ -54,12 +54,13 @@ impl ControlSession {
         Ok(ControlSession { process, live, deadline: Instant::now() + timeout, timeout })
     }
 
-    /// `what` holds if it did not even begin.
+    /// Sends a control command. `what` describes the state of the program if it does not begin to
+    /// carry it out.
     pub(crate) fn give(&self, order: ControlCommand, what: &str) -> Result<()> {
         self.live.order(order, self.deadline).map_err(|refusal| self.explain(refusal, order, what))
     }
 
-    /// The program's current statistics.
+    /// Returns the program's current statistics.
     pub(crate) fn statistics(&self) -> Result<Statistics> {
         let left = self.deadline.saturating_duration_since(Instant::now());
         let answer = self.live.statistics(false, left.max(Duration::from_secs(1)));

@@ -1,4 +1,4 @@
-//! `cachealloc record`: has a running program record, or stop it.
+//! `cachealloc record`: starts or stops recording in a running program.
 
 use std::process::ExitCode;
 
@@ -14,7 +14,7 @@ use crate::failure::Failure;
 use crate::live::Recording;
 use crate::show::count;
 
-/// Longer words come from no library of ours.
+/// No genuine library sends longer words.
 const LETTERS_MAX: usize = 200;
 
 /// Switch the recording of a running program on or off.

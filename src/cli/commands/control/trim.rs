@@ -1,4 +1,4 @@
-//! `cachealloc trim`: has a running program give back what it does not use.
+//! `cachealloc trim`: makes a running program release unused memory to the device.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};

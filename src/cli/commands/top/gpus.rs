@@ -1,10 +1,9 @@
-//! The GPUs of the machine: by which number, UUID and PCI address each is known, and what is free
-//! on it.
+//! The GPUs of the machine: their numbers, UUIDs, PCI addresses and free memory.
 //!
-//! A process numbers the devices that it is shown from 0 on, so the numbers of two processes say
-//! nothing. What it says of each is its UUID and its address; the number that people know,
-//! nvidia-smi's, and what is free come from NVIDIA's library (NVML). That may take its time with a
-//! driver in trouble, so a thread asks it, and an answer that does not come is done without.
+//! A process numbers its visible devices from 0, so the numbers of two processes cannot be
+//! compared. A process reports the UUID and the PCI address of each device. The number known to
+//! users, nvidia-smi's, and the free memory come from NVIDIA's library (NVML). NVML may be slow if
+//! the driver is in trouble, so a thread asks it, and a missing answer is tolerated.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
@@ -14,14 +13,14 @@ use crate::failure::{Failure, USAGE};
 use crate::kernel::libraries::{WatchedGpu, Watcher};
 use crate::live::Gpu;
 
-/// The first answer takes as long as the driver takes to wake up.
+/// NVML's first answer takes as long as the driver takes to wake up.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A thread that asks, until this value goes.
+/// A thread that asks NVML until this value is dropped.
 pub(super) struct Monitor {
     questions: Sender<()>,
     answers: Receiver<Vec<WatchedGpu>>,
-    /// The last question has no answer yet.
+    /// Whether the last question is still unanswered.
     waits: bool,
     last: Vec<WatchedGpu>,
 }
@@ -42,7 +41,7 @@ impl Monitor {
         Monitor { questions, answers, waits: false, last: Vec::new() }
     }
 
-    /// What is known now; of a question that is still open, what was known before.
+    /// Returns the current state, or the previous one if a question is still unanswered.
     pub(super) fn look(&mut self) -> Vec<WatchedGpu> {
         let timeout = if self.waits { Duration::ZERO } else { TIMEOUT };
         if !self.waits {
@@ -56,11 +55,11 @@ impl Monitor {
     }
 }
 
-/// A device of a process, as the machine knows it.
+/// A device of a process, with the machine's names for it.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Named {
-    /// The number, `0:1` for a part of a GPU; without NVML the PCI address; else what the process
-    /// calls it.
+    /// nvidia-smi's number, or `0:1` for a part of a GPU. Without NVML it is the PCI address, and
+    /// without that the process's own number.
     pub name: String,
     pub uuid: Option<String>,
     pub pci: Option<String>,
@@ -97,18 +96,18 @@ impl WatchedGpu {
     }
 }
 
-/// Without the domain, which is 0 nearly everywhere.
+/// Strips the domain, which is 0 nearly everywhere.
 fn brief(pci: &str) -> &str {
     pci.strip_prefix("0000:").unwrap_or(pci)
 }
 
-/// GPUs as a user names them: by number, by the begin of a UUID, or by PCI address. None: all are
-/// meant.
+/// GPUs as a user names them: by number, by the beginning of a UUID, or by PCI address. An empty
+/// list selects all.
 #[derive(Clone, Default)]
 pub(super) struct Only(Vec<String>);
 
 impl Only {
-    /// `watched`: what NVML knows, if there is any.
+    /// Checks the names. `watched` are the GPUs that NVML reports, if any.
     pub(super) fn new(names: Vec<String>, watched: &[WatchedGpu]) -> Result<Only, Failure> {
         for name in &names {
             let lower = name.to_ascii_lowercase();
@@ -146,12 +145,12 @@ fn is_named(wanted: &str, gpu: Option<&Gpu>, named: &Named) -> bool {
     if let (Some(wanted), Some(pci)) = (address(&wanted), named.pci.as_deref().and_then(address)) {
         return wanted == pci;
     }
-    // All parts of a GPU are on it.
+    // The number of a GPU also selects all its parts.
     let whole = named.name.split_once(':').map(|(whole, _)| whole);
     named.name == wanted || (!wanted.contains('.') && whole == Some(wanted.as_str()))
 }
 
-/// Domain, bus, device and function. NVML writes a domain of eight digits, lspci none.
+/// Parses domain, bus, device and function. NVML writes a domain of eight digits, lspci none.
 fn address(text: &str) -> Option<[u32; 4]> {
     let (rest, function) = text.rsplit_once('.')?;
     let mut parts = rest.rsplit(':').map(|part| u32::from_str_radix(part, 16).ok());

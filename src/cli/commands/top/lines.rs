@@ -1,4 +1,4 @@
-//! What a table has of each process and of each call site: a text, and what it is sorted by.
+//! Lines of the tables of processes and call sites: for each value a text and a sort key.
 
 use std::cmp::{Ordering, Reverse};
 
@@ -35,7 +35,7 @@ pub(super) const SITES: [Column; SITE_COLUMNS] = [
     Column::text("CALL SITE"),
 ];
 
-/// A line, and what it is about from one look to the next.
+/// A line, and the subject that identifies it from one look to the next.
 #[derive(Clone, Debug)]
 pub(super) struct Line<const N: usize> {
     pub about: About,
@@ -44,7 +44,7 @@ pub(super) struct Line<const N: usize> {
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) enum About {
-    /// A process on a device; one that does not respond is on none.
+    /// A process on a device, or on no device if it does not respond.
     Process(Process, Option<i32>),
     Site(i32, Vec<Frame>),
 }
@@ -66,8 +66,7 @@ pub(super) enum Key {
 }
 
 impl Key {
-    /// The order of a table that is sorted by it. What is not known comes last, whatever the
-    /// direction.
+    /// Compares two keys of a sorted table. Unknown values come last in both directions.
     pub(super) fn compare(&self, other: &Key, reversed: bool) -> Ordering {
         let order = match (self, other) {
             (Key::Unknown, Key::Unknown) => return Ordering::Equal,
@@ -76,7 +75,7 @@ impl Key {
             (Key::Amount(own), Key::Amount(other)) => other.total_cmp(own),
             (Key::Id(own), Key::Id(other)) => own.cmp(other),
             (Key::Text(own), Key::Text(other)) => own.cmp(other),
-            // Numbers before names.
+            // Numbers come before names.
             (Key::Text(_), _) => Ordering::Greater,
             (_, _) => Ordering::Less,
         };
@@ -116,13 +115,13 @@ impl Value {
         }
     }
 
-    /// There is none before the second look.
+    /// Returns an unknown value before the second look.
     fn rate(rate: Option<f64>) -> Value {
         rate.map_or(Value::unknown(), |rate| Value::amount(rate, show::per_second(rate)))
     }
 }
 
-/// The largest first; those that do not respond at the end.
+/// Returns the lines of all processes, largest first; those that do not respond come last.
 pub(super) fn processes(look: &Look, rates: &Rates) -> Vec<Line<PROCESS_COLUMNS>> {
     let devices = |sample| look.devices(sample).map(move |device| (sample, device));
     let mut all: Vec<(&Sample, i32)> = look.samples.iter().flat_map(devices).collect();
@@ -172,7 +171,7 @@ fn process(
     Line { about: About::Process(sample.process, Some(device)), values }
 }
 
-/// A process that has ended, with what it said last.
+/// Returns the lines of a process that has ended, with its last numbers.
 pub(super) fn ended(look: &Look, sample: &Sample) -> Vec<Line<PROCESS_COLUMNS>> {
     let line = |device| {
         let mut line = process(look, sample, device, String::new(), &Rates::default());
@@ -195,7 +194,7 @@ pub(super) fn why_silent(process: Process) -> &'static str {
     if process.is_stopped() { "stopped" } else { "does not answer" }
 }
 
-/// Those that hold most first.
+/// Returns the lines of call sites, those that hold most first.
 pub(super) fn sites(look: &Look, sample: &Sample, rates: &Rates) -> Vec<Line<SITE_COLUMNS>> {
     let mut sites: Vec<&CallSite> = sample.statistics.call_sites.iter().flatten().collect();
     sites.sort_by_key(|site| Reverse((site.bytes, site.bytes_at_peak, site.allocations)));

@@ -1,5 +1,5 @@
-//! `cachealloc top`: what runs under the library; on a terminal a screen that stays (`screen`),
-//! elsewhere a table.
+//! `cachealloc top`: the programs under the library, on a terminal as an interactive screen
+//! (`screen`), elsewhere as a table.
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -25,9 +25,10 @@ use gpus::{Monitor, Only};
 use rates::Rates;
 use samples::{Asker, Sample};
 
-/// A process that is writing a snapshot is left out of one table. The time for all together.
+/// Timeout for all processes together. A process that is writing a snapshot may miss it and is left
+/// out of one table.
 const TIMEOUT: Duration = Duration::from_secs(1);
-/// Between the two readings that the rates of a single table need; and the longest time of the
+/// Time between the two readings that the rates of a single table need, and the timeout of the
 /// first.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(500);
 const INTERVAL_DEFAULT: Duration = Duration::from_secs(1);
@@ -92,7 +93,7 @@ pub(crate) fn run(arguments: Arguments) -> Result {
     }
 }
 
-/// A dumb terminal knows no place on its screen.
+/// Returns whether stdout has a screen: a dumb terminal cannot position text.
 fn has_screen() -> bool {
     std::io::stdout().is_terminal() && std::env::var_os("TERM").is_none_or(|it| it != "dumb")
 }
@@ -112,7 +113,7 @@ fn print_tables(
     let mut first = true;
     loop {
         let look = match asker.look(None, TIMEOUT) {
-            // It was there, and has come to its end.
+            // The process existed at first and has ended since.
             Err(_) if !first && asker.process.is_some_and(Process::has_ended) => break,
             look => look?,
         };
@@ -130,7 +131,7 @@ fn print_tables(
     Ok(ExitCode::SUCCESS)
 }
 
-/// The statistics of the processes, with the command of each.
+/// Returns the statistics of the processes as JSON, with the command of each.
 fn list(samples: &[Sample]) -> String {
     let objects = samples.iter().map(|sample| {
         let mut object = show::json_with_places(&sample.json, &sample.statistics);

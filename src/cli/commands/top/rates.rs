@@ -1,4 +1,4 @@
-//! How often something happened since the last sample.
+//! Computes how often events happened since the last sample.
 
 use std::collections::HashMap;
 use std::time::Instant;
@@ -6,7 +6,7 @@ use std::time::Instant;
 use super::samples::Sample;
 use crate::live::{CallSite, Frame};
 
-/// What the last samples counted.
+/// Counts of the last samples, by process number.
 #[derive(Default)]
 pub(super) struct Rates(HashMap<u32, Counts>);
 
@@ -34,7 +34,7 @@ impl Rates {
         self.rate(sample, site.allocations, |counts| counts.by_site.get(&site.frames).copied())
     }
 
-    /// Each second; None where there was no sample before.
+    /// Returns the rate per second, or `None` if there was no earlier sample.
     fn rate(
         &self,
         sample: &Sample,

@@ -1,4 +1,4 @@
-//! What the processes say of themselves, now.
+//! Current statistics of the processes, as they report them.
 
 use std::time::{Duration, Instant};
 
@@ -8,35 +8,35 @@ use crate::kernel::libraries::WatchedGpu;
 use crate::live::{self, Live, Statistics};
 use crate::processes::Process;
 
-/// The statistics of one process, and their time.
+/// Statistics of one process, and when they were read.
 #[derive(Clone)]
 pub(super) struct Sample {
     pub process: Process,
-    /// By number.
+    /// User of the process, by number.
     pub user: u32,
     pub command: String,
-    /// The same, shorter: a script without its interpreter.
+    /// Shorter form of the command: a script without its interpreter.
     pub title: String,
     pub time: Instant,
     pub statistics: Statistics,
-    /// As the process wrote them.
+    /// The statistics as the process wrote them.
     pub json: String,
 }
 
-/// All that was asked at one time.
+/// Results of one round of requests.
 #[derive(Clone, Default)]
 pub(super) struct Look {
     pub samples: Vec<Sample>,
-    /// Those that did not respond in time.
+    /// Processes that did not respond in time.
     pub silent: Vec<Process>,
-    /// What NVML says.
+    /// GPUs that NVML reports.
     pub watched: Vec<WatchedGpu>,
-    /// On which GPUs.
+    /// Restriction to some GPUs.
     pub only: Only,
 }
 
 impl Look {
-    /// Those of a process that are wanted. Of one that has met none yet: none.
+    /// Returns the wanted devices of a process; none if it has used no device yet.
     pub(super) fn devices(&self, sample: &Sample) -> impl Iterator<Item = i32> {
         let devices = sample.statistics.devices.keys().copied();
         devices.filter(|device| {
@@ -48,7 +48,7 @@ impl Look {
         Named::of(device, sample.statistics.gpu(device), &self.watched)
     }
 
-    /// The GPUs that the processes are on, each once.
+    /// Returns the GPUs that the processes use, each once.
     pub(super) fn gpus(&self) -> Vec<Named> {
         let mut gpus: Vec<Named> = Vec::new();
         for sample in &self.samples {
@@ -65,16 +65,16 @@ impl Look {
     }
 }
 
-/// Asks processes and GPUs.
+/// Requests statistics from processes and GPUs.
 pub(super) struct Asker {
-    /// This process, and no other.
+    /// The only process to ask, if one was named.
     pub process: Option<Process>,
     pub only: Only,
     pub monitor: Monitor,
 }
 
 impl Asker {
-    /// `sites_of`: with the call sites of this process.
+    /// Requests all statistics, with the call sites of the process `sites_of`.
     pub(super) fn look(&mut self, sites_of: Option<Process>, timeout: Duration) -> Result<Look> {
         let mut look = match self.process {
             Some(process) => one(process)?,
@@ -87,14 +87,14 @@ impl Asker {
         if !self.only.is_all() {
             let mut is_wanted = is_wanted.into_iter();
             look.samples.retain(|_| is_wanted.next().unwrap_or(true));
-            // On which GPU they are is not known.
+            // The GPUs of these processes are unknown.
             look.silent.clear();
         }
         Ok(look)
     }
 }
 
-/// A named process is waited for as in `stats`, and says its call sites.
+/// Reads one named process, including its call sites. Waits for it as long as `stats` does.
 fn one(process: Process) -> Result<Look> {
     let json = Live::of(process).and_then(|live| Ok((live.ask(true, stats::TIMEOUT)?, live)));
     let sample = json.and_then(|(json, live)| understand(&live, json));
@@ -103,7 +103,8 @@ fn one(process: Process) -> Result<Look> {
         .map_err(|problem| live::explain(process, &problem))
 }
 
-/// All processes. Sends all requests before it waits for any; `sites_of`, with call sites.
+/// Reads all processes. Sends all requests before it waits for any answer. Requests the call sites
+/// of `sites_of`.
 fn all(sites_of: Option<Process>, timeout: Duration) -> Look {
     let deadline = Instant::now() + timeout;
     let all = Live::all();
@@ -112,7 +113,7 @@ fn all(sites_of: Option<Process>, timeout: Duration) -> Look {
     let mut look = Look::default();
     for (live, request) in asked {
         let json = request.and_then(|request| live.answer(request, deadline));
-        // Another reader's request may have taken the call sites away.
+        // Another reader's request may have consumed the call sites.
         let json = match json {
             Ok(json) if wants_sites(live) && live::lacks_sites(&json) => {
                 live.ask(true, deadline.saturating_duration_since(Instant::now()))
@@ -133,6 +134,7 @@ fn understand(live: &Live, json: String) -> std::result::Result<Sample, live::Pr
     let (process, time) = (live.process, Instant::now());
     let (command, title) = (process.command(), process.title());
     let sample = Sample { process, user: live.user, command, title, time, statistics, json };
-    // Then it has no command any longer, and no place in a table of what runs.
+    // A process that has ended has no command any longer and does not belong in a table of running
+    // programs.
     if live.has_ended() { Err(live::Problem::Ended) } else { Ok(sample) }
 }

@@ -1,4 +1,4 @@
-//! The tables: all processes, or one with its libraries, call sites and waits.
+//! Prints tables: all processes, or one with its libraries, call sites and waits.
 
 use std::cmp::Reverse;
 
@@ -9,7 +9,7 @@ use super::samples::Look;
 use crate::live::Statistics;
 use crate::show::{self, Column, Table};
 
-/// Call sites that are shown by default.
+/// Number of call sites shown by default.
 const SITES_DEFAULT: usize = 20;
 
 const NOTHING: &str = "nothing of this user runs under cachealloc and uses CUDA; start \
@@ -30,7 +30,7 @@ pub(super) fn all(look: &Look, rates: &Rates, rows: usize) -> String {
         + &gpus(&look.gpus())
 }
 
-/// Nothing, where no process says which GPUs it has.
+/// Returns a table of the GPUs, or nothing if no process reports its GPUs.
 fn gpus(gpus: &[Named]) -> String {
     if gpus.is_empty() {
         return String::new();
@@ -66,7 +66,7 @@ pub(super) fn one(look: &Look, rates: &Rates, rows: Option<usize>) -> String {
     text
 }
 
-/// Nothing, where the program never waited.
+/// Returns a table of the waits, or nothing if the program never waited.
 fn waits(statistics: &Statistics) -> String {
     let mut waits: Vec<_> = statistics.waits.iter().filter(|(_, wait)| wait.count != 0).collect();
     if waits.is_empty() {

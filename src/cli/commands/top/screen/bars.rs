@@ -1,8 +1,8 @@
-//! What was held over time, in one line of text. Higher ones are drawn by ratatui.
+//! Draws held memory over time in one line of text. ratatui draws higher bars.
 
 use ratatui::symbols::bar::NINE_LEVELS;
 
-/// One letter each: the most is a full one, and what is not nothing is seen.
+/// Returns one letter per value: the maximum is a full block, and any value above 0 is visible.
 pub(super) fn text(bytes: &[u64]) -> String {
     let levels = [
         NINE_LEVELS.one_eighth,

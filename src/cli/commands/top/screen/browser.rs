@@ -1,19 +1,19 @@
-//! Which lines of a table are shown, in which order, and which of them is chosen.
+//! Selects which lines of a table are shown, their order, and which of them is chosen.
 
 use ratatui::widgets::TableState;
 
 use super::super::lines::{About, Line};
 
 pub(super) struct Browser<const N: usize> {
-    /// The column by which it is sorted.
+    /// Column to sort by.
     pub sort: usize,
     pub reversed: bool,
     pub filter: String,
-    /// The most lines.
+    /// Maximum number of lines.
     pub most: usize,
-    /// What is shown, in order.
+    /// Lines shown, in order.
     pub shown: Vec<Line<N>>,
-    /// From which line on, and which one is chosen.
+    /// First visible line, and the chosen one.
     pub table: TableState,
     all: Vec<Line<N>>,
     chosen: Option<About>,
@@ -33,14 +33,14 @@ impl<const N: usize> Browser<N> {
         }
     }
 
-    /// Other lines. What is chosen stays so where it is still there; else what came into its place
-    /// is.
+    /// Replaces the lines. The chosen line stays chosen if it still exists; otherwise the line now
+    /// at its place is chosen.
     pub(super) fn take(&mut self, lines: Vec<Line<N>>) {
         self.all = lines;
         self.arrange();
     }
 
-    /// Call when the order or the filter has changed.
+    /// Filters and sorts the lines. Call after the order or the filter has changed.
     pub(super) fn arrange(&mut self) {
         let wanted = self.filter.to_lowercase();
         let matches = |line: &&Line<N>| {
@@ -48,14 +48,14 @@ impl<const N: usize> Browser<N> {
         };
         self.shown = self.all.iter().filter(matches).cloned().collect();
         let key = |line: &Line<N>| line.values[self.sort].key.clone();
-        // Lines that are equal stay in the order in which they came.
+        // The sort is stable: equal lines keep their order.
         self.shown.sort_by(|a, b| key(a).compare(&key(b), self.reversed));
         self.shown.truncate(self.most);
         let again = self.shown.iter().position(|line| Some(&line.about) == self.chosen.as_ref());
         self.choose(again.or(self.table.selected()).unwrap_or(0));
     }
 
-    /// The line at this place, or the last one.
+    /// Chooses the line at this place, or the last one if there are fewer.
     pub(super) fn choose(&mut self, at: usize) {
         let at = at.min(self.shown.len().saturating_sub(1));
         self.table.select((!self.shown.is_empty()).then_some(at));

@@ -1,9 +1,9 @@
-//! Which columns of a table have room. What goes first is what one misses least.
+//! Chooses the columns of a table that fit. The least important are dropped first.
 
 use cachealloc_text::plain;
 use unicode_width::UnicodeWidthStr;
 
-/// Between two columns.
+/// Width between two columns.
 pub(super) const GAP: u16 = 2;
 
 /// A column with all its texts.
@@ -11,18 +11,18 @@ pub(super) struct Column {
     pub title: String,
     pub is_number: bool,
     pub cells: Vec<String>,
-    /// The last one takes what is left, and needs no more than this.
+    /// Set for the last column, which takes the remaining width: the minimum that it needs.
     pub least: Option<u16>,
 }
 
 impl Column {
-    /// Texts come from anywhere.
+    /// Escapes the texts, which are untrusted.
     pub(super) fn new(title: impl Into<String>, is_number: bool, cells: Vec<String>) -> Column {
         let cells = cells.into_iter().map(|cell| plain(&cell).into_owned()).collect();
         Column { title: title.into(), is_number, cells, least: None }
     }
 
-    /// As wide as its texts are on a terminal.
+    /// Returns the width of the widest text on a terminal.
     pub(super) fn width(&self) -> u16 {
         let texts = self.cells.iter().chain([&self.title]);
         let width = texts.map(|text| text.width()).max().unwrap_or(0);
@@ -34,7 +34,8 @@ impl Column {
     }
 }
 
-/// Those that fit, and the titles of the others, which go in the order of `go`.
+/// Returns the columns that fit, and the titles of the others, which are dropped in the order of
+/// `go`.
 pub(super) fn fit(
     mut columns: Vec<Column>,
     go: &[&'static str],

@@ -1,4 +1,4 @@
-//! From the state to the cells of a terminal, of any size.
+//! Draws the state into the cells of a terminal of any size.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -13,8 +13,7 @@ use crate::show;
 
 pub(super) fn draw(frame: &mut Frame, state: &mut State, palette: Palette) {
     let area = frame.area();
-    // What has no room at this width is known before it is drawn: columns do not depend on the
-    // height.
+    // Columns do not depend on the height, so those that do not fit are known before drawing.
     let gone = match state.watched.is_some() {
         false => grid::gone_of_processes(state, area.width),
         true => grid::gone_of_sites(state, area.width),
@@ -48,7 +47,7 @@ pub(super) fn draw(frame: &mut Frame, state: &mut State, palette: Palette) {
     frame.render_widget(Paragraph::new(keys(state, palette)), last);
 }
 
-/// Any key leads back.
+/// Text of the help; any key closes it.
 const HELP: &str = "\
 up, down, j, k            choose a line
 PgUp, PgDn, Home, End
@@ -65,10 +64,10 @@ RESERVED                  what the cache has of the device
 HITS                      requests that were served without the driver
 WAITS/S                   waits that the library has inserted";
 
-/// Of the height of the screen, GPUs take no more than one in so many lines.
+/// The GPUs take at most one in this many lines of the screen.
 const GPUS_SHARE: u16 = 4;
 
-/// One line each, or as many as there is room for.
+/// Returns one line for each GPU, up to `most`.
 fn gpus(gpus: &[Named], most: usize) -> Vec<Text<'static>> {
     let line = |gpu: &Named| {
         let total = gpu.total_bytes.map(show::bytes);
@@ -94,7 +93,7 @@ fn gpus(gpus: &[Named], most: usize) -> Vec<Text<'static>> {
     lines
 }
 
-/// How much of a device is in use.
+/// Returns a bar that shows how much of a device is in use.
 fn bar(used: u64, total: u64) -> String {
     let full = (BAR_WIDTH as u128 * u128::from(used)).div_ceil(u128::from(total.max(1)));
     let full = usize::try_from(full).unwrap_or(BAR_WIDTH).min(BAR_WIDTH);
@@ -103,7 +102,7 @@ fn bar(used: u64, total: u64) -> String {
 
 const BAR_WIDTH: usize = 20;
 
-/// In lines of this width.
+/// Wraps words into lines of this width.
 fn wrapped<'a>(words: impl Iterator<Item = &'a str>, width: u16) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in words {

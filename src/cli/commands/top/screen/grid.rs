@@ -1,4 +1,4 @@
-//! The tables of the screen: which columns there are, and how they are drawn.
+//! The tables of the screen: their columns, and how they are drawn.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Rect};
@@ -13,7 +13,7 @@ use super::palette::Palette;
 use super::state::State;
 use crate::show;
 
-/// The columns in the order in which they give way on a narrow terminal.
+/// Columns in the order in which they are dropped on a narrow terminal.
 const PROCESSES_GO: [&str; 10] = [
     "WAITS/S",
     "HITS",
@@ -29,10 +29,10 @@ const PROCESSES_GO: [&str; 10] = [
 const SITES_GO: [&str; 6] = ["GPU", "AT THE PEAK", "ALLOC/S", "LIBRARY", "BLOCKS", "CALL SITE"];
 const OVER_TIME: &str = "OVER TIME";
 const BARS: usize = 16;
-/// Of a command or a call site so much is seen at least.
+/// Minimum width of the last column, a command or a call site.
 const LAST_LEAST: u16 = 16;
 
-/// The titles of the columns that have no room in this width.
+/// Returns the titles of the columns that do not fit into this width.
 pub(super) fn gone_of_processes(state: &State, width: u16) -> Vec<&'static str> {
     fit(columns_of_processes(state), &PROCESSES_GO, width).1
 }
@@ -47,7 +47,7 @@ pub(super) fn processes(frame: &mut Frame, area: Rect, state: &mut State, palett
     table(frame, area, columns, &mut state.processes.table, palette);
 }
 
-/// The table of processes, with what each held over time before its command.
+/// Returns the columns of the process table, with the memory held over time before the command.
 pub(super) fn columns_of_processes(state: &State) -> Vec<Column> {
     let browser = &state.processes;
     let mut columns = columns_of(browser, &PROCESSES);
@@ -57,7 +57,7 @@ pub(super) fn columns_of_processes(state: &State) -> Vec<Column> {
     columns
 }
 
-/// The call sites of the watched process.
+/// Draws the call sites of the watched process.
 pub(super) fn sites(frame: &mut Frame, area: Rect, state: &mut State, palette: Palette) {
     state.page = usize::from(area.height.saturating_sub(1));
     let (columns, _) = fit(columns_of(&state.sites, &SITES), &SITES_GO, area.width);

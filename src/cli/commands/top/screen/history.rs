@@ -1,18 +1,19 @@
-//! How much each process held at the last looks.
+//! Records how much memory each process held at the last looks.
 
 use std::collections::{HashMap, VecDeque};
 
 use super::super::lines::{self, About};
 use super::super::samples::Look;
 
-/// As many as a wide terminal shows.
+/// Number of looks kept, as many as a wide terminal shows.
 const LOOKS_MAX: usize = 400;
 
 #[derive(Default)]
 pub(super) struct History(HashMap<About, VecDeque<u64>>);
 
 impl History {
-    /// What is gone is forgotten; a process that does not respond is not.
+    /// Adds the values of a look. Processes that have gone are dropped; those that do not respond
+    /// are kept.
     pub(super) fn note(&mut self, look: &Look) {
         let is_there = |about: &About| match about {
             About::Process(process, _) => {
@@ -34,7 +35,7 @@ impl History {
         }
     }
 
-    /// The bytes at the last so many looks, the latest at the end.
+    /// Returns the bytes at the last `looks` looks, latest last.
     pub(super) fn last(&self, about: &About, looks: usize) -> Vec<u64> {
         let Some(bytes) = self.0.get(about) else { return Vec::new() };
         bytes.iter().skip(bytes.len().saturating_sub(looks)).copied().collect()

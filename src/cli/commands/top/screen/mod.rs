@@ -1,5 +1,5 @@
-//! The screen that stays: one thread draws it, others bring keys, signals and news of the
-//! processes.
+//! The interactive screen: one thread draws it, and others deliver keys, signals and new samples of
+//! the processes.
 
 use std::io;
 use std::process::ExitCode;
@@ -39,17 +39,17 @@ pub(super) use terminal::block_signals;
 
 enum Event {
     Key(KeyEvent),
-    /// Nothing else than to draw again.
+    /// Redraw only.
     Resize,
-    /// There will be no more keys.
+    /// No more keys will arrive.
     NoKeys(io::Error),
     Signal(Signal),
     News(Look),
-    /// There is no news, and why.
+    /// No new samples, for this reason.
     Trouble(String),
 }
 
-/// `signals` were blocked by `block_signals`.
+/// Runs the screen. `signals` must have been blocked by `block_signals`.
 pub(super) fn run(
     mut asker: Asker,
     signals: SigSet,
@@ -57,7 +57,8 @@ pub(super) fn run(
     rows: Option<usize>,
 ) -> Result {
     let mut state = State::new(asker.process, rows.unwrap_or(usize::MAX));
-    // What is wrong with the process is said where it can be read afterwards.
+    // The first look at a named process happens before the screen opens, so that an error stays
+    // readable afterwards.
     if asker.process.is_some() {
         state.take(asker.look(None, TIMEOUT)?);
     }
@@ -134,7 +135,8 @@ fn bring_signals(signals: SigSet, events: &Sender<Event>) {
     }
 }
 
-/// At once, and then again and again; earlier where call sites of another process are wished for.
+/// Sends samples at once and then at every interval, or earlier if call sites of another process
+/// are requested.
 fn bring_news(
     mut asker: Asker,
     interval: Duration,

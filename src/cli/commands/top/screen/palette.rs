@@ -1,4 +1,5 @@
-//! What stands out on the screen. Without colours (`NO_COLOR`) it does so by other means.
+//! Styles that highlight parts of the screen. Without colors (`NO_COLOR`) they use other
+//! attributes.
 
 use ratatui::style::{Color, Modifier, Style};
 
@@ -32,7 +33,7 @@ impl Palette {
         self.colored(Color::Yellow).add_modifier(Modifier::BOLD)
     }
 
-    /// What one reads once.
+    /// Style of text that needs reading only once.
     pub(super) fn aside(self) -> Style {
         Style::new().add_modifier(Modifier::DIM)
     }

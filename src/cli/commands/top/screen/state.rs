@@ -1,4 +1,4 @@
-//! What the screen shows, and what keys do to it. Knows neither terminal nor clock.
+//! State of the screen and its changes by keys. Independent of the terminal and the clock.
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
@@ -12,56 +12,57 @@ use super::history::History;
 use crate::live::CallSite;
 use crate::processes::Process;
 
-/// Sorted by these at first: ALLOCATED, and BYTES.
+/// Initial sort columns: ALLOCATED and BYTES.
 const BY_ALLOCATED: usize = 2;
 const BY_BYTES: usize = 0;
 
 pub(super) struct State {
     pub processes: Browser<PROCESS_COLUMNS>,
     pub sites: Browser<SITE_COLUMNS>,
-    /// None: all processes are shown.
+    /// `None` if all processes are shown.
     pub watched: Option<Watched>,
-    /// The filter is being written.
+    /// Whether the filter is being edited.
     pub writes_filter: bool,
-    /// The keys are explained; the next key ends that.
+    /// Whether the help on keys is shown; the next key closes it.
     pub shows_help: bool,
     pub history: History,
-    /// On which the processes are.
+    /// GPUs that the processes use.
     pub gpus: Vec<Named>,
-    /// What is said where there is nothing to show.
+    /// Text shown if there are no lines.
     pub nothing: &'static str,
-    /// What is wrong at the moment.
+    /// The current problem, if any.
     pub trouble: Option<String>,
-    /// So many lines a page has.
+    /// Number of lines per page.
     pub page: usize,
-    /// There is no way back from the watched process.
+    /// Whether the watched process is the only one, so that no key leads back.
     is_only: bool,
     rates: Rates,
-    /// Of the last look, and of those that have ended since: the newest first.
+    /// Samples of the last look. `ended` holds those of processes that have ended since, newest
+    /// first.
     samples: Vec<Sample>,
     ended: Vec<Sample>,
 }
 
-/// So many processes that have ended stay in the table.
+/// Maximum number of ended processes kept in the table.
 const ENDED_MAX: usize = 20;
 
 /// The process whose call sites are shown.
 pub(super) struct Watched {
     pub process: Process,
-    /// The last one, also when the process has ended. None: the first is awaited.
+    /// Latest sample, kept after the process has ended. `None` until the first arrives.
     pub sample: Option<Sample>,
     pub has_ended: bool,
-    /// The first frame that is shown.
+    /// First frame shown.
     pub frame: usize,
 }
 
-/// What a key asks of the others.
+/// Action that a key requires outside the state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Effect {
     None,
     Quit,
     Suspend,
-    /// Call sites of this process are wanted from now on.
+    /// Request the call sites of this process from now on.
     Watch(Option<Process>),
 }
 
@@ -98,7 +99,7 @@ impl State {
             let mut found = look.samples.iter();
             let sample = found.find(|sample| sample.process == watched.process);
             watched.has_ended = sample.is_none() && !look.silent.contains(&watched.process);
-            // An earlier request did not ask for call sites yet.
+            // An earlier request may not have included call sites.
             if let Some(sample) = sample.filter(|sample| says_sites(sample)) {
                 self.sites.take(lines::sites(&look, sample, &self.rates));
                 watched.sample = Some(sample.clone());
@@ -113,7 +114,7 @@ impl State {
         self.rates.note(&look.samples);
     }
 
-    /// What a process said last stays when it has ended, until another has its number.
+    /// Keeps the last sample of a process that has ended, until another process has its number.
     fn note_ended(&mut self, look: &Look) {
         let is_there = |process| {
             look.silent.contains(&process)
@@ -127,7 +128,7 @@ impl State {
         self.samples.clone_from(&look.samples);
     }
 
-    /// The call site that is chosen, with its stack.
+    /// Returns the chosen call site with its stack.
     pub(super) fn site(&self) -> Option<&CallSite> {
         let About::Site(device, frames) = &self.sites.chosen()?.about else { return None };
         let sites = &self.watched.as_ref()?.sample.as_ref()?.statistics.call_sites;
@@ -183,7 +184,7 @@ impl State {
         }
     }
 
-    /// Of the table that is shown.
+    /// Returns the filter of the table shown.
     pub(super) fn filter(&self) -> &str {
         if self.watched.is_none() { &self.processes.filter } else { &self.sites.filter }
     }
@@ -194,7 +195,7 @@ impl State {
             Some(watched) => {
                 let before = self.sites.chosen().map(|line| line.about.clone());
                 key_of(&mut self.sites, code, self.page);
-                // Of another stack the begin is shown.
+                // Show the beginning of a newly chosen stack.
                 if self.sites.chosen().map(|line| &line.about) != before.as_ref() {
                     watched.frame = 0;
                 }
@@ -212,7 +213,7 @@ impl State {
         Effect::Watch(Some(process))
     }
 
-    /// First from the filter, then from the process.
+    /// Leaves the filter first, then the process.
     fn leave(&mut self) -> Effect {
         if !self.filter().is_empty() {
             self.key_of_filter(KeyCode::Esc);
@@ -232,7 +233,7 @@ impl State {
     }
 }
 
-/// Or says that there are none.
+/// Returns whether the sample includes call sites, or states that none are recorded.
 fn says_sites(sample: &Sample) -> bool {
     sample.statistics.call_sites.is_some() || sample.statistics.libraries.is_none()
 }

@@ -1,4 +1,4 @@
-//! The terminal while the screen is on it, and the signals that must not leave it so.
+//! The terminal while the screen is on it, and the signals that must not leave it in that state.
 
 use std::io;
 
@@ -8,7 +8,7 @@ use ratatui::DefaultTerminal;
 use crate::failure::Failure;
 use crate::processes::{Disposition, Process};
 
-/// Another screen than the shell's, and keys at once and without an echo, until this value goes.
+/// The terminal's alternate screen, with unbuffered keys and no echo, until this value is dropped.
 pub(super) struct Screen(pub DefaultTerminal);
 
 impl Screen {
@@ -27,8 +27,8 @@ impl Drop for Screen {
     }
 }
 
-/// What would end or stop the process, but for those that it was told to ignore: blocked, and
-/// waited for. Call before there is another thread.
+/// Blocks the signals that would end or stop the process, so that they can be waited for. Leaves
+/// out those that the process was started to ignore. Call before other threads exist.
 pub(in super::super) fn block_signals() -> SigSet {
     let own = Process(std::process::id());
     let mut signals = SigSet::empty();
@@ -43,7 +43,7 @@ pub(in super::super) fn block_signals() -> SigSet {
     signals
 }
 
-/// Returns when the shell has brought us back.
+/// Stops the process. Returns when the shell has resumed it.
 pub(super) fn stop_here() -> io::Result<()> {
     Ok(raise(Signal::SIGSTOP)?)
 }

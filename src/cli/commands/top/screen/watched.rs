@@ -1,5 +1,5 @@
-//! One process: its numbers, what it held over time, its call sites, and the stack of the chosen
-//! one.
+//! Draws one process: its numbers, the memory it held over time, its call sites, and the stack of
+//! the chosen one.
 
 use cachealloc_text::{bytes, plain};
 use ratatui::Frame;
@@ -13,10 +13,10 @@ use super::grid;
 use super::palette::Palette;
 use super::state::{State, Watched};
 
-/// Of a process on many devices so many lines are seen, and below them what it held over time.
+/// Maximum number of device lines shown for a process, above its memory over time.
 const DEVICES_MOST: u16 = 4;
 const BARS_HEIGHT: u16 = 3;
-/// Below this nothing but the call sites is drawn.
+/// On lower screens only the call sites are drawn.
 const HEIGHT_FOR_ALL: u16 = 16;
 
 pub(super) fn draw(frame: &mut Frame, area: Rect, state: &mut State, palette: Palette) {
@@ -70,7 +70,7 @@ fn why_no_sites(state: &State) -> Option<String> {
     }
 }
 
-/// The lines of the process in the table of all.
+/// Draws the lines of the process from the table of all processes.
 fn draw_numbers(
     frame: &mut Frame,
     area: Rect,
@@ -79,7 +79,7 @@ fn draw_numbers(
     palette: Palette,
 ) {
     let mut columns = grid::columns_of_processes(state);
-    // Its command is in the title.
+    // The command is already in the title.
     columns.retain(|column| !["COMMAND", "OVER TIME"].contains(&column.title.as_str()));
     for column in &mut columns {
         let cells = std::mem::take(&mut column.cells).into_iter().zip(&state.processes.shown);
@@ -90,7 +90,7 @@ fn draw_numbers(
     grid::table(frame, area, columns, &mut TableState::new(), palette);
 }
 
-/// On all its devices together.
+/// Draws the memory held over time, summed over all devices of the process.
 fn draw_over_time(
     frame: &mut Frame,
     area: Rect,
@@ -103,7 +103,7 @@ fn draw_over_time(
     for line in state.processes.shown.iter().filter(|line| is_own(&line.about)) {
         let bytes = state.history.last(&line.about, sum.len());
         looks = looks.max(bytes.len());
-        // The latest are the same look.
+        // Align at the end: the latest values of all devices are from the same look.
         for (sum, bytes) in sum.iter_mut().rev().zip(bytes.iter().rev()) {
             *sum = sum.saturating_add(*bytes);
         }

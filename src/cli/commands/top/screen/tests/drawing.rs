@@ -1,4 +1,4 @@
-//! What a terminal of some size shows.
+//! Tests of what terminals of various sizes show.
 
 use ratatui::style::{Color, Modifier};
 
@@ -23,7 +23,8 @@ fn a_wide_terminal_has_everything() {
     assert!(lines[7].starts_with("q quit  ? help  Enter call sites  s, S sort"), "{lines:#?}");
 }
 
-/// Columns go one by one, and the screen says which; the process and what it holds stay.
+/// Columns are dropped one by one, and the screen names them; the process and the memory it holds
+/// stay.
 #[test]
 fn a_narrow_terminal_says_what_it_leaves_out() {
     let mut state = state();
@@ -91,12 +92,12 @@ fn one_process_with_its_sites_and_a_stack() {
     ] {
         assert!(text.contains(wanted.trim_start()), "{wanted}\n{text}");
     }
-    // On few lines the stack is scrolled.
+    // If there are few lines, the stack is scrolled.
     press(&mut state, KeyCode::Right);
     let text = drawn(&mut state, 60, 8).join("\n");
     assert!(text.contains("frames 2 to 2 of 3") && text.contains("\nmiddle b.c:9\n"), "{text}");
     assert!(text.contains("no room: GPU, AT THE PEAK\n"), "{text}");
-    // It has ended.
+    // The process has ended.
     state.take(Look::default());
     let text = drawn(&mut state, 60, 30).join("\n");
     assert!(text.contains("process 200 has ended; these are its last numbers"), "{text}");
@@ -120,7 +121,7 @@ fn where_nothing_runs() {
     state.take(Look::default());
     let text = drawn(&mut state, 60, 8).join("\n");
     assert!(text.contains("nothing of this user runs under cachealloc"), "{text}");
-    // Nor does what was there before have a place: a filter may hide all.
+    // Earlier lines are not shown either: a filter may hide all.
     state.take(look(1));
     write(&mut state, "/nothing of it");
     let lines = drawn(&mut state, 60, 8);
@@ -146,7 +147,7 @@ fn names_steer_no_terminal() {
     assert!(text.contains("process 1 ?c\n") && text.contains("?[2Jmiddle"), "{text}");
 }
 
-/// Where no colour is wanted, the chosen line is still another one than the rest.
+/// Without colors, the chosen line still differs from the rest.
 #[test]
 fn without_colours_nothing_is_coloured() {
     let mut state = state();
@@ -170,7 +171,7 @@ fn bars_show_the_most_as_full() {
     assert_eq!(bars::text(&[u64::MAX, 1]), "█▁");
 }
 
-/// Each GPU has a line with what is free on it, as long as they leave room for the processes.
+/// Each GPU has a line with its free memory, as long as space is left for the processes.
 #[test]
 fn gpus_stand_above_the_processes() {
     let mut look = look(1);
@@ -184,7 +185,7 @@ fn gpus_stand_above_the_processes() {
             total_bytes: Some(80 << 30),
         });
         let (total_bytes, free_bytes) = (80 << 30, (5 + u64::from(number)) << 30);
-        // What NVML does not see has its address for a name.
+        // A GPU that NVML does not see is named by its address.
         if number > 0 {
             look.watched.push(WatchedGpu {
                 index: number,

@@ -1,4 +1,4 @@
-//! What keys do to the state.
+//! Tests of how keys change the state.
 
 use ratatui::crossterm::event::{KeyEventKind, KeyModifiers};
 
@@ -28,7 +28,7 @@ fn arrows_choose_a_line() {
     assert_eq!(chosen(&state), "100");
 }
 
-/// The choice is of a process, not of a place in the table.
+/// The choice belongs to a process, not to a place in the table.
 #[test]
 fn the_choice_stays_with_its_process() {
     let mut state = state();
@@ -39,7 +39,7 @@ fn the_choice_stays_with_its_process() {
     state.take(next.clone());
     assert_eq!(shown(&state), ["300", "200", "100"]);
     assert_eq!(chosen(&state), "300");
-    // It stays there, with what it said last, when it has ended.
+    // An ended process stays there with its last numbers.
     next.samples.remove(2);
     state.take(next);
     assert_eq!(chosen(&state), "300");
@@ -49,7 +49,7 @@ fn the_choice_stays_with_its_process() {
     );
     state.take(Look::default());
     assert_eq!(shown(&state), ["300", "200", "100"]);
-    // Another process of that number has its place.
+    // A new process with that number takes its place.
     state.take(look(4));
     assert_eq!(shown(&state).len(), 3);
     assert!(!drawn(&mut state, 130, 8).join("\n").contains("(ended)"));
@@ -72,7 +72,7 @@ fn the_order_is_that_of_a_column() {
     let mut state = state();
     press(&mut state, KeyCode::Char('r'));
     assert_eq!(shown(&state), ["100", "300", "200"]);
-    // From ALLOCATED back over GPU, which is the same for all and leaves the order, to PID.
+    // From ALLOCATED back over GPU, which is equal for all and keeps the order, to PID.
     press(&mut state, KeyCode::Char('S'));
     assert_eq!(shown(&state), ["200", "300", "100"]);
     press(&mut state, KeyCode::Char('S'));
@@ -81,7 +81,7 @@ fn the_order_is_that_of_a_column() {
     assert_eq!(state.processes.sort, 10);
     press(&mut state, KeyCode::Char('s'));
     assert_eq!((state.processes.sort, state.processes.reversed), (0, false));
-    // What is not known comes last in both directions.
+    // Unknown values come last in both directions.
     let mut next = look(3);
     next.silent.push(Process(4_000_000));
     state.take(next);
@@ -131,7 +131,7 @@ fn enter_leads_to_call_sites_and_their_stacks() {
     press(&mut state, KeyCode::Down);
     assert_eq!(state.site().expect("a site").frames[0].name, "small_one");
     assert_eq!(frame(&state), 0, "another stack");
-    // The filter is one of call sites now.
+    // The filter now applies to call sites.
     press(&mut state, KeyCode::Char('/'));
     write(&mut state, "libfoo");
     press(&mut state, KeyCode::Enter);
@@ -143,14 +143,14 @@ fn enter_leads_to_call_sites_and_their_stacks() {
     assert_eq!(press(&mut state, KeyCode::Esc), Effect::None);
 }
 
-/// Of one that was named there is nothing to go back to.
+/// A process named on the command line has no list to return to.
 #[test]
 fn a_named_process_is_the_only_one() {
     let mut state = State::new(Some(Process(200)), usize::MAX);
     state.take(Look { samples: vec![sample(200, 1, 30, SITES)], ..Look::default() });
     assert_eq!(press(&mut state, KeyCode::Esc), Effect::None);
     assert!(state.watched.is_some() && state.site().is_some());
-    // It ends: what it had is still there, and says so.
+    // After the process ends, its last data stay visible and are marked as such.
     state.take(Look::default());
     assert!(state.watched.as_ref().is_some_and(|watched| watched.has_ended));
     assert!(state.site().is_some());
@@ -166,7 +166,7 @@ fn what_quits_and_what_stops() {
     let mut released = KeyEvent::from(KeyCode::Char('q'));
     released.kind = KeyEventKind::Release;
     assert_eq!(state.key(released), Effect::None);
-    // In a filter q is a letter.
+    // In a filter, q is a letter.
     press(&mut state, KeyCode::Char('/'));
     assert_eq!(press(&mut state, KeyCode::Char('q')), Effect::None);
     assert_eq!(state.key(control('c')), Effect::Quit);

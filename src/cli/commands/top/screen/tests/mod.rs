@@ -1,4 +1,4 @@
-//! Keys are tried on a state, and states are drawn into the memory of a terminal that is none.
+//! Tests keys on a state, and draws states into the buffer of a simulated terminal.
 
 mod drawing;
 mod keys;
@@ -19,7 +19,7 @@ use crate::processes::Process;
 
 const MIB: u64 = 1 << 20;
 
-/// A process on one device, at a second since the first look.
+/// Returns a sample of a process on one device, `second` seconds after the first look.
 fn sample(process: u32, second: u64, mib: u64, sites: &str) -> Sample {
     let allocated = mib * MIB;
     let libraries = if sites == "null" { "null" } else { "[]" };
@@ -46,7 +46,7 @@ fn sample(process: u32, second: u64, mib: u64, sites: &str) -> Sample {
     }
 }
 
-/// The same in all tests of a process.
+/// Start time, the same in all tests of a process.
 fn begin() -> Instant {
     static BEGIN: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
     *BEGIN.get_or_init(Instant::now)
@@ -61,7 +61,7 @@ const SITES: &str = r#"[
         {"name": "large_one", "filename": "/long/path/b.c", "line": 8},
         {"name": "middle", "filename": "b.c", "line": 9}, {"name": "main", "filename": "a.c", "line": 50}]}]"#;
 
-/// Three processes, the second of which holds most.
+/// Returns a look with three processes, the second of which holds most.
 fn look(second: u64) -> Look {
     let samples = vec![
         sample(100, second, 10, "null"),
@@ -86,7 +86,7 @@ fn write(state: &mut State, text: &str) {
     text.chars().for_each(|letter| _ = press(state, KeyCode::Char(letter)));
 }
 
-/// The processes that are shown, in order.
+/// Returns the processes shown, in order.
 fn shown(state: &State) -> Vec<&str> {
     state.processes.shown.iter().map(|line| line.values[0].text.as_str()).collect()
 }
@@ -101,7 +101,7 @@ fn drawn_by(state: &mut State, width: u16, height: u16, palette: Palette) -> Buf
     terminal.backend().buffer().clone()
 }
 
-/// The lines of a terminal of this size, without spaces at their ends.
+/// Returns the lines of a terminal of this size, without trailing spaces.
 fn drawn(state: &mut State, width: u16, height: u16) -> Vec<String> {
     let buffer = drawn_by(state, width, height, Palette { has_colors: true });
     let line = |y: u16| {
