@@ -20,8 +20,8 @@ const LINE_LETTERS_MAX: usize = 4000;
 pub(crate) const FAILED: u8 = 1;
 /// Exit code of invalid usage.
 pub(crate) const USAGE: u8 = 2;
-/// Of `run`: the exit code of `env` and `timeout` for their own failures, which is not taken for
-/// the program's.
+/// Exit code of `run` if it fails itself, as of `env` and `timeout`, so that the code is not taken
+/// for the program's.
 pub(crate) const NOT_THE_PROGRAM: u8 = 125;
 
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -210,7 +210,7 @@ impl Part {
 
 impl Drop for Part {
     fn drop(&mut self) {
-        let _ = fs::remove_file(&self.path); // it may have its own name by now
+        let _ = fs::remove_file(&self.path); // it may have its final name by now
     }
 }
 

@@ -86,7 +86,7 @@ impl Process {
         }
     }
 
-    /// Returns a short title for a table. A script is shown by its own name, without its
+    /// Returns a short title for a table. A script is shown by its name, without its
     /// interpreter and folder.
     pub(crate) fn title(self) -> String {
         let line = self.read("cmdline").unwrap_or_default();
@@ -187,8 +187,8 @@ impl Process {
     }
 }
 
-/// The process of this owner, by its number for us: it may be in another namespace. Its start is
-/// not asked for: that is another one for each namespace of times.
+/// Returns the process of this owner by its number in this namespace, since it may be in another
+/// one. The start time is not compared, because it differs between time namespaces.
 pub(crate) fn with_owner(owner: &Owner) -> Option<Process> {
     let numbers = fs::read_dir("/proc").ok()?.flatten();
     let numbers = numbers.filter_map(|entry| entry.file_name().to_str()?.parse().ok());

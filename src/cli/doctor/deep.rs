@@ -76,7 +76,7 @@ fn is_loader(name: &str) -> bool {
 }
 
 fn opens_deep<'data>(data: impl ReadRef<'data>) -> bool {
-    code_opens_deep(data).unwrap_or(false) // what cannot be read is not known
+    code_opens_deep(data).unwrap_or(false) // unreadable code counts as harmless
 }
 
 fn code_opens_deep<'data>(data: impl ReadRef<'data>) -> object::read::Result<bool> {

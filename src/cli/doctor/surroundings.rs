@@ -16,7 +16,7 @@ use crate::launch::settings::VARIABLE;
 use crate::live::LIBRARY_NAME;
 
 const SHARED: &str = "/dev/shm";
-/// With less free space, hardly any of the recorded history fits there.
+/// With less free space, most of the recorded history does not fit there.
 const SHARED_FREE_LEAST: u64 = 16 << 20;
 /// Files whose presence indicates a container.
 const OF_CONTAINERS: [&str; 2] = ["/.dockerenv", "/run/.containerenv"];

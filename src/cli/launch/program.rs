@@ -89,7 +89,7 @@ fn interpreter(file: &Path) -> Result<Option<OsString>, Failure> {
     let read =
         fs::File::open(file).and_then(|file| file.take(LINE_BYTES_MAX).read_to_end(&mut line));
     if read.is_err() {
-        return Ok(None); // executable without being readable: the kernel knows
+        return Ok(None); // executable but unreadable: left to the kernel
     }
     let Some(rest) = line.strip_prefix(b"#!") else { return Ok(None) };
     let line = rest.split(|byte| *byte == b'\n').next().unwrap_or_default();

@@ -34,7 +34,7 @@ pub(crate) struct Recording {
 
 impl Drop for Recording {
     fn drop(&mut self) {
-        let _ = fs::remove_dir(&self.folder); // what has something in it stays
+        let _ = fs::remove_dir(&self.folder); // fails if the folder is not empty
     }
 }
 
@@ -85,7 +85,7 @@ impl Recording {
             match output::write(&path, write) {
                 Ok(()) => {
                     say(format_args!("process {process} was killed: its history is recovered"));
-                    let _ = fs::remove_file(&left.path); // what stays is listed by `recover`
+                    let _ = fs::remove_file(&left.path); // `recover` lists it if it stays
                 }
                 Err(failure) => _ = failure.report(),
             }
@@ -105,7 +105,7 @@ impl Recording {
             let copy = |out: &mut dyn Write| io::copy(&mut fs::File::open(file)?, out).map(drop);
             match output::write_new(names, copy) {
                 Ok(path) => {
-                    let _ = fs::remove_file(file); // one that stays keeps the folder
+                    let _ = fs::remove_file(file); // if it stays, so does the folder
                     kept.push(path);
                 }
                 Err(failure) => {
@@ -119,7 +119,7 @@ impl Recording {
     /// Removes the snapshots and prints that it did, because the library has printed their names.
     pub(crate) fn remove(self, files: &[PathBuf]) {
         for file in files {
-            let _ = fs::remove_file(file); // one that stays keeps the folder
+            let _ = fs::remove_file(file); // if it stays, so does the folder
         }
         match files.len() {
             0 => {}

@@ -109,7 +109,7 @@ impl Witness {
         if kernel::fork_one()?.is_none() {
             // Close this end here, so that the witness sees end-of-file when the command ends.
             drop(ours);
-            let _ = watch_group(theirs, signals); // it ends with us, or cannot do its work
+            let _ = watch_group(theirs, signals); // returns when the command ends, or on an error
             kernel::end_at_once();
         }
         ours.set_read_timeout(Some(TIMEOUT))?;

@@ -62,7 +62,7 @@ pub(crate) struct Live {
 
 enum State {
     Lives,
-    /// The file belongs to a program that the process ran before an `exec`.
+    /// The process is gone, or has executed another program since it made the file.
     Left,
     /// The process has changed its credentials and cannot open its own file.
     OtherUser,
@@ -125,7 +125,7 @@ impl Live {
                         State::Lives => return Ok(live),
                         State::OtherUser => problem = Problem::OtherUser(live.user),
                         State::Left if live.owner == owner => {
-                            let _ = fs::remove_file(entry.path()); // of a program that is over
+                            let _ = fs::remove_file(entry.path()); // its program has ended
                             let ended = process.has_ended();
                             problem = if ended { Problem::Ended } else { Problem::OtherProgram };
                         }
@@ -173,7 +173,7 @@ impl Live {
             match live.state(live.user) {
                 // Files of other users are removed by their next program.
                 State::Left => live.remove_if_of(user, &entry.path()),
-                State::OtherUser | State::Unknown => {} // it could not answer, or is not known
+                State::OtherUser | State::Unknown => {} // cannot answer, or is unknown
                 // Any user may make a file that names another user's process.
                 State::Lives if live.process.user() != Some(live.user) && live.user != user => {}
                 State::Lives => all.push(live),

@@ -32,7 +32,7 @@ pub(crate) struct Statistics {
     pub recording: Option<Recording>,
     pub limits: Vec<Limit>,
     pub trims: Trims,
-    /// Since an allocation last reached the driver.
+    /// Seconds since an allocation last reached the driver.
     pub steady_seconds: Option<f64>,
     /// Stack of the allocation that ended the last steady state, innermost frame first.
     pub steady_ended_by: Option<Vec<Frame>>,

@@ -59,7 +59,7 @@ fn synopsis(command: &Command) -> String {
 /// Returns a section that clap_mangen renders, without the macros that begin its pages.
 fn made(render: impl FnOnce(&mut dyn std::io::Write) -> std::io::Result<()>) -> String {
     let mut text = Vec::new();
-    let _ = render(&mut text); // into memory, which does not fail
+    let _ = render(&mut text); // writing to memory does not fail
     // Replaces the apostrophe, which those macros define.
     let text = String::from_utf8_lossy(&text).replace("\\*(Aq", "\\(aq");
     text.find(".SH").map_or(String::new(), |begin| text[begin..].to_string())

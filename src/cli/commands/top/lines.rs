@@ -58,9 +58,9 @@ pub(super) struct Value {
 #[derive(Clone, Debug)]
 pub(super) enum Key {
     Unknown,
-    /// The largest comes first.
+    /// Sorted with the largest first.
     Amount(f64),
-    /// The smallest comes first.
+    /// Sorted with the smallest first.
     Id(u64),
     Text(String),
 }

@@ -91,12 +91,12 @@ pub(super) fn run(
                 state.trouble = Some(trouble);
                 Effect::None
             }
-            Err(_) => Effect::Quit, // all that could bring something has come to its end
+            Err(_) => Effect::Quit, // every sender has ended
         };
         match effect {
             Effect::None => {}
             Effect::Quit => break,
-            Effect::Watch(process) => _ = wishes.send(process), // without news nothing is missing
+            Effect::Watch(process) => _ = wishes.send(process), // fails once sampling has ended
             Effect::Suspend => {
                 drop(screen);
                 terminal::stop_here().map_err(lost)?;

@@ -22,7 +22,7 @@ impl Screen {
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        let _ = self.0.show_cursor(); // a terminal that is gone shows nothing
+        let _ = self.0.show_cursor(); // fails only if the terminal is gone
         let _ = ratatui::try_restore();
     }
 }
@@ -39,7 +39,7 @@ pub(in super::super) fn block_signals() -> SigSet {
             signals.add(signal);
         }
     }
-    let _ = signals.thread_block(); // it fails for no set of signals that there are
+    let _ = signals.thread_block(); // never fails for valid signals
     signals
 }
 
