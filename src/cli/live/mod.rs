@@ -31,7 +31,7 @@ pub(crate) use statistics::{CallSite, Frame, Gpu, Library, Recording, Statistics
 
 const FOLDER: &str = "/dev/shm";
 const ROOT: u32 = 0;
-/// Upper bound on the text the library writes. Root reads the files of all users, and any user may
+/// Longer texts were not written by the library. Root reads the files of all users, and any user may
 /// have made many.
 const TEXT_BYTES_MAX: u64 = 256 << 20;
 const TEXT_BYTES_OF_OTHERS_MAX: u64 = 4 << 20;

@@ -228,8 +228,8 @@ pub(crate) fn json_of_changes(
 
 type Written = std::io::Result<()>;
 
-/// Reports a JSON text that is too large. Each site has its whole stack, so a small file may
-/// produce much text.
+/// Returns the finished JSON text, or an error if writing it failed. Each site has its whole stack,
+/// so a small file may produce much text.
 pub(super) fn done(written: Written, text: Vec<u8>) -> Result<String> {
     let why =
         |error| Failure::new(format!("cannot write JSON: {error}")).next("show fewer with -n");
