@@ -31,8 +31,8 @@ pub(crate) use statistics::{CallSite, Frame, Gpu, Library, Recording, Statistics
 
 const FOLDER: &str = "/dev/shm";
 const ROOT: u32 = 0;
-/// Longer texts were not written by the library. Root reads the files of all users, and any user may
-/// have made many.
+/// Longer texts were not written by the library. Root reads the files of all users, and any user
+/// may have made many.
 const TEXT_BYTES_MAX: u64 = 256 << 20;
 const TEXT_BYTES_OF_OTHERS_MAX: u64 = 4 << 20;
 /// Maximum number of processes examined per user.
