@@ -1,4 +1,5 @@
-//! Each rule switched off is caught. What catches it, and with what program, is printed.
+//! Each rule switched off is caught. The test prints which check catches it, and with which
+//! program.
 
 use super::deferral::{self, Before, Op};
 use super::interleave::{self, Protocol};
@@ -7,7 +8,7 @@ use super::threads::{self, Careful};
 use super::{in_own_process, std, tier, with_broken};
 use crate::rules::Rule;
 
-/// Which tests must find it.
+/// The tests that must find the broken rule.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Finder {
     Interleave,
@@ -22,7 +23,7 @@ enum Finder {
 const EACH: [Op; 3] = [Op::Submit(0), Op::Submit(1), Op::Free];
 const OF_ALL: [Op; 3] = [Op::Submit(0), Op::Submit(1), Op::FreeOfAll];
 
-/// A context that works, beside one that does not.
+/// A context that works, and one that does not.
 const BESIDE: [Op; 4] = [Op::FreeOfAllElsewhere, Op::Submit(0), Op::Submit(1), Op::FreeOfAll];
 
 const RULES: [(Rule, Finder); 24] = [
@@ -55,7 +56,7 @@ const RULES: [(Rule, Finder); 24] = [
 #[test]
 fn each_rule_is_needed() {
     in_own_process("order::tests::broken::each_rule_is_needed", || {
-        // The fast tier takes a third of them.
+        // The fast tier checks a third of the rules.
         for (rule, finder) in RULES.into_iter().step_by(tier::count(3, 1)) {
             let found = with_broken(rule.name(), || find(finder));
             std::println!("{}: {found:?}", rule.name());

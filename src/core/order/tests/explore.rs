@@ -8,15 +8,16 @@ use alloc::vec::Vec;
 
 /// A state of all threads and of what they share. A step is atomic.
 pub trait Machine: Copy {
-    /// What the threads do.
+    /// Operations of all threads.
     type Program;
     const THREADS: usize;
     type Key: Eq + Hash;
 
-    /// The state after the next step of this thread; none if it is done; or what went wrong.
+    /// Returns the state after the next step of this thread, or an error if it is a violation.
+    /// Returns `None` if the thread is done.
     fn step(&self, program: &Self::Program, thread: usize) -> Option<Result<Self, &'static str>>;
 
-    /// Equal for equal states only.
+    /// Returns a key that is equal for equal states only.
     fn key(&self) -> Self::Key;
 }
 
@@ -37,13 +38,13 @@ impl Key {
     }
 }
 
-/// What an exploration found.
+/// Result of an exploration.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Outcome {
-    /// Interleavings, from the start to the end of all threads.
+    /// Number of interleavings, from the start to the end of all threads.
     pub paths: u128,
     pub states: usize,
-    /// The first violation in the order of search.
+    /// First violation in the order of search.
     pub violation: Option<&'static str>,
 }
 
@@ -64,7 +65,7 @@ impl Outcome {
     }
 }
 
-/// What up to three threads do, each up to `OPS` operations.
+/// Operations of up to three threads, each up to `OPS`.
 pub type Program<Op, const OPS: usize> = [[Option<Op>; OPS]; 3];
 
 /// Whether the threads may be exchanged for one another: then one order of them is enough.
@@ -74,7 +75,7 @@ pub enum Alike {
     AllButTheFirst,
 }
 
-/// Every program of these operations with at most `ops_max` in all.
+/// Returns every program of these operations with at most `ops_max` in all.
 pub fn programs<Op: Copy, const OPS: usize>(
     alphabet: &[Op],
     alike: Alike,
@@ -96,7 +97,7 @@ pub fn programs<Op: Copy, const OPS: usize>(
     programs
 }
 
-/// Every sequence of these operations, up to a length: what one thread may do.
+/// Returns every sequence of these operations up to a length: the candidates for one thread.
 fn sequences<Op: Copy>(alphabet: &[Op], length_max: usize) -> Vec<Vec<Op>> {
     let mut all = vec![vec![]];
     let mut from = 0;
@@ -114,7 +115,7 @@ fn sequences<Op: Copy>(alphabet: &[Op], length_max: usize) -> Vec<Vec<Op>> {
     all
 }
 
-/// State to number of paths from there to the end.
+/// Map from each state to the number of paths from there to the end.
 type Known<M> = HashMap<<M as Machine>::Key, u128, BuildHasherDefault<Mix>>;
 
 fn visit<M: Machine>(

@@ -1,10 +1,11 @@
-//! Launches and frees of three threads, one step at a time, and the oracle that judges them: what
-//! the machines `interleave`, `lanes` and `sharing` have in common.
+//! Launches and frees of three threads, one step at a time, and the oracle that checks them. The
+//! machines `interleave`, `lanes` and `sharing` share this module.
 //!
-//! The oracle knows what the code cannot know: which launches the device had when a free started
-//! (that is more than "had returned": a kernel may be seen to run before its launch returns), and
-//! which launches are behind a barrier whose wait was submitted. A free must not publish its block
-//! while a launch that it must wait for is behind no such barrier.
+//! The oracle knows two facts that the code cannot know. One is which launches the device had when
+//! a free started: more than those that had returned, since a kernel may be seen to run before its
+//! launch returns. The other is which launches are covered by a barrier whose wait was submitted. A
+//! free must not publish its block while no such barrier covers a launch that the free must wait
+//! for.
 
 use super::explore::{Alike, Key, Machine, Outcome, explore, programs};
 
@@ -45,9 +46,9 @@ pub enum Progress {
 pub struct Turn<'a> {
     /// 0 to `THREADS - 1`.
     pub thread: usize,
-    /// Steps of this operation that are over.
+    /// Number of completed steps of this operation.
     pub step: u8,
-    /// What this operation has read so far.
+    /// Values that this operation has read so far.
     pub read: &'a mut [u64; 2],
     launches: &'a mut Launches,
 }
@@ -57,7 +58,7 @@ impl Turn<'_> {
         self.launches.launch();
     }
 
-    /// All launches that the device has now are needed.
+    /// Marks all launches that the device has now as needed.
     pub fn free_starts(&mut self) {
         self.launches.needed[self.thread] = self.launches.launched;
     }
@@ -82,18 +83,18 @@ impl Turn<'_> {
 #[derive(Clone, Copy, Default)]
 struct Launches {
     launched: u16,
-    /// Behind a barrier whose wait was submitted.
+    /// Launches covered by a barrier whose wait was submitted.
     behind: u16,
-    /// By thread: what the device had when this free started.
+    /// Launches that the device had when this free started, by thread.
     needed: [u16; THREADS],
-    /// By thread: what the device had at this free's record.
+    /// Launches that the device had at this free's record, by thread.
     recorded: [u16; THREADS],
 }
 
 impl Launches {
     fn launch(&mut self) {
         self.launched = self.launched << 1 | 1;
-        // The sets of all others move along.
+        // Shift the sets of all others.
         self.behind <<= 1;
         for set in self.needed.iter_mut().chain(&mut self.recorded) {
             *set <<= 1;

@@ -1,4 +1,5 @@
-//! Marks and covers, one atomic operation a step, in all interleavings of two or three threads.
+//! Submission counters and coverage, one atomic operation a step, in all interleavings of two or
+//! three threads.
 
 use super::explore::{Alike, Key, Outcome};
 use super::frees::{self, Progress, Scheme, Step, Turn};
@@ -7,26 +8,26 @@ use crate::order::submission_counters::{
     CounterReading, Coverage, Lane, SubmissionCounters, quiet,
 };
 
-/// How submissions and frees are marked. `Protocol::OURS` calls the real code.
+/// Protocol by which submissions and frees are counted. `Protocol::OURS` calls the real code.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Protocol {
-    /// The begin mark stands before the real launch, the end mark after it.
+    /// The begin count precedes the real launch, and the end count follows it.
     begin_before: bool,
     end_after: bool,
     /// The barrier reads `ended` first, then `begun`.
     ended_first: bool,
-    /// The barrier reads its marks before it is recorded, not after.
+    /// The barrier reads the counters before it is recorded, not after.
     seen_before_record: bool,
-    /// Covered only if all begun had ended (the condition of `passed`).
+    /// Work is covered only if all begun submissions had ended (the condition of `passed`).
     needs_seen: bool,
-    /// Covered up to `ended`, not up to `begun`.
+    /// Work is covered up to `ended`, not up to `begun`.
     covers_ended: bool,
-    /// Skipping asks for `begun == ended` too.
+    /// Skipping also requires `begun == ended`.
     quiet_needs_ended: bool,
-    /// The cover passes only when the wait is in.
+    /// The coverage advances only after the wait was submitted.
     passed_after_wait: bool,
-    /// The marks are a flag, not counters: set by launches, cleared by a barrier where it would
-    /// otherwise read its marks.
+    /// A flag replaces the counters: launches set it, and a barrier clears it where it would
+    /// otherwise read the counters.
     flag: bool,
 }
 
@@ -68,7 +69,7 @@ impl Scheme for Counters {
         Ok(if turn.step == last { Progress::Done } else { Progress::More })
     }
 
-    /// Reads for the skip, then barrier: mark reads, record, wait, cover.
+    /// Reads for the skip, then makes a barrier: counter reads, record, wait, cover.
     fn free(&mut self, turn: &mut Turn) -> Step {
         let Protocol { ended_first, seen_before_record, passed_after_wait, .. } = self.protocol;
         match turn.step {
@@ -101,7 +102,7 @@ impl Scheme for Counters {
     }
 }
 
-/// Where a free keeps what it read.
+/// Slots in which a free keeps the values it read.
 const BEGUN: usize = 0;
 const ENDED: usize = 1;
 
@@ -207,9 +208,9 @@ fn careless_versions_are_caught() {
     }
 }
 
-/// Any *one* of three checks may go, because the counters only grow: a cover of s, taken from
-/// `ended` before the record, and `begun == s` now, already say that nothing was in between. They
-/// stay: each is one load, and a count that went wrong then errs towards the barrier.
+/// Any *one* of three checks may be left out, because the counters only grow: a coverage of s,
+/// taken from `ended` before the record, and `begun == s` now, already imply that nothing was in
+/// between. The checks stay: each is one load, and a wrong count then errs towards the barrier.
 #[test]
 fn single_checks_are_redundant() {
     const OURS: Protocol = Protocol::OURS;

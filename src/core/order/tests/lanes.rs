@@ -1,5 +1,6 @@
-//! The two lanes of the marks (Note [Lanes]): a sum is read one lane a step, in all interleavings
-//! of an owner, a sharer and frees. Thread 0 counts in its own lane, the others in the shared one.
+//! The two lanes of the submission counters (Note [Lanes]): a sum is read one lane a step, in all
+//! interleavings of an owner, a sharer and frees. Thread 0 counts in its own lane, the others in
+//! the shared one.
 
 use super::explore::{Alike, Key, Outcome};
 use super::frees::{self, Progress, Scheme, Step, Turn};
@@ -10,7 +11,7 @@ const LANES: usize = 2;
 
 #[derive(Clone, Copy, Default)]
 struct Lanes {
-    /// A barrier covers what it read in `begun`, whether or not that had ended.
+    /// Whether a barrier covers the value it read in `begun`, even if not all of it had ended.
     careless_cover: bool,
     begun: [u64; LANES],
     ended: [u64; LANES],
@@ -31,7 +32,7 @@ impl Scheme for Lanes {
         Ok(Progress::More)
     }
 
-    /// `quiet_since` lane by lane, then `before_barrier` lane by lane, record, wait, cover.
+    /// Runs `quiet_since` lane by lane, then `before_barrier` lane by lane, record, wait, cover.
     fn free(&mut self, turn: &mut Turn) -> Step {
         let Lanes { begun, ended, covered, .. } = *self;
         let [own_begun, own_ended] = &mut *turn.read;
@@ -71,7 +72,7 @@ impl Scheme for Lanes {
     }
 }
 
-/// Every program with at most four operations: the owner, and two sharers that are alike.
+/// Explores every program with at most four operations: the owner, and two sharers that are alike.
 fn explore_all(careless_cover: bool) -> Outcome {
     frees::explore_all(Lanes { careless_cover, ..Lanes::default() }, Alike::AllButTheFirst, 4)
 }

@@ -1,8 +1,10 @@
-//! A naive model of CUDA's order, and of what a program may observe on the plain driver.
+//! A naive model of CUDA's order, and of the effects that a program may observe on the plain
+//! driver.
 //!
-//! Work items are numbered in the order of submission; a set of them is a bit set. Everything is
-//! happens-before: for a stream the work that the next item waits for, for the host the work that
-//! it has waited for. Sets are closed: with an item they hold all that ran before it.
+//! Work items are numbered in the order of submission; a set of them is a bit set. All sets express
+//! happens-before: for a stream, the work that its next item waits for; for the host, the work that
+//! it has waited for. Sets are closed: a set that holds an item also holds everything that ran
+//! before it.
 
 /// A set of work items.
 pub type Set = u64;
@@ -23,21 +25,22 @@ pub fn context_of(stream: usize) -> usize {
     usize::from(stream == ELSEWHERE)
 }
 
-/// What waits for what. Natively and under our rules the same calls build it up; only frees differ.
+/// Dependencies between streams, events and the host. The same calls build them up on the plain
+/// driver and under our rules; only frees differ.
 #[derive(Clone, Copy, Default)]
 pub struct Order {
     pub works: usize,
     tail: [Set; STREAMS],
     pub all: [Set; CONTEXTS],
-    /// What every later item of the context waits for: its barriers.
+    /// Work that every later item of the context waits for: its barriers.
     floor: [Set; CONTEXTS],
     pub events: [Set; EVENTS],
-    /// What the host has waited for, or knows to be over because the program waited.
+    /// Work that the host has waited for, or knows to be complete because the program waited.
     pub done: Set,
 }
 
 impl Order {
-    /// What an item submitted to this stream now would wait for.
+    /// Returns the work that an item submitted to this stream now would wait for.
     pub fn prefix(&self, stream: usize) -> Set {
         let mut before = self.tail[stream] | self.floor[context_of(stream)] | self.done;
         if stream == LEGACY {
@@ -49,14 +52,14 @@ impl Order {
         before
     }
 
-    /// What is over when the host has waited for the stream: what runs there, and on the legacy
-    /// stream what runs on every blocking one. A blocking stream is behind the legacy one's work
-    /// only by what it was given since.
+    /// Returns the work that is complete when the host has waited for the stream: its own work, and
+    /// on the legacy stream the work of every blocking one. A blocking stream is ordered after the
+    /// legacy stream's work only by items submitted to it since.
     pub fn over(&self, stream: usize) -> Set {
         if stream == LEGACY { self.prefix(stream) } else { self.tail[stream] | self.done }
     }
 
-    /// Submits an item: its bit, and what runs before it.
+    /// Submits an item. Returns its bit and the work that runs before it.
     pub fn submit(&mut self, stream: usize) -> (Set, Set) {
         let before = self.prefix(stream);
         let work = 1 << self.works;
@@ -66,7 +69,7 @@ impl Order {
         (work, before)
     }
 
-    /// A place in the stream that is no work: the stream comes behind nothing by it.
+    /// Takes a place in the stream that is no work: it orders the stream after nothing.
     pub fn place(&mut self, stream: usize) -> (Set, Set) {
         let tail = self.tail[stream];
         let (place, before) = self.submit(stream);
@@ -74,7 +77,7 @@ impl Order {
         (place, before)
     }
 
-    /// What new work of the stream would come behind, the stream is behind now.
+    /// Orders the stream now after everything that its new work would wait for.
     pub fn join(&mut self, stream: usize) {
         self.tail[stream] = self.prefix(stream);
     }
@@ -88,19 +91,19 @@ impl Order {
         self.all[context_of(stream)] |= self.tail[stream];
     }
 
-    /// All later work of the context, on whatever stream, waits for all earlier.
+    /// Makes all later work of the context, on whatever stream, wait for all earlier work.
     pub fn barrier(&mut self, context: usize) -> Set {
         self.come_behind(context, self.all[context]);
         self.all[context]
     }
 
-    /// All later work of the stream waits for these, and so does what waits for the stream. It
-    /// joins a blocking stream to no work of the legacy one (measured).
+    /// Makes all later work of the stream wait for `works`, and so whatever waits for the stream.
+    /// This orders a blocking stream after no work of the legacy one (measured).
     pub fn stream_behind(&mut self, stream: usize, works: Set) {
         self.tail[stream] |= works;
     }
 
-    /// All later work of the context, on whatever stream, waits for these.
+    /// Makes all later work of the context, on whatever stream, wait for `works`.
     pub fn come_behind(&mut self, context: usize, works: Set) {
         self.floor[context] |= works;
     }
@@ -109,13 +112,14 @@ impl Order {
         self.done |= works;
     }
 
-    /// Destroys the stream and creates another under the same handle. Its work goes on.
+    /// Destroys the stream and creates another under the same handle. The work of the old one
+    /// continues.
     pub fn recreate(&mut self, stream: usize) {
         self.tail[stream] = 0;
     }
 }
 
-/// Which work has read and written some bytes.
+/// The work that has read and written some bytes.
 #[derive(Clone, Copy, Default)]
 pub struct Bytes {
     pub readers: Set,
@@ -123,7 +127,7 @@ pub struct Bytes {
 }
 
 impl Bytes {
-    /// What must be over before an access.
+    /// Returns the work that must be complete before an access.
     pub fn conflicts(&self, write: bool) -> Set {
         if write { self.readers | self.writers } else { self.writers }
     }
@@ -134,16 +138,16 @@ impl Bytes {
     }
 }
 
-/// The plain driver: every allocation has bytes of its own.
+/// The plain driver: each allocation has separate bytes.
 #[derive(Clone, Copy)]
 pub struct Native {
     pub order: Order,
     blocks: [Bytes; BLOCKS_MAX],
     pinned: Bytes,
     texture: Bytes,
-    /// What each thread has waited for itself.
+    /// Work that each thread itself has waited for.
     waited_by: [Set; 2],
-    /// False: a free is assumed not to wait, to find the programs that need mode `relaxed` only.
+    /// Whether a free waits. `false` finds the programs that need mode `relaxed` only.
     free_waits: bool,
 }
 
@@ -196,8 +200,8 @@ impl Native {
         self.waited_by[thread] |= works;
     }
 
-    /// `cuMemFree` of a context block: a wait for its context. What another context still does
-    /// with the block is the program's fault.
+    /// Models `cuMemFree` of a context block: a wait for its context. The program is at fault if
+    /// another context still uses the block.
     pub fn free(&mut self, block: usize, thread: usize) -> Result<(), Invalid> {
         let all = self.order.all[0];
         if self.free_waits {
@@ -206,12 +210,12 @@ impl Native {
         over(self.blocks[block].conflicts(true), self.order.done | all)
     }
 
-    /// `cuMemFree` of an async block: no wait.
+    /// Models `cuMemFree` of an async block: no wait.
     pub fn free_async_plainly(&self, block: usize) -> Result<(), Invalid> {
         over(self.blocks[block].conflicts(true), self.order.done | self.order.all[0])
     }
 
-    /// A query asked once, where a correct program may rely on "ready".
+    /// Models a query asked once, where a correct program may rely on "ready".
     pub fn query(&self, event: usize, thread: usize) -> Result<(), Invalid> {
         over(self.order.events[event], self.waited_by[thread])
     }

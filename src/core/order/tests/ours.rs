@@ -1,5 +1,6 @@
 //! The same program under our rules: the real ledger, routes and captures over a cache that is as
-//! greedy as possible. It hands out the most recently freed address that may be handed out at all.
+//! greedy as possible. The cache hands out the most recently freed address that may be handed out
+//! at all.
 
 use super::native::{
     BLOCKS_MAX, Bytes, CONTEXTS, ELSEWHERE, LEGACY, Order, Set, WORKS_MAX, context_of,
@@ -19,16 +20,16 @@ use crate::order::synced_streams::SyncedStreams;
 use crate::order::visible::{Elision, UntrackedSubmission, Visible, VisibleCause};
 use crate::rules::{Rule, rule_holds};
 
-/// What the program could see that it natively could not.
+/// An effect that the program could see, but not on the plain driver.
 pub type Violation = &'static str;
 
-/// How our rules are run.
+/// Configuration of our rules.
 #[derive(Clone, Copy, Debug)]
 pub struct Setting {
     pub mode: Mode,
     pub elision: bool,
     pub barrier_calls: bool,
-    /// The program orders its contexts itself: `across_contexts:barrier`.
+    /// Whether the program orders its contexts itself: `across_contexts:barrier`.
     pub promised: bool,
 }
 
@@ -36,11 +37,11 @@ pub struct Setting {
 enum Whereabouts {
     Held,
     Free,
-    /// Until these are over.
+    /// Not reusable until these are complete.
     Parked(Set),
-    /// No event yet.
+    /// Not reusable, and no event recorded yet.
     ParkedForBarrier,
-    /// Free for the stream with this id; for others when these are over.
+    /// Reusable for the stream with this id; for others when these are complete.
     Tagged(u64, Set),
 }
 
@@ -49,16 +50,16 @@ struct Address {
     place: Whereabouts,
     freed_at: u32,
     bytes: Bytes,
-    /// What earlier owners of the address did.
+    /// Accesses by earlier owners of the address.
     old: Bytes,
 }
 
-/// What the state of the streams calls this one.
+/// Handle of this stream in the stream state.
 fn handle(stream: usize) -> u64 {
     stream as u64 + 1
 }
 
-/// Our side.
+/// State of the program under our rules.
 pub struct Ours {
     pub order: Order,
     setting: Setting,
@@ -70,15 +71,15 @@ pub struct Ours {
     address_count: usize,
     address_of: [usize; BLOCKS_MAX],
     frees: u32,
-    /// By barrier number: what the barrier's event stands for.
+    /// Work that the barrier's event stands for, by barrier number.
     recorded: [Set; WORKS_MAX],
     pinned: Bytes,
     texture: Bytes,
-    /// What is over in fact, though nothing waited for it.
+    /// Work that is complete in fact, though nothing waited for it.
     over: Set,
     /// Items that are no work: the places of allocations and frees in their streams.
     places: Set,
-    /// What the wait that was put off stands for.
+    /// Work that the deferred wait stands for.
     owed: Option<(Set, BarrierNumber)>,
     behind: SyncedStreams,
 }
@@ -116,7 +117,7 @@ impl Ours {
         ours
     }
 
-    /// A copy: the parts with atomics have no `Clone` on purpose.
+    /// Returns a copy: the parts with atomics deliberately have no `Clone`.
     pub fn copy(&self) -> Ours {
         let counters = |counters: &SubmissionCounters| {
             SubmissionCounters::at(counters.begun(), counters.ended())
@@ -164,7 +165,7 @@ impl Ours {
         self.ledger.note_visible(cause);
     }
 
-    /// Around every call of class submit or order on a stream. `call` changes the order.
+    /// Wraps every call of class submit or order on a stream. `call` changes the order.
     pub fn submits<T>(
         &mut self,
         stream: usize,
@@ -205,7 +206,7 @@ impl Ours {
         Ok(answer)
     }
 
-    /// Puts in the wait that was put off.
+    /// Submits the deferred wait.
     fn put_in_wait(&mut self) -> Result<(), Violation> {
         if let Some((owed, _)) = self.owed.take() {
             self.may_record()?;
@@ -226,7 +227,8 @@ impl Ours {
         Ok(())
     }
 
-    /// The place of an allocation or a free in its stream: nothing is submitted, nothing marked.
+    /// Takes the place of an allocation or a free in its stream. It submits nothing and counts no
+    /// submission.
     pub fn place(&mut self, stream: usize) -> (Set, Set) {
         let (place, before) = self.order.place(stream);
         self.places |= place;
@@ -320,8 +322,8 @@ impl Ours {
         self.captures.end(stream as u64);
     }
 
-    /// Gives an address to a new block: the one freed last that may be taken. `stream_id`: for
-    /// `cuMemAllocAsync` on that stream.
+    /// Gives an address to a new block: the one freed last that may be taken. `stream_id` is set
+    /// for `cuMemAllocAsync` on that stream.
     pub fn alloc(&mut self, block: usize, stream_id: Option<u64>) {
         self.record_for_parked();
         let over = self.over | self.order.done;
@@ -342,7 +344,8 @@ impl Ours {
         self.address_of[block] = at;
     }
 
-    /// The first ordinary call after the captures records one context event for all parked.
+    /// Records one context event for all parked blocks, as the first ordinary call after the
+    /// captures does.
     fn record_for_parked(&mut self) {
         if !self.captures.is_empty() || !self.setting.barrier_calls {
             return;
@@ -377,7 +380,7 @@ impl Ours {
         self.ledger.facts(&self.covers[0], situation)
     }
 
-    /// `cuMemFree`.
+    /// Models `cuMemFree`.
     pub fn free(
         &mut self,
         block: usize,
@@ -424,8 +427,8 @@ impl Ours {
         Ok(())
     }
 
-    /// `cuMemFreeAsync`. `stream_prefix`: what the event recorded there stands for. `elsewhere`: on
-    /// a stream of another context than the block's.
+    /// Models `cuMemFreeAsync`. `stream_prefix` is the work that an event recorded there stands
+    /// for. `elsewhere` is whether the stream belongs to another context than the block.
     pub fn free_async(&mut self, block: usize, stream: usize, stream_id: u64) {
         let (stream_prefix, elsewhere) = (self.order.prefix(stream), stream == ELSEWHERE);
         let route = free_on_stream(&self.facts(), elsewhere);
@@ -448,7 +451,7 @@ impl Ours {
         let number = seen.number();
         self.recorded[number.0 as usize] = self.order.all[0];
         let exclusive = self.ledger.exclusive.is_exclusive(0) && !self.setting.promised;
-        // Where several streams have work, either is right: at each turn the other one.
+        // Where several streams have work, both choices are correct: alternate between them.
         let each = || number.0 % 2 == 1 && self.ledger.may_defer_per_stream();
         if exclusive && (self.ledger.may_defer() || each()) {
             self.owed = Some((self.order.all[0], number));

@@ -11,7 +11,7 @@ use super::world::{CAPTURING, Op, Stop, World};
 use super::{std, tier};
 use crate::order::route::Mode;
 
-/// How our rules can be run; the first is what most programs meet.
+/// Configurations of our rules; the first is the one that most programs meet.
 pub const SETTINGS: [Setting; 6] = [
     Setting { mode: Mode::Ordered, elision: true, barrier_calls: true, promised: false },
     Setting { mode: Mode::Ordered, elision: false, barrier_calls: true, promised: false },
@@ -21,7 +21,7 @@ pub const SETTINGS: [Setting; 6] = [
     Setting { mode: Mode::Relaxed, elision: true, barrier_calls: false, promised: false },
 ];
 
-/// An alphabet, and what every program over it starts with.
+/// An alphabet, and the operations with which every program over it starts.
 pub struct Theme {
     pub name: &'static str,
     start: &'static [Op],
@@ -196,8 +196,8 @@ pub const THEMES: [Theme; 8] = [
     },
 ];
 
-/// Of programs that order their contexts themselves: by an event that the first one records when
-/// the second comes to its memory, and the other way round as they like.
+/// Programs that order their contexts themselves: by an event that the first context records when
+/// the second is about to use its memory, and by any means in the other direction.
 pub const PROMISED: Theme = Theme {
     name: "contexts ordered by events",
     start: &[malloc(P), malloc(Q)],
@@ -216,16 +216,17 @@ pub const PROMISED: Theme = Theme {
     length: 6,
 };
 
-/// What was run.
+/// Summary of the programs that were run.
 #[derive(Default, Debug)]
 pub struct Tally {
-    /// Programs that are valid natively, each with all its beginnings counted once.
+    /// Number of programs that are valid on the plain driver, each counted once with all its
+    /// prefixes.
     pub valid: u64,
     pub violation: Option<String>,
 }
 
 impl Theme {
-    /// All programs of the theme, `longer` operations more than usual.
+    /// Runs all programs of the theme, `longer` operations more than usual.
     pub fn run(&self, setting: Setting, longer: usize) -> Tally {
         let mut world = World::new(setting);
         for &op in self.start {
@@ -261,7 +262,7 @@ impl Theme {
     }
 }
 
-/// Random programs over all themes at once; a call that is invalid is left out.
+/// Runs random programs over all themes at once, leaving out invalid calls.
 pub fn random(setting: Setting, count: u64, seed: u64) -> Tally {
     let mut random = Random(seed);
     let mut tally = Tally::default();
@@ -292,7 +293,7 @@ pub fn random(setting: Setting, count: u64, seed: u64) -> Tally {
 
 const RANDOM_OPS: usize = 40;
 
-/// xorshift64*: enough for choosing.
+/// A xorshift64* generator: good enough for choosing.
 struct Random(u64);
 
 impl Random {
@@ -304,7 +305,8 @@ impl Random {
     }
 }
 
-/// How much more than usual: `ORDER_TEST_SCALE`, 1 by default; 100 is minutes in a release build.
+/// Returns the scale of the runs: `ORDER_TEST_SCALE`, 1 by default; 100 takes minutes in a release
+/// build.
 pub fn scale() -> u64 {
     std::env::var("ORDER_TEST_SCALE").ok().and_then(|text| text.parse().ok()).unwrap_or(1)
 }
@@ -335,7 +337,7 @@ fn programs_that_order_their_contexts_see_no_difference() {
     }
 }
 
-/// Else the option would cost nothing.
+/// The model must notice a broken promise; otherwise the option would have no cost.
 #[test]
 fn a_promise_that_is_not_kept_shows() {
     let theme = THEMES.iter().find(|theme| theme.name == "second context").expect("a theme");

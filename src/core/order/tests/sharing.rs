@@ -1,6 +1,6 @@
 //! Frees that share a barrier (`PendingBarriers::in_since`), one step at a time, in all
-//! interleavings: a free that waited at the gate uses the barrier of the thread before it, if that
-//! one's number was taken after the free began.
+//! interleavings. A free that waited for the barrier lock uses the barrier of the previous holder,
+//! if the number of that barrier was taken after the free began.
 
 use super::explore::{Alike, Key, Outcome};
 use super::frees::{self, Progress, Scheme, Step, Turn};
@@ -52,7 +52,7 @@ impl Scheme for Sharing {
                 *own_number = debts.take().0;
                 if early {
                     debts.note(BarrierNumber(*own_number));
-                    // Without the gate another free may read between the note and the wait.
+                    // Without the barrier lock another free may read between the note and the wait.
                     self.barrier_lock = false;
                 }
             }
@@ -75,7 +75,7 @@ impl Scheme for Sharing {
     }
 }
 
-/// Every program with at most six operations.
+/// Explores every program with at most six operations.
 fn explore_all(leaning: Leaning) -> Outcome {
     frees::explore_all(Sharing { leaning, barrier_lock: false, taken: 0, noted: 0 }, Alike::All, 6)
 }

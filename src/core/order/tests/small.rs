@@ -1,4 +1,5 @@
-//! The small parts one by one, and what every route must respect whatever the facts are.
+//! The small parts one by one, and the properties that every route must respect whatever the facts
+//! are.
 
 use alloc::vec::Vec;
 
@@ -60,7 +61,7 @@ fn routes_respect_every_fact() {
         if facts.elision && facts.waited_quiet && !facts.in_driver_callback {
             assert_eq!(plainly, Route::Publish, "`Ledger::all_is_over`: {facts:?}");
         }
-        // A capture elsewhere keeps nothing from coming back.
+        // A capture elsewhere does not keep the block from becoming reusable.
         let parked = on_stream == StreamRoute::ParkForBarrier;
         assert_eq!(parked, facts.in_driver_callback, "{facts:?}");
         if !facts.exclusive || facts.mode == Mode::Relaxed {
@@ -79,7 +80,7 @@ fn routes_respect_every_fact() {
     }
 }
 
-/// What costs more is done only where what costs less would not do.
+/// A costlier route is taken only where a cheaper one would not suffice.
 #[test]
 fn routes_wait_no_longer_than_they_have_to() {
     for facts in all_facts().into_iter().filter(|facts| !facts.in_driver_callback) {
@@ -255,8 +256,8 @@ fn skipping_ends_once() {
     assert!(!elision.is_allowed());
 }
 
-/// A free has put its wait off; another one must not, because calls may be unseen meanwhile. Before
-/// it has put its own in, nothing is in.
+/// A free has deferred its wait. Another free must not defer its own, because calls may be unseen
+/// meanwhile. Nothing is submitted before that other free has submitted its own wait.
 #[test]
 fn each_stream_owes_until_a_wait_is_in() {
     let ledger = Ledger::new();

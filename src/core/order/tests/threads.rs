@@ -1,8 +1,9 @@
 //! The real ledger under threads: visible work, and a second context that appears in between.
 //!
-//! Coarser steps than in `interleave` (one method of the ledger each; `facts` is split into its two
-//! halves), but everything at once: route, covers, pending barriers, observers. The oracle knows
-//! which launches the device had, which are behind a barrier and which the host has waited for.
+//! Steps are coarser than in `interleave` (one method of the ledger each; `facts` is split into its
+//! two halves), but cover everything at once: route, coverage, pending barriers, observers. The
+//! oracle knows which launches the device had, which a barrier covers and which the host has waited
+//! for.
 
 use super::explore::{Alike, Key, Machine, Outcome, explore, programs};
 use super::std;
@@ -23,18 +24,18 @@ pub enum Op {
     /// Work that the host could see without synchronizing.
     SubmitVisible,
     Free,
-    /// Takes a published block, if there is one, and submits work on it in a second context.
+    /// Takes a published block, if any, and submits work on it in a second context.
     UseElsewhere,
 }
 
-/// Which reads of a free come first.
+/// Order of the reads of a free.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FactsOrder {
     MarksFirst,
     AgentsFirst,
 }
 
-/// What a free does once its barrier was made, as single steps of `Ledger::barrier_is_in`.
+/// Actions of a free once its barrier was made, as single steps of `Ledger::barrier_is_in`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OnceIn {
     Note,
@@ -43,7 +44,7 @@ pub enum OnceIn {
     DoNotAsk,
 }
 
-/// How careful frees and second contexts are; `Careful::OURS` is the real order.
+/// Precautions of frees and second contexts; `Careful::OURS` is the real order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Careful {
     pub facts: FactsOrder,
@@ -88,9 +89,9 @@ struct State {
     visible: u8,
     behind: u8,
     waited: u8,
-    /// By barrier number: the launches before its record.
+    /// Launches before the record of each barrier, by barrier number.
     recorded: [u8; BARRIERS_MAX],
-    /// What may still run on the blocks that were published.
+    /// Launches that may still run on the published blocks.
     published: Option<u8>,
 }
 
@@ -126,8 +127,8 @@ impl Machine for State {
     }
 
     fn key(&self) -> u128 {
-        // Too much for 128 bits in one piece: mixed. A collision would hide states, at a chance
-        // of about one in 10^20 here.
+        // The state is too large for 128 bits, so it is mixed. A collision would hide states, at a
+        // chance of about one in 10^20 here.
         let mut mixed = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d_u128;
         let mut put = |value: u64| {
             mixed = (mixed ^ u128::from(value)).wrapping_mul(0x0100_0000_0000_0000_0000_0000_013b);
@@ -237,7 +238,7 @@ impl State {
                 };
             }
             2 => t.seen = Some(ledger.before_barrier(covers)),
-            // A native wait is the driver's own: no barrier, nothing to note.
+            // The driver does its own wait: no barrier, nothing to note.
             3 if t.route == 2 => t.waits = true,
             3 => {
                 self.recorded[t.seen_all().number().0 as usize] = self.launched;
@@ -349,7 +350,7 @@ impl Thread {
     }
 }
 
-/// Every program of these operations on up to three threads with at most `ops_max` in all.
+/// Explores every program of these operations on up to three threads with at most `ops_max` in all.
 pub fn explore_all(careful: Careful, alphabet: &[Op], ops_max: usize) -> Outcome {
     let mut outcome = Outcome::default();
     for program in programs(alphabet, Alike::All, ops_max) {
@@ -392,8 +393,8 @@ fn the_ledger_holds_with_visible_work() {
     assert_eq!(outcome.violation, None);
 }
 
-/// Two frees of which one relies on the barrier of the other, and a second context twice: the
-/// smallest program where the reads of `facts` must come in the right order.
+/// Two frees, one relying on the barrier of the other, and a second context twice: the smallest
+/// program where the reads of `facts` must come in the right order.
 const LEANING: Program = [
     [Some(Op::Submit), Some(Op::Free)],
     [Some(Op::Free), None],

@@ -1,8 +1,8 @@
-//! What no total order of steps shows: a processor that makes stores and reads visible in another
-//! order.
+//! Effects that no total order of steps shows: a processor that makes stores and reads visible in
+//! another order.
 //!
-//! Under Miri, which takes memory at the word of its model, for a processor other than x86-64:
-//! `scripts/test-weak.sh`. On the machine itself this is one try.
+//! `scripts/test-weak.sh` runs these tests under Miri, which exploits all that its memory model
+//! allows, for a processor other than x86-64. Run directly on the machine, they are a single try.
 
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use core::sync::atomic::{AtomicBool, AtomicU32};
@@ -57,7 +57,7 @@ fn what_has_ended_has_begun() {
     });
 }
 
-/// What another thread of the context has just entered may not be seen yet.
+/// The submission that another thread of the context has just entered may not be visible yet.
 #[test]
 fn one_context_is_one_for_all_its_threads() {
     let tries: u32 = if cfg!(miri) { 1 } else { 100_000 };
@@ -74,9 +74,9 @@ fn one_context_is_one_for_all_its_threads() {
     assert!(all.iter().all(|exclusive| exclusive.is_exclusive(1)));
 }
 
-/// A thread puts work into one stream and frees, which is told by a flag of the device: another
-/// one, on whose processor there were several streams a moment ago, does not go ahead to a stream
-/// of its own before it has paid.
+/// A thread submits work to one stream and frees; a flag of the device reports the free. Another
+/// thread, whose processor saw several streams a moment ago, must flush before it proceeds to
+/// another stream.
 #[test]
 fn a_free_is_known_with_what_it_owes() {
     let (counters, deferral) = (SubmissionCounters::new(), DeferralState::new());

@@ -1,10 +1,10 @@
-//! One program on both sides at once: natively and under our rules, call by call.
+//! One program on both sides at once: on the plain driver and under our rules, call by call.
 //!
 //! The calls are in one total order (the program's threads synchronize with each other; what
-//! happens between threads *inside* our calls is the matter of `interleave` and `threads`).
-//! Natively a program that races proves nothing and is dropped. Otherwise ours must show no race
-//! on any address, no unfinished work to the host, and no wait that the native driver would not
-//! have made: whatever waits, host or device, may wait only for what it natively waits for too.
+//! happens between threads *inside* our calls is tested by `interleave` and `threads`). A program
+//! that races on the plain driver proves nothing and is dropped. Otherwise our side must show no
+//! race on any address and no unfinished work to the host. It must also add no wait: whatever
+//! waits, host or device, may wait only for what it waits for on the plain driver.
 
 use super::native::{BLOCKS_MAX, ELSEWHERE, Invalid, LEGACY, Native, STREAMS, Set, WORKS_MAX};
 use super::ours::{Ours, Setting, Violation};
@@ -12,7 +12,7 @@ use crate::order::route::Mode;
 use crate::order::visible::VisibleCause;
 use crate::rules::{Rule, rule_holds};
 
-/// A call, or what happens beside the calls. Streams, variables and events by number.
+/// A call, or an event outside the calls. Streams, variables and events are given by number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Op {
     Launch {
@@ -31,14 +31,15 @@ pub enum Op {
     LaunchIndirect {
         stream: usize,
     },
-    /// A kernel of a communication library: when it is over, so is what it does with other
+    /// A kernel of a communication library. Once it is complete, so is its work with other
     /// processes, which the host can then see.
     LaunchCollective {
         stream: usize,
     },
     /// `cuMemHostGetDevicePointer`.
     MapPinned,
-    /// A kernel of the second context behind an event of the first one, recorded now; it writes.
+    /// A kernel of the second context, ordered after an event that the first one records now; it
+    /// writes.
     LaunchBehind {
         stream: usize,
         var: usize,
@@ -85,8 +86,8 @@ pub enum Op {
     },
     SyncContext,
     DestroyTexture,
-    /// Work that none of our hooks sees; it writes the block and pinned memory. Only if a cause in
-    /// `Elision` has announced such work.
+    /// Work that none of our hooks sees; it writes the block and pinned memory. Allowed only if a
+    /// cause in `Elision` has announced such work.
     Unseen {
         stream: usize,
         var: usize,
@@ -99,11 +100,11 @@ pub enum Op {
     Recreate {
         stream: usize,
     },
-    /// All work submitted so far is over; that is not reported.
+    /// All work submitted so far completes, which nothing reports.
     TimePasses,
 }
 
-/// Why a program stops here.
+/// Reason why a program stops here.
 pub enum Stop {
     Invalid,
     Violation(Violation),
@@ -153,13 +154,13 @@ impl World {
         World { ours: self.ours.copy(), ..*self }
     }
 
-    /// One call on both sides.
+    /// Makes one call on both sides.
     pub fn step(&mut self, op: Op) -> Result<(), Stop> {
         if self.native.order.works + 2 >= WORKS_MAX || self.forbidden_in_capture(op) {
             return Err(Stop::Invalid);
         }
         self.call(op)?;
-        // In mode relaxed the native side is not the yardstick for waits.
+        // In mode relaxed the plain driver is not the yardstick for waits.
         if self.strict_waits && self.ours.order.done & !self.native.order.done != 0 {
             return Err(Stop::Violation("the host waits for more than natively"));
         }
@@ -222,7 +223,7 @@ impl World {
         }
     }
 
-    /// Calls that only order, and that natively cannot fail.
+    /// Makes a call that only orders, and that cannot fail on the plain driver.
     fn order(&mut self, op: Op) -> Result<(), Stop> {
         match op {
             Op::Record { event, stream } => {
@@ -262,7 +263,7 @@ impl World {
         Ok(())
     }
 
-    /// What may not be called, or what this model does not follow, while a stream captures.
+    /// Returns whether the call is forbidden, or not modelled, while a stream captures.
     fn forbidden_in_capture(&self, op: Op) -> bool {
         match op {
             Op::BeginCapture => self.capturing || self.has_graph,
@@ -358,7 +359,7 @@ impl World {
         Ok(self.ours.access(ours, block.number, true)?)
     }
 
-    /// Only programs that gave us a sign before: the others are a known difference.
+    /// Runs only programs that gave a sign before: the others are a known difference.
     fn launch_indirect(&mut self, stream: usize) -> Result<(), Stop> {
         if self.ours.causes() == 0 {
             return Err(Stop::Invalid);
@@ -386,8 +387,8 @@ impl World {
         }
     }
 
-    /// An allocation or a free takes its place in the stream: natively an access to the block. It
-    /// submits nothing, so it leaves no mark.
+    /// Takes the place of an allocation or a free in the stream, which the plain driver treats as
+    /// an access to the block. The place submits nothing, so no submission is counted.
     fn place_on_stream(&mut self, block: usize, stream: usize) -> Result<(), Stop> {
         let native = self.native.order.place(stream);
         let ours = self.ours.place(stream);
@@ -422,7 +423,8 @@ impl World {
         Ok(())
     }
 
-    /// A graph is visible to the host whatever is in it: here a host node writes pinned memory.
+    /// Launches a graph, which is visible to the host whatever is in it: here a host node writes
+    /// pinned memory.
     fn launch_graph(&mut self, stream: usize) -> Result<(), Stop> {
         let captured = self.captured;
         if captured.into_iter().flatten().any(|block| !self.alive[block]) || stream == ELSEWHERE {

@@ -129,7 +129,7 @@ impl Run {
         }))
     }
 
-    /// Whether the streams are this context's.
+    /// Returns whether the streams belong to this context.
     fn submits(&mut self, context: usize) -> bool {
         let (watched, id) = (self.watched, context as u64);
         let submits = self.exclusive(|exclusive| match watched {

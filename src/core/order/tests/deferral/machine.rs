@@ -1,4 +1,4 @@
-//! What the threads have between two steps.
+//! State of the threads between two steps.
 
 use super::{Before, Left, Op};
 use crate::order::deferral::{ANY_STREAM, DeferralState};
@@ -11,7 +11,7 @@ pub const THREADS: usize = 3;
 pub const OPS_MAX: usize = 3;
 const CONTEXTS: usize = 2;
 const STREAMS: usize = 4;
-/// Enough for every set of launches, and for their count.
+/// Enough bits for every set of launches, and for their count.
 const SET_BITS: u32 = 5;
 
 /// Where a thread is in its operation.
@@ -34,7 +34,7 @@ pub(super) enum At {
     Paid,
     Launch,
     End,
-    // The end of a context, behind what it owes.
+    // The end of a context, after its deferred wait.
     Gone,
     EndNoted,
     // A free.
@@ -68,18 +68,18 @@ pub(super) enum At {
 pub(super) struct Thread {
     pub(super) op: u8,
     pub(super) at: At,
-    /// Of a launch: it is counted.
+    /// Whether this launch is counted.
     pub(super) counted: bool,
-    /// Of a launch: whether it was admitted, once it has asked.
+    /// Whether this launch was admitted, once it has asked.
     pub(super) admitted: Option<bool>,
-    /// Of a launch: the context that it pays for.
+    /// Context whose deferred wait this launch flushes.
     pub(super) deferring_context: usize,
-    /// Of a free: whether one stream was all there is; and whether it waits on the host.
+    /// Whether this free saw a single stream. `waits`: whether it waits on the host.
     pub(super) one: bool,
     pub(super) waits: bool,
     pub(super) begun: u64,
     pub(super) ended: u64,
-    /// Of a free, what it needs; of a launch, what it must come behind.
+    /// Launches that this free needs, or after which this launch must be ordered.
     pub(super) needed: u64,
     pub(super) recorded: u64,
 }
@@ -87,38 +87,38 @@ pub(super) struct Thread {
 #[derive(Clone, Copy)]
 pub struct Run {
     pub(super) left: Left,
-    /// There is more than one context.
+    /// Whether there is more than one context.
     pub(super) watched: bool,
     pub(super) threads: [Thread; THREADS],
     pub(super) deferral: u64,
     pub(super) deferring_context: Option<u64>,
-    /// Observers, and which context submits.
+    /// Number of observers, and which context submits.
     pub(super) exclusive: (u32, u64),
-    /// The first context has ended.
+    /// Whether the first context has ended.
     pub(super) gone: bool,
     pub(super) begun: [u64; 2],
     pub(super) ended: [u64; 2],
     pub(super) launched: u64,
     pub(super) contexts: [Context; CONTEXTS],
-    /// By stream, the number of the barrier for which it has waited last.
+    /// Number of the barrier for which each stream has waited last.
     pub(super) behind: [u64; STREAMS],
     pub(super) tails: [u64; STREAMS],
-    /// What the host has waited for.
+    /// Launches that the host has waited for.
     pub(super) over: u64,
-    /// What the frees that have published need.
+    /// Launches that the published frees need.
     pub(super) published: u64,
 }
 
 #[derive(Clone, Copy, Default)]
 pub(super) struct Context {
     pub(super) barrier_lock: bool,
-    /// What was launched in it.
+    /// Launches of this context.
     pub(super) works: u64,
     pub(super) covered: u64,
-    /// What the newest event stands for, and its number.
+    /// Launches that the newest event stands for, and its number.
     pub(super) event: u64,
     pub(super) number: u64,
-    /// What all later work is behind.
+    /// Launches after which all later work is ordered.
     pub(super) floor: u64,
 }
 
@@ -180,7 +180,7 @@ impl Machine for Run {
         key.put(self.gone.into(), 1);
         [self.begun, self.ended].as_flattened().iter().for_each(|count| key.put(*count, 3));
         key.put(self.launched, SET_BITS);
-        // The others are the second one's.
+        // The other launches belong to the second context.
         key.put(self.contexts[0].works, SET_BITS);
         for context in &self.contexts {
             key.put(context.barrier_lock.into(), 1);
@@ -188,7 +188,7 @@ impl Machine for Run {
             key.put(context.event, SET_BITS);
             key.put(context.floor, SET_BITS);
         }
-        // Numbers only grow: what counts is whether a stream has waited, and for the newest.
+        // Numbers only grow: only whether a stream has waited, and for the newest, matters.
         for (stream, (&behind, &tail)) in self.behind.iter().zip(&self.tails).enumerate() {
             key.put((behind != 0).into(), 1);
             key.put((behind == self.contexts[context_of(stream)].number).into(), 1);
@@ -204,7 +204,7 @@ pub(super) fn context_of(stream: usize) -> usize {
     stream / 2
 }
 
-/// The next place; none if another thread must move before.
+/// The next place, or `None` if another thread must move first.
 pub(super) type Went = Result<Option<At>, &'static str>;
 
 impl Run {

@@ -1,8 +1,9 @@
-//! Barriers that put their wait off (`deferral`), one step at a time, in all interleavings of three
-//! threads that launch on two streams and free. Thread 0 has a lane of its own.
+//! Barriers that defer their wait (`deferral`), one step at a time, in all interleavings of three
+//! threads that launch on two streams and free. Thread 0 counts in a separate lane.
 //!
-//! Then with two contexts, each with its gate (`deferring_context`): the work of a third one is
-//! over and the two have done nothing yet, or the first one owes a wait and ends.
+//! Further explorations have two contexts, each with its barrier lock (`deferring_context`). At the
+//! start, the work of a third context has completed and the two have done nothing yet, or the first
+//! one has a deferred wait and ends.
 
 mod frees;
 mod machine;
@@ -15,66 +16,70 @@ use machine::{OPS_MAX, Run};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Op {
-    /// To a stream, counted from 0: two of the first context, then two of the second one.
+    /// Launches on a stream, counted from 0: two of the first context, then two of the second one.
     Submit(usize),
-    /// To the second stream, of which the call does not tell.
+    /// Launches on the second stream, which the call does not name.
     SubmitAnywhere,
-    /// Where several streams have work, each is to wait for itself.
+    /// A free that lets each stream wait for itself where several streams have work.
     Free,
-    /// There it puts the wait of the context in.
+    /// A free that submits the wait of the context where several streams have work.
     FreeOfAll,
-    /// A free that records an event, and waits for that itself.
+    /// A free that records an event and waits for it itself.
     FreeThatWaits,
-    /// As `Free`, in the second context.
+    /// `Free` in the second context.
     FreeElsewhere,
-    /// As `FreeOfAll`, in the second context.
+    /// `FreeOfAll` in the second context.
     FreeOfAllElsewhere,
-    /// The first context ends.
+    /// Ends the first context.
     End,
-    /// Pays whatever is owed, and launches nothing.
+    /// Flushes every deferred wait, and launches nothing.
     PayAll,
 }
 
 const ALL: [Op; 6] =
     [Op::Submit(0), Op::Submit(1), Op::SubmitAnywhere, Op::Free, Op::FreeOfAll, Op::FreeThatWaits];
 
-/// Two contexts, of which one works.
+/// Two contexts, only one of which works.
 pub const BESIDE: [Op; 5] =
     [Op::Submit(0), Op::Submit(1), Op::Free, Op::FreeElsewhere, Op::FreeOfAllElsewhere];
 
-/// One ends, and the other one begins to work.
+/// One context ends, and the other one begins to work.
 const END: [Op; 5] = [Op::PayAll, Op::End, Op::Submit(2), Op::FreeElsewhere, Op::Submit(3)];
 
-/// How the rules are left out, if they are.
+/// Which of the rules is left out, if any.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Left {
     Nothing,
-    /// A barrier that is owed is not asked for again once that is said (O2).
+    /// A free does not check the barrier's condition again after publishing the deferred state
+    /// (O2).
     SecondQuestion,
     /// A free that records an event does not wait for it.
     ItsWait,
-    /// A thread that has waited for a gate pays for that context, whichever owes by then (W2).
+    /// A thread that has waited for a barrier lock flushes for that context, whichever context has
+    /// the deferred wait by then (W2).
     DebtorUnderGate,
 }
 
-/// What came before.
+/// State before the explored program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Before {
     Nothing,
-    /// Submissions to several streams, which are over.
+    /// Submissions to several streams, which have completed.
     Several,
-    /// Those of a context that has ended. Submissions are watched: there are two contexts.
+    /// Submissions of a context that has ended. Submissions are watched because there are two
+    /// contexts.
     Ended,
-    /// The first of two contexts has launched on one stream, and a free has put its wait off.
+    /// The first of two contexts has launched on one stream, and a free has deferred its wait.
     Owed,
 }
 
-/// Every program of up to so many of these operations in all, or up to the first violation.
+/// Explores every program of up to `ops_max` of these operations in all, or up to the first
+/// violation.
 pub fn explore_all(alphabet: &[Op], before: Before, left: Left, ops_max: usize) -> Outcome {
     let start = Run::behind(before, left);
     let mut outcome = Outcome::default();
     let all = programs(alphabet, Alike::AllButTheFirst, ops_max);
-    // What is owed already needs few operations, but of many kinds.
+    // With a wait deferred already, few operations are needed, but of many kinds.
     for program in all.iter().filter(|program| before != Before::Owed || has_each_once(program)) {
         outcome.add(explore(program, start));
         if outcome.violation.is_some() {
@@ -100,7 +105,7 @@ fn waits_that_are_put_off_hold() {
     }
 }
 
-/// What one context owes, no barrier of another one forgets.
+/// No barrier of another context drops the deferred wait of a context.
 #[test]
 fn a_context_that_does_not_work_forgets_nothing() {
     let ops_max = if scale() > 1 { 5 } else { tier::count(3, 4) };
@@ -110,7 +115,7 @@ fn a_context_that_does_not_work_forgets_nothing() {
     assert!(outcome.paths > tier::count(1_000, 1_000_000), "explored too little: {outcome:?}");
 }
 
-/// Nor does a thread that is about to pay for a context that ends.
+/// A thread that is about to flush for a context that ends does not drop the wait either.
 #[test]
 #[ignore = "long tier"]
 fn a_context_that_ends_forgets_nothing() {

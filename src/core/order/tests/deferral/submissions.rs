@@ -1,8 +1,8 @@
-//! The steps of a launch, of what pays without one, and of the end of a context.
+//! The steps of a launch, of a flush without a launch, and of the end of a context.
 //!
-//! The oracle: what begins after a free has published comes, on the device, behind all that the
-//! device had of the context when the free started: by a wait that is in, by the order of its
-//! stream, or because that is over.
+//! The oracle: work that begins after a free has published is ordered on the device after all that
+//! the device had of the context when the free started. A submitted wait, the order of its stream,
+//! or completion of that work ensures this.
 
 use super::Left;
 use super::machine::{At, Context, Run, Thread, Went, context_of};
@@ -23,8 +23,8 @@ impl Run {
             At::Start if self.is_gone(context) => At::Start,
             At::Start => {
                 own.needed = self.published;
-                // The store of a plain count may be seen later than the load behind it, but for the
-                // first submission.
+                // The store of a plain count may become visible after the load that follows it,
+                // except for the first submission.
                 let submits = !self.watched || self.exclusive.1 == context as u64;
                 if lane == 0 && submits { At::Admit } else { At::Begin }
             }
@@ -79,8 +79,8 @@ impl Run {
         }))
     }
 
-    /// From the question how a submission goes on to the answer that it may. None: to a stream that
-    /// it does not tell.
+    /// Steps from the question how a submission goes on to the answer that it may. `stream` is
+    /// `None` for a submission that does not name its stream.
     fn pay(&mut self, own: &mut Thread, stream: Option<usize>) -> Went {
         let handle = stream.map_or(ANY_STREAM, |stream| stream as u64 + 1);
         let owing = own.deferring_context;
@@ -169,7 +169,7 @@ impl Run {
         Ok(Some(match own.at {
             At::Start if self.gone => At::Start,
             At::Start if self.deferring_context == Some(0) => At::PayGate,
-            // Back from the payment.
+            // Continues here after the flush.
             At::Start | At::Admission => At::Gone,
             At::Gone => {
                 self.gone = true;
