@@ -1,10 +1,12 @@
-//! What the caller does where a stream comes behind others, and where it assumes that work is over.
+//! The caller's part where a stream is ordered after others, and where work is assumed to be
+//! complete.
 
 use cachealloc_core::{Allocation, Behind, BlockId, EventId, Request, Requester, Waiting};
 
 use crate::world::World;
 
-/// A freed block that waits, by the number of its free; and what it had been handed out behind.
+/// A freed block that waits, by the number of its free, with the event after which it had been
+/// handed out.
 #[derive(Clone)]
 pub struct Assumed {
     block: BlockId,
@@ -14,7 +16,7 @@ pub struct Assumed {
 }
 
 impl World {
-    /// The stream of the request waits for these events, and gets its block.
+    /// Makes the stream of the request wait for these events, and returns its block.
     pub fn ordered(&mut self, request: &mut Request, events: Vec<EventId>) -> Allocation {
         let Requester::Stream(stream) = request.requester() else {
             panic!("{request:?} has no stream to be put behind {events:?}");
@@ -29,7 +31,7 @@ impl World {
         allocation
     }
 
-    /// These, and what came before them on their streams.
+    /// Returns these events, and the earlier ones of their streams.
     pub fn and_earlier(&self, events: &[EventId]) -> Vec<EventId> {
         let mut all = events.to_vec();
         for event in events {
@@ -42,14 +44,15 @@ impl World {
         all
     }
 
-    /// The block was freed just now. The thread that freed it may have known that the work is over.
+    /// Notes a block freed just now, whose thread may have known that the work is complete.
     pub fn may_be_assumed(&mut self, block: BlockId, behind: Option<Behind>) {
         let free_number = self.model.frees_count() - 1;
         let waiting = self.allocator.wait_of(block);
         self.assumed.extend(waiting.map(|waiting| Assumed { block, waiting, behind, free_number }));
     }
 
-    /// Memory is short: what waits, waits only for what it was handed out behind.
+    /// Assumes waits complete when memory is short: each waiting block then waits only for the
+    /// event after which it was handed out.
     pub fn assume_over(&mut self) {
         for Assumed { block, waiting, behind, free_number } in std::mem::take(&mut self.assumed) {
             let event = behind.and_then(|behind| behind.event());

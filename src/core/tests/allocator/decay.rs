@@ -1,5 +1,5 @@
-//! What Note [Decay] keeps, and what it costs: bytes held and calls to the driver, of programs over
-//! time. Ten steps of a program take as long as a pass.
+//! Memory that Note [Decay] keeps, and its cost: bytes held and calls to the driver, for programs
+//! over time. Ten steps of a program take as long as a pass.
 
 use cachealloc_core::policy::MIB;
 use cachealloc_core::{
@@ -47,7 +47,8 @@ impl Program {
         }
     }
 
-    /// A step that takes so much at once, and frees it. Returns the calls to the driver.
+    /// Runs a step that allocates `all_bytes` at once, and frees them. Returns the calls to the
+    /// driver.
     fn step(&mut self, all_bytes: &[u64]) -> u64 {
         let before = self.calls_count();
         let blocks: Vec<_> = all_bytes.iter().map(|bytes| self.alloc(*bytes)).collect();
@@ -63,7 +64,7 @@ impl Program {
         (0..count).map(|_| self.step(all_bytes)).sum()
     }
 
-    /// Does nothing for so many passes.
+    /// Does nothing for `passes_count` passes.
     fn rest(&mut self, passes_count: u64) {
         self.steps(passes_count * STEPS_PER_PASS, &[]);
     }
@@ -75,11 +76,11 @@ impl Program {
         self.allocator.check();
     }
 
-    /// For how many passes something is kept that nothing uses: a copy finds out.
+    /// Returns for how many passes unused memory is kept, by trying it on a copy.
     fn kept_count(&self) -> u64 {
         let mut allocator = self.allocator.clone();
         let mut passes = 0..1_000;
-        // Before that many have come, nothing is known.
+        // Nothing is known before that many passes.
         let first = allocator.pass(None).mark;
         let goes = |_: &u64| allocator.pass(None).due.is_some_and(|due| due >= first);
         passes.find(goes).expect("it goes some time") + 1
@@ -93,7 +94,7 @@ impl Program {
         self.allocator.stats().reserved_bytes.all.current
     }
 
-    /// Of reservations and of what went back.
+    /// Returns the number of reservations and releases.
     fn calls_count(&self) -> u64 {
         let stats = self.allocator.stats();
         stats.num_device_alloc + stats.num_device_free
@@ -115,12 +116,12 @@ fn a_peak_that_passes_goes_back_and_what_is_used_stays() {
     program.steps(5 * STEPS_PER_PASS, &layers);
     let live_bytes = layers.iter().sum::<u64>();
     assert!(program.held_bytes() * 10 <= live_bytes * 13, "{} held", program.held_bytes());
-    // From then on it is steady.
+    // The program is steady from here.
     assert_eq!(program.steps(500, &layers), 0);
 }
 
-/// What is held is what the last passes used. Of the peak one segment is left: the small matrices
-/// are cut of it.
+/// The memory held is the memory that the last passes used. One segment of the peak remains: the
+/// small matrices are cut from it.
 #[test]
 fn sizes_that_grow_leave_nothing_behind() {
     let mut program = Program::new();
@@ -141,7 +142,7 @@ fn sizes_that_grow_leave_nothing_behind() {
     assert_eq!(program.held_bytes(), 0);
 }
 
-/// An evaluation between trainings, or a notebook: the first round pays, and no later one.
+/// An evaluation between trainings, or a notebook: the first round costs calls, and no later one.
 #[test]
 fn a_round_of_a_long_period_pays_once() {
     let sizes = [300 * MIB, 40 * MIB, 12 * MIB, 3 * MIB];
@@ -162,7 +163,7 @@ fn a_round_of_a_long_period_pays_once() {
     }
 }
 
-/// The loop that goes on beside it keeps its memory meanwhile, and does not keep the rest.
+/// The loop that runs beside it keeps its memory meanwhile, and does not keep the rest.
 #[test]
 fn a_round_beside_a_loop_pays_once_too() {
     let mut program = Program::new();
@@ -177,8 +178,8 @@ fn a_round_beside_a_loop_pays_once_too() {
     assert_eq!(calls[2..], [0; 4], "{calls:?}");
 }
 
-/// What is asked for again so long after its last use is kept for half as long again from then on,
-/// up to a bound.
+/// Memory that is requested again after its release is kept longer from then on: half as long again
+/// as the time since its last use, up to a bound.
 #[test]
 fn memory_is_kept_for_half_as_long_again() {
     for is_in_arenas in [false, true] {
@@ -200,7 +201,7 @@ fn memory_is_kept_for_half_as_long_again() {
     }
 }
 
-/// In arenas any memory serves, in as many parts as it comes.
+/// In arenas any memory serves, in whatever parts it is mapped.
 #[test]
 fn half_of_what_went_teaches_in_whatever_parts_it_comes() {
     for parts in [&[20, 20, 10][..], &[30, 20], &[10; 5], &[2, 48], &[48, 2]] {
@@ -217,11 +218,12 @@ fn half_of_what_went_teaches_in_whatever_parts_it_comes() {
     }
 }
 
-/// What went is known by its size, of so many sizes.
+/// Released memory is known by its size, for a bounded number of sizes.
 #[test]
 fn what_came_again_counts_once_for_each_time_it_went() {
     const SIZES_MAX: u64 = 512;
-    // All sizes are about equal, and an odd one more than half of them must come again.
+    // All sizes are about equal, and more than half of an odd number of them must be requested
+    // again.
     let size = |number: u64| (1 << 42) + number * 2 * MIB;
     let teaches = |gone_count: u64, again: &mut dyn Iterator<Item = u64>| {
         let mut program = Program::new();
@@ -258,7 +260,7 @@ fn what_went_is_remembered_for_900_passes() {
     }
 }
 
-/// Longer than anything is remembered: each round pays for its memory, and no more.
+/// A period longer than anything is remembered: each round costs its own calls, and no more.
 #[test]
 fn a_round_of_a_very_long_period_pays_for_itself_only() {
     let mut program = Program::new();
@@ -271,7 +273,7 @@ fn a_round_of_a_very_long_period_pays_for_itself_only() {
     }
 }
 
-/// Growing sizes teach nothing, however many come.
+/// Growing sizes do not lengthen the time, however many are requested.
 #[test]
 fn new_sizes_do_not_make_it_slower() {
     let mut program = Program::new();
@@ -282,7 +284,7 @@ fn new_sizes_do_not_make_it_slower() {
     assert_eq!(program.held_bytes(), 0);
 }
 
-/// A time that the user says is kept to.
+/// A time set by the user is kept to.
 #[test]
 fn a_fixed_time_is_kept_to() {
     for passes_count in [1, 7, 3_600] {

@@ -1,6 +1,5 @@
-//! The oracle: what is allocated and which request may take which byte, as a naive list of ranges
-//! that knows no segments, no blocks, no coalescing. It panics when the allocator breaks the
-//! contract.
+//! The oracle: allocated ranges and the requests that may take each byte, as a naive list of ranges
+//! without segments, blocks or coalescing. It panics when the allocator breaks the contract.
 
 use std::ops::Range;
 
@@ -15,29 +14,29 @@ pub struct Model {
     exported: Vec<BlockId>,
     /// Bytes of freed blocks that another process may still read.
     retired: Vec<Range<u64>>,
-    /// In the order of `free_number`.
+    /// Waiting ranges in the order of `free_number`.
     waiting: Vec<Waiting>,
-    /// What blocks may be handed out behind: of frees on a stream, and of streams that were put
-    /// behind others.
+    /// Events after which blocks may be handed out: of frees on a stream, and of streams that were
+    /// ordered after others.
     events: Vec<(StreamId, EventId, u64)>,
     frees_count: u64,
     /// Every range that was taken, or became free for every request, in that order.
     touches: Vec<Range<u64>>,
-    /// Captures whose graph may be launched, and what they use.
+    /// Captures whose graph may be launched, and their memory.
     pools: Vec<Captured>,
 }
 
 #[derive(Clone)]
 struct Captured {
     pool: PrivatePool,
-    /// The touches before it began.
+    /// Number of touches before the capture began.
     begun: usize,
     uses: Vec<Range<u64>>,
-    /// What nodes of the graph name.
+    /// Ranges that nodes of the graph reference.
     named: Vec<Range<u64>>,
-    /// And what they name of others' memory.
+    /// Ranges outside the capture's own memory that its nodes reference.
     named_elsewhere: Vec<Range<u64>>,
-    /// What was freed for it while work outside of it might still use that.
+    /// Ranges freed for the capture while work outside of it might still use them.
     used_outside: Vec<Range<u64>>,
     ended: bool,
 }
@@ -62,7 +61,7 @@ impl Model {
         self.take(allocation, requester, private);
     }
 
-    /// A part of what is free for every request, for a capture.
+    /// Takes a part of a range that is free for every request, for a capture.
     pub fn taken_part(
         &mut self,
         allocation: &Allocation,
@@ -79,14 +78,14 @@ impl Model {
         self.take(allocation, requester, Some(private));
     }
 
-    /// Whether nothing has touched these bytes since the capture began.
+    /// Returns whether nothing has touched these bytes since the capture began.
     pub fn is_idle_for(&self, pool: PrivatePool, bytes: Range<u64>) -> bool {
         let captured = self.pools.iter().find(|captured| captured.pool == pool);
         let later = &self.touches[captured.expect("it is open").begun..];
         later.iter().all(|touched| !overlap(touched, &bytes))
     }
 
-    /// Where the last of what nodes of the capture name in these bytes ends.
+    /// Returns the end of the last range in these bytes that nodes of the capture reference.
     pub fn last_named_end(&self, pool: PrivatePool, bytes: Range<u64>) -> Option<u64> {
         let captured = self.pools.iter().find(|captured| captured.pool == pool)?;
         let all = captured.named.iter().chain(&captured.named_elsewhere);
@@ -131,7 +130,7 @@ impl Model {
             }
         }
         self.waiting = rest;
-        // On one stream the later event includes the earlier.
+        // On one stream the later event includes the earlier one.
         let last = own_events.pop();
         let earlier = own_events.into_iter().filter(|event| Some(*event) != last);
         let behind_earlier = earlier.into_iter().any(|event| allocation.behind == Some(event));
@@ -152,7 +151,7 @@ impl Model {
         self.live.push((allocation.block, bytes));
     }
 
-    /// The stream waits for these events, and this one is recorded there behind them.
+    /// Orders the stream after these events, and records this one there.
     pub fn ordered(
         &mut self,
         allocation: &Allocation,
@@ -207,19 +206,19 @@ impl Model {
         });
     }
 
-    /// The capture uses this block, which was the context's memory.
+    /// Notes that the capture uses this block, which was the context's memory.
     pub fn joined(&mut self, block: BlockId, pool: PrivatePool) {
         let bytes = self.bytes_of(block);
         self.captured(pool).uses.push(bytes);
     }
 
-    /// A node names this block.
+    /// Notes that a node references this block.
     pub fn named(&mut self, block: BlockId, pool: PrivatePool) {
         let bytes = self.bytes_of(block);
         self.captured(pool).named.push(bytes);
     }
 
-    /// A node names this block, which is not the capture's.
+    /// Notes that a node references this block, which does not belong to the capture.
     pub fn named_elsewhere(&mut self, block: BlockId, pool: PrivatePool) {
         let bytes = self.bytes_of(block);
         self.captured(pool).named_elsewhere.push(bytes);
@@ -230,14 +229,14 @@ impl Model {
         captured.is_some_and(|captured| captured.named.iter().any(|named| overlap(named, &bytes)))
     }
 
-    /// Whether nothing lies freed for it that work outside of it may still use.
+    /// Returns whether no range was freed for the capture that work outside of it may still use.
     pub fn is_over(&self, pool: PrivatePool) -> bool {
         let captured = self.pools.iter().find(|captured| captured.pool == pool);
         captured.expect("it is open").used_outside.is_empty()
     }
 
-    /// Whether work outside of the capture may still use any of these bytes, which were freed for
-    /// it.
+    /// Returns whether work outside of the capture may still use any of these bytes, which were
+    /// freed for it.
     pub fn is_any_used_outside(&self, pool: PrivatePool, bytes: Range<u64>) -> bool {
         let captured = self.pools.iter().find(|captured| captured.pool == pool);
         let captured = captured.expect("it is open");
@@ -248,7 +247,7 @@ impl Model {
         self.live.iter().any(|(_, held)| overlap(held, &bytes))
     }
 
-    /// Of these bytes the capture uses none any more, and others get them.
+    /// Notes that the capture no longer uses any of these bytes, and that others get them.
     pub fn opened_unused(&mut self, pool: PrivatePool, bytes: Range<u64>) {
         let captured = self.captured(pool);
         let mut used = captured.named.iter().chain(&captured.used_outside);
@@ -258,14 +257,14 @@ impl Model {
         self.waiting.retain(|waiting| !overlap(&waiting.bytes, &bytes));
     }
 
-    /// The same of what leaves the capture by itself, and was used until now.
+    /// Notes that these bytes leave the capture by themselves, and were used until now.
     pub fn left(&mut self, pool: PrivatePool, bytes: Range<u64>) {
         self.opened_unused(pool, bytes.clone());
         self.touches.push(bytes);
     }
 
-    /// The capture has ended: its graph uses what its nodes name, and what work outside of it may
-    /// use.
+    /// Notes that the capture has ended: its graph uses the memory that its nodes reference, and
+    /// the memory that work outside of it may use.
     pub fn opened_rest(&mut self, pool: PrivatePool) {
         let captured = self.captured(pool);
         let before = captured.uses.clone();
@@ -314,7 +313,8 @@ impl Model {
         });
     }
 
-    /// Later work of the capture, on this stream or on all, comes after the use of these bytes.
+    /// Notes that later work of the capture, on this stream or on all, comes after the use of these
+    /// bytes.
     pub fn reused(&mut self, bytes: Range<u64>, stream: Option<StreamId>) {
         for waiting in self.waiting.iter_mut().filter(|waiting| waiting.bytes == bytes) {
             assert_eq!(waiting.ready, ReuseCondition::WithPool);
@@ -324,7 +324,8 @@ impl Model {
         self.waiting.retain(|waiting| waiting.ready != ReuseCondition::Everywhere);
     }
 
-    /// Freed behind all work, and no node names it. In a segment of the pool's it stays the pool's.
+    /// Notes a free ordered after all work of a block that no node references. In a segment of the
+    /// pool it stays the pool's.
     pub fn freed_unused(&mut self, block: BlockId, pool: PrivatePool, stays: bool) {
         let bytes = self.bytes_of(block);
         self.live.retain(|(live, _)| *live != block);
@@ -371,7 +372,7 @@ impl Model {
         self.end_waiting(|waiting| waiting.ready.event() == Some(event));
     }
 
-    /// How many frees there were: a barrier recorded now covers exactly these.
+    /// Returns the number of frees so far: a barrier recorded now covers exactly these.
     pub fn frees_count(&self) -> u64 {
         self.frees_count
     }
@@ -386,7 +387,8 @@ impl Model {
         });
     }
 
-    /// What this free waits for is over; or but for this event, as old as that is.
+    /// Notes that the event or barrier that this free waits for is complete. With `behind`, the
+    /// free still waits for that event and is as old as it.
     pub fn assumed_over(&mut self, free_number: u64, behind: Option<EventId>) {
         let behind = self.events.iter().find(|(_, event, _)| Some(*event) == behind);
         let Some(&(stream, event, number)) = behind else {
@@ -405,18 +407,18 @@ impl Model {
         self.waiting.retain(|waiting| !over(waiting));
     }
 
-    /// How many times memory was touched: a moment.
+    /// Returns the number of touches of memory so far, which serves as a moment.
     pub fn touches_count(&self) -> usize {
         self.touches.len()
     }
 
-    /// These bytes were not used since that moment.
+    /// Checks that these bytes were not used since that moment.
     pub fn idle(&self, bytes: Range<u64>, since: usize) {
         let later = self.touches[since..].iter().find(|touched| overlap(touched, &bytes));
         assert!(later.is_none(), "{bytes:x?} is released as idle in spite of {later:x?}");
     }
 
-    /// The events of the segment have been waited for.
+    /// Releases the segment, whose events have been waited for.
     pub fn released(&mut self, segment: &Segment) {
         let bytes = segment.base.0..segment.base.0 + segment.bytes;
         for (_, live) in &self.live {
@@ -439,7 +441,7 @@ impl Model {
         assert!(segment.exported == others, "{segment:x?} is released, seen by others: {others}");
     }
 
-    /// Only the barriers so far are waited for.
+    /// Removes the mapping; only the barriers so far are waited for.
     pub fn unmapped(&mut self, mapping: &Mapping) {
         let bytes = mapping.base.0..mapping.end().0;
         let live = self.live.iter().map(|(_, bytes)| bytes);

@@ -1,4 +1,4 @@
-//! What Note [Capacity] costs: calls to the driver of programs whose sizes never repeat.
+//! The cost of Note [Capacity]: calls to the driver by programs whose sizes never repeat.
 
 use cachealloc_core::policy::MIB;
 use cachealloc_core::{
@@ -22,7 +22,8 @@ impl Program {
         Program::within(Some(ROOM_BYTES))
     }
 
-    /// None: the driver itself refuses what is above the room.
+    /// Creates a program with a limit. With `None`, the driver itself refuses requests above the
+    /// capacity.
     fn within(limit_bytes: Option<u64>) -> Program {
         let policy = Policy { limit_bytes, ..Policy::default() };
         let mut allocator = Allocator::new(policy);
@@ -52,7 +53,8 @@ impl Program {
         ROOM_BYTES - self.allocator.stats().reserved_bytes.all.current
     }
 
-    /// Others hold the rest of the device; or by the limit.
+    /// Checks that a request is refused: others hold the rest of the device, or the limit is
+    /// reached.
     fn is_refused(&mut self, bytes: u64) {
         let mut request = Request::new(bytes, Requester::Context);
         loop {
@@ -73,12 +75,12 @@ impl Program {
         self.allocator.stats().num_device_alloc
     }
 
-    /// So many steps, each for a sequence of another length, which hold at most so much. Returns
-    /// the calls.
+    /// Runs `steps_count` steps, each for a sequence of another length, which hold at most
+    /// `bytes_max`. Returns the calls.
     fn train(&mut self, steps_count: u64, bytes_max: u64) -> u64 {
         let before = self.calls_count();
         for _ in 0..steps_count {
-            // Of 512, as tokens in a sentence.
+            // Lengths are at most 512, as for tokens in a sentence.
             let length = 100 + self.random.below(413);
             self.step(bytes_max / LAYERS_COUNT * length / 512);
         }
@@ -111,7 +113,7 @@ impl Program {
         self.free(block);
     }
 
-    /// Whether a request makes a call although a larger segment is free.
+    /// Returns whether a request makes a call although a larger segment is free.
     fn is_spared_a_cut(&mut self) -> bool {
         self.allocator.release_free();
         let segment = self.alloc(900 * MIB);
@@ -123,8 +125,8 @@ impl Program {
     }
 }
 
-/// Without a count of what is spared there are 80 to 300 calls in each step, for ever. With 80 % in
-/// use the holes of this program often take a quarter of the slack: then there are 15.
+/// Without a count of the splits avoided, each step makes 80 to 300 calls, without end. With 80 %
+/// in use the holes of this program often take a quarter of the slack: then there are 15.
 #[test]
 fn sizes_that_never_repeat_cost_calls_only_while_the_program_grows() {
     for (percent, limit_bytes) in [20, 40, 60, 80]
@@ -153,7 +155,7 @@ fn where_holes_do_harm_calls_are_not_counted() {
     assert!(program.is_spared_a_cut());
     program.train(50, ROOM_BYTES / 4);
     assert!(!program.is_spared_a_cut());
-    // 400 MiB are little of what is left.
+    // 400 MiB are small compared with the remaining capacity.
     let more = program.alloc(ROOM_BYTES / 32 * 12);
     assert!(!program.is_spared_a_cut());
     program.free(more);
@@ -167,7 +169,7 @@ fn where_holes_do_harm_calls_are_not_counted() {
     assert!(!program.is_spared_a_cut());
 }
 
-/// Of 400 MiB, with 900 in use before. What is left of the room is 2,000, then 500.
+/// Holes of 400 MiB, with 900 in use before. The remaining capacity is 2,000, then 500.
 #[test]
 fn a_call_counts_by_the_hole_that_it_spares() {
     let mut program = Program::new();
@@ -192,7 +194,7 @@ fn a_call_counts_by_the_hole_that_it_spares() {
 fn requests_that_could_share_are_counted_as_well() {
     let mut program = Program::new();
     let blocks: Vec<_> = (0..120).map(|_| program.alloc(3 * MIB)).collect();
-    // Holes that are too small.
+    // These holes are too small.
     blocks.into_iter().step_by(2).for_each(|block| program.free(block));
     program.alloc(ROOM_BYTES / 2);
     let before = program.calls_count();

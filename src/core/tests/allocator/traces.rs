@@ -1,4 +1,4 @@
-//! Memory that real programs need: `tests/data/traces`, each replayed through the allocator.
+//! Memory needs of real programs: `tests/data/traces`, each replayed through the allocator.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -7,8 +7,8 @@ use cachealloc_core::policy::MIB;
 use cachealloc_fit::{Asked, Capacity, Requests, Smallest, replay, smallest};
 use cachealloc_options::Config;
 
-/// What is needed with expandable segments, as a multiple of what the program holds at its peak:
-/// without a limit, and the smallest limit at which the program still completes.
+/// Memory needed with expandable segments, as a multiple of the bytes that the program holds at its
+/// peak: without a limit, and as the smallest limit at which the program still completes.
 const EXPECTED: &[(&str, f64, f64)] = &[
     ("dtr_lstm", 1.008, 1.002),
     ("dtr_resnet32", 1.000, 1.000),
@@ -23,7 +23,7 @@ const EXPECTED: &[(&str, f64, f64)] = &[
     ("sizes_bert", 1.010, 1.004),
 ];
 
-/// The same with ordinary segments: the smallest limit. Natively it is 1.
+/// Smallest limit with ordinary segments. On the plain driver it is 1.
 const ORDINARY: &[(&str, f64)] = &[
     ("dtr_lstm", 1.010),
     ("dtr_resnet32", 1.010),
@@ -35,12 +35,12 @@ const ORDINARY: &[(&str, f64)] = &[
     ("snap_Weds_medium_128_inference", 1.010),
     ("snap_Weds_medium_128_training", 1.010),
     ("snap_Weds_medium_256_training", 1.010),
-    // Its sizes never repeat, and its last but one step holds most. With half of the slack in Note
+    // The sizes never repeat, and the last step but one holds most. With half of the slack in Note
     // [Capacity]: 1.039.
     ("sizes_bert", 1.016),
 ];
 
-/// More memory must not make a program fail: so many limits above the smallest one are tried.
+/// Number of limits tried above the smallest one: more memory must not make a program fail.
 const LARGER_COUNT: u32 = 60;
 
 #[test]
@@ -54,7 +54,7 @@ fn expandable_segments_need_little_more_than_is_held() {
         let reserved = replay(&requests, &config, Capacity::Plenty).peak_reserved_bytes;
         let smallest = smallest_limit(&requests, &config, 0);
         let (freely_found, limited_found) = (ratio(reserved), ratio(smallest.bytes));
-        // Three decimals are kept.
+        // Three decimals are compared.
         let holds = freely_found < *freely + 0.0005 && limited_found < *limited + 0.0005;
         failures += u32::from(!holds);
         table += &format!("    (\"{trace}\", {freely_found:.3}, {limited_found:.3}),\n");
@@ -99,7 +99,7 @@ fn read(trace: &str) -> Requests {
     requests
 }
 
-/// To the MiB.
+/// Returns the smallest limit, to the MiB.
 fn smallest_limit(requests: &Requests, config: &Config, larger_count: u32) -> Smallest {
     let completes = |bytes| replay(requests, config, Capacity::Limit(bytes)).completes();
     smallest(requests.peak_bytes(), None, MIB, larger_count, completes)

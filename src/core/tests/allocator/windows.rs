@@ -1,4 +1,4 @@
-//! Where memory must come in arenas, found naively. Note [Arenas].
+//! Naive search for the addresses at which memory must be mapped in arenas. Note [Arenas].
 
 use std::ops::Range;
 
@@ -12,14 +12,14 @@ const PAGE_BYTES: u64 = 2 * MIB;
 /// The pools of the arenas, by address.
 pub const ARENAS: [Pool; 3] = [Pool::Small, Pool::Large, Pool::Large];
 
-/// Judges what a request for so many bytes has asked for, which is not yet in the list of what
-/// arrives.
+/// Checks the mappings that a request for `bytes` has asked for, before they are in the list of
+/// arriving ones.
 #[track_caller]
 pub fn judge(allocator: &Allocator, bytes: u64, arriving: &[Mapping], asked: &[Mapping]) {
     let wanted = [allocator.policy().block_bytes(bytes), Some(bytes.div_ceil(512) * 512)];
     let wanted = wanted.map(|bytes| bytes.expect("refused before"));
     let candidates = wanted.into_iter().flat_map(|bytes| {
-        // What free blocks were counted in may have been taken by others since.
+        // Free blocks that were counted may have been taken by others since.
         [false, true].map(|alone| least_missing(allocator, wanted[0], bytes, alone, arriving))
     });
     let ranges: Vec<Range<u64>> = asked
@@ -31,8 +31,8 @@ pub fn judge(allocator: &Allocator, bytes: u64, arriving: &[Mapping], asked: &[M
     judge_steps(allocator, asked);
 }
 
-/// Few mappings for a large range, smaller ones while memory is short, and all but the last of one
-/// size.
+/// Checks the steps: few mappings for a large range, smaller ones while memory is short, and all
+/// but the last of one size.
 #[track_caller]
 fn judge_steps(allocator: &Allocator, asked: &[Mapping]) {
     let count = if allocator.pressure() { 1024 } else { 32 };
@@ -51,9 +51,9 @@ fn judge_steps(allocator: &Allocator, asked: &[Mapping]) {
     }
 }
 
-/// Of all windows of so many bytes that lie at an end of addresses which are free, with memory or
-/// without, the one that lacks the least. Where there are addresses without end to the right, they
-/// are taken from the left.
+/// Finds the window that lacks the least, among all windows of `bytes` at an end of free addresses,
+/// with or without memory. Where addresses go on without end to the right, windows are taken from
+/// the left.
 fn least_missing(
     allocator: &Allocator,
     block_bytes: u64,
@@ -83,7 +83,7 @@ fn least_missing(
     best.map(|(_, missing)| missing)
 }
 
-/// Free addresses that touch, each with whether there is no memory behind.
+/// Returns runs of adjacent free addresses, each range with whether it lacks backing memory.
 fn runs(
     allocator: &Allocator,
     arena: Range<u64>,
@@ -117,7 +117,7 @@ fn runs(
     runs
 }
 
-/// What a window lacks, in whole pages.
+/// Returns the missing ranges of a window, in whole pages.
 fn missing(run: &[(Range<u64>, bool)], window: Range<u64>) -> Vec<Range<u64>> {
     let begin = window.start / PAGE_BYTES * PAGE_BYTES;
     let end = window.end.div_ceil(PAGE_BYTES) * PAGE_BYTES;

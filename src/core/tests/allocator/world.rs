@@ -1,5 +1,5 @@
-//! The allocator with all that surrounds it in the product: a driver with limited memory, events
-//! that complete some time, requests that are in flight together, and the oracle beside it.
+//! The allocator with its surroundings in the product: a driver with limited memory, events that
+//! complete at some time, requests that are in flight together, and the oracle.
 
 #[path = "world/captures.rs"]
 mod captures;
@@ -28,42 +28,43 @@ pub struct World {
     pub allocator: Allocator,
     pub model: Model,
     pub driver: Driver,
-    /// Whether to judge by the invariants and by best fit as well, or by the oracle alone.
+    /// Whether to check the invariants and best fit as well, or the oracle alone.
     pub judges_all: bool,
-    /// Complete on the device, not reported yet.
+    /// Events that are complete on the device, but not reported yet.
     finished: BTreeSet<EventId>,
-    /// In the order of recording: on one stream they complete in this order.
+    /// Events in the order of recording: on one stream they complete in this order.
     pub recorded: Vec<(StreamId, EventId)>,
     next_event: u64,
-    /// How blocks wait for each event, and between which ages their tags were made.
+    /// Conditions of the blocks that wait for each event, and the epochs between which they were
+    /// made.
     pub made: BTreeMap<EventId, Vec<(ReuseCondition, Range<TagEpoch>)>>,
     /// Private pools, and whether their graph is gone.
     pub pools: Vec<(PrivatePool, bool)>,
     pools_count: u64,
-    /// Those whose capture has ended.
+    /// Pools whose capture has ended.
     pub captured: Vec<PrivatePool>,
-    /// Those for which something was freed behind work outside of them.
+    /// Pools for which a block was freed that work outside of them may still use.
     used_outside: BTreeSet<PrivatePool>,
     /// Segments that left because of exported blocks, for drawings.
     pub retired: Vec<Segment>,
-    /// What a stream was put behind for the request in progress.
+    /// Events after which a stream was ordered for the request in progress.
     pub behind: Option<Vec<EventId>>,
-    /// Whether memory in arenas comes only when the caller calls `answer`, with what is to come.
+    /// Whether memory in arenas arrives only when the caller calls `answer` with these mappings.
     pub maps_late: bool,
     pub late: Option<Vec<Mapping>>,
-    /// All that is to come so.
+    /// All mappings that are to arrive so.
     arriving: Vec<Mapping>,
-    /// Whether no stream can be put behind others.
+    /// Whether ordering a stream after others fails.
     pub orders_fail: bool,
-    /// When the caller last passed by.
+    /// Time of the caller's last pass.
     passed: Option<IdleEpoch>,
     pub assumed: Vec<Assumed>,
-    /// How often something went back: one call for what lies together, or for each mapping.
+    /// Number of releases: one call for adjacent mappings, or one for each mapping.
     gone_counts: [u64; 2],
     counted: Counted,
 }
 
-/// What the allocator asked for while it served one request, with the driver's answer.
+/// A step that the allocator asked for while it served one request, with the driver's answer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Asked {
     QueryEvents,
@@ -81,7 +82,7 @@ pub struct Mark {
     frees_count: u64,
 }
 
-/// A moment, for what is idle since then.
+/// A moment, for memory that is idle since then.
 #[derive(Clone, Copy)]
 pub struct Moment {
     mark: IdleEpoch,
@@ -137,7 +138,7 @@ impl World {
             let gone_count = self.allocator.stats().num_device_free;
             assert!((least..=most).contains(&gone_count), "{gone_count}, not {least} to {most}");
             for (pool, _) in self.pools.iter().filter(|(_, ended)| !ended) {
-                // What is left beside a block that was used again counts on.
+                // A remainder beside a block that was used again still counts as used outside.
                 let right = match self.allocator.is_over(*pool) {
                     true => self.model.is_over(*pool),
                     false => self.used_outside.contains(pool),
@@ -153,14 +154,14 @@ impl World {
         }
     }
 
-    /// One operation of the allocator is over.
+    /// Checks the state after one operation of the allocator.
     pub fn look(&mut self) {
         if self.judges_all {
             self.counted.look(&self.allocator);
         }
     }
 
-    /// Several of its operations are.
+    /// Checks the state after several of its operations.
     #[track_caller]
     pub fn look_at_several(&mut self) {
         if self.judges_all {
@@ -208,7 +209,7 @@ impl World {
         views.find(|view| view.block == block).expect("it is there")
     }
 
-    /// The freed blocks that wait for their pool.
+    /// Returns the freed blocks that wait for their pool.
     pub fn waiting(&self) -> Vec<BlockId> {
         let segments = self.allocator.segments();
         let blocks = segments.flat_map(|segment| self.allocator.blocks(segment.id));
@@ -216,7 +217,7 @@ impl World {
         blocks.filter(|block| self.allocator.waits_with_pool(*block)).collect()
     }
 
-    /// The capture orders what comes behind the last use of the block.
+    /// Notes that the capture orders later work after the last use of the block.
     pub fn reuse(&mut self, block: BlockId, stream: Option<StreamId>) {
         let view = self.view(block);
         self.model.reused(view.address.0..view.address.0 + view.bytes, stream);
@@ -224,21 +225,21 @@ impl World {
         self.look();
     }
 
-    /// Memory in an arena cannot be exported.
+    /// Returns whether the block can be exported: memory in an arena cannot.
     pub fn may_export(&self, block: BlockId) -> bool {
         let allocator = &self.allocator;
         let plain = allocator.segments().filter(|segment| !segment.expandable);
         plain.flat_map(|segment| allocator.blocks(segment.id)).any(|view| view.block == block)
     }
 
-    /// Another process maps the block from now on.
+    /// Exports the block, which another process maps from now on.
     pub fn export(&mut self, block: BlockId) {
         self.model.exported(block);
         self.allocator.export(block);
         self.allocator.keep_large_whole();
     }
 
-    /// What the caller does after whatever may have ended a segment's last use.
+    /// Retires segments, as the caller does whenever a segment's last use may have ended.
     pub fn retire(&mut self) {
         let segments = self.allocator.take_retired();
         self.look();
@@ -249,8 +250,8 @@ impl World {
         self.retired.extend(segments);
     }
 
-    /// The event is complete on the device, and with it all earlier ones of its stream; the
-    /// allocator learns of it when it asks.
+    /// Completes the event on the device, and with it all earlier ones of its stream. The allocator
+    /// learns of it when it asks.
     pub fn finish(&mut self, event: EventId) {
         let finished = self.and_earlier(&[event]);
         self.recorded.retain(|(_, event)| !finished.contains(event));
@@ -312,7 +313,7 @@ impl World {
         (segments, mappings)
     }
 
-    /// Once everything is freed and every wait is over, nothing may be left behind.
+    /// Checks that nothing remains once everything is freed and every wait is complete.
     pub fn end(mut self, live: impl IntoIterator<Item = BlockId>) {
         for block in live {
             self.free(block, ReuseCondition::Everywhere);
@@ -330,7 +331,7 @@ impl World {
         for segment in self.allocator.segments() {
             assert_eq!(self.allocator.blocks(segment.id).count(), 1, "{segment:?} is in pieces");
         }
-        // All of it is idle by now; chunks are kept even so.
+        // All of the memory is idle by now; chunks are kept even so.
         let now = self.moment();
         self.release_idle(now);
         if self.allocator.policy().chunk_bytes.is_some() {
@@ -347,7 +348,7 @@ impl World {
     fn released(&mut self, segments: &[Segment]) {
         self.gone_counts = self.gone_counts.map(|count| count + segments.len() as u64);
         for segment in segments {
-            // The caller waits for these before the memory really goes.
+            // The caller waits for these events before the memory is really released.
             for &event in &segment.events {
                 self.finish(event);
             }

@@ -1,5 +1,5 @@
-//! The cases that the rules were drawn from: those of PyTorch's pull request 158352, with block x
-//! used on two streams and freed on both (here: a free that is made on no stream), and our own.
+//! The cases from which the rules were drawn: those of PyTorch's pull request 158352, and our own.
+//! Block x is used on two streams and freed on both (here: a free that is made on no stream).
 
 use std::vec::Vec;
 
@@ -18,7 +18,7 @@ struct Case {
 }
 
 impl Case {
-    /// Stream 2 forks from stream 1 behind a kernel; x is allocated on stream 1 before, used on
+    /// Stream 2 forks from stream 1 after a kernel; x is allocated on stream 1 before, and used on
     /// both.
     fn used_on_both() -> Case {
         let mut case = Case { graph: Graph::new(), reuse: Reuse::new() };
@@ -31,7 +31,7 @@ impl Case {
         Node(self.graph.capture(stream as usize, None).expect("a stream that captures") as u64)
     }
 
-    /// One stream waits for what the other has captured so far.
+    /// Makes one stream wait for everything that the other has captured so far.
     fn wait(&mut self, stream: u64, for_stream: u64) {
         self.graph.record(0, for_stream as usize).expect("it captures");
         self.graph.wait(stream as usize, 0).expect("the event is recorded");
@@ -56,7 +56,7 @@ impl Case {
 
     fn free(&mut self, block: BlockId, scope: Scope, home: Option<u64>) {
         self.look(|look, _| {
-            // It was fresh memory before anything was captured.
+            // The block was fresh memory before anything was captured.
             let point = Reuse::new().look().allocation_point(None);
             look.freed(block, &point, scope, home);
         });
@@ -96,11 +96,11 @@ fn case_1_stream_1_is_behind_both_frees() {
     case.kernel(S2);
     case.free_x(Scope::Everywhere);
     case.wait(S1, S2);
-    // Before anything else is captured: the next node hangs on both terminals.
+    // Nothing else has been captured yet: the next node depends on both terminals.
     assert_eq!(case.ready(), [Scope::Everywhere], "stream 2 was joined");
 }
 
-/// A branch of one node, which is the first that was captured since it began.
+/// A branch of one node, the first one captured since the branch began.
 #[test]
 fn case_1_where_only_stream_2_uses_it() {
     let mut case = Case::used_on_both();
@@ -119,7 +119,7 @@ fn case_2_stream_2_is_not_behind_the_free_of_stream_1() {
     case.wait(S1, S2);
     case.kernel(S1);
     assert_eq!(case.ready(), [Scope::Everywhere]);
-    // The next user of x may use it on stream 2 as well, so that one is put behind the free.
+    // The next user of x may use it on stream 2 as well, so stream 2 is ordered after the free.
     let [first, second] = case.mends();
     assert_eq!(first, EdgeUpdate::Nothing);
     let EdgeUpdate::Set(edges) = second else { panic!("stream 2 is not mended: {second:?}") };
@@ -131,7 +131,7 @@ fn case_2_stream_2_is_not_behind_the_free_of_stream_1() {
     assert_eq!(case.mends()[1], EdgeUpdate::Nothing);
 }
 
-/// What stream 2 had captured is complete where that node is.
+/// Everything that stream 2 had captured is complete where that node is.
 #[test]
 fn case_2_where_one_node_says_it_all() {
     let mut case = Case::used_on_both();
@@ -153,7 +153,8 @@ fn case_2_while_stream_2_runs_on() {
     case.free_x(Scope::Everywhere);
     case.wait(S1, S2);
     case.kernel(S1);
-    // It is no longer behind stream 1. To put it there would take its place beside that.
+    // The stream is no longer ordered after stream 1. Ordering it there would take its place beside
+    // stream 1.
     case.kernel(S2);
     assert_eq!(case.ready(), [Scope::Stream(S1)]);
 }
@@ -172,8 +173,8 @@ fn case_3_all_streams_are_behind_both_frees() {
     assert_eq!(case.mends(), [EdgeUpdate::Nothing, EdgeUpdate::Nothing]);
 }
 
-/// The last use lies long before the join, but only the free says so, and the free comes after
-/// it: the markers are what the streams had captured by then.
+/// The last use precedes the join, but only the free shows that, and the free comes after the join:
+/// the markers are the nodes that the streams had captured by then.
 #[test]
 fn case_4_freed_after_a_join() {
     let mut case = Case::used_on_both();
@@ -197,7 +198,7 @@ fn freed_after_a_join_in_the_order_of_a_stream() {
     case.wait(S1, S2);
     case.kernel(S1);
     case.kernel(S2);
-    // The free is behind the join, so what stream 2 did after it is not behind a use of x.
+    // The free comes after the join, so stream 2's later work is not ordered after a use of x.
     case.free_x(Scope::Stream(S1));
     assert_eq!(case.ready(), [Scope::Stream(S1)]);
 }
@@ -228,8 +229,8 @@ fn what_was_freed_on_a_joined_stream_is_free_everywhere() {
     assert!(joined(&mut case));
 }
 
-/// Neither the node that such an edge comes from need have started, nor need any before it be
-/// complete.
+/// An edge of unknown kind proves neither that its first node has started nor that any node before
+/// that one is complete.
 #[test]
 fn what_lies_behind_an_edge_of_unknown_kind_proves_nothing() {
     for between in [false, true] {
@@ -247,7 +248,7 @@ fn what_lies_behind_an_edge_of_unknown_kind_proves_nothing() {
     }
 }
 
-/// No `waited` names it: it is seen for the first time.
+/// The stream is in no `waited`: it is seen for the first time.
 #[test]
 fn a_stream_that_is_shown_first_has_waited() {
     let mut case = Case { graph: Graph::new(), reuse: Reuse::new() };
@@ -300,8 +301,8 @@ fn a_graph_that_is_not_shown_is_opaque_and_what_was_proven_stays() {
     assert!(shown.iter().all(|edge| edges.contains(edge)), "it stays behind its own work");
 }
 
-/// By port of the node before, port of the node behind, and type: what the driver documents, and
-/// nothing else.
+/// Kind of an edge by the port of its first node, the port of its second node, and its type: as the
+/// driver documents, and nothing else.
 #[test]
 fn only_what_an_edge_is_known_to_promise_counts() {
     for (from_port, to_port, kind) in
@@ -316,7 +317,7 @@ fn only_what_an_edge_is_known_to_promise_counts() {
     }
 }
 
-/// Of more it is not asked whether they are complete.
+/// Beyond this number of markers, no completion is asked for.
 #[test]
 fn as_many_markers_as_there_may_be() {
     for (count, ready) in
@@ -332,7 +333,8 @@ fn as_many_markers_as_there_may_be() {
     }
 }
 
-/// One node is behind what was handed out on this stream, and behind what was handed out to any.
+/// One node is ordered after the blocks handed out on this stream, and after those handed out to
+/// any.
 #[test]
 fn no_node_is_named_twice_where_the_graph_is_not_shown() {
     let mut case = Case::used_on_both();

@@ -1,5 +1,5 @@
-//! What asking a capture costs: `cargo test --release -p cachealloc-core cost -- --ignored
-//! --nocapture`. Times are printed, never judged. What is judged is that each node is asked for its
+//! The cost of asking a capture: `cargo test --release -p cachealloc-core cost -- --ignored
+//! --nocapture`. Times are printed, never checked. The tests check that each node is asked for its
 //! edges once.
 
 use std::time::Instant;
@@ -10,7 +10,7 @@ use super::super::std;
 use crate::order::reuse::{Edge, EdgeKind, Look, Node, Reuse, Scope};
 use crate::types::BlockId;
 
-/// A capture without a model behind it.
+/// A capture without an underlying model.
 struct Capture {
     nodes: Vec<Vec<Edge>>,
     streams: Vec<Vec<Edge>>,
@@ -19,7 +19,7 @@ struct Capture {
 }
 
 impl Capture {
-    /// All streams begin behind one node.
+    /// Begins all streams after one node.
     fn new(streams: usize) -> Capture {
         let root = vec![edge(0)];
         let (nodes, streams) = (vec![vec![]], vec![root; streams]);
@@ -85,7 +85,7 @@ fn chain(count: usize) -> Capture {
     capture
 }
 
-/// The same on eight streams in turn, which are joined at the end: nothing is free before.
+/// A chain on eight streams in turn, which are joined at the end: nothing is free before.
 fn wide(count: usize) -> Capture {
     let mut capture = Capture::new(8);
     for block in 0..count {
@@ -98,7 +98,7 @@ fn wide(count: usize) -> Capture {
     capture
 }
 
-/// Forks of eight streams that are joined before the next: what each used is free then.
+/// Forks of eight streams that are joined before the next fork: all that each used is free then.
 fn forks(count: usize) -> Capture {
     let mut capture = Capture::new(8);
     for block in 0..count.div_ceil(8) {
@@ -114,7 +114,7 @@ fn forks(count: usize) -> Capture {
     capture
 }
 
-/// One node behind all others, one free, one allocation.
+/// One node after all others, one free, one allocation.
 fn fan(count: usize) -> Capture {
     let mut capture = Capture::new(1);
     capture.nodes.extend((0..count).map(|_| vec![edge(0)]));

@@ -1,4 +1,5 @@
-//! A graph while it is captured, and what its replays may do. Naive: nothing is remembered.
+//! A graph during its capture, and the possible orders of its replays. The model is naive: it
+//! remembers nothing.
 
 use std::collections::HashSet;
 use std::vec;
@@ -10,7 +11,7 @@ use crate::order::reuse::{Edge, EdgeKind, Node};
 pub const STREAMS: usize = 3;
 pub const EVENTS: usize = 2;
 
-/// What replays keep of an edge, and what the driver says of it.
+/// The order that replays keep for an edge, and the kind that the driver shows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Promise {
     pub kept: EdgeKind,
@@ -20,10 +21,10 @@ pub struct Promise {
 impl Promise {
     pub const FULL: Promise = Promise { kept: EdgeKind::Full, shown: EdgeKind::Full };
     pub const EARLY: Promise = Promise { kept: EdgeKind::Early, shown: EdgeKind::Early };
-    /// The driver does not say what it is.
+    /// An edge whose kind the driver does not show.
     pub const HIDDEN: Promise = Promise { kept: EdgeKind::Early, shown: EdgeKind::Unknown };
-    /// The same, and it is nothing: the node behind may start before the one that the edge comes
-    /// from.
+    /// An edge whose kind the driver does not show and that promises nothing: its second node may
+    /// start before its first one.
     pub const NONE: Promise = Promise { kept: EdgeKind::Unknown, shown: EdgeKind::Unknown };
 }
 
@@ -44,11 +45,11 @@ impl Link {
     }
 }
 
-/// Streams that are part of the capture have terminals; stream 0 began it.
+/// Streams that are part of the capture have terminals; stream 0 began the capture.
 #[derive(Clone, Debug)]
 pub struct Graph {
     pub nodes: Vec<Vec<Link>>,
-    /// Nodes that nothing behind them can start early with: allocations and frees.
+    /// Nodes that no later node can overlap by an early start: allocations and frees.
     solid: HashSet<usize>,
     pub streams: [Option<Vec<Link>>; STREAMS],
     pub events: [Option<Vec<Link>>; EVENTS],
@@ -61,7 +62,7 @@ impl Graph {
         Graph { nodes: vec![], solid: HashSet::new(), streams, events: [const { None }; EVENTS] }
     }
 
-    /// What the stream captures next; `promise` is what the launch asks for.
+    /// Captures the next node of the stream; `promise` is the one that the launch asks for.
     pub fn capture(&mut self, stream: usize, promise: Option<Promise>) -> Option<usize> {
         let mut links = self.streams[stream].clone()?;
         if let Some(promise) = promise {
@@ -74,7 +75,7 @@ impl Graph {
         Some(node)
     }
 
-    /// An allocation or a free.
+    /// Captures an allocation or a free.
     pub fn capture_solid(&mut self, stream: usize) -> Option<usize> {
         let node = self.capture(stream, None)?;
         self.solid.insert(node);
@@ -97,20 +98,20 @@ impl Graph {
         Some(())
     }
 
-    /// What the core is shown of a stream.
+    /// Returns the edges of a stream that the core is shown.
     pub fn shown(&self, stream: usize) -> Vec<Edge> {
         self.streams[stream].iter().flatten().map(|link| link.edge()).collect()
     }
 
-    /// And of a node.
+    /// Adds the edges of a node that the core is shown.
     pub fn ask(&self, node: Node, edges: &mut Vec<Edge>) -> bool {
         edges.extend(self.nodes[node.0 as usize].iter().map(|link| link.edge()));
         true
     }
 
-    /// Whether `before` is complete whenever `node` has started: by going back over edges. A node
-    /// that has started lets an early one behind it start, no more; past an edge that promises
-    /// nothing there is nothing to be found.
+    /// Returns whether `before` is complete whenever `node` has started, by going back over edges.
+    /// A node that has started only allows an early one after it to start. Nothing can be concluded
+    /// past an edge that promises nothing.
     pub fn is_complete(&self, before: usize, node: usize) -> bool {
         let (mut seen, mut stack) = (HashSet::from([node]), vec![node]);
         while let Some(node) = stack.pop() {
@@ -126,7 +127,7 @@ impl Graph {
         false
     }
 
-    /// The same by trying: every state that a replay can be in.
+    /// Computes `is_complete` by trying every state that a replay can be in.
     pub fn always_complete(&self, before: usize, node: usize) -> bool {
         const STARTED: u8 = 1;
         const DONE: u8 = 2;

@@ -51,7 +51,7 @@ const fn set(stream: usize, event: usize) -> Op {
     Op::Set { stream, event }
 }
 
-/// An alphabet, and what every program over it starts with.
+/// An alphabet, and the operations with which every program over it starts.
 struct Theme {
     pub name: &'static str,
     start: &'static [Op],
@@ -222,7 +222,7 @@ const THEMES: [Theme; 9] = [
 #[derive(Default, Debug)]
 struct Tally {
     valid: u64,
-    /// Allocations that got a block again.
+    /// Number of allocations that got a block again.
     reused: u64,
     violation: Option<String>,
 }
@@ -264,14 +264,15 @@ impl Theme {
     }
 }
 
-/// Random programs over all themes at once; a call that is invalid is left out.
+/// Runs random programs over all themes at once, leaving out invalid calls.
 fn random(count: u64, seed: u64) -> Tally {
     let mut random = Random(seed);
     let mut tally = Tally::default();
     for _ in 0..count {
         let mut world = World::new();
         let mut path: Vec<Op> = vec![];
-        // Programs of few themes, so that a capture that is opaque from some point on is not all.
+        // Each program has few themes, so that not all become a capture that is opaque from some
+        // point on.
         let themes: Vec<&Theme> = (0..3).map(|_| &THEMES[random.below(THEMES.len())]).collect();
         for _ in 0..RANDOM_OPS {
             let theme = themes[random.below(themes.len())];
@@ -298,7 +299,7 @@ fn random(count: u64, seed: u64) -> Tally {
 
 const RANDOM_OPS: usize = 60;
 
-/// xorshift64*: enough for choosing.
+/// A xorshift64* generator: good enough for choosing.
 struct Random(u64);
 
 impl Random {
@@ -333,7 +334,7 @@ fn random_captures_reuse_soundly() {
     assert!(tally.reused > tally.valid / 2, "most programs reuse nothing");
 }
 
-/// Each rule, and the theme that shows it to be needed.
+/// Checks for each rule that its theme shows it to be needed.
 #[cfg(feature = "break-rules")]
 #[test]
 fn each_rule_of_captures_is_needed() {

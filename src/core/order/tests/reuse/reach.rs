@@ -1,11 +1,11 @@
-//! What `Reach` finds, in random graphs, against R1 to R3 applied until nothing changes.
+//! Findings of `Reach` in random graphs, checked against R1 to R3 applied until nothing changes.
 
 use super::*;
 
 /// For each node, the edges into it: from nodes before it, with what they promise.
 struct Graph(Vec<Vec<(usize, EdgeKind)>>);
 
-/// By node.
+/// Findings by node.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Found {
     seen: Vec<bool>,
@@ -69,7 +69,7 @@ impl Graph {
     }
 }
 
-/// Whether it says the same of every node.
+/// Checks that `reach` agrees with `found` on every node.
 fn judge(reach: &Reach, nodes: &mut Nodes, found: &Found) {
     for node in 0..found.seen.len() {
         let number = nodes.number(Node(node as u64)).expect("few nodes");
@@ -109,7 +109,7 @@ fn terminals_may_go_anywhere() {
             assert_eq!(handles, now.iter().map(|(node, _)| *node as u64).collect::<Vec<_>>());
 
             let forward = now == before || before.iter().all(|(node, _)| found.started[*node]);
-            // One of them may have been behind another one.
+            // One of them may have been ordered after another one.
             let was_before_another = (0..before.len()).any(|place| {
                 let mut others = before.clone();
                 let (node, _) = others.remove(place);
@@ -139,7 +139,7 @@ fn terminals_may_go_anywhere() {
     }
 }
 
-/// Of what was added, only that stays a terminal which nothing else is behind.
+/// An added node stays a terminal only if no other node is ordered after it.
 #[test]
 fn terminals_are_added_where_they_say_more() {
     for seed in 0..3_000 {

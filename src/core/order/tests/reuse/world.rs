@@ -1,10 +1,10 @@
-//! One program in a capture: natively, where allocations and frees are nodes of the graph, and
-//! under our rules, where they are not.
+//! One program in a capture: on the plain driver, where allocations and frees are nodes of the
+//! graph, and under our rules, where they are not.
 //!
-//! Natively a use that the graph does not order between its allocation and its free proves nothing,
-//! and such a program is dropped. `cuMemAlloc` and `cuMemFree` have no place in a graph: a block of
-//! theirs may be used anywhere between the two calls. Under our rules no use of a block may begin,
-//! in any replay, before all uses of its earlier lives are complete.
+//! On the plain driver, a use that the graph does not order between its allocation and its free
+//! proves nothing, and the program is dropped. `cuMemAlloc` and `cuMemFree` have no place in a
+//! graph: their blocks may be used anywhere between the two calls. Under our rules no use of a
+//! block may begin, in any replay, before all uses of its earlier lives are complete.
 
 use std::string::String;
 use std::vec;
@@ -17,15 +17,15 @@ use crate::types::BlockId;
 
 pub const VARS: usize = 2;
 
-/// A call. Streams, variables and events by number.
+/// A call. Streams, variables and events are given by number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Op {
-    /// `cuMemAlloc`, or in the order of a stream.
+    /// `cuMemAlloc`, or an allocation in the order of a stream.
     Alloc {
         var: usize,
         stream: Option<usize>,
     },
-    /// `cuMemFree`, or in the order of a stream.
+    /// `cuMemFree`, or a free in the order of a stream.
     Free {
         var: usize,
         stream: Option<usize>,
@@ -44,22 +44,22 @@ pub enum Op {
         stream: usize,
         event: usize,
     },
-    /// The program sets the terminals of a stream to what an event was recorded behind.
+    /// Sets the terminals of a stream to the nodes after which an event was recorded.
     Set {
         stream: usize,
         event: usize,
     },
-    /// The same, by other edges.
+    /// Sets the terminals as `Set` does, by other edges.
     SetBy {
         stream: usize,
         event: usize,
         promise: Promise,
     },
-    /// The stream is destroyed; it may be created again.
+    /// Destroys the stream; it may be created again.
     Destroy {
         stream: usize,
     },
-    /// A kernel that the program adds by hand behind a stream; an event stands for it.
+    /// Adds a kernel by hand after a stream, as a program may; an event stands for it.
     ByHand {
         stream: usize,
         var: usize,
@@ -77,10 +77,10 @@ pub enum Stop {
 struct Block {
     /// Uses in earlier lives.
     old: Vec<usize>,
-    /// Uses in this one, natively and under our rules.
+    /// Uses in this life, on the plain driver and under our rules.
     uses: Vec<(usize, usize)>,
     point: Option<AllocationPoint>,
-    /// The stream whose allocation node stands for this life natively.
+    /// Stream whose allocation node stands for this life on the plain driver.
     native: Option<usize>,
     home: Option<u64>,
 }
@@ -89,18 +89,18 @@ struct Block {
 pub struct World {
     native: Graph,
     ours: Graph,
-    /// The next node of a stream must not start early.
+    /// Whether the next node of a stream must not start early.
     in_order: [bool; STREAMS],
-    /// A stream that has waited, and captured nothing since.
+    /// Whether a stream has waited, and captured nothing since.
     branches: [bool; STREAMS],
     reuse: Reuse,
     vars: [Option<usize>; VARS],
     blocks: Vec<Block>,
-    /// Free blocks, and for which stream, by id.
+    /// Free blocks, each with the id of the stream that it is free for.
     free: Vec<(usize, Option<u64>)>,
-    /// A stream that is created again has another id.
+    /// Id of each stream. A stream that is created again gets another id.
     ids: [u64; STREAMS],
-    /// Check by trying all replays as well.
+    /// Whether to check by trying all replays as well.
     pub thorough: bool,
     pub reused_count: u64,
 }
@@ -255,7 +255,7 @@ impl World {
         self.both(|graph| graph.streams[stream].take().map(|_| ()))?;
         let (id, graph) = (self.ids[stream], &self.ours);
         self.reuse.leaves(id, |node, edges| graph.ask(node, edges));
-        // What was freed in its order cannot be reused.
+        // Blocks freed in the order of the destroyed stream cannot be reused.
         self.free.retain(|(_, of)| *of != Some(id));
         self.ids[stream] += STREAMS as u64;
         self.in_order[stream] = false;
@@ -274,7 +274,7 @@ impl World {
         self.used(var, native, ours)
     }
 
-    /// A look that shows every stream.
+    /// Calls `then` with a look that shows every stream.
     fn look<T>(&mut self, then: impl FnOnce(&mut Look<'_>, &Graph) -> T) -> T {
         let graph = &self.ours;
         let mut look = self.reuse.look();
@@ -307,7 +307,7 @@ impl World {
         }
     }
 
-    /// What runs beside the rest is not made to wait because a block is used again.
+    /// Checks that independent work is not made to wait because a block is used again.
     fn runs_beside(&mut self) -> Stepped {
         for stream in 0..STREAMS {
             let id = self.ids[stream];
@@ -326,7 +326,7 @@ impl World {
         Ok(())
     }
 
-    /// Whether a stream's next node comes after a node anyway.
+    /// Returns whether a stream's next node comes after a node anyway.
     fn is_behind(&self, node: usize, stream: usize) -> bool {
         let mut terminals = self.ours.streams[stream].iter().flatten();
         terminals.any(|link| link.from == node || self.ours.is_complete(node, link.from))

@@ -1,11 +1,11 @@
-//! What captures do to the allocator.
+//! Effects of captures on the allocator.
 
 use cachealloc_core::BlockState;
 
 use super::*;
 
 impl World {
-    /// A capture begins.
+    /// Begins a capture.
     pub fn open_pool(&mut self) -> PrivatePool {
         self.pools_count += 1;
         let pool = PrivatePool(self.pools_count);
@@ -16,14 +16,14 @@ impl World {
         pool
     }
 
-    /// Its graph is gone.
+    /// Ends the pool: its graph is gone.
     pub fn end_pool(&mut self, pool: PrivatePool) {
         self.model.ended(pool);
         self.allocator.end_pool(pool);
         self.pools.iter_mut().filter(|known| known.0 == pool).for_each(|known| known.1 = true);
     }
 
-    /// All its work is over.
+    /// Closes the pool: all its work is complete.
     pub fn close_pool(&mut self, pool: PrivatePool) {
         self.model.closed(pool);
         self.allocator.close_pool(pool);
@@ -32,28 +32,28 @@ impl World {
         self.retire();
     }
 
-    /// The pool that a block is of, while its capture runs.
+    /// Returns the pool of a block while its capture runs.
     pub fn pool_of(&self, block: BlockId) -> Option<PrivatePool> {
         self.allocator.private_pool_of(block).filter(|pool| !self.captured.contains(pool))
     }
 
-    /// A thread that has allocated this submits into the capture.
+    /// Attaches the block to the pool: a thread that has allocated it submits into the capture.
     pub fn join(&mut self, block: BlockId, pool: PrivatePool) {
         self.model.joined(block, pool);
         self.allocator.attach_to_pool(block, pool);
     }
 
-    /// And so that a node names it.
+    /// Attaches the block, and notes that a node references it.
     pub fn name(&mut self, block: BlockId, pool: PrivatePool) {
         self.model.named(block, pool);
     }
 
-    /// Or one that it does not take part with.
+    /// Notes that a node references a block whose thread does not take part in the capture.
     pub fn name_elsewhere(&mut self, block: BlockId, pool: PrivatePool) {
         self.model.named_elsewhere(block, pool);
     }
 
-    /// A part of what is free, for a capture.
+    /// Takes a part of a free range for a capture.
     pub fn adopt_part(
         &mut self,
         bytes: u64,
@@ -78,7 +78,7 @@ impl World {
         Some(found)
     }
 
-    /// Freed in its capture behind all work; what the caller does then.
+    /// Frees the block in its capture, ordered after all work, and does what the caller does then.
     pub fn free_in_capture(&mut self, block: BlockId, pool: PrivatePool) {
         let view = self.view(block);
         if self.model.names_any(pool, view.address.0..view.address.0 + view.bytes) {
@@ -99,7 +99,7 @@ impl World {
         self.retire();
     }
 
-    /// About to be freed behind work outside of its capture.
+    /// Prepares a free of the block that is ordered after work outside of its capture.
     pub fn leave(&mut self, block: BlockId, pool: PrivatePool) {
         if self.is_named(block, pool) {
             return;
@@ -129,7 +129,7 @@ impl World {
         self.retire();
     }
 
-    /// The capture has ended, and its graph lives.
+    /// Ends the capture; its graph lives on.
     pub fn open_rest(&mut self, pool: PrivatePool) {
         self.captured.push(pool);
         let views = self.allocator.segments().flat_map(|it| self.allocator.blocks(it.id));
@@ -144,8 +144,9 @@ impl World {
         self.retire();
     }
 
-    /// Whether a block of a pool is ordinary memory where no node names it, or nothing outside may
-    /// use it. None: what is left beside a block that was used again may count as used outside.
+    /// Returns whether a block of a pool is ordinary memory: no node references it, or nothing
+    /// outside may use it. Returns `None` if that is unknown: a remainder beside a block that was
+    /// used again may count as used outside.
     fn is_opened(&self, view: &BlockView, pool: PrivatePool) -> Option<bool> {
         let bytes = view.address.0..view.address.0 + view.bytes;
         let is_free = view.state != BlockState::Allocated;

@@ -1,4 +1,4 @@
-//! What goes back because nothing uses it.
+//! Release of unused memory.
 
 use super::*;
 
@@ -7,17 +7,17 @@ impl World {
         Moment { mark: self.allocator.idle_mark(), touches_count: self.model.touches_count() }
     }
 
-    /// What was not used since then goes back.
+    /// Releases the memory that was not used since then.
     pub fn release_idle(&mut self, since: Moment) -> (Vec<Segment>, Vec<Mapping>) {
         let (segments, mappings) = self.allocator.release_idle(since.mark);
         self.idle_went(since, segments, mappings)
     }
 
-    /// So many bytes of it, for another process.
+    /// Releases `wanted_bytes` of the unused memory, for another process.
     pub fn give(&mut self, since: Moment, wanted_bytes: u64) -> (Vec<Segment>, Vec<Mapping>) {
         let (segments, mappings) = self.allocator.release_unused(since.mark, wanted_bytes);
         let given_bytes = segments.iter().map(|segment| segment.bytes).sum::<u64>();
-        // No more than is wanted: without the last one it was too little.
+        // The allocator releases no more than is wanted: without the last one it was too little.
         let last_bytes = segments.last().map_or(0, |segment| segment.bytes);
         assert!(given_bytes - last_bytes < wanted_bytes.max(1), "{segments:x?} for {wanted_bytes}");
         let left_bytes = wanted_bytes.saturating_sub(given_bytes);
@@ -27,7 +27,7 @@ impl World {
         self.idle_went(since, segments, mappings)
     }
 
-    /// Or only what is too much of it.
+    /// Releases only the excess of the unused memory.
     pub fn release_excess(&mut self, since: Moment) -> (Vec<Segment>, Vec<Mapping>) {
         let (segments, mappings) = self.allocator.release_excess(since.mark);
         self.idle_went(since, segments, mappings)
@@ -51,7 +51,7 @@ impl World {
         (segments, mappings)
     }
 
-    /// The caller passes by. What nothing has used since the last time is what it could take back.
+    /// Makes a pass of the caller. It could release the memory unused since the last pass.
     pub fn pass(&mut self) {
         let unused_bytes = self.allocator.unused_bytes();
         let mark = self.passed.unwrap_or(IdleEpoch::NEVER);

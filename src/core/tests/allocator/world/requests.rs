@@ -1,4 +1,5 @@
-//! What the allocator says to requests, what the driver does then, and what each gets.
+//! The allocator's answers to requests, the driver's reactions, and the memory that each request
+//! gets.
 
 use cachealloc_core::BlockState;
 
@@ -18,7 +19,7 @@ impl World {
         let expected = naive::best_fit(&self.allocator, bytes, requester, private);
         let joined = self.joined_of_own(bytes, requester, private);
         let retries = self.allocator.stats().num_alloc_retries;
-        // From its beginning a request is what it was.
+        // A request that begins anew is unchanged.
         let mut request = request(bytes, requester, private).again();
         let mut asked = Vec::new();
         let found = loop {
@@ -27,10 +28,10 @@ impl World {
                 Err(step) => asked.push(step),
             }
         };
-        // After a retry a part of a segment may be found that was kept whole before.
+        // A retry may find a part of a segment that was kept whole before.
         let at_once = asked.is_empty() && retries == self.allocator.stats().num_alloc_retries;
         let hit = found.filter(|_| at_once).map(|found| found.address);
-        // What was free before the capture began may serve it, and is no hit.
+        // Memory that was free before the capture began may serve the request, and is no hit.
         let adopted = private.is_some() && expected.is_none();
         let joins = expected.is_none() && hit.is_some_and(|hit| joined.contains(&hit));
         let right = hit == expected || adopted || joins;
@@ -57,7 +58,7 @@ impl World {
         }
     }
 
-    /// A look at what is free, which asks for nothing.
+    /// Looks for free memory without asking for any.
     pub fn hit(&mut self, request: &Request) -> Option<Allocation> {
         let (bytes, requester) = (request.bytes(), request.requester());
         let expected = naive::best_fit(&self.allocator, bytes, requester, request.private());
@@ -68,7 +69,7 @@ impl World {
         let mut other = ordinary.map(|_| self.allocator.clone());
         let found = self.allocator.hit(request);
         self.look();
-        // The same by another way in.
+        // The other entry point must find the same.
         if let (Some(block_bytes), Some(other)) = (ordinary, &mut other) {
             assert_eq!(other.hit_new(bytes, block_bytes, requester), found);
         }
@@ -83,7 +84,7 @@ impl World {
         Some(allocation)
     }
 
-    /// One poll, and what the caller has to do for it.
+    /// Polls once, and does what the caller has to do for it.
     pub fn poll(&mut self, request: &mut Request) -> Result<Option<Allocation>, Asked> {
         let arrived = request.arrived();
         let step = self.allocator.poll(request);
@@ -160,7 +161,7 @@ impl World {
         Err(asked)
     }
 
-    /// The memory that the request has asked for comes, or not.
+    /// Delivers the memory that the request has asked for, or not.
     pub fn answer(&mut self, request: &mut Request, mappings: &[Mapping]) -> bool {
         let came_count = self.allocator.stats().num_device_alloc;
         let granted = self.driver.map(mappings);
@@ -176,17 +177,17 @@ impl World {
         granted
     }
 
-    /// Segments are numbered as they come; `naive` chooses by these numbers.
+    /// Checks that segments are numbered as they arrive; `naive` chooses by these numbers.
     fn check_newest(&self, base: Address) {
         let plain = self.allocator.segments().filter(|segment| !segment.expandable);
         let newest = plain.max_by_key(|segment| (segment.registration, segment.base != base));
         assert_eq!(newest.map(|segment| segment.base), Some(base), "{newest:?}");
     }
 
-    /// For requests that came after the export: one in flight may have its block already.
+    /// Checks requests that came after the export: one in flight may have its block already.
     fn check_whole(&self, allocation: &Allocation) {
         let view = self.allocator.find(allocation.address).expect("it is ours");
-        // Only after a request failed is a part of a segment better than nothing.
+        // A part of a segment is better than nothing only after a request failed.
         let may_share = self.allocator.stats().num_alloc_retries > 0 || view.bytes <= MIB;
         if self.allocator.keeps_large_whole() && !may_share {
             let whole = (view.segment.base, view.segment.bytes) == (view.address, view.bytes);
