@@ -1,5 +1,5 @@
-//! The answers about random histories against naive ones: entries undone one by one from the end,
-//! and everything counted anew.
+//! Checks the answers about random histories against naive ones: entries undone one by one from the
+//! end, and everything counted again.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,8 @@ use cachealloc_analysis::{
 
 use crate::made::{self, random::Random};
 
-/// What the program holds, by address, at every moment from the last to the first.
+/// Returns the blocks that the program holds, by address, at every moment from the last to the
+/// first.
 fn undone(device: &Device) -> Vec<(Moment, BTreeMap<u64, u64>)> {
     let blocks = device.segments.iter().flat_map(|segment| &segment.blocks);
     let live = blocks.filter(|block| block.state == BlockState::Allocated);
@@ -59,7 +60,7 @@ fn what_is_live_at_every_moment() {
     assert!(late > 100, "some histories began late: {late}");
 }
 
-/// The entries of a life are its own, and say what it says.
+/// The entries of a lifetime belong to it and agree with it.
 #[test]
 fn lives_are_their_entries() {
     for (seed, snapshot) in snapshots() {
@@ -92,7 +93,8 @@ fn lives_are_their_entries() {
     }
 }
 
-/// A recording that was off for a while: what is live at the end is still what the segments say.
+/// A recording that was off for a while: the blocks live at the end are still those in the
+/// segments.
 #[test]
 fn gaps() {
     let mut disagreements = 0;
@@ -109,7 +111,7 @@ fn gaps() {
                 lifetimes.live_at(lifetimes.last).map(|life| (life.address, life.bytes)).collect();
             assert_eq!(end, undone(device)[0].1, "seed {seed}");
             assert_eq!(lifetimes.end_bytes, end.values().sum::<u64>(), "seed {seed}");
-            // Nothing is where something else is, and a stack is always the same library's.
+            // No two things are in the same place, and a stack always belongs to the same library.
             let mut places = BTreeMap::new();
             let mut by_time: Vec<&Lifetime> = lifetimes.all.iter().collect();
             by_time.sort_by_key(|life| (life.begin, life.reusable));
@@ -154,7 +156,7 @@ fn what_is_reserved_at_every_moment() {
     }
 }
 
-/// Of each stack: every total counted from the entries alone.
+/// Checks every total of each stack against a count of the entries alone.
 #[test]
 fn totals_of_sites() {
     let mut temporary_count = 0;
@@ -221,7 +223,7 @@ fn totals_of_sites() {
     assert!(temporary_count > 100, "some were temporary: {temporary_count}");
 }
 
-/// The entry that frees what this one allocates.
+/// Returns the index of the entry that frees the block that this one allocates.
 fn naive_free(device: &Device, alloc: usize) -> Option<usize> {
     let address = device.entries[alloc].address;
     (alloc + 1..device.entries.len()).find(|&index| {
@@ -276,7 +278,7 @@ fn segments_add_up() {
     assert!(fragmented > 10);
 }
 
-/// One program with each pattern, planted.
+/// One program with an instance of each pattern.
 #[test]
 fn waste_is_found() {
     let entry = |action, address, bytes| Entry {
@@ -300,7 +302,7 @@ fn waste_is_found() {
     entries.extend([free(6, 7), free(5, 7), free(1, 10), alloc(8, 20), free(8, 20)]);
     entries.extend([free(4, 100), free(2, 10)]); // late; 7 leaks
     let device = Device { entries, segments: Vec::new() };
-    // The segments would have 7.
+    // The segments would contain block 7.
     let block = cachealloc_analysis::model::Block {
         address: 7,
         bytes: 1,
@@ -331,9 +333,9 @@ fn waste_is_found() {
     assert_eq!(found(Pattern::Leak), [7]);
     assert_eq!(found(Pattern::Early), [1, 2]);
     assert_eq!(found(Pattern::Late), [2, 4]);
-    // 7 alone comes between the begin of 6 and its end.
+    // Only 7 comes between the begin of 6 and its end.
     assert_eq!(found(Pattern::Temporary), [3, 3, 6, 8]);
-    // What makes the peak is needed then.
+    // Blocks that make up the peak are needed then.
     let entries = vec![alloc(1, 10), alloc(2, 10), free(2, 10), free(1, 10)];
     let short = Device { entries, segments: Vec::new() };
     let short_lives = Lifetimes::of(&short);

@@ -1,5 +1,5 @@
-//! What an address belongs to: in a block, behind it, in free memory, in no segment; and PyTorch's
-//! names for blocks.
+//! Lookup of addresses in a block, past its end, in free memory and outside all segments; and
+//! PyTorch's names for blocks.
 
 use cachealloc_analysis::model::{
     Action, Block, BlockState, Device, Entry, PoolId, Segment, StackId, TextId,
@@ -31,7 +31,7 @@ fn block(address: u64, bytes: u64, requested_bytes: u64, state: BlockState) -> B
     Block { address, bytes, requested_bytes, state, stack, category }
 }
 
-/// Two segments, of which one is released; in the other a block of 1000 bytes that is held, in its
+/// Two segments, one of them released. The other has a block of 1000 bytes that is held, in its
 /// second life, and one that was freed.
 fn device() -> Device {
     let gone = BASE + (8 << 20);
@@ -79,7 +79,7 @@ fn every_place() {
         (gone + 5, 10, Place::Unreserved, Some((gone, 0))),
         (gone + (4 << 20), 10, Place::Unreserved, None),
         (BASE - 1, 10, Place::Unreserved, None),
-        // Earlier.
+        // At earlier moments.
         (BASE, 2, Place::Held { offset: 0 }, Some((BASE, 0))),
         (BASE, 3, Place::Free, Some((BASE, 0))),
         (BASE + 1024, 5, Place::Held { offset: 0 }, Some((BASE + 1024, 0))),
@@ -107,7 +107,7 @@ fn every_place() {
     assert!(find(&Device::default(), &Lifetimes::of(&Device::default()), BASE, 0).is_none());
 }
 
-/// The names of all blocks at once are those one by one; and each leads back to its block.
+/// The names of all blocks at once equal those computed one by one, and each leads to its block.
 #[test]
 fn names_of_random_histories() {
     let mut named = 0;

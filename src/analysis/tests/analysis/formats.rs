@@ -1,5 +1,5 @@
-//! What other tools get: JSON that is JSON whatever a function is called, lines that fall apart as
-//! they should; and several files in one table.
+//! Formats for other tools: JSON that stays valid whatever a function is called, lines that split
+//! as they should, and several files in one table.
 
 use std::fmt::Write;
 use std::fs;
@@ -15,7 +15,7 @@ use crate::made::{self, Directory};
 use crate::python;
 use crate::skip::lacks;
 
-/// The frames of its stack, innermost first: names and lines. And its bytes.
+/// The frames of the stack, innermost first, as names and lines; and the bytes.
 type Alloc<'a> = (&'a [(&'a str, u64)], u64);
 
 /// A device whose blocks are all live.
@@ -95,7 +95,7 @@ fn folded_lines() {
     assert_eq!(folded(&Snapshot::default()), "");
 }
 
-/// Names have quotes, backslashes, control characters and whatever else there is.
+/// Names contain quotes, backslashes, control characters and the like.
 #[test]
 fn python_reads_the_json() {
     if lacks("python3") {
@@ -130,7 +130,8 @@ for path in sys.argv[1:]:
     assert!(python::expect(&["-c", JUDGE], &files).contains("all names"));
 }
 
-/// Blocks come and go in any way, and what one call site holds at once is on several tracks.
+/// Blocks are allocated and freed in any order. The memory that one call site holds at once is on
+/// several tracks.
 #[test]
 fn traces_add_up() {
     if lacks("python3") {
@@ -154,8 +155,8 @@ for path in sys.argv[2:]:
     for seed in 1..9 {
         let mut snapshot = made::read(&made::pickled(&made::history(seed, 10 + seed * 40)));
         if seed % 2 == 1 {
-            // A history that began late, so what the entries free is not in it, and one that says
-            // less than it did.
+            // The history began late, so it lacks allocations that its entries free. It also lacks
+            // the requests of frees.
             let entries = &mut snapshot.devices[0].entries;
             entries.drain(..entries.len() / 3);
             entries.retain(|entry| entry.action != Action::FreeRequested);
@@ -171,7 +172,7 @@ for path in sys.argv[2:]:
     assert_eq!(python::expect(&["-c", JUDGE], &paths), wanted);
 }
 
-/// What a program named itself, of several threads at once and on a device without entries.
+/// Annotations made by a program, of several threads at once and on a device without entries.
 #[test]
 fn annotations_in_a_trace() {
     if lacks("python3") {
@@ -209,7 +210,7 @@ for begin, end in perfetto.slices(tracks, events):
     );
 }
 
-/// Two files name their stacks by different numbers; the same texts are the same site.
+/// Two files number their stacks differently; the same texts are the same site.
 #[test]
 fn files_in_one_table() {
     let first = snapshot(&[&[
@@ -252,13 +253,13 @@ fn files_in_one_table() {
         ]
     );
     assert_eq!(changes(Group::Line)[0], is("f < other", -5, 0, (false, false)));
-    // One line, with the stack that has most of what is asked for.
+    // The line shows the stack that has most of the requested total.
     let sites = after.grouped(&common, &names, Group::Function, |totals| totals.live_bytes);
     let shown: Vec<_> = sites.iter().map(|it| (text(it.stack), it.totals.live_bytes)).collect();
     assert_eq!(shown, [("new".into(), 1), ("same".into(), 8), ("f < other".to_string(), 35)]);
     assert_eq!(after.totals().live_bytes, 44);
     assert_eq!(after.devices[0].at_bytes, 44);
-    // A device that is not there, and one that was not asked for.
+    // One device does not exist, and one was not requested.
     let mut none = Aggregate::default();
     none.add(&mut common, &second, When::End, Some(1));
     assert_eq!((none.sites.len(), none.devices.len()), (0, 0));

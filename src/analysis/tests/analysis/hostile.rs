@@ -1,5 +1,5 @@
-//! Files that are no snapshots, or no longer: a sentence each, never a panic, and whatever can
-//! still be read can be analysed. Random ones: `tests/fuzz/mutations.rs`.
+//! Files that are not, or no longer, snapshots: each gets a one-sentence error and never a panic,
+//! and whatever is still readable can be analysed. Random ones: `tests/fuzz/mutations.rs`.
 
 use std::fs;
 use std::sync::LazyLock;
@@ -17,7 +17,7 @@ use crate::python;
 use crate::skip::lacks;
 use crate::tier;
 
-/// By our writer, and by Python with all protocols that share things differently.
+/// Snapshots by our writer, and by Python with all protocols that share objects differently.
 static REAL: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
     const REWRITE: &str = "import pickle, sys
 for path in sys.argv[1:]:
@@ -45,7 +45,7 @@ for path in sys.argv[1:]:
     files
 });
 
-/// Does everything with it that can be done.
+/// Runs every analysis on the snapshot.
 fn analyse(snapshot: &Snapshot) {
     for device in snapshot.devices.iter().chain([&snapshot.host]) {
         let lifetimes = Lifetimes::of(device);
@@ -110,7 +110,7 @@ fn cut_anywhere() {
                 Ok(_) => panic!("cut at {end}, the file is read"),
             }
         }
-        // What comes after the pickle is not looked at.
+        // Bytes after the pickle are ignored.
         analyse(&made::read(&[file, &b"more"[..]].concat()));
     }
 }
@@ -141,7 +141,7 @@ fn foreign_files() {
     refused(b"\x80\x02\xff", "0xff is no opcode");
 }
 
-/// What people confuse with snapshots.
+/// Pickles that people confuse with snapshots.
 #[test]
 fn foreign_pickles() {
     if lacks("python3") {
@@ -184,7 +184,8 @@ for number, value in enumerate([
     }
 }
 
-/// Numbers that announce more than there is, and small files that would be large things.
+/// Numbers that announce more than the file holds, and small files that would expand to large
+/// objects.
 #[test]
 fn bombs() {
     refused(b"\x80\x02X\xff\xff\xff\xff", "a text has 4294967295 bytes");
@@ -192,7 +193,7 @@ fn bombs() {
     refused(b"\x80\x02X\xff\xff\xff\x03abc", "truncated");
     refused(b"\x80\x02Nr\xff\xff\xff\xff.", "place 4294967295 is out of order");
     refused(b"\x80\x02j\xff\xff\xff\xff.", "nothing is there");
-    // Nested as deep as the file is long.
+    // Nesting as deep as the file is long.
     refused(&[&b"\x80\x02"[..], &b"]".repeat(1_000_000), &b"a".repeat(999_999), b"."].concat(), "");
     refused(&[&b"\x80\x02"[..], &b"(".repeat(1_000_000), b"."].concat(), "not there");
     // Lists of the same list, each ten times as long as the one before.
@@ -208,12 +209,12 @@ fn bombs() {
     let traces = [&b"]q\x00("[..], &entry.repeat(10), b"e0](", &b"h\x00".repeat(1000), b"e"];
     let file = [&b"\x80\x02}\x8c\x0ddevice_traces"[..], &traces.concat(), b"s."].concat();
     refused(&file, "the same list is used twice");
-    // A stack that grows once an entry has it.
+    // A stack that grows after an entry refers to it.
     let frame = b"}(\x8c\x04name\x8c\x01f\x8c\x08filename\x8c\x01a\x8c\x04lineK\x01ua";
     let entry = b"}(\x8c\x06action\x8c\x05alloc\x8c\x04sizeK\x01\x8c\x06framesh\x00u0";
     let file = [&b"\x80\x02]q\x00"[..], frame, entry, b"h\x00Na."].concat();
     refused(&file, "a list grows after it was used");
-    // A dict in itself.
+    // A dict that contains itself.
     refused(b"\x80\x02}q\x00\x8c\x01ah\x00s.", "without `segments`");
     let own = b"\x80\x02}q\x00(\x8c\x12allocator_settingsh\x00\x8c\x08segments]u.";
     analyse(&made::read(own));

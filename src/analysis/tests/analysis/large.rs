@@ -1,6 +1,6 @@
-//! A file as large as the recording's default bound lets it get: a million entries, 20,000 stacks
-//! of 30 frames. What it costs is printed, not asserted, because times on a loaded machine prove
-//! nothing: `cargo test --release -p cachealloc-analysis --test analysis large -- --ignored
+//! A file as large as the recording's default bound allows: a million entries, 20,000 stacks of 30
+//! frames. The cost is printed, not asserted, because times on a loaded machine prove nothing:
+//! `cargo test --release -p cachealloc-analysis --test analysis large -- --ignored
 //! --nocapture`.
 
 use std::fs::{self, File};
@@ -18,7 +18,7 @@ const BASE: u64 = 0x7f12_3400_0000;
 const BLOCK: u64 = 4096;
 const LIVE: u64 = 1000;
 
-/// Always so many blocks are live, each for the same time.
+/// Creates a snapshot in which a constant number of blocks is live, each for the same time.
 pub fn busy(entries: u64) -> history::Snapshot {
     let entry = |number, action, address, stack| Entry {
         time_ns: number * 1000,
@@ -42,7 +42,7 @@ pub fn busy(entries: u64) -> history::Snapshot {
             all.push(entry(all.len() as u64, Action::Free, address(number - LIVE), stack));
         }
     }
-    // What is live at the end, all that was not freed.
+    // The blocks live at the end are all those that were not freed.
     let mut blocks = std::collections::BTreeMap::new();
     for entry in &all[1..] {
         if entry.action == Action::Alloc {

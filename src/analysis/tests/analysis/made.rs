@@ -1,4 +1,5 @@
-//! Files to read: random snapshots by the writer of our library, and what Python makes of them.
+//! Files to read: random snapshots by the writer of our library, and those that Python makes of
+//! them.
 
 use std::fs;
 use std::path::{Path, PathBuf};

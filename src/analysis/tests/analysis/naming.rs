@@ -1,4 +1,5 @@
-//! Names for people: which frame says where, what is short, and what is found out late.
+//! Readable names: which frame names a site, how names are shortened, and which are looked up
+//! later.
 
 use std::fs;
 use std::path::Path;
@@ -43,7 +44,7 @@ fn the_frame_that_says_where() {
         "fill src/a.cu:5",
         "main src/a.cu:9",
     );
-    // The interpreter is in between, with and without its sources.
+    // The interpreter's frames are in between, with and without its sources.
     site(
         &[
             ("ffi_call", "/lib/x86_64-linux-gnu/libffi.so.8", 27405),
@@ -62,7 +63,7 @@ fn the_frame_that_says_where() {
         "Pytorch libfoo.so+0x16",
         "",
     );
-    // What is between two of its own is not.
+    // Frames between two of the program's frames do not count.
     site(
         &[
             ("f", "/me/a.cpp", 5),
@@ -72,7 +73,7 @@ fn the_frame_that_says_where() {
         "f me/a.cpp:5",
         "main me/a.cpp:9",
     );
-    // Through a container of another library's.
+    // A call through a container of another library.
     site(
         &[
             ("cudaMalloc", "/work/app", 4660),
@@ -83,7 +84,7 @@ fn the_frame_that_says_where() {
         "run src/run.cpp:7",
         "",
     );
-    // PyTorch: its C++ has no lines, its Python is not the program's.
+    // PyTorch: its C++ has no lines, and its Python is not the program's.
     site(
         &[
             ("c10::cuda::CUDACachingAllocator::malloc", "/x/torch/lib/libc10_cuda.so", 1),
@@ -95,7 +96,7 @@ fn the_frame_that_says_where() {
         "forward me/model.py:52",
         "<module> me/train.py:80",
     );
-    // CuPy: C that Python was compiled to, with lines of files that are not there.
+    // CuPy: C compiled from Python, with lines of files that do not exist.
     site(
         &[
             ("__pyx_f_4cupy_7runtime_malloc(unsigned long)", "/work/cupy/api/runtime.cpp", 13_544),
@@ -106,7 +107,7 @@ fn the_frame_that_says_where() {
         "main me/solve.py:19",
         "",
     );
-    // No Python of its own: that of the library, before machine code.
+    // The program has no Python frame: the library's Python precedes machine code.
     site(
         &[
             ("??", "/x/libtorch_cpu.so", 2),
@@ -116,7 +117,7 @@ fn the_frame_that_says_where() {
         "forward torch/nn/modules/linear.py:114",
         "",
     );
-    // Nothing but machine code.
+    // Only machine code.
     site(
         &[("cuMemAlloc_v2", "/x/libcuda.so.1", 1), ("??", "/opt/app", 4660), START],
         "app+0x1234",
@@ -192,7 +193,7 @@ fn tool(folder: &Path, command: &str) -> String {
     String::from_utf8(output.stdout).expect("text")
 }
 
-/// The return address of the call of `leaf`, which is in `outer`.
+/// Returns the return address of the call of `leaf`, which is in `outer`.
 fn call_of_leaf(folder: &Path, program: &str) -> u64 {
     let code = tool(folder, &format!("objdump -d --no-show-raw-insn {program}"));
     let mut lines = code.lines().skip_while(|line| !line.contains("<outer>:"));
@@ -201,7 +202,7 @@ fn call_of_leaf(folder: &Path, program: &str) -> u64 {
     u64::from_str_radix(next.split(':').next().expect("an address").trim(), 16).expect("hex")
 }
 
-/// A snapshot whose only frame is at that address.
+/// Returns a snapshot whose only frame is at that address.
 fn snapshot_of(path: &Path, address: u64) -> Snapshot {
     snapshot_named("??", path, address)
 }
@@ -260,7 +261,7 @@ fn names_are_found_late() {
         snapshot
     };
 
-    // addr2line of the same toolchain is the judge: functions and lines, innermost first.
+    // addr2line of the same toolchain is the reference: functions and lines, innermost first.
     let said = tool(folder, &format!("addr2line -f -i -e whole {:#x}", address - 1));
     let said: Vec<&str> = said.lines().collect();
     let judged: Vec<String> = said
@@ -279,12 +280,12 @@ fn names_are_found_late() {
     assert_eq!(frames(&snapshot), judged);
     assert!(!lack_names(&snapshot, &nowhere));
 
-    // Stripped, and nothing else there: it stays what it was.
+    // The file is stripped, and no other is available: the frame stays as it was.
     let mut snapshot = of_build(&path("stripped"), build_id);
     assert_eq!(outcome(&mut snapshot, &nowhere), Outcome::Named(0));
     assert_eq!(frames(&snapshot)[0], format!("stripped+{address:#x}"));
 
-    // Its debug information by build-id, where distributions put it, and debuginfod.
+    // The debug information is found by build-id, where distributions put it, and by debuginfod.
     let by_id = folder.join("debug").join(&build_id[..2]);
     let fetched = folder.join("cache").join(build_id);
     fs::create_dir_all(&by_id).expect("a folder");
@@ -297,13 +298,13 @@ fn names_are_found_late() {
         let mut snapshot = of_build(&path("stripped"), build_id);
         assert_eq!(outcome(&mut snapshot, folders), Outcome::Named(1));
         assert_eq!(frames(&snapshot), judged);
-        // On another machine, where only the debug information is.
+        // Another machine has only the debug information.
         let gone = path("gone");
         let mut snapshot = of_build(&gone, build_id);
         assert_eq!(outcome(&mut snapshot.clone(), &nowhere), Outcome::Missing);
         assert_eq!(outcome(&mut snapshot, folders), Outcome::Named(1));
         assert_eq!(frames(&snapshot), judged);
-        // With a name from the symbol table, and no line.
+        // The frame has a name from the symbol table, and no line.
         let mut snapshot = snapshot_named("outer", &gone, address);
         assert!(!lack_names(&snapshot, folders), "nobody knows which build it is");
         let setting = format!("{BUILD_ID_SETTING}{}", gone.display());
@@ -313,19 +314,20 @@ fn names_are_found_late() {
         assert_eq!(frames(&snapshot), judged);
     }
 
-    // Not in the current folder.
+    // The current folder is not searched.
     assert!(!lack_names(&snapshot_of(Path::new("whole"), address), &nowhere));
 
-    // Another build lies there now.
+    // The path now has another build.
     let mut snapshot = of_build(&path("whole"), &"00".repeat(20));
     assert_eq!(outcome(&mut snapshot, &nowhere), Outcome::OtherBuild);
 
-    // The file may be of any build: written by PyTorch, or on a machine whose C library is another.
+    // The file may be of any build: PyTorch wrote the snapshot, or a machine whose C library is
+    // another.
     let mut snapshot = snapshot_of(&path("whole"), address);
     assert_eq!(outcome(&mut snapshot, &nowhere), Outcome::UnknownBuild);
     assert_eq!(frames(&snapshot)[0], format!("whole+{address:#x}"));
 
-    // What is no library.
+    // Files that are no libraries.
     fs::write(path("text"), "hello").expect("a file");
     for name in ["text", "."] {
         let mut snapshot = of_build(&path(name), build_id);
@@ -378,7 +380,7 @@ fn instances_of_a_template_are_told_apart() {
     let [one, other] =
         ["float", "double"].map(|kind| format!("sort<{long}, less<{kind}>, {long}>(int (*)(int))"));
     assert_eq!(told_apart(&[&one, &other]), ["sort<...float...>", "sort<...double...>"]);
-    // No other has the name: short as ever.
+    // No other function has the name, so it stays short.
     assert_eq!(told_apart(&["void fill<float, 4>(float*, unsigned long)"]), ["void fill"]);
     assert_eq!(
         told_apart(&["main", "f(int)", "f(long)", "<module>"]),

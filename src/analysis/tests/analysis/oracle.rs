@@ -1,5 +1,5 @@
-//! serde-pickle as the judge of what a file says, as far as it goes: it reads files in which
-//! nothing is shared. What is, it refuses, or loses; so it is not our reader.
+//! Checks our reader against serde-pickle as far as that goes: it reads files in which nothing is
+//! shared. It refuses or loses shared objects, so it cannot be our reader.
 
 use std::fs;
 
@@ -9,7 +9,7 @@ use crate::made::{self, Directory};
 use crate::python;
 use crate::skip::lacks;
 
-/// Written by Python without a memo.
+/// Returns the snapshot as Python writes it without a memo.
 fn unshared(snapshot: &[u8]) -> Vec<u8> {
     const REWRITE: &str = "import json, pickle, sys
 snapshot = json.loads(json.dumps(pickle.load(open(sys.argv[1], 'rb'))))
@@ -51,7 +51,7 @@ fn both_read_the_same() {
     assert_eq!(devices.len(), snapshot.devices.len());
     let mut frames_count = 0;
     for (theirs, ours) in devices.iter().zip(&snapshot.devices) {
-        // A free is two entries there.
+        // A free is two entries in the file.
         let is_first =
             |entry: &&Value| get(entry, "action") != &Value::String("free_completed".into());
         let theirs: Vec<&Value> = list(theirs).iter().filter(is_first).collect();
@@ -74,7 +74,7 @@ fn both_read_the_same() {
     assert!(frames_count > 100);
 }
 
-/// Why it is not our reader.
+/// Shows why serde-pickle is not our reader.
 #[test]
 fn what_is_shared_it_refuses() {
     let file = made::pickled(&made::history(7, 200));

@@ -1,10 +1,10 @@
-//! How often a program went through its ranges.
+//! Number of times a program went through its ranges.
 
 use cachealloc_analysis::model::{Action, Device, Entry, StackId, TextId, Texts};
 use cachealloc_analysis::{PASS_DEPTH_MAX, Passes};
 
-/// Of entries, each what it says of its ranges and which of them were entered: name, begin and end
-/// of each pass.
+/// Returns name, begin and end of each pass. Each entry gives its ranges and how many of them were
+/// newly entered.
 fn passes(entries: &[(&str, u8)]) -> Vec<(String, u32, u32)> {
     let mut texts = Texts::default();
     let entry = |&(said, entered): &(&str, u8)| Entry {
@@ -36,7 +36,8 @@ fn is(wanted: &[(&str, u32, u32)]) -> Vec<(String, u32, u32)> {
 
 #[test]
 fn each_time_a_range_is_entered() {
-    // Two steps without anything in between; another thread's entries between those of the second.
+    // Two steps without anything in between; another thread's entries are between those of the
+    // second.
     let found = passes(&[
         ("", 0),
         ("step/forward", 1),
@@ -60,7 +61,7 @@ fn each_time_a_range_is_entered() {
     assert_eq!(found, is(&wanted));
 }
 
-/// A history that begins in the midst of a range, and one that says more than its text.
+/// A history that begins in the midst of a range, and counts larger than the text has ranges.
 #[test]
 fn what_cannot_be_known_is_taken_as_it_is() {
     let found = passes(&[("step/a", 0), ("step", 3), ("step", 200), ("step", 1)]);
@@ -69,7 +70,7 @@ fn what_cannot_be_known_is_taken_as_it_is() {
     assert_eq!(passes(&[(&deep, 1)]).len(), PASS_DEPTH_MAX);
 }
 
-/// PyTorch's files say nothing of entering.
+/// PyTorch's files do not record when a range was entered.
 #[test]
 fn runs_of_entries() {
     let found = passes(&[("epoch/a", 0), ("epoch/b", 0), ("", 0), ("epoch/b", 0), ("epoch/b", 0)]);

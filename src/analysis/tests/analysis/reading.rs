@@ -1,4 +1,4 @@
-//! What is read is what was written: by our library, and by Python in all its ways.
+//! Reading returns the data that was written: by our library, and by Python in all its ways.
 
 use std::fs;
 
@@ -10,7 +10,7 @@ use crate::made::{self, Directory, random};
 use crate::python;
 use crate::skip::lacks;
 
-/// What a snapshot says, a line for each thing.
+/// Describes the contents of a snapshot, one line for each item.
 fn lines(snapshot: &Snapshot) -> Vec<String> {
     let frames = |stack| {
         let frames = snapshot.frames_of(stack).map(|frame| {
@@ -55,7 +55,7 @@ fn lines(snapshot: &Snapshot) -> Vec<String> {
     lines
 }
 
-/// The same of what was written.
+/// Describes the written snapshot in the same lines.
 fn lines_of(snapshot: &history::Snapshot) -> Vec<String> {
     let mut described = random::Described::default();
     let mut frames = |stack: history::StackId| {
@@ -95,7 +95,7 @@ fn lines_of(snapshot: &history::Snapshot) -> Vec<String> {
             let history::Entry { address, bytes, stream, stack, .. } = *entry;
             let time_us = snapshot.clock.epoch_us_of(entry.time_ns);
             let action = match entry.action {
-                // The file cannot tell the one from the other.
+                // The file cannot distinguish the two.
                 history::Action::FreeCompleted if pending == Some(address) => {
                     let requested = lines.pop().expect("the request is just before");
                     lines.push(requested.replace("FreeRequested", "Free"));
@@ -135,7 +135,8 @@ fn what_our_library_wrote() {
     }
 }
 
-/// As PyTorch wrote it before 2023: a list of segments, blocks without addresses, with a `history`.
+/// The format of PyTorch before 2023: a list of segments, blocks without addresses, with a
+/// `history`.
 #[test]
 fn what_old_pytorch_wrote() {
     if lacks("python3") {
@@ -165,7 +166,7 @@ pickle.dump([dict(device=1, address=4096, total_size=2048, stream=-1, segment_ty
     );
 }
 
-/// As PyTorch's Python side writes it, with every protocol; with nothing shared; and after JSON,
+/// The format of PyTorch's Python side: with every protocol, with nothing shared, and after JSON,
 /// where tuples have become lists.
 #[test]
 fn what_python_wrote() {

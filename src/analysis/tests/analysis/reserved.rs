@@ -1,6 +1,6 @@
-//! The segments of the past, and what lies beside their free pieces. The same run, broken off
-//! earlier, is the judge. Another allocator, at each moment, judges what the report's page makes of
-//! it and the command prints: `scripts/report-test.py`.
+//! The segments of the past, and the blocks beside their free pieces. The reference is the same
+//! run, stopped earlier. `scripts/report-test.py` uses another allocator, at each moment, to check
+//! the report's page and the command's output.
 
 use cachealloc_analysis::model::{BlockState, Device, Entry, Segment};
 use cachealloc_analysis::{AdjacentFree, Lifetimes, Moment, Reserved, adjacent_free};
@@ -9,11 +9,12 @@ use crate::made;
 
 const MIB: u64 = 1 << 20;
 
-/// Address, bytes, stream, and of each block address, bytes, state.
+/// Address, bytes and stream of a segment; address, bytes and state of each block.
 type Told = (u64, u64, u64, Vec<(u64, u64, BlockState)>);
 
-/// What a file tells of them at any moment: not which stack reserved them, and not of a small rest
-/// behind a block of a large segment, whether it is the block's.
+/// Returns the facts that a file has at any moment. It has neither the stack that reserved a
+/// segment, nor whether a small remainder past the end of a block of a large segment belongs to the
+/// block.
 fn told(segments: &[Segment]) -> Vec<Told> {
     let is_told = |segment: &Segment, bytes: u64| {
         segment.expandable || segment.bytes <= 2 * MIB || bytes > MIB
@@ -44,7 +45,7 @@ fn a_run_that_is_broken_off_is_the_judge() {
         let whole = made::read(&made::pickled(&made::history(seed, 240)));
         let whole = &whole.devices[0];
         let lifetimes = Lifetimes::of(whole);
-        // What was freed before the history began, and only waits for a stream, counts as free.
+        // A block freed before the history began, and only waiting for a stream, counts as free.
         if lifetimes.all.iter().any(|life| life.begin == life.end) {
             continue;
         }
@@ -67,8 +68,8 @@ fn a_run_that_is_broken_off_is_the_judge() {
     assert!(compared > 300 && went > 300 && pieces > 300, "{compared}, {went}, {pieces}");
 }
 
-/// The moment at which the part ends, if the whole run begins with it. Its last entry says that a
-/// snapshot was taken.
+/// Returns the moment at which the part ends, if the whole run begins with it. Its last entry says
+/// that a snapshot was taken.
 fn common(whole: &Device, part: &Device) -> Option<Moment> {
     let (_, entries) = part.entries.split_last()?;
     let begins_so = whole.entries.len() > entries.len()
@@ -101,7 +102,7 @@ fn beside_is_what_touches_a_free_piece() {
     assert!(sites_count > 60, "{sites_count}");
 }
 
-/// By addresses, each block against each.
+/// Compares each block with each other one by address.
 fn naive(segments: &[Segment], site: u32) -> AdjacentFree {
     let mut adjacent_free = AdjacentFree::default();
     for blocks in segments.iter().map(|segment| &segment.blocks) {

@@ -222,8 +222,7 @@ fn half_of_what_went_teaches_in_whatever_parts_it_comes() {
 #[test]
 fn what_came_again_counts_once_for_each_time_it_went() {
     const SIZES_MAX: u64 = 512;
-    // All sizes are about equal, and more than half of an odd number of them must be requested
-    // again.
+    // All sizes are about equal. Their number is odd, and more than half must be requested again.
     let size = |number: u64| (1 << 42) + number * 2 * MIB;
     let teaches = |gone_count: u64, again: &mut dyn Iterator<Item = u64>| {
         let mut program = Program::new();

@@ -1,4 +1,4 @@
-//! The data of the page, against a file that people can read, and against the analyses.
+//! The data of the page, checked against a readable file and against the analyses.
 
 use std::fs;
 use std::path::Path;
@@ -26,7 +26,7 @@ fn small_snapshot_as_in_the_file() {
     assert_eq!(found, wanted, "UPDATE_GOLDEN=1 writes it");
 }
 
-/// The bytes that are alive at each of the page's moments, as the page adds them up.
+/// Returns the live bytes at each of the page's moments, as the page adds them up.
 fn alive(columns: &std::collections::BTreeMap<String, Value>) -> Vec<u64> {
     let numbers = |name: &str| -> Vec<u64> {
         let list = columns[&format!("track0.{name}")].as_array().expect("a list");
@@ -51,7 +51,7 @@ fn peak_and_end_are_those_of_the_analysis() {
     assert_eq!(sums.last(), Some(&lifetimes.end_bytes));
 }
 
-/// The free of the first is missing: one entry ends it and begins the second.
+/// The free of the first block is missing: one entry ends it and begins the second.
 #[test]
 fn one_entry_that_ends_and_begins_is_two_events() {
     let mut made = Made::new();
@@ -64,7 +64,7 @@ fn one_entry_that_ends_and_begins_is_two_events() {
     assert_eq!(alive(&columns), [0, 5, 0, 7, 0]);
 }
 
-/// Freed twice, so another block must have been there since the first free.
+/// The address is freed twice, so another block must have been there since the first free.
 #[test]
 fn what_ends_goes_before_what_begins() {
     let mut made = Made::new();
@@ -123,7 +123,7 @@ fn empty_snapshot_makes_a_page() {
     assert_eq!(head(&page)["tracks"], json!([]));
 }
 
-/// Rows of the file, whatever a library is called, and none where a file has none.
+/// The file's rows are shown whatever a library is called, and no table where a file has none.
 #[test]
 fn account_of_the_device_is_a_table() {
     let mut made = small();
@@ -143,15 +143,15 @@ fn account_of_the_device_is_a_table() {
         "<td class=\"text narrow-hide\">lib&lt;b&gt;.so</td><td class=\"text\">driver: arrays</td>",
         "<td class=\"\">2.00 MiB</td><td class=\"\">40.00 %</td><td class=\"text narrow-hide\">difference</td>",
         "<p class=\"soft\">60.00 % of it has a row</p>",
-        // Nothing of the host has a share: there is no such column.
+        // No host row has a share, so that column is missing.
         "<caption>host</caption><tr><th class=\"\">Bytes</th><th class=\"text narrow-hide\">Known by</th>",
     ] {
         assert!(page.contains(wanted), "{wanted}");
     }
 }
 
-/// PyTorch's number of a block counts the frees at its address. Where that is not the number of the
-/// rows before, it is written.
+/// PyTorch's number of a block counts the frees at its address. It is written where it differs from
+/// the number of the rows before.
 #[test]
 fn versions_count_frees() {
     let mut made = Made::new();
@@ -160,7 +160,7 @@ fn versions_count_frees() {
     made.entry(Action::Alloc, 4096, 5, stack);
     made.entry(Action::Free, 4096, 5, other);
     made.entry(Action::Alloc, 4096, 7, stack);
-    // Its free is missing.
+    // The free of this block is missing.
     made.entry(Action::Alloc, 4096, 8, stack);
     made.entry(Action::Free, 4096, 8, other);
     made.entry(Action::Alloc, 4096, 9, stack);

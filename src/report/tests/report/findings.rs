@@ -13,13 +13,13 @@ pub fn sentences(page: &str) -> Vec<String> {
     let items = list.split("<li>").filter(|item| !item.is_empty());
     let text = |item: &str| {
         let item = item.trim_end_matches("</li>");
-        // A link to what it speaks of may follow.
+        // A link to the subject may follow.
         item.rsplit_once(" <a href=").map_or(item, |(text, _)| text).to_string()
     };
     items.map(text).collect()
 }
 
-/// The call site of a finding stands in the address as it may not in HTML.
+/// The link of a finding encodes the characters of its call site that HTML does not allow there.
 #[test]
 fn findings_lead_to_what_they_speak_of() {
     let page = written(&[small().input("small.pickle")]);
@@ -57,7 +57,7 @@ fn small_snapshot_in_words() {
     assert_eq!(found, wanted);
 }
 
-/// A site holds little, but always more; another holds much, and was allocated at first.
+/// One site holds little, but always more; another holds much, all allocated at the start.
 #[test]
 fn what_grows_is_named() {
     let mut made = Made::new();
@@ -79,8 +79,8 @@ fn what_grows_is_named() {
     );
 }
 
-/// A few blocks that come regularly, and go when the program ends: nearly every program frees all
-/// it has then.
+/// A few blocks that are allocated regularly, and freed when the program ends: nearly every program
+/// frees all its blocks then.
 #[test]
 fn what_is_freed_at_the_end_has_grown() {
     for blocks in [12, 15, 200] {
@@ -104,13 +104,13 @@ fn what_is_freed_at_the_end_has_grown() {
             if blocks < 100 { ".0" } else { "" }
         );
         assert!(found.contains(&wanted), "{found:?}");
-        // What comes and goes does not grow.
+        // Memory that is allocated and freed again does not grow.
         let growing = found.iter().filter(|it| it.contains("growing")).count();
         assert_eq!(growing, 1, "{found:?}");
     }
 }
 
-/// What is loaded at first does not grow, however many blocks it is.
+/// Memory loaded at the start does not grow, however many blocks it is.
 #[test]
 fn what_is_loaded_at_first_does_not_grow() {
     let mut made = Made::new();
@@ -127,7 +127,7 @@ fn what_is_loaded_at_first_does_not_grow() {
     assert!(!found.iter().any(|it| it.contains("growing")), "{found:?}");
 }
 
-/// Each pass through a range leaves something.
+/// Each pass through a range leaves a block behind in memory.
 #[test]
 fn a_range_that_grows_is_named() {
     let mut made = Made::new();
@@ -146,8 +146,8 @@ fn a_range_that_grows_is_named() {
     assert!(found.iter().any(|it| it == wanted), "{found:?}");
 }
 
-/// What the file says of a failed call comes first, by its function and kind; what was overcome is
-/// no such finding.
+/// The failed call recorded in the file comes first, by its function and kind. A failure that was
+/// overcome is no such finding.
 #[test]
 fn failed_calls_are_told_by_what_they_asked_for() {
     let told = |overcome: bool| {
@@ -190,7 +190,7 @@ fn the_rank_that_failed_is_named_first() {
     assert!(found[0].starts_with("Rank 2 (r2.pickle): Out of memory, "), "{found:?}");
 }
 
-/// Two runs, one after the other: what they held was not there at the same time.
+/// Two runs, one after the other: their memory was not held at the same time.
 #[test]
 fn two_runs_are_compared() {
     let mut inputs = ["before", "after"].map(|name| small().input(name));
@@ -203,7 +203,7 @@ fn two_runs_are_compared() {
     assert!(found.iter().any(|it| it.starts_with(wanted)), "{found:?}");
 }
 
-/// Of several processes the last snapshot of each counts; those of one process are all compared.
+/// Several processes count with their last snapshots; those of one process are all compared.
 #[test]
 fn a_process_is_not_counted_twice() {
     let of_process = |process: &str, name: &str, entries: usize| {
@@ -256,7 +256,8 @@ fn what_is_missing_is_said() {
     assert!(!found.iter().any(|finding| finding.contains("never freed")), "{found:?}");
 }
 
-/// What two ranks have in common is told once, with both names; what only one has with its own.
+/// A finding common to two ranks is printed once, with both names; a finding of one rank has its
+/// name.
 #[test]
 fn what_several_files_have_in_common_is_told_once() {
     let rank = |number: u64, more: u64| {
@@ -273,19 +274,19 @@ fn what_several_files_have_in_common_is_told_once() {
     let alone = sentences(&written(&[rank(0, 0)]));
     let both = alone.iter().map(|finding| format!("rank0 and rank1: {finding}"));
     assert_eq!(sentences(&written(&[rank(0, 0), rank(1, 0)])), both.collect::<Vec<_>>());
-    // One has the higher peak, from the same call site.
+    // One rank has the higher peak, from the same call site.
     let found = sentences(&written(&[rank(0, 0), rank(1, 11 * MIB)]));
     let peaks: Vec<_> = found.iter().filter(|finding| finding.contains("Peak: ")).collect();
     let wanted = "rank0 and rank1: Peak: 14.0 MiB live, 90 us after start; 78.57 % of it from passing user/app.py:7; \
                   22.0 MiB reserved. These are the figures of rank1, the largest.";
     assert_eq!(peaks, [wanted]);
     assert_eq!(found.len(), 5, "{found:?}");
-    // A much higher one is not the same.
+    // A much higher peak is a separate finding.
     let found = sentences(&written(&[rank(0, 0), rank(1, 100 * MIB)]));
     assert!(found[0].starts_with("rank0 and rank1: Out of memory"), "{found:?}");
     assert!(found[1].starts_with("rank0: Peak: 13.0 MiB"), "{found:?}");
     assert!(found[5].starts_with("rank1: Peak: 103 MiB"), "{found:?}");
-    // Another call site is another finding; what files lack is told once, too.
+    // Another call site is another finding. Data missing in the files is also reported once.
     let mut others = [rank(0, 0), rank(1, 0)];
     for input in &mut others {
         input.snapshot.settings.dropped = Dropped::Count(3);
@@ -298,7 +299,7 @@ fn what_several_files_have_in_common_is_told_once() {
     assert_eq!(is("rank0 and rank1: The recording dropped its oldest 3 entries"), 1, "{found:?}");
 }
 
-/// All of it goes through one line, so that line says nothing; its callers do.
+/// All memory goes through one line, so that line is not informative; its callers are.
 #[test]
 fn a_function_that_all_goes_through_is_split_by_its_callers() {
     let mut made = Made::new();
@@ -354,7 +355,8 @@ fn of_many_files_the_highest_is_told() {
     let (three, all) = ("rank0, rank1 and rank3", "rank0, rank1, rank2 and rank3");
     assert!(found[0].starts_with(&format!("{all}: Out of memory")), "{found:?}");
     assert!(found[1].starts_with("rank2: the highest peak of 4"), "{found:?}");
-    // The peak; what was not freed; fragmentation, of the three and of the one that has less of it.
+    // The peak; memory that was not freed; fragmentation, of the three and of the one that has less
+    // of it.
     assert_eq!(begins[1], three, "{found:?}");
     assert!(begins[2..].contains(&"rank2") && begins.len() < 8, "{found:?}");
     let rank = |rank: u64| {
@@ -366,7 +368,8 @@ fn of_many_files_the_highest_is_told() {
     assert!(found[2].starts_with("All 6: Peak: ") && found.len() == 6, "{found:?}");
 }
 
-/// A snapshot for a shortage and one at the end: the second has the first one's history.
+/// A snapshot at an out-of-memory failure and one at the end: the second has the first one's
+/// history.
 #[test]
 fn of_moments_of_one_process_the_last_tells() {
     let mut inputs = ["first", "second"].map(|name| small().input(name));
@@ -382,20 +385,20 @@ fn of_moments_of_one_process_the_last_tells() {
     assert_eq!(found[1], "2 snapshots of one process; the findings are those of the last, second.");
     let others = [&found[..1], &found[2..]].concat();
     assert_eq!(others, alone, "its name is not repeated");
-    // Of two that say the same, the later one, whose clock may say a little less.
+    // The later of two equal snapshots counts, though its clock may be slightly behind.
     let mut same = ["shortage", "exit"].map(|name| small().input(name));
     for input in &mut same {
         input.snapshot.settings = inputs[1].snapshot.settings.clone();
     }
     same[0].snapshot.devices[0].entries.iter_mut().for_each(|entry| entry.time_us += 1);
     assert!(sentences(&written(&same))[1].ends_with("those of the last, exit."));
-    // What the last one has lost, the first one still tells.
+    // The first snapshot still has entries that the last one has lost.
     inputs[1].snapshot.settings.dropped = Dropped::Count(7);
     let found = sentences(&written(&inputs));
     assert!(found.iter().any(|finding| finding.starts_with("first: Peak: ")), "{found:?}");
 }
 
-/// An allocation after two seconds without one that reached the driver, and three since.
+/// Allocations that reached the driver: one after two seconds without any, and three since.
 #[test]
 fn a_steady_state_and_what_ended_the_one_before() {
     let told = |entries_count: usize| {
@@ -427,7 +430,7 @@ fn a_steady_state_and_what_ended_the_one_before() {
     assert_eq!(told(2), [""; 0]);
 }
 
-/// Only the end of the program tells that a block was never freed.
+/// Only the end of the program shows that a block was never freed.
 #[test]
 fn why_a_snapshot_was_taken_counts() {
     for (why, wanted) in [

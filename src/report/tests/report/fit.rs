@@ -1,4 +1,4 @@
-//! On how small a device the run would complete: the section and its sentence.
+//! The smallest device on which the run would complete: the section and its sentence.
 
 use cachealloc_analysis::model::{Action, Dropped, StackId};
 use cachealloc_report::FitWhen;
@@ -9,14 +9,15 @@ use crate::page::{written, written_with};
 
 const BEGIN: &str = "<section id=\"fit\"";
 
-/// What stands in the section. None: there is none, and no link to one.
+/// Returns the contents of the section, or `None` if the page has neither the section nor a link to
+/// it.
 fn section(page: &str) -> Option<&str> {
     assert_eq!(page.contains(BEGIN), page.contains("href=\"#fit\""));
     let (_, rest) = page.split_once(BEGIN)?;
     Some(rest.split_once("</section>").expect("its end").0)
 }
 
-/// The cells of a table, by row.
+/// Returns the cells of a table, by row.
 fn rows(section: &str, name: &str) -> Vec<String> {
     let (_, table) = section.split_once(&format!("aria-label=\"{name}\"")).expect("the table");
     let (table, _) = table.split_once("</table>").expect("its end");
@@ -54,7 +55,7 @@ fn what_cannot_fit_names_who_holds_most() {
     assert!(section.contains("not known: 1 request failed in the recorded run"), "{section}");
 }
 
-/// Where one block is left in each of many segments only what moves memory serves what failed.
+/// Leaves one block in each of many segments: only moving memory serves the failed request.
 fn scattered() -> Made {
     let mut made = Made::new();
     let stack = made.stack(&[("f", "/u/a.c", 1)]);
@@ -98,7 +99,7 @@ fn without_a_history_there_is_no_section() {
     assert_eq!(section(&written(&[made.input("state")])), None);
 }
 
-/// It would take longer than all the rest.
+/// The search would take longer than everything else together.
 #[test]
 fn of_long_histories_it_is_left_out() {
     let long = || {
@@ -122,7 +123,7 @@ fn of_long_histories_it_is_left_out() {
     assert!(section(&page).expect("it is there").contains("<table"));
 }
 
-/// The last has the history of the others; ranks have their own.
+/// The last snapshot of a process has the history of the others; ranks have separate histories.
 #[test]
 fn each_process_is_replayed_once() {
     let titles = |same: bool| {

@@ -6,7 +6,7 @@ use crate::findings::sentences;
 use crate::made::{MIB, Made};
 use crate::page::written;
 
-/// What the report of these requests says of caches: (function, file, bytes).
+/// Returns the report's sentences on caches for these requests: (function, file, bytes).
 fn said(requests: &[(&str, &str, u64)]) -> Vec<String> {
     let mut made = Made::new();
     for (number, &(name, file, bytes)) in (1..).zip(requests) {
@@ -32,12 +32,12 @@ fn segments_of_pytorch_are_said() {
              PYTORCH_NO_CUDA_MEMORY_CACHING=1 (cachealloc run --uncached)."
         )
     };
-    // By the function; where it has no name, by the sizes.
+    // The function identifies the cache; where it has no name, the sizes do.
     let certain = sentence("are its segments");
     assert_eq!(said(&[(CACHE, TORCH, 20 * MIB), (CACHE, TORCH, 2 * MIB)]), [certain]);
     let likely = sentence("look like its segments (multiples of 2.00 MiB)");
     assert_eq!(said(&[("??", TORCH, 20 * MIB), ("", TORCH, 2 * MIB)]), [likely.as_str()]);
-    // Beside tensors of the program's own.
+    // Tensors that the program itself allocates are beside the cache.
     let own = ("get", "/home/user/app.c", 100);
     assert_eq!(said(&[("", TORCH, 20 * MIB), own, ("", TORCH, 2 * MIB)]), [likely]);
 }
@@ -60,7 +60,7 @@ fn other_frameworks_have_their_own_line() {
     let pool = "__pyx_f_4cupy_4cuda_6memory_22SingleDeviceMemoryPool__alloc";
     let found = said(&[(pool, "/site-packages/cupy/cuda/memory.cpython-312.so", 512)]);
     assert!(found[0].ends_with("write cupy.cuda.set_allocator(None) in the program."), "{found:?}");
-    // As JAX's by its name.
+    // The name identifies TensorFlow's cache as it does JAX's.
     let tensorflow = "/site-packages/tensorflow/libtensorflow_framework.so.2";
     let found = said(&[("tsl::BFCAllocator::Extend(unsigned long)", tensorflow, 77)]);
     assert!(found[0].starts_with("TensorFlow has a cache of its own: "), "{found:?}");
@@ -84,7 +84,7 @@ fn snapshots_of_pytorch_are_left_alone() {
     assert!(!found.iter().any(|sentence| sentence.contains("cache of its own")), "{found:?}");
 }
 
-/// Without a history the live blocks tell.
+/// The live blocks identify the cache where there is no history.
 #[test]
 fn what_is_live_tells_as_well() {
     let mut made = Made::new();

@@ -1,4 +1,4 @@
-//! Names that would like to be markup, a script, or a place of the template.
+//! Names that resemble markup, a script, or a placeholder of the template.
 
 use crate::made::{MIB, Made, small};
 use crate::page::{columns, element, head, written};

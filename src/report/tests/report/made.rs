@@ -23,7 +23,7 @@ impl Made {
         Made { snapshot }
     }
 
-    /// Of (name, file, line), innermost first.
+    /// Adds a stack of (name, file, line), innermost first.
     pub fn stack(&mut self, frames: &[(&str, &str, u64)]) -> StackId {
         let snapshot = &mut self.snapshot;
         let frames: Vec<_> = frames
@@ -55,20 +55,20 @@ impl Made {
         });
     }
 
-    /// In what range the last entry was, and which of it was entered anew.
+    /// Sets the range of the last entry, and how much of it was newly entered.
     pub fn within(&mut self, range: &str, entered: u8) {
         let range = self.snapshot.texts.add(range);
         let last = self.snapshot.devices[0].entries.last_mut().expect("an entry");
         (last.user_metadata, last.entered) = (range, entered);
     }
 
-    /// A block that is allocated and never freed, in a segment of its own.
+    /// Allocates a block that is never freed, in a separate segment.
     pub fn keep(&mut self, address: u64, bytes: u64, stack: StackId) {
         self.entry(Action::Alloc, address, bytes, stack);
         self.segment(address, 0, &[(bytes, BlockState::Allocated, stack)]);
     }
 
-    /// A segment whose blocks are these, one after the other: (bytes, state, stack).
+    /// Adds a segment of these blocks, one after the other: (bytes, state, stack).
     pub fn segment(&mut self, address: u64, pool: u32, blocks: &[(u64, BlockState, StackId)]) {
         let (mut at, category) = (address, TextId::EMPTY);
         let blocks: Vec<_> = blocks

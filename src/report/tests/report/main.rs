@@ -1,5 +1,5 @@
-//! The page as a file: what is embedded, what is said, and that nothing of a snapshot gets out of
-//! its place. What it does in a browser: `scripts/report-test.py`.
+//! The page as a file: the embedded data, the sentences, and the escaping of everything that comes
+//! from a snapshot. `scripts/report-test.py` tests the page in a browser.
 
 mod embedded;
 mod findings;

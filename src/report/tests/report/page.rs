@@ -1,4 +1,4 @@
-//! Reads a page back, by other means than the page's own.
+//! Reads a page independently of the page's own code.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ pub fn written_with(inputs: &[Input], fit: FitWhen) -> String {
     String::from_utf8(out).expect("the page is UTF-8")
 }
 
-/// What stands in the element with this id.
+/// Returns the contents of the element with this id.
 pub fn element<'a>(page: &'a str, id: &str) -> &'a str {
     let (_, rest) = page.split_once(&format!("id=\"{id}\">")).expect("the page has the element");
     let end = rest.find("</script>").expect("it is closed");
@@ -26,7 +26,7 @@ pub fn head(page: &str) -> Value {
     serde_json::from_str(element(page, "head")).expect("the head is JSON")
 }
 
-/// All columns, by name.
+/// Returns all columns, by name.
 pub fn columns(page: &str) -> BTreeMap<String, Value> {
     let raw = miniz_oxide::inflate::decompress_to_vec(&from_base64(element(page, "blob")));
     let raw = raw.expect("the columns inflate");

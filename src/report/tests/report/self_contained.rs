@@ -1,4 +1,4 @@
-//! The page needs no other file and no network; and its scripts never make markup out of text.
+//! The page needs no other file and no network, and its scripts never make markup out of text.
 
 use crate::made::small;
 use crate::page::written;
@@ -11,7 +11,7 @@ fn nothing_is_loaded() {
     {
         assert!(!page.contains(loads), "the page has {loads}");
     }
-    // And the browser holds it to that.
+    // The browser enforces that.
     assert!(page.contains("default-src 'none'"));
 }
 

@@ -1,5 +1,5 @@
-//! What the command prints of a report's numbers, counted by hand. That they are the page's:
-//! `scripts/report-test.py`.
+//! Numbers of a report that the command prints, counted by hand. `scripts/report-test.py` checks
+//! that they equal the page's.
 
 use cachealloc_analysis::model::Action;
 use cachealloc_analysis::{AdjacentFree, When};
