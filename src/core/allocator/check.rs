@@ -1,33 +1,34 @@
 //! The invariants of the allocator, numbered, and `check()`, which walks everything and panics with
-//! the number of the first one that does not hold. For tests: it takes time for every block.
+//! the number of the first one that does not hold. It is for tests, because it takes time for every
+//! block.
 //!
 //! * I1: the blocks of a segment tile it: the first at its base, each next at the end of the
 //!   previous, the last at its end.
-//! * I2: neighbours name each other, and all blocks of a segment name it and its pool.
+//! * I2: adjacent blocks refer to each other, and all blocks of a segment refer to it and its pool.
 //! * I3: every block begins at a multiple of 512 and is a multiple of 512 long.
 //! * I4: segments do not overlap and are listed by their base.
-//! * I5: no two neighbours are left that could coalesce.
+//! * I5: no two adjacent blocks could coalesce.
 //! * I6: a block is in the index of the requests that may take it, and in no other.
-//! * I7: exactly the blocks whose tag waits for work are listed, by age, and those on a stream with
-//!   their stream and pool.
+//! * I7: exactly the blocks whose reuse condition waits for work are listed, by age, and those on a
+//!   stream with their stream and pool.
 //! * I8: a segment counts its allocated blocks.
 //! * I9: requested bytes fit into the block, and only an active block has any.
-//! * I10: every current statistic is what a walk over blocks and segments counts.
-//! * I11: no statistic exceeds its peak, and each is what came minus what went.
+//! * I10: every current statistic equals the count of a walk over blocks and segments.
+//! * I11: no statistic exceeds its peak, and each equals the added minus the removed.
 //! * I12: every row belongs to a segment that is listed: no block is lost.
 //! * I13: a segment counts its exported blocks; the freed ones are in no index and count as
 //!   retired.
 //! * I14: a segment with exported blocks in which nothing is allocated and nothing waits is listed
 //!   as leaving.
 //! * I15: exactly the segments in arenas are expandable; they lie in an arena of their pool, and no
-//!   two touch. Their blocks say so too.
+//!   two touch. Their blocks are marked as expandable too.
 //! * I16: mappings tile the expandable segments.
-//! * I17: what is about to be mapped lies in an arena and in no segment.
-//! * I18: a segment names its first and its last block.
-//! * I19: a block is of a private pool that is open, or of none, and all blocks of a segment that
-//!   is a pool's are; a pool lists its blocks and segments, and a segment counts blocks of pools;
-//!   only blocks of a private pool wait for one, or were used outside of its capture.
-//! * I20: the tables have been looked at for room at most so many requests ago.
+//! * I17: memory about to be mapped lies in an arena and in no segment.
+//! * I18: a segment refers to its first and its last block.
+//! * I19: a block belongs to an open private pool or to none, and all blocks of a segment that
+//!   belongs to a pool do so too. A pool lists its blocks and segments, and a segment counts blocks
+//!   of pools. Only blocks of a private pool wait for one, or were used outside of its capture.
+//! * I20: the tables' spare rows were checked at most a bounded number of requests ago.
 
 use crate::allocator::{Allocator, REQUESTS_WITH_ROWS_MAX};
 use crate::block::{Block, SegmentRow, State};

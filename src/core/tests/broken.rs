@@ -1,7 +1,7 @@
 //! Every safety rule of the allocator is needed: with the rule broken, the oracle catches the
 //! allocator within a few programs. `cargo test -p cachealloc-core --features break-rules`
 //!
-//! A process of its own, because a broken rule is broken for the whole process.
+//! These tests run in a separate process, because a broken rule is broken for the whole process.
 
 use std::panic;
 use std::sync::{Mutex, PoisonError};
@@ -103,7 +103,7 @@ fn adopt_only_idle() {
     caught(Rule::AdoptOnlyIdle);
 }
 
-/// No short program takes a part of a block.
+/// Only long programs take a part of a block.
 #[test]
 fn adopt_unnamed() {
     let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
@@ -124,8 +124,8 @@ fn waiting_memory_stays() {
     caught(Rule::WaitingMemoryStays);
 }
 
-/// Breaks one rule and looks for a program that the oracle rejects: first among all short ones,
-/// then among long random ones. Neither may find fault while the rule holds.
+/// Breaks one rule and searches for a program that the oracle rejects: first among all short ones,
+/// then among long random ones. No program may fail while the rule holds.
 fn caught(rule: Rule) {
     let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     assert_eq!(set_broken(""), Ok(()));
@@ -155,12 +155,13 @@ fn by_random_program() -> Option<String> {
     (0..PROGRAMS_COUNT_MAX).find_map(judged)
 }
 
-/// What the oracle says, as opposed to a panic further on in what the broken rule left behind.
+/// Returns whether the message is the oracle's verdict, and not a later panic on state that the
+/// broken rule corrupted.
 fn is_verdict(message: &str) -> bool {
     ["handed out", "is released", "goes with"].iter().any(|verdict| message.contains(verdict))
 }
 
-/// The message of the panic, if there is one.
+/// Returns the message of the panic, if any.
 fn fault(run: impl FnOnce()) -> Option<String> {
     let before = panic::take_hook();
     panic::set_hook(Box::new(|_| {}));

@@ -42,13 +42,13 @@ impl Program {
     }
 }
 
-/// In a process with little memory.
+/// Runs in a process with little memory.
 #[test]
 fn inside() {
     if std::env::var_os("HOST_IS_SMALL").is_none() {
         return;
     }
-    // So that nothing here needs more meanwhile.
+    // Allocated first, so that the test itself needs no more memory meanwhile.
     let live = Vec::with_capacity(4 << 20);
     let mut program = Program { allocator: Allocator::new(Policy::default()), live, end: 2 << 20 };
     while program.asks() {}
@@ -60,7 +60,7 @@ fn inside() {
     assert!(!program.asks());
     assert!(program.allocator.hit(&Request::new(512, Requester::Context)).is_none());
     program.allocator.check();
-    // The rows of what is freed serve as often as they come, but for a few that must be left.
+    // The rows of freed blocks can be used again each time, except for a few that must remain.
     for _ in 0..3 {
         program.free(1_000);
         let served = (0..2_000).take_while(|_| program.asks()).count();

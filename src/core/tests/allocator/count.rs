@@ -1,10 +1,10 @@
-//! The statistics, counted naively: after every step the blocks are walked, and what changed is a
-//! rise or a fall. That is what PyTorch's numbers mean: an operation counts by what it makes of the
-//! whole, not by its steps.
+//! The statistics, counted naively: after every step a walk over the blocks finds each change,
+//! which is a rise or a fall. PyTorch's numbers mean the same: an operation counts by its effect on
+//! the whole, not by its steps.
 
 use cachealloc_core::{Allocator, BlockState, Pool, PoolStats, Stat, Stats};
 
-/// In the order of their keys.
+/// The numbers in the order of their keys.
 #[derive(Clone, Copy)]
 enum Number {
     Active,
@@ -21,7 +21,7 @@ enum Number {
     Segment,
 }
 
-/// Each begins the keys of a number, as others read them.
+/// Prefixes of the keys under which others read each number.
 pub const KEYS: [&str; 12] = [
     "active",
     "active_bytes",
@@ -37,15 +37,15 @@ pub const KEYS: [&str; 12] = [
     "segment",
 ];
 
-/// Each number for both pools together, and for each.
+/// Each number for both pools together, and for each pool.
 type Numbers<T> = [[T; 3]; KEYS.len()];
 
-/// What was counted so far.
+/// Statistics counted so far.
 #[derive(Clone, Default)]
 pub struct Counted(pub Numbers<Stat>);
 
 impl Counted {
-    /// One operation is over.
+    /// Counts one operation.
     pub fn look(&mut self, allocator: &Allocator) {
         let counted = self.0.iter_mut().flatten();
         for (stat, now) in counted.zip(walk(allocator).into_iter().flatten()) {
@@ -56,8 +56,8 @@ impl Counted {
         }
     }
 
-    /// Several are, in one call: what they made of it together is known, and not what rose and fell
-    /// between them.
+    /// Counts several operations made in one call: their joint effect is known, but not the rises
+    /// and falls between them.
     #[track_caller]
     pub fn look_at_several(&mut self, allocator: &Allocator) {
         self.look(allocator);
@@ -102,7 +102,7 @@ fn numbers(stats: &Stats) -> Numbers<Stat> {
     ]
 }
 
-/// All current numbers, from what the blocks are.
+/// Returns all current numbers, from a walk over the blocks.
 fn walk(allocator: &Allocator) -> Numbers<u64> {
     let policy = allocator.policy();
     let keeps_oversize = !policy.expandable_segments && policy.chunk_bytes.is_none();
@@ -115,7 +115,7 @@ fn walk(allocator: &Allocator) -> Numbers<u64> {
     };
     for segment in allocator.segments() {
         let pool = segment.pool;
-        // Memory in arenas comes and goes in pages.
+        // Memory in arenas is mapped and unmapped in pages.
         add(Number::Segment, pool, u64::from(!segment.expandable));
         add(Number::ReservedBytes, pool, segment.bytes);
         add(Number::OversizeSegments, pool, u64::from(segment.bytes >= oversize_bytes));

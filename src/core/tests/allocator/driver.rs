@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use cachealloc_core::policy::MIB;
 use cachealloc_core::{Address, Mapping, Segment};
 
-/// Device memory in pages of 2 MiB. Addresses are given out lowest first, so that they come again
-/// soon, and segments touch each other.
+/// Device memory in pages of 2 MiB. The lowest free addresses are given out first, so that
+/// addresses are soon reused, and segments touch each other.
 #[derive(Clone)]
 pub struct Driver {
     pub capacity_bytes: u64,
@@ -15,7 +15,7 @@ pub struct Driver {
 }
 
 pub const ARENAS_BASE: u64 = 1 << 44;
-/// Small enough to be full some time.
+/// Small enough to become full.
 pub const ARENA_BYTES: u64 = 256 * MIB;
 const PAGE_BYTES: u64 = 2 * MIB;
 
@@ -40,7 +40,7 @@ impl Driver {
         plain + self.mappings.values().sum::<u64>()
     }
 
-    /// All or nothing.
+    /// Maps all of the mappings or none.
     pub fn map(&mut self, mappings: &[Mapping]) -> bool {
         let bytes: u64 = mappings.iter().map(|mapping| mapping.bytes).sum();
         if self.used() + bytes > self.capacity_bytes {
@@ -70,7 +70,7 @@ impl Driver {
         assert_eq!(bytes, Some(segment.bytes), "{segment:x?} did not come from here");
     }
 
-    /// Small reservations share pages, large ones fill them.
+    /// Returns the memory used: small reservations share pages, large ones fill them.
     fn charge(bytes: u64) -> u64 {
         if bytes < PAGE_BYTES / 2 { bytes } else { bytes.div_ceil(PAGE_BYTES) * PAGE_BYTES }
     }

@@ -1,15 +1,16 @@
 //! Every program up to a length: each allocation size for each requester, each live block exported,
 //! each way to free it, each event completing, barriers with old and new marks, trims, releases of
-//! what is idle. All invariants are checked after every step, and the oracle watches every byte.
+//! idle memory. All invariants are checked after every step, and the oracle watches every byte.
 
 use cachealloc_core::policy::MIB;
 use cachealloc_core::{BlockId, EventId, Policy, PrivatePool, Requester, ReuseCondition, StreamId};
 
 use crate::world::{Mark, Moment, World, stream};
 
-/// One shares small segments, one shares large segments, one has a segment of its own.
+/// The first size shares small segments, the second shares large ones, the third gets a separate
+/// segment.
 const SIZES: [u64; 3] = [700 << 10, 7 * MIB, 12 * MIB];
-/// Room for two or three segments, so that programs of this length run out of memory.
+/// Capacity for two or three segments, so that programs of this length run out of memory.
 const CAPACITY_BYTES: u64 = 42 * MIB;
 
 #[derive(Clone)]
@@ -20,7 +21,7 @@ pub struct Explorer {
     mark: Option<Mark>,
     moment: Option<Moment>,
     exported: Vec<BlockId>,
-    /// With one capture, and less of everything else.
+    /// Whether programs have one capture, and less of everything else.
     captures: bool,
 }
 
@@ -55,7 +56,7 @@ enum How {
 }
 
 impl Explorer {
-    /// With plain segments, with expandable ones, and with a capture.
+    /// Returns explorers with plain segments, with expandable ones, and with a capture.
     pub fn each(judges_all: bool) -> [Explorer; 3] {
         let explorer = |expandable_segments| {
             Explorer::new(Policy { expandable_segments, ..Policy::default() }, judges_all)
@@ -122,7 +123,7 @@ impl Explorer {
         for &event in &self.events {
             operations.extend([true, false].map(|report| Operation::Finish { event, report }));
         }
-        // A mark, a barrier or a trim where there is nothing to see says nothing new.
+        // A mark, a barrier or a trim shows nothing new where it has no effect.
         let waits_later = !self.live.is_empty() || !self.events.is_empty();
         if waits_later && self.mark.is_none() {
             operations.push(Operation::Mark);

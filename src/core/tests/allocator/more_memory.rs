@@ -1,7 +1,8 @@
-//! More memory must not make a program fail: small random programs, each at all limits from what it
-//! holds at its peak to three times that.
+//! More memory must not make a program fail: small random programs, each at all limits from the
+//! bytes that it holds at its peak to three times that.
 //!
-//! No online allocator can promise it: what a larger limit lets it place better so far may be worse
+//! No online allocator can guarantee this: better placement under a larger limit may be worse for
+//! later requests. The test therefore counts such programs.
 //! for what comes. So this counts them.
 
 use std::collections::BTreeMap;
@@ -20,7 +21,7 @@ const LIMITS_COUNT: u64 = 40;
 #[derive(Clone, Copy)]
 enum Event {
     Alloc(u64),
-    /// What was allocated by this event.
+    /// Frees the memory allocated by this event.
     Free(usize),
 }
 
@@ -46,7 +47,7 @@ fn program(seed: u64) -> (Vec<Event>, u64) {
     (events, peak_bytes)
 }
 
-/// Whether the program completes within this limit.
+/// Returns whether the program completes within this limit.
 fn completes(events: &[Event], limit_bytes: u64, knows_room: bool) -> bool {
     let policy = Policy { limit_bytes: Some(limit_bytes), ..Policy::default() };
     let mut allocator = Allocator::new(policy);
@@ -85,8 +86,8 @@ fn alloc(allocator: &mut Allocator, bytes: u64, end: &mut Address) -> Option<All
     }
 }
 
-/// How many programs fail at a limit above one at which they complete, and how many need more than
-/// 1/50 above what they hold, and 4 MiB.
+/// Returns the number of programs that fail at a limit above one at which they complete. Also
+/// returns the number that need more than 1/50, plus 4 MiB, above the bytes that they hold.
 fn search(knows_room: bool) -> (u64, u64) {
     let (mut odd_count, mut greedy_count) = (0, 0);
     for seed in 0..PROGRAMS_COUNT {
@@ -106,6 +107,6 @@ fn search(knows_room: bool) -> (u64, u64) {
 fn more_memory_rarely_makes_a_program_fail() {
     let (without, with) = (search(false), search(true));
     println!("without the room {without:?}, with it {with:?} of {PROGRAMS_COUNT}");
-    // What it was: 22 and 323 without. It may only shrink.
+    // The current counts; without the capacity they are 22 and 323. They may only shrink.
     assert!(with.0 <= 5 && with.1 <= 66, "{with:?}");
 }

@@ -1,4 +1,4 @@
-//! Best fit by looking at every block: which one must a request get, if any?
+//! Best fit by a search through every block for the one that a request must get, if any.
 
 use std::ops::Range;
 
@@ -8,7 +8,7 @@ use cachealloc_core::{
     SegmentView, StreamId,
 };
 
-/// The address of the block that the first poll has to hand out.
+/// Returns the address of the block that the first poll has to hand out.
 pub fn best_fit(
     allocator: &Allocator,
     bytes: u64,
@@ -78,8 +78,8 @@ pub fn best_fit(
     best.map(|(_, _, _, address)| address)
 }
 
-/// Where else a request of a stream may be served: by what the stream has freed and what is free
-/// beside it, joined from the last of them on. Note [Own neighbours].
+/// Returns the other places that may serve a request of a stream: blocks that the stream has freed
+/// and the free blocks beside them, joined from the last one on. Note [Own neighbours].
 pub fn own_windows(allocator: &Allocator, bytes: u64, stream: StreamId) -> Vec<Address> {
     let policy = allocator.policy();
     let Some(wanted) = policy.block_bytes(bytes) else { return Vec::new() };
@@ -96,7 +96,7 @@ pub fn own_windows(allocator: &Allocator, bytes: u64, stream: StreamId) -> Vec<A
             };
             own && block.private.is_none() && !block.exported
         };
-        // All of it together is a segment that had better stay whole.
+        // All of it together is a segment that is better kept whole.
         let whole = !segment.expandable && blocks.iter().all(|block| free(&block));
         if whole
             && !small
@@ -121,9 +121,9 @@ pub fn own_windows(allocator: &Allocator, bytes: u64, stream: StreamId) -> Vec<A
     found
 }
 
-/// Where a capture gets a part of what is free, if anywhere: of the best block that has one, the
-/// lowest place that was idle since it began or that its nodes do not name. `named_end`: where what
-/// they name in a range ends.
+/// Returns the place of a part for a capture, if any: in the best block that has one, the lowest
+/// place that was idle since the capture began or that its nodes do not reference. `named_end`
+/// returns the end of their references in a range.
 pub fn part(
     allocator: &Allocator,
     bytes: u64,
@@ -157,7 +157,7 @@ pub fn part(
     ranked.into_iter().find_map(first_place).map(Address)
 }
 
-/// Notes [Pressure] and [Room].
+/// Implements Notes [Pressure] and [Room].
 fn avoids_split(allocator: &Allocator, segment_bytes: u64, wanted: u64) -> bool {
     let slack = allocator.policy().max_non_split_rounding_bytes;
     let (own_bytes, more_bytes) =
@@ -167,7 +167,8 @@ fn avoids_split(allocator: &Allocator, segment_bytes: u64, wanted: u64) -> bool 
     (pressed || is_hole) && allocator.may_avoid_split(more_bytes)
 }
 
-/// Note [Capacity]: once a third of the room is reserved, the holes may take 1/512 of it.
+/// Implements Note [Capacity]: once a third of the capacity is reserved, the holes may take 1/512
+/// of it.
 fn is_hole_too_much(allocator: &Allocator, more_bytes: u64) -> bool {
     let Some(capacity_bytes) = allocator.capacity_bytes() else { return false };
     let stats = allocator.stats();

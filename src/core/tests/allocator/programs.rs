@@ -1,5 +1,5 @@
-//! Long random programs against the oracle, under several policies, with several requests in
-//! flight at the same time: what one of them does between two polls of another must not matter.
+//! Long random programs against the oracle, under several policies, with several requests in flight
+//! at the same time. The steps of one request between two polls of another must not matter.
 
 use cachealloc_core::policy::MIB;
 use cachealloc_core::{
@@ -25,14 +25,14 @@ const POLICIES: [&str; 9] = [
     "strategy:pre_allocate,max_split_size_mb:20,garbage_collection_threshold:0.9",
 ];
 
-/// What the caller may want as the next chunk; with 0, no more than the request.
+/// Sizes that the caller may want as the next chunk; with 0, no more than the request.
 const CHUNKS_BYTES: [u64; 4] = [0, 8 * MIB, 40 * MIB, 100 * MIB];
 
 struct Program {
     world: World,
     random: Random,
     live: Vec<BlockId>,
-    /// Requests, and the memory in arenas that is on its way for them.
+    /// Requests, and the memory in arenas that is arriving for them.
     in_flight: Vec<(Request, Option<Vec<Mapping>>)>,
     events: Vec<EventId>,
     mark: Option<Mark>,
@@ -90,7 +90,8 @@ impl Program {
             }
             5..11 if !self.in_flight.is_empty() => self.poll_one(),
             11..16 if !self.live.is_empty() => self.free(),
-            // Most programs never do: an export changes how large requests are served, for good.
+            // Most programs never export: an export permanently changes how large requests are
+            // served.
             16 if self.exports && self.random.below(4) == 0 && !self.live.is_empty() => {
                 let place = self.random.below(self.live.len() as u64) as usize;
                 if self.world.may_export(self.live[place]) {
@@ -136,33 +137,33 @@ impl Program {
             return;
         }
         let found = self.world.alloc_in(bytes, requester, pool).0;
-        // As the caller does where the driver has no memory.
+        // The caller does this where the driver has no memory.
         let part = || self.world.adopt_part(bytes, requester, pool?);
         self.live.extend(found.or_else(part).map(|found| found.block));
     }
 
-    /// A capture for which something is allocated.
+    /// Returns a running capture for an allocation.
     fn pool(&mut self) -> Option<PrivatePool> {
         let served = self.served();
         let for_capture = !served.is_empty() && self.random.below(2) == 0;
         for_capture.then(|| self.random.pick(&served))
     }
 
-    /// The pools whose capture runs.
+    /// Returns the pools whose capture runs.
     fn served(&self) -> Vec<PrivatePool> {
         let runs = |pool: &PrivatePool| !self.world.captured.contains(pool);
         let served = self.world.pools.iter().filter(|(_, ended)| !ended);
         served.map(|(pool, _)| *pool).filter(runs).collect()
     }
 
-    /// Something that a thread of a capture does with a block.
+    /// Does something that a thread of a capture may do with a block.
     fn take_part(&mut self) {
         let served = self.served();
         if served.is_empty() {
             return;
         }
         let pool = self.random.pick(&served);
-        // A capture ends when its requests have.
+        // A capture ends only after its requests have ended.
         let asks = self.in_flight.iter().any(|(request, _)| request.private() == Some(pool));
         if self.random.below(8) == 0 && !asks {
             return self.world.open_rest(pool);

@@ -1,4 +1,4 @@
-//! What the caller asks before it acts.
+//! Queries that the caller makes before it acts.
 
 use cachealloc_core::policy::REQUEST_BYTES_MAX;
 use cachealloc_core::{
@@ -61,7 +61,8 @@ fn pools_have_memory_until_they_are_closed() {
     allocator.free(ordinary, ReuseCondition::Everywhere);
 }
 
-/// The recorder asks for pending frees that are over, each once, from its begin to its end.
+/// The recorder asks for completed pending frees, and gets each once, between its first and its
+/// last query.
 #[test]
 fn pending_frees_that_are_over_are_told_while_someone_asks() {
     let mut allocator = Allocator::new(Policy::default());
@@ -90,7 +91,7 @@ fn pending_frees_that_are_over_are_told_while_someone_asks() {
     assert_eq!(told(&mut allocator), []);
 }
 
-/// It waited for a stream, long before the capture began.
+/// The block waited for a stream, long before the capture began.
 #[test]
 fn what_a_capture_adopts_was_used_by_nothing_outside_of_it() {
     let mut allocator = Allocator::new(Policy::default());
@@ -132,7 +133,7 @@ fn a_policy_rounds_where_a_power_of_two_has_divisions() {
     }
 }
 
-/// Its memory went with it, in as many calls as there were segments.
+/// The context's memory was released with it, in as many calls as there were segments.
 #[test]
 fn a_context_that_has_ended_holds_nothing() {
     let mut allocator = Allocator::new(Policy::default());
@@ -153,7 +154,7 @@ fn a_context_that_has_ended_holds_nothing() {
     }
 }
 
-/// The caller asks what leaves only after it has taken out what is free.
+/// The caller asks which memory leaves only after it has taken out the free memory.
 #[test]
 fn what_has_gone_does_not_leave_once_more_and_the_others_do() {
     let mut allocator = Allocator::new(Policy::default());
@@ -181,7 +182,7 @@ fn the_driver_is_asked_for_whatever_a_device_could_have() {
     assert_eq!(policy.block_bytes(u64::MAX), None);
 }
 
-/// Not to the next power of two: PyTorch's condition is more than one.
+/// One division does not round to the next power of two: PyTorch's condition is more than one.
 #[test]
 fn one_division_is_none() {
     let bytes = 9 << 20;
@@ -191,7 +192,7 @@ fn one_division_is_none() {
     }
 }
 
-/// However many streams there are, each finds what it has freed, the last of it too.
+/// However many streams there are, each finds all blocks that it has freed, including the last.
 #[test]
 fn each_of_many_streams_has_what_it_freed() {
     let mut allocator = Allocator::new(Policy::default());

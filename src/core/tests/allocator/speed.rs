@@ -1,4 +1,4 @@
-//! How long a hit and a free take. Prints, asserts nothing about time:
+//! The time of a hit and of a free. Prints, asserts nothing about time:
 //! `cargo test --release -p cachealloc-core speed -- --ignored --nocapture`
 
 use std::time::Instant;

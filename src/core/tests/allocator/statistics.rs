@@ -1,4 +1,5 @@
-//! The statistics, by the names under which others read them, against what `count` counts.
+//! The statistics, by the names under which others read them, compared with the numbers that
+//! `count` finds.
 
 use std::collections::BTreeMap;
 
@@ -48,7 +49,8 @@ impl Naive {
     }
 }
 
-/// By the begin of a key, as `active_bytes.small_pool`: those that PyTorch has.
+/// Returns the statistics that PyTorch has, by the prefix of the key, such as
+/// `active_bytes.small_pool`.
 fn by_key(counted: &Counted) -> Vec<(String, Stat)> {
     let mut all = Vec::new();
     let keys = KEYS.into_iter().zip(counted.0).filter(|(key, _)| *key != "retired_bytes");
@@ -72,7 +74,7 @@ const COUNTERS: [&str; 6] = [
     "num_sync_all_streams",
 ];
 
-/// A program on an allocator, with a driver that has so much memory.
+/// A program on an allocator, with a driver of limited memory.
 struct Program {
     allocator: Allocator,
     naive: Naive,
@@ -106,7 +108,7 @@ impl Program {
             let retries = self.allocator.stats().num_alloc_retries;
             let step = self.allocator.poll(&mut request);
             self.look();
-            // A retry is the one thing that cannot be seen in the blocks.
+            // A retry is the only event that cannot be seen in the blocks.
             if self.allocator.stats().num_alloc_retries > retries {
                 self.naive.count("num_alloc_retries");
                 self.naive.count("num_sync_all_streams");
@@ -216,7 +218,7 @@ fn oversize_blocks_and_segments_are_counted() {
     }
 }
 
-/// A part is taken from a free block: its bytes went, and no block did.
+/// A part is taken from a free block: its bytes are removed, but no block is.
 #[test]
 fn a_block_that_shrinks_counts_by_what_it_lost() {
     let mut program = Program::new(Policy::default(), 160 * MIB);
@@ -228,7 +230,8 @@ fn a_block_that_shrinks_counts_by_what_it_lost() {
     assert_eq!((bytes.allocated, bytes.freed), (18 * MIB, 3 * MIB));
 }
 
-/// A capture takes the middle of a free block: there are more of them, and fewer bytes.
+/// A capture takes the middle of a free block: the number of free blocks rises, and their bytes
+/// fall.
 #[test]
 fn a_block_that_falls_apart_is_at_a_peak_before_a_part_goes() {
     let mut program = Program::new(Policy::default(), 160 * MIB);
@@ -236,7 +239,7 @@ fn a_block_that_falls_apart_is_at_a_peak_before_a_part_goes() {
     let begin = program.allocator.segments().next().expect("a segment").base.0;
     let pool = PrivatePool(1);
     let begun = program.allocator.idle_mark();
-    // So that the capture does not find it idle.
+    // This use keeps the capture from finding the block idle.
     program.alloc(2 * MIB, Requester::Context);
     program.free(1, ReuseCondition::Everywhere);
     program.allocator.open_pool(pool, begun);
@@ -275,7 +278,7 @@ fn peaks_and_totals_begin_anew() {
     assert_eq!(program.allocator.stats().allocated_bytes.all.current, 1024);
 }
 
-/// What all contexts of a device have, and peaks that are carried over.
+/// Numbers of all contexts of a device are added, and peaks are carried over.
 #[test]
 fn numbers_of_two_contexts_are_added_and_their_peaks_compared() {
     let policy = || Policy { max_split_bytes: Some(20 * MIB), ..Policy::default() };

@@ -1,6 +1,6 @@
-//! What is searched with an index is what a walk over everything finds, block by block: own
-//! neighbours of a stream (`behind`), and places in arenas (`runs`, of which the walk is still
-//! there, in `holes`).
+//! Each search with an index finds the same as a walk over everything, block by block. The searches
+//! cover the stream's own adjacent blocks (`behind`) and places in arenas (`runs`; the walk for
+//! them is still there, in `holes`).
 
 extern crate std;
 
@@ -25,7 +25,7 @@ use crate::order::tests::tier;
 const ARENA_BYTES: u64 = 4 << 30;
 
 impl Allocator {
-    /// As `own_window`.
+    /// Finds the same as `own_window` by a walk.
     fn own_window_by_walk(&self, stream: StreamId, block_bytes: u64) -> Option<Neighbours> {
         let pool = self.policy.pool_of(block_bytes);
         let own = self.index(pool, None).on_stream(stream)?;
@@ -36,7 +36,7 @@ impl Allocator {
         self.window_by_walk(&segments, block_bytes, Some(stream), 2)
     }
 
-    /// As `window_anywhere`.
+    /// Finds the same as `window_anywhere` by a walk.
     fn window_anywhere_by_walk(&self, block_bytes: u64) -> Option<Neighbours> {
         let pool = self.policy.pool_of(block_bytes);
         let of_pool = self.segments.iter().filter(|(_, segment)| segment.pool == pool);
@@ -68,7 +68,7 @@ impl Allocator {
         windows.into_iter().filter(fits).min_by_key(|window| (window.sequence, window.bytes))
     }
 
-    /// The shortest window that ends with the last of these.
+    /// Returns the shortest window that ends with the last of these blocks.
     fn shortest_to(
         &self,
         blocks: &[BlockId],
@@ -90,7 +90,7 @@ impl Allocator {
         None
     }
 
-    /// Every search finds what the walk does.
+    /// Checks that every search finds the same as the walk.
     fn judge(&mut self, random: &mut Random) {
         self.look_at_changes();
         for _ in 0..4 {
@@ -116,7 +116,7 @@ fn size(random: &mut Random) -> u64 {
     }
 }
 
-/// A driver with so much memory.
+/// Serves a request from a driver with limited memory.
 fn served(
     allocator: &mut Allocator,
     bytes: u64,

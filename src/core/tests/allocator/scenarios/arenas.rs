@@ -1,4 +1,4 @@
-//! Expandable segments: where memory comes, and from where it goes.
+//! Expandable segments: where memory is mapped, and from where it is unmapped.
 
 use crate::picture::check;
 
@@ -305,7 +305,7 @@ fn an_arena_that_is_full_leaves_the_rest_to_the_driver() {
     );
 }
 
-/// All that is free would not do: memory stays where it is until the last attempt.
+/// All free memory would not suffice: memory stays where it is until the last attempt.
 #[test]
 fn too_little_memory_does_not_move() {
     check(

@@ -1,5 +1,5 @@
 //! Memory of arenas that requests in flight have asked for. Other requests may be polled meanwhile:
-//! what observes a call of the driver may allocate itself.
+//! an observer of a driver call may allocate itself.
 
 use cachealloc_core::policy::MIB;
 use cachealloc_core::{
@@ -64,7 +64,8 @@ fn what_does_not_come_is_a_hole_again() {
     assert_eq!(gets(&mut allocator, &mut three).address.0, ARENA);
 }
 
-/// A request counts a free block in that another one takes: now nothing is counted in any more.
+/// A request includes a free block in its count, and another request takes the block. Afterwards no
+/// block is counted.
 #[test]
 fn what_was_counted_in_is_taken_by_another() {
     let mut allocator = with_arena();

@@ -33,7 +33,7 @@ fn a_budget_of_three_blocks_under_max_split() {
     );
 }
 
-/// `test_garbage_collect_expandable`, likewise.
+/// `test_garbage_collect_expandable`, without expandable segments.
 #[test]
 fn a_budget_under_garbage_collection() {
     check(
@@ -87,7 +87,7 @@ fn a_request_of_a_tebibyte_fails() {
     );
 }
 
-/// `test_out_of_memory_retry`: half of the device twice, beside what is lost to others.
+/// `test_out_of_memory_retry`: half of the device twice, apart from the memory lost to others.
 #[test]
 fn the_second_half_fails_until_the_first_is_freed() {
     check(

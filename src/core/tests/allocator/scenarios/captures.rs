@@ -48,7 +48,7 @@ fn what_the_capture_orders_is_used_again() {
     );
 }
 
-/// Neighbours that are in order for one stream are one block for it, and not for another.
+/// Adjacent blocks that are ordered for one stream are one block for it, and not for another.
 #[test]
 fn a_stream_has_neighbours_that_are_in_order_for_it() {
     check(

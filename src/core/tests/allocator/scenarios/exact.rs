@@ -1,5 +1,5 @@
-//! The last attempt: what the program asked for, and nothing beyond it. Natively it would have got
-//! that.
+//! The last attempt: exactly the memory that the program asked for. The plain driver would have
+//! served that request.
 
 use crate::picture::check;
 
@@ -20,7 +20,7 @@ fn without_rounding_it_fits_into_an_arena() {
     );
 }
 
-/// As above, with memory that is mapped already counted in.
+/// As in the test above, but memory that is already mapped counts.
 #[test]
 fn without_rounding_an_arena_needs_less_more() {
     check(
@@ -42,7 +42,7 @@ fn without_rounding_an_arena_needs_less_more() {
     );
 }
 
-/// It is the limit that has no room for 12 MiB.
+/// The limit has no capacity for 12 MiB.
 #[test]
 fn without_rounding_it_is_within_the_limit() {
     check(
@@ -59,7 +59,7 @@ fn without_rounding_it_is_within_the_limit() {
     );
 }
 
-/// A size that is not rounded is not tried once more.
+/// A size that is not rounded is not tried again.
 #[test]
 fn what_was_not_rounded_is_tried_once() {
     check(

@@ -1,4 +1,4 @@
-//! What is too much goes back, the largest first, up to a share. A sixteenth of a GiB is 64 MiB.
+//! Excess memory is released, the largest first, up to a share. A sixteenth of a GiB is 64 MiB.
 
 use cachealloc_core::policy::MIB;
 use cachealloc_core::{Policy, Requester, ReuseCondition};
@@ -97,7 +97,7 @@ fn with_0_all_of_it_goes() {
     );
 }
 
-/// What was used or freed since the mark may still be in use by work.
+/// Memory used or freed since the mark may still be in use by work.
 #[test]
 fn what_was_used_since_stays() {
     check(
@@ -120,7 +120,7 @@ fn what_was_used_since_stays() {
     );
 }
 
-/// It counts, but what is beside it in its segment is in use.
+/// The free part counts, but other blocks of its segment are in use.
 #[test]
 fn a_free_part_counts_and_cannot_go() {
     check(
@@ -146,7 +146,7 @@ fn a_free_part_counts_and_cannot_go() {
     );
 }
 
-/// Of 100 MiB half: the largest until it is reached. The rest stays until it was used.
+/// Half of 100 MiB is released, the largest segments first. The rest stays until it is used again.
 #[test]
 fn a_share_leaves_the_smaller_ones() {
     check(
@@ -183,7 +183,8 @@ fn a_share_leaves_the_smaller_ones() {
     );
 }
 
-/// The share is just what is too much: all of that goes, and nothing is left that would not count.
+/// The share equals the excess: all of that is released, and no remainder is left that would not
+/// count.
 #[test]
 fn a_share_that_is_enough_leaves_nothing() {
     let excess_share = 0.5;
@@ -222,7 +223,7 @@ fn with_a_share_of_0_nothing_goes() {
     );
 }
 
-/// What is left does not count: new garbage has the maximum for itself.
+/// The remainder does not count: new garbage has the whole maximum.
 #[test]
 fn what_the_share_leaves_counts_no_more() {
     check(
@@ -261,7 +262,7 @@ fn what_the_share_leaves_counts_no_more() {
     );
 }
 
-/// Nor is what was left and is in use now.
+/// A remainder that is in use now does not count as remainder either.
 #[test]
 fn what_is_in_use_again_is_not_left() {
     check(
@@ -291,7 +292,7 @@ fn what_is_in_use_again_is_not_left() {
     );
 }
 
-/// In arenas no more goes than is too much, to a mapping, from the end of a block.
+/// In arenas no more than the excess is released, to a mapping, from the end of a block.
 #[test]
 fn a_part_of_a_block_goes_from_an_arena() {
     check(

@@ -139,7 +139,7 @@ fn after_the_first_export_large_blocks_are_segments() {
     );
 }
 
-/// The 17 MiB beside `a` serve no request, until there is no other way.
+/// The 17 MiB beside `a` serve no request until there is no other way.
 #[test]
 fn a_part_of_a_segment_is_better_than_nothing() {
     check(
@@ -163,7 +163,7 @@ fn a_part_of_a_segment_is_better_than_nothing() {
     );
 }
 
-/// Under memory pressure everything goes, retired blocks with their segments.
+/// Under memory pressure everything is released, retired blocks with their segments.
 #[test]
 fn a_trim_takes_retired_blocks_behind_their_events() {
     check(

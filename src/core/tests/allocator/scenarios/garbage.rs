@@ -1,4 +1,5 @@
-//! Garbage collection: above a share of the limit, old free segments go before a new one comes.
+//! Garbage collection: above a share of the limit, old free segments are released before a new one
+//! is reserved.
 
 use crate::picture::check;
 
@@ -30,7 +31,8 @@ fn garbage_collection_takes_the_older_ones() {
     );
 }
 
-/// It would come back only when the stream is done, and serves other streams behind that.
+/// The memory would be released only when the stream is done, and it serves other streams ordered
+/// after that.
 #[test]
 fn garbage_collection_leaves_what_a_stream_uses() {
     check(
@@ -51,7 +53,7 @@ fn garbage_collection_leaves_what_a_stream_uses() {
     );
 }
 
-/// An age is a difference: of 27, 18 and 9 requests two are at least the average.
+/// An age is a difference: of the ages 27, 18 and 9 requests, two are at least the average.
 #[test]
 fn garbage_collection_takes_all_that_are_as_old_as_the_average() {
     let nine = "x = alloc 512\nfree x\n".repeat(9);

@@ -1,4 +1,4 @@
-//! What another process gets: as much as it lacks, of what was unused for longest.
+//! Memory released for another process: as much as it lacks, from the memory unused for longest.
 
 use crate::picture::check;
 
@@ -77,7 +77,7 @@ fn what_is_mapped_goes_from_its_end() {
     );
 }
 
-/// Small blocks come and go beside it, which keeps only what they touch.
+/// Small blocks are allocated and freed beside it, and keep only the memory that they touch.
 #[test]
 fn what_was_free_for_long_stays_so_beside_what_comes_and_goes() {
     check(

@@ -1,4 +1,4 @@
-//! What is idle goes back, and nothing else.
+//! Idle memory is released, and no other.
 
 use cachealloc_core::policy::MIB;
 use cachealloc_core::{Policy, Requester, ReuseCondition};
@@ -99,7 +99,7 @@ fn what_is_left_of_a_split_block_is_as_old_as_the_whole() {
     );
 }
 
-/// No request came between the mark and the first free.
+/// No request was made between the mark and the first free.
 #[test]
 fn what_was_freed_right_after_the_mark_is_not_older() {
     check(
@@ -232,7 +232,8 @@ fn idle_pages_go_from_the_middle() {
     );
 }
 
-/// Of two neighbours the larger one is remembered, the left one of two that are equal.
+/// The age of the larger of two adjacent parts is remembered, or that of the left one if they are
+/// equal.
 #[test]
 fn the_larger_part_of_a_block_in_an_arena_is_as_old_as_it_was() {
     for (left, right) in [(40, 4), (4, 40), (20, 20), (22, 20), (20, 22)] {

@@ -1,4 +1,4 @@
-//! Misses: what is asked of the driver, and in which order.
+//! Misses: the requests to the driver, and their order.
 
 use crate::picture::check;
 
@@ -47,7 +47,7 @@ fn out_of_memory_keeps_what_is_allocated() {
     );
 }
 
-/// The second request fails; once the first is freed it succeeds.
+/// The second request fails; it succeeds once the first block is freed.
 #[test]
 fn half_of_the_memory_twice() {
     check(
@@ -106,7 +106,7 @@ fn a_block_freed_by_the_wait_is_found_inside_a_split_segment() {
     );
 }
 
-/// Natively it fits: a segment for others to share does not.
+/// The request fits on the plain driver: a segment for others to share does not.
 #[test]
 fn the_last_attempt_is_as_small_as_the_request() {
     check(
@@ -195,7 +195,8 @@ fn the_stages_of_a_long_miss() {
     );
 }
 
-/// A stream takes what others still use once nothing else is left, and that is not released.
+/// A stream takes memory that others still use once nothing else is left, and that memory is not
+/// released.
 #[test]
 fn a_stream_comes_behind_others() {
     check(
@@ -223,7 +224,7 @@ fn a_stream_comes_behind_others() {
     );
 }
 
-/// Neighbours serve together, and what is left of them goes on to wait.
+/// Adjacent blocks serve a request together, and their remainder continues to wait.
 #[test]
 fn neighbours_serve_a_stream_together() {
     check(

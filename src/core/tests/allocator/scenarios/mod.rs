@@ -1,4 +1,4 @@
-//! What the allocator does, rule by rule, as programs and drawings.
+//! The behaviour of the allocator, rule by rule, as programs and drawings.
 
 mod sizes;
 

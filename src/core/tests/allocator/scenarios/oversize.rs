@@ -29,7 +29,7 @@ fn oversize_blocks_are_kept_for_requests_of_about_their_size() {
     );
 }
 
-/// The other free segments stay.
+/// The other free segments are kept.
 #[test]
 fn one_oversize_segment_makes_room() {
     check(
@@ -88,7 +88,7 @@ fn several_oversize_segments_make_room_largest_first() {
     );
 }
 
-/// They go with everything else that is free, and not before.
+/// Oversize segments are released with everything else that is free, and not before.
 #[test]
 fn oversize_segments_that_are_not_enough_are_not_taken_for_it() {
     check(
@@ -110,7 +110,7 @@ fn oversize_segments_that_are_not_enough_are_not_taken_for_it() {
     );
 }
 
-/// Neither one more, nor anything else. The second time they are just enough.
+/// No more of them and no others are released. The second time they just suffice.
 #[test]
 fn as_many_oversize_segments_go_as_are_enough() {
     check(
@@ -143,7 +143,7 @@ fn as_many_oversize_segments_go_as_are_enough() {
     );
 }
 
-/// They go with everything else, in no order of size.
+/// Smaller segments are released with everything else, in no order of size.
 #[test]
 fn smaller_segments_are_not_taken_for_oversize() {
     check(

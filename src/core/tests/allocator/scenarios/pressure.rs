@@ -2,7 +2,8 @@
 
 use crate::picture::check;
 
-/// 400 + 500 of 1000 fit natively; cut out of the 600, the 500 find 200 + 400.
+/// 400 + 500 of 1000 fit on the plain driver; if the 400 are cut from the 600, the 500 find 200 +
+/// 400.
 #[test]
 fn segments_are_cut_as_long_as_memory_is_plentiful() {
     check(
@@ -24,7 +25,7 @@ fn segments_are_cut_as_long_as_memory_is_plentiful() {
     );
 }
 
-/// The same program.
+/// The same program under pressure.
 #[test]
 fn a_program_that_fits_natively_fits_under_pressure() {
     check(

@@ -1,5 +1,5 @@
-//! What is not cut and not shared because the room for the program is known: Note [Capacity] in
-//! capacity.rs.
+//! Limits on cutting and sharing segments when the capacity of the program is known: Note
+//! [Capacity] in capacity.rs.
 
 use crate::picture::check;
 
@@ -48,7 +48,7 @@ fn then_a_whole_segment_is_cut_only_if_the_hole_is_small() {
     );
 }
 
-/// The rest of 20 MiB would be more than 13.
+/// The remainder of 20 MiB would be more than 13.
 #[test]
 fn then_a_large_request_begins_no_segment_for_several() {
     check(
@@ -71,7 +71,7 @@ fn then_a_large_request_begins_no_segment_for_several() {
     );
 }
 
-/// Of each 2 MiB 848 KiB would be of no use.
+/// In the last 2 MiB page of each, 848 KiB would be of no use.
 #[test]
 fn unless_it_loses_much_of_its_last_page() {
     check(
@@ -117,7 +117,7 @@ fn a_chunk_is_cut_and_shared() {
     );
 }
 
-/// A single segment of 20 MiB would be more than 1/256 of it.
+/// A single segment of 20 MiB would be more than 1/256 of the limit.
 #[test]
 fn within_a_low_limit_nothing_large_is_shared() {
     check(
@@ -136,7 +136,7 @@ fn within_a_low_limit_nothing_large_is_shared() {
     );
 }
 
-/// And here it is not.
+/// A single segment of 20 MiB is no more than 1/256 of this limit.
 #[test]
 fn within_a_high_limit_segments_are_shared() {
     check(
@@ -153,7 +153,7 @@ fn within_a_high_limit_segments_are_shared() {
     );
 }
 
-/// Others hold the rest: the driver says so.
+/// Others hold the rest, as the driver's refusal shows.
 #[test]
 fn a_refusal_shows_the_room() {
     check(
@@ -179,7 +179,7 @@ fn a_refusal_shows_the_room() {
     );
 }
 
-/// As the driver's, though it is not asked.
+/// The limit refuses as the driver does, though the driver is not asked.
 #[test]
 fn a_refusal_of_the_limit_shows_the_room() {
     check(
@@ -205,7 +205,7 @@ fn a_refusal_of_the_limit_shows_the_room() {
     );
 }
 
-/// The driver gives more than it refused. Of the new room little is taken.
+/// The driver grants more than it refused before. Little of the new capacity is taken.
 #[test]
 fn others_may_go_again() {
     check(
@@ -233,7 +233,7 @@ fn others_may_go_again() {
     );
 }
 
-/// Rounded up it does not fit.
+/// The rounded-up size does not fit.
 #[test]
 fn before_a_request_fails_it_takes_a_hole_of_its_exact_size() {
     check(
@@ -253,7 +253,7 @@ fn before_a_request_fails_it_takes_a_hole_of_its_exact_size() {
     );
 }
 
-/// A small request finds one among the large ones, and takes no more of it than it needs.
+/// A small request finds a hole among the large ones, and takes no more of it than it needs.
 #[test]
 fn before_a_request_fails_it_takes_a_hole_of_the_other_pool() {
     check(

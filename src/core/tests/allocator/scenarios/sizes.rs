@@ -169,7 +169,7 @@ fn the_smallest_block_that_fits_is_taken() {
     );
 }
 
-/// Segments that are young should run empty.
+/// Young segments should become empty.
 #[test]
 fn among_equals_the_oldest_segment_then_the_lowest_address() {
     check(

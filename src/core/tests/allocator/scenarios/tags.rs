@@ -119,7 +119,7 @@ fn a_smaller_block_free_everywhere_beats_its_own() {
     );
 }
 
-/// Joined, the first would wait for the event of the second.
+/// If joined, the first block would wait for the event of the second.
 #[test]
 fn blocks_of_one_stream_stay_apart_while_they_wait() {
     check(
