@@ -111,7 +111,8 @@ fn gaps() {
                 lifetimes.live_at(lifetimes.last).map(|life| (life.address, life.bytes)).collect();
             assert_eq!(end, undone(device)[0].1, "seed {seed}");
             assert_eq!(lifetimes.end_bytes, end.values().sum::<u64>(), "seed {seed}");
-            // No two things are in the same place, and a stack always belongs to the same library.
+            // No two lifetimes share a place at the same time, and a stack always belongs to the
+            // same library.
             let mut places = BTreeMap::new();
             let mut by_time: Vec<&Lifetime> = lifetimes.all.iter().collect();
             by_time.sort_by_key(|life| (life.begin, life.reusable));

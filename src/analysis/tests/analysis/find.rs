@@ -79,7 +79,7 @@ fn every_place() {
         (gone + 5, 10, Place::Unreserved, Some((gone, 0))),
         (gone + (4 << 20), 10, Place::Unreserved, None),
         (BASE - 1, 10, Place::Unreserved, None),
-        // At earlier moments.
+        // The next rows are for earlier moments.
         (BASE, 2, Place::Held { offset: 0 }, Some((BASE, 0))),
         (BASE, 3, Place::Free, Some((BASE, 0))),
         (BASE + 1024, 5, Place::Held { offset: 0 }, Some((BASE + 1024, 0))),

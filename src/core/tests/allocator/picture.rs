@@ -6,11 +6,11 @@
 //! capacity 100M                     20M large | a 3M | 17M free    one line for each segment
 //! a = alloc 3M [s1]                 reserved 20M  allocated 3M  active 3M
 //! free a [on s1 e1 | after e1 | elsewhere e1 | parked]
-//! finish e1, report                 the device completes e1; the allocator is told
+//! finish e1, report                 the device completes e1; the allocator learns of it
 //! m = mark, barrier m, barrier      a barrier recorded at the mark, or now
 //! export a                          another process maps a
-//! n = now, idle n, excess n         what was not used since then goes back, or what is too much of it
-//! give 20M n                        so much of it, for another process
+//! n = now, idle n, excess n         releases memory unused since then, or its excess
+//! give 20M n                        releases 20M of it for another process
 //! trim, pressure on, pressure off, limit 50M, room 50M, chunk 40M
 //! ```
 //!

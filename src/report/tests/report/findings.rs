@@ -127,7 +127,7 @@ fn what_is_loaded_at_first_does_not_grow() {
     assert!(!found.iter().any(|it| it.contains("growing")), "{found:?}");
 }
 
-/// Each pass through a range leaves a block behind in memory.
+/// Each pass through a range leaves a block allocated.
 #[test]
 fn a_range_that_grows_is_named() {
     let mut made = Made::new();
@@ -385,7 +385,7 @@ fn of_moments_of_one_process_the_last_tells() {
     assert_eq!(found[1], "2 snapshots of one process; the findings are those of the last, second.");
     let others = [&found[..1], &found[2..]].concat();
     assert_eq!(others, alone, "its name is not repeated");
-    // The later of two equal snapshots counts, though its clock may be slightly behind.
+    // The later of two equal snapshots counts, though its clock may show a slightly earlier time.
     let mut same = ["shortage", "exit"].map(|name| small().input(name));
     for input in &mut same {
         input.snapshot.settings = inputs[1].snapshot.settings.clone();

@@ -98,7 +98,7 @@ fn wide(count: usize) -> Capture {
     capture
 }
 
-/// Forks of eight streams that are joined before the next fork: all that each used is free then.
+/// Forks of eight streams that are joined before the next fork: the blocks of each are free then.
 fn forks(count: usize) -> Capture {
     let mut capture = Capture::new(8);
     for block in 0..count.div_ceil(8) {

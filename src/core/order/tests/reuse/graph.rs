@@ -109,7 +109,7 @@ impl Graph {
         true
     }
 
-    /// Returns whether `before` is complete whenever `node` has started, by going back over edges.
+    /// Returns whether `before` is complete whenever `node` has started, by following edges backwards.
     /// A node that has started only allows an early one after it to start. Nothing can be concluded
     /// past an edge that promises nothing.
     pub fn is_complete(&self, before: usize, node: usize) -> bool {

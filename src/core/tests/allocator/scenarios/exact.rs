@@ -20,7 +20,7 @@ fn without_rounding_it_fits_into_an_arena() {
     );
 }
 
-/// As in the test above, but memory that is already mapped counts.
+/// Memory that is already mapped counts here.
 #[test]
 fn without_rounding_an_arena_needs_less_more() {
     check(

@@ -25,7 +25,7 @@ fn segments_are_cut_as_long_as_memory_is_plentiful() {
     );
 }
 
-/// The same program under pressure.
+/// This is the program of the test above, under pressure.
 #[test]
 fn a_program_that_fits_natively_fits_under_pressure() {
     check(

@@ -71,7 +71,7 @@ fn then_a_large_request_begins_no_segment_for_several() {
     );
 }
 
-/// In the last 2 MiB page of each, 848 KiB would be of no use.
+/// Each 2 MiB page would lose 848 KiB.
 #[test]
 fn unless_it_loses_much_of_its_last_page() {
     check(

@@ -19,7 +19,7 @@ impl World {
         let expected = naive::best_fit(&self.allocator, bytes, requester, private);
         let joined = self.joined_of_own(bytes, requester, private);
         let retries = self.allocator.stats().num_alloc_retries;
-        // A request that begins anew is unchanged.
+        // A request that starts again is unchanged.
         let mut request = request(bytes, requester, private).again();
         let mut asked = Vec::new();
         let found = loop {
