@@ -28,7 +28,8 @@
 //! * I19: a block belongs to an open private pool or to none, and all blocks of a segment that
 //!   belongs to a pool do so too. A pool lists its blocks and segments, and a segment counts blocks
 //!   of pools. Only blocks of a private pool wait for one, or were used outside of its capture.
-//! * I20: the tables' spare rows were checked at most a bounded number of requests ago.
+//! * I20: at most `REQUESTS_WITH_ROWS_MAX` requests go on without another check of the tables'
+//!   rows.
 
 use crate::allocator::{Allocator, REQUESTS_WITH_ROWS_MAX};
 use crate::block::{Block, SegmentRow, State};

@@ -109,9 +109,9 @@ impl Graph {
         true
     }
 
-    /// Returns whether `before` is complete whenever `node` has started, by following edges backwards.
-    /// A node that has started only allows an early one after it to start. Nothing can be concluded
-    /// past an edge that promises nothing.
+    /// Returns whether `before` is complete whenever `node` has started, by following edges
+    /// backwards. A node that has started only allows an early one after it to start. Nothing can
+    /// be concluded past an edge that promises nothing.
     pub fn is_complete(&self, before: usize, node: usize) -> bool {
         let (mut seen, mut stack) = (HashSet::from([node]), vec![node]);
         while let Some(node) = stack.pop() {
