@@ -63,7 +63,7 @@ fn the_frame_that_says_where() {
         "Pytorch libfoo.so+0x16",
         "",
     );
-    // Frames between two of the program's frames do not count.
+    // A library's frames between two of the program's frames do not count.
     site(
         &[
             ("f", "/me/a.cpp", 5),

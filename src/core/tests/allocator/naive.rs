@@ -157,7 +157,7 @@ pub fn part(
     ranked.into_iter().find_map(first_place).map(Address)
 }
 
-/// Implements Notes [Pressure] and [Room].
+/// Implements Notes [Pressure] and [Capacity].
 fn avoids_split(allocator: &Allocator, segment_bytes: u64, wanted: u64) -> bool {
     let slack = allocator.policy().max_non_split_rounding_bytes;
     let (own_bytes, more_bytes) =

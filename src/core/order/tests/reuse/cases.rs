@@ -153,8 +153,8 @@ fn case_2_while_stream_2_runs_on() {
     case.free_x(Scope::Everywhere);
     case.wait(S1, S2);
     case.kernel(S1);
-    // The stream is no longer ordered after stream 1. Ordering it there would take its place beside
-    // stream 1.
+    // Stream 2 is no longer ordered after stream 1. Ordering it so would stop it from running in
+    // parallel with stream 1.
     case.kernel(S2);
     assert_eq!(case.ready(), [Scope::Stream(S1)]);
 }

@@ -43,7 +43,7 @@ impl World {
         self.allocator.attach_to_pool(block, pool);
     }
 
-    /// Attaches the block, and notes that a node references it.
+    /// Notes that a node references the block, which was attached to the pool.
     pub fn name(&mut self, block: BlockId, pool: PrivatePool) {
         self.model.named(block, pool);
     }
