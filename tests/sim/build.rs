@@ -1,8 +1,8 @@
 //! Expands `src/preload/functions.csv` into the export table.
 //!
-//! A function that some file under `api/` defines inside `driver! { .. }` points there; every
-//! other row becomes a stub of its own that answers "not supported". Two rows never share an
-//! address, as in the real library, so a map from pointer to function stays exact.
+//! A function that some file under `api/` defines inside `driver! { .. }` points there; every other
+//! row becomes a separate stub that returns "not supported". Two rows never share an address, as in
+//! the real library, so a map from pointer to function stays exact.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -11,7 +11,8 @@ use std::{env, fs};
 
 fn main() {
     println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libcuda.so.1,-z,nodelete");
-    // The table of functions holds our own, also where a preloaded library has the same names.
+    // The table of functions holds this library's own functions, even if a preloaded library
+    // defines the same names.
     println!("cargo:rustc-cdylib-link-arg=-Wl,-Bsymbolic");
     println!("cargo:rerun-if-changed=../../src/preload/functions.csv");
     println!("cargo:rerun-if-changed=api");
@@ -59,7 +60,7 @@ impl<'a> Row<'a> {
         let mut fields = line.split(',');
         let mut next = || fields.next().expect("a short row");
         let (symbol, base, version, per_thread) = (next(), next(), next(), next());
-        // Three exports stand in no header and have no version.
+        // Three exports are in no header and have no version.
         let api_version = version.parse().unwrap_or(0);
         Row { symbol, base, api_version, per_thread: per_thread == "1" }
     }

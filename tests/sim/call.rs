@@ -24,7 +24,7 @@ pub struct Call {
     pub name: &'static str,
     /// Whether stream NULL means the calling thread's stream.
     pub per_thread: bool,
-    /// What it returns though it does all that it does otherwise.
+    /// Code that the call returns although it takes full effect.
     fails_late: Option<Code>,
 }
 
@@ -43,7 +43,7 @@ pub fn enter(name: &'static str, body: impl FnOnce(&mut Call) -> Outcome) -> i32
     answered(name, outcome)
 }
 
-/// The code of a call, which the log has if it is an error.
+/// Returns the code of a call, and logs it if it is an error.
 fn answered(name: &'static str, outcome: Outcome) -> i32 {
     match outcome {
         Ok(()) => 0,
@@ -66,8 +66,9 @@ impl Call {
         }
         exit::install();
         exit::refuse_after_end(name);
-        // As a real driver: with the first context, and without a lock that another thread may want
-        // inside a library's constructor. A new thread takes the loader's.
+        // Like the real driver, starts the thread with the first context, and without the world's
+        // lock: a new thread takes the loader's lock, whose holder, inside a library's constructor,
+        // may want the world's.
         if name.starts_with("cuDevicePrimaryCtxRetain") || name.starts_with("cuCtxCreate") {
             callbacks::start();
         }
@@ -118,7 +119,7 @@ impl Call {
     }
 
     fn end(mut self) {
-        // A free or a spinner's word may be what another thread waits for.
+        // Another thread may wait for a free or for a spinner's word.
         self.world().poll_spinners();
         drop(self.world.take());
         world::changed().notify_all();
@@ -129,8 +130,9 @@ impl Call {
         self.world.as_mut().expect("the lock is held outside of waits")
     }
 
-    /// How often in a row this thread was told "not ready". Each poll takes twice as long as the one before:
-    /// a loop that polls gets there by a few calls, as by a few on a GPU if it sleeps between them.
+    /// Number of "not ready" answers in a row for this thread. Each poll takes twice as long as the
+    /// one before: a polling loop gets there in a few calls, as it does on a GPU if it sleeps
+    /// between them.
     fn polls(&mut self) -> u32 {
         let (thread, asks) = (self.thread, config().polls_grow && self.name.contains("Query"));
         self.world().threads.get(&thread).map_or(0, |thread| if asks { thread.polls } else { 0 })
@@ -152,8 +154,8 @@ impl Call {
         self.world().threads[&thread].ns
     }
 
-    /// Host time that the call takes; work in flight goes on meanwhile, also where the thread's own clock is behind: what
-    /// other threads have seen is past for this one, too.
+    /// Spends host time in the call. Work in flight continues meanwhile, even if the thread's own
+    /// clock lags: the past of other threads is past for this one, too.
     pub fn spend(&mut self, ns: u64) {
         let thread = self.thread;
         let world = self.world();
@@ -188,14 +190,15 @@ impl Call {
         self.let_text_out();
     }
 
-    /// Answers with the end of work, whose clock is given.
+    /// Lets the host learn of the end of work with this clock.
     pub fn learn(&mut self, clock: &Clock) {
         let thread = self.thread;
         let news = !self.world().host.clock.covers_all(clock);
         self.world().threads.get_mut(&thread).expect("entered at the call's begin").news |= news;
     }
 
-    /// With `SIM_ONLY_WAITS_TELL` an answer by chance is nothing that the program may lean on.
+    /// Joins the clock, unless `SIM_ONLY_WAITS_TELL` is set and the answer was by chance: then the
+    /// program must not rely on it.
     fn know(&mut self, clock: &Clock) {
         if !(config().only_waits_tell && is_question(self.name)) {
             self.world().host.clock.join(clock);
@@ -210,17 +213,17 @@ impl Call {
         self.let_text_out();
     }
 
-    /// Measured: a call that waits, also for what is over, lets out what kernels have printed, past the
-    /// buffers of C; a question does not, nor does the end of the process.
+    /// Measured: a call that waits, also for completed work, flushes the text that kernels have
+    /// printed, bypassing the buffers of C. A query does not, nor does the end of the process.
     fn let_text_out(&mut self) {
         let text = std::mem::take(&mut self.world().kernel_text);
-        // Not the function of the C library: no thread is cancelled in here.
-        // SAFETY: writes our own bytes; a text that cannot be written is lost, as a device's.
+        // Not the function of the C library: no thread is cancelled in here. SAFETY: writes bytes
+        // of this function; a text that cannot be written is lost, as on a device.
         unsafe { libc::syscall(libc::SYS_write, 1, text.as_ptr(), text.len()) };
     }
 
-    /// Waits until `reached`, moving virtual time. Where nothing moves, another thread of the
-    /// program must: the lock is free and memory is looked at again and again.
+    /// Waits until `reached`, moving virtual time. If nothing moves, another thread of the program
+    /// must act: the lock is released, and memory is checked repeatedly.
     pub fn wait_until(&mut self, reached: impl Fn(&mut World) -> bool) {
         let mut standstill = None;
         self.world().waiters += 1;
@@ -247,9 +250,10 @@ impl Call {
         self.world().waiters -= 1;
     }
 
-    /// Waits while another thread's free holds the context. Measured: launches, allocations,
-    /// other frees, records of an event on a stream and of a context, and what creates streams and creates or destroys events
-    /// stand still; questions, waits of a stream or context for an event, and stream-ordered allocation do not.
+    /// Waits while another thread's free holds the context. Measured: these calls block: launches,
+    /// allocations, other frees, records of an event on a stream and of a context, and calls that
+    /// create streams or create or destroy events. These do not: queries, waits of a stream or
+    /// context for an event, and stream-ordered allocation.
     pub fn wait_for_context(&mut self, context: Handle) {
         let thread = self.thread;
         self.wait_until(|world| {
@@ -265,7 +269,7 @@ impl Call {
     }
 }
 
-/// With `SIM_PAUSE_MS`: a call that stands still before it has begun, without the world's lock.
+/// Implements `SIM_PAUSE_MS`: pauses a call before it begins, without the world's lock.
 fn pause(name: &str) {
     static PAUSES: OnceLock<Mutex<Vec<Fault>>> = OnceLock::new();
     if config().pause.is_empty() {
@@ -277,9 +281,10 @@ fn pause(name: &str) {
     std::thread::sleep(Duration::from_millis(ms.map_or(0, |ms| ms.code) as u64));
 }
 
-/// With `SIM_LINGER_US`: a call by which something comes or goes may stand still before it has begun, and
-/// when it is over and has not returned: where another thread is given what this one gave back. With `SIM_LINGER_SEED`
-/// as well any call may: of some functions, as the seed says, often, of the others seldom.
+/// Implements `SIM_LINGER_US`: pauses a call that creates or destroys an object before it begins,
+/// or after it has taken effect and before it returns. Another thread then gets what this one has
+/// released. With `SIM_LINGER_SEED` any call may pause: some functions often, as determined by the
+/// seed, the others rarely.
 fn linger(name: &str) {
     static TURN: AtomicU32 = AtomicU32::new(0);
     let (us, seed) = (config().linger_us, config().linger_seed);
@@ -296,7 +301,8 @@ fn linger(name: &str) {
             let of_name = name.bytes().fold(seed, |hash, byte| {
                 (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01B3)
             });
-            // Of one function in eight each call or each second one; of the others one in 64.
+            // One function in eight pauses in every call or every second one, the others in one of
+            // 64.
             let one_of = if of_name >> 61 == 0 { 1 + (of_name >> 60 & 1) } else { 64 };
             u64::from(turn() >> 16) % one_of == 0
         }
@@ -308,7 +314,7 @@ fn linger(name: &str) {
 
 fn base_cost_ns(name: &str) -> u64 {
     match name {
-        // A program that only asks must still get there.
+        // A program that only polls must still make progress.
         "cuEventQuery" | "cuStreamQuery" | "cuStreamQuery_ptsz" => 1_000,
         "cuCtxRecordEvent" | "cuCtxWaitEvent" => 175,
         _ if name.starts_with("cuLaunchKernel") || name.starts_with("cuGraphLaunch") => 4_000,
@@ -322,7 +328,7 @@ fn is_question(name: &str) -> bool {
     name.contains("Query") || name.contains("IsCapturing") || is_look(name)
 }
 
-/// Looks at the state, as another process may at any time.
+/// Whether the call only reads state that another process may change at any time.
 fn is_look(name: &str) -> bool {
     let looks = ["cuMemGetInfo", "cuCtxPush", "cuCtxPop", "cuCtxGetId", "cuThreadExchange"];
     looks.iter().any(|look| name.starts_with(look)) || name == "cuDevicePrimaryCtxGetState"
@@ -336,7 +342,7 @@ fn allowed_before_init(name: &str) -> bool {
         || name.starts_with("cuCtxGetCurrent")
 }
 
-/// Measured: what asks about one stream or event by its handle is answered, and an event is recorded.
+/// Measured: queries of one stream or event by its handle are answered, and an event is recorded.
 fn allowed_inside_host_functions(name: &str) -> bool {
     let prefixes = ["cuStreamGetId", "cuStreamGetCtx", "cuStreamIsCapturing", "cuStreamQuery"];
     prefixes.iter().any(|prefix| name.starts_with(prefix))

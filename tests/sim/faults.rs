@@ -1,7 +1,7 @@
 //! Injected failures: `cuMemAlloc_v2@3=2,cuEventCreate@*=2`.
 //!
-//! The third call, or every call, of a function returns that code and does nothing; with `=2!` it does all, and
-//! returns that code. Calls are counted from the moment the failure is asked for.
+//! The third call, or every call, of a function returns that code and does nothing; with `=2!` it
+//! does all, and returns that code. Calls are counted from the moment the failure is asked for.
 
 pub struct Fault {
     function: String,

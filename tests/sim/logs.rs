@@ -1,5 +1,5 @@
-//! The driver's log: every error that a call returns, told to what the program has registered (`cuLogsRegisterCallback`). Not an
-//! answer that something is not over yet.
+//! The driver's log: every error that a call returns, told to what the program has registered
+//! (`cuLogsRegisterCallback`). Not an answer that something is not over yet.
 
 use std::ffi::CString;
 use std::sync::Mutex;

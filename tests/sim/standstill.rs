@@ -1,4 +1,5 @@
-//! When a wait counts as a deadlock: nothing in the driver has moved for a while, and nobody is busy.
+//! When a wait counts as a deadlock: nothing in the driver has moved for a while, and nobody is
+//! busy.
 
 use std::time::{Duration, Instant};
 
@@ -19,8 +20,9 @@ impl Standstill {
 
     /// After another pause of a waiting thread: whether nothing will move any more.
     ///
-    /// The clock alone does not decide it. A thread that had no processor leaves out pauses, and so may
-    /// the others have done. A busy thread may yet come to the call that ends the wait: it gets longer.
+    /// The clock alone does not decide it. A thread that had no processor leaves out pauses, and so
+    /// may the others have done. A busy thread may yet come to the call that ends the wait: it gets
+    /// longer.
     pub fn is_deadlock(&mut self, progress: u64, pause: Duration, limit: Duration) -> bool {
         if progress != self.progress {
             *self = Standstill::new(progress);

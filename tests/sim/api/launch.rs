@@ -101,8 +101,8 @@ fn from_block(extra: In<u64>, parameters: &[Parameter]) -> Outcome<Vec<u64>> {
     parameters.iter().map(|p| word(start + p.offset as u64, p.bytes)).collect()
 }
 
-/// A parameter's value, or its first word; of a packed struct of a byte and an address, the address,
-/// and of a long table the last one.
+/// A parameter's value, or its first word; of a packed struct of a byte and an address, the
+/// address, and of a long table the last one.
 fn word(place: u64, bytes: usize) -> Outcome<u64> {
     match bytes {
         1 => In::<u8>::at(place).get().map(u64::from),

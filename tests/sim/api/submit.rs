@@ -57,8 +57,9 @@ impl Call {
         self.check_error(stream)
     }
 
-    /// Refuses what no capture in this thread's reach allows, and kills the captures. Measured, for each call that asks:
-    /// global captures of any thread, and this thread's own that are not relaxed.
+    /// Refuses what no capture in this thread's reach allows, and kills the captures. Measured, for
+    /// each call that asks: global captures of any thread, and this thread's own that are not
+    /// relaxed.
     pub fn forbid_unsafe(&mut self) -> Outcome {
         let (thread, name) = (self.thread, self.name);
         self.world().forbid_unsafe(thread, name)

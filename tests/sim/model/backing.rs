@@ -1,17 +1,17 @@
-//! What stands behind physical memory: one file of this process, however many handles there are. A file
-//! for each would take as many descriptors, and a driver that runs out of those is not short of memory.
+//! Backing of physical memory: one file of this process for all handles. One file per handle would
+//! take as many descriptors, and a driver without descriptors is not out of memory.
 
 use super::raw;
 
 #[derive(Default)]
 pub struct Backing {
     file: Option<i32>,
-    /// Places are never used again; what was given back takes no memory.
+    /// End of the file. Places are never reused; released memory takes no space.
     bytes: u64,
 }
 
 impl Backing {
-    /// Bytes that read zero. Returns their place.
+    /// Allocates bytes that read zero. Returns their place.
     pub fn take(&mut self, bytes: u64) -> u64 {
         let place = self.bytes;
         self.bytes += bytes;
@@ -29,7 +29,7 @@ impl Backing {
         }
     }
 
-    /// Puts what lies there at this address.
+    /// Maps the bytes of this place at an address.
     pub fn show(&self, at: u64, bytes: u64, place: u64) {
         if !raw::place(at, bytes, self.file, place) {
             stop("no mapping for physical memory (vm.max_map_count)");
@@ -37,8 +37,9 @@ impl Backing {
     }
 }
 
-/// No answer of the driver's says that the machine has no more of this: a program, or the library under
-/// test, would go on as if device memory were short.
+/// Ends the process. No error code of the driver means that the machine has no more descriptors or
+/// addresses: a program, or the library under test, would continue as if device memory were
+/// exhausted.
 fn stop(what: &str) -> ! {
     eprintln!("simulated driver: {what}: {}", std::io::Error::last_os_error());
     std::process::abort()

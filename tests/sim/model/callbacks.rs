@@ -1,12 +1,13 @@
 //! The driver's own threads: host functions, destructors of user objects, and idle time.
 //!
-//! Host functions run here because they may block, and because what they call must be
-//! refused. When the program makes no call for a while, the thread lets virtual time pass:
-//! a program may poll pinned memory without ever calling the driver.
+//! Host functions run here because they may block, and because driver calls from them must be
+//! refused. When the program makes no call for a while, the thread lets virtual time pass: a
+//! program may poll pinned memory without ever calling the driver.
 //!
-//! The destructor of what was launched runs late, in a thread of its own, in the order in which the
-//! objects ended (measured: 5 ms later). That of what never was launched runs at once (measured), which
-//! says nothing about other threads: here it is later still, in a thread of its own as well.
+//! The destructor of a launched object runs late, in a separate thread, in the order in which the
+//! objects ended (measured: 5 ms later). The destructor of an object that was never launched runs
+//! at once (measured), but no order with other threads follows from that: here it runs even later,
+//! also in a separate thread.
 
 use std::cell::RefCell;
 use std::sync::{Condvar, Mutex, Once, mpsc};
@@ -24,11 +25,12 @@ pub struct Job {
 pub struct Destructor {
     pub function: usize,
     pub data: usize,
-    /// What the launches have done that kept the object: by now they are over. None: nothing was launched.
+    /// Clock of the launches that kept the object, which have ended by now. `None` if there was no
+    /// launch.
     pub launches: Option<Clock>,
 }
 
-/// A thread that runs destructors, and how late.
+/// A thread that runs destructors, and its delay.
 struct Late {
     name: &'static str,
     by: Duration,
@@ -38,7 +40,7 @@ struct Late {
 static LAUNCHED: Late = Late::new("late destructors", Duration::from_millis(1));
 static NEVER_LAUNCHED: Late = Late::new("later destructors", Duration::from_millis(2));
 
-/// A lock of its own: jobs are pushed while the world's lock is held.
+/// Separate from the world's lock, which is held while jobs are pushed.
 static QUEUE: Mutex<Vec<Job>> = Mutex::new(Vec::new());
 static PUSHED: Condvar = Condvar::new();
 static STARTED: Once = Once::new();
@@ -55,7 +57,7 @@ pub fn inside() -> bool {
     INSIDE.get()
 }
 
-/// Whether it is a destructor: no program has a reason to call from one.
+/// Whether this thread is inside a destructor, from which no program has a reason to call.
 pub fn inside_destructor() -> bool {
     DESTRUCTS.get()
 }
@@ -70,7 +72,8 @@ pub fn push(job: Job) {
     start();
 }
 
-/// The last reference to its object is gone. May be called with the world's lock held.
+/// Queues a destructor after the last reference to its object is gone. May be called with the
+/// world's lock held.
 pub fn destruct(destructor: Destructor) {
     let late = if destructor.launches.is_some() { &LAUNCHED } else { &NEVER_LAUNCHED };
     late.run(destructor);
@@ -105,9 +108,10 @@ pub fn start() {
     });
 }
 
-/// Signals belong to the program's threads: a new one has them blocked from its first instruction on.
+/// Starts a thread with all signals blocked from its first instruction: signals belong to the
+/// program's threads.
 fn start_thread(name: &str, serve: impl FnOnce() + Send + 'static) {
-    // SAFETY: sets of signals for this thread only, which has its own again before it goes on.
+    // SAFETY: sets of signals for this thread only, whose own set is restored below.
     let before = unsafe {
         let (mut all, mut before) = (std::mem::zeroed(), std::mem::zeroed());
         libc::sigfillset(&mut all);
@@ -137,7 +141,7 @@ fn serve() {
     }
 }
 
-/// Lets time pass if no call came since the last look; returns what to compare next time.
+/// Lets time pass if no call has come since the last check. Returns the value to compare next time.
 fn pass_idle_time(seen: u64) -> u64 {
     let mut world = world::lock();
     if world.calls_count == seen && world.waiters == 0 {
@@ -152,7 +156,7 @@ fn pass_idle_time(seen: u64) -> u64 {
 
 fn run_destructor(Destructor { function, data, launches }: Destructor) {
     INSIDE.set(true);
-    // Whoever learns of it knows that they are over.
+    // A thread that learns of the destructor knows that the launches have ended.
     launches.iter().for_each(|known| {
         world::lock().host.clock.join(known);
     });

@@ -30,15 +30,15 @@ pub struct Capture {
     pub older_nodes: usize,
 }
 
-/// A stream's part in a capture: what its next node comes after.
+/// A stream's part in a capture: the predecessors of its next node.
 pub struct Member {
     pub capture: u64,
     pub terminals: Vec<Edge>,
 }
 
 impl World {
-    /// A stream is destroyed without ending its capture. One that it began is gone, with its graph: it
-    /// cannot be ended any more.
+    /// Removes a destroyed stream from its capture. A capture that it began is gone, with its
+    /// graph, and can no longer be ended.
     pub fn leave_captures(&mut self, stream: Handle) {
         let active = &mut self.captures.active;
         active.values_mut().for_each(|capture| capture.members.retain(|known| *known != stream));
@@ -86,13 +86,13 @@ impl World {
         Ok(())
     }
 
-    /// Ends a capture: its graph, or why there is none. The capture is over in any case,
-    /// except where the wrong stream asks.
+    /// Ends a capture. Returns its graph, or the reason why it has none. The capture ends in any
+    /// case, unless the call names the wrong stream.
     pub fn end_capture(&mut self, stream: Handle, thread: u32) -> Outcome<Handle> {
         let id = self.capture_of(stream).ok_or(Code::ILLEGAL_STATE)?;
         let capture = &self.captures.active[&id];
         if capture.origin != stream {
-            // Measured: asking on the wrong stream costs the capture its life.
+            // Measured: a call on the wrong stream kills the capture.
             self.kill_capture(id, "cuStreamEndCapture");
             return Err(Code::STREAM_CAPTURE_UNMATCHED);
         }
@@ -105,7 +105,7 @@ impl World {
             }
         }
         let problem = match (capture.valid, unjoined) {
-            // Measured: the wrong thread ends the capture all the same.
+            // Measured: a call by the wrong thread still ends the capture.
             _ if wrong_thread => Some(Code::STREAM_CAPTURE_WRONG_THREAD),
             (false, _) => Some(Code::STREAM_CAPTURE_INVALIDATED),
             (true, true) => Some(Code::STREAM_CAPTURE_UNJOINED),
@@ -151,7 +151,7 @@ impl World {
         Ok(node)
     }
 
-    /// The program says itself what the next node of a stream comes after.
+    /// Sets the predecessors of the next node of a stream, as the program requests.
     pub fn update_terminals(&mut self, stream: Handle, edges: Vec<Edge>, set: bool) -> Outcome {
         let id = self.capture_of(stream).ok_or(Code::ILLEGAL_STATE)?;
         let capture = &self.captures.active[&id];
@@ -179,7 +179,8 @@ impl World {
         Ok(())
     }
 
-    /// A stream waits for an event where either of them captures. True if that was the case.
+    /// Makes a stream wait for an event, if either of them captures. Returns whether that is the
+    /// case.
     pub fn capture_wait(
         &mut self,
         stream: Handle,
@@ -201,7 +202,7 @@ impl World {
             None => return Err(Code::CAPTURED_EVENT),
             Some(capture) if !capture.valid => return Err(Code::STREAM_CAPTURE_INVALIDATED),
             Some(_) if own.is_some_and(|own| own != capture) => {
-                // Measured: both are dead.
+                // Measured: both captures are invalidated.
                 self.kill_capture(capture, name);
                 own.iter().for_each(|own| self.kill_capture(*own, name));
                 return Err(Code::STREAM_CAPTURE_MERGE);
@@ -228,8 +229,7 @@ impl World {
         }
     }
 
-    /// Refuses a call that captures do not allow, as this thread's mode has it, and kills the
-    /// captures in question.
+    /// Refuses a call that captures forbid in this thread's mode, and kills the captures concerned.
     pub fn forbid_unsafe(&mut self, thread: u32, by: &str) -> Outcome {
         let own_mode = self.threads.get(&thread).map_or(GLOBAL, |thread| thread.capture_mode);
         let concerned = |capture: &Capture| match own_mode {
@@ -241,8 +241,8 @@ impl World {
         self.kill_where(|_, capture| concerned(capture), by)
     }
 
-    /// Refuses what concerns a whole context while one of its streams captures: any mode,
-    /// any thread.
+    /// Refuses a call that concerns a whole context while one of its streams captures, in any mode
+    /// and thread.
     pub fn forbid_in_context(&mut self, context: Handle, by: &str) -> Outcome {
         self.kill_where(
             |world, capture| {
@@ -255,7 +255,7 @@ impl World {
         )
     }
 
-    /// The legacy stream would wait for a capturing stream.
+    /// Captures of streams for which the legacy stream would have to wait.
     pub fn legacy_meets_capture(&self, stream: Handle) -> Vec<u64> {
         let Some(state) = self.streams.find(stream) else { return Vec::new() };
         if state.kind != StreamKind::Legacy {

@@ -1,7 +1,7 @@
-//! Vector clocks: what is known to have happened before what.
+//! Vector clocks: which operations are known to have happened before which.
 //!
-//! A *chain* is a sequence of operations of which each happens before the next: a stream as a
-//! rule. A clock holds, for every chain, how many of its operations lie in the past.
+//! A *chain* is a sequence of operations in which each happens before the next, usually a stream.
+//! For each chain, a clock holds the number of its operations that lie in the past.
 
 use std::sync::{Arc, Mutex};
 
@@ -46,7 +46,7 @@ impl Clock {
         }
     }
 
-    /// Whether all that the other knows is known here.
+    /// Whether this clock covers the other.
     pub fn covers_all(&self, other: &Clock) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
             || other.0.iter().enumerate().all(|(chain, count)| self.count(chain as Chain) >= *count)
@@ -60,7 +60,7 @@ impl Clock {
     }
 }
 
-/// All chains of the process, and how long each is.
+/// All chains of the process, with their lengths.
 #[derive(Default)]
 pub struct Chains {
     counts: Vec<u32>,
@@ -68,8 +68,8 @@ pub struct Chains {
 }
 
 impl Chains {
-    /// A chain for a new owner. A retired one serves again only if `known` covers all of it:
-    /// then whatever the new owner does really comes after what the old one did.
+    /// Returns a chain for a new owner. A retired chain is reused only if `known` covers all of it:
+    /// then everything the new owner does really comes after the work of the old one.
     pub fn begin(&mut self, known: &Clock) -> Chain {
         let covered = |chain: &Chain| known.count(*chain) >= self.counts[*chain as usize];
         let candidates = self.retired.len().min(RETIRED_LOOKED_AT_MAX);
@@ -84,8 +84,8 @@ impl Chains {
         self.retired.append(&mut set.0.lock().expect("chain sets do not panic"));
     }
 
-    /// The next epoch of a chain of `set` that `clock` knows to its end; a new chain if
-    /// none is (early starts and branches of a graph run beside each other).
+    /// Returns the next epoch of a chain of `set` that `clock` knows to its end, or of a new chain
+    /// if there is none: early starts and branches of a graph run concurrently.
     pub fn advance(&mut self, set: &ChainSet, clock: &mut Clock) -> Epoch {
         let mut set = set.0.lock().expect("chain sets do not panic");
         let known = |c: &Chain| clock.count(*c) >= self.counts[*c as usize];

@@ -1,7 +1,8 @@
-//! What a device holds for what runs on it: the code of functions that were used in a context, the local memory of
-//! kernels, heaps, and streams and executable graphs. A function is loaded where it is first used, as with
-//! `CUDA_MODULE_LOADING=LAZY`; local memory comes with the first launch in a context; a graph takes some when it is made and again
-//! when it is first launched or uploaded. All of it goes with its context, and what is made by the program with that.
+//! Device memory for running work: the code of functions that were used in a context, local memory
+//! of kernels, heaps, streams and executable graphs. A function is loaded at its first use, as with
+//! `CUDA_MODULE_LOADING=LAZY`. Local memory is allocated by the first launch in a context. A graph
+//! takes some when it is instantiated, and again when it is first launched or uploaded. All of it
+//! is released with its context; memory of an object of the program is released with that object.
 
 use super::executable::Step;
 use super::graph::NodeKind;
@@ -12,14 +13,14 @@ use crate::abi::{Code, Handle, Outcome};
 const HEAPS: [u32; 2] = [1, 2];
 const PAGE_BYTES: u64 = 2 << 20;
 
-/// Of one context.
+/// Memory for code and heaps of one context.
 #[derive(Default)]
 pub struct CodeMemory {
     pub bytes: u64,
     has_launched: bool,
 }
 
-/// What a stream or an executable graph has.
+/// Memory of a stream or an executable graph.
 pub struct Object {
     context: u64,
     pieces: u64,
@@ -27,7 +28,7 @@ pub struct Object {
 }
 
 impl World {
-    /// A stream or an executable graph was made.
+    /// Allocates the memory of a new stream or executable graph.
     pub fn make_object(&mut self, object: Handle, context: Handle) -> Outcome {
         self.take_code(context, config().object_bytes)?;
         let context = self.contexts.get(context)?.id;
@@ -35,7 +36,7 @@ impl World {
         Ok(())
     }
 
-    /// An executable graph is about to be launched or uploaded.
+    /// Allocates memory for an executable graph before its first launch or upload.
     pub fn make_ready(&mut self, executable: Handle, context: Handle) -> Outcome {
         if let Some(state) = self.graphs.executables.find(executable) {
             let address = |step: &Step| match step.kind {
@@ -53,14 +54,14 @@ impl World {
         Ok(())
     }
 
-    /// It has ended.
+    /// Releases the memory of an object that has ended.
     pub fn end_object(&mut self, object: Handle) {
         if let Some(Object { context, pieces, .. }) = self.objects.remove(&object) {
             (0..pieces).for_each(|_| self.give_code(context, config().object_bytes));
         }
     }
 
-    /// The function is about to be used in this context.
+    /// Loads a function before its first use in this context.
     pub fn load_function(&mut self, function: Handle, context: Handle) -> Outcome {
         let id = self.contexts.get(context)?.id;
         if !self.modules.functions.get(function)?.loaded_in.contains(&id) {
@@ -70,7 +71,7 @@ impl World {
         Ok(())
     }
 
-    /// The function is about to be launched in this context.
+    /// Prepares a launch of the function in this context.
     pub fn launch_function(&mut self, function: Handle, context: Handle) -> Outcome {
         self.load_function(function, context)?;
         if !self.contexts.get(context)?.code.has_launched {
@@ -80,7 +81,7 @@ impl World {
         Ok(())
     }
 
-    /// A heap that grows takes what it grows by.
+    /// Sets a limit. A heap takes the memory by which it grows.
     pub fn set_limit(&mut self, context: Handle, limit: u32, bytes: usize) -> Outcome {
         let before = self.contexts.get_mut(context)?.limits.insert(limit, bytes).unwrap_or(0);
         if HEAPS.contains(&limit) && config().limits_take {
@@ -89,7 +90,7 @@ impl World {
         Ok(())
     }
 
-    /// The module is about to go.
+    /// Forgets the functions of a module before its unload.
     pub fn unload_functions(&mut self, module: Handle) {
         let of_module = |function: &super::module::Function| function.module == module;
         for function in self.modules.functions.handles_of(of_module) {

@@ -14,13 +14,13 @@ pub struct Context {
     pub id: u64,
     pub device: usize,
     pub primary: bool,
-    /// Of a green context: the one that its memory belongs to, and whose waits wait for it, too
+    /// For a green context, the context that owns its memory, and whose waits wait for it, too
     /// (measured).
     pub part_of: Option<Handle>,
-    /// The id of that one, to which it holds a reference.
+    /// ID of that context, to which this one holds a reference.
     pub refers_to: u64,
     pub flags: u32,
-    /// How often the program has attached to it, besides making it.
+    /// Number of attaches by the program, besides the creation.
     pub attached: u32,
     /// Set by a fault; every later call in the context returns it.
     pub error: Option<Code>,
@@ -30,12 +30,12 @@ pub struct Context {
     /// Work of destroyed streams, with whether the legacy stream waits for it.
     pub orphans: Vec<(OpRef, bool)>,
     pub orphans_clock: Clock,
-    /// Of the work that the legacy stream waits for.
+    /// Clock of the orphaned work that the legacy stream waits for.
     pub orphans_blocking_clock: Clock,
-    /// What all later work comes after.
+    /// Barrier that all later work comes after.
     pub barrier: Option<OpRef>,
     pub barrier_clock: Clock,
-    /// The thread whose free waits: other threads cannot submit meanwhile.
+    /// The thread with a waiting free: other threads cannot submit meanwhile.
     pub held_by: Option<u32>,
     pub peers: HashSet<Handle>,
     pub limits: HashMap<u32, usize>,
@@ -71,7 +71,7 @@ impl World {
             code: CodeMemory::default(),
         });
         self.context_handles.insert(id, handle);
-        // What the driver itself keeps in the first small page of a context.
+        // Memory of the driver in the first small page of a context.
         if let Err(code) = self.memory.alloc(DRIVER_BYTES, Kind::Global, id, device) {
             self.memory.devices[device].give_pages(config().context_bytes);
             self.contexts.remove(handle);
@@ -83,7 +83,7 @@ impl World {
         Ok(handle)
     }
 
-    /// Destroys a context whose work is complete, with all that is in it.
+    /// Destroys a context whose work is complete, with everything in it.
     pub fn destroy_context(&mut self, handle: Handle) {
         let Some(context) = self.contexts.remove(handle) else { return };
         self.context_handles.remove(&context.id);
@@ -94,7 +94,7 @@ impl World {
                 self.chains.retire(&births);
             }
         }
-        // Handles of its kernels are given out again.
+        // Handles of its kernels are reused.
         let modules = self.modules.unload_all_of(context.id);
         let held_bytes = modules * config().module_bytes + context.code.bytes;
         self.memory.devices[context.device].give_pages(held_bytes);
@@ -110,7 +110,7 @@ impl World {
         }
     }
 
-    /// Takes a live allocation away at once. The caller knows that nothing uses it.
+    /// Removes a live allocation at once. The caller knows that nothing uses it.
     pub fn discard(&mut self, base: u64) {
         let Some(allocation) = self.memory.remove(base) else { return };
         self.shadow.clear(base, base + allocation.bytes.max(1));
@@ -120,12 +120,12 @@ impl World {
         }
     }
 
-    /// The context that memory belongs to which is made while this one is current.
+    /// Context that owns memory allocated while this one is current.
     pub fn owner_of_memory(&self, handle: Handle) -> Handle {
         self.contexts.find(handle).and_then(|context| context.part_of).unwrap_or(handle)
     }
 
-    /// Everything submitted to the context so far, and to its green parts.
+    /// Dependencies on everything submitted to the context so far, and to its green parts.
     pub fn context_deps(&mut self, handle: Handle) -> Outcome<Deps> {
         let mut deps = self.own_deps(handle)?;
         let is_part = |context: &Context| context.part_of == Some(handle);
@@ -158,7 +158,7 @@ impl World {
         Ok(deps)
     }
 
-    /// A marker that everything submitted to the context so far comes before.
+    /// Submits a marker after everything submitted to the context so far.
     pub fn mark_context(&mut self, handle: Handle, submit_ns: u64) -> Outcome<OpRef> {
         self.mark_context_with(handle, Work::Marker, submit_ns)
     }
@@ -174,13 +174,13 @@ impl World {
         let mark = matches!(work, Work::Marker);
         let op = self.submit_op(work, (id, 0), chains, deps, at);
         if !mark {
-            // Of no stream, but a wait for the context is a wait for this too.
+            // The marker belongs to no stream, but a wait for the context waits for it, too.
             self.contexts.get_mut(handle)?.orphans.push((op.clone(), false));
         }
         Ok(op)
     }
 
-    /// All later work of the context comes after `op`.
+    /// Orders all later work of the context after `op`.
     pub fn bar_context(&mut self, handle: Handle, op: &OpRef, submit_ns: u64) -> Outcome {
         let context = self.contexts.get_mut(handle)?;
         let mut deps = Deps::default();
@@ -225,5 +225,5 @@ impl World {
     }
 }
 
-/// What the driver keeps in the small page of a context.
+/// Bytes that the driver takes in the small page of a context.
 const DRIVER_BYTES: u64 = 64 << 10;

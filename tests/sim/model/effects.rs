@@ -1,7 +1,7 @@
-//! What work does to bytes: the ranges it touches, and the change itself.
+//! Effects of work on bytes: the ranges it touches, and the change itself.
 //!
-//! A range outside live memory is reported and the whole operation then changes nothing:
-//! its bytes may not even be mapped.
+//! If a range lies outside live memory, the operation is reported and changes nothing: the bytes
+//! may not even be mapped.
 
 use std::sync::atomic::Ordering::Relaxed;
 

@@ -20,9 +20,9 @@ use crate::abi::Code;
 #[derive(Default)]
 pub struct Engine {
     pub now: u64,
-    /// Counts everything that changes something; a wait that sees it stand still is stuck.
+    /// Number of changes so far. A wait during which it stays the same is stuck.
     pub progress: u64,
-    /// Host functions that the driver's thread is running right now.
+    /// Number of host functions that the driver's thread is running.
     pub host_running: usize,
     queue: BinaryHeap<Reverse<Entry>>,
     spinners: Vec<OpRef>,
@@ -53,7 +53,7 @@ impl World {
         deps: Deps,
         submit_ns: u64,
     ) -> OpRef {
-        // From now on the program may wait without a call.
+        // The program may now wait without a driver call.
         callbacks::start();
         let (ctx, stream) = place;
         self.engine.ops_count += 1;
@@ -86,7 +86,7 @@ impl World {
         self.engine.now = self.engine.now.max(at);
     }
 
-    /// Processes the earliest start or end; false if there is none.
+    /// Processes the earliest start or end. Returns `false` if the queue is empty.
     pub fn step(&mut self) -> bool {
         let Some(Reverse(entry)) = self.engine.queue.pop() else { return false };
         self.engine.now = self.engine.now.max(entry.at);
@@ -99,7 +99,7 @@ impl World {
         true
     }
 
-    /// Lets those go on whose word has changed; the program may have written it itself.
+    /// Resumes the spinners whose word has changed. The program may have written it itself.
     pub fn poll_spinners(&mut self) -> bool {
         let spinners = std::mem::take(&mut self.engine.spinners);
         let before = spinners.len();
@@ -210,7 +210,7 @@ impl World {
             // The operation that set the flag comes before us; if none did, the host has.
             clock.join(self.flags.get(&address).unwrap_or(&self.host.clock));
         }
-        // Also what touches no memory: an answer may say that it is over.
+        // Operations that touch no memory need an epoch, too: a query may report their completion.
         if !accesses.is_empty() || op.work.takes_time() {
             let epoch = self.chains.advance(&op.chains, &mut clock);
             let live = self.check_live(op, &accesses);
@@ -227,7 +227,7 @@ impl World {
         self.after_effects(op);
     }
 
-    /// The host touches memory: inside a host function, which is an operation, or outside.
+    /// Records an access by the host, inside a host function (which is an operation) or outside.
     pub fn touch(&mut self, access: Access, source: Source, inside: Option<&OpRef>) {
         let (chains, mut clock) = match inside {
             Some(op) => (op.chains.clone(), op.state().clock.clone()),
@@ -245,11 +245,13 @@ impl World {
         }
     }
 
-    /// Whether the host knew that all accesses were over when it freed this pool memory by `cuMemFree`.
+    /// Reports a race unless the host knew, when it freed this pool memory by `cuMemFree`, that all
+    /// accesses had ended.
     fn judge_free(&mut self, allocation: u64, ends: &[Access]) {
         let Some((epoch, clock)) = self.judged_frees.remove(&allocation) else { return };
         let source = Source { name: "cuMemFree", op: 0, stream: HOST_STREAM };
-        // The free of an earlier owner, behind which it was given on, and the request are no accesses.
+        // The free of the earlier owner, after which the memory was reused, and the request are not
+        // accesses.
         let counts = |race: &&Race| ![FREE, BIRTH].contains(&race.first.name);
         let mut shadow = self.shadow.clone();
         for end in ends {
@@ -303,7 +305,7 @@ impl World {
     /// Whether mapped memory is open to the device of the operation, or, for copies, to its own.
     fn is_open(&self, op: &OpRef, access: &Access) -> bool {
         let Some(found) = self.memory.find(access.start) else { return true };
-        // What another process has exported is opened as a whole.
+        // An import from another process is accessible as a whole.
         if !matches!(found.kind, Kind::Mapped { handle, .. } if handle != 0) {
             return true;
         }

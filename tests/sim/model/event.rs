@@ -8,7 +8,7 @@ pub struct Event {
     pub timing: bool,
     /// The marker of the last record; an event never recorded counts as complete.
     pub op: Option<OpRef>,
-    /// Recorded inside a capture: which, and behind which nodes.
+    /// The capture and the predecessors, if it was recorded inside a capture.
     pub captured: Option<Captured>,
 }
 

@@ -59,7 +59,7 @@ impl World {
         Ok(())
     }
 
-    /// What a graph and those inside it keep alive.
+    /// User objects that a graph and the graphs inside it keep alive.
     fn objects_of(&self, graph: Handle) -> Outcome<Vec<Arc<UserObject>>> {
         let state = self.graphs.graphs.get(graph)?;
         let mut objects = state.objects.objects();
@@ -70,7 +70,7 @@ impl World {
         Ok(objects)
     }
 
-    /// Submits every node; the stream goes on when all are complete.
+    /// Submits every node; the stream continues when all are complete.
     pub fn launch_graph(&mut self, executable: Handle, stream: Handle, at: u64) -> Outcome {
         let mut entry_deps = self.stream_deps(stream)?;
         let state = self.graphs.executables.find(executable).ok_or(Code::INVALID_VALUE)?;
@@ -128,7 +128,7 @@ impl World {
         Ok(())
     }
 
-    /// Appends a graph's nodes in an order that respects its edges; children are put in place
+    /// Appends a graph's nodes in an order that respects its edges; child graphs are inlined
     /// between two empty steps. Returns the number of the step that ends the graph.
     fn unfold(
         &self,

@@ -1,4 +1,4 @@
-//! Graphs as data: nodes and edges. What is made from them: `executable.rs`.
+//! Graphs as data: nodes and edges. See `executable.rs` for instantiated graphs.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -20,9 +20,11 @@ pub struct Graphs {
     pub objects: Slab<(Arc<UserObject>, u32)>,
     /// Conditions by handle, and whether each holds from the start.
     pub conditions: HashMap<u64, bool>,
-    /// Addresses of memory nodes by graph id, with how many graphs, executables and launches need them.
+    /// Addresses of memory nodes by graph id, with the number of graphs, executables and launches
+    /// that need them.
     pub memory: HashMap<u64, (u32, Vec<u64>)>,
-    /// Of these, what a launch has allocated and nothing has freed: that outlives its graph.
+    /// The addresses among these that a launch has allocated and nothing has freed: they outlive
+    /// their graph.
     pub allocated: HashSet<u64>,
     /// With `SIM_GRAPH_MEMORY_LATE`: addresses that have no memory yet.
     pub unbacked: HashSet<u64>,
@@ -41,11 +43,11 @@ pub struct Node {
     pub graph: Handle,
     pub kind: NodeKind,
     pub before: Vec<Edge>,
-    /// In a clone: the node it was made from.
+    /// In a clone, the node that this one was copied from.
     pub original: Handle,
     pub enabled: bool,
-    /// A capture that ends with nothing behind it has not joined all its streams. Not so where the
-    /// program added it, or took it from a stream's terminals, by hand.
+    /// Whether a capture that ends without a successor of this node has failed to join its streams.
+    /// Not set for a node that the program added, or removed from a stream's terminals, by hand.
     pub to_be_joined: bool,
 }
 
@@ -107,7 +109,7 @@ impl Edge {
 }
 
 impl NodeKind {
-    /// The graph inside a node, which is the node's.
+    /// The graph inside a node, which the node owns.
     pub fn inner(&self) -> Option<Handle> {
         match self {
             NodeKind::Child(graph) | NodeKind::Conditional { body: graph, .. } => Some(*graph),
@@ -166,8 +168,8 @@ impl Graphs {
         Ok(node)
     }
 
-    /// The program frees what a memory node allocated. False: the graph is gone, and the memory is freed like
-    /// any.
+    /// Frees the allocation of a memory node for the program. Returns `false` if the graph is gone:
+    /// the memory is then freed like any other.
     pub fn free_in_graph(&mut self, address: u64) -> bool {
         self.allocated.remove(&address);
         self.memory.values().any(|(_, addresses)| addresses.contains(&address))
@@ -233,7 +235,8 @@ impl World {
         Ok(copy)
     }
 
-    /// The address of a memory node, with its memory unless that comes with the first launch or upload.
+    /// Allocates the address of a memory node, with its memory unless that comes with the first
+    /// launch or upload.
     pub fn alloc_graph_memory(&mut self, bytes: u64, device: usize) -> Outcome<u64> {
         if !config().graph_memory_is_late || bytes < PAGE_BYTES {
             return self.memory.alloc(bytes, Kind::Graph, 0, device);
@@ -245,7 +248,8 @@ impl World {
         Ok(address)
     }
 
-    /// The memory of these nodes is needed now. Measured: what a graph has got by the time the device is full is lost.
+    /// Allocates the memory of these nodes. Measured: the memory that a graph has got before the
+    /// device is full is lost.
     pub fn back_graph_memory(&mut self, nodes: &[u64]) -> Outcome {
         let unbacked = &self.graphs.unbacked;
         let missing: Vec<u64> =

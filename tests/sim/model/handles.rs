@@ -1,5 +1,5 @@
-//! Handles. A destroyed handle is the next one given out, as with the real driver: a
-//! library that remembers something by handle goes wrong here.
+//! Handles. A destroyed handle is the next one to be reused, as with the real driver. A library
+//! that remembers state by handle fails here.
 
 use crate::abi::{Code, Handle, Outcome};
 

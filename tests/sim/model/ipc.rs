@@ -1,7 +1,7 @@
 //! Memory of other simulated processes. With `SIM_IPC` set to a folder that the processes share, an
-//! exported allocation moves onto a file of its own, and a note in the folder says where: importers
-//! map the file. What is freed leaves its importers the bytes. Nothing of order is modelled: a
-//! process sees what another has synchronised.
+//! exported allocation moves to a separate file, and a note in the folder has its path, so that
+//! importers can map it. After a free, importers keep the bytes. Order between processes is not
+//! modelled: a process sees what another has synchronised.
 
 use std::collections::HashMap;
 use std::fs;
@@ -10,7 +10,7 @@ use super::memory::{Allocation, Kind, Memory};
 use super::raw;
 use crate::abi::{Code, Outcome};
 
-/// Process and number of an allocation: what a handle names.
+/// Process and number of an allocation, as encoded in a handle.
 pub type Name = (u32, u64);
 
 #[derive(Default)]
@@ -28,7 +28,7 @@ fn note_of((process, id): Name) -> Option<String> {
     Some(format!("{folder}/{process}-{id}"))
 }
 
-/// Others may map the allocation from now on. A file may hold several packed ones.
+/// Lets other processes map the allocation. A file may hold several packed ones.
 pub fn export(memory: &mut Memory, found: &Allocation) {
     let Some(note) = note_of((std::process::id(), found.id)) else { return };
     let Some((file, start, bytes)) = memory.devices[found.device].share(found.base) else { return };
@@ -36,7 +36,7 @@ pub fn export(memory: &mut Memory, found: &Allocation) {
     let _ = fs::write(note, format!("{file} {start} {bytes} {base} {own_bytes}"));
 }
 
-/// The allocation is gone: its handle opens no more.
+/// Invalidates the handle of a freed allocation.
 pub fn freed(id: u64) {
     if let Some(note) = note_of((std::process::id(), id)) {
         let _ = fs::remove_file(note);
@@ -44,8 +44,8 @@ pub fn freed(id: u64) {
 }
 
 impl Imports {
-    /// Another process's allocation, mapped here; each time at the same address. `base`: what the
-    /// handle says where the exporter has it.
+    /// Maps another process's allocation, each time at the same address. `base` is its base in the
+    /// exporter, from the handle.
     pub fn open(&mut self, memory: &mut Memory, name: Name, base: u64, ctx: u64) -> Outcome<u64> {
         let note = note_of(name).and_then(|path| fs::read_to_string(path).ok());
         let note = note.ok_or(Code::INVALID_VALUE)?;
@@ -73,7 +73,7 @@ impl Imports {
         Ok(address)
     }
 
-    /// None: nothing was opened at this address.
+    /// Closes an import. Returns `None` if nothing was opened at this address.
     pub fn close(&mut self, memory: &mut Memory, address: u64) -> Option<()> {
         let (&name, import) = self.0.iter_mut().find(|(_, import)| import.address == address)?;
         import.opened_count -= 1;

@@ -1,7 +1,7 @@
 //! The built-in kernels. `tests/programs/kernels.cu` has the same ones for a real GPU.
 //!
-//! Every parameter is one 8-byte word. All effects happen when the delay is over, the worst
-//! case for a program that forgot to wait.
+//! Every parameter is one 8-byte word. All effects happen at the end of the delay, the worst case
+//! for a program that forgot to wait.
 
 use super::shadow::{Access, AccessKind};
 
@@ -10,11 +10,12 @@ pub enum Builtin {
     Fill,
     LateFill,
     IndirectFill,
-    /// One word at a base and an offset, as iterators and 1-based arrays are used.
+    /// Fills one word at a base plus an offset, as iterators and 1-based arrays do.
     FillAt,
-    /// As `FillAt` with no offset; its address stands at an odd place of a packed struct.
+    /// Fills one word like `FillAt` without an offset. Its address is at an unaligned place of a
+    /// packed struct.
     FillPacked,
-    /// Copies one word from behind a texture object, whose handle the launch has replaced.
+    /// Copies one word through a texture object, whose handle the launch has replaced.
     Fetch,
     Copy,
     Add,
@@ -25,7 +26,7 @@ pub enum Builtin {
     Spin,
     Set,
     Fault,
-    /// A kernel of the program's own: it takes time and touches nothing that we know of.
+    /// An unknown kernel of the program: it takes time, and no access is modelled.
     Opaque,
 }
 
@@ -86,8 +87,8 @@ impl Launch {
         }
     }
 
-    /// The byte ranges it touches. `read` looks into memory, for the kernel whose target
-    /// stands in memory; it answers None where there is none.
+    /// Returns the byte ranges that the kernel touches. `read` reads memory, for the kernel whose
+    /// target is in memory; it returns `None` if no memory is there.
     pub fn accesses(&self, read: impl Fn(u64) -> Option<u64>) -> Vec<Access> {
         let range = |start, bytes, kind| Access { start, bytes, kind };
         let whole_words = |bytes: u64| bytes / 8 * 8;

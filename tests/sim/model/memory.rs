@@ -1,8 +1,8 @@
 //! Everything that has an address: which ranges are live, what owns them, what they are.
 //!
-//! A freed allocation whose free is still in the future of some stream is *dying*: earlier
-//! work may use it, the program may not name it any more, and its address may already belong
-//! to a younger allocation of the same stream.
+//! A freed allocation whose free is still in the future of some stream is *dying*: earlier work may
+//! use it, the program may not refer to it any more, and its address may already belong to a
+//! younger allocation of the same stream.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -37,7 +37,7 @@ pub struct Allocation {
     pub sync_memops: bool,
 }
 
-/// What stands at a range of addresses.
+/// State of a range of addresses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Standing {
     Live,
@@ -48,14 +48,14 @@ pub enum Standing {
 pub struct Memory {
     pub devices: Vec<Space>,
     pub host: Space,
-    /// Addresses for `cuMemAddressReserve`; never counted, as they hold nothing themselves.
+    /// Addresses for `cuMemAddressReserve`; not counted, because they have no memory.
     pub reserved: Space,
     live: BTreeMap<u64, Allocation>,
     dying: HashMap<u64, Allocation>,
     dying_places: BTreeMap<(u64, u64), u64>,
-    /// What a device may do with a mapping: 1 read, 3 read and write. Without an entry, nothing.
+    /// Permissions of a device for a mapping: 1 read, 3 read and write. No access without an entry.
     access: HashMap<(u64, usize), u32>,
-    /// Where devices reach pinned memory, by its address, if elsewhere.
+    /// Device addresses of pinned memory by host address, if they differ.
     elsewhere: BTreeMap<u64, u64>,
     next_id: u64,
 }
@@ -81,7 +81,7 @@ impl Memory {
 
     pub fn alloc(&mut self, bytes: u64, kind: Kind, ctx: u64, device: usize) -> Outcome<u64> {
         let space = match kind {
-            // Measured: managed memory is served where the device is full.
+            // Measured: managed memory is available even if the device is full.
             Kind::Host { .. } | Kind::Managed => &mut self.host,
             _ => &mut self.devices[device],
         };
@@ -98,7 +98,7 @@ impl Memory {
         id
     }
 
-    /// Where an allocation stands that was not freed yet, or is dying.
+    /// Range of an allocation that is not freed yet, or is dying.
     pub fn range_of(&self, base: u64, id: u64) -> Option<(u64, u64)> {
         let live = self.live.get(&base).filter(|found| found.id == id);
         live.or(self.dying.get(&id)).map(|found| (found.base, found.bytes))
@@ -123,7 +123,7 @@ impl Memory {
         self.live.values()
     }
 
-    /// Shows pinned memory to devices at another address.
+    /// Maps pinned memory for devices at another address.
     pub fn show_elsewhere(&mut self, host: u64) -> Option<u64> {
         let Allocation { bytes, kind: Kind::Host { flags }, ctx, .. } = *self.live.get(&host)?
         else {
@@ -137,25 +137,25 @@ impl Memory {
         Some(device)
     }
 
-    /// The end of pinned memory is also that of what devices reach.
+    /// Removes the device mapping of pinned memory that ends.
     pub fn hide_elsewhere(&mut self, host: u64) {
         if let Some(device) = self.elsewhere.remove(&host) {
             self.live.remove(&device);
         }
     }
 
-    /// Where devices reach this address.
+    /// Address at which devices access this host address.
     pub fn on_device(&self, address: u64) -> u64 {
         let base = self.find(address).map_or(address, |found| found.base);
         self.elsewhere.get(&base).map_or(address, |device| device + (address - base))
     }
 
-    /// What a device may do with mapped memory from now on.
+    /// Sets the permissions of a device for mapped memory.
     pub fn set_access(&mut self, base: u64, device: usize, flags: u32) {
         self.access.insert((base, device), flags);
     }
 
-    /// The mapping is gone, and with it what devices may do with it.
+    /// Removes the permissions of a mapping that is gone.
     pub fn forget_access(&mut self, base: u64) {
         self.access.retain(|(known, _), _| *known != base);
     }
@@ -164,7 +164,7 @@ impl Memory {
         self.access.get(&(base, device)).copied().unwrap_or(0)
     }
 
-    /// Takes an allocation out of the table; its place stays occupied until `give_back`.
+    /// Removes an allocation from the table. Its place stays occupied until `give_back`.
     pub fn remove(&mut self, base: u64) -> Option<Allocation> {
         self.live.remove(&base)
     }
@@ -187,7 +187,7 @@ impl Memory {
         self.dying.get(&id).map(|allocation| (allocation.base, allocation.bytes))
     }
 
-    /// Returns an allocation's place to where it came from.
+    /// Returns an allocation's place to its space.
     pub fn give_back(&mut self, allocation: &Allocation) {
         match allocation.kind {
             Kind::Host { .. } | Kind::Managed => self.host.free(allocation.base, allocation.bytes),
@@ -211,7 +211,7 @@ impl Memory {
         Standing::Live
     }
 
-    /// A live word, or None.
+    /// Returns a word, or `None` if it is not live.
     pub fn read_word(&self, address: u64, bytes: u64) -> Option<u64> {
         (self.standing(address, bytes) == Standing::Live).then(|| raw::read_word(address, bytes))
     }

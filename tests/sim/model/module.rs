@@ -1,8 +1,8 @@
 //! Modules: names of kernels, the sizes of their parameters, and global variables.
 //!
-//! Any image is accepted. From PTX text the entries and globals are read, so that what a
-//! program may ask about a kernel is answered from the very text that a real GPU would run;
-//! what a kernel does is decided by its name alone.
+//! Any image is accepted. From PTX text the entries and globals are read, so that queries about a
+//! kernel are answered from the text that a real GPU would run. The behaviour of a kernel depends
+//! on its name alone.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::CString;
@@ -19,12 +19,12 @@ pub struct Modules {
 
 #[derive(Default)]
 pub struct Module {
-    /// The context that loaded it, by id; 0 for a library, which serves all.
+    /// ID of the context that loaded it; 0 for a library, which serves all.
     pub ctx: u64,
-    /// None: not PTX; every built-in kernel is in it.
+    /// Entries of the PTX text. `None` if it is not PTX: then every built-in kernel is in it.
     pub entries: Option<HashMap<String, Vec<Parameter>>>,
     pub globals: HashMap<String, u64>,
-    /// Those of them that the host reaches too.
+    /// Names of the globals that the host can access, too.
     pub managed: HashSet<String>,
     pub global_addresses: HashMap<String, u64>,
     pub functions: HashMap<String, Handle>,
@@ -52,7 +52,7 @@ impl Default for Modules {
 }
 
 impl Modules {
-    /// The function of a module; the same handle each time.
+    /// Returns a function of a module, with the same handle each time.
     pub fn function(&mut self, module: Handle, name: &str) -> Option<Handle> {
         let state = self.modules.find_mut(module)?;
         if let Some(known) = state.functions.get(name) {
@@ -81,7 +81,8 @@ impl Modules {
         Some(state)
     }
 
-    /// The context is gone with its modules, so many; their variables go with its memory.
+    /// Unloads all modules of a destroyed context, whose memory holds their variables. Returns
+    /// their number.
     pub fn unload_all_of(&mut self, ctx: u64) -> u64 {
         let all = self.modules.handles_of(|module| module.ctx == ctx);
         all.iter().for_each(|module| _ = self.unload(*module));

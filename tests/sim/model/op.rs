@@ -1,4 +1,4 @@
-//! Operations: what the GPU does, what must be complete before, and how far each has come.
+//! Operations: their work, their predecessors, and their progress.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -21,14 +21,14 @@ pub struct Op {
     state: Mutex<OpState>,
 }
 
-/// What an operation does when virtual time reaches its end.
+/// Effect of an operation at its end.
 #[derive(Clone)]
 pub enum Work {
-    /// Only order: waits for events, barriers, the two ends of a graph launch.
+    /// Ordering only: waits for events, barriers, the two ends of a graph launch.
     Marker,
-    /// The record of an event that takes no time.
+    /// A record of an event that takes no time.
     Record,
-    /// The record of an event that takes the time: work of its stream.
+    /// A record of an event with timing, which is work of its stream.
     TimedRecord,
     Kernel(Launch),
     Copy(CopyWork),
@@ -45,13 +45,13 @@ pub enum Work {
     Release {
         allocation: u64,
     },
-    /// The same; its memory is the device's again at once.
+    /// A release whose memory returns to the device at once.
     Give {
         allocation: u64,
     },
 }
 
-/// A box of rows. `staged` holds the source's bytes where it was read at the call.
+/// A copy of a box of rows. `staged` holds the source's bytes if it was read during the call.
 #[derive(Clone)]
 pub struct CopyWork {
     pub dst: Plane,
@@ -115,25 +115,26 @@ pub struct OpState {
     pub end_ns: u64,
     /// Everything known to have happened before; grows until the operation is complete.
     pub clock: Clock,
-    /// What was known when it started: all that an early-started successor may know.
+    /// Clock at its start, which is all that an early-started successor may know.
     pub start_clock: Clock,
     pub after_end: Vec<OpRef>,
     pub after_start: Vec<OpRef>,
-    /// Those that begin later than this one ends, and know nothing of it.
+    /// Operations that begin after this one ends, without knowing of it.
     pub later: Vec<OpRef>,
     /// User objects that live until the operation is complete.
     pub keep: Option<Arc<Vec<Arc<UserObject>>>>,
-    /// The graph whose launch it ends, if that has memory of its own.
+    /// Graph whose launch this operation ends, if that has memory nodes.
     pub ends_launch_of: Option<u64>,
 }
 
-/// What an operation to be submitted has to come after.
+/// Predecessors of an operation to be submitted.
 #[derive(Default)]
 pub struct Deps {
     pub clock: Clock,
     pub ends: Vec<OpRef>,
     pub starts: Vec<OpRef>,
-    /// It begins later than these end, by the driver's own doing: nothing may lean on that.
+    /// Operations that end before this one begins by the driver's choice: the program must not rely
+    /// on that.
     pub later_than: Vec<OpRef>,
 }
 
@@ -154,7 +155,7 @@ impl Op {
         Op { work, ctx, source, chains, submit_ns, state: Mutex::new(state) }
     }
 
-    /// The state; only ever taken under the world's lock, so it is never contended.
+    /// Returns the state. The caller holds the world's lock, so it is never contended.
     pub fn state(&self) -> MutexGuard<'_, OpState> {
         self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
@@ -165,7 +166,7 @@ impl Op {
 }
 
 impl Deps {
-    /// Comes after the end of `op`.
+    /// Adds the end of `op` as a predecessor.
     pub fn after(&mut self, op: &OpRef) {
         let state = op.state();
         if state.phase == Phase::Done {
@@ -176,14 +177,14 @@ impl Deps {
         }
     }
 
-    /// Begins later than `op` ends, and knows nothing of it.
+    /// Delays the begin until `op` has ended, without knowledge of it.
     pub fn later_than(&mut self, op: &OpRef) {
         if !op.done() {
             self.later_than.push(op.clone());
         }
     }
 
-    /// Comes after the start of `op`: programmatic dependent launch.
+    /// Adds the start of `op` as a predecessor, for a programmatic dependent launch.
     pub fn after_start(&mut self, op: &OpRef) {
         let state = op.state();
         if state.phase == Phase::Waiting {
@@ -216,8 +217,9 @@ impl Work {
         }
     }
 
-    /// Whether it may be under way for a while. What only puts work in order is complete with what it waits for, and
-    /// so is a record. What the driver does for itself is never slow: it would hide by its time what no wait is for.
+    /// Whether it may take a while. Pure ordering is complete together with its predecessors, and
+    /// so is a record. The driver's own operations are never slow: their time would hide that
+    /// nothing waits for them.
     pub fn takes_time(&self) -> bool {
         match self {
             Work::Record => config().records_take_time,

@@ -1,13 +1,13 @@
-//! Stream-ordered memory: pools of blocks that come back in the order of streams.
+//! Stream-ordered memory: pools of blocks that are reused in stream order.
 //!
-//! A freed block serves the stream it was freed on at once, and every other stream when its
-//! free is complete. Where the device has no more memory, a request takes what other streams still
-//! use, and the driver puts it behind their frees (`cudaMemPoolReuseAllowInternalDependencies`).
-//! Blocks above the release threshold go back to the device when a synchronising call finds their
+//! A freed block serves the stream it was freed on at once, and every other stream when its free is
+//! complete. If the device has no more memory, a request takes blocks that other streams still use,
+//! and the driver orders it after their frees (`cudaMemPoolReuseAllowInternalDependencies`). Blocks
+//! above the release threshold are released to the device when a synchronising call finds their
 //! frees complete, or a request lacks memory.
 //!
-//! Of what `cuMemFree` frees the driver assumes that nothing uses it any more: where memory is short, it
-//! is back at once.
+//! The driver assumes that nothing uses memory freed by `cuMemFree` any more: if memory is short,
+//! it is available at once.
 
 use std::sync::Arc;
 
@@ -21,23 +21,23 @@ use crate::abi::{Code, Handle, Location, Outcome};
 
 pub struct Pool {
     pub device: usize,
-    /// `CUmemAllocationType`, and where the memory lies.
+    /// `CUmemAllocationType`, and the location of the memory.
     allocation: u32,
     location: Location,
     pub reserved_bytes: u64,
     pub reserved_bytes_peak: u64,
-    /// As requested; what a free that is not in the order of a stream takes away stays counted
-    /// (measured).
+    /// As requested. Memory stays counted if its free is not stream-ordered (measured).
     pub used_bytes: u64,
     pub used_bytes_peak: u64,
     pub release_threshold: u64,
-    /// The three reuse policies; kept, not acted on.
+    /// The three reuse policies: stored without effect.
     pub reuse: [i32; 3],
     pub destroyed: bool,
     /// Other devices whose kernels may reach its memory.
     pub open_to: Vec<usize>,
     free: Vec<FreeBlock>,
-    /// What serves others while work of before still uses its addresses: they stay taken until then.
+    /// Blocks that serve other requests while earlier work uses their addresses: those stay taken
+    /// until then.
     moved: Vec<FreeBlock>,
 }
 
@@ -45,18 +45,18 @@ pub struct Pool {
 struct FreeBlock {
     base: u64,
     bytes: u64,
-    /// 0: of none, freed by `cuMemFree`.
+    /// Stream of the free; 0 for `cuMemFree`.
     stream: u64,
     op: OpRef,
-    /// Freed by `cuMemFree`: the marker from which on it was its owner's.
+    /// For a block freed by `cuMemFree`, the marker at which its last owner got it.
     birth: Option<OpRef>,
-    /// A synchronising call has found it complete: measured, before that no request but those of streams
-    /// gets it.
+    /// Whether a synchronising call has found it complete. Measured: before that, only
+    /// stream-ordered requests get it.
     seen: bool,
 }
 
 impl FreeBlock {
-    /// Whether the device may have it where memory is short.
+    /// Whether the device may take it if memory is short.
     fn is_assumed_over(&self) -> bool {
         let assumed = self.stream == 0 && self.bytes >= PAGE_BYTES;
         self.seen || (assumed && self.birth.as_ref().is_none_or(|birth| birth.done()))
@@ -67,12 +67,12 @@ impl Pool {
     pub const PINNED: u32 = 1;
     pub const MANAGED: u32 = 2;
 
-    /// Of a device.
+    /// Creates the default pool of a device.
     pub fn new(device: usize) -> Pool {
         Pool::at(device, Pool::PINNED, Location::on(device))
     }
 
-    /// Counted on this device, wherever it is said to lie.
+    /// Creates a pool that counts on this device, whatever its location.
     pub fn at(device: usize, allocation: u32, location: Location) -> Pool {
         Pool {
             device,
@@ -91,17 +91,18 @@ impl Pool {
         }
     }
 
-    /// Whether it may be the current one for such memory there.
+    /// Whether it may be the current pool for this type and location.
     pub fn serves(&self, allocation: u32, location: Location) -> bool {
         (self.allocation, self.location) == (allocation, location)
     }
 
-    /// What it shows as reserved: it takes memory by the chunk (measured).
+    /// Bytes that the pool reports as reserved: it takes memory in chunks (measured).
     pub fn shown(bytes: u64) -> u64 {
         bytes.next_multiple_of(CHUNK_BYTES)
     }
 
-    /// The best block for a stream: the smallest that does not waste half of itself, or can be cut.
+    /// Takes the best block for a stream: the smallest that wastes less than half of itself, or can
+    /// be split.
     fn take(&mut self, bytes: u64, stream: u64) -> Option<FreeBlock> {
         let cut = |block: &FreeBlock| {
             bytes.is_multiple_of(PAGE_BYTES) && block.bytes >= bytes + PAGE_BYTES
@@ -122,7 +123,8 @@ impl Pool {
         Some(FreeBlock { bytes, ..block })
     }
 
-    /// Blocks that other streams still use, enough for so many bytes; none if there are not.
+    /// Takes blocks that other streams still use, enough for `bytes`. Returns `None` if they do not
+    /// suffice.
     fn take_behind(&mut self, bytes: u64) -> Option<Vec<FreeBlock>> {
         let whole = |block: &FreeBlock| block.bytes >= PAGE_BYTES;
         if self.reuse[INTERNAL_DEPENDENCIES] == 0
@@ -138,7 +140,7 @@ impl Pool {
             let mut block = self.free.swap_remove(index);
             let missing = (bytes - taken_bytes).next_multiple_of(PAGE_BYTES);
             if block.bytes >= missing + PAGE_BYTES {
-                // The rest stays the pool's, as any block that was freed in order.
+                // The rest stays in the pool, like any block freed in stream order.
                 let rest = block.bytes - missing;
                 let base = block.base + missing;
                 self.free.push(FreeBlock { base, bytes: rest, ..block.clone() });
@@ -163,13 +165,14 @@ impl World {
         let stream_id = self.streams.get(stream)?.id;
         let state = self.pools.find_mut(pool).ok_or(Code::INVALID_VALUE)?;
         let device = state.device;
-        // Of fresh memory the request is no work, which the legacy stream would stop others for. What
-        // uses the memory must come behind the request all the same.
+        // A request for fresh memory is not work, which would make the legacy stream stop others.
+        // Work that uses the memory must still come after the request.
         let mut deps = None;
         let (base, block_bytes) = match state.take(rounded, stream_id) {
             Some(block) => {
                 if block.stream != stream_id {
-                    // Its free is over; a program has no way to know that, and may lean on nothing before it.
+                    // Its free is complete, but a program cannot know that, and must not rely on
+                    // anything before it.
                     self.shadow.clear(block.base, block.base + block.bytes);
                 }
                 deps = Some(self.birth_deps(stream)?);
@@ -200,9 +203,10 @@ impl World {
         Ok(base)
     }
 
-    /// What a request for recycled memory comes behind: what the stream has, as far as anyone may lean on it. Measured:
-    /// it is work, which the legacy stream stops; one for fresh memory is so at times. A program cannot know which memory
-    /// it gets, so where only waits tell none is.
+    /// Predecessors of a request for recycled memory, as far as the program may rely on them: the
+    /// work of the stream. Measured: the request is work, which the legacy stream stops; a request
+    /// for fresh memory is so at times. A program cannot know which memory it gets, so with
+    /// `SIM_ONLY_WAITS_TELL` no request counts as work.
     fn birth_deps(&mut self, stream: Handle) -> Outcome<Deps> {
         let later_than = match config().only_waits_tell {
             true => Default::default(),
@@ -216,7 +220,7 @@ impl World {
         Ok(own)
     }
 
-    /// Memory begins here in the stream.
+    /// Begins the life of memory in the stream.
     fn born(&mut self, stream: Handle, start: u64, bytes: u64) -> Outcome {
         let Stream { id, clock, births, .. } = self.streams.get_mut(stream)?;
         let source = Source { name: BIRTH, op: 0, stream: *id };
@@ -225,7 +229,7 @@ impl World {
         Ok(())
     }
 
-    /// Memory that other streams still use, at addresses of its own and behind their frees.
+    /// Takes memory that other streams still use, at new addresses and after their frees.
     fn take_behind(&mut self, pool: Handle, bytes: u64, deps: &mut Deps) -> Option<u64> {
         let state = self.pools.find_mut(pool)?;
         let device = state.device;
@@ -257,7 +261,7 @@ impl World {
         base.ok_or(Code::OUT_OF_MEMORY)
     }
 
-    /// Takes a block back that `op` frees on stream `stream` (an id; 0 for none).
+    /// Returns a block to its pool, which `op` frees on stream `stream` (an ID; 0 for none).
     pub fn pool_free(
         &mut self,
         pool: Handle,
@@ -276,7 +280,8 @@ impl World {
         }
     }
 
-    /// A free in the order of a stream that comes before the request: of two streams that nothing orders.
+    /// Reports a race of a request with a stream-ordered free before it, if nothing orders their
+    /// two streams.
     pub fn judge_birth(&mut self, free: &OpRef) {
         let mut freed = self.pools.values_mut().flat_map(|pool| &pool.free);
         let this = |block: &&FreeBlock| block.stream != 0 && Arc::ptr_eq(&block.op, free);
@@ -287,7 +292,7 @@ impl World {
         }
     }
 
-    /// Gives back what is wholly free above `keep`, or above each pool's threshold.
+    /// Releases wholly free memory above `keep`, or above each pool's threshold.
     pub fn trim_pools(&mut self, keep: Option<u64>) {
         for pool in self.pools.values_mut() {
             for block in pool.moved.extract_if(.., |block| block.op.done()) {
@@ -312,7 +317,7 @@ impl World {
         }
     }
 
-    /// A request has found the device without memory.
+    /// Makes room after a request found the device without memory.
     pub fn pools_make_room(&mut self) {
         for pool in self.pools.values_mut() {
             for block in pool.free.extract_if(.., |block| block.is_assumed_over()) {
@@ -328,9 +333,9 @@ impl World {
         }
     }
 
-    /// The end of a free in the order of a stream. Measured: the memory is the device's again when
-    /// a thread synchronises with that stream or the context; a query, of the stream or an event,
-    /// is not enough, and neither is a request that finds no memory.
+    /// Completes a stream-ordered free. Measured: the memory returns to the device when a thread
+    /// synchronises with that stream or the context. A query of the stream or an event is not
+    /// enough, and neither is a request that finds no memory.
     pub fn release_in_order(&mut self, id: u64, stream: u64) {
         let Some((base, bytes)) = self.memory.dying_range(id) else { return };
         match self.memory.end_dying(id) {
@@ -342,7 +347,8 @@ impl World {
         }
     }
 
-    /// A stream (an id; `None`: all of a context, also an id) was synchronised with.
+    /// Releases completed frees after a synchronisation with a stream (an ID), or for `None` with
+    /// all streams of a context (also an ID).
     pub fn collect(&mut self, stream: Option<u64>, context: Option<u64>) {
         let is_due = |(freed_on, allocation): &mut (u64, Allocation)| {
             stream == Some(*freed_on) || context == Some(allocation.ctx)
@@ -352,7 +358,7 @@ impl World {
         }
     }
 
-    /// The end of a free that waited.
+    /// Completes a free that waited.
     pub fn release(&mut self, id: u64) {
         let Some(allocation) = self.memory.end_dying(id) else { return };
         if matches!(allocation.kind, Kind::Pool { .. }) {
@@ -365,5 +371,5 @@ impl World {
 
 const POOL_UNIT: u64 = 512;
 const CHUNK_BYTES: u64 = 32 << 20;
-/// Among the reuse policies.
+/// Index of this policy in the reuse policies.
 const INTERNAL_DEPENDENCIES: usize = 2;

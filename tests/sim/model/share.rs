@@ -1,5 +1,5 @@
-//! Other processes on the same devices: each keeps the number of pages that it has taken in a file of
-//! its own, in the folder `SIM_SHARED`.
+//! Other processes on the same devices: each keeps the number of pages that it has taken in a file
+//! of its own, in the folder `SIM_SHARED`.
 
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;

@@ -94,7 +94,8 @@ impl World {
         Ok(())
     }
 
-    /// The green context is about to be destroyed: the streams that the program has made stay, and are of no use.
+    /// The green context is about to be destroyed: the streams that the program has made stay, and
+    /// are of no use.
     pub fn detach_streams(&mut self, green: Handle) -> Outcome {
         let streams = self.contexts.get(green)?.streams.clone();
         for handle in streams {
@@ -140,9 +141,9 @@ impl World {
         Ok(stream)
     }
 
-    /// What is over when the stream is: its own work, and what that came after. Measured: neither a barrier
-    /// of the context nor, on a blocking stream, what the legacy stream has got since. A wait for the legacy
-    /// stream is one for all blocking streams.
+    /// What is over when the stream is: its own work, and what that came after. Measured: neither a
+    /// barrier of the context nor, on a blocking stream, what the legacy stream has got since. A
+    /// wait for the legacy stream is one for all blocking streams.
     pub fn stream_ends(&self, handle: Handle) -> Outcome<Deps> {
         let stream = self.streams.get(handle)?;
         let mut deps = Deps::default();
@@ -203,8 +204,9 @@ impl World {
         self.submit_after(handle, work, deps, at)
     }
 
-    /// A record of an event, behind what work would be behind. Measured: one that takes the time is work of
-    /// the stream; any other is over with what it is behind, and a wait for the stream is none for that.
+    /// A record of an event, behind what work would be behind. Measured: one that takes the time is
+    /// work of the stream; any other is over with what it is behind, and a wait for the stream is
+    /// none for that.
     pub fn record(&mut self, handle: Handle, timing: bool, at: u64) -> Outcome<OpRef> {
         if timing {
             return self.submit(handle, Work::TimedRecord, at);
@@ -257,9 +259,9 @@ impl World {
         Ok(op)
     }
 
-    /// Later work of the stream comes after `op`. A complete one leaves no trace in the
-    /// stream's order: measured, it does not keep a dependent from starting early. A wait for the stream is one for `op`,
-    /// and on a blocking stream not for what the legacy stream has got (measured).
+    /// Later work of the stream comes after `op`. A complete one leaves no trace in the stream's
+    /// order: measured, it does not keep a dependent from starting early. A wait for the stream is
+    /// one for `op`, and on a blocking stream not for what the legacy stream has got (measured).
     pub fn stream_waits(&mut self, handle: Handle, op: &OpRef, at: u64) -> Outcome {
         if op.done() {
             self.streams.get_mut(handle)?.clock.join(&op.state().clock);

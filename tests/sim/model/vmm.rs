@@ -11,7 +11,8 @@ pub struct Physical {
     pub bytes: u64,
     pub device: usize,
     pub location_kind: u32,
-    /// Where it lies in the one file of all physical memory, so that two mappings show the same bytes.
+    /// Where it lies in the one file of all physical memory, so that two mappings show the same
+    /// bytes.
     place: u64,
     /// References of the program, and mappings: both keep the memory.
     pub references: u32,
@@ -83,7 +84,8 @@ impl World {
         Ok(())
     }
 
-    /// Nothing that the calling thread does not know to be over, and nothing submitted before, may use this memory.
+    /// Nothing that the calling thread does not know to be over, and nothing submitted before, may
+    /// use this memory.
     fn touch_by_host(&mut self, start: u64, bytes: u64, name: &'static str) {
         let source = Source { name, op: 0, stream: HOST_STREAM };
         self.touch(Access { start, bytes, kind: AccessKind::Write }, source, None);

@@ -45,7 +45,8 @@ pub struct World {
     pub objects: HashMap<Handle, Object>,
     pub pools: Slab<Pool>,
     pub device_pools: Vec<DevicePools>,
-    /// By kind of memory, and kind and number of its place: those of the host, of managed memory and of parts of devices.
+    /// By kind of memory, and kind and number of its place: those of the host, of managed memory
+    /// and of parts of devices.
     pub other_pools: HashMap<(u32, u32, i32), DevicePools>,
     /// What made the living blocks of pools their owners', by address.
     pub pool_births: HashMap<u64, OpRef>,
@@ -84,14 +85,15 @@ pub struct Host {
 /// One host thread.
 #[derive(Default)]
 pub struct Thread {
-    /// Its own virtual clock: calls cost time in the thread that makes them, and so do waits. The GPU's may be ahead.
+    /// Its own virtual clock: calls cost time in the thread that makes them, and so do waits. The
+    /// GPU's may be ahead.
     pub ns: u64,
     pub contexts: Vec<Handle>,
     pub capture_mode: u32,
     /// How often in a row it was told "not ready".
     pub polls: u32,
-    /// Its last question was answered with the end of work that no wait had been for: with more of it, or a slower
-    /// GPU, the answer would have been another.
+    /// Its last question was answered with the end of work that no wait had been for: with more of
+    /// it, or a slower GPU, the answer would have been another.
     pub news: bool,
 }
 

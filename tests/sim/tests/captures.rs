@@ -301,8 +301,8 @@ fn a_user_object_lives_as_long_as_the_executable() {
     outcome.clean();
 }
 
-/// Measured, each in a capture of its own that nothing else concerns: what kills a global capture, whichever thread asks,
-/// and what does not.
+/// Measured, each in a capture of its own that nothing else concerns: what kills a global capture,
+/// whichever thread asks, and what does not.
 #[test]
 fn what_a_global_capture_forbids() {
     let test = "what_a_global_capture_forbids";

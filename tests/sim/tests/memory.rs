@@ -154,7 +154,8 @@ fn what_a_stream_does_not_need_of_others_stays_the_pools() {
     outcome.clean();
 }
 
-/// That the driver makes a request wait for memory which another stream has freed is its own affair.
+/// That the driver makes a request wait for memory which another stream has freed is its own
+/// affair.
 #[test]
 fn nothing_leans_on_what_a_pools_request_waits_for() {
     let name = "nothing_leans_on_what_a_pools_request_waits_for";

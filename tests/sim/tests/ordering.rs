@@ -253,7 +253,8 @@ fn a_record_behind_anothers_wait_is_over() {
     outcome.clean();
 }
 
-/// Measured on an H200: 4 KiB to 4 GiB, whether the host or the device had touched them, alone and behind a kernel of 10 ms.
+/// Measured on an H200: 4 KiB to 4 GiB, whether the host or the device had touched them, alone and
+/// behind a kernel of 10 ms.
 #[test]
 fn the_host_waits_for_a_fill_of_managed_memory() {
     let outcome = child("the_host_waits_for_a_fill_of_managed_memory", &[], |d| {

@@ -113,8 +113,8 @@ const PAGE: usize = 2 << 20;
 /// Calls a function of the driver that has no wrapper.
 macro_rules! call {
     ($driver:expr, $function:ident($($argument:expr),*)) => {
-        // SAFETY: each argument is a value, or a place of the test that outlives the call and is as large as this
-        // function's documentation wants.
+        // SAFETY: each argument is a value, or a place of the test that outlives the call and is as
+        // large as this function's documentation wants.
         check(unsafe { ($driver.functions.$function)($($argument),*) })
     };
 }
