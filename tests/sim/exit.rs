@@ -20,12 +20,12 @@ pub fn install() {
 }
 
 extern "C" fn at_exit() {
-    // A forked child has a copy of the lock, perhaps held, and nothing of its own to report.
+    // A forked child has a copy of the lock, perhaps held, and nothing to report.
     if call::forked() {
         return;
     }
     let mut world = world::lock();
-    // Work in flight is run to its end, as far as it goes, so that its races are seen.
+    // Runs work in flight to its end, as far as possible, so that its races are found.
     world.poll_spinners();
     while world.step() {}
     if config().teardown_ms > 0 {
@@ -37,7 +37,7 @@ extern "C" fn at_exit() {
     write_report(&world);
 }
 
-/// A call that comes while the driver ends with the process: a real one may crash.
+/// Reports a call during or after the end of the driver, at which a real one may crash.
 pub fn refuse_after_end(function: &str) {
     if ENDED.load(Ordering::SeqCst) {
         let mut world = world::lock();
@@ -55,7 +55,7 @@ pub fn deadlock(world: &mut World, function: &str) -> ! {
     let line = format!("sim: deadlock: {function} waited {ms} ms and nothing moved");
     world.report.problem(line);
     write_report(world);
-    // SAFETY: ends the process at once; nothing of it is to be run any more.
+    // SAFETY: ends the process at once, without running anything else.
     unsafe { libc::_exit(DEADLOCK_EXIT_CODE) }
 }
 
@@ -67,7 +67,7 @@ fn write_report(world: &World) {
     let Some(path) = &config().report else { return };
     let file = std::fs::OpenOptions::new().create(true).append(true).open(path);
     if let Ok(mut file) = file {
-        // The test that asked for the report finds it missing.
+        // A test that requests a report fails if it is missing.
         let _ = file.write_all(report_text(world).as_bytes());
     }
 }

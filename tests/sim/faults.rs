@@ -1,25 +1,25 @@
 //! Injected failures: `cuMemAlloc_v2@3=2,cuEventCreate@*=2`.
 //!
-//! The third call, or every call, of a function returns that code and does nothing; with `=2!` it
-//! does all, and returns that code. Calls are counted from the moment the failure is asked for.
+//! The third call, or every call, of a function returns that code without effect. With `=2!` it
+//! takes full effect and returns that code. Calls are counted from the request of the failure on.
 
 pub struct Fault {
     function: String,
-    /// None: every call.
+    /// Number of the call; `None` for every call.
     at: Option<u64>,
     hit: Hit,
     calls: u64,
 }
 
-/// What a call must return.
+/// Injected result of a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Hit {
     pub code: i32,
-    /// Whether its effects take place all the same.
+    /// Whether the call takes effect nevertheless.
     pub is_late: bool,
 }
 
-/// Reads a list; what cannot be read is named in the error.
+/// Parses a list. The error has the part that cannot be parsed.
 pub fn parse(list: &str) -> Result<Vec<Fault>, String> {
     list.split(',').map(str::trim).filter(|item| !item.is_empty()).map(parse_one).collect()
 }
@@ -36,7 +36,7 @@ fn parse_one(item: &str) -> Result<Fault, String> {
     read().ok_or_else(|| format!("cannot read {item:?}"))
 }
 
-/// What this call of `function` must return, if anything.
+/// Returns the injected result for this call of `function`, if any.
 pub fn hit(faults: &mut [Fault], function: &str) -> Option<Hit> {
     let mut hit = None;
     for fault in faults.iter_mut().filter(|fault| fault.function == function) {

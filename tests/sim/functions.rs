@@ -4,7 +4,7 @@
 
 pub struct Function {
     pub symbol: &'static str,
-    /// Name without version and per-thread suffixes; empty where no look-up finds it.
+    /// Name without version and per-thread suffixes; empty if no look-up finds it.
     pub base: &'static str,
     /// First version of the interface that this symbol serves.
     pub api_version: i32,

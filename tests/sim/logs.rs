@@ -1,5 +1,5 @@
-//! The driver's log: every error that a call returns, told to what the program has registered
-//! (`cuLogsRegisterCallback`). Not an answer that something is not over yet.
+//! The driver's log: passes every error that a call returns to the registered functions
+//! (`cuLogsRegisterCallback`), except "not ready".
 
 use std::ffi::CString;
 use std::sync::Mutex;
@@ -17,7 +17,7 @@ struct Registered {
     data: u64,
 }
 
-/// Returns its handle.
+/// Registers a function and returns its handle.
 pub fn register(callback: LogCallback, data: u64) -> u64 {
     let mut all = lock();
     let handle = all.iter().map(|known| known.handle).max().unwrap_or(0) + 1;
@@ -26,7 +26,7 @@ pub fn register(callback: LogCallback, data: u64) -> u64 {
     handle
 }
 
-/// False: there is none.
+/// Removes a function. Returns `false` if the handle is unknown.
 pub fn unregister(handle: u64) -> bool {
     let mut all = lock();
     let before = all.len();
@@ -34,7 +34,7 @@ pub fn unregister(handle: u64) -> bool {
     all.len() != before
 }
 
-/// A call has returned this. Without a lock: the program may call the driver.
+/// Logs the error of a call. Holds no lock, because the program may call the driver.
 pub fn note(name: &str, code: Code) {
     if !ANY.load(Ordering::Acquire) || code == Code::NOT_READY {
         return;

@@ -1,4 +1,4 @@
-//! What the process did and what was wrong with it, written to `SIM_REPORT` at its end.
+//! Report of the calls and errors of the process, written to `SIM_REPORT` at its end.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write;
@@ -15,7 +15,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// One line for each pair of operations and place; all are counted.
+    /// Adds one line for each pair of operations and place, and counts all.
     pub fn race(&mut self, race: &Race) {
         self.races_count += 1;
         let Race { first, second, start, end } = race;

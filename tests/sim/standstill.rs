@@ -1,9 +1,8 @@
-//! When a wait counts as a deadlock: nothing in the driver has moved for a while, and nobody is
-//! busy.
+//! Deadlock detection: the driver has made no progress for a while, and the process is not busy.
 
 use std::time::{Duration, Instant};
 
-/// Since when nothing has moved.
+/// Time since which the driver has made no progress.
 pub struct Standstill {
     progress: u64,
     since: Instant,
@@ -12,17 +11,17 @@ pub struct Standstill {
 }
 
 impl Standstill {
-    /// From now on, at this much progress of the driver.
+    /// Starts now, at this progress of the driver.
     pub fn new(progress: u64) -> Standstill {
         let (since, processor) = (Instant::now(), processor_time());
         Standstill { progress, since, polled: Duration::ZERO, processor }
     }
 
-    /// After another pause of a waiting thread: whether nothing will move any more.
+    /// Returns whether the wait is a deadlock, after another pause of a waiting thread.
     ///
-    /// The clock alone does not decide it. A thread that had no processor leaves out pauses, and so
-    /// may the others have done. A busy thread may yet come to the call that ends the wait: it gets
-    /// longer.
+    /// The wall clock alone does not decide. A thread without a processor misses pauses, and so may
+    /// the other threads. A busy thread may still make the call that ends the wait, so it gets more
+    /// time.
     pub fn is_deadlock(&mut self, progress: u64, pause: Duration, limit: Duration) -> bool {
         if progress != self.progress {
             *self = Standstill::new(progress);
@@ -35,7 +34,7 @@ impl Standstill {
     }
 }
 
-/// What all threads of this process have used.
+/// Processor time that all threads of this process have used.
 fn processor_time() -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: writes the time into our own variable.
@@ -43,6 +42,6 @@ fn processor_time() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// A process is busy that uses more than this part of a processor: polling uses far less.
+/// A process that uses more than this share of a processor is busy. Polling uses far less.
 const BUSY_SHARE: u32 = 5;
 const BUSY_FACTOR: u32 = 10;

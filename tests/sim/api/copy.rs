@@ -164,7 +164,7 @@ pub fn copy(call: &mut Call, stream: Handle, mut work: CopyWork, mut mode: Mode)
     Ok(())
 }
 
-/// The device side of a copy must be an address that the driver knows.
+/// Checks that the device side of a copy is a known address.
 fn known(call: &mut Call, address: DevicePtr, bytes: usize) -> Outcome {
     let known = bytes == 0 || call.world().memory.find(address).is_some();
     if known { Ok(()) } else { Err(Code::INVALID_VALUE) }

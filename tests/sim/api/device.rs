@@ -165,7 +165,7 @@ fn pci_of(device: usize) -> String {
     format!("0000:{:02X}:00.0", config().first_device + device)
 }
 
-/// Returns the primary context, and creates it if there is none.
+/// Returns the primary context, and creates it if it does not exist.
 pub fn primary_of(call: &mut Call, device: usize) -> Outcome<Handle> {
     let primary = &call.world().primaries[device];
     let (mut handle, flags) = (primary.context, primary.flags);

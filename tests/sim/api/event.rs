@@ -80,7 +80,7 @@ fn record(call: &mut Call, event: Handle, stream: Handle, flags: u32) -> Outcome
     if call.world().capture_of(stream).is_some() {
         return record_captured(call, event, stream, flags);
     }
-    // An event marks work of its own context only, of which green ones are parts.
+    // An event marks only work of its context, which includes the green contexts of that.
     let context = call.world().streams.get(stream)?.context;
     if call.world().owner_of_memory(known) != call.world().owner_of_memory(context) {
         return Err(Code::INVALID_HANDLE);

@@ -11,7 +11,7 @@ use crate::model::world::config;
 driver! {
     fn cuMemAlloc_v2: (address: Out<DevicePtr>, bytes: usize) |call| {
         let allocated = alloc(call, bytes as u64, Kind::Device);
-        // Measured: where it fails, a null pointer is written.
+        // Measured: writes a null pointer on failure.
         address.put_if_asked(allocated.unwrap_or(0));
         let null = if address.is_null() { Err(Code::INVALID_VALUE) } else { Ok(()) };
         allocated.and(null)
@@ -30,7 +30,7 @@ driver! {
         let row = width.next_multiple_of(config().pitch_bytes.next_multiple_of(element.max(1) as usize));
         let bytes = (row as u64).checked_mul(height as u64).ok_or(Code::INVALID_VALUE)?;
         let made = alloc(call, bytes, Kind::Device);
-        // Measured: a refusal leaves no address, but the pitch.
+        // Measured: on failure, writes the pitch but no address.
         if matches!(made, Ok(_) | Err(Code::OUT_OF_MEMORY)) {
             address.put(made.unwrap_or(0))?;
             pitch.put(row)?;
@@ -46,7 +46,7 @@ driver! {
     }
 
     fn cuMemGetInfo_v2: (free: Out<usize>, total: Out<usize>) |call| {
-        // Measured: zeros where it fails.
+        // Measured: writes zeros on failure.
         free.put_if_asked(0);
         total.put_if_asked(0);
         let context = call.context()?;
@@ -61,7 +61,8 @@ driver! {
     fn cuMemGetAddressRange_v2: (
         base: Out<DevicePtr>, bytes: Out<usize>, address: DevicePtr
     ) |call| {
-        // Measured: zeros where it fails, and an unknown address is no error if nothing is asked.
+        // Measured: writes zeros on failure, and an unknown address is no error if nothing is
+        // requested.
         base.put_if_asked(0);
         bytes.put_if_asked(0);
         call.context()?;
@@ -93,7 +94,7 @@ pub fn alloc(call: &mut Call, bytes: u64, kind: Kind) -> Outcome<DevicePtr> {
     if second.is_ok() || config().frees_wait {
         return second;
     }
-    // As if the frees had waited, and nothing else.
+    // Has the effect of waits in the frees, and of nothing else.
     let frees = std::mem::take(&mut world.frees_not_waited_for);
     while frees.iter().any(|free| !free.done()) && world.step() {}
     world.pools_make_room();

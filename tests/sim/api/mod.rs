@@ -1,5 +1,5 @@
-//! The exported functions, one file for each family, thin: they read arguments, ask the
-//! model, write results.
+//! The exported functions, one file for each family. They only read arguments, call the model and
+//! write results.
 
 #![allow(non_snake_case)]
 

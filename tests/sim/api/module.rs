@@ -1,6 +1,6 @@
 //! Modules, libraries, kernels and functions.
 //!
-//! A library is a module and a kernel its function: the handles mean the same thing here.
+//! A library is a module, and a kernel is its function: the handles are equivalent here.
 
 use super::pointers::{In, Out, text};
 use crate::abi::{Code, Handle, Outcome};
@@ -284,7 +284,7 @@ fn function_attribute(attribute: u32) -> i32 {
 }
 
 const LOAD_NS: u64 = 100_000;
-/// CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES, and what the compiler has to say.
+/// `CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES`, and the log of the compiler.
 const LOG_BYTES: u32 = 4;
 const LOG: &str = "compiled";
 const ELF: u32 = 0x464C_457F;

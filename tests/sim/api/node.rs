@@ -108,7 +108,7 @@ driver! {
     ) |call| {
         call.world().graphs.graphs.find(graph).ok_or(Code::INVALID_VALUE)?;
         let id = call.world().fresh_id();
-        // Without the flag the value stands nowhere before a kernel sets it.
+        // Without the flag, the value is undefined until a kernel sets it.
         let runs = value != 0 && flags & ASSIGN_DEFAULT != 0;
         call.world().graphs.conditions.insert(id, runs);
         handle.put(id)
@@ -256,7 +256,8 @@ fn any(call: &mut Call, params: Out<GraphNodeParams>) -> Outcome<NodeKind> {
     }
 }
 
-/// A node with a graph inside, which is the node's and may be filled, or captured into, later.
+/// Creates a node with a graph inside, which the node owns. The program may add nodes to it, or
+/// capture into it, later.
 fn conditional(call: &mut Call, params: Out<ConditionalNodeParams>) -> Outcome<NodeKind> {
     let known = params.get()?;
     let runs = *call.world().graphs.conditions.get(&known.handle).ok_or(Code::INVALID_VALUE)?;

@@ -1,6 +1,6 @@
 //! Functions named `sim_*`, by which a test queries and controls the simulation.
 //!
-//! A program looks them up by name and does without them on a real GPU.
+//! A program looks them up by name, and works without them on a real GPU.
 
 use std::ffi::{CStr, c_char};
 
@@ -10,19 +10,20 @@ use crate::model::shadow::{Access, AccessKind, HOST_STREAM, Source};
 use crate::model::world;
 use crate::{exit, faults};
 
-/// The host reads these bytes now.
+/// Records a read of these bytes by the host.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn sim_host_read(at: u64, bytes: usize) {
     host_access(at, bytes, AccessKind::Read, "host read");
 }
 
-/// The host writes these bytes now.
+/// Records a write of these bytes by the host.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn sim_host_write(at: u64, bytes: usize) {
     host_access(at, bytes, AccessKind::Write, "host write");
 }
 
-/// The host has seen a flag that an operation set: what that operation knew, it knows.
+/// Records that the host has seen a flag set by an operation: the host then knows everything that
+/// the operation knew.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn sim_host_acquire(at: u64) {
     let mut world = world::lock();
@@ -31,7 +32,7 @@ pub extern "C" fn sim_host_acquire(at: u64) {
     }
 }
 
-/// Races found so far, among operations that virtual time has reached.
+/// Number of races found so far, among operations that virtual time has reached.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn sim_race_count() -> u64 {
     world::lock().report.races_count
@@ -103,7 +104,7 @@ pub unsafe extern "C" fn sim_report(at: *mut c_char, room: usize) -> usize {
     text.len()
 }
 
-/// An access of the host; inside a host function, of the operation that it runs for.
+/// Records an access of the host, or inside a host function, of the operation that runs it.
 fn host_access(at: u64, bytes: usize, kind: AccessKind, name: &'static str) {
     let access = Access { start: at, bytes: bytes as u64, kind };
     let source = Source { name, op: 0, stream: HOST_STREAM };

@@ -1,4 +1,4 @@
-//! Questions about addresses.
+//! Queries about addresses.
 
 use super::pointers::{In, Out};
 use crate::abi::{Code, DevicePtr, Outcome};
@@ -14,7 +14,7 @@ driver! {
     fn cuPointerGetAttributes: (
         count: u32, attributes: In<u32>, values: In<u64>, address: DevicePtr
     ) |call| {
-        // Measured: an empty list is refused.
+        // Measured: an empty list is rejected.
         if count == 0 {
             return Err(Code::INVALID_VALUE);
         }
@@ -110,12 +110,12 @@ fn answer(call: &mut Call, value: Out<u64>, attribute: u32, address: DevicePtr) 
     write(value, attribute, number)
 }
 
-/// Measured: an unknown address is taken for the host's, and its range is not written.
+/// Measured: an unknown address counts as a host address, and its range is not written.
 fn write_default(value: Out<u64>, attribute: u32, address: DevicePtr) -> Outcome {
     match attribute {
         RANGE_START | RANGE_SIZE => Ok(()),
         HOST_POINTER => write(value, attribute, address),
-        // The ordinal of nothing is not the first device.
+        // An unknown address must not report the first device.
         DEVICE_ORDINAL => write(value, attribute, u64::MAX - 1),
         _ => write(value, attribute, 0),
     }

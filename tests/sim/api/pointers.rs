@@ -1,4 +1,4 @@
-//! Pointers that the program hands in. All reads and writes through them are here.
+//! Pointers that the program passes. All reads and writes through them are here.
 //!
 //! As with the real driver, a pointer that is neither null nor valid is the program's fault
 //! and ends it.
@@ -7,11 +7,11 @@ use std::ffi::CStr;
 
 use crate::abi::{Code, Outcome};
 
-/// Where a result goes.
+/// Destination of a result.
 #[repr(transparent)]
 pub struct Out<T>(*mut T);
 
-/// Where an argument or a list of them stands.
+/// Source of an argument or a list of arguments.
 #[repr(transparent)]
 pub struct In<T>(*const T);
 
@@ -99,7 +99,7 @@ impl<T: Copy> In<T> {
         if self.0.is_null() {
             return Err(Code::INVALID_VALUE);
         }
-        // SAFETY: not null, and the program says that `count` items stand here.
+        // SAFETY: not null, and the program guarantees that `count` items are here.
         Ok((0..count).map(|index| unsafe { self.0.add(index).read_unaligned() }).collect())
     }
 }
@@ -114,7 +114,7 @@ pub fn text(at: In<u8>) -> Outcome<String> {
     Ok(text.to_string_lossy().into_owned())
 }
 
-/// Writes a string with its zero, cut to the room there is.
+/// Writes a zero-terminated string, truncated to the buffer.
 pub fn put_text(at: Out<u8>, room: usize, text: &str) -> Outcome {
     if at.is_null() || room == 0 {
         return Err(Code::INVALID_VALUE);

@@ -14,7 +14,7 @@ driver! {
     fn cuMemAllocAsync, cuMemAllocAsync_ptsz: (
         address: Out<DevicePtr>, bytes: usize, stream: Handle
     ) |call| {
-        // Measured: where it fails, a null pointer is written.
+        // Measured: writes a null pointer on failure.
         address.put(0)?;
         let stream = call.stream(stream)?;
         let context = call.world().streams.get(stream)?.context;
@@ -140,7 +140,7 @@ driver! {
     }
 }
 
-/// Managed memory need not lie anywhere from the begin.
+/// Returns the device of a location. Managed memory needs no location at first.
 fn device_of(allocation: u32, location: Location) -> Outcome<usize> {
     match location.kind {
         Location::NONE if allocation == Pool::MANAGED => Ok(0),
@@ -148,7 +148,7 @@ fn device_of(allocation: u32, location: Location) -> Outcome<usize> {
     }
 }
 
-/// The pools for such memory there; those of devices are there from the begin.
+/// Returns the pools for this type of memory and location. Pools of devices exist from the start.
 fn of_location(call: &mut Call, allocation: u32, location: Location) -> Outcome<&mut DevicePools> {
     let device = device_of(allocation, location)?;
     let world = call.world();

@@ -1,4 +1,4 @@
-//! How a program finds functions, and what it may ask before anything else.
+//! Look-up of functions, and the calls that are allowed before initialization.
 
 use super::pointers::{In, Out, text};
 use crate::abi::{CODE_NAMES, Code, Outcome};
@@ -31,7 +31,7 @@ driver! {
         Ok(())
     }
 
-    // One without functions, whatever its name.
+    // Returns a table without functions for every ID.
     fn cuGetExportTable: (table: Out<u64>, id: In<[u8; 16]>) |call| {
         static TABLE: [usize; 1] = [size_of::<usize>()];
         id.get()?;
@@ -58,8 +58,8 @@ enum Found {
 const PER_THREAD_FLAG: u64 = 2;
 const FLAGS_MAX: u64 = 2;
 
-/// Measured: only base names resolve; a version above the driver's is refused; a missing
-/// name gives null and, in the old form, an error code.
+/// Looks a function up. Measured: only base names resolve; a version above the driver's is
+/// rejected; a missing name gives null and, in the old form, an error code.
 fn look_up(
     call: &mut Call,
     name: In<u8>,
@@ -99,7 +99,7 @@ fn choose(name: &str, version: i32, per_thread: bool) -> (Option<&'static Functi
     let chosen = match (per_thread && has_twin, last(true)) {
         (false, _) => plain,
         (true, Some(twin)) => Some(twin),
-        // Twins that came with 7.0: older versions get nothing rather than the plain one.
+        // Per-thread forms since 7.0: older versions get nothing rather than the plain function.
         (true, None) => None,
     };
     (chosen, if chosen.is_some() { Found::Yes } else { Found::TooOld })

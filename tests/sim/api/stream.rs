@@ -199,7 +199,7 @@ fn write_value(call: &mut Call, stream: Handle, flag: FlagWork) -> Outcome {
 
 /// These calls check their address at once, unlike kernels.
 fn check_flag(call: &mut Call, flag: &FlagWork) -> Outcome {
-    // Measured: not in managed memory, nor in what a pool has given.
+    // Measured: addresses in managed memory or in pool memory are rejected.
     let refused = |kind| matches!(kind, Kind::Managed | Kind::Pool { .. });
     let known = call.world().memory.find(flag.address).is_some_and(|found| !refused(found.kind));
     if known && flag.address.is_multiple_of(flag.bytes) { Ok(()) } else { Err(Code::INVALID_VALUE) }

@@ -1,4 +1,4 @@
-//! How work gets onto a stream, or into the graph that the stream records.
+//! Submission of work to a stream, or to the graph that the stream records.
 
 use crate::abi::{Code, Handle, Outcome};
 use crate::call::Call;
@@ -14,7 +14,7 @@ pub enum Order {
 }
 
 impl Call {
-    /// Submits work to a stream of the program; None if it was recorded instead.
+    /// Submits work to a stream of the program. Returns `None` if it was recorded instead.
     pub fn submit(&mut self, stream: Handle, work: Work, order: Order) -> Outcome<Option<OpRef>> {
         let stream = self.stream(stream)?;
         self.submit_to(stream, work, order)
@@ -57,15 +57,14 @@ impl Call {
         self.check_error(stream)
     }
 
-    /// Refuses what no capture in this thread's reach allows, and kills the captures. Measured, for
-    /// each call that asks: global captures of any thread, and this thread's own that are not
-    /// relaxed.
+    /// Rejects a call that captures forbid, and kills the captures. Measured for each such call: it
+    /// concerns global captures of any thread, and this thread's own that are not relaxed.
     pub fn forbid_unsafe(&mut self) -> Outcome {
         let (thread, name) = (self.thread, self.name);
         self.world().forbid_unsafe(thread, name)
     }
 
-    /// The legacy stream would wait for a stream that captures: that kills the capture.
+    /// Kills a capture if the legacy stream would wait for its stream.
     pub fn check_legacy(&mut self, stream: Handle) -> Outcome {
         let name = self.name;
         let world = self.world();
@@ -76,7 +75,7 @@ impl Call {
         if met.is_empty() { Ok(()) } else { Err(Code::STREAM_CAPTURE_IMPLICIT) }
     }
 
-    /// A call that a capturing stream cannot answer; it kills the capture.
+    /// Rejects a call that a capturing stream cannot answer, and kills the capture.
     pub fn refuse_capture(&mut self, stream: Handle) -> Outcome {
         let name = self.name;
         let world = self.world();
@@ -85,7 +84,7 @@ impl Call {
         Err(Code::STREAM_CAPTURE_UNSUPPORTED)
     }
 
-    /// The error that a wait has brought to light.
+    /// Returns the error that a wait has revealed.
     pub fn check_error(&mut self, stream: Handle) -> Outcome {
         let ctx = self.world().streams.get(stream)?.ctx;
         self.world().error_of(ctx).map_or(Ok(()), Err)

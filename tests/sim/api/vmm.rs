@@ -126,7 +126,7 @@ driver! {
     }
 }
 
-/// At least the size from which the model hands out whole pages.
+/// Rounds up to whole pages, so that the model does not pack the allocation.
 fn whole_pages(bytes: usize) -> u64 {
     (bytes as u64).next_multiple_of(PAGE_BYTES)
 }

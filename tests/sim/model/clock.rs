@@ -85,7 +85,7 @@ impl Chains {
     }
 
     /// Returns the next epoch of a chain of `set` that `clock` knows to its end, or of a new chain
-    /// if there is none: early starts and branches of a graph run concurrently.
+    /// if no such chain exists: early starts and branches of a graph run concurrently.
     pub fn advance(&mut self, set: &ChainSet, clock: &mut Clock) -> Epoch {
         let mut set = set.0.lock().expect("chain sets do not panic");
         let known = |c: &Chain| clock.count(*c) >= self.counts[*c as usize];

@@ -88,7 +88,7 @@ impl Launch {
     }
 
     /// Returns the byte ranges that the kernel touches. `read` reads memory, for the kernel whose
-    /// target is in memory; it returns `None` if no memory is there.
+    /// target is in memory; it returns `None` outside of memory.
     pub fn accesses(&self, read: impl Fn(u64) -> Option<u64>) -> Vec<Access> {
         let range = |start, bytes, kind| Access { start, bytes, kind };
         let whole_words = |bytes: u64| bytes / 8 * 8;

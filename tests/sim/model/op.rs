@@ -115,7 +115,7 @@ pub struct OpState {
     pub end_ns: u64,
     /// Everything known to have happened before; grows until the operation is complete.
     pub clock: Clock,
-    /// Clock at its start, which is all that an early-started successor may know.
+    /// Clock at its start: an early-started successor may know nothing else.
     pub start_clock: Clock,
     pub after_end: Vec<OpRef>,
     pub after_start: Vec<OpRef>,

@@ -1,8 +1,8 @@
-//! Bytes behind simulated addresses, which are real addresses of this process.
+//! Bytes at simulated addresses, which are real addresses of this process.
 //!
-//! The functions take numbers, as a GPU does. Their callers have checked the numbers against
-//! the table of live memory; a number that comes from the program unchecked (a pageable copy)
-//! faults exactly where the real driver's copy would.
+//! The functions take numbers, as a GPU does. Their callers have checked the numbers against the
+//! table of live memory. A number that comes unchecked from the program (a pageable copy) faults
+//! exactly where the real driver's copy would.
 
 use std::sync::atomic::AtomicU64;
 
@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicU64;
 pub fn fill(start: u64, bytes: u64, element: &[u8]) {
     let uniform = element.iter().all(|byte| *byte == element[0]);
     if uniform {
-        // SAFETY: the caller has checked that the range is live, hence mapped and writable.
+        // SAFETY: the caller has checked that the range is live, and therefore mapped and writable.
         unsafe { std::ptr::write_bytes(start as *mut u8, element[0], bytes as usize) };
         return;
     }
@@ -20,8 +20,8 @@ pub fn fill(start: u64, bytes: u64, element: &[u8]) {
 }
 
 pub fn write(start: u64, bytes: &[u8]) {
-    // SAFETY: the caller has checked that the destination is live, or the program has asked
-    // for a copy to this place; `bytes` is ours and does not overlap program memory.
+    // SAFETY: the caller has checked that the destination is live, or the program has requested a
+    // copy to this place; `bytes` is a local buffer and does not overlap program memory.
     unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), start as *mut u8, bytes.len()) };
 }
 
@@ -46,7 +46,7 @@ pub fn read_word(start: u64, bytes: u64) -> u64 {
     unsafe { (start as *const u64).read_volatile() }
 }
 
-/// The words of a live range; None if it is not aligned to words.
+/// Returns the words of a live range, or `None` if it is not aligned to words.
 pub fn words(start: u64, count: u64) -> Option<&'static [AtomicU64]> {
     if !start.is_multiple_of(8) {
         return None;
@@ -56,7 +56,8 @@ pub fn words(start: u64, count: u64) -> Option<&'static [AtomicU64]> {
     Some(unsafe { std::slice::from_raw_parts(start as *const AtomicU64, count as usize) })
 }
 
-/// Address space that takes memory only where it is touched; None if the system refuses.
+/// Reserves address space that takes memory only where it is touched. Returns `None` if the system
+/// refuses.
 pub fn reserve(bytes: u64) -> Option<u64> {
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
@@ -65,9 +66,9 @@ pub fn reserve(bytes: u64) -> Option<u64> {
     (at != libc::MAP_FAILED).then_some(at as u64)
 }
 
-/// The pages of the range read zero afterwards, and take no memory.
+/// Clears the pages of the range and releases their memory.
 pub fn clear_pages(start: u64, bytes: u64) {
-    // SAFETY: the range lies in a mapping of ours and nothing live is in it.
+    // SAFETY: the range lies in a mapping of the simulation, and nothing live is in it.
     unsafe { libc::madvise(start as *mut libc::c_void, bytes as usize, libc::MADV_DONTNEED) };
 }
 
@@ -83,20 +84,20 @@ pub fn create_shared(bytes: u64) -> Option<i32> {
     (sized == 0).then_some(file)
 }
 
-/// Makes the file as long as this. What is new reads zero.
+/// Sets the length of the file. New bytes read zero.
 pub fn resize_shared(file: i32, bytes: u64) -> bool {
     // SAFETY: the descriptor is ours.
     unsafe { libc::ftruncate(file, bytes as libc::off_t) == 0 }
 }
 
-/// This part of the file reads zero afterwards, and takes no memory.
+/// Clears this part of the file and releases its memory.
 pub fn clear_shared(file: i32, offset: u64, bytes: u64) {
     let how = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
     // SAFETY: the descriptor is ours.
     unsafe { libc::fallocate(file, how, offset as libc::off_t, bytes as libc::off_t) };
 }
 
-/// A file that says a handle to whom it is given.
+/// Creates a file that contains a handle.
 pub fn file_of(handle: u64) -> Option<i32> {
     let file = create_shared(8)?;
     let bytes = handle.to_le_bytes();
@@ -105,10 +106,10 @@ pub fn file_of(handle: u64) -> Option<i32> {
     (written == 8).then_some(file)
 }
 
-/// The handle that a file says.
+/// Reads the handle from a file.
 pub fn handle_in(file: i32) -> Option<u64> {
     let mut bytes = [0; 8];
-    // SAFETY: the bytes are ours; a descriptor that is none is an error.
+    // SAFETY: the bytes are a local buffer; an invalid descriptor is an error.
     let read = unsafe { libc::pread(file, bytes.as_mut_ptr().cast(), bytes.len(), 0) };
     (read == 8).then(|| u64::from_le_bytes(bytes))
 }
@@ -118,14 +119,14 @@ pub fn close_shared(file: i32) {
     unsafe { libc::close(file) };
 }
 
-/// As `place`, of a file that another process has made.
+/// Maps a file that another process has created, like `place`.
 pub fn place_file(start: u64, bytes: u64, path: &str) -> bool {
     use std::os::fd::AsRawFd;
     let file = std::fs::File::options().read(true).write(true).open(path);
     file.is_ok_and(|file| place(start, bytes, Some(file.as_raw_fd()), 0))
 }
 
-/// Puts shared memory, or with None nothing, at a place inside one of our reservations.
+/// Maps shared memory, or with `None` no memory, at a place inside a reservation of the simulation.
 pub fn place(start: u64, bytes: u64, file: Option<i32>, offset: u64) -> bool {
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     let kind = match file {
@@ -134,7 +135,7 @@ pub fn place(start: u64, bytes: u64, file: Option<i32>, offset: u64) -> bool {
     };
     let (at, length) = (start as *mut libc::c_void, bytes as usize);
     let (file, offset) = (file.unwrap_or(-1), offset as libc::off_t);
-    // SAFETY: the range lies in a reservation of ours, where replacing pages is the purpose.
+    // SAFETY: the range lies in a reservation of the simulation, where replacing pages is intended.
     let got = unsafe { libc::mmap(at, length, protection, kind | libc::MAP_FIXED, file, offset) };
     got == at
 }

@@ -1,8 +1,8 @@
-//! What last touched every byte, and the races that follow from it.
+//! The last accesses of every byte, and the races that follow from them.
 //!
-//! An interval map: intervals are split where an access begins or ends, so two accesses that
-//! touch the same bytes meet in the same intervals. Every interval holds its last write and
-//! the reads since, each with its epoch; an access that does not know one of them is a race.
+//! An interval map: intervals are split where an access begins or ends, so two accesses of the same
+//! bytes meet in the same intervals. Every interval holds its last write and the reads since, each
+//! with its epoch. An access that does not know one of them is a race.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use super::clock::{Clock, Epoch};
 pub enum AccessKind {
     Read,
     Write,
-    /// Flags: spinning on a word while another operation sets it is no race.
+    /// An access to a flag: spinning on a word while another operation sets it is no race.
     AtomicRead,
     AtomicWrite,
 }
@@ -24,7 +24,7 @@ pub struct Access {
     pub kind: AccessKind,
 }
 
-/// What made an access, for the report.
+/// Origin of an access, for the report.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Source {
     pub name: &'static str,
@@ -72,7 +72,7 @@ pub struct Shadow {
 }
 
 impl Shadow {
-    /// Enters one access made by `epoch`, which knows `clock`, and reports what it races with.
+    /// Records one access made by `epoch`, which knows `clock`, and returns the races with it.
     pub fn access(
         &mut self,
         access: Access,
@@ -95,7 +95,7 @@ impl Shadow {
                 self.fill_gaps(start, end);
                 for (from, interval) in self.intervals.range_mut(start..end) {
                     check(&mut races, interval.write.as_ref(), &mark, clock, *from, interval.end);
-                    // A read that this one knows can no longer be the only witness of a race.
+                    // A read that this one knows cannot be the only evidence of a race any more.
                     interval.reads.retain(|read| !clock.covers(read.epoch));
                     interval.reads.push(mark);
                 }
@@ -119,7 +119,7 @@ impl Shadow {
         races
     }
 
-    /// Forgets a range: its memory went back, and its next owner starts afresh.
+    /// Forgets a range whose memory was released: its next owner starts afresh.
     pub fn clear(&mut self, start: u64, end: u64) {
         self.split(start);
         self.split(end);
@@ -169,7 +169,7 @@ fn check(
     if both_atomic || clock.covers(seen.epoch) {
         return;
     }
-    // Neighbouring intervals with the same pair make one line.
+    // Adjacent intervals with the same pair are merged into one line.
     if let Some(last) = races.last_mut()
         && last.first == seen.source
         && last.end == start

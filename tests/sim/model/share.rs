@@ -1,5 +1,5 @@
-//! Other processes on the same devices: each keeps the number of pages that it has taken in a file
-//! of its own, in the folder `SIM_SHARED`.
+//! Other processes on the same devices. Each stores the number of pages that it has taken in a
+//! separate file in the folder `SIM_SHARED`.
 
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;
@@ -11,7 +11,7 @@ pub struct Share {
 }
 
 impl Share {
-    /// None where the process has the machine for itself.
+    /// Returns `None` if the process has the machine for itself.
     pub fn of(device: usize) -> Option<Share> {
         let folder = std::env::var_os("SIM_SHARED").filter(|folder| !folder.is_empty())?;
         let folder = PathBuf::from(folder);
@@ -19,7 +19,7 @@ impl Share {
         Some(Share { folder, device })
     }
 
-    /// One process at a time looks and takes; until this is closed.
+    /// Locks the folder until the file is closed: one process at a time reads and takes.
     pub fn turn(&self) -> Option<File> {
         let file = File::create(self.folder.join("turn")).ok()?;
         // SAFETY: the descriptor is open for the call.
@@ -27,17 +27,17 @@ impl Share {
         (code == 0).then_some(file)
     }
 
-    /// What this process has now. Read by others while they have their turn.
+    /// Stores the pages of this process. Others read it while they hold the lock.
     pub fn note(&self, pages: u64) {
         let name = format!("{}.{}", std::process::id(), self.device);
         let draft = self.folder.join(format!("{name}.draft"));
         if fs::write(&draft, pages.to_string()).is_ok() {
-            // What others miss, their tests miss.
+            // If this fails, tests in the other processes fail.
             let _ = fs::rename(&draft, self.folder.join(name));
         }
     }
 
-    /// What all other living processes have.
+    /// Pages of all other living processes.
     pub fn others(&self) -> u64 {
         let entries = fs::read_dir(&self.folder).into_iter().flatten().flatten();
         let pages = entries.filter_map(|entry| {

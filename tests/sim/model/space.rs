@@ -1,8 +1,8 @@
 //! One address range with a limited number of pages: a device's memory, or pinned memory.
 //!
-//! Sizes up to 1 MiB are packed at 512 B inside pages of 2 MiB; larger ones take whole pages.
-//! First fit at the lowest address: what was freed is what comes next, as programs have come
-//! to see it. Whole pages read zero when they are handed out; packed ranges keep old bytes.
+//! Sizes up to 1 MiB are packed at 512 B inside pages of 2 MiB; larger ones take whole pages. First
+//! fit at the lowest address: freed memory is the next to be reused, as programs have come to
+//! expect. Whole pages read zero when they are handed out; packed ranges keep old bytes.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +26,7 @@ pub struct Space {
     packed: BTreeMap<u64, PackedPage>,
     /// Pages that other processes may have mapped, by their start: the file and their bytes.
     shared: BTreeMap<u64, (i32, u64)>,
-    /// Bytes of what takes whole pages.
+    /// Bytes of the allocations that take whole pages.
     whole: BTreeMap<u64, u64>,
 }
 
@@ -84,7 +84,8 @@ impl Space {
         self.pages_left() * PAGE_BYTES
     }
 
-    /// Moves the pages of what lies at this address onto a file: the file, start and bytes.
+    /// Moves the pages of the allocation at this address to a file. Returns the file, start and
+    /// bytes.
     pub fn share(&mut self, address: u64) -> Option<(i32, u64, u64)> {
         let (&start, &bytes) = self.whole.range(..=address).next_back()?;
         if let Some(&(file, bytes)) = self.shared.get(&start) {
@@ -98,7 +99,7 @@ impl Space {
         Some((file, start, bytes))
     }
 
-    /// Pages that are counted here and mapped elsewhere.
+    /// Takes pages that are counted here and mapped elsewhere.
     pub fn take_pages(&mut self, bytes: u64) -> bool {
         let _turn = self.share.as_ref().map(Share::turn);
         let pages = bytes.div_ceil(PAGE_BYTES);
@@ -135,7 +136,7 @@ impl Space {
         Some(start)
     }
 
-    /// Addresses of whole pages, without memory.
+    /// Allocates addresses of whole pages, without memory.
     pub fn alloc_addresses(&mut self, bytes: u64) -> Option<u64> {
         let bytes = bytes.checked_next_multiple_of(PAGE_BYTES)?;
         let start = take_first_fit(&mut self.free, bytes)?;
@@ -149,7 +150,7 @@ impl Space {
         self.free_addresses(start, bytes);
     }
 
-    /// The addresses of whole pages whose memory serves elsewhere already.
+    /// Frees addresses of whole pages whose memory already serves elsewhere.
     pub fn free_addresses(&mut self, start: u64, bytes: u64) {
         let bytes = bytes.next_multiple_of(PAGE_BYTES);
         self.whole.remove(&start);

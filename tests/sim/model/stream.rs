@@ -1,8 +1,8 @@
-//! Streams: which work of one context waits for which.
+//! Streams: the order of work within a context.
 //!
-//! Rules, in the order in which `stream_deps` adds them: what the host knows, the stream's own
-//! earlier work, the context's barrier, and the legacy stream, which every blocking stream
-//! waits for and which waits for every blocking stream.
+//! `stream_deps` adds predecessors in this order: everything the host knows, the stream's own
+//! earlier work, the context's barrier, and the legacy stream, which every blocking stream waits
+//! for and which waits for every blocking stream.
 
 use super::capture::Member;
 use super::clock::{ChainSet, Clock};
@@ -18,26 +18,26 @@ pub enum StreamKind {
 }
 
 pub struct Stream {
-    /// Never given again, unlike the handle.
+    /// Never reused, unlike the handle.
     pub id: u64,
     pub context: Handle,
     pub ctx: u64,
     pub kind: StreamKind,
     pub non_blocking: bool,
     pub priority: i32,
-    /// The last work; several operations only where a dependent started early.
+    /// The last work; several operations only if a dependent started early.
     pub tail: Vec<OpRef>,
-    /// What a wait for the stream waits for: the tail, but for records of events.
+    /// Operations that a wait for the stream waits for: the tail without records of events.
     over: Vec<OpRef>,
-    /// Known besides the tail: events that were complete when the stream waited for them.
+    /// Clock of events that were complete when the stream waited for them.
     pub clock: Clock,
     pub chains: ChainSet,
-    /// Of requests that are no work.
+    /// Chains of requests that are not work.
     pub births: ChainSet,
-    /// The tail's last operation, if it is a kernel: what a dependent may overlap.
+    /// The tail's last operation, if it is a kernel, which a dependent may overlap.
     pub last_kernel: Option<OpRef>,
     pub capture: Option<Member>,
-    /// Its green context is gone: it can only be destroyed.
+    /// Whether its green context is gone: then it can only be destroyed.
     pub detached: bool,
 }
 
@@ -71,7 +71,7 @@ impl World {
         Ok(handle)
     }
 
-    /// Forgets the handle; its work goes on.
+    /// Forgets the handle. The work of the stream continues.
     pub fn destroy_stream(&mut self, handle: Handle) -> Outcome {
         if self.streams.get(handle)?.kind != StreamKind::Created {
             return Err(Code::INVALID_HANDLE);
@@ -94,8 +94,8 @@ impl World {
         Ok(())
     }
 
-    /// The green context is about to be destroyed: the streams that the program has made stay, and
-    /// are of no use.
+    /// Detaches the streams of a green context before its destruction. Streams that the program has
+    /// created stay, but are unusable.
     pub fn detach_streams(&mut self, green: Handle) -> Outcome {
         let streams = self.contexts.get(green)?.streams.clone();
         for handle in streams {
@@ -109,7 +109,7 @@ impl World {
         Ok(())
     }
 
-    /// The stream that a handle means in a call by `thread`.
+    /// Returns the stream that a handle denotes in a call by `thread`.
     pub fn resolve_stream(
         &mut self,
         handle: Handle,
@@ -141,9 +141,9 @@ impl World {
         Ok(stream)
     }
 
-    /// What is over when the stream is: its own work, and what that came after. Measured: neither a
-    /// barrier of the context nor, on a blocking stream, what the legacy stream has got since. A
-    /// wait for the legacy stream is one for all blocking streams.
+    /// Operations that are complete when the stream is: its own work, and the predecessors of that.
+    /// Measured: neither a barrier of the context nor, on a blocking stream, work that the legacy
+    /// stream has got since. A wait for the legacy stream waits for all blocking streams.
     pub fn stream_ends(&self, handle: Handle) -> Outcome<Deps> {
         let stream = self.streams.get(handle)?;
         let mut deps = Deps::default();
@@ -164,7 +164,7 @@ impl World {
         Ok(deps)
     }
 
-    /// What new work on the stream comes after.
+    /// Predecessors of new work on the stream.
     pub fn stream_deps(&self, handle: Handle) -> Outcome<Deps> {
         self.deps(handle, true)
     }
@@ -204,9 +204,9 @@ impl World {
         self.submit_after(handle, work, deps, at)
     }
 
-    /// A record of an event, behind what work would be behind. Measured: one that takes the time is
-    /// work of the stream; any other is over with what it is behind, and a wait for the stream is
-    /// none for that.
+    /// Records an event, with the predecessors that work would have. Measured: a record with timing
+    /// is work of the stream. Any other is complete with its predecessors, and a wait for the
+    /// stream does not wait for it.
     pub fn record(&mut self, handle: Handle, timing: bool, at: u64) -> Outcome<OpRef> {
         if timing {
             return self.submit(handle, Work::TimedRecord, at);
@@ -214,7 +214,7 @@ impl World {
         self.submit(handle, Work::Record, at)
     }
 
-    /// Work on a stream with dependencies that the caller has completed.
+    /// Submits work to a stream with complete dependencies from the caller.
     pub fn submit_after(
         &mut self,
         handle: Handle,
@@ -225,7 +225,7 @@ impl World {
         let stream = self.streams.get(handle)?;
         let (place, chains) = ((stream.ctx, stream.id), stream.chains.clone());
         let kernel = matches!(work, Work::Kernel(_));
-        // Measured: a free on the legacy stream is none that a wait for it waits for.
+        // Measured: a wait for the legacy stream does not wait for a free on it.
         let counts = match work {
             Work::Record => false,
             Work::Release { .. } | Work::Give { .. } => stream.kind != StreamKind::Legacy,
@@ -241,7 +241,7 @@ impl World {
         Ok(op)
     }
 
-    /// A programmatic dependent launch: it may start as soon as the kernel before it has
+    /// Submits a programmatic dependent launch. It may start as soon as the kernel before it has
     /// started, so it knows nothing of that kernel's work.
     pub fn submit_early(&mut self, handle: Handle, work: Work, at: u64) -> Outcome<OpRef> {
         let stream = self.streams.get(handle)?;
@@ -259,9 +259,9 @@ impl World {
         Ok(op)
     }
 
-    /// Later work of the stream comes after `op`. A complete one leaves no trace in the stream's
-    /// order: measured, it does not keep a dependent from starting early. A wait for the stream is
-    /// one for `op`, and on a blocking stream not for what the legacy stream has got (measured).
+    /// Orders later work of the stream after `op`. A complete `op` leaves no trace in the stream's
+    /// order: measured, it does not keep a dependent from starting early. A wait for the stream
+    /// waits for `op`, but on a blocking stream not for later work of the legacy stream (measured).
     pub fn stream_waits(&mut self, handle: Handle, op: &OpRef, at: u64) -> Outcome {
         if op.done() {
             self.streams.get_mut(handle)?.clock.join(&op.state().clock);

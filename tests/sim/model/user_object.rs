@@ -5,12 +5,12 @@ use std::sync::{Arc, Mutex};
 use super::callbacks::{self, Destructor};
 use super::clock::Clock;
 
-/// Its destructor runs, on a thread of the driver's, when the last reference is gone:
-/// the program's, a graph's, an executable's, or that of a launch in flight.
+/// An object of the program. Its destructor runs on a thread of the driver after the last reference
+/// is gone: that of the program, a graph, an executable, or a launch in flight.
 pub struct UserObject {
     pub data: usize,
     pub destructor: usize,
-    /// What its launches have done, which its end tells; None: there was none.
+    /// Clock of its launches, which its destructor joins. `None` if there was no launch.
     launches: Mutex<Option<Clock>>,
 }
 
@@ -19,7 +19,7 @@ impl UserObject {
         UserObject { data, destructor, launches: Mutex::new(None) }
     }
 
-    /// A launch that has kept it is over.
+    /// Records the end of a launch that has kept the object.
     pub fn note_launch(&self, clock: &Clock) {
         let mut launches = self.launches.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         launches.get_or_insert_default().join(clock);
@@ -43,7 +43,7 @@ pub struct References(Vec<(u64, Arc<UserObject>, u32)>);
 
 impl References {
     pub fn add(&mut self, handle: u64, object: Arc<UserObject>, count: u32) {
-        // A handle that the program has moved away is given out again.
+        // A handle that the program has moved away is reused.
         let same = |known: &(u64, Arc<UserObject>, u32)| {
             known.0 == handle && Arc::ptr_eq(&known.1, &object)
         };
@@ -53,7 +53,7 @@ impl References {
         }
     }
 
-    /// False if fewer than `count` are held.
+    /// Removes references. Returns `false` if fewer than `count` are held.
     pub fn remove(&mut self, handle: u64, count: u32) -> bool {
         let Some(index) = self.0.iter().position(|(known, ..)| *known == handle) else {
             return false;

@@ -1,4 +1,4 @@
-//! Physical memory without an address, and the addresses it is mapped at.
+//! Physical memory without an address, and the addresses at which it is mapped.
 
 use super::memory::Kind;
 use super::raw;
@@ -11,8 +11,7 @@ pub struct Physical {
     pub bytes: u64,
     pub device: usize,
     pub location_kind: u32,
-    /// Where it lies in the one file of all physical memory, so that two mappings show the same
-    /// bytes.
+    /// Offset in the one file of all physical memory, so that two mappings show the same bytes.
     place: u64,
     /// References of the program, and mappings: both keep the memory.
     pub references: u32,
@@ -63,13 +62,13 @@ impl World {
         physical.mappings += 1;
         let device = physical.device;
         self.memory.insert(at, bytes, Kind::Mapped { handle, offset }, 0, device);
-        // Work of before must not find this memory where it meant another.
+        // Earlier work that meant other memory at this address must not access this one.
         self.touch_by_host(at, bytes, "cuMemMap");
         Ok(())
     }
 
-    /// What a device may do with the mappings of the range. It does not wait for work; what still
-    /// needs the access faults, and what no wait was for may need it.
+    /// Sets the permissions of a device for the mappings of the range. It does not wait for work:
+    /// work that still needs the access faults, and so may work that nothing has waited for.
     pub fn set_access(&mut self, at: u64, bytes: u64, device: usize, flags: u32) -> Outcome {
         let mut next = at;
         while next < at + bytes {
@@ -84,8 +83,8 @@ impl World {
         Ok(())
     }
 
-    /// Nothing that the calling thread does not know to be over, and nothing submitted before, may
-    /// use this memory.
+    /// Records an access by the host: no work may use this memory, unless the calling thread knows
+    /// that it has ended.
     fn touch_by_host(&mut self, start: u64, bytes: u64, name: &'static str) {
         let source = Source { name, op: 0, stream: HOST_STREAM };
         self.touch(Access { start, bytes, kind: AccessKind::Write }, source, None);

@@ -1,4 +1,4 @@
-//! Everything the simulated driver knows, behind one lock.
+//! The state of the simulated driver, under one lock.
 
 use std::collections::HashMap;
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock};
@@ -32,11 +32,12 @@ pub struct World {
     pub shadow: Shadow,
     pub memory: Memory,
     pub host: Host,
-    /// What an operation knows that sees a flag set by another.
+    /// Clocks of the operations that set flags, by address: an operation that sees the flag knows
+    /// them.
     pub flags: HashMap<u64, Clock>,
     pub threads: HashMap<u32, Thread>,
     pub contexts: Slab<Context>,
-    /// Living contexts by id; operations name their context so.
+    /// Living contexts by ID, by which operations refer to their context.
     pub context_handles: HashMap<u64, Handle>,
     pub primaries: Vec<Primary>,
     pub streams: Slab<Stream>,
@@ -45,16 +46,17 @@ pub struct World {
     pub objects: HashMap<Handle, Object>,
     pub pools: Slab<Pool>,
     pub device_pools: Vec<DevicePools>,
-    /// By kind of memory, and kind and number of its place: those of the host, of managed memory
-    /// and of parts of devices.
+    /// Pools of the host, of managed memory and of parts of devices, by kind of memory and by kind
+    /// and number of its location.
     pub other_pools: HashMap<(u32, u32, i32), DevicePools>,
-    /// What made the living blocks of pools their owners', by address.
+    /// Operations that gave live pool blocks to their owners, by address.
     pub pool_births: HashMap<u64, OpRef>,
-    /// With `SIM_FREES_WAIT=0`: what would have waited.
+    /// With `SIM_FREES_WAIT=0`: the operations for which frees would have waited.
     pub frees_not_waited_for: Vec<OpRef>,
-    /// With `SIM_FREES_JUDGED`: what the host knew at a `cuMemFree` of pool memory, by allocation.
+    /// With `SIM_FREES_JUDGED`: the host's epoch and clock at a `cuMemFree` of pool memory, by
+    /// allocation.
     pub judged_frees: HashMap<u64, (Epoch, Clock)>,
-    /// Freed on a stream (an id), which was not synchronised with since.
+    /// Memory freed on a stream (an ID) that has not been synchronised with since.
     pub freed_in_order: Vec<(u64, Allocation)>,
     pub physical: Slab<Physical>,
     pub backing: Backing,
@@ -66,7 +68,7 @@ pub struct World {
     pub imports: Imports,
     pub faults: Vec<Fault>,
     pub report: Report,
-    /// What kernels have printed and nothing has let out yet.
+    /// Text that kernels have printed and that is not flushed yet.
     pub kernel_text: String,
     pub calls_count: u64,
     /// Threads inside a call that waits.
@@ -74,8 +76,8 @@ pub struct World {
     ids: u64,
 }
 
-/// The host as one participant. Threads of the program order themselves by means that we
-/// cannot see; calls are taken to be ordered as they arrive.
+/// The host as one participant. The simulation cannot see how threads of the program order
+/// themselves, so it assumes that calls are ordered as they arrive.
 #[derive(Default)]
 pub struct Host {
     pub clock: Clock,
@@ -85,15 +87,15 @@ pub struct Host {
 /// One host thread.
 #[derive(Default)]
 pub struct Thread {
-    /// Its own virtual clock: calls cost time in the thread that makes them, and so do waits. The
-    /// GPU's may be ahead.
+    /// Virtual clock of the thread: calls cost time in the thread that makes them, and so do waits.
+    /// The GPU's clock may be ahead.
     pub ns: u64,
     pub contexts: Vec<Handle>,
     pub capture_mode: u32,
-    /// How often in a row it was told "not ready".
+    /// Number of "not ready" answers in a row.
     pub polls: u32,
-    /// Its last question was answered with the end of work that no wait had been for: with more of
-    /// it, or a slower GPU, the answer would have been another.
+    /// Whether its last query reported the end of work for which no wait had been made. With more
+    /// work, or a slower GPU, the result would have differed.
     pub news: bool,
 }
 
@@ -112,51 +114,51 @@ pub struct DevicePools {
 pub struct Config {
     pub driver_version: i32,
     pub devices: usize,
-    /// Which one of the machine the first of them is: `CUDA_VISIBLE_DEVICES` chooses.
+    /// Number of the first device in the machine, as chosen by `CUDA_VISIBLE_DEVICES`.
     pub first_device: usize,
-    /// Which machine it is: GPUs of different ones are different.
+    /// Number of the machine: GPUs of different machines differ.
     pub machine: u64,
-    /// They are parts of a GPU.
+    /// Whether the devices are parts of a GPU.
     pub is_mig: bool,
     pub memory_bytes: u64,
     pub pitch_bytes: usize,
-    /// Devices reach pinned memory at addresses of their own.
+    /// Whether devices access pinned memory at different addresses than the host.
     pub is_disjoint: bool,
-    /// What a context takes of its device, besides its small page.
+    /// Device memory of a context, besides its small page.
     pub context_bytes: u64,
-    /// What a module takes of the device it is loaded to.
+    /// Device memory of a module.
     pub module_bytes: u64,
-    /// What a function takes that is loaded to a context.
+    /// Device memory of a function that is loaded into a context.
     pub kernel_bytes: u64,
-    /// What the first launch in a context takes besides.
+    /// Additional device memory of the first launch in a context.
     pub local_bytes: u64,
-    /// What a stream takes, and an executable graph, twice.
+    /// Device memory of a stream; an executable graph takes it twice.
     pub object_bytes: u64,
     /// Whether memory nodes get their memory with the first launch or upload.
     pub graph_memory_is_late: bool,
-    /// Whether heaps of kernels take what their limits say.
+    /// Whether heaps of kernels take the memory of their limits.
     pub limits_take: bool,
     pub deadlock_ms: u64,
     pub idle_ms: u64,
     pub teardown_ms: u64,
     pub linger_us: u64,
     pub linger_seed: u64,
-    /// Each piece of work takes so long at least.
+    /// Minimum duration of each piece of work.
     pub work_ns: u64,
-    /// The record of an untimed event takes as long.
+    /// Whether the record of an untimed event takes that time, too.
     pub records_take_time: bool,
-    /// Whether a plain free waits; without, it shows what leans on that.
+    /// Whether a plain free waits. If not, programs that rely on the wait fail.
     pub frees_wait: bool,
-    /// Whether it is told where a plain free of stream-ordered memory comes too early.
+    /// Whether a plain free of stream-ordered memory before the end of its work is reported.
     pub frees_are_judged: bool,
-    /// Whether the program may lean on nothing but waits.
+    /// Whether the program may rely on nothing but waits.
     pub only_waits_tell: bool,
     /// Whether each poll in a row takes twice as long as the one before.
     pub polls_grow: bool,
     pub report: Option<String>,
     pub fail: String,
     pub pause: String,
-    /// This function, by its symbol, is not found by `cuGetProcAddress`.
+    /// Symbol of a function that `cuGetProcAddress` does not find.
     pub lacks: String,
 }
 
@@ -215,7 +217,7 @@ impl World {
         }
     }
 
-    /// A number never given before: ids of contexts, streams, captures.
+    /// Returns a number that was never used before, for IDs of contexts, streams and captures.
     pub fn fresh_id(&mut self) -> u64 {
         self.ids += 1;
         self.ids
@@ -235,7 +237,7 @@ impl World {
     }
 }
 
-/// Kinds of handles; the number stands in the handle's upper bits.
+/// Kinds of handles: the number is in the handle's upper bits.
 pub mod tag {
     pub const CONTEXT: u64 = 0x51;
     pub const STREAM: u64 = 0x52;
@@ -299,7 +301,7 @@ pub fn lock() -> MutexGuard<'static, World> {
     world.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// Signalled whenever something changed that a waiting thread may be waiting for.
+/// Signalled after every change for which a thread may be waiting.
 pub fn changed() -> &'static Condvar {
     static CHANGED: Condvar = Condvar::new();
     &CHANGED

@@ -168,7 +168,7 @@ fn captures_end_only_as_they_began() {
             });
             assert_eq!(wrong.join().unwrap(), Err(908));
         });
-        // It is over all the same.
+        // The capture has ended nevertheless.
         assert_eq!(d.capture_status(a), Ok(0));
         d.begin_capture(a, GLOBAL).unwrap();
         d.record(e, a).unwrap();
@@ -301,8 +301,8 @@ fn a_user_object_lives_as_long_as_the_executable() {
     outcome.clean();
 }
 
-/// Measured, each in a capture of its own that nothing else concerns: what kills a global capture,
-/// whichever thread asks, and what does not.
+/// Measured, each in a separate capture that nothing else concerns: the calls that kill a global
+/// capture, by whichever thread, and the calls that do not.
 #[test]
 fn what_a_global_capture_forbids() {
     let test = "what_a_global_capture_forbids";

@@ -194,7 +194,7 @@ fn a_forked_child_has_no_driver() {
             unsafe { libc::_exit(code) };
         }
         let mut status = 0;
-        // SAFETY: a child of ours and a local for its status.
+        // SAFETY: a child of this process and a local for its status.
         unsafe { libc::waitpid(pid, &mut status, 0) };
         assert_eq!(libc::WEXITSTATUS(status), 3);
     });

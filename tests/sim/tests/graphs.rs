@@ -1,5 +1,5 @@
-//! Graphs as an allocator meets them: what a capture says of its nodes, what a replay orders, and
-//! what keeps memory alive.
+//! Graphs from an allocator's view: the nodes that a capture reports, the order of a replay, and
+//! the references that keep memory alive.
 
 mod common;
 use common::graphs::*;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 const N: u64 = 4096;
 
-/// Two streams, the second forked from the first behind a kernel.
+/// Creates two streams, the second forked from the first after a kernel.
 fn fork(d: &Driver) -> (u64, u64, u64) {
     let (a, b, e) = (d.stream().unwrap(), d.stream().unwrap(), d.event().unwrap());
     d.begin_capture(a, RELAXED).unwrap();
@@ -83,7 +83,7 @@ fn terminals_may_be_set_and_added_to() {
         assert_eq!(update_terminals(d, a, &root, 2), Err(1));
         assert_eq!(update_terminals(d, a, &[77], ADD), Err(1));
         assert_eq!(nodes(d, a), root);
-        // What a stream was taken away from needs no join; what is a stream's does.
+        // Nodes that were removed from a stream need no join; nodes of a stream do.
         update_terminals(d, b, &root, SET).unwrap();
         d.end_capture(a).unwrap();
         let (a, b, _) = (fork(d).0, b, e);
@@ -160,7 +160,7 @@ fn an_early_start_leaves_what_is_before_it_running() {
         d.begin_capture(s, RELAXED).unwrap();
         d.launch("late_fill", s, &[x, N, 1, MS]).unwrap();
         d.launch_early("delay", s, &[1]).unwrap();
-        // In full order behind the second, which is complete while the first still runs.
+        // Fully ordered after the second, which is complete while the first still runs.
         d.launch("fill", s, &[x, N, 2, 0]).unwrap();
         let executable = d.instantiate(d.end_capture(s).unwrap()).unwrap();
         d.launch_graph(executable, s).unwrap();
@@ -315,7 +315,7 @@ fn a_destructor_runs_late_and_says_that_the_launch_is_over() {
             std::thread::sleep(Duration::from_millis(1));
         }
         assert!(GONE.load(Ordering::SeqCst) >= MS);
-        // Nothing else orders this behind the launch.
+        // Nothing else orders this after the launch.
         d.launch("fill", t, &[x, N, 2, 0]).unwrap();
         d.synchronize().unwrap();
     });

@@ -154,8 +154,8 @@ fn what_a_stream_does_not_need_of_others_stays_the_pools() {
     outcome.clean();
 }
 
-/// That the driver makes a request wait for memory which another stream has freed is its own
-/// affair.
+/// A program must not rely on the driver making a request wait for memory that another stream has
+/// freed.
 #[test]
 fn nothing_leans_on_what_a_pools_request_waits_for() {
     let name = "nothing_leans_on_what_a_pools_request_waits_for";
@@ -177,7 +177,7 @@ fn nothing_leans_on_what_a_pools_request_waits_for() {
             d.free_async(block, b).unwrap();
             d.synchronize().unwrap();
         }
-        // Nor on whether the legacy stream stops a request.
+        // Nor may it rely on whether the legacy stream stops a request.
         let c = d.blocking_stream().unwrap();
         let block = d.alloc_async(8 * MIB, c).unwrap();
         d.free_async(block, c).unwrap();

@@ -1,12 +1,12 @@
-//! Each rule of order between streams: what it promises, by contents and without races; and
-//! what it does not, by the race that is reported.
+//! Each ordering rule between streams: its guarantees, by contents and without races, and the
+//! limits of the guarantees, by the race that is reported.
 
 mod common;
 use common::*;
 
 const N: u64 = 4096;
 
-/// Fills on `first` late, copies out on `second`; True if the copy saw the fill.
+/// Fills late on `first` and copies out on `second`. Returns whether the copy saw the fill.
 fn saw_fill(d: &Driver, first: u64, second: u64, between: impl FnOnce(&Driver)) -> bool {
     let (a, b) = (d.alloc(N as usize).unwrap(), d.alloc(N as usize).unwrap());
     d.launch("late_fill", first, &[a, N, 7, 5 * MS]).unwrap();
@@ -209,7 +209,8 @@ fn events_measure_virtual_time() {
     outcome.clean();
 }
 
-/// Only what a wait was for is known to be over: that something else is, the next GPU may not say.
+/// Only the end of work that was waited for is known. Another GPU may not report the end of other
+/// work.
 #[test]
 fn an_answer_without_a_wait_is_chance() {
     let outcome =
@@ -221,7 +222,7 @@ fn an_answer_without_a_wait_is_chance() {
                 assert_eq!(d.answered_by_chance(), Some(false));
             }
             assert_eq!(d.answered_by_chance(), Some(true));
-            // What rests on that is no better.
+            // A conclusion from that is no better.
             d.query_stream(s).unwrap();
             assert_eq!(d.answered_by_chance(), Some(true));
             d.synchronize_stream(s).unwrap();
@@ -235,7 +236,7 @@ fn an_answer_without_a_wait_is_chance() {
     outcome.clean();
 }
 
-/// What one thread has waited for is past for all.
+/// Work that one thread has waited for is past for all threads.
 #[test]
 fn a_record_behind_anothers_wait_is_over() {
     let outcome = child("a_record_behind_anothers_wait_is_over", &[], |d| {
@@ -253,8 +254,8 @@ fn a_record_behind_anothers_wait_is_over() {
     outcome.clean();
 }
 
-/// Measured on an H200: 4 KiB to 4 GiB, whether the host or the device had touched them, alone and
-/// behind a kernel of 10 ms.
+/// Measured on an H200 for 4 KiB to 4 GiB, touched by the host or the device before, alone and
+/// after a kernel of 10 ms.
 #[test]
 fn the_host_waits_for_a_fill_of_managed_memory() {
     let outcome = child("the_host_waits_for_a_fill_of_managed_memory", &[], |d| {

@@ -53,7 +53,7 @@ fn an_address_hides_in_copied_data() {
     outcome.clean();
 }
 
-/// Of stream-ordered memory that `cuMemFree` frees the driver assumes that all work is over.
+/// The driver assumes that all work on stream-ordered memory has ended when `cuMemFree` frees it.
 #[test]
 fn pool_memory_is_freed_before_its_work_has_begun() {
     let test = "pool_memory_is_freed_before_its_work_has_begun";
@@ -143,7 +143,7 @@ fn access_is_taken_away_from_work_that_may_run() {
         let (s, x) = (d.stream().unwrap(), mapped_page(d));
         d.launch("fill", s, &[x, N, 1, 0]).unwrap();
         while d.query_stream(s).is_err() {}
-        // It has been told that this is over.
+        // The program has learned that this has ended.
         set_access(d, x, 0);
         set_access(d, x, 3);
         d.launch("fill", s, &[x, N, 1, 0]).unwrap();

@@ -38,12 +38,12 @@ pub fn terminals(d: &Driver, stream: u64) -> Outcome<(u64, Vec<(u64, Edge)>)> {
         info(stream, &mut status, &mut id, &mut graph, &mut nodes, &mut edges, &mut count)
     })?;
     assert_eq!(status, 1, "the capture is active");
-    // SAFETY: the driver points to so many, until this thread asks again.
+    // SAFETY: the driver points to `count` items, which are valid until this thread's next query.
     let both = |index| unsafe { (*nodes.add(index), *edges.add(index)) };
     Ok((graph, (0..count).map(both).collect()))
 }
 
-/// The same by the older function, which has no place for the data.
+/// Number of terminals, from the older function, which has no edge data.
 pub fn terminals_count(d: &Driver, stream: u64) -> Outcome<usize> {
     let (mut status, mut id, mut graph, mut count) = (0, 0, 0, 0);
     let mut nodes = std::ptr::null();
@@ -116,7 +116,7 @@ pub fn add_child(d: &Driver, graph: u64, child: u64) -> Outcome<u64> {
     Ok(node)
 }
 
-/// A conditional node behind others, and its body.
+/// Adds a conditional node after others, with its body.
 pub fn add_conditional(d: &Driver, graph: u64, before: &[u64], holds: bool) -> Outcome<(u64, u64)> {
     let (mut handle, mut node) = (0, 0);
     let create = function!(d, "cuGraphConditionalHandleCreate"(*mut u64, u64, u64, u32, u32));
@@ -159,7 +159,7 @@ pub fn clone(d: &Driver, graph: u64) -> Outcome<u64> {
     Ok(copy)
 }
 
-/// Gives a graph an object of its own, whose destructor gets `data`.
+/// Gives a graph a new object, whose destructor gets `data`.
 pub fn retain(
     d: &Driver,
     graph: u64,

@@ -1,7 +1,7 @@
-//! Runs each test in a process of its own: the driver's state is the process's.
+//! Runs each test in a separate process, because the driver's state is per process.
 //!
-//! A test calls `child(..)` first. In the test process that starts the same test again with
-//! the driver in front, waits, and returns what came out; in the child it runs the body.
+//! A test calls `child(..)` first. In the test process, that starts the same test again with the
+//! driver preloaded, waits, and returns its outcome. In the child it runs the body.
 
 #![allow(dead_code, unused_imports)]
 
