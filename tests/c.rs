@@ -1,5 +1,5 @@
-//! C and C++ programs of `tests/c`, compiled once into `target/tests-c`, and again when their source or a
-//! header of that folder has changed.
+//! C and C++ programs of `tests/c`. They are compiled once into `target/tests-c`, and again after a
+//! change of their source or of a header in that folder.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,18 +8,18 @@ use std::{fs, io};
 
 use crate::{root, scratch_file, target_folder};
 
-/// The program made from `tests/c/<source>`.
+/// Compiles `tests/c/<source>` and returns the program.
 pub fn compile(source: &str) -> PathBuf {
     let name = source.trim_end_matches(".c").trim_end_matches(".cpp");
     build(source, name, &["-ldl", "-lpthread"])
 }
 
-/// The same with flags of its own, under another name.
+/// Compiles `tests/c/<source>` with more flags, under another name.
 pub fn compile_with(source: &str, name: &str, flags: &[&str]) -> PathBuf {
     build(source, name, &[flags, &["-ldl", "-lpthread"]].concat())
 }
 
-/// A shared object made from `tests/c/<source>`, in a folder of its own: `<folder>/<name>`.
+/// Compiles `tests/c/<source>` into a shared object in a separate folder: `<folder>/<name>`.
 pub fn compile_library(source: &str, name: &str, flags: &[&str]) -> PathBuf {
     let mut all = vec!["-shared", "-fPIC", "-Wl,-rpath,$ORIGIN"];
     all.extend(flags);
@@ -47,7 +47,7 @@ fn build(source: &str, name: &str, flags: &[&str]) -> PathBuf {
         return made;
     }
     fs::create_dir_all(made.parent().expect("it has a folder")).expect("target/ is writable");
-    // Renamed when complete: another test may want it at the same time.
+    // Renamed when complete, because another test may use it at the same time.
     let draft = scratch_file("draft");
     let (compiler, language) = match source.ends_with(".cpp") {
         true => ("g++", "-std=gnu++17"),

@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 pub const KNOWN: [&str; 9] =
     ["3.9", "3.10", "3.11", "3.12", "3.13", "3.14", "3.15", "3.13t", "3.14t"];
 
-/// A `t` behind the number: built without the interpreter's lock.
+/// The version, with the suffix `t` for a build without the interpreter's lock.
 const VERSION: &str = "import ctypes, sys; free = 'free-threading' in sys.version; \
     print('%d.%d.%d' % sys.version_info[:3] + free * 't')";
 
@@ -17,7 +17,7 @@ pub struct Interpreter {
     pub version: String,
 }
 
-/// Each version once: those of pyenv, those that `PYTHONS` names, then what is on the path.
+/// Returns each version once: those of pyenv, those in `PYTHONS`, then those on the path.
 pub fn interpreters() -> Vec<Interpreter> {
     let mut candidates = Vec::new();
     if let Ok(root) = Command::new("pyenv").arg("root").output() {
@@ -30,7 +30,7 @@ pub fn interpreters() -> Vec<Interpreter> {
         candidates.push(interpreter.into());
     }
     for folder in std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()) {
-        // pyenv's stand-ins are not interpreters, and which one they start is not theirs to say.
+        // pyenv's shims are not interpreters, and do not determine which one they start.
         if !folder.ends_with("shims") {
             candidates.push(folder.join("python3"));
             candidates.extend(KNOWN.map(|version| folder.join(format!("python{version}"))));

@@ -1,8 +1,8 @@
-//! A program is run to its end, or to its time limit.
+//! Runs a program to its end, or to its time limit.
 //!
-//! A busy machine makes a program slow, never wrong. So a program that is still working at its time limit is
-//! run again with nothing of this test's beside it, and named as slow if it ends then. One in which nothing moves any more
-//! hangs, which no other machine would have prevented.
+//! A busy machine makes a program slow, never wrong. So a program that is still working at its time
+//! limit is run again without other programs of this test, and reported as slow if it then ends. A
+//! program without any progress hangs, as it would on any machine.
 
 use std::io::{Read, Write};
 use std::os::unix::process::CommandExt;
@@ -12,21 +12,22 @@ use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
-/// How often a slow program is tried with nothing beside it.
+/// Number of further runs of a slow program, each alone.
 pub const TRIES_ALONE: usize = 3;
-/// A process that uses no processor for so long, and waits for none, stands still.
+/// Time after which a process hangs that neither uses nor waits for a processor.
 const STILL: Duration = Duration::from_secs(2);
-/// So long a program waits for its turn to be alone, and others for one that is.
+/// Maximum time that a program waits to run alone, and others wait for it.
 const TURN: Duration = Duration::from_secs(120);
 
-/// What came of a program.
+/// Outcome of a program.
 pub enum Ended {
     Itself(Output),
-    /// Killed at its time limit, with what it had said until then, and what its threads did.
+    /// Killed at its time limit, with its output until then, and the state of its threads.
     Killed(Output, String),
 }
 
-/// Runs what `command` makes to its end, or until `limit` is over; then as often again, alone.
+/// Runs the command to its end or to its time limit, and in the latter case up to `tries_alone`
+/// more times, alone.
 pub fn run(command: impl Fn() -> Command, limit: Duration, tries_alone: usize) -> Ended {
     let shared = Turn::shared();
     let first = run_once(command(), limit);
@@ -38,7 +39,7 @@ pub fn run(command: impl Fn() -> Command, limit: Duration, tries_alone: usize) -
             let _alone = Turn::alone();
             let again = run_once(command(), limit);
             if let Ended::Itself(_) = again {
-                // Past what the test harness keeps to itself where a test passes.
+                // Bypasses the test harness, which shows no output of a test that passes.
                 let line =
                     format!("slow: {program} needed {number} more tries within {limit:?}, alone\n");
                 let _ = std::io::stderr().write_all(line.as_bytes()); // only a line is lost
@@ -51,7 +52,7 @@ pub fn run(command: impl Fn() -> Command, limit: Duration, tries_alone: usize) -
 
 fn run_once(mut command: Command, limit: Duration) -> Ended {
     let until = Instant::now() + limit;
-    // A group of its own: whatever it starts ends with it.
+    // A separate process group, so that everything the program starts ends with it.
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
     let mut child = command
         .spawn()
@@ -59,7 +60,8 @@ fn run_once(mut command: Command, limit: Duration) -> Ended {
     let (sender, receiver) = mpsc::channel();
     let stdout = read(child.stdout.take().expect("it is piped"), sender.clone());
     let stderr = read(child.stderr.take().expect("it is piped"), sender);
-    // Each reader drops its sender at the end of its pipe, which a child of the program may hold as well.
+    // Each reader drops its sender at the end of its pipe, which a child of the program may hold,
+    // too.
     let left = || until.saturating_duration_since(Instant::now());
     let closed = receiver.recv_timeout(left()) == Err(RecvTimeoutError::Disconnected);
     let ended = closed && ends_until(&mut child, until);
@@ -85,7 +87,7 @@ fn read(
     })
 }
 
-/// Its pipes are closed, so nearly always it has ended.
+/// Returns whether the program ends in time. Its pipes are closed, so it has nearly always ended.
 fn ends_until(child: &mut Child, until: Instant) -> bool {
     loop {
         if child.try_wait().expect("a child of ours").is_some() {
@@ -103,7 +105,8 @@ fn kill_group(leader: u32) {
     let _ = Command::new("kill").args(["-KILL", "--", &group]).status(); // it may have ended just now
 }
 
-/// What the threads of the group do where none has done anything for a while; empty where one works.
+/// Returns the state of the group's threads if none has worked for a while, or an empty text if one
+/// has.
 fn standing_still(leader: u32) -> String {
     let before = threads_of(leader);
     thread::sleep(STILL);
@@ -118,7 +121,7 @@ struct Thread {
     text: String,
 }
 
-/// The threads of all processes of a group, with the processor time that each has used.
+/// Returns the threads of all processes of a group, with the processor time of each.
 fn threads_of(leader: u32) -> Vec<Thread> {
     let numbers = |path: &str| -> Vec<String> {
         let entries = fs::read_dir(path).into_iter().flatten().flatten();
@@ -130,7 +133,8 @@ fn threads_of(leader: u32) -> Vec<Thread> {
         for thread in numbers(&format!("/proc/{process}/task")) {
             let folder = format!("/proc/{process}/task/{thread}");
             let Ok(stat) = fs::read_to_string(format!("{folder}/stat")) else { continue };
-            // Behind the name: state, parent, group; the times are the twelfth and the thirteenth.
+            // The name is followed by state, parent and group; the times are the twelfth and
+            // thirteenth fields.
             let Some((head, rest)) = stat.rsplit_once(") ") else { continue };
             let words: Vec<&str> = rest.split(' ').collect();
             if words.len() < 13 || words[2] != leader.to_string() {
@@ -146,7 +150,7 @@ fn threads_of(leader: u32) -> Vec<Thread> {
     threads
 }
 
-/// Who runs: any number of programs, or one alone.
+/// A turn to run: for any number of programs, or for one alone.
 struct Turn {
     alone: bool,
 }
@@ -160,7 +164,8 @@ static RUNNING: Mutex<Running> = Mutex::new(Running { programs: 0, wants_alone: 
 static CHANGED: Condvar = Condvar::new();
 
 impl Turn {
-    /// Beside others. A program that others wait for must not wait for ever itself, so the wait has an end.
+    /// Takes a turn together with others. The wait is bounded, because a program that others wait
+    /// for must not wait indefinitely.
     fn shared() -> Turn {
         let mut running = Turn::wait_while(|running| running.wants_alone > 0);
         running.programs += 1;

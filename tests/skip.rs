@@ -1,4 +1,4 @@
-//! For a test that cannot do its work on this machine, because a tool or a right is missing.
+//! Skipping of a test that cannot run on this machine, because a tool or a permission is missing.
 
 /// Whether this tool is on the path.
 #[allow(dead_code)] // not every test that includes this file asks for tools
@@ -7,7 +7,7 @@ pub fn has(tool: &str) -> bool {
     std::env::split_paths(&path).any(|folder| folder.join(tool).is_file())
 }
 
-/// Whether it is missing, which is said; the caller returns then.
+/// Returns whether the tool is missing, and prints so. The caller then returns.
 #[track_caller]
 #[allow(dead_code)] // as above
 pub fn lacks(tool: &str) -> bool {
@@ -17,8 +17,8 @@ pub fn lacks(tool: &str) -> bool {
     !has(tool)
 }
 
-/// Says so, and the caller returns. Under CI (`CI` is set: `.ci/run` sets it) it fails instead: everything
-/// is installed there, and a test that finds nothing to do would pass for ever without a word.
+/// Prints that the test is skipped; the caller then returns. Under CI (`.ci/run` sets `CI`) it
+/// fails instead: all tools are installed there, and a skipped test would pass unnoticed.
 #[track_caller]
 #[allow(dead_code)] // as above
 pub fn skipped(why: &str) {

@@ -1,8 +1,9 @@
-//! Support for the black-box tests: a program, the preloaded library in front of it, the
-//! simulated driver behind it, and what came of it.
+//! Support for the black-box tests: runs a program with the preloaded library on the simulated
+//! driver, and returns its outcome.
 //!
-//! Nothing here links the library or the driver: both are files beside the test's own executable,
-//! built by `make test` (or `cargo build --profile checked --workspace`) before the tests run.
+//! Nothing here links the library or the driver: both are files in the folder of the test's
+//! executable, built by `make test` (or `cargo build --profile checked --workspace`) before the
+//! tests run.
 
 mod c;
 #[path = "programs/dice.rs"]
@@ -31,7 +32,7 @@ use limit::Ended;
 pub use c::{compile, compile_library, compile_with, link};
 pub use skip::{has, lacks, skipped};
 
-/// A program to be run. By default under the library and with the simulated driver.
+/// A program to run, by default under the library and on the simulated driver.
 #[derive(Clone)]
 pub struct Run {
     program: PathBuf,
@@ -46,12 +47,12 @@ pub struct Run {
 }
 
 impl Run {
-    /// A program of this machine, found on the path.
+    /// Runs a program of this machine, found on the path.
     pub fn program(program: impl Into<PathBuf>) -> Run {
         Run {
             program: program.into(),
             arguments: Vec::new(),
-            // Processes of other tests are no neighbours.
+            // Processes of other tests must not be peer processes.
             variables: vec![("SIM_MACHINE".to_string(), machine().into())],
             preload: vec![library()],
             driver: Some(driver_folder()),
@@ -62,7 +63,7 @@ impl Run {
         }
     }
 
-    /// A C program of `tests/c`.
+    /// Runs a C program of `tests/c`.
     pub fn c(source: &str) -> Run {
         Run::program(compile(source))
     }
@@ -72,7 +73,7 @@ impl Run {
         self
     }
 
-    /// Several, separated by spaces.
+    /// Adds several arguments, separated by spaces.
     pub fn args(self, arguments: &str) -> Run {
         arguments.split_whitespace().fold(self, Run::arg)
     }
@@ -82,7 +83,7 @@ impl Run {
         self
     }
 
-    /// Another program of this machine starts it.
+    /// Lets another program of this machine start it.
     pub fn started_by(mut self, program: &str, arguments: &str) -> Run {
         let own = std::mem::replace(&mut self.program, program.into());
         let words = arguments.split_whitespace().map(OsString::from);
@@ -91,30 +92,30 @@ impl Run {
         self
     }
 
-    /// Settings of the library, as a user writes them.
+    /// Sets options of the library, as a user writes them.
     pub fn conf(self, settings: &str) -> Run {
         self.env("CACHEALLOC_CONF", settings)
     }
 
-    /// Without the library: what the program does natively.
+    /// Runs the program without the library.
     pub fn native(mut self) -> Run {
         self.preload.clear();
         self
     }
 
-    /// Exactly these libraries are preloaded, in this order.
+    /// Preloads exactly these libraries, in this order.
     pub fn preload(mut self, libraries: &[PathBuf]) -> Run {
         self.preload = libraries.to_vec();
         self
     }
 
-    /// On a machine without CUDA.
+    /// Runs the program without CUDA.
     pub fn no_driver(mut self) -> Run {
         self.driver = None;
         self
     }
 
-    /// With the `libcuda.so.1` of another folder.
+    /// Uses the `libcuda.so.1` of another folder.
     pub fn driver(mut self, folder: impl Into<PathBuf>) -> Run {
         self.driver = Some(folder.into());
         self
@@ -125,25 +126,25 @@ impl Run {
         self
     }
 
-    /// The program starts with no file behind descriptor 2.
+    /// Starts the program with descriptor 2 closed.
     pub fn stderr_closed(mut self) -> Run {
         self.stderr_closed = true;
         self
     }
 
-    /// A program that takes longer than others.
+    /// Raises the time limit of a slow program.
     pub fn within(mut self, seconds: u32) -> Run {
         self.seconds_max = seconds;
         self
     }
 
-    /// A program that is expected to hang: it ends after so long, and is not tried again.
+    /// Sets the time after which a program that is expected to hang is ended. It is not run again.
     pub fn hangs_within(mut self, seconds: u32) -> Run {
         self.tries_alone = 0;
         self.within(seconds)
     }
 
-    /// Runs it to its end. A program that hangs is killed after a minute.
+    /// Runs the program to its end. A program that hangs is killed after a minute.
     pub fn output(&self) -> Ran {
         let report = scratch_file("report");
         let command = || {
@@ -169,7 +170,7 @@ impl Run {
         }
     }
 
-    /// The program as a child of the caller's own, which sees to its end.
+    /// Returns the command of the program for a caller that handles its end.
     pub fn plain_command(&self) -> Command {
         let mut command = match self.stderr_closed {
             true => Command::new("sh"),
@@ -191,7 +192,8 @@ impl Run {
         command
     }
 
-    /// The same, and nothing of this test's own environment has a meaning for it.
+    /// Returns the command of the program, without the variables of the test's environment that
+    /// would affect it.
     fn command(&self) -> Command {
         let mut command = self.plain_command();
         let is_set = |name: &str| self.variables.iter().any(|(set, _)| set == name);
@@ -212,7 +214,7 @@ impl Run {
     }
 }
 
-/// The number of a simulated machine that no other test has.
+/// Returns the number of a simulated machine that no other test uses.
 fn machine() -> String {
     static COUNT: AtomicU32 = AtomicU32::new(1);
     let number =
@@ -220,40 +222,40 @@ fn machine() -> String {
     number.to_string()
 }
 
-/// What came of a program.
+/// Outcome of a program.
 #[derive(Debug)]
 pub struct Ran {
     pub stdout: String,
     pub stderr: String,
-    /// As a shell says it: 128 and more where a signal ended it, 137 where it hung.
+    /// Exit code as in a shell: 128 and more after a signal, 137 if it hung.
     pub code: Option<i32>,
     pub report: Report,
-    /// Of a program that hung: its threads, where none of them did anything any more.
+    /// Threads of a program that hung, if none of them made progress any more.
     pub threads: String,
 }
 
 impl Ran {
-    /// Fails with everything that the program said, unless it ended well.
+    /// Fails with all output of the program, unless it succeeded.
     #[track_caller]
     pub fn ok(self) -> Ran {
         assert_eq!(self.code, Some(0), "the program failed\n{self:#?}");
         self
     }
 
-    /// The lines that the library wrote.
+    /// Returns the lines that the library wrote.
     pub fn said(&self) -> Vec<&str> {
         self.stderr.lines().filter(|line| line.starts_with("cachealloc")).collect()
     }
 }
 
-/// What the simulated driver saw; see `tests/sim/report.rs` for the lines.
+/// Report of the simulated driver; see `tests/sim/report.rs` for the lines.
 #[derive(Debug)]
 pub struct Report {
     pub text: String,
 }
 
 impl Report {
-    /// How often the driver's function was called.
+    /// Returns the number of calls of a driver function.
     pub fn calls(&self, function: &str) -> u64 {
         self.number(&format!("call {function} "))
     }
@@ -268,38 +270,39 @@ impl Report {
     }
 }
 
-/// The library under test: beside the test's executable.
+/// Path of the library under test, in the folder of the test's executable.
 pub fn library() -> PathBuf {
     built("libcachealloc.so")
 }
 
-/// The `cachealloc` command: beside the test's executable, with the library.
+/// Path of the `cachealloc` command, in the folder of the test's executable and the library.
 pub fn command() -> PathBuf {
     built("cachealloc")
 }
 
-/// The library as users get it; its shape is tested, not the one with assertions.
+/// Path of the library as users get it. Tests check its form rather than that of the build with
+/// assertions.
 pub fn release_library() -> PathBuf {
     let beside = target_folder().join("release/libcachealloc.so");
     assert!(beside.exists(), "{} is not built: run `make test`", beside.display());
     beside
 }
 
-/// The folder whose `libcuda.so.1` is the simulated driver.
+/// Folder whose `libcuda.so.1` is the simulated driver.
 pub fn driver_folder() -> PathBuf {
     let folder = built("libcuda.so").with_file_name("simulated");
     link(&folder, "libcuda.so.1", &built("libcuda.so"));
     folder
 }
 
-/// The folder of a simulated driver that exports only what a driver of this version has.
+/// Folder of a simulated driver that exports only the functions of a driver of this version.
 pub fn driver_of_version(version: u32) -> PathBuf {
     let later = |row: &[&str]| row[2].parse::<u32>().is_ok_and(|since| since > version);
     driver_without(&format!("simulated-{version}"), later)
 }
 
-/// The folder, of this name, of a simulated driver that lacks the functions of some rows of
-/// `functions.csv`. In a copy of the file their names are spoiled where the loader compares them.
+/// Folder of this name with a simulated driver that lacks the functions of some rows of
+/// `functions.csv`. In a copy of the file, their names are changed where the loader compares them.
 pub fn driver_without(name: &str, lacks: impl Fn(&[&str]) -> bool) -> PathBuf {
     let folder = built("libcuda.so").with_file_name(name);
     let mut bytes = fs::read(built("libcuda.so")).expect("the driver is readable");
@@ -334,7 +337,7 @@ pub fn target_folder() -> PathBuf {
     profile_folder().parent().expect("profiles lie in target/").to_path_buf()
 }
 
-/// A name for a file that nothing else uses.
+/// Returns the name of a file that nothing else uses.
 pub fn scratch_file(kind: &str) -> PathBuf {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);

@@ -1,12 +1,13 @@
-//! The two tiers of the tests: `make test` takes minutes, `make test-long` runs everything at full counts.
+//! The two tiers of the tests: `make test` takes minutes, `make test-long` runs everything with
+//! full counts.
 //!
-//! A test that belongs to the long tier alone has `#[ignore = "long tier"]`; that tier runs what is ignored for another
-//! reason as well, so that measurements keep working.
+//! A test that belongs only to the long tier has `#[ignore = "long tier"]`. That tier also runs the
+//! tests that are ignored for another reason, so that measurements keep working.
 
-// Also for the tests of the core, which does without.
+// For the tests of the core, too, which is `no_std`.
 extern crate std;
 
-/// How much of something a test does: `fast` in `make test`, `long` in `make test-long`.
+/// Returns the amount of work of a test: `fast` in `make test`, `long` in `make test-long`.
 pub fn count<T>(fast: T, long: T) -> T {
     if is_long() { long } else { fast }
 }

@@ -1,4 +1,4 @@
-//! Small files that would be large things: what is there once, and referred to again and again.
+//! Small files that expand to large data: one object, referenced many times.
 
 use crate::pickle::{Pickle, Place};
 use crate::work::within_bounds;
@@ -10,7 +10,7 @@ fn long(pickle: &mut Pickle, letter: &str, length: usize) -> Place {
     pickle.keep_only()
 }
 
-/// Refused, in a sentence that says why.
+/// Checks that a file is rejected with this reason.
 #[track_caller]
 fn refused(name: &str, file: &[u8], says: &str) {
     let said = within_bounds(name, file).expect_err(name);
@@ -19,7 +19,7 @@ fn refused(name: &str, file: &[u8], says: &str) {
 
 const AGAIN: &str = "again and again";
 
-/// Places far apart: memory for all that lie between.
+/// Memo places far apart: a reader might allocate all places in between.
 #[test]
 fn gaps_in_the_memo() {
     let mut pickle = Pickle::new();
@@ -52,7 +52,7 @@ fn one_long_text_for_all_settings() {
     }
 }
 
-/// Dicts of many long texts where a text should be: the same one, and others.
+/// Dicts of many long texts in place of a text: the same dict, and others.
 #[test]
 fn dicts_as_metadata() {
     for same in [true, false] {
@@ -131,8 +131,8 @@ fn one_long_text_for_all_entries() {
     refused("annotations", &file, AGAIN);
 }
 
-/// One long stack, under many categories: the same stack is looked at once, and written out as often as the
-/// format has it, or not at all.
+/// One long stack under many categories: it is processed once, and written as often as the format
+/// requires, or not at all.
 #[test]
 fn one_long_stack_for_many_categories() {
     let mut pickle = Pickle::new();
@@ -158,7 +158,7 @@ fn one_long_stack_for_many_categories() {
     refused("categories", &file, "would be more than");
 }
 
-/// The same stack on a thousand devices: a line for each.
+/// One stack on a thousand devices: a line for each.
 #[test]
 fn one_long_stack_for_many_devices() {
     let mut pickle = Pickle::new();
@@ -179,7 +179,7 @@ fn one_long_stack_for_many_devices() {
     refused("devices", pickle.raw(b"eu.").bytes.as_slice(), "would be more than");
 }
 
-/// Many short stacks with long paths, of which each call site's text has some.
+/// Many short stacks with long paths, some of which are in each call site's text.
 #[test]
 fn long_paths_for_many_stacks() {
     let mut pickle = Pickle::new();
@@ -210,7 +210,7 @@ fn long_paths_for_many_stacks() {
     assert_eq!(within_bounds("paths", &file), Ok(()));
 }
 
-/// As small as things can be, as many as there can be.
+/// The smallest possible objects, as many as possible.
 #[test]
 fn crowds() {
     let crowd = |what: &[u8], count: usize| {

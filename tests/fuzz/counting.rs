@@ -1,5 +1,5 @@
-//! What a piece of work costs: the bytes that were allocated at once, and its time on a processor. Both of this
-//! thread alone, so tests may run beside each other.
+//! Cost of a piece of work: its peak of allocated bytes, and its processor time. Both count only
+//! this thread, so tests may run concurrently.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -16,7 +16,7 @@ thread_local! {
 }
 
 fn add(bytes: usize) {
-    // Threads that end have none any longer, and do no work of ours.
+    // A thread that ends has lost its counters, and does no measured work.
     let _ = NOW.try_with(|now| {
         now.set(now.get().wrapping_add(bytes));
         let _ = PEAK.try_with(|peak| peak.set(peak.get().max(now.get())));
@@ -24,11 +24,11 @@ fn add(bytes: usize) {
 }
 
 fn remove(bytes: usize) {
-    // What another thread allocated may be freed here: never below nothing.
+    // Saturates at zero, because memory of another thread may be freed here.
     let _ = NOW.try_with(|now| now.set(now.get().saturating_sub(bytes)));
 }
 
-// SAFETY: the system's allocator does the work, and is asked exactly what we are asked.
+// SAFETY: the system's allocator gets every request unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         add(layout.size());
@@ -49,7 +49,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
-        // Both may be there for a moment.
+        // Both blocks may exist for a moment.
         add(bytes);
         remove(layout.size());
         // SAFETY: the caller's promise.

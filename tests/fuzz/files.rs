@@ -1,4 +1,5 @@
-//! Sound files to begin with: by our writer, and by hand in the ways that PyTorch's differ.
+//! Valid files to start from: by the library's writer, and by hand in the ways that PyTorch's files
+//! differ.
 
 use std::sync::LazyLock;
 
@@ -6,7 +7,7 @@ use cachealloc_history as history;
 
 use crate::pickle::Pickle;
 
-/// The allocator that makes random sound histories also for the tests of the writer.
+/// The generator of random valid histories, shared with the tests of the writer.
 #[allow(dead_code)]
 #[path = "../../src/history/tests/history/random.rs"]
 pub mod random;

@@ -1,4 +1,5 @@
-//! What a killed process left, perhaps changed since: it is read within bounds, or refused in a sentence.
+//! Files of a killed process, perhaps changed since: they are read within bounds, or rejected with
+//! a message.
 
 use std::io;
 use std::time::Duration;
@@ -47,7 +48,8 @@ impl File {
     }
 }
 
-/// A context that has a segment of twenty blocks, every second one freed, and a mapping of the driver's.
+/// Returns a file of a context with a segment of twenty blocks, every second one freed, and a
+/// mapping of the driver.
 fn sound() -> File {
     let mut file = File(vec![0; file_bytes(CHUNKS)]);
     let mut head = [0; HEAD_WORDS];
@@ -153,7 +155,7 @@ fn mutated_leftovers_are_read_or_refused() {
         let random = &mut Random(seed);
         let mut file = File(whole.0.clone());
         for _ in 0..1 + random.below(4) {
-            // Where there is something.
+            // Places that are in use.
             let chunk = chunks_at(CHUNKS) + random.below(CHUNKS as u64) as usize * CHUNK_BYTES;
             let (begin, words) = [
                 (0, HEAD_WORDS),
@@ -184,7 +186,7 @@ fn mutated_leftovers_are_read_or_refused() {
     assert!(sound_count > count / 20, "{sound_count} of {count} are read");
 }
 
-/// A small file that would be a large one, were its holes filled.
+/// A small file that would be large if its holes were filled.
 #[test]
 fn holes_are_not_filled() {
     let mut file = File(vec![0; TABLE_AT + CHUNKS_MAX * 8]);

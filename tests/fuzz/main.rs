@@ -1,5 +1,5 @@
-//! Snapshots that want to do harm: whatever is in a file, reading it and saying what is in it takes memory and
-//! time in proportion to the file, or it is refused in a sentence.
+//! Malicious snapshots: reading any file and describing its contents takes memory and time in
+//! proportion to the file, or the file is rejected with a message.
 
 mod bombs;
 mod counting;

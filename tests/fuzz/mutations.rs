@@ -1,5 +1,5 @@
-//! Thousands of files that are nearly snapshots, the same every time: `FUZZ_SEED=n` makes others, and `FUZZ_COUNT=n`
-//! so many.
+//! Thousands of nearly valid snapshots, the same in every run. `FUZZ_SEED=n` makes others, and
+//! `FUZZ_COUNT=n` sets their number.
 
 use cachealloc_tests::tier;
 
@@ -7,7 +7,7 @@ use crate::files::FILES;
 use crate::files::random::Random;
 use crate::work::within_bounds;
 
-/// Longer ones are the same again.
+/// Longer files add no variety.
 const FILE_BYTES_MAX: usize = 40_000;
 
 fn number(variable: &str, default: u64) -> u64 {
@@ -15,7 +15,7 @@ fn number(variable: &str, default: u64) -> u64 {
 }
 
 fn run(part: u64) {
-    // In four tests, which run beside each other.
+    // The work is split into four tests, which run concurrently.
     let (seed, count) =
         (number("FUZZ_SEED", 1), number("FUZZ_COUNT", tier::count(400, 20_000)) / 4);
     let mut readable = 0;
@@ -31,7 +31,7 @@ fn run(part: u64) {
             }
         }
     }
-    // Else nothing was tried behind the reader.
+    // Otherwise only the reader has been tested.
     assert!(readable > count / 20, "{readable} of {count} are read");
 }
 
@@ -62,9 +62,9 @@ fn sound_files_are_read() {
     }
 }
 
-/// A sound file with a few things changed: bytes, of which hardly any makes sense after that, or more often
-/// whole opcodes, so that it can be read and is odd. Now and then a file of opcodes in any order: underflows,
-/// marks, containers in themselves.
+/// Returns a valid file with a few changes: to bytes, after which little of it is meaningful, or
+/// more often to whole opcodes, after which it is readable but odd. Sometimes it is a file of
+/// opcodes in any order: underflows, marks, containers inside themselves.
 fn mutated(random: &mut Random) -> Vec<u8> {
     let file = FILES[random.below(FILES.len() as u64) as usize].clone();
     let mut file = match random.below(10) {
@@ -90,9 +90,9 @@ fn opcodes_changed(file: &[u8], random: &mut Random) -> Vec<u8> {
                 opcodes[at][byte] =
                     [0, 1, 0x7f, 0xff, random.next() as u8][random.below(5) as usize];
             }
-            // Another text, or whatever is of the same kind.
+            // Another text, or another opcode of the same kind.
             0..7 => opcodes.swap(at, other),
-            // A whole dict so many times, or not at all.
+            // A whole dict several times, or not at all.
             7..9 => {
                 let begin = opcodes[..at].iter().rposition(|it| it[0] == b'}').unwrap_or(0);
                 let Some(length) = opcodes[begin..].iter().position(|it| it[0] == b'u') else {
@@ -111,7 +111,7 @@ fn opcodes_changed(file: &[u8], random: &mut Random) -> Vec<u8> {
     opcodes.concat()
 }
 
-/// Each with what belongs to it.
+/// Splits a file into opcodes, each with its arguments.
 fn opcodes(mut file: &[u8]) -> Vec<Vec<u8>> {
     let mut opcodes = Vec::new();
     while let Some(&opcode) = file.first() {
@@ -161,7 +161,7 @@ fn bytes_changed(mut file: Vec<u8>, random: &mut Random) -> Vec<u8> {
                 file.splice(at..at, opcode.iter().copied());
             }
             _ => {
-                // A number, or a length, that is as large as can be.
+                // The largest possible number or length.
                 let large: &[u8] =
                     [&[0xff; 1][..], &[0xff; 4], &[0xff; 8], &[0; 4]][random.below(4) as usize];
                 let end = file.len().min(at + large.len());

@@ -1,4 +1,4 @@
-//! Pickles written by hand, opcode by opcode: what no writer would write.
+//! Pickles written by hand, opcode by opcode, as no writer would write them.
 
 /// A place in the memo.
 pub type Place = u32;
@@ -31,14 +31,14 @@ impl Pickle {
         }
     }
 
-    /// Remembers what was written last.
+    /// Stores the last object in the memo.
     pub fn keep(&mut self) -> Place {
         self.raw(&[0x94]);
         self.places += 1;
         self.places - 1
     }
 
-    /// The same, which is then taken from the stack.
+    /// Stores the last object in the memo and removes it from the stack.
     pub fn keep_only(&mut self) -> Place {
         let place = self.keep();
         self.raw(b"0");
@@ -52,13 +52,13 @@ impl Pickle {
         }
     }
 
-    /// A frame of texts that are remembered.
+    /// Writes a frame whose texts are in the memo.
     pub fn frame(&mut self, name: Place, file: Place, line: u32) -> &mut Pickle {
         self.raw(b"}(").text("name").again(name).text("filename").again(file);
         self.text("line").number(line).raw(b"u")
     }
 
-    /// The keys that every entry has, by their places.
+    /// Writes the keys that every entry has, and returns their places.
     pub fn keys(&mut self) -> Keys {
         let mut key = |text| {
             self.text(text);
@@ -75,7 +75,7 @@ impl Pickle {
         }
     }
 
-    /// An allocation of 512 bytes at an address, with more keys.
+    /// Writes an allocation of 512 bytes at an address, with more keys.
     pub fn entry(
         &mut self,
         keys: &Keys,
@@ -88,7 +88,8 @@ impl Pickle {
         self.raw(b"u")
     }
 
-    /// A snapshot whose only device has what `entries` writes, and what `more` writes beside.
+    /// Writes a snapshot whose only device has the entries of `entries`, with the additional keys
+    /// of `more`.
     pub fn snapshot(
         mut self,
         entries: impl FnOnce(&mut Pickle),

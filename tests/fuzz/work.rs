@@ -1,4 +1,4 @@
-//! Everything that the command does with a snapshot, and the bound of what that may cost.
+//! Everything that the command does with a snapshot, and the bound on its cost.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -14,20 +14,22 @@ use cachealloc_report::FitWhen;
 
 use crate::counting::cost;
 
-/// Of a file, at once, beside what any file costs.
+/// Peak memory per byte of a file, in addition to the minimum for any file.
 const MEMORY_PER_BYTE: usize = 200;
 const MEMORY_LEAST: usize = 48 << 20;
-/// Of a megabyte, beside what any file takes. On a slow machine with all assertions on.
+/// Time per MiB of a file, in addition to the minimum for any file, on a slow machine with all
+/// assertions on.
 const TIME_PER_MIB: Duration = Duration::from_secs(6);
 const TIME_LEAST: Duration = Duration::from_millis(1500);
 
-/// Reads a file, says all that can be said of it, and fails where that costs too much. Returns the sentence
-/// of one that is refused, also if it is refused on the way.
+/// Reads a file, runs everything that the command does with it, and fails if that costs too much.
+/// Returns the error message if the file is rejected, also after it was read.
 #[track_caller]
 pub fn within_bounds(name: &str, file: &[u8]) -> Result<(), String> {
     let (said, cost) = cost(|| {
         let snapshot = read(file).map_err(|error| error.to_string())?;
-        // What the page tells, the command tells as well, and replays the history for it anew: of one file in four.
+        // The command also produces the contents of the page, and replays the history for that
+        // again: for one file in four.
         all(snapshot, file.len().is_multiple_of(4))
     });
     let memory = MEMORY_LEAST + MEMORY_PER_BYTE * file.len();
@@ -41,7 +43,7 @@ pub fn within_bounds(name: &str, file: &[u8]) -> Result<(), String> {
     said
 }
 
-/// It is not kept.
+/// A writer that discards its input.
 struct Nowhere;
 
 impl Write for Nowhere {

@@ -1,7 +1,8 @@
-//! Files of the library under Miri, which reorders what a processor may reorder (`scripts/test-weak.sh`): the files
-//! themselves, beside `stand_ins` of what they use. On the machine itself this is one try.
+//! Files of the library under Miri, which simulates the reorderings of weak memory
+//! (`scripts/test-weak.sh`): the files themselves, with `stand_ins` for the code that they use.
+//! Without Miri, the tests run only once.
 //!
-//! The names here are those of the library, so that a file finds the others where it looks for them.
+//! The module names are those of the library, so that the files find each other.
 
 mod stand_ins;
 
@@ -55,7 +56,7 @@ mod driver {
     pub(crate) use crate::stand_ins::driver::{api, libraries, sys};
 }
 
-// What Miri lacks of it.
+// The functions of `libc` that Miri lacks.
 extern crate self as libc;
 use stand_ins::libc_of_miri::*;
 use stand_ins::{c_library, clock, config, functions, heap, process, statistics, test_delay};
@@ -71,10 +72,11 @@ mod tests {
     mod pinned;
 }
 
-/// So often each test is made: under Miri more than one for each seed, since to begin takes longest there.
+/// Number of rounds of each test: under Miri more than one for each seed, because the start takes
+/// longest there.
 const ROUNDS: u64 = if cfg!(miri) { 3 } else { 100 };
 
-/// Looks again and again, and lets others run meanwhile: who looks once looks too early or too late.
+/// Polls, and lets other threads run meanwhile: a single check would come too early or too late.
 fn look_until(mut found: impl FnMut() -> bool) {
     const LOOKS_MAX: u32 = 30;
     for _ in 0..LOOKS_MAX {
@@ -85,12 +87,12 @@ fn look_until(mut found: impl FnMut() -> bool) {
     }
 }
 
-/// What the tests say memory holds: written and read without any order, so that Miri reports two threads that do it
-/// at once, or one that does not see what the other wrote.
+/// Contents of memory in the tests. It is accessed without any ordering, so that Miri reports two
+/// threads that do so at once, or one that does not see the other's write.
 #[derive(Default)]
 struct Bare(core::cell::UnsafeCell<u64>);
 
-// SAFETY: one thread at a time uses it, if what is tested is right. Else Miri says so.
+// SAFETY: one thread at a time uses it, if the tested code is right. Otherwise Miri reports it.
 unsafe impl Sync for Bare {}
 
 impl Bare {

@@ -1,8 +1,9 @@
-//! What the files under test use of the rest of the library, of the C library and of the driver, as little as they need.
+//! Minimal stand-ins for the code that the files under test use of the library, the C library and
+//! the driver.
 
 #![allow(dead_code)]
 
-/// What the files know of a context.
+/// The part of a context that the files use.
 pub(crate) mod contexts {
     /// A context of the program.
     pub(crate) struct Context {
@@ -11,14 +12,14 @@ pub(crate) mod contexts {
     }
 
     impl Context {
-        /// One that lives for ever, as all do.
+        /// Returns a context that is never freed, like all contexts.
         pub(crate) fn leaked(id: u64) -> &'static Context {
             Box::leak(Box::new(Context { id, links: Default::default() }))
         }
     }
 }
 
-/// The driver's functions: of four it has three.
+/// The list of the driver's functions: it has four, of which the driver has three.
 pub(crate) mod functions {
     use core::ffi::CStr;
 
@@ -51,13 +52,13 @@ pub(crate) mod c_library {
         use core::ffi::{c_char, c_void};
         use core::ptr::null_mut;
 
-        /// Its own letter is a function's address.
+        /// Returns the first letter of the symbol as the function's address.
         pub(crate) fn real(_: *mut c_void, symbol: *const c_char) -> *mut c_void {
             // SAFETY: at least one byte.
             null_mut::<c_void>().wrapping_byte_add(unsafe { *symbol } as usize)
         }
 
-        /// No other library stands in front of the driver.
+        /// No other library interposes the driver.
         pub(crate) fn has_neighbour() -> bool {
             false
         }
@@ -110,7 +111,7 @@ pub(crate) mod heap {
 
     pub(crate) fn map_zeroed(bytes: usize) -> Option<*mut u8> {
         let layout = std::alloc::Layout::from_size_align(bytes, 4096).ok()?;
-        // SAFETY: nobody asks for none.
+        // SAFETY: the size is never zero.
         Some(unsafe { std::alloc::alloc_zeroed(layout) })
     }
 }
@@ -145,7 +146,7 @@ pub(crate) mod thread {
 
     use crate::state::events::Event;
 
-    /// A thread by its seat.
+    /// A thread, which consists of its seat.
     pub(crate) struct Thread {
         seat: u32,
         pub lists: Cell<*const c_void>,
@@ -182,7 +183,7 @@ pub(crate) mod statistics {
 }
 
 pub(crate) mod driver {
-    /// Which libraries stand where: there are none.
+    /// The order of libraries: no other library is loaded.
     pub(crate) mod libraries {
         use core::ffi::c_void;
 
@@ -221,7 +222,7 @@ pub(crate) mod driver {
         pub(crate) const EVENT_DISABLE_TIMING: u32 = 2;
     }
 
-    /// An event is what was recorded last: a number.
+    /// The calls for events: an event holds the number that was recorded last.
     pub(crate) mod api {
         use core::sync::atomic::{AtomicUsize, Ordering};
 
@@ -267,11 +268,11 @@ pub(crate) mod libc_of_miri {
     pub const MADV_DONTNEED: i32 = 4;
     pub const MADV_NOHUGEPAGE: i32 = 15;
 
-    /// Zeroed memory, which stays for ever.
+    /// Returns zeroed memory, which is never freed.
     ///
     /// # Safety
     ///
-    /// - None; as the C library's.
+    /// - None, like the C library's function.
     pub unsafe fn mmap(
         _: *mut c_void,
         bytes: usize,
@@ -284,12 +285,12 @@ pub(crate) mod libc_of_miri {
         Box::leak(words).as_mut_ptr().cast()
     }
 
-    /// Zeroes the first slots of an extent, the only ones that the tests use, as the kernel does: whoever reads
-    /// one sees what was there, or zero.
+    /// Zeroes the first slots of an extent, the only ones that the tests use, as the kernel does: a
+    /// reader sees the old contents or zero.
     ///
     /// # Safety
     ///
-    /// - These are slots.
+    /// - The range must consist of slots.
     pub unsafe fn madvise(start: *mut c_void, _: usize, _: i32) -> i32 {
         for slot in 0..4 {
             // SAFETY: the caller's; a slot is a word and two halves of one.
@@ -308,11 +309,11 @@ pub(crate) mod libc_of_miri {
     pub const RTLD_NOW: i32 = 2;
     pub const RTLD_NOLOAD: i32 = 4;
 
-    /// The driver is there.
+    /// Finds the driver.
     ///
     /// # Safety
     ///
-    /// - None; as the C library's.
+    /// - None, like the C library's function.
     pub unsafe fn dlopen(_: *const c_char, _: i32) -> *mut c_void {
         null_mut::<c_void>().wrapping_byte_add(1)
     }

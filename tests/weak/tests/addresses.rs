@@ -1,4 +1,5 @@
-//! From an address to its block: what is found is whole, and only one free takes it.
+//! The look-up of a block by address: a block that is found is complete, and only one free takes
+//! it.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -10,18 +11,19 @@ use crate::{ROUNDS, look_until};
 
 const SEGMENT_BYTES: u64 = 2 << 20;
 
-/// Addresses of this round alone, with a table of their own: the map is the process's.
+/// Returns addresses of this round alone, with a separate table, because the pagemap is global.
 fn segment(test: u64, round: u64) -> u64 {
     (test << 42) + (round << 35)
 }
 
-/// Whoever looks at an address that somebody is about to hand out finds nothing, or all of it.
+/// A look-up of an address that is about to be handed out finds nothing or the complete block.
 #[test]
 fn a_block_that_is_found_is_whole() {
     (0..ROUNDS).for_each(|round| find(segment(1, round), round % 2 == 0));
 }
 
-/// Not removed at the end: the next one would get its tables. `beside`: the page's own table is there already.
+/// The segment is not removed at the end, because the next one would get its tables. With `beside`,
+/// the table of the page exists already.
 fn find(base: u64, beside: bool) {
     let context = Context::leaked(7);
     assert!(!beside || insert(context, base + (1 << 30), SEGMENT_BYTES));
@@ -53,7 +55,8 @@ fn find(base: u64, beside: bool) {
     assert!(claims.into_inner() <= 1, "two frees have taken one block");
 }
 
-/// The tables of a segment that went are another's: nobody finds the first one's blocks at the second's addresses.
+/// The tables of a removed segment are reused: no look-up of the second segment finds blocks of the
+/// first.
 #[test]
 fn tables_are_used_again() {
     (0..ROUNDS).for_each(|round| exchange(segment(2, round), segment(3, round)));
@@ -86,7 +89,7 @@ fn exchange(first: u64, second: u64) {
     remove(second);
 }
 
-/// A block goes through a thread cache without the allocator: who gets it again finds it free.
+/// A block passes through a thread cache without the allocator: its next owner finds it free.
 #[test]
 fn a_claimed_block_comes_back_whole() {
     (0..ROUNDS).for_each(|round| come_back(segment(4, round)));
@@ -103,7 +106,7 @@ fn come_back(base: u64) {
             let Place::Block(block) = place(base) else { panic!("handed out before") };
             assert!(block.claim());
             block.mark_cached();
-            // As a list does.
+            // As in a list.
             cached.store(true, Ordering::Release);
         });
         scope.spawn(|| {

@@ -4,7 +4,7 @@ use crate::ROUNDS;
 use crate::stand_ins::contexts::Context;
 use crate::state::registry;
 
-/// A walk finds all that were there before and stay, each whole, the newest first.
+/// A traversal finds all contexts that existed before and remain, each complete, the newest first.
 #[test]
 fn a_walk_misses_none() {
     (0..ROUNDS).for_each(|round| walk(3 * round));

@@ -1,4 +1,5 @@
-//! Memory on its way from a cache to the device: a request that finds it in neither waits for it.
+//! In-flight releases: a request that finds memory neither in the cache nor on the device waits for
+//! it.
 
 use std::sync::Mutex;
 
@@ -6,7 +7,7 @@ use crate::ROUNDS;
 use crate::lock::lock;
 use crate::state::inflight_releases::{self, InFlightRelease};
 
-/// The device has nothing, a cache has what is wanted, and it goes back meanwhile.
+/// The device has no memory, and a cache releases what is needed meanwhile.
 #[test]
 fn memory_is_somewhere() {
     (0..ROUNDS).for_each(|_| depart());

@@ -1,4 +1,4 @@
-//! The driver's functions, which each thread that is early looks up by itself.
+//! The driver's functions, which each early thread looks up by itself.
 
 use core::ffi::c_void;
 
@@ -7,7 +7,8 @@ use crate::driver::table;
 const LAST: usize = 3;
 const MISSING: usize = 2;
 
-/// A thread that has called the driver knows all of it, though another may still be looking it up.
+/// A thread that has called the driver knows all its functions, even if another thread is still
+/// looking them up.
 #[test]
 fn who_finds_one_function_finds_all() {
     std::thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! Events, which are recorded again when nothing refers to them any more.
+//! Events, which are recorded again once nothing refers to them any more.
 
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -8,7 +8,7 @@ use crate::state::events::{self, EventRef, Events};
 use crate::state::thread::Thread;
 use crate::{ROUNDS, look_until};
 
-/// Who has a reference finds the recording that it refers to.
+/// The holder of a reference finds the recording that it refers to.
 #[test]
 fn no_event_is_recorded_anew_too_early() {
     (0..ROUNDS).for_each(|_| record_again());
@@ -16,7 +16,7 @@ fn no_event_is_recorded_anew_too_early() {
 
 fn record_again() {
     let events: &'static Events = Box::leak(Box::default());
-    // Nothing but the count of references leads from the second thread back to the first.
+    // Only the count of references synchronizes the second thread with the first.
     let sent: [AtomicPtr<EventRef>; 3] = [const { AtomicPtr::new(null_mut()) }; 3];
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -25,7 +25,7 @@ fn record_again() {
                 let event = events.take(&here, |create| create()).expect("an event");
                 api::event_record(event.handle(), what);
                 place.store(Box::into_raw(Box::new(event.clone())), Ordering::Release);
-                // As the core does: by number.
+                // By number, like the core.
                 events::keep(event.id());
                 drop(events::take_kept(event.id()));
                 event.keep(&here);

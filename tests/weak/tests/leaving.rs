@@ -1,4 +1,4 @@
-//! What any thread leaves, and one takes.
+//! The intrusive stack, to which any thread pushes and from which one thread takes all.
 
 use std::ptr::null_mut;
 
@@ -28,7 +28,7 @@ fn leave() {
     let mut take = || {
         let mut thing = LEFT.take_all();
         while !thing.is_null() {
-            // SAFETY: left once, by a thread that let go of it.
+            // SAFETY: pushed once, by a thread that has given up ownership.
             let whole = unsafe { Box::from_raw(thing) };
             assert!((1..=3).contains(&whole.written));
             taken += 1;

@@ -1,4 +1,4 @@
-//! Blocks that go from thread to thread through the lists of freed ones.
+//! Blocks that pass from thread to thread through the lists of freed blocks.
 
 use std::collections::HashSet;
 use std::sync::Mutex;
@@ -13,7 +13,7 @@ use crate::{Bare, ROUNDS};
 const BYTES: u64 = 4096;
 const BLOCKS: usize = 6;
 
-/// Every block is somebody's, with what was written to it before.
+/// Every block has one owner, who finds its earlier contents.
 #[test]
 fn a_block_has_one_owner() {
     (0..ROUNDS).for_each(|_| hand_on());
@@ -43,7 +43,8 @@ fn hand_on() {
                     memory[number].write(1);
                     let (block, slot) = (number as u32, Box::leak(Box::default()));
                     let cached = CachedBlock { address: 0, bytes: BYTES, block, slot };
-                    // The list may be another thread's at this moment; then the block is still ours.
+                    // Another thread may have locked the list at this moment; then the block still
+                    // belongs to this thread.
                     if let Err(refused) = cache.put(&here, cached, BYTES) {
                         got(refused);
                     }
@@ -61,7 +62,7 @@ fn hand_on() {
     assert!(memory.iter().all(|block| block.read() == 2));
 }
 
-/// Until blocks of this size are kept.
+/// Requests blocks of this size until the lists keep them.
 fn ask_again_and_again(cache: &ThreadCache, thread: &Thread) {
     cache.settle(thread);
     for _ in 0..9 {
@@ -70,8 +71,8 @@ fn ask_again_and_again(cache: &ThreadCache, thread: &Thread) {
     }
 }
 
-/// Threads that live at once have lists of their own, also more of them than one page has lists for; and whoever empties
-/// all of them finds what is in each.
+/// Concurrent threads have separate lists, even if there are more threads than lists in one page.
+/// Emptying all lists finds all their blocks.
 #[test]
 fn each_seat_has_its_list() {
     (0..ROUNDS).for_each(|_| sit_apart());
@@ -82,7 +83,7 @@ fn sit_apart() {
     let mut cache: ThreadCache = unsafe { core::mem::zeroed() };
     cache.begin();
     std::thread::scope(|scope| {
-        // Of two whose lists are on one new page, and of one whose are not.
+        // Two seats whose lists are on one new page, and one on another page.
         for seat in [40, 41, 3] {
             let cache = &cache;
             scope.spawn(move || {
@@ -100,7 +101,7 @@ fn sit_apart() {
         }
     });
     assert_eq!(cache.cached_bytes(), 3 * BYTES);
-    // What a thread leaves at its end is its own.
+    // At its end, a thread empties only its own list.
     let mut left = Vec::new();
     cache.empty_own(&Thread::new(41), |cached| left.push(cached.block));
     assert_eq!(left, [41]);
@@ -108,7 +109,8 @@ fn sit_apart() {
     assert_eq!(left, [41, 3, 40]);
 }
 
-/// A seat is one thread's at a time. All threads that there ever were need no more seats than those at once.
+/// A seat has one thread at a time. All threads together need no more seats than the maximum of
+/// concurrent threads.
 #[test]
 fn seats_are_used_again() {
     let taken = Mutex::new(HashSet::new());
@@ -134,14 +136,14 @@ fn seats_are_used_again() {
     all.into_iter().for_each(seats::give_back);
 }
 
-/// Sizes that a thread asks for in turn.
+/// Number of sizes that a thread requests in turn.
 const SIZES: u64 = 8;
 
 fn size(number: u64) -> u64 {
     512 * (1 + number % SIZES)
 }
 
-/// A request of this size, and what the lists have for it.
+/// Requests this size. Returns the block that the lists have for it.
 fn ask(cache: &ThreadCache, thread: &Thread, bytes: u64) -> Option<CachedBlock> {
     cache.settle(thread);
     match cache.take(thread, bytes, bytes) {
@@ -161,7 +163,7 @@ fn keep(cache: &ThreadCache, thread: &Thread, cached: CachedBlock, most_bytes: u
     cache.keep(thread, cached, cached.bytes, most_bytes, || ())
 }
 
-/// Until blocks of all these sizes are kept.
+/// Requests blocks until the lists keep all these sizes.
 fn ask_for_several(cache: &ThreadCache, thread: &Thread) {
     let found = (0..SIZES * 20).find_map(|number| ask(cache, thread, size(number)));
     assert!(found.is_none());
@@ -172,7 +174,8 @@ fn block_of(number: u64) -> CachedBlock {
     CachedBlock { address: number, bytes: size(number), block: number as u32, slot }
 }
 
-/// Blocks of several sizes come back by their sizes, each has one owner, and the budget of all threads holds.
+/// Blocks of several sizes are found by their sizes, each has one owner, and the budget of all
+/// threads holds.
 #[test]
 fn several_sizes_come_back() {
     (0..ROUNDS.min(20)).for_each(|_| come_and_go());
@@ -222,8 +225,8 @@ fn come_and_go() {
     assert!(memory.iter().all(|block| block.read() == 2));
 }
 
-/// What threads keep together is bounded; what has been emptied may be kept again; a size that is asked for no more
-/// gives way, and what was not used is taken out.
+/// The total that threads keep is bounded. An emptied size may be kept again. A size that is no
+/// longer requested is dropped, and unused blocks are taken out.
 #[test]
 fn regular_sizes_are_bounded() {
     // SAFETY: zeros are empty lists.
@@ -239,14 +242,14 @@ fn regular_sizes_are_bounded() {
     cache.empty(|_| emptied += 1);
     assert_eq!((emptied, cache.cached_bytes()), (2, 0));
     assert!(keep(&cache, &threads[2], block_of(1), most_bytes));
-    // Four of a size, of sizes that are asked for; none of one that is not, or is too large.
+    // Four of each requested size; none of a size that is not requested or too large.
     let kept = (0..6).filter(|_| keep(&cache, &threads[2], block_of(2), most_bytes)).count();
     assert_eq!(kept, 4);
     for bytes in [512 * 100, 2 << 20] {
         let cached = CachedBlock { bytes, ..block_of(1) };
         assert!(!keep(&cache, &threads[2], cached, most_bytes));
     }
-    // Sizes that are used stay, the others do not.
+    // Used sizes stay, the others are dropped.
     assert!(ask(&cache, &threads[2], size(2)).is_some());
     let mut unused = Vec::new();
     cache.empty_unused(&mut ListsSeen::default(), |cached| unused.push(cached.bytes));

@@ -1,5 +1,5 @@
-//! Pinned memory is found by every address that names it, wherever that is among the arguments of a kernel, and whatever else
-//! begins and ends meanwhile.
+//! Pinned memory is found by every address that refers to it, at any place among the arguments of a
+//! kernel, and whatever other ranges begin and end meanwhile.
 
 use crate::ROUNDS;
 use crate::ordering::pinned;
@@ -24,11 +24,11 @@ impl Dice {
 }
 
 fn is_named_in(bytes: &[u8]) -> bool {
-    // SAFETY: they are there.
+    // SAFETY: the bytes are a slice.
     unsafe { pinned::Look::now().is_named_in(bytes.as_ptr(), bytes.len()) }
 }
 
-/// The test of the rules, one step after the other: as many addresses as there are bytes.
+/// The reference search by the rules, byte by byte: as many addresses as there are bytes.
 fn is_named_plainly(bytes: &[u8], ranges: &[(usize, usize)]) -> bool {
     bytes.windows(8).any(|word| {
         let address = usize::from_le_bytes(word.try_into().expect("eight bytes"));
@@ -38,7 +38,8 @@ fn is_named_plainly(bytes: &[u8], ranges: &[(usize, usize)]) -> bool {
     })
 }
 
-/// Where anything may be pinned: far apart, as programs have it, and so that the bytes that tell them apart differ.
+/// Places of pinned ranges: far apart, as in programs, and so that the bytes that distinguish them
+/// differ.
 const PLACES: [usize; 6] = [
     0x1000_0000,
     0x2_04c0_0000,
@@ -48,7 +49,7 @@ const PLACES: [usize; 6] = [
     0x7fff_f7c0_0000,
 ];
 
-/// One after another in one process: what was pinned once is not in the way later.
+/// Ranges one after another in one process: an earlier range must not affect a later search.
 #[test]
 fn a_look_finds_what_a_plain_one_finds() {
     let mut dice = Dice(0x9e37_79b9_7f4a_7c15);
@@ -94,7 +95,8 @@ fn a_look_finds_what_a_plain_one_finds() {
     assert!(found > 30 && nothing > 30, "{found} times something, {nothing} times nothing");
 }
 
-/// So many bytes of zeros, small numbers, addresses and dice, with an address near a range at any offset of some.
+/// Returns `bytes` bytes of zeros, small numbers, addresses and random bytes, with an address near
+/// a range at any offset in some of them.
 fn arguments(dice: &mut Dice, bytes: usize, ranges: &[(usize, usize)]) -> Vec<u8> {
     let kind = dice.below(4);
     let mut all: Vec<u8> = (0..bytes.div_ceil(8))
@@ -122,7 +124,7 @@ fn arguments(dice: &mut Dice, bytes: usize, ranges: &[(usize, usize)]) -> Vec<u8
     all
 }
 
-/// Ranges that begin and end in one page: none makes another's go unseen.
+/// Ranges that begin and end in one page: the end of one hides no other.
 #[test]
 fn neighbours_that_end_hide_nothing() {
     // Far from the places of the other test, and from all numbers there.
