@@ -1,17 +1,17 @@
-# `make` builds the library; `make help` lists what else there is.
+# `make` builds the library and the command; `make help` lists the other targets.
 
 LIBRARY = target/release/libcachealloc.so
 PREFIX ?= /usr/local
-# The library as the tests run it: every assertion on, and rules that a test may switch off.
+# The profile of the tests: all assertions are on, and tests may switch off single rules.
 CHECKED = --profile checked
 
-# Most tests wait for processes of theirs, so twice as many run at once as there are processors.
+# Most tests wait for their processes, so twice as many tests run at once as there are processors.
 export RUST_TEST_THREADS ?= $(shell expr 2 '*' $$(nproc))
 
-# Random tests are the same in every run; another number makes others.
+# Random tests are the same in every run; another seed gives others.
 export PROPTEST_RNG_SEED ?= 1
 
-# Tests start Python hundreds of times, and a shim in front of it (pyenv) starts some thirty programs each time.
+# Tests start Python hundreds of times, and pyenv's shim starts about thirty programs each time.
 PYTHON_FOLDER = $(shell python3 -c 'import os, sys; print(os.path.dirname(sys.executable))')
 test test-long: export PATH := $(if $(findstring /shims/,$(shell command -v python3)),$(PYTHON_FOLDER):)$(PATH)
 
@@ -26,14 +26,14 @@ library: ## build the library only
 command: ## build the command only
 	cargo build --release -p cachealloc-cli
 
-# Built before, as a user: `make && sudo make install`.
+# Build first, as a user: `make && sudo make install`.
 install: ## put both where they are found: PREFIX=/usr/local, DESTDIR= for packages
 	scripts/install.sh "$(DESTDIR)$(PREFIX)"
 
 uninstall: ## take them away again
 	scripts/install.sh --remove "$(DESTDIR)$(PREFIX)"
 
-# Each beside the checksums of all that are there: target/dist/SHA256SUMS.
+# Each package target also updates the checksums of all packages: target/dist/SHA256SUMS.
 dist: build ## a tarball that runs where it is unpacked: target/dist/*.tar.gz
 	scripts/dist.sh && scripts/checksums.sh
 
@@ -49,7 +49,7 @@ release: ## all packages of a clean tree, and what would be tagged; ARGS=--tag s
 check: ## formatting and lints, warnings denied
 	scripts/check.sh
 
-# Everything is built once, with the switches by which tests turn single rules off.
+# Everything is built once, with the features by which tests switch off single rules.
 SWITCHES = --features cachealloc-core/break-rules,cachealloc-preload/break-rules
 ALL = $(CHECKED) --workspace $(SWITCHES)
 

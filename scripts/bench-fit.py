@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Compares what `cachealloc fit` says of recorded traces with real runs of them on the simulated driver: the peak of what is
-reserved, and the smallest gpu_memory_limit_mb. Exit code 1 where they differ by more than 1 %.
+"""Compares the results of `cachealloc fit` for recorded traces with real runs of them on the simulated driver: the peak of
+reserved memory, and the smallest gpu_memory_limit_mb. Exit code 1 if they differ by more than 1 %.
 """
 import argparse
 import json
@@ -27,7 +27,7 @@ def run(options, trace, folder, *conf):
 
 
 def real(options, trace, folder, conf, held_mib):
-    """Reserved at most, in bytes, and the smallest limit, in MiB, found by halving."""
+    """Peak of reserved memory in bytes, and the smallest limit in MiB, by bisection."""
     if not run(options, trace, folder, conf, "stats_on_exit:s.json"):
         sys.exit(f"{trace.name} does not complete")
     devices = json.loads((folder / "s.json").read_text())["devices"].values()

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What captured workloads keep reserved, with and without reuse, beside PyTorch's own cache; and what it costs to launch a
-# graph with an allocation in it. Needs nvcc, and python3 with torch.
+# Measures the memory that captured workloads keep reserved, with and without reuse, against PyTorch's own cache, and the
+# cost of launching a graph with an allocation in it. Needs nvcc, and python3 with torch.
 #
 # usage: scripts/bench-graphs.sh [--lib PATH]
 set -u

@@ -2,8 +2,9 @@
 """Replays real allocation traces through the library on the simulated driver and prints peak reserved / peak live,
 beside PyTorch's allocator (torch_policy.py), both with ordinary and with expandable segments, and plain cudaMalloc; and, as
 multiples of peak live, the smallest limit of either and the smallest device on which the trace still completes. Exit code 1
-if a trace needs more than PyTorch does with ordinary segments, or fails with more memory than the smallest. With --repeat N instead: the calls to
-the driver of N times the trace, all freed at each end, with limits near what is live, as a training run has them.
+if a trace needs more than PyTorch does with ordinary segments, or fails with more memory than the smallest. With --repeat N
+instead: the driver calls of N repetitions of the trace, with everything freed at each end and limits near the live memory,
+as in a training run.
 """
 import argparse
 import csv
@@ -22,7 +23,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 TRACES = ROOT / "tests/data/traces"
 STATISTICS = pathlib.Path(tempfile.gettempdir()) / f"bench-traces-{os.getpid()}.json"
 DEVICE_MIB = 32768
-# More memory must not make a program fail: so many sizes up to this multiple of what is live are tried.
+# More memory must not make a program fail: number of larger sizes to try, up to this multiple of the live memory.
 LARGER_COUNT, LARGER_TO = 12, 1.35
 REPEATED_RATIOS = [1.01, 1.02, 1.03, 1.04, 1.05, 1.07, 1.1]
 
@@ -44,7 +45,7 @@ def replay(options, trace, conf):
     if result.returncode != 0:
         sys.exit(f"{trace.name}: exit code {result.returncode}: {result.stderr}")
     live = float(re.search(r"peak live ([\d.]+) MiB", result.stdout)[1])
-    # In bytes: the table for people has three digits.
+    # In bytes, because the text table has only three digits.
     devices = json.loads(STATISTICS.read_text())["devices"].values()
     reserved = sum(device["reserved_bytes.all.peak"] for device in devices) / (1 << 20)
     return live, reserved
@@ -56,7 +57,7 @@ def within(options, trace, conf, limit=None, device=DEVICE_MIB):
 
 
 def smallest(completes, live, reserved):
-    """In MiB, found by halving; and the larger sizes, of LARGER_COUNT, with which the trace fails all the same."""
+    """Smallest size in MiB, by bisection, and those of LARGER_COUNT larger sizes with which the trace still fails."""
     fails, works = int(live) - 1, int(reserved) + 32
     while works - fails > 1:
         size = (fails + works) // 2
@@ -67,7 +68,7 @@ def smallest(completes, live, reserved):
 
 
 def by_pytorch(trace, live, is_expandable):
-    """What PyTorch's allocator reserves at most, and its smallest limit, in MiB."""
+    """Peak of reserved memory in PyTorch's allocator, and its smallest limit, in MiB."""
     events = [line.split() for line in trace.read_text().splitlines() if line[:2] in ("a ", "f ")]
     events = [(what, name, *map(int, size)) for what, name, *size in events]
     reserved = torch_policy.reserved_peak(events, is_expandable) / (1 << 20)
@@ -80,7 +81,7 @@ def by_pytorch(trace, live, is_expandable):
 
 
 def repeated(trace, count):
-    """The trace so many times, each with names of its own."""
+    """Repeats the trace, each time with different names."""
     events = [line.split() for line in trace.read_text().splitlines() if line[:2] in ("a ", "f ")]
     lines = []
     for number in range(count):

@@ -6,7 +6,7 @@ usage: check-snapshot.py [--from-start] [--opcodes] FILE...
   --from-start  the history has to explain everything: nothing was reserved or live before its first entry
   --opcodes     also look at the pickle itself: only opcodes that PyTorch's viewer reads, in batches that it survives
 
-Prints one line for each file, and exits with 1 if any is unsound. Needs nothing but Python's standard library.
+Prints one line for each file, and exits with 1 if any is invalid. Needs nothing but Python's standard library.
 """
 
 import bisect
@@ -51,11 +51,11 @@ OPCODES = set(
 
 
 class Unsound(Exception):
-    """What is wrong, with the place."""
+    """An error, with its place."""
 
 
 class Report:
-    """The problems of one file, all of them up to a bound."""
+    """The errors of one file, up to a bound."""
 
     def __init__(self):
         self.problems = []
@@ -66,7 +66,7 @@ class Report:
             raise Unsound("too many problems")
 
     def keys(self, place, found, expected):
-        """Whether all keys are there with values of their type. Others may be there as well."""
+        """Checks that all keys exist with values of their type. Other keys are allowed."""
         if not isinstance(found, dict):
             self.add(place, f"should be a dict, is {type(found).__name__}")
             return False
@@ -139,7 +139,7 @@ def check_opcodes(content, report):
 
 
 class Frames:
-    """Checks lists of frames; shared ones once."""
+    """Checks lists of frames; shared lists only once."""
 
     def __init__(self, report):
         self.report, self.seen = report, {}
@@ -158,7 +158,7 @@ class Frames:
 
 
 def histories(snapshot):
-    """Of each device, and of the host: the name of its list, its entries and its segments."""
+    """Name of the list, entries and segments, for each device and for the host."""
     for device, entries in enumerate(snapshot["device_traces"]):
         yield f"device_traces[{device}]", entries, [one for one in snapshot["segments"] if one["device"] == device]
     yield "host_traces", snapshot.get("host_traces", []), snapshot.get("host_segments", [])
@@ -240,7 +240,7 @@ def check_entries(snapshot, frames, report):
 
 
 def check_annotations(snapshot, report):
-    """Each begins and ends, in the order of time, and once at a time."""
+    """Checks that each range begins and ends in order of time, and is open only once at a time."""
     open_ones, last_us = set(), {}
     for index, annotation in enumerate(snapshot["external_annotations"]):
         place = f"external_annotations[{index}]"
@@ -298,7 +298,7 @@ class Intervals:
 
 
 class World:
-    """What is reserved and what is live on one device."""
+    """The reserved and the live memory of one device."""
 
     def __init__(self, segments=()):
         self.ranges, self.live = Intervals(), Intervals()

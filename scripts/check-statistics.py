@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks statistics as cachealloc writes them (JSON): all keys of PyTorch's, and what must hold between them.
+"""Checks statistics as cachealloc writes them (JSON): all keys of PyTorch, and the relations between them.
 
     scripts/check-statistics.py [--in-order] FILE...
 

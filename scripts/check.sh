@@ -1,11 +1,11 @@
 #!/bin/sh
-# Formatting and lints, warnings denied, as far as rustfmt and clippy are there (scripts/tools.sh says which are missing).
+# Checks formatting and lints, with warnings denied, if rustfmt and clippy are installed (scripts/tools.sh lists missing tools).
 #
 #   scripts/check.sh            for this processor
 #   scripts/check.sh --other    the lints for the other processor, x86-64 or aarch64
 set -eu
 cd "$(dirname "$0")/.."
-# Whether a tool is there; under CI it must be.
+# Returns whether a tool is installed; under CI it must be.
 has() {
     "$@" >/dev/null 2>&1 || [ -n "${CI:-}" ]
 }
@@ -17,7 +17,7 @@ esac
 if [ -z "$target" ] && has cargo fmt --version; then
     cargo fmt --all --check
 fi
-# No linker and no C compiler of its own is needed for the other one: Rust's library for it is.
+# Lints for the other processor need Rust's library for it, but neither a linker nor a C compiler.
 if has cargo clippy --version && { [ -z "$target" ] || has test -d "$(rustc --print sysroot)/lib/rustlib/$target/lib"; }; then
     cargo clippy -q --workspace --all-targets ${target:+--target "$target"} -- -D warnings
 fi

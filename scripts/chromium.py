@@ -26,7 +26,7 @@ class Browser:
     def __init__(self, path, deadline_s=60):
         self.profile = tempfile.TemporaryDirectory(prefix='cachealloc-report-')
         self.deadline_s = deadline_s
-        # On a machine that is busy or just started, a browser sometimes dies before it says a word. That is no finding.
+        # On a machine that is busy or just started, a browser sometimes dies before its first answer. That is not a failure of the report.
         for more in (2, 1, 0):
             try:
                 self.start(path)
@@ -141,7 +141,7 @@ class Browser:
         self.call('Page.navigate', url=pathlib.Path(path).resolve().as_uri())
 
     def run(self, script):
-        """The value of a script in the page; a promise is waited for."""
+        """Returns the value of a script in the page, and awaits a promise."""
         answer = self.call('Runtime.evaluate', expression=script, returnByValue=True, awaitPromise=True)
         if 'exceptionDetails' in answer:
             raise RuntimeError(answer['exceptionDetails'].get('exception', {}).get('description', script))

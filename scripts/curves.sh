@@ -1,6 +1,6 @@
 #!/bin/sh
-# Draws how the cost of calls grows with what there is: instructions for each call, by valgrind, which are the same on
-# every machine. A row for each kind of tests/c/curve.c, a column for each N.
+# Prints how the cost of calls grows with the number of objects: instructions per call under valgrind, which are the same
+# on every machine. A row for each kind of tests/c/curve.c, a column for each N.
 #
 #   scripts/curves.sh [LIBRARY [N...]]    by default target/release/libcachealloc.so, and 1000 to 1000000
 set -eu

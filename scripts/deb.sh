@@ -1,5 +1,5 @@
 #!/bin/sh
-# Makes target/dist/cachealloc_VERSION_ARCHITECTURE.deb of what was built, by dpkg-deb alone; lintian has nothing against it.
+# Makes target/dist/cachealloc_VERSION_ARCHITECTURE.deb from the built files, only with dpkg-deb; lintian reports nothing.
 #
 #   scripts/deb.sh [--built FOLDER]        DEBEMAIL: an address for the maintainers
 set -eu
@@ -8,7 +8,7 @@ target=${CARGO_TARGET_DIR:-$root/target}
 built=$target/release
 [ "${1:-}" != --built ] || built=$2
 version=$("$root/scripts/version.sh")
-# The processor that it was built for, which may be another than this machine's.
+# The processor of the built files, which may differ from this machine's.
 machine=$("$root/scripts/machine.sh" "$built/libcachealloc.so")
 case $machine in
 x86_64) architecture=amd64 ;;
@@ -18,14 +18,14 @@ strip=strip
 [ "$machine" = "$(uname -m)" ] || strip=$machine-linux-gnu-strip
 floor=$("$root/scripts/glibc-floor.sh" "$built/libcachealloc.so" "$built/cachealloc")
 date=$("$root/scripts/date.sh")
-# The default leads nowhere, and says so: .invalid is reserved for that.
+# The default is an address that cannot exist: .invalid is reserved for that.
 maintainer="The cachealloc authors <${DEBEMAIL:-maintainers@cachealloc.invalid}>"
 mkdir -p "$target/dist"
 folder=$(mktemp -d "$target/dist/deb.XXXXXX")
 trap 'rm -rf "$folder"' EXIT
 chmod 755 "$folder"
 "$root/scripts/install.sh" --built "$built" "$folder/usr" >&2
-# In a folder of its own: no program is linked with it, and the loader need not know it.
+# In a separate folder: no program is linked with the library, and the loader need not find it.
 mkdir "$folder/usr/lib/cachealloc"
 mv "$folder/usr/lib/libcachealloc.so" "$folder/usr/lib/cachealloc"
 chmod 644 "$folder/usr/lib/cachealloc/libcachealloc.so"
@@ -41,7 +41,7 @@ rm "$documents/LICENSE-APACHE" # every Debian has it
 } >"$documents/copyright"
 rm "$documents/LICENSE-MIT"
 sed -i 's/(LICENSE-[A-Z]*)/(copyright)/g' "$documents/README.md"
-# What is new in this version, in the form of Debian's changelogs.
+# The changes of this version, in the format of Debian's changelogs.
 {
     echo "cachealloc ($version) unstable; urgency=medium"
     echo

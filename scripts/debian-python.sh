@@ -1,7 +1,7 @@
 #!/bin/sh
-# Fetches an interpreter of a later Debian for the tests of Python's stacks, from the mirror that apt has here: the
-# packages that it needs, its own C library among them, unpacked into target/pythons and never installed. Prints the
-# program to run it by, for PYTHONS.
+# Fetches an interpreter of a later Debian for the tests of Python's stacks, from the mirror that apt uses here: the
+# packages that it needs, including its C library, unpacked into target/pythons and never installed. Prints the
+# program that runs it, for PYTHONS.
 #
 #   scripts/debian-python.sh SUITE VERSION      scripts/debian-python.sh trixie 3.13
 set -eu
@@ -22,7 +22,7 @@ say() {
 
 here=$(. /etc/os-release && echo "${VERSION_CODENAME:-}")
 mirror=
-# A list of sources may name the release, or say `stable`: then only what was fetched from there knows its name.
+# A list of sources may name the release, or `stable`: then only the fetched index has the name.
 for key in Release Codename; do
     # shellcheck disable=SC2016
     [ -n "$mirror" ] || mirror=$(apt-get indextargets --format '$(REPO_URI)' "$key: $here" 'Component: main' | head -n 1)
@@ -32,7 +32,7 @@ done
 rm -rf "$place"
 mkdir -p "$place/apt/lists/partial" "$place/apt/cache/archives/partial" "$place/apt/none"
 echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror $suite main" >"$place/apt/sources.list"
-# Nothing counts as installed, so that everything comes.
+# An empty list of installed packages, so that apt fetches everything.
 : >"$place/apt/status"
 apt() {
     apt-get -qq -o Dir::Etc::SourceList="$place/apt/sources.list" -o Dir::Etc::SourceParts="$place/apt/none" \
@@ -52,7 +52,7 @@ for package in "$place"/apt/cache/archives/*.deb; do
 done
 rm -rf "$place/apt"
 
-# By its own loader: the C library here may be an older one.
+# Run by the unpacked loader, because the C library of this machine may be older.
 loader=$(find "$place" -name 'ld-linux-*.so.*' | head -n 1)
 libraries=$(echo "$place"/usr/lib/*-linux-gnu)
 cat >"$program.new" <<END

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Shows the product, on this machine's GPU or, where there is none, on the simulated driver: the same program natively and
-# under the library, a snapshot and a report of its memory, and a program that runs out of memory. Needs gcc; no CUDA
+# Shows the product on this machine's GPU or, without one, on the simulated driver: the same program without and with the
+# library, a snapshot and a report of its memory, and a program that runs out of memory. Needs gcc; no CUDA
 # toolkit. Prints each command that it runs.
 #
 #   scripts/demo.sh [ROUNDS]      `make demo` builds what it needs
@@ -12,7 +12,7 @@ command=$target/demo/cachealloc
 for file in "$library" "$command"; do
     [ -e "$file" ] || { echo "demo: $file is missing: run make demo" >&2; exit 2; }
 done
-# The loader wants an absolute path.
+# The loader needs an absolute path.
 library=$(cd "$target/demo" && pwd)/libcachealloc.so
 program=$target/samples/01-loop
 rounds=${1:-600}
@@ -23,7 +23,7 @@ trap 'rm -f "$report" "$said"' EXIT
 show() {
     shows 0 "$@"
 }
-# Shows a command that ends with the code that comes first.
+# Shows a command that must end with the exit code in the first argument.
 shows() {
     wanted=$1
     shift
@@ -34,7 +34,7 @@ shows() {
     sed 's/^/  /' "$said"
     [ "$code" = "$wanted" ] || { echo "demo: this ended with code $code, not $wanted" >&2; exit 1; }
 }
-# What the simulated driver counted in the last run.
+# Prints a count of the simulated driver from the last run.
 count() {
     [ -z "$simulated" ] || awk '
         $1 == "call" && $2 == "cuMemAlloc_v2" { calls += $3 }
@@ -61,7 +61,7 @@ show "$program" "$rounds"
 count
 show env LD_PRELOAD="$library" CACHEALLOC_CONF=stats_on_exit:stderr "$program" "$rounds"
 count
-# Once more with history: which line allocated what, in the format of PyTorch's viewer.
+# Again with history: the allocations of each line, in the format of PyTorch's viewer.
 snapshot=$target/demo/loop.pickle
 show env LD_PRELOAD="$library" CACHEALLOC_CONF="record:all,snapshot:$snapshot" "$program" "$rounds"
 show "$command" top-sites "$snapshot"

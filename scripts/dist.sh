@@ -1,5 +1,5 @@
 #!/bin/sh
-# Makes target/dist/cachealloc-VERSION-ARCHITECTURE-linux-glibcFLOOR.tar.gz of what was built: to be unpacked anywhere.
+# Makes target/dist/cachealloc-VERSION-ARCHITECTURE-linux-glibcFLOOR.tar.gz from the built files: a tarball that can be unpacked anywhere.
 #
 #   scripts/dist.sh [--built FOLDER]
 set -eu

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Prints the oldest glibc that all these files load on, such as 2.17. Fails where README.md promises an older one.
+# Prints the oldest glibc that all these files load on, such as 2.17. Fails if README.md promises an older one.
 #
 #   scripts/glibc-floor.sh FILE...
 set -eu

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Where the GPU memory of real programs is: runs each under the library, asks `cachealloc explain` again and again while it
-# runs, and prints the table with the largest sum, what nvidia-smi says beside it, and how much of it has a row.
+# Breaks down the GPU memory of real programs: runs each under the library, calls `cachealloc explain` repeatedly while it
+# runs, and prints the table with the largest sum, the figure of nvidia-smi, and the share that the rows explain.
 #
 # usage: scripts/gpu-explain.sh [--lib PATH] [--command PATH] [--out DIR] [--only PATTERN]
 #
 # Needs nvcc and nvidia-smi; for most of it python3 with torch, cupy, jax. Exit code: 0 each program has a table, 1 one has
-# none, 2 it could not run. What is in the folder afterwards: NAME.txt, NAME.json, NAME.log, and of a snapshot NAME.file.txt.
+# no table, 2 it could not run. Files in the folder: NAME.txt, NAME.json, NAME.log, and for a snapshot NAME.file.txt.
 set -u
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -28,14 +28,14 @@ done
 lib=$(realpath -e "$lib") && command=$(realpath -e "$command") || exit 2
 mkdir -p "$out" && out=$(cd "$out" && pwd) || exit 2
 
-# The process and all below it.
+# Prints the process and all its descendants.
 tree() {
     local child
     echo "$1"
     for child in $(pgrep -P "$1"); do tree "$child"; done
 }
 
-# The shares of a table: what is known how.
+# Prints the shares of a table by the source of each row.
 shares() {
     python3 - "$1" <<'PY'
 import json, sys

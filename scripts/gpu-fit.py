@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Is what `cachealloc fit` says of programs true on this machine's GPU? Ten programs of tests/gpu/py/sizes.py, each recorded
-once: the peak of what is reserved is compared, and each is run under limits one hundredth above and below the least one that
-is said, and under the least smaller one that is said to do as well, where there is one. Then the first of them on a device that has only so much left: the least on which it completes, natively and under
-the library, found by halving.
+"""Checks the predictions of `cachealloc fit` on this machine's GPU. Ten programs of tests/gpu/py/sizes.py are recorded once
+each: the peak of reserved memory is compared, and each program runs under limits one hundredth above and below the predicted
+least one, and under the least smaller limit that is also predicted to suffice, if any. Then the first program runs on a device
+with little free memory: the least on which it completes, without and with the library, by bisection.
 
-Needs python3 with torch, and the device for itself. Exit code 1 where something is more than 1 % off.
+Needs python3 with torch, and exclusive use of the device. Exit code 1 if a prediction is more than 1 % off.
 """
 import argparse
 import concurrent.futures
@@ -26,7 +26,7 @@ def built(name):
 
 
 def run(folder, lib, *arguments, conf=()):
-    """Whether it completes. lib: None runs it natively."""
+    """Returns whether it completes. With lib=None, it runs without the library."""
     environment = dict(os.environ, PYTORCH_NO_CUDA_MEMORY_CACHING="1")
     if lib:
         environment |= {"LD_PRELOAD": str(lib), "CACHEALLOC_CONF": ",".join(["log:quiet", *conf])}
@@ -39,7 +39,7 @@ def run(folder, lib, *arguments, conf=()):
 
 
 def fit(options, folder, sets):
-    """What is said of each set of options, and what the program holds at its peak."""
+    """Returns the predictions for each set of options, and the peak memory of the program."""
     ask = [options.command, "fit", "s.pickle", "--json", f"--gpu={DEVICE_MIB}M", *(f"--options={it}" for it in sets)]
     said = json.loads(subprocess.run(ask, cwd=folder, capture_output=True, check=True).stdout)["devices"][0]
     return said["sets"], said["peak_bytes"]
@@ -68,7 +68,7 @@ def compare(options, name):
 
 
 def least_left(folder, lib, held_mib):
-    """The least that a device may have left, MiB, in steps of one hundredth of `held_mib`."""
+    """Returns the least free device memory that suffices, in MiB, in steps of one hundredth of `held_mib`."""
     fails, works = 80, 130
     while works - fails > 1:
         share = (fails + works) // 2

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Captures that allocate, on this machine's GPU: programs that say themselves whether what they see is right. Natively
-# there is nothing to compare them with. Needs nvcc; python3 with torch and cupy for the rest.
+# Runs captures that allocate on this machine's GPU: programs that check their results themselves, because without the
+# library they fail. Needs nvcc; python3 with torch and cupy for the rest.
 #
 # usage: scripts/gpu-graphs.sh [--lib PATH] [--only PATTERN]
 set -u

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Limits and strategies on this machine's GPU: programs that say themselves whether what they see is
-# right. Natively there is nothing to compare them with. Needs python3 with torch.
+# Tests limits and strategies on this machine's GPU with programs that check their results themselves,
+# because the driver has no counterpart. Needs python3 with torch.
 #
 # usage: scripts/gpu-limits.sh [--lib PATH] [--only PATTERN]
 set -u
@@ -48,7 +48,7 @@ check limit-expandable "gpu_memory_limit_mb:4096,expandable_segments:true" $raw 
 check limit-in-chunks "gpu_memory_limit_mb:4096,strategy:pre_allocate,fraction_of_gpu_memory_to_use:1" \
     $raw LIMIT_MIB=4096 limit.py
 check limit-uncached "gpu_memory_limit_mb:4096,fraction_of_gpu_memory_to_use:0" $raw LIMIT_MIB=4096 limit.py
-# PyTorch's own cache, and its own virtual memory: both count.
+# PyTorch's own cache and its own virtual memory both count towards the limit.
 check limit-torch "gpu_memory_limit_mb:4096" LIMIT_MIB=4096 limit.py
 check limit-torch-expandable "gpu_memory_limit_mb:4096" \
     PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True LIMIT_MIB=4096 limit.py

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Does a program with a full cache starve another one on this machine's GPU, and what does it cost not to?
-# Run alone: it counts on the whole device. About a minute.
+# Checks on this machine's GPU that a program with a full cache does not starve a peer process, and measures the cost.
+# Run it alone, because it needs the whole device. About a minute.
 #
 # usage: scripts/gpu-neighbours.sh [--lib PATH]
 set -eu

@@ -4,7 +4,7 @@
 #   scripts/gpu-pack.sh [--samples DIR] [--library-samples DIR]
 #
 # library and command (make), the library with its assertions on, the simulated driver and the judge (make test builds
-# them), and of NVIDIA's checkouts the folders that the lists name. The other machine has the same tree, and there:
+# them), and the listed folders of NVIDIA's checkouts. On the other machine, which has the same tree:
 #
 #   tar -xf .carry/cuda-samples.tar.xz -C /tmp; tar -xf .carry/library-samples.tar.xz -C /tmp
 #   scripts/gpu-test.sh --samples /tmp/cuda-samples --library-samples /tmp/library-samples
@@ -29,7 +29,7 @@ cp target/checked/libcachealloc.so .carry/checked
 cp target/checked/libcuda.so .carry/checked/libcuda.so.1
 strip -g .carry/cachealloc .carry/judge .carry/checked/*
 
-# pack NAME CHECKOUT PREFIX: the folders that the list of this name has, and those that its flags name.
+# pack NAME CHECKOUT PREFIX: packs the folders in the list of this name, and those in its flags.
 pack() {
     list=tests/gpu/$1.txt
     (

@@ -1,12 +1,12 @@
 #!/bin/sh
-# Random programs on this machine's GPU, natively and under the library, until the time is over:
+# Runs random programs on this machine's GPU, without and with the library, for a given time:
 #
 #   scripts/gpu-random.sh --lib LIB --sim DIR [--judge FILE] [--seconds N] [--seed S] [--jobs N] [--theme T] [--out DIR]
 #
-# DIR has the simulated driver, which says which programs are valid; FILE is the built judge (beside
+# DIR has the simulated driver, which decides which programs are valid; FILE is the built judge (beside
 # it by default). Needs no cargo. Prints, as it goes, the number of programs and steps, and each difference
-# with its program, which is kept in the folder of --out (gpu-random-found) and made small; the exit code is
-# 1 if there is one. It ends by itself within a few seconds after --seconds, and on SIGTERM, with a summary.
+# with its program, which is reduced and kept in the folder of --out (gpu-random-found); the exit code is
+# 1 if any was found. It ends within a few seconds after --seconds, and on SIGTERM, with a summary.
 set -eu
 
 lib= sim= judge= seconds=60 seed=1 jobs=1 theme=all out=gpu-random-found
@@ -48,7 +48,7 @@ end=$((seed + 1000000000))
 "$judge" run --gpu --lib "$lib" --driver "$work/sim" --scratch "$work/runs" --seconds "$seconds" \
     --seeds "$seed..$end" --theme "$theme" --jobs "$jobs" --out "$out" &
 child=$!
-# Told to end, the judge sums up what it has seen.
+# On SIGTERM, the judge prints its summary.
 trap 'kill -TERM $child 2>/dev/null' TERM INT HUP
 code=0
 wait $child || code=$?

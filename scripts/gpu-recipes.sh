@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Do the recipes of docs/recipes.md do what they say? Runs each, as it is written there, on a small program, for what this
-# machine has: exit code and output must be those of the plain run, and what is recorded must have tensors, not segments.
+# Tests the recipes of docs/recipes.md. Runs each recipe as written, on a small program, if this machine has the framework:
+# exit code and output must equal those of the plain run, and the recording must have tensors, not segments.
 #
 # usage: scripts/gpu-recipes.sh [--lib PATH] [--command PATH] [--out DIR] [--only PATTERN]
 #
-# Needs nvcc or python3 with one of the frameworks. Exit code: 0 all did, 1 one did not, 2 it could not run.
+# Needs nvcc or python3 with one of the frameworks. Exit code: 0 all passed, 1 one failed, 2 it could not run.
 set -u
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -29,7 +29,7 @@ case $out in "" | / | "$root" | "$HOME") echo "gpu-recipes: not emptying $out" >
 rm -rf "$out"
 mkdir -p "$out/bin" && cp "$lib" "$out/bin/libcachealloc.so" && cp "$command" "$out/bin/cachealloc" || exit 2
 out=$(cd "$out" && pwd)
-# The recipes say `cachealloc` and `python`; the module is that of the wheel.
+# The recipes use the names `cachealloc` and `python`; the module is that of the wheel.
 export PATH=$out/bin:$PATH PYTHONPATH=$root/src/wheel${PYTHONPATH:+:$PYTHONPATH}
 python=$(command -v python || command -v python3 || true)
 programs=$root/tests/gpu/py/recipes
@@ -205,7 +205,7 @@ if command -v mpirun >/dev/null && wanted mpi; then
     begin mpi "mpirun, a snapshot for each rank"
     launch=(mpirun -n 2)
     if mpirun --version 2>&1 | grep -qi open.mpi; then launch=(mpirun --allow-run-as-root --oversubscribe -n 2); fi
-    # Without MPI's headers the ranks run a program that does not speak to the other.
+    # Without MPI's headers, the ranks run a program that does not communicate.
     read -r -a flags <<<"$(mpicc -showme 2>/dev/null | grep -oE -- '(^| )-(I|L|l)[^ ]+' | tr '\n' ' ')"
     app=mpi_exchange.cu
     [ ${#flags[@]} != 0 ] || app=tools/kept.cu

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Do the command and its report name, on this machine's GPU, what was planted in programs? And how long does a report of a
-# million entries take, beside PyTorch's own viewer page of the same file?
+# Checks on this machine's GPU that the command and its report find mistakes planted in programs, and measures a report of a
+# million entries against PyTorch's own viewer page of the same file.
 #
 # usage: scripts/gpu-reports.sh [--lib PATH] [--command PATH] [--out DIR]
-# Needs nvcc; python3 with torch and cupy for the rest. Exit code: 0 all named, 1 something is not, 2 it could not run.
+# Needs nvcc; python3 with torch and cupy for the rest. Exit code: 0 all found, 1 one was not, 2 it could not run.
 set -u
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -55,7 +55,7 @@ look() { # name source command...
 at=end
 look cpp "$root/tests/gpu/tools/kept.cu" "$program"
 if python3 -c 'import cupy' 2>/dev/null; then
-    # Python frees its arrays as it ends: what leaked is held longest.
+    # Python frees its arrays at exit, so that leaked memory is held longest.
     at=peak look cupy "$root/tests/gpu/py/planted_cupy.py" python3 "$root/tests/gpu/py/planted_cupy.py"
 fi
 if python3 -c 'import torch' 2>/dev/null; then

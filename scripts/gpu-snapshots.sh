@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Records real programs on this machine's GPU and has their snapshots judged: by our structural checker, by PyTorch's own
-# tools, and by what must be in them.
+# Records real programs on this machine's GPU and checks their snapshots with check-snapshot.py, with PyTorch's own tools,
+# and for the expected contents.
 set -u
 
 usage() {

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Runs programs on this machine's GPU natively and under the library in each free mode, and compares exit code and
-# output. What it runs is listed in tests/gpu/cases.txt (our own programs and the Python frameworks) and, from checkouts
-# that --samples and --library-samples name, in tests/gpu/cuda-samples.txt and tests/gpu/library-samples.txt.
-# What differs in `ordered` is run again with fill:zero and in `strict`, so that its cause has a name.
+# Runs programs on this machine's GPU without the library and under it in each free mode, and compares exit code and
+# output. The programs are listed in tests/gpu/cases.txt (this project's programs and the Python frameworks) and, for the
+# checkouts of --samples and --library-samples, in tests/gpu/cuda-samples.txt and tests/gpu/library-samples.txt.
+# Cases that differ in `ordered` are run again with fill:zero and in `strict`, to find the cause.
 set -u
 
 usage() {
@@ -116,14 +116,14 @@ up_to_date() { [ -e "$1" ] && [ -z "$(find "$2" -newer "$1" -name '*.[ch]*' -pri
 
 wanted() { [ -z "$only" ] || [[ $1 =~ $only ]]; }
 
-# What a program for MPI is compiled with: -I, -L and -l of Open MPI's or MPICH's compiler wrapper.
+# Compiler flags for a program with MPI: -I, -L and -l of Open MPI's or MPICH's compiler wrapper.
 mpi_flags() {
     local words
     words=$(mpicc -showme 2>/dev/null || mpicc -show 2>/dev/null) || return
     grep -oE -- '(^| )-(I|L|l)[^ ]+' <<<"$words"
 }
 
-# our own programs that the chosen cases use
+# programs of this project that the chosen cases use
 programs=
 while read -r name options command; do
     case $name in '' | '#'*) continue ;; esac
@@ -135,7 +135,7 @@ done <"$tests/cases.txt"
 cores=$(nproc)
 for program in $programs; do
     read -r -a flags <<<"$(sed -n '1s,^// nvcc: *,,p' "$tests/$program.cu")"
-    # `MPI` among the flags stands for what this machine's MPI needs: nothing where it cannot be built for.
+    # `MPI` among the flags stands for the flags of this machine's MPI: none if it has no compiler wrapper.
     for i in "${!flags[@]}"; do
         [ "${flags[i]}" = MPI ] || continue
         unset "flags[i]"
@@ -147,7 +147,7 @@ for program in $programs; do
         compile "$tests" "$build/$program.$kind" "$build/$program.$kind.log" -cudart "$kind" "$program.cu" ${flags[@]+"${flags[@]}"} &
     done
 done
-# Programs that others wrote: `each_sample FUNCTION` calls it with directory, name, sources, flags, arguments, options,
+# Third-party programs: `each_sample FUNCTION` calls it with directory, name, sources, flags, arguments, options,
 # from (where the sources lie) and into (where it is built) set.
 each_sample() {
     [ -z "$samples" ] || each_line_of cuda-samples.txt "$samples/Samples" sample "$1"
@@ -186,7 +186,7 @@ build_sample() {
         *) plain+=("$source") ;;
         esac
     done
-    # What a program reads at run time: its data folder, matrices, and the kernels that it compiles itself.
+    # Files that a program reads at run time: its data folder, matrices, and the kernels that it compiles itself.
     for source in "$from"/data "$from"/*.mtx "$from"/*.cu "$from"/*.cuh "$from"/*.h; do [ ! -e "$source" ] || ln -sfn "$source" "$into/"; done
     throttle "$cores"
     compile "$from" "$into/$program" "$into/build.log" ${includes[@]+"${includes[@]}"} -I. "${plain[@]}" ${words[@]+"${words[@]}"} &
@@ -216,7 +216,7 @@ needs() { # the package that a Python case needs
 }
 mpirun_command() { # how two ranks are started on this machine
     command -v mpirun >/dev/null || return 1
-    # Open MPI refuses root, and more ranks than it counts cores, unless told otherwise; MPICH knows neither option.
+    # Open MPI refuses root, and more ranks than it counts cores, without these options; MPICH has neither option.
     if mpirun --version 2>&1 | grep -qi 'open.mpi'; then echo mpirun --allow-run-as-root --oversubscribe -n 2; else echo mpirun -n 2; fi
 }
 leave_out() { # case reason
@@ -258,7 +258,7 @@ listed() { # file case mode: whether tests/gpu/FILE names the case in that mode
     awk -v mode="$3" -v name="${2%.static}" 'BEGIN { sub(/\.shared$/, "", name) } $1 == mode && $2 == name { found = 1 } END { exit !found }' "$tests/$1"
 }
 skipped() { listed skip.txt "$@"; }
-# What a run is under: the modes, and those that name a cause. `KIND+again` is KIND once more.
+# The settings of a run: the free modes, and those that find a cause. `KIND+again` repeats KIND.
 settings() { # mode
     case $1 in
     zeroed) echo free_mode:ordered,fill:zero ;;
@@ -278,7 +278,7 @@ run_task() { # case mode
         return
     fi
     local start=$SECONDS
-    # Word splitting is how a case's command becomes words.
+    # Word splitting is intended: it splits a case's command into words.
     # shellcheck disable=SC2086
     (cd "${directory_of[$1]}" 2>/dev/null && exec timeout -k 5 "$seconds" env PYTHONUNBUFFERED=1 ${environment[@]+"${environment[@]}"} ${command_of[$1]}) \
         >"$log.out" 2>"$log.err" </dev/null
@@ -287,7 +287,7 @@ run_task() { # case mode
     echo "$1 $2: exit $(cat "$log.rc") after $((SECONDS - start)) s" >>"$out/progress.txt"
     sed -E -f "$tests/mask.sed" "$log.out" >"$log.masked"
     case $options in *sort*) sort -o "$log.masked" "$log.masked" ;; esac
-    # How many errors a program or its framework reported beside its output; our own lines are not its.
+    # Number of errors that a program or its framework reported besides its output, without the library's own lines.
     grep -v '^cachealloc' "$log.err" | grep -a -c -i -E '\berror\b|\bfail(ed|ure)?\b|exception' >"$log.errors"
 }
 compared=$modes
@@ -326,8 +326,8 @@ verdict() { # case mode -> ok, or what differs
 good() { # verdict
     case $1 in ok | same | skipped | late) return 0 ;; *) return 1 ;; esac
 }
-# What differs in `ordered` is run again: natively (does it differ from itself?), as it was (chance?), with memory that
-# is cleared (does it read what it has not written?), and with frees that wait (does it lean on an undocumented wait?).
+# Cases that differ in `ordered` are run again: without the library (does it differ from itself?), unchanged (chance?), with
+# cleared memory (does it read uninitialized memory?), and with frees that wait (does it rely on an undocumented wait?).
 again="native+again ordered+again zeroed strict+again"
 declare -A cause_of
 if [ -n "$causes" ] && [[ " $compared " == *" ordered "* ]]; then

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs programs under NVIDIA's tools on this machine's GPU, without and with the library, and compares what the tools
-# find: compute-sanitizer, Nsight Compute, cuda-gdb, users of CUPTI, and clients of MPS. A tool that is missing, or may
-# not do its work here, is skipped with the reason.
+# find: compute-sanitizer, Nsight Compute, cuda-gdb, users of CUPTI, and clients of MPS. A tool that is missing, or
+# cannot work here, is skipped with the reason.
 set -u
 
 usage() {
@@ -80,13 +80,13 @@ wait
 
 # ---- what is compared ----
 
-# What may differ between two native runs: addresses, process ids, times, and what we say ourselves.
+# Masks differences between two runs without the library: addresses, process IDs, times, and the library's messages.
 mask() {
     grep -a -v -E '^(cachealloc|time:)|^==(PROF|WARNING)== *$' |
         sed -E 's/0x[0-9a-fA-F]+/ADDRESS/g; s/==[0-9]+==/==PID==/g; s/(process|Process|pid|PID|LWP|Thread) [0-9]+/\1 N/g; s/[0-9]+(\.[0-9]+)? (s|ms|us)\b/N \2/g'
 }
-# Runs a command natively and under the library, keeps what `keep_lines` leaves of it, compares that and the exit code.
-# The native output is searched for `must`, and for `cannot`: why the tool cannot work here.
+# Runs a command without and with the library, filters the output by `keep_lines`, and compares it and the exit code.
+# The output without the library is searched for `must`, and for `cannot`: the reason why the tool cannot work here.
 keep_lines='.'
 must=.
 cannot='no such text'
@@ -204,7 +204,7 @@ fi
 stop_mps() {
     [ -n "${mps:-}" ] || return
     echo quit | timeout 20 nvidia-cuda-mps-control >>"$out/mps.log" 2>&1
-    # It was started here, with directories of its own: what is left of it after that is ended by its id.
+    # It was started here, with separate directories: processes that remain are ended by their IDs.
     local file
     for file in "$mps"/pipe/*.pid; do
         [ ! -e "$file" ] || kill "$(cat "$file")" 2>/dev/null

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Copies what was built to where it is used: library, command, header, manual pages, completions, licences.
+# Installs the built files: library, command, header, manual pages, completions, licences.
 #
 #   scripts/install.sh [--remove] [--built FOLDER] PREFIX     PREFIX as /usr/local, or a folder that is packed later
 #
@@ -49,6 +49,6 @@ install -D -m 644 "$pages/bash" "$shared/bash-completion/completions/cachealloc"
 install -D -m 644 "$pages/zsh" "$shared/zsh/site-functions/_cachealloc"
 install -D -m 644 "$pages/fish" "$shared/fish/vendor_completions.d/cachealloc.fish"
 (cd "$root" && install -m 644 LICENSE-MIT LICENSE-APACHE README.md CHANGELOG.md CONTRIBUTING.md "$documents" &&
-    # Whatever the documents lead to.
+    # All targets of links in the documents.
     find docs samples src/README.md -type f -exec install -D -m 644 {} "$documents/{}" \;)
 echo "installed in $prefix"

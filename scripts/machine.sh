@@ -3,7 +3,7 @@
 #
 #   scripts/machine.sh FILE
 set -eu
-# Of the file's header, by its number in <elf.h>.
+# From the file's header, by its number in <elf.h>.
 number=$(od -An -tu2 --endian=little -j18 -N2 "$1" | tr -d ' ')
 case $number in
 62) echo x86_64 ;;

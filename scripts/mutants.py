@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A sample of mutants of the library, and which of them the tests do not notice.
+"""Builds a sample of mutants of the library, and finds those that the tests do not detect.
 
     scripts/mutants.py build core --count 300 --seed 2 --out core.tar.xz
     scripts/mutants.py build preload --like 'reach.rs.*follow' --out some.tar.xz
@@ -62,7 +62,7 @@ PARTS = {
                     ['tidy::', 'layers::', 'documents::', 'shape::', 'package::', 'samples::', 'instructions::', 'storm::', 'natively_clean'],
                     lambda file, test: True),
 }
-# In the file that is built, before the number of the mutant that it has.
+# Precedes the number of the chosen mutant in the built file.
 MAGIC = b'#_tnatum'
 CHOSEN = f'''
 static CHOSEN_MUTANT: [core::sync::atomic::AtomicU64; 2] =
@@ -72,11 +72,11 @@ fn chosen_mutant() -> u64 {{
     core::hint::black_box(&CHOSEN_MUTANT)[1].load(core::sync::atomic::Ordering::Relaxed)
 }}
 '''
-# A mutant that allocates without end must not take the machine with it.
+# A mutant that allocates endlessly must not exhaust the machine.
 DATA_KB_MAX = 6 << 20
-# Tests are taken together up to so many seconds, the first ones up to one.
+# Tests are grouped up to this many seconds, the first ones up to one second.
 TOGETHER_S_MAX = 20
-# Processes of the library find each other there: other jobs' are none of a test's.
+# Processes of the library find each other in /dev/shm; they must not find those of other jobs.
 APART = ['unshare', '--mount', 'sh', '-c', 'mount -t tmpfs none /dev/shm && exec "$@"', 'sh']
 
 
@@ -88,7 +88,7 @@ class Mutant:
         self.body = self.begin = self.end = None
         if not listed['function']:
             return
-        # The body in the original, and what stands there in the mutant.
+        # The body in the original and in the mutant.
         span = listed['function']['span']
         lines = original.splitlines(keepends=True)
         place = lambda at: sum(map(len, lines[:at['line'] - 1])) + at['column'] - 1
@@ -129,7 +129,7 @@ def together(text, mutants):
 
 
 class Tree:
-    """The copy in which mutants are built."""
+    """The copy of the tree in which mutants are built."""
 
     def __init__(self, part, place):
         self.part, self.root, self.target = part, place / 'tree', place / 'target'
@@ -139,7 +139,7 @@ class Tree:
             self.write(name, (ROOT / name).read_bytes())
         self.files = {it: (ROOT / it).read_bytes() for it in self.names if it.startswith(part.source) and it.endswith('.rs')}
         if not self.target.exists() and (ROOT / 'target/checked').exists():
-            # What others wrote need not be built again.
+            # Dependencies need not be built again.
             shutil.copytree(ROOT / 'target/checked', self.target / 'checked', symlinks=True, ignore=shutil.ignore_patterns('incremental'))
 
     def write(self, name, data):
@@ -150,7 +150,7 @@ class Tree:
             shutil.copymode(ROOT / name, path)
 
     def with_texts(self, texts):
-        """Writes these files changed, and all others of the part as they are."""
+        """Writes these files changed, and all others of the part unchanged."""
         for name, data in self.files.items():
             self.write(name, texts[name].encode() if name in texts else data)
 
@@ -228,7 +228,7 @@ def build(options):
             for path in paths:
                 out = packed / below / path.relative_to(tree.target)
                 out.parent.mkdir(parents=True, exist_ok=True)
-                # The names of functions are asked for by tests.
+                # Tests query the names of functions.
                 subprocess.run(['strip', '--strip-debug', '-o', str(out), str(path)], check=True)
 
         programs = [it for it in (tree.target / 'checked').iterdir() if it.is_file() and os.access(it, os.X_OK)] if part.library else []
@@ -253,11 +253,11 @@ def build(options):
 
 
 class Late(Exception):
-    """The time for all jobs is over."""
+    """The time limit for all jobs has passed."""
 
 
 class Job:
-    """A folder in which one mutant after the other is tried."""
+    """A folder in which mutants are tried one after the other."""
 
     def __init__(self, plan, number, deadline):
         self.part, self.tests, self.deadline = PARTS[plan['part']], {it['name']: it for it in plan['tests']}, deadline
@@ -267,12 +267,12 @@ class Job:
         shutil.copytree(self.packed / 'target', self.target, copy_function=os.link)
 
     def choose(self, mutant):
-        """Puts the mutant into what has mutants; None: no mutant."""
+        """Selects the mutant in the built files; None selects no mutant."""
         folder = self.packed / (f'alone/{mutant["number"]}' if mutant and mutant['built'] == 'alone' else 'target')
         number = MAGIC + (mutant['number'] if mutant else 0).to_bytes(8, 'little')
         for name in [self.part.library] if self.part.library else [it['file'] for it in self.tests.values()]:
             data = re.sub(re.escape(MAGIC) + b'.{8}', lambda _: number, (folder / name).read_bytes(), flags=re.DOTALL)
-            # A new file: the old one may still be run, or be another job's too.
+            # A new file, because the old one may still be running, or be shared with another job.
             (self.target / name).unlink()
             (self.target / name).write_bytes(data)
             (self.target / name).chmod(0o755)
@@ -286,7 +286,7 @@ class Job:
         seconds = min(60 + 10 * expected_s, self.deadline - time.monotonic())
         if seconds <= 0:
             raise Late
-        # Every tool that is missing here is one for all mutants.
+        # A tool that is missing here is missing for all mutants.
         child = subprocess.Popen(command, cwd=test['folder'], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
                                  errors='replace', start_new_session=True, env={**os.environ, 'CI': ''})
         stop = lambda: os.killpg(child.pid, signal.SIGKILL)
@@ -305,12 +305,12 @@ class Job:
         return failed or (f'{test["name"]} by its end or by none, of {len(names)}' if code != 0 else None)
 
     def measure(self, name):
-        """How long the test takes; None if it fails."""
+        """Returns the duration of the test, or None if it fails."""
         begun = time.monotonic()
         return None if self.failing([name], 60) else round(time.monotonic() - begun, 3)
 
     def seen(self, mutant, names, times):
-        """Which of these tests notices the mutant."""
+        """Returns the test that detects the mutant."""
         self.choose(mutant)
         for test in self.tests:
             here = [it for it in names if it.split()[0] == test]
@@ -321,7 +321,7 @@ class Job:
         return None
 
     def is_seen_by(self, mutant, name, expected_s):
-        """Real processes may be late on a busy machine: it fails once more, and not without the mutant."""
+        """Confirms a failure: real processes may be late on a busy machine, so the test must fail again, and pass without the mutant."""
         if not self.failing([name], expected_s):
             return False
         self.choose(None)
@@ -331,7 +331,7 @@ class Job:
 
 
 def groups_of(times):
-    """The tests, the fast ones first, in groups."""
+    """Returns the tests in groups, the fast ones first."""
     groups, most_s = [[]], 1
     for name in sorted(times, key=lambda it: (times[it], it)):
         if groups[-1] and sum(times[it] for it in groups[-1]) + times[name] > most_s:
@@ -363,7 +363,7 @@ def attempt(options):
         options.out.write_text(json.dumps(result, indent=1))
 
     def each(work, items):
-        """Does it with all of them, so many at once as there are jobs."""
+        """Tries all mutants, one per job at a time."""
         def one(item):
             job = idle.get()
             try:

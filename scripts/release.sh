@@ -1,6 +1,6 @@
 #!/bin/sh
-# Makes a release: looks whether tree and version are ready, builds all packages with their checksums, and prints what would
-# be tagged. With --tag it sets the tag; pushing it, and uploading the files, is left to people.
+# Makes a release: checks that tree and version are ready, builds all packages with their checksums, and prints the tag that
+# it would set. With --tag it sets the tag. Pushing it and uploading the files are manual steps.
 #
 #   scripts/release.sh [--tag] [--built FOLDER]
 set -eu

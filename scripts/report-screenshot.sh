@@ -16,7 +16,7 @@ with chromium.Browser(path) as browser:
     browser.scheme('light')
     browser.open(sys.argv[1])
     browser.until("document.documentElement?.dataset.ready === 'yes'", 'the report does not get ready')
-    # Python's frames alone, and what the mouse tells of one block.
+    # Only Python's frames, and the tooltip of one block.
     browser.run("""(() => {
         const frames = document.getElementById('flame-frames');
         frames.value = 'python';

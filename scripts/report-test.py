@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Reports in headless Chromium: every view is there and says the right numbers, hover, zoom, search and choice work, names
-stay names, the console is silent and no request leaves the page.
+"""Tests reports in headless Chromium: every view exists and shows the right numbers, hover, zoom, search and selection work,
+names are not interpreted as markup, the console is silent and no request leaves the page.
 
 usage: scripts/report-test.py COMMAND [--out DIR] [--speed ENTRIES]
-COMMAND is the cachealloc command. --out keeps the reports and pictures of them; --speed says how long a report of so many
-entries takes to make and to open, and checks nothing. Without Chromium (CHROMIUM names it) nothing is tested, which is said.
+COMMAND is the cachealloc command. --out keeps the reports and pictures of them; --speed prints how long a report of that
+many entries takes to create and to open, and checks nothing. Without Chromium (CHROMIUM names it) the test is skipped with a message.
 """
 import argparse
 import json
@@ -24,7 +24,7 @@ from report_page import Page, check, wrong  # noqa: E402
 
 
 def make(command, folder, name, *snapshots):
-    """A report of snapshots, in files of their own."""
+    """A report of snapshots, in separate files."""
     paths = []
     for number, snapshot in enumerate(snapshots):
         path = folder / (f'{name}.pickle' if len(snapshots) == 1 else f'{name}{number}.pickle')
@@ -36,7 +36,7 @@ def make(command, folder, name, *snapshots):
 
 
 def text(command, what, snapshot, *options):
-    """What a subcommand prints."""
+    """Output of a subcommand."""
     return subprocess.run([command, what, *options, snapshot], check=True, capture_output=True, text=True).stdout
 
 
@@ -46,7 +46,7 @@ def said(command, what, snapshot):
 
 
 def found(command, name, snapshot):
-    """What the command finds at an address."""
+    """Result of the command for an address."""
     return json.loads(subprocess.run([command, 'find', name, snapshot, '--json'], check=True, capture_output=True, text=True).stdout)['found'][0]
 
 
@@ -91,7 +91,7 @@ def test(browser, command, folder, out):
 
 def speed(browser, command, folder, entries):
     snapshot = folder / 'speed.pickle'
-    # A process of its own, so that its memory is not taken for that of the command.
+    # In a separate process, so that its memory does not count as that of the command.
     maker = pathlib.Path(report_snapshots.__file__)
     subprocess.run([sys.executable, maker, snapshot, '--entries', str(entries)], check=True)
     begin = time.monotonic()
@@ -148,14 +148,14 @@ def main():
     path = chromium.find()
     if not path:
         print('report-test: skipped: no Chromium here (apt-get install chromium, or CHROMIUM=path)')
-        # Under CI, where it is installed, a test that is skipped would pass for ever: tests/skip.rs.
+        # Under CI, where it is installed, a skipped test would pass unnoticed: tests/skip.rs.
         return 1 if os.environ.get('CI') else 0
     if options.out:
         options.out.mkdir(parents=True, exist_ok=True)
     try:
         look(path, options)
     except (OSError, TimeoutError) as error:
-        # A browser that dies on a busy machine is no finding; one that dies again is.
+        # One death of the browser on a busy machine is not an error; a second one is.
         print(f'report-test: begun anew: {error}')
         look(path, options)
     print(f'report-test: {len(wrong)} wrong' if wrong else 'report-test: all well')

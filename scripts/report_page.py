@@ -1,4 +1,4 @@
-"""A report that is open in a browser, with the questions that report-test.py asks it."""
+"""A report that is open in a browser, with the queries of report-test.py."""
 import json
 import pathlib
 
@@ -13,7 +13,7 @@ def check(condition, what):
 
 
 class Page:
-    """A report that is open, with the questions that the tests ask."""
+    """An open report, with the queries of the tests."""
 
     def __init__(self, browser, path, name):
         self.browser, self.name = browser, name
@@ -22,7 +22,7 @@ class Page:
         self.url = pathlib.Path(path).resolve().as_uri()
 
     def anew(self):
-        """Opens the address that it has now, as somebody does who gets it."""
+        """Opens the current address again, like a reader who has received it."""
         self.run("document.documentElement.dataset.ready = 'no'")
         self.run('location.reload()')
         self.browser.until(READY, f'{self.name} does not get ready again')
@@ -37,7 +37,7 @@ class Page:
         return self.run(f'document.querySelector({json.dumps(selector)})?.textContent ?? ""')
 
     def box(self, selector):
-        """In the window, brought into view."""
+        """Returns the position in the window, after scrolling into view."""
         return self.run(f'''(() => {{
             const one = document.querySelector({json.dumps(selector)});
             one.scrollIntoView({{block: 'center'}});
@@ -46,11 +46,11 @@ class Page:
         }})()''')
 
     def frame(self):
-        """Waits until what was asked for is drawn."""
+        """Waits until pending drawing is done."""
         self.run('new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))')
 
     def painted(self, selector):
-        """How many different colours a canvas shows."""
+        """Number of different colours on a canvas."""
         return self.run(f'''(() => {{
             const canvas = document.querySelector({json.dumps(selector)});
             const copy = document.createElement('canvas');
@@ -72,7 +72,7 @@ class Page:
         self.frame()
 
     def silent(self):
-        """Last of all: no errors, and nothing but the file was loaded."""
+        """Checks at the end that no errors occurred, and that only the file was loaded."""
         self.check(self.browser.console == [], f'the console says {self.browser.console}')
         others = [url for url in self.browser.requests if url != self.url]
         self.check(others == [], f'it asks for {others}')

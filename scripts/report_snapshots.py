@@ -60,7 +60,7 @@ class Maker:
                              **category, **said})
 
     def enter(self, range_, entered):
-        """Entries are in this range from now on. It was entered anew from this one of its names on, counted from 1."""
+        """Puts later entries into this range. It was entered again from this one of its names on, counted from 1."""
         self.range, self.entered = range_, entered
 
     def alloc(self, size, stack):
@@ -113,8 +113,8 @@ class Maker:
 
 
 def train(steps, rank=None, hostile=False, deep=20, ranges=False):
-    """A run of a model whose losses are kept by mistake, and which asks for scratch memory in a loop. With a rank, written
-    by our library; without, by PyTorch. With ranges, it says which step it is in, and what in it."""
+    """A run of a model that keeps its losses by mistake, and requests scratch memory in a loop. With a rank, as written by
+    cachealloc; without, by PyTorch. With ranges, each step and its parts are marked."""
     whose = {'version': '0.1.0', 'program': 'train.py', 'process': str(4711 + (rank or 0)), 'host': 'node7', 'rank': str(rank)}
     maker = Maker(1 + (rank or 0), whose if rank is not None else None)
     enter = maker.enter if ranges else lambda range_, entered: None
@@ -151,7 +151,7 @@ def train(steps, rank=None, hostile=False, deep=20, ranges=False):
 
 
 def with_shortages(snapshot, count):
-    """The same run, which asked for too much so many times, most often in its second half."""
+    """The same run with `count` failed requests, most of them in its second half."""
     more = copy.deepcopy(snapshot)
     entries = more['device_traces'][0]
     refused = next(entry for entry in entries if entry['action'] == 'oom')
@@ -167,7 +167,7 @@ def with_shortages(snapshot, count):
 
 
 def with_account(snapshot):
-    """One of ours that also says where the memory of the device was."""
+    """A snapshot of cachealloc with the breakdown of the device memory."""
     more = copy.deepcopy(snapshot)
     held = sum(segment['allocated_size'] for segment in more['segments'])
     reserved = sum(segment['total_size'] for segment in more['segments'])
@@ -185,7 +185,7 @@ def without_history(snapshot):
 
 
 def first_part(snapshot):
-    """The same process, when two thirds of its entries had happened."""
+    """The same process after two thirds of its entries."""
     entries = snapshot['device_traces'][0]
     maker_entries = entries[:len(entries) * 2 // 3]
     freed = {}
@@ -206,8 +206,8 @@ def first_part(snapshot):
 
 
 class Reservations:
-    """Segments that come and go, also one from before the recording and a range that grows and shrinks in parts; blocks in
-    them that streams may use after their free. What was there is noted at each of the page's moments."""
+    """Segments that are reserved and released, including one from before the recording and a range that grows and shrinks in
+    parts, with blocks that streams may use after their free. Records the state at each of the page's moments."""
 
     def __init__(self, seed):
         self.random = random.Random(seed)
@@ -222,7 +222,7 @@ class Reservations:
         self.entries.append({'action': action, **where, 'size': size, 'stream': 0, 'time_us': self.time_us, 'frames': frames})
 
     def ranges(self):
-        """All that is reserved: (address, bytes, in parts). Parts that touch are one segment."""
+        """All reserved memory: (address, bytes, in parts). Adjacent parts are one segment."""
         joined = []
         for address, size in sorted(self.parts):
             if joined and joined[-1][0] + joined[-1][1] == address:
@@ -232,7 +232,7 @@ class Reservations:
         return sorted([(*each, False) for each in self.whole.items()] + [(*each, True) for each in joined])
 
     def there(self):
-        """Of each segment address, bytes and blocks: (bytes, requested, state), 0 for what is free."""
+        """Address, bytes and blocks of each segment: (bytes, requested, state), 0 for free blocks."""
         found = []
         for address, size, in_parts in self.ranges():
             blocks, at = [], address
@@ -311,7 +311,7 @@ class Reservations:
                 self.let_go()  # not directly after its request: that would be a free at once
 
     def let_go(self):
-        """The streams are done with some blocks. That is no moment of the page: it shows at the next one."""
+        """Ends the use of some blocks by streams. The page has no moment for this: it shows at the next one."""
         for address in [each for each in sorted(self.waiting) if self.random.random() < 0.2]:
             self.note('free_completed', address, self.blocks[address][0])
             self.waiting.discard(address)
@@ -340,7 +340,7 @@ def part(place):
 
 
 def reservations(seed, steps):
-    """Such a run, and what was reserved at each of the page's moments, the first of which is before all."""
+    """Such a run, and the reserved memory at each of the page's moments, the first of which precedes all entries."""
     maker = Reservations(seed)
     maker.moments.append(maker.there_json())
     for _ in range(steps):
@@ -348,7 +348,7 @@ def reservations(seed, steps):
     return maker.snapshot(), maker.moments
 
 
-# As the report counts them: a free, which is two in the file, is one.
+# As the report counts them: a free is one event, but two entries in the file.
 ENTRIES_OF_STEP = 2 * LAYERS * (4 + 3 + 4)
 
 

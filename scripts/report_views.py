@@ -1,4 +1,4 @@
-"""What report-test.py checks in each view of a report."""
+"""Checks of report-test.py for each view of a report."""
 import json
 
 import report_snapshots
@@ -102,7 +102,7 @@ CTRL = 2
 
 
 def test_held(page, x, y):
-    """What a click chose is held: the mouse may go, the text can be copied, Escape and another click let go of it."""
+    """A click pins the selection: the mouse may leave, the text can be copied, Escape or another click unpins it."""
     browser = page.browser
     shown = lambda: page.run("[!tip.box.hidden, tip.held, document.querySelectorAll('#tip button').length]")
     page.check(shown() == [True, True, 2], f'a click does not hold: {shown()}')
@@ -124,7 +124,7 @@ def test_held(page, x, y):
 
 
 def test_bands(page, least):
-    """At the peak the named bands are nearly all; what is left can be chosen."""
+    """At the peak, the named bands cover nearly everything; the rest can be selected."""
     share = """(() => { const {groups, story} = report.timeline; const sums = groups.at(story.peak);
         return [1 - sums[groups.named] / story.total[story.peak], groups.named, groups.others]; })()"""
     for kind in ('site', 'function', 'library', 'stream'):
@@ -149,7 +149,7 @@ def test_events(page, find):
     count = page.run('report.story.events')
     page.check(page.text('#events-count').startswith(f'{count:,} event'), page.text('#events-count'))
     page.check(3 < page.run("document.querySelectorAll('.event').length") < 60, 'the list has too few lines, or all of them')
-    # In these histories nothing else than what the page counts happens, so its events are the entries.
+    # These histories contain only entries that the page counts, so its events are the entries.
     told = lambda moment: page.run(f'(event => ({{...event, bytes: event.bytes}}))(event_of(report.story, {moment} - 1))')
     for moment in (2, count // 2, count - 1, count):
         page.run(f'report.timeline.choose_moment({moment})')
@@ -187,7 +187,7 @@ def test_events(page, find):
     page.pick('#events-search', 'nowhere at all')
     page.check(page.text('#events-count').startswith('0 of'), 'nothing is found as something')
     page.pick('#events-search', '')
-    # A block of the picture says its name and both stacks.
+    # A block of the picture shows its name and both stacks.
     page.run('report.timeline.choose_moment(report.story.peak)')
     box = page.box('#segments canvas')
     page.browser.click(box['x'] + 230, box['y'] + 6)
@@ -198,7 +198,7 @@ def test_events(page, find):
 
 
 def test_links(page):
-    """A finding leads to what it speaks of, and leaves all else as it is."""
+    """A finding links to its subject, and changes nothing else."""
     links = page.run("[...document.querySelectorAll('#findings a')].map(link => link.hash)")
     page.check(len(links) > 3 and '#waste' in links, f'the findings have the links {links}')
     page.pick('#flame-search', 'train')
@@ -313,7 +313,7 @@ def test_tables(page):
 
 
 def test_sizes(page, out):
-    """Nothing sticks out, in either scheme; and pictures to look at."""
+    """Nothing overflows the page, in either colour scheme. Saves pictures for review."""
     for scheme in ('light', 'dark'):
         page.browser.scheme(scheme)
         for width in (1280, 400):
@@ -463,7 +463,7 @@ def test_reserved(page, moments):
         return segments.map(({address, bytes, blocks, first, end}) => [address, bytes,
             Array.from({length: end - first}, (_, at) => ['bytes', 'requested', 'state'].map(column => blocks[column][first + at]))]);
     })''')
-    # What is asked for says nothing of a free block.
+    # The requested size is meaningless for a free block.
     asked = lambda there: [[address, size, [[bytes_, state and requested, state] for bytes_, requested, state in blocks]]
                            for address, size, blocks in there]
     others = [moment for moment, (found, wanted) in enumerate(zip(shown, moments)) if asked(found) != wanted]
@@ -497,7 +497,7 @@ def test_fit(page, fits):
 
 
 def test_account(page, explained):
-    """Where the memory of the device was: line by line what the command says of the file, and the link leads to it."""
+    """The breakdown of the device memory equals the output of the command line by line, and the link leads to it."""
     shown = page.run("""[...document.querySelectorAll('#account caption, #account tr:has(td), #account p.soft')]
         .map(one => (one.cells ? [...one.cells] : [one]).map(cell => cell.textContent).join(' '))""")
     lines = lambda texts: [' '.join(text.split()) for text in texts if text]
@@ -591,7 +591,7 @@ def test_slider(page):
 
 
 def test_between(page):
-    """Free bytes beside each call site, counted again by other means."""
+    """Free bytes next to each call site, counted again by other means."""
     page.run('report.timeline.choose_moment(report.story.ooms[0].event + 1)')
     page.frame()
     both = page.run('''(() => {
@@ -609,7 +609,7 @@ def test_between(page):
 
 
 def test_address(page):
-    """What is shown is in the address, and is shown again by it; an address that says anything else does no harm."""
+    """The address holds the state of the page and restores it; an invalid address does no harm."""
     address = lambda: page.run('new Promise(done => setTimeout(() => done(location.hash), 2 * WRITTEN_AFTER_MS))')
     page.run("location.hash = '#timeline'")
     page.check(address() == '#timeline', f'what others left in the address stays: {address()}')
@@ -638,7 +638,7 @@ def test_address(page):
     test_states(page, address)
 
 
-# Each state that a reader can change, with what it is changed to.
+# Each state that a reader can change, with its new value.
 STATES = {
     'before': '100', 'at': '321', 'bands': 'library', 'axis': 'order', 'zoom': '50-700', 'flame': 'allocated', 'measure': 'blocks', 'frames': 'all',
     'inverted': 'yes', 'frame': '1', 'event': 'train', 'colour': 'state', 'segments_order': 'address', 'width': 'size', 'from': 'peak', 'to': 'begin', 'by': 'library',
@@ -647,7 +647,7 @@ STATES = {
 
 
 def test_states(page, address):
-    """Every state comes back by its address, in a page that is opened anew, and goes with it."""
+    """The address restores every state in a newly opened page, and removes it again."""
     shown = '''[report.compare.earlier, report.timeline.chosen, report.timeline.kind, report.timeline.axis, report.timeline.view.join('-'), report.flame.what,
         report.flame.measure, report.flame.frames, report.flame.inverted, report.flame.top, report.segments.events.search.value, report.segments.kind, report.segments.order, report.segments.scale,
         report.compare.left.select.value, report.compare.right.select.value, report.compare.by.select.value,

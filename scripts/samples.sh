@@ -1,6 +1,6 @@
 #!/bin/sh
-# Builds samples/ into target/samples: the C ones with gcc, the Rust one with rustc, the CUDA ones with nvcc where there is
-# one. Prints what it built; a CUDA sample without nvcc is skipped with a line.
+# Builds samples/ into target/samples: the C ones with gcc, the Rust one with rustc, the CUDA ones with nvcc if it is
+# installed. Prints the built files; without nvcc, the CUDA samples are skipped with a message.
 set -eu
 cd "$(dirname "$0")/.."
 out=${CARGO_TARGET_DIR:-target}/samples

@@ -4,7 +4,7 @@
 #   scripts/test-aarch64.sh [TEST...]     TEST: part of the name of a black-box test; default: those below
 #
 # It needs `rustup target add aarch64-unknown-linux-gnu`, and of Debian: gcc-aarch64-linux-gnu g++-aarch64-linux-gnu
-# libc6-dev-arm64-cross qemu-user-static. What was seen, and what cannot run there and why, is in docs/aarch64.md.
+# libc6-dev-arm64-cross qemu-user-static. Results, and the tests that cannot run there, are in docs/aarch64.md.
 set -eu
 cd "$(dirname "$0")/.."
 target=aarch64-unknown-linux-gnu
@@ -19,19 +19,19 @@ if [ "${1:-}" != --in-namespace ]; then
     cargo build -q --target $target --profile checked -p simulated-driver -p cachealloc-preload -p cachealloc-cli \
         --features cachealloc-preload/break-rules
     cargo test -q --target $target --profile checked --no-run -p cachealloc-stacks -p cachealloc-tests
-    # In a namespace the kernel starts programs of the other processor by the emulator, and nothing of this machine changes.
+    # In a namespace, the kernel starts programs of the other processor with the emulator, and the machine stays unchanged.
     exec unshare --map-root-user --mount "scripts/test-aarch64.sh" --in-namespace "$(command -v qemu-aarch64-static)" "$@"
 fi
 
 emulator=$2 && shift 2
 mount -t binfmt_misc none /proc/sys/fs/binfmt_misc
-# The header of a file for it, with the bits that count.
+# The header of an aarch64 file, with a mask of the significant bits.
 magic='\x7fELF\x02\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02\x00\xb7\x00'
 mask='\xff\xff\xff\xff\xff\xff\xff\x00\xff\xff\xff\xff\xff\xff\xff\xff\xfe\xff\xff\xff'
 printf '%s' ":aarch64:M::$magic:$mask:$emulator:F" >/proc/sys/fs/binfmt_misc/register
-# Where its loader and C library are.
+# The folder of its loader and C library.
 export QEMU_LD_PREFIX=/usr/aarch64-linux-gnu
-# The tests compile programs of their own.
+# The tests compile programs.
 mkdir -p "$built/tools"
 for tool in gcc g++; do
     printf '#!/bin/sh\nexec aarch64-linux-gnu-%s "$@"\n' $tool >"$built/tools/$tool"
@@ -48,13 +48,13 @@ run() { # NAME [ARGUMENT...]: the newest test executable of this name, in the fo
 
 if [ $# -eq 0 ]; then
     cd src/stacks
-    # Of the stacks not what asks the kernel to read memory for us, which the emulator does not do.
+    # Without the tests of stacks that let the kernel read memory, which the emulator does not support.
     run cachealloc_stacks
     for each in oracle rules modules heap fork; do run $each; done
     run stacks --skip coroutines_have_stacks_of_their_own
     run signals --skip after_a_trap_where_only_libgcc_has_a_rule
     cd ../..
-    # One runs the shell, which is this machine's.
+    # One test runs the shell, which is a program of this machine.
     set -- header:: matrix:: deep:: options:: doors:: answers:: ipc::an_ --skip options::help_needs_no_cuda
     "scripts/deb.sh" --built "$built/release"
     "scripts/dist.sh" --built "$built/release"

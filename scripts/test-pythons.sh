@@ -1,6 +1,6 @@
 #!/bin/sh
 # Builds interpreters from CPython's sources, each with the interpreter's lock and without it, and runs the tests of Python's
-# stacks in each. Some ten minutes for one interpreter on two cores.
+# stacks in each. About ten minutes per interpreter on two cores.
 #
 #   scripts/test-pythons.sh SOURCES...     SOURCES: unpacked sources of CPython 3.13 or later
 set -eu

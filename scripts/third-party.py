@@ -3,8 +3,8 @@
 
     scripts/third-party.py [--debian]
 
-Fails where a licence is none of those that let us pass the files on under ours. Debian has the Apache License once, for
-all packages: there it is named, not repeated."""
+Fails if a licence does not allow distribution under the licence of this project. Debian has the Apache License once for
+all packages: with --debian it is named, not repeated."""
 import json
 import pathlib
 import re
@@ -17,7 +17,7 @@ ALLOWED = {"MIT", "MIT-0", "Apache-2.0", "Apache-2.0 WITH LLVM-exception", "BSD-
 
 
 def allowed(expression):
-    """Of alternatives one is enough, of a list all must be allowed."""
+    """Returns whether a licence is allowed: one of several alternatives, or all of a list."""
     text = expression.replace("(", "").replace(")", "").replace("/", " OR ")
     if "(" in expression and " AND " in expression:  # (A OR B) AND C: all named must be allowed
         return all(word.strip() in ALLOWED for word in re.split(" OR | AND ", text))

@@ -1,12 +1,12 @@
 #!/bin/sh
-# Says, before anything is built, which tools of the tests this machine lacks, and what is left out for want of them.
-# Under CI (CI is set) nothing is left out: there a missing tool is an error.
+# Lists, before anything is built, the tools of the tests that this machine lacks, and the tests that are skipped without them.
+# Under CI (CI is set), a missing tool is an error.
 #
 #   scripts/tools.sh [--long]      --long: those of `make test-long`, too
 set -eu
 missing=0
 has() { command -v "$1" >/dev/null 2>&1; }
-# A test, what is left out where it fails, and how to get the tool.
+# need TEST SKIPPED INSTALL: a check for a tool, the tests that are skipped without it, and how to install it.
 need() {
     sh -c "$1" >/dev/null 2>&1 && return
     missing=$((missing + 1))

@@ -1,7 +1,7 @@
-"""PyTorch's caching allocator as a policy, without memory: what it takes from the driver for the requests of one stream.
+"""PyTorch's caching allocator as a policy, without memory: the driver memory that it uses for the requests of one stream.
 
 Constants, rules and their order are those of c10/cuda/CUDACachingAllocator.cpp under the default options, and with
-`expandable_segments:True`; a limit is what `per_process_memory_fraction` comes to. Not part of it: other streams,
+`expandable_segments:True`; a limit is the result of `per_process_memory_fraction`. Not included: other streams,
 `max_split_size_mb` and the other options, captures.
 """
 import bisect
@@ -11,7 +11,7 @@ ROUNDING = 512
 SMALL_MAX = MIB
 SMALL_SEGMENT, LARGE_SEGMENT = 2 * MIB, 20 * MIB
 OWN_SEGMENT_FROM, OWN_SEGMENT_ROUNDING = 10 * MIB, 2 * MIB
-# Of the addresses of an expandable segment: more than is ever mapped.
+# Bytes of addresses of an expandable segment: more than is ever mapped.
 RANGE = 1 << 50
 
 
@@ -24,7 +24,7 @@ def rounded_up(size, unit):
 
 
 class Block:
-    """`before` and `behind`: its neighbours in the same segment."""
+    """A block. `before` and `behind` are the adjacent blocks in its segment."""
 
     __slots__ = "address", "size", "pool", "before", "behind", "is_free", "is_mapped"
 
@@ -37,7 +37,7 @@ class Block:
         return self.address + self.size
 
     def cut(self, size):
-        """Keeps so many bytes; the rest becomes a block of its own."""
+        """Keeps `size` bytes and returns the rest as a new block."""
         rest = Block(self.address + size, self.size - size, self.pool, self.is_mapped)
         rest.before, rest.behind = self, self.behind
         if rest.behind:
@@ -123,7 +123,7 @@ class Allocator:
             return None
         best = found[0]
         if self.is_expandable:
-            # What could grow is as large as it could become.
+            # A block that can grow counts with its largest possible size.
             for other in found[1:]:
                 if room(other) >= room(best):
                     break
@@ -146,7 +146,7 @@ class Allocator:
         return Block(self.addresses(segment), segment, pool)
 
     def mapped(self, pool, size):
-        """At the lowest addresses where that much is free or not mapped."""
+        """Maps a block at the lowest addresses where `size` bytes are free or unmapped."""
         for block in pool.unmapped.blocks:
             first = block.before if block.before and block.before.is_free else block
             last, bytes_ = first, 0
@@ -220,7 +220,7 @@ def room(block):
 
 
 def reserved_peak(events, is_expandable, limit=None):
-    """In bytes, of `("a", name, bytes)` and `("f", name)` in order. None: the limit does not do."""
+    """Peak in bytes for `("a", name, bytes)` and `("f", name)` in order, or None if the limit is too small."""
     allocator = Allocator(is_expandable, limit)
     blocks = {}
     try:

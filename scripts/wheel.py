@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Makes target/dist/cachealloc-VERSION-py3-none-PLATFORM.whl of what was built: command, library, Python package.
+"""Makes target/dist/cachealloc-VERSION-py3-none-PLATFORM.whl from the built files: command, library, Python package.
 
     scripts/wheel.py [--built FOLDER]
 
-One commit makes the same bytes, as of the other packages. Needs nothing but Python.
+The wheel of a commit is reproducible, like the other packages. Needs only Python.
 """
 
 import argparse
@@ -21,7 +21,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 SCRIPTS = ROOT / "scripts"
 PACKAGE = ROOT / "src/wheel/cachealloc"
 SUMMARY = "caching allocator and memory profiler for CUDA programs"
-# What pip calls a glibc; that of 2014 is known by older ones, too.
+# The platform tag of pip for a glibc; older versions of pip also know the one of 2014.
 PLATFORMS = {"2.17": "manylinux2014"}
 
 
@@ -31,7 +31,7 @@ def script(name, *arguments):
 
 def metadata(version):
     readme = (ROOT / "README.md").read_text()
-    # Where the wheel is shown there are no files beside the page.
+    # The page of the wheel cannot link to files in the tree.
     readme = re.sub(r"!\[[^]]*\]\((?!https?:)[^)]*\)\n*", "", readme)
     readme = re.sub(r"\[([^]]*)\]\((?!https?:)[^)]*\)", r"\1", readme)
     return f"""\
@@ -59,13 +59,13 @@ License-File: THIRD-PARTY
 
 
 def contents(built, version, tag):
-    """What is packed: name, bytes, and whether it is a program."""
+    """The packed files: name, bytes, and whether it is a program."""
     info = f"cachealloc-{version}.dist-info"
     for path in sorted(PACKAGE.iterdir()):
         if path.suffix == ".py" or path.name == "py.typed":
             yield f"cachealloc/{path.name}", path.read_bytes(), False
     yield "cachealloc/libcachealloc.so", (built / "libcachealloc.so").read_bytes(), True
-    # As it is, without a Python in front: what it starts finds signals and environment as they were.
+    # The program itself, without a Python wrapper: its children get signals and environment unchanged.
     yield f"cachealloc-{version}.data/scripts/cachealloc", (built / "cachealloc").read_bytes(), True
     for name in ("LICENSE-MIT", "LICENSE-APACHE"):
         yield f"{info}/licenses/{name}", (ROOT / name).read_bytes(), False
