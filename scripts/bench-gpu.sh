@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Measures an allocation and its free without the library, with cudaMallocAsync, in PyTorch's allocator and under the
-# library, side by side in one run, and prints one table; then a training step on PyTorch's cache against the library. Machines drift, so
-# all programs run in several alternating rounds, and the table has the medians over the rounds.
+# library, side by side in one run, and prints one table; then a training step on PyTorch's cache against the library.
+# Machines drift, so all programs run in several alternating rounds, and the table has the medians over the rounds.
 set -u
 
 usage() {

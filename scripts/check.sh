@@ -1,5 +1,5 @@
 #!/bin/sh
-# Checks formatting and lints, with warnings denied, if rustfmt and clippy are installed (scripts/tools.sh lists missing tools).
+# Checks formatting and lints, with warnings denied, if rustfmt and clippy are installed (see scripts/tools.sh).
 #
 #   scripts/check.sh            for this processor
 #   scripts/check.sh --other    the lints for the other processor, x86-64 or aarch64

@@ -26,7 +26,7 @@ class Browser:
     def __init__(self, path, deadline_s=60):
         self.profile = tempfile.TemporaryDirectory(prefix='cachealloc-report-')
         self.deadline_s = deadline_s
-        # On a machine that is busy or just started, a browser sometimes dies before its first answer. That is not a failure of the report.
+        # On a busy or just started machine, a browser sometimes dies before its first answer. That is no error.
         for more in (2, 1, 0):
             try:
                 self.start(path)

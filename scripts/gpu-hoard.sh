@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Measures the memory that caches hold on this machine's GPU while the sizes of a program change, and after its peak:
-# without a cache, PyTorch's, and this one. Needs python3 with torch and exclusive use of the device. Under half a minute a line.
+# without a cache, PyTorch's, and this one. Needs python3 with torch and exclusive use of the device; under 30 s a line.
 #
 # usage: scripts/gpu-hoard.sh [--lib PATH] [--programs "gp lora graphs"] [--caches "native torch ours"] [SETTINGS ...]
 #

@@ -321,7 +321,7 @@ class Job:
         return None
 
     def is_seen_by(self, mutant, name, expected_s):
-        """Confirms a failure: real processes may be late on a busy machine, so the test must fail again, and pass without the mutant."""
+        """Confirms a failure on a busy machine: the test must fail again, and pass without the mutant."""
         if not self.failing([name], expected_s):
             return False
         self.choose(None)

@@ -18,7 +18,7 @@ def sums(snapshot):
 
 
 def test_amounts(page, rows):
-    """Amounts are written as the command writes them: the rows of a test of that (src/text/tests)."""
+    """Amounts have the format of the command: the rows of its test (src/text/tests)."""
     written = page.run(f'''{json.dumps([(kind, int(number)) for kind, number, _ in rows])}.map(([kind, number]) => ({{
         bytes: bytes_text, count: count_text, blocks: number => plural(number, 'block'), 'time of us': time_text,
         'share of 1000000': number => share_text(number, 1e6)}})[kind](number))''')
@@ -144,7 +144,7 @@ def test_bands(page, least):
 
 
 def test_events(page, find):
-    """The list says what the command finds, and choosing a line shows the segments then. `find(address, entry)`."""
+    """The list shows what the command finds, and selecting a line shows the segments at that time. `find(address, entry)`."""
     page.run("document.querySelector('#events-box').scrollIntoView({block: 'center'})")
     count = page.run('report.story.events')
     page.check(page.text('#events-count').startswith(f'{count:,} event'), page.text('#events-count'))
@@ -249,7 +249,7 @@ def test_flame(page):
 
 
 def test_folded(page):
-    """At first there are Python's frames, and of each native run inside them only the frame that Python called."""
+    """The default view has Python's frames, and for each native run inside them only the frame that Python called."""
     page.check(page.run("document.getElementById('flame-frames').value") == 'folded', 'native frames are not folded at first')
     paths = page.run('''(({flame, data}) => {
         const paths = [];
@@ -266,7 +266,7 @@ def test_folded(page):
 
 
 def test_inverted(page):
-    """The first rows are what allocated, with the sums of the stacks that end there, and each path is a stack backwards."""
+    """The first rows are allocating frames, with the sums of the stacks that end there; each path is a reversed stack."""
     page.run("document.getElementById('flame-inverted').click()")
     page.frame()
     both = page.run('''(({flame, data, story}) => {
@@ -413,7 +413,7 @@ def test_shortages(page, count):
 
 
 def test_ranges(page, snapshot):
-    """Each pass through a range, and what it grew by, counted again; the lane shows and tells them; the table opens."""
+    """Each pass through a range and its growth, counted again; the lane shows them with tooltips; the table opens."""
     alive, wanted = 0, []
     passes = {}
     for entry in snapshot['device_traces'][0]:
@@ -508,7 +508,7 @@ def test_account(page, explained):
 
 
 def test_told(page, told):
-    """The findings, failed allocations, passes, what is held for long and what lies beside free pieces are those that the command prints."""
+    """Findings, failed allocations, passes, long-held memory and neighbours of free pieces equal the output of the command."""
     found = page.run("[...document.querySelectorAll('#findings li')].map(item => item.firstChild.textContent.trim())")
     page.check(found == told['findings'], f'the findings are {found}, not {told["findings"]}')
     if not told['devices']:
@@ -539,7 +539,7 @@ def test_told(page, told):
 
 
 def test_told_of_failed(page, device):
-    """The free pieces at each failed allocation, and what lies beside them, are those that the command prints."""
+    """The free pieces at each failed allocation, and the blocks next to them, equal the output of the command."""
     if not (known := [each['inside'] for each in device['failed_allocations'] if each['inside']]):
         return
     shown = page.run(f'''report.story.ooms.slice(0, {len(known)}).map(oom => {{

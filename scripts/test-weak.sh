@@ -1,6 +1,6 @@
 #!/bin/sh
-# Runs the lock-free parts under Miri, for a processor that reorders stores and reads, with many seeds: each gives another order
-# of the threads and of the values they see. Needs `rustup toolchain install nightly --component miri,rust-src`.
+# Runs the lock-free parts under Miri, for a processor that reorders stores and reads, with many seeds: each gives another
+# order of the threads and of the values they see. Needs `rustup toolchain install nightly --component miri,rust-src`.
 #
 #   scripts/test-weak.sh [SEEDS]     default 64
 set -eu

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Lists, before anything is built, the tools of the tests that this machine lacks, and the tests that are skipped without them.
+# Lists, before anything is built, the missing tools of the tests, and the tests that are skipped without them.
 # Under CI (CI is set), a missing tool is an error.
 #
 #   scripts/tools.sh [--long]      --long: those of `make test-long`, too
