@@ -190,7 +190,8 @@ impl Call {
         self.let_text_out();
     }
 
-    /// Lets the host learn of the end of work with this clock.
+    /// Records that the result of this call reports the end of work with this clock, and whether
+    /// the host did not know that yet.
     pub fn learn(&mut self, clock: &Clock) {
         let thread = self.thread;
         let news = !self.world().host.clock.covers_all(clock);
@@ -217,8 +218,9 @@ impl Call {
     /// printed, bypassing the buffers of C. A query does not, nor does the end of the process.
     fn let_text_out(&mut self) {
         let text = std::mem::take(&mut self.world().kernel_text);
-        // Not the function of the C library: no thread is cancelled in here. SAFETY: writes bytes
-        // of this function; a text that cannot be written is lost, as on a device.
+        // Not the function of the C library, because no thread must be cancelled in here.
+        // SAFETY: writes bytes of this function; a text that cannot be written is lost, as on a
+        // device.
         unsafe { libc::syscall(libc::SYS_write, 1, text.as_ptr(), text.len()) };
     }
 

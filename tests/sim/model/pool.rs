@@ -280,8 +280,8 @@ impl World {
         }
     }
 
-    /// Reports a race of a request with a stream-ordered free before it, if nothing orders their
-    /// two streams.
+    /// Reports a race if a stream-ordered free runs before the request that gave the block to its
+    /// owner: nothing orders their two streams.
     pub fn judge_birth(&mut self, free: &OpRef) {
         let mut freed = self.pools.values_mut().flat_map(|pool| &pool.free);
         let this = |block: &&FreeBlock| block.stream != 0 && Arc::ptr_eq(&block.op, free);

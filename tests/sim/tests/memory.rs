@@ -177,7 +177,7 @@ fn nothing_leans_on_what_a_pools_request_waits_for() {
             d.free_async(block, b).unwrap();
             d.synchronize().unwrap();
         }
-        // Nor may it rely on whether the legacy stream stops a request.
+        // The program must not rely on whether the legacy stream stops a request, either.
         let c = d.blocking_stream().unwrap();
         let block = d.alloc_async(8 * MIB, c).unwrap();
         d.free_async(block, c).unwrap();

@@ -222,7 +222,7 @@ fn an_answer_without_a_wait_is_chance() {
                 assert_eq!(d.answered_by_chance(), Some(false));
             }
             assert_eq!(d.answered_by_chance(), Some(true));
-            // A conclusion from that is no better.
+            // A result that rests on that is by chance, too.
             d.query_stream(s).unwrap();
             assert_eq!(d.answered_by_chance(), Some(true));
             d.synchronize_stream(s).unwrap();

@@ -114,7 +114,7 @@ const PAGE: usize = 2 << 20;
 macro_rules! call {
     ($driver:expr, $function:ident($($argument:expr),*)) => {
         // SAFETY: each argument is a value, or a place of the test that outlives the call and is as
-        // large as this function's documentation wants.
+        // large as this function's documentation requires.
         check(unsafe { ($driver.functions.$function)($($argument),*) })
     };
 }

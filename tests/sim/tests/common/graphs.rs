@@ -26,7 +26,7 @@ fn check(code: i32) -> Outcome {
     if code == 0 { Ok(()) } else { Err(code) }
 }
 
-/// Graph and terminals of a capture, with the data of their edges.
+/// Returns the graph and the terminals of a capture, with the data of their edges.
 pub fn terminals(d: &Driver, stream: u64) -> Outcome<(u64, Vec<(u64, Edge)>)> {
     let (mut status, mut id, mut graph, mut count) = (0, 0, 0, 0);
     let (mut nodes, mut edges) = (std::ptr::null(), std::ptr::null());
@@ -43,7 +43,7 @@ pub fn terminals(d: &Driver, stream: u64) -> Outcome<(u64, Vec<(u64, Edge)>)> {
     Ok((graph, (0..count).map(both).collect()))
 }
 
-/// Number of terminals, from the older function, which has no edge data.
+/// Returns the number of terminals by the older function, which has no place for edge data.
 pub fn terminals_count(d: &Driver, stream: u64) -> Outcome<usize> {
     let (mut status, mut id, mut graph, mut count) = (0, 0, 0, 0);
     let mut nodes = std::ptr::null();
