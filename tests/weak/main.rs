@@ -1,6 +1,6 @@
 //! Files of the library under Miri, which simulates the reorderings of weak memory
 //! (`scripts/test-weak.sh`): the files themselves, with `stand_ins` for the code that they use.
-//! Without Miri, the tests run only once.
+//! Without Miri, a run covers only the orders that occur on this machine.
 //!
 //! The module names are those of the library, so that the files find each other.
 
