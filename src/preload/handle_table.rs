@@ -113,7 +113,8 @@ impl<V: Clone + PartialEq> HandleTable<V> {
 }
 
 impl<V: Clone + PartialEq> HandleTable<V> {
-    /// `end_by` without `Rule::OutBeforeDriver`: the driver may give the place out before it leaves the table.
+    /// `end_by` without `Rule::OutBeforeDriver`: the driver may reuse the place before it leaves the
+    /// table.
     #[cold]
     fn end_after(&self, place: usize, call: impl FnOnce() -> CuResult) -> CuResult {
         let code = call();

@@ -1,4 +1,5 @@
-//! Test points: places at which a test that breaks a rule gives another thread time to show it. Empty in a release.
+//! Test points: places at which a test that breaks a rule gives another thread time to show it.
+//! Empty in a release.
 
 use cachealloc_core::rules::{Rule, rule_holds};
 

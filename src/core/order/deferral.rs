@@ -12,7 +12,7 @@
 //!   If it is not admitted, it calls `admission` until that returns how it goes on.
 //! * O2: the wait of a barrier is deferred, under the barrier lock, as long as there is one stream:
 //!   its context becomes the deferring one, and then, unless it was that before, the state is read
-//!   again. Of this thread and one that submits to another stream, one sees the other.
+//!   again. This thread or one that submits to another stream sees the other.
 //! * O3: several streams are admitted only once the wait is submitted, of the context or of the
 //!   stream.
 //! * O4: the state becomes "nothing since the wait of a barrier" only if no call was in progress

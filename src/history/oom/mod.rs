@@ -1,4 +1,5 @@
-//! Requests that found no memory: what is recorded of one, its report, and why the free memory did not serve.
+//! Requests that found no memory: what is recorded of one, its report, and why the free memory did
+//! not serve.
 
 pub(crate) mod data;
 pub(crate) mod kind;

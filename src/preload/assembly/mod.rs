@@ -1,4 +1,5 @@
-//! What knows every room because it starts, ends or reports: the process, its contexts, its numbers.
+//! Code that knows every module because it starts, ends or reports: the process, its contexts and
+//! its numbers.
 
 pub(crate) mod control;
 pub(crate) mod creation;

@@ -173,7 +173,8 @@ pub(crate) fn claim(device: i32, bytes: u64) -> Option<Claim> {
     added.is_ok().then(|| Claim { device, bytes })
 }
 
-/// The end of `claim` without `Rule::LimitClaimsFirst`: another thread may have claimed the same bytes.
+/// The end of `claim` without `Rule::LimitClaimsFirst`: another thread may have claimed the same
+/// bytes.
 #[cold]
 fn claim_late(row: &Device, device: i32, bytes: u64) -> Claim {
     test_delay(Rule::LimitClaimsFirst);

@@ -78,7 +78,7 @@ impl Slot {
         true
     }
 
-    /// Takes the block from the program. Of several frees of one block only one succeeds.
+    /// Takes the block from the program. Only one of several frees of a block succeeds.
     #[inline(always)]
     fn claim(&self, word: u64) -> bool {
         let freeing = word - state(word) + FREEING;

@@ -1,5 +1,5 @@
-//! What a context, a stream, a thread and a segment are. Rooms above this one act on it; here is no behaviour but that of
-//! the data structures.
+//! Data structures of a context, a stream, a thread and a segment. The modules after this one act on
+//! them.
 
 pub(crate) mod arenas;
 pub(crate) mod barriers;

@@ -60,8 +60,8 @@ pub(crate) struct Lines {
 }
 
 impl Place {
-    /// Of an event that was recorded on a stream, listed in the order of the records. A driver without ids may give the
-    /// next stream the handle of this one, which does not come behind it.
+    /// The place of an event that was recorded on a stream: its line has the order of the records. A
+    /// driver without stream ids may reuse the handle for a stream that is not ordered after it.
     pub(crate) fn on(stream_id: u64, owner: &Context) -> Place {
         let line = match rule_holds(Rule::EventsInOrderByStream) {
             true => Line::Stream { context_id: owner.id, stream_id },
