@@ -28,12 +28,12 @@ const MIXED: &str = "the old kernel wrote into the new block";
 struct Two {
     first: u64,
     second: u64,
-    /// A stream of each.
+    /// One stream of each context.
     a: Stream,
     b: Stream,
 }
 
-/// This thread has submitted in both; the first one is current.
+/// This thread has submitted work in both contexts; the first one is current.
 fn two_contexts(d: &Driver) -> Outcome<Two> {
     let (first, a) = (d.context(), d.stream()?);
     let second = d.use_device(1)?;
@@ -45,7 +45,7 @@ fn two_contexts(d: &Driver) -> Outcome<Two> {
     Ok(Two { first, second, a, b })
 }
 
-/// When both are done; the first one is current.
+/// Waits for both contexts; the first one is current on return.
 fn synchronize_both(d: &Driver, two: &Two) -> Outcome {
     d.set_context(two.second)?;
     d.synchronize()?;
@@ -53,13 +53,13 @@ fn synchronize_both(d: &Driver, two: &Two) -> Outcome {
     d.synchronize()
 }
 
-/// Whether every word of the block has this value when both are done.
+/// Checks that every word of the block has this value once both contexts are done.
 fn both_done(d: &Driver, two: &Two, block: u64, value: u64) -> Verdict {
     synchronize_both(d, two)?;
     ok_if(holds(d, block, BYTES, value)?, MIXED)
 }
 
-/// It knows that its free has returned, and comes to the memory elsewhere.
+/// One thread knows that its free has returned, and uses the memory in another context.
 fn one_thread_in_two_contexts(d: &Driver) -> Verdict {
     let two = two_contexts(d)?;
     let mut q = 0;
@@ -79,7 +79,7 @@ fn one_thread_in_two_contexts(d: &Driver) -> Verdict {
     both_done(d, &two, q, 40)
 }
 
-/// It knows of the free, and has submitted nothing before.
+/// The other thread knows of the free, and has submitted nothing before.
 fn another_thread_submits_elsewhere(d: &Driver) -> Verdict {
     let two = two_contexts(d)?;
     let p = d.alloc(BYTES)?;
@@ -93,7 +93,7 @@ fn another_thread_submits_elsewhere(d: &Driver) -> Verdict {
     both_done(d, &two, q, 2)
 }
 
-/// The thread that submits elsewhere knows of the free, but has not made it.
+/// The thread that submits in the other context knows of the free, but did not make it.
 fn another_thread_frees(d: &Driver) -> Verdict {
     let two = two_contexts(d)?;
     let p = d.alloc(BYTES)?;
@@ -105,8 +105,8 @@ fn another_thread_frees(d: &Driver) -> Verdict {
     both_done(d, &two, q, 2)
 }
 
-/// A late kernel in the first context, behind which something was freed, and then something in the
-/// second one.
+/// Frees a block in the first context after the kernel that `late` launches, and then another block
+/// in the second context.
 fn freed_in_both(d: &Driver, two: &Two, late: impl FnOnce() -> Outcome) -> Outcome {
     let here = d.alloc(SMALL)?;
     d.set_context(two.second)?;
@@ -120,14 +120,14 @@ fn freed_in_both(d: &Driver, two: &Two, late: impl FnOnce() -> Outcome) -> Outco
     d.set_context(two.first)
 }
 
-/// The first of the two frees is the one that the event is behind.
+/// The event precedes the first of the two frees.
 fn query_behind_frees_in_two_contexts(d: &Driver) -> Verdict {
     let (two, stop) = (two_contexts(d)?, d.event()?);
     freed_in_both(d, &two, || late_before(d, &two, stop))?;
     ok_if_done(d, &two, stop)
 }
 
-/// The same behind a thread that has ended.
+/// Both frees and the kernel before them come from a thread that has ended.
 fn queries_behind_a_thread_of_two_contexts(d: &Driver) -> Verdict {
     let (two, stop) = (two_contexts(d)?, d.event()?);
     in_thread(d, || freed_in_both(d, &two, || late_before(d, &two, stop)))?;
@@ -145,7 +145,7 @@ fn ok_if_done(d: &Driver, two: &Two, stop: Event) -> Verdict {
     ok_if(answer.is_ok(), "it was not done after the free")
 }
 
-/// The texture is the first context's, and the second one is current.
+/// The texture belongs to the first context, and the second one is current.
 fn teardown_behind_frees_in_two_contexts(d: &Driver) -> Verdict {
     let two = two_contexts(d)?;
     let texture = texture(d, d.alloc(SMALL)?)?;
@@ -157,7 +157,7 @@ fn teardown_behind_frees_in_two_contexts(d: &Driver) -> Verdict {
     ok_if(late, "the texture went while a kernel ran")
 }
 
-/// A thread for each device, as frameworks have; nothing but events orders them.
+/// One thread per device, as in frameworks; only events order their work.
 fn events_between_contexts(d: &Driver) -> Verdict {
     let two = two_contexts(d)?;
     d.set_context(two.second)?;
@@ -187,7 +187,7 @@ fn events_between_contexts(d: &Driver) -> Verdict {
     ok_if(good, MIXED)
 }
 
-/// The event is recorded behind the allocation, on a stream that has never had work.
+/// The event is recorded after the allocation, on a stream that has never had work.
 fn event_of_an_idle_stream(d: &Driver) -> Verdict {
     let (two, idle, allocated) = (two_contexts(d)?, d.stream()?, d.event()?);
     let p = d.alloc(BYTES)?;
@@ -203,7 +203,7 @@ fn event_of_an_idle_stream(d: &Driver) -> Verdict {
     both_done(d, &two, q, 2)
 }
 
-/// [56] Its own context has nothing to wait for, the stream of the other one has.
+/// [56] The block's own context has nothing to wait for; the stream of the other context does.
 fn freed_on_a_peers_stream(d: &Driver) -> Verdict {
     let (two, allocated) = (two_contexts(d)?, d.event()?);
     let (p, unrelated) = (d.alloc(BYTES)?, d.alloc(SMALL)?);
@@ -219,9 +219,9 @@ fn freed_on_a_peers_stream(d: &Driver) -> Verdict {
     both_done(d, &two, q, 2)
 }
 
-/// Each thread submits one half of a collective, and the first one frees behind its half: natively
-/// its free waits for the other's, and nothing else does. `before`: what the other thread does
-/// before its half, the first that it ever submits.
+/// Each thread submits one half of a collective, and the first thread frees after its half. On the
+/// plain driver that free waits for the other half, and nothing else does. `before` is what the
+/// other thread does before its half, the first work that it ever submits.
 fn halves(d: &Driver, two: &Two, before: impl FnOnce() -> Outcome + Send) -> Verdict {
     let (flag, unrelated) = (d.alloc(64)?, d.alloc(SMALL)?);
     d.write_words(flag, &[0])?;
@@ -232,7 +232,7 @@ fn halves(d: &Driver, two: &Two, before: impl FnOnce() -> Outcome + Send) -> Ver
             while !freeing.load(Ordering::SeqCst) {
                 std::thread::yield_now();
             }
-            // The free is behind the spinning kernel now, or has returned.
+            // The free is now ordered after the spinning kernel, or has returned.
             sleep_ms(20);
             d.set_context(two.second)?;
             before()?;

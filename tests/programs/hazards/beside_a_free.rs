@@ -1,5 +1,5 @@
-//! [10] Calls that natively go on while another thread's free still waits, and those that stand
-//! still, and then are served.
+//! [10] Calls that the driver itself serves while another thread's free still waits, and calls that
+//! block until that free returns.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -45,7 +45,7 @@ pub const ALL: &[Hazard] = &[
 
 const MIB: usize = 1 << 20;
 
-/// Runs `body` while another thread's free waits for a kernel that only the end of `body` will end.
+/// Runs `body` while another thread's free waits for a kernel that ends only with `body`.
 fn beside_a_free_that_waits(
     d: &Driver,
     (stream, flag): (Stream, u64),
@@ -57,7 +57,7 @@ fn beside_a_free_that_waits(
     std::thread::scope(|scope| {
         let freeing = spawn(scope, d, || {
             d.free(unrelated)?;
-            // In a mode whose free does not wait the thread lives on all the same.
+            // In a mode whose free does not wait, the thread is kept alive as well.
             while !done.load(Ordering::SeqCst) {
                 sleep_ms(1);
             }
@@ -72,7 +72,7 @@ fn beside_a_free_that_waits(
     })
 }
 
-/// With 40 MiB of cache that are free.
+/// Runs `body` in the same way, with 40 MiB free in the cache.
 fn room_beside_a_free_that_waits(d: &Driver, body: impl FnOnce() -> Outcome) -> Verdict {
     let spins = (d.stream()?, d.pinned(64)?);
     d.free(d.alloc(40 * MIB)?)?;
@@ -84,12 +84,12 @@ fn physical_memory(d: &Driver) -> Outcome {
     call!(d, cuMemCreate(&mut memory, 40 * MIB, properties.as_ptr().cast(), 0))
 }
 
-/// The driver serves it though the free holds the context.
+/// The driver serves this request although the free holds the context.
 fn physical_memory_beside_a_free_that_waits(d: &Driver) -> Verdict {
     room_beside_a_free_that_waits(d, || physical_memory(d))
 }
 
-/// As above, with work on two streams.
+/// The request comes from a pool, and two streams have work.
 fn pool_memory_beside_a_free_that_waits(d: &Driver) -> Verdict {
     let (other, block) = (d.stream()?, d.alloc(SMALL)?);
     fill(d, other, block, SMALL, 1, 0)?;
@@ -100,12 +100,13 @@ fn memory_info_beside_a_free_that_waits(d: &Driver) -> Verdict {
     room_beside_a_free_that_waits(d, || d.memory_info().map(drop))
 }
 
-/// What the kernel's stream has freed is not there before the kernel is over, though a free waits
-/// for that.
+/// Memory that the kernel's stream has freed is not available before the kernel ends, even though a
+/// free waits for it.
 fn stream_memory_beside_a_free_that_waits(d: &Driver) -> Verdict {
     let (stream, before, flag) = (d.stream()?, d.stream()?, d.pinned(64)?);
     let block = d.alloc_async(40 * MIB, stream)?;
-    // Before the stream that spins, so that the block is freed when that begins.
+    // Submitted before the stream that spins, so that the block is already free when the kernel
+    // begins.
     fill(d, before, d.alloc(SMALL)?, SMALL, 1, 0)?;
     d.set_flag(flag, 0);
     d.launch("spin", stream, &[flag, 1])?;
@@ -114,7 +115,7 @@ fn stream_memory_beside_a_free_that_waits(d: &Driver) -> Verdict {
     beside_a_free_that_waits(d, (before, flag), || physical_memory(d))
 }
 
-/// What ends is used by no work, and none of these calls waits for the free, which has not
+/// No work uses the destroyed objects, and none of these calls waits for the free, which has not
 /// returned.
 fn teardowns_beside_a_free_that_waits(d: &Driver) -> Verdict {
     let (spins, other) = ((d.stream()?, d.pinned(64)?), d.stream()?);
@@ -133,8 +134,8 @@ fn teardowns_beside_a_free_that_waits(d: &Driver) -> Verdict {
     })
 }
 
-/// While another thread frees 40 MiB of 64 behind a copy that the host could see: natively the
-/// request stands still as long as that takes.
+/// Makes `request` while another thread frees 40 of 64 MiB after a copy that the host could
+/// observe. On the plain driver the request blocks until that free returns.
 fn beside_a_long_free(d: &Driver, request: impl FnOnce() -> Outcome) -> Verdict {
     let (stream, block, pinned) = (d.stream()?, d.alloc(40 * MIB)?, d.pinned(SMALL)?);
     fill(d, stream, block, SMALL, 1, LATE)?;
@@ -152,7 +153,7 @@ fn request_beside_a_long_free(d: &Driver) -> Verdict {
     beside_a_long_free(d, || d.alloc(40 * MIB).map(drop))
 }
 
-/// A capture in mode relaxed keeps no request from standing still.
+/// A request blocks in a capture of mode relaxed, too.
 fn request_in_a_capture_beside_a_long_free(d: &Driver) -> Verdict {
     let captures = d.stream()?;
     beside_a_long_free(d, || {
@@ -167,20 +168,20 @@ fn array_beside_a_long_free(d: &Driver) -> Verdict {
     beside_a_long_free(d, || array(d, 40))
 }
 
-/// Of so many MiB.
+/// Creates an array of this many MiB.
 fn array(d: &Driver, mebibytes: u64) -> Outcome {
     // Width, height, and an unsigned byte in each of one channel.
     let (description, mut array) = ([1 << 20, mebibytes, 1 | 1 << 32], 0);
     call!(d, cuArrayCreate(&mut array, description.as_ptr().cast()))
 }
 
-/// One thread sends back what it has freed, for a request that none of its pieces serves, and that
+/// One thread releases memory for a request that none of its segments can serve, and the release
 /// takes long.
 fn array_beside_memory_on_its_way(d: &Driver) -> Verdict {
     beside_memory_on_its_way(d, || array(d, 30))
 }
 
-/// Natively it does not stand still, and finds the memory that was freed before.
+/// The driver itself does not block this request, and finds the memory that was freed before.
 fn stream_memory_beside_memory_on_its_way(d: &Driver) -> Verdict {
     let other = d.stream()?;
     beside_memory_on_its_way(d, || d.alloc_async(30 * MIB, other).map(drop))
@@ -201,8 +202,8 @@ fn beside_memory_on_its_way(d: &Driver, request: impl FnOnce() -> Outcome) -> Ve
     })
 }
 
-/// Natively such a request is served at once, and here, too, it does not come behind the one that
-/// waits, whose free waits for the kernel that only this thread ends.
+/// The driver itself serves such a request at once. The library must not queue it after the blocked
+/// request, whose free waits for the kernel that only this thread ends.
 fn stream_memory_beside_a_request_that_stands_still(d: &Driver) -> Verdict {
     let (stream, other, flag) = (d.stream()?, d.stream()?, d.pinned(64)?);
     let block = d.alloc(40 * MIB)?;
@@ -221,8 +222,8 @@ fn stream_memory_beside_a_request_that_stands_still(d: &Driver) -> Verdict {
     })
 }
 
-/// What is asked for was freed long before the other thread's free, which natively has not
-/// returned.
+/// The requested memory was freed long before the other thread's free, which on the plain driver
+/// has not returned.
 fn memory_freed_before_anothers_free(d: &Driver) -> Verdict {
     let (stream, unrelated) = (d.stream()?, d.alloc(SMALL)?);
     d.free(d.alloc(40 * MIB)?)?;
@@ -230,7 +231,7 @@ fn memory_freed_before_anothers_free(d: &Driver) -> Verdict {
         let freeing = spawn(scope, d, || {
             d.launch("delay", stream, &[LATE])?;
             d.free(unrelated)?;
-            // Its barrier may be pending for as long as it lives.
+            // The barrier of that thread may be pending for as long as the thread lives.
             sleep_ms(100);
             Ok(())
         });

@@ -1,6 +1,6 @@
-//! [36] [42] [43] What the driver gives out again as soon as it has it back: addresses of host
-//! memory, handles of contexts, streams and kernels. A library that remembers something by them
-//! must have forgotten it by then, and nothing that is there.
+//! [36] [42] [43] Addresses of host memory and handles of contexts, streams and kernels, which the
+//! driver reuses as soon as they are released. A library that keeps records by address or handle
+//! must have dropped the record by then, and must keep the records of everything that still exists.
 
 use std::sync::Barrier;
 
@@ -25,7 +25,7 @@ const ROUNDS: u64 = 400;
 const PAGE: usize = 4096;
 const LOOKED_EARLY: &str = "the host looked before the work was done";
 
-/// [42] What one thread has given back, the other is given a moment later.
+/// [42] Pinned memory that one thread has freed is handed to the other thread a moment later.
 fn pinned_memory_changes_hands(d: &Driver) -> Verdict {
     let early = in_threads(d, 2, |seed| {
         let (stream, source) = (d.stream()?, d.alloc(SMALL)?);
@@ -47,7 +47,7 @@ fn pinned_memory_changes_hands(d: &Driver) -> Verdict {
     ok_if(early == 0, &format!("{LOOKED_EARLY}, {early} times"))
 }
 
-/// [42] Each thread makes sure that the buffer is registered; for one of them it is already.
+/// [42] Each thread makes sure that the buffer is registered; for one of them it already is.
 fn one_buffer_registered_by_two_threads(d: &Driver) -> Verdict {
     const REGISTERED_ALREADY: i32 = 712;
     let buffer = crate::visible::page_of_host();
@@ -78,7 +78,7 @@ fn one_buffer_registered_by_two_threads(d: &Driver) -> Verdict {
     ok_if(early == 0, &format!("{LOOKED_EARLY}, {early} times"))
 }
 
-/// [36] A library with a CUDA runtime of its own starts while two contexts are there.
+/// [36] A library that contains its own CUDA runtime starts while two contexts exist.
 fn second_init(d: &Driver) -> Verdict {
     let (first, a) = (d.context(), d.stream()?);
     d.launch("delay", a, &[1])?;
@@ -91,14 +91,14 @@ fn second_init(d: &Driver) -> Verdict {
     fill(d, a, data, BYTES, 7, LATE)?;
     d.free(unrelated)?;
     d.set_context(second)?;
-    // It may begin before earlier work of its stream is over, and so comes behind no event by the
-    // order of that.
+    // This kernel may begin before earlier work of its stream is complete. Stream order therefore
+    // puts it after no event.
     d.launch_early("copy", LEGACY, &[p, data, BYTES as u64, 0])?;
     ok_if(holds(d, p, BYTES, 7)?, "the copy came before the kernel")
 }
 
-/// [42] Three threads have contexts of their own, and each other's handles in turn; one gives the
-/// primary context back and takes it anew.
+/// [42] Three threads use contexts of their own, and each other's handles in turn. One of them
+/// releases the primary context and retains it again.
 fn contexts_of_several_threads(d: &Driver) -> Verdict {
     call!(d, cuDevicePrimaryCtxRelease(0))?;
     let work = |seed: u64| {
@@ -130,7 +130,7 @@ fn contexts_of_several_threads(d: &Driver) -> Verdict {
     ok_if(wrong == 0, &format!("{wrong} blocks of a living context were forgotten"))
 }
 
-/// [42] A thread gives the primary context back, and the other one takes it anew.
+/// [42] One thread releases the primary context, and the other one retains it again.
 fn primary_context_of_several_threads(d: &Driver) -> Verdict {
     call!(d, cuDevicePrimaryCtxRelease(0))?;
     let work = |_seed: u64| {
@@ -150,7 +150,7 @@ fn primary_context_of_several_threads(d: &Driver) -> Verdict {
     ok_if(wrong == 0, &format!("{wrong} blocks of a living context were forgotten"))
 }
 
-/// [43] Many, one after another: each is as good as the first.
+/// [43] Creates many contexts one after another: each must work like the first.
 fn more_contexts_than_fit_a_table(d: &Driver) -> Verdict {
     const BUFFER_ID: u32 = 7;
     let primary = d.context();
@@ -181,7 +181,7 @@ fn more_contexts_than_fit_a_table(d: &Driver) -> Verdict {
     ok_if(wrong.is_empty(), &format!("contexts {wrong:?}"))
 }
 
-/// [43] A context is in use until the last that is attached to it has left, and then no more.
+/// [43] A context is in use until its last attachment is detached, and not after that.
 fn context_that_is_detached(d: &Driver) -> Verdict {
     let primary = d.context();
     let (before, _) = d.memory_info()?;
@@ -204,8 +204,8 @@ fn context_that_is_detached(d: &Driver) -> Verdict {
     )
 }
 
-/// [42] Contexts end by their last detach, and by the last reference; another thread is served
-/// where their memory was.
+/// [42] Contexts end by their last detach, or by their last reference. Another thread gets memory
+/// at their addresses.
 fn memory_where_a_context_was(d: &Driver) -> Verdict {
     let primary = d.context();
     let wrong = in_bare_threads(3, |seed| {
@@ -231,7 +231,7 @@ fn memory_where_a_context_was(d: &Driver) -> Verdict {
     ok_if(wrong == 0, &format!("{wrong} times what there is was not known"))
 }
 
-/// A kernel's handle is that of another kernel, with other arguments, once its context is gone.
+/// After its context has ended, a kernel's handle belongs to another kernel with other arguments.
 fn kernel_of_a_later_context(d: &Driver) -> Verdict {
     let none = ".version 7.0\n.target sm_70\n.address_size 64\n\
                 .visible .entry no_arguments()\n{\n    ret;\n}\n";
@@ -241,7 +241,7 @@ fn kernel_of_a_later_context(d: &Driver) -> Verdict {
     let (module, mut function) = (load_module(d, none)?, 0);
     call!(d, cuModuleGetFunction(&mut function, module, c"no_arguments".as_ptr().cast()))?;
     let (no_list, no_extra) = (std::ptr::null::<u8>(), std::ptr::null());
-    // A list there is, with nothing in it.
+    // The list exists and is empty.
     let places = [no_list; 1];
     let list = places.as_ptr().cast();
     call!(d, cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, LEGACY, list, no_extra))?;
@@ -251,14 +251,14 @@ fn kernel_of_a_later_context(d: &Driver) -> Verdict {
     crate::visible::look_after(d, |s| fill(d, s, word, 8, 7, 0), || d.host_read(word) == 7)
 }
 
-/// What the driver says of a stream that is not there, it says of a free on it.
+/// A free on a stream that no longer exists returns the driver's code for such a stream.
 fn free_on_a_stream_that_is_gone(d: &Driver) -> Verdict {
     let (stream, other) = (d.stream()?, d.stream()?);
     let block = d.alloc_async(SMALL, other)?;
     d.synchronize()?;
     call!(d, cuStreamDestroy(stream))?;
     let refused = code(d.free_async(block, stream));
-    // It is still the program's.
+    // The block is still the program's.
     let freed = code(d.free_async(block, other));
     Ok(format!("codes {refused}, {freed}"))
 }

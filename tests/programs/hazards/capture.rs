@@ -1,4 +1,4 @@
-//! [16] [18] [34] While a stream captures, other threads free, and the capture lives on.
+//! [16] [18] [34] Other threads free while a stream captures; the capture must survive.
 
 use cachealloc_tests::driver::{
     Driver, GLOBAL, LEGACY, Outcome, PER_THREAD, RELAXED, Stream, THREAD_LOCAL,
@@ -59,7 +59,7 @@ impl Captured {
     }
 }
 
-/// A default stream cannot be destroyed. Its capture goes on, beside another thread's frees.
+/// A default stream cannot be destroyed. Its capture goes on while another thread frees.
 fn capturing_stream_that_is_not_destroyed(d: &Driver) -> Verdict {
     let block = d.alloc(BYTES)?;
     let capture = Captured::new(d, PER_THREAD)?;
@@ -82,12 +82,14 @@ fn free_during_relaxed_capture(d: &Driver) -> Verdict {
     free_during_capture(d, RELAXED)
 }
 
-/// Natively another thread's free kills a global capture; under the library it must not.
+/// On the plain driver another thread's free invalidates a global capture; under the library it
+/// must not.
 fn free_during_global_capture(d: &Driver) -> Verdict {
     free_during_capture(d, GLOBAL)
 }
 
-/// The other thread leans on its free as ever: for the order of its streams, and for what it sees.
+/// The other thread still relies on its free for the order of its streams, and for what the host
+/// sees.
 fn free_during_capture(d: &Driver, mode: u32) -> Verdict {
     let (a, b, word) = (d.stream()?, d.stream()?, d.pinned(64)?);
     let (block, data) = (d.alloc(BYTES)?, d.alloc(SMALL)?);
@@ -137,7 +139,7 @@ fn reuse_of_what_was_freed_during_a_capture(d: &Driver) -> Verdict {
     Ok(verdict)
 }
 
-/// It is never ended: its stream is destroyed.
+/// The capture is never ended: its stream is destroyed.
 fn abandoned_capture(d: &Driver) -> Verdict {
     for round in 0..3 {
         let (stream, block) = (d.stream()?, d.alloc(BYTES)?);
@@ -173,7 +175,7 @@ fn capturing_context_destroyed(d: &Driver) -> Verdict {
     ok_if(holds(d, again, BYTES, 2)?, "wrong contents")
 }
 
-/// The question may be answered with 906, and must leave the capture alone.
+/// The query may return 906, and must leave the capture intact.
 fn query_legacy_during_capture(d: &Driver) -> Verdict {
     let capture = Captured::new(d, d.blocking_stream()?)?;
     let block = d.alloc(BYTES)?;
@@ -197,7 +199,7 @@ fn malloc_in_relaxed_capture(d: &Driver) -> Verdict {
     Ok(verdict)
 }
 
-/// [18] The driver's own code, whatever it is.
+/// [18] The free must return the driver's own code, whatever it is.
 fn free_async_of_outside_memory_in_capture(d: &Driver) -> Verdict {
     let capture = Captured::new(d, d.stream()?)?;
     let (plain, ordered) = (d.alloc(BYTES)?, d.alloc_async(BYTES, capture.stream)?);
@@ -219,7 +221,7 @@ fn memory_nodes_in_capture(d: &Driver) -> Verdict {
     capture.finish(d)
 }
 
-/// [34] An event pulls a stream of another context into the capture; both contexts free.
+/// [34] An event adds a stream of another context to the capture; both contexts free.
 fn stream_of_another_context_joins(d: &Driver) -> Verdict {
     let (first, e, capture) = (d.context(), d.event()?, Captured::new(d, d.stream()?)?);
     let block = d.alloc(SMALL)?;
@@ -249,7 +251,7 @@ fn stream_of_another_context_joins(d: &Driver) -> Verdict {
     ok_if(good && verdict == "ok", &verdict)
 }
 
-/// [21] A failed call has left something in the capture: it is not made again.
+/// [21] A failed call has added something to the capture: the library must not repeat it.
 fn failed_call_during_capture(d: &Driver) -> Verdict {
     let capture = Captured::new(d, d.stream()?)?;
     let cached = d.alloc(24 << 20)?;
@@ -263,7 +265,7 @@ fn failed_call_during_capture(d: &Driver) -> Verdict {
     Ok(format!("launched {launched}, {verdict}"))
 }
 
-/// A launch on another stream lacks memory that the cache has.
+/// A launch on another stream needs memory that the cache holds.
 fn failed_call_beside_a_capture(d: &Driver) -> Verdict {
     let (capture, stream) = (Captured::new(d, d.stream()?)?, d.stream()?);
     let cached = d.alloc(24 << 20)?;
@@ -278,7 +280,7 @@ fn failed_call_beside_a_capture(d: &Driver) -> Verdict {
     if launched { Ok(verdict) } else { Ok("FAIL, the cache was not emptied for it".into()) }
 }
 
-/// [37] Afterwards memory comes back as ever.
+/// [37] After the captures, memory is reused as before.
 fn many_captures_at_once(d: &Driver) -> Verdict {
     const COUNT: usize = 70;
     let block = d.alloc(SMALL)?;
@@ -302,7 +304,7 @@ fn many_captures_at_once(d: &Driver) -> Verdict {
     Ok("ok".into())
 }
 
-/// [39] What is freed there is free, though the graph lives.
+/// [39] Memory that a relaxed capture frees is free, though the graph lives.
 fn memory_of_a_relaxed_capture(d: &Driver) -> Verdict {
     const MOST: usize = 110 << 20;
     let (other, capture) = (d.stream()?, Captured::new(d, d.stream()?)?);
@@ -314,7 +316,7 @@ fn memory_of_a_relaxed_capture(d: &Driver) -> Verdict {
         let parts = [d.alloc(MOST / 2)?, d.alloc(BYTES)?, d.alloc(SMALL)?];
         parts.into_iter().try_for_each(|part| d.free(part))?;
     }
-    // Another thread may have it now, and every thread after the capture.
+    // Another thread may get it now, and every thread may after the capture.
     in_thread(d, || {
         let large = d.alloc(MOST)?;
         fill(d, other, large, BYTES, 5, LATE / 3)?;
@@ -328,7 +330,8 @@ fn memory_of_a_relaxed_capture(d: &Driver) -> Verdict {
     ok_if(holds(d, large, BYTES, 6)? && verdict == "ok", &verdict)
 }
 
-/// [37] A thread that has nothing to do with it gets and gives memory as if nothing captured.
+/// [37] A thread that takes no part in the capture allocates and frees as if nothing were being
+/// captured.
 fn memory_beside_a_capture(d: &Driver) -> Verdict {
     const MOST: usize = 110 << 20;
     let (a, b) = (d.stream()?, d.stream()?);
@@ -350,7 +353,7 @@ fn memory_beside_a_capture(d: &Driver) -> Verdict {
     capture.finish(d)
 }
 
-/// [39] Freed behind the graph's last launch, it is free, though the executable lives.
+/// [39] A block freed after the graph's last launch is free, though the executable graph lives.
 fn memory_that_a_node_names(d: &Driver) -> Verdict {
     freed_behind_its_launch(d, RELAXED, |d| d.alloc(80 << 20))
 }
@@ -373,7 +376,8 @@ fn freed_behind_its_launch(
     d.launch_graph(executable, stream)?;
     d.free(named)?;
     d.destroy_graph(graph)?;
-    // Larger than what is left beside it, and behind the launch.
+    // This block is larger than the memory left beside the first one, and is ordered after the
+    // launch.
     let large = d.alloc(120 << 20)?;
     fill(d, other, large, BYTES, 4, 0)?;
     let good = holds(d, large, BYTES, 4)?;

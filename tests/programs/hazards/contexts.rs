@@ -27,7 +27,7 @@ pub const ALL: &[Hazard] = &[
 
 const MIXED: &str = "the old kernel wrote into the new block";
 
-/// [8] [26] The wait submits nothing, but what it waits for is then before the free.
+/// [8] [26] The wait submits nothing, but the work that it waits for then precedes the free.
 fn wait_for_another_context(d: &Driver) -> Verdict {
     let (first, a, b, c) = (d.context(), d.stream()?, d.stream()?, d.stream()?);
     let block = d.alloc(BYTES)?;
@@ -47,7 +47,7 @@ fn wait_for_another_context(d: &Driver) -> Verdict {
     ok_if(holds(d, again, BYTES, 2)?, MIXED)
 }
 
-/// [27] No peer access is needed to copy into another device's memory.
+/// [27] Copying into another device's memory needs no peer access.
 fn peer_copy_into_reused_memory(d: &Driver) -> Verdict {
     let (first, a, p) = (d.context(), d.stream()?, d.alloc(BYTES)?);
     fill(d, a, p, BYTES, 1, LATE)?;
@@ -81,7 +81,7 @@ fn peer_kernel_in_reused_memory(d: &Driver) -> Verdict {
     ok_if(holds(d, q, BYTES, 2)?, MIXED)
 }
 
-/// [27] A stream works for its own context, whichever is current.
+/// [27] A stream works in its own context, whichever context is current.
 fn foreign_stream_in_reused_memory(d: &Driver) -> Verdict {
     let first = d.context();
     d.create_context(0)?;
@@ -150,7 +150,7 @@ fn is_late(d: &Driver) -> bool {
     d.virtual_ns().is_none_or(|now| now >= LATE)
 }
 
-/// The wait is for the block's context, whichever is current.
+/// The free waits for the block's context, whichever context is current.
 fn free_of_another_contexts_block(d: &Driver) -> Verdict {
     let first = d.context();
     let (a, b) = (d.stream()?, d.stream()?);
@@ -175,13 +175,14 @@ fn free_of_another_contexts_block(d: &Driver) -> Verdict {
     Ok("ok".into())
 }
 
-/// [13] With live blocks, cached blocks and a pending barrier; its handle is given out again.
+/// [13] The context has live blocks, cached blocks and a pending barrier; the driver reuses its
+/// handle.
 fn destroy_context(d: &Driver) -> Verdict {
     let primary = d.context();
     rounds_of_contexts(d, primary)
 }
 
-/// The same while another context has work.
+/// The context is destroyed while another context has work.
 fn destroy_context_that_came_second(d: &Driver) -> Verdict {
     let (primary, stream, block) = (d.context(), d.stream()?, d.alloc(SMALL)?);
     fill(d, stream, block, SMALL, 1, LATE)?;
@@ -207,7 +208,8 @@ fn rounds_of_contexts(d: &Driver, primary: u64) -> Verdict {
     Ok("ok".into())
 }
 
-/// A live block, a cached one, one that waits for a stream, and a barrier in flight.
+/// Leaves a live block, a cached block, a block that waits for a stream, and a barrier in flight in
+/// a context.
 fn context_with_everything(d: &Driver, value: u64) -> Outcome<u64> {
     let (a, b) = (d.stream()?, d.stream()?);
     let (kept, freed, ordered) = (d.alloc(BYTES)?, d.alloc(BYTES)?, d.alloc(BYTES)?);
@@ -233,7 +235,7 @@ fn reset_device(d: &Driver) -> Verdict {
     Ok("ok".into())
 }
 
-/// The primary context is not the program's to destroy: what a free owes is still owed.
+/// The program cannot destroy the primary context: the deferred wait of a free remains deferred.
 fn destroy_texture_after_a_failed_end(d: &Driver) -> Verdict {
     let (stream, words, unrelated) = (d.stream()?, d.alloc(SMALL)?, d.alloc(SMALL)?);
     let texture = texture(d, words)?;
@@ -244,12 +246,12 @@ fn destroy_texture_after_a_failed_end(d: &Driver) -> Verdict {
     ok_if(ended != 0 && is_late(d), "the texture went while a kernel ran")
 }
 
-/// The driver gives the addresses to memory that is not ours.
+/// The driver hands the addresses out again for memory that the library does not manage.
 fn foreign_memory_after_a_contexts_end(d: &Driver) -> Verdict {
     foreign_memory_after(d, |other| call!(d, cuCtxDestroy(other)))
 }
 
-/// It ends by the last of its references.
+/// The context ends with the last of its references.
 fn foreign_memory_after_the_last_detach(d: &Driver) -> Verdict {
     foreign_memory_after(d, |other| {
         call!(d, cuCtxAttach(&mut 0, 0))?;
@@ -258,7 +260,7 @@ fn foreign_memory_after_the_last_detach(d: &Driver) -> Verdict {
     })
 }
 
-/// What frees of memory that is not ours answer, behind the end of a context.
+/// Results of freeing memory that the library does not manage, after a context has ended.
 fn foreign_memory_after(d: &Driver, end: impl Fn(u64) -> Outcome) -> Verdict {
     let primary = d.context();
     let other = d.create_context(0)?;
@@ -278,8 +280,9 @@ fn foreign_memory_after(d: &Driver, end: impl Fn(u64) -> Outcome) -> Verdict {
     Ok(format!("codes {codes:?}"))
 }
 
-/// [44] The wait is for the green context's own work; the block, made while it was current, is used
-/// by the primary one's. On a GPU a part of the device would have to be named.
+/// [44] The wait covers the green context's own work. The block, made while the green context was
+/// current, is used by work of the primary context. On a GPU the program would have to name a part
+/// of the device.
 fn free_behind_a_wait_for_a_green_context(d: &Driver) -> Verdict {
     let (first, a, b) = (d.context(), d.stream()?, d.stream()?);
     let (mut part, mut green) = (0, 0);

@@ -1,4 +1,4 @@
-//! [9] [10] [20] [29] [31] Nothing may wait for what was submitted after the free in question.
+//! [9] [10] [20] [29] [31] No call may wait for work submitted after the free in question.
 
 use std::time::Duration;
 
@@ -35,7 +35,8 @@ pub fn device_flag(d: &Driver) -> Outcome<u64> {
     Ok(flag)
 }
 
-/// [9] What spins was submitted after the free, and what ends it comes later still.
+/// [9] The spinning kernel is submitted after the free, and the call that ends it comes later
+/// still.
 fn spin_behind_free(d: &Driver) -> Verdict {
     let (a, b, flag) = (d.stream()?, d.stream()?, device_flag(d)?);
     let (busy, freed) = (d.alloc(BYTES)?, d.alloc(BYTES)?);
@@ -49,7 +50,7 @@ fn spin_behind_free(d: &Driver) -> Verdict {
     ok_if(holds(d, again, BYTES, 2)?, "wrong contents")
 }
 
-/// [20] Natively this free does not wait, so it may not order streams either.
+/// [20] On the plain driver this free does not wait, so it may not order streams either.
 fn spin_and_free_async_pointer(d: &Driver) -> Verdict {
     let (a, b, flag) = (d.stream()?, d.stream()?, device_flag(d)?);
     let block = d.alloc_async(BYTES, b)?;
@@ -61,7 +62,7 @@ fn spin_and_free_async_pointer(d: &Driver) -> Verdict {
     Ok("ok".into())
 }
 
-/// [31] A malloc takes other memory than what still waits.
+/// [31] A malloc takes memory other than the block that still waits.
 fn spin_and_malloc_behind_async_free(d: &Driver) -> Verdict {
     let (a, b, flag) = (d.stream()?, d.stream()?, device_flag(d)?);
     let p = d.alloc_async(BYTES, a)?;
@@ -75,7 +76,8 @@ fn spin_and_malloc_behind_async_free(d: &Driver) -> Verdict {
     ok_if(holds(d, q, BYTES, 2)?, "the old kernel wrote into the new block")
 }
 
-/// The same on a card where room must be made, and there is enough besides.
+/// The malloc needs memory to be released on a small card, and enough can be released without the
+/// waiting block.
 fn spin_and_large_malloc_behind_async_free(d: &Driver) -> Verdict {
     let (a, b, flag) = (d.stream()?, d.stream()?, device_flag(d)?);
     let (p, room) = (d.alloc_async(20 * MIB, a)?, d.alloc(50 * MIB)?);
@@ -90,7 +92,7 @@ fn spin_and_large_malloc_behind_async_free(d: &Driver) -> Verdict {
     ok_if(holds(d, q, SMALL, 2)?, "the old kernel wrote into the new block")
 }
 
-/// And where there is not: natively the driver says so at once.
+/// The malloc cannot be served without the waiting block: the driver itself reports this at once.
 fn spin_and_full_malloc_behind_async_free(d: &Driver) -> Verdict {
     let (a, b, flag) = (d.stream()?, d.stream()?, device_flag(d)?);
     let p = d.alloc_async(50 * MIB, a)?;
@@ -104,7 +106,7 @@ fn spin_and_full_malloc_behind_async_free(d: &Driver) -> Verdict {
     Ok(format!("code {refused}, later {later}"))
 }
 
-/// [29] The teardown waits for the kernel before the free, not for the one after it.
+/// [29] The teardown waits for the kernel before the free, not for the kernel after it.
 fn spin_and_destroy_texture(d: &Driver) -> Verdict {
     let (a, flag) = (d.stream()?, d.pinned(64)?);
     let (words, unrelated) = (d.alloc(SMALL)?, d.alloc(SMALL)?);
@@ -120,7 +122,7 @@ fn spin_and_destroy_texture(d: &Driver) -> Verdict {
     ok_if(late, "the texture went while a kernel ran")
 }
 
-/// [10] Runs `body` while a kernel runs that only its end will end; 50 MiB of cache are free.
+/// [10] Runs `body` beside a kernel that ends only with `body`; 50 MiB of the cache are free.
 fn beside_a_persistent_kernel(d: &Driver, body: impl FnOnce() -> Outcome) -> Verdict {
     let (stream, flag) = (d.stream()?, d.pinned(64)?);
     d.set_flag(flag, 0);
@@ -143,7 +145,7 @@ fn persistent_kernel_and_malloc_async(d: &Driver) -> Verdict {
     beside_a_persistent_kernel(d, || d.alloc_async(100 * MIB, other).map(drop))
 }
 
-/// An allocation that is not the library's own finds room all the same.
+/// An allocation that the library does not serve itself must find memory, too.
 fn persistent_kernel_and_managed(d: &Driver) -> Verdict {
     beside_a_persistent_kernel(d, || {
         let mut managed = 0;
@@ -151,8 +153,8 @@ fn persistent_kernel_and_managed(d: &Driver) -> Verdict {
     })
 }
 
-/// [10] A query tells of another context than the current one that it is lost. A malloc that asks
-/// whether this one is must not wait for its work.
+/// [10] A query reports that a context other than the current one is lost. A malloc that checks
+/// whether the current one is lost must not wait for its work.
 fn spin_and_malloc_beside_a_lost_context(d: &Driver) -> Verdict {
     let (first, a, b, flag) = (d.context(), d.stream()?, d.stream()?, device_flag(d)?);
     let block = d.alloc(BYTES)?;
@@ -174,8 +176,8 @@ fn spin_and_malloc_beside_a_lost_context(d: &Driver) -> Verdict {
     Ok("ok".into())
 }
 
-/// [10] One thread finds no memory, and brings back what a stream is done with; meanwhile more goes
-/// back behind a kernel that the first one lets go later.
+/// [10] One thread finds no memory, and collects the blocks that a stream has finished with.
+/// Meanwhile more memory is released after a kernel that the first thread lets end later.
 fn room_is_collected_while_more_goes_back(d: &Driver) -> Verdict {
     /// More than the device has.
     const TOO_MUCH: usize = 200 * MIB;
@@ -188,7 +190,7 @@ fn room_is_collected_while_more_goes_back(d: &Driver) -> Verdict {
                 let p = d.alloc_async(20 * MIB, b)?;
                 d.launch("spin", b, &[flag, 1])?;
                 d.free_async(p, b)?;
-                // Also what the stream still uses goes back, behind it.
+                // The trim also releases memory that the stream still uses, after that use.
                 trim();
                 Ok(())
             });
@@ -204,7 +206,7 @@ fn room_is_collected_while_more_goes_back(d: &Driver) -> Verdict {
     Ok("ok".into())
 }
 
-/// [29] One thread's free waits for a kernel that another lets go only after its queries.
+/// [29] One thread's free waits for a kernel that another thread lets end only after its queries.
 fn query_while_a_free_waits(d: &Driver) -> Verdict {
     let (a, b, flag, done) = (d.stream()?, d.stream()?, d.pinned(64)?, d.event()?);
     let unrelated = d.alloc(BYTES)?;
@@ -222,7 +224,7 @@ fn query_while_a_free_waits(d: &Driver) -> Verdict {
     })
 }
 
-/// A query waits for its own thread's free, whatever barriers others have made since.
+/// A query waits for the free of its own thread, whatever barriers others have made since.
 fn query_behind_another_threads_frees(d: &Driver) -> Verdict {
     let (a, b, c, done) = (d.stream()?, d.stream()?, d.stream()?, d.event()?);
     let (own, flag) = (d.alloc(SMALL)?, device_flag(d)?);
@@ -241,13 +243,13 @@ fn query_behind_another_threads_frees(d: &Driver) -> Verdict {
     })?;
     let answer = code(d.query_event(done));
     let soon = d.virtual_ns().is_none_or(|now| now < 10 * LATE);
-    // At exit we only ask whether frees are over, and the clock of the simulation stands while
-    // nothing waits.
+    // At exit the program only asks whether frees have completed, and the simulated clock stands
+    // still while nothing waits.
     d.synchronize()?;
     ok_if(answer == 0 && soon, "the query did not wait for its thread's own free alone")
 }
 
-/// [27] A free waits for its own context only.
+/// [27] A free waits only for its own context.
 fn free_in_another_context(d: &Driver) -> Verdict {
     let (primary, stream, flag) = (d.context(), d.stream()?, d.pinned(64)?);
     d.set_flag(flag, 0);
@@ -292,8 +294,8 @@ fn collective_over_two_devices(d: &Driver) -> Verdict {
     Ok("ok".into())
 }
 
-/// [63] Pinned memory that was freed there is natively the driver's: the end waits for its own
-/// context alone.
+/// [63] On the plain driver, pinned memory freed there has left the program: ending the context
+/// waits only for that context.
 fn spin_beside_a_context_that_ends(d: &Driver) -> Verdict {
     let first = d.context();
     let second = d.create_context(0)?;
@@ -309,8 +311,8 @@ fn spin_beside_a_context_that_ends(d: &Driver) -> Verdict {
     Ok("ok".into())
 }
 
-/// [63] A request that the driver refuses waits for no work: what is kept may be given back only
-/// where nothing runs.
+/// [63] A request that the driver refuses waits for no work: the library may release retained host
+/// memory only while nothing runs.
 fn spin_and_no_host_memory(d: &Driver) -> Verdict {
     const SIZES: std::ops::RangeInclusive<usize> = 1..=3;
     for size in SIZES {

@@ -1,4 +1,5 @@
-//! [75] Several threads submit to several streams, and each stream comes behind a free by itself.
+//! [75] Several threads submit to several streams, and each stream is ordered after a free
+//! separately.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -33,8 +34,8 @@ pub const ALL: &[Hazard] = &[
 
 const MIXED: &str = "the old kernel wrote into the new block";
 
-/// A free behind late work, where two threads have submitted to two streams. The block that was
-/// freed, and its stream.
+/// Frees a block after late work, when two threads have submitted to two streams. Returns the freed
+/// block and its stream.
 fn freed_behind_two_streams(d: &Driver) -> Outcome<(u64, Stream)> {
     let (a, b) = (d.stream()?, d.stream()?);
     let (small, block) = (d.alloc(SMALL)?, d.alloc(BYTES)?);
@@ -45,7 +46,7 @@ fn freed_behind_two_streams(d: &Driver) -> Outcome<(u64, Stream)> {
     Ok((block, b))
 }
 
-/// The driver refuses the wait of one stream: then another one has to do.
+/// The driver refuses the wait on one stream: the library must use another stream.
 fn stream_that_cannot_wait(d: &Driver) -> Verdict {
     let (_, b) = freed_behind_two_streams(d)?;
     let second = d.alloc(BYTES)?;
@@ -54,13 +55,13 @@ fn stream_that_cannot_wait(d: &Driver) -> Verdict {
     ok_if(holds(d, second, BYTES, 2)?, MIXED)
 }
 
-/// What gets its handle is another stream, and has not waited.
+/// The stream that gets the handle again is another one, and has not waited.
 fn ended_stream_that_had_waited(d: &Driver) -> Verdict {
     freed_behind_two_streams(d)?;
     has_waited_and_ends(d)
 }
 
-/// The same where one stream is all there was at the free.
+/// Only one stream existed at the free.
 fn ended_stream_that_had_waited_beside_one(d: &Driver) -> Verdict {
     let (a, block) = (d.stream()?, d.alloc(BYTES)?);
     fill(d, a, block, BYTES, 1, LATE)?;
@@ -77,7 +78,7 @@ fn has_waited_and_ends(d: &Driver) -> Verdict {
     ok_if(holds(d, second, BYTES, 2)?, MIXED)
 }
 
-/// One handle, and in each thread another stream.
+/// The same handle means another stream in each thread.
 fn default_streams_of_two_threads(d: &Driver) -> Verdict {
     freed_behind_two_streams(d)?;
     let (small, second) = (d.alloc(SMALL)?, d.alloc(BYTES)?);
@@ -86,8 +87,8 @@ fn default_streams_of_two_threads(d: &Driver) -> Verdict {
     ok_if(holds(d, second, BYTES, 2)?, MIXED)
 }
 
-/// The other threads submit no more, and only free: the streams owe nothing when the context has
-/// waited.
+/// The other threads submit no more, and only free. The streams have no deferred wait left once the
+/// context has waited.
 fn one_thread_left_on_two_streams(d: &Driver) -> Verdict {
     let (_, b) = freed_behind_two_streams(d)?;
     let a = d.stream()?;
@@ -104,8 +105,8 @@ fn one_thread_left_on_two_streams(d: &Driver) -> Verdict {
     ok_if(holds(d, last, BYTES, 7)?, MIXED)
 }
 
-/// From then on calls may be unseen. A free that is under way, and has just found that, has not put
-/// its wait in yet.
+/// From this point calls may bypass the library. A free in progress that has just found this has
+/// not submitted its wait yet.
 fn unknown_table_beside_a_free(d: &Driver) -> Verdict {
     const UNKNOWN: [u8; 16] = [9; 16];
     let (_, b) = freed_behind_two_streams(d)?;
@@ -117,7 +118,7 @@ fn unknown_table_beside_a_free(d: &Driver) -> Verdict {
         });
         sleep_ms(100);
         let asks = spawn(scope, d, || {
-            // The simulation hands it out.
+            // The simulation returns this table.
             code(call!(d, cuGetExportTable(&mut 0, UNKNOWN.as_ptr().cast())));
             Ok(())
         });
@@ -129,9 +130,9 @@ fn unknown_table_beside_a_free(d: &Driver) -> Verdict {
     ok_if(holds(d, second, BYTES, 2)?, MIXED)
 }
 
-/// Two contexts that have done nothing yet, and what two streams of a third one had to do is over:
-/// the one that is current on return, which has memory and never works; that memory; and the other
-/// one.
+/// Sets up two contexts that have done nothing yet, and a third one whose two streams have
+/// completed their work. The context current on return has memory and never works. Returns that
+/// memory and the other context.
 fn two_contexts_behind_a_third(d: &Driver) -> Outcome<(u64, u64)> {
     let works = d.context();
     let idle = d.create_context(0)?;
@@ -146,8 +147,8 @@ fn two_contexts_behind_a_third(d: &Driver) -> Outcome<(u64, u64)> {
     Ok((block, works))
 }
 
-/// The free had found its context to be the only one. It says nothing of what another context has
-/// come to owe meanwhile.
+/// The free found its context to be the only one. This tells nothing about a wait that another
+/// context has deferred meanwhile.
 fn idle_context_frees_beside_one_that_owes(d: &Driver) -> Verdict {
     let (block, works) = two_contexts_behind_a_third(d)?;
     std::thread::scope(|scope| {
@@ -162,8 +163,8 @@ fn idle_context_frees_beside_one_that_owes(d: &Driver) -> Verdict {
     })
 }
 
-/// Nor of its streams, behind which nothing has waited. It is made by the thread that counts its
-/// submissions by itself.
+/// The free tells nothing about the streams of another context, which have not waited either. The
+/// thread that makes that context counts its submissions itself.
 fn idle_context_frees_beside_streams_of_another(d: &Driver) -> Verdict {
     let (block, works) = two_contexts_behind_a_third(d)?;
     let freed = AtomicBool::new(false);
@@ -191,8 +192,8 @@ fn idle_context_frees_beside_streams_of_another(d: &Driver) -> Verdict {
     })
 }
 
-/// While one thread frees, another one waits for all that has been submitted, gives a stream more,
-/// and frees behind that. The wait is not one for what came after it.
+/// While one thread frees, another waits for all work submitted so far, submits more to a stream,
+/// and frees after that. The wait does not cover the later work.
 fn wait_and_tag_beside_a_free(d: &Driver) -> Verdict {
     const ROUNDS: u64 = 60;
     let (asked, frees, freed) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
@@ -232,7 +233,7 @@ fn wait_and_tag_beside_a_free(d: &Driver) -> Verdict {
         }
         Ok(good)
     };
-    // Well or not, neither leaves the other one waiting.
+    // Neither thread leaves the other waiting, whether it succeeds or fails.
     let good = std::thread::scope(|scope| {
         let beside = spawn(scope, d, || {
             let ended = free_each_round();

@@ -1,5 +1,5 @@
-//! [76] [77] [78] Calls beside the end of a context, beside a reference to one that is given up,
-//! and beside an end that the driver refuses.
+//! [76] [77] [78] Calls made while a context ends, while a reference to one is released, and while
+//! the driver refuses to end one.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -48,8 +48,9 @@ pub const ALL: &[Hazard] = &[
 
 const MIB: usize = 1 << 20;
 
-/// Runs `body`, with the context before current, while another thread ends this one (`end`), whose last kernel spins until
-/// `body` is done. Before that kernel, `work` is done in the context, and something is freed behind it.
+/// Runs `body`, with the previous context current, while another thread ends this one through
+/// `end`. The last kernel of this context spins until `body` is done. Before that kernel, `work`
+/// runs in the context, and something is freed after it.
 fn beside_the_end<T>(
     d: &Driver,
     current: u64,
@@ -72,7 +73,7 @@ fn beside_the_end<T>(
     })
 }
 
-/// The same of a context that the program has made.
+/// Runs `body` while another thread destroys a context that the program has made.
 fn beside_the_end_of_a_context<T>(
     d: &Driver,
     work: impl FnOnce(u64) -> Outcome,
@@ -88,7 +89,7 @@ fn unmapped(d: &Driver, (address, memory): (u64, u64)) -> Outcome {
     call!(d, cuMemAddressFree(address, PAGE))
 }
 
-/// The free has waited for the kernel that uses the mapping, and nothing holds the end of that.
+/// The free has waited for the kernel that uses the mapping, so the unmap need not wait.
 fn unmap_beside_the_end_of_a_context(d: &Driver) -> Verdict {
     let page = mapped_page(d)?;
     let work = |stream| fill(d, stream, page.0, PAGE, 1, LATE);
@@ -96,7 +97,7 @@ fn unmap_beside_the_end_of_a_context(d: &Driver) -> Verdict {
     Ok("ok".into())
 }
 
-/// By the last reference to it.
+/// The primary context ends with its last reference.
 fn unmap_beside_the_end_of_the_primary_context(d: &Driver) -> Verdict {
     let (primary, other) = (d.context(), d.create_context(0)?);
     d.set_context(primary)?;
@@ -107,12 +108,12 @@ fn unmap_beside_the_end_of_the_primary_context(d: &Driver) -> Verdict {
     Ok("ok".into())
 }
 
-/// What another context gets for its very first work comes behind the free.
+/// Memory that another context gets for its very first work is ordered after the free.
 fn first_work_beside_the_end_of_a_context(d: &Driver) -> Verdict {
     let (page, copied) = (mapped_page(d)?, d.alloc(PAGE)?);
     let work = |stream| fill(d, stream, page.0, PAGE, 7, LATE);
     let good = beside_the_end_of_a_context(d, work, || {
-        // The stream as well: it could be given work from elsewhere.
+        // The stream is made here as well: otherwise it could get work from elsewhere.
         let stream = d.stream()?;
         copy(d, stream, copied, page.0, PAGE, 0)?;
         d.synchronize_stream(stream)?;
@@ -121,7 +122,7 @@ fn first_work_beside_the_end_of_a_context(d: &Driver) -> Verdict {
     ok_if(good, "the copy came before the kernel")
 }
 
-/// What was freed in the context is the device's.
+/// Memory that was freed in the context is available to the device.
 fn room_beside_the_end_of_a_context(d: &Driver) -> Verdict {
     let work = |_| d.free(d.alloc(40 * MIB)?);
     let (told, asked) = beside_the_end_of_a_context(d, work, || {
@@ -131,8 +132,8 @@ fn room_beside_the_end_of_a_context(d: &Driver) -> Verdict {
     Ok(format!("told {}, asked {asked}", told >= 40 * MIB))
 }
 
-/// One thread is in a query, which waits for its free; another one gives up one of two references;
-/// `body` knows of the free.
+/// Runs `body` while one thread is in a query, which waits for its free, and another thread
+/// releases one of two references. `body` knows of the free.
 fn beside_a_query_and_a_detach<T>(
     d: &Driver,
     page: u64,
@@ -169,7 +170,7 @@ fn unmap_beside_a_query_and_a_detach(d: &Driver) -> Verdict {
     Ok("ok".into())
 }
 
-/// The query asks once, behind a free of its own thread.
+/// The query runs once, after a free of its own thread.
 fn query_beside_a_query_and_a_detach(d: &Driver) -> Verdict {
     let page = mapped_page(d)?;
     let answer = beside_a_query_and_a_detach(d, page.0, || {
@@ -182,7 +183,7 @@ fn query_beside_a_query_and_a_detach(d: &Driver) -> Verdict {
     Ok(format!("code {answer}"))
 }
 
-/// The driver may take as long as it likes to count a reference less.
+/// The driver may take any time to release a reference.
 fn room_beside_a_slow_detach(d: &Driver) -> Verdict {
     let (context, mut same) = (d.create_context(0)?, 0);
     call!(d, cuCtxAttach(&mut same, 0))?;
@@ -206,14 +207,14 @@ fn room_beside(d: &Driver, gives_up: impl FnOnce() -> Outcome + Send) -> Verdict
     })
 }
 
-/// From then on calls may be unseen, and with them references.
+/// Makes calls, and with them references, possible that bypass the library.
 pub fn behind_an_unknown_table(d: &Driver) {
     const UNKNOWN: [u8; 16] = [9; 16];
-    // No driver knows it.
+    // No driver knows this table.
     let _ = call!(d, cuGetExportTable(&mut 0, UNKNOWN.as_ptr().cast()));
 }
 
-/// It is not known whether the context ends, and it is open again in a moment.
+/// The library cannot know whether the context ends; a moment later it is in use again.
 fn room_beside_a_detach_behind_an_unknown_table(d: &Driver) -> Verdict {
     behind_an_unknown_table(d);
     room_beside_a_slow_detach(d)
@@ -229,7 +230,7 @@ fn unmap_beside_references_behind_an_unknown_table(d: &Driver) -> Verdict {
     unmap_beside_references(d)
 }
 
-/// A primary context is not the program's to destroy, and the driver says so without a wait.
+/// The program cannot destroy a primary context, and the driver refuses without a wait.
 fn spin_and_destroy_the_primary_context(d: &Driver) -> Verdict {
     let (stream, flag) = (d.stream()?, d.pinned(64)?);
     d.set_flag(flag, 0);
@@ -240,12 +241,12 @@ fn spin_and_destroy_the_primary_context(d: &Driver) -> Verdict {
     Ok(format!("code {refused}"))
 }
 
-/// The clean-up of some library does it, and all goes on.
+/// The clean-up of some library makes this call, and the program goes on.
 fn destroy_the_primary_context_beside_frees(d: &Driver) -> Verdict {
     destroyed_beside_frees(d, d.context())
 }
 
-/// The same of a context that could be destroyed.
+/// The driver refuses to destroy a context that could be destroyed.
 fn destroy_that_is_refused_beside_frees(d: &Driver) -> Verdict {
     let context = d.create_context(0)?;
     d.fail("cuCtxDestroy@*=1,cuCtxDestroy_v2@*=1");

@@ -1,5 +1,5 @@
-//! [68] [69] [70] [73] Green contexts: parts of a device with streams of their own, and the memory
-//! of the primary context. On a GPU a part of the device would have to be named.
+//! [68] [69] [70] [73] Green contexts: parts of a device that have their own streams and use the
+//! memory of the primary context. On a GPU the program would have to name a part of the device.
 
 use cachealloc_tests::driver::{Driver, Outcome, RELAXED};
 
@@ -22,7 +22,7 @@ fn green(d: &Driver) -> Outcome<u64> {
     Ok(green)
 }
 
-/// As `wait_for_a_stream_of_a_waiting_context`.
+/// Like `wait_for_a_stream_of_a_waiting_context`, with a green context.
 fn wait_for_a_stream_of_a_waiting_green_context(d: &Driver) -> Verdict {
     let (reader, done, green, mut stream) = (d.stream()?, d.event()?, green(d)?, 0);
     call!(d, cuGreenCtxStreamCreate(&mut stream, green, 1, 0))?;
@@ -34,7 +34,7 @@ fn wait_for_a_stream_of_a_waiting_green_context(d: &Driver) -> Verdict {
     ok_if(read, "the copy saw what the host wrote later")
 }
 
-/// A green context that alone holds the primary one.
+/// Creates a green context that holds the only reference to the primary context.
 fn last_reference(d: &Driver) -> Outcome<u64> {
     let (green, mut context) = (green(d)?, 0);
     call!(d, cuCtxFromGreenCtx(&mut context, green))?;
@@ -43,8 +43,8 @@ fn last_reference(d: &Driver) -> Outcome<u64> {
     Ok(green)
 }
 
-/// [69] The primary context ends with the green one, and the driver serves its addresses again. A
-/// request that finds too little must not take back what the program had freed there before.
+/// [69] The primary context ends with the green one, and the driver reuses its addresses. A request
+/// that finds too little memory must not release what the program had freed there before.
 fn memory_where_a_green_context_was(d: &Driver) -> Verdict {
     let green = last_reference(d)?;
     d.free(d.alloc(40 * MIB)?)?;
@@ -52,7 +52,7 @@ fn memory_where_a_green_context_was(d: &Driver) -> Verdict {
     call!(d, cuGreenCtxDestroy(green))?;
     d.use_device(0)?;
     let (stream, mut pool, mut pooled) = (d.stream()?, 0, 0);
-    // CUmemPoolProps: pinned to its place, no handles, a device, the first one.
+    // CUmemPoolProps: pinned to its place, no handles, the first device.
     let mut properties = [0_u32; 22];
     properties[..3].copy_from_slice(&[1, 0, 1]);
     call!(d, cuMemPoolCreate(&mut pool, properties.as_ptr().cast()))?;
@@ -65,13 +65,13 @@ fn memory_where_a_green_context_was(d: &Driver) -> Verdict {
     Ok(format!("it is known: {is_known}, holds: {holds}, refused {refused}, freed {freed}"))
 }
 
-/// [70] What was freed with a green context current is there for all when that is gone, also if
-/// more went back to the driver while it was there.
+/// [70] Memory freed while a green context is current is available to all once that context has
+/// ended, even if more was released to the driver in between.
 fn room_behind_a_green_context(d: &Driver) -> Verdict {
     let (primary, green, mut context) = (d.context(), green(d)?, 0);
     call!(d, cuCtxFromGreenCtx(&mut context, green))?;
     d.set_context(context)?;
-    // The second one has room only where the first one was.
+    // The second block fits only where the first one was.
     for bytes in [40 * MIB, 45 * MIB] {
         d.free(d.alloc(bytes)?)?;
     }
@@ -81,7 +81,7 @@ fn room_behind_a_green_context(d: &Driver) -> Verdict {
     Ok(format!("asked {asked}"))
 }
 
-/// [73] The stream is there until it is destroyed, and is good for nothing.
+/// [73] The stream exists until it is destroyed, and cannot be used.
 fn requests_on_a_stream_without_its_green_context(d: &Driver) -> Verdict {
     let (green, mut stream) = (green(d)?, 0);
     call!(d, cuGreenCtxStreamCreate(&mut stream, green, 1, 0))?;
@@ -92,7 +92,7 @@ fn requests_on_a_stream_without_its_green_context(d: &Driver) -> Verdict {
     Ok(format!("freed {}, asked {}", codes[0], codes[1]))
 }
 
-/// [73] The capture is over with the green context, and its memory was free before.
+/// [73] The capture ends with the green context, and its memory was freed before.
 fn capture_of_a_green_context(d: &Driver) -> Verdict {
     let (green, mut stream) = (green(d)?, 0);
     call!(d, cuGreenCtxStreamCreate(&mut stream, green, 1, 0))?;

@@ -1,5 +1,5 @@
 //! Memory handles for other processes, opened in the process that made them: the simulation allows
-//! what the real driver refuses. Two processes: `programs/ipc.rs`, and `tests/gpu/ipc.cu`.
+//! what the real driver refuses. `programs/ipc.rs` and `tests/gpu/ipc.cu` use two processes.
 
 use cachealloc_tests::driver::{Driver, Outcome};
 use cachealloc_tests::functions::IpcHandle;
@@ -48,7 +48,7 @@ fn attribute(d: &Driver, attribute: u32, address: u64) -> Outcome<u64> {
     Ok(value)
 }
 
-/// Each opens as itself, from any address inside it, as often as it is asked for, and is closed by
+/// Each block opens as itself, from any address inside it, any number of times, and is closed by
 /// its own address.
 fn export_of_neighbours(d: &Driver) -> Verdict {
     let mut said = Vec::new();
@@ -70,7 +70,7 @@ fn export_of_neighbours(d: &Driver) -> Verdict {
             opened.extend(twice);
         }
         ids.dedup();
-        // A close too many takes nothing from the blocks beside it, which are open still.
+        // One close too many does not close the adjacent blocks, which are still open.
         let thrice = opened.chunks(2).map(|it| [it[0], it[1], it[0]].map(|at| code(close(d, at))));
         let closed: Vec<[i32; 3]> = thrice.collect();
         let good = closed.iter().all(|[one, two, three]| [*one, *two] == [0; 2] && *three != 0);
@@ -82,8 +82,8 @@ fn export_of_neighbours(d: &Driver) -> Verdict {
     Ok(format!("ok, sizes {said:?}"))
 }
 
-/// Refused, though a neighbour in the same segment is open, and though other memory was open at
-/// that address before.
+/// The close is refused, although an adjacent block of the segment is open, and although other
+/// memory was open at that address before.
 fn close_of_what_is_not_open(d: &Driver) -> Verdict {
     let whole = d.alloc(64 * MIB)?;
     let opened = open(d, handle(d, whole)?)?;
@@ -95,8 +95,8 @@ fn close_of_what_is_not_open(d: &Driver) -> Verdict {
     Ok(format!("codes {codes:?}"))
 }
 
-/// Opened as often as closed, while another thread takes references to the context and gives them
-/// up.
+/// Opens and closes a handle equally often, while another thread takes and releases references to
+/// the context.
 fn opens_beside_references(d: &Driver) -> Verdict {
     let (first, second) = (d.alloc(SMALL)?, d.alloc(SMALL)?);
     let handles = [handle(d, first)?, handle(d, second)?];
@@ -111,7 +111,8 @@ fn opens_beside_references(d: &Driver) -> Verdict {
     ok_if(refused == 0, &format!("{refused} times it was not open"))
 }
 
-/// Natively the same place comes next; here an importer may still read it.
+/// The driver itself hands the same address out next; under the library an importer may still read
+/// it.
 fn exported_block_is_not_reused(d: &Driver) -> Verdict {
     let (neighbour, block) = (d.alloc(SMALL)?, d.alloc(SMALL)?);
     handle(d, block)?;
@@ -132,7 +133,7 @@ fn exported_block_is_not_reused(d: &Driver) -> Verdict {
     ok_if(next != exported, "another process may read it")
 }
 
-/// Other hardware may still read and write there: natively the memory lives as long as the
+/// Other hardware may still access the memory: on the plain driver it lives as long as the
 /// descriptor.
 fn block_behind_a_dma_buf_is_not_reused(d: &Driver) -> Verdict {
     let (_neighbour, block) = (d.alloc(SMALL)?, d.alloc(SMALL)?);
@@ -150,7 +151,7 @@ fn block_behind_a_dma_buf_is_not_reused(d: &Driver) -> Verdict {
     Ok("ok".into())
 }
 
-/// As RDMA stacks ask for one, whatever has become of the neighbours.
+/// RDMA stacks request such descriptors, whatever the state of the adjacent blocks.
 fn dma_buf_of_a_block_widened_to_pages(d: &Driver) -> Verdict {
     const UNEVEN: usize = 3 * MIB + 512;
     let blocks = (0..4).map(|_| d.alloc(UNEVEN)).collect::<Outcome<Vec<u64>>>()?;
@@ -176,7 +177,7 @@ fn dma_buf(d: &Driver, at: u64, bytes: usize) -> Outcome<i32> {
     Ok(file)
 }
 
-/// Its importer has the driver's own handle to it.
+/// The importer holds the driver's own handle to the block.
 fn large_blocks_after_an_export(d: &Driver) -> Verdict {
     let (small, before) = (d.alloc(SMALL)?, d.alloc(BYTES)?);
     handle(d, small)?;
@@ -188,7 +189,8 @@ fn large_blocks_after_an_export(d: &Driver) -> Verdict {
     blocks.push(d.alloc(BYTES)?);
     let bases = blocks.iter().map(|block| attribute(d, MAPPING_BASE, *block));
     let bases: Vec<u64> = bases.collect::<Outcome<_>>()?;
-    // The first one lay in a segment of several, and may be handed out again once that is whole.
+    // The first block lay in a segment of several. It may be handed out again once that segment is
+    // whole.
     ok_if(bases == blocks, "a large block begins inside a segment")
 }
 
@@ -206,7 +208,7 @@ fn handle_of_a_freed_block(d: &Driver) -> Verdict {
     Ok(format!("codes {codes:?}"))
 }
 
-/// Refused, or the right block: never another one.
+/// Opening such a handle is refused or gives the right block, never another one.
 fn handles_that_are_damaged(d: &Driver) -> Verdict {
     let (first, second) = (d.alloc(SMALL)?, d.alloc(SMALL)?);
     for block in [first, second] {

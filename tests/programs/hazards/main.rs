@@ -1,11 +1,12 @@
 //! Programs that break careless versions of the freeing rules: `hazards NAME`.
 //!
-//! Each is legal CUDA, or common in the wild, and runs cleanly without the library; the number in
-//! brackets is its rule's in the project's list. It prints one line, and ends with 1 where the
-//! line says FAIL. `tests/gpu/hazards.cu` has the same hazards, by the same names, for a real GPU.
+//! Each is legal CUDA, or common in the wild, and runs cleanly without the library. The number in
+//! brackets is its rule's in the project's list. A program prints one line, and ends with 1 where
+//! the line says FAIL. `tests/gpu/hazards.cu` has the same hazards, by the same names, for a real
+//! GPU.
 //!
-//! `hazards --list` prints for each: its name, which modes keep it, whether it runs natively too,
-//! and what the simulation needs.
+//! `hazards --list` prints for each program: its name, which modes keep its promise, whether it
+//! also runs without the library, and what the simulation needs.
 
 #[macro_use]
 mod tools;

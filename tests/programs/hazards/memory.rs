@@ -1,4 +1,4 @@
-//! [21] [22] [23] [33] Cards that are full, calls that fail, and how much is said to be free.
+//! [21] [22] [23] [33] Full cards, failing calls, and the reported amount of free memory.
 
 use cachealloc_tests::driver::{Driver, Outcome, RELAXED};
 
@@ -44,7 +44,7 @@ fn room_from_separate_segments(d: &Driver) -> Verdict {
     ok_if(holds(d, large, 24 * MIB, 2)?, "wrong contents")
 }
 
-/// The same blocks, cut from one segment that was there before: natively no difference.
+/// The same blocks are cut from one existing segment: the driver makes no difference.
 fn room_from_one_segment(d: &Driver) -> Verdict {
     let whole = d.alloc(54 * MIB)?;
     d.free(whole)?;
@@ -71,8 +71,8 @@ fn small_blocks_then_a_large_one(d: &Driver) -> Verdict {
     Ok("ok".into())
 }
 
-/// What is freed while a kernel still writes it has to move elsewhere, to be part of something
-/// larger.
+/// A block that is freed while a kernel still writes to it must move to another address to become
+/// part of something larger.
 fn memory_moves_behind_a_kernel(d: &Driver) -> Verdict {
     let (stream, blocks) = (d.stream()?, twelve_mib_each(d)?);
     fill(d, stream, blocks[0], 12 * MIB, 1, LATE)?;
@@ -83,7 +83,7 @@ fn memory_moves_behind_a_kernel(d: &Driver) -> Verdict {
     ok_if(holds(d, large, 24 * MIB, 2)?, "wrong contents")
 }
 
-/// The same with memory that a stream frees: it is there once the stream has come so far.
+/// The memory is freed by a stream, and is available once the stream has got that far.
 fn memory_moves_past_a_stream(d: &Driver) -> Verdict {
     let (stream, blocks) = (d.stream()?, twelve_mib_each(d)?);
     d.free(blocks[2])?;
@@ -96,7 +96,7 @@ fn memory_moves_past_a_stream(d: &Driver) -> Verdict {
     ok_if(holds(d, large, 24 * MIB, 2)?, "wrong contents")
 }
 
-/// [23] Natively nine tenths of the memory are free again.
+/// [23] On the plain driver nine tenths of the memory are free again.
 fn one_block_left_in_each_segment(d: &Driver) -> Verdict {
     let blocks: Vec<u64> = (0..24).map(|_| d.alloc(1_900_000)).collect::<Outcome<_>>()?;
     for (index, block) in blocks.iter().enumerate() {
@@ -109,7 +109,7 @@ fn one_block_left_in_each_segment(d: &Driver) -> Verdict {
     Ok("ok".into())
 }
 
-/// Each holds a third at most; what one has freed another may need at once.
+/// Each thread holds at most a third of the memory; another may need what one has freed at once.
 fn several_threads_on_a_small_card(d: &Driver) -> Verdict {
     let work = || {
         let stream = d.stream()?;
@@ -151,7 +151,7 @@ fn memory_info(d: &Driver) -> Verdict {
     Ok(format!("total {total}, used {used:?}"))
 }
 
-/// The cache makes room for what is not its own.
+/// The cache releases memory for requests that it does not serve itself.
 fn room_for_other_kinds(d: &Driver) -> Verdict {
     let fill_cache = || d.alloc(50 * MIB).and_then(|block| d.free(block));
     let (mut managed, mut memory, mut pooled) = (0, 0, 0);
@@ -176,7 +176,7 @@ fn room_for_other_kinds(d: &Driver) -> Verdict {
     Ok(format!("managed {of_managed}, virtual {of_virtual}, pool {of_pool}, context {of_context}"))
 }
 
-/// [22] Sizes of log buffers are in-out: a second try must see what the program wrote.
+/// [22] Sizes of log buffers are in-out: a second attempt must see what the program wrote.
 fn jit_log_sizes(d: &Driver) -> Verdict {
     const LOG: u32 = 3;
     const LOG_BYTES: u32 = 4;
@@ -195,7 +195,7 @@ fn jit_log_sizes(d: &Driver) -> Verdict {
     Ok(format!("code {loaded}, the log has {said_bytes} bytes"))
 }
 
-/// A launch may need memory of its own: for local variables, for printf.
+/// A launch may itself need memory: for local variables, or for printf.
 fn launch_that_lacks_memory(d: &Driver) -> Verdict {
     let (stream, cached) = (d.stream()?, d.alloc(12 * MIB)?);
     d.launch("delay", stream, &[1])?;
@@ -204,7 +204,7 @@ fn launch_that_lacks_memory(d: &Driver) -> Verdict {
     ok_if(d.launch("delay", stream, &[1]).is_ok(), "the cache was not emptied for it")
 }
 
-/// [21] An error of these may be an earlier one, which a second call would swallow.
+/// [21] Errors of these calls may stem from earlier work; a second call would hide them.
 fn calls_that_may_not_be_repeated(d: &Driver) -> Verdict {
     let (stream, event, cached) = (d.stream()?, d.event()?, d.alloc(12 * MIB)?);
     let word = d.alloc(64)?;
@@ -231,7 +231,7 @@ fn calls_that_may_not_be_repeated(d: &Driver) -> Verdict {
 
 unsafe extern "C" fn nothing(_: *mut std::ffi::c_void) {}
 
-/// [33] No barrier can be made: the frees wait instead.
+/// [33] No barrier can be made, so the frees wait instead.
 fn no_event_left(d: &Driver) -> Verdict {
     let (a, b, data) = (d.stream()?, d.stream()?, d.alloc(SMALL)?);
     d.fail("cuEventCreate@*=2");
@@ -254,7 +254,8 @@ fn no_event_left(d: &Driver) -> Verdict {
     Ok("ok".into())
 }
 
-/// [33] Frees that settle need a little memory: nothing is left of it, and all want it at once.
+/// [33] Frees that submit their wait need a little memory: none is left, and all threads need it at
+/// once.
 fn full_card_and_eight_threads(d: &Driver) -> Verdict {
     let (captured, busy, data) = (d.stream()?, d.stream()?, d.alloc(SMALL)?);
     d.launch("delay", busy, &[1])?;
