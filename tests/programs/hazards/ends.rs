@@ -89,7 +89,7 @@ fn unmapped(d: &Driver, (address, memory): (u64, u64)) -> Outcome {
     call!(d, cuMemAddressFree(address, PAGE))
 }
 
-/// The free has waited for the kernel that uses the mapping, so the unmap need not wait.
+/// The free orders the unmap after the kernel that uses the mapping; nothing else delays the unmap.
 fn unmap_beside_the_end_of_a_context(d: &Driver) -> Verdict {
     let page = mapped_page(d)?;
     let work = |stream| fill(d, stream, page.0, PAGE, 1, LATE);

@@ -1,4 +1,4 @@
-//! [75] One stream is all there is, and then it is not.
+//! [75] Programs that use one stream at first, and others later.
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,7 +25,8 @@ pub const ALL: &[Hazard] = &[
     hazard!(Always, fork_while_a_barrier_is_made, machine = "SIM_PAUSE_MS=cuCtxRecordEvent@2=300"),
 ];
 
-/// What is new under the handle is another stream: it comes behind nothing of the one before.
+/// The stream that gets the handle again is another one: it is not ordered after the work of the
+/// old stream.
 fn stream_with_the_handle_of_another(d: &Driver) -> Verdict {
     let mut good = true;
     for value in 2..6 {
@@ -41,8 +42,8 @@ fn stream_with_the_handle_of_another(d: &Driver) -> Verdict {
     ok_if(good, "the old kernel wrote into the new block")
 }
 
-/// What the stream before has freed for itself is not the new one's, whose work does not come
-/// behind it.
+/// The new stream may not reuse memory that the old one freed in its stream order, because its work
+/// is not ordered after that of the old stream.
 fn reuse_in_stream_order_under_the_handle_of_another(d: &Driver) -> Verdict {
     let mut good = true;
     for value in 2..6 {
@@ -60,8 +61,8 @@ fn reuse_in_stream_order_under_the_handle_of_another(d: &Driver) -> Verdict {
     ok_if(good, "the old kernel wrote into the new block")
 }
 
-/// The end of a context is that of its streams. That the one before was put behind the legacy
-/// stream does not put the new one there, in which a free natively is work ([64]).
+/// A context's streams end with it. The old stream was ordered after the legacy stream; this does
+/// not order the new stream, on which the driver counts a free as work ([64]).
 fn wait_for_a_stream_with_the_handle_of_an_ended_context(d: &Driver) -> Verdict {
     let home = d.context();
     let (word, copied, freed) = (d.pinned(4096)?, d.alloc(4096)?, d.alloc(SMALL)?);
@@ -86,7 +87,7 @@ fn wait_for_a_stream_with_the_handle_of_an_ended_context(d: &Driver) -> Verdict 
     ok_if(holds(d, copied, 8, 1)?, "the copy saw what the host wrote later")
 }
 
-/// One handle, and in each context another stream.
+/// The same handle means another stream in each context.
 fn frees_on_the_default_stream_of_each_context(d: &Driver) -> Verdict {
     let first = d.context();
     let second = d.create_context(0)?;
@@ -112,7 +113,7 @@ fn blocking_stream(d: &Driver) -> Outcome<Stream> {
     Ok(stream)
 }
 
-/// What the driver fails to tell once is asked for again.
+/// A query that the driver fails once is made again.
 fn stream_whose_context_is_not_told_once(d: &Driver) -> Verdict {
     let first = d.context();
     d.create_context(0)?;
@@ -121,12 +122,13 @@ fn stream_whose_context_is_not_told_once(d: &Driver) -> Verdict {
     let blocks = [d.alloc(BYTES)?, d.alloc(BYTES)?];
     fill(d, d.stream()?, d.alloc(BYTES)?, BYTES, 1, LATE)?;
     d.fail("cuStreamGetCtx@1=999");
-    // Under the library this one meets the failure, natively none does.
+    // Under the library this call meets the failure; without it no call does.
     let _ = d.free_async(blocks[0], stream);
     Ok(format!("freed {}", code(d.free_async(blocks[1], stream))))
 }
 
-/// The streams are forgotten behind a barrier, and one of them is all there is; then comes another.
+/// After a barrier the library forgets the streams, and only one of them is used until another one
+/// is.
 fn several_streams_then_one(d: &Driver) -> Verdict {
     let (a, b) = (d.stream()?, d.stream()?);
     let mut good = true;
@@ -147,7 +149,7 @@ fn several_streams_then_one(d: &Driver) -> Verdict {
     ok_if(good, "the old kernel wrote into the new block")
 }
 
-/// The free is all the order there is between a kernel and a copy of what it writes.
+/// Only the free orders a kernel before a copy of what it writes.
 fn free_orders_a_copy_behind_one_stream(d: &Driver) -> Verdict {
     let (a, b) = (d.stream()?, d.stream()?);
     let (data, result) = (d.alloc(BYTES)?, d.alloc(BYTES)?);
@@ -155,7 +157,7 @@ fn free_orders_a_copy_behind_one_stream(d: &Driver) -> Verdict {
         let temporary = d.alloc(SMALL)?;
         fill(d, a, data, BYTES, value, LATE)?;
         d.free(temporary)?;
-        // Nothing new: this free makes no barrier of its own.
+        // Nothing was submitted since, so this free makes no barrier.
         let temporary = d.alloc(SMALL)?;
         d.free(temporary)?;
         copy(d, b, result, data, BYTES, 0)?;
@@ -166,7 +168,7 @@ fn free_orders_a_copy_behind_one_stream(d: &Driver) -> Verdict {
     ok_if(true, "")
 }
 
-/// While another thread gives up a reference, which may be the last one.
+/// Another thread releases a reference, which may be the last one.
 fn another_stream_beside_a_detach(d: &Driver) -> Verdict {
     let (context, mut same) = (d.create_context(0)?, 0);
     call!(d, cuCtxAttach(&mut same, 0))?;
@@ -190,7 +192,7 @@ fn another_stream_beside_a_detach(d: &Driver) -> Verdict {
 
 static MAY_END: AtomicBool = AtomicBool::new(false);
 
-/// Or until it is clear that it never may.
+/// Waits until the flag is set, or until it is clear that it never will be.
 unsafe extern "C" fn until_it_may_end(_: *mut c_void) {
     for _ in 0..2000 {
         if MAY_END.load(Ordering::SeqCst) {
@@ -203,7 +205,7 @@ unsafe extern "C" fn until_it_may_end(_: *mut c_void) {
 
 static GAVE_UP: AtomicBool = AtomicBool::new(false);
 
-/// A capture begins and ends in a thread of its own; then what waits may end.
+/// A thread of its own begins and ends a capture; after that the waiting call may end.
 fn captures_before_the_end(d: &Driver, stream: Stream) -> Outcome {
     let ended = std::thread::scope(|scope| {
         let captures = spawn(scope, d, || {
@@ -221,8 +223,8 @@ fn in_time(codes: [i32; 3]) -> Verdict {
     ok_if(in_time && codes == [0; 3], &format!("in time: {in_time}, codes {codes:?}"))
 }
 
-/// [32] The end of an array waits, and holds the context; so does a launch on another stream; a
-/// capture begins.
+/// [32] Freeing an array waits, and holds the context; so does a launch on another stream.
+/// Meanwhile a capture begins.
 fn capture_beside_an_end_and_another_stream(d: &Driver) -> Verdict {
     let description = [4096_usize, 1, 1 << 32 | 1];
     let mut array = 0;
@@ -236,7 +238,7 @@ fn capture_beside_an_end_and_another_stream(d: &Driver) -> Verdict {
     work_and_free(blocks[0])?;
     let codes = std::thread::scope(|scope| -> Outcome<[i32; 3]> {
         let ends = spawn(scope, d, || call!(d, cuArrayDestroy(array)));
-        // While it still waits for the free before.
+        // The other call still waits for the earlier free.
         sleep_ms(40);
         work_and_free(blocks[1])?;
         d.host_function(a, until_it_may_end, std::ptr::null_mut())?;
@@ -249,7 +251,7 @@ fn capture_beside_an_end_and_another_stream(d: &Driver) -> Verdict {
     in_time(codes)
 }
 
-/// [32] The same while a free waits for its own barrier, behind work on two streams.
+/// [32] A capture begins while a free waits for its own barrier, after work on two streams.
 fn capture_beside_an_end_and_a_free_that_waits(d: &Driver) -> Verdict {
     let description = [4096_usize, 1, 1 << 32 | 1];
     let mut array = 0;
@@ -270,7 +272,7 @@ fn capture_beside_an_end_and_a_free_that_waits(d: &Driver) -> Verdict {
     in_time(codes)
 }
 
-/// The child's call fails at once.
+/// The child's call to the driver fails at once.
 fn fork_while_a_barrier_is_made(d: &Driver) -> Verdict {
     let (a, b) = (d.stream()?, d.stream()?);
     let (first, second, event) = (d.alloc(SMALL)?, d.alloc(SMALL)?, d.event()?);
@@ -282,10 +284,10 @@ fn fork_while_a_barrier_is_made(d: &Driver) -> Verdict {
             d.free(second)
         });
         sleep_ms(100);
-        // SAFETY: the child calls the driver, and ends.
+        // SAFETY: the child only calls the driver, and ends.
         let child = unsafe { libc::fork() };
         if child == 0 {
-            // SAFETY: no more than that.
+            // SAFETY: the child does no more than that.
             unsafe {
                 libc::alarm(4);
                 code(d.record(event, b));
@@ -293,7 +295,7 @@ fn fork_while_a_barrier_is_made(d: &Driver) -> Verdict {
             }
         }
         let mut status = 0;
-        // SAFETY: a child of ours and a place.
+        // SAFETY: the process is a child of this one, and `status` is valid for writes.
         unsafe { libc::waitpid(child, &mut status, 0) };
         frees.join().expect("no panic")?;
         Ok(status)

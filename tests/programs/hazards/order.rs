@@ -1,4 +1,4 @@
-//! [6] [7] [26] Later work, on whatever stream, comes after the work before a free.
+//! [6] [7] [26] Later work on any stream is ordered after the work before a free.
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -71,8 +71,8 @@ fn reuse_after_a_destroyed_stream(d: &Driver) -> Verdict {
     ok_if(holds(d, second, BYTES, 2)?, "the old kernel wrote into the new block")
 }
 
-/// [7] The dependent kernel may start before the one ahead of it has ended; the free stands
-/// between the two.
+/// [7] The dependent kernel may start before its predecessor has ended; the free lies between the
+/// two.
 fn reuse_by_a_programmatic_launch(d: &Driver) -> Verdict {
     let (stream, first) = (d.stream()?, d.alloc(BYTES)?);
     fill(d, stream, first, BYTES, 1, LATE)?;
@@ -82,7 +82,7 @@ fn reuse_by_a_programmatic_launch(d: &Driver) -> Verdict {
     ok_if(holds(d, second, BYTES, 2)?, "the old kernel wrote into the new block")
 }
 
-/// NVIDIA/thrust#1276: a sort's temporary memory was the only order there was.
+/// NVIDIA/thrust#1276: only the free of a sort's temporary memory ordered the streams.
 fn free_orders_streams(d: &Driver) -> Verdict {
     let (a, b) = (d.stream()?, d.stream()?);
     let (data, result, temporary) = (d.alloc(BYTES)?, d.alloc(BYTES)?, d.alloc(SMALL)?);
@@ -100,7 +100,7 @@ fn free_orders_a_programmatic_launch(d: &Driver) -> Verdict {
     ok_if(holds(d, data, SMALL, 4)?, "the dependent kernel came first")
 }
 
-/// Each kind of work before the free, and each kind after it.
+/// Combines each kind of work before the free with each kind after it.
 fn free_orders_every_kind_of_work(d: &Driver) -> Verdict {
     let mut wrong = Vec::new();
     for before in KINDS {
@@ -120,7 +120,8 @@ fn free_orders_every_kind_of_work(d: &Driver) -> Verdict {
     ok_if(wrong.is_empty(), &format!("not in order: {wrong:?}"))
 }
 
-/// Two frees on one stream. The work between them is not over when all work before the first is.
+/// Makes two frees on one stream. The work between them may be incomplete when all work before the
+/// first is complete.
 fn every_kind_of_work_between_two_frees(d: &Driver) -> Verdict {
     let (a, b, c) = (d.stream()?, d.stream()?, d.stream()?);
     let between = KINDS.map(Some).into_iter().chain([None]);
@@ -140,7 +141,7 @@ fn every_kind_of_work_between_two_frees(d: &Driver) -> Verdict {
             None => d.stream_waits(a, elsewhere)?,
         }
         d.free_async(second, a)?;
-        // Asks which events are complete.
+        // This call queries which events are complete.
         d.memory_info()?;
         let again = d.alloc(BYTES)?;
         fill(d, b, again, BYTES, 2, 0)?;
@@ -195,7 +196,7 @@ impl Kind {
 
 unsafe extern "C" fn nothing(_: *mut c_void) {}
 
-/// Some frees have a barrier, and some lean on the one before.
+/// Some frees make a barrier, and some rely on the barrier before.
 fn many_frees_in_a_row(d: &Driver) -> Verdict {
     let streams = [d.stream()?, d.stream()?, d.stream()?];
     for round in 0..40 {
@@ -213,12 +214,12 @@ fn many_frees_in_a_row(d: &Driver) -> Verdict {
     Ok("ok".into())
 }
 
-/// [30] The first work of the process, while another thread makes a second context. That works
-/// behind a free.
+/// [30] The first work of the process is submitted while another thread makes a second context,
+/// which works after a free.
 fn first_work_beside_a_second_context(d: &Driver) -> Verdict {
     let (first, old, begins) = (d.context(), d.alloc(BYTES)?, AtomicBool::new(false));
     let mut second = 0;
-    // So that the thread's launch begins at once.
+    // Loads the kernel, so that the thread's launch begins at once.
     d.kernel("late_fill")?;
     std::thread::scope(|scope| {
         let working = spawn(scope, d, || {

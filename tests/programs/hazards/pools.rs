@@ -1,4 +1,4 @@
-//! [19] [74] Programs that look at the default pool, or bring their own.
+//! [19] [74] Programs that query the default pool, or create pools.
 
 use std::sync::Mutex;
 
@@ -38,7 +38,7 @@ fn attribute_mib(d: &Driver, pool: u64, attribute: u32) -> Outcome<u64> {
     Ok(value >> 20)
 }
 
-/// [74] The free has natively waited for the kernel before it.
+/// [74] On the plain driver the free has waited for the kernel before it.
 fn trim_behind_a_free(d: &Driver) -> Verdict {
     let (stream, other, mut pool, mut block) = (d.stream()?, d.alloc(SMALL)?, 0, 0);
     let (mut properties, mut keep) = ([0_u32; 22], u64::MAX);
@@ -55,7 +55,7 @@ fn trim_behind_a_free(d: &Driver) -> Verdict {
     ok_if(reserved == 0 && total - free < 64 * MIB, &format!("{reserved} MiB are the pool's"))
 }
 
-/// kokkos#7032: the pool is made large once, by an allocation that is freed at once.
+/// kokkos#7032: an allocation that is freed at once makes the pool large for later ones.
 fn pool_sized_by_malloc_and_free(d: &Driver) -> Verdict {
     let (stream, pool) = (d.stream()?, default_pool(d)?);
     let used = attribute_mib(d, pool, USED)?;
@@ -78,7 +78,7 @@ fn pool_used_and_trim(d: &Driver) -> Verdict {
     Ok(format!("used {used}, after the trim {after:?}"))
 }
 
-/// [45] Asked first when there is something to count, and to the byte.
+/// [45] The attributes are read first when there is something to count, and must match to the byte.
 fn pool_numbers(d: &Driver) -> Verdict {
     let (stream, mut pool) = (d.stream()?, 0);
     call!(d, cuDeviceGetDefaultMemPool(&mut pool, 0))?;
@@ -110,7 +110,7 @@ fn numbers_of(d: &Driver, pool: u64, stream: Stream) -> Verdict {
     seen.push(numbers()?);
     let codes = [reset(RESERVED + 1, 0), reset(USED_PEAK, 0), reset(USED_PEAK, 5), reset(USED, 0)];
     seen.push(numbers()?);
-    // Not in the order of a stream.
+    // This free is not ordered on a stream.
     d.free(small)?;
     d.synchronize()?;
     seen.push(numbers()?);
@@ -125,7 +125,7 @@ fn numbers_of(d: &Driver, pool: u64, stream: Stream) -> Verdict {
     Ok(format!("{seen:?}, codes {codes:?}"))
 }
 
-/// [45] What several threads use, each of which has freed as much before.
+/// [45] Several threads use the memory; each has freed as much before.
 fn pool_used_by_threads(d: &Driver) -> Verdict {
     let pool = default_pool(d)?;
     let used_kib = || -> Outcome<u64> {
@@ -171,7 +171,8 @@ fn pool_of_its_own(d: &Driver) -> Verdict {
     Ok(format!("same pool {}, used {used}", current == pool))
 }
 
-/// The default pool is opened to a second device, which then uses what came from it.
+/// The program grants a second device access to the default pool; that device then uses memory of
+/// the pool.
 fn pool_open_to_a_peer(d: &Driver) -> Verdict {
     let (first, stream, pool) = (d.context(), d.stream()?, default_pool(d)?);
     let early = d.alloc_async(BYTES, stream)?;
@@ -190,8 +191,8 @@ fn pool_open_to_a_peer(d: &Driver) -> Verdict {
     Ok(format!("used {used}"))
 }
 
-/// NVIDIA's sample streamOrderedAllocationP2P: what is there when the pool is opened is open, too.
-/// The program's own view of peer access stays as it was.
+/// NVIDIA's sample streamOrderedAllocationP2P: access to a pool includes the memory allocated
+/// before. The program's own peer access stays as it was.
 fn pool_opened_behind_an_allocation(d: &Driver) -> Verdict {
     let (first, stream, pool) = (d.context(), d.stream()?, default_pool(d)?);
     let block = d.alloc_async(BYTES, stream)?;
@@ -202,7 +203,7 @@ fn pool_opened_behind_an_allocation(d: &Driver) -> Verdict {
     call!(d, cuMemPoolSetAccess(pool, access.as_ptr().cast(), 1))?;
     fill(d, there, block, BYTES, 2, LATE)?;
     d.synchronize_stream(there)?;
-    // The program has opened a pool, and no context to another.
+    // The program has granted access to a pool, and no peer access between contexts.
     let codes = [
         call!(d, cuCtxDisablePeerAccess(first)),
         call!(d, cuCtxEnablePeerAccess(first, 0)),

@@ -1,5 +1,5 @@
-//! [19] [52] Calls that the driver refuses, and what the library asks in vain: natively nothing has
-//! happened.
+//! [19] [52] Calls that the driver refuses, and queries of the library that fail: to the program
+//! nothing has happened.
 
 use std::ffi::c_void;
 use std::sync::Mutex;
@@ -34,8 +34,8 @@ const PART_OF_DEVICE: u32 = 6;
 
 type Call<'a> = (&'a str, &'a dyn Fn() -> Outcome);
 
-/// How a program is served: whether a free waits for work that the host cannot see, and how many
-/// requests in stream order reach the driver.
+/// How the library serves the program: whether a free waits for work that the host cannot see, and
+/// how many stream-ordered requests reach the driver.
 #[derive(PartialEq, Debug)]
 struct Served {
     free_waits: bool,
@@ -59,7 +59,8 @@ fn served(d: &Driver, stream: Stream) -> Outcome<Served> {
     Ok(Served { free_waits, asked: asked() - before })
 }
 
-/// Each of these calls leaves everything as it was. `wanted`: whether the driver accepts it.
+/// Checks that each of these calls leaves everything as it was. `wanted` tells whether the driver
+/// accepts the call.
 fn leave_all_as_it_was(d: &Driver, calls: &[Call], wanted: impl Fn(Outcome) -> bool) -> Verdict {
     let stream = d.stream()?;
     served(d, stream)?;
@@ -77,8 +78,8 @@ fn leave_all_as_it_was(d: &Driver, calls: &[Call], wanted: impl Fn(Outcome) -> b
     Ok("ok".into())
 }
 
-/// Starts with kind, handles, and kind and number of its place: properties of a pool, and of
-/// physical memory.
+/// Properties of a pool or of physical memory, which start with the kind, the handle types, and the
+/// kind and number of the place.
 fn properties(place: u32, number: u32) -> [u32; 22] {
     let mut properties = [0; 22];
     properties[..4].copy_from_slice(&[PINNED, 0, place, number]);
@@ -192,8 +193,8 @@ fn refused_calls(d: &Driver) -> Verdict {
     leave_all_as_it_was(d, &calls, |answered| answered.is_err())
 }
 
-/// What is said of the host's pools, or of the default pool itself, says nothing of what
-/// `cuMemAllocAsync` takes from.
+/// Calls about the host's pools, or about the default pool itself, do not change which pool
+/// `cuMemAllocAsync` allocates from.
 fn calls_about_other_pools(d: &Driver) -> Verdict {
     let (default, host, device) = (default_pool(d)?, [HOST, 0], [DEVICE, 0]);
     let host_pool = || {
@@ -220,7 +221,7 @@ fn calls_about_other_pools(d: &Driver) -> Verdict {
     leave_all_as_it_was(d, &calls, |answered| answered.is_ok())
 }
 
-/// It is memory of the device, which the host does not see.
+/// Memory of a part of a device is device memory, which the host does not see.
 fn memory_of_a_part_of_a_device(d: &Driver) -> Verdict {
     let of_part = properties(PART_OF_DEVICE, 1 << 8);
     let calls: [Call; 2] = [
@@ -237,8 +238,8 @@ fn memory_of_a_part_of_a_device(d: &Driver) -> Verdict {
     leave_all_as_it_was(d, &calls, |answered| answered.is_ok())
 }
 
-/// The server of MPS has ended the process's work, or a device outside of CUDA has failed: no call
-/// does anything any more.
+/// The MPS server has ended the process's work, or a device outside of CUDA has failed: every later
+/// call fails.
 fn codes_of_a_lost_context(d: &Driver) -> Verdict {
     const FAIL: [&str; 6] = [
         "cuCtxSynchronize",
@@ -264,8 +265,7 @@ fn codes_of_a_lost_context(d: &Driver) -> Verdict {
     Ok(format!("codes {told:?}"))
 }
 
-/// The graph gets its memory where it is instantiated, and what it gets of a device that is full is
-/// lost.
+/// The graph gets its memory when it is instantiated; memory that it gets of a full device is lost.
 fn upload_at_instantiation(d: &Driver) -> Verdict {
     const UPLOAD: u64 = 2;
     let (stream, word) = (d.stream()?, d.alloc(SMALL)?);
@@ -292,7 +292,7 @@ fn upload_at_instantiation(d: &Driver) -> Verdict {
     ok_if(d.alloc(percent(90)).is_ok(), "memory is lost")
 }
 
-/// The cache has what the driver needs for the code of the kernel.
+/// The cache holds the memory that the driver needs for the kernel's code.
 fn first_use_in_a_capture(d: &Driver) -> Verdict {
     let (stream, word, kernel) = (d.stream()?, d.alloc(SMALL)?, d.kernel("late_fill")?);
     let (free, _) = d.memory_info()?;
@@ -316,8 +316,8 @@ fn first_use_in_a_capture(d: &Driver) -> Verdict {
     Ok(format!("codes and nodes {codes:?}, kernel {}, right {right}", kernel != 0))
 }
 
-/// A launch is refused, and has added nothing to its capture: it is made once more with the memory
-/// of the cache.
+/// A launch is refused, and has added nothing to its capture: the library repeats it with memory of
+/// the cache.
 fn failed_call_that_left_its_capture(d: &Driver) -> Verdict {
     let (stream, word) = (d.stream()?, d.alloc(SMALL)?);
     d.free(d.alloc(24 * MIB)?)?;
@@ -330,12 +330,12 @@ fn failed_call_that_left_its_capture(d: &Driver) -> Verdict {
     ok_if(launched == 0 && holds(d, word, SMALL, 3)?, "it was not made again")
 }
 
-/// The driver logs every refusal, and natively each of these requests is served.
+/// The driver logs every refusal, and serves each of these requests without the library.
 fn errors_in_the_log(d: &Driver) -> Verdict {
     static LINES: AtomicU64 = AtomicU64::new(0);
     static FIRST: Mutex<String> = Mutex::new(String::new());
     unsafe extern "C" fn hears(_data: *mut c_void, _level: u32, text: *const u8, bytes: usize) {
-        // SAFETY: the driver's text, which is so long.
+        // SAFETY: the driver wrote `bytes` bytes of text there.
         let text = unsafe { std::slice::from_raw_parts(text, bytes) };
         if LINES.fetch_add(1, Ordering::Relaxed) == 0 {
             *FIRST.lock().expect("no program panics") = String::from_utf8_lossy(text).into_owned();

@@ -1,4 +1,4 @@
-//! [22] Memory that another thread is about to give back.
+//! [22] Memory that another thread is about to release.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -26,18 +26,18 @@ pub const ALL: &[Hazard] = &[
 ];
 
 const MIB: usize = 1 << 20;
-/// A segment of its own, and most of a small device. What is filled each time costs time by its
-/// size.
+/// Takes a segment of its own, and most of a small device. Filling a block takes time in proportion
+/// to its size.
 const LARGE: usize = 10 * MIB;
 
-/// The free waits for a kernel, and natively holds the context meanwhile: a request waits its turn,
-/// and finds what was freed.
+/// The free waits for a kernel, and on the plain driver holds the context meanwhile: a request
+/// blocks until the free returns, and finds the freed memory.
 fn another_thread_is_freeing_it(d: &Driver) -> Verdict {
     let block = d.alloc(40 * MIB)?;
     freed_by_another_thread(d, block)
 }
 
-/// As above, where no mode can do without a wait in the free.
+/// Another thread is freeing the memory in a situation where a free must wait in every mode.
 fn another_thread_is_freeing_it_beside_a_capture(d: &Driver) -> Verdict {
     let (block, captured) = (d.alloc(40 * MIB)?, d.stream()?);
     d.begin_capture(captured, RELAXED)?;
@@ -62,13 +62,13 @@ fn freed_by_another_thread(d: &Driver, block: u64) -> Verdict {
     })
 }
 
-/// Three threads free. While the first makes its barrier, the others wait for their turn, and one
-/// makes a barrier for both. Meanwhile a second context shows, so both must wait; a request that
-/// finds no memory waits for both.
+/// Three threads free. While the first makes its barrier, the others wait for the lock, and one of
+/// them makes a barrier for both. Meanwhile a second context appears, so both frees must wait. A
+/// request that finds no memory waits for both.
 fn two_threads_share_a_barrier(d: &Driver) -> Verdict {
     let blocks = [d.alloc(12 * MIB)?, d.alloc(16 * MIB)?, d.alloc(16 * MIB)?];
     let (first, streams) = (d.context(), [d.stream()?, d.stream()?]);
-    // With work on two streams no barrier puts its wait off.
+    // After work on two streams no barrier defers its wait.
     for stream in streams {
         d.launch("delay", stream, &[1])?;
     }
@@ -89,7 +89,8 @@ fn two_threads_share_a_barrier(d: &Driver) -> Verdict {
     })
 }
 
-/// While another thread takes references to the primary context and gives them up, as libraries do.
+/// Runs `body` while another thread takes references to the primary context and releases them, as
+/// libraries do.
 pub fn beside_references<T>(d: &Driver, body: impl FnOnce() -> Outcome<T>) -> Outcome<T> {
     let reference = || -> Outcome {
         let mut context = 0;
@@ -99,7 +100,7 @@ pub fn beside_references<T>(d: &Driver, body: impl FnOnce() -> Outcome<T>) -> Ou
     beside(d, reference, body)
 }
 
-/// While another thread, in the same context, does this over and over.
+/// Runs `body` while another thread repeats a call in the same context.
 pub fn beside<T>(
     d: &Driver,
     other: impl Fn() -> Outcome + Sync,
@@ -126,14 +127,14 @@ pub fn beside_references_that_are_given_up(d: &Driver) -> Verdict {
     ok_if(beside_references(d, all)? == 0, "what the cache had was not found")
 }
 
-/// The same of a context that the program has made, to which others attach.
+/// Other threads attach to a context that the program has made, and detach from it.
 fn beside_users_that_detach(d: &Driver) -> Verdict {
     d.create_context(0)?;
     let all = || (0..300).map(|_| other_memory(d, LARGE)).sum::<Outcome<usize>>();
     ok_if(beside_users(d, all)? == 0, "what the cache had was not found")
 }
 
-/// As above, on a driver that takes long to detach.
+/// The driver takes long to detach.
 fn beside_users_that_detach_slowly(d: &Driver) -> Verdict {
     d.create_context(0)?;
     d.free(d.alloc(40 * MIB)?)?;
@@ -153,7 +154,7 @@ fn beside_users<T>(d: &Driver, body: impl FnOnce() -> Outcome<T>) -> Outcome<T> 
     beside(d, user, body)
 }
 
-/// What is freed is unknown from then on, and given again.
+/// Freed pinned memory is unknown from then on, and is handed out again.
 fn pinned_memory_freed_beside_references(d: &Driver) -> Verdict {
     let known = beside_references(d, || {
         let mut known = 0;
@@ -168,7 +169,7 @@ fn pinned_memory_freed_beside_references(d: &Driver) -> Verdict {
     ok_if(known == 0, &format!("{known} times it was there still"))
 }
 
-/// With expandable segments, memory that a kernel still writes to is wanted at another address.
+/// With expandable segments, memory that a kernel still writes to is needed at another address.
 fn memory_moves_beside_references(d: &Driver) -> Verdict {
     let (stream, other) = (d.stream()?, d.stream()?);
     let round = |_| {
@@ -176,7 +177,7 @@ fn memory_moves_beside_references(d: &Driver) -> Verdict {
         let (late, between) = (d.alloc(14 * MIB)?, d.alloc(4 * MIB)?);
         fill(d, stream, late, SMALL, 1, LATE)?;
         d.free(late)?;
-        // The other thread may be anywhere.
+        // The other thread may be at any point.
         std::thread::sleep(std::time::Duration::from_micros(100));
         let moved = d.alloc(20 * MIB)?;
         fill(d, other, moved, SMALL, 2, 0)?;
@@ -188,7 +189,8 @@ fn memory_moves_beside_references(d: &Driver) -> Verdict {
     Ok("ok".into())
 }
 
-/// Whether what the program has freed is missing: not told, or not there for physical memory.
+/// Checks whether freed memory is missing: absent from the reported amount, or unavailable for
+/// physical memory.
 fn other_memory(d: &Driver, bytes: usize) -> Outcome<usize> {
     d.free(d.alloc(bytes)?)?;
     let (free, _) = d.memory_info()?;
@@ -196,7 +198,7 @@ fn other_memory(d: &Driver, bytes: usize) -> Outcome<usize> {
     Ok(usize::from(free < bytes || missing))
 }
 
-/// Asks for it, and gives it back.
+/// Allocates physical memory, and releases it.
 pub fn physical_memory(d: &Driver, bytes: usize) -> Outcome {
     let mut properties = [0_u32; 22];
     (properties[0], properties[2]) = (1, 1);

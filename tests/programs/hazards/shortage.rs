@@ -1,5 +1,5 @@
-//! [37] [38] [47] Memory that natively is free by now serves every request: of any kind, by any
-//! thread, while anything captures.
+//! [37] [38] [47] Memory that the plain driver would have free by now serves every request: of any
+//! kind, by any thread, during any capture.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -79,14 +79,14 @@ fn stream_frees_beside_a_capture(d: &Driver) -> Verdict {
         })
     };
     let ended = [rounds(THREAD_LOCAL)?.1, rounds(RELAXED)?.1];
-    // What was freed then waits for nothing that came later.
+    // Memory freed before waits for no later work.
     let busy = Busy::new(d)?;
     let later = code(d.alloc_async(50 * MIB, d.stream()?));
     busy.stop()?;
     ok_if(ended == [0, 0] && later == 0, &format!("ended {ended:?}, later {later}"))
 }
 
-/// The same by `cuMemFree`, which waits for nothing: all work with the block is over.
+/// The frees use `cuMemFree`, which waits for nothing: all work with the blocks is complete.
 fn plain_frees_of_async_blocks_beside_a_capture(d: &Driver) -> Verdict {
     let ((), ended) = beside_a_capture(d, THREAD_LOCAL, || {
         let stream = d.stream()?;
@@ -104,7 +104,7 @@ fn plain_frees_of_async_blocks_beside_a_capture(d: &Driver) -> Verdict {
     ok_if(ended == 0 && later == 0, &format!("ended {ended}, later {later}"))
 }
 
-/// By the thread that captures, on a stream that does not.
+/// The capturing thread frees on a stream that does not capture.
 fn stream_frees_in_a_relaxed_capture(d: &Driver) -> Verdict {
     let (captured, stream) = (d.stream()?, d.stream()?);
     d.begin_capture(captured, RELAXED)?;
@@ -125,7 +125,7 @@ fn async_block_freed_while_another_stream_is_busy(d: &Driver) -> Verdict {
         fill(d, stream, block, SMALL, round, 1000)?;
         d.synchronize_stream(stream)?;
         d.free(block)?;
-        // Of every other kind as well.
+        // Requests of every other kind are served as well.
         codes.push(code(d.alloc(40 * MIB).and_then(|block| d.free_async(block, stream))));
         d.synchronize_stream(stream)?;
         let mut memory = 0;
@@ -138,7 +138,7 @@ fn async_block_freed_while_another_stream_is_busy(d: &Driver) -> Verdict {
     Ok(format!("codes {codes:?}"))
 }
 
-/// The work it was given behind still runs: no other stream may have it before.
+/// The work before the second allocation still runs: no other stream may get the block earlier.
 fn async_block_never_used_freed_plainly(d: &Driver) -> Verdict {
     let (a, b) = (d.stream()?, d.stream()?);
     let p = d.alloc_async(40 * MIB, a)?;
@@ -151,7 +151,7 @@ fn async_block_never_used_freed_plainly(d: &Driver) -> Verdict {
     ok_if(holds(d, q, 40 * MIB, 2)?, MIXED)
 }
 
-/// The same of a block that is made of what two frees on its stream gave: it is behind the later
+/// The block consists of memory that two frees on its stream left: it is ordered after the later
 /// one.
 fn async_block_of_two_frees_freed_plainly(d: &Driver) -> Verdict {
     let (a, b) = (d.stream()?, d.stream()?);
@@ -171,7 +171,7 @@ fn async_block_of_two_frees_freed_plainly(d: &Driver) -> Verdict {
     ok_if(holds(d, q, 56 * MIB, 2)?, MIXED)
 }
 
-/// The driver puts the new owner behind the free of the old one.
+/// The driver orders the new owner after the free of the old one.
 fn another_stream_takes_what_one_has_freed(d: &Driver) -> Verdict {
     let (a, b, freed) = (d.stream()?, d.stream()?, d.event()?);
     for round in 0..6 {
@@ -194,8 +194,8 @@ fn another_stream_takes_what_one_has_freed(d: &Driver) -> Verdict {
     Ok("ok".into())
 }
 
-/// One block is made of what two streams have freed. On a smaller device each would have a segment
-/// of its own.
+/// One block consists of memory that two streams have freed. On a smaller device each stream would
+/// have its own segment.
 fn another_stream_takes_two_neighbours(d: &Driver) -> Verdict {
     let (a, b, c) = (d.stream()?, d.stream()?, d.stream()?);
     let whole = d.alloc_async(56 * MIB, a)?;
@@ -212,14 +212,14 @@ fn another_stream_takes_two_neighbours(d: &Driver) -> Verdict {
     ok_if(holds(d, both, 52 * MIB, 2)?, MIXED)
 }
 
-/// No call may wait: only what the program does next ends the kernel.
+/// No call may wait: only the program's next action ends the kernel.
 fn another_stream_is_served_at_once(d: &Driver) -> Verdict {
     let (a, b, flag) = (d.stream()?, d.stream()?, d.pinned(64)?);
     let p = d.alloc_async(40 * MIB, a)?;
     d.host_write(flag, 0);
     d.launch("spin", a, &[flag, 1])?;
     d.free_async(p, a)?;
-    // Nor does it matter what was asked for in vain meanwhile.
+    // Requests that fail meanwhile must make no difference.
     let refused = code(d.alloc(50 * MIB));
     let q = d.alloc_async(40 * MIB, b);
     d.set_flag(flag, 1);
@@ -228,7 +228,7 @@ fn another_stream_is_served_at_once(d: &Driver) -> Verdict {
     ok_if(holds(d, q, 40 * MIB, 2)? && refused == 2, MIXED)
 }
 
-/// One block is made of what lies apart.
+/// One block consists of memory at several separate addresses.
 fn another_stream_takes_six_pieces(d: &Driver) -> Verdict {
     let (a, b) = (d.stream()?, d.stream()?);
     let pieces: Vec<u64> = (0..6).map(|_| d.alloc_async(20 * MIB, a)).collect::<Outcome<_>>()?;
@@ -241,7 +241,7 @@ fn another_stream_takes_six_pieces(d: &Driver) -> Verdict {
     ok_if(holds(d, all, 110 * MIB, 2)?, MIXED)
 }
 
-/// What is taken from behind addresses for a request is not kept from that very request.
+/// Memory that is unmapped from its addresses for a request must be available to that request.
 fn relaxed_capture_and_what_is_mapped(d: &Driver) -> Verdict {
     let (captured, blocks) = (d.stream()?, [d.alloc(30 * MIB)?, d.alloc(22 * MIB)?]);
     blocks.into_iter().try_for_each(|block| d.free(block))?;
@@ -252,7 +252,7 @@ fn relaxed_capture_and_what_is_mapped(d: &Driver) -> Verdict {
     Ok("ok".into())
 }
 
-/// Of each kind, 40 MiB that the cache has free.
+/// Requests 40 MiB of each kind; the cache has as much free.
 fn of_other_kinds(d: &Driver, stream: Stream, refills: bool) -> Outcome<Vec<i32>> {
     let fill_cache = || d.alloc(50 * MIB).and_then(|block| d.free(block));
     let refill = || if refills { fill_cache() } else { Ok(()) };
@@ -294,7 +294,7 @@ fn other_kinds_beside_a_capture(d: &Driver) -> Verdict {
     Ok(format!("beside {beside:?} {ended}, within {:?} {also_ended}", within?))
 }
 
-/// The cache holds more than half of the device; each asks for a seventh, again and again.
+/// The cache holds more than half of the device; each thread requests a seventh, again and again.
 fn four_threads_share_what_the_cache_has(d: &Driver) -> Verdict {
     let properties = [1_u32, 0, 1, 0, 0, 0, 0, 0];
     let (start, mut refused) = (Barrier::new(4), 0);
@@ -346,7 +346,7 @@ fn pairs_beside(d: &Driver, fails: impl Fn() -> i32 + Sync) -> Verdict {
     Ok(format!("{failed} served that cannot be, {refused} refused"))
 }
 
-/// One thread's requests cannot be served; another's can, at any time.
+/// One thread's requests cannot be served; another thread's requests always can.
 fn pairs_beside_requests_that_fail(d: &Driver) -> Verdict {
     pairs_beside(d, || code(d.alloc(100 * MIB)))
 }

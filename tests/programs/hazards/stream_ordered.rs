@@ -1,4 +1,4 @@
-//! [7] [10] [31] Stream-ordered memory, and its crossings with the other kind.
+//! [7] [10] [31] Stream-ordered memory, alone and mixed with ordinary allocations and frees.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
@@ -37,8 +37,8 @@ pub const ALL: &[Hazard] = &[
 const MIB: usize = 1 << 20;
 const MIXED: &str = "the old kernel wrote into the new block";
 
-/// [7] Natively the dependent kernel does start early, into the block's earlier life; the library
-/// promises not to let it.
+/// [7] On the plain driver the dependent kernel does start early, and writes into a block still in
+/// use; the library promises to prevent this.
 fn programmatic_launch_after_async_reuse(d: &Driver) -> Verdict {
     let stream = d.stream()?;
     let first = d.alloc_async(BYTES, stream)?;
@@ -76,7 +76,8 @@ fn reuse_on_a_stream_that_is_not_in_order(d: &Driver) -> Verdict {
     Ok("ok".into())
 }
 
-/// [31] Two neighbours freed on two streams; a request that gets both must wait for both.
+/// [31] Two adjacent blocks are freed on two streams; a request that gets both must wait for both
+/// streams.
 fn merged_neighbours(d: &Driver) -> Verdict {
     let (a, b) = (d.stream()?, d.stream()?);
     for round in 0..4 {
@@ -96,13 +97,15 @@ fn merged_neighbours(d: &Driver) -> Verdict {
     Ok("ok".into())
 }
 
-/// Natively a race: the free is ordered on its own stream only. The program tells us of the other.
+/// Without the library this is a race: the free is ordered only on its own stream. The program
+/// reports its use of the other stream to the library.
 fn block_recorded_on_another_stream(d: &Driver) -> Verdict {
     let (a, b) = (d.stream()?, d.stream()?);
     let block = d.alloc_async(BYTES, a)?;
     d.synchronize()?;
     fill(d, b, block, BYTES, 1, LATE)?;
-    // SAFETY: null, or the function of our header, which takes an address and a stream.
+    // SAFETY: the pointer is null, or the function of the library's header, which takes an address
+    // and a stream.
     let said = unsafe {
         let name = c"cachealloc_record_stream".as_ptr();
         let found = libc::dlsym(libc::RTLD_DEFAULT, name);
@@ -116,12 +119,12 @@ fn block_recorded_on_another_stream(d: &Driver) -> Verdict {
     ok_if(said == Some(0) && holds(d, next, BYTES, 2)?, MIXED)
 }
 
-/// [64] A free on a blocking stream comes behind the legacy stream's work, and so does a wait for
-/// the stream.
+/// [64] A free on a blocking stream is ordered after the legacy stream's work; so is a wait for the
+/// stream.
 fn wait_for_a_stream_behind_a_free(d: &Driver) -> Verdict {
     let mut stream = 0;
     call!(d, cuStreamCreate(&mut stream, 0))?;
-    // The legacy stream gets more after the first free, too.
+    // The legacy stream gets more work after the first free, too.
     for round in 0..3 {
         let wait = || call!(d, cuStreamSynchronize(stream));
         if !read_by_the_legacy_stream_before(d, stream, wait)? {
@@ -131,7 +134,7 @@ fn wait_for_a_stream_behind_a_free(d: &Driver) -> Verdict {
     Ok("ok".into())
 }
 
-/// [64] The same, of memory that an open capture uses.
+/// [64] An open capture uses the freed memory.
 fn wait_for_a_stream_behind_a_free_beside_a_capture(d: &Driver) -> Verdict {
     let (capturing, mut stream) = (d.stream()?, 0);
     call!(d, cuStreamCreate(&mut stream, 0))?;
@@ -149,7 +152,7 @@ fn wait_for_a_stream_behind_a_free_beside_a_capture(d: &Driver) -> Verdict {
     ok_if(holds(d, copied, 8, 1)?, "the copy saw what the host wrote later")
 }
 
-/// [64] The same, where the driver has no event left.
+/// [64] The driver has no event left.
 fn wait_for_a_stream_behind_a_free_without_an_event(d: &Driver) -> Verdict {
     let mut stream = 0;
     call!(d, cuStreamCreate(&mut stream, 0))?;
@@ -161,7 +164,7 @@ fn wait_for_a_stream_behind_a_free_without_an_event(d: &Driver) -> Verdict {
     )
 }
 
-/// [64] The same, where a query says that it is over, on the default stream of a thread.
+/// [64] A query of the default stream of a thread reports that the work is complete.
 fn query_behind_a_free_on_a_default_stream(d: &Driver) -> Verdict {
     const PER_THREAD: Stream = 2;
     let wait = || loop {
@@ -178,7 +181,8 @@ fn query_behind_a_free_on_a_default_stream(d: &Driver) -> Verdict {
 
 const NOT_READY: i32 = 600;
 
-/// [65] A free behind what its context was told to wait for: a wait for the stream is one for that.
+/// [65] The free follows a wait submitted to its context: waiting for the stream includes what that
+/// context waits for.
 fn wait_for_a_stream_of_a_waiting_context(d: &Driver) -> Verdict {
     let (reader, done) = (d.stream()?, d.event()?);
     for (name, flags) in [("non-blocking", 1), ("blocking", 0)] {
@@ -206,8 +210,8 @@ fn read_by_the_legacy_stream_before(
     read_in_order(d, LEGACY, stream, || Ok(()), wait)
 }
 
-/// Whether a copy of pinned memory on `reader` reads what is there before the host writes more,
-/// which it does behind a free on `stream`, and `wait`.
+/// Checks that a copy of pinned memory on `reader` reads the data present before the host writes
+/// more. The host writes after a free on `stream` and after `wait`.
 pub fn read_in_order(
     d: &Driver,
     reader: Stream,
@@ -230,7 +234,7 @@ pub fn read_in_order(
     Ok(read)
 }
 
-/// Two neighbours freed on one stream; both are free when the later one is.
+/// Two adjacent blocks are freed on one stream; both are free when the later one is.
 fn neighbours_of_one_stream(d: &Driver) -> Verdict {
     let (a, b, first_done) = (d.stream()?, d.stream()?, d.event()?);
     for round in 0..4 {
@@ -252,7 +256,7 @@ fn neighbours_of_one_stream(d: &Driver) -> Verdict {
     Ok("ok".into())
 }
 
-/// What is too large for a segment of common size gets one of its own.
+/// A block too large for a segment of common size gets its own segment.
 const HALF: usize = 12 << 20;
 
 fn pair_that_fills_a_segment(d: &Driver, stream: Stream) -> Outcome<[u64; 2]> {
@@ -263,8 +267,8 @@ fn pair_that_fills_a_segment(d: &Driver, stream: Stream) -> Outcome<[u64; 2]> {
     Ok(pair)
 }
 
-/// One thread's frees make barriers while another frees on its stream: a barrier does not speak
-/// for what was submitted after it.
+/// One thread's frees make barriers while another thread frees on its stream: a barrier does not
+/// cover work submitted after it.
 fn tags_made_during_a_barrier(d: &Driver) -> Verdict {
     let done = AtomicBool::new(false);
     let barriers = || {
@@ -301,7 +305,8 @@ fn tags_made_during_a_barrier(d: &Driver) -> Verdict {
     ok_if(d.races().is_none_or(|races| races == 0), MIXED)
 }
 
-/// A large block is freed on one stream, its own stream takes a part, another the rest.
+/// A large block is freed on one stream; that stream takes a part of it, and another stream takes
+/// the rest.
 fn remainder_of_a_split(d: &Driver) -> Verdict {
     let (a, b) = (d.stream()?, d.stream()?);
     for round in 0..4 {
@@ -346,7 +351,8 @@ fn crossed_frees(d: &Driver) -> Verdict {
     Ok("ok".into())
 }
 
-/// The work of one stream is over, before and after a free on the other, whose work is not.
+/// The work of one stream is complete before and after a free on the other stream, whose work is
+/// not.
 fn frees_on_two_streams_in_turn(d: &Driver) -> Verdict {
     let (a, b) = (d.stream()?, d.stream()?);
     let late = d.alloc_async(BYTES, b)?;
@@ -361,7 +367,7 @@ fn frees_on_two_streams_in_turn(d: &Driver) -> Verdict {
         }
     }
     d.synchronize_stream(a)?;
-    // Asks which events are complete.
+    // This call queries which events are complete.
     d.memory_info()?;
     let again = d.alloc(BYTES)?;
     fill(d, a, again, BYTES, 2, 0)?;
@@ -378,7 +384,7 @@ fn freed_on_a_stream_then_taken_by_malloc(d: &Driver) -> Verdict {
     ok_if(holds(d, q, SMALL, 2)?, MIXED)
 }
 
-/// The block belongs to one context, its last work and its free to a stream of another.
+/// The block belongs to one context; its last work and its free are on a stream of another context.
 fn freed_on_a_stream_of_another_context(d: &Driver) -> Verdict {
     let (first, a) = (d.context(), d.stream()?);
     let second = d.create_context(0)?;
@@ -404,7 +410,7 @@ fn freed_on_a_stream_of_another_context(d: &Driver) -> Verdict {
     Ok("ok".into())
 }
 
-/// Each free needs an event, and may use one that an earlier free no longer needs.
+/// Each free needs an event, and may reuse one that an earlier free no longer needs.
 fn events_of_many_rounds_on_one_stream(d: &Driver) -> Verdict {
     const ROUNDS: usize = 10_000;
     let stream = d.stream()?;
@@ -430,7 +436,7 @@ fn async_block_freed_plainly(d: &Driver) -> Verdict {
     ok_if(holds(d, q, BYTES, 2)?, MIXED)
 }
 
-/// `cuMemFree` of such a block comes after every stream of the context, not after one.
+/// `cuMemFree` of such a block is ordered after every stream of the context, not after one.
 fn async_block_freed_plainly_while_used_elsewhere(d: &Driver) -> Verdict {
     let (a, b, ready) = (d.stream()?, d.stream()?, d.event()?);
     let p = d.alloc_async(BYTES, a)?;
@@ -443,7 +449,7 @@ fn async_block_freed_plainly_while_used_elsewhere(d: &Driver) -> Verdict {
     ok_if(holds(d, q, BYTES, 2)?, MIXED)
 }
 
-/// What went back behind a stream's work is there when the stream is done.
+/// Memory freed after a stream's work is available when the stream is done.
 fn room_comes_back_from_behind_tags(d: &Driver) -> Verdict {
     let a = d.stream()?;
     let (p, room) = (d.alloc_async(40 * MIB, a)?, d.alloc(50 * MIB)?);
@@ -458,7 +464,7 @@ fn room_comes_back_from_behind_tags(d: &Driver) -> Verdict {
     ok_if(r.is_ok(), "its memory serves nobody")
 }
 
-/// [10] A segment goes back to the driver behind the work that still uses its blocks.
+/// [10] A segment is released to the driver after the work that still uses its blocks.
 fn room_is_made_behind_tags(d: &Driver) -> Verdict {
     let (a, b) = (d.stream()?, d.stream()?);
     let (p, room) = (d.alloc_async(20 * MIB, a)?, d.alloc(50 * MIB)?);
@@ -471,8 +477,7 @@ fn room_is_made_behind_tags(d: &Driver) -> Verdict {
     ok_if(holds(d, q, SMALL, 2)?, MIXED)
 }
 
-/// [48] The program itself does nothing with the first block: whatever is still to come for it was
-/// put on its stream by the library.
+/// [48] The program does nothing with the first block: only the library has submitted work for it.
 fn filled_block_changes_hands(d: &Driver) -> Verdict {
     let (a, b) = (d.stream()?, d.stream()?);
     let mut good = true;
@@ -481,7 +486,7 @@ fn filled_block_changes_hands(d: &Driver) -> Verdict {
         fill(d, a, used, BYTES, 9, 0)?;
         d.free_async(used, a)?;
         d.synchronize()?;
-        // Over, and its stream's still.
+        // The block's work is complete, and the block still belongs to its stream.
         let first = d.alloc_async(BYTES, a)?;
         d.free_async(first, a)?;
         let second = d.alloc_async(BYTES, b)?;

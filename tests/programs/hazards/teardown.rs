@@ -1,4 +1,5 @@
-//! [4] What earlier work used is destroyed after a free: natively that work is over by then.
+//! [4] Objects that earlier work uses are destroyed after a free: on the plain driver that work is
+//! complete by then.
 
 use cachealloc_tests::driver::{Driver, Outcome};
 
@@ -28,7 +29,7 @@ pub const ALL: &[Hazard] = &[
     hazard!(Full, free_of_foreign_memory),
 ];
 
-/// A texture is only a handle in the simulation: what can be seen is that its end came late.
+/// In the simulation a texture is only a handle: the test observes that it was destroyed late.
 fn destroy_texture(d: &Driver) -> Verdict {
     let (stream, words, unrelated) = (d.stream()?, d.alloc(SMALL)?, d.alloc(SMALL)?);
     let texture = texture(d, words)?;
@@ -38,7 +39,7 @@ fn destroy_texture(d: &Driver) -> Verdict {
     ok_if(is_late(d), "the texture went while a kernel ran")
 }
 
-/// The second free skips its barrier; the debt is the first one's.
+/// The second free skips its barrier; the teardown must wait for the first one's.
 fn destroy_texture_after_a_second_free(d: &Driver) -> Verdict {
     let (stream, words) = (d.stream()?, d.alloc(SMALL)?);
     let (first, second) = (d.alloc(SMALL)?, d.alloc(SMALL)?);
@@ -66,7 +67,7 @@ const NOTHING: u32 = 0;
 const READ: u32 = 1;
 const READ_WRITE: u32 = 3;
 
-/// Memory of device 0, mapped to be read and written.
+/// Maps memory of device 0 for reading and writing.
 pub fn mapped_page(d: &Driver) -> Outcome<(u64, u64)> {
     // CUmemAllocationProp: pinned memory of device 0.
     let properties = [1_u32, 0, 1, 0, 0, 0, 0, 0];
@@ -84,7 +85,7 @@ fn set_access(d: &Driver, address: u64, flags: u32) -> Outcome {
     call!(d, cuMemSetAccess(address, PAGE, access.as_ptr().cast(), 1))
 }
 
-/// [44] The mapping stays, and nothing may touch it any more.
+/// [44] The mapping stays, but nothing may access it any more.
 fn access_taken_away(d: &Driver) -> Verdict {
     less_access(d, NOTHING)
 }
@@ -127,8 +128,8 @@ fn free_pinned(d: &Driver) -> Verdict {
     end_of_host_memory(d, page, |page| d.free_pinned(page))
 }
 
-/// [63] Memory that a copy still reads is freed and asked for again: natively the free waits, and
-/// what comes then is new.
+/// [63] Memory that a copy still reads is freed and requested again. On the plain driver the free
+/// waits, and the new memory is unused.
 fn pinned_memory_again(d: &Driver) -> Verdict {
     let (stream, target) = (d.stream()?, d.alloc(SMALL)?);
     for round in 0..3 {
@@ -151,8 +152,8 @@ fn pinned_memory_again(d: &Driver) -> Verdict {
     Ok("ok".into())
 }
 
-/// [63] The end of one piece of pinned memory tells that what a kernel writes to another has
-/// arrived.
+/// [63] After one piece of pinned memory is freed, the host may read what a kernel wrote to another
+/// piece.
 fn look_behind_the_end_of_pinned_memory(d: &Driver) -> Verdict {
     let stream = d.stream()?;
     let (page, unrelated) = (d.pinned(4096)?, d.pinned(4096)?);
@@ -161,7 +162,7 @@ fn look_behind_the_end_of_pinned_memory(d: &Driver) -> Verdict {
     ok_if(d.host_read(page) == 7, "the host looked before the work was done")
 }
 
-/// [63] It is the same allocation as before when a context ends that it does not belong to.
+/// [63] The allocation is unchanged when a context ends that it does not belong to.
 fn pinned_memory_beside_another_end(d: &Driver) -> Verdict {
     const BUFFER_ID: u32 = 7;
     let id = |address| -> Outcome<u64> {
@@ -176,12 +177,12 @@ fn pinned_memory_beside_another_end(d: &Driver) -> Verdict {
     ok_if(id(pinned)? == before, "the memory became another allocation")
 }
 
-/// [63] What was freed is unknown, also while the driver takes long to take it back.
+/// [63] Freed memory is unknown, even while the driver takes long to release it.
 fn pinned_memory_leaves_beside_another_end(d: &Driver) -> Verdict {
     let pinned = d.pinned(SMALL)?;
     d.free_pinned(pinned)?;
     let ask = || {
-        // Host memory is short: what the library keeps gives way.
+        // Host memory is short: the library must release what it retains.
         d.fail("cuMemHostAlloc@*=2");
         Ok(code(d.pinned(BYTES)))
     };
@@ -204,7 +205,7 @@ fn another_context_ends(d: &Driver) -> Outcome {
     d.set_context(first)
 }
 
-/// [63] Libraries take a reference to the primary context for a while. To give it up waits for no
+/// [63] Libraries hold a reference to the primary context for a while. Releasing it waits for no
 /// work.
 fn spin_and_one_reference_less(d: &Driver) -> Verdict {
     d.free_pinned(d.pinned(SMALL)?)?;
@@ -218,14 +219,14 @@ fn spin_and_one_reference_less(d: &Driver) -> Verdict {
     Ok("ok".into())
 }
 
-/// [4] While another thread takes references to the primary context and gives them up.
+/// [4] Another thread takes references to the primary context and releases them.
 pub fn unmap_beside_references(d: &Driver) -> Verdict {
     let stream = d.stream()?;
     let round = |_| {
         let (unrelated, (address, memory)) = (d.alloc(SMALL)?, mapped_page(d)?);
         fill(d, stream, address, SMALL, 1, LATE)?;
         d.free(unrelated)?;
-        // The other thread may be anywhere.
+        // The other thread may be at any point.
         std::thread::sleep(std::time::Duration::from_micros(100));
         call!(d, cuMemUnmap(address, PAGE))?;
         call!(d, cuMemRelease(memory))?;
@@ -244,7 +245,8 @@ fn end_of_host_memory(d: &Driver, page: u64, end: impl FnOnce(u64) -> Outcome) -
     Ok("ok".into())
 }
 
-/// Memory that the library did not make goes the native way, behind the frees before it.
+/// Freeing memory that the library did not allocate uses the driver's own call, ordered after the
+/// frees before it.
 fn free_of_foreign_memory(d: &Driver) -> Verdict {
     let (stream, unrelated, mut managed) = (d.stream()?, d.alloc(SMALL)?, 0);
     call!(d, cuMemAllocManaged(&mut managed, SMALL, 1))?;
@@ -259,7 +261,7 @@ fn is_late(d: &Driver) -> bool {
 }
 
 pub fn texture(d: &Driver, words: u64) -> Outcome<u64> {
-    // CUDA_RESOURCE_DESC: linear memory of 32-bit words; what the rest means is the driver's.
+    // CUDA_RESOURCE_DESC: linear memory of 32-bit words; the driver defines the rest.
     let mut resource = [0_u64; 18];
     resource[..5].copy_from_slice(&[2, words, 0x20, 1, SMALL as u64]);
     let description = [0_u64; 13];

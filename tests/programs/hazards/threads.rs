@@ -1,4 +1,4 @@
-//! [11] [14] [26] Races of the library's own: each needs two threads, and many repetitions.
+//! [11] [14] [26] Races inside the library: each needs two threads, and many repetitions.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::yield_now;
@@ -23,7 +23,7 @@ pub const ALL: &[Hazard] = &[
 
 const ROUNDS: u64 = 300;
 
-/// Each thread leans on its own frees only; the others submit and free meanwhile.
+/// Each thread relies only on its own frees, while the others submit and free.
 fn frees_of_several_threads(d: &Driver) -> Verdict {
     let work = |seed: u64| {
         let (a, b) = (d.stream()?, d.stream()?);
@@ -34,7 +34,7 @@ fn frees_of_several_threads(d: &Driver) -> Verdict {
             fill(d, a, data, SMALL, round, 0)?;
             yield_sometimes(round + seed);
             d.free(block)?;
-            // No event between the streams: the free was one.
+            // No event orders the streams: the free does.
             fill(d, b, data, SMALL, round, 10_000)?;
             yield_sometimes(round);
             let other = d.alloc(SMALL)?;
@@ -46,8 +46,8 @@ fn frees_of_several_threads(d: &Driver) -> Verdict {
     ok_if(d.races().is_none_or(|races| races == 0), "two kernels met in one block")
 }
 
-/// What one thread frees, another takes the moment it may. Sizes change, so that no thread keeps
-/// its own blocks for itself.
+/// A block that one thread frees is taken by another as soon as possible. Sizes change, so that no
+/// thread retains its own blocks.
 fn a_block_changes_hands(d: &Driver) -> Verdict {
     let left = AtomicU32::new(2);
     let work = |seed: u64| {
@@ -92,8 +92,8 @@ fn one_block_freed_twice_at_once(d: &Driver) -> Verdict {
     Ok("ok".into())
 }
 
-/// [26] A kernel raises its flag, and a third thread frees, before its own launch has returned
-/// to the thread that made it.
+/// [26] A kernel raises its flag, and a third thread frees, before the launch has returned to the
+/// thread that made it.
 fn a_flag_is_raised_before_the_launch_returns(d: &Driver) -> Verdict {
     let word = d.pinned(4096)?;
     let done = AtomicBool::new(false);
@@ -119,19 +119,19 @@ fn a_flag_is_raised_before_the_launch_returns(d: &Driver) -> Verdict {
     ok_if(d.host_read(word) == ROUNDS - 1, "the host looked too early")
 }
 
-/// [14] One thread's captures begin and end while another's frees make barriers.
+/// [14] One thread's captures begin and end while another thread's frees make barriers.
 fn captures_begin_during_frees(d: &Driver) -> Verdict {
     let word = d.alloc(SMALL)?;
     captures_beside_frees(d, THREAD_LOCAL, word)
 }
 
-/// The free has let the capture begin before it waits. Natively it kills the capture.
+/// The free lets the capture begin before it waits. On the plain driver it invalidates the capture.
 fn global_captures_begin_during_frees_that_wait(d: &Driver) -> Verdict {
     let word = d.pinned(SMALL)?;
     captures_beside_frees(d, GLOBAL, word)
 }
 
-/// What is written before each free is `written`: in pinned memory the host may look at it.
+/// Before each free, work writes to `written`: in pinned memory the host may read it.
 fn captures_beside_frees(d: &Driver, mode: u32, written: u64) -> Verdict {
     let done = AtomicBool::new(false);
     let capturing = || {
@@ -165,8 +165,8 @@ fn captures_beside_frees(d: &Driver, mode: u32, written: u64) -> Verdict {
     ok_if(lost == 0, &format!("{lost} captures were lost"))
 }
 
-/// [32] A free waits for a kernel, another free beside it, a capture begins, and a context that
-/// has nothing to do with it frees too. Only the first two may wait.
+/// [32] One free waits for a kernel, and another free waits beside it. A capture begins, and a free
+/// in an unrelated context follows. Only the first two may wait.
 fn capture_beside_frees_of_two_contexts(d: &Driver) -> Verdict {
     let (stream, flag) = (d.stream()?, d.pinned(64)?);
     let (block, mut managed) = (d.alloc(SMALL)?, 0);
@@ -200,7 +200,7 @@ fn capture_beside_frees_of_two_contexts(d: &Driver) -> Verdict {
     Ok(format!("codes {freed:?}"))
 }
 
-/// [32] The same where it is the end of something else that waits, and holds the context meanwhile.
+/// [32] A call other than a free waits, and holds the context meanwhile.
 fn capture_beside_the_end_of_pinned_memory(d: &Driver) -> Verdict {
     let page = d.pinned(SMALL)?;
     capture_beside(d, || d.free_pinned(page))
@@ -216,7 +216,7 @@ fn capture_beside_the_end_of_an_array(d: &Driver) -> Verdict {
 fn capture_beside(d: &Driver, end: impl FnOnce() -> Outcome + Send) -> Verdict {
     let (stream, captured, flag) = (d.stream()?, d.stream()?, d.pinned(64)?);
     let block = d.alloc(SMALL)?;
-    // Frees before, so that the library has all that it needs for one.
+    // Earlier frees make the library allocate everything that it needs for one.
     in_thread(d, || {
         for _ in 0..3 {
             let other = d.alloc(SMALL)?;
@@ -243,7 +243,7 @@ fn capture_beside(d: &Driver, end: impl FnOnce() -> Outcome + Send) -> Verdict {
     Ok(format!("codes {codes:?}"))
 }
 
-/// [40] When a thread has been joined, its free has waited.
+/// [40] After a thread has been joined, its free has waited.
 fn queries_behind_a_thread_that_has_ended(d: &Driver) -> Verdict {
     let mut answers = Vec::new();
     for ask in ASK {
@@ -252,7 +252,7 @@ fn queries_behind_a_thread_that_has_ended(d: &Driver) -> Verdict {
         answers.push(code(ask(d, stream, events)));
         d.synchronize()?;
     }
-    // A second thread's free skips its barrier, and asks nothing.
+    // A second thread's free skips its barrier, and makes no query.
     let (stream, events, other) = (d.stream()?, [d.event()?, d.event()?], d.alloc(SMALL)?);
     in_thread(d, || work_and_free(d, stream, events, LATE))?;
     in_thread(d, || d.free(other))?;
@@ -260,7 +260,7 @@ fn queries_behind_a_thread_that_has_ended(d: &Driver) -> Verdict {
     ok_if(answers == [0; 4], &format!("answers {answers:?}"))
 }
 
-/// [40] The same where the thread says so and goes on.
+/// [40] The thread reports its free and goes on.
 fn queries_behind_a_thread_that_lives(d: &Driver) -> Verdict {
     let mut answers = Vec::new();
     for ask in ASK {

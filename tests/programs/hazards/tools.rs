@@ -1,34 +1,36 @@
-//! What the programs share: the record of one, sizes and delays, small questions.
+//! Shared helpers of the programs: the table row of a program, sizes, delays and small checks.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use cachealloc_tests::driver::{Driver, Outcome, Stream};
 
-/// A program's line, or the code of a driver call that failed.
+/// A program's output line, or the code of a driver call that failed.
 pub type Verdict = Outcome<String>;
 
 pub struct Hazard {
     pub name: &'static str,
     pub kept: Kept,
-    /// False: natively it fails, and only the library promises that it does not.
+    /// Whether the program also works without the library. If false, only the library promises that
+    /// it does.
     pub natively: bool,
     /// Variables for the simulation, separated by spaces.
     pub machine: &'static str,
     pub run: fn(&Driver) -> Verdict,
 }
 
-/// Which modes keep the promise that the program leans on.
+/// The modes that keep the promise on which the program relies.
 #[derive(Clone, Copy, Debug)]
 pub enum Kept {
-    /// No reuse while in use, no wait too many, no lost capture: every mode.
+    /// Every mode: no reuse while in use, no wait too many, no lost capture.
     Always,
-    /// The order of streams, or completion that the host sees: not `relaxed`.
+    /// Every mode except `relaxed`: the order of streams, or completion that the host observes.
     Full,
-    /// Only a real wait in every free keeps it.
+    /// Only `strict`: a real wait in every free.
     StrictOnly,
 }
 
-/// One row of a module's table: `hazard!(Full, name)`, and what differs from the usual.
+/// One row of a module's table: `hazard!(Full, name)`, followed by any fields that differ from the
+/// defaults.
 macro_rules! hazard {
     ($kept:ident, $run:ident) => {
         hazard!($kept, $run, machine = "")
@@ -50,13 +52,13 @@ macro_rules! hazard {
 /// Calls a function of the driver that has no wrapper.
 macro_rules! call {
     ($driver:expr, $function:ident($($argument:expr),* $(,)?)) => {
-        // SAFETY: each argument is a value, or a place of the program that outlives the call and
-        // is as large as this function's documentation wants.
+        // SAFETY: each argument is a value, or a pointer of the program that outlives the call and
+        // is as large as this function's documentation requires.
         cachealloc_tests::driver::check(unsafe { ($driver.functions.$function)($($argument),*) })
     };
 }
 
-/// Virtual nanoseconds: longer than any call, and than what a forgetful free takes.
+/// Virtual nanoseconds: longer than any call, and than a free that does not wait takes.
 pub const LATE: u64 = 15_000_000;
 pub const SMALL: usize = 64 << 10;
 pub const BYTES: usize = 3 << 20;
@@ -66,7 +68,7 @@ pub fn ok_if(good: bool, otherwise: &str) -> Verdict {
     Ok(if good { "ok".into() } else { format!("FAIL, {otherwise}") })
 }
 
-/// "0" or the driver's code, for calls whose failure is the point.
+/// Returns 0 or the driver's code, for calls whose failure is the point.
 pub fn code<T>(outcome: Outcome<T>) -> i32 {
     outcome.err().unwrap_or(0)
 }
@@ -75,7 +77,7 @@ pub fn fill(d: &Driver, stream: Stream, at: u64, bytes: usize, value: u64, ns: u
     d.launch("late_fill", stream, &[at, bytes as u64, value, ns])
 }
 
-/// A new stream, under this handle if the driver gives it out again soon.
+/// Returns a new stream, which has this handle if the driver soon reuses it.
 pub fn under_handle(d: &Driver, handle: Stream) -> Outcome<Stream> {
     let mut stream = d.stream()?;
     for _ in 0..16 {
@@ -91,18 +93,18 @@ pub fn copy(d: &Driver, stream: Stream, dst: u64, src: u64, bytes: usize, ns: u6
     d.launch("copy", stream, &[dst, src, bytes as u64, ns])
 }
 
-/// Whether every word has this value, once everything is done.
+/// Waits for all work, and checks that every word has this value.
 pub fn holds(d: &Driver, at: u64, bytes: usize, value: u64) -> Outcome<bool> {
     d.synchronize()?;
     Ok(d.read_words(at, bytes / 8)?.iter().all(|word| *word == value))
 }
 
-/// Runs in a thread of its own, in the same context, to its end.
+/// Runs `body` to its end in another thread, in the same context.
 pub fn in_thread<T: Send>(d: &Driver, body: impl FnOnce() -> Outcome<T> + Send) -> Outcome<T> {
     std::thread::scope(|scope| spawn(scope, d, body).join().expect("no program panics"))
 }
 
-/// As `in_thread`, without waiting for it.
+/// Runs `body` in another thread, in the same context, without waiting for it.
 pub fn spawn<'scope, 'env, T: Send + 'scope>(
     scope: &'scope std::thread::Scope<'scope, 'env>,
     d: &'env Driver,
@@ -115,7 +117,7 @@ pub fn spawn<'scope, 'env, T: Send + 'scope>(
     })
 }
 
-/// Tells other threads that this one has come to its end, well or not.
+/// Signals other threads that this one has ended, whether it succeeded or failed.
 pub struct SetAtEnd<'a>(pub &'a AtomicBool);
 
 impl Drop for SetAtEnd<'_> {
@@ -124,9 +126,9 @@ impl Drop for SetAtEnd<'_> {
     }
 }
 
-/// Has the cache give back what it can, if there is one.
+/// Makes the cache, if there is one, release what it can.
 pub fn trim() {
-    // SAFETY: null, or the function of our header, which takes a device.
+    // SAFETY: the pointer is null, or the function of the library's header, which takes a device.
     unsafe {
         let found = libc::dlsym(libc::RTLD_DEFAULT, c"cachealloc_trim".as_ptr());
         type Trim = extern "C" fn(i32) -> i64;
@@ -150,13 +152,13 @@ pub fn load_module(d: &Driver, text: &str) -> Outcome<u64> {
 pub fn global(d: &Driver, module: u64, name: &std::ffi::CStr) -> Outcome<u64> {
     let (mut address, mut bytes) = (0, 0);
     call!(d, cuModuleGetGlobal(&mut address, std::ptr::null_mut(), module, name.as_ptr().cast()))?;
-    // Either may be asked alone.
+    // The caller may ask for either value alone.
     call!(d, cuModuleGetGlobal(std::ptr::null_mut(), &mut bytes, module, name.as_ptr().cast()))?;
     assert_ne!(bytes, 0);
     Ok(address)
 }
 
-/// The sum of what all answer, each in the context of this thread.
+/// Returns the sum of the results of all threads, each of which runs in this thread's context.
 pub fn in_threads(
     d: &Driver,
     count: u64,

@@ -1,6 +1,6 @@
-//! [9] Programs that hang where a wait has no bound: a thread asks, and only then lets go the work
-//! that another thread's call, which natively has not returned, waits for. `tests/it/bounds.rs`
-//! runs them without their bounds.
+//! [9] Programs that hang where a wait is unbounded. A thread makes a query before it ends the work
+//! for which another thread's call waits. On the plain driver that call has not returned.
+//! `tests/it/bounds.rs` runs these programs without the bounds.
 
 use cachealloc_tests::driver::{Driver, Outcome, RELAXED, Stream};
 
@@ -31,8 +31,8 @@ pub const ALL: &[Hazard] = &[
 
 const MIB: usize = 1 << 20;
 
-/// Runs `body` while `call` in another thread waits for a kernel that never ends, and ends the
-/// process: then everything ends.
+/// Runs `body` while `call` in another thread waits for a kernel that never ends, and then ends the
+/// process, and with it everything else.
 fn beside_work_without_end(
     d: &Driver,
     name: &str,
@@ -46,7 +46,7 @@ fn beside_work_without_end(
     std::thread::scope(|scope| {
         spawn(scope, d, || -> Outcome {
             call()?;
-            // Where the call does not wait the thread lives on all the same.
+            // If the call does not wait, the thread is kept alive as well.
             loop {
                 sleep_ms(1000);
             }
@@ -58,7 +58,7 @@ fn beside_work_without_end(
     })
 }
 
-/// Whether the other thread's free has returned, a query cannot know.
+/// A query cannot know whether the other thread's free has returned.
 fn query_beside_work_without_end(d: &Driver) -> Verdict {
     let (spins, idle, event) = (d.stream()?, d.stream()?, d.event()?);
     let unrelated = d.alloc(SMALL)?;
@@ -67,13 +67,14 @@ fn query_beside_work_without_end(d: &Driver) -> Verdict {
     beside_work_without_end(d, name, spins, || d.free(unrelated), || d.query_event(event))
 }
 
-/// The other thread sends memory back, which waits for the kernel; natively its free does.
+/// The other thread releases memory to the driver, which waits for the kernel; on the plain driver
+/// its free waits.
 fn stream_memory_beside_work_without_end(d: &Driver) -> Verdict {
     let name = "stream_memory_beside_work_without_end";
     stream_memory_beside_frees(d, name, || d.alloc(25 * MIB).map(drop))
 }
 
-/// The request itself would send it back.
+/// The request itself would release the memory to the driver.
 fn stream_memory_beside_frees_without_end(d: &Driver) -> Verdict {
     stream_memory_beside_frees(d, "stream_memory_beside_frees_without_end", || Ok(()))
 }
@@ -89,7 +90,8 @@ fn stream_memory_beside_frees(
     beside_work_without_end(d, name, spins, frees, || d.alloc_async(30 * MIB, other).map(drop))
 }
 
-/// Whether a call ends the context is not known. More is asked for than there is.
+/// The library cannot know whether a call ends the context. The request exceeds the available
+/// memory.
 fn request_before_an_end_is_let_go(d: &Driver) -> Verdict {
     behind_an_unknown_table(d);
     let (first, ends) = (d.context(), d.create_context(0)?);
@@ -107,8 +109,9 @@ fn request_before_an_end_is_let_go(d: &Driver) -> Verdict {
     })
 }
 
-/// One thread stands still in a request for its capture, behind a free, and more is asked for than
-/// there will be; another one ends that capture before it ends what the free waits for.
+/// One thread blocks in a request for its capture, after a free, and asks for more memory than
+/// there will be. Another thread ends that capture before it ends the work for which the free
+/// waits.
 fn request_in_a_capture_that_lets_go(d: &Driver) -> Verdict {
     let (captures, spins, flag) = (d.stream()?, d.stream()?, d.pinned(64)?);
     let (_held, freed) = (d.alloc(30 * MIB)?, d.alloc(20 * MIB)?);

@@ -1,4 +1,4 @@
-//! [1] [2] [3] [28] After a free the host looks, and sees what was submitted before it.
+//! [1] [2] [3] [28] After a free, the host reads the results of the work submitted before it.
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -72,15 +72,15 @@ fn managed_pool_write(d: &Driver) -> Verdict {
     pool_write(d, [MANAGED, 0, DEVICE, 0])
 }
 
-/// Kinds of memory in a pool, and of its places.
+/// Kinds of memory in a pool, and kinds of its places.
 const PINNED: u32 = 1;
 const MANAGED: u32 = 2;
 const DEVICE: u32 = 1;
 const HOST: u32 = 2;
 const HOST_NUMA: u32 = 3;
 
-/// The pool is of the program's own making; it starts with kind, handles, and kind and number of
-/// its place.
+/// The program has created the pool. `start` holds the kind, the handle types, and the kind and
+/// number of the place.
 fn pool_write(d: &Driver, start: [u32; 4]) -> Verdict {
     let (stream, mut pool, mut word) = (d.stream()?, 0, 0);
     let mut properties = [0_u32; 22];
@@ -91,7 +91,7 @@ fn pool_write(d: &Driver, start: [u32; 4]) -> Verdict {
     read_after_free(d, word)
 }
 
-/// The other way to pass arguments: all in one block of the program.
+/// The program passes all kernel arguments in one packed block.
 fn pinned_in_packed_arguments(d: &Driver) -> Verdict {
     let word = d.pinned(4096)?;
     let kernel = d.kernel("late_fill")?;
@@ -106,7 +106,7 @@ fn pinned_in_packed_arguments(d: &Driver) -> Verdict {
     look_after(d, launch, || d.host_read(word) == 7)
 }
 
-/// Submits something behind a delay, frees an unrelated block, then asks what the host sees.
+/// Submits work after a delay, frees an unrelated block, and then checks what the host sees.
 pub fn look_after(
     d: &Driver,
     submit: impl FnOnce(Stream) -> Outcome,
@@ -184,13 +184,13 @@ fn pinned_in_graph(d: &Driver) -> Verdict {
     look_after(d, |s| d.launch_graph(graph, s), || d.host_read(word) == 7)
 }
 
-/// [2] The host writes what is still being read.
+/// [2] The host overwrites memory that the device is still reading.
 fn refill_pinned(d: &Driver) -> Verdict {
     let host = d.pinned(WORD as usize)?;
     refill(d, host)
 }
 
-/// The driver refuses the second registration, and the first one still stands.
+/// The driver refuses the second registration, and the first one remains in force.
 fn refill_what_was_registered_twice(d: &Driver) -> Verdict {
     let page = page_of_host();
     call!(d, cuMemHostRegister(page, 4096, 0))?;
@@ -208,7 +208,7 @@ fn refill(d: &Driver, host: u64) -> Verdict {
     ok_if(holds(d, target, 8, 1)?, "the host refilled what was still being read")
 }
 
-// [3] Asked once, as natively nothing can be unfinished.
+// [3] Queried once, because on the plain driver nothing can be incomplete.
 
 fn elapsed_time(d: &Driver) -> Verdict {
     timed(d, |start, stop, _| d.elapsed_ms(start, stop).map(drop))
@@ -232,11 +232,11 @@ fn timed(d: &Driver, ask: impl FnOnce(Event, Event, Stream) -> Outcome) -> Verdi
     ok_if(ask(start, stop, stream).is_ok(), "it was not done after the free")
 }
 
-/// The second free has nothing to wait for but what the first has not waited for either.
+/// The second free has to wait only for what the first one has not waited for.
 fn event_query_behind_a_skipped_barrier(d: &Driver) -> Verdict {
     let (stream, stop) = (d.stream()?, d.event()?);
     let (first, second) = (d.alloc(SMALL)?, d.alloc(SMALL)?);
-    // Longer than a query waits for another thread's free.
+    // This delay is longer than a query waits for another thread's free.
     d.launch("delay", stream, &[4 * LATE])?;
     d.record(stop, stream)?;
     let (freed, asked) = (std::sync::Barrier::new(2), std::sync::Barrier::new(2));
@@ -270,7 +270,7 @@ pub fn filled(d: &Driver, value: u64) -> Outcome<u64> {
     Ok(block)
 }
 
-/// A page of ordinary memory, never given back.
+/// Returns a page of ordinary memory that is never freed.
 pub fn page_of_host() -> u64 {
     let page = std::alloc::Layout::from_size_align(4096, 4096).expect("a page");
     // SAFETY: the layout is not empty.

@@ -1,4 +1,5 @@
-//! [72] Copies that do not wait, though no name of theirs says so, with managed memory on one side.
+//! [72] Copies that do not wait although their names do not say so, with managed memory on one
+//! side.
 
 use cachealloc_tests::driver::{Driver, Outcome};
 
@@ -18,8 +19,8 @@ fn managed(d: &Driver) -> Outcome<u64> {
     Ok(word)
 }
 
-/// Copies, which takes its time, and frees an unrelated block. No kernel runs, which would be
-/// visible itself.
+/// Submits a copy that takes long, and frees an unrelated block. No kernel runs, since that would
+/// be visible itself.
 fn copy_late(d: &Driver, copy: Copy, to: u64, from: u64) -> Outcome {
     let unrelated = d.alloc(SMALL)?;
     d.synchronize()?;

@@ -15,7 +15,7 @@ pub const ALL: &[Hazard] = &[
     hazard!(StrictOnly, pinned_in_copied_data),
 ];
 
-/// `DEVICEMAP`: the program says that kernels will write there.
+/// `DEVICEMAP`: the program declares that kernels will write there.
 fn mapped_write(d: &Driver) -> Verdict {
     const DEVICE_MAP: u32 = 2;
     let mut word = 0;
@@ -29,14 +29,14 @@ fn device_pointer_write(d: &Driver) -> Verdict {
     write_by_table(d, device)
 }
 
-/// The device reaches the memory at an address of its own, which a question tells as well.
+/// The device accesses the memory at another address, which a query returns as well.
 fn write_by_another_address(d: &Driver) -> Verdict {
     let (host, mut device) = (d.pinned(4096)?, 0);
     call!(d, cuPointerGetAttribute(&mut device, DEVICE_POINTER, host + 8))?;
     look_after(d, |s| fill(d, s, device, 8, 7, 0), || d.host_read(host + 8) == 7)
 }
 
-/// As the runtime asks for `cudaPointerGetAttributes`.
+/// The query has the form that the runtime uses for `cudaPointerGetAttributes`.
 fn write_by_another_address_among_others(d: &Driver) -> Verdict {
     const MEMORY_TYPE: u32 = 2;
     let (host, mut kind, mut device) = (d.pinned(4096)?, 0_u64, 0_u64);
@@ -48,7 +48,7 @@ fn write_by_another_address_among_others(d: &Driver) -> Verdict {
 
 const DEVICE_POINTER: u32 = 3;
 
-/// A variable that both sides name; nothing was allocated for it.
+/// Both sides access the variable by its name; no call allocated it.
 fn managed_variable(d: &Driver) -> Verdict {
     let text = ".version 7.0\n.target sm_70\n.address_size 64\n\
                 .visible .global .attribute(.managed) .align 8 .u64 shared_word;\n";
@@ -57,7 +57,7 @@ fn managed_variable(d: &Driver) -> Verdict {
     write_by_table(d, word)
 }
 
-/// Once a kernel was given pinned memory, any later one may know the address.
+/// After a kernel was passed pinned memory, any later kernel may know the address.
 fn pinned_argument_then_copied_data(d: &Driver) -> Verdict {
     let (stream, word) = (d.stream()?, d.pinned(4096)?);
     fill(d, stream, word, 8, 1, 0)?;
@@ -65,17 +65,17 @@ fn pinned_argument_then_copied_data(d: &Driver) -> Verdict {
     write_by_table(d, word)
 }
 
-/// Of our modes only `strict` sees this one, by waiting always.
+/// Only the mode `strict`, which always waits, handles this program.
 fn pinned_in_copied_data(d: &Driver) -> Verdict {
     let word = d.pinned(4096)?;
     write_by_table(d, word)
 }
 
-/// The address reaches the kernel inside device memory only.
+/// The kernel gets the address only through device memory.
 fn write_by_table(d: &Driver, word: u64) -> Verdict {
     let table = d.alloc(SMALL)?;
     d.write_words(table, &[word, WORD, 7])?;
-    // What the copy made the free wait for is over.
+    // The work for which the copy made the free wait is complete.
     free_something(d)?;
     look_after(d, |s| d.launch("indirect_fill", s, &[table, 0]), || d.host_read(word) == 7)
 }

@@ -1,5 +1,5 @@
-//! [41] Host memory that work reaches by its end, past its start, at an odd place of its arguments,
-//! through a texture, at an offset, or in a batch.
+//! [41] Host memory that work accesses in unusual ways: from its end, from a base before it, from
+//! an odd offset in the arguments, through a texture, at an offset, or in a batch.
 
 use std::ffi::c_void;
 
@@ -21,7 +21,7 @@ pub const ALL: &[Hazard] = &[
     hazard!(Full, batch_from_pageable),
 ];
 
-/// Kernels that reach memory so.
+/// Kernels that access memory in such ways.
 struct Reach<'a> {
     d: &'a Driver,
     module: u64,
@@ -47,7 +47,7 @@ impl Reach<'_> {
     }
 }
 
-/// As a reverse iterator has it: the last word is one before.
+/// The kernel gets the end of the memory, like a reverse iterator: the last word is one before it.
 fn pinned_by_its_end(d: &Driver) -> Verdict {
     let (reach, words) = (Reach::load(d)?, d.pinned(4096)?);
     let submit = |s| reach.fill_at(s, words + 4096, -8);
@@ -60,7 +60,7 @@ fn registered_by_its_end(d: &Driver) -> Verdict {
     look_after(d, |s| reach.fill_at(s, page + 4096, -8), || d.host_read(page + 4088) == 7)
 }
 
-/// As an array has it whose first element is number one.
+/// The kernel gets a base before the memory, like an array whose first element has number one.
 fn pinned_by_a_base_before_it(d: &Driver) -> Verdict {
     let (reach, words) = (Reach::load(d)?, d.pinned(4096)?);
     look_after(d, |s| reach.fill_at(s, words - 8, 8), || d.host_read(words) == 7)
@@ -79,7 +79,7 @@ fn pinned_in_a_packed_struct(d: &Driver) -> Verdict {
     look_after(d, submit, || d.host_read(word) == 7)
 }
 
-/// All arguments in one block of the program, whose first one is such a struct.
+/// All arguments lie in one block of the program, and the first one is such a struct.
 fn pinned_at_an_odd_place_of_packed_arguments(d: &Driver) -> Verdict {
     let (reach, word) = (Reach::load(d)?, d.pinned(4096)?);
     let mut kernel = 0;
@@ -96,8 +96,8 @@ fn pinned_at_an_odd_place_of_packed_arguments(d: &Driver) -> Verdict {
     look_after(d, launch, || d.host_read(word) == 7)
 }
 
-/// As kernels have it that work on many tensors at once. The words before it have much of its
-/// address.
+/// The arguments are as long as those of kernels that work on many tensors at once. The words
+/// before the address resemble it.
 fn pinned_behind_many_argument_bytes(d: &Driver) -> Verdict {
     let (reach, word) = (Reach::load(d)?, d.pinned(4096)?);
     let mut table = [word & !0xffff_ffff; 510];
@@ -111,7 +111,7 @@ fn pinned_behind_many_argument_bytes(d: &Driver) -> Verdict {
     look_after(d, submit, || d.host_read(word) == 7)
 }
 
-/// The host writes what is still being read through a texture.
+/// The host overwrites memory that the device still reads through a texture.
 fn pinned_behind_a_texture(d: &Driver) -> Verdict {
     let (reach, host, target) = (Reach::load(d)?, d.pinned(SMALL)?, d.alloc(SMALL)?);
     d.host_write(host, 1);
@@ -129,7 +129,7 @@ fn pinned_behind_a_texture(d: &Driver) -> Verdict {
     ok_if(holds(d, target, 8, 1)?, "the host refilled what was still being read")
 }
 
-/// The struct names a place before the pinned memory; the copy begins three rows later.
+/// The struct contains an address before the pinned memory; the copy begins three rows later.
 fn copy_2d_to_pinned_at_an_offset(d: &Driver) -> Verdict {
     const BEFORE: u64 = 3;
     let (source, host) = (filled(d, 7)?, d.pinned(SMALL)?);
@@ -142,7 +142,7 @@ fn copy_2d_to_pinned_at_an_offset(d: &Driver) -> Verdict {
     look_after(d, submit, || d.host_read(last) == 7)
 }
 
-/// Ordinary memory in a batch is not staged: it is written when the copy runs.
+/// Ordinary memory in a batch is not staged: the device writes it when the copy runs.
 fn batch_to_pageable(d: &Driver) -> Verdict {
     let (source, page) = (filled(d, 7)?, page_of_host());
     look_after(d, |s| batch(d, s, page, source), || word_at(page) == 7)

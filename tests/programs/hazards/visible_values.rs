@@ -1,4 +1,4 @@
-//! [67] Words in host memory that streams wait for, and that the host takes back behind a free.
+//! [67] Words in host memory for which streams wait, and which the host resets after a free.
 
 use cachealloc_tests::driver::{Driver, Outcome, Stream};
 
@@ -9,8 +9,8 @@ pub const ALL: &[Hazard] = &[
     hazard!(Full, registered_flag_lowered_behind_a_wait_for_it),
 ];
 
-/// The host raises the flag, frees, which natively waits until the stream has seen it, and lowers
-/// it for the next round.
+/// The host raises the flag, frees, and lowers the flag for the next round. On the plain driver the
+/// free waits until the stream has seen the flag.
 fn flag_lowered_behind_a_wait_for_it(d: &Driver) -> Verdict {
     let flag = d.pinned(4096)?;
     let waits_for_one: [fn(&Driver, Stream, u64) -> Outcome; 2] = [
@@ -24,7 +24,7 @@ fn flag_lowered_behind_a_wait_for_it(d: &Driver) -> Verdict {
 fn registered_flag_lowered_behind_a_wait_for_it(d: &Driver) -> Verdict {
     let page = crate::visible::page_of_host();
     call!(d, cuMemHostRegister(page, 4096, 0))?;
-    // In the middle: the address is not where the memory begins.
+    // The address lies in the middle of the memory, not at its start.
     round(d, page + 2048, |d, s, flag| call!(d, cuStreamWaitValue32(s, flag, 1, 0)))?;
     Ok("ok".into())
 }

@@ -1,4 +1,5 @@
-//! [25] [33] Frees that are wrong, or in the wrong place: the driver's own answers.
+//! [25] [33] Invalid frees, and frees in invalid places: the program must get the driver's own
+//! answers.
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
@@ -50,7 +51,7 @@ fn wild_free(d: &Driver) -> Verdict {
     Ok(format!("codes {codes:?}"))
 }
 
-/// Freed pinned memory is as unknown as any address, and what is pinned beside it is not.
+/// Freed pinned memory is as unknown as any other address; the pinned memory beside it is not.
 fn questions_about_freed_pinned_memory(d: &Driver) -> Verdict {
     const MEMORY_TYPE: u32 = 2;
     const SYNC_MEMOPS: u32 = 6;
@@ -111,7 +112,7 @@ fn address_range(d: &Driver) -> Verdict {
 static BLOCK: AtomicU64 = AtomicU64::new(0);
 static FREED: AtomicI32 = AtomicI32::new(-1);
 
-/// Calls are not permitted there, and the block stays the program's.
+/// A callback may make no driver calls, and the block remains the program's.
 fn free_in_callback(d: &Driver) -> Verdict {
     unsafe extern "C" fn free(driver: *mut c_void) {
         // SAFETY: the driver outlives the synchronisation below.
@@ -129,10 +130,11 @@ fn free_in_callback(d: &Driver) -> Verdict {
     Ok(format!("freed {freed}, alive {good}, later {}", code(d.free(block))))
 }
 
-/// [45] Nearly every call is refused there, and what it was to free stays.
+/// [45] The driver refuses nearly every call in a callback, and memory to be freed remains
+/// allocated.
 fn calls_in_callback(d: &Driver) -> Verdict {
     unsafe extern "C" fn call_all(inside: *mut c_void) {
-        // SAFETY: it outlives the synchronisation below.
+        // SAFETY: `Inside` outlives the synchronisation below.
         let inside = unsafe { &mut *inside.cast::<Inside>() };
         let Inside { d, stream, plain, ordered, codes } = inside;
         codes.push(code(d.alloc(SMALL)));
@@ -172,7 +174,7 @@ fn free_after_known_fault(d: &Driver) -> Verdict {
     Ok(format!("synchronised {synchronised}, then {codes:?}"))
 }
 
-/// Each of these calls may be the one that tells of the fault. The thread has used the stream just
+/// Each of these calls may be the one that reports the fault. The thread has used the stream just
 /// before.
 fn requests_in_a_lost_context(d: &Driver) -> Verdict {
     let waits: [&dyn Fn(Stream, u64) -> Outcome; 4] = [
@@ -219,7 +221,7 @@ fn requests_in_a_lost_context_that_was_not_current(d: &Driver) -> Verdict {
     Ok(format!("waited {waited}, asked {}", code(d.alloc(BYTES))))
 }
 
-/// In `ordered` the error comes at the next synchronisation.
+/// In `ordered` the next synchronisation reports the error.
 fn fault_then_free(d: &Driver) -> Verdict {
     let (stream, block) = (d.stream()?, d.alloc(BYTES)?);
     d.launch("fault", stream, &[])?;
