@@ -82,7 +82,7 @@ impl Arguments {
         read().ok_or_else(|| format!("--seeds {text}?"))
     }
 
-    /// What is not to be generated.
+    /// Names of the actions that are not to be generated.
     pub fn without(&self) -> HashSet<String> {
         self.text("without").unwrap_or("").split(',').map(str::to_string).collect()
     }
@@ -106,8 +106,8 @@ impl Arguments {
         })
     }
 
-    /// How the program of this number is played: each has its own log, and its own list of what is
-    /// refused.
+    /// How the program of this number is played: each program has its own log, and its own list of
+    /// refused requests.
     pub fn play_options(&self, number: usize) -> Result<Options, String> {
         let pace = self.text("pace").unwrap_or("mixed1");
         let own = |name: &str| self.named.get(name).and_then(|values| values.get(number));

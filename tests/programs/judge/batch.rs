@@ -1,6 +1,7 @@
-//! Several programs of one theme, played one after the other in one process: on a GPU the start of
-//! a process takes longer than a program. What differs among others is judged once more, alone, and
-//! told as ever; what differs only behind others is told as that.
+//! Several programs of one theme, played one after the other in one process: on a GPU, starting a
+//! process takes longer than a program. A program that differs in a batch is judged again alone,
+//! and its difference is reported as usual. A difference that appears only after other programs is
+//! reported as such.
 
 use std::sync::atomic::Ordering;
 
@@ -9,7 +10,7 @@ use crate::compare::{Finding, Native, is_trouble};
 use crate::grammar::{Op, Program};
 use crate::run::{Baseline, Machine, Ran};
 
-/// How the kind of a finding begins that does not show alone.
+/// Prefix of the kind of a finding that does not appear when its program runs alone.
 pub const BEHIND_OTHERS: &str = "behind others: ";
 
 impl Campaign<'_> {
@@ -43,8 +44,8 @@ impl Campaign<'_> {
         }
     }
 
-    /// The valid ones. What natively takes the process along, or hangs, is left out. None: the time
-    /// is over.
+    /// Selects the valid programs, and leaves out those that hang or end the process without the
+    /// library. Returns `None` if the time is over.
     fn baselines(
         &self,
         machine: &Machine,
@@ -72,7 +73,7 @@ impl Campaign<'_> {
                 runs.push(ran);
                 continue;
             }
-            // The last that was begun, and the others once more.
+            // The last program begun may have ended the process; the others are run again.
             let last = ran.iter().rposition(|ran| !ran.seen.is_empty()).unwrap_or(0);
             let why = format!("natively exit code {}", ran[0].code);
             self.drop_program(&valid.remove(last).0, &why);
@@ -89,7 +90,7 @@ impl Campaign<'_> {
         Some(judged)
     }
 
-    /// Judges them under these settings.
+    /// Judges the programs under these settings.
     fn under(
         &self,
         machine: &Machine,
@@ -139,14 +140,14 @@ impl Campaign<'_> {
     }
 }
 
-/// Whether something is wrong with the process, whichever of its programs that is of.
+/// Whether something is wrong with the process, whichever of its programs causes it.
 fn is_wrong(ran: &Ran) -> bool {
     let trouble = ran.stderr.lines().any(is_trouble);
     ran.code != 0 || !ran.problems.is_empty() || !ran.stdout.is_empty() || trouble
 }
 
-/// What one of its lines does, prints or asks concerns the whole process, as the end of the process
-/// concerns it. The default pool goes on to count what cuMemFree has freed.
+/// Whether a line affects, prints or queries something of the whole process, as the end of the
+/// process does. The default pool continues to count what `cuMemFree` has freed.
 fn wants_a_process(program: &Program) -> bool {
     let of_process = |op: Op| matches!(op, Op::Fault | Op::FaultsOver | Op::Say | Op::PoolHolds);
     program.theme == "text" || program.lines.iter().any(|line| of_process(line.op))

@@ -1,4 +1,4 @@
-//! Many programs, one after the other or at once; what they find, and a summary.
+//! Many programs, run one after the other or in parallel, with their findings and a summary.
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
@@ -15,9 +15,9 @@ use crate::grammar::Program;
 use crate::run::Machine;
 use crate::shrink::{NATIVE, Shrinker};
 
-/// Under these every program is judged.
+/// Settings under which every program is judged.
 const ALWAYS: [&str; 3] = ["free_mode:ordered", "free_mode:strict", "free_mode:relaxed"];
-/// Of these, each program gets one.
+/// Settings of which each program gets one.
 const NOW_AND_THEN: [&str; 9] = [
     "free_mode:ordered,expandable_segments:true",
     "free_mode:ordered,record:all",
@@ -26,26 +26,26 @@ const NOW_AND_THEN: [&str; 9] = [
     "free_mode:ordered,fill:zero,red_zone:64",
     "cache:false,record:all",
     "free_mode:strict,expandable_segments:true",
-    // As much as the device has that the program is made for.
+    // The limit is as large as the device for which the program is made.
     "free_mode:ordered,gpu_memory_limit_mb:?",
     "free_mode:relaxed,fill:poison,idle_release_s:1",
 ];
 
 pub(crate) struct Campaign<'a> {
     arguments: &'a Arguments,
-    /// How many programs are played in one process.
+    /// Number of programs played in one process.
     batch: u64,
     confs: Vec<String>,
     without: HashSet<String>,
     themes: Vec<String>,
-    /// On a GPU a program that makes memory scarce has the device for itself.
+    /// Held exclusively on a GPU by a program that makes memory scarce.
     device: RwLock<()>,
     next: AtomicU64,
     end: u64,
     pub(crate) ending: Ending,
     found_one: AtomicBool,
     pub(crate) programs: AtomicU64,
-    /// Lines that were judged, by mode.
+    /// Number of judged lines, by mode.
     steps: Mutex<BTreeMap<String, u64>>,
     dropped: Mutex<Tally>,
     found: Mutex<Tally>,
@@ -106,7 +106,7 @@ pub fn run(arguments: &Arguments) -> Result<bool, String> {
 impl Campaign<'_> {
     fn work(&self, machine: &Machine) {
         while !self.is_over() {
-            // A seed is of one theme after the other.
+            // Consecutive seeds go through the themes in turn.
             let first = self.next.fetch_add(self.batch, Ordering::SeqCst);
             if first >= self.end {
                 return;
@@ -137,7 +137,7 @@ impl Campaign<'_> {
         if self.confs.is_empty() { confs_for(program) } else { self.confs.clone() }
     }
 
-    /// Judges a program that has its processes for itself.
+    /// Judges a program that runs in processes of its own.
     pub(crate) fn one(&self, machine: &Machine, program: &Program) {
         let confs = self.confs_for(program);
         let relaxed = confs.iter().any(|conf| conf.contains("relaxed"));
@@ -159,7 +159,7 @@ impl Campaign<'_> {
         self.note(machine, program, &found);
     }
 
-    /// It is not valid.
+    /// Counts a program that is not valid.
     pub(crate) fn drop_program(&self, program: &Program, why: &str) {
         if self.ending.has_come() {
             return;
@@ -174,7 +174,7 @@ impl Campaign<'_> {
         *steps.entry(mode).or_default() += program.lines.len() as u64;
     }
 
-    /// What was found in a program. Of each kind the first is made small.
+    /// Records the findings of a program. The first finding of each kind is shrunk.
     pub(crate) fn note(&self, machine: &Machine, program: &Program, found: &[Finding]) {
         for finding in found {
             let name = format!("{} | {} | {}", program.theme, finding.conf, finding.kind);
@@ -193,7 +193,7 @@ impl Campaign<'_> {
     fn report(&self, machine: &Machine, program: &Program, finding: &Finding) {
         let Finding { conf, kind, detail } = finding;
         println!("== {} seed {} under {conf}: {kind}\n   {detail}", program.theme, program.seed);
-        // First as it is: there may be no time to make it small.
+        // The program is first kept as it is: there may be no time to shrink it.
         self.keep(program, conf, kind);
         if !self.arguments.has("no-shrink") && !kind.starts_with(BEHIND_OTHERS) {
             let small = shrink_to(machine, program, conf, kind, 1);
@@ -245,29 +245,30 @@ impl Campaign<'_> {
     }
 }
 
-/// The graphics processors of this machine.
+/// Number of GPUs of this machine.
 fn count_gpus() -> u64 {
     (0..).take_while(|number| Path::new(&format!("/dev/nvidia{number}")).exists()).count() as u64
 }
 
-/// There the start of a process takes longer than a program.
+/// Batch size on a GPU, where starting a process takes longer than a program.
 const BATCH_ON_GPU: u64 = 16;
 const SHRINK_TIME: Duration = Duration::from_secs(40);
 const SAY_EVERY: Duration = Duration::from_secs(20);
 
-/// The settings under which a program is judged.
+/// Settings under which a program is judged.
 pub fn confs_for(program: &Program) -> Vec<String> {
     let more = NOW_AND_THEN[(program.seed % NOW_AND_THEN.len() as u64) as usize];
-    // Natively refused, and not served where nothing is cached: no cache to judge by.
+    // The plain driver refuses such a request, and the library does not serve it if nothing is
+    // cached: there is no cache to compare with.
     let caches_nothing = ["memory_to_use:0", "cache:false"].iter().any(|conf| more.contains(conf));
     let uncached = program.theme == "cached" && caches_nothing;
-    // Red zones take room.
+    // Red zones take memory.
     let no_room = program.memory_mb < 512 && more.contains("red_zone");
     let more = Some(more).filter(|_| !uncached && !no_room);
     ALWAYS.iter().copied().chain(more).map(str::to_string).collect()
 }
 
-/// Whether it is the first of its kind.
+/// Counts a finding, and returns whether it is the first of its kind.
 fn tally(tally: &Mutex<Tally>, name: String, first: String) -> bool {
     let mut tally = tally.lock().expect("no job panics");
     let entry = tally.entry(name).or_insert((0, first));
@@ -286,7 +287,7 @@ fn shrink_to(
     shrinker.shrink(program)
 }
 
-/// Programs from files: each must be valid, and the same under the library.
+/// Checks programs from files: each must be valid, and behave the same under the library.
 pub fn check(arguments: &Arguments) -> Result<bool, String> {
     let machine = arguments.machine()?;
     let wanted = arguments.texts("conf");
@@ -317,14 +318,14 @@ pub fn check(arguments: &Arguments) -> Result<bool, String> {
     Ok(good)
 }
 
-/// The settings that a kept program says it differed under.
+/// Settings under which a kept program differed, according to its file.
 fn under(file: &str) -> Option<String> {
     let text = std::fs::read_to_string(file).ok()?;
     let (conf, _) = text.strip_prefix("# under ")?.split_once(": ")?;
     Some(conf.to_string())
 }
 
-/// Each function of the driver that programs of these seeds call, once.
+/// Prints each function of the driver that programs of these seeds call, once.
 pub fn made(arguments: &Arguments) -> Result<bool, String> {
     let machine = arguments.machine()?;
     let mut made = std::collections::BTreeSet::new();

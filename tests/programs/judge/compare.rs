@@ -1,4 +1,4 @@
-//! What counts, and what differs.
+//! Which lines are compared, and how they differ.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -6,20 +6,21 @@ use crate::grammar::{Op, Program};
 use crate::log::{BY_CHANCE, Record, Seen};
 use crate::run::Ran;
 
-/// What a program does natively, as far as it is the same however long its kernels take.
+/// Results of a program without the library, as far as they do not depend on how long its kernels
+/// take.
 #[derive(Clone)]
 pub struct Native {
     pub seen: Seen,
-    /// Lines on which all native runs agree.
+    /// Lines on which all runs without the library agree.
     pub counted: BTreeSet<usize>,
     pub stdout: String,
 }
 
-/// One way in which a run under the library was not the native one.
+/// One way in which a run under the library differed from the run without it.
 #[derive(Clone, Debug)]
 pub struct Finding {
     pub conf: String,
-    /// What findings of one cause have in common: no line numbers, no addresses.
+    /// The part that findings of one cause share: no line numbers, no addresses.
     pub kind: String,
     pub detail: String,
 }
@@ -27,11 +28,12 @@ pub struct Finding {
 const NOT_READY: i32 = 600;
 const NOT_IN_CAPTURES: i32 = 900;
 const OUT_OF_MEMORY: i32 = 2;
-/// Among the numbers of a pool: what it has reserved now.
+/// The pool attribute for the memory that a pool has reserved now.
 const RESERVED: u64 = 5;
 
 impl Native {
-    /// None, with the reason, where the program is not valid, or its course depends on time.
+    /// Compares the runs without the library. Returns an error with the reason if the program is
+    /// not valid, or if its course depends on time.
     pub fn of(program: &Program, runs: &[Ran]) -> Result<Native, String> {
         for ran in runs {
             if let Some(problem) = ran.problems.first() {
@@ -46,7 +48,7 @@ impl Native {
                     && op.is_some_and(|op| op.requests() || matches!(op, Op::Free | Op::FreeAsync))
             };
             if ran.seen.values().any(|record| in_capture(&record)) {
-                // The library serves it, and says so.
+                // The library serves such a request, and reports this.
                 return Err("a request in a capture that does not allow it".into());
             }
         }
@@ -61,14 +63,14 @@ impl Native {
         }
         native.counted.retain(|line| {
             let (record, op) = (&native.seen[line], op_at(program, *line));
-            // That work is over which no wait was for is chance, too.
+            // Without a wait, it is chance whether work is complete.
             let chance = record.code == NOT_READY || record.words == [BY_CHANCE];
             let chance = op.is_some_and(Op::asks) && chance;
-            // To be told of more room than natively does no harm, nor of more that a pool has
-            // reserved.
+            // Reporting more free memory than the driver is harmless, and so is reporting more
+            // reserved memory of a pool.
             let of_reserve = op == Some(Op::PoolHolds) && program.lines[*line].arg(1) == RESERVED;
             let no_room = (op == Some(Op::MemoryHas) || of_reserve) && record.words == [0];
-            // That all native runs had the same winner is chance.
+            // It is chance if all runs without the library had the same winner.
             !chance && !no_room && !op.is_some_and(Op::competes)
         });
         Ok(native)
@@ -95,7 +97,7 @@ impl Native {
         Ok(())
     }
 
-    /// The same, held against another native run as well; it becomes the one to compare with.
+    /// Compares with another run without the library as well, which becomes the reference.
     pub fn and(mut self, program: &Program, run: &Ran) -> Result<Native, String> {
         let other = Native::of(program, std::slice::from_ref(run))?;
         self.agree(program, run)?;
@@ -103,13 +105,13 @@ impl Native {
         Ok(self)
     }
 
-    /// The same, where what a query answers does not count.
+    /// Excludes the answers of queries from the comparison.
     pub fn without_questions(mut self, program: &Program) -> Native {
         self.counted.retain(|line| !op_at(program, *line).is_some_and(Op::asks));
         self
     }
 
-    /// Lines whose request natively found no memory.
+    /// Lines whose request found no memory without the library.
     pub fn refused(&self, program: &Program) -> HashSet<usize> {
         let refused = |record: &&Record| {
             let requests = op_at(program, record.line).is_some_and(Op::requests);
@@ -118,7 +120,7 @@ impl Native {
         self.seen.values().filter(refused).map(|record| record.line).collect()
     }
 
-    /// How a run under the library differs.
+    /// Differences of a run under the library.
     pub fn differences(&self, program: &Program, conf: &str, ran: &Ran) -> Vec<Finding> {
         let finding = |kind: String, detail: String| Finding { conf: conf.into(), kind, detail };
         let mut found = Vec::new();
@@ -146,7 +148,7 @@ impl Native {
             found.push(finding(without_numbers(line), line.into()));
         }
         let until = self.end_of_likeness(program, &ran.seen);
-        // Filling is work of ours, which a question may find under way.
+        // Filling is work of the library, which a query may find incomplete.
         let fills = conf.contains("fill:");
         let different = self.counted.iter().take_while(|line| **line < until).find_map(|line| {
             let native = &self.seen[line];
@@ -158,7 +160,8 @@ impl Native {
             match ran.seen.get(line) {
                 Some(ours) if refused_natively && [0, OUT_OF_MEMORY].contains(&ours.code) => None,
                 ours if ours == Some(native) => None,
-                // Under the library a question may be answered by chance as natively it must be.
+                // A query whose answer is fixed without the library may be answered by chance under
+                // the library.
                 Some(ours)
                     if op_at(program, *line).is_some_and(Op::asks) && ours.code == native.code =>
                 {
@@ -167,11 +170,11 @@ impl Native {
                 ours => Some((native, ours)),
             }
         });
-        // A run that ended early says so by its exit code.
+        // The exit code already reports that a run ended early.
         if let Some((native, ours)) = different.filter(|_| ran.code == 0) {
             if ours.is_none_or(|ours| ours.code != native.code) {
-                // From there on another program was played: what else went wrong may follow from
-                // it.
+                // From this line on another program was played: other differences may follow from
+                // that.
                 found.clear();
             }
             found.push(self.line_differs(program, conf, native, ours));
@@ -179,9 +182,9 @@ impl Native {
         found
     }
 
-    /// The first line on which another program was played, without any fault: a request was served
-    /// that natively is refused, in the order of a stream, and given back at once; where work is
-    /// before that, another request finds it still taken.
+    /// Returns the first line on which another program was played without any fault. There the
+    /// library served a stream-ordered request that the driver refuses, and the block was freed at
+    /// once. If work precedes the free, another request finds the memory still in use.
     fn end_of_likeness(&self, program: &Program, seen: &Seen) -> usize {
         let mut given_back = false;
         for (line, ours) in seen {
@@ -228,15 +231,15 @@ pub fn op_at(program: &Program, line: usize) -> Option<Op> {
     program.lines.get(line).map(|line| line.op)
 }
 
-/// What the library says when it can no longer serve.
+/// Whether the line is one that the library prints when it can no longer serve.
 pub fn is_trouble(line: &str) -> bool {
     line.contains("caching is off") || line.contains("panicked")
 }
 
-/// What a line has in common with others of its cause.
+/// Returns the part of a line that it shares with others of the same cause.
 pub fn without_numbers(text: &str) -> String {
     if text.starts_with("sim: race") {
-        // Which two meet first is chance.
+        // Which two kernels meet first is chance.
         return "race".into();
     }
     let text = text.split(" bytes [").next().unwrap_or(text);
@@ -254,5 +257,5 @@ pub fn without_numbers(text: &str) -> String {
     kept
 }
 
-/// How often each kind of finding came, and where first.
+/// How often each kind of finding occurred, and its first occurrence.
 pub type Tally = BTreeMap<String, (u64, String)>;

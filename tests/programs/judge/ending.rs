@@ -1,4 +1,4 @@
-//! When a run of the judge ends: by itself in time, or because it is told to.
+//! When a run of the judge ends: after its time, or on a signal.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -11,12 +11,12 @@ pub struct Ending {
 static TOLD: AtomicBool = AtomicBool::new(false);
 
 impl Ending {
-    /// After so many seconds, 0 for never; in any case on SIGTERM or SIGINT: what was found so far
-    /// is summed up.
+    /// Ends the run after this many seconds (0 for never), and in any case on SIGTERM or SIGINT.
+    /// The findings so far are then summarized.
     pub fn after(seconds: u64) -> Ending {
         let handler = on_signal as extern "C" fn(i32);
         for signal in [libc::SIGTERM, libc::SIGINT] {
-            // SAFETY: the handler does nothing but store a flag.
+            // SAFETY: the handler only stores a flag.
             unsafe { libc::signal(signal, handler as libc::sighandler_t) };
         }
         Ending { until: (seconds > 0).then(|| Instant::now() + Duration::from_secs(seconds)) }

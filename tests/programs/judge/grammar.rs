@@ -14,7 +14,7 @@ macro_rules! operations {
                 match self { $(Op::$op => $name,)+ }
             }
 
-            /// What its numbers mean, for the reader and for the shrinker.
+            /// Names of the operation's numbers, for the reader and for the shrinker.
             pub fn arguments(self) -> &'static [&'static str] {
                 match self { $(Op::$op => &[$(stringify!($argument),)*],)+ }
             }
@@ -23,7 +23,7 @@ macro_rules! operations {
 }
 
 operations! {
-    // The threads run freely between these two, each on slots of its own.
+    // Between these two lines the threads run freely, each on its own slots.
     Together = "together" ();
     Joined = "joined" ();
     ThreadEnd = "thread_end" ();
@@ -36,22 +36,22 @@ operations! {
     CtxSync = "ctx_sync" ();
     CtxPush = "ctx_push" (ctx);
     CtxPop = "ctx_pop" ();
-    // On the second device, where there is one; all devices' kernels may then reach its memory.
+    // On the second device, if there is one; kernels of all devices may then access its memory.
     CtxBeyond = "ctx_beyond" (ctx);
-    // References to the primary context: one more, one of the thread's own given up, all of them.
+    // References to the primary context: take one, release one of the thread's own, release all.
     RefTake = "ref_take" ();
     RefGive = "ref_give" ();
     RefGiveAll = "ref_give_all" ();
-    // One more thread takes one and gives it up, over and over, beside all that follows, until it
-    // is told to stop.
+    // Another thread takes and releases a reference, over and over, beside all that follows, until
+    // it is stopped.
     RefStorm = "ref_storm" (on);
     PrimaryFlags = "primary_flags" (flags);
-    // The second device's primary context, which ends with the last thread that has taken it.
+    // The primary context of the second device ends with the last thread that has taken it.
     PrimaryTake = "primary_take" (ctx);
     PrimaryGive = "primary_give" (ctx how);
     CtxAttach = "ctx_attach" (ctx);
     CtxDetach = "ctx_detach" (ctx how);
-    // The thread does nothing for so long.
+    // The thread does nothing for this many milliseconds.
     Rest = "rest" (ms);
     // No context is current.
     CtxNone = "ctx_none" ();
@@ -94,7 +94,7 @@ operations! {
     HostUnregister = "host_unregister" (host);
     HostPlain = "host_plain" (host bytes);
     HostFree = "host_free" (host);
-    // Right behind it: what is said of its address.
+    // Queries the address of host memory directly after it was freed.
     HostGone = "host_gone" ();
     TextureCreate = "texture_create" (texture kind slot);
     TextureDestroy = "texture_destroy" (texture);
@@ -124,7 +124,7 @@ operations! {
     CaptureMode = "capture_mode" (mode);
     GraphBuild = "graph_build" (graph block block value how);
     Instantiate = "instantiate" (exec graph);
-    // On this stream, by the same call.
+    // The same call also uploads the graph on this stream.
     InstantiateUploaded = "instantiate_uploaded" (exec graph stream);
     ExecSet = "exec_set" (exec block value);
     Upload = "upload" (exec stream);
@@ -146,7 +146,7 @@ operations! {
     GraphMemory = "graph_memory" (attribute);
     Access = "access" (block);
 
-    // Calls that are refused, and calls that the driver fails for a while.
+    // Calls that the driver refuses, and calls that it fails for a while.
     Wrong = "wrong" (what);
     Fault = "fault" (what);
     FaultsOver = "faults_over" ();
@@ -157,17 +157,19 @@ impl Op {
         Op::ALL.iter().copied().find(|op| op.name() == name)
     }
 
-    /// A question whose answer may depend on time: "not ready" is never held against a run.
+    /// Whether the operation is a query whose answer may depend on time: "not ready" never counts
+    /// as a difference.
     pub fn asks(self) -> bool {
         matches!(self, Op::StreamQuery | Op::EventQuery | Op::EventElapsed)
     }
 
-    /// A call whose answer says which of several threads was first.
+    /// Whether the answer depends on which of several threads was first.
     pub fn competes(self) -> bool {
         self == Op::HostRegister
     }
 
-    /// A request for memory: it may be refused, and then its slot stays empty.
+    /// Whether the operation requests memory: the request may be refused, and its slot then stays
+    /// empty.
     pub fn requests(self) -> bool {
         matches!(
             self,
@@ -202,23 +204,23 @@ impl Line {
 pub struct Program {
     pub theme: String,
     pub seed: u64,
-    /// Memory of the device that it is made for; 0 where it does not matter.
+    /// Device memory for which the program is made; 0 if it does not matter.
     pub memory_mb: u64,
     pub devices: u64,
     pub lines: Vec<Line>,
 }
 
 impl Program {
-    /// It is about memory that runs out.
+    /// Whether the program tests memory that runs out.
     pub fn wants_scarcity(&self) -> bool {
         ["pressure", "beside", "references_scarce", "uploads"].contains(&self.theme.as_str())
     }
 
-    /// Besides the main one.
+    /// Whether the program has threads besides the main one.
     pub fn has_threads(&self) -> bool {
         self.lines.iter().any(|line| line.thread != 0)
     }
 }
 
-/// The threads that a program has at once. Thread 0 is the main one.
+/// Maximum number of threads of a program at once. Thread 0 is the main one.
 pub const THREADS_MAX: usize = 6;

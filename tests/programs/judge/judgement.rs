@@ -1,15 +1,16 @@
-//! Runs under the library, and what they show.
+//! Runs under the library, and their differences.
 
 use crate::compare::{Finding, Native};
 use crate::grammar::Program;
 use crate::play::Pace;
 use crate::run::{Baseline, How, Machine, Ran};
 
-/// How often what differs on a GPU is run natively once more, at most.
+/// Maximum number of further runs without the library on a GPU when something differs.
 const NATIVE_RUNS_MORE: usize = 16;
 
 impl Machine {
-    /// What differs under the library with these settings; None: it promises nothing here.
+    /// Returns the differences under the library with these settings, or `None` if the library
+    /// promises nothing here.
     pub fn judge(
         &self,
         program: &Program,
@@ -21,8 +22,8 @@ impl Machine {
         Some(self.differences(&programs, conf, &ran).remove(0))
     }
 
-    /// Runs under the library, one program after the other in one process. What the process as a
-    /// whole has said is in each.
+    /// Runs the programs under the library, one after the other in one process. Each result
+    /// contains the output of the whole process.
     pub fn under_library(&self, programs: &[(&Program, &Native)], conf: &str) -> Vec<Ran> {
         let refused = |(program, native): &(&Program, &Native)| {
             let lines: Vec<String> = native.refused(program).iter().map(usize::to_string).collect();
@@ -37,7 +38,7 @@ impl Machine {
         self.run_all(&programs_of(programs), &how)
     }
 
-    /// How these runs under the library differ, of each program.
+    /// Differences of these runs under the library, for each program.
     pub fn differences(
         &self,
         programs: &[(&Program, &Native)],
@@ -50,7 +51,7 @@ impl Machine {
         if found.iter().all(Vec::is_empty) {
             return found;
         }
-        // The pace was another one than that at which the programs were found valid.
+        // The programs were found valid at another pace than the one used here.
         let simulated = How {
             simulated: true,
             frees_do_not_wait: conf.contains("relaxed"),
@@ -58,8 +59,8 @@ impl Machine {
         };
         let mut natively = vec![self.run_all(&programs_of(programs), &simulated)];
         let mut found = against(&natively, programs, conf, ran);
-        // What a GPU does now and then, it does natively too: of the driver's end of a graph one of
-        // four was a crash.
+        // What a GPU does only sometimes it also does without the library: one in four ends of a
+        // graph in the driver crashed.
         while self.gpu
             && natively.len() <= NATIVE_RUNS_MORE
             && !found.iter().all(Vec::is_empty)
@@ -72,7 +73,7 @@ impl Machine {
     }
 }
 
-/// What differs from all of these native runs, too.
+/// Differences from all of these runs without the library.
 fn against(
     natively: &[Vec<Ran>],
     programs: &[(&Program, &Native)],
@@ -92,7 +93,7 @@ fn programs_of<'a>(programs: &[(&'a Program, &Native)]) -> Vec<&'a Program> {
     programs.iter().map(|(program, _)| *program).collect()
 }
 
-/// As the library plays them under these settings.
+/// Runs the programs as the library plays them under these settings.
 fn at_pace_of(programs: &[(&Program, &Native)], conf: &str) -> How<'static> {
     let seed = programs[0].0.seed;
     let turn = (seed + conf.len() as u64) % 3;

@@ -1,4 +1,4 @@
-//! What a program saw, line by line: `LINE CODE WORDS`.
+//! Results of a program, line by line: `LINE CODE WORDS`.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -12,11 +12,11 @@ pub struct Record {
     pub words: Vec<u64>,
 }
 
-/// The word of a question whose answer was chance.
+/// The word that marks a query whose answer was chance.
 pub const BY_CHANCE: u64 = 1;
 
-/// A file with a line for each line of the program, as it is played: what came before a crash or a
-/// hang is there.
+/// A file that gets a line for each line of the program as it is played, so that it contains
+/// everything before a crash or a hang.
 pub struct Log(Mutex<File>);
 
 impl Log {
@@ -30,12 +30,12 @@ impl Log {
         record.words.iter().for_each(|word| text += &format!(" {word}"));
         text.push('\n');
         let mut file = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        // A log that cannot be written is missed by the comparison.
+        // The comparison notices a log that cannot be written.
         let _ = file.write_all(text.as_bytes());
     }
 }
 
-/// What was logged, by line.
+/// Logged results, by line.
 pub type Seen = BTreeMap<usize, Record>;
 
 pub fn read(path: &str) -> Seen {

@@ -1,5 +1,5 @@
-//! Runs programs in processes of their own, or several in one, one after the other: natively, and
-//! under the library.
+//! Runs programs with and without the library: each in its own process, or several in one process,
+//! one after the other.
 
 use std::fs::File;
 use std::os::unix::process::ExitStatusExt;
@@ -13,31 +13,31 @@ use crate::grammar::Program;
 use crate::log::{self, Seen};
 use crate::play::Pace;
 
-/// Where programs run, and with what.
+/// Where programs run, and with which library and driver.
 #[derive(Clone, Debug)]
 pub struct Machine {
-    /// The folder of the simulated driver: it says which programs are valid.
+    /// Folder of the simulated driver, which decides which programs are valid.
     pub simulator: PathBuf,
-    /// The library under judgement.
+    /// Library under test.
     pub library: PathBuf,
-    /// Whether the runs that count are on this machine's own driver.
+    /// Whether the compared runs use this machine's own driver.
     pub gpu: bool,
-    /// For logs; each job has a folder of its own.
+    /// Folder for logs; each job has a subfolder.
     pub scratch: PathBuf,
-    /// A rule of the library that is left out, to see whether it is missed.
+    /// Rule of the library to leave out, to see whether its absence is detected.
     pub broken: String,
-    /// A run that is under way then is stopped: what it would have shown does not count.
+    /// When this is reached, a run in progress is stopped, and its results do not count.
     pub ending: Ending,
 }
 
-/// What came of one run.
+/// Results of one run.
 #[derive(Debug)]
 pub struct Ran {
     pub code: i32,
     pub stdout: String,
     pub stderr: String,
     pub seen: Seen,
-    /// What the simulation found wrong.
+    /// Problems that the simulation found.
     pub problems: Vec<String>,
 }
 
@@ -46,24 +46,26 @@ pub struct Ran {
 pub struct How<'a> {
     pub pace: Option<Pace>,
     pub simulated: bool,
-    /// The settings of the library; None: without it.
+    /// Settings of the library, or `None` to run without it.
     pub conf: Option<&'a str>,
-    /// For each program.
+    /// The requests to be refused, for each program.
     pub refused: Vec<String>,
     pub frees_do_not_wait: bool,
-    /// Calls of the simulated driver stand still at times, so that threads meet.
+    /// Whether calls of the simulated driver pause at times, so that threads meet.
     pub lingers: bool,
 }
 
-/// What is known of a program without the library.
+/// Results of a program without the library.
 pub struct Baseline {
     pub native: Native,
-    /// The same for modes in which a free orders nothing; None: the program leans on it.
+    /// The same results for modes in which a free orders nothing, or `None` if the program relies
+    /// on that order.
     pub own_order: Option<Native>,
 }
 
 impl Baseline {
-    /// What counts under these settings; None: the library promises nothing there.
+    /// Returns the lines to compare under these settings, or `None` if the library promises nothing
+    /// there.
     pub fn under(&self, conf: &str) -> Option<&Native> {
         match conf.contains("free_mode:relaxed") {
             true => self.own_order.as_ref(),
@@ -72,14 +74,15 @@ impl Baseline {
     }
 }
 
-/// The runs on the simulated driver that say whether a program is valid.
+/// The runs on the simulated driver that decide whether a program is valid.
 pub struct Simulated {
     runs: Vec<Ran>,
     unordered: Option<Ran>,
 }
 
 impl Simulated {
-    /// What counts, with these further native runs, if it is the same in each.
+    /// Returns the lines to compare: those that are also the same in each of these further runs
+    /// without the library.
     pub fn with(self, program: &Program, others: &[&Ran]) -> Result<Baseline, String> {
         let of_all = || -> Result<Native, String> {
             others
@@ -88,8 +91,8 @@ impl Simulated {
         };
         let native = of_all()?;
         let own_order = match &self.unordered {
-            // On a GPU a record takes time behind no work as well, and only a free that waits is as
-            // long.
+            // On a GPU a record takes time even if no work precedes it, and only a free that waits
+            // takes as long.
             Some(ran) if others.is_empty() => of_all()?.and(program, ran).ok(),
             Some(ran) => of_all()?.and(program, ran).ok().map(|it| it.without_questions(program)),
             None => None,
@@ -99,7 +102,7 @@ impl Simulated {
 }
 
 impl Machine {
-    /// Whether the program is valid, and what counts.
+    /// Checks whether the program is valid, and returns the lines to compare.
     pub fn baseline(&self, program: &Program, own_order: bool) -> Result<Baseline, String> {
         let simulated = self.simulated(program, own_order)?;
         let others = if self.gpu { 2 } else { 0 };
@@ -107,7 +110,7 @@ impl Machine {
         simulated.with(program, &others.iter().collect::<Vec<_>>())
     }
 
-    /// Whether it is valid where time is simulated.
+    /// Checks whether the program is valid on the simulated driver.
     pub fn simulated(&self, program: &Program, own_order: bool) -> Result<Simulated, String> {
         let natively = |pace| How { pace: Some(pace), simulated: true, ..How::default() };
         let paces = [Pace::Slow, Pace::Instant, Pace::Mixed(program.seed)];
@@ -115,10 +118,11 @@ impl Machine {
         for pace in paces {
             let lingers = matches!(pace, Pace::Mixed(_));
             runs.push(self.run(program, &How { lingers, ..natively(pace) }));
-            // The first word on a program that is not valid.
+            // Returns early if the program is not valid.
             Native::of(program, &runs)?;
         }
-        // Whether a thread comes after the end of a context is chance: then it leans on no free.
+        // It is chance whether a thread comes after the end of a context: such a program relies on
+        // no free.
         let unordered = (own_order && program.theme != "ends").then(|| {
             let how = How { frees_do_not_wait: true, ..natively(Pace::Slow) };
             self.run(program, &how)
@@ -126,13 +130,13 @@ impl Machine {
         Ok(Simulated { runs, unordered })
     }
 
-    /// Natively on the driver that counts, one program after the other.
+    /// Runs the programs without the library on the driver that counts, one after the other.
     pub fn natively(&self, programs: &[&Program]) -> Vec<Ran> {
         let pace = Some(Pace::Mixed(programs[0].seed));
         self.run_all(programs, &How { pace, simulated: !self.gpu, ..How::default() })
     }
 
-    /// The functions of the driver that a program calls natively, by symbol.
+    /// Symbols of the driver functions that a program calls without the library.
     pub fn calls(&self, program: &Program) -> Vec<String> {
         let how = How { pace: Some(Pace::Instant), simulated: true, ..How::default() };
         self.run(program, &how);
@@ -149,7 +153,7 @@ impl Machine {
         self.run_all(&[program], how).remove(0)
     }
 
-    /// Programs of one theme, one after the other in one process.
+    /// Runs programs of one theme, one after the other in one process.
     pub fn run_all(&self, programs: &[&Program], how: &How<'_>) -> Vec<Ran> {
         std::fs::create_dir_all(&self.scratch).expect("the scratch folder is writable");
         let numbered = |name: &str, number: usize| self.file(&format!("{name}.{number}"));
@@ -184,7 +188,8 @@ impl Machine {
             self.simulate(&mut command, first, how, &report);
         }
         if let Some(conf) = how.conf {
-            // As much as a device of this size has free when the first context is there.
+            // The limit is as large as the free memory of a device of this size once the first
+            // context exists.
             let limit = format!("limit_mb:{}", first.memory_mb.saturating_sub(4));
             let snapshot = self.file("snapshot-%p-%n.pickle");
             let conf =
@@ -223,24 +228,25 @@ impl Machine {
             .env("SIM_POLLS_GROW", "1")
             .env("SIM_IDLE_MS", "20000");
         if program.memory_mb > 0 {
-            // A limit of ours stands in for a device that is as small.
+            // A memory limit of the library replaces a device of that size.
             let bounded = how.conf.is_some_and(|conf| conf.contains("gpu_memory_limit_mb"));
             let factor = if bounded { 2 } else { 1 };
             command.env("SIM_MEMORY_MB", (program.memory_mb * factor).to_string());
         }
         command.env("SIM_DEVICES", program.devices.max(1).to_string());
-        // Its GPUs are no other program's: where it runs out of memory, it asks no neighbours.
+        // No other program shares these GPUs: a program that runs out of memory has no peer
+        // processes to ask.
         let machine = u64::from(std::process::id()) << 32 | program.seed & 0xFFFF_FFFF;
         command.env("SIM_MACHINE", machine.to_string());
         if how.lingers && program.has_threads() {
             command.env("SIM_LINGER_US", "300");
             command.env("SIM_LINGER_SEED", (program.seed + 1).to_string());
         } else if program.theme == "together" && program.seed.is_multiple_of(2) {
-            // Where several threads take and give back, they meet.
+            // Makes threads meet that allocate and free.
             command.env("SIM_LINGER_US", "200");
         }
         match program.theme.as_str() {
-            // What waits, and what ends something, takes long.
+            // Makes waits and destroying calls slow.
             "ends" if !program.seed.is_multiple_of(3) => {
                 let slow = ENDS_AND_WAITS.map(|symbol| format!("{symbol}@*=2"));
                 command.env("SIM_PAUSE_MS", slow.join(","));
@@ -256,7 +262,7 @@ impl Machine {
             command.env("SIM_WORK_NS", SLOW_WORK_NS);
         }
         if self.gpu {
-            // Measured: asked at once, an untimed event behind no work says 600 or 0.
+            // Measured: queried at once, an untimed event after no work returns 600 or 0.
             command.env("SIM_RECORDS_TAKE_TIME", "1");
         }
         if how.conf.is_none() {
@@ -267,7 +273,8 @@ impl Machine {
         }
     }
 
-    /// The exit code as a shell says it; 137 where nothing was logged for so long.
+    /// Returns the exit code as a shell reports it, or 137 if nothing was logged for the given
+    /// time.
     fn wait(&self, command: &mut Command, logs: &[PathBuf], patience: Duration) -> i32 {
         let mut child = command.spawn().expect("the judge starts itself");
         let logged = || -> u64 {
@@ -292,7 +299,8 @@ impl Machine {
 }
 
 const PATIENCE: Duration = Duration::from_secs(60);
-/// There nothing is slowed down, and some programs hang the driver natively.
+/// Longest time without a log line on a GPU, where nothing is slowed down, and some programs hang
+/// the driver even without the library.
 const PATIENCE_ON_GPU: Duration = Duration::from_secs(10);
 const ENDS_AND_WAITS: [&str; 5] = [
     "cuEventSynchronize",
@@ -301,7 +309,7 @@ const ENDS_AND_WAITS: [&str; 5] = [
     "cuDevicePrimaryCtxRelease_v2",
     "cuDevicePrimaryCtxReset_v2",
 ];
-/// What the driver takes of the device when something is used for the first time.
+/// Calls in which the driver takes device memory when something is used for the first time.
 const TAKEN_LATE: [(&str, &str); 4] = [
     ("SIM_GRAPH_MEMORY_LATE", "1"),
     ("SIM_KERNEL_MB", "12"),
@@ -309,5 +317,6 @@ const TAKEN_LATE: [(&str, &str); 4] = [
     ("SIM_OBJECT_MB", "2"),
 ];
 const POLL: Duration = Duration::from_micros(300);
-/// Each piece of work takes so long at least, longer than any call: nothing is done by chance.
+/// Minimum duration of each piece of work. It is longer than any call, so that no work is complete
+/// by chance.
 const SLOW_WORK_NS: &str = "2000000";

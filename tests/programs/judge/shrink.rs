@@ -1,4 +1,4 @@
-//! Makes a program that fails small: as few lines as still fail in the same way.
+//! Shrinks a failing program to as few lines as still fail in the same way.
 
 use std::time::Instant;
 
@@ -6,21 +6,21 @@ use crate::compare::Finding;
 use crate::grammar::{Line, Program};
 use crate::run::Machine;
 
-/// In place of settings: why a program is not valid.
+/// Used in place of settings: the reason why a program is not valid.
 pub const NATIVE: &str = "native";
 
 pub struct Shrinker<'a> {
     pub machine: &'a Machine,
     pub conf: &'a str,
     pub kind: &'a str,
-    /// How often a program is tried: what several threads do is not the same each time.
+    /// How often a program is tried: what several threads do differs from run to run.
     pub tries: usize,
-    /// When what is there by then is small enough.
+    /// Time at which shrinking stops with its best result.
     pub until: Instant,
 }
 
 impl Shrinker<'_> {
-    /// The finding, if the program is valid and shows it.
+    /// Returns the finding if the program is valid and shows it.
     pub fn fails(&mut self, program: &Program) -> Option<Finding> {
         if self.conf == NATIVE {
             let why = self.machine.baseline(program, false).err()?;
@@ -66,7 +66,8 @@ impl Shrinker<'_> {
         best
     }
 
-    /// From the end to the begin: what is last is what fails, and what is before it matters less.
+    /// Drops pieces from the end to the start: the failure is at the end, and earlier lines matter
+    /// less.
     fn drop_pieces(&mut self, best: &mut Program, piece: usize) {
         let mut end = best.lines.len();
         while end > 0 && !self.is_over() {

@@ -1,8 +1,9 @@
-//! Would the judge find each mend again? With one rule of the library after the other left out: how many
-//! programs it takes until something differs. `judge table --lib LIB --driver DIR [--programs N] [--jobs N]`
-//! prints a row for each rule.
+//! Tests whether the judge would find each fixed error again. It leaves out one rule of the library
+//! after the other, and counts the programs until something differs. `judge table --lib LIB
+//! --driver DIR [--programs N] [--jobs N]` prints a row for each rule.
 //!
-//! LIB is built with `break-rules`. What differs with the rule in place as well does not count.
+//! LIB is built with `break-rules`. A difference that also occurs with the rule in place does not
+//! count.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,7 +15,7 @@ use crate::ending::Ending;
 use crate::generate;
 use crate::run::Machine;
 
-/// What was broken, and the rule that mends it.
+/// Each error, and the rule that prevents it.
 const MENDS: &[(&str, &str)] = &[
     ("frees by threads that only submit into a capture", "submitting_thread_takes_part"),
     ("what such a thread held before", "allocated_blocks_join"),
@@ -61,7 +62,7 @@ const TRIES: usize = 4;
 
 #[derive(Clone)]
 struct Found {
-    /// How many programs it took.
+    /// Number of programs that it took.
     programs: u64,
     theme: String,
     how: String,
@@ -116,7 +117,7 @@ impl Table<'_> {
         }
     }
 
-    /// Rules that nothing has missed so far, by place.
+    /// Indices of the rules whose absence has not been detected so far.
     fn missing(&self) -> Vec<usize> {
         let found = self.found.lock().expect("no job panics");
         (0..found.len()).filter(|place| found[*place].is_none()).collect()
@@ -134,8 +135,8 @@ impl Table<'_> {
             let broken = Machine { broken: rule.into(), ..machine.clone() };
             let differs = confs.iter().find_map(|conf| {
                 let found = broken.judge(&program, &baseline, conf)?.into_iter().next()?;
-                // Where threads meet it is not so each time; with the rule in place all is well
-                // each time.
+                // Where threads meet, a difference does not occur each time; with the rule in place
+                // it never does.
                 let again = |machine: &Machine| machine.judge(&program, &baseline, conf);
                 let same = |found: &Finding, kind: &str| found.kind == kind;
                 let shows = |_: &usize| {
@@ -158,7 +159,7 @@ impl Table<'_> {
         }
     }
 
-    /// Whether all were found.
+    /// Prints the table, and returns whether all were found.
     fn print(&self) -> bool {
         let found = self.found.lock().expect("no job panics");
         let tried = self.next.load(Ordering::SeqCst).min(self.end);

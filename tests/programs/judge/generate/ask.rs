@@ -1,4 +1,4 @@
-//! Queries, waits, and which thread does what comes next.
+//! Queries, waits, and the choice of the thread that acts next.
 
 use super::maker::Maker;
 use super::model::{ThreadModel, held};
@@ -16,7 +16,7 @@ impl Maker {
         }
     }
 
-    /// Another thread goes on; one that did may end before.
+    /// Lets another thread act next; the current one may end first.
     pub fn switch_thread(&mut self) {
         if self.threads < 2 {
             return;
@@ -25,7 +25,7 @@ impl Maker {
         if self.thread != 0 && self.thread != next && self.dice.chance(25) {
             self.say(Op::ThreadEnd, &[]);
             self.model.threads[self.thread as usize] = None;
-            // The next thread of this number has streams of its own.
+            // The next thread of this number has its own streams.
             for ctx in self.model.ctxs.iter_mut().flatten() {
                 ctx.per_thread.retain(|(owner, _)| *owner != self.thread);
             }
@@ -48,7 +48,7 @@ impl Maker {
         let slot = self.dice.pick(&streams);
         let stream = self.model.streams[slot].as_ref().expect("held");
         if !stream.capturing {
-            // Perhaps with work in flight: that goes on.
+            // The stream may still have work, which continues.
             self.say(Op::StreamDestroy, &[slot as u64]);
             self.model.streams[slot] = None;
         }
@@ -64,7 +64,7 @@ impl Maker {
         self.model.order.waited_for(lane);
     }
 
-    /// Whether the host may wait for a stream: a global capture forbids that to every thread.
+    /// Whether the host may wait for a stream: a global capture forbids this to every thread.
     pub fn may_wait(&self) -> bool {
         self.captures_open == 0 || !self.captures_are_global
     }
@@ -79,7 +79,8 @@ impl Maker {
         self.model.order.waited_for_context(ctx);
     }
 
-    /// An event or a stream is asked, often after a free: then natively all is done.
+    /// Queries an event or a stream, often after a free: on the plain driver all work is complete
+    /// then.
     pub fn ask(&mut self) {
         if self.captures_open > 0 {
             return;
@@ -88,7 +89,7 @@ impl Maker {
         let event = self.event();
         self.record(event, stream);
         if self.dice.chance(10) {
-            // More in order than the model knows.
+            // This orders more than the model knows.
             self.say(Op::CtxWait, &[event]);
         }
         let freed = self.leaning > 0 && self.dice.chance(70);
@@ -96,14 +97,13 @@ impl Maker {
             self.free_a_temporary();
         }
         if self.threads > 1 && self.dice.chance(40) {
-            // The thread that freed may be gone by now.
+            // The thread that freed may have ended by now.
             self.switch_thread();
         }
         let timing = self.model.events[event as usize].as_ref().is_some_and(|event| event.timing);
         let kind = self.dice.below(3);
         if timing && !freed {
-            // Even on an idle stream such a record takes a while (measured): what is said is
-            // chance.
+            // Even on an idle stream such a record takes a while (measured): the answer is chance.
             return;
         }
         match kind {

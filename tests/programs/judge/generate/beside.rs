@@ -1,11 +1,11 @@
-//! Captures beside other threads: what these do meanwhile is theirs alone.
+//! Captures while other threads do work of their own.
 
 use super::maker::Maker;
 use super::model::{Kind, Uses, empty, held};
 use crate::grammar::Op;
 
 impl Maker {
-    /// One thread captures; another goes on as ever, with requests among it.
+    /// One thread captures; another continues its ordinary work, including requests.
     pub fn capture_beside(&mut self) {
         let (home, ctx) = (self.thread, self.ctx());
         let mode = self.dice.pick(&[0, 1, 1, 2, 2]);
@@ -32,7 +32,7 @@ impl Maker {
         self.end_capture(capture);
     }
 
-    /// Many at once, and a request meanwhile.
+    /// Begins many captures at once, with a request meanwhile.
     pub fn many_captures(&mut self) {
         if self.captures_open > 0 || self.dice.chance(50) {
             return;
@@ -62,7 +62,8 @@ impl Maker {
         }
     }
 
-    /// Memory that a relaxed capture asks for and gives back at once: natively as outside of one.
+    /// Requests and frees memory in a relaxed capture, which on the plain driver works as outside
+    /// of a capture.
     pub fn relaxed_requests(&mut self) {
         let Some(mut capture) = self.begin_capture(2) else { return };
         for _ in 0..2 + self.dice.below(6) {
@@ -72,7 +73,7 @@ impl Maker {
         self.end_capture(capture);
     }
 
-    /// A graph with memory of its own: asked for, used and given back in the capture.
+    /// A graph that allocates, uses and frees memory in its capture.
     pub fn graph_memory(&mut self) {
         let (Some(slot), Some(to)) = (empty(&self.model.blocks), self.any_block(false)) else {
             return;
@@ -90,13 +91,13 @@ impl Maker {
         self.end_capture(capture);
     }
 
-    /// A capture with a second stream that joins it.
+    /// A capture that a second stream joins.
     pub fn joined_capture(&mut self) {
         let home = self.ctx();
         self.joined_with(home);
     }
 
-    /// One of another context, perhaps on another device.
+    /// A capture that a stream of another context joins, perhaps on another device.
     pub fn joined_beyond(&mut self) {
         let slots = held(&self.model.ctxs);
         let there = self.dice.pick(&slots);
@@ -141,7 +142,7 @@ impl Maker {
         self.model.streams[side as usize] = None;
     }
 
-    /// A request in a host function is refused, with a code of its own.
+    /// A request in a host function, which is refused with a code of its own.
     pub fn request_in_host_function(&mut self) {
         if self.captures_open > 0 {
             return;
@@ -160,7 +161,7 @@ impl Maker {
         self.say(Op::Answers, &[]);
     }
 
-    /// A mapping whose access is taken away while work may use it.
+    /// Removes the access to a mapping while work may use it.
     pub fn revoke_access(&mut self) {
         let is_mapped = |slot: &usize| {
             let block = self.model.blocks[*slot].as_ref();
@@ -180,7 +181,7 @@ impl Maker {
         self.free(slot as u64);
     }
 
-    /// A kernel that runs until something is done that must not wait for it.
+    /// A kernel that runs until the program has made a call that must not wait for it.
     pub fn persistent(&mut self) {
         if self.captures_open > 0 || self.flags_used >= 60 {
             return;
@@ -191,7 +192,7 @@ impl Maker {
         self.say(Op::Spin, &[stream, flag, how]);
         let lane = self.lane(stream);
         self.model.order.submit(lane);
-        // What waits for the context would wait for ever, as a capture would be ended.
+        // Waiting for the context would never end, so the model treats it like an open capture.
         self.captures_open += 1;
         self.captures_are_global = false;
         for _ in 0..2 + self.dice.below(6) {
@@ -217,15 +218,15 @@ impl Maker {
         self.say(Op::Raise, &[flag, 0, 0]);
     }
 
-    /// A request that is served though what it is given is still in use: by work that ends only
-    /// after it.
+    /// A request that the driver serves although the memory it returns is still in use, by work
+    /// that ends only after the request.
     pub fn behind_persistent(&mut self) {
         if self.captures_open > 0 || self.flags_used >= 60 {
             return;
         }
         let (flag, how) = (self.flags_used, self.dice.below(4) as u64);
         self.flags_used += 1;
-        // Of two such there is memory for one.
+        // There is memory for only one of the two blocks.
         let bytes = (self.memory_mb << 20) * 6 / 10;
         let (first, second) = (self.create_stream(false), self.create_stream(false));
         let value = self.value();
@@ -253,5 +254,5 @@ impl Maker {
     }
 }
 
-/// Slots that the model leaves alone.
+/// Slots that the model does not use.
 const BEHIND: u64 = 80;

@@ -1,4 +1,4 @@
-//! Blocks: asked for, written, read, given back.
+//! Allocates, writes, reads and frees blocks.
 
 use super::maker::{Maker, SIZES};
 use super::model::{BlockModel, Kind, empty, held};
@@ -12,7 +12,7 @@ impl Maker {
         self.allocate_as(bytes, if ordered { Op::AllocAsync } else { Op::Alloc });
     }
 
-    /// Any kind of memory.
+    /// Allocates any kind of memory.
     pub fn allocate_any(&mut self) {
         let ops = [Op::Alloc, Op::AllocAsync, Op::AllocPitch, Op::AllocManaged, Op::AllocVirtual];
         let (bytes, op) = (self.dice.pick(&SIZES), self.dice.pick(&ops));
@@ -66,7 +66,7 @@ impl Maker {
             Some(BlockModel { ctx, kind, bytes, filled, written, touched, graphs });
     }
 
-    /// A block that no graph names.
+    /// Returns a block that no graph references.
     pub fn any_block(&mut self, filled: bool) -> Option<u64> {
         let usable = |slot: &usize| {
             let block = self.model.blocks[*slot].as_ref();
@@ -94,12 +94,12 @@ impl Maker {
         self.model.blocks[slot as usize].as_ref().expect("a slot that is held")
     }
 
-    /// Whether to use a call that takes no stream: it is in order with the legacy one.
+    /// Whether to use a call without a stream argument: it is ordered with the legacy stream.
     fn synchronous(&mut self, stream: u64) -> bool {
         stream == 0 && self.captures_open == 0 && self.dice.chance(50)
     }
 
-    /// What an operation on a stream does to a block.
+    /// Records what an operation on a stream does to a block.
     pub fn touched(&mut self, slot: u64, stream: u64, wrote: bool) {
         let lane = self.lane(stream);
         let clock = self.model.order.submit(lane);
@@ -111,7 +111,8 @@ impl Maker {
         }
     }
 
-    /// Brings a stream in order with what a block was used for. False: the block went in doing so.
+    /// Orders a stream after the uses of a block. Returns `false` if the block was freed in doing
+    /// so.
     pub fn ensure_for(&mut self, slot: u64, stream: u64, write: bool) -> bool {
         let Some(block) = &self.model.blocks[slot as usize] else { return false };
         let clock = if write { block.touched.clone() } else { block.written.clone() };
@@ -136,7 +137,7 @@ impl Maker {
         if self.dice.chance(75) {
             let mut how = self.dice.pick(&[0, 0, 0, 1, 1]);
             if self.block(slot).touched.is_empty() && self.dice.chance(15) {
-                // It may start early: nothing has used what it writes.
+                // The kernel may start early: nothing has used the block that it writes.
                 how = 2;
             }
             self.say(Op::Fill, &[slot, stream, value, delay, how]);
@@ -171,7 +172,8 @@ impl Maker {
                 how = 9 + self.dice.below(5) as u64;
             }
             if self.beyond {
-                // Between two devices; on one, the context is no plain one any more.
+                // Copies between two devices; on one device this turns the context into more than a
+                // plain one.
                 how = self.dice.pick(&[how, how, 6, 7, if how < 9 { how } else { 14 }]);
                 how = if stream == 0 && how == 14 { 14 + self.dice.below(2) as u64 } else { how };
             }
@@ -181,7 +183,7 @@ impl Maker {
         self.touched(to, stream, true);
     }
 
-    /// The program looks at a block.
+    /// Reads a block back.
     pub fn read(&mut self) {
         if self.captures_open > 0 {
             return;
@@ -195,7 +197,8 @@ impl Maker {
         self.model.order.waited_for(lane);
     }
 
-    /// Memory of a pool that the program made, and the pool's end while some is still held.
+    /// Allocates from a pool that the program made, and destroys the pool while some of its memory
+    /// is still allocated.
     pub fn explicit_pool(&mut self) {
         if self.captures_open > 0 {
             return;
@@ -214,7 +217,7 @@ impl Maker {
         self.say(Op::PoolDestroy, &[1]);
     }
 
-    /// An array that is written, read and destroyed.
+    /// Creates, writes, reads and destroys an array.
     pub fn arrays(&mut self) {
         let array = self.dice.below(4) as u64;
         self.say(Op::ArrayCreate, &[array, 64, 4]);
@@ -240,7 +243,7 @@ impl Maker {
         self.model.order.waited_for_context(ctx);
     }
 
-    /// A texture over a block; its end is a teardown.
+    /// Creates a texture over a block; destroying it is a teardown.
     pub fn textures(&mut self) {
         let Some(slot) = self.any_block(false) else { return };
         let texture = self.dice.below(4) as u64;

@@ -5,12 +5,12 @@ use super::model::Uses;
 use crate::grammar::Op;
 
 impl Maker {
-    /// As PyTorch does without its cache: requests and frees in the capture, also by a thread that
-    /// only submits into it, and ordinary ones between the launches. Judged by what a cache would
-    /// do.
+    /// A capture as PyTorch makes it without its cache: with requests and frees in the capture,
+    /// also by a thread that only submits to it, and with ordinary ones between the launches. The
+    /// reference is the behaviour of a caching allocator.
     pub fn cached_capture(&mut self) {
         let Some(to) = self.any_block(false) else { return self.allocate() };
-        // By copies in rows, which say less of what they reach than a kernel's arguments.
+        // Copies in rows reveal less of the accessed memory than a kernel's arguments do.
         let from = self.any_block(true).filter(|from| *from != to);
         let from = from.filter(|_| self.dice.chance(40));
         let mode = self.dice.below(3) as u64;
@@ -55,8 +55,8 @@ impl Maker {
         self.end_capture(capture);
     }
 
-    /// The same in a capture of two contexts: what it asks for in the second one is its own as
-    /// well.
+    /// A cached capture over two contexts: memory requested in the second one also belongs to the
+    /// capture.
     pub fn cached_contexts(&mut self) {
         if self.captures_open > 0 {
             return;
@@ -66,7 +66,7 @@ impl Maker {
         const FORK: u64 = 125;
         const JOIN: u64 = 124;
         const GRAPH: u64 = 126;
-        // Both parts lie at the same place.
+        // Both parts have the same offset.
         const IN_IT: u64 = 60;
         const AFTER_IT: u64 = 63;
         self.set_ctx(0);

@@ -1,4 +1,4 @@
-//! Several contexts: made, used beside each other, destroyed, reset.
+//! Several contexts: creates them, uses them in parallel, destroys and resets them.
 
 use super::maker::{Maker, SIZES, TEMPORARY};
 use super::model::{ThreadModel, empty, held};
@@ -39,7 +39,7 @@ impl Maker {
         self.set_ctx(slot);
     }
 
-    /// With all that is in it; what others still use of it is waited for first.
+    /// Destroys a context with everything in it, after waiting for other users of its objects.
     pub fn destroy_context(&mut self) {
         let slots: Vec<usize> =
             held(&self.model.ctxs).into_iter().filter(|slot| *slot > 0).collect();
@@ -79,7 +79,7 @@ impl Maker {
         self.create_stream(false);
     }
 
-    /// Work of other contexts on what goes with this one.
+    /// Waits for work of other contexts on objects that end with this one.
     fn wait_for_users(&mut self, id: usize) {
         for slot in held(&self.model.ctxs) {
             self.set_ctx(slot);
@@ -113,7 +113,8 @@ impl Maker {
         model.hosts.iter_mut().for_each(|h| empty_if(h, |host| gone(host.ctx)));
         model.graphs.iter_mut().for_each(|g| empty_if(g, |graph| gone(graph.ctx)));
         model.execs.iter_mut().for_each(|x| empty_if(x, |exec| gone(exec.ctx)));
-        // Threads in which it is current: the next that plays goes where there is one.
+        // These are threads in which the context is current: the next line needs a thread that has
+        // one.
         let thread = self.thread;
         for (number, state) in model.threads.iter_mut().enumerate() {
             if let Some(state) = state.as_mut().filter(|state| state.ctx == slot) {
@@ -122,8 +123,8 @@ impl Maker {
         }
     }
 
-    /// A wait in a part of the context says nothing of other work; a free afterwards waits for it
-    /// all the same.
+    /// A wait in a green context tells nothing about other work; a later free still waits for that
+    /// work.
     pub fn green(&mut self) {
         if self.captures_open > 0 || self.ctx() != 0 {
             return;
@@ -136,7 +137,8 @@ impl Maker {
             self.set_ctx(0);
             self.say(Op::CtxSet, &[slot]);
             self.say(Op::CtxSync, &[]);
-            // With the part current: the memory is the whole context's.
+            // While the green context is current, allocated memory belongs to the whole primary
+            // context.
             self.say(Op::Alloc, &[TEMPORARY, 65536]);
             self.say(Op::Free, &[TEMPORARY]);
             self.say(Op::CtxSet, &[0]);
@@ -147,8 +149,8 @@ impl Maker {
         self.say(Op::CtxDestroy, &[slot]);
     }
 
-    /// Memory of one context is used and freed on a stream of another, and wanted again by its own,
-    /// which waits for its own work alone.
+    /// Uses and frees memory of one context on a stream of another. Its own context then requests
+    /// it again, and waits only for its own work.
     pub fn free_elsewhere(&mut self) {
         let (slots, home) = (held(&self.model.ctxs), self.ctx());
         let other = self.dice.pick(&slots);
@@ -175,7 +177,7 @@ impl Maker {
         }
     }
 
-    /// A wait for all work of one context, or a free there, with another one current before and
+    /// Waits for all work of one context, or frees there, with another context current before and
     /// after.
     fn wait_at(&mut self, ctx: usize, current: usize) {
         self.set_ctx(ctx);
@@ -193,7 +195,7 @@ impl Maker {
         self.set_ctx(current);
     }
 
-    /// Another context for a moment.
+    /// Pushes another context for a moment.
     pub fn push_context(&mut self) {
         let slots = held(&self.model.ctxs);
         let (slot, home) = (self.dice.pick(&slots), self.ctx());
@@ -203,18 +205,18 @@ impl Maker {
         self.say(Op::CtxPush, &[slot as u64]);
         self.model.threads[self.thread as usize] = Some(ThreadModel { ctx: slot });
         self.free_a_temporary();
-        // What follows may have made another one current in its place.
+        // A later line may have made another context current in its place.
         self.set_ctx(slot);
         self.say(Op::CtxPop, &[]);
         self.model.threads[self.thread as usize] = Some(ThreadModel { ctx: home });
     }
 
-    /// Any second runtime in the process does it.
+    /// Initializes the driver again, as any second runtime in the process does.
     pub fn init_again(&mut self) {
         self.say(Op::Init, &[]);
     }
 
-    /// A context that lives for a moment: hundreds of them in a life.
+    /// Creates a context and destroys it soon; a program may do so hundreds of times.
     pub fn short_context(&mut self) {
         if self.captures_open > 0 {
             return;
@@ -260,5 +262,5 @@ fn empty_if<T>(slot: &mut Option<T>, goes: impl Fn(&T) -> bool) {
 
 pub const CONTEXTS_MAX: usize = 4;
 const TEMPORARY_BLOCK: u64 = 40;
-/// A context that no slot holds, so that the next use makes another one current.
+/// A slot that holds no context, so that the next use makes another context current.
 const NOWHERE: usize = 99;

@@ -1,12 +1,12 @@
-//! Contexts that end, or lose a reference, while other threads end what earlier work had used, ask,
-//! and want memory.
+//! Contexts that end, or lose a reference, while other threads destroy objects of earlier work,
+//! make queries and request memory.
 
 use super::maker::Maker;
 use super::together::{BLOCKS_OF_EACH, FIRST_BLOCK};
 use crate::grammar::Op;
 
 const MIB: u64 = 1 << 20;
-/// The context that is made for it.
+/// The slot of the context that is made for this.
 const MADE: u64 = 8;
 
 /// What the first thread does meanwhile.
@@ -18,18 +18,20 @@ enum End {
     Reset,
     LastReference,
     Reference,
-    /// The driver refuses to destroy a primary context.
+    /// Destroys the primary context, which the driver refuses.
     Refused,
 }
 
 impl Maker {
-    /// All threads work in one context and free behind that; then one of them ends it, or gives up
-    /// a reference, behind a last piece of work that goes on until the others are done.
+    /// All threads work in one context and free after that work. Then one of them ends the context,
+    /// or releases a reference, after a last piece of work that continues until the others are
+    /// done.
     pub fn end_beside(&mut self) {
         if self.flags_used >= FLAGS {
             return;
         }
-        // In which of two contexts a program works: while only one does, its frees need not wait.
+        // Which of two contexts the program works in: while it works in only one, its frees need
+        // not wait.
         let of_primary = self.values & PRIMARY != 0;
         let end = match of_primary {
             true => self.dice.pick(&[End::Reset, End::LastReference, End::Reference, End::Refused]),
@@ -38,9 +40,9 @@ impl Maker {
         let (busy, idle) = if of_primary { (0, MADE) } else { (MADE, 0) };
         let ends = !matches!(end, End::Detach | End::Reference | End::Refused);
         self.thread = 0;
-        // The first time only, where it stays.
+        // Only the first time if the context is kept.
         self.say(Op::CtxCreate, &[MADE]);
-        // The words that work waits for outlive the context.
+        // The words for which work waits outlive the context.
         self.say(Op::CtxSet, &[idle]);
         self.say(Op::Raise, &[FLAGS, 0, 0]);
         match end {
@@ -84,7 +86,7 @@ impl Maker {
             self.say(Op::Rest, &[ms]);
             self.ask_and_end(ends, large);
         }
-        // What is refused waits for nothing.
+        // A refused call waits for nothing.
         self.thread = u8::from(end != End::Refused);
         self.say(Op::Raise, &[flag, 0, 0]);
         self.thread = 0;
@@ -104,7 +106,8 @@ impl Maker {
         self.say(Op::CtxSet, &[0]);
     }
 
-    /// A kernel in a mapping and its event, and a free behind both, which natively has waited.
+    /// Runs a kernel in a mapping, records an event, and frees after both. On the plain driver the
+    /// free has waited for them.
     fn work_and_free(&mut self, (idle, busy): (u64, u64), freed_bytes: u64, leaves: bool) {
         let thread = u64::from(self.thread);
         let (first, stream) = (FIRST_BLOCK + thread * BLOCKS_OF_EACH, 100 + thread);
@@ -123,13 +126,14 @@ impl Maker {
         }
     }
 
-    /// What natively waits for nothing: the end of the mapping, questions, memory.
+    /// Makes calls that wait for nothing on the plain driver: unmapping, queries, requests for
+    /// memory.
     fn ask_and_end(&mut self, ends: bool, large: u64) {
         let thread = u64::from(self.thread);
         let (first, stream) = (FIRST_BLOCK + thread * BLOCKS_OF_EACH, 100 + thread);
         for _ in 0..1 + self.dice.below(3) {
             match self.dice.below(4) {
-                // They end with the context.
+                // The streams end with the context.
                 0 if !ends => self.say(Op::EventQuery, &[stream]),
                 1 if !ends => self.say(Op::StreamQuery, &[stream]),
                 2 if thread == 1 => self.say(Op::AllocVirtual, &[first + 2, large]),
@@ -141,11 +145,11 @@ impl Maker {
     }
 }
 
-/// By the seed, which begins the values of a program.
+/// The bit of the seed, from which the values of a program start, that selects the context.
 const PRIMARY: u64 = 1 << 20;
 const FLAGS: u64 = 60;
 const STREAM: u64 = 110;
 /// Virtual nanoseconds.
 const LATE: u64 = 5_000_000;
-/// One of the calls that are refused.
+/// The number of the refused call that destroys the primary context.
 const DESTROY_PRIMARY: u64 = 19;

@@ -1,25 +1,25 @@
-//! Captures and graphs whose blocks stay as long as they do.
+//! Captures and graphs whose blocks stay allocated as long as the graphs exist.
 
 use super::maker::Maker;
 use super::model::{GraphModel, Uses, empty, held};
 use crate::grammar::Op;
 
-/// A capture that is under way.
+/// An open capture.
 pub struct Capture {
     pub stream: u64,
     places: Places,
-    /// What its graph will name.
+    /// The blocks that its graph will reference.
     pub uses: Uses,
 }
 
-/// Where a graph goes, and what is made of it.
+/// The slots of a graph and of what is made from it.
 pub struct Places {
     graph: usize,
     exec: usize,
 }
 
 impl Maker {
-    /// None: something captures, or there is no room for another graph.
+    /// Returns `None` if something captures, or if no slots are free for another graph.
     pub fn room_for_graph(&mut self) -> Option<Places> {
         const STREAMS: usize = 2;
         if self.captures_open > 0 {
@@ -35,7 +35,7 @@ impl Maker {
         }
     }
 
-    /// A stream of its own begins to capture.
+    /// Begins a capture on a stream used for nothing else.
     pub fn begin_capture(&mut self, mode: u64) -> Option<Capture> {
         let places = self.room_for_graph()?;
         Some(self.begin_capture_into(places, mode))
@@ -57,7 +57,7 @@ impl Maker {
         if capturing { self.captures_open += 1 } else { self.captures_open -= 1 }
     }
 
-    /// Fills and copies into a graph, one after the other.
+    /// Adds fills and copies to a graph, one after the other.
     pub fn captured_work(&mut self, capture: &mut Capture, count: usize) {
         let Capture { stream, uses, .. } = capture;
         let stream = *stream;
@@ -84,7 +84,7 @@ impl Maker {
         self.end_capture(capture);
     }
 
-    /// Made of nodes; between launches its fill may get another value.
+    /// Builds a graph from nodes; between launches its fill may get another value.
     pub fn built_graph(&mut self) {
         let Some(Places { graph, exec }) = self.room_for_graph() else { return };
         let (Some(first), Some(second)) = (self.any_block(false), self.any_block(false)) else {
@@ -115,7 +115,7 @@ impl Maker {
         }
     }
 
-    /// Its graph may be launched from now on.
+    /// Ends the capture. Its graph may be launched from now on.
     pub fn end_capture(&mut self, capture: Capture) {
         let Capture { stream, places: Places { graph, exec }, uses } = capture;
         self.captures_are_global = false;
@@ -134,7 +134,7 @@ impl Maker {
         self.model.streams[stream as usize] = None;
     }
 
-    /// A graph begins, or ends, to name its blocks.
+    /// Adds or removes the references of a graph to its blocks.
     pub fn hold(&mut self, uses: &Uses, by: i32) {
         for slot in uses.reads.iter().chain(&uses.writes) {
             if let Some(block) = &mut self.model.blocks[*slot as usize] {
@@ -194,7 +194,7 @@ impl Maker {
     pub fn destroy_exec(&mut self, slot: usize) {
         let Some(exec) = self.model.execs[slot].take() else { return };
         if exec.uses.memory {
-            // Its memory goes with it.
+            // The graph's memory is freed with it.
             for block in &exec.uses.writes {
                 if self.holds(*block) {
                     let touched = self.block(*block).touched.clone();
@@ -206,7 +206,7 @@ impl Maker {
         self.hold(&exec.uses, -1);
     }
 
-    /// Graphs that name blocks of a context go before it.
+    /// Destroys the graphs that reference blocks of a context, before that context ends.
     pub fn drop_graphs_of(&mut self, id: usize) {
         let of_context = |uses: &Uses| {
             let mut slots = uses.reads.iter().chain(&uses.writes);
@@ -226,7 +226,7 @@ impl Maker {
         graphs.into_iter().for_each(|slot| self.destroy_graph(slot));
     }
 
-    /// A clone, an update by a graph of the same shape.
+    /// Clones a graph, or updates it from a graph of the same shape.
     pub fn change_graph(&mut self) {
         let (graphs, execs) = (held(&self.model.graphs), held(&self.model.execs));
         if graphs.is_empty() {
@@ -240,7 +240,7 @@ impl Maker {
                 self.hold(&model.uses, 1);
                 self.model.graphs[slot] = Some(model);
             }
-            // A graph with memory is instantiated once.
+            // A graph with memory is instantiated only once.
             _ if model.uses.memory => {}
             _ => {
                 let Some(exec) = empty(&self.model.execs) else {
@@ -256,5 +256,5 @@ impl Maker {
     }
 }
 
-/// The mode of a capture that forbids the requests of others.
+/// The capture mode that forbids requests of other threads.
 const GLOBAL: u64 = 0;

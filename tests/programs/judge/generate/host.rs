@@ -80,7 +80,7 @@ impl Maker {
         self.set_ctx(home);
     }
 
-    /// A second registration, natively refused; the first one stays.
+    /// Registers memory again, which the driver refuses; the first registration remains.
     pub fn register_twice(&mut self) {
         let Some(slot) = self.any_host(false) else { return };
         if self.captures_open == 0 {
@@ -102,7 +102,7 @@ impl Maker {
         }
     }
 
-    /// The device writes host memory, and perhaps the host looks at once.
+    /// Makes the device write host memory, which the host may read at once.
     pub fn write_host(&mut self) {
         let stream = self.any_stream();
         let Some(host) = self.any_host(false) else { return self.host_memory() };
@@ -138,7 +138,7 @@ impl Maker {
             _ => {
                 let how = self.one_of(7);
                 if !self.host(host).filled && how > 2 {
-                    // One word is not enough to look at.
+                    // A single word is not enough to read.
                     self.ensure_host(&touched);
                     self.say(Op::HostWrite, &[host, value]);
                 }
@@ -204,5 +204,5 @@ impl Maker {
     }
 }
 
-/// Instead of flags: by the function that takes none.
+/// Used in place of flags: selects the function without flags.
 const PLAINLY: u64 = 99;

@@ -1,4 +1,4 @@
-//! Makes lines, and keeps the model in step with them.
+//! Generates lines, and keeps the model consistent with them.
 
 use cachealloc_tests::dice::Dice;
 
@@ -10,28 +10,28 @@ pub struct Maker {
     pub dice: Dice,
     pub lines: Vec<Line>,
     pub model: Model,
-    /// The thread that does what comes next.
+    /// The thread that acts next.
     pub thread: u8,
     pub values: u64,
-    /// Percent of the orderings that lean on a free.
+    /// Percentage of the orderings that rely on a free.
     pub leaning: u64,
-    /// Captures that are open; while there are some, only what they allow is done.
+    /// Number of open captures. While there are any, only calls that they allow are made.
     pub captures_open: u32,
     pub threads: usize,
-    /// Whether one of them forbids others' requests.
+    /// Whether one of the captures forbids requests of other threads.
     pub captures_are_global: bool,
     pub memory_mb: u64,
-    /// What each request of a phase under pressure asks for.
+    /// Size of each request in a phase under pressure.
     pub phase_bytes: u64,
     pub phase: usize,
-    /// Freed in the order of streams since the host has waited for all of them.
+    /// Bytes freed in stream order since the host last waited for all streams.
     pub pending_bytes: u64,
     pub flags_used: u64,
-    /// What this program likes best, as bits.
+    /// Preferences of this program, as bits.
     taste: u64,
-    /// There is a second device.
+    /// Whether there is a second device.
     pub beyond: bool,
-    /// Contexts are attached to, and ended by the last detach.
+    /// Whether contexts are attached to, and ended by the last detach.
     pub attaches: bool,
 }
 
@@ -87,7 +87,7 @@ impl Maker {
         self.dice.pick(&[0, 0, 5_000, 50_000, 200_000])
     }
 
-    /// One of so many ways to do something. Every second program has two favourites.
+    /// Picks one of several ways to do something. Every second program has two favourites.
     pub fn one_of(&mut self, count: u64) -> u64 {
         let any = self.dice.roll() % count;
         match self.taste % 2 {
@@ -96,13 +96,13 @@ impl Maker {
         }
     }
 
-    /// A program without pinned memory: once a kernel was given some, every kernel counts as
-    /// visible.
+    /// Whether the program uses no pinned memory: after a kernel was passed some, every kernel
+    /// counts as host-visible.
     pub fn shows_little(&self) -> bool {
         (self.taste >> 40).is_multiple_of(4)
     }
 
-    /// A program whose kernels reach pinned memory through textures alone.
+    /// Whether the program's kernels access pinned memory only through textures.
     pub fn reaches_by_texture(&self) -> bool {
         (self.taste >> 44).is_multiple_of(6)
     }
@@ -114,7 +114,7 @@ impl Maker {
         self.model.ctxs[slot] = Some(CtxModel { id, legacy, per_thread: Vec::new() });
     }
 
-    /// The context that is current in this thread, by slot.
+    /// Slot of the context that is current in this thread.
     pub fn ctx(&self) -> usize {
         self.model.threads[self.thread as usize].as_ref().map_or(0, |thread| thread.ctx)
     }
@@ -144,7 +144,7 @@ impl Maker {
         }
     }
 
-    /// The lane of a stream's slot, as this thread means it.
+    /// Lane of a stream's slot, as seen by this thread.
     pub fn lane(&mut self, slot: u64) -> usize {
         if slot >= 2 {
             return self.model.streams[slot as usize].as_ref().map_or(0, |stream| stream.lane);
@@ -162,7 +162,7 @@ impl Maker {
         lane
     }
 
-    /// Any stream that may be given work, of the current context.
+    /// Returns any stream of the current context that may be given work.
     pub fn any_stream(&mut self) -> u64 {
         let ctx = self.ctx_id(self.ctx());
         let usable = |slot: &usize| {
@@ -171,7 +171,7 @@ impl Maker {
         };
         let mut slots: Vec<u64> =
             held(&self.model.streams).into_iter().filter(usable).map(|slot| slot as u64).collect();
-        // A default stream would wait for one that captures.
+        // A default stream would wait for a capturing stream.
         if self.captures_open == 0 {
             slots.extend([0, 1]);
         }
@@ -196,7 +196,7 @@ impl Maker {
         slot as u64
     }
 
-    /// An event of the current context that nothing depends on.
+    /// Returns an event of the current context on which nothing depends.
     pub fn event(&mut self) -> u64 {
         let ctx = self.ctx_id(self.ctx());
         let slots = held(&self.model.events);
@@ -225,8 +225,8 @@ impl Maker {
         }
     }
 
-    /// Sees to it that what comes next on the stream comes after what the clock holds.
-    /// False where nothing that may be done brings it about.
+    /// Orders the next operation on the stream after the operations in the clock. Returns `false`
+    /// if no permitted call achieves this.
     pub fn ensure(&mut self, stream: u64, clock: &Clock) -> bool {
         for _ in 0..16 {
             let lane = self.lane(stream);
@@ -236,7 +236,8 @@ impl Maker {
         false
     }
 
-    /// The same for the host.
+    /// Makes the host wait for the operations in the clock. Returns `false` if no permitted call
+    /// achieves this.
     pub fn ensure_host(&mut self, clock: &Clock) -> bool {
         for _ in 0..16 {
             let Some(before) = self.model.order.host.lacks(clock) else { return true };
@@ -245,7 +246,7 @@ impl Maker {
         false
     }
 
-    /// The stream, or the host, waits for a lane.
+    /// Makes the stream, or the host, wait for a lane.
     fn bring_behind(&mut self, waiter: Option<(u64, usize)>, before: usize) {
         let ctx = self.model.order.ctx_of(before);
         let slot = (2..self.model.streams.len()).find(|slot| {
@@ -259,7 +260,7 @@ impl Maker {
             return;
         }
         let (Some(slot), true) = (slot, self.dice.chance(85)) else {
-            // What others capture forbids a wait for all.
+            // A capture of another thread forbids waiting for everything.
             if self.captures_open == 0 {
                 self.set_ctx_id(ctx);
                 if self.dice.chance(30) {
@@ -292,7 +293,8 @@ impl Maker {
         }
     }
 
-    /// What the library is about: nothing but a free orders what comes after it.
+    /// Frees a temporary block, so that only the free orders later work: the main purpose of the
+    /// library.
     pub fn free_a_temporary(&mut self) {
         let (ctx, id) = (self.ctx(), self.ctx_id(self.ctx()));
         let free = |block: &Option<BlockModel>| {
@@ -304,7 +306,7 @@ impl Maker {
         match found {
             Some(slot) if self.dice.chance(50) => self.free(slot as u64),
             _ if self.memory_mb < 512 => {
-                // A temporary might not be served.
+                // The request for a temporary might fail.
                 self.say(Op::CtxSync, &[]);
                 self.model.order.waited_for_context(id);
             }
@@ -317,12 +319,12 @@ impl Maker {
         }
     }
 
-    /// By the plain free: it waits where the block is a plain one.
+    /// Frees a block by the plain free, which waits if the block is a plain one.
     pub fn free(&mut self, slot: u64) {
         let Some(block) = self.model.blocks[slot as usize].clone() else { return };
         let outside = self.model.order.outside(&block.touched, block.ctx);
-        // Taking a mapping away waits for nothing, and of stream-ordered memory all is assumed to
-        // be over.
+        // Unmapping waits for nothing, and the driver assumes that work with stream-ordered memory
+        // is complete.
         let clock = if block.kind == Kind::Plain { &outside } else { &block.touched };
         if !self.ensure_host(clock) {
             return;
@@ -350,5 +352,5 @@ impl Maker {
     }
 }
 
-/// Slots that the model leaves alone.
+/// The first of the slots that the model does not use.
 pub const TEMPORARY: u64 = 24;

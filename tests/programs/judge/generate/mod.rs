@@ -1,4 +1,4 @@
-//! Makes programs from a seed and a theme: what the theme does more of, by weights.
+//! Makes programs from a seed and a theme, which gives the weights of the actions.
 
 mod ask;
 mod beside;
@@ -24,15 +24,15 @@ use crate::grammar::Program;
 use maker::Maker;
 pub use themes::{devices_of, themes};
 
-/// The program of this seed, without actions of these names.
+/// Returns the program of this seed, without actions of these names.
 pub fn program(seed: u64, theme: &str, without: &HashSet<String>) -> Result<Program, String> {
     let row = themes::find(theme).ok_or_else(|| format!("there is no theme {theme}"))?;
-    // Every second one brings everything in order itself: those are judged in mode `relaxed`, too.
+    // Every second program orders everything itself: these are also judged in mode `relaxed`.
     let leaning = if seed.is_multiple_of(2) { 0 } else { row.leaning };
     let mut maker = Maker::new(seed.wrapping_mul(1_000_003), leaning);
     maker.begin(seed, row);
-    // Each does without some of what its theme may do, and some are short: what comes early hides
-    // what comes later.
+    // Each program omits some actions of its theme, and some programs are short: early operations
+    // hide later ones.
     let may = row.actions.iter().filter(|(name, ..)| !without.contains(*name));
     let mut actions: Vec<_> = may.clone().filter(|_| maker.dice.chance(75)).collect();
     if actions.is_empty() {
@@ -57,5 +57,5 @@ pub fn program(seed: u64, theme: &str, without: &HashSet<String>) -> Result<Prog
     Ok(Program { theme: theme.into(), seed, memory_mb, devices, lines })
 }
 
-/// An action may find nothing to do.
+/// Number of tries per line, because an action may find nothing to do.
 const TRIES_OF_EACH_LINE: usize = 20;

@@ -1,4 +1,4 @@
-//! What a program in the making holds.
+//! The state of a program while it is generated.
 
 use super::order::{Clock, Order};
 use crate::grammar::{Op, THREADS_MAX};
@@ -8,7 +8,7 @@ pub struct ThreadModel {
 }
 
 pub struct CtxModel {
-    /// Never given again, unlike the slot.
+    /// Unlike the slot, this number is never reused.
     pub id: usize,
     pub legacy: usize,
     pub per_thread: Vec<(u8, usize)>,
@@ -32,7 +32,7 @@ pub struct EventModel {
 pub enum Kind {
     Plain,
     Async,
-    /// As `Async`, of a pool that the program has made.
+    /// Like `Async`, from a pool that the program has made.
     Pooled,
     Virtual,
 }
@@ -45,7 +45,7 @@ pub struct BlockModel {
     pub filled: bool,
     pub written: Clock,
     pub touched: Clock,
-    /// Graphs that name it.
+    /// Number of graphs that reference the block.
     pub graphs: u32,
 }
 
@@ -66,7 +66,7 @@ pub struct Uses {
     pub reads: Vec<u64>,
     pub writes: Vec<u64>,
     pub hosts: Vec<u64>,
-    /// It has memory of its own: launched once at a time, never cloned.
+    /// Whether the graph has memory nodes: it is then launched once at a time, and never cloned.
     pub memory: bool,
 }
 

@@ -1,7 +1,8 @@
-//! A model of what is in order with what, good enough that most programs are valid. Whether one
-//! really is, a native run says.
+//! A model of the order of operations, accurate enough that most programs are valid. A run without
+//! the library decides whether a program is valid.
 
-/// How many operations of each lane lie in the past. A lane is a stream, once and for all.
+/// Number of operations of each lane that lie in the past. A lane is one stream for the whole
+/// program.
 #[derive(Clone, Default, Debug)]
 pub struct Clock(Vec<u32>);
 
@@ -13,7 +14,7 @@ impl Clock {
         self.0.iter_mut().zip(&other.0).for_each(|(own, other)| *own = (*own).max(*other));
     }
 
-    /// It knows of nothing.
+    /// Whether the clock contains no operation.
     pub fn is_empty(&self) -> bool {
         self.0.iter().all(|count| *count == 0)
     }
@@ -22,7 +23,7 @@ impl Clock {
         self.0.get(lane).copied().unwrap_or(0)
     }
 
-    /// The first lane of which this one knows less than the other.
+    /// Returns the first lane of which this clock contains fewer operations than the other.
     pub fn lacks(&self, other: &Clock) -> Option<usize> {
         (0..other.0.len()).find(|lane| self.count(*lane) < other.0[*lane])
     }
@@ -70,7 +71,7 @@ impl Order {
         self.lanes[lane].ctx
     }
 
-    /// What an operation that is submitted to this lane now comes after.
+    /// Returns the operations that precede an operation submitted to this lane now.
     pub fn past(&self, lane: usize) -> Clock {
         let Lane { ctx, kind, clock } = &self.lanes[lane];
         let mut past = clock.clone();
@@ -85,7 +86,7 @@ impl Order {
         past
     }
 
-    /// An operation is submitted; the clock that what comes after it must cover.
+    /// Submits an operation, and returns the clock that later operations must cover.
     pub fn submit(&mut self, lane: usize) -> Clock {
         let mut clock = self.past(lane);
         clock.advance(lane);
@@ -94,7 +95,7 @@ impl Order {
         Clock::only(lane, count)
     }
 
-    /// A place in the lane that is no work: no other lane stops for it.
+    /// Adds a point to the lane that is no work: no other lane stops for it.
     pub fn mark(&mut self, lane: usize) -> Clock {
         self.lanes[lane].clock.advance(lane);
         let count = self.lanes[lane].clock.count(lane);
@@ -105,15 +106,15 @@ impl Order {
         self.lanes[lane].clock.join(clock);
     }
 
-    /// The host has waited for all work of a context.
+    /// Records that the host has waited for all work of a context.
     pub fn waited_for_context(&mut self, ctx: usize) {
         for lane in self.lanes.iter().filter(|lane| lane.ctx == ctx) {
             self.host.join(&lane.clock);
         }
     }
 
-    /// A wait for a stream is one for its own work, and on the legacy stream for that of all
-    /// blocking ones.
+    /// Records that the host has waited for a stream: for its own work, and on the legacy stream
+    /// for that of all blocking streams.
     pub fn waited_for(&mut self, lane: usize) {
         let over = match self.lanes[lane].kind {
             LaneKind::Legacy => self.past(lane),
@@ -122,7 +123,7 @@ impl Order {
         self.host.join(&over);
     }
 
-    /// The part of a clock that is of other contexts.
+    /// Returns the part of a clock that belongs to other contexts.
     pub fn outside(&self, clock: &Clock, ctx: usize) -> Clock {
         let mut outside = clock.clone();
         for (lane, count) in outside.0.iter_mut().enumerate() {

@@ -1,15 +1,17 @@
-//! Memory nearly full: every kind of request against every kind of memory that is about to be free.
+//! Memory nearly full: every kind of request, combined with every kind of memory that is about to
+//! be free.
 //!
-//! All requests of a phase have the same size, a large one, so that what is known of fragmentation
-//! inside segments plays no part: a request either clearly fits or clearly does not. What was freed in the order
-//! of a stream is natively the device's only when a thread waits, and counts as held until then.
+//! All requests of a phase have the same large size, so that the known fragmentation inside
+//! segments plays no part: a request either clearly fits or clearly does not. On the plain driver,
+//! memory freed in stream order returns to the device only when a thread waits, and counts as held
+//! until then.
 
 use super::maker::Maker;
 use super::model::{Kind, held};
 use crate::grammar::Op;
 
 const MIB: u64 = 1 << 20;
-/// What contexts, modules and pinned memory may take.
+/// Memory that contexts, modules and pinned memory may take.
 const SET_ASIDE: u64 = 24 * MIB;
 
 const REQUESTS: [Op; 7] = [
@@ -31,8 +33,8 @@ impl Maker {
         (self.memory_mb * MIB).saturating_sub(SET_ASIDE)
     }
 
-    /// The size of the requests changes when nothing is held, and only grows: a small one in a
-    /// large segment would keep that from going back, which is known.
+    /// Changes the size of the requests when nothing is held. The size only grows: a small block in
+    /// a large segment would prevent its release, which is known.
     pub fn new_phase(&mut self) {
         self.empty_all();
         if self.bytes_held() > 0 {
@@ -53,7 +55,7 @@ impl Maker {
         }
     }
 
-    /// In the way that fits the block, or not: behind work, crossed, from another thread.
+    /// Frees a block by the matching call or by another one: after work, or from another thread.
     fn give_back(&mut self, slot: u64) {
         let (kind, stream) = (self.block(slot).kind, self.any_stream());
         if self.dice.chance(40) {
@@ -111,7 +113,7 @@ impl Maker {
                 self.fill_on(slot, stream);
             }
         } else if self.dice.chance(12) {
-            // It must fail, and harm nothing.
+            // The request must fail, without side effects.
             let slot = REFUSED;
             self.say(Op::Alloc, &[slot, self.memory_mb * MIB]);
         } else {
@@ -123,8 +125,7 @@ impl Maker {
         }
     }
 
-    /// Whether the program is told of what is there: clearly more, or clearly less than it asks
-    /// about.
+    /// Queries the free memory: clearly more, or clearly less than the program asks about.
     pub fn ask_for_room(&mut self) {
         if self.bytes_held() == 0 && self.dice.chance(50) {
             return;
@@ -139,13 +140,13 @@ impl Maker {
         }
     }
 
-    /// What the pools say that they hold: used now, and reserved.
+    /// Queries the memory that the pools report as used and as reserved.
     pub fn ask_the_pool(&mut self) {
         let of_pool = self.model.blocks.iter().flatten().filter(|block| block.kind == Kind::Async);
         let bytes: u64 = of_pool.map(|block| block.bytes).sum();
         let attribute = self.dice.pick(&[5, 7, 7, 8]);
         if attribute == 5 {
-            // What was freed counts as reserved until a thread waits.
+            // Freed memory counts as reserved until a thread waits.
             self.device_wait();
         }
         self.say(Op::PoolHolds, &[0, attribute, (bytes * 9 / 10).max(1)]);
@@ -155,7 +156,7 @@ impl Maker {
         let keep = self.dice.pick(&[0, 0, 1 << 30]);
         let op = self.dice.pick(&[Op::PoolTrim, Op::PoolKeep]);
         if op == Op::PoolTrim {
-            // What is still in use stays in the pool; the library's numbers take it as over.
+            // Memory still in use stays in the pool; the library counts it as free.
             self.device_wait();
         }
         self.say(op, &[0, keep]);

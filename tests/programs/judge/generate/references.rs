@@ -1,5 +1,5 @@
-//! References to contexts, taken and given up beside work that goes on: only the last one ends
-//! something.
+//! References to contexts, taken and released beside running work: only the last one ends a
+//! context.
 
 use super::contexts::CONTEXTS_MAX;
 use super::maker::{Maker, TEMPORARY};
@@ -9,11 +9,11 @@ use crate::grammar::Op;
 
 const MIB: u64 = 1 << 20;
 
-/// What a thread does beside those that go about their work.
+/// Loops of a thread that runs beside the working threads.
 const GIVING: &[Plot] = &[Maker::giving_loop, Maker::reference_loop, Maker::attach_loop];
 
 impl Maker {
-    /// Some threads take and give up references, the others work.
+    /// Some threads take and release references, and the others work.
     pub fn references_at_once(&mut self) {
         let large = self.dice.chance(20);
         let giving = if large { &GIVING[..1] } else { GIVING };
@@ -35,18 +35,18 @@ impl Maker {
         }
     }
 
-    /// Beside what follows another thread takes references and gives them up.
+    /// Another thread takes and releases references beside the lines that follow.
     pub fn storm(&mut self) {
         let begins = u64::from(self.dice.chance(65));
         self.say(Op::RefStorm, &[begins]);
     }
 
-    /// As a reset, but by giving up all references.
+    /// Resets the context by releasing all references.
     pub fn last_reference(&mut self) {
         self.end_primary(Op::RefGiveAll);
     }
 
-    /// A context that the program has made gets one more user, or loses one that is not the last.
+    /// Adds a user to a context that the program has made, or removes one that is not the last.
     pub fn attach(&mut self) {
         let slots: Vec<usize> =
             held(&self.model.ctxs).into_iter().filter(|slot| *slot > 0).collect();
@@ -65,7 +65,7 @@ impl Maker {
         }
     }
 
-    /// What a thread may do while no context is current to it.
+    /// Operations that a thread may make while no context is current to it.
     pub fn nowhere(&mut self) {
         if self.captures_open > 0 {
             return;
@@ -78,7 +78,7 @@ impl Maker {
         for _ in 0..1 + self.dice.below(3) {
             match self.dice.below(4) {
                 0 => self.reference(),
-                // Refused, or a free like any other.
+                // This free is refused, or works like any other.
                 1 => self.say(Op::Free, &[TEMPORARY + home as u64]),
                 2 if !streams.is_empty() => {
                     let stream = self.dice.pick(&streams);
@@ -94,7 +94,7 @@ impl Maker {
         self.say(Op::Free, &[TEMPORARY + home as u64]);
     }
 
-    /// Nothing but references, as fast as they come and go.
+    /// Only takes and releases references, as fast as possible.
     fn giving_loop(&mut self, _thread: u64) {
         for _ in 0..4 * self.rounds() {
             self.say(Op::RefTake, &[]);
@@ -102,7 +102,7 @@ impl Maker {
         }
     }
 
-    /// Memory, pinned memory, an event and a stream live across the end of a reference.
+    /// Keeps memory, pinned memory, an event and a stream while a reference is released.
     fn reference_loop(&mut self, thread: u64) {
         let stream = self.own_stream(thread);
         let (first, host, event) =
@@ -147,7 +147,7 @@ impl Maker {
         self.say(Op::StreamDestroy, &[stream]);
     }
 
-    /// A context of the thread's own, with more users than one; the last detach ends it.
+    /// Uses the thread's own context with several users; the last detach ends it.
     fn attach_loop(&mut self, thread: u64) {
         let (ctx, block) = (8 + thread, FIRST_BLOCK + thread * BLOCKS_OF_EACH);
         for _ in 0..self.rounds() / 2 {
@@ -170,8 +170,8 @@ impl Maker {
         self.say(Op::CtxSet, &[0]);
     }
 
-    /// The second device's primary context is there as long as some thread has it: each thread uses
-    /// what it has taken.
+    /// Uses the second device's primary context, which exists as long as some thread has taken it:
+    /// each thread uses what it has taken.
     fn taking_loop(&mut self, thread: u64) {
         let (ctx, first) = (12 + thread, FIRST_BLOCK + thread * BLOCKS_OF_EACH);
         let (block, other, host, stream) = (first, first + 1, 30 + thread * 6, 110 + thread);

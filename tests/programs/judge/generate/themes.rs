@@ -1,4 +1,4 @@
-//! The themes: what a program does more of.
+//! The themes: which actions a program prefers.
 
 use super::maker::Maker;
 
@@ -6,14 +6,14 @@ pub type Action = (&'static str, usize, fn(&mut Maker));
 
 pub struct Theme {
     pub name: &'static str,
-    /// How long its programs are.
+    /// Number of lines of a program.
     pub lines: usize,
-    /// Memory of the device.
+    /// Device memory in MiB.
     pub memory_mb: u64,
     pub devices: u64,
-    /// Percent of the orderings that lean on a free.
+    /// Percentage of the orderings that rely on a free.
     pub leaning: u64,
-    /// Threads that take turns.
+    /// Number of threads that take turns.
     pub threads: usize,
     pub actions: &'static [Action],
 }
@@ -22,7 +22,7 @@ pub fn themes() -> Vec<&'static str> {
     THEMES.iter().map(|theme| theme.name).collect()
 }
 
-/// How many devices its programs use.
+/// Number of devices that programs of the theme use.
 pub fn devices_of(name: &str) -> u64 {
     find(name).map_or(1, |theme| theme.devices)
 }
@@ -171,7 +171,7 @@ const THEMES: &[Theme] = &[
         ],
     },
     Theme {
-        // All requests of one size: what is known of fragmentation plays no part.
+        // All requests have one size: the known fragmentation plays no part.
         name: "behind", lines: 120, memory_mb: 256, devices: 1, leaning: 0, threads: 2,
         actions: actions![
             behind_persistent 6, switch_thread 2, change_streams 1,

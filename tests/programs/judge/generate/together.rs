@@ -1,13 +1,13 @@
-//! Threads that run freely beside each other, each on slots of its own. What a thread does here is
-//! valid whatever the others do: it waits for its own streams before it looks.
+//! Threads that run freely in parallel, each on its own slots. A thread's actions are valid
+//! whatever the others do: it waits for its own streams before it reads.
 
 use super::maker::Maker;
 use crate::grammar::Op;
 
 pub const FIRST_BLOCK: u64 = 100;
 pub const BLOCKS_OF_EACH: u64 = 8;
-/// Even, so that it is registered without being mapped: else every kernel counts as visible to the
-/// host.
+/// Even, so that the memory is registered without being mapped: otherwise every kernel counts as
+/// host-visible.
 const SHARED_HOST: u64 = 54;
 const MIB: u64 = 1 << 20;
 
@@ -19,14 +19,14 @@ pub const LARGE: &[Plot] = &[Maker::virtual_loop, Maker::refused_loop];
 
 impl Maker {
     pub fn all_at_once(&mut self) {
-        // What asks for much, and what holds a little, would meet inside a segment: that is known.
+        // A large request and a small live block would meet inside a segment: that is known.
         let large = self.dice.chance(30);
-        // Mostly all do the same: that is where they meet.
+        // Mostly all threads do the same, which makes them meet.
         let same = self.dice.chance(60);
         self.at_once(if large { LARGE } else { SMALL }, same);
     }
 
-    /// The threads of the program, each by one of these plots, or all by the same.
+    /// Runs the threads of the program, each by one of these plots, or all by the same one.
     pub fn at_once(&mut self, plots: &[Plot], same: bool) {
         if self.captures_open > 0 {
             return;
@@ -48,7 +48,7 @@ impl Maker {
         for thread in 0..count as u8 {
             self.thread = thread;
             if twice {
-                // One of them registers it, the others are refused.
+                // One of the threads registers it, and the others are refused.
                 self.say(Op::CtxSet, &[0]);
                 self.say(Op::HostRegister, &[SHARED_HOST]);
             }
@@ -81,14 +81,14 @@ impl Maker {
         4 + self.dice.below(12)
     }
 
-    /// Copies into pinned memory that comes and goes; a free lets the host look.
+    /// Copies into pinned memory that is allocated and freed repeatedly; a free lets the host read.
     fn pinned_loop(&mut self, thread: u64) {
         let stream = self.own_stream(thread);
         let (block, temporary) =
             (FIRST_BLOCK + thread * BLOCKS_OF_EACH, FIRST_BLOCK + thread * BLOCKS_OF_EACH + 3);
         self.say(Op::Alloc, &[block, 65536]);
         for round in 0..self.rounds() {
-            // Both parts lie at the same place.
+            // Both parts have the same offset.
             let host = 30 + thread * 6 + (round as u64 % 2) * 3;
             self.say(Op::HostAlloc, &[host, 8192, 0]);
             let (value, delay) = (self.value(), self.delay());
@@ -100,7 +100,8 @@ impl Maker {
             self.say(Op::HostRead, &[host]);
             self.say(Op::HostFree, &[host]);
             for _ in 0..self.dice.below(8) {
-                // Where one is forgotten, another thread may just have been given the same.
+                // When one thread's memory is forgotten, another thread may just have got the same
+                // address.
                 self.say(Op::HostAlloc, &[host, 8192, 0]);
                 self.say(Op::HostFree, &[host]);
             }
@@ -155,7 +156,7 @@ impl Maker {
         self.say(Op::CtxSet, &[0]);
     }
 
-    /// All of them together ask for about half of the device, over and over.
+    /// All threads together request about half of the device, over and over.
     fn virtual_loop(&mut self, thread: u64) {
         self.say(Op::CtxSet, &[0]);
         let block = FIRST_BLOCK + thread * BLOCKS_OF_EACH;
@@ -190,7 +191,7 @@ impl Maker {
         self.say(Op::StreamDestroy, &[stream]);
     }
 
-    /// What must fail harms the requests of the others in nothing.
+    /// A request that must fail has no effect on the requests of the others.
     fn refused_loop(&mut self, thread: u64) {
         self.say(Op::CtxSet, &[0]);
         let block = FIRST_BLOCK + thread * BLOCKS_OF_EACH;

@@ -1,11 +1,12 @@
-//! What graphs take of a device whose memory is in the cache: when they are uploaded, when their
-//! kernels are loaded in a capture, and what they name and the program has freed.
+//! Memory that graphs take from a device whose memory is in the cache: when they are uploaded, when
+//! their kernels are loaded in a capture, and when they reference blocks that the program has
+//! freed.
 
 use super::maker::Maker;
 use crate::grammar::Op;
 
 const MIB: u64 = 1 << 20;
-/// What contexts, modules, kernels and graphs may take.
+/// Memory that contexts, modules, kernels and graphs may take.
 const SET_ASIDE: u64 = 112 * MIB;
 const FIRST: u64 = 100;
 const MANY: u64 = 130;
@@ -15,12 +16,12 @@ const RELAXED: u64 = 2;
 const THREAD_LOCAL: u64 = 1;
 
 impl Maker {
-    /// A share of the memory that there is, in percent.
+    /// A percentage of the available memory.
     fn share(&self, percent: u64) -> u64 {
         ((self.memory_mb * MIB - SET_ASIDE) * percent / 100) / (2 * MIB) * (2 * MIB)
     }
 
-    /// All of it is free, and the library's.
+    /// Fills the cache with free memory of the library.
     fn fill_cache(&mut self) {
         let percent = self.dice.pick(&[19, 24, 31, 48, 96]);
         let (count, bytes) = (96 / percent, self.share(percent));
@@ -28,7 +29,7 @@ impl Maker {
         (0..count).for_each(|block| self.say(Op::Free, &[FIRST + block]));
     }
 
-    /// To the last piece: the last requests may be refused.
+    /// Fills the cache to the last piece: the last requests may be refused.
     fn fill_cache_wholly(&mut self) {
         const PIECE: u64 = 23 * MIB;
         let pieces = MANY..MANY + self.memory_mb * MIB / PIECE;
@@ -36,13 +37,13 @@ impl Maker {
         pieces.for_each(|block| self.say(Op::Free, &[block]));
     }
 
-    /// Natively there is as much as before.
+    /// Requests nearly all memory: on the plain driver as much is free as before.
     fn want_nearly_all(&mut self) {
         let bytes = self.share(85);
         self.say(Op::CtxSync, &[]);
         self.say(Op::AllocVirtual, &[FIRST, bytes]);
         self.say(Op::Free, &[FIRST]);
-        // Behind a request, which waits for what the driver tells of graphs that are gone.
+        // Made after a request, which waits for the driver's notices of destroyed graphs.
         self.say(Op::MemoryHas, &[bytes]);
     }
 
@@ -55,7 +56,7 @@ impl Maker {
         self.say(Op::StreamDestroy, &[STREAM]);
     }
 
-    /// A graph with memory of its own, uploaded where it is made, by a call, or by its launch.
+    /// A graph with memory nodes, uploaded at its instantiation, by a call, or by its launch.
     pub fn upload_beside_cache(&mut self) {
         let (how, exec) = (self.dice.below(3) as u64, 120 + self.dice.below(3) as u64);
         self.thread = 0;
@@ -82,7 +83,7 @@ impl Maker {
         self.want_nearly_all();
     }
 
-    /// The first launches of a context are captured, and the driver has to load their kernels.
+    /// Captures the first launches of a context, so that the driver has to load their kernels.
     pub fn first_use_captured(&mut self) {
         const CTX: u64 = 8;
         const BLOCK: u64 = FIRST + 10;
@@ -108,8 +109,8 @@ impl Maker {
         self.want_nearly_all();
     }
 
-    /// Memory that a node names is freed behind the last launch, and wanted while the executable
-    /// graph lives.
+    /// Frees memory that a node references after the last launch, and requests it while the
+    /// executable graph lives.
     pub fn named_then_freed(&mut self) {
         const BLOCK: u64 = FIRST + 10;
         let exec = 120 + self.dice.below(3) as u64;

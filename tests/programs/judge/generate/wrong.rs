@@ -1,4 +1,4 @@
-//! Calls that are refused, and calls that the driver fails for a while.
+//! Calls that the driver refuses, and calls that it fails for a while.
 
 use super::maker::Maker;
 use crate::grammar::Op;
@@ -12,8 +12,8 @@ impl Maker {
         self.say(Op::Wrong, &[what]);
     }
 
-    /// What concerns the program fails, and what the library does for itself must do without. The
-    /// program's model knows nothing of it: all of this is in slots of its own.
+    /// Calls for the program fail, and the library must do without its own calls. The program's
+    /// model does not include this: all of it uses separate slots.
     pub fn faults(&mut self) {
         if self.captures_open > 0 || self.memory_mb < 512 {
             return;
@@ -59,7 +59,7 @@ impl Maker {
         self.model.order.waited_for_context(ctx);
     }
 
-    /// A kernel prints, and a free lets the text out.
+    /// A kernel prints, and a free flushes the text.
     pub fn say_something(&mut self) {
         if self.captures_open > 0 {
             return;
@@ -72,5 +72,5 @@ impl Maker {
     }
 }
 
-/// Slots that the model leaves alone.
+/// The first of the slots that the model does not use.
 const FIRST: u64 = 72;
