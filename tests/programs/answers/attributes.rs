@@ -1,4 +1,4 @@
-//! What the driver says of a pointer: every attribute, alone and in an array.
+//! Attributes of a pointer: every attribute, alone and in an array.
 
 use cachealloc_tests::driver::{Driver, Outcome};
 
@@ -15,7 +15,7 @@ const MAPPING_BASE: u32 = 19;
 const MEMORY_BLOCK_ID: u32 = 20;
 const LAST: u32 = 22;
 
-/// Every kind of pointer, and those that are none.
+/// Every kind of pointer, and invalid pointers.
 pub fn of_every_kind(d: &Driver) -> Outcome {
     let stream = stream(d)?;
     let (small, large) = (d.alloc(1000)?, d.alloc(5 << 20)?);
@@ -68,7 +68,7 @@ fn described(d: &Driver, address: u64, base: u64, bytes: usize) -> String {
         let null = code!(d, cuPointerGetAttribute(std::ptr::null_mut(), *kind, address));
         said.push(format!("{kind}:{code}/{null} {}", name(*kind, value, base, bytes)));
     }
-    // One wrong attribute spoils an array: only those that there are.
+    // One invalid attribute makes the whole array fail: only existing ones are queried.
     let kinds: Vec<u32> = kinds.into_iter().filter(|kind| (1..=16).contains(kind)).collect();
     let mut values = vec![UNTOUCHED; kinds.len()];
     let places: Vec<*mut u64> = values.iter_mut().map(|value| value as *mut u64).collect();
@@ -82,8 +82,8 @@ fn described(d: &Driver, address: u64, base: u64, bytes: usize) -> String {
     format!("{}; array {code}: {}; {none} {null}", said.join(", "), array.join(" "))
 }
 
-/// Handles and numbers of the driver's own choice are shown as there or not; a mapping may be
-/// larger than the block.
+/// Formats an attribute. Handles and numbers of the driver's own choice are only shown as present
+/// or absent; a mapping may be larger than the block.
 fn name(kind: u32, value: u64, base: u64, bytes: usize) -> String {
     let opaque = [CONTEXT, BUFFER_ID, POOL, MEMORY_BLOCK_ID].contains(&kind);
     match kind {
@@ -95,8 +95,8 @@ fn name(kind: u32, value: u64, base: u64, bytes: usize) -> String {
     }
 }
 
-/// The attribute belongs to one allocation: neither to its neighbours, nor to the next at its
-/// address.
+/// The attribute belongs to one allocation: not to adjacent blocks, and not to the next block at
+/// its address.
 pub fn sync_memops(d: &Driver) -> Outcome {
     let set = |address: u64, value: u32| {
         code!(d, cuPointerSetAttribute((&raw const value).cast(), SYNC_MEMOPS, address))
@@ -149,7 +149,7 @@ pub fn sync_memops(d: &Driver) -> Outcome {
     d.free(block)
 }
 
-/// The same throughout a block, never the same for two, whatever else is set for them.
+/// Buffer ids are constant throughout a block and differ between blocks, whatever else is set.
 pub fn buffer_ids(d: &Driver) -> Outcome {
     let id = |address: u64| {
         let mut value = UNTOUCHED;
@@ -180,13 +180,13 @@ pub fn buffer_ids(d: &Driver) -> Outcome {
     d.synchronize()
 }
 
-/// dma-buf handles: of pages, of live memory. Where the driver cannot make one, only that is said.
+/// dma-buf handles for pages of live memory. If the driver cannot make one, only that is printed.
 pub fn handles(d: &Driver) -> Outcome {
     let handle = |address: u64, bytes: usize, kind: u32| {
         let mut file = -7;
         let code = code!(d, cuMemGetHandleForAddressRange(&mut file, address, bytes, kind, 0));
         if code == 0 {
-            // SAFETY: the descriptor was made for us.
+            // SAFETY: this function owns the descriptor.
             unsafe { libc::close(file) };
         }
         (code, file == -7)

@@ -1,4 +1,4 @@
-//! Random live blocks, and random places in and around them.
+//! Random live blocks, and random addresses in and around them.
 
 use cachealloc_tests::driver::{Driver, Outcome};
 
@@ -27,7 +27,8 @@ pub fn random(d: &Driver, seed: u64) -> Outcome {
             let bytes = 1 + random.below(end) as usize;
             let ordered = random.below(4) == 0;
             let base = if ordered { d.alloc_async(bytes, stream)? } else { d.alloc(bytes)? };
-            // Natively larger blocks start at whole pages; promised, and kept, are 512 bytes.
+            // On the plain driver larger blocks start at whole pages; the promised alignment is 512
+            // bytes.
             println!("block of {bytes}, ordered {ordered}, at {}", base % ALIGNMENT);
             blocks.push(Block { base, bytes, ordered });
             continue;
@@ -40,7 +41,8 @@ pub fn random(d: &Driver, seed: u64) -> Outcome {
                 _ if ordered => d.free_async(base, stream)?,
                 _ => d.free(base)?,
             }
-            // Another allocation may be there already if work must still end: only ours is asked.
+            // If work must still end, another allocation may already be there: only the program's
+            // own blocks are queried.
             d.synchronize()?;
             println!(
                 "  freed {bytes}: {}",
@@ -56,7 +58,7 @@ pub fn random(d: &Driver, seed: u64) -> Outcome {
         };
         let answer = asked(d, block.base + offset, block.base, block.bytes);
         println!("  {} at {offset}: {answer}", block.bytes);
-        // Right behind the end is nothing, unless a neighbour begins there.
+        // The address past the end belongs to no block, unless an adjacent block begins there.
         let behind = block.base + block.bytes as u64;
         if !blocks.iter().any(|other| other.base == behind) {
             println!("    behind: {}", asked(d, behind, block.base, block.bytes));
@@ -68,7 +70,7 @@ pub fn random(d: &Driver, seed: u64) -> Outcome {
     d.synchronize()
 }
 
-/// The range by each way of asking, with every output or one of them.
+/// Queries the range by every call, with all outputs or one of them.
 fn asked(d: &Driver, address: u64, base: u64, bytes: usize) -> String {
     let (mut start, mut length) = (UNTOUCHED, UNTOUCHED as usize);
     let both = code!(d, cuMemGetAddressRange(&mut start, &mut length, address));

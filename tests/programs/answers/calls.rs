@@ -1,4 +1,4 @@
-//! Calls that go wrong, or ask for nothing: the driver's codes, and outputs as it leaves them.
+//! Calls that fail or request nothing: the driver's codes, and the state of the outputs.
 
 use std::ptr::null_mut;
 
@@ -42,7 +42,7 @@ pub fn frees(d: &Driver) -> Outcome {
         d.memset(neighbour, 0x5A, bytes, 0)?;
         let inside = [1, bytes as u64 / 2, bytes as u64 - 1, bytes as u64 + 1];
         let inside = inside.map(|offset| {
-            // Half of one byte is the block itself.
+            // Half of one byte rounds to the block itself.
             let address =
                 if offset < bytes as u64 { block + offset.max(1) } else { block + offset };
             (code_of(d.free(address)), code_of(d.free_async(address, stream)))
@@ -73,7 +73,7 @@ pub fn frees_of_stream_ordered(d: &Driver) -> Outcome {
     d.synchronize()
 }
 
-/// What a cache keeps counts as free; what the program holds does not.
+/// Memory in the cache counts as free; the program's blocks do not.
 pub fn info(d: &Driver) -> Outcome {
     let (at_start, total_at_start) = d.memory_info()?;
     let (mut free, mut total) = (usize::MAX, usize::MAX);
@@ -100,13 +100,13 @@ pub fn info(d: &Driver) -> Outcome {
     Ok(())
 }
 
-/// Within what one segment may round up by.
+/// Whether the value is within the rounding of one segment.
 fn near(bytes: usize, wanted: usize) -> String {
     let close = bytes.abs_diff(wanted) <= 22 * MIB;
     if close { "as natively".into() } else { format!("FAIL, {bytes}, not {wanted}") }
 }
 
-/// The last group: afterwards no context is current.
+/// The last group: no context is current afterwards.
 pub fn without_context(d: &Driver) -> Outcome {
     let (context, block) = (d.context(), d.alloc(4096)?);
     let stream = stream(d)?;

@@ -1,8 +1,8 @@
-//! Questions about memory, and calls that go wrong: `answers SEED`.
+//! Queries about memory, and calls that fail: `answers SEED`.
 //!
-//! Everything it prints is the same on every driver and under every library that keeps its
-//! promises: codes, outputs as they were left, addresses relative to their block.
-//! `tests/gpu/answers.cu` asks the same of a real GPU.
+//! All output is the same on every driver and under every library that keeps its promises: codes,
+//! the state of the outputs, addresses relative to their block. `tests/gpu/answers.cu` makes the
+//! same queries on a real GPU.
 
 #[macro_use]
 mod tools;

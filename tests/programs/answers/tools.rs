@@ -1,25 +1,25 @@
-//! What the questions share.
+//! Shared helpers of the queries.
 
 use cachealloc_tests::driver::Outcome;
 
-/// Calls a function of the driver that has no wrapper: its code.
+/// Calls a function of the driver that has no wrapper, and returns its code.
 macro_rules! code {
     ($driver:expr, $function:ident($($argument:expr),* $(,)?)) => {
-        // SAFETY: each argument is a value, null, or a place of the program that outlives the call
-        // and is as large as this function's documentation wants.
+        // SAFETY: each argument is a value, null, or a pointer of the program that outlives the
+        // call and is as large as this function's documentation requires.
         unsafe { ($driver.functions.$function)($($argument),*) }
     };
 }
 
-/// What an output holds before the call: it shows whether, and how much, was written.
+/// Contents of an output before the call: they show whether, and how much, was written.
 pub const UNTOUCHED: u64 = 0xEEEE_EEEE_EEEE_EEEE;
 
-/// "0" or the driver's code, for calls whose failure is the point.
+/// Returns 0 or the driver's code, for calls whose failure is the point.
 pub fn code_of<T>(outcome: Outcome<T>) -> i32 {
     outcome.err().unwrap_or(0)
 }
 
-/// An output as it was left; an address is relative to `base`.
+/// Formats an output; an address is shown relative to `base`.
 pub fn shown(value: u64, base: u64, bytes: usize) -> String {
     match value {
         UNTOUCHED => "untouched".into(),
@@ -33,7 +33,7 @@ pub fn shown(value: u64, base: u64, bytes: usize) -> String {
     }
 }
 
-/// A small generator: the same numbers for a seed, everywhere.
+/// A small random generator: a seed gives the same numbers everywhere.
 pub struct Random(pub u64);
 
 impl Random {

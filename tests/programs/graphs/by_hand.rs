@@ -1,4 +1,4 @@
-//! What programs do to a graph by hand while it is captured.
+//! Manual changes that programs make to a graph during its capture.
 
 use std::ffi::c_void;
 
@@ -6,7 +6,7 @@ use cachealloc_tests::driver::{Driver, Outcome, Stream, check};
 
 use crate::{LARGE, LATE, Verdict, code, fill, holds};
 
-/// Nodes that the program adds by hand: nothing is used again behind them.
+/// The program adds nodes by hand: after that, the capture reuses no memory.
 pub fn edited(d: &Driver, mode: u32) -> Verdict {
     let stream = d.stream()?;
     d.begin_capture(stream, mode)?;
@@ -20,7 +20,8 @@ pub fn edited(d: &Driver, mode: u32) -> Verdict {
     Ok(format!("again: {}, ended {ended}", first == second))
 }
 
-/// The next node of the stream is put where the stream was before all that has been captured since.
+/// Moves the stream back in the capture: its next node follows the node that preceded all later
+/// ones.
 pub fn set_back(d: &Driver, mode: u32) -> Verdict {
     let stream = d.stream()?;
     d.begin_capture(stream, mode)?;
@@ -31,7 +32,7 @@ pub fn set_back(d: &Driver, mode: u32) -> Verdict {
     d.free(first)?;
     let again = d.alloc(LARGE)?;
     let update = d.resolver.symbol("cuStreamUpdateCaptureDependencies").ok_or(500)?;
-    // SAFETY: the driver gives this function this signature; a list of one, and 1 sets.
+    // SAFETY: the driver's function has this signature; the list has one element, and 1 sets.
     check(unsafe {
         let update: unsafe extern "C" fn(Stream, *const u64, usize, u32) -> i32 =
             std::mem::transmute::<*mut c_void, _>(update);
@@ -48,21 +49,21 @@ pub fn set_back(d: &Driver, mode: u32) -> Verdict {
     Ok(if first == again { "again" } else { "not again" }.into())
 }
 
-/// A node that no stream shows.
+/// Adds a node that is on no stream.
 pub fn add_by_hand(d: &Driver, stream: Stream) -> Outcome {
     let (graph, mut node) = (terminal(d, stream)?.0, 0);
-    // SAFETY: no list, and a place for the result.
+    // SAFETY: the dependency list is empty, and `node` is valid for writes.
     check(unsafe { (d.functions.cuGraphAddEmptyNode)(&mut node, graph, std::ptr::null(), 0) })
 }
 
-/// The graph of a capture, and the last of what the stream's next node comes after.
+/// Returns the graph of a capture, and the last node that precedes the stream's next node.
 fn terminal(d: &Driver, stream: Stream) -> Outcome<(u64, u64)> {
     let (mut status, mut id, mut graph, mut count) = (0, 0, 0, 0);
     let mut nodes = std::ptr::null();
     let info = d.functions.cuStreamGetCaptureInfo;
-    // SAFETY: places for the results.
+    // SAFETY: all pointers are valid for writes.
     check(unsafe { info(stream, &mut status, &mut id, &mut graph, &mut nodes, &mut count) })?;
-    // SAFETY: the driver points to so many nodes.
+    // SAFETY: the driver returned a list of `count` nodes.
     let last = if count == 0 { 0 } else { unsafe { *nodes.add(count - 1) } };
     Ok((graph, last))
 }

@@ -1,10 +1,10 @@
-//! What frees which memory of a graph, and when it is gone.
+//! Ways in which memory of a graph is freed, and when it becomes available.
 
 use cachealloc_tests::driver::{Driver, Outcome, RELAXED, check};
 
 use crate::{BYTES, LARGE, LATE, Verdict, code, fill, free_bytes, free_bytes_again, holds};
 
-/// The memory of a capture that has ended is not for others while its graph lives.
+/// Memory of an ended capture is unavailable to others while its graph lives.
 pub fn outlives(d: &Driver, mode: u32) -> Verdict {
     let stream = d.stream()?;
     d.begin_capture(stream, mode)?;
@@ -37,7 +37,8 @@ pub fn outlives(d: &Driver, mode: u32) -> Verdict {
     Ok("FAIL, it is lost".into())
 }
 
-/// A block that leaves the capture alive is the program's, before and after the graph.
+/// A block that is allocated when the capture ends belongs to the program, before and after the
+/// graph's life.
 pub fn freed_later(d: &Driver, mode: u32) -> Verdict {
     let stream = d.stream()?;
     d.begin_capture(stream, mode)?;
@@ -51,7 +52,7 @@ pub fn freed_later(d: &Driver, mode: u32) -> Verdict {
         return Ok("FAIL, wrong contents".into());
     }
     d.free(first)?;
-    // Of a relaxed capture it is not the graph's any more, as natively.
+    // Memory of a relaxed capture no longer belongs to the graph, as on the plain driver.
     if mode != RELAXED {
         let other = d.alloc(LARGE)?;
         fill(d, stream, other, 7)?;
@@ -70,7 +71,7 @@ pub fn freed_later(d: &Driver, mode: u32) -> Verdict {
     Ok(format!("free {twice:?}"))
 }
 
-/// Another thread frees what the capture uses.
+/// Another thread frees memory that the capture uses.
 pub fn freed_by_another_thread(d: &Driver, mode: u32) -> Verdict {
     let stream = d.stream()?;
     let context = d.context();
@@ -114,7 +115,8 @@ pub fn another_thread(d: &Driver, mode: u32) -> Verdict {
     Ok(format!("own memory: {own}, kept: {kept}"))
 }
 
-/// What was there before the capture and is freed in it serves others, not the capture.
+/// Memory that was allocated before the capture and is freed in it serves other requests, not the
+/// capture.
 pub fn freed_before(d: &Driver, mode: u32) -> Verdict {
     let (stream, other) = (d.stream()?, d.stream()?);
     let (before, idle) = (d.alloc(LARGE)?, d.alloc(LARGE)?);
@@ -135,7 +137,7 @@ pub fn freed_before(d: &Driver, mode: u32) -> Verdict {
     Ok(format!("right: {good}, idle memory serves: {idle_serves}, held back: {held_back}"))
 }
 
-/// The program itself kills its capture. Nothing is lost.
+/// The program itself invalidates its capture. No memory is lost.
 pub fn dies(d: &Driver, mode: u32) -> Verdict {
     let (stream, other) = (d.stream()?, d.stream()?);
     let event = d.event()?;
@@ -154,7 +156,7 @@ pub fn dies(d: &Driver, mode: u32) -> Verdict {
     Ok(format!("killed {killed}, ended {ended}, memory {fate}"))
 }
 
-/// It is never ended: its stream is destroyed.
+/// The capture is never ended: its stream is destroyed.
 pub fn abandoned(d: &Driver, mode: u32) -> Verdict {
     for _ in 0..3 {
         let stream = d.stream()?;
@@ -169,7 +171,7 @@ pub fn abandoned(d: &Driver, mode: u32) -> Verdict {
     Ok("ok".into())
 }
 
-/// An executable is updated from another graph, which is then destroyed.
+/// An executable graph is updated from another graph, which is then destroyed.
 pub fn updated(d: &Driver, mode: u32) -> Verdict {
     let stream = d.stream()?;
     let capture = |value: u64| -> Outcome<(u64, u64)> {
@@ -182,7 +184,7 @@ pub fn updated(d: &Driver, mode: u32) -> Verdict {
     let executable = d.instantiate(first)?;
     let (second, new) = capture(2)?;
     let mut result = [0_u64; 4];
-    // SAFETY: a place larger than the result.
+    // SAFETY: the result area is larger than the result.
     check(unsafe {
         (d.functions.cuGraphExecUpdate)(executable, second, result.as_mut_ptr().cast())
     })?;
@@ -200,7 +202,7 @@ pub fn updated(d: &Driver, mode: u32) -> Verdict {
     Ok(format!("right: {good}, kept: {kept}"))
 }
 
-/// Freed behind a stream that does not capture, whose kernel no launch waits for.
+/// The block is freed on a stream that does not capture, after a kernel for which no launch waits.
 pub fn freed_outside(d: &Driver, mode: u32) -> Verdict {
     let (stream, other) = (d.stream()?, d.stream()?);
     d.begin_capture(stream, mode)?;
@@ -215,8 +217,8 @@ pub fn freed_outside(d: &Driver, mode: u32) -> Verdict {
     Ok(if holds(d, second, 2)? { "ok" } else { "FAIL, wrong contents" }.into())
 }
 
-/// The graph goes while a kernel outside of it still works in its memory, which was freed by a wait
-/// or behind that kernel.
+/// The graph is destroyed while a kernel outside of it still works in its memory. The memory was
+/// freed by a wait, or in order after that kernel.
 pub fn freed_in_use(d: &Driver, mode: u32) -> Verdict {
     let (stream, other) = (d.stream()?, d.stream()?);
     for waits in [true, false] {
@@ -232,7 +234,7 @@ pub fn freed_in_use(d: &Driver, mode: u32) -> Verdict {
         };
         d.destroy_graph(graph)?;
         std::thread::sleep(std::time::Duration::from_millis(20));
-        // A miss, which finds that the graph is gone.
+        // This request is a miss, which finds that the graph is destroyed.
         let next = d.alloc(LARGE)?;
         fill(d, stream, next, 2)?;
         if !holds(d, next, 2)? {
@@ -242,7 +244,7 @@ pub fn freed_in_use(d: &Driver, mode: u32) -> Verdict {
     Ok("ok".into())
 }
 
-/// The same, by a stream of another context, before and after the end of the capture.
+/// The memory is freed on a stream of another context, before and after the end of the capture.
 pub fn freed_elsewhere(d: &Driver, mode: u32) -> Verdict {
     let (first, stream) = (d.context(), d.stream()?);
     let second = d.create_context(0)?;
@@ -273,7 +275,8 @@ pub fn freed_elsewhere(d: &Driver, mode: u32) -> Verdict {
     Ok("ok".into())
 }
 
-/// One thread asks a capture for what there is not, while another frees what the capture gave it.
+/// One thread requests memory in a capture on a full device, while another thread frees memory of
+/// the capture.
 pub fn freed_while_full(d: &Driver, mode: u32) -> Verdict {
     let (stream, other, context) = (d.stream()?, d.stream()?, d.context());
     d.begin_capture(stream, mode)?;

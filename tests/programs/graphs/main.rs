@@ -1,7 +1,7 @@
 //! Captures that allocate and free: `graphs NAME [MODE]`, or `graphs random SEED OPS FREES`.
 //!
-//! Natively such a capture dies, but for `cuMemAllocAsync` and relaxed captures. Each program prints what
-//! it saw; it ends with 1 where a line says FAIL.
+//! Without the library such a capture is invalidated, except by `cuMemAllocAsync` and in relaxed
+//! mode. Each program prints its results, and ends with 1 if a line says FAIL.
 
 use cachealloc_tests::driver::{
     Driver, GLOBAL, Lookup, Outcome, RELAXED, Stream, THREAD_LOCAL, check,
@@ -25,7 +25,7 @@ type Verdict = Outcome<String>;
 /// Virtual nanoseconds: longer than any call.
 const LATE: u64 = 15_000_000;
 const BYTES: usize = 3 << 20;
-/// A segment of its own.
+/// A block of this size has its own segment.
 const LARGE: usize = 24 << 20;
 
 fn main() {
@@ -122,14 +122,14 @@ fn joins(d: &Driver, stream: Stream, other: Stream) -> Outcome {
 }
 
 fn free_bytes(d: &Driver) -> Outcome<usize> {
-    // The driver calls destructors in a thread of its own.
+    // The driver calls destructors in a separate thread.
     std::thread::sleep(std::time::Duration::from_millis(20));
     d.synchronize()?;
     d.memory_info()?;
     Ok(d.memory_info()?.0)
 }
 
-/// As `free_bytes`, once there are so many; or after a while how many there are.
+/// Waits a while until at least `wanted` bytes are free, and returns the number of free bytes.
 fn free_bytes_again(d: &Driver, wanted: usize) -> Outcome<usize> {
     for _ in 0..250 {
         if free_bytes(d)? == wanted {
@@ -139,12 +139,12 @@ fn free_bytes_again(d: &Driver, wanted: usize) -> Outcome<usize> {
     free_bytes(d)
 }
 
-/// What a driver call may natively refuse.
+/// Returns the code of a driver call that may fail without the library.
 fn code<T>(outcome: Outcome<T>) -> i32 {
     outcome.err().unwrap_or(0)
 }
 
-/// A chain of temporaries, launched again and again among ordinary allocations.
+/// Launches a chain of temporaries again and again among ordinary allocations.
 fn launches(d: &Driver, mode: u32) -> Verdict {
     let (stream, other) = (d.stream()?, d.stream()?);
     let (input, output) = (d.alloc(BYTES)?, d.alloc(BYTES)?);
@@ -190,7 +190,7 @@ fn launches(d: &Driver, mode: u32) -> Verdict {
     Ok("ok".into())
 }
 
-/// Whether the second block is the first one's memory.
+/// Checks whether the second block reuses the first one's memory.
 fn reuse(d: &Driver, mode: u32) -> Verdict {
     let stream = d.stream()?;
     d.begin_capture(stream, mode)?;
@@ -207,7 +207,7 @@ fn reuse(d: &Driver, mode: u32) -> Verdict {
     Ok(if first == second { "again" } else { "not again" }.into())
 }
 
-/// Two branches: what one has freed the other gets when they have met, and not before.
+/// Two branches: one gets the memory that the other has freed when they have met, and not before.
 fn branches(d: &Driver, mode: u32) -> Verdict {
     let (stream, side) = (d.stream()?, d.stream()?);
     d.begin_capture(stream, mode)?;
@@ -223,7 +223,7 @@ fn branches(d: &Driver, mode: u32) -> Verdict {
     fill(d, stream, mine, 1)?;
     let together = d.alloc(LARGE)?;
     fill(d, stream, together, 3)?;
-    // And the side stream goes on, without waiting for anything.
+    // The side stream also continues, without waiting for anything.
     let other = d.alloc(LARGE)?;
     fill(d, side, other, 4)?;
     joins(d, stream, side)?;
@@ -239,7 +239,7 @@ fn late_join(d: &Driver, mode: u32) -> Verdict {
     joins_late(d, mode, |_| Ok(()))
 }
 
-/// The same when nothing more is used again: what was used before has to stay in order.
+/// A stream joins late when nothing is reused any more: memory reused before must stay in order.
 fn late_join_of_an_edited(d: &Driver, mode: u32) -> Verdict {
     joins_late(d, mode, |stream| add_by_hand(d, stream))
 }
@@ -268,7 +268,7 @@ fn joins_late(d: &Driver, mode: u32, meanwhile: impl FnOnce(Stream) -> Outcome) 
     Ok(if first == again { "again" } else { "not again" }.into())
 }
 
-/// Where there is no memory the allocation fails, and the capture lives.
+/// If there is no memory, the allocation fails, and the capture survives.
 fn full(d: &Driver, mode: u32) -> Verdict {
     let stream = d.stream()?;
     let mut ballast = Vec::new();
@@ -300,7 +300,7 @@ fn full(d: &Driver, mode: u32) -> Verdict {
     d.destroy_graph(graph)?;
     d.free(again)?;
     free_bytes_again(d, before)?;
-    // All of it is for others again.
+    // All of the memory is available to others again.
     let mut blocks = 0;
     while d.alloc(LARGE).is_ok() {
         blocks += 1;
@@ -308,7 +308,8 @@ fn full(d: &Driver, mode: u32) -> Verdict {
     Ok(format!("{count} served, then {refused}; right: {good}; afterwards {blocks}"))
 }
 
-/// Stream-ordered memory in a capture: nodes of the driver's, or with `graph_pool` none.
+/// Stream-ordered memory in a capture: with nodes of the driver, or without them under
+/// `graph_pool`.
 fn ordered_memory(d: &Driver, mode: u32) -> Verdict {
     let stream = d.stream()?;
     d.begin_capture(stream, mode)?;
@@ -322,7 +323,7 @@ fn ordered_memory(d: &Driver, mode: u32) -> Verdict {
     d.free_async(second, stream)?;
     let graph = d.end_capture(stream)?;
     let (mut nodes, mut copied) = (0, 0);
-    // SAFETY: places for the results.
+    // SAFETY: all pointers are valid for writes.
     let clone = unsafe {
         check((d.functions.cuGraphGetNodes)(graph, std::ptr::null_mut(), &mut nodes))?;
         (d.functions.cuGraphClone)(&mut copied, graph)
@@ -340,7 +341,7 @@ fn ordered_memory(d: &Driver, mode: u32) -> Verdict {
     ))
 }
 
-/// The process ends in the middle.
+/// The process ends during the capture.
 fn left_open(d: &Driver, mode: u32) -> Verdict {
     let (stream, side) = (d.stream()?, d.stream()?);
     d.alloc(LARGE)?;
@@ -355,7 +356,7 @@ fn left_open(d: &Driver, mode: u32) -> Verdict {
     Ok("ok".into())
 }
 
-/// The user of a block that was just freed would start early.
+/// The kernel that uses a block just freed would start early.
 fn early(d: &Driver, mode: u32) -> Verdict {
     let stream = d.stream()?;
     d.begin_capture(stream, mode)?;

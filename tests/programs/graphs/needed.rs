@@ -1,11 +1,11 @@
-//! Memory of a graph that is gone, and needed at once.
+//! Memory of a destroyed graph that is needed at once.
 
 use cachealloc_tests::driver::{Driver, Outcome, RELAXED, Stream, check};
 
 use crate::{BYTES, LARGE, LATE, Verdict, fill};
 
-/// A graph that fills all memory there is, which was freed in its capture. Returns the blocks, the
-/// graph and its executable.
+/// Captures a graph that fills all available memory, which is freed in its capture. Returns the
+/// blocks, the graph and its executable.
 fn captured_with_all_memory(
     d: &Driver,
     stream: Stream,
@@ -23,7 +23,7 @@ fn captured_with_all_memory(
     Ok((inside, graph, executable))
 }
 
-/// Such a graph, launched.
+/// Captures such a graph and launches it.
 fn launched_with_all_memory(
     d: &Driver,
     stream: Stream,
@@ -49,7 +49,7 @@ pub fn needed_at_once(d: &Driver, mode: u32) -> Verdict {
     Ok("ok".into())
 }
 
-/// The same of a graph that is never launched.
+/// The graph is never launched.
 pub fn needed_unlaunched(d: &Driver, mode: u32) -> Verdict {
     let stream = d.stream()?;
     for round in 0..10 {
@@ -63,8 +63,8 @@ pub fn needed_unlaunched(d: &Driver, mode: u32) -> Verdict {
     Ok("ok".into())
 }
 
-/// Nothing runs, the graph is destroyed, and its executable takes another one: the memory is needed
-/// at once.
+/// Nothing runs, the graph is destroyed, and its executable is updated from another graph: the
+/// memory is needed at once.
 pub fn needed_after_an_update(d: &Driver, mode: u32) -> Verdict {
     let stream = d.stream()?;
     let other = d.alloc(BYTES)?;
@@ -74,10 +74,10 @@ pub fn needed_after_an_update(d: &Driver, mode: u32) -> Verdict {
     let second = d.end_capture(stream)?;
     d.synchronize()?;
     d.destroy_graph(graph)?;
-    // The executable keeps it.
+    // The executable keeps the memory.
     let early = d.alloc(LARGE);
     let mut result = [0_u64; 4];
-    // SAFETY: a place larger than the result.
+    // SAFETY: the result area is larger than the result.
     check(unsafe {
         (d.functions.cuGraphExecUpdate)(executable, second, result.as_mut_ptr().cast())
     })?;
@@ -86,11 +86,11 @@ pub fn needed_after_an_update(d: &Driver, mode: u32) -> Verdict {
     Ok(if good { "ok".into() } else { format!("FAIL, early: {early:?}, served: {served}") })
 }
 
-/// Another thread needs the memory of a graph that was destroyed, while something captures.
+/// Another thread needs the memory of a destroyed graph while a capture is open.
 pub fn destroyed_beside_a_capture(d: &Driver, mode: u32) -> Verdict {
     let (stream, other, context) = (d.stream()?, d.stream()?, d.context());
     let (inside, graph, executable) = launched_with_all_memory(d, stream, mode)?;
-    // Only there may it be destroyed (measured).
+    // Only in a relaxed capture may the graph be destroyed (measured).
     d.begin_capture(other, RELAXED)?;
     d.destroy_executable(executable)?;
     d.destroy_graph(graph)?;
@@ -106,13 +106,14 @@ pub fn destroyed_beside_a_capture(d: &Driver, mode: u32) -> Verdict {
     Ok(if served && !inside.is_empty() { "ok" } else { "FAIL, none" }.into())
 }
 
-/// The graph was launched behind a kernel, and is destroyed while that runs. Natively its memory is
-/// free at once; here when the launch is over, for which a later free waits.
+/// The graph was launched after a kernel, and is destroyed while that runs. On the plain driver its
+/// memory is free at once; under the library it is free when the launch is complete, for which a
+/// later free waits.
 pub fn needed_behind_a_free(d: &Driver, mode: u32) -> Verdict {
     behind_a_free(d, mode, |_| Ok(()))
 }
 
-/// As before, with frees in between that natively wait for nothing, and requests behind them.
+/// Several frees follow that wait for nothing on the plain driver, and then requests.
 pub fn needed_behind_several_frees(d: &Driver, mode: u32) -> Verdict {
     let idle = d.stream()?;
     behind_a_free(d, mode, |d| {
@@ -137,7 +138,7 @@ fn behind_a_free(d: &Driver, mode: u32, between: impl Fn(&Driver) -> Outcome<()>
         d.launch_graph(executable, stream)?;
         d.destroy_executable(executable)?;
         d.destroy_graph(graph)?;
-        // Nothing is promised here.
+        // The library promises nothing here.
         if let Ok(early) = d.alloc(LARGE) {
             d.free(early)?;
         }

@@ -1,9 +1,9 @@
-//! Random captures among ordinary work: `graphs random SEED OPS [pool]`. With `pool` they allocate and free in
-//! the order of streams, too.
+//! Random captures among ordinary work: `graphs random SEED OPS [pool]`. With `pool` they also
+//! allocate and free in stream order.
 //!
-//! A capture allocates, fills, checks and frees on streams that fork and join; the program orders its own
-//! accesses by events, and leans on nothing but this: memory that it is given is used by nothing else, in
-//! no launch. Every word is checked, inside of the graphs and between them.
+//! A capture allocates, fills, checks and frees on streams that fork and join. The program orders
+//! its own accesses by events, and relies only on this: its memory is used by nothing else, in no
+//! launch. It checks every word, inside the graphs and between them.
 
 use cachealloc_tests::dice::Dice;
 use cachealloc_tests::driver::{Driver, Event, GLOBAL, Outcome, RELAXED, Stream, THREAD_LOCAL};
@@ -15,7 +15,7 @@ const INVALID_VALUE: i32 = 1;
 const OUT_OF_MEMORY: i32 = 2;
 const NOT_SUPPORTED: i32 = 801;
 const SIZES: [usize; 7] = [4_096, 64 << 10, 1 << 20, 3 << 19, 3 << 20, 12 << 20, 24 << 20];
-/// So much of a block is touched, at a place of its own.
+/// Number of bytes used in a block, at an offset specific to the block.
 const PART_BYTES: u64 = 4_096;
 
 type Clock = [u32; STREAMS];
@@ -24,12 +24,12 @@ struct Program<'a> {
     d: &'a Driver,
     dice: Dice,
     streams: [Stream; STREAMS],
-    /// Ordinary blocks: place, value.
+    /// Ordinary blocks: address, offset and value.
     held: Vec<(u64, u64, u64)>,
     graphs: Vec<Graph>,
     values: u64,
     wrong: u64,
-    /// Percent of what captures allocate and free in the order of a stream.
+    /// Percentage of the captures' allocations and frees that are stream-ordered.
     ordered: usize,
 }
 
@@ -37,15 +37,15 @@ struct Graph {
     graph: Option<u64>,
     executables: Vec<u64>,
     stream: Stream,
-    /// Words that were wrong, for each stream.
+    /// Numbers of wrong words, for each stream.
     counts: [u64; STREAMS],
-    /// Blocks that the capture has left to the program, and what they hold after a launch.
+    /// Blocks still allocated at the end of the capture, with their contents after a launch.
     left: Vec<(u64, u64, u64)>,
     launched: bool,
-    /// Whether all that its capture did works natively: there no launch may follow the free of what
-    /// it left.
+    /// Whether everything in the capture also works without the library: in that case no launch may
+    /// follow the free of a block still allocated at its end.
     native: bool,
-    /// Not launched any more.
+    /// Whether the graph is not launched any more.
     spent: bool,
 }
 
@@ -58,16 +58,16 @@ struct Block {
     touched: Clock,
 }
 
-/// The streams of a capture, and how far each knows of all.
+/// The streams of a capture, and what each knows of the others' progress.
 struct Capture {
     members: Vec<usize>,
     clocks: [Clock; STREAMS],
     events: Vec<(Event, Clock)>,
     blocks: Vec<Block>,
     mode: u32,
-    /// Whether its calls are those of a thread that did not begin it.
+    /// Whether its calls are made by a thread other than the one that began it.
     elsewhere: bool,
-    /// Whether natively each call has succeeded so far.
+    /// Whether each call so far would have succeeded without the library.
     native: bool,
 }
 
@@ -141,7 +141,7 @@ impl Program<'_> {
         }
     }
 
-    /// Ordinary memory, which no launch may touch.
+    /// Allocates ordinary memory, which no launch may access.
     fn hold(&mut self) -> Outcome {
         if self.held.len() >= HELD_MAX {
             return self.let_go();
@@ -196,7 +196,7 @@ impl Program<'_> {
         Ok(())
     }
 
-    /// What a capture has left: freed while its graph lives.
+    /// Frees a block that a capture left allocated, while its graph lives.
     fn free_left(&mut self) -> Outcome {
         let some = self.graphs.iter().position(|graph| !graph.left.is_empty());
         let Some(index) = some else { return Ok(()) };
@@ -206,8 +206,8 @@ impl Program<'_> {
         left.into_iter().try_for_each(|(address, ..)| self.free_one_left(address, launched))
     }
 
-    /// A memory node, which there is where there was no memory, has allocated nothing before its
-    /// launch.
+    /// Frees one such block. A memory node, which replaces a refused request, has allocated nothing
+    /// before its launch.
     fn free_one_left(&self, address: u64, launched: bool) -> Outcome {
         match self.d.free(address) {
             Err(INVALID_VALUE) if self.ordered > 0 && !launched => Ok(()),
@@ -235,7 +235,7 @@ impl Program<'_> {
         Ok(())
     }
 
-    /// Its blocks are the program's to the end.
+    /// Destroys a graph. Its blocks belong to the program until then.
     fn end(&mut self, graph: Graph) -> Outcome {
         graph
             .executables
@@ -271,7 +271,7 @@ impl Program<'_> {
     }
 }
 
-/// Captures.
+/// Operations in captures.
 impl Program<'_> {
     fn capture(&mut self) -> Outcome {
         let mut counts = [0; STREAMS];
@@ -299,7 +299,7 @@ impl Program<'_> {
         let mut executables = vec![self.d.instantiate(graph)?];
         if self.dice.below(3) == 0 {
             match self.d.instantiate(graph) {
-                // Where there was no memory, it has a memory node.
+                // The capture uses a memory node in place of the refused request.
                 Err(NOT_SUPPORTED) if self.ordered > 0 => {}
                 executable => executables.push(executable?),
             }
@@ -384,7 +384,7 @@ impl Program<'_> {
         Ok(())
     }
 
-    /// What this stream captures next comes after what the clock holds.
+    /// Orders the next captured work of this stream after the operations in the clock.
     fn order(&mut self, c: &mut Capture, stream: usize, clock: Clock) -> Outcome {
         for other in c.members.clone() {
             if c.clocks[stream][other] < clock[other] {
@@ -414,7 +414,7 @@ impl Program<'_> {
         Ok(())
     }
 
-    /// One stream more, perhaps from an event that is old.
+    /// Adds a stream to the capture, perhaps from an old event.
     fn fork(&mut self, c: &mut Capture, from: usize) -> Outcome {
         let Some(stream) = (0..STREAMS).find(|stream| !c.members.contains(stream)) else {
             return Ok(());
@@ -429,7 +429,7 @@ impl Program<'_> {
         Ok(())
     }
 
-    /// Another thread does the capture's work for a while.
+    /// Lets another thread do the capture's work for a while.
     fn in_another_thread(&mut self, c: &mut Capture, counts: &[u64; STREAMS]) -> Outcome {
         let (context, before) = (self.d.context(), c.elsewhere);
         c.elsewhere = true;
@@ -442,7 +442,7 @@ impl Program<'_> {
         done
     }
 
-    /// Another thread works meanwhile, on nothing of the capture's.
+    /// Lets another thread work meanwhile, on memory unrelated to the capture.
     fn elsewhere(&mut self) -> Outcome {
         let context = self.d.context();
         let (values, delay) = (self.fresh_value(), self.delay());
@@ -465,7 +465,7 @@ impl Program<'_> {
 }
 
 impl Capture {
-    /// A call that allocates or frees is made now.
+    /// Records that a call that allocates or frees is made now.
     fn allocates(&mut self) {
         self.native &= self.mode == RELAXED || self.mode == THREAD_LOCAL && self.elsewhere;
     }

@@ -1,4 +1,4 @@
-//! Captures of several threads and contexts, and many at once.
+//! Captures of several threads and contexts, and many captures at once.
 
 use cachealloc_tests::driver::{Driver, Outcome, Stream, check};
 
@@ -14,8 +14,9 @@ struct Step {
     output: u64,
 }
 
-/// A framework's training step, three times: the backward pass runs in a thread of its own, which
-/// allocates, submits and frees. Replayed in turn, with ordinary allocations between.
+/// A framework's training step, three times: a separate thread runs the backward pass, and
+/// allocates, submits and frees there. The graphs are replayed in turn, with ordinary allocations
+/// between.
 pub fn backward(d: &Driver, mode: u32) -> Verdict {
     let (stream, other) = (d.stream()?, d.stream()?);
     let steps = (0..GRAPHS).map(|_| step(d, stream, mode)).collect::<Outcome<Vec<Step>>>()?;
@@ -54,7 +55,7 @@ fn step(d: &Driver, stream: Stream, mode: u32) -> Outcome<Step> {
         d.set_context(context)?;
         let unused = d.alloc(LARGE)?;
         d.free(unused)?;
-        // Before anything was submitted.
+        // These allocations come before any work.
         let (first, second) = (d.alloc(LARGE)?, d.alloc(BYTES)?);
         copy(d, stream, first, forward)?;
         copy(d, stream, second, first)?;
@@ -71,7 +72,7 @@ fn step(d: &Driver, stream: Stream, mode: u32) -> Outcome<Step> {
     Ok(Step { executable: d.instantiate(graph)?, input, output })
 }
 
-/// What is copied in a way of which not every operand is known.
+/// Copies memory by a call that does not reveal all of its operands.
 pub fn copied_in_rows(d: &Driver, mode: u32) -> Verdict {
     let (stream, other, context) = (d.stream()?, d.stream()?, d.context());
     let (input, output) = (d.alloc(BYTES)?, d.alloc(BYTES)?);
@@ -102,11 +103,11 @@ fn copy_rows(d: &Driver, stream: Stream, to: u64, from: u64) -> Outcome {
     const DEVICE: u64 = 2;
     let row = BYTES as u64;
     let shape = [0, 0, DEVICE, 0, from, 0, row, 0, 0, DEVICE, 0, to, 0, row, row, 1_u64];
-    // SAFETY: the struct of the driver's header, as words.
+    // SAFETY: the array has the layout of the struct in the driver's header.
     check(unsafe { (d.functions.cuMemcpy2DAsync)(shape.as_ptr().cast(), stream) })
 }
 
-/// One thread allocates, another one submits and frees.
+/// One thread allocates; another one submits and frees.
 pub fn handed_over(d: &Driver, mode: u32) -> Verdict {
     let (stream, other, context) = (d.stream()?, d.stream()?, d.context());
     d.begin_capture(stream, mode)?;
@@ -168,7 +169,8 @@ fn over_contexts(d: &Driver, mode: u32, device: i32) -> Verdict {
     Ok("ok".into())
 }
 
-/// What natively fails in such a capture stays the graph's, though no node names it.
+/// A block whose free fails on the plain driver stays with the graph, although no node references
+/// it.
 pub fn unnamed(d: &Driver, mode: u32) -> Verdict {
     let stream = d.stream()?;
     let before = d.alloc(BYTES)?;
@@ -182,7 +184,7 @@ pub fn unnamed(d: &Driver, mode: u32) -> Verdict {
     Ok(if inside == outside { "given back" } else { "kept" }.into())
 }
 
-/// A kernel with as many bytes of arguments as a tensor map has, which name one block and not the
+/// A kernel has as many bytes of arguments as a tensor map; they reference one block and not the
 /// other.
 pub fn long_arguments(d: &Driver, mode: u32) -> Verdict {
     let stream = d.stream()?;
@@ -205,7 +207,7 @@ pub fn long_arguments(d: &Driver, mode: u32) -> Verdict {
     Ok(if unnamed == outside { "given back" } else { "kept" }.into())
 }
 
-/// The cache has it, the driver has not. Part of it was freed since the capture began.
+/// The cache has the memory, and the driver does not. Part of it was freed since the capture began.
 pub fn part_of_cache(d: &Driver, mode: u32) -> Verdict {
     let stream = d.stream()?;
     let (before, other) = (d.alloc(BYTES)?, d.alloc(LARGE)?);
@@ -244,7 +246,7 @@ pub fn part_of_cache(d: &Driver, mode: u32) -> Verdict {
     Ok(format!("served, right: {right}, kept: {kept}, back: {back}"))
 }
 
-/// What a node names is not given to its capture again.
+/// A capture does not get a block again that one of its nodes references.
 pub fn named_part(d: &Driver, mode: u32) -> Verdict {
     let stream = d.stream()?;
     let (_before, named) = (d.alloc(BYTES)?, d.alloc(LARGE)?);

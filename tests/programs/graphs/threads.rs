@@ -1,5 +1,4 @@
-//! Captures of several threads, and what becomes of a capture whose context or process is not what
-//! it was.
+//! Captures of several threads, and captures whose context is reset or whose process forks.
 
 use cachealloc_tests::driver::{Driver, GLOBAL, Outcome, PER_THREAD, Stream, THREAD_LOCAL, check};
 
@@ -7,7 +6,7 @@ use crate::{BYTES, LARGE, LATE, Verdict, code, fill, holds, joins};
 
 const ROUNDS: u64 = 30;
 
-/// Each thread captures on a default stream of its own, all at once, while others free.
+/// Each thread captures on its own default stream, all at once, while others free.
 pub fn default_streams(d: &Driver, mode: u32) -> Verdict {
     in_threads(d, |number| match number {
         0 => ordinary(d),
@@ -20,7 +19,7 @@ pub fn modes_beside_each_other(d: &Driver, _: u32) -> Verdict {
     in_threads(d, |number| {
         let stream = d.stream()?;
         let mode = if number == 0 { GLOBAL } else { THREAD_LOCAL };
-        // Else what they do outside of captures would end the global one (measured).
+        // Otherwise the calls outside of captures would end the global capture (measured).
         d.exchange_capture_mode(mode)?;
         (0..ROUNDS).try_for_each(|round| replayed(d, stream, mode, number * 1000 + round))
     })
@@ -48,7 +47,8 @@ fn ordinary(d: &Driver) -> Outcome {
     Ok(())
 }
 
-/// Two temporaries, one after the other, and what the last one holds after each launch.
+/// Uses two temporaries, one after the other, and returns the last one's contents after each
+/// launch.
 fn replayed(d: &Driver, stream: Stream, mode: u32, value: u64) -> Outcome {
     d.begin_capture(stream, mode)?;
     let first = d.alloc(BYTES)?;
@@ -60,7 +60,7 @@ fn replayed(d: &Driver, stream: Stream, mode: u32, value: u64) -> Outcome {
     let executable = d.instantiate(graph)?;
     for _ in 0..2 {
         d.launch_graph(executable, stream)?;
-        // SAFETY: a stream of this thread's.
+        // SAFETY: the stream belongs to this thread.
         check(unsafe { (d.functions.cuStreamSynchronize)(stream) })?;
     }
     d.destroy_executable(executable)?;
@@ -68,7 +68,7 @@ fn replayed(d: &Driver, stream: Stream, mode: u32, value: u64) -> Outcome {
     d.free(last)
 }
 
-/// The context is reset with a capture open, and the next one is as new.
+/// The context is reset with a capture open; the next one works like a new context.
 pub fn reset(d: &Driver, mode: u32) -> Verdict {
     for _ in 0..3 {
         let stream = d.stream()?;
@@ -90,13 +90,13 @@ pub fn reset(d: &Driver, mode: u32) -> Verdict {
     Ok("ok".into())
 }
 
-/// The process forks in a capture: the child ends as it likes, and the parent goes on.
+/// The process forks in a capture: the child may end in any way, and the parent goes on.
 pub fn forks(d: &Driver, mode: u32) -> Verdict {
     let stream = d.stream()?;
     d.begin_capture(stream, mode)?;
     let first = d.alloc(LARGE)?;
     fill(d, stream, first, 1)?;
-    // SAFETY: one thread, and the child ends at once.
+    // SAFETY: the process has one thread, and the child ends at once.
     let child = unsafe { libc::fork() };
     if child == 0 {
         code(d.alloc(LARGE));
@@ -104,7 +104,7 @@ pub fn forks(d: &Driver, mode: u32) -> Verdict {
         std::process::exit(7);
     }
     let mut status = 0;
-    // SAFETY: a child of ours and a place.
+    // SAFETY: the process is a child of this one, and `status` is valid for writes.
     unsafe { libc::waitpid(child, &mut status, 0) };
     d.free(first)?;
     let second = d.alloc(LARGE)?;
@@ -139,7 +139,7 @@ pub fn another_default_stream(d: &Driver, mode: u32) -> Verdict {
     Ok(format!("own memory: {}, right: {good}", inside != outside))
 }
 
-/// A stream that was joined is destroyed in the middle of the capture.
+/// A stream that joined is destroyed during the capture.
 pub fn side_stream_goes(d: &Driver, mode: u32) -> Verdict {
     let (stream, side) = (d.stream()?, d.stream()?);
     d.begin_capture(stream, mode)?;

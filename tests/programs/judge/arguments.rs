@@ -4,16 +4,16 @@
 //! |---|---|
 //! | `--seeds A..B` | which seeds |
 //! | `--theme T` | one theme, or `all` |
-//! | `--conf C` | settings of the library, several times; else those of `campaign.rs` |
+//! | `--conf C` | settings of the library, repeatable; default: those of `campaign.rs` |
 //! | `--lib LIB`, `--driver DIR` | the library, and the folder of the simulated driver |
-//! | `--gpu` | what counts runs on this machine's own driver |
-//! | `--jobs N`, `--seconds N` | how many at once; when to stop |
-//! | `--batch N` | so many programs are played in one process, one after the other |
+//! | `--gpu` | the compared runs use this machine's own driver |
+//! | `--jobs N`, `--seconds N` | how many in parallel; when to stop |
+//! | `--batch N` | number of programs played in one process, one after the other |
 //! | `--without a,b` | actions that are not generated |
-//! | `--break RULE` | a rule of the library that is left out |
+//! | `--break RULE` | a rule of the library to leave out |
 //! | `--first` | stop at the first finding |
 //! | `--no-shrink` | report findings as they are |
-//! | `--out DIR` | where shrunk programs go |
+//! | `--out DIR` | the folder for shrunk programs |
 
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;

@@ -1,16 +1,17 @@
-//! A judge that knows no list: random programs, each judged by a plain native run of itself.
+//! A differential test with random programs: each is compared with a run of itself without the
+//! library.
 //!
 //!     judge generate SEED THEME           prints a program
-//!     judge play FILE... --log LOG...     plays them one after the other, on whatever driver there is
+//!     judge play FILE... --log LOG...     plays them in turn, on the driver that is loaded
 //!     judge run --lib LIB --driver DIR    makes, runs and judges many (see `arguments.rs`)
 //!     judge check FILE... --lib LIB --driver DIR
-//!     judge table --lib LIB --driver DIR  rules left out, and programs until that is found (`table.rs`)
+//!     judge table --lib LIB --driver DIR  rules left out, programs until found (`table.rs`)
 //!     judge made --lib LIB --driver DIR   functions of the driver that programs call
 //!     judge shrink FILE --lib LIB --driver DIR --conf CONF
 //!
-//! A program is valid where the simulated driver finds nothing wrong with it natively, however long
-//! its kernels take; a line counts where all native runs agree on it. Under the library each line that
-//! counts must be the same.
+//! A program is valid if the simulated driver finds nothing wrong with it without the library,
+//! however long its kernels take. A line counts if all runs without the library agree on it. Under
+//! the library each line that counts must be the same.
 
 mod arguments;
 mod batch;

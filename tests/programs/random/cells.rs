@@ -1,4 +1,4 @@
-//! Pinned words, which the host reads and writes, and events that it asks about.
+//! Pinned words, which the host reads and writes, and events that it queries.
 
 use cachealloc_tests::driver::Outcome;
 
@@ -34,7 +34,7 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// The device writes a pinned word, which the host reads: at once, after a free.
+    /// The device writes a pinned word, which the host reads at once after a free.
     pub fn block_to_cell(&mut self) -> Outcome {
         let index = self.dice.below(self.cells.len());
         let Some((block, stream)) = self.take(false)? else { return Ok(()) };
@@ -57,7 +57,7 @@ impl Worker<'_> {
         if self.dice.chance(70) { self.host_knows(index) } else { Ok(()) }
     }
 
-    /// The host waits for a pinned word, in one way or another, and reads it.
+    /// The host waits for a pinned word by one of several calls, and reads it.
     pub fn host_knows(&mut self, index: usize) -> Outcome {
         let touched = self.cells[index].touched.clone();
         if !covers(self.streams.host(), &touched) {
@@ -74,7 +74,7 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// [3] After a free an event and a stream are asked once.
+    /// [3] Queries an event and a stream once after a free.
     pub fn ask(&mut self) -> Outcome {
         let (stream, event) = (self.any_stream(), self.driver.event()?);
         self.driver.record(event, self.streams.handles[stream])?;

@@ -5,12 +5,12 @@ use cachealloc_tests::driver::{Outcome, THREAD_LOCAL};
 use crate::order::join;
 use crate::worker::{Block, Worker};
 
-/// An executable graph that fills some blocks, and checks what it filled.
+/// An executable graph that fills some blocks, and checks the contents.
 pub struct Graph {
     executable: u64,
-    /// Their addresses, and what they hold after a launch.
+    /// The addresses of the blocks, and their contents after a launch.
     fills: Vec<(u64, u64)>,
-    /// The stream that its launches go to: its checks count there.
+    /// The stream of its launches, on which its checks count.
     stream: usize,
 }
 
@@ -56,7 +56,7 @@ impl Worker<'_> {
             join(&mut clock, &block.expect("graphs go before their blocks").touched);
         }
         let stream = graph.stream;
-        // Meanwhile no block of the graph may go.
+        // No block of the graph may be freed meanwhile.
         let fills = graph.fills.clone();
         self.graphs.push(graph);
         self.bring_in_order(stream, &clock)?;
@@ -77,7 +77,7 @@ impl Worker<'_> {
         !self.graphs.iter().any(holds)
     }
 
-    /// The block is about to go; so do the graphs that name it.
+    /// Destroys the graphs that reference the block, which is about to be freed.
     pub fn drop_graphs_with(&mut self, index: usize) -> Outcome {
         let address = self.blocks[index].address;
         let concerned = |graph: &Graph| graph.fills.iter().any(|(known, _)| *known == address);

@@ -1,11 +1,11 @@
-//! Random programs that are legal where `cuMemFree` waits for its context: `random SEED OPS THREADS`.
+//! Random programs that are legal if `cuMemFree` waits for its context: `random SEED OPS THREADS`.
 //!
-//! Each thread keeps a small model of what is known to be done (`order`), and touches a block only
-//! where that is in order: by its stream, an event, a wait, or a free. Every fill has a value of
-//! its own, and checks look for it. With a fourth argument, `own`, frees order nothing: programs
-//! for mode `relaxed`.
+//! Each thread keeps a small model of the work that is known to be complete (`order`), and accesses
+//! a block only when that is in order: by its stream, an event, a wait, or a free. Every fill has a
+//! distinct value, and checks look for it. With a fourth argument, `own`, frees order nothing:
+//! programs for mode `relaxed`.
 //!
-//! It prints how many words were wrong; whether two kernels met, the simulation says.
+//! The program prints the number of wrong words; the simulation reports whether two kernels met.
 
 mod order;
 mod worker;
@@ -51,19 +51,19 @@ pub struct Program {
     pub driver: Driver,
     pub seed: u64,
     pub ops: u64,
-    /// Whether the program leans on the wait in `cuMemFree`.
+    /// Whether the program relies on the wait in `cuMemFree`.
     pub frees_wait: bool,
     values: AtomicU64,
 }
 
 impl Program {
-    /// A value that no other fill of this program has.
+    /// Returns a value that no other fill of this program has.
     pub fn fresh_value(&self) -> u64 {
         self.values.fetch_add(1, Ordering::Relaxed)
     }
 }
 
-/// Each thread sends to the next one.
+/// Runs the threads, each of which sends blocks to the next one.
 fn run(program: &Program, threads: usize) -> Outcome<u64> {
     let context = program.driver.context();
     type Channel = (Sender<Parcel>, Receiver<Parcel>);

@@ -1,9 +1,9 @@
-//! What one thread may rely on: for each of its streams, and for the host, how far every stream's
-//! work is known to be done before the next operation there.
+//! The order on which one thread may rely: for each of its streams, and for the host, how much of
+//! every stream's work is complete before the next operation there.
 
 use cachealloc_tests::driver::{Driver, LEGACY, Outcome, PER_THREAD, Stream};
 
-/// How many operations of each stream lie in the past.
+/// Number of operations of each stream that lie in the past.
 pub type Clock = Vec<u32>;
 
 pub fn join(clock: &mut Clock, other: &Clock) {
@@ -17,12 +17,12 @@ pub fn covers(clock: &Clock, other: &Clock) -> bool {
 pub struct Streams {
     pub handles: Vec<Stream>,
     blocking: Vec<bool>,
-    /// What the last operation of each stream knows, itself included.
+    /// Operations known to the last operation of each stream, itself included.
     clocks: Vec<Clock>,
     host: Clock,
 }
 
-/// The place of the legacy stream among a thread's streams.
+/// Index of the legacy stream among a thread's streams.
 const OF_LEGACY: usize = 0;
 
 impl Streams {
@@ -45,7 +45,7 @@ impl Streams {
         vec![0; self.count()]
     }
 
-    /// What an operation submitted to this stream now comes after.
+    /// Operations that precede an operation submitted to this stream now.
     pub fn past(&self, stream: usize) -> Clock {
         let mut past = self.clocks[stream].clone();
         join(&mut past, &self.host);
@@ -59,7 +59,7 @@ impl Streams {
         past
     }
 
-    /// An operation is submitted; the clock that all work after it must cover.
+    /// Submits an operation, and returns the clock that all later work must cover.
     pub fn submit(&mut self, stream: usize) -> Clock {
         let mut clock = self.past(stream);
         clock[stream] += 1;
@@ -69,7 +69,7 @@ impl Streams {
         own
     }
 
-    /// A place in the stream that is no work: the legacy stream need not stop for it.
+    /// Adds a point to the stream that is no work: the legacy stream need not stop for it.
     pub fn mark(&mut self, stream: usize) -> Clock {
         self.clocks[stream][stream] += 1;
         let mut own = self.nothing();
@@ -77,7 +77,7 @@ impl Streams {
         own
     }
 
-    /// The stream waits for what this clock holds.
+    /// Records that the stream waits for the operations in this clock.
     pub fn wait(&mut self, stream: usize, clock: &Clock) {
         join(&mut self.clocks[stream], clock);
     }
@@ -86,20 +86,20 @@ impl Streams {
         &self.host
     }
 
-    /// The host has waited for what this clock holds.
+    /// Records that the host has waited for the operations in this clock.
     pub fn host_waited(&mut self, clock: &Clock) {
         join(&mut self.host, clock);
     }
 
-    /// The host has waited for this stream: for its own work, and with the legacy stream for the
-    /// blocking ones'.
+    /// Records that the host has waited for this stream: for the stream's work, and with the legacy
+    /// stream also for that of the blocking streams.
     pub fn host_waited_for(&mut self, stream: usize) {
         let over =
             if stream == OF_LEGACY { self.past(stream) } else { self.clocks[stream].clone() };
         self.host_waited(&over);
     }
 
-    /// The host has waited for everything that this thread has submitted.
+    /// Records that the host has waited for everything that this thread has submitted.
     pub fn host_waited_for_all(&mut self) {
         for clock in &self.clocks {
             join(&mut self.host, clock);

@@ -1,11 +1,12 @@
-//! Blocks that change hands between the threads of a random program.
+//! Blocks that pass between the threads of a random program.
 
 use cachealloc_tests::driver::{Event, Outcome};
 
 use crate::order::covers;
 use crate::worker::{Block, Worker};
 
-/// A block for another thread, and the event after which it may be touched; None: at once.
+/// A block for another thread, and the event after which it may be used; without one it may be used
+/// at once.
 pub struct Parcel {
     block: Block,
     ready: Option<Event>,
@@ -26,7 +27,7 @@ impl Worker<'_> {
             self.driver.record(event, self.streams.handles[stream])?;
             Some(event)
         };
-        // The receiver may have come to its end.
+        // The receiver may have ended.
         drop(self.next.send(Parcel { block, ready }));
         Ok(())
     }

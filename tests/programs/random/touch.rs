@@ -1,4 +1,4 @@
-//! Kernels, fills and copies: what a random program does to its blocks.
+//! Kernels, fills and copies that a random program applies to its blocks.
 
 use cachealloc_tests::driver::Outcome;
 
@@ -6,7 +6,8 @@ use crate::order::join;
 use crate::worker::{Block, Worker};
 
 impl Worker<'_> {
-    /// Picks a block and a stream, brings them in order, and takes the block out for the work.
+    /// Picks a block and a stream, orders the stream after the block's uses, and takes the block
+    /// out for the work.
     pub fn take(&mut self, write: bool) -> Outcome<Option<(Block, usize)>> {
         let Some(index) = self.any_block() else { return Ok(None) };
         let stream = self.any_stream();

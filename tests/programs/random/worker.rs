@@ -12,27 +12,28 @@ use crate::graphs::Graph;
 use crate::order::{Clock, Streams, covers};
 use crate::parcels::Parcel;
 
-/// Memory of this thread. Only a part of it is ever touched, always the same.
+/// Memory of this thread. Only one fixed part of it is ever used.
 pub struct Block {
     pub address: u64,
-    /// Where the touched part begins, and how long it is.
+    /// Offset and length of the used part.
     pub part: (u64, u64),
-    /// By `cuMemAllocAsync`: its plain free waits for nothing.
+    /// Whether the block is from `cuMemAllocAsync`: its plain free waits for nothing.
     ordered: bool,
-    /// What every word of the part is, once filled.
+    /// Value of every word of the part, once filled.
     pub value: Option<u64>,
     pub written: Clock,
     pub touched: Clock,
 }
 
-/// What a program does more of: pinned memory, for one, makes frees wait and so hides the rest.
+/// Operations that a program prefers: pinned memory, for one, makes frees wait and so hides other
+/// errors.
 #[derive(Clone, Copy)]
 struct Theme {
     pinned: bool,
     graphs: bool,
-    /// Percent of the allocations and of the frees that are stream-ordered.
+    /// Percentage of the allocations and of the frees that are stream-ordered.
     ordered: u64,
-    /// Percent of the orderings that lean on a free, where frees wait.
+    /// Percentage of the orderings that rely on a free, if frees wait.
     leaning: u64,
 }
 
@@ -97,7 +98,7 @@ impl<'a> Worker<'a> {
         Ok(worker)
     }
 
-    /// The number of wrong words that were seen.
+    /// Runs the program, and returns the number of wrong words.
     pub fn run(mut self) -> Outcome<u64> {
         for _ in 0..self.program.ops {
             self.step()?;
@@ -161,7 +162,7 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Sees to it that an operation on this stream comes after what the clock holds.
+    /// Orders an operation on this stream after the operations in the clock.
     pub fn bring_in_order(&mut self, stream: usize, clock: &Clock) -> Outcome {
         if covers(&self.streams.past(stream), clock) {
             return Ok(());
@@ -188,7 +189,8 @@ impl<'a> Worker<'a> {
         self.bring_in_order(stream, clock)
     }
 
-    /// What the library is about: nothing but a free orders what comes after it.
+    /// Frees a temporary block, so that only the free orders later work: the main purpose of the
+    /// library.
     pub fn free_a_temporary(&mut self) -> Outcome {
         let found =
             self.blocks.iter().position(|block| !block.ordered && self.is_in_no_graph(block));
@@ -220,7 +222,7 @@ impl<'a> Worker<'a> {
     fn free_plainly(&mut self, index: usize) -> Outcome {
         let block = self.blocks.swap_remove(index);
         if block.ordered {
-            // The driver assumes that all work with it is over.
+            // The driver assumes that all work with the block is complete.
             self.wait_for(&block.touched)?;
         }
         self.driver.free(block.address)?;

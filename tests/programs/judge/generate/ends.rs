@@ -145,7 +145,7 @@ impl Maker {
     }
 }
 
-/// The bit of the seed, from which the values of a program start, that selects the context.
+/// Bit of a program's values that selects the context. The values start from the seed.
 const PRIMARY: u64 = 1 << 20;
 const FLAGS: u64 = 60;
 const STREAM: u64 = 110;

@@ -11,7 +11,7 @@ use super::{Actor, Player, Seen, code};
 use crate::grammar::{Line, Op};
 
 impl Player {
-    /// The primary context, current in this thread.
+    /// Retains the primary context and makes it current in this thread.
     pub fn open_primary(&self) -> Outcome<Ctx> {
         let handle = self.driver.use_device(0)?;
         self.context(handle, 0, false)
@@ -24,9 +24,9 @@ impl Player {
         Ok(made)
     }
 
-    /// Kernels of each device may reach the memory of the other.
+    /// Lets kernels of each device access the memory of the other.
     fn befriend(&self, made: &Ctx) -> Outcome {
-        // One that threads take and give up may end at any time.
+        // A context that threads take and release may end at any time.
         let beyond = |other: &Ctx| other.device != made.device && !other.shared;
         for other in self.slots.contexts.all().into_iter().filter(beyond) {
             for (from, to) in [(&other, made), (made, &other)] {
@@ -37,12 +37,12 @@ impl Player {
         self.driver.set_context(made.handle)
     }
 
-    /// And so may kernels for what their default pools give out.
+    /// Lets kernels of each device also access memory from the other's default pool.
     fn open_pools(&self) -> Outcome {
         for device in [0, 1] {
             let mut pool = 0;
             call!(self.driver, cuDeviceGetDefaultMemPool(&mut pool, device))?;
-            // As CUmemAccessDesc: the other device reads and writes.
+            // CUmemAccessDesc: the other device reads and writes.
             let access = [1_u32, 1 - device as u32, 3];
             call!(self.driver, cuMemPoolSetAccess(pool, access.as_ptr().cast(), 1))?;
         }
@@ -146,7 +146,7 @@ impl Actor<'_> {
         code(made.map(drop))
     }
 
-    /// Ends the primary context with all that is in it, and takes a new one.
+    /// Ends the primary context with everything in it, and takes a new one.
     fn reset_primary(&mut self) -> Seen {
         let old = self.slots().contexts.get(0)?;
         self.player.end_storm();
@@ -154,14 +154,14 @@ impl Actor<'_> {
         if ended.is_err() {
             return code(ended);
         }
-        // Those that were taken before are to be given up, too.
+        // References taken before have to be released, too.
         let before = self.player.references.load(Ordering::SeqCst) + 1;
         let begun = self.begin_anew(&old);
         self.player.references.fetch_add(before, Ordering::SeqCst);
         begun
     }
 
-    /// The primary context has ended.
+    /// Starts again after the primary context has ended.
     pub fn begin_anew(&mut self, old: &Ctx) -> Seen {
         old.bury();
         self.player.references.store(0, Ordering::SeqCst);
@@ -174,12 +174,13 @@ impl Actor<'_> {
         code(made.map(drop))
     }
 
-    /// A context has ended; the primary one, which a program always comes back to, is current.
+    /// Updates the player after a context has ended. The primary context, to which a program always
+    /// returns, is then current.
     pub fn leave(&mut self, gone: &Ctx) {
         if self.current.as_ref().is_some_and(|ctx| Arc::ptr_eq(ctx, gone)) {
             self.current = None;
             if let Some(first) = self.slots().contexts.get(0) {
-                // What it answers is the next line's to say.
+                // The next line reports the result.
                 let _ = self.make_current(&first);
             }
         }

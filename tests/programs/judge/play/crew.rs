@@ -1,4 +1,4 @@
-//! The threads of a program: they come with their first line, and go with `thread_end`.
+//! The threads of a program: each starts with its first line, and ends with `thread_end`.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{Scope, ScopedJoinHandle};
@@ -6,7 +6,7 @@ use std::thread::{Scope, ScopedJoinHandle};
 use super::Actor;
 use crate::grammar::{Line, Op, THREADS_MAX};
 
-/// A thread that plays the lines with these numbers when it is told, and says when it has.
+/// A thread that plays the lines with the numbers it receives, and reports when it is done.
 struct Member<'scope> {
     orders: Sender<Vec<usize>>,
     done: Receiver<()>,
@@ -38,7 +38,7 @@ pub fn play_all(main: &mut Actor<'_>, lines: &[Line]) {
 }
 
 impl Crew<'_, '_> {
-    /// Plays a run of lines of one thread; where the next one begins.
+    /// Plays a run of lines of one thread, and returns where the next run begins.
     fn in_turn(&mut self, main: &mut Actor<'_>, start: usize) -> usize {
         let thread = self.lines[start].thread;
         let ours = |line: &&Line| line.thread == thread && line.op != Op::Together;
@@ -60,7 +60,7 @@ impl Crew<'_, '_> {
         end
     }
 
-    /// Plays what stands before the next `joined`, all threads at once.
+    /// Plays the lines before the next `joined`, with all threads at once.
     fn together(&mut self, main: &mut Actor<'_>, start: usize) -> usize {
         let length = self.lines[start..].iter().take_while(|line| line.op != Op::Joined).count();
         let end = start + length;
@@ -109,7 +109,7 @@ impl Crew<'_, '_> {
         member.done.recv().expect("a thread answers each order");
     }
 
-    /// Joins it: what its end runs has run.
+    /// Joins the thread: everything that its end runs has then run.
     fn end(&mut self, index: usize) {
         if let Some(Member { orders, thread, .. }) = self.members[index].take() {
             drop(orders);

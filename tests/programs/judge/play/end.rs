@@ -1,6 +1,6 @@
-//! The end of every program: its contexts are waited for, and everything that it has written is
-//! looked at. Where another one follows in the same process, what does not end with a context is
-//! given back.
+//! The end of every program: it waits for the program's contexts, and reads everything that the
+//! program has written. If another program follows in the same process, it frees what does not end
+//! with a context.
 
 use std::sync::atomic::Ordering;
 
@@ -11,11 +11,11 @@ use super::{Actor, Player};
 use crate::grammar::{Line, Op};
 
 impl Player {
-    /// Ends all contexts, and whatever outlives them.
+    /// Ends all contexts, and frees whatever outlives them.
     pub fn clear_away(&self) -> Outcome {
         let (driver, slots) = (&self.driver, &self.slots);
         for stream in slots.streams.all() {
-            // A capture that it has begun is over, and its graph gone.
+            // This ends a capture that the stream has begun, and its graph.
             let _ = call!(driver, cuStreamDestroy(stream.handle));
         }
         for exec in slots.execs.ever() {
@@ -68,7 +68,7 @@ impl Player {
         call!(driver, cuDevicePrimaryCtxReset(0))
     }
 
-    /// Nothing is kept in it, and its numbers begin anew.
+    /// Empties the default pool, and resets its attributes.
     fn restore_default_pool(&self) -> Outcome {
         let (driver, mut pool) = (&self.driver, 0);
         call!(driver, cuDeviceGetDefaultMemPool(&mut pool, 0))?;
@@ -92,7 +92,7 @@ impl Actor<'_> {
         let streams = self.slots().streams.all();
         let open = streams.iter().filter_map(|stream| stream.capture()).count();
         if open > 0 {
-            // A wait would end the capture: the program has its reasons.
+            // A wait would end the capture, which the program left open on purpose.
             return;
         }
         let mut next = self.player.lines;

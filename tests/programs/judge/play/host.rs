@@ -1,4 +1,4 @@
-//! Host memory: pinned, registered and plain; what the device writes there and the host sees.
+//! Host memory: pinned, registered and plain; the device writes it, and the host reads it.
 
 use std::sync::atomic::Ordering;
 
@@ -20,7 +20,7 @@ impl Actor<'_> {
                 if host.kind != HostKind::Plain {
                     return None;
                 }
-                // Mapped ones beside those that are mapped all the same.
+                // Mapped memory is used beside memory that is mapped by default.
                 let flags = if line.arg(0).is_multiple_of(2) { 0 } else { MAPPED };
                 let driver = self.driver();
                 let done = call!(driver, cuMemHostRegister(host.address, host.bytes, flags));
@@ -77,12 +77,13 @@ impl Actor<'_> {
                 };
                 (made.map(|()| address), HostKind::Pinned)
             }
-            // Never given back: a copy that is late must not find another owner there.
+            // This memory is never freed: a late copy must not find another owner there.
             _ => (Ok(plain_pages(bytes)), HostKind::Plain),
         };
         let Ok(address) = made else { return code(made.map(drop)) };
         if self.player.options.refused.contains(&index) {
-            // The library had some left; from here on as natively.
+            // The library had some memory left; from here on the program continues as without the
+            // library.
             let _ = self.driver().free_pinned(address);
             return Some((0, Vec::new()));
         }
@@ -115,7 +116,7 @@ impl Actor<'_> {
     pub fn host_words(&self, host: &Host) -> Vec<u64> {
         let (at, bytes) = host.part;
         self.driver().note_host_read(at, bytes as usize);
-        // SAFETY: the player owns this memory, whose part is whole words.
+        // SAFETY: the player owns this memory, and the part consists of whole words.
         let word = |index: u64| unsafe { ((at + index * 8) as *const u64).read_volatile() };
         summary((0..bytes / 8).map(word))
     }
@@ -130,7 +131,7 @@ impl Actor<'_> {
         let (driver, size) = (self.driver(), host.part.1 as usize);
         let pinned = host.kind == HostKind::Pinned || host.registered.load(Ordering::SeqCst);
         let done = match how {
-            // Kernels reach no ordinary memory of the host.
+            // Kernels do not access ordinary host memory.
             0 | 1 if !pinned => return None,
             0 | 1 => {
                 let args = [dst, src, bytes, self.delay(index, line.arg(3))];
@@ -152,7 +153,7 @@ impl Actor<'_> {
                 let shape = deep_copy((1, dst, self.rows_before(3)), (2, src, 0), bytes);
                 call!(driver, cuMemcpy3DAsync(shape.as_ptr().cast(), stream.handle))
             }
-            // Measured: the legacy stream takes none.
+            // Measured: the legacy stream does not accept this call.
             8 if stream.handle <= LEGACY => return None,
             8 => self.batch(dst, src, size, stream.handle),
             _ => call!(driver, cuMemcpyDtoH(dst, src, size)),
@@ -164,15 +165,15 @@ impl Actor<'_> {
         code(done)
     }
 
-    /// How far before the memory the base of a copy lies. Measured: a GPU's driver takes what lies
-    /// at the base for the memory, and there that is chance.
+    /// Number of rows by which the base of a copy precedes the memory. Measured: a GPU's driver
+    /// takes the memory at the base for the operand, and what lies there is chance.
     fn rows_before(&self, rows: u64) -> u64 {
         if self.driver().races().is_some() { rows } else { 0 }
     }
 
-    /// One copy, as a batch of one.
+    /// Makes one copy as a batch of one.
     pub fn batch(&self, dst: u64, src: u64, bytes: usize, stream: u64) -> Outcome {
-        // As CUmemcpyAttributes: in the order of the stream.
+        // CUmemcpyAttributes: in stream order.
         let attributes = [1_u32, 0, 0, 0, 0, 0];
         let (first, mut failed) = (0_usize, 0_usize);
         let (dst, src, bytes) = (&raw const dst, &raw const src, &raw const bytes);
@@ -203,7 +204,7 @@ impl Actor<'_> {
         let delay = self.delay(index, line.arg(3));
         let args = [at, bytes, value, delay];
         if line.arg(4) > 2 {
-            // One word is not the part.
+            // A single word does not fill the part.
             host.filled.load(Ordering::SeqCst).then_some(())?;
         }
         let end = host.address + host.bytes as u64;
@@ -216,7 +217,7 @@ impl Actor<'_> {
             ),
             3 => call!(self.driver(), cuStreamWriteValue64(stream.handle, at, value, 0)),
             4 => {
-                // As a reverse iterator has it: by the end of the memory.
+                // The kernel gets the end of the memory, like a reverse iterator.
                 let args = [end, (at + bytes - 8).wrapping_sub(end), value, delay];
                 self.kernel(&stream, Kernel::FillAt, &args, BY_LIST)
             }
@@ -250,11 +251,11 @@ impl Actor<'_> {
                 let shape = flat_copy((2, dst, 0), (1, src, self.rows_before(5)), bytes);
                 call!(driver, cuMemcpy2DAsync(shape.as_ptr().cast(), stream.handle))
             }
-            // Measured: the legacy stream takes none.
+            // Measured: the legacy stream does not accept this call.
             4 if stream.handle <= LEGACY => return None,
             4 => self.batch(dst, src, size, stream.handle),
             5 => {
-                // One word is not the part.
+                // A single word does not fill the part.
                 let usable = pinned && src == host.address && block.filled.load(Ordering::SeqCst);
                 let texture = usable.then(|| self.texture_over(&host)).flatten()?;
                 let args = [dst, texture, self.delay(index, line.arg(3))];
@@ -265,7 +266,7 @@ impl Actor<'_> {
         self.wrote(&block, &stream, done)
     }
 
-    /// It is as old as the first use of it.
+    /// Returns the texture over the memory, which is created at its first use.
     fn texture_over(&self, host: &Host) -> Option<u64> {
         let mut texture = lock(&host.texture);
         if *texture == 0 {
@@ -275,7 +276,7 @@ impl Actor<'_> {
     }
 }
 
-/// First word, last word, and how many differ from the first.
+/// Returns the first word, the last word, and how many words differ from the first.
 pub fn summary(words: impl Iterator<Item = u64>) -> Vec<u64> {
     let words: Vec<u64> = words.collect();
     let first = words.first().copied().unwrap_or(0);
@@ -287,12 +288,12 @@ fn plain_pages(bytes: usize) -> u64 {
     let bytes = bytes.next_multiple_of(4096);
     let (protection, flags) =
         (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-    // SAFETY: a fresh mapping touches nothing that exists.
+    // SAFETY: a new mapping does not affect any existing memory.
     unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, flags, -1, 0) as u64 }
 }
 
 const MAPPED: u32 = 2;
-/// Instead of flags: by the function that takes none.
+/// Used in place of flags: selects the function without flags.
 const PLAINLY: u32 = 99;
-/// Rows between the base that a 2D copy is given and the memory that it writes.
+/// Number of rows between the base passed to a 2D copy and the memory that it writes.
 const ROWS_BEFORE: [u64; 3] = [0, 3, 4096];

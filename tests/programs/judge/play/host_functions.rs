@@ -1,4 +1,4 @@
-//! Host functions: they write host memory, or ask what no host function may.
+//! Host functions: they write host memory, or make calls that no host function may make.
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -13,7 +13,7 @@ use crate::grammar::Line;
 impl Actor<'_> {
     pub fn host_function(&self, line: &Line) -> Seen {
         let (stream, host) = (self.stream(line.arg(0))?, self.slots().hosts.get(line.arg(1))?);
-        // It lives as long as a graph may call it.
+        // The job must live as long as a graph may call it.
         let job = Box::leak(Box::new(HostJob {
             driver: self.driver() as *const Driver,
             part: host.part,
@@ -67,7 +67,7 @@ unsafe extern "C" fn write_words(data: *mut c_void) {
 }
 
 unsafe extern "C" fn write_words_of_stream(_stream: u64, _code: i32, data: *mut c_void) {
-    // SAFETY: as above.
+    // SAFETY: the player made this job, as above.
     unsafe { write_words(data) }
 }
 
@@ -76,12 +76,12 @@ struct Request {
     answers: Arc<Mutex<Vec<(usize, i32)>>>,
     line: usize,
     what: u64,
-    /// An address in a block, not its first.
+    /// An address inside a block, not at its start.
     inside: u64,
     answer: AtomicI32,
 }
 
-/// What no host function may do; the driver's answer is what counts.
+/// Makes calls that no host function may make; the test compares the driver's answers.
 unsafe extern "C" fn ask_for_memory(data: *mut c_void) {
     // SAFETY: the player made this request, and it and the driver live as long as the process.
     let (request, driver) = unsafe {

@@ -1,4 +1,4 @@
-//! The kernels of one context, found once, and the ways to launch them.
+//! The kernels of one context, loaded once, and the ways to launch them.
 
 use std::ffi::CString;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,11 +12,11 @@ pub enum Kernel {
     Add,
     Spin,
     Set,
-    /// One word at a base and an offset.
+    /// Writes one word at a base and an offset.
     FillAt,
-    /// The same, with its address at an odd place of a packed struct.
+    /// Writes one word, with its address at an odd offset of a packed struct.
     FillPacked,
-    /// One word from behind a texture.
+    /// Reads one word through a texture.
     Fetch,
     /// Prints a line, in the simulation alone.
     Say,
@@ -39,7 +39,8 @@ impl Kernels {
         let own = NAMES.iter().map(|name| (module, name));
         let names: Vec<_> = own.chain(REACHING.iter().map(|name| (reaching, name))).collect();
         let mut functions = [0; NAMES.len() + REACHING.len()];
-        // Handles come back when a context has ended, and then they are those of other kernels.
+        // The driver reuses handles after a context has ended, and they then belong to other
+        // kernels.
         static LOADED: AtomicUsize = AtomicUsize::new(0);
         let first = LOADED.fetch_add(1, Ordering::Relaxed);
         for number in (0..names.len()).map(|number| (first + number) % names.len()) {
@@ -71,12 +72,12 @@ fn load(driver: &Driver, text: &str) -> Outcome<u64> {
     Ok(module)
 }
 
-/// How a launch passes its arguments.
+/// Ways in which a launch passes its arguments.
 pub const BY_LIST: u64 = 0;
 pub const IN_ONE_BUFFER: u64 = 1;
 pub const MAY_START_EARLY: u64 = 2;
 pub const COOPERATIVE: u64 = 3;
-/// The first argument stands at the second byte of a struct of nine.
+/// The first argument is at the second byte of a struct of nine bytes.
 pub const PACKED: u64 = 4;
 
 pub fn launch(driver: &Driver, function: u64, stream: u64, args: &[u64], how: u64) -> Outcome {
@@ -84,7 +85,8 @@ pub fn launch(driver: &Driver, function: u64, stream: u64, args: &[u64], how: u6
     let (list, none) = (places.as_ptr().cast(), std::ptr::null());
     match how {
         IN_ONE_BUFFER => {
-            // At an odd address: the driver copies bytes, and does not ask how they are aligned.
+            // The buffer starts at an odd address: the driver copies bytes, whatever their
+            // alignment.
             let mut buffer = vec![0_u8; args.len() * 8 + 1];
             for (index, arg) in args.iter().enumerate() {
                 buffer[1 + index * 8..][..8].copy_from_slice(&arg.to_ne_bytes());
@@ -99,7 +101,7 @@ pub fn launch(driver: &Driver, function: u64, stream: u64, args: &[u64], how: u6
             )
         }
         MAY_START_EARLY => {
-            // As CUlaunchAttribute and CUlaunchConfig: programmatic stream serialisation is on.
+            // CUlaunchAttribute and CUlaunchConfig: programmatic stream serialisation is on.
             let attribute = [6_u64, 1, 0, 0, 0, 0, 0, 0, 0];
             let ones = 1 | 1 << 32;
             let config = [ones, ones, ones, 0, stream, attribute.as_ptr() as u64, 1];

@@ -1,4 +1,4 @@
-//! Device memory: frees, pools, arrays, textures; requests for blocks are `request.rs`.
+//! Device memory: frees, pools, arrays, textures. Requests for blocks are in `request.rs`.
 
 use std::sync::atomic::Ordering;
 
@@ -31,12 +31,12 @@ impl Actor<'_> {
     fn free(&mut self, slot: u64) -> Seen {
         let block = self.slots().blocks.get(slot)?;
         if self.player.options.cached && block.was_captured() {
-            // A cache keeps it for its graph.
+            // A caching allocator keeps the block for its graph.
             self.slots().blocks.clear(slot);
             return Some((0, Vec::new()));
         }
         if block.is_named() && !self.player.keeps_for_graphs {
-            // Natively nothing speaks against it, and its graph cannot be launched any more.
+            // The driver itself would allow the free, but the graph could not be launched any more.
             return None;
         }
         self.slots().blocks.clear(slot);
@@ -50,7 +50,7 @@ impl Actor<'_> {
     fn free_async(&mut self, slot: u64, stream: u64) -> Seen {
         let (block, stream) = (self.slots().blocks.get(slot)?, self.stream(stream)?);
         let in_capture = stream.capture().is_some();
-        // Measured: of managed memory it is refused (801).
+        // Measured: the driver refuses it for managed memory (801).
         let refused = matches!(block.kind, BlockKind::Virtual(..) | BlockKind::Managed);
         if refused || block.is_named() && !in_capture {
             return None;
@@ -75,7 +75,7 @@ impl Actor<'_> {
         if !self.slots().arrays.is_free(slot) || width < 16 || height == 0 {
             return None;
         }
-        // As CUDA_ARRAY_DESCRIPTOR: one channel of 32 bits.
+        // CUDA_ARRAY_DESCRIPTOR: one channel of 32 bits.
         let (mut handle, description) = (0, [width as u64, height as u64, 3 | 1 << 32]);
         let made = call!(self.driver(), cuArrayCreate(&mut handle, description.as_ptr().cast()));
         if made.is_ok() && self.player.options.refused.contains(&index) {
@@ -94,7 +94,7 @@ impl Actor<'_> {
             Op::PoolCreate => {
                 let ctx =
                     slots.contexts.get(0).filter(|_| slot > 0 && slots.pools.is_free(slot))?;
-                // As CUmemPoolProps: pinned memory of device 0.
+                // CUmemPoolProps: pinned memory of device 0.
                 let (mut handle, mut properties) = (0, [0_u64; 11]);
                 (properties[0], properties[1]) = (1, 1);
                 let made = call!(driver, cuMemPoolCreate(&mut handle, properties.as_ptr().cast()));
@@ -126,7 +126,7 @@ impl Actor<'_> {
         call!(self.driver(), cuDeviceGetDefaultMemPool(&mut pool, 0)).ok().map(|()| pool)
     }
 
-    /// Over a block, or over host memory.
+    /// Creates a texture over a block, or over host memory.
     fn textures(&mut self, line: &Line) -> Seen {
         let slot = line.arg(0);
         if line.op == Op::TextureDestroy {
@@ -147,8 +147,8 @@ impl Actor<'_> {
     }
 
     pub fn linear_texture(&self, address: u64, bytes: usize) -> Outcome<u64> {
-        // As CUDA_RESOURCE_DESC: linear memory, one channel of 32 bits. As CUDA_TEXTURE_DESC:
-        // elements are read as they are.
+        // CUDA_RESOURCE_DESC: linear memory, one channel of 32 bits. CUDA_TEXTURE_DESC: elements
+        // are read unchanged.
         let (mut resource, mut description, mut texture) = ([0_u64; 18], [0_u32; 26], 0);
         let shape = [2, address, 3 | 1 << 32, bytes.min(1 << 20) as u64];
         resource[..4].copy_from_slice(&shape);

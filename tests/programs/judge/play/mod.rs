@@ -1,15 +1,15 @@
-//! Plays a program: by plain driver calls, one line after the other in the program's order, and
-//! says to a log what each line saw.
+//! Plays a program by plain driver calls, one line after the other in the program's order, and logs
+//! the results of each line.
 //!
-//! Each thread of the program is a thread of ours. The main one plays thread 0 and tells the
-//! others, a run of lines at a time, when it is their turn; lines between `together` and `joined` are
-//! played by all threads at once.
+//! Each thread of the program is a thread of this process. The main thread plays thread 0, and
+//! passes the other threads their runs of lines when it is their turn. All threads play the lines
+//! between `together` and `joined` at once.
 
 /// Calls a function of the driver.
 macro_rules! call {
     ($driver:expr, $function:ident($($argument:expr),* $(,)?)) => {
-        // SAFETY: each argument is a value, or a place of the player that outlives the call and is
-        // as large as this function's documentation wants.
+        // SAFETY: each argument is a value, or a pointer of the player that outlives the call and
+        // is as large as this function's documentation requires.
         cachealloc_tests::driver::check(unsafe { ($driver.functions.$function)($($argument),*) })
     };
 }
@@ -44,7 +44,7 @@ use crate::log::{Log, Record};
 use references::Storm;
 use slots::{Ctx, Slots, Stream};
 
-/// How long kernels take, against what the program says.
+/// How long kernels take, relative to the program's delays.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Pace {
     Instant,
@@ -90,9 +90,10 @@ const SLOW_NS: u64 = 300_000;
 pub struct Options {
     pub pace: Pace,
     pub log: String,
-    /// Lines whose request natively failed for want of memory: what they get goes back at once.
+    /// Lines whose request found no memory without the library: memory that they get is freed at
+    /// once.
     pub refused: HashSet<usize>,
-    /// Requests in captures are made as a caching allocator makes them.
+    /// Whether requests in captures are made in the way of a caching allocator.
     pub cached: bool,
 }
 
@@ -101,42 +102,43 @@ pub struct Player {
     slots: Slots,
     log: Log,
     options: Options,
-    /// Pinned words that kernels spin on; 0 until the first is needed.
+    /// Pinned words on which kernels spin; 0 until the first is needed.
     flags: Mutex<u64>,
     /// References to the primary context, besides the first.
     references: AtomicUsize,
     storm: Mutex<Option<Storm>>,
-    /// What host functions were answered: the line and the code.
+    /// Answers that host functions got: the line and the code.
     answers: Arc<Mutex<Vec<(usize, i32)>>>,
     /// Lines that have been played.
     played: AtomicUsize,
     lines: usize,
-    /// What is freed while a graph names it is the graph's: by a cache, or by the library.
+    /// Whether a block freed while a graph references it is kept for the graph, by a cache or by
+    /// the library.
     keeps_for_graphs: bool,
-    /// Nothing waits before the process ends: what its kernels have printed is let out by its
-    /// frees.
+    /// Whether nothing waits before the process ends: the program's frees then flush what its
+    /// kernels have printed.
     ends_at_once: bool,
 }
 
 /// One thread of the program.
 pub struct Actor<'a> {
     player: &'a Player,
-    /// The context that it has made current.
+    /// The context that the thread has made current.
     current: Option<Ctx>,
-    /// Those that it was before, where one was pushed over it.
+    /// The previously current contexts, over which others were pushed.
     below: Vec<Option<Ctx>>,
-    /// The primary contexts, as they were when it took references to them that it has not given up.
+    /// The primary contexts to which the thread holds references, as they were when it took them.
     taken: Vec<Ctx>,
-    /// Where the pinned memory was that it has freed by its last line, or 0.
+    /// Address of the pinned memory that the thread's last line freed, or 0.
     freed: u64,
-    /// It has used the stream of its own.
+    /// Whether the thread has used its own default stream.
     own_stream: Cell<bool>,
 }
 
-/// The code of a line, and what else it saw; None: it was skipped.
+/// The code of a line and its other results, or `None` if the line was skipped.
 type Seen = Option<(i32, Vec<u64>)>;
 
-/// Plays them one after the other, each by threads of its own and in contexts of its own.
+/// Plays the programs one after the other, each with its own threads and contexts.
 pub fn play_each(programs: Vec<(Program, Options)>) -> Result<(), String> {
     let driver = Arc::new(Driver::load(Lookup::ProcAddress)?);
     let several = programs.len() > 1;
@@ -145,7 +147,7 @@ pub fn play_each(programs: Vec<(Program, Options)>) -> Result<(), String> {
             return play(&driver, &program, options).map(drop);
         }
         let driver = driver.clone();
-        // What a thread leaves behind, the mode of captures for one, goes with it.
+        // A thread's state, such as its capture mode, ends with the thread.
         let played = std::thread::spawn(move || {
             let player = play(&driver, &program, options)?;
             player.clear_away().map_err(|code| format!("what it leaves stays: error {code}"))
@@ -183,14 +185,15 @@ fn play(driver: &Arc<Driver>, program: &Program, options: Options) -> Result<Pla
 }
 
 impl Player {
-    /// On a GPU one allocation takes what the program must not find; the simulated device is small.
+    /// On a GPU one allocation takes the memory that the program must not find; the simulated
+    /// device is small.
     fn make_memory_scarce(&self, program: &Program) {
         if !program.wants_scarcity() || self.driver.races().is_some() {
             return;
         }
         let Ok((free, _)) = self.driver.memory_info() else { return };
         let taken = free.saturating_sub((program.memory_mb as usize) << 20) >> 21 << 21;
-        // Where even that fails, the device is full enough.
+        // If even this request fails, the device is full enough.
         let _ = self.driver.alloc(taken);
     }
 }
@@ -210,14 +213,13 @@ impl<'a> Actor<'a> {
     fn new(player: &'a Player) -> Actor<'a> {
         let mut actor = Actor::of(player);
         if let Some(first) = player.slots.contexts.get(0) {
-            // A context that is lost is current to no new thread; its calls say so.
+            // A lost context cannot be made current in a new thread, whose calls report this.
             let _ = actor.make_current(&first);
         }
         actor
     }
 
-    /// Measured: at the end of a thread the driver may wait for ever for the stream that was the
-    /// thread's own.
+    /// Measured: at the end of a thread the driver may wait forever for the thread's own stream.
     fn leave_own_stream(&self) {
         if self.own_stream.get() && self.driver().races().is_none() {
             let _ = self.driver().synchronize_stream(PER_THREAD); // whose context may be lost
@@ -340,7 +342,8 @@ impl<'a> Actor<'a> {
         self.player.options.pace.delay(index, ns)
     }
 
-    /// The stream in a slot; the first two are the default streams of the current context.
+    /// Returns the stream in a slot; the first two slots are the default streams of the current
+    /// context.
     fn stream(&self, slot: u64) -> Option<Stream> {
         let default = |handle| {
             let ctx = self.current.clone().filter(|ctx| ctx.alive())?;
@@ -357,7 +360,7 @@ impl<'a> Actor<'a> {
     }
 }
 
-/// The code of a call that saw nothing else.
+/// The result of a call that returned only a code.
 fn code(outcome: Outcome) -> Seen {
     Some((outcome.err().unwrap_or(0), Vec::new()))
 }

@@ -1,4 +1,4 @@
-//! Graphs that are made of nodes, not captured.
+//! Graphs that are made from nodes, not captured.
 
 use std::sync::atomic::Ordering;
 
@@ -11,8 +11,8 @@ use super::{Actor, Seen, code};
 use crate::grammar::Line;
 
 impl Actor<'_> {
-    /// A fill of the first block, a copy of it into the second one; in a child, with fills by the
-    /// driver, or with an event behind them.
+    /// Builds a graph that fills the first block and copies it into the second one; also in a child
+    /// graph, with fills by the driver, or followed by an event.
     pub fn build_graph(&mut self, line: &Line) -> Seen {
         let (slot, how) = (line.arg(0), line.arg(4));
         let (first, second) = (self.open_block(line.arg(1))?, self.open_block(line.arg(2))?);
@@ -43,7 +43,7 @@ impl Actor<'_> {
         let (mut graph, mut fill, mut copy, mut last) = (0, 0, 0, 0);
         call!(driver, cuGraphCreate(&mut graph, 0))?;
         if how == BY_THE_DRIVER {
-            // As CUDA_MEMSET_NODE_PARAMS: one row of bytes.
+            // CUDA_MEMSET_NODE_PARAMS: one row of bytes.
             let ((at, bytes), byte) = (first.part, value & 0xFF);
             let params = [at, 0, byte | 1 << 32, bytes, 1];
             let params = params.as_ptr().cast();
@@ -71,7 +71,7 @@ impl Actor<'_> {
         }
     }
 
-    /// The next launches fill the same block with another value.
+    /// Makes the next launches fill the same block with another value.
     pub fn set_fill(&mut self, line: &Line) -> Seen {
         let (exec, block) = (self.slots().execs.get(line.arg(0))?, self.open_block(line.arg(1))?);
         let node = exec.fill.filter(|_| block.filled.load(Ordering::SeqCst))?;
@@ -90,7 +90,7 @@ impl Actor<'_> {
         let function = block.ctx.kernels.function(Kernel::LateFill);
         let args = [block.part.0, block.part.1, value, 0];
         let places = args.each_ref().map(|arg| arg as *const u64);
-        // As CUDA_KERNEL_NODE_PARAMS: one thread.
+        // CUDA_KERNEL_NODE_PARAMS: one thread.
         let ones = 1 | 1 << 32;
         let params = [function, ones, ones, ones, 0, places.as_ptr() as u64, 0];
         add(params.as_ptr().cast())

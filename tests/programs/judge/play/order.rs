@@ -18,7 +18,7 @@ impl Actor<'_> {
                 let stream = slots.streams.get(slot)?;
                 slots.streams.clear(slot);
                 if let Some(capture) = stream.capture() {
-                    // Its capture, if it began one, cannot be ended any more.
+                    // A capture that the stream has begun cannot be ended any more.
                     drop(capture);
                 }
                 code(driver.destroy_stream(stream.handle))
@@ -50,7 +50,7 @@ impl Actor<'_> {
         }
     }
 
-    /// The answer of a question, and a word where it was chance.
+    /// The answer of a query, with a marking word if it was chance.
     fn answer(&self, outcome: Outcome) -> Seen {
         let words = match self.driver().answered_by_chance() {
             Some(true) => vec![BY_CHANCE],
@@ -98,7 +98,8 @@ impl Actor<'_> {
         code(recorded)
     }
 
-    /// A stream that waits for an event of a capture takes part in it from then on.
+    /// Makes a stream wait for an event; if a capture recorded the event, the stream joins the
+    /// capture.
     fn wait(&mut self, stream: u64, event: u64) -> Seen {
         let (stream, event) = (self.stream(stream)?, self.slots().events.get(event)?);
         let waits: Outcome = self.driver().stream_waits(stream.handle, event.handle);

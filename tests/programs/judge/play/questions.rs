@@ -1,4 +1,4 @@
-//! What a program may ask of memory. Addresses are never written down: only places in a block.
+//! Queries about memory. Addresses are never logged, only offsets in a block.
 
 use super::host::summary;
 use super::{Actor, Seen, code};

@@ -1,5 +1,5 @@
-//! References to contexts. A thread gives up only what it has taken, so nothing ends that another
-//! one uses.
+//! References to contexts. A thread releases only what it has taken, so no context ends that
+//! another thread uses.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +15,7 @@ use crate::grammar::{Line, Op};
 /// The device whose primary context ends with the last thread that has taken it.
 const BEYOND: i32 = 1;
 
-/// A thread that takes a reference to the primary context and gives it up, over and over.
+/// A thread that takes a reference to the primary context and releases it, over and over.
 pub struct Storm {
     over: Arc<AtomicBool>,
     thread: JoinHandle<()>,
@@ -62,7 +62,7 @@ impl Actor<'_> {
                 taken.map_or_else(|error| code(Err(error)), |()| Some((0, vec![same])))
             }
             Op::RefGive => {
-                // Those of a context that has ended went with it.
+                // References to a context that has ended ended with it.
                 self.taken.retain(|ctx| ctx.alive());
                 self.taken.pop()?;
                 self.player.references.fetch_sub(1, Ordering::SeqCst);
@@ -121,7 +121,7 @@ impl Actor<'_> {
         code(taken.map(drop))
     }
 
-    /// With the context current, or another one, or none.
+    /// Releases a reference with that context current, or another one, or none.
     fn give_primary(&mut self, slot: u64, how: u64) -> Seen {
         let ctx = self.slots().contexts.get(slot).filter(|ctx| ctx.shared)?;
         let is_current = self.is_current(&ctx);
@@ -145,7 +145,7 @@ impl Actor<'_> {
         call!(self.driver(), cuCtxSetCurrent(0))
     }
 
-    /// One more user of a context, or one less: with `how`, all of them.
+    /// Adds one user of a context, or removes one; `how` may select all of them.
     fn attach(&mut self, line: &Line) -> Seen {
         let ctx = self.slots().contexts.get(line.arg(0))?;
         if !self.is_current(&ctx) || ctx.green || ctx.shared || line.arg(0) == 0 {

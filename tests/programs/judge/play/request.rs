@@ -58,7 +58,8 @@ impl Actor<'_> {
             graphs: Arc::default(),
         };
         if self.player.options.refused.contains(&index) {
-            // Natively there was no memory for it, and what follows was played without.
+            // Without the library there was no memory for the request, and the following lines were
+            // played without it.
             let stream = line.args.last().filter(|_| kind == BlockKind::Ordered);
             let _ = self.give_back(&block, stream.copied());
             return Some((0, Vec::new()));
@@ -67,7 +68,7 @@ impl Actor<'_> {
         Some((0, Vec::new()))
     }
 
-    /// Rows of 1 KiB, so that `bytes` is what is taken; the pitch is the driver's affair.
+    /// Rows of 1 KiB, so that `bytes` is the size allocated; the driver chooses the pitch.
     fn pitched(&self, bytes: usize, height: usize) -> Outcome<u64> {
         let (mut address, mut pitch) = (0, 0);
         let width = (bytes / height.max(1)).max(512);
@@ -77,12 +78,12 @@ impl Actor<'_> {
         Ok(address)
     }
 
-    /// Addresses, memory behind them, and access to it.
+    /// Reserves addresses, maps physical memory there, and sets the access.
     fn mapped(&self, bytes: usize) -> (Outcome<u64>, BlockKind) {
         let driver = self.driver();
         let size = bytes.next_multiple_of(PAGE_BYTES);
         let (mut address, mut handle) = (0, 0);
-        // As CUmemAllocationProp: pinned memory of device 0.
+        // CUmemAllocationProp: pinned memory of device 0.
         let properties = [1_u64, 1, 0, 0];
         let create = call!(driver, cuMemCreate(&mut handle, size, properties.as_ptr().cast(), 0));
         let kind = BlockKind::Virtual(handle, size);
@@ -96,7 +97,7 @@ impl Actor<'_> {
     }
 
     pub fn set_access(&self, address: u64, size: usize, flags: u32) -> Outcome {
-        // As CUmemAccessDesc: device 0.
+        // CUmemAccessDesc: device 0.
         let access = [1_u32, 0, flags];
         call!(self.driver(), cuMemSetAccess(address, size, access.as_ptr().cast(), 1))
     }
@@ -116,8 +117,8 @@ impl Actor<'_> {
         }
     }
 
-    /// What a caching allocator does in a capture, PyTorch's for one, where natively a call would
-    /// be refused: it asks the driver in relaxed mode.
+    /// Makes a request in the way of caching allocators such as PyTorch's in a capture, where the
+    /// driver would refuse an ordinary call: in relaxed mode.
     pub fn as_caches_do<T>(&self, ask: impl FnOnce(&Self) -> Outcome<T>) -> Outcome<T> {
         if !self.player.options.cached {
             return ask(self);
@@ -129,7 +130,7 @@ impl Actor<'_> {
     }
 }
 
-/// The part of an allocation that is touched: at its start, its end, or in the middle.
+/// The part of an allocation that is used: at its start, its end, or in the middle.
 pub fn part_of(slot: u64, bytes: usize) -> (u64, u64) {
     let bytes = bytes as u64 / 8 * 8;
     let length = bytes.min(PART_BYTES_MAX);

@@ -1,20 +1,20 @@
-//! What a program holds, in numbered slots. A slot whose context is gone counts as empty.
+//! Objects that a program holds, in numbered slots. A slot whose context has ended counts as empty.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use super::kernels::Kernels;
 
-/// A context, and what it has loaded.
+/// A context, and what the player has loaded there.
 pub struct Context {
     pub handle: u64,
     pub kernels: Kernels,
     pub device: i32,
-    /// A part of the primary one.
+    /// Whether this is a green context of the primary one.
     pub green: bool,
-    /// A primary one that threads take and give up: it is not destroyed by name.
+    /// Whether threads take and release this primary context: it is then not destroyed explicitly.
     pub shared: bool,
-    /// How often threads have attached to it.
+    /// How often threads have attached to the context.
     pub attached: AtomicUsize,
     pub gone: AtomicBool,
 }
@@ -36,12 +36,13 @@ impl Context {
     }
 }
 
-/// A capture, as far as the player must know it: what a launch of its graph will have written.
+/// A capture, with what the player needs to know of it: the blocks that a launch of its graph
+/// writes.
 #[derive(Default)]
 pub struct Capture {
     pub over: AtomicBool,
     pub fills: Mutex<Vec<Filled>>,
-    /// As long as the capture, its graph or anything made from that is there.
+    /// Held as long as the capture, its graph or anything made from the graph exists.
     pub life: Mutex<Option<Life>>,
 }
 
@@ -55,7 +56,7 @@ impl Capture {
     }
 }
 
-/// What an operation writes, and may be looked at afterwards.
+/// Whether an operation has filled a block, which may then be read.
 pub type Filled = Arc<AtomicBool>;
 
 #[derive(Clone)]
@@ -71,7 +72,7 @@ impl Stream {
         capture.filter(|capture| !capture.over.load(Ordering::SeqCst))
     }
 
-    /// Work on this stream writes it: now, or when the graph is launched.
+    /// Records that work on this stream fills it: now, or when the graph is launched.
     pub fn fills(&self, what: &Filled) {
         match self.capture() {
             Some(capture) => lock(&capture.fills).push(what.clone()),
@@ -101,18 +102,18 @@ pub struct Block {
     pub address: u64,
     pub bytes: usize,
     pub kind: BlockKind,
-    /// The part that is written and read: its place and its length.
+    /// The part that is written and read: its offset and its length.
     pub part: (u64, u64),
     pub filled: Filled,
     pub ctx: Ctx,
-    /// Access was taken away.
+    /// Whether access was removed.
     pub closed: Arc<AtomicBool>,
-    /// The captures that have used it.
+    /// The captures that have used the block.
     pub graphs: Arc<Mutex<Vec<Weak<()>>>>,
 }
 
 impl Block {
-    /// The stream's work touches it.
+    /// Records that the stream's work uses the block.
     pub fn used(&self, stream: &Stream) {
         let Some(capture) = stream.capture() else { return };
         if let Some(life) = &*lock(&capture.life) {
@@ -124,7 +125,7 @@ impl Block {
         !lock(&self.graphs).is_empty()
     }
 
-    /// A graph that is there uses it.
+    /// Whether a graph that still exists uses the block.
     pub fn is_named(&self) -> bool {
         lock(&self.graphs).iter().any(|life| life.strong_count() > 0)
     }
@@ -146,7 +147,7 @@ pub struct Host {
     pub filled: Filled,
     pub ctx: Ctx,
     pub registered: Arc<AtomicBool>,
-    /// A texture over it; 0 until the first is needed.
+    /// A texture over the memory; 0 until the first is needed.
     pub texture: Arc<Mutex<u64>>,
 }
 
@@ -157,13 +158,13 @@ pub struct Array {
     pub ctx: Ctx,
 }
 
-/// A handle and what its launch writes: graphs and executables.
+/// A graph or executable graph, and the blocks that its launch writes.
 #[derive(Clone)]
 pub struct Graph {
     pub handle: u64,
     pub fills: Vec<Filled>,
     pub life: Option<Life>,
-    /// A fill in it, whose arguments may be changed.
+    /// A fill node in the graph, whose arguments may be changed.
     pub fill: Option<u64>,
     pub ctx: Ctx,
 }
@@ -192,7 +193,7 @@ impl Owned for Ctx {
 
 pub struct Table<T> {
     slots: Vec<Mutex<Option<T>>>,
-    /// What lay in slots that others have taken, after its context had ended.
+    /// Former contents of slots that were reused after their context had ended.
     before: Mutex<Vec<T>>,
 }
 
@@ -224,7 +225,7 @@ impl<T: Owned + Clone> Table<T> {
         (0..self.slots.len() as u64).filter_map(|slot| self.get(slot)).collect()
     }
 
-    /// With those whose context has ended.
+    /// Returns all entries, including those whose context has ended.
     pub fn ever(&self) -> Vec<T> {
         let now = self.slots.iter().filter_map(|slot| lock(slot).clone());
         now.chain(lock(&self.before).iter().cloned()).collect()

@@ -53,12 +53,13 @@ impl Actor<'_> {
             Op::Raise => self.raise(line),
             _ => {
                 let (block, stream) = (self.open_block(line.arg(0))?, self.stream(line.arg(1))?);
-                // Measured: refused for managed memory and what a pool has given, which under the
-                // library may be memory like any other.
+                // Measured: the driver refuses it for managed memory and for memory of a pool.
+                // Under the library, memory of a pool may be ordinary memory.
                 if matches!(block.kind, BlockKind::Managed | BlockKind::Ordered) {
                     return None;
                 }
-                // One word is not the part: what it holds is seen only if all was filled before.
+                // A single word does not fill the part: its contents are read only if all was
+                // filled before.
                 block.used(&stream);
                 let ((at, _), value, driver) = (block.part, line.arg(2), self.driver());
                 code(match line.arg(3) {
@@ -74,7 +75,7 @@ impl Actor<'_> {
         launch(self.driver(), stream.ctx.kernels.function(kernel), stream.handle, args, how)
     }
 
-    /// One of `cuStreamBatchMemOp`.
+    /// Makes one operation of `cuStreamBatchMemOp`.
     pub fn memory_operation(&self, stream: &Stream, kind: u64, at: u64, value: u64) -> Outcome {
         let operation = [kind, at, value, 0, 0, 0];
         call!(self.driver(), cuStreamBatchMemOp(stream.handle, 1, operation.as_ptr().cast(), 0))
@@ -84,7 +85,7 @@ impl Actor<'_> {
         self.slots().blocks.get(slot).filter(|block| !block.closed.load(Ordering::SeqCst))
     }
 
-    /// A block that has been written: nothing else has contents that two runs share.
+    /// Returns the block if it has been written: otherwise its contents differ from run to run.
     pub fn readable(&self, slot: u64) -> Option<Block> {
         self.open_block(slot).filter(|block| block.filled.load(Ordering::SeqCst))
     }
@@ -136,7 +137,7 @@ impl Actor<'_> {
         );
         let (there, here) = (to.ctx.handle, from.ctx.handle);
         if matches!(how, 7 | 15) {
-            // CUDA_MEMCPY3D_PEER has the contexts where the other has nothing.
+            // CUDA_MEMCPY3D_PEER has the contexts where the other struct has reserved fields.
             (deep[8], deep[19]) = (here, there);
         }
         let (flat, deep) = (flat.as_ptr().cast(), deep.as_ptr().cast());
@@ -150,7 +151,7 @@ impl Actor<'_> {
             2 => call!(driver, cuMemcpy2DAsync(flat, s)),
             3 => call!(driver, cuMemcpyDtoDAsync(dst, src, size, s)),
             4 => call!(driver, cuMemcpy3DAsync(deep, s)),
-            // Measured: the legacy stream takes none.
+            // Measured: the legacy stream does not accept this call.
             5 if s <= LEGACY => return None,
             5 => self.batch(dst, src, size, s),
             6 => call!(driver, cuMemcpyPeerAsync(dst, there, src, here, size, s)),
@@ -176,7 +177,7 @@ impl Actor<'_> {
             false => self.open_block(line.arg(block))?,
         };
         let stream = self.stream(line.arg(2))?;
-        // Always one row's beginning, so that what is read was written.
+        // Always the start of one row, so that only written words are read.
         let bytes = 64;
         if block.part.1 != bytes && !fills && !block.filled.load(Ordering::SeqCst) {
             return None;
@@ -197,7 +198,7 @@ impl Actor<'_> {
         code(done)
     }
 
-    /// A word that kernels spin on; the host, or other work, sets it.
+    /// Returns a word on which kernels spin; the host or other work sets it.
     fn flag(&self, number: u64) -> Option<u64> {
         let mut flags = lock(&self.player.flags);
         if *flags == 0 {
@@ -218,11 +219,11 @@ impl Actor<'_> {
     }
 }
 
-/// As CUDA_MEMCPY2D, in rows of eight bytes: kind of memory, address and first row of each side.
+/// CUDA_MEMCPY2D in rows of eight bytes: kind of memory, address and first row of each side.
 pub fn flat_copy(dst: (u64, u64, u64), src: (u64, u64, u64), bytes: u64) -> [u64; 16] {
     let (width, rows) = (8, bytes / 8);
     let side = |(kind, address, first_row): (u64, u64, u64)| {
-        // With rows before the first one, the base lies before the memory that is meant.
+        // If rows precede the first one, the base lies before the memory to copy.
         let base = address.wrapping_sub(first_row * width);
         let (host, device) = if kind == 1 { (base, 0) } else { (0, base) };
         [0, first_row, kind, host, device, 0, width]
@@ -235,7 +236,7 @@ pub fn flat_copy(dst: (u64, u64, u64), src: (u64, u64, u64), bytes: u64) -> [u64
     shape
 }
 
-/// The same as CUDA_MEMCPY3D: one slice, and as many before it as rows were.
+/// The same copy as CUDA_MEMCPY3D: one slice, preceded by as many slices as there were rows.
 pub fn deep_copy(dst: (u64, u64, u64), src: (u64, u64, u64), bytes: u64) -> [u64; 25] {
     let (width, rows) = (8, bytes / 8);
     let side = |(kind, address, first): (u64, u64, u64)| {
@@ -250,7 +251,7 @@ pub fn deep_copy(dst: (u64, u64, u64), src: (u64, u64, u64), bytes: u64) -> [u64
     shape
 }
 
-/// From here on a way to copy or fill has no stream.
+/// From this number on, the ways to copy or fill have no stream.
 pub const SYNCHRONOUS: u64 = 9;
 const WAIT_64: u64 = 4;
 pub const WRITE_64: u64 = 5;

@@ -1,5 +1,5 @@
-//! Calls that the driver refuses, and calls that it fails for a while: the program is told the
-//! same.
+//! Calls that the driver refuses, and calls that it fails for a while: the program gets the same
+//! codes.
 
 use cachealloc_tests::driver::{Driver, Outcome};
 
@@ -18,7 +18,7 @@ impl Actor<'_> {
             Op::Wrong => code(wrong(self.driver(), line.arg(0))),
             Op::Fault => {
                 let list = FAULTS[line.arg(0) as usize % FAULTS.len()];
-                // A GPU fails nothing.
+                // A GPU cannot be made to fail calls.
                 let _ = self.driver().fail(list);
                 None
             }
@@ -56,7 +56,8 @@ fn wrong(driver: &Driver, what: u64) -> Outcome {
     }
 }
 
-/// The second time there is nothing to release. None: no memory for a first time.
+/// Releases memory twice; the second call must fail. Returns `None` if there was no memory for the
+/// first.
 fn released_twice(driver: &Driver) -> Option<Outcome> {
     let mut handle = 0;
     let properties = [1_u64, 1, 0, 0];
@@ -66,12 +67,13 @@ fn released_twice(driver: &Driver) -> Option<Outcome> {
 }
 
 const WILD: u64 = 0x1230;
-/// Measured: the driver reads what a wild handle of memory or of an array points to.
+/// Measured: the driver dereferences an invalid handle of memory or of an array.
 const CRASHES: [u64; 2] = [6, 18];
 const RELEASED_TWICE: u64 = 7;
-/// Which only `cuDevicePrimaryCtxRelease` ends.
+/// The number of the call that destroys a primary context, which only `cuDevicePrimaryCtxRelease`
+/// may end.
 const DESTROY_PRIMARY: u64 = 19;
-/// What the driver fails, and with what.
+/// The calls that the driver fails, and their codes.
 pub const FAULTS: [&str; 14] = [
     "cuCtxRecordEvent@*=2",
     "cuCtxWaitEvent@*=2",
