@@ -1,5 +1,5 @@
-//! A client that is not of this project: cudarc's safe API, which finds the driver by `dlopen` and
-//! `dlsym`, allocates in stream order where the device can, and frees when a value is dropped.
+//! A client from outside this project: cudarc's safe API, which finds the driver by `dlopen` and
+//! `dlsym`, allocates in stream order if the device can, and frees when a value is dropped.
 
 use cudarc::driver::{CudaContext, DriverError};
 

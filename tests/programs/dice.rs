@@ -1,4 +1,4 @@
-//! SplitMix64: small, and good enough to choose operations.
+//! SplitMix64: a small random generator, good enough to choose operations.
 
 #[derive(Clone)]
 pub struct Dice(u64);

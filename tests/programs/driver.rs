@@ -1,8 +1,8 @@
 //! A small binding of the driver API for test programs, on the simulated driver and on a GPU.
 //!
-//! It finds functions as the CUDA runtime does (`dlopen`, `cuGetProcAddress_v2`, one request
-//! for each function) or by plain `dlsym`. Calls return the driver's code as the error.
-//! Functions named `sim_*` do nothing where there is no simulation.
+//! It finds functions as the CUDA runtime does (`dlopen`, `cuGetProcAddress_v2`, one request for
+//! each function) or by plain `dlsym`. Calls return the driver's code as the error. Functions named
+//! `sim_*` do nothing without the simulation.
 
 use std::collections::HashMap;
 use std::ffi::{CString, c_void};
@@ -17,14 +17,14 @@ pub type Stream = u64;
 pub type Event = u64;
 
 pub struct Driver {
-    /// The functions themselves, for what has no wrapper.
+    /// The driver's functions, for calls without a wrapper.
     pub functions: Functions,
     pub resolver: Resolver,
-    /// kernels.ptx as each context has loaded it.
+    /// Module of kernels.ptx in each context, by context.
     modules: Mutex<HashMap<u64, u64>>,
 }
 
-/// Handle of the stream that every other blocking stream is in order with.
+/// Handle of the legacy stream, with which every other blocking stream is in order.
 pub const LEGACY: Stream = 1;
 pub const PER_THREAD: Stream = 2;
 
@@ -79,7 +79,8 @@ impl Driver {
         context
     }
 
-    /// Never given again, unlike the handle; 0 where there is no context.
+    /// Identifier of the current context, which is never reused, unlike the handle; 0 without a
+    /// context.
     pub fn context_id(&self) -> u64 {
         let mut id = 0;
         // SAFETY: a local for the result.
@@ -118,7 +119,7 @@ impl Driver {
         check(unsafe { (self.functions.cuMemFreeAsync)(address, stream) })
     }
 
-    /// Pinned memory; its address serves on both sides.
+    /// Allocates pinned memory; host and device use the same address.
     pub fn pinned(&self, bytes: usize) -> Outcome<u64> {
         let mut address = 0;
         // SAFETY: a local for the result.
@@ -131,7 +132,7 @@ impl Driver {
         check(unsafe { (self.functions.cuMemFreeHost)(address) })
     }
 
-    /// Free and total bytes.
+    /// Returns the free and the total bytes.
     pub fn memory_info(&self) -> Outcome<(usize, usize)> {
         let (mut free, mut total) = (0, 0);
         // SAFETY: locals for the results.
@@ -139,7 +140,7 @@ impl Driver {
         Ok((free, total))
     }
 
-    /// Base and requested size of the allocation at an address.
+    /// Returns the base and the requested size of the allocation at an address.
     pub fn address_range(&self, address: u64) -> Outcome<(u64, usize)> {
         let (mut base, mut bytes) = (0, 0);
         // SAFETY: locals for the results.
@@ -147,20 +148,21 @@ impl Driver {
         Ok((base, bytes))
     }
 
-    /// The host reads one word of pinned memory, and says so to the simulation.
+    /// Reads one word of pinned memory on the host, and notes the access in the simulation.
     pub fn host_read(&self, address: u64) -> u64 {
         self.note_host_read(address, 8);
         // SAFETY: the test owns this pinned word.
         unsafe { (address as *const u64).read_volatile() }
     }
 
-    /// The host writes one word of pinned memory, and says so to the simulation.
+    /// Writes one word of pinned memory on the host, and notes the access in the simulation.
     pub fn host_write(&self, address: u64, value: u64) {
         self.note_host_write(address, 8);
         self.set_flag(address, value);
     }
 
-    /// The host writes a flag that a kernel spins on: no ordinary access, hence not noted.
+    /// Writes a flag on which a kernel spins. This is no ordinary access, hence the simulation does
+    /// not note it.
     pub fn set_flag(&self, address: u64, value: u64) {
         // SAFETY: the test owns this pinned word.
         unsafe { (address as *mut u64).write_volatile(value) };
@@ -180,33 +182,33 @@ impl Driver {
         }
     }
 
-    /// Races found so far; None on a real GPU.
+    /// Returns the number of races found so far, or `None` on a real GPU.
     pub fn races(&self) -> Option<u64> {
         // SAFETY: the function takes nothing.
         self.functions.sim_race_count.map(|count| unsafe { count() })
     }
 
-    /// This thread's virtual time; None on a real GPU.
+    /// Returns this thread's virtual time, or `None` on a real GPU.
     pub fn virtual_ns(&self) -> Option<u64> {
         // SAFETY: the function takes nothing.
         self.functions.sim_now_ns.map(|now| unsafe { now() })
     }
 
-    /// Calls that reached the driver; None on a real GPU.
+    /// Returns the number of calls that reached the driver, or `None` on a real GPU.
     pub fn calls(&self, symbol: &str) -> Option<u64> {
         let name = CString::new(symbol).ok()?;
         // SAFETY: a C string.
         self.functions.sim_call_count.map(|count| unsafe { count(name.as_ptr().cast()) })
     }
 
-    /// Asks for failures as `SIM_FAIL` does. False on a real GPU.
+    /// Requests failures as `SIM_FAIL` does. Returns `false` on a real GPU.
     pub fn fail(&self, list: &str) -> bool {
         let list = CString::new(list).expect("a list without zeros");
         // SAFETY: a C string.
         self.functions.sim_fail.is_some_and(|fail| unsafe { fail(list.as_ptr().cast()) } == 0)
     }
 
-    /// Nothing fails any more that was asked to.
+    /// Cancels all requested failures.
     pub fn recover(&self) {
         if let Some(fail) = self.functions.sim_fail {
             // SAFETY: null removes all.
@@ -214,21 +216,21 @@ impl Driver {
         }
     }
 
-    /// Whether the last answer was chance: that work is over, which no wait was for. None on a real
-    /// GPU, which does not say.
+    /// Whether the last answer was chance: it reported completed work for which no call waited.
+    /// Returns `None` on a real GPU, which does not report this.
     pub fn answered_by_chance(&self) -> Option<bool> {
-        // SAFETY: it takes nothing.
+        // SAFETY: the function takes nothing.
         self.functions.sim_was_news.map(|news| unsafe { news() } != 0)
     }
 
-    /// A kernel of kernels.ptx, which is loaded when first needed.
+    /// Returns a kernel of kernels.ptx, which is loaded when first needed.
     pub fn kernel(&self, name: &str) -> Outcome<u64> {
         let mut modules = self.modules.lock().expect("no test panics here");
         let module = modules.entry(self.context_id()).or_insert(0);
         if *module == 0 {
             let text = CString::new(include_str!("kernels.ptx")).expect("text without zeros");
             let load = self.functions.cuModuleLoadData;
-            // SAFETY: a C string and a place for the result.
+            // SAFETY: a C string and a local for the result.
             check(unsafe { load(module, text.as_ptr().cast()) })?;
         }
         let name = CString::new(name).expect("a name without zeros");
@@ -250,7 +252,7 @@ impl Driver {
         check(unsafe { launch(function, 1, 1, 1, 1, 1, 1, 0, stream, list, std::ptr::null()) })
     }
 
-    /// Launches a kernel that may start before the one ahead of it in the stream is complete.
+    /// Launches a kernel that may start before its predecessor in the stream is complete.
     pub fn launch_early(&self, name: &str, stream: Stream, args: &[u64]) -> Outcome {
         let function = self.kernel(name)?;
         let places: Vec<*const u64> = args.iter().map(|arg| arg as *const u64).collect();
@@ -274,7 +276,7 @@ impl Driver {
         check(unsafe { (self.functions.cuMemcpyAsync)(dst, src, bytes, stream) })
     }
 
-    /// The words of a device range, after everything before in the legacy stream.
+    /// Returns the words of a device range, after all earlier work in the legacy stream.
     pub fn read_words(&self, address: u64, count: usize) -> Outcome<Vec<u64>> {
         let mut words = vec![0_u64; count];
         let place = words.as_mut_ptr() as u64;
@@ -299,7 +301,7 @@ impl Driver {
         check(unsafe { (self.functions.cuCtxSynchronize)() })
     }
 
-    // The pointer is the function's own affair; nothing here looks behind it.
+    // Only the function uses the pointer; this wrapper does not dereference it.
     #[allow(clippy::not_unsafe_ptr_arg_deref)]
     pub fn host_function(
         &self,

@@ -1,7 +1,7 @@
 //! One program of everything that makes the library call the driver: `faults`.
 //!
-//! It goes on after any error, prints the code of each step, and checks what it wrote: a call of
-//! the driver that fails (`SIM_FAIL`) may change a code, never a byte, and loses no memory.
+//! It continues after any error, prints the code of each step, and checks what it wrote. A failing
+//! driver call (`SIM_FAIL`) may change a code, but never a byte, and loses no memory.
 
 use cachealloc_tests::driver::{Driver, Lookup, Outcome, RELAXED, Stream, THREAD_LOCAL, check};
 use cachealloc_tests::functions::IpcHandle;
@@ -9,7 +9,7 @@ use cachealloc_tests::functions::IpcHandle;
 /// Calls a function of the driver that has no wrapper.
 macro_rules! call {
     ($driver:expr, $function:ident($($argument:expr),* $(,)?)) => {
-        // SAFETY: each argument is a value, or a place of the program that outlives the call.
+        // SAFETY: each argument is a value, or a pointer of the program that outlives the call.
         check(unsafe { ($driver.functions.$function)($($argument),*) })
     };
 }
@@ -33,7 +33,7 @@ fn main() {
     let at_end = script.said("memory", driver.memory_info());
     if let (Some(start), Some(end)) = (at_start, at_end) {
         let lost = start.0.saturating_sub(end.0);
-        // A page of the driver's for the smallest allocations may be kept.
+        // The driver may keep one page for the smallest allocations.
         println!("lost: {}", if lost <= 2 * MIB { 0 } else { lost });
     }
     script.said("reset", call!(driver, cuDevicePrimaryCtxReset(0)));
@@ -65,7 +65,8 @@ impl Script<'_> {
         self.said("alloc", outcome)
     }
 
-    /// What the driver refuses is still the program's: it tries once more.
+    /// Frees a block. A block whose free is refused still belongs to the program, which tries once
+    /// more.
     fn free(&mut self, block: Option<u64>) -> bool {
         let Some(block) = block else { return false };
         let outcome = self.d.free(block);
@@ -85,7 +86,7 @@ impl Script<'_> {
         }
     }
 
-    /// The program's own order must not hang on one call.
+    /// Synchronizes in several ways, so that the program's own order does not depend on one call.
     fn synchronize(&mut self) {
         let outcome = self.d.synchronize();
         if self.said("synchronize", outcome).is_none() {
@@ -107,7 +108,7 @@ impl Script<'_> {
         self.said("fill", outcome).is_some()
     }
 
-    /// What a block holds, if it was filled.
+    /// Checks the contents of a block, if it was filled.
     fn holds(&mut self, filled: bool, block: Option<u64>, bytes: usize, value: u64) {
         let (Some(block), true) = (block, filled) else { return };
         self.synchronize();
@@ -117,7 +118,7 @@ impl Script<'_> {
         println!("contents: {}", if wrong == 0 { "right" } else { "WRONG" });
     }
 
-    /// Frees behind work in flight, and the same bytes on other streams: barriers.
+    /// Frees after work in flight, and uses the same bytes on other streams, which needs barriers.
     fn one_context(&mut self) {
         self.part("one context");
         let (a, b) = (self.stream(), self.stream());
@@ -154,7 +155,7 @@ impl Script<'_> {
         self.visible(a);
     }
 
-    /// The host reads pinned memory right behind a free, which must have waited.
+    /// The host reads pinned memory directly after a free, which must have waited.
     fn visible(&mut self, stream: Stream) {
         let pinned = self.d.pinned(4096);
         let Some(pinned) = self.said("pinned", pinned) else { return };
@@ -171,7 +172,7 @@ impl Script<'_> {
         self.said("free pinned", freed);
     }
 
-    /// Frees while a stream captures, and memory nodes.
+    /// Frees while a stream captures, and adds memory nodes.
     fn capture(&mut self) {
         for mode in [THREAD_LOCAL, RELAXED] {
             self.part("capture");
@@ -236,7 +237,7 @@ impl Script<'_> {
         self.synchronize();
     }
 
-    /// The cache holds nearly everything, in pieces; then one large block is wanted.
+    /// The cache holds nearly everything, in pieces; then the program requests one large block.
     fn out_of_memory(&mut self) {
         self.part("out of memory");
         let stream = self.stream();

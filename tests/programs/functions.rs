@@ -5,9 +5,9 @@ use std::ffi::{CString, c_void};
 /// How a program finds the driver's functions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Lookup {
-    /// As the CUDA runtime does: `dlsym` of one function, which yields all others.
+    /// `dlsym` of one function, which returns all others, as in the CUDA runtime.
     ProcAddress,
-    /// As ctypes programs and JAX do: `dlsym` of every exported symbol.
+    /// `dlsym` of every exported symbol, as in ctypes programs and JAX.
     Symbols,
 }
 
@@ -16,7 +16,7 @@ pub struct Resolver {
     get: Option<GetProcAddress>,
 }
 
-// SAFETY: a handle of the dynamic linker, which may be used in any thread.
+// SAFETY: the dynamic linker's handle may be used in any thread.
 unsafe impl Send for Resolver {}
 // SAFETY: as above.
 unsafe impl Sync for Resolver {}
@@ -33,13 +33,13 @@ impl Resolver {
         let mut resolver = Resolver { library, get: None };
         if lookup == Lookup::ProcAddress {
             let get = resolver.symbol("cuGetProcAddress_v2").ok_or("no cuGetProcAddress_v2")?;
-            // SAFETY: the driver gives this function this signature.
+            // SAFETY: the driver's function has this signature.
             resolver.get = Some(unsafe { std::mem::transmute::<*mut c_void, GetProcAddress>(get) });
         }
         Ok(resolver)
     }
 
-    /// An exported symbol.
+    /// Returns an exported symbol.
     pub fn symbol(&self, name: &str) -> Option<*mut c_void> {
         let name = CString::new(name).ok()?;
         // SAFETY: an open library and a C string.
@@ -47,7 +47,7 @@ impl Resolver {
         (!found.is_null()).then_some(found)
     }
 
-    /// What the driver's own look-up says: a pointer and a status.
+    /// Returns the result of the driver's own look-up: a pointer and a status.
     pub fn ask(&self, name: &str, version: i32, flags: u64) -> Result<(*mut c_void, u32), i32> {
         let get = self.get.ok_or(-1)?;
         let name = CString::new(name).map_err(|_| -1)?;
@@ -59,7 +59,7 @@ impl Resolver {
         }
     }
 
-    /// One function, by its base name at a version, or by its symbol.
+    /// Finds one function, by its base name at a version, or by its symbol.
     fn find(&self, symbol: &str, base: &str, version: i32) -> Option<*mut c_void> {
         if self.get.is_none() {
             return self.symbol(symbol);
@@ -69,7 +69,7 @@ impl Resolver {
     }
 }
 
-/// Stands in for a function that the driver does not have.
+/// Replaces a function that the driver does not have.
 extern "C" fn missing() -> i32 {
     500
 }
@@ -79,7 +79,7 @@ macro_rules! functions {
         driver { $($name:ident = $symbol:literal $version:literal ($($argument:ty),*);)+ }
         simulation { $($extra:ident ($($extra_argument:ty),*) $(-> $result:ty)?;)+ }
     ) => {
-        /// Pointers to the functions, as found. Missing ones answer "not found".
+        /// Pointers to the functions, as found. Missing functions return "not found".
         #[allow(non_snake_case)]
         pub struct Functions {
             $(pub $name: unsafe extern "C" fn($($argument),*) -> i32,)+
@@ -92,8 +92,8 @@ macro_rules! functions {
                     $($name: {
                         let found = resolver.find($symbol, stringify!($name), $version);
                         let found = found.unwrap_or(missing as *mut c_void);
-                        // SAFETY: the driver gives this symbol this signature; the stand-in
-                        // ignores its arguments.
+                        // SAFETY: the driver's symbol has this signature; the replacement ignores
+                        // its arguments.
                         unsafe {
                             std::mem::transmute::<
                                 *mut c_void,
@@ -103,7 +103,7 @@ macro_rules! functions {
                     },)+
                     $($extra: {
                         let found = resolver.symbol(stringify!($extra));
-                        // SAFETY: the simulation gives this symbol this signature.
+                        // SAFETY: the simulation's symbol has this signature.
                         found.map(|found| unsafe {
                             std::mem::transmute::<
                                 *mut c_void,

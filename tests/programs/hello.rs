@@ -1,7 +1,7 @@
-//! The smallest complete program: allocate, fill, check, free.
+//! The smallest complete program: allocates, fills, checks and frees.
 //!
-//! It runs on a GPU and on the simulated driver, with and without the preloaded library, and
-//! says what it saw.
+//! It runs on a GPU and on the simulated driver, with and without the preloaded library, and prints
+//! what it saw.
 
 use cachealloc_tests::driver::{Driver, Lookup};
 

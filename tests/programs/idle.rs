@@ -1,5 +1,6 @@
-//! Programs whose memory lies idle, one per argument: what they have freed should come to others on
-//! the device, and they should not notice. Each prints one line, and FAIL in it where it noticed.
+//! Programs whose memory is idle, one per argument: their freed memory should become available to
+//! other programs on the device, without any effect on them. Each prints one line, with FAIL if it
+//! saw an effect.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -10,7 +11,7 @@ const MIB: usize = 1 << 20;
 /// Virtual nanoseconds: longer than the program.
 const LATE: u64 = 60_000_000_000;
 const SOON: u64 = 1_000_000;
-/// Where the other process never comes.
+/// Time after which a program gives up waiting for the other process.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn main() {
@@ -62,7 +63,7 @@ fn sleep_ms(ms: usize) {
     std::thread::sleep(Duration::from_millis(ms as u64));
 }
 
-/// Takes so much in parts, frees all, and does nothing until the file is there.
+/// Allocates this much in parts, frees everything, and sleeps until the file exists.
 fn hold(d: &Driver, mib: usize, part_mib: usize, done: &Path) -> Outcome<String> {
     give(d, take(d, mib / part_mib, part_mib * MIB)?)?;
     std::fs::write(format!("{}.freed", done.display()), "").expect("a folder for the file");
@@ -70,12 +71,12 @@ fn hold(d: &Driver, mib: usize, part_mib: usize, done: &Path) -> Outcome<String>
     while !done.exists() && begun.elapsed() < PATIENCE {
         sleep_ms(5);
     }
-    // It is still a program like any other.
+    // The program can still allocate and free as usual.
     give(d, take(d, 2, MIB)?)?;
     Ok("ok".into())
 }
 
-/// Asks for so much, again and again.
+/// Requests this much, again and again.
 fn ask(d: &Driver, mib: usize, tries: usize) -> Outcome<String> {
     for _ in 0..tries {
         match d.alloc(mib * MIB) {
@@ -93,21 +94,21 @@ fn rest(d: &Driver, ms: usize) -> Outcome<String> {
     Ok("ok".into())
 }
 
-/// How much of the device the process has, in pages of 2 MiB, as the simulation counts.
+/// Device memory of the process, in pages of 2 MiB, as the simulation counts it.
 fn used() -> Option<u64> {
     let folder = std::env::var("SIM_SHARED").expect("where the simulation counts");
     let file = format!("{folder}/{}.0", std::process::id());
     std::fs::read_to_string(file).ok().and_then(|text| text.parse().ok())
 }
 
-/// Frees all and sleeps until just so much is left.
+/// Frees everything and sleeps until exactly this much is left.
 fn falls(d: &Driver, left_mib: usize) -> Outcome<String> {
     let before = used().expect("it has a context");
     give(d, take(d, 5, 100 * MIB)?)?;
     falls_to(before + left_mib as u64 / 2)
 }
 
-/// The same of memory that is freed in the order of a stream.
+/// Frees memory in stream order and sleeps until exactly this much is left.
 fn falls_in_order(d: &Driver, left_mib: usize) -> Outcome<String> {
     let (before, stream) = (used().expect("it has a context"), d.stream()?);
     let blocks: Outcome<Vec<u64>> = (0..5).map(|_| d.alloc_async(100 * MIB, stream)).collect();
@@ -126,7 +127,7 @@ fn falls_to(pages: u64) -> Outcome<String> {
     ok_if(used() == Some(pages), &format!("{:?} pages are left and not {pages}", used()))
 }
 
-/// Frees and sleeps until nothing is left, twice. What it had last was in a list.
+/// Frees everything and sleeps until nothing is left, twice. The last block was in a thread cache.
 fn all(d: &Driver) -> Outcome<String> {
     let before = used();
     for round in 0..2 {
@@ -152,12 +153,12 @@ fn keep(d: &Driver, ms: usize) -> Outcome<String> {
     Ok("ok".into())
 }
 
-/// Sleeps in the middle of a capture.
+/// Sleeps during a capture.
 fn capture(d: &Driver, ms: usize) -> Outcome<String> {
     let (stream, mut graph) = (d.stream()?, 0);
     give(d, take(d, 5, 100 * MIB)?)?;
     let functions = &d.functions;
-    // SAFETY: the functions take a stream, and a place for the result.
+    // SAFETY: the functions take a stream, and a pointer that is valid for the result.
     let code = unsafe { (functions.cuStreamBeginCapture)(stream, 0) };
     cachealloc_tests::driver::check(code)?;
     sleep_ms(ms);
@@ -168,7 +169,7 @@ fn capture(d: &Driver, ms: usize) -> Outcome<String> {
     ok_if(kept, "memory went while a stream captured")
 }
 
-/// How many threads the library has, with little memory and with much.
+/// Prints the number of the library's threads, with little memory and with much.
 fn threads(d: &Driver) -> Outcome<String> {
     let ours = || {
         let tasks = std::fs::read_dir("/proc/self/task").expect("Linux").flatten();
@@ -182,8 +183,8 @@ fn threads(d: &Driver) -> Outcome<String> {
     Ok(format!("{before}, then {}", ours()))
 }
 
-/// Takes the same memory at every step, a block of each kind: a segment of its own, a part of one,
-/// and what a list holds.
+/// Allocates the same memory at every step, one block of each kind: one with its own segment, one
+/// in a shared segment, and one from a thread cache.
 fn steps(d: &Driver, ms: usize) -> Outcome<String> {
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_millis(ms as u64) {
@@ -197,8 +198,8 @@ fn steps(d: &Driver, ms: usize) -> Outcome<String> {
     Ok("ok".into())
 }
 
-/// Takes the same memory in each round, and rests: in the later rounds the driver is not asked any
-/// more.
+/// Allocates the same memory in each round, and rests. In the later rounds no request reaches the
+/// driver.
 fn rounds(d: &Driver, count: usize, rest_ms: usize) -> Outcome<String> {
     let asked = || -> u64 {
         ["cuMemAlloc_v2", "cuMemCreate"].iter().filter_map(|call| d.calls(call)).sum()
@@ -215,11 +216,11 @@ fn rounds(d: &Driver, count: usize, rest_ms: usize) -> Outcome<String> {
     ok_if(asked() == first_half, &format!("{first_half} calls, then {}", asked() - first_half))
 }
 
-/// Needs memory at the moment at which it goes back, for itself or for a call of another kind.
+/// Needs memory at the moment of its release, for itself or for a call of another kind.
 fn room(d: &Driver, rounds: usize) -> Outcome<String> {
     for round in 0..rounds {
         give(d, take(d, 4, 200 * MIB)?)?;
-        // Around the time after which it is idle.
+        // Sleeps for about the time after which memory is idle.
         std::thread::sleep(Duration::from_micros(3_000 + 97 * (round as u64 % 40)));
         if round % 2 == 0 {
             give(d, vec![d.alloc(900 * MIB)?])?;
@@ -235,7 +236,7 @@ fn room(d: &Driver, rounds: usize) -> Outcome<String> {
     Ok("ok".into())
 }
 
-/// The free bytes stay the same, wherever they are at the moment.
+/// The reported free bytes stay constant, wherever they are at the moment.
 fn answers(d: &Driver, rounds: usize) -> Outcome<String> {
     give(d, take(d, 4, 100 * MIB)?)?;
     let (free, total) = d.memory_info()?;
@@ -255,7 +256,7 @@ fn answers(d: &Driver, rounds: usize) -> Outcome<String> {
     Ok("ok".into())
 }
 
-/// A kernel still writes the memory when it has been idle for long.
+/// A kernel still writes the memory when it has long been idle.
 fn late_kernel(d: &Driver, ms: usize) -> Outcome<String> {
     let stream = d.stream()?;
     let blocks = take(d, 4, 100 * MIB)?;
@@ -268,7 +269,7 @@ fn late_kernel(d: &Driver, ms: usize) -> Outcome<String> {
     ok_if(kept, "memory went that a kernel writes")
 }
 
-/// Contexts come and go with memory in their caches.
+/// Creates and destroys contexts with memory in their caches.
 fn contexts(d: &Driver, rounds: usize) -> Outcome<String> {
     let main = d.context();
     let seen = std::thread::scope(|scope| -> Outcome<bool> {
@@ -304,8 +305,8 @@ fn primary(d: &Driver, rounds: usize) -> Outcome<String> {
     Ok("ok".into())
 }
 
-/// The primary context ends, and begins anew, by calls that went past us. Where the driver has
-/// them: in its file at these places.
+/// The primary context ends and is retained again, by calls that bypass the library. The offsets of
+/// these functions in the driver's file are given.
 fn ends_unseen(d: &Driver, places: &[String]) -> Outcome<String> {
     let maps = std::fs::read_to_string("/proc/self/maps").expect("Linux");
     let line = maps.lines().find(|line| line.ends_with("libcuda.so")).expect("the driver");
@@ -330,13 +331,13 @@ fn ends_unseen(d: &Driver, places: &[String]) -> Outcome<String> {
     let (mut context, mut address) = (0_u64, 0_u64);
     call(1, &raw mut context as usize, 0)?;
     d.set_context(context)?;
-    // Where the freed memory was.
+    // Allocates at the addresses of the freed memory.
     call(2, &raw mut address as usize, 50 * MIB)?;
     sleep_ms(100);
     ok_if(call(3, address as usize, 0).is_ok(), "memory of another context went back")
 }
 
-/// Ends while memory goes back.
+/// Ends while memory is being released.
 fn leave(d: &Driver, us: usize) -> Outcome<String> {
     give(d, take(d, 5, 100 * MIB)?)?;
     std::thread::sleep(Duration::from_micros(us as u64));

@@ -1,9 +1,9 @@
-//! One process exports memory, another maps it: `ipc export` starts `ipc import` and speaks with it
-//! by lines. The other one runs under the library that `IPC_PRELOAD` names, or without.
+//! One process exports memory, another maps it: `ipc export` starts `ipc import` and communicates
+//! with it by lines. The other process runs under the library that `IPC_PRELOAD` names, or without.
 //!
-//! One line for each size: what became of a block at the start of a segment, of its neighbour, and
-//! of a block that was made after the first export. `right` and `refused` are both good, `WRONG` is
-//! not: another block's bytes were read.
+//! Prints one line for each size: the results for a block at the start of a segment, for the
+//! adjacent block, and for a block allocated after the first export. `right` and `refused` are both
+//! good; `WRONG` is not: the importer read another block's bytes.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Lines, Write};
@@ -18,7 +18,7 @@ const SIZES: [usize; 8] = [512, 4096, 64 << 10, MIB, MIB + MIB / 2, 3 * MIB, 20 
 /// Calls a function of the driver that has no wrapper.
 macro_rules! call {
     ($driver:expr, $function:ident($($argument:expr),*)) => {
-        // SAFETY: each argument is a value, or a place of the program that outlives the call.
+        // SAFETY: each argument is a value, or a pointer of the program that outlives the call.
         cachealloc_tests::driver::check(unsafe { ($driver.functions.$function)($($argument),*) })
     };
 }
@@ -36,7 +36,7 @@ fn main() {
 
 fn export(d: &Driver) -> Outcome {
     let mut other = Other::start();
-    // Made before the first export: large ones share segments under the library.
+    // Allocated before the first export: large blocks share segments under the library.
     let early: Vec<[u64; 2]> = SIZES
         .iter()
         .map(|bytes| Ok([d.alloc(*bytes)?, d.alloc(*bytes)?]))

@@ -1,5 +1,5 @@
-//! What a program sees of a limit, and of the strategies: `limits CASE`. Sizes are in MiB, codes
-//! are the driver's.
+//! Behaviour of a program under a limit, and under the strategies: `limits CASE`. Sizes are in MiB,
+//! and codes are the driver's.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,7 +10,7 @@ use cachealloc_tests::driver::{Driver, Lookup, Outcome, Stream, check};
 /// Calls a function of the driver that has no wrapper.
 macro_rules! call {
     ($driver:expr, $function:ident($($argument:expr),* $(,)?)) => {
-        // SAFETY: each argument is a value, or a place of the program that outlives the call.
+        // SAFETY: each argument is a value, or a pointer of the program that outlives the call.
         check(unsafe { ($driver.functions.$function)($($argument),*) })
     };
 }
@@ -47,7 +47,7 @@ fn main() {
 
 struct Program<'a> {
     d: &'a Driver,
-    /// Where physical memory and that of pools lies.
+    /// The place of physical memory and of pools.
     place: u64,
 }
 
@@ -55,11 +55,11 @@ fn set_limit() -> extern "C" fn(i32, u64) -> i32 {
     // SAFETY: a C string.
     let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"cachealloc_set_limit".as_ptr()) };
     assert!(!found.is_null(), "not under the library");
-    // SAFETY: the header gives this function this signature.
+    // SAFETY: the function has this signature in the header.
     unsafe { std::mem::transmute(found) }
 }
 
-/// Memory of each kind, and how it ends.
+/// Kinds of memory, and the calls that free them.
 const KINDS: [&str; 5] = ["pitched", "block", "physical", "array", "pool"];
 
 impl Program<'_> {
@@ -91,7 +91,7 @@ impl Program<'_> {
         self.show("with 60");
         self.said("freed", self.d.free(a));
         self.show("freed");
-        // What is cached is in the way, and goes.
+        // The cached memory leaves no room, and is released.
         let b = self.said("90", self.d.alloc(90 * MIB)).expect("room");
         self.show("with 90");
         self.said("never", self.d.alloc(101 * MIB));
@@ -100,7 +100,8 @@ impl Program<'_> {
         self.said("never", self.d.alloc(101 * MIB));
     }
 
-    /// Each kind counts, makes the cache give back, is refused, and gives back what it held.
+    /// Memory of each kind counts, makes the cache release memory, is refused, and no longer counts
+    /// when freed.
     fn kinds(&self, kinds: &[&str]) {
         for &kind in kinds {
             let cached = self.d.alloc(60 * MIB).expect("room");
@@ -122,7 +123,7 @@ impl Program<'_> {
         }
     }
 
-    /// An end that the driver refuses ends nothing.
+    /// If the driver refuses to free memory, the memory still counts.
     fn refuse(&self, kind: &str, held: u64) {
         match kind {
             "pitched" => {
@@ -177,7 +178,7 @@ impl Program<'_> {
         self.said("end", outcome);
     }
 
-    /// A pool of the program's own, of device 0 or host memory.
+    /// Creates a pool on device 0 or in host memory.
     fn pool(&self, location: u64) -> u64 {
         let mut properties = [0_u64; 11];
         properties[0] = 1; // pinned
@@ -187,7 +188,7 @@ impl Program<'_> {
         pool
     }
 
-    /// Physical memory stays while it is mapped or referred to.
+    /// Physical memory stays allocated while it is mapped or referenced.
     fn physical(&self) {
         let bytes = 60 * MIB;
         let held = self.make("physical", 60).expect("room");
@@ -219,7 +220,7 @@ impl Program<'_> {
         self.show("nothing");
     }
 
-    /// Rows of one byte: only the driver knows how far apart they lie.
+    /// Rows of one byte: only the driver knows the pitch.
     fn pitch(&self) {
         let (mut made, mut pitch) = (7, 0);
         let rows = 100 * MIB / 256;
@@ -230,7 +231,8 @@ impl Program<'_> {
         println!("in use: {}", self.d.alloc(100 * MIB).is_err());
     }
 
-    /// What the cache could give is given; what is refused, or wrong, leaves nothing behind.
+    /// A request is served if the cache can release enough. Refused and invalid requests leave no
+    /// trace.
     fn last_word(&self) {
         let cached = self.d.alloc(60 * MIB).expect("room");
         self.d.free(cached).expect("it exists");
@@ -277,7 +279,7 @@ impl Program<'_> {
         self.show("reset");
     }
 
-    /// Memory that need not be on the device.
+    /// Memory that need not be on the device does not count.
     fn uncounted(&self) {
         let mut managed = 0;
         self.said("managed", call!(self.d, cuMemAllocManaged(&mut managed, 150 * MIB, 1)));
@@ -308,7 +310,7 @@ impl Program<'_> {
         self.said("freed", self.d.free_async(second, stream));
     }
 
-    /// The limit comes and goes while the program runs.
+    /// The limit is set and removed while the program runs.
     fn by_call(&self) {
         let set = set_limit();
         let mib = MIB as u64;
@@ -328,7 +330,7 @@ impl Program<'_> {
         println!("another device: {}, no device: {}", set(1, mib), set(-1, mib));
     }
 
-    /// What the driver served before there was a limit.
+    /// Memory that the driver served before there was a limit.
     fn before(&self) {
         let set = set_limit();
         let mut managed = 0;
@@ -346,7 +348,7 @@ impl Program<'_> {
         }
     }
 
-    /// Eight threads want 30 of 100 at the same time: three may have it.
+    /// Eight threads request 30 of 100 at the same time: three may get it.
     fn race(&self) {
         const THREADS: usize = 8;
         let most = AtomicUsize::new(0);
@@ -369,7 +371,8 @@ impl Program<'_> {
         self.show("at the end");
     }
 
-    /// `a NAME KIB`, `s NAME KIB` (in stream order), `f NAME`, `z` (what is free): one after the other.
+    /// Runs steps one after the other: `a NAME KIB`, `s NAME KIB` (in stream order), `f NAME`, `z`
+    /// (prints the free bytes).
     fn steps(&self, mut words: impl Iterator<Item = String>) {
         let mut alive = Vec::new();
         while let Some(word) = words.next() {

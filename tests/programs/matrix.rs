@@ -1,9 +1,10 @@
-//! The matrix of docs/ordering.md 2: every kind of earlier work, a free, and every kind of later work on
-//! the same bytes. Natively the free waits; under the library its barrier must order the two.
+//! The matrix of docs/ordering.md 2: every kind of earlier work, a free, and every kind of later
+//! work on the same bytes. On the plain driver the free waits; under the library its barrier must
+//! order the two.
 //!
-//! Each cell: earlier work writes a block late; the block is freed and allocated again (under the
-//! library at the same address); later work fills it; after a synchronisation every word must be
-//! the later work's. On the simulator any pair without an order is a race as well.
+//! In each cell, earlier work writes a block late. The block is freed and allocated again (under
+//! the library at the same address), and later work fills it. After a synchronisation every word
+//! must be the later work's. On the simulator any pair without an order is a race as well.
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -108,7 +109,7 @@ fn prepare(driver: Driver) -> Outcome<Cells> {
 }
 
 impl Cells {
-    /// Whether every word is the later work's, and whether the address came back.
+    /// Returns whether every word is the later work's, and whether the block got the same address.
     fn run(&mut self, earlier: &str, later: &str) -> Outcome<(bool, bool)> {
         let driver = &self.driver;
         let block = driver.alloc(BYTES)?;
@@ -195,7 +196,7 @@ impl Cells {
         }
     }
 
-    /// A kernel on the per-thread default stream of a thread that is gone afterwards.
+    /// Launches a kernel on the per-thread default stream of a thread that then ends.
     fn in_thread(&self, kernel: &str, arguments: &[u64]) -> Outcome {
         let context = self.driver.context();
         std::thread::scope(|scope| {
@@ -207,7 +208,7 @@ impl Cells {
         })
     }
 
-    /// The stream waits for a word that a kernel on another stream sets later.
+    /// Makes the stream wait for a word that a kernel on another stream sets later.
     fn behind_a_wait(&self, block: u64) -> Outcome {
         static ROUND: AtomicU64 = AtomicU64::new(1);
         let round = ROUND.fetch_add(1, Ordering::Relaxed);

@@ -1,20 +1,21 @@
-//! A program that does what it is told, one line after the other, and answers each with a driver's code: several of them
-//! share a device.
+//! A program that executes one line of input after the other, and answers each with a driver's code.
+//! Several such processes share a device.
 //!
-//!     alloc MIB | async MIB | pitch MIB | create MIB | array MIB | pool MIB     0, and the block is the newest one
-//!     context                                                                   another one
-//!     free N                                                                    the block made as the N-th
-//!     soon N                                                                    the same by another thread, after a while
-//!     late N                                                                    a kernel that writes it for long
-//!     begin | end                                                               a capture
-//!     module                                                                    loads one
-//!     wait                                                                      for all work
-//!     cancelled MIB                                                             by a thread that is cancelled, as long as it has nowhere to end
-//!     primary DEVICE                                                            its primary context
-//!     churn | over                                                              another thread makes contexts and ends them, until then
-//!     beside MIB                                                                `create` in a thread that nobody waits for
-//!     files N                                                                   has descriptors for so many more files
-//!     reset                                                                     another thread ends the context, after a while
+//!     alloc MIB, async MIB, pitch MIB,
+//!     create MIB, array MIB, pool MIB   allocates a block, which becomes the newest one
+//!     context                           creates another context
+//!     free N                            frees the block that was allocated as the N-th
+//!     soon N                            frees it in another thread, after a while
+//!     late N                            launches a kernel that writes it for a long time
+//!     begin | end                       begins or ends a capture
+//!     module                            loads a module
+//!     wait                              waits for all work
+//!     cancelled MIB                     allocates in a thread that is cancelled, while it cannot end
+//!     primary DEVICE                    retains the device's primary context
+//!     churn | over                      another thread creates and ends contexts, until `over`
+//!     beside MIB                        `create` in a thread for which nothing waits
+//!     files N                           leaves descriptors for N more files
+//!     reset                             another thread ends the context, after a while
 
 use std::ffi::c_void;
 use std::io::{BufRead, Write};
@@ -31,12 +32,12 @@ const LATE: u64 = 60_000_000_000;
 
 macro_rules! call {
     ($driver:expr, $function:ident($($argument:expr),* $(,)?)) => {
-        // SAFETY: each argument is a value, or a place of the program that outlives the call.
+        // SAFETY: each argument is a value, or a pointer of the program that outlives the call.
         cachealloc_tests::driver::check(unsafe { ($driver.functions.$function)($($argument),*) })
     };
 }
 
-/// How a block goes.
+/// A block, by the call that frees it.
 enum Block {
     Plain(u64),
     InOrder(u64),
@@ -44,7 +45,7 @@ enum Block {
     Array(u64),
 }
 
-/// Whether no thread goes on to make contexts.
+/// Whether the thread that makes contexts is to stop.
 static OVER: AtomicBool = AtomicBool::new(false);
 
 struct Program {
@@ -142,7 +143,7 @@ impl Program {
                 self.churns.push(std::thread::spawn(move || {
                     while !OVER.load(Ordering::Relaxed) {
                         let (mut context, mut address) = (0, 0);
-                        // SAFETY: places that outlive the calls.
+                        // SAFETY: the pointers outlive the calls.
                         unsafe {
                             make(&mut context, 0, 0);
                             alloc(&mut address, MIB);
@@ -156,7 +157,7 @@ impl Program {
                 let (context, set) = (d.context(), d.functions.cuCtxSetCurrent);
                 let create = d.functions.cuMemCreate;
                 std::thread::spawn(move || {
-                    // SAFETY: places that outlive the calls.
+                    // SAFETY: the pointers outlive the calls.
                     unsafe { (set(context), create(&mut 0, bytes, properties.as_ptr().cast(), 0)) }
                 });
                 return Ok(());
@@ -210,7 +211,8 @@ impl Program {
     }
 }
 
-/// The thread is to end at its next cancellation point; natively the call has none of its own.
+/// Cancels the thread, which then ends at its next cancellation point. On the plain driver the call
+/// has no cancellation point.
 fn in_a_cancelled_thread(driver: &Driver, bytes: usize) -> Outcome {
     struct Asked<'a> {
         functions: &'a Functions,
@@ -222,7 +224,7 @@ fn in_a_cancelled_thread(driver: &Driver, bytes: usize) -> Outcome {
         // SAFETY: the caller waits for this thread.
         let asked = unsafe { &mut *asked.cast::<Asked>() };
         let mut address = 0;
-        // SAFETY: the thread's own cancelling, and calls with places that outlive them.
+        // SAFETY: the thread cancels itself, and the pointers outlive the calls.
         unsafe {
             (asked.functions.cuCtxSetCurrent)(asked.context);
             libc::pthread_cancel(libc::pthread_self());
@@ -236,7 +238,7 @@ fn in_a_cancelled_thread(driver: &Driver, bytes: usize) -> Outcome {
     }
     let (functions, context) = (&driver.functions, driver.context());
     let mut asked = Asked { functions, context, bytes, code: -1 };
-    // SAFETY: a thread that ends before `asked`.
+    // SAFETY: the thread ends before `asked`.
     unsafe {
         let mut thread = std::mem::zeroed();
         let argument = (&raw mut asked).cast();

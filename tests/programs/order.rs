@@ -1,14 +1,14 @@
-//! Wrappers for what orders work: streams, events, barriers, captures, graphs.
+//! Wrappers for ordering objects: streams, events, barriers, captures, graphs.
 
 use super::driver::{Driver, Event, Outcome, Stream, check};
 
 impl Driver {
-    /// A stream that is in order with the legacy stream.
+    /// Creates a stream that is in order with the legacy stream.
     pub fn blocking_stream(&self) -> Outcome<Stream> {
         self.create_stream(0)
     }
 
-    /// A stream that is in order with nothing but itself.
+    /// Creates a stream that is in order only with itself.
     pub fn stream(&self) -> Outcome<Stream> {
         self.create_stream(1)
     }
@@ -81,7 +81,7 @@ impl Driver {
         Ok(milliseconds)
     }
 
-    /// All later work of the current context comes after all earlier work.
+    /// Orders all later work of the current context after all earlier work.
     pub fn barrier(&self, event: Event) -> Outcome {
         let context = self.context();
         // SAFETY: the function takes handles.
@@ -89,7 +89,7 @@ impl Driver {
         self.context_waits(event)
     }
 
-    /// All later work of the current context comes after the event.
+    /// Orders all later work of the current context after the event.
     pub fn context_waits(&self, event: Event) -> Outcome {
         let context = self.context();
         // SAFETY: the function takes handles.
@@ -108,7 +108,7 @@ impl Driver {
         Ok(graph)
     }
 
-    /// 0 none, 1 active, 2 invalidated.
+    /// Returns 0 for none, 1 for active, 2 for invalidated.
     pub fn capture_status(&self, stream: Stream) -> Outcome<u32> {
         let mut status = 0;
         // SAFETY: a local for the result.
@@ -116,7 +116,7 @@ impl Driver {
         Ok(status)
     }
 
-    /// Exchanges this thread's capture mode; the old one.
+    /// Exchanges this thread's capture mode, and returns the old one.
     pub fn exchange_capture_mode(&self, mode: u32) -> Outcome<u32> {
         let mut mode = mode;
         // SAFETY: a local that is read and written.

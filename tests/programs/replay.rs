@@ -1,7 +1,8 @@
-//! Replays an allocation trace: `replay FILE`. Prints the peak of what the program held. Beside the lines of a trace
-//! (`tests/data/traces/README.md`), `w MILLISECONDS` waits so long.
+//! Replays an allocation trace: `replay FILE`. Prints the peak of the program's allocations. In
+//! addition to the lines of a trace (`tests/data/traces/README.md`), `w MILLISECONDS` waits that
+//! long.
 //!
-//! Natively and under the library alike; what was reserved for it, the library's own table says
+//! The output is the same with and without the library, whose own table shows the reserved memory
 //! (`stats_on_exit:stderr`).
 
 use std::collections::HashMap;
@@ -20,7 +21,7 @@ fn main() {
         match words[..] {
             ["a", id, bytes] => {
                 let bytes: u64 = bytes.parse().unwrap_or_else(|_| stop(&format!("line {number}")));
-                // Some storages of the logs are empty; the driver knows no such allocation.
+                // Some storages of the logs are empty; the driver has no such allocation.
                 let address = match bytes {
                     0 => 0,
                     _ => driver.alloc(bytes as usize).unwrap_or_else(|code| {

@@ -129,7 +129,8 @@ fn free_bytes(d: &Driver) -> Outcome<usize> {
     Ok(d.memory_info()?.0)
 }
 
-/// Waits a while until at least `wanted` bytes are free, and returns the number of free bytes.
+/// Queries until exactly `wanted` bytes are free, or for a while, and returns the number of free
+/// bytes.
 fn free_bytes_again(d: &Driver, wanted: usize) -> Outcome<usize> {
     for _ in 0..250 {
         if free_bytes(d)? == wanted {

@@ -1,14 +1,14 @@
-//! Arguments of all other calls.
+//! Arguments of the calls that do not concern graphs.
 
 use cachealloc_tests::driver::Stream;
 
 use crate::scene::{KernelArguments, PLAIN_BYTES, Scene, at, out, place, text};
 
 const MIB: u64 = 1 << 20;
-/// More than the cache has in one piece.
+/// Larger than any piece of the cache.
 const LARGE: u64 = 32 * MIB;
 const PLAIN: u64 = PLAIN_BYTES as u64;
-/// A piece of it.
+/// The size of a small part of a block.
 const PIECE: u64 = 4096;
 const DEVICE: u64 = 1;
 const PINNED: u64 = 1;
@@ -88,7 +88,7 @@ impl Scene<'_> {
             "cuPointerGetAttributes" => vec![1, place(&[2]), place(&[out()]), block],
             "cuPointerSetAttribute" => vec![place(&[1]), 6, block],
             "cuMemAllocAsync" => {
-                // Used for more than memory: no longer the library's.
+                // This use goes beyond memory: the library no longer serves the pool.
                 s.must("cuMemPoolSetAttribute", &[s.default_pool(), 1, place(&[1])]);
                 vec![out(), LARGE, s.stream]
             }
@@ -106,8 +106,8 @@ impl Scene<'_> {
             "cuMemAllocHost_v2" => vec![out(), PIECE],
             "cuMemHostAlloc" => vec![out(), PIECE, 1],
             "cuMemFreeHost" => {
-                // Beside an observer only the driver's own call waits as natively: here it is not
-                // kept for a request.
+                // Beside an observer only the driver's own call waits as on the plain driver: the
+                // library does not retain the memory.
                 s.exported();
                 let memory = out();
                 s.must("cuMemHostAlloc", &[memory, PIECE, 0]);
@@ -269,7 +269,7 @@ impl Scene<'_> {
         })
     }
 
-    /// Made in this thread, which keeps the one it has.
+    /// Creates a context in this thread, and leaves the current one in place.
     fn second_context(&self, device: i32) -> u64 {
         let context = self.d.create_context(device).expect("a context");
         self.d.set_context(self.context).expect("the first context");
@@ -280,7 +280,7 @@ impl Scene<'_> {
         self.made("cuGreenCtxCreate", &[0, 0, 1])
     }
 
-    /// What a call writes to its first argument.
+    /// Makes a call, and returns what it writes to its first argument.
     fn made(&self, symbol: &str, rest: &[u64]) -> u64 {
         let place = out();
         self.must(symbol, &[&[place], rest].concat());
@@ -341,7 +341,7 @@ impl Scene<'_> {
         addresses
     }
 
-    /// The place of a handle of a block.
+    /// Returns a pointer to an IPC handle of a block.
     fn exported(&self) -> u64 {
         let handle = out();
         self.must("cuIpcGetMemHandle", &[handle, self.held[2].0]);
@@ -360,7 +360,7 @@ impl Scene<'_> {
         self.made("cuLibraryGetKernel", &[self.library(), text(c"kernel")])
     }
 
-    /// Linear memory.
+    /// Describes linear memory as a resource.
     fn resource(&self) -> u64 {
         place(&[2, self.plain, 0x20 | 1 << 32, PIECE])
     }
@@ -400,7 +400,7 @@ impl Scene<'_> {
     }
 }
 
-/// A page of the program's own.
+/// Returns a page of ordinary memory.
 fn own_pages() -> u64 {
     let bytes = vec![0_u8; 3 * PIECE as usize].leak();
     (bytes.as_mut_ptr() as u64).next_multiple_of(PIECE)

@@ -77,7 +77,7 @@ impl Scene<'_> {
         })
     }
 
-    /// With memory of its own, which its last node frees.
+    /// Returns a graph with a memory node, whose memory its last node frees.
     fn graph(&self) -> u64 {
         let d = self.d;
         let capture = || {
@@ -110,7 +110,8 @@ impl Scene<'_> {
     }
 }
 
-/// Memory of device 0: properties of a pool, access, size, and where the address comes.
+/// Memory of device 0 for a memory node: properties of a pool, access, size, and the field for the
+/// address.
 fn memory_node() -> [u64; 15] {
     let mut node = [0; 15];
     (node[0], node[1], node[13]) = (1, 1, MEMORY_BYTES);

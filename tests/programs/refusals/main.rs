@@ -1,11 +1,14 @@
-//! One function of the driver is refused: `refusals SYMBOL TYPES`, as the columns of the list of functions say.
+//! The driver refuses one function: `refusals SYMBOL TYPES`, as in the columns of the list of
+//! functions.
 //!
-//! First it does nothing but return a code, then it returns that code though it has done all (`sim_fail`); each time with memory
-//! in the cache, and behind frees of two threads that a kernel came before. Each line says what the call answered, and what the
-//! program sees afterwards: natively the same. A refusal that has done nothing has changed nothing of the library's either:
-//! a line says CHANGED where it has.
+//! First the function only returns a code; then it returns that code although it has done
+//! everything (`sim_fail`). Each time there is memory in the cache, and frees of two threads follow
+//! a kernel. Each line prints the result of the call, and what the program sees afterwards: it is
+//! the same without the library. A refusal without effect has also changed nothing in the library:
+//! a line says CHANGED if it has.
 //!
-//! `refusals --list` prints the symbols that it knows arguments for, of those that follow. The others are only refused at once.
+//! `refusals --list` prints those of the following symbols for which it knows arguments. The others
+//! are only refused at once.
 
 mod calls;
 mod graphs;
@@ -72,7 +75,7 @@ fn main() {
                 break;
             }
             let arguments = known.unwrap_or_else(|| scene.unknown(&types));
-            // What is done for the first time takes memory.
+            // The first use of these calls takes memory.
             ask(free_behind_work());
             State::of(&scene);
             let before = State::of(&scene);
@@ -98,11 +101,11 @@ fn main() {
     println!("reset: {}", said(scene.reset()));
 }
 
-/// What the driver does with the call, and the code: one for which nothing is tried again, and that
-/// says nothing of its context.
+/// What the driver does with the call, and the code: one after which nothing is repeated, and which
+/// does not concern the context.
 const TRIES: [(&str, &str); 3] = [("refused", "1"), ("done and refused", "1!"), ("accepted", "")];
 
-/// Work, its event, and a free behind it, which natively has waited for both.
+/// Work, its event, and a free after it, which on the plain driver has waited for both.
 struct Pending {
     event: u64,
 }

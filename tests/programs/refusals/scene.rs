@@ -1,4 +1,4 @@
-//! What a call may act on, and how it is made.
+//! Objects that a call may act on, and how they are made.
 
 use std::cell::Cell;
 
@@ -6,7 +6,7 @@ use cachealloc_tests::driver::{Driver, Outcome, RELAXED, Stream, check};
 use cachealloc_tests::functions::IpcHandle;
 
 const KIB: usize = 1 << 10;
-/// What a call may write to: nothing that is looked at.
+/// Size of the memory that calls may write to, which is not read.
 pub const PLAIN_BYTES: usize = 64 * KIB;
 const HELD_WORDS: usize = 64 * KIB;
 
@@ -17,9 +17,9 @@ pub struct Scene<'d> {
     pub other_stream: Stream,
     /// A stream that only captures.
     pub captured: Stream,
-    /// Of several sizes, full of their own number.
+    /// Blocks of several sizes, filled with their own number.
     pub held: Vec<(u64, u64)>,
-    /// Device and pinned memory that calls write to.
+    /// Device and pinned memory to which calls write.
     pub plain: u64,
     pub pinned: u64,
     pub kernel: u64,
@@ -28,7 +28,7 @@ pub struct Scene<'d> {
 
 impl<'d> Scene<'d> {
     pub fn new(d: &'d Driver) -> Outcome<Scene<'d>> {
-        // A second reference: none that a call gives up is the last.
+        // Takes a second reference, so that a call never releases the last one.
         d.use_device(0)?;
         let mut held = Vec::new();
         for (number, bytes) in [KIB, 700 * KIB, 3072 * KIB, 12 << 20].into_iter().enumerate() {
@@ -51,15 +51,15 @@ impl<'d> Scene<'d> {
         })
     }
 
-    /// The words of a call that natively succeeds, each time with objects of its own. None where it
-    /// knows none.
+    /// Returns the argument words of a call that succeeds without the library, each time with new
+    /// objects. Returns `None` for an unknown function.
     pub fn arguments(&self, symbol: &str) -> Option<Vec<u64>> {
         let name = symbol.trim_end_matches("_ptsz").trim_end_matches("_ptds");
         self.of_graphs(name).or_else(|| self.of_others(name))
     }
 
-    /// For a function that it knows no more of than the types of its arguments (column `args` of
-    /// the list): places for what the call writes or reads, and else zeros.
+    /// Returns arguments for a function of which only the types of its arguments are known (column
+    /// `args` of the list): pointers for what the call writes or reads, and zeros otherwise.
     pub fn unknown(&self, types: &str) -> Vec<u64> {
         let mut words = Vec::new();
         let mut letters = types.chars().filter(|letter| !letter.is_ascii_digit());
@@ -72,15 +72,15 @@ impl<'d> Scene<'d> {
         words
     }
 
-    /// Calls a function whose arguments are words; a handle of another process is by value.
+    /// Calls a function whose arguments are words; a handle of another process is passed by value.
     pub fn call(&self, symbol: &str, words: &[u64]) -> i32 {
         type Any =
             unsafe extern "C" fn(u64, u64, u64, u64, u64, u64, u64, u64, u64, u64, u64, u64) -> i32;
         type Open = unsafe extern "C" fn(u64, IpcHandle, u64) -> i32;
         let found = self.d.resolver.symbol(symbol).expect("the driver has it");
         if symbol.starts_with("cuIpcOpen") {
-            // SAFETY: the driver gives these functions this signature; the words are places of
-            // ours.
+            // SAFETY: the driver's functions have this signature; the words point to memory of this
+            // program.
             return unsafe {
                 let open = std::mem::transmute::<*mut libc::c_void, Open>(found);
                 open(words[0], *(words[1] as *const IpcHandle), words[2])
@@ -89,21 +89,21 @@ impl<'d> Scene<'d> {
         let mut w = [0; 12];
         w[..words.len()].copy_from_slice(words);
         // SAFETY: in the C calling convention of both processors a function finds its arguments
-        // where one with more of them has them, and any integer or pointer in a word; the words are
-        // values, or places that stay.
+        // where a function with more of them has them, and a word holds any integer or pointer. The
+        // words are values, or pointers that stay valid.
         unsafe {
             let any = std::mem::transmute::<*mut libc::c_void, Any>(found);
             any(w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7], w[8], w[9], w[10], w[11])
         }
     }
 
-    /// The same for what must succeed.
+    /// Makes a call that must succeed.
     pub fn must(&self, symbol: &str, words: &[u64]) {
         let code = self.call(symbol, words);
         assert_eq!(code, 0, "{symbol} answered {code}");
     }
 
-    /// Begins the capture that the arguments of some calls want, once all else is done.
+    /// Begins the capture that the arguments of some calls need, when everything else is done.
     pub fn begin_capture(&self, symbol: &str) {
         let wanted = ["cuStreamEndCapture", "cuStreamUpdateCapture"];
         if wanted.iter().any(|start| symbol.starts_with(start)) {
@@ -124,24 +124,24 @@ impl<'d> Scene<'d> {
     }
 
     pub fn reset(&self) -> Outcome {
-        // SAFETY: it takes the number of a device.
+        // SAFETY: the function takes the number of a device.
         check(unsafe { (self.d.functions.cuDevicePrimaryCtxReset)(0) })
     }
 }
 
-/// A place that stays, with these words in it.
+/// Returns a pointer to these words, which stays valid.
 pub fn place(words: &[u64]) -> u64 {
     let mut words = words.to_vec();
     words.resize(words.len().max(64), 0);
     words.leak().as_mut_ptr() as u64
 }
 
-/// A place for results.
+/// Returns a pointer to memory for results.
 pub fn out() -> u64 {
     place(&[])
 }
 
-/// The first word of a place.
+/// Returns the first word at a pointer that `place` returned.
 pub fn at(place: u64) -> u64 {
     // SAFETY: `place` made it, and nothing else writes there now.
     unsafe { (place as *const u64).read() }
@@ -167,7 +167,7 @@ impl KernelArguments {
         d.launch("late_fill", stream, &self.0)
     }
 
-    /// The list of their places.
+    /// Returns the list of pointers to the arguments.
     pub fn list(&self) -> u64 {
         let values = place(&self.0);
         place(&[values, values + 8, values + 16, values + 24])

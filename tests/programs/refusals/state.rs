@@ -1,5 +1,5 @@
-//! What the program and the library's user see: memory, contents, sizes, how a request and a free
-//! are served, statistics.
+//! State as seen by the program and by the library's user: memory, contents, sizes, how a request
+//! and a free are served, statistics.
 
 use cachealloc_tests::driver::Outcome;
 
@@ -12,20 +12,20 @@ pub struct State {
     ours: Ours,
 }
 
-/// What a program sees without the library, too.
+/// State that a program also sees without the library.
 #[derive(PartialEq, Debug)]
 struct Native {
     free_bytes: Outcome<usize>,
     contents: Vec<Outcome<bool>>,
     ranges: Vec<Outcome<(u64, usize)>>,
-    /// Of requests of each kind, and of their frees.
+    /// Codes of requests of each kind, and of their frees.
     codes: Vec<i32>,
 }
 
 #[derive(PartialEq, Debug)]
 struct Ours {
     free_waits: bool,
-    /// Requests that reached the driver.
+    /// Number of requests that reached the driver.
     asked: u64,
     statistics: Vec<i64>,
 }
@@ -51,7 +51,7 @@ impl State {
         });
         let contents = contents.collect();
         let ranges = scene.held.iter().map(|(block, _)| d.address_range(*block)).map(|range| {
-            // Where a block lies is ours to say.
+            // The library decides where a block lies.
             range
                 .map(|(base, bytes)| (u64::from(scene.held.iter().any(|(b, _)| *b == base)), bytes))
         });
@@ -60,7 +60,8 @@ impl State {
         State { native: Native { free_bytes, contents, ranges, codes }, ours }
     }
 
-    /// What is natively there, and what has become of the memory since.
+    /// Prints the state that also exists without the library, and how the memory has changed since
+    /// `before`.
     pub fn tell(&self, before: &State) {
         let Native { free_bytes, contents, ranges, codes } = &self.native;
         let less = match (before.native.free_bytes, free_bytes) {
@@ -99,7 +100,8 @@ impl Ours {
 fn statistic(key: &std::ffi::CStr) -> i64 {
     type Stat = unsafe extern "C" fn(i32, *const libc::c_char, *mut i64) -> i32;
     let mut value = -1;
-    // SAFETY: null, or the function of our header, which takes a text and a place.
+    // SAFETY: the pointer is null, or the function of the library's header, which takes a text and
+    // a pointer.
     unsafe {
         let found = libc::dlsym(libc::RTLD_DEFAULT, c"cachealloc_stat".as_ptr());
         let function = std::mem::transmute::<*mut libc::c_void, Option<Stat>>(found);
