@@ -1,4 +1,4 @@
-//! What grows with the arguments of kernels, with kernels, and with threads, and must not.
+//! Memory and time that must not grow with the arguments of kernels, with kernels, or with threads.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -7,8 +7,8 @@ use cachealloc_tests::{
     Run, compile, compile_library, compile_with, library, release_library, skipped, tier,
 };
 
-/// Launches beside pinned memory whose arguments are addresses between pinned ones, and at most so
-/// many instructions for each, with what the program itself does.
+/// Launches beside pinned memory whose arguments are addresses between pinned ones, with the
+/// maximum number of instructions for each launch, including the program's own.
 const LAUNCHES: [(&str, u64); 4] =
     [("eight", 400), ("struct", 560), ("table", 10_000), ("low", 10_000)];
 
@@ -21,7 +21,7 @@ fn launches() -> PathBuf {
     compile_with("launches.c", "launches", &["-rdynamic"])
 }
 
-/// The number that a program prints.
+/// Returns the number that a program prints.
 fn printed(program: PathBuf, arguments: &[&str]) -> i64 {
     let output = Command::new(program)
         .args(arguments)
@@ -59,16 +59,16 @@ fn arguments_are_looked_through_quickly() {
     }
 }
 
-/// Each kernel's first launch beside pinned memory asks which library makes it, and each again once
-/// a module was unloaded.
+/// The first launch of each kernel beside pinned memory determines the library that launches it,
+/// and so does each first launch after a module was unloaded.
 #[test]
 fn first_launches_do_not_ask_the_system_each_time() {
     let links_read = printed(launches(), &["first", "100"]);
-    // Of the program, once; the others are those of the start.
+    // The program's link is read once; the other reads happen at the start.
     assert!(links_read <= 4, "{links_read} links were read");
 }
 
-/// Threads that are made and end, with a list of blocks each, leave nothing.
+/// Threads that are created and end, with a thread cache each, leave nothing allocated.
 #[test]
 fn threads_leave_nothing() {
     let count: u32 = tier::count(10_000, 100_000);
@@ -77,8 +77,8 @@ fn threads_leave_nothing() {
     assert!(grown_kb < 1_000, "{grown_kb} KiB are left");
 }
 
-/// Blocks of several sizes that threads keep apart are counted as free, each is one thread's, and
-/// all go back.
+/// Blocks of several sizes in separate thread caches count as free, belong to one thread each, and
+/// are all released.
 #[test]
 fn several_sizes_are_counted_exactly() {
     for threads in ["1", "5"] {

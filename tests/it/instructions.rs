@@ -1,29 +1,31 @@
-//! What the library adds to a call, in instructions: repeatable where times are not. The bounds
-//! leave room for a compiler's whim, not for a lock, an allocation or a look-up more.
+//! Instructions that the library adds to a call, which are repeatable where times are not. The
+//! bounds allow for differences between compilers, but not for an additional lock, allocation or
+//! look-up.
 
 use std::process::Command;
 
 use cachealloc_tests::{compile, compile_library, release_library, skipped};
 
-/// Calls, what is recorded, and at most so many instructions for one round of them under the
-/// library. Each of our functions begins with two instructions that a tool which patches functions
-/// can move, and a jump.
+/// Calls, the recording option, and the maximum number of instructions for one round of the calls
+/// under the library. Each function of the library begins with two instructions that a
+/// function-patching tool can move, and a jump.
 const BOUNDS: [(&str, &str, u64); 11] = [
     ("pair", "off", 256),
     ("launch", "off", 118),
-    // Between addresses of one large block, as of a program with an allocator of its own.
+    // Copies between addresses of one large block, as in a program with its own allocator.
     ("copy", "off", 105),
     ("fill", "off", 104),
     ("graph", "off", 86),
-    // Recorded, waited for by a stream and asked.
+    // An event is recorded, waited for by a stream, and queried.
     ("event", "off", 200),
-    // A barrier each time, and before each launch a look whether anything captures.
+    // Makes a barrier each time, and before each launch checks whether anything captures.
     ("pair-and-launch", "off", 792),
-    // The same in stream order: an event each time.
+    // Allocates and frees in stream order: an event each time.
     ("async", "off", 3_340),
-    // Eight blocks of different sizes, each of which comes again: a list for each, not the core.
+    // Eight blocks of different sizes, each of which is reused from its own thread cache, without
+    // the core.
     ("mixed", "off", 4_200),
-    // Three ranges, entered and left.
+    // Three ranges are entered and left.
     ("range", "off", 80),
     ("range", "all", 605),
 ];
@@ -42,8 +44,8 @@ fn calls_stay_cheap() {
     }
 }
 
-/// Of the thread that makes the calls, after as many again as warm it up: what a thread of ours
-/// does meanwhile does not count.
+/// Counts the instructions of the thread that makes the calls, after the same number of calls as
+/// warm-up. Instructions of the library's threads do not count.
 fn instructions(kind: &str, record: &str, count: u64) -> u64 {
     let driver = compile_library("idle_driver.c", "driver_idle/libcuda.so.1", &[]);
     let output = Command::new("valgrind")

@@ -1,6 +1,7 @@
-//! Python's frames are where the interpreter ran them, also where no name says which native frame
-//! that was. Names are taken from a file that is the loaded one: not if it was removed, nor if the
-//! program was run by naming the dynamic loader, which the kernel then takes for the program.
+//! Python frames appear where the interpreter ran them, even if no name identifies the native frame
+//! of the interpreter. Names are read only from the file that is loaded: not if the file was
+//! removed, nor if the program was run by naming the dynamic loader, which the kernel then takes
+//! for the program.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -71,8 +72,9 @@ if "die" in sys.argv:
     os.kill(os.getpid(), signal.SIGKILL)
 "#;
 
-/// Native frames between Python's are one `-`, but for those of libffi, by which C calls Python.
-/// `leaves` has left its frame when the finalizer runs, and its evaluation goes on.
+/// Native frames between Python frames appear as one `-`, except those of libffi, through which C
+/// calls Python. When the finalizer runs, `leaves` has left its frame, and its evaluation
+/// continues.
 const EXPECTED: &str = "- allocate through - from_map <module> -
 - allocate Missing.__getattr__ - from_attribute <module> -
 - allocate Last.__del__ - libffi - from_end <module> -
@@ -95,8 +97,8 @@ for entry in entries:
         print(*(name for name, _ in itertools.groupby(names)))
 "#;
 
-/// Runs the program, with these words, in each interpreter that leaves marks on the native stack;
-/// the interpreter's code is where no name for it can be found.
+/// Runs the program, with these words, in each interpreter that leaves marks on the native stack.
+/// No name for the interpreter's code can be found.
 fn in_each_interpreter(words: &str, check: impl Fn(&Place, &Run)) {
     let mut count = 0;
     for found::Interpreter { executable, version } in found::interpreters() {
@@ -108,13 +110,13 @@ fn in_each_interpreter(words: &str, check: impl Fn(&Place, &Run)) {
         fs::write(place.path.join("program.py"), PROGRAM).expect("a file");
         let run = match (library(&executable), loader(&executable)) {
             (Some(library), _) => {
-                // The program removes it when it is loaded.
+                // The program removes the copy when it is loaded.
                 let copy = place.path.join("libpython.so");
                 fs::copy(library, &copy).expect("a copy");
                 Run::program(executable).preload(&[cachealloc_tests::library(), copy])
             }
             (None, Some(loader)) => Run::program(loader).arg(executable),
-            // A script, which names the loader.
+            // A script that names the loader.
             (None, None) => Run::program(executable),
         };
         check(&place, &run.args(&format!("-B program.py {words}")).conf("record:all"));
@@ -128,7 +130,7 @@ fn in_each_interpreter(words: &str, check: impl Fn(&Place, &Run)) {
     }
 }
 
-/// The library that has the interpreter's code, if the program has not.
+/// Returns the library that contains the interpreter's code, unless the program contains it.
 fn library(interpreter: &Path) -> Option<PathBuf> {
     let maps =
         "print(*{line.split()[-1] for line in open('/proc/self/maps') if '/libpython3.' in line})";
@@ -137,7 +139,7 @@ fn library(interpreter: &Path) -> Option<PathBuf> {
     (!library.is_empty()).then(|| library.into())
 }
 
-/// The dynamic loader that a program names.
+/// Returns the dynamic loader that a program names.
 fn loader(program: &Path) -> Option<PathBuf> {
     const BEGIN: &[u8] = b"/ld-linux";
     let program = fs::read(program).expect("an interpreter");
@@ -154,7 +156,7 @@ fn frames_are_where_they_ran() {
     });
 }
 
-/// By what the process has left.
+/// The names come from what the process has left.
 #[test]
 fn frames_of_a_dead_process_are_where_they_ran() {
     in_each_interpreter("die", |place, run| {

@@ -1,7 +1,8 @@
-//! Random programs, each judged by a plain native run of itself (`tests/programs/judge`), and those
-//! that once showed a difference, as small as they could be made.
+//! Random programs, each compared with a run of itself without the library
+//! (`tests/programs/judge`), and programs that once showed a difference, shrunk as far as possible.
 //!
-//! `JUDGE_SEEDS=A..B` runs others, `JUDGE_THEME` only one theme, `JUDGE_WITHOUT=a,b` without these actions.
+//! `JUDGE_SEEDS=A..B` runs other seeds, `JUDGE_THEME` only one theme, and `JUDGE_WITHOUT=a,b` omits
+//! these actions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -10,12 +11,12 @@ use std::process::{Command, Output};
 use cachealloc_core::rules::Rule;
 use cachealloc_tests::{driver_folder, library, root, tier};
 
-/// Of each theme, in the fast tier and in the long one.
+/// Seeds of each theme, in the fast tier and in the long one.
 const SEEDS: [&str; 2] = ["8..9", "8..16"];
 const JOBS: &str = "2";
 const TRIES: usize = 40;
 
-/// Programs of every theme, in every mode: what counts natively is the same under the library.
+/// Programs of every theme, in every mode: the lines that count are the same under the library.
 #[test]
 fn random_programs_are_the_same() {
     let said = |name: &str, default: &str| std::env::var(name).unwrap_or(default.into());
@@ -28,12 +29,12 @@ fn random_programs_are_the_same() {
     assert!(ran.status.success(), "{text}{}", String::from_utf8_lossy(&ran.stderr));
     if seeds == usual && theme == "all" {
         let (valid, dropped) = counts(&text);
-        // A generator that makes nonsense judges nothing.
+        // A generator of mostly invalid programs tests nothing.
         assert!(valid > tier::count(10, 100) && dropped * 10 < valid * 3, "{text}");
     }
 }
 
-/// What was found once, and is mended.
+/// Programs whose difference was found and fixed.
 #[test]
 fn programs_that_differed_once_are_the_same() {
     let programs = judged("");
@@ -47,7 +48,7 @@ fn programs_that_differed_once_are_the_same() {
     assert!(ran.status.success(), "{text}{}", String::from_utf8_lossy(&ran.stderr));
 }
 
-/// With the rule that mended it switched off, such a program differs again.
+/// With the rule of its fix switched off, such a program differs again.
 #[test]
 fn programs_differ_without_their_rule() {
     const TABLE: &[(Rule, &str)] = &[
@@ -68,7 +69,7 @@ fn programs_differ_without_their_rule() {
     ];
     for (rule, name) in TABLE {
         let program = root().join(format!("tests/data/judged/{name}.txt")).display().to_string();
-        // Where the driver says late what is over, not each time.
+        // If the driver reports completion late, the program does not differ each time.
         let differs = |_| {
             let ran = judge(&["check", &program, "--break", rule.name()]);
             String::from_utf8_lossy(&ran.stdout).contains(": under ")
@@ -77,7 +78,7 @@ fn programs_differ_without_their_rule() {
     }
 }
 
-/// What is not mended yet still differs: a mend moves the program to the others.
+/// Programs whose difference is not fixed yet still differ: a fix moves the program to the others.
 #[test]
 fn programs_that_still_differ_do() {
     for program in judged("open") {
@@ -88,14 +89,14 @@ fn programs_that_still_differ_do() {
     }
 }
 
-/// Each function by which a program changes something is called by the judge's programs, or named
+/// Each function by which a program changes something is called by the judge's programs, or listed
 /// with the reason why not.
 #[test]
 fn each_function_is_judged_or_has_a_reason() {
     let text = |path: &str| std::fs::read_to_string(root().join(path)).expect("a table");
     let functions = text("src/preload/functions.csv");
     let rows = functions.lines().skip(1).map(|line| line.split(',').collect::<Vec<_>>());
-    // By symbol: the name that programs ask for, and the class.
+    // Each row has the symbol that programs request, and the class.
     let named = |row: Vec<&str>| {
         let base = if row[1].is_empty() { row[0] } else { row[1] };
         (row[0].to_string(), (base.to_string(), row[5].to_string()))
@@ -144,7 +145,7 @@ fn judged(folder: &str) -> Vec<String> {
     programs
 }
 
-/// Programs that were judged, and programs that were not valid.
+/// Returns the number of judged programs, and of programs that were not valid.
 fn counts(text: &str) -> (u64, u64) {
     let line = text.lines().rfind(|line| line.contains("programs not valid")).expect("a summary");
     let words: Vec<&str> = line.split(' ').collect();

@@ -1,8 +1,8 @@
-//! What the library keeps of each kernel that was launched.
+//! Memory that the library keeps for each launched kernel.
 
 use cachealloc_tests::Run;
 
-/// The simulated driver takes some as well; a record for each round takes a mebibyte.
+/// The simulated driver takes some memory as well; one record per round would take a mebibyte.
 const KIB_MAX: i64 = 600;
 
 #[test]

@@ -1,4 +1,4 @@
-//! Python that a program starts when CUDA is running, and stacks of which frames are not kept.
+//! Python that a program starts when CUDA is already running, and stacks with omitted frames.
 
 use std::fs;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use cachealloc_tests::{Run, lacks, skipped};
 
 use crate::snapshots::Place;
 
-/// The interpreter as a library, and where it finds its modules.
+/// Returns the interpreter's library, and the path of its modules.
 fn libpython() -> Option<(PathBuf, String)> {
     const WHERE: &str = "import os, sys, sysconfig; of = sysconfig.get_config_var; \
         print(os.path.join(of('LIBDIR'), of('INSTSONAME') or '')); print(sys.base_prefix)";
@@ -26,7 +26,7 @@ fn libpython() -> Option<(PathBuf, String)> {
     is_shared.then_some((library, home))
 }
 
-/// The bytes of the one snapshot, in which names are as they are.
+/// Returns the bytes of the only snapshot, which contains names unchanged.
 fn snapshot(run: &Run) -> Vec<u8> {
     let place = Place::new();
     place.run(&run.clone().conf("record:all,log:quiet")).ok();

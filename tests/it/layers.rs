@@ -1,11 +1,11 @@
-//! The layers of `src/README.md` are true: a file imports from its own layer and from those above
-//! it in that table, and no more files than this know each other in a circle.
+//! Checks the layers of `src/README.md`: a file imports only from its own layer and from those
+//! above it in that table, and import cycles contain no more files than listed here.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Files in the largest circle of each crate: it may only shrink.
+/// Number of files in the largest import cycle of each crate: it may only shrink.
 const LARGEST_CIRCLES: [(&str, usize); 13] = [
     ("text", 1),
     ("core", 4),
@@ -22,7 +22,8 @@ const LARGEST_CIRCLES: [(&str, usize); 13] = [
     ("cli", 14),
 ];
 
-/// Imports of a file from a layer below its own in the table, and why. The list may only shrink.
+/// Imports of a file from a layer below its own in the table, with reasons. The list may only
+/// shrink.
 const UPWARD: &[(&str, &str, &str)] = &[
     ("preload/cache/free", "preload/ipc", EXPORTED),
     ("preload/cache/free", "preload/ipc/exported_blocks", EXPORTED),
@@ -62,14 +63,15 @@ const PASSED: &str = "a wait that has passed frees what waited for it";
 const CAPTURES: &str = "a free asks whether its block belongs to a capture";
 const FAILED: &str = "a snapshot holds the failed requests, and their report is written first";
 
-/// Files in one folder: more are no longer seen at a glance.
+/// Maximum number of files in one folder, so that a reader can still survey it.
 const FILES_PER_FOLDER_MAX: usize = 20;
 
 fn source() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../src")
 }
 
-/// Each file without tests, by its path from `src` without `.rs` and `/mod`; and which it imports.
+/// Returns the imports of each file without tests. Files are named by their path from `src` without
+/// `.rs` and `/mod`.
 fn imports() -> BTreeMap<String, BTreeSet<String>> {
     let mut texts = BTreeMap::new();
     read(&source(), &mut texts);
@@ -84,7 +86,7 @@ fn imports() -> BTreeMap<String, BTreeSet<String>> {
     imports
 }
 
-/// Whether the file is its folder's, and its text.
+/// Whether the file is its folder's module file, and its text.
 type Texts = BTreeMap<String, (bool, String)>;
 
 fn read(folder: &Path, texts: &mut Texts) {
@@ -108,14 +110,14 @@ fn without_comment(line: &str) -> &str {
     line.split("//").next().expect("what is before")
 }
 
-/// Every path of two names or more, every name in braces on its own.
+/// Returns every path of two names or more, with each name in braces separately.
 fn paths_in(code: &str) -> Vec<String> {
     let mut paths = Vec::new();
     for (at, _) in code.match_indices("::") {
         let start =
             code[..at].rfind(|c: char| !c.is_alphanumeric() && c != '_').map_or(0, |i| i + 1);
         let head = &code[start..at];
-        // A name that a module hands on from its child is not one that it uses.
+        // A name that a module re-exports from its child is not one that it uses.
         let is_handed_on = matches!(code[..start].split_whitespace().rev().nth(1), Some(word) if word.starts_with("pub"))
             && code[..start].ends_with("use ")
             && !matches!(head, "crate" | "super");
@@ -150,12 +152,13 @@ fn expand(before: String, rest: &str, paths: &mut Vec<String>) -> usize {
         }
         let end = expand(before.clone(), inner, paths).max(1);
         inner = &inner[end..];
-        // `as name`.
+        // Skips `as name`.
         inner = &inner[inner.find([',', '}']).unwrap_or(inner.len())..];
     }
 }
 
-/// The file in which a path of another file leads. None: it is no file of ours.
+/// Returns the file to which a path in another file leads, or `None` if it is no file of this
+/// project.
 fn find(texts: &Texts, file: &str, is_folder: bool, path: &str) -> Option<String> {
     let crate_of = |file: &str| -> String { file.split('/').next().expect("a folder").into() };
     let above = |file: &str| file.rsplit_once('/').map_or(String::new(), |(above, _)| above.into());
@@ -165,7 +168,7 @@ fn find(texts: &Texts, file: &str, is_folder: bool, path: &str) -> Option<String
         "self" => file.to_string(),
         "super" if is_folder => above(file),
         "super" => above(file),
-        // A crate's root is its front, not a part of what it shows.
+        // A crate's root is its interface, not a part of what it re-exports.
         child if file.contains('/') && is_module(texts, &format!("{file}/{child}")) => {
             format!("{file}/{child}")
         }
@@ -189,7 +192,7 @@ fn is_module(texts: &Texts, path: &str) -> bool {
     texts.contains_key(path) || texts.keys().any(|file| file.starts_with(&format!("{path}/")))
 }
 
-/// The layers of the table, from the one that knows least: paths from `src`.
+/// Returns the layers of the table as paths from `src`, starting with the lowest.
 fn layers() -> Vec<Vec<String>> {
     let text = fs::read_to_string(source().join("README.md")).expect("src/README.md");
     let (_, table) = text.split_once("## Layers").expect("the layers");
@@ -200,7 +203,7 @@ fn layers() -> Vec<Vec<String>> {
     rows.map(|row| names(first_cell(row))).collect()
 }
 
-/// The layer of a file: that with the longest name which its path begins with.
+/// Returns the layer of a file: the one with the longest name that is a prefix of its path.
 fn layer_of(layers: &[Vec<String>], file: &str) -> Option<usize> {
     let inside = |name: &str| file == name || file.starts_with(&format!("{name}/"));
     let names =
@@ -213,7 +216,7 @@ fn imports_follow_the_layers() {
     let layers = layers();
     let (mut wrong, mut seen) = (BTreeSet::new(), 0);
     for (file, imported) in &imports() {
-        // The root of a crate names its modules.
+        // The root of a crate declares its modules.
         let Some(own) = layer_of(&layers, file) else {
             assert!(file == "preload", "{file}: in no layer of src/README.md");
             continue;
@@ -261,7 +264,7 @@ fn circles_only_shrink() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// The file itself, and all that lead on from it.
+/// Returns the file itself, and all files that it reaches.
 fn reached<'a>(
     own: &BTreeSet<&'a String>,
     from: &'a String,

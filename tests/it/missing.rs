@@ -1,6 +1,6 @@
-//! Drivers that lack functions. Each function that the library calls or stands in front of is
-//! missing once, alone, as no real driver lacks it; and all are that a driver of some version
-//! lacks.
+//! Drivers that lack functions. Each function that the library calls or hooks is missing once
+//! alone, as on no real driver; and all functions are missing together that a driver of some
+//! version lacks.
 
 use std::collections::{BTreeSet, HashSet};
 use std::fs;
@@ -13,8 +13,8 @@ use crate::command::cachealloc;
 
 const VERSIONS: [u32; 8] = [11_040, 11_080, 12_000, 12_030, 12_040, 12_050, 12_080, 13_000];
 
-/// What is said, once, and by `cachealloc doctor` beforehand, where a feature is off for want of a
-/// function.
+/// Messages for features that are off because a function is missing. The library prints each once,
+/// and `cachealloc doctor` prints it beforehand.
 const SAID: [(&str, &str); 11] = [
     ("cuCtxGetCurrent", "caching is off for the rest of this process"),
     ("cuCtxRecordEvent", "frees wait like the native call from now on"),
@@ -29,8 +29,8 @@ const SAID: [(&str, &str); 11] = [
     ("cuUserObjectCreate", "memory of its capture stays reserved"),
 ];
 
-/// Allocations, with segments that grow; a kernel that checks what it finds; memory inside a
-/// capture.
+/// Programs: allocations with segments that grow, a kernel that checks memory contents, and memory
+/// inside a capture.
 fn programs() -> [Run; 3] {
     [
         Run::c("use.c").conf("log:info,expandable_segments:true,fill:zero"),
@@ -39,7 +39,8 @@ fn programs() -> [Run; 3] {
     ]
 }
 
-/// The functions that the library names: those that it calls, and some of those that it hooks.
+/// Returns the functions that the library names: those that it calls, and some of those that it
+/// hooks.
 fn named() -> BTreeSet<String> {
     let table = fs::read_to_string(root().join("src/preload/functions.csv")).expect("the table");
     let symbols: HashSet<&str> = table.lines().filter_map(|row| row.split(',').next()).collect();
@@ -69,8 +70,8 @@ fn ended(ran: &Ran) -> (Option<i32>, &str) {
     (ran.code, &ran.stdout)
 }
 
-/// What is wrong with the programs on this driver, beside what is with a whole one. Adds what was
-/// said.
+/// Returns what is wrong with the programs on this driver, beyond what is wrong with a complete
+/// one. Adds the messages to `said`.
 fn wrong(run: Run, whole: &Ran, said: &mut Vec<String>) -> Option<String> {
     let ran = run.output();
     let own = ran.said();
@@ -82,7 +83,8 @@ fn wrong(run: Run, whole: &Ran, said: &mut Vec<String>) -> Option<String> {
     if ended(&ran) == ended(whole) {
         return None;
     }
-    // A capture with allocations fails natively: then it may fail here, in a way of its own.
+    // A capture with allocations fails without the library: it may then fail in another way under
+    // it.
     let native = run.native().output();
     let both_fail = native.code != Some(0) && ran.code.is_some_and(|code| code < 128);
     let is_native = ended(&native) == ended(&ran) || both_fail;

@@ -1,6 +1,6 @@
-//! A request that is about to fail asks the user's other processes for memory
-//! (`preload/peer_reclaim`). Several processes share a simulated device; this test tells each what
-//! to do, one after the other, and so knows what is free natively.
+//! A request that is about to fail asks the user's peer processes for memory
+//! (`preload/peer_reclaim`). Several processes share a simulated device. The test sends commands to
+//! each in turn, and so knows how much memory the plain driver would have free.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::AsRawFd;
@@ -15,7 +15,7 @@ use cachealloc_tests::{Run, scratch_file, skipped, tier};
 mod queue;
 mod threads;
 
-/// Nothing goes back by itself while a test runs.
+/// Nothing is released by itself while a test runs.
 const KEEPS: &str = "idle_release_s:3600";
 const EXPANDABLE: &str = "idle_release_s:3600,expandable_segments:true";
 const DEVICE_MIB: u64 = 1024;
@@ -23,7 +23,7 @@ const OUT_OF_MEMORY: i32 = 2;
 
 /// Processes on one device of 1 GiB.
 struct House {
-    /// Where the simulation counts, and what it found.
+    /// File in which the simulation counts the device's memory, and what it found.
     device: PathBuf,
     reports: PathBuf,
     program: Run,
@@ -33,7 +33,7 @@ struct Process {
     child: Child,
     told: ChildStdin,
     says: BufReader<ChildStdout>,
-    /// What the driver has given it, by its own file.
+    /// Memory that the driver has given to the process, according to its own file.
     pages: PathBuf,
     blocks_count: usize,
 }
@@ -67,7 +67,7 @@ impl House {
         Process { child, told, says, pages, blocks_count: 0 }
     }
 
-    /// What the simulation found in any of them.
+    /// Asserts that the simulation found nothing in any of the processes.
     #[track_caller]
     fn ends_clean(self) {
         for report in std::fs::read_dir(&self.reports).expect("it was made") {
@@ -98,7 +98,7 @@ impl Process {
         self.answer()
     }
 
-    /// Makes a block and returns its number.
+    /// Allocates a block and returns its number.
     #[track_caller]
     fn takes(&mut self, line: &str) -> usize {
         assert_eq!(self.does(line), 0, "{line}");
@@ -111,7 +111,7 @@ impl Process {
         assert_eq!(self.does(&format!("free {block}")), 0);
     }
 
-    /// Takes so much in parts, frees it, and has it in its cache.
+    /// Allocates this much in parts and frees it, so that the process has it in its cache.
     fn caches(&mut self, mib: usize, part_mib: usize) {
         let blocks: Vec<usize> =
             (0..mib / part_mib).map(|_| self.takes(&format!("alloc {part_mib}"))).collect();
@@ -124,7 +124,7 @@ impl Process {
     }
 
     fn signal(&self, signal: i32) {
-        // SAFETY: a child of ours that was not waited for.
+        // SAFETY: the process is a child of this one, and was not waited for.
         unsafe { libc::kill(self.child.id() as i32, signal) };
     }
 
@@ -140,7 +140,7 @@ impl Process {
     }
 }
 
-/// Rests until what is free there was not used in a pass.
+/// Sleeps until free memory counts as unused in a pass.
 fn a_while() {
     std::thread::sleep(Duration::from_millis(100));
 }
@@ -153,7 +153,7 @@ fn a_neighbour_gives_what_it_has_freed() {
             let (mut first, mut second) = (house.process(conf), house.process(conf));
             first.caches(900, part_mib);
             second.takes("alloc 600");
-            // It is a program like any other.
+            // The process can still allocate as usual.
             first.takes("alloc 100");
             first.ends();
             second.ends();
@@ -162,10 +162,10 @@ fn a_neighbour_gives_what_it_has_freed() {
     }
 }
 
-/// A container has its own numbers of processes, and shares the files in `/dev/shm`.
+/// A container has its own process numbers, and shares the files in `/dev/shm`.
 #[test]
 fn a_container_gives_and_is_given() {
-    // Its second process.
+    // The container's second process.
     let inside =
         |run: Run| run.started_by("unshare", "--pid --fork --mount-proc sh -c \"$@\";exit sh");
     if inside(Run::program("true").native()).output().code != Some(0) {
@@ -185,7 +185,7 @@ fn a_container_gives_and_is_given() {
     }
 }
 
-/// Requests of every kind.
+/// Requests of every kind ask the peers.
 #[test]
 fn every_kind_of_memory_comes() {
     for kind in ["alloc", "async", "pitch", "create", "array", "pool"] {
@@ -199,7 +199,7 @@ fn every_kind_of_memory_comes() {
     }
 }
 
-/// So does what tells no size, as the memory of a context.
+/// Requests without a size, such as those for a context's memory, ask the peers as well.
 #[test]
 fn what_tells_no_size_comes_too() {
     let house = House::new();
@@ -228,7 +228,7 @@ fn what_is_not_asked_for_stays() {
         let given_mib = idle_mib - idle.has_mib();
         assert!((150..150 + more_mib).contains(&given_mib), "{given_mib} for 150, {conf}");
         assert_eq!(busy.has_mib(), busy_mib, "what was just used stays");
-        // Of the second one only what the first one lacks.
+        // The second process releases only what the first one lacks.
         third.takes("alloc 400");
         assert!(busy.has_mib() < busy_mib);
         [idle, busy, third].into_iter().for_each(Process::ends);
@@ -255,7 +255,7 @@ fn a_request_that_cannot_be_served_takes_nothing() {
     }
 }
 
-/// As much as the request wants seems to be free, and the driver refuses it all the same.
+/// Enough memory seems to be free for the request, and the driver refuses it nevertheless.
 #[test]
 fn what_is_free_and_refused_takes_more() {
     let house = House::new();
@@ -300,7 +300,7 @@ fn without_the_rule_it_fails() {
     house.ends_clean();
 }
 
-/// Natively the free would have waited for the kernel.
+/// On the plain driver the free would have waited for the kernel.
 #[test]
 fn memory_that_a_kernel_writes_is_not_given() {
     let run = |broken: Option<Rule>| {
@@ -361,7 +361,7 @@ fn a_process_that_does_not_answer_is_not_waited_for() {
     house.ends_clean();
 }
 
-/// Each asks for what the other one holds: both end, with the driver's error.
+/// Each process requests what the other one holds: both requests end with the driver's error.
 #[test]
 fn two_that_starve_each_other_both_end() {
     let house = House::new();
@@ -373,7 +373,7 @@ fn two_that_starve_each_other_both_end() {
     first.tell("alloc 600");
     second.tell("alloc 600");
     assert_eq!((first.answer(), second.answer()), (OUT_OF_MEMORY, OUT_OF_MEMORY));
-    // And what one of them may have: who comes first has it.
+    // One of the processes may have the memory: the first one gets it.
     first.tell("alloc 350");
     second.tell("alloc 350");
     let mut codes = [first.answer(), second.answer()];
@@ -384,7 +384,7 @@ fn two_that_starve_each_other_both_end() {
     house.ends_clean();
 }
 
-/// Where nobody else is, a request that fails is not repeated.
+/// A request that fails is not repeated if there are no peer processes.
 #[test]
 fn who_is_alone_asks_nobody() {
     let calls = |conf: &str| {
@@ -404,20 +404,21 @@ fn who_is_alone_asks_nobody() {
     assert_eq!(calls(KEEPS), calls(&format!("{KEEPS},live:false")));
 }
 
-/// What a process of the random programs has in use.
+/// Memory that a process of the random programs uses.
 struct Tenant {
     process: Process,
-    /// Number and size of each.
+    /// Number and size of each block.
     blocks: Vec<(usize, u64)>,
     is_stopped: bool,
 }
 
-/// Eight processes, random demands, kills and stops: what memory is free natively is had.
+/// Eight processes, random requests, kills and stops: all memory that the plain driver would have
+/// free is available.
 #[test]
 fn whatever_is_free_natively_is_had() {
     for seed in 1..=tier::count(1, 3) {
         play(seed, KEEPS, &[40]);
-        // Whole mappings: what is left of one in use cannot go.
+        // Sizes are whole mappings: the rest of a mapping in use cannot be released.
         play(seed, EXPANDABLE, &[32, 64, 96, 256, 384]);
     }
 }
@@ -453,7 +454,7 @@ fn play(seed: u64, conf: &str, sizes: &[u64]) {
             }
             _ => {
                 let mib = dice.pick(sizes);
-                // Who is stopped gives nothing of what is in its cache.
+                // A stopped process releases nothing from its cache.
                 let used = |tenant: &Tenant| match tenant.is_stopped {
                     true => tenant.process.has_mib(),
                     false => context_mib + tenant.blocks.iter().map(|(_, mib)| mib).sum::<u64>(),

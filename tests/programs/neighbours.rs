@@ -1,5 +1,5 @@
-//! A program that executes one line of input after the other, and answers each with a driver's code.
-//! Several such processes share a device.
+//! A program that executes one line of input after the other, and answers each with a driver's
+//! code. Several such processes share a device.
 //!
 //!     alloc MIB, async MIB, pitch MIB,
 //!     create MIB, array MIB, pool MIB   allocates a block, which becomes the newest one
@@ -10,7 +10,7 @@
 //!     begin | end                       begins or ends a capture
 //!     module                            loads a module
 //!     wait                              waits for all work
-//!     cancelled MIB                     allocates in a thread that is cancelled, while it cannot end
+//!     cancelled MIB                     allocates in a cancelled thread, which cannot end there
 //!     primary DEVICE                    retains the device's primary context
 //!     churn | over                      another thread creates and ends contexts, until `over`
 //!     beside MIB                        `create` in a thread for which nothing waits

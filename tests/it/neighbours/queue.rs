@@ -12,18 +12,18 @@ use super::*;
 
 const WAITS: &str = "idle_release_s:3600,wait_for_memory_s:60";
 const CACHES_NOTHING: &str = "live:false,fraction_of_gpu_memory_to_use:0";
-/// Several looks of a request that waits.
+/// Several checks of a waiting request.
 const A_WHILE: Duration = Duration::from_millis(300);
-/// Less than a request waits.
+/// Shorter than a request waits.
 const LONG: Duration = Duration::from_secs(30);
 
 impl Process {
-    /// Whether it has answered within a while.
+    /// Whether the process has answered within a while.
     fn has_answered(&self) -> bool {
         self.has_answered_within(A_WHILE)
     }
 
-    /// Until a request of its waits.
+    /// Waits until a request of the process waits for memory.
     fn waits_for_memory(&self) {
         let head = || std::fs::read(file_of(self)?).ok();
         while head().is_none_or(|head| head.len() < 152 || head[144..152] == [0; 8]) {
@@ -34,12 +34,12 @@ impl Process {
     fn has_answered_within(&self, longest: Duration) -> bool {
         let mut entry =
             libc::pollfd { fd: self.says.get_ref().as_raw_fd(), events: libc::POLLIN, revents: 0 };
-        // SAFETY: one entry.
+        // SAFETY: the list has one entry.
         unsafe { libc::poll(&mut entry, 1, longest.as_millis() as i32) == 1 }
     }
 }
 
-/// The file of this process, by which others speak with it.
+/// Returns the file through which peers communicate with this process.
 fn file_of(process: &Process) -> Option<PathBuf> {
     let folder = std::fs::read_dir("/dev/shm").expect("the folder of such files");
     let end = format!("-{}", process.child.id());
@@ -47,8 +47,8 @@ fn file_of(process: &Process) -> Option<PathBuf> {
     files.find(|path| path.to_string_lossy().ends_with(&end))
 }
 
-/// Memory of another process, of which the cache gives what is free, and the driver what goes past
-/// it.
+/// Memory of another process: the cache releases what is free, and the driver releases what
+/// bypasses the cache.
 #[test]
 fn a_request_waits_until_there_is_memory() {
     const ALONE: &str = "live:false,wait_for_memory_s:60";
@@ -81,7 +81,7 @@ fn another_thread_of_the_program_may_free_it() {
     }
 }
 
-/// What no device could have fails at once, and without the option so does everything.
+/// A request too large for any device fails at once. Without the option every failing request does.
 #[test]
 fn what_cannot_be_had_is_not_waited_for() {
     let house = House::new();
@@ -96,8 +96,8 @@ fn what_cannot_be_had_is_not_waited_for() {
     house.ends_clean();
 }
 
-/// A small request does not pass a large one that waits, unless the order is broken; also not one
-/// of a process that has waited for memory of another GPU before.
+/// A small request does not pass a large waiting one, unless the order is broken. Nor does a
+/// request of a process that has waited for memory of another GPU before.
 #[test]
 fn who_comes_first_is_served_first() {
     let run = |rule: Option<Rule>, waits_elsewhere: bool| {
@@ -140,7 +140,7 @@ fn who_comes_first_is_served_first() {
     assert!(run(Some(Rule::EachGpuHasAFirst), true));
 }
 
-/// A process that was stopped or killed while it waited holds nobody up.
+/// A process that was stopped or killed while it waited delays no other one.
 #[test]
 fn who_does_not_look_is_passed() {
     let house = House::new();
@@ -164,7 +164,7 @@ fn who_does_not_look_is_passed() {
     house.ends_clean();
 }
 
-/// Each waits for what the other one holds: both end, with the driver's error.
+/// Each process waits for what the other one holds: both requests end with the driver's error.
 #[test]
 fn two_that_wait_for_each_other_both_end() {
     let house = House::new();
@@ -184,8 +184,8 @@ fn two_that_wait_for_each_other_both_end() {
     house.ends_clean();
 }
 
-/// A file as that of a process of which a request waits, by the number of the process. It says
-/// `looked_ns`, again and again, until this is dropped.
+/// A file like that of a process with a waiting request, by the process's number. A thread writes
+/// `looked_ns` to it, again and again, until this is dropped.
 struct Planted {
     path: PathBuf,
     is_over: Arc<AtomicBool>,
@@ -197,11 +197,11 @@ impl Planted {
         let mut head =
             std::fs::read(file_of(process).expect("its file")).expect("a file of the user's");
         let end = format!("-{}", process.child.id());
-        // Of another namespace, so that nobody can say that the process is gone; it came before all
-        // others.
+        // The process is in another namespace, so that no other one can tell that it is gone; it
+        // precedes all others.
         head[24..32].copy_from_slice(&1_u64.to_ne_bytes());
         head[144..152].copy_from_slice(&1_u64.to_ne_bytes());
-        // SAFETY: asks the kernel for a number.
+        // SAFETY: the call only returns a number.
         let user = unsafe { libc::geteuid() };
         let path = PathBuf::from(format!("/dev/shm/cachealloc-{user}-1{end}"));
         std::fs::write(&path, &head).expect("the folder is writable");
@@ -228,12 +228,12 @@ impl Drop for Planted {
 
 fn now_ns() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: a place for the answer.
+    // SAFETY: `time` is valid for writes.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Whether a request is served although such a file is there.
+/// Whether a request is served although such a file exists.
 fn is_served_beside(looked_ns: fn() -> u64, by_another_user: bool, longest: Duration) -> bool {
     let house = House::new();
     let (mut holder, mut waiter) = (house.process(CACHES_NOTHING), house.process(WAITS));
@@ -261,7 +261,7 @@ fn who_looks_by_another_clock_holds_nobody_up() {
 
 #[test]
 fn another_users_file_holds_nobody_up() {
-    // SAFETY: asks the kernel for a number.
+    // SAFETY: the call only returns a number.
     if unsafe { libc::geteuid() } != 0 {
         return skipped("only root can give a file to another user");
     }
@@ -269,7 +269,7 @@ fn another_users_file_holds_nobody_up() {
     assert!(!is_served_beside(now_ns, false, A_WHILE), "it would, as one of the user's own");
 }
 
-/// What is not there yet counts for nobody.
+/// A file that is not complete yet does not count.
 #[test]
 fn a_request_that_waits_claims_nothing() {
     let house = House::new();
@@ -300,7 +300,7 @@ fn an_exit_handler_does_not_wait() {
     assert!(ended(2, Rule::NoPleaAtEnd.name()) >= Duration::from_secs(2));
 }
 
-/// The driver's code for a lack of something else is the same.
+/// The driver returns the same code for a lack of something else.
 #[test]
 fn what_is_no_lack_of_memory_is_not_waited_for() {
     let run = |seconds: u32, broken: &'static str| {

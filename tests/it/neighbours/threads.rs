@@ -1,4 +1,4 @@
-//! Threads of the program beside a request that asks, or waits.
+//! Threads of the program beside a request that asks peers, or waits.
 
 use super::*;
 use crate::command::cachealloc;
@@ -10,7 +10,7 @@ const CONTEXT_IS_DESTROYED: i32 = 709;
 fn a_cancelled_thread_gets_its_answer() {
     for conf in [KEEPS, "wait_for_memory_s:1"] {
         let house = House::new();
-        // Counting what all have of the device, the simulation opens files.
+        // The simulation opens files to count the device memory of all processes.
         let apart = |run: Run| run.env("SIM_SHARED", "");
         let (mut first, mut second) =
             (house.process_with(KEEPS, apart), house.process_with(conf, apart));
@@ -37,7 +37,7 @@ fn a_limit_counts_a_request_once() {
     }
 }
 
-/// It would hold what another thread's free wants.
+/// The waiting request would hold a lock that another thread's free needs.
 #[test]
 fn a_request_in_a_capture_does_not_wait() {
     let house = House::new();
@@ -51,7 +51,7 @@ fn a_request_in_a_capture_does_not_wait() {
     house.ends_clean();
 }
 
-/// Of another thread, beside the one in which memory is asked for.
+/// The change is made in another thread than the one that requests memory.
 #[test]
 fn contexts_come_and_go() {
     for conf in [KEEPS, "idle_release_s:3600,wait_for_memory_s:1"] {
@@ -81,7 +81,7 @@ fn a_wait_ends_with_its_context() {
     house.ends_clean();
 }
 
-/// Not for that of the current context.
+/// The call is not made for the current context.
 #[test]
 fn the_device_of_a_context_is_asked_for() {
     let house = House::new();
@@ -114,7 +114,7 @@ fn few_files_are_open_at_once() {
     house.ends_clean();
 }
 
-/// Where it has no descriptor for a while.
+/// The library gets no descriptor for a while.
 #[test]
 fn who_could_not_look_looks_again() {
     let house = House::new();
@@ -133,7 +133,7 @@ fn who_could_not_look_looks_again() {
     house.ends_clean();
 }
 
-/// What a capture keeps from being asked of the driver keeps no memory back.
+/// A request that a capture keeps from the driver withholds no memory.
 #[test]
 fn what_is_measured_later_does_not_hold_up_what_is_given() {
     let house = House::new();

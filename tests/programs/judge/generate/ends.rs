@@ -9,7 +9,7 @@ const MIB: u64 = 1 << 20;
 /// The slot of the context that is made for this.
 const MADE: u64 = 8;
 
-/// What the first thread does meanwhile.
+/// Action of the first thread meanwhile.
 #[derive(Clone, Copy, PartialEq)]
 enum End {
     Destroy,

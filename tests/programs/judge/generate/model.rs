@@ -60,7 +60,7 @@ pub struct HostModel {
     pub graphs: u32,
 }
 
-/// What the launch of a graph reads and writes.
+/// Blocks that the launch of a graph reads and writes.
 #[derive(Clone, Default)]
 pub struct Uses {
     pub reads: Vec<u64>,
