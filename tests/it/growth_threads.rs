@@ -59,8 +59,8 @@ fn arguments_are_looked_through_quickly() {
     }
 }
 
-/// The first launch of each kernel beside pinned memory determines the library that launches it,
-/// and so does each first launch after a module was unloaded.
+/// The library looks up which library launches a kernel only at the kernel's first launch beside
+/// pinned memory, and again after a module was unloaded.
 #[test]
 fn first_launches_do_not_ask_the_system_each_time() {
     let links_read = printed(launches(), &["first", "100"]);

@@ -1,11 +1,11 @@
-//! Options that change what the library does, seen from outside.
+//! Options that change what the library does, as seen from outside.
 
 use std::fmt::Write;
 use std::fs;
 
 use cachealloc_tests::{Ran, Run, command, scratch_file, target_folder};
 
-/// A program that asks for more each time and frees at once.
+/// A program that allocates more each time and frees at once.
 fn growing(settings: &str) -> Ran {
     let trace = scratch_file("growing");
     let mut text = String::new();
@@ -21,8 +21,8 @@ fn growing(settings: &str) -> Ran {
         .ok()
 }
 
-/// Without the option nothing goes back, for the device has room; with it, what lies idle above
-/// the share does.
+/// Without the option nothing is released, because the device has free memory. With it, idle memory
+/// above the share is released.
 #[test]
 fn garbage_is_collected_above_the_threshold() {
     let kept = growing("");
@@ -31,7 +31,7 @@ fn garbage_is_collected_above_the_threshold() {
     assert!(collected.stderr.contains("segments given back"), "{}", collected.stderr);
 }
 
-/// The variable is inherited by every child; a name decides where it counts.
+/// Every child inherits the variable; a program name in it decides where it applies.
 #[test]
 fn programs_are_left_out_by_name() {
     let served = |settings: &str| {
@@ -57,7 +57,8 @@ fn waits_are_said_with_their_place() {
     assert_eq!(quiet.stderr, "");
 }
 
-/// With `record:state` one entry is kept, as PyTorch does: that is no ring which was too small.
+/// With `record:state` one entry is kept, as in PyTorch: this does not count as a ring that was too
+/// small.
 #[test]
 fn a_snapshot_says_what_it_lacks() {
     let lacks = |settings: &str| {
@@ -77,7 +78,7 @@ fn a_snapshot_says_what_it_lacks() {
     assert!(!lacks("record:state"));
 }
 
-/// Fresh memory, new from the driver or used before, also where nothing is cached.
+/// The fill covers new memory from the driver as well as reused memory, even if nothing is cached.
 #[test]
 fn fresh_memory_holds_what_was_asked_for() {
     for (fill, byte) in [("zero", "00\n"), ("poison", "ff\n")] {
@@ -91,8 +92,8 @@ fn fresh_memory_holds_what_was_asked_for() {
     }
 }
 
-/// A program that writes past the end of a block is told so at the free, and where it got the
-/// block; one that does not, hears nothing.
+/// If a program writes past the end of a block, the free reports it, together with the place that
+/// allocated the block. No other program gets such a report.
 #[test]
 fn an_overrun_is_reported_with_the_place_of_the_allocation() {
     let settings = "red_zone:64,record:state,snapshot:/dev/null,log:quiet";
@@ -110,8 +111,8 @@ fn an_overrun_is_reported_with_the_place_of_the_allocation() {
     }
 }
 
-/// On what a process runs, once, and only where it is asked for: else the driver is not asked
-/// either.
+/// The library logs once on which device a process runs, and only on request: otherwise it does not
+/// query the driver either.
 #[test]
 fn a_process_introduces_itself() {
     let run = || Run::program(env!("CARGO_BIN_EXE_hello"));
@@ -139,7 +140,7 @@ fn a_process_introduces_itself() {
     assert_eq!((introduced(&ran).len(), ran.report.calls("cuDeviceGetName")), (0, 0));
 }
 
-/// A memory checker judges the driver's own allocations: behind a cache it would find nothing.
+/// A memory checker checks the driver's own allocations: it would find nothing in a cache.
 #[test]
 fn nothing_is_cached_under_compute_sanitizer() {
     let conf = "stats_on_exit:stderr,log:info";
@@ -149,8 +150,8 @@ fn nothing_is_cached_under_compute_sanitizer() {
     assert!(!ran.stderr.contains("allocations served"), "{}", ran.stderr);
 }
 
-/// The table on stderr, once for all processes of a tree, whether or not one of them starts CUDA;
-/// the program does what it does.
+/// The table is printed on stderr once for all processes of a tree, whether or not one of them
+/// starts CUDA. The program runs as usual.
 #[test]
 fn help_needs_no_cuda() {
     let wanted = Run::program(command()).native().arg("options").output().ok().stdout;
@@ -163,7 +164,7 @@ fn help_needs_no_cuda() {
     assert_eq!((ran.stdout.as_str(), &ran.stderr, ran.code), ("x\n", &wanted, Some(3)));
     let ran = Run::program(env!("CARGO_BIN_EXE_hello")).conf("help").output().ok();
     assert_eq!(ran.stderr, wanted);
-    // Not asked for, or all is off.
+    // The option is not set, or the library is off.
     for run in [children().conf("hook:help.so"), children().conf("help").env("CACHEALLOC", "0")] {
         let ran = run.output();
         assert_eq!((ran.stdout.as_str(), ran.stderr.as_str(), ran.code), ("x\n", "", Some(3)));

@@ -1,5 +1,5 @@
-//! Pinned memory that was freed is given again: the answers are the driver's, which is asked once
-//! for each shape.
+//! The library reuses freed pinned memory: the answers are the driver's, which the library calls
+//! once for each shape.
 
 use cachealloc_core::rules::Rule;
 use cachealloc_tests::{Ran, Run};
@@ -16,8 +16,8 @@ fn made(ran: &Ran) -> u64 {
 fn the_driver_is_asked_once_for_each_shape() {
     let native = Run::c("pinned_again.c").native().output().ok();
     for (conf, calls) in [
-        // Four sizes: with eight flags each, and two at once by the other function; and two
-        // refusals.
+        // Four sizes: with eight flags each, and two at once by the other function; and two refused
+        // requests.
         ("free_mode:ordered", 4 * (8 + 2) + 2),
         ("free_mode:relaxed", 4 * (8 + 2) + 2),
         ("free_mode:strict", made(&native)),
@@ -30,14 +30,14 @@ fn the_driver_is_asked_once_for_each_shape() {
     }
 }
 
-/// A launch of too many blocks, which is refused, is no fault: all goes on as before.
+/// A launch of too many blocks, which is refused, is no fault: everything continues as before.
 #[test]
 fn a_refused_launch_changes_nothing() {
     let run = Run::c("pinned_again.c").env("SIM_FAIL", "cuLaunchCooperativeKernel@1=720");
     assert_eq!(made(&run.output().ok()), 4 * (8 + 2) + 2);
 }
 
-/// Host memory may be short in another context than the one in which it is kept.
+/// Host memory may be short in another context than the one that retains it.
 #[test]
 fn what_is_kept_gives_way_to_another_context() {
     let frees = |broken: &str| {
@@ -47,7 +47,7 @@ fn what_is_kept_gives_way_to_another_context() {
     assert_eq!((frees(""), frees(Rule::KeptGivesWayAnywhere.name())), (20, 0));
 }
 
-/// No more than so many pieces and bytes are kept.
+/// The library retains at most a fixed number of pieces and bytes.
 #[test]
 fn what_is_kept_is_bounded() {
     let frees = |shapes: &str, conf: &str| {
@@ -55,16 +55,16 @@ fn what_is_kept_is_bounded() {
         ran.report.calls("cuMemFreeHost")
     };
     assert_eq!(frees("200", "free_mode:ordered"), 0);
-    // 256 stay of 300: each round finds none of those that it needs next.
+    // 256 of 300 are retained: each round finds none of those that it needs next.
     assert!((88..=600).contains(&frees("300", "free_mode:ordered")));
-    // A mebibyte holds some 150 of them.
+    // One mebibyte holds about 150 of them.
     let full = frees("200", "host_cache_mb:1");
     assert!((50..=400).contains(&full));
-    // What serves again is counted once: each of 60 others makes an older one give way.
+    // A reused piece counts once: each of 60 others displaces an older one.
     assert!(frees("200 60", "host_cache_mb:1") >= full + 60);
 }
 
-/// Host memory may be short because of what is kept.
+/// Host memory may be short because of the memory that the library retains.
 #[test]
 fn what_is_kept_gives_way() {
     let run = Run::c("pinned_again.c").arg("20").env("SIM_FAIL", "cuMemHostAlloc@21=2");
@@ -75,7 +75,8 @@ fn what_is_kept_gives_way() {
     assert_eq!(ran.report.calls("cuMemFreeHost"), 20);
 }
 
-/// The address of what another thread frees while its context ends may be the next one's by then.
+/// If another thread frees memory while its context ends, the next context may already use the
+/// address.
 #[test]
 fn nothing_is_kept_of_a_context_that_has_ended() {
     let taken = |broken: &str| {

@@ -1,4 +1,4 @@
-//! Ranges: what was allocated in which phase of a program, by the program's own word.
+//! Ranges: memory allocated in each phase of a program, as the program marks them.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::command::{cachealloc, under};
 use crate::snapshots::Place;
 
-/// What each range holds at the end, in KiB.
+/// Returns the memory that each range holds at the end, in KiB.
 fn held(place: &Place, file: &str) -> BTreeMap<String, u64> {
     let arguments = format!("top-sites {file} --group range --at end -n 0 --json");
     let text = place.run(&cachealloc(&arguments)).ok().stdout;
@@ -50,7 +50,8 @@ fn what_was_allocated_in_which_phase() {
     let at_end = place.run(&cachealloc("top-sites a.pickle --group range --at end")).ok().stdout;
     assert!(at_end.contains("  app      (in no range)\n"), "{at_end}");
     assert!(!at_end.contains(&deep), "{at_end}");
-    // What a free says is where the program was then; PyTorch's viewer shows it with the entry.
+    // The entry of a free records the program's range at that time; PyTorch's viewer shows it with
+    // the entry.
     for format in ["perfetto", "pprof"] {
         place.run(&cachealloc(&format!("convert a.pickle --to {format} -o {format}"))).ok();
     }
@@ -94,7 +95,8 @@ assert profile.count(b'step/forward') == profile.count(b'worker') == 1
     }
 }
 
-/// Names that are different each time are bounded: what has no number counts as what is around it.
+/// The number of names is bounded: an allocation in a range without a number counts for the
+/// enclosing one.
 #[test]
 fn more_names_than_there_is_room_for() {
     let place = Place::new();
@@ -110,13 +112,13 @@ fn recording_begins_in_the_midst_of_a_range() {
     let run = Run::c("ranges.c").arg("late").conf("snapshot:end.pickle,log:quiet");
     place.run(&run).ok();
     assert_eq!(held(&place, "late.pickle"), wanted(&[("", 1), ("inside", 4)]));
-    // Where nothing is recorded ranges do nothing.
+    // Ranges do nothing if nothing is recorded.
     for way in ["phases", "many"] {
         place.run(&Run::c("ranges.c").arg(way).conf("log:quiet")).ok();
     }
 }
 
-/// What NVTX has, in all its ways, once `run` has named the library to it.
+/// All calls of NVTX, once `run` has named the library to it.
 #[test]
 fn ranges_of_nvtx() {
     let place = Place::new();
@@ -135,8 +137,8 @@ fn ranges_of_nvtx() {
     assert_eq!(held(&place, "a.pickle"), wanted(&phases));
 }
 
-/// A profiler that is named there stays; where nothing is recorded nothing is named, and a build of
-/// NVTX that asks for the function by name alone finds no tool.
+/// If a profiler is already named there, it stays. If nothing is recorded, no library is named, and
+/// a build of NVTX that looks the function up by name alone finds no tool.
 #[test]
 fn a_profiler_keeps_its_place() {
     let place = Place::new();

@@ -1,5 +1,5 @@
-//! A program that switches the recording on and off: every snapshot is sound, whatever was there
-//! before, and whichever thread allocates meanwhile.
+//! A program that switches the recording on and off: every snapshot is sound, whatever was
+//! allocated before, and whichever thread allocates meanwhile.
 
 use std::process::Command;
 
@@ -19,7 +19,7 @@ fn only_the_words_of_the_option_are_taken() {
     place.sound(0..=0, &[]);
 }
 
-/// What was there before is in the snapshot, and has no entry but its free.
+/// Blocks from before the recording are in the snapshot; their only entry is their free.
 #[test]
 fn what_was_there_before_is_known() {
     if lacks("python3") {
@@ -32,11 +32,11 @@ fn what_was_there_before_is_known() {
     let lines: Vec<_> = said.lines().collect();
     let has = |line: usize, what: &str| assert!(lines[line].contains(what), "{what}: {said}");
     has(0, " 0 entries");
-    // Three allocations, two frees of two entries each, and what `trim` gave back.
+    // Three allocations, two frees of two entries each, and the segments that `trim` released.
     has(1, "not from the start");
     has(2, " 0 entries");
     has(3, "not from the start");
-    // With the sizes that the program asked for, as in the history of any other block.
+    // These blocks have the sizes that the program requested, as in the history of any other block.
     let sizes = "import pickle\n\
         s = [pickle.load(open(f'{n}.pickle', 'rb')) for n in range(4)]\n\
         print(sum(g['requested_size'] for g in s[0]['segments']))\n\
@@ -47,8 +47,8 @@ fn what_was_there_before_is_known() {
     assert_eq!(said, "9003000\n[1000, 3001000]\n[3000500, 4096, 1000]\n");
 }
 
-/// Who gave memory back, not who once asked for it; and that a snapshot was taken, in those that
-/// follow.
+/// Entries name the thread and place that released memory, not those that once requested it. Later
+/// snapshots also record that a snapshot was taken.
 #[test]
 fn releases_and_snapshots_are_entries() {
     if lacks("python3") {
@@ -66,11 +66,11 @@ for e in entries:
         break";
     let python = Command::new("python3").args(["-c", script]).current_dir(&place.path).output();
     let said = String::from_utf8_lossy(&python.expect("python3 runs").stdout).into_owned();
-    // As much as the blocks of before take.
+    // Exactly the size of the earlier blocks.
     assert_eq!(said, "snapshot 9003520\nlate main\n");
 }
 
-/// Of what the driver served itself as well.
+/// Blocks that the driver served itself are recorded as well.
 #[test]
 fn driver_memory_that_was_there_before_is_known() {
     if lacks("python3") {
@@ -101,7 +101,7 @@ for n in range(3):
     assert_eq!(lines[2], format!("[] [{}]", frees(2)), "{said}");
 }
 
-/// Those of PyTorch's `_record_memory_history`, changed while it runs.
+/// The arguments are those of PyTorch's `_record_memory_history`, changed while the program runs.
 #[test]
 fn all_parameters_may_change() {
     if lacks("python3") {
@@ -131,7 +131,7 @@ for n in range(6):
         "alloc free_requested free_completed | 1000+ 3000",
         "free_requested free_completed | 3000",
         "| 3000",
-        // A free is two entries in the file, of which one is what was asked for.
+        // A free is two entries in the file, of which only one was requested.
         "free_completed+ | 3000",
     ];
     assert_eq!(lines, wanted);
@@ -156,7 +156,7 @@ fn it_may_be_switched_at_any_moment() {
     }
 }
 
-/// As with the option, also where nothing else would want to know of the end.
+/// The snapshot is written as with the option, even if nothing else needs a call at exit.
 #[test]
 fn a_snapshot_is_written_at_exit() {
     for conf in ["signal:USR1", "signal:off"] {

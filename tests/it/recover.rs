@@ -1,4 +1,5 @@
-//! `cachealloc recover`: whatever kills a process that records, at whatever instruction, its history is there.
+//! `cachealloc recover`: whatever kills a recording process, at whatever instruction, its history
+//! is available.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,19 +14,19 @@ use cachealloc_tests::{Ran, Run, compile, lacks, library, tier};
 use crate::command::cachealloc;
 use crate::snapshots::{Place, shows_pinned_memory, trigger};
 
-/// When processes of these numbers began that were spawned here: numbers come back, with thousands
-/// of processes within the run, and some tests leave such files.
+/// Start times of the spawned processes, by number: with thousands of processes in a run, numbers
+/// are reused, and some tests leave such files.
 static STARTS: Mutex<BTreeMap<u32, u64>> = Mutex::new(BTreeMap::new());
 
-/// In the kernel's ticks. `process`: a number, or `self`.
+/// Returns a process's start time in the kernel's ticks. `process` is a number, or `self`.
 fn start_of(process: &str) -> u64 {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).expect("/proc");
     let (_, words) = stat.rsplit_once(") ").expect("a name");
     words.split(' ').nth(19).and_then(|word| word.parse().ok()).expect("a start")
 }
 
-/// The files of the process of this number that was spawned here last; of any other, of those that
-/// have begun since we have.
+/// Returns the files of the last process spawned here with this number. For any other process, it
+/// returns the files of those that began after this one.
 pub fn left_by(process: u32) -> Vec<PathBuf> {
     let middle = format!("-{process}-");
     let own = STARTS.lock().expect("no panic").get(&process).copied();
@@ -33,7 +34,7 @@ pub fn left_by(process: u32) -> Vec<PathBuf> {
     let files = fs::read_dir("/dev/shm").expect("/dev/shm").flatten();
     let files = files.filter(|file| {
         let name = file.file_name().to_string_lossy().into_owned();
-        // With something random behind it where the name was taken.
+        // If the name was taken, a random part follows the start time.
         let start = name.split(&middle).nth(1).and_then(|rest| rest.split('.').next());
         let start = start.and_then(|start| start.parse::<u64>().ok());
         let is_its = |start| own.map_or(start >= since, |own| start == own);
@@ -46,12 +47,12 @@ pub fn spawn(place: &Place, run: &Run) -> Child {
     let mut command = run.clone().folder(&place.path).plain_command();
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
     let child = command.spawn().expect("it starts");
-    // It can be asked as long as nothing has waited for it.
+    // The start time can be read until the child is waited for.
     STARTS.lock().expect("no panic").insert(child.id(), start_of(&child.id().to_string()));
     child
 }
 
-/// Runs it to its end; its number.
+/// Runs the program to its end, and returns its process number.
 pub fn ended(place: &Place, run: &Run) -> u32 {
     let mut child = spawn(place, run);
     child.wait().expect("a child");
@@ -62,8 +63,8 @@ fn recover(place: &Place, process: u32) -> Ran {
     place.run(&cachealloc(&format!("recover {process} --remove -o {process}.pickle")))
 }
 
-/// One sound snapshot comes of what the process left, and it is removed. Returns what the checker
-/// says.
+/// Checks that the files left by the process give one sound snapshot, and are removed. Returns the
+/// checker's output.
 #[track_caller]
 pub fn recovered(place: &Place, process: u32, options: &[&str]) -> String {
     let ran = recover(place, process);
@@ -77,7 +78,7 @@ fn killed(way: &str) -> Run {
     Run::c("killed.c").arg(way)
 }
 
-/// Also of what the host has for devices.
+/// The history also contains the host memory allocated for devices.
 #[test]
 fn pinned_memory_is_recovered() {
     if lacks("python3") {
@@ -119,7 +120,7 @@ fn killed_at_random_moments() {
         std::thread::sleep(Duration::from_micros(seed * 7919 % 150_000));
         child.kill().expect("a child");
         child.wait().expect("a child");
-        // It may have written some, when memory ran out.
+        // The program may have written some snapshots when it ran out of memory.
         for name in place.names() {
             fs::remove_file(place.path.join(name)).expect("a file");
         }
@@ -129,8 +130,8 @@ fn killed_at_random_moments() {
     assert!(overflowed >= tier::count(2, 6), "{overflowed} rings overflowed");
 }
 
-/// After instructions that change anything: some of them in each configuration; `RECOVER_ALL=1`
-/// makes it all of them.
+/// Kills the process after instructions that change shared state: after some of them in each
+/// configuration, or after all with `RECOVER_ALL=1`.
 #[test]
 #[ignore = "long tier"]
 fn killed_at_any_instruction() {
@@ -159,7 +160,7 @@ fn killed_at_any_instruction() {
     }
 }
 
-/// What completed before the end is there, to the last call.
+/// Every entry completed before the end is there, up to the last call.
 #[test]
 fn nothing_is_lost() {
     for way in ["raise KILL", "raise SEGV"] {
@@ -173,7 +174,7 @@ fn nothing_is_lost() {
     }
 }
 
-/// Of the last entries of a ring, and of what lives.
+/// The snapshot contains the last entries of a ring, and the live blocks.
 #[test]
 fn the_state_is_there_without_the_history() {
     if lacks("python3") {
@@ -187,14 +188,14 @@ fn the_state_is_there_without_the_history() {
     assert!(ran.stdout.contains("hold c/killed.c:11") && ran.stdout.contains("main"), "{ran:?}");
 }
 
-/// What was there before has no entry, and is there.
+/// A block from before the recording has no entry, but is in the snapshot.
 #[test]
 fn recording_may_begin_late() {
     let place = Place::new();
     let process = ended(&place, &killed("late"));
     let said = recovered(&place, process, &[]);
     let shown = place.run(&cachealloc(&format!("top-sites {process}.pickle --at end"))).ok().stdout;
-    // The other one is of before: 14.3 MiB of ours.
+    // The other block is from before: 14.3 MiB of the library's.
     assert!(shown.contains("hold c/killed.c") && shown.contains("6.68 MiB"), "{said}\n{shown}");
 }
 
@@ -208,7 +209,7 @@ fn a_clean_end_leaves_nothing() {
         ("abort", "record:all"),
         ("return", "record:all,live:false"),
         ("return", "record:all,signal:off"),
-        // Nothing is recorded.
+        // The process records nothing.
         ("raise KILL", "record:off"),
     ] {
         let place = Place::new();
@@ -217,7 +218,7 @@ fn a_clean_end_leaves_nothing() {
     }
 }
 
-/// The snapshot that was promised for the end is not lost with its folder.
+/// The snapshot due at the end is not lost with its folder.
 #[test]
 fn an_end_without_its_snapshot_leaves_the_history() {
     let place = Place::new();
@@ -252,14 +253,14 @@ fn a_process_that_runs_is_left_alone() {
     assert_eq!(left_by(id).len(), 1);
     child.kill().expect("a child");
     child.wait().expect("a child");
-    // Nor is what is left touched by others that record.
+    // Other recording processes do not touch the files either.
     ended(&Place::new(), &trigger("return").conf("record:all"));
     let list = cachealloc("recover").output().ok().stdout;
     assert!(list.contains(&left_by(id)[0].display().to_string()), "{list}");
     recovered(&place, id, &[]);
 }
 
-/// `exec` keeps the number; what the program was before can be had.
+/// `exec` keeps the process number; the history of the program before it is available.
 #[test]
 fn a_process_may_become_another_program() {
     let place = Place::new();
@@ -293,7 +294,7 @@ fn what_is_no_history_is_refused() {
     }
 }
 
-/// Python functions are named as of a second before the end.
+/// Python functions have the names of at most a second before the end.
 #[test]
 fn python_is_named() {
     if lacks("python3") {
@@ -324,7 +325,7 @@ os.kill(os.getpid(), signal.SIGKILL)
     assert!(shown.contains("weights") && shown.contains("training.py"), "{shown}");
 }
 
-/// A library that was replaced since has other functions at the same places.
+/// A library that has been replaced since has other functions at the same addresses.
 #[test]
 fn another_build_gives_no_names() {
     let place = Place::new();

@@ -1,6 +1,6 @@
-//! A call that the driver refuses changes nothing of ours: each function with a hook, refused at
-//! once, and refused when it has done all (`tests/programs/refusals`). The second is not tried of
-//! what `tests/data/unrefused.csv` names.
+//! A call that the driver refuses changes nothing in the library: each hooked function is refused
+//! at once, and refused after it has done everything (`tests/programs/refusals`). Functions listed
+//! in `tests/data/unrefused.csv` are not refused in the second way.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -12,7 +12,7 @@ use cachealloc_tests::{Run, root, tier};
 
 use crate::hazards::problems;
 
-/// With a cache, and frees of two threads that a kernel came before.
+/// There is memory in the cache, and frees of two threads follow a kernel.
 #[test]
 fn refused_calls_change_nothing() {
     check("free_mode:ordered");
@@ -24,7 +24,7 @@ fn refused_calls_change_nothing_where_each_free_waits() {
     check("free_mode:strict");
 }
 
-/// The test sees what the rule is for.
+/// Without the rule the test fails.
 #[test]
 fn a_refusal_that_changes_something_shows() {
     let (_, symbol, types) =
@@ -35,7 +35,7 @@ fn a_refusal_that_changes_something_shows() {
     assert!(ran.stdout.contains("CHANGED"), "{}", ran.stdout);
 }
 
-/// Each function with a hook is refused in both ways, or named with the reason why not.
+/// Each hooked function is refused in both ways, or listed with the reason why not.
 #[test]
 fn each_hook_is_refused_or_has_a_reason() {
     let reasons = text("tests/data/unrefused.csv");
@@ -53,8 +53,8 @@ fn each_hook_is_refused_or_has_a_reason() {
 }
 
 fn check(conf: &str) {
-    // The default tier leaves out the twins and all but the newest of several versions, and takes
-    // one in three of the rest.
+    // The default tier omits the twins and all but the newest of several versions, and takes one in
+    // three of the rest.
     let mut functions = hooked();
     if !tier::is_long() {
         functions.retain(|(_, symbol, _)| plain(symbol) == *symbol);
@@ -81,7 +81,7 @@ fn check(conf: &str) {
 
 const WORKERS: usize = 2;
 
-/// What is wrong, if anything.
+/// Returns what is wrong, if anything.
 fn wrong(symbol: &str, types: &str, conf: &str) -> Option<String> {
     let natively = refusal(symbol, types).native().output();
     let ours = refusal(symbol, types).conf(conf).output();
@@ -99,11 +99,11 @@ fn wrong(symbol: &str, types: &str, conf: &str) -> Option<String> {
 fn refusal(symbol: &str, types: &str) -> Run {
     let run = Run::program(env!("CARGO_BIN_EXE_refusals")).arg(symbol).arg(types);
     let run = run.env("SIM_DEADLOCK_MS", "4000").env("SIM_DRIVER_VERSION", "13050");
-    // Of two devices where it takes two: memory is more visible then.
+    // Functions of peer access need two devices: more memory is visible then.
     if symbol.contains("PeerAccess") { run.env("SIM_DEVICES", "2") } else { run }
 }
 
-/// Base, symbol and argument types of each function that has a hook, by the rule of
+/// Returns the base name, symbol and argument types of each hooked function, by the rule of
 /// `src/preload/build.rs`.
 fn hooked() -> Vec<(String, String, String)> {
     let list = text("src/preload/functions.csv");
@@ -117,12 +117,12 @@ fn hooked() -> Vec<(String, String, String)> {
     rows.filter(has_hook).map(owned).collect()
 }
 
-/// Without the ending of the twin for the default stream of a thread.
+/// Removes the suffix of the twin for a thread's default stream.
 fn plain(symbol: &str) -> String {
     symbol.trim_end_matches("_ptsz").trim_end_matches("_ptds").to_string()
 }
 
-/// What the program knows arguments for.
+/// Returns the symbols for which the program knows arguments.
 fn known() -> BTreeSet<String> {
     let symbols: String = hooked().iter().map(|(_, symbol, _)| plain(symbol) + " ").collect();
     let run = Run::program(env!("CARGO_BIN_EXE_refusals")).arg("--list").args(&symbols);

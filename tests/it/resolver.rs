@@ -1,4 +1,5 @@
-//! `cuGetProcAddress`: the same answers as the driver's, with our functions in the place of its.
+//! `cuGetProcAddress`: the same answers as the driver's, with the library's functions in place of
+//! the driver's.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,9 +10,9 @@ fn ask() -> Run {
     Run::c("resolve.c").arg(root().join("src/preload/functions.csv"))
 }
 
-/// Every base name with each of its versions, the neighbours, and all flags, in both forms and by
-/// `dlsym`: the pointer is the export of the symbol that the driver's own answer means, and code
-/// and status are the driver's.
+/// Queries every base name with each of its versions, adjacent versions, and all flags, in both
+/// forms and by `dlsym`. The pointer is the export of the symbol that the driver's own answer
+/// means, and code and status are the driver's.
 #[test]
 fn every_answer_means_the_same_symbol() {
     for version in [13_000, 12_050, 12_000, 11_040] {
@@ -27,7 +28,8 @@ fn every_answer_means_the_same_symbol() {
     }
 }
 
-/// A function with a hook is ours whatever way it was found; one without is the driver's own.
+/// A hooked function is the library's in whatever way it was found; any other function is the
+/// driver's own.
 #[test]
 fn hooked_functions_are_ours_and_the_others_native() {
     let exports = fs::read_to_string(root().join("tests/data/exports.txt")).expect("exports.txt");
@@ -56,8 +58,8 @@ fn switched_off_the_resolver_returns_native_pointers_only() {
     assert!(!ours.stdout.contains("libcachealloc"));
 }
 
-/// The test programs mean the functions that they get: of a base name's versions the driver gives
-/// the newest that is not newer than the one asked for.
+/// The test programs request the functions that they get: of a base name's versions, the driver
+/// returns the newest that is not newer than the requested one.
 #[test]
 fn programs_ask_for_what_they_mean() {
     let text = |path: &str| fs::read_to_string(root().join(path)).expect(path);

@@ -1,6 +1,8 @@
-//! The file that users get: what it exports, what it needs, and from which C library on it loads.
+//! The file that users get: its exports, its dependencies, and the oldest C library with which it
+//! loads.
 //!
-//! The fast tier builds no such file, and looks at the exports of the one with assertions, which are the same.
+//! The fast tier does not build this file, and checks the exports of the one with assertions, which
+//! are the same.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -10,8 +12,9 @@ use std::{env, fs};
 use cachealloc_core::rules::Rule;
 use cachealloc_tests::{library, release_library, root};
 
-/// Exactly the committed list: an export too many may replace a function of the program, and one
-/// too few leads past us. `UPDATE=1 make test` writes the list from the table of functions.
+/// The exports must match the committed list exactly: an additional export may replace a function
+/// of the program, and with a missing one calls bypass the library. `UPDATE=1 make test` writes the
+/// list from the table of functions.
 #[test]
 fn exports_are_the_committed_list() {
     let list = root().join("tests/data/exports.txt");
@@ -28,8 +31,8 @@ fn exports_are_the_committed_list() {
     assert!(more.is_empty() && fewer.is_empty(), "not in the list: {more:?}; missing: {fewer:?}");
 }
 
-/// Our doors in the C library, our own header's functions, and functions of the driver; nothing
-/// that a dependency exports.
+/// Exports are the library's hooks in the C library, the functions of its own header, and functions
+/// of the driver. Nothing that a dependency defines is exported.
 #[test]
 fn every_export_is_a_driver_function() {
     let table = fs::read_to_string(root().join("src/preload/functions.csv")).expect("the table");
@@ -60,15 +63,15 @@ fn every_export_is_a_driver_function() {
         let of_header =
             header.contains(&format!(" {name}(")) || header.contains(&format!("*{name}("));
         let of_libc = OF_LIBC.contains(&name.as_str());
-        // The door by which NVTX finds a tool.
+        // The function by which NVTX finds a tool.
         let of_nvtx = name == "InitializeInjectionNvtx2";
         assert!(of_libc || of_nvtx || of_header || known.contains(name), "{name} is exported");
-        // A version of our own would make the loader ignore the symbol without a word.
+        // The loader would silently ignore a symbol with a version of the library's own.
         assert_eq!(symbol.version, "", "{name} has a version");
     }
 }
 
-/// glibc 2.17 is what Red Hat 7, and every newer system, has.
+/// Red Hat 7 and every newer system has glibc 2.17.
 #[test]
 #[ignore = "long tier"]
 fn loads_from_glibc_2_17_on() {
@@ -79,7 +82,7 @@ fn loads_from_glibc_2_17_on() {
             assert!(number <= vec![2, 17], "{name} needs {version}");
         } else if version.is_empty() {
             assert!(symbol.weak, "{name} has no version: list it in src/preload/build/glibc.rs");
-            // Unversioned: what the system has, or null. Each user looks before it calls.
+            // Unversioned: the system's function, or null. Each user checks before calling.
             const WEAK: [&str; 7] = [
                 "_ITM_deregisterTMCloneTable",
                 "_ITM_registerTMCloneTable",
@@ -113,7 +116,7 @@ fn needs_the_c_library_and_the_unwinder_only() {
     assert!(!text.contains("STATIC_TLS"), "cannot be opened late");
 }
 
-/// The library with assertions is the same shape, as far as a program can see.
+/// To a program the library with assertions has the same exports and dependencies.
 #[test]
 #[ignore = "long tier"]
 fn the_checked_library_exports_the_same() {

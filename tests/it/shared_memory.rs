@@ -1,5 +1,6 @@
-//! `/dev/shm`, where the history and the numbers of a process lie: full, not to be written, not there, or with
-//! what another user has prepared. The program goes on, its own snapshot is whole, and one line says what is not.
+//! `/dev/shm`, which contains the history and the statistics of a process: full, not writable,
+//! missing, or with files that another user has prepared. The program continues, its own snapshot
+//! is complete, and one line reports what is missing.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -13,7 +14,7 @@ use crate::recover::{recovered, spawn};
 use crate::snapshots::Place;
 use crate::statistics::page_of;
 
-/// Nothing that the program does fails for want of room, and its own snapshot is whole.
+/// No call of the program fails for lack of space, and its own snapshot is complete.
 #[test]
 fn a_full_file_system_is_one_line() {
     for size in ["20k", "300k", "1m"] {
@@ -23,7 +24,7 @@ fn a_full_file_system_is_one_line() {
             "mount -t tmpfs -o size={size} none /dev/shm && {random} 3 20000 2 own; ls -s /dev/shm"
         );
         let run = Run::program("unshare").args("--mount sh -c").arg(script);
-        // On a small device the threads run out of memory at times, and that would be snapshots,
+        // On a small device the threads sometimes run out of memory, which would write snapshots,
         // too.
         let ran = place.run(&run.env("SIM_MEMORY_MB", "8192").conf("record:all"));
         if ran.stderr.contains("unshare failed") {
@@ -50,8 +51,7 @@ fn a_limit_for_files_is_one_line() {
     place.sound(1..=1, &["--from-start"]);
 }
 
-/// Names are known before the process takes them, and any user that may write into the folder may
-/// be there first.
+/// The names are predictable, and any user with write access to the folder may take them first.
 #[test]
 fn prepared_names_are_left_alone() {
     for kind in ["file", "link", "dangling", "folder", "fifo"] {
@@ -92,7 +92,7 @@ fn prepare(kind: &str, path: &Path, victim: &Path) {
     }
 }
 
-/// The name of its history, once it has one.
+/// Returns the file name of its history, once it has one.
 fn history_of(process: u32) -> PathBuf {
     let page = page_of(process).display().to_string();
     PathBuf::from(format!(
@@ -108,8 +108,8 @@ fn start_of(process: u32) -> u64 {
     words.split(' ').nth(19).and_then(|word| word.parse().ok()).expect("a start")
 }
 
-/// Not to be written, without room for a file, not there, of another kind; what is not executable
-/// matters not.
+/// The folder is not writable, has no space for a file, is missing, or is of another kind. Whether
+/// it is executable makes no difference.
 #[test]
 fn a_folder_that_is_of_no_use_is_one_line() {
     for (made, line) in [
@@ -137,8 +137,8 @@ fn a_folder_that_is_of_no_use_is_one_line() {
     }
 }
 
-/// The snapshot at the end cannot be written; what is recorded stays, and the line says what makes
-/// one of it.
+/// The snapshot at the end cannot be written. The recorded history remains, and the message gives
+/// the command that makes a snapshot of it.
 #[test]
 fn a_process_may_have_no_more_files() {
     for limit in ["--nofile=0:0", "--fsize=0:0"] {

@@ -1,5 +1,6 @@
 //! The statistics as others see them: by the C functions, in a file at the end, and live from
-//! another process. `scripts/check-statistics.py` knows what must hold between the numbers.
+//! another process. `scripts/check-statistics.py` knows which relations between the numbers must
+//! hold.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -30,12 +31,12 @@ pub fn check(options: &[&str], file: &Path) -> String {
     said
 }
 
-/// The program itself compares with what it did, in each mode and while recording.
+/// The program itself compares the statistics with its own calls, in each mode and while recording.
 #[test]
 fn numbers_are_what_the_program_did() {
     for conf in ["", "free_mode:strict", "free_mode:relaxed", "record:state", "record:all"] {
         let conf = format!("{conf},log:quiet,snapshot:/dev/null");
-        // In mode `relaxed` a block stays active until a call asks whether its work is over.
+        // In mode `relaxed` a block stays active until a call checks whether its work is complete.
         let lists = (!conf.contains("relaxed")).then_some("lists");
         for way in lists.into_iter().chain(["contexts", "busy 1 exit", "busy 4 exit"]) {
             let ran = statistics(way).conf(&conf).output().ok();
@@ -44,14 +45,14 @@ fn numbers_are_what_the_program_did() {
     }
 }
 
-/// The allocator counts a zone as part of each request, which a list of blocks would not know.
+/// The allocator counts a red zone as part of each request, which a thread cache does not know.
 #[test]
 fn with_red_zones_no_list_hands_out_blocks() {
     let ran = statistics("zones").conf("red_zone:64,log:quiet").output().ok();
     assert_eq!(ran.stderr, "");
 }
 
-/// A block freed on a stream counts no more when another thread's list hands out its next block.
+/// A block freed on a stream no longer counts when another thread's cache hands out its next block.
 #[test]
 fn the_peak_is_what_the_program_held_at_once() {
     for conf in ["log:quiet", "log:quiet,record:all,snapshot:/dev/null"] {
@@ -80,7 +81,7 @@ fn the_c_functions_answer() {
     }
 }
 
-/// Whatever way a process ends: one file, and it is whole.
+/// However a process ends, it leaves one complete file.
 #[test]
 fn a_file_at_every_end() {
     if lacks("python3") {
@@ -117,8 +118,7 @@ fn a_file_of_text_for_people() {
     }
 }
 
-/// 22 MiB at the peak, 7 at the end, by the program itself. After a peak that was made to begin
-/// anew, 10.
+/// 22 MiB at the peak, 7 at the end, as counted by the program. After a reset of the peak, 10.
 #[test]
 fn who_holds_how_much() {
     let ways = [("state", "holders", 22), ("all", "holders", 22), ("state", "holders_anew", 10)];
@@ -138,14 +138,14 @@ fn who_holds_how_much() {
     }
 }
 
-/// The file of a process of this user in this namespace.
+/// Returns the file of a process of this user in this namespace.
 pub fn page_of(process: u32) -> PathBuf {
     let user = fs::metadata("/proc/self").expect("/proc").uid();
     let namespace = fs::metadata("/proc/self/ns/pid").expect("/proc").ino();
     PathBuf::from(format!("/dev/shm/cachealloc-{user}-{namespace}-{process}"))
 }
 
-/// A program that runs until it is told to end.
+/// A program that runs until it gets a command to end.
 pub struct Running {
     pub child: Child,
     pub file: PathBuf,
@@ -168,7 +168,7 @@ impl Running {
         Running { child, file }
     }
 
-    /// The file is made by a thread, a moment after the first call.
+    /// A thread creates the file, a moment after the first call.
     pub fn wait_for_file(&self) {
         for _ in 0..500 {
             if self.file.exists() {
@@ -185,7 +185,7 @@ impl Running {
         output.expect("the reader runs")
     }
 
-    /// How it ended, as a shell says it.
+    /// Ends the program, and returns its exit code as a shell reports it.
     pub fn end(mut self) -> Option<i32> {
         drop(self.child.stdin.take());
         let status = self.child.wait().expect("it ends");
@@ -225,7 +225,7 @@ fn the_file_goes_with_the_process() {
         assert_eq!(running.end(), Some(code), "{end}");
         assert!(!path.exists(), "{end}: {} stays behind", path.display());
     }
-    // What a killed process leaves behind, the next one of the user removes.
+    // The user's next process removes the file that a killed process leaves.
     let running = Running::new(statistics("busy 2 kill"));
     running.wait_for_file();
     let left = running.file.clone();
@@ -247,7 +247,8 @@ fn no_file_where_none_is_wanted() {
     }
 }
 
-/// Whatever others do to the file, the program goes on, and a signal still leaves a snapshot.
+/// Whatever others do to the file, the program continues, and a signal still makes it write a
+/// snapshot.
 #[test]
 fn a_spoiled_file_is_no_matter() {
     for spoil in ["cut", "removed", "replaced", "scribbled"] {

@@ -1,7 +1,7 @@
-//! Many processes and signals at once, on a machine with too few processors: everything arrives,
-//! and every file is whole. `make test-long` runs these alone, because what they do to the
-//! processors is no fault of the tests beside them. What arrived is printed: `cargo test ... storm
-//! -- --nocapture`. `STORM_ROUNDS=10` does all of it ten times, from other beginnings.
+//! Many processes and signals at once, on a machine with too few processors: every signal is
+//! handled, and every file is complete. `make test-long` runs these tests alone, because their load
+//! would disturb other tests. They print the number of handled signals: `cargo test ... storm --
+//! --nocapture`. `STORM_ROUNDS=10` repeats everything ten times from different seeds.
 
 use std::fs;
 
@@ -12,7 +12,7 @@ use crate::ends::same;
 use crate::snapshots::Place;
 use crate::statistics::page_of;
 
-/// Processes beside them that want nothing but the processor.
+/// Additional processes that only use the processor.
 const LOAD: u32 = 10;
 
 fn storm(way: &str, processes: u32, signals: u32) -> Run {
@@ -39,7 +39,7 @@ fn two_hundred_processes_end_at_once() {
     }
 }
 
-/// Each needs 0.1 s of a processor, and there may be two.
+/// Each process needs 0.1 s of a processor, and there may be two.
 #[test]
 #[ignore = "long tier"]
 fn a_hundred_processes_end_at_once() {
@@ -51,7 +51,7 @@ fn a_hundred_processes_end_at_once() {
     }
 }
 
-/// Each handler of the program runs for each signal, and what is asked for is written meanwhile.
+/// Each handler of the program runs for each signal, while requested snapshots are written.
 #[test]
 #[ignore = "long tier"]
 fn every_signal_arrives() {
@@ -71,13 +71,14 @@ fn every_signal_arrives() {
             "{usr1} snapshots asked for: {} written, with 20 at the ends",
             place.names().len()
         );
-        // One serves all requests that came before it was begun; and each process leaves one at its
-        // end.
+        // One snapshot serves all requests made before it was begun, and each process leaves one at
+        // its end.
         place.sound(40..=820, &[]);
     }
 }
 
-/// By a deadly signal at any moment, also while a snapshot is written, and by a second one.
+/// Processes end by a deadly signal at any moment, also while a snapshot is written, and by a
+/// second one.
 #[test]
 #[ignore = "long tier"]
 fn who_is_ended_leaves_whole_files() {
@@ -91,8 +92,8 @@ fn who_is_ended_leaves_whole_files() {
     }
 }
 
-/// There is no half file, and nothing else but what SIGKILL always leaves: a hidden file that was
-/// being written, and a page that the next one of the user removes.
+/// No file is incomplete. Only what SIGKILL always leaves remains: a hidden file that was being
+/// written, and a page that the user's next process removes.
 #[test]
 #[ignore = "long tier"]
 fn who_is_killed_leaves_no_half_file() {

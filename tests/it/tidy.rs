@@ -1,5 +1,5 @@
-//! Checks of the text: `unsafe` stays behind its fence, files stay readable, comments name their
-//! subject.
+//! Checks of the source text: `unsafe` only in the permitted files, files of readable size,
+//! comments that name their subject.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ fn root() -> PathBuf {
 
 #[test]
 fn unsafe_stays_behind_its_fence() {
-    // Of the command: the calls of the kernel that no safe wrapper offers.
+    // In the command: the system calls for which there is no safe wrapper.
     let fenced = |file: &PathBuf| {
         !file.ends_with("cli/kernel.rs") && !file.ends_with("cli/kernel/libraries.rs")
     };
@@ -47,7 +47,7 @@ fn files_stay_readable() {
     }
 }
 
-/// Both tiers run the tests of every crate, and the workspace has each crate.
+/// Both tiers run the tests of every crate, and the workspace contains each crate.
 #[test]
 fn the_tests_of_each_crate_are_run() {
     let text = |file: &str| fs::read_to_string(root().join(file)).expect("a text");
@@ -61,7 +61,7 @@ fn the_tests_of_each_crate_are_run() {
         let name = folder.file_name().expect("a name").to_string_lossy().into_owned();
         let Ok(manifest) = fs::read_to_string(folder.join("Cargo.toml")) else { continue };
         assert!(workspace.contains(&format!("\"src/{name}\"")), "the workspace lacks src/{name}");
-        // No harness is built for a library without tests of its own.
+        // No test harness is built for a library without tests of its own.
         let own =
             rust_files(&folder).into_iter().filter(|file| !file.starts_with(folder.join("tests")));
         let mut texts = own.map(|file| fs::read_to_string(file).expect("a source file"));
@@ -114,7 +114,7 @@ fn what_is_cited_exists() {
     }
 }
 
-/// The numbers that follow these words, also in lists: `hazards 3, 29 and 40`.
+/// Returns the numbers that follow these words, also in lists: `hazards 3, 29 and 40`.
 fn numbers_behind<'a>(text: &'a str, words: &'a str) -> impl Iterator<Item = u32> + 'a {
     text.split(words).skip(1).flat_map(|rest| {
         let list =
@@ -181,7 +181,7 @@ fn comment_of(line: &str) -> &str {
     line.split_once("//").map_or("", |(_, comment)| comment)
 }
 
-/// A test that skips says so by the one function that fails under CI.
+/// A test that skips reports this through the one function that fails under CI.
 #[test]
 fn tests_are_skipped_by_one_function() {
     let own = root().join("tests/it/tidy.rs");

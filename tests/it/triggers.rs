@@ -1,4 +1,4 @@
-//! When snapshots are written: at every end, on signals, under storms. The program must not notice:
+//! When snapshots are written: at every end, on signals, under load. The program must not notice:
 //! same output, same exit code, same view of its signals.
 
 use std::process::Command;
@@ -7,7 +7,8 @@ use cachealloc_tests::{Ran, Run, lacks};
 
 use crate::snapshots::{Place, trigger};
 
-/// Runs it natively and with this option: the same output and exit code, and so many snapshots.
+/// Runs the program without the library and with this option: the output and exit code must be the
+/// same, and the number of snapshots within this range.
 #[track_caller]
 fn same(way: &str, conf: &str, count: std::ops::RangeInclusive<usize>) -> Ran {
     let place = Place::new();
@@ -60,10 +61,10 @@ fn others_allocate_while_the_process_ends() {
     same("killed_busy TERM", "record:all,max_entries:200", 1..=1);
 }
 
-/// A handler may have interrupted anything: `malloc`, or a hook that holds a lock of ours. The
-/// process ends as it natively does; where what was interrupted holds what the writer lacks, and
-/// the machine is busy besides, it ends without the file rather than later (seen once in many
-/// runs).
+/// A handler may have interrupted anything: `malloc`, or a hook that holds a lock of the library.
+/// The process ends as it does without the library. If the interrupted code holds a lock that the
+/// writer needs, and the machine is busy as well, the process ends without the file rather than
+/// later (seen once in many runs).
 #[test]
 fn a_handler_may_end_the_process_anywhere() {
     for us in [300, 800, 1700] {
@@ -73,7 +74,8 @@ fn a_handler_may_end_the_process_anywhere() {
     }
 }
 
-/// The interrupted thread goes on where it holds what the writer lacks, and nothing is left out.
+/// If the interrupted thread holds a lock that the writer needs, that thread continues, and the
+/// snapshot omits nothing.
 #[test]
 fn a_signal_in_an_allocation_loses_nothing() {
     for us in [300, 900, 1500, 2100, 2700, 3300] {
@@ -86,7 +88,7 @@ fn a_signal_in_an_allocation_loses_nothing() {
 fn the_program_sees_its_own_handlers() {
     for signal in ["USR1", "TERM", "HUP", "USR2", "CHLD"] {
         same(&format!("handlers {signal}"), "record:all", 1..=9);
-        // Nothing is asked for: the signal is the program's.
+        // No snapshot is requested: the signal is the program's.
         let ran = same(&format!("handlers {signal}"), "record:off", 0..=0);
         assert_eq!(ran.stderr, "");
     }
@@ -94,7 +96,7 @@ fn the_program_sees_its_own_handlers() {
     same("handlers USR2", "record:off,signal:USR2", 1..=9);
 }
 
-/// As well-behaved programs end: their handler cleans up and sends the signal again.
+/// Programs may end like this: their handler cleans up and sends the signal again.
 #[test]
 fn a_signal_sent_again_leaves_a_snapshot() {
     for way in ["resend TERM", "resend TERM before", "resend HUP", "once TERM", "once INT"] {
@@ -134,7 +136,7 @@ fn the_library_may_be_off() {
     place.sound(0..=0, &[]);
 }
 
-/// A thousand, while four threads allocate: no deadlock, and every file is whole.
+/// A thousand signals, while four threads allocate: no deadlock, and every file is complete.
 #[test]
 fn storms_of_signals() {
     for conf in ["record:all,max_entries:200", "record:off"] {
@@ -147,7 +149,7 @@ fn storms_of_signals() {
     place.sound(1..=3000, &[]);
 }
 
-/// The file that was asked for right before the end is whole, recording or not.
+/// The file requested directly before the end is complete, whether recording is on or not.
 #[test]
 fn a_snapshot_asked_for_is_finished() {
     if lacks("python3") {
@@ -162,7 +164,7 @@ fn a_snapshot_asked_for_is_finished() {
     }
 }
 
-/// The simplest use: no option at all.
+/// The simplest use, without any option.
 #[test]
 fn usr1_works_without_options() {
     if lacks("python3") {
@@ -175,7 +177,8 @@ fn usr1_works_without_options() {
     assert!(said.contains("5 blocks, 0 entries"), "{said}");
 }
 
-/// What is alive at the end was never freed; what is alive in between may be.
+/// A block alive at the end was never freed; a block alive at an earlier snapshot may be freed
+/// later.
 #[test]
 fn a_snapshot_says_why_it_was_taken() {
     if lacks("python3") {
@@ -197,9 +200,9 @@ fn a_snapshot_says_why_it_was_taken() {
     assert_eq!(["0.pickle", "1.pickle"].map(|name| taken(&place, name)), ["shortage", "exit"]);
 }
 
-/// A request that fails waits for its snapshot, which waits here for a lock that the request's
-/// thread holds: the thread goes on when the writer has slept for a while, and a snapshot is there
-/// when the lock is free.
+/// A request that fails waits for its snapshot, which here waits for a lock that the request's
+/// thread holds. The thread continues when the writer has slept for a while, and the snapshot is
+/// written when the lock is free.
 #[test]
 fn a_shortage_does_not_wait_for_ever() {
     if lacks("python3") {
@@ -209,13 +212,13 @@ fn a_shortage_does_not_wait_for_ever() {
     let native = place.run(&Run::c("short_in_loader.c").native()).ok();
     let ours = place.run(&Run::c("short_in_loader.c").conf("record:all,snapshot:%n.pickle")).ok();
     assert_eq!(ours.stdout, native.stdout);
-    // Where the program ends meanwhile, one file serves both.
+    // If the program ends meanwhile, one file serves both purposes.
     place.sound(1..=2, &[]);
     let names = place.names();
     assert_eq!(taken(&place, names.last().expect("a snapshot")), "exit");
 }
 
-/// Why this file was written, as Python reads it.
+/// Returns the reason why this file was written, as Python reads it.
 #[track_caller]
 fn taken(place: &Place, name: &str) -> String {
     const READ: &str = "

@@ -51,7 +51,7 @@ fn a_request_in_a_capture_does_not_wait() {
     house.ends_clean();
 }
 
-/// The change is made in another thread than the one that requests memory.
+/// Another thread creates and ends contexts beside the thread that requests memory.
 #[test]
 fn contexts_come_and_go() {
     for conf in [KEEPS, "idle_release_s:3600,wait_for_memory_s:1"] {
@@ -81,7 +81,8 @@ fn a_wait_ends_with_its_context() {
     house.ends_clean();
 }
 
-/// The call is not made for the current context.
+/// The request concerns the memory of the primary context's device, not that of the current
+/// context's.
 #[test]
 fn the_device_of_a_context_is_asked_for() {
     let house = House::new();
@@ -133,7 +134,7 @@ fn who_could_not_look_looks_again() {
     house.ends_clean();
 }
 
-/// A request that a capture keeps from the driver withholds no memory.
+/// A measurement that a capture postpones does not delay the release of memory to another process.
 #[test]
 fn what_is_measured_later_does_not_hold_up_what_is_given() {
     let house = House::new();

@@ -1,7 +1,7 @@
-//! The recipe for containers: what its instructions copy is there, and works where they put it.
+//! The container recipe: the files that its instructions copy exist, and work where they are put.
 //!
-//! No builder of images is needed: those instructions that the recipe has are carried out on folders, as builders
-//! document them, and any other fails.
+//! No image builder is needed: the instructions in the recipe are carried out on folders, as
+//! builders document them. Any other instruction fails.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,8 +13,7 @@ use cachealloc_tests::root;
 use super::{ok, script, works};
 use crate::snapshots::Place;
 
-/// The stages of a Dockerfile, by name, each a folder; and what the last one sets in the
-/// environment.
+/// The stages of a Dockerfile by name, each a folder, and the environment that the last one sets.
 struct Built {
     stages: BTreeMap<String, PathBuf>,
     last: PathBuf,
@@ -22,7 +21,7 @@ struct Built {
 }
 
 impl Built {
-    /// `others`: images that the file copies from.
+    /// Builds the stages. `others` are images from which the file copies.
     fn new(text: &str, context: &Path, place: &Path, others: &[(&str, &Path)]) -> Built {
         let stages = others.iter().map(|(name, path)| (name.to_string(), path.to_path_buf()));
         let mut built = Built {
@@ -67,7 +66,7 @@ impl Built {
         path
     }
 
-    /// Of a folder its contents, of a file the file.
+    /// Copies the contents of a folder, or a file.
     fn copy(&self, from: &Path, to: &str) {
         let to = self.inside(to);
         let copy = "set -e; for f in $0; do if [ -d \"$f\" ]; then mkdir -p \"$1\"; \
@@ -76,7 +75,7 @@ impl Built {
     }
 }
 
-/// `pattern` is expanded by the shell; no folder of the tests has a space in its name.
+/// Runs a script. The shell expands `pattern`; no folder of the tests has a space in its name.
 fn sh(script: &str, pattern: &Path, to: &Path) {
     fs::create_dir_all(to.parent().expect("a folder")).expect("target/ is writable");
     ok(&Command::new("sh").args(["-c", script]).arg(pattern).arg(to).output().expect("a shell"));

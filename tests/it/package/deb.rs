@@ -1,5 +1,5 @@
-//! The Debian package: installed, run and removed by dpkg in a folder; lintian has nothing against
-//! it.
+//! The Debian package: installed, run and removed by dpkg in a folder, and free of lintian's
+//! complaints.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -23,8 +23,8 @@ fn tool(program: &str, arguments: &[&str], file: &Path) -> String {
 
 fn dpkg(root: &Path, arguments: &[&str]) {
     let mut dpkg = Command::new("dpkg");
-    // In the folder there is no C library, and on the path of a user no program of the
-    // administrator's.
+    // The folder contains no C library, and a user's path contains none of the administrator's
+    // programs.
     dpkg.arg("--root").arg(root).arg("--force-depends").args(arguments);
     dpkg.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
     ok(&dpkg.output().expect("dpkg"));
@@ -75,7 +75,7 @@ fn it_is_one_of_debians() {
     let extract = Command::new("dpkg-deb").arg("-x").arg(&package).arg(&root).status();
     assert!(extract.expect("dpkg-deb").success());
 
-    // All files are root's, and none may be changed by others.
+    // All files belong to root, and only root may change them.
     for line in tool("dpkg-deb", &["--contents"], &package).lines() {
         let mut words = line.split_whitespace();
         let (mode, owner) = (words.next().expect("a mode"), words.next().expect("an owner"));
@@ -85,8 +85,8 @@ fn it_is_one_of_debians() {
         let manual_page = line.contains("/share/man/") && mode.starts_with('-');
         assert!(!manual_page || line.ends_with(".gz"), "{line}");
     }
-    // Not where the loader looks: such a library needs a number in its name, and a trigger for
-    // ldconfig.
+    // The library is not where the loader looks: that would require a number in its name, and a
+    // trigger for ldconfig.
     let in_lib = fs::read_dir(root.join("usr/lib")).expect("the folder").flatten();
     assert!(in_lib.into_iter().all(|entry| entry.path().is_dir()));
     for file in ["usr/bin/cachealloc", "usr/lib/cachealloc/libcachealloc.so"] {
@@ -95,14 +95,14 @@ fn it_is_one_of_debians() {
     }
 }
 
-/// Neither errors nor warnings, and no override: there is none in the package.
+/// Lintian reports neither errors nor warnings, and the package contains no overrides.
 #[test]
 #[ignore = "long tier"]
 fn lintian_finds_nothing() {
     let place = Place::new();
     let package = ok(&packing(&place, "deb.sh", &[]).output().expect("the script is there"));
     let mut lintian = Command::new("lintian");
-    // Not the settings of whoever runs the tests, who is root under CI.
+    // Ignores the settings of the user who runs the tests, which is root under CI.
     lintian.args(["--no-cfg", "--allow-root", "--show-overrides", "--fail-on", "error,warning"]);
     let output = match lintian.arg(package.trim_end()).output() {
         Err(error) if error.kind() == ErrorKind::NotFound => {
@@ -126,7 +126,7 @@ fn its_documents_are_in_debians_form() {
     assert!(copyright.contains("/usr/share/common-licenses/Apache-2.0"));
     assert!(copyright.contains("Redistributions in binary form must reproduce"));
     links_lead_somewhere_in(&documents);
-    // Its whole text lies there already.
+    // The whole text of the licence is already installed there.
     assert!(!copyright.contains("Grant of Patent License"));
 
     let changelog = tool("gunzip", &["--stdout"], &documents.join("changelog.gz"));

@@ -1,4 +1,4 @@
-//! Installing from the tree, and the tarball.
+//! Installs from the source tree, and from the tarball.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ use super::{ok, script, works};
 use crate::documents::links_lead_somewhere_in;
 use crate::snapshots::Place;
 
-/// Files only: folders may be others' as well.
+/// Counts only files: folders may belong to other packages as well.
 fn files(folder: &Path) -> usize {
     let entries = fs::read_dir(folder).expect("a folder").flatten();
     entries.map(|entry| if entry.path().is_dir() { files(&entry.path()) } else { 1 }).sum()
@@ -62,7 +62,8 @@ fn the_tarball_runs_where_it_is_unpacked() {
     }
 }
 
-/// What any program of this machine's compiler needs is more than the README promises.
+/// The glibc that a program of this machine's compiler needs is newer than the one that the README
+/// promises.
 #[test]
 fn the_promised_glibc_is_held_to() {
     let floor = |file: &Path| {
@@ -72,6 +73,6 @@ fn the_promised_glibc_is_held_to() {
     let output = floor(&compile("triggers.c"));
     let said = String::from_utf8_lossy(&output.stderr);
     let newer = said.contains("and README.md promises 2.17");
-    // On a machine with so old a glibc there is nothing to refuse.
+    // On a machine with such an old glibc nothing is refused.
     assert_eq!(output.status.success(), !newer, "{said}");
 }

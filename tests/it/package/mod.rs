@@ -1,4 +1,4 @@
-//! How people get it: installing, and the packages, with the files that the tests run.
+//! Ways to get the library: installing, and the packages, with the files that the tests run.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,22 +14,22 @@ mod install;
 mod release;
 mod wheel;
 
-/// A script of ours, on what was built for the tests; what it makes goes into this place.
+/// Runs a script of the project on the files built for the tests; its output goes into this place.
 pub fn script(place: &Place, name: &str, arguments: &[&str]) -> Output {
     let mut script = packing(place, name, arguments);
     script.env("DPKG_DEB_COMPRESSOR_TYPE", "none"); // seconds less
     script.output().expect("the script is there")
 }
 
-/// The same, not run yet, and with packages as users get them.
+/// Returns the command that runs such a script, with packages as users get them.
 pub fn packing(place: &Place, name: &str, arguments: &[&str]) -> Command {
     let mut script = Command::new(root().join("scripts").join(name));
     script.args(arguments).arg("--built").arg(packed(place)).env("CARGO_TARGET_DIR", &place.path);
     script
 }
 
-/// The command and the library as the tests run them, without what is for debuggers: a tenth of the
-/// bytes.
+/// Returns the command and the library as the tests run them, without debug information: a tenth of
+/// the bytes.
 pub fn packed(place: &Place) -> PathBuf {
     let folder = place.path.join("built");
     fs::create_dir_all(&folder).expect("target/ is writable");
@@ -47,7 +47,8 @@ pub fn ok(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// The command under this prefix finds the library there, and a program runs under it.
+/// Checks that the command under this prefix finds the library there, and that a program runs under
+/// it.
 #[track_caller]
 pub fn works(prefix: &Path, lib: &str) {
     let run = Run::program(prefix.join("bin/cachealloc")).native();

@@ -1,4 +1,4 @@
-//! `scripts/release.sh`, in a copy of the tree that is a repository of its own.
+//! `scripts/release.sh`, in a copy of the tree that is a separate repository.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use crate::snapshots::Place;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// The files that git knows, as they are now.
+/// The files that git tracks, in their current state.
 struct Copy {
     place: Place,
 }

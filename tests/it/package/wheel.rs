@@ -1,5 +1,5 @@
-//! The wheel: installed in a fresh virtual environment, it has the command, the library and the
-//! Python package.
+//! The wheel: installed in a fresh virtual environment, it contains the command, the library and
+//! the Python package.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,7 +10,7 @@ use cachealloc_tests::{Run, compile_library, lacks, root};
 use super::{ok, script};
 use crate::snapshots::Place;
 
-/// A program of Python's that no setting of this machine changes.
+/// Runs a Python program that no setting of this machine affects.
 fn isolated(program: impl AsRef<std::ffi::OsStr>) -> Command {
     let mut command = Command::new(program);
     let set = env::vars_os().map(|(name, _)| name);
@@ -32,7 +32,7 @@ fn make(place: &Place) -> PathBuf {
     PathBuf::from(ok(&script(place, "wheel.py", &[])).trim_end())
 }
 
-/// Python's own zip module reads the wheel, and judges it by what the format demands.
+/// Python's own zip module reads the wheel, and checks it against the format.
 #[test]
 fn the_wheel_is_a_wheel() {
     if lacks("python3") {
@@ -45,14 +45,14 @@ fn the_wheel_is_a_wheel() {
     assert_eq!(name, format!("cachealloc-{}-py3-none-{platform}.whl", env!("CARGO_PKG_VERSION")));
     let judge = root().join("tests/it/package/wheel.py");
     ok(&isolated("python3").arg(judge).arg(&wheel).output().expect("python3"));
-    // The same bytes, a moment later and in another place.
+    // A build a moment later and in another place gives the same bytes.
     let again = Place::new();
     assert!(fs::read(&wheel).unwrap() == fs::read(make(&again)).unwrap(), "two builds differ");
     let left = fs::read_dir(place.path.join("dist")).expect("the folder").count();
     assert_eq!(left, 1, "only the wheel is left behind");
 }
 
-/// The package's own syntax and annotations are those of the oldest Python that the wheel names.
+/// The package's syntax and annotations are valid in the oldest Python that the wheel names.
 #[test]
 fn the_package_needs_no_newer_python() {
     if lacks("python3") {
@@ -65,7 +65,7 @@ fn the_package_needs_no_newer_python() {
     ok(&isolated("python3").args(["-c", code]).arg(folder).output().expect("python3"));
 }
 
-/// The module says the version of the library that comes with it.
+/// The module reports the version of its library.
 #[test]
 fn the_package_has_the_version() {
     let init = fs::read_to_string(root().join("src/wheel/cachealloc/__init__.py")).expect("it");
@@ -73,7 +73,7 @@ fn the_package_has_the_version() {
     assert!(init.contains(wanted), "{wanted}");
 }
 
-/// In one environment, which takes seconds to make.
+/// All checks share one environment, which takes seconds to make.
 #[test]
 #[ignore = "long tier"]
 fn pip_installs_it_and_takes_it_away() {
@@ -120,7 +120,7 @@ fn module(environment: &Path, how: &str) -> Run {
     python(environment).arg(root().join("tests/it/package/module.py")).arg(how)
 }
 
-/// Where the package says that the library is.
+/// Returns the path of the library according to the package.
 fn library(environment: &Path) -> PathBuf {
     let code = "import cachealloc; print(cachealloc.library())";
     python(environment).arg("-c").arg(code).output().ok().stdout.trim_end().into()
@@ -132,7 +132,7 @@ fn every_function_works(environment: &Path) {
     assert_eq!(place.run(&run.conf("snapshot:by-option-%n.pickle")).ok().stdout, "fine\n");
 }
 
-/// The examples of docs/python.md run as they stand, and so does the kernel of a notebook.
+/// The examples of docs/python.md run unchanged, and so does the kernel of a notebook.
 fn the_page_is_true(environment: &Path) {
     let page = fs::read_to_string(root().join("docs/python.md")).expect("the page");
     let blocks = |language: &str| {
@@ -156,13 +156,13 @@ fn the_page_is_true(environment: &Path) {
     assert_eq!(ran.stdout, "['-f', 'connection'] True state\n");
 }
 
-/// In the place of ipykernel.
+/// A replacement for ipykernel.
 const KERNEL: &str = "\
 import sys, cachealloc
 print(sys.argv[1:], cachealloc.is_loaded(), cachealloc.stats()['recording']['record'])
 ";
 
-/// What the examples call.
+/// Definitions that the examples call.
 const STEP: &str = "\
 import ctypes
 driver = ctypes.CDLL('libcuda.so.1')
