@@ -207,6 +207,9 @@ fn a_share_in_front_is_told_of() {
         let ran = program("now", &driver_folder()).preload(&order).output().ok();
         let said = ran.said();
         assert_eq!(said.len(), lines, "{said:?}");
-        assert!(said.iter().all(|line| line.contains("libshare.so stands in front")), "{said:?}");
+        assert!(
+            said.iter().all(|line| line.contains("libshare.so is loaded before this library")),
+            "{said:?}"
+        );
     }
 }
