@@ -107,8 +107,7 @@ rules! {
     /// No pinned memory is cached for a context that has ended meanwhile: its addresses may belong
     /// to others by then.
     KeptWhileOpen = "kept_while_open",
-    /// Pinned memory freed while a mere reference to its context is released is cached as usual. It
-    /// would be lost otherwise.
+    /// Pinned memory freed while a mere reference to its context is released is cached as usual.
     KeptBesideReferences = "kept_beside_references",
     /// Cached pinned memory that the program has freed does not exist for the program.
     KeptIsUnknown = "kept_is_unknown",

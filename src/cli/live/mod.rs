@@ -70,7 +70,7 @@ enum State {
     Unknown,
 }
 
-/// Reason why a file cannot be used, and the user who owns it.
+/// Reason why a file cannot be used, and the user that owns it.
 struct Refused {
     user: Option<u32>,
     why: Problem,

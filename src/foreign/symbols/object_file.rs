@@ -93,7 +93,7 @@ const NOT_READ: [&str; 10] = [
     ".debug_names",
 ];
 
-/// Returns the user who owns the file.
+/// Returns the user that owns the file.
 pub(crate) fn owner(file: &OwnFile) -> Option<u32> {
     file.still().ok()?.metadata().ok().map(|about| about.uid())
 }

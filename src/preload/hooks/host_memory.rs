@@ -209,7 +209,7 @@ pub(crate) fn flags(_function: &'static Function, pointer: usize, real: impl Rea
     asked(pointer, real)
 }
 
-/// Answers a query about pinned memory. Without a current context the driver refuses every query.
+/// Serves a query about pinned memory. Without a current context the driver refuses every query.
 fn asked(pointer: usize, real: impl Real) -> CuResult {
     let kept = bypass::is_caching() && pinned_blocks::are_kept_at(pointer as u64);
     if kept && api::ctx_get_id(0).is_ok() { Err(CuError::INVALID_VALUE) } else { real() }

@@ -17,8 +17,8 @@ static MORE: AtomicU64 = AtomicU64::new(0);
 /// Whether the program has made a context wait: that concerns streams of all kinds.
 static CONTEXTS_WAIT: AtomicBool = AtomicBool::new(false);
 
-/// Notes that the legacy stream has got work. Call after the real call, so that whoever knows of
-/// that call finds it noted.
+/// Notes that the legacy stream has got work. Call after the real call, so that a thread that
+/// knows of that call finds it noted.
 #[inline(always)]
 pub(crate) fn note_legacy_work() {
     if MORE.load(Ordering::SeqCst) & 1 == 0 {

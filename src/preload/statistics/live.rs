@@ -180,7 +180,7 @@ impl Live {
         let file = create(&path).or_else(|_| {
             // Left by this process before an exec, or by an earlier process with the same number.
             if std::fs::remove_file(&path).is_err() {
-                // The file belongs to another user, who may have put it there to block this one.
+                // The file belongs to another user and may be there to block this one.
                 path = Path::new(FOLDER).join(format!("{name}.{:016x}", identity::random()));
             }
             create(&path)
