@@ -27,7 +27,8 @@ const BOUNDS: [(&str, &str, u64); 11] = [
     ("mixed", "off", 4_200),
     // Three ranges are entered and left.
     ("range", "off", 80),
-    ("range", "all", 605),
+    // Copies of names take the C library's own ways, which differ by 8 between two processors.
+    ("range", "all", 615),
 ];
 
 #[test]
