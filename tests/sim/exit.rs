@@ -52,7 +52,7 @@ static ENDED: AtomicBool = AtomicBool::new(false);
 
 pub fn deadlock(world: &mut World, function: &str) -> ! {
     let ms = config().deadlock_ms;
-    let line = format!("sim: deadlock: {function} waited {ms} ms and nothing moved");
+    let line = format!("sim: deadlock: {function} waited {ms} ms or more and nothing moved");
     world.report.problem(line);
     write_report(world);
     // SAFETY: ends the process at once, without running anything else.

@@ -48,6 +48,24 @@ fn a_busy_thread_may_end_the_wait_late() {
     outcome.clean();
 }
 
+/// A thread that is busy for ever ends no wait.
+#[test]
+fn a_deadlock_beside_a_busy_thread_ends_the_process() {
+    let name = "a_deadlock_beside_a_busy_thread_ends_the_process";
+    let outcome = child(name, &[("SIM_DEADLOCK_MS", "100")], |d| {
+        let (flag, s) = (d.pinned(8).unwrap(), d.stream().unwrap());
+        d.launch("spin", s, &[flag, 1]).unwrap();
+        std::thread::spawn(|| {
+            loop {
+                std::hint::spin_loop()
+            }
+        });
+        d.synchronize_stream(s).unwrap();
+    });
+    assert_eq!(outcome.code, Some(86), "{}", outcome.output);
+    assert!(outcome.report.contains("sim: deadlock: cuStreamSynchronize"), "{}", outcome.report);
+}
+
 #[test]
 fn a_program_may_poll_memory_without_calling() {
     let outcome =
