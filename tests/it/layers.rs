@@ -53,13 +53,15 @@ const UPWARD: &[(&str, &str, &str)] = &[
     ("preload/state/inflight_releases", "preload/statistics/waits", "waits are counted"),
 ];
 
-const EXPORTED: &str = "a block that another process may have mapped is retired";
-const SEEN: &str = "the first call in a context makes its record, and ends one with its handle";
-const REPORTS: &str = "the breakdown is read by the reports, and adds the cache's rows";
+const EXPORTED: &str = "a free retires a block that another process may have mapped";
+const SEEN: &str =
+    "the first call in a context creates its record and ends the one with its handle";
+const REPORTS: &str =
+    "the breakdown adds the rows of the cache, and names libraries as a snapshot does";
 const POOLS: &str = "what the default pool holds is a row";
 const CAPTURED: &str = "a request of a capture misses like any other";
-const REPEATED: &str = "a table that is set late is told what is there";
-const PASSED: &str = "a wait that has passed frees what waited for it";
+const REPEATED: &str = "a hook table that is registered late receives what exists already";
+const PASSED: &str = "a wait that has ended makes blocks reusable";
 const CAPTURES: &str = "a free asks whether its block belongs to a capture";
 const FAILED: &str = "a snapshot holds the failed requests, and their report is written first";
 

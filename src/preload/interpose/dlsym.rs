@@ -28,8 +28,8 @@ const PASS: Picked = Picked { address: null_mut(), answered: 0 };
 
 fn answer(address: *mut c_void) -> Picked {
     if !address.is_null() {
-        // Clears the error of the library's own lookups. SAFETY: no pointer into what it frees is
-        // kept.
+        // Clears the error of the library's own lookups.
+        // SAFETY: no pointer into what it frees is kept.
         unsafe { libc::dlerror() };
     }
     Picked { address, answered: 1 }

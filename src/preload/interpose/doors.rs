@@ -51,7 +51,8 @@ extern "C" fn first_call(number: usize, caller: *mut c_void) -> *mut c_void {
     };
     let to = settle(function, caller);
     settle_all();
-    // Clears the error of the library's own lookups. SAFETY: no pointer into what it frees is kept.
+    // Clears the error of the library's own lookups.
+    // SAFETY: no pointer into what it frees is kept.
     unsafe { libc::dlerror() };
     to
 }
