@@ -11,7 +11,7 @@ const PROGRAMS: [&str; 6] = ["quiet", "behind", "recycled", "registered", "symme
 fn run(library: &str, program: &str) -> Run {
     let library = compile_library("communication_plugin.c", library, &["-ldl"]);
     let run = Run::c("communication.c").arg(library).arg(program);
-    run.env("SIM_DEADLOCK_MS", "2000").conf("stats_on_exit:stderr,log:info")
+    run.env("SIM_DEADLOCK_MS", "20000").conf("stats_on_exit:stderr,log:info")
 }
 
 fn waits(ran: &Ran) -> bool {

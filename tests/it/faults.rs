@@ -59,7 +59,7 @@ const LOST: i32 = 700;
 
 fn program() -> Run {
     let run = Run::program(env!("CARGO_BIN_EXE_faults"));
-    run.env("SIM_MEMORY_MB", "256").env("SIM_DEADLOCK_MS", "2000")
+    run.env("SIM_MEMORY_MB", "256").env("SIM_DEADLOCK_MS", "20000")
 }
 
 /// Functions that the library may call on its own account.

@@ -204,7 +204,7 @@ impl Hazard {
     }
 
     pub fn run(&self) -> Run {
-        let run = Run::program(PROGRAM).arg(&self.name).env("SIM_DEADLOCK_MS", "2000");
+        let run = Run::program(PROGRAM).arg(&self.name).env("SIM_DEADLOCK_MS", "20000");
         self.machine.iter().fold(run, |run, (name, value)| run.env(name, value))
     }
 
