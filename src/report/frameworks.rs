@@ -18,6 +18,8 @@ struct Framework {
     /// Size of which its segments are multiples; 0 if they are as large as the request.
     segment_bytes: u64,
     remedy: &'static str,
+    /// Default limit at which its cache refuses a request before the driver does, or empty.
+    limit: &'static str,
 }
 
 const FRAMEWORKS: [Framework; 5] = [
@@ -28,6 +30,7 @@ const FRAMEWORKS: [Framework; 5] = [
         bypassed: "uncached_allocate",
         segment_bytes: 2 << 20,
         remedy: "run it with PYTORCH_NO_CUDA_MEMORY_CACHING=1 (cachealloc run --uncached)",
+        limit: "",
     },
     Framework {
         name: "JAX",
@@ -37,6 +40,7 @@ const FRAMEWORKS: [Framework; 5] = [
         segment_bytes: 1 << 20,
         remedy: "run it with XLA_PYTHON_CLIENT_ALLOCATOR=platform and \
                  XLA_PYTHON_CLIENT_PREALLOCATE=false (cachealloc run --uncached)",
+        limit: "XLA_PYTHON_CLIENT_MEM_FRACTION, 0.75 of the device by default",
     },
     Framework {
         name: "CuPy",
@@ -45,6 +49,7 @@ const FRAMEWORKS: [Framework; 5] = [
         bypassed: "",
         segment_bytes: 0,
         remedy: "write cupy.cuda.set_allocator(None) in the program",
+        limit: "",
     },
     Framework {
         name: "TensorFlow",
@@ -53,6 +58,7 @@ const FRAMEWORKS: [Framework; 5] = [
         bypassed: "GpuCudaMallocAsyncAllocator",
         segment_bytes: 0,
         remedy: "run it with TF_GPU_ALLOCATOR=cuda_malloc_async (cachealloc run --uncached)",
+        limit: "",
     },
     Framework {
         name: "RMM",
@@ -61,6 +67,7 @@ const FRAMEWORKS: [Framework; 5] = [
         bypassed: "",
         segment_bytes: 0,
         remedy: "write rmm.reinitialize(pool_allocator=False) in the program, or leave its pool out",
+        limit: "",
     },
 ];
 
@@ -115,7 +122,21 @@ pub(crate) fn segments_of_caches(snapshot: &Snapshot) -> Vec<String> {
     }
     let found = FRAMEWORKS.iter().zip(&by_framework);
     let found = found.filter(|(_, requests)| requests.are_segments());
-    found.map(|(framework, requests)| requests.sentence(framework)).collect()
+    let has_failed = snapshot.devices.iter().flat_map(|device| &device.entries);
+    let has_failed = has_failed.into_iter().any(|entry| entry.action == Action::OutOfMemory);
+    let sentence = |(framework, requests): (&Framework, &Requests)| {
+        let sentence = requests.sentence(framework);
+        match framework.limit {
+            "" => sentence,
+            _ if has_failed => sentence,
+            limit => format!(
+                "{sentence} No driver call failed for lack of memory: if {} reported such an error, its own \
+                 limit refused the request ({limit}).",
+                framework.name
+            ),
+        }
+    };
+    found.map(sentence).collect()
 }
 
 impl Requests {

@@ -57,6 +57,8 @@ fn other_frameworks_have_their_own_line() {
         said(&[("", jax, 512 * MIB), ("tsl::BFCAllocator::Extend(unsigned long)", jax, 77)]);
     assert!(found[0].starts_with("JAX has a cache of its own: 2 allocations, "), "{found:?}");
     assert!(found[0].contains("XLA_PYTHON_CLIENT_ALLOCATOR=platform"), "{found:?}");
+    // Its error is not the driver's.
+    assert!(found[0].contains("XLA_PYTHON_CLIENT_MEM_FRACTION"), "{found:?}");
     let pool = "__pyx_f_4cupy_4cuda_6memory_22SingleDeviceMemoryPool__alloc";
     let found = said(&[(pool, "/site-packages/cupy/cuda/memory.cpython-312.so", 512)]);
     assert!(found[0].ends_with("write cupy.cuda.set_allocator(None) in the program."), "{found:?}");
