@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
-use super::short::short_name;
+use cachealloc_history::short_name;
 use cachealloc_text::cut;
 
 /// Characters shown of the arguments that differ.

@@ -4,4 +4,5 @@
 pub(crate) mod data;
 pub(crate) mod kind;
 pub(crate) mod report;
+mod stack_text;
 pub(crate) mod why;

@@ -4,11 +4,11 @@
 
 use std::fmt::{self, Write};
 
-use cachealloc_text::{bytes, cut, plain, plural};
+use cachealloc_text::{bytes, plural};
 
-use crate::entry::StackId;
-use crate::frames::{Describe, Frame, without_start};
+use crate::frames::Describe;
 use crate::oom::data::{OomLimit, OomPart, OomReport, OomRequest};
+use crate::oom::stack_text::{StackText, merged};
 use crate::oom::why::reasons;
 use crate::sites::Site;
 
@@ -23,15 +23,36 @@ pub fn oom_report(report: &OomReport, describe: &mut dyn Describe) -> String {
     text
 }
 
+/// Returns the short report of a request that the same thread has repeated: several lines, each
+/// terminated.
+pub fn oom_again(
+    device: u32,
+    request: &OomRequest,
+    free_bytes: Option<u64>,
+    describe: &mut dyn Describe,
+) -> String {
+    let OomRequest { function, kind, bytes: asked, .. } = request;
+    let (amount, free) = (kind.amount(*asked), free_bytes.map(bytes));
+    let free = free.map(|free| format!(", with {free} free on the GPU")).unwrap_or_default();
+    let mut text = format!(
+        "cachealloc: out of memory again on device {device}: {function} asked for {amount}{free}\n"
+    );
+    // Writing to a string does not fail.
+    let _ = write_asking(&mut text, request, describe);
+    text
+}
+
 /// Returns the request in one line: the call, the kind of memory and the amount.
 pub fn oom_title(device: u32, request: &OomRequest) -> String {
     let OomRequest { function, kind, bytes, .. } = request;
     format!("out of memory on device {device}: {function} asked for {}", kind.amount(*bytes))
 }
 
-/// Maximum number of sites shown, and of frames of each.
+/// Maximum number of sites shown.
 const SITES_COUNT_MAX: usize = 5;
-const FRAMES_COUNT_MAX: usize = 6;
+/// Maximum number of sites whose stacks are described. Several of them may turn out to be one
+/// place.
+pub const SITES_DESCRIBED_MAX: usize = 16;
 
 fn write_request(
     text: &mut String,
@@ -43,8 +64,20 @@ fn write_request(
         Some(limit) => writeln!(text, ", more than {} allows", limit.option)?,
         None => writeln!(text)?,
     }
-    write!(text, "  asked by")?;
-    write_stack(text, report.request.stack, "     ", describe)
+    write_asking(text, &report.request, describe)
+}
+
+fn write_asking(
+    text: &mut String,
+    request: &OomRequest,
+    describe: &mut dyn Describe,
+) -> fmt::Result {
+    let asking = StackText::of(request.stack, describe);
+    match &*asking.heading {
+        "" => writeln!(text, "  asked by")?,
+        heading => writeln!(text, "  asked by      {heading}")?,
+    }
+    asking.write_frames(text)
 }
 
 fn write_numbers(text: &mut String, report: &OomReport) -> fmt::Result {
@@ -92,23 +125,29 @@ fn write_numbers(text: &mut String, report: &OomReport) -> fmt::Result {
 }
 
 fn write_sites(text: &mut String, sites: &[Site], describe: &mut dyn Describe) -> fmt::Result {
-    let shown = &sites[..sites.len().min(SITES_COUNT_MAX)];
-    match (shown.len(), sites.len()) {
-        (0, _) => {
-            return writeln!(text, "  held by       not recorded (record:state or record:all)");
-        }
+    if sites.is_empty() {
+        return writeln!(text, "  held by       not recorded (record:state or record:all)");
+    }
+    let (described, rest) = sites.split_at(sites.len().min(SITES_DESCRIBED_MAX));
+    let places = merged(described, describe);
+    let shown = &places[..places.len().min(SITES_COUNT_MAX)];
+    match (shown.len(), places.len() + rest.len()) {
         (shown, all) if shown < all => {
             writeln!(text, "  held by the largest {shown} of {all} call sites:")?;
         }
         _ => writeln!(text, "  held by:")?,
     }
-    for site in shown {
-        write!(text, "  {:>10} in {}", bytes(site.bytes), plural(site.blocks_count, "block"))?;
-        write_stack(text, site.stack, ",", describe)?;
+    for (place, held) in shown {
+        write!(text, "  {:>10} in {}", bytes(held.bytes), plural(held.blocks_count, "block"))?;
+        match &*place.heading {
+            "" => writeln!(text)?,
+            heading => writeln!(text, ", {heading}")?,
+        }
+        place.write_frames(text)?;
     }
-    if sites.len() > shown.len() {
-        let rest = &sites[shown.len()..];
-        let others = rest.iter().fold(0u64, |sum, site| sum.saturating_add(site.bytes));
+    let others = places[shown.len()..].iter().map(|(_, held)| held).chain(rest);
+    let others = others.fold(0u64, |sum, site| sum.saturating_add(site.bytes));
+    if others > 0 {
         writeln!(text, "  {:>10} elsewhere", bytes(others))?;
     }
     Ok(())
@@ -127,40 +166,3 @@ fn write_reasons(text: &mut String, report: &OomReport) -> fmt::Result {
     }
     Ok(())
 }
-
-/// Writes a stack. `link` goes between the text before it in the line and the library.
-fn write_stack(
-    text: &mut String,
-    stack: StackId,
-    link: &str,
-    describe: &mut dyn Describe,
-) -> fmt::Result {
-    if stack.is_none() {
-        return writeln!(text, "{link} without a stack");
-    }
-    let category = describe.category(stack);
-    if !category.is_empty() {
-        write!(text, "{link} {}", one_line(&category))?;
-    }
-    writeln!(text)?;
-    let frames = describe.frames(stack);
-    let frames = without_start(&frames);
-    for frame in frames.iter().take(FRAMES_COUNT_MAX) {
-        write_frame(text, frame)?;
-    }
-    if frames.len() > FRAMES_COUNT_MAX {
-        writeln!(text, "               ... {} more", frames.len() - FRAMES_COUNT_MAX)?;
-    }
-    Ok(())
-}
-
-fn write_frame(text: &mut String, frame: &Frame) -> fmt::Result {
-    let name = one_line(&frame.name);
-    writeln!(text, "               {name}  {}", one_line(&frame.place()))
-}
-
-fn one_line(name: &str) -> String {
-    cut(&plain(name), NAME_LETTERS_MAX).into_owned()
-}
-
-const NAME_LETTERS_MAX: usize = 100;

@@ -53,12 +53,14 @@ pub(crate) fn happened(thread: &Thread, request: Request) {
     let memory = situation::device_memory(device);
     let free_bytes = memory.map_or(0, |memory| memory.free_bytes);
     let time_ns = table::refused(device, bytes.unwrap_or(0).min(EXACT_MAX), free_bytes, stack);
-    let number = noted::note(Failure::new(request, device, thread.number() as u32, time_ns));
+    let failure = Failure::new(request, device, thread.number() as u32, time_ns);
+    let number = noted::note(failure);
     if seccomp::silences() {
         return;
     }
     process::watch_end();
-    let goes_on = told::happened(number, || situation::of(device, request, memory));
+    let goes_on =
+        told::happened(number, &failure, memory, || situation::of(device, request, memory));
     if record::is_on() {
         triggers::start();
         triggers::on_oom(goes_on);

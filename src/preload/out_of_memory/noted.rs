@@ -127,6 +127,19 @@ pub(crate) fn standing(number: u64) -> Option<Failure> {
     failure.filter(|failure| !failure.is_overcome)
 }
 
+/// Returns whether the failure of this number is the same thread's same request as the one before
+/// it, which was not overcome.
+pub(crate) fn repeats_the_last(number: u64, failure: &Failure) -> bool {
+    let before = number.checked_sub(1).and_then(standing);
+    before.is_some_and(|before| {
+        let of = |failure: &Failure| {
+            let OomRequest { function, kind, bytes, .. } = failure.request;
+            (failure.thread, failure.device, function, kind, bytes)
+        };
+        of(&before) == of(failure)
+    })
+}
+
 /// Returns the last failure that was not overcome.
 pub(crate) fn last() -> Option<Failure> {
     let all = counts().all;

@@ -5,13 +5,16 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use cachealloc_history::{OomReport, oom_report, oom_title};
+use cachealloc_history::{
+    OomReport, OomRequest, SITES_DESCRIBED_MAX, oom_again, oom_report, oom_title,
+};
 use cachealloc_text::{bytes, plural};
 
 use crate::lock::lock;
 use crate::log;
 use crate::out_of_memory::noted;
 use crate::out_of_memory::noted::{Counts, Failure};
+use crate::out_of_memory::situation::DeviceMemory;
 use crate::process::bounds;
 use crate::process::bounds::Budget;
 use crate::snapshots::{contents, writer};
@@ -32,7 +35,12 @@ static TOLD: AtomicU64 = AtomicU64::new(0);
 
 /// Handles a failure. `look` finds out what holds the memory. Returns `false` if the writer makes
 /// no progress.
-pub(super) fn happened(number: u64, look: impl FnOnce() -> OomReport) -> bool {
+pub(super) fn happened(
+    number: u64,
+    failure: &Failure,
+    memory: Option<DeviceMemory>,
+    look: impl FnOnce() -> OomReport,
+) -> bool {
     if !log::warns() || LOOKS.left().is_spent() {
         return true;
     }
@@ -43,8 +51,12 @@ pub(super) fn happened(number: u64, look: impl FnOnce() -> OomReport) -> bool {
     }
     if number < AT_ONCE {
         TOLD.fetch_add(1, Ordering::Relaxed);
-        let report = LOOKS.spend(look);
-        let text = move || text(&report);
+        // A program that frees its own cache asks once more before it gives up.
+        let report = match noted::repeats_the_last(number, failure) {
+            true => Report::Again(failure.request, failure.device, memory),
+            false => Report::Full(Box::new(LOOKS.spend(look))),
+        };
+        let text = move || report.text();
         let text = match writer::runs() {
             true => writer::run(text, SILENCE_MAX),
             false => Some(with_thread_state_saved(text)),
@@ -95,7 +107,7 @@ pub(crate) fn at_end() {
     let kept = lock(&KEPT).take().filter(|(number, _)| noted::standing(*number).is_some());
     if let Some((_, report)) = kept {
         TOLD.fetch_add(1, Ordering::Relaxed);
-        log::raw(text(&report).as_bytes());
+        log::raw(full(&report).as_bytes());
     }
     let told = TOLD.load(Ordering::Relaxed);
     if all > told {
@@ -113,11 +125,30 @@ pub(crate) fn at_end() {
     }
 }
 
-fn text(report: &OomReport) -> String {
-    let asked = [report.request.stack];
-    let shown = report.sites.iter().take(SITES_SHOWN).map(|site| site.stack);
-    contents::with_names(asked.into_iter().chain(shown), |names| oom_report(report, names))
+/// Text to print for a failure.
+enum Report {
+    Full(Box<OomReport>),
+    /// A repeated request: what holds the memory has been printed.
+    Again(OomRequest, i32, Option<DeviceMemory>),
 }
 
-/// Maximum number of call sites in a report.
-const SITES_SHOWN: usize = 5;
+impl Report {
+    fn text(&self) -> String {
+        match self {
+            Report::Full(report) => full(report),
+            Report::Again(request, device, memory) => {
+                let free_bytes = memory.map(|memory| memory.free_bytes);
+                let device = (*device).max(0) as u32;
+                contents::with_names([request.stack].into_iter(), |names| {
+                    oom_again(device, request, free_bytes, names)
+                })
+            }
+        }
+    }
+}
+
+fn full(report: &OomReport) -> String {
+    let asked = [report.request.stack];
+    let shown = report.sites.iter().take(SITES_DESCRIBED_MAX).map(|site| site.stack);
+    contents::with_names(asked.into_iter().chain(shown), |names| oom_report(report, names))
+}

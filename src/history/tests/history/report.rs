@@ -244,6 +244,62 @@ fn site(stack: u32) -> Site {
     Site { stack: StackId(stack), bytes: (50 << 30) / u64::from(stack), blocks_count: stack.into() }
 }
 
+/// The runtime, containers and libraries lie between a request and the line that made it.
+#[test]
+fn frames_shown_are_those_of_the_program_s_sources() {
+    let stack = |innermost: &'static str| {
+        vec![
+            (innermost, "/opt/torch/lib/../../nvidia/lib/libcudart.so.13", 0x41b5),
+            (
+                "c10::cuda::CUDACachingAllocator::Native::DeviceCachingAllocator::malloc(unsigned long)",
+                "/opt/torch/lib/libc10_cuda.so",
+                1,
+            ),
+            ("at::_ops::empty(c10::ArrayRef<c10::SymInt>)", "/opt/torch/lib/libtorch_cpu.so", 2),
+            ("_PyEval_EvalFrameDefault", "/usr/lib/libpython3.12.so", 3),
+            ("forward", "/home/me/model.py", 7),
+            ("call", "/opt/venv/lib/python3.12/site-packages/torch/nn/module.py", 9),
+            ("main", "/home/me/model.py", 20),
+            ("_start", "/usr/bin/python3", 5),
+        ]
+    };
+    struct Torch([Vec<(&'static str, &'static str, u64)>; 3]);
+    impl Describe for Torch {
+        fn frames(&mut self, stack: StackId) -> Vec<Arc<Frame>> {
+            let frame = |&(name, file, line): &(&str, &str, u64)| {
+                Arc::new(Frame { name: name.into(), filename: file.into(), line })
+            };
+            self.0[stack.0 as usize - 1].iter().map(frame).collect()
+        }
+        fn category(&mut self, _: StackId) -> String {
+            "PyTorch".into()
+        }
+    }
+    let library = vec![
+        ("cudaMalloc", "/opt/lib/libcudart.so.13", 1),
+        (
+            "std::vector<int, std::allocator<int> >::grow(unsigned long, int const*)",
+            "/opt/lib/libsolver.so",
+            0x41b5,
+        ),
+    ];
+    let mut report = empty(OomKind::Linear, Some(1 << 30));
+    report.request.stack = StackId(1);
+    // Stacks that differ only in frames that are not shown are one place.
+    let site = |stack, bytes| Site { stack: StackId(stack), bytes, blocks_count: 1 };
+    report.sites = vec![site(3, 3 << 30), site(1, 2 << 30), site(2, 2 << 30)];
+    let text = oom_report(&report, &mut Torch([stack("??"), stack("cudaMalloc"), library]));
+    let program = "               forward  /home/me/model.py:7\n               main  /home/me/model.py:20\n               ... 5 more\n";
+    assert!(text.contains(&format!("  asked by      PyTorch\n{program}")), "{text}");
+    assert!(
+        text.contains(&format!(
+            "    4.00 GiB in 2 blocks, PyTorch\n{program}    3.00 GiB in 1 block"
+        )),
+        "{text}"
+    );
+    assert!(text.contains("               std::vector::grow  libsolver.so+0x41b5\n"), "{text}");
+}
+
 struct Named;
 
 impl Describe for Named {
