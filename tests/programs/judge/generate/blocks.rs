@@ -31,11 +31,9 @@ impl Maker {
     }
 
     pub fn allocate_in(&mut self, slot: u64, bytes: u64, op: Op) {
-        if self.captures_open > 0 && op == Op::AllocManaged {
+        if !self.may_wait() || self.captures_open > 0 && op == Op::AllocManaged {
             return;
         }
-        let bound = self.captures_open > 0 && self.captures_are_global;
-        let op = if bound { Op::AllocAsync } else { op };
         let ctx = self.ctx_id(self.ctx());
         let (mut touched, mut kind) = (Clock::default(), Kind::Plain);
         match op {

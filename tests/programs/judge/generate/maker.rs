@@ -326,7 +326,7 @@ impl Maker {
         // Unmapping waits for nothing, and the driver assumes that work with stream-ordered memory
         // is complete.
         let clock = if block.kind == Kind::Plain { &outside } else { &block.touched };
-        if !self.ensure_host(clock) {
+        if !self.may_wait() || !self.ensure_host(clock) {
             return;
         }
         self.say(Op::Free, &[slot]);
@@ -341,7 +341,10 @@ impl Maker {
         if block.kind == Kind::Virtual {
             return self.free(slot);
         }
-        if !self.ensure(stream, &block.touched) || self.model.blocks[slot as usize].is_none() {
+        if !self.may_wait()
+            || !self.ensure(stream, &block.touched)
+            || self.model.blocks[slot as usize].is_none()
+        {
             return;
         }
         self.say(Op::FreeAsync, &[slot, stream]);

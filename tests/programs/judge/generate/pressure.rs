@@ -72,10 +72,6 @@ impl Maker {
                     self.wait_of(stream);
                 }
             }
-            _ if self.captures_open > 0 && self.captures_are_global => {
-                self.free_async(slot, stream);
-                self.wait_of(stream);
-            }
             _ => self.free(slot),
         }
     }
@@ -98,7 +94,7 @@ impl Maker {
         let (held_bytes, bytes) = (self.bytes_held(), self.phase_bytes);
         let room = self.room();
         let op = self.dice.pick(&REQUESTS);
-        if self.captures_open > 0 && self.captures_are_global && op != Op::AllocAsync {
+        if !self.may_wait() {
             return;
         }
         let just_fits = room + 1..=self.memory_mb * MIB;
