@@ -193,7 +193,7 @@ def test_events(page, find):
     page.browser.click(box['x'] + 230, box['y'] + 6)
     page.frame()
     tip = page.text('#tip')
-    page.check('Block at 0x' in tip and ' asked for' in tip and 'Segment s' in tip, f'the block says {tip}')
+    page.check('Block at 0x' in tip and ' requested' in tip and 'Segment s' in tip, f'the block says {tip}')
     page.browser.key('Escape')
 
 
@@ -302,7 +302,7 @@ def test_tables(page):
     page.check('.py:' in page.text('#sites .frames'), 'a row does not open')
     page.check('were live when' in page.text('#leaks-text'), 'the leak is not named')
     page.check('train.py:102' in page.text('#waste .table'), 'the site of the leak is not named')
-    page.check('other allocation in between' in page.text('#temporary-text'), 'temporaries are not named')
+    page.check('were temporary (freed after' in page.text('#temporary-text'), 'temporaries are not named')
     page.check(page.text('#more-waste') != '', 'early and late are missing')
     page.check('free inside segments' in page.text('#segments-text'), 'fragmentation is not named')
     page.check(page.painted('#segments canvas') > 5, 'the segments are blank')
@@ -489,7 +489,7 @@ def test_fit(page, fits):
         calls = [f"{tried['driver_calls']:,}" if tried['completes'] else '-' for tried in fit['sets']]
         page.check([row[6] for row in sets] == calls, f'the calls are {sets}, not {calls}')
         said = page.text('#fit')
-        page.check(all(f'not known: {unknown}' in said for unknown in fit['unknowns']), f'not all that is unknown is in {said}')
+        page.check(all(f'unknown: {unknown}' in said for unknown in fit['unknowns']), f'not all that is unknown is in {said}')
         verdict = {'fits': 'fits within', 'cannot_fit': 'cannot fit within', 'fits_with_none': 'does not fit within', None: ''}[fit['verdict']]
         page.check(f'the run {verdict}' in page.text('#findings') or verdict == '', f'the findings lack that it {verdict}')
     page.run("document.querySelector('nav a[href=\\'#fit\\']').click()")

@@ -9,7 +9,7 @@ use crate::commands::{
     recover, report, run, snapshot, stats, top, top_sites,
 };
 
-/// Run CUDA programs under a caching allocator, and see what they do with GPU memory.
+/// Run CUDA programs under a caching allocator and inspect their GPU memory.
 #[derive(Parser)]
 #[command(name = "cachealloc", version, max_term_width = 100)]
 pub(crate) struct Arguments {

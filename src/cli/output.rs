@@ -43,14 +43,13 @@ pub(crate) fn check(path: &Path) -> Result<()> {
         }
         let (name, target) = (path.display(), fs::read_link(path).unwrap_or_default());
         let target = target.display();
-        let what = format!(
-            "{name} is a symbolic link to {target}, and what it points to is not written over"
-        );
-        return Err(Failure::new(what).next("give the file itself with -o, or remove the link"));
+        let what =
+            format!("{name} is a symbolic link to {target}: cannot overwrite the target of a link");
+        return Err(Failure::new(what).next("name the file itself with -o, or remove the link"));
     }
     if is_snapshot(path) {
-        let what = format!("{} is a snapshot, and would be overwritten", path.display());
-        return Err(Failure::new(what).next("give the output file with -o"));
+        let what = format!("cannot write to {}: it is an input snapshot", path.display());
+        return Err(Failure::new(what).next("name the output file with -o"));
     }
     Ok(())
 }
@@ -80,8 +79,8 @@ pub(crate) fn write_new(
 }
 
 pub(crate) fn already_there(path: &Path) -> Failure {
-    Failure::new(format!("{} is there already", path.display()))
-        .next("replace it with --force, or give another file with -o")
+    Failure::new(format!("{} already exists", path.display()))
+        .next("replace it with --force, or name another file with -o")
 }
 
 pub(crate) fn to_stdout(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<()> {
@@ -133,7 +132,7 @@ fn has_no_content(about: &Metadata) -> bool {
 fn into(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
     let file = OpenOptions::new().write(true).open(path)?;
     if !has_no_content(&file.metadata()?) {
-        return Err(io::Error::other("it has become another file"));
+        return Err(io::Error::other("another file has replaced it"));
     }
     to(file, write)
 }
@@ -234,20 +233,20 @@ fn is_snapshot(path: &Path) -> bool {
 fn explain(path: &Path, error: &io::Error) -> Failure {
     // The error comes from the caller, not from the system.
     if error.get_ref().is_some() {
-        return Failure::new(format!("{} is not written: {error}", path.display()));
+        return Failure::new(format!("did not write {}: {error}", path.display()));
     }
-    let failure = Failure::new(format!("{} cannot be written: {error}", path.display()));
+    let failure = Failure::new(format!("cannot write {}: {error}", path.display()));
     let folder = path.parent().filter(|it| !it.as_os_str().is_empty()).unwrap_or(Path::new("."));
     match error.kind() {
         io::ErrorKind::NotFound if !folder.exists() => {
-            failure.next(format!("make the folder {}", folder.display()))
+            failure.next(format!("create the folder {}", folder.display()))
         }
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            failure.next("free some space, or give a file elsewhere with -o")
+            failure.next("free some space, or name a file elsewhere with -o")
         }
         _ if path.as_os_str().as_bytes().ends_with(b"/") || path.is_dir() => {
-            failure.next("give a file in that folder with -o")
+            failure.next("name a file in that folder with -o")
         }
-        _ => failure.next("give a file elsewhere with -o"),
+        _ => failure.next("name a file elsewhere with -o"),
     }
 }

@@ -17,16 +17,16 @@ pub(crate) fn read(path: &Path) -> Result<Snapshot> {
     let path = if path.as_os_str() == "-" { Path::new("/dev/stdin") } else { path };
     let name = path.display();
     let unreadable = |error: io::Error| {
-        let failure = Failure::new(format!("{name} cannot be read: {error}"));
+        let failure = Failure::new(format!("cannot read {name}: {error}"));
         match error.kind() {
-            io::ErrorKind::NotFound => failure.next("cachealloc snapshot PID writes one"),
+            io::ErrorKind::NotFound => failure.next("write one with: cachealloc snapshot PID"),
             _ => failure,
         }
     };
     let file = File::open(path).map_err(unreadable)?;
     let about = file.metadata().map_err(unreadable)?;
     if about.is_dir() {
-        return Err(Failure::new(format!("{name} is a folder")).next("give the snapshots in it"));
+        return Err(Failure::new(format!("{name} is a folder")).next("name the snapshots in it"));
     }
     let progress = Progress::new(&format!("reading {name}"), about.len());
     let counted = Counted { file, progress, done: 0 };

@@ -35,7 +35,7 @@ impl DeviceFit {
                 format!("does not fit within {capacity} ({sets} of options tried)")
             }
             Verdict::CannotFit => format!(
-                "cannot fit within {capacity}: {} are needed at once",
+                "cannot fit within {capacity}: it needs {} at once",
                 bytes(self.requests.peak_bytes())
             ),
         })
@@ -56,7 +56,7 @@ impl DeviceFit {
     /// unknown.
     pub fn notes(&self) -> Vec<String> {
         let also = self.trials.iter().filter_map(Trial::also);
-        also.chain(self.unknowns.iter().map(|unknown| format!("not known: {unknown}"))).collect()
+        also.chain(self.unknowns.iter().map(|unknown| format!("unknown: {unknown}"))).collect()
     }
 }
 
@@ -96,7 +96,7 @@ impl Trial {
             (false, false) => format!("a limit of {limits} and a device of {devices}"),
         };
         let name = self.name();
-        Some(format!("{name}: completes with {what}, too, but not with all sizes above"))
+        Some(format!("{name}: also completes with {what}, but not with every larger size"))
     }
 }
 

@@ -42,7 +42,7 @@ impl OptionSet {
         // These take a share of the device from the beginning, or nothing: there is no smallest
         // size.
         if config.strategy == Strategy::PreAllocate || !config.caches() {
-            return Err("the amount of memory does not depend on the program with it".into());
+            return Err("its memory use does not depend on the program".into());
         }
         let text = text.chars().filter(|letter| !letter.is_whitespace()).collect();
         Ok(OptionSet { text, config })

@@ -14,7 +14,8 @@ pub(crate) fn unknowns(
     requests: &Requests,
 ) -> Vec<String> {
     let mut unknowns = vec![
-        "memory that contexts, kernels and other processes take of the device comes on top: no history contains it".to_string(),
+        "memory of contexts, kernels and other processes is not in a history and comes on top"
+            .to_string(),
     ];
     let lives = &lifetimes.all;
     let before: Vec<_> = lives.iter().filter(|life| !life.begin_known).collect();
@@ -42,14 +43,14 @@ pub(crate) fn unknowns(
     }
     if lifetimes.disagreements_count > 0 {
         unknowns.push(format!(
-            "the history does not explain {}: it has gaps",
+            "the history does not account for {}: it has gaps",
             plural(lifetimes.disagreements_count, "block")
         ));
     }
     let late = device.entries.iter().filter(|entry| entry.action == Action::FreeCompleted).count();
     if late > 0 {
         unknowns.push(format!(
-            "{} waited for work: the memory counts as free when the recorded run noticed, which may be \
+            "{} waited for work: the memory counts as free when the recorded run noticed it, which may be \
             earlier or later elsewhere",
             plural(late as u64, "free")
         ));
@@ -60,7 +61,7 @@ pub(crate) fn unknowns(
     }
     if requests.has_streams() {
         unknowns.push(
-            "if a request finds nothing else, the work on a stream is assumed to have ended: its duration is unknown"
+            "if a request finds no other memory, work on a stream is assumed to have ended: its duration is unknown"
                 .to_string(),
         );
     }
@@ -68,7 +69,7 @@ pub(crate) fn unknowns(
         || device.segments.iter().any(|segment| segment.pool != PoolId::DEFAULT)
     {
         unknowns.push(
-            "memory of CUDA graphs counts like any other: how long a graph keeps it is unknown"
+            "memory of CUDA graphs counts like other memory: how long a graph keeps it is unknown"
                 .to_string(),
         );
     }

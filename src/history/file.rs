@@ -123,7 +123,7 @@ impl OwnFile {
 
     /// Returns the file. The caller must know that the program has not taken its number.
     pub fn into_file(mut self) -> File {
-        self.file.take().expect("it is there until then")
+        self.file.take().expect("it is open until then")
     }
 
     /// Returns the file if the number still refers to it.

@@ -58,7 +58,7 @@ impl Template {
     pub fn parse(template: &str) -> Result<Template, Problem> {
         let problem = |position, what| Err(Problem { position, what });
         if template.is_empty() {
-            return problem(0, "the name is empty".into());
+            return problem(0, "the file name is empty".into());
         }
         let mut pieces = Vec::new();
         let mut text = String::new();
@@ -73,10 +73,10 @@ impl Template {
                     Some((_, 'r')) => Some(Piece::Rank),
                     Some((_, 'n')) => Some(Piece::Sequence),
                     Some((_, other)) => {
-                        let what = format!("%{other} is none of {PIECES}");
+                        let what = format!("unknown %{other}; known are {PIECES}");
                         return problem(position, what);
                     }
-                    None => return problem(position, format!("% alone is none of {PIECES}")),
+                    None => return problem(position, format!("incomplete %; known are {PIECES}")),
                 },
                 _ => None,
             };

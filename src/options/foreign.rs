@@ -23,15 +23,15 @@ pub fn of_others(name: &str, value: &str) -> Option<String> {
 /// them does not mean the other libraries.
 fn of_paddle(name: &str, value: &str) -> String {
     let Some(key) = parse::key_of(name) else {
-        return format!("{name} is a framework's own and not read; no option does what it does");
+        return format!("{name} belongs to a framework and is ignored; no option is equivalent");
     };
     let pair = if value.is_empty() { key.to_string() } else { format!("{key}:{value}") };
     let is_wrong = |kind: &ProblemKind| matches!(kind, ProblemKind::BadValue { .. });
     let what = match parse(&pair).1.iter().any(|problem| is_wrong(&problem.kind)) {
-        true => "is not understood",
-        false => "does the same for this cache",
+        true => "is invalid",
+        false => "is equivalent",
     };
-    format!("{name} is Paddle's and not read; in CACHEALLOC_CONF {pair} {what}")
+    format!("{name} belongs to Paddle and is ignored; in CACHEALLOC_CONF {pair} {what}")
 }
 
 /// Returns the line of `of_others` if the variable has a key that would apply here and that
@@ -77,11 +77,11 @@ fn sorted_out(value: &str) -> [Vec<String>; 3] {
 
 fn of_pytorch(name: &str, value: &str) -> String {
     let [taken, nothing, wrong] = sorted_out(value);
-    let begin = format!("{name} is PyTorch's and not read");
+    let begin = format!("{name} belongs to PyTorch and is ignored");
     let parts: Vec<String> = [
-        (taken, "does the same", "do the same"),
-        (nothing, "changes nothing", "change nothing"),
-        (wrong, "is not understood", "are not understood"),
+        (taken, "is equivalent", "are equivalent"),
+        (nothing, "has no effect", "have no effect"),
+        (wrong, "is invalid", "are invalid"),
     ]
     .into_iter()
     .filter(|(pairs, ..)| !pairs.is_empty())
@@ -90,7 +90,7 @@ fn of_pytorch(name: &str, value: &str) -> String {
     })
     .collect();
     match parts.is_empty() {
-        true => format!("{begin}; its keys may stand in CACHEALLOC_CONF"),
+        true => format!("{begin}; set its keys in CACHEALLOC_CONF"),
         false => format!("{begin}; in CACHEALLOC_CONF {}", parts.join(", ")),
     }
 }

@@ -70,7 +70,7 @@ impl Problem {
                 format!("invalid option {key}:{value}: write {meant}")
             }
             ProblemKind::OfPaddle => {
-                format!("unknown option {key}: no option does what this flag of Paddle's does")
+                format!("unknown option {key}: no option is equivalent to this flag of Paddle")
             }
             ProblemKind::MissingValue { allowed } => {
                 format!("option {key} has no value: expected {allowed}")

@@ -44,9 +44,8 @@ pub const OPTIONS: &[OptionRow] = &[
         Kind::Boolean,
         "true",
         to!(cache, boolean),
-        "serve memory from a cache; false: only observe: every call goes to the driver as the \
-        program made it, without barriers and limits, and is still recorded, counted and \
-        reported",
+        "serve memory from a cache; false: observe only: every call goes to the driver unchanged, \
+        without barriers and limits, but is still recorded, counted and reported",
     ),
     OptionRow {
         on_bad_value: FREE_MODE_ON_BAD_VALUE,
@@ -75,7 +74,7 @@ pub const OPTIONS: &[OptionRow] = &[
                 read::unless("unlimited", value, |value| read::at_least_a_segment(config, value))?;
             Ok(())
         },
-        "do not split blocks of this size or more, and keep them for requests as large",
+        "do not split blocks of this size or more; keep them for large requests",
     ),
     row(
         "max_non_split_rounding_mb",
@@ -232,7 +231,7 @@ pub const OPTIONS: &[OptionRow] = &[
         Kind::Other("MiB", "a whole number, 0 for none"),
         "256",
         to!(host_cache_bytes, mebibytes),
-        "maximum freed pinned host memory to keep for later requests",
+        "maximum freed pinned host memory to cache",
     )
     .when(
         Config::keeps_pinned,
@@ -336,7 +335,7 @@ pub const OPTIONS: &[OptionRow] = &[
             programs.only,
             |value| Ok(read::unless("any", value, read::names)?.unwrap_or_default())
         ),
-        "do nothing in other programs that inherit the variable",
+        "do nothing in programs other than these",
     ),
     row(
         "except",
@@ -363,14 +362,14 @@ pub const OPTIONS: &[OptionRow] = &[
         Kind::of::<StackContext>(),
         "all",
         to!(history.context, word),
-        "which entries have a stack: none, live blocks, allocations too, or frees as well",
+        "entries that get a stack: none, those of live blocks, all allocations, or frees as well",
     ),
     row(
         "stacks",
         Kind::of::<StackKind>(),
         "all",
         to!(history.stacks, word),
-        "which frames a stack has",
+        "frames that a stack contains",
     ),
     row(
         "max_entries",
@@ -408,7 +407,7 @@ pub const OPTIONS: &[OptionRow] = &[
         to!(hook, |value| read::unless("none", value, read::absolute_path)),
         "a shared library whose cachealloc_hook_table is notified of every allocation and free",
     ),
-    row("log", Kind::of::<LogLevel>(), "warn", to!(log, word), "which messages go to stderr"),
+    row("log", Kind::of::<LogLevel>(), "warn", to!(log, word), "messages to print on stderr"),
     // PyTorch's options that have no meaning here are accepted, so that the same text may serve
     // both.
     ignored("backend", "native", BACKEND, "memory comes from this cache in either case"),

@@ -39,9 +39,9 @@ pub(crate) fn section(inputs: &[Input]) -> String {
         return tables;
     }
     format!(
-        "<section id=\"account\" aria-labelledby=\"account-h\"><h2 id=\"account-h\">Where the memory of the device \
-         was</h2><p>When the file was written: what the library knows, and how. The rest is what no call tells \
-         apart.</p>{tables}</section>"
+        "<section id=\"account\" aria-labelledby=\"account-h\"><h2 id=\"account-h\">Use of the device \
+         memory</h2><p>When the file was written. Each row states how it is known. The rest is memory that no call \
+         accounts for.</p>{tables}</section>"
     )
 }
 

@@ -31,18 +31,18 @@ fn what_is_missing(input: &Input) -> impl Iterator<Item = String> {
     let lost = match snapshot.settings.dropped {
         Dropped::Count(0) | Dropped::Unknown => None,
         Dropped::Count(lost) => Some(format!(
-            "The recording dropped its oldest {} (max_entries): what was before is not shown.",
+            "The oldest {} were dropped (max_entries): nothing earlier is shown.",
             if lost == 1 { "entry".to_string() } else { format!("{} entries", count(lost)) },
         )),
     };
     let no_history = snapshot.devices.iter().all(|device| device.entries.len() <= 1);
     let how = match snapshot.is_ours() {
-        true => "record:all records every allocation",
-        false => "torch.cuda.memory._record_memory_history() has PyTorch record every allocation",
+        true => "record every allocation with record:all",
+        false => "record every allocation with torch.cuda.memory._record_memory_history()",
     };
     let no_history = no_history.then(|| match snapshot.setting("record") {
-        Some("all") => "Nothing was allocated or freed while all was recorded.".to_string(),
-        _ => format!("The file has no history, only what was live: {how}."),
+        Some("all") => "Nothing was allocated or freed while recording was on.".to_string(),
+        _ => format!("The file has no history, only live blocks: {how}."),
     });
     lost.into_iter().chain(no_history)
 }

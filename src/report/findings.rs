@@ -43,7 +43,7 @@ pub(crate) fn of(
     let is_crowd = shown.len() > DESCRIBED_MOST;
     if let (true, Some(highest)) = (is_crowd, highest) {
         findings.push(Sentence::plain(format!(
-            "{}: the highest peak of {}; of the others only what several have in common and failed allocations are listed here.",
+            "{} has the highest peak of {}; for the others, only failed allocations and common findings are listed.",
             names[highest],
             shown.len(),
         )));
@@ -78,12 +78,12 @@ fn compared(inputs: &[Input], shown: &[&DeviceTrack]) -> Option<String> {
         if begin(before) <= begin(after) { (before, after) } else { (after, before) };
     let [first, second] = [before, after].map(|place| place.track.lifetimes.peak_bytes);
     let change = match (first, second) {
-        (first, second) if first == second => "as much".to_string(),
+        (first, second) if first == second => "no change".to_string(),
         (first, second) if first > second => format!("{} less", bytes(first - second)),
         (first, second) => format!("{} more", bytes(second - first)),
     };
     Some(format!(
-        "Two runs, one after the other, which are compared and not added up: peak {} in {}, {} in {}, {change}.",
+        "Two consecutive runs, compared and not added up: peak {} in {}, {} in {}, {change}.",
         bytes(first),
         inputs[before.file].name,
         bytes(second),
@@ -245,8 +245,8 @@ impl Found<'_, '_> {
         if overcome {
             let calls = plural(failed.len() as u64, "call");
             let text = format!(
-                "{calls} failed for lack of memory, and the program overcame that by a retry or a smaller request: \
-                 the first, {} after start, {request}{requester}.",
+                "{calls} failed for lack of memory, but the program recovered by a retry or a smaller request. \
+                 The first, {} after start, {request}{requester}.",
                 self.time_of(oom.event + 1)
             );
             return Some((None, oom.requested_bytes, text));
@@ -264,7 +264,7 @@ impl Found<'_, '_> {
         let why = place.oom_whys.get(chosen).map(|&why| self.tables.text_of(why).to_string());
         let why = why.and_then(|why| Some(format!(" {}", capital(why.split_once(": ")?.1))));
         let text = format!(
-            "Out of memory, {} after start: {request} in vain{requester}, with {} free on the device{}.{}{others}",
+            "Out of memory, {} after start: {request}{requester}, with {} free on the device{}.{}{others}",
             self.time_of(oom.event + 1),
             bytes(oom.free_bytes),
             holder.unwrap_or_default(),
@@ -277,7 +277,7 @@ impl Found<'_, '_> {
     /// section names the call sites that hold most.
     fn fit(&self) -> Option<About> {
         let fit = self.fits.of_device(self.place.file, self.place.device)?;
-        let text = format!("Replayed, the run {}.", fit.verdict_text()?);
+        let text = format!("In a replay, the run {}.", fit.verdict_text()?);
         Some((None, fit.requests.peak_bytes(), text))
     }
 
@@ -339,8 +339,8 @@ impl Found<'_, '_> {
             return None;
         }
         let text = format!(
-            "{} of {} allocations ({}) were temporary, freed with at most {OTHERS_BETWEEN_MAX} other \
-             allocation in between: most ({}) from {}.",
+            "{} of {} allocations ({}) were temporary (freed after at most {OTHERS_BETWEEN_MAX} other \
+             allocation): most ({}) from {}.",
             count(number),
             count(all),
             share(number, all),
@@ -357,7 +357,7 @@ impl Found<'_, '_> {
         (split > reserved / FRAGMENTATION_SHARE_LEAST).then(|| {
             let (free, all, share) = (bytes(split), bytes(reserved), share(split, reserved));
             let text = format!(
-                "Fragmentation: {free} of the {all} reserved at the end ({share}) are free, but lie \
+                "Fragmentation: {free} of the {all} reserved at the end ({share}) are free, but \
                  between blocks in use."
             );
             (None, split, text)
@@ -385,7 +385,7 @@ impl Found<'_, '_> {
         });
         let site = ended.as_ref().map(|(site, _)| *site);
         let text = match (now, ended) {
-            (Some(now), Some((_, ended))) => format!("{now}; the steady state before, {ended}."),
+            (Some(now), Some((_, ended))) => format!("{now}; the previous steady state, {ended}."),
             (Some(now), None) => format!("{now}."),
             (None, Some((_, ended))) => format!(
                 "The last steady state without an allocation that reached the driver, {ended}."

@@ -86,7 +86,7 @@ impl Fits {
             return content;
         }
         format!(
-            "<section id=\"fit\" aria-labelledby=\"fit-h\"><h2 id=\"fit-h\">On how small a device would it run</h2>\
+            "<section id=\"fit\" aria-labelledby=\"fit-h\"><h2 id=\"fit-h\">Smallest device for this run</h2>\
              {content}</section>"
         )
     }
@@ -103,10 +103,10 @@ impl Fits {
             return tables;
         }
         format!(
-            "<p>The history, replayed through the allocator of the library: the smallest limit (gpu_memory_limit_mb) and \
-             the smallest device with which it completes, by the options; and what it takes where there is plenty or, \
-             after a failed allocation, what there was then. <code>cachealloc fit</code> prints the same, and answers \
-             for other devices and options.</p>{tables}"
+            "<p>The history was replayed through the allocator of the library. For each set of options: the smallest limit \
+             (gpu_memory_limit_mb) and the smallest device with which it completes, and its memory use with plenty of \
+             memory or, after a failed allocation, with the memory available then. <code>cachealloc fit</code> prints \
+             the same, also for other devices and options.</p>{tables}"
         )
     }
 }
@@ -171,7 +171,7 @@ fn left_out(inputs: &[Input], entries_count: usize) -> String {
         _ => "<code>cachealloc fit</code>, for each file,".to_string(),
     };
     format!(
-        "<p>Left out, because it takes seconds to replay {all} entries under many sets of options. {commands} prints it; \
-         <code>cachealloc report --fit</code> puts it here.</p>"
+        "<p>Left out, because replaying {all} entries under many sets of options takes seconds. Print it with {commands}; \
+         include it here with <code>cachealloc report --fit</code>.</p>"
     )
 }

@@ -140,7 +140,7 @@ pub(crate) fn of_ranges(place: &DeviceTrack) -> Option<(u64, String)> {
     let (sum, _, range, passes, grown) = growing.max()?;
     let name = &place.passes.ranges[range as usize];
     let text = format!(
-        "The range {name} keeps growing: {} left in {} passes, of which {} left some.",
+        "The range {name} keeps growing: {} left after {} passes; {} of them left memory.",
         bytes(sum),
         count(passes),
         count(grown),

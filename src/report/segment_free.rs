@@ -90,11 +90,11 @@ pub(crate) fn why(oom: &Oom, segments: &[Segment]) -> String {
     let failed = format!("An allocation of {} failed: ", bytes(asked));
     let driver = format!("the driver had {}.", bytes(oom.free_bytes));
     if usage.free_count == 0 {
-        return format!("{failed}nothing was free inside segments; {driver}");
+        return format!("{failed}no memory was free inside segments; {driver}");
     }
     let fitting = match fitting_count(&sizes(segments), asked) {
         0 => format!("all too small, the largest {}", bytes(usage.free_bytes_max)),
-        number => format!("{} of them large enough, but of another stream or pool", count(number)),
+        number => format!("{} of them large enough, but for another stream or pool", count(number)),
     };
     let (free, pieces) = (bytes(usage.free_bytes), plural(usage.free_count, "piece"));
     format!("{failed}{free} were free inside segments, in {pieces}, {fitting}; {driver}")

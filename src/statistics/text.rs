@@ -41,7 +41,7 @@ pub fn text(report: &Report) -> String {
     let HostCache { pieces_count, bytes } = report.host_cache;
     if pieces_count != 0 {
         let value = format!("{} ({})", Count(pieces_count), Bytes(bytes));
-        line(&mut text, "pieces of pinned memory in the cache", value);
+        line(&mut text, "pinned blocks in the cache", value);
     }
     holders(&mut text, report);
     text

@@ -155,7 +155,7 @@ fn one_long_stack_for_many_categories() {
         },
         |_| {},
     );
-    refused("categories", &file, "would be more than");
+    refused("categories", &file, "would exceed");
 }
 
 /// One stack on a thousand devices: a line for each.
@@ -176,7 +176,7 @@ fn one_long_stack_for_many_devices() {
         pickle.entry(&keys, 1, |pickle| _ = pickle.again(keys.frames).again(stack));
         pickle.raw(b"e");
     }
-    refused("devices", pickle.raw(b"eu.").bytes.as_slice(), "would be more than");
+    refused("devices", pickle.raw(b"eu.").bytes.as_slice(), "would exceed");
 }
 
 /// Many short stacks with long paths, some of which are in each call site's text.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use cachealloc_tests::{Run, compile_library};
 
-/// Before the first CUDA call: no thread, no file, no output. Setting options changes nothing.
+/// Before the first CUDA call: no thread, no file, no output. Setting options has no effect.
 #[test]
 fn inert_without_cuda() {
     let native = Run::c("quiet.c").native().no_driver().output().ok();

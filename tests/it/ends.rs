@@ -193,7 +193,7 @@ fn usr1_ends_nothing_before_the_first_context() {
     let place = Place::new();
     let ran = place.run(&ends("never"));
     assert_eq!((ran.code, &*ran.stdout), (Some(3), "lives\n"), "{ran:#?}");
-    assert_eq!(ran.said(), ["cachealloc: no snapshot: the program never had a context"]);
+    assert_eq!(ran.said(), ["cachealloc: cannot write a snapshot: the program created no context"]);
 }
 
 #[test]

@@ -261,8 +261,7 @@ fn a_context_may_end_inside_a_callback() {
 fn a_callback_cannot_end_its_thread() {
     let ran = hooked("broken exit").output().ok();
     assert_eq!(ran.stdout, "served\nthread 7\n");
-    let said = "cachealloc: the memory hook \"broken\" called pthread_exit, which is not possible \
-                there in alloc_preprocess: it is removed";
+    let said = "cachealloc: the memory hook \"broken\" called pthread_exit, which is not allowed there in alloc_preprocess: removed the hook";
     assert_eq!(ran.said(), [said]);
 }
 
@@ -323,7 +322,7 @@ fn a_hook_that_throws_is_removed() {
         let ran = with_plugin(&plugin).env("HOOK_THROWS", callback).output().ok();
         assert_eq!(ran.stdout, format!("done\nheard {heard}, 0 exceptions in flight\n"));
         let said = format!(
-            "cachealloc: the memory hook \"counts\" threw an exception in {callback}: it is removed"
+            "cachealloc: the memory hook \"counts\" threw an exception in {callback}: removed the hook"
         );
         assert_eq!(ran.said(), [said.as_str()]);
     }
@@ -336,10 +335,10 @@ fn a_bad_plugin_is_reported() {
         assert_eq!(ran.stdout, "done\n");
         assert!(ran.said().len() == 1 && ran.stderr.contains(what), "{what}: {}", ran.stderr);
     };
-    says(with_plugin("/nowhere/plugin.so".as_ref()).output().ok(), "it cannot be loaded (");
+    says(with_plugin("/nowhere/plugin.so".as_ref()).output().ok(), "cannot be loaded (");
     says(with_plugin("plugin.so".as_ref()).output().ok(), "an absolute path");
     let driver = driver_folder().join("libcuda.so.1");
-    says(with_plugin(&driver).output().ok(), "it exports no cachealloc_hook_table");
+    says(with_plugin(&driver).output().ok(), "exports no cachealloc_hook_table");
     let other = plugin("hook-of-another-version", &["-DFROM_ANOTHER_VERSION"]);
     let ran = with_plugin(&other).output().ok();
     assert!(ran.stderr.contains("has an unknown version"), "{}", ran.stderr);

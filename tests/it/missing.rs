@@ -17,14 +17,14 @@ const VERSIONS: [u32; 8] = [11_040, 11_080, 12_000, 12_030, 12_040, 12_050, 12_0
 /// and `cachealloc doctor` prints it beforehand.
 const SAID: [(&str, &str); 11] = [
     ("cuCtxGetCurrent", "caching is off for the rest of this process"),
-    ("cuCtxRecordEvent", "frees wait like the native call from now on"),
-    ("cuCtxWaitEvent", "frees wait like the native call from now on"),
-    ("cuMemAddressReserve", "ordinary segments are used"),
-    ("cuMemCreate", "ordinary segments are used"),
-    ("cuMemMap", "ordinary segments are used"),
-    ("cuMemRelease", "ordinary segments are used"),
-    ("cuMemSetAccess", "ordinary segments are used"),
-    ("cuMemUnmap", "ordinary segments are used"),
+    ("cuCtxRecordEvent", "frees wait, as without the library, from now on"),
+    ("cuCtxWaitEvent", "frees wait, as without the library, from now on"),
+    ("cuMemAddressReserve", "using ordinary segments"),
+    ("cuMemCreate", "using ordinary segments"),
+    ("cuMemMap", "using ordinary segments"),
+    ("cuMemRelease", "using ordinary segments"),
+    ("cuMemSetAccess", "using ordinary segments"),
+    ("cuMemUnmap", "using ordinary segments"),
     ("cuGraphRetainUserObject", "memory of its capture stays reserved"),
     ("cuUserObjectCreate", "memory of its capture stays reserved"),
 ];

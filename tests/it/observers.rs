@@ -69,7 +69,7 @@ fn an_unknown_export_table_finds_no_wait_put_off() {
 fn a_pool_of_the_program_is_said_once() {
     let run = Run::program(PROGRAM).arg("pool_of_its_own").conf("log:info");
     let said = run.output().ok().stderr;
-    assert_eq!(said.matches("the driver serves cuMemAllocAsync from now on").count(), 1, "{said}");
+    assert_eq!(said.matches("cuMemAllocAsync goes to the driver from now on").count(), 1, "{said}");
 }
 
 fn in_two_contexts(program: &str, settings: &str) -> Ran {

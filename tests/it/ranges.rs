@@ -87,8 +87,8 @@ assert profile.count(b'step/forward') == profile.count(b'worker') == 1
         assert!(same.ends_with("no call site holds more or less\n"), "{same}");
     }
     for (twice, what) in [
-        ("--by range --group line", "what makes one site is said twice"),
-        ("--by count --by live", "the order is said twice"),
+        ("--by range --group line", "the grouping of call sites is given twice"),
+        ("--by count --by live", "the order is given twice"),
     ] {
         let ran = place.run(&cachealloc(&format!("top-sites a.pickle {twice}")));
         assert_eq!((ran.code, ran.stderr.contains(what)), (Some(2), true), "{ran:?}");

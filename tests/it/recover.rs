@@ -282,11 +282,11 @@ fn what_is_no_history_is_refused() {
     fs::write(place.path.join("file"), [7; 5000]).expect("a file");
     fs::write(place.path.join("empty"), "").expect("a file");
     for (what, why) in [
-        ("file", "it is not a history that a killed process left"),
-        ("empty", "it is not a history that a killed process left"),
+        ("file", "it is not the history of a killed process"),
+        ("empty", "it is not the history of a killed process"),
         (".", "it is not a file"),
         ("/no/such/file", "No such file or directory"),
-        ("4194999", "no process 4194999 has left a history in /dev/shm"),
+        ("4194999", "process 4194999 has left no history in /dev/shm"),
     ] {
         let ran = place.run(&cachealloc(&format!("recover {what}")));
         assert!(ran.code == Some(1) && ran.stderr.contains(why), "{what}: {ran:?}");

@@ -1,4 +1,4 @@
-//! A call that the driver refuses changes nothing in the library: each hooked function is refused
+//! A call that the driver refuses has no effect in the library: each hooked function is refused
 //! at once, and refused after it has done everything (`tests/programs/refusals`). Functions listed
 //! in `tests/data/unrefused.csv` are not refused in the second way.
 

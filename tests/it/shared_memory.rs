@@ -46,7 +46,7 @@ fn a_limit_for_files_is_one_line() {
     let ran = place.run(&Run::program("sh").arg("-c").arg(script).conf("record:all"));
     assert_eq!(ran.code, Some(3), "{ran:?}");
     let lines = ran.said();
-    let wanted = "files of this process may not be so large (ulimit -f)";
+    let wanted = "the file would exceed the limit of this process (ulimit -f)";
     assert_eq!(lines.iter().filter(|line| line.contains(wanted)).count(), 1, "{lines:?}");
     place.sound(1..=1, &["--from-start"]);
 }

@@ -58,7 +58,7 @@ impl<W: Write> Bounded<W> {
 impl<W> Bounded<W> {
     fn too_large(&self) -> String {
         let most = cachealloc_text::bytes(self.bytes_max);
-        format!("it would be more than {most}, out of proportion to the snapshot")
+        format!("it would exceed {most}, out of proportion to the snapshot")
     }
 }
 

@@ -34,7 +34,7 @@ pub(super) fn snapshot(mut nodes: Nodes, top: Value) -> Result<Snapshot, ReadErr
 fn from_dict(nodes: &mut Nodes, map: u32) -> nodes::Result<Snapshot> {
     let get = |nodes: &Nodes, key| nodes.get(map, key);
     if get(nodes, words::SEGMENTS).is_none() && get(nodes, words::DEVICE_TRACES).is_none() {
-        return Err("it is a dict without `segments` and `device_traces`".into());
+        return Err("it is a dict without `segments` or `device_traces`".into());
     }
     let mut snapshot = Snapshot::default();
     for key in [words::SEGMENTS, words::HOST_SEGMENTS, words::GRAPH_SEGMENTS] {
@@ -80,7 +80,10 @@ fn add_segments(
 ) -> nodes::Result<()> {
     for item in nodes.take(list)? {
         let Value::Segment(index) = nodes.resolve(item) else {
-            return Err(format!("{} is in the list of segments", nodes.resolve(item).kind()));
+            return Err(format!(
+                "{} was found in the list of segments",
+                nodes.resolve(item).kind()
+            ));
         };
         // A segment that is in two lists is empty in the second: its blocks were moved to the
         // first.
@@ -128,7 +131,7 @@ const ORDINAL_MAX: usize = 1023;
 
 fn check_ordinal(ordinal: usize) -> nodes::Result<()> {
     if ordinal > ORDINAL_MAX {
-        return Err(format!("there is a device {ordinal}, above {ORDINAL_MAX}"));
+        return Err(format!("device number {ordinal} is above {ORDINAL_MAX}"));
     }
     Ok(())
 }
@@ -152,8 +155,8 @@ fn entry(nodes: &Nodes, item: Value) -> nodes::Result<Entry> {
             .entries
             .get(index as usize)
             .copied()
-            .ok_or_else(|| "an entry is in two lists".into()),
-        value => Err(format!("{} is in the list of entries", value.kind())),
+            .ok_or_else(|| "an entry is shared by two lists".into()),
+        value => Err(format!("{} was found in the list of entries", value.kind())),
     }
 }
 

@@ -21,8 +21,7 @@ pub(super) fn check_size(bytes: u64, file_bytes: u64) -> Result<()> {
         return Ok(());
     }
     Err(format!(
-        "it refers to the same long texts again and again: written out they are more than {TIMES_MAX} times \
-         as large as the file"
+        "it repeats long texts: expanded, they are more than {TIMES_MAX} times as large as the file"
     ))
 }
 

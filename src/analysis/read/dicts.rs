@@ -152,7 +152,7 @@ impl Nodes {
         let blocks = self.take(list)?;
         let block = |value| match self.resolve(value) {
             Value::Block(block) => Ok(self.blocks[block as usize]),
-            value => Err(format!("{} is in the list of blocks", value.kind())),
+            value => Err(format!("{} was found in the list of blocks", value.kind())),
         };
         blocks.into_iter().map(block).collect()
     }
@@ -178,16 +178,16 @@ impl Nodes {
         let id = match value {
             Value::Nothing | Value::EmptyList => return Ok(StackId::NONE),
             Value::List(id) => id as usize,
-            value => return Err(format!("frames are {}", value.kind())),
+            value => return Err(format!("`frames` is {}", value.kind())),
         };
         let items = match &self.lists[id] {
             List::Stack(stack) => return Ok(*stack),
             List::Items(items) => items,
-            List::Taken => return Err("frames are a list of something else".into()),
+            List::Taken => return Err("`frames` is a list of other items".into()),
         };
         let frame = |&value: &Value| match self.resolve(value) {
             Value::Frame(frame) => Ok(frame),
-            value => Err(format!("{} is among the frames", value.kind())),
+            value => Err(format!("{} was found in a list of frames", value.kind())),
         };
         let frames = items.iter().map(frame).collect::<Result<Vec<_>>>()?;
         let stack = self.stacks.add(&frames);
@@ -239,7 +239,7 @@ fn number(key: TextId, value: Value, nodes: &Nodes) -> Result<u64> {
         Value::Number(number) => Ok(number),
         value => {
             let key = nodes.texts.get(key);
-            Err(format!("`{key}` is {}, not a number from 0", value.kind()))
+            Err(format!("`{key}` is {}, not a non-negative number", value.kind()))
         }
     }
 }
@@ -254,7 +254,7 @@ fn handle(key: TextId, value: Value, nodes: &Nodes) -> Result<u64> {
 
 fn action(value: Value) -> Result<Action> {
     let Value::Text(text) = value else {
-        return Err(format!("an action is {}, not a text", value.kind()));
+        return Err(format!("an action is {}, not a string", value.kind()));
     };
     macro_rules! choose {
         ($($name:ident = $word:ident,)*) => {

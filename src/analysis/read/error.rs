@@ -31,18 +31,18 @@ impl Display for ReadError {
     fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
         match self {
             ReadError::Io(error) => write!(out, "cannot be read: {error}"),
-            ReadError::Empty => write!(out, "is empty: its writer did not finish, or never began"),
+            ReadError::Empty => write!(out, "is empty: its writer did not finish or never started"),
             ReadError::OtherFormat(what) => write!(out, "{what}"),
             ReadError::Truncated { at } => {
-                write!(out, "is truncated: it ends at byte {at}, in the middle of a snapshot")
+                write!(out, "is truncated: it ends at byte {at}, inside a snapshot")
             }
             ReadError::Foreign { at, what } => {
-                write!(out, "is a pickle, but no snapshot: at byte {at} it has {what}")
+                write!(out, "is a pickle, but not a snapshot: at byte {at} it contains {what}")
             }
             ReadError::Broken { at, what } => {
-                write!(out, "is no snapshot, or a damaged one: at byte {at}, {what}")
+                write!(out, "is not a snapshot, or is damaged: at byte {at}, {what}")
             }
-            ReadError::NoSnapshot(what) => write!(out, "is a pickle, but no snapshot: {what}"),
+            ReadError::NoSnapshot(what) => write!(out, "is a pickle, but not a snapshot: {what}"),
         }
     }
 }

@@ -128,7 +128,7 @@ impl<R: Read> Machine<R> {
             PROTO => {
                 let version = self.source.byte()?;
                 if version > PROTOCOL_MAX {
-                    return Err(self.broken(format!("the pickle's version is {version}")));
+                    return Err(self.broken(format!("the pickle has protocol version {version}")));
                 }
                 Ok(())
             }
@@ -155,19 +155,19 @@ impl<R: Read> Machine<R> {
         let floor = self.marks.last().copied().unwrap_or(0);
         match self.stack.len().checked_sub(count) {
             Some(begin) if begin >= floor => Ok(begin),
-            _ => Err(self.broken("a value is used that is not there".into())),
+            _ => Err(self.broken("the stack of values is empty".into())),
         }
     }
 
     fn mark(&mut self) -> Result<usize> {
-        self.marks.pop().ok_or_else(|| self.broken("a mark is used that is not there".into()))
+        self.marks.pop().ok_or_else(|| self.broken("the stack of marks is empty".into()))
     }
 
     fn get(&mut self, place: u32) -> Result<()> {
         let value = self.memo.get(place as usize).and_then(|it| it.value(&self.nodes.wide));
         match value {
             Some(value) => self.push(value),
-            None => Err(self.broken(format!("place {place} is used, and nothing is there"))),
+            None => Err(self.broken(format!("memo {place} is empty"))),
         }
     }
 
@@ -183,7 +183,7 @@ impl<R: Read> Machine<R> {
                 || place >= COUNT_MAX
                 || place as u64 > self.source.position() + MEMO_GAP_MAX as u64
             {
-                return Err(self.broken(format!("place {place} is out of order")));
+                return Err(self.broken(format!("memo {place} is out of order")));
             }
             self.memo.resize(place + 1, Small::ABSENT);
         }
@@ -216,7 +216,7 @@ impl<R: Read> Machine<R> {
     ) -> Result<()> {
         let floor = self.marks.last().copied().unwrap_or(0);
         if begin <= floor {
-            return Err(self.broken("a dict or list is filled that is not there".into()));
+            return Err(self.broken("the dict or list to fill is missing".into()));
         }
         let container = self.stack[begin - 1];
         self.nodes.read_bytes = self.source.position();
@@ -300,7 +300,7 @@ impl<R: Read> Machine<R> {
             b'B' | b'C' | BINBYTES8 | BYTEARRAY8 => "raw bytes",
             EMPTY_SET | FROZENSET | ADDITEMS => "a set",
             _ => {
-                let what = format!("{opcode:#04x} is no opcode that snapshots have");
+                let what = format!("opcode {opcode:#04x} does not occur in snapshots");
                 return ReadError::Broken { at, what };
             }
         };

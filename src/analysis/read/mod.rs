@@ -39,12 +39,12 @@ fn recognise(begin: &[u8]) -> Result<(), ReadError> {
     let what = match begin {
         [] => return Err(ReadError::Empty),
         [0x80, ..] => return Ok(()),
-        [0x1f, 0x8b, ..] => "is compressed by gzip: unpack it first (gunzip)",
-        [0x28, 0xb5, 0x2f, 0xfd] => "is compressed by zstd: unpack it first (unzstd)",
-        [0xfd, b'7', b'z', b'X'] => "is compressed by xz: unpack it first (unxz)",
-        [b'P', b'K', ..] => "is a zip archive, as torch.save writes, and no snapshot",
-        [b'{' | b'[', ..] => "is JSON, and no pickle: give the snapshot that it was made from",
-        _ => "is no snapshot: it does not begin as a pickle does",
+        [0x1f, 0x8b, ..] => "is compressed by gzip: decompress it with gunzip",
+        [0x28, 0xb5, 0x2f, 0xfd] => "is compressed by zstd: decompress it with unzstd",
+        [0xfd, b'7', b'z', b'X'] => "is compressed by xz: decompress it with unxz",
+        [b'P', b'K', ..] => "is a zip archive, as torch.save writes, not a snapshot",
+        [b'{' | b'[', ..] => "is JSON, not a pickle: name the snapshot that it was made from",
+        _ => "is not a snapshot: it does not begin like a pickle",
     };
     Err(ReadError::OtherFormat(what))
 }

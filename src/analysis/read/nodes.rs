@@ -111,7 +111,7 @@ impl Nodes {
                 }
                 List::Stack(_) | List::Taken => Err("a list grows after it was used".into()),
             },
-            value => Err(format!("something is appended to {}", value.kind())),
+            value => Err(format!("cannot append to {}", value.kind())),
         }
     }
 
@@ -136,7 +136,7 @@ impl Nodes {
                 self.maps[map as usize].extend(pairs(items));
                 Ok(dict)
             }
-            value => Err(format!("a key is set in {}", value.kind())),
+            value => Err(format!("cannot set a key in {}", value.kind())),
         }
     }
 
@@ -230,5 +230,5 @@ pub(super) fn pushed<T>(all: &mut Vec<T>, item: T, what: &str) -> Result<u32> {
 }
 
 pub(super) fn too_many(what: &str) -> String {
-    format!("there are more than {COUNT_MAX} {what}")
+    format!("it has more than {COUNT_MAX} {what}")
 }

@@ -23,7 +23,7 @@ pub(super) fn texts() -> Texts {
     let mut texts = Texts::default();
     for (number, word) in (0..).zip(ALL) {
         let id = texts.add(word);
-        debug_assert_eq!(id, TextId(number), "{word} is there twice");
+        debug_assert_eq!(id, TextId(number), "{word} occurs twice");
     }
     texts
 }

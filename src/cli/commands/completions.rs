@@ -6,7 +6,7 @@ use clap::{Args, CommandFactory, ValueEnum};
 
 use super::Result;
 
-/// Print the completions for a shell.
+/// Print the completion script for a shell.
 #[derive(Args)]
 #[command(after_help = "\
 bash:  source <(cachealloc completions bash)

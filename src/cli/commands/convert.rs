@@ -16,20 +16,20 @@ use crate::{output, snapshots};
 /// Convert a snapshot to the format of another tool.
 #[derive(Args)]
 pub(crate) struct Arguments {
-    /// A snapshot, of cachealloc or PyTorch.
+    /// A snapshot of cachealloc or PyTorch.
     file: PathBuf,
     /// folded: stacks for flamegraph.pl and inferno. speedscope: https://www.speedscope.app.
-    /// perfetto: a trace for https://ui.perfetto.dev. pprof: for `go tool pprof` and what else
-    /// reads its profiles. json: the whole snapshot, for scripts.
+    /// perfetto: a trace for https://ui.perfetto.dev. pprof: a profile for `go tool pprof` and
+    /// compatible tools. json: the whole snapshot, for scripts.
     #[arg(long, value_enum, value_name = "FORMAT")]
     to: Format,
-    /// The output file; default: stdout.
+    /// Output file; default: stdout.
     #[arg(short, long, value_name = "OUT")]
     output: Option<PathBuf>,
-    /// folded: the weight of a stack, as in top-sites.
+    /// Weight of a stack, as in top-sites; with --to folded only.
     #[arg(long, value_enum)]
     by: Option<SortKey>,
-    /// folded: the time, as in top-sites.
+    /// Time of the weights, as in top-sites; with --to folded only.
     #[arg(long, value_name = "TIME", value_parser = moment)]
     at: Option<When>,
 }
@@ -51,8 +51,8 @@ pub(crate) fn run(arguments: Arguments) -> Result {
     }
     let is_binary = matches!(arguments.to, Format::Perfetto | Format::Pprof);
     if is_binary && arguments.output.is_none() && io::stdout().is_terminal() {
-        let failure = Failure::new("a protobuf is nothing for a terminal");
-        return Err(failure.next("give a file with -o").code(USAGE));
+        let failure = Failure::new("cannot print a binary profile on a terminal");
+        return Err(failure.next("name a file with -o").code(USAGE));
     }
     let snapshot = snapshots::read(&arguments.file)?;
     let name = arguments.file.file_name().unwrap_or_default().to_string_lossy();

@@ -16,27 +16,27 @@ use crate::show::sites::{self, others, place};
 use crate::show::{Column, Table, bytes, count, signed, signed_bytes};
 use crate::snapshots;
 
-/// Compare two snapshots: which call sites hold more, which hold less.
+/// List the call sites that hold more or less in the second of two snapshots.
 ///
-/// Of one process at two times, or of two runs. For two versions of a program, --group function
-/// joins sites whose lines moved.
+/// Compare one process at two times, or two runs. For two versions of a program, --group function
+/// matches sites whose lines have moved.
 #[derive(Args)]
 pub(crate) struct Arguments {
-    /// The earlier snapshot.
+    /// Earlier snapshot.
     #[arg(value_name = "A")]
     before: PathBuf,
-    /// The later one.
+    /// Later snapshot.
     #[arg(value_name = "B")]
     after: PathBuf,
-    /// The time in each: end, peak, oom, a time since the first entry (2.5s, 300ms), or an entry
-    /// (#1200).
+    /// Time in both histories: end, peak, oom (the last failed allocation), a time since the first
+    /// entry (2.5s, 300ms), or an entry (#1200).
     #[arg(long, value_name = "TIME", value_parser = moment, default_value = "end")]
     at: When,
-    /// What makes one site: the whole stack, the allocating line, its function, or the range that
-    /// the program said it was in.
+    /// Group allocations by whole stack, allocating line, its function, or the range that the
+    /// program has named (cachealloc_range_push).
     #[arg(long, visible_alias = "by", value_enum, default_value_t = Unit::Stack)]
     group: Unit,
-    /// How many sites to list; 0 for all.
+    /// Number of sites to list; 0 for all.
     #[arg(short = 'n', long = "number", value_name = "N", default_value_t = 20)]
     number: usize,
     /// Print JSON, with whole stacks.
@@ -51,7 +51,7 @@ pub(crate) fn run(arguments: Arguments) -> Result {
         aggregate.add(&mut common, &snapshots::read(path)?, arguments.at, None);
         if aggregate.devices.is_empty() && arguments.at == When::Shortage {
             let problem = format!("{}: no allocation failed in this history", path.display());
-            return Err(Failure::new(problem).next("--at peak compares the peaks"));
+            return Err(Failure::new(problem).next("compare the peaks with --at peak"));
         }
         Ok(aggregate)
     };
@@ -93,7 +93,7 @@ fn text(
     let [a, b] = [held_before, held_after].map(bytes);
     let mut text = format!("held {when}: {a}, then {b}: {}\n", signed_bytes(growth));
     if held_before == 0 && held_after == 0 && arguments.at == When::End {
-        text += "nothing is held at the end of either; --at peak compares the peaks\n";
+        text += "both hold nothing at the end; compare the peaks with --at peak\n";
     }
     if changes.is_empty() {
         return text + "no call site holds more or less\n";

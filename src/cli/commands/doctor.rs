@@ -10,20 +10,19 @@ use crate::doctor::{self, Severity};
 use crate::failure::FAILED;
 use crate::launch::library;
 
-/// Look whether the library will work here, and in a program.
+/// Check whether the library works on this machine and with a program.
 ///
-/// Each line is one thing that was looked at: ok; note, where the program will run under the
-/// library with less or otherwise than might be expected; NO, where it will not. The program is not
-/// started. Whether its code opens libraries with `RTLD_DEEPBIND` is looked for in it and the
-/// libraries that it is linked with.
+/// Each line is the result of one check: ok; note, if the library will work with limitations; NO,
+/// if it will not work. The program is not started. It and the libraries it is linked with are
+/// searched for code that opens libraries with `RTLD_DEEPBIND`.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
   cachealloc doctor
   cachealloc doctor -- ./app args
-  cachealloc doctor -- train.py           a script: its interpreter is looked at")]
+  cachealloc doctor -- train.py           a script: checks its interpreter")]
 pub(crate) struct Arguments {
-    /// A program, as a shell finds it, and its arguments.
+    /// Program, looked up in PATH as by a shell, and its arguments.
     #[arg(
         trailing_var_arg = true,
         value_name = "PROGRAM",
@@ -43,8 +42,8 @@ pub(crate) fn run(arguments: Arguments) -> Result {
     }
     let against = findings.iter().filter(|finding| finding.severity == Severity::Fail).count();
     text += match against {
-        0 => "nothing found that stands against it\n",
-        _ => "what is marked NO stands against it\n",
+        0 => "no problems found\n",
+        _ => "fix the problems marked NO\n",
     };
     super::print(&text)?;
     Ok(if against == 0 { ExitCode::SUCCESS } else { ExitCode::from(FAILED) })

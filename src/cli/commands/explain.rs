@@ -20,28 +20,28 @@ use crate::snapshots;
 
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// Show where the GPU memory of a program is, down to the number of nvidia-smi.
+/// Break down the GPU memory of a process, adding up to nvidia-smi's figure.
 ///
-/// Rows for what the cache holds, what the driver serves itself, graphs and the context; what no
-/// call tells apart is the rest. Each row says how it is known: counted from the calls of the
-/// program, asked of the driver, or as a difference of what is in use on the device. The program is
-/// not stopped.
+/// The rows are the memory of the cache, allocations that the driver serves, graphs and the
+/// context. The rest is memory that no call accounts for. Each row states its source: counted from
+/// the calls of the program, asked of the driver, or a difference of the memory in use on the
+/// device. The program is not stopped.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
-  cachealloc explain 4711           a running program, as NVML counts it
-  cachealloc explain app.pickle     the same from a snapshot: it adds up to all that was in use on the device")]
+  cachealloc explain 4711           a running program, adding up to NVML's figure
+  cachealloc explain app.pickle     a snapshot, adding up to the memory in use on the device")]
 pub(crate) struct Arguments {
-    /// A process under the library, or a snapshot.
+    /// Process under the library, or a snapshot.
     #[arg(value_name = "PID|FILE")]
     what: String,
-    /// Only this device, by its number in the program.
+    /// Show only this device, numbered as in the program.
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(i32).range(0..64))]
     device: Option<i32>,
-    /// How long to wait for the program.
+    /// Time to wait for the program.
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     timeout: u64,
-    /// Print JSON, as docs/schema.json says.
+    /// Print JSON, described in docs/schema.json.
     #[arg(long)]
     json: bool,
 }
@@ -65,8 +65,8 @@ fn of_file(path: &Path) -> Result<Vec<Explained>> {
     let snapshot = snapshots::read(path)?;
     let breakdowns = cachealloc_analysis::breakdowns(&snapshot);
     if breakdowns.is_empty() && snapshot.is_ours() {
-        let what = format!("{} does not say what was in use beside allocations", path.display());
-        return Err(Failure::new(what).next("a snapshot that the program itself wrote does"));
+        let what = format!("{} does not contain the memory in use on the device", path.display());
+        return Err(Failure::new(what).next("use a snapshot that the program itself wrote"));
     }
     let reconciled = breakdowns.iter().map(|breakdown| breakdown.reconcile(None));
     Ok(reconciled.map(|reconciled| Explained { reconciled, gpu: None, note: None }).collect())
@@ -95,7 +95,7 @@ fn of_process(process: Process, timeout: Duration) -> Result<Vec<Explained>> {
         let used = used.iter().find(|used| Some(&used.uuid) == gpu.as_ref());
         let (sum, note) = match used {
             _ if breakdown.device == HOST => (None, None),
-            None => (None, Some("NVML does not know the device: other processes count as well")),
+            None => (None, Some("NVML does not know the device: other processes are included")),
             Some(used) => {
                 let (said, note) = nvml::of_process(used, process.0);
                 let in_use_bytes = breakdown.in_use_bytes.or(Some(used.in_use_bytes));

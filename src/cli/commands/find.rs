@@ -15,32 +15,32 @@ use crate::processes::Process;
 use crate::show::find::{self as show, Shown};
 use crate::snapshots;
 
-/// Say which block an address belongs to, or belonged to last.
+/// Find the block that contains an address, or contained it last.
 ///
-/// With the stacks of its allocation, its free and its segment, and the blocks beside it. The
+/// Prints the stacks of its allocation, its free and its segment, and the adjacent blocks. The
 /// address may come from the message of an illegal memory access, from compute-sanitizer or a
-/// debugger, or be PyTorch's name for a block. A running process writes a snapshot first, as by
-/// `cachealloc snapshot`. The exit code is 1 if no block ever held the address.
+/// debugger, or be PyTorch's name for a block. A running process is made to write a snapshot first,
+/// as by `cachealloc snapshot`. The exit code is 1 if no block ever contained the address.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
-  cachealloc find 0x7f0640012340 app.pickle   in the snapshot that the program wrote when it ended
+  cachealloc find 0x7f0640012340 app.pickle   in a snapshot
   cachealloc find 7f0640012340 4711           in a running program
-  cachealloc find b7f0640012200_3 app.pickle  the block that PyTorch's viewer and a report name so")]
+  cachealloc find b7f0640012200_3 app.pickle  a block, by its name in PyTorch's viewer")]
 pub(crate) struct Arguments {
-    /// Hexadecimal, with or without 0x; or a block or segment by PyTorch's name for it
+    /// Hexadecimal address, with or without 0x; or PyTorch's name for a block or segment
     /// (b7f0640012200_3).
     #[arg(value_name = "ADDRESS", value_parser = asked)]
     address: Asked,
-    /// A snapshot of cachealloc or PyTorch, or a process under the library.
+    /// Snapshot of cachealloc or PyTorch, or a process under the library.
     #[arg(value_name = "FILE|PID")]
     what: String,
-    /// The time of which to tell: end, peak, oom (the last failed allocation), a time since the
-    /// first entry (2.5s, 300ms), or an entry (#1200). The default is the end, and of a name the
-    /// time of its allocation.
+    /// Time in the history: end, peak, oom (the last failed allocation), a time since the first
+    /// entry (2.5s, 300ms), or an entry (#1200). Default: end; for a name, the time of its
+    /// allocation.
     #[arg(long, value_name = "TIME", value_parser = moment)]
     at: Option<When>,
-    /// How long to wait for the snapshot of a process.
+    /// Time to wait for the snapshot of a process.
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     timeout: u64,
     /// Print JSON, with whole stacks.
@@ -113,7 +113,7 @@ fn found(device: &Device, asked: Asked, at: Option<When>) -> Result<Option<Found
 }
 
 fn nothing(snapshot: &Snapshot, address: u64, what: &str) -> Failure {
-    let failure = Failure::new(format!("{what} knows of no memory at {address:#x}"));
+    let failure = Failure::new(format!("no memory is known at {address:#x} in {what}"));
     match snapshot.entries_count() {
         0 => failure.next("it has no history: start the program with cachealloc run --record"),
         _ => failure,

@@ -12,34 +12,34 @@ use super::report::{fit_when, read_grouped};
 use super::top_sites::{moment, no_such_time};
 use crate::show::findings;
 
-/// Say what a report of these snapshots says first, in sentences, without a browser.
+/// Print the findings of a report as text.
 ///
-/// With the failed allocations and the free memory that did not help, what each pass through a
-/// range of the program grew by, since when memory is held that need not be, and the call sites
-/// beside free memory that cannot go back to the driver. Several snapshots are told together, as in
-/// a report.
+/// Also lists failed allocations and the free memory that could not serve them, the growth of each
+/// pass through a range of the program, memory that is held longer than needed, and the call sites
+/// whose blocks keep free memory from being released to the driver. Several snapshots are combined
+/// as in a report.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
   cachealloc findings app.pickle
-  cachealloc findings app.pickle --at oom        and which free memory did not help when an allocation failed last
-  cachealloc findings rank*.pickle --json        with each pass through a range, in bytes and microseconds")]
+  cachealloc findings app.pickle --at oom        and the free memory when an allocation last failed
+  cachealloc findings rank*.pickle --json        with each pass through a range")]
 pub(crate) struct Arguments {
-    /// Snapshots of several ranks, or of several times, of cachealloc or PyTorch.
+    /// Snapshots of cachealloc or PyTorch: several ranks, or several times.
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// Replay histories of any length, to say whether they would fit; otherwise those of up to
+    /// Replay histories of any length to find out whether they would fit; default: those of up to
     /// 100,000 entries.
     #[arg(long)]
     fit: bool,
-    /// The time of the segments and of what lies beside their free pieces: end, peak, oom (the last
-    /// failed allocation), a time since the first entry (2.5s, 300ms), or an entry (#1200).
+    /// Time at which segments and their free memory are listed: end, peak, oom (the last failed
+    /// allocation), a time since the first entry (2.5s, 300ms), or an entry (#1200).
     #[arg(long, value_name = "TIME", value_parser = moment, default_value = "end")]
     at: When,
-    /// How many rows of a table to print; 0 for all.
+    /// Number of rows of each table; 0 for all.
     #[arg(short = 'n', long = "number", value_name = "N", default_value_t = 20)]
     number: usize,
-    /// Print JSON, with all rows and each pass.
+    /// Print JSON, with all rows and every pass.
     #[arg(long)]
     json: bool,
 }

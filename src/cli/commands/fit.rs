@@ -12,36 +12,36 @@ use crate::failure::Failure;
 use crate::show::fit::{self, Shown};
 use crate::{size, snapshots};
 
-/// Say on how small a device a recorded run would complete, and under which options.
+/// Find the smallest device on which a recorded run completes.
 ///
-/// The history of a snapshot is replayed through the allocator of the library, without a GPU. After
-/// a failed allocation the answer is whether other options would have served it, or which call
-/// sites hold most.
+/// Replays the history of a snapshot through the allocator of the library under various options,
+/// without a GPU. After a failed allocation, says whether other options would have served it, or
+/// else which call sites hold most.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
-  cachealloc fit app.pickle                     the smallest limit and device, under all options worth trying
-  cachealloc fit app.pickle --gpu 24G           does it complete on a device of 24 GiB?
+  cachealloc fit app.pickle                     the smallest limit and device
+  cachealloc fit app.pickle --gpu 24G           whether it completes on a device of 24 GiB
   cachealloc fit app.pickle --options expandable_segments:true --options max_split_size_mb:256")]
 pub(crate) struct Arguments {
-    /// A snapshot with a history, of cachealloc or PyTorch.
+    /// Snapshot of cachealloc or PyTorch, with a history.
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// The memory of a device, such as 80G: does the run complete there? Without it, what there was
-    /// when the last request failed, if one did.
+    /// Memory of the device to check, such as 80G; default: the memory that was available when the
+    /// last request failed, if one did.
     #[arg(long, value_name = "SIZE", value_parser = gpu)]
     gpu: Option<u64>,
-    /// Options to try, as in CACHEALLOC_CONF; several times for several sets, empty for the
-    /// defaults. Without it, all sets worth trying.
+    /// Set of options to try, as in CACHEALLOC_CONF; empty for the defaults. May be repeated.
+    /// Default: all sets worth trying.
     #[arg(long, value_name = "KEY:VALUE,..", value_parser = options)]
     options: Vec<OptionSet>,
-    /// Leave out requests that failed in the recorded run: some programs ask to see what there is.
+    /// Leave out requests that failed in the recorded run: some programs probe for free memory.
     #[arg(long)]
     without_failed: bool,
-    /// Only this device.
+    /// Replay only this device.
     #[arg(long, value_name = "N")]
     device: Option<u32>,
-    /// How many call sites to list where it does not fit.
+    /// Number of call sites to list if it does not fit.
     #[arg(short = 'n', long = "number", value_name = "N", default_value_t = 5)]
     number: usize,
     /// Print JSON, with whole stacks.

@@ -10,10 +10,10 @@ use super::Result;
 use crate::failure::Failure;
 use crate::manual;
 
-/// Print the manual page, or write those of all subcommands.
+/// Print the manual page, or write all manual pages to a folder.
 #[derive(Args)]
 pub(crate) struct Arguments {
-    /// Write all pages into this folder.
+    /// Folder for the pages of all subcommands.
     #[arg(long, value_name = "FOLDER")]
     folder: Option<PathBuf>,
 }
@@ -27,7 +27,7 @@ pub(crate) fn run(arguments: Arguments) -> Result {
     for page in pages {
         fs::write(folder.join(page.file_name()), page.text).map_err(|error| {
             Failure::new(format!("cannot write manual pages to {}: {error}", folder.display()))
-                .next("give a writable folder")
+                .next("name a writable folder")
         })?;
     }
     Ok(ExitCode::SUCCESS)

@@ -8,19 +8,19 @@ use clap::Args;
 use super::Result;
 use crate::failure::Failure;
 
-/// Print the options of the library: all, or those about a word.
+/// List the options of the library: all, or those that contain a word.
 ///
-/// They stand in CACHEALLOC_CONF as key:value,key:value; `cachealloc run` has each as a flag, too.
+/// Set them in CACHEALLOC_CONF as key:value,key:value, or as flags of `cachealloc run`.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
-  cachealloc options                      all of them
-  cachealloc options limit                those about limits
-  cachealloc options --free-mode          one, as `cachealloc run` spells it
+  cachealloc options                      all options
+  cachealloc options limit                options about limits
+  cachealloc options --free-mode          one option, as a flag of `cachealloc run`
   cachealloc options PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:64
-                                          what of another allocator's variable there is here")]
+                                          equivalents of another allocator's options")]
 pub(crate) struct Arguments {
-    /// In the name, the meaning or the values of an option.
+    /// Word in the name, the meaning or the values of an option.
     #[arg(value_name = "WORD", allow_hyphen_values = true)]
     word: Option<String>,
 }
@@ -40,9 +40,9 @@ pub(crate) fn run(arguments: Arguments) -> Result {
 }
 
 fn none_about(word: &str) -> Failure {
-    let failure = Failure::new(format!("no option is about {word:?}"));
+    let failure = Failure::new(format!("no option contains {word:?}"));
     match nearest_key(word) {
         Some(nearest) => failure.next(format!("did you mean {nearest}?")),
-        None => failure.next("`cachealloc options` prints all"),
+        None => failure.next("list all options with: cachealloc options"),
     }
 }

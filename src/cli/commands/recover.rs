@@ -16,25 +16,25 @@ use crate::orphans::{FOLDER, Fate, Names, OrphanedHistory};
 use crate::progress::Progress;
 use crate::{output, show};
 
-/// Make a snapshot from the records of a killed process.
+/// Write a snapshot from the history that a killed process left.
 ///
-/// A recording process keeps its history in a file of /dev/shm, and removes it at exit. After kill
-/// -9, a crash or the kernel's out-of-memory killer the file is left, with every entry and the
-/// final state of the memory. Only libraries and Python functions first seen in the last second may
-/// lack names.
+/// A recording process keeps its history in a file in /dev/shm and removes it at exit. After
+/// kill -9, a crash or the kernel's out-of-memory killer, the file remains, with every entry and
+/// the final state of the memory. Only libraries and Python functions first seen in the last second
+/// may lack names.
 ///
-/// The file stays until --remove, for a day, or until such files fill a quarter of /dev/shm: then
-/// the next recording program of the user removes the oldest. Without a process this lists the
-/// files.
+/// The file is kept until --remove, or until the next recording program of the user removes it:
+/// after a day, or, oldest first, if such files fill a quarter of /dev/shm. Without a process, the
+/// command lists the files.
 #[derive(Args)]
 pub(crate) struct Arguments {
-    /// A killed process, or the file that it left.
+    /// Killed process, or the file it left.
     #[arg(value_name = "PID|FILE")]
     left: Option<PathBuf>,
-    /// The output file; default: the first free of cachealloc-PID-recovered.pickle, ...-1.pickle.
+    /// Output file; default: cachealloc-PID-recovered.pickle, or ...-1.pickle if that exists.
     #[arg(short, long, value_name = "OUT")]
     output: Option<PathBuf>,
-    /// Remove the file that the process left, once the snapshot is written.
+    /// Remove the file that the process left after writing the snapshot.
     #[arg(long)]
     remove: bool,
 }
@@ -56,11 +56,13 @@ pub(crate) fn run(arguments: Arguments) -> Result {
     let missing = snapshot.dropped_count();
     if missing > 0 {
         let missing = show::count(missing);
-        say(format_args!("the oldest {missing} entries are not in it: max_entries"));
+        say(format_args!(
+            "the oldest {missing} entries were dropped: raise max_entries to keep more"
+        ));
     }
     if arguments.remove {
         fs::remove_file(&left.path)
-            .map_err(|error| Failure::new(format!("{name} cannot be removed: {error}")))?;
+            .map_err(|error| Failure::new(format!("cannot remove {name}: {error}")))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -88,17 +90,17 @@ fn find(wanted: &Path) -> Result<OrphanedHistory> {
     let number = wanted.to_str().and_then(|text| text.parse::<u32>().ok());
     let Some(number) = number.filter(|_| !wanted.exists()) else {
         return OrphanedHistory::open(wanted).map_err(|error| {
-            let what = format!("{} cannot be recovered: {error}", wanted.display());
-            Failure::new(what).next("cachealloc recover lists what can be recovered")
+            let what = format!("cannot recover {}: {error}", wanted.display());
+            Failure::new(what).next("list what can be recovered with: cachealloc recover")
         });
     };
     let mut of_process =
         OrphanedHistory::all().into_iter().filter(|left| left.owner.process_id == number);
     let Some(left) = of_process.next() else {
-        let what = format!("no process {number} has left a history in {FOLDER}");
+        let what = format!("process {number} has left no history in {FOLDER}");
         return Err(Failure::new(what)
             .next("only a recording process leaves one: cachealloc run --record")
-            .also("cachealloc recover lists what can be recovered"));
+            .also("list what can be recovered with: cachealloc recover"));
     };
     for older in of_process {
         say(format_args!("an earlier process {number} has left {}", older.path.display()));
@@ -116,7 +118,9 @@ fn check_fate(left: &OrphanedHistory) -> Result<()> {
                 .next(format!("get a snapshot with: cachealloc snapshot {}", process.0)))
         }
         Fate::Unknown => {
-            say(format_args!("whether process {number} still runs cannot be seen from here"));
+            say(format_args!(
+                "process {number} may still be running: it belongs to another namespace"
+            ));
             Ok(())
         }
     }
@@ -128,7 +132,7 @@ fn list() -> Result {
         let fate = match left.fate() {
             Fate::Lives(_) => continue,
             Fate::Gone => "killed",
-            Fate::OtherProgram => "is another program now",
+            Fate::OtherProgram => "replaced by another program",
             Fate::Unknown => "of another namespace",
         };
         let age = cachealloc_text::age(left.seen.elapsed().unwrap_or_default().as_secs());
@@ -137,7 +141,7 @@ fn list() -> Result {
         let _ = writeln!(text, "{number:>7}  {fate}, {age} ago, {bytes}  {}", plain(&path));
     }
     if text.is_empty() {
-        say(format_args!("no killed process has left a history in {FOLDER}"));
+        say(format_args!("no history of a killed process in {FOLDER}"));
     }
     super::print(&text)?;
     Ok(ExitCode::SUCCESS)

@@ -11,32 +11,32 @@ use super::Result;
 use crate::failure::{Failure, USAGE, say};
 use crate::{output, snapshots};
 
-/// Make one self-contained HTML file from snapshots.
+/// Write a self-contained HTML report of snapshots.
 ///
-/// The snapshots may be of cachealloc or PyTorch. Several are shown together: ranks of one run are
-/// added up, snapshots of one process are compared.
+/// The snapshots may be of cachealloc or PyTorch. Several are combined: ranks of one run are added
+/// up, snapshots of one process are compared.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
   cachealloc report train.pickle                     writes train.html
-  cachealloc report --open train.pickle              and shows it
+  cachealloc report --open train.pickle              and opens it in a browser
   cachealloc report rank*.pickle -o all.html         all ranks of a run")]
 pub(crate) struct Arguments {
-    /// Snapshots of several ranks, or of several times.
+    /// Snapshots: several ranks, or several times.
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// The output file; - for stdout. Default: the name of the first snapshot, with .html, in this
-    /// folder.
+    /// Output file, or - for stdout; default: the name of the first snapshot with .html, in the
+    /// current folder.
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Replace the output file if it is there already.
+    /// Replace the output file if it exists.
     #[arg(long)]
     force: bool,
-    /// Replay histories of any length, to say on how small a device they would run; otherwise those
-    /// of up to 100,000 entries.
+    /// Replay histories of any length to find the smallest device on which they run; default:
+    /// those of up to 100,000 entries.
     #[arg(long)]
     fit: bool,
-    /// Open the report when it is written, with xdg-open.
+    /// Open the report with xdg-open.
     #[arg(long)]
     open: bool,
 }
@@ -50,7 +50,7 @@ pub(crate) fn run(arguments: Arguments) -> Result {
     let path = output.unwrap_or_else(|| name_for(&files[0]));
     if path.as_os_str() == output::STDOUT {
         if open {
-            let what = "--open and -o - do not go together: a report on stdout is no file";
+            let what = "cannot use --open with -o -: a report on stdout is not a file";
             return Err(Failure::new(what).code(USAGE));
         }
         to_file(&files, fit, &path)?;
@@ -100,9 +100,7 @@ pub(crate) fn read_grouped(files: &[PathBuf]) -> Result<Vec<Input>> {
     let (inputs, earlier) = cachealloc_report::last_of_each_process(read_all(files)?, true);
     if !earlier.is_empty() {
         let names = earlier.join(", ");
-        say(format_args!(
-            "left out, because a later snapshot of the same process is there: {names}"
-        ));
+        say(format_args!("left out {names}: later snapshots of the same processes are given"));
     }
     Ok(inputs)
 }
@@ -133,7 +131,7 @@ fn show(path: &Path) -> Result<()> {
     let why = match program.status() {
         Ok(status) if status.success() => return Ok(()),
         Ok(status) => format!("xdg-open failed ({status})"),
-        Err(error) => format!("xdg-open cannot be started: {error}"),
+        Err(error) => format!("cannot start xdg-open: {error}"),
     };
     Err(Failure::new(why).next(format!("open {} in a browser", path.display())))
 }

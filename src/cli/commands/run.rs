@@ -22,19 +22,19 @@ use crate::launch::{fit, library, program, settings, uncached, watch};
 
 /// Run a program under the library.
 ///
-/// This command replaces itself with the program (exec): exit code, signals and terminal are the
-/// program's. Every option of the library is a flag; flags override CACHEALLOC_CONF.
+/// The command replaces itself with the program (exec): exit code, signals and terminal are those
+/// of the program. Every option of the library is a flag; flags override CACHEALLOC_CONF.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
   cachealloc run -- ./app args
   cachealloc run --report app.html -- python train.py
-  cachealloc run --uncached --report app.html -- python train.py      tensors, not segments
-  cachealloc run --max-peak 4G --max-leak 0 -- ./tests      for CI: fails where more is held, or left
+  cachealloc run --uncached --report app.html -- python train.py      records individual tensors
+  cachealloc run --max-peak 4G --max-leak 0 -- ./tests      for CI: fails above these limits
   cachealloc run --gpu-memory-limit-mb 4096 --stats-on-exit stderr -- ./app
-  mpirun -n 4 cachealloc run --record -- ./app      a snapshot of each rank")]
+  mpirun -n 4 cachealloc run --record -- ./app      one snapshot for each rank")]
 pub(crate) struct Arguments {
-    /// The program, as a shell finds it, and its arguments.
+    /// Program, looked up in PATH as by a shell, and its arguments.
     #[arg(
         required = true,
         trailing_var_arg = true,
@@ -44,25 +44,25 @@ pub(crate) struct Arguments {
     command: Vec<OsString>,
     #[command(flatten)]
     library: library::Named,
-    /// Record, and make a report (HTML) when the program has ended.
+    /// Record, and write an HTML report after the program has ended.
     ///
-    /// In a job of several ranks each makes its own, with its rank in the name (%r, or before the
-    /// extension).
+    /// In a job of several ranks, each rank writes its own report, with the rank in the name (at
+    /// %r, or before the extension).
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     report: Option<PathBuf>,
     #[command(flatten)]
     limits: Limits,
-    /// Remove the snapshots when the report is made, instead of keeping the last of each process
-    /// beside it.
+    /// Remove the snapshots after writing the report, instead of keeping the last one of each
+    /// process next to it.
     #[arg(long, requires = "report")]
     no_keep: bool,
-    /// Only look: serve nothing from a cache, and change no call of the program (cache:false).
+    /// Observe only: serve nothing from a cache, and pass every call on unchanged (cache:false).
     #[arg(long)]
     no_cache: bool,
-    /// Turn the caches of frameworks off, so that each tensor is seen, not the segments that hold
-    /// them.
+    /// Disable the caches of frameworks, so that individual tensors are recorded.
     ///
-    /// By their own variables: PyTorch, JAX and TensorFlow have some. What is set is said.
+    /// Sets the environment variables that PyTorch, JAX and TensorFlow have for this, and prints
+    /// them.
     #[arg(long)]
     uncached: bool,
     /// Start the program even if the library cannot be loaded.
@@ -94,12 +94,12 @@ pub(crate) fn run(arguments: Arguments) -> Result {
     let library = library::find(library).map_err(|failure| failure.code(NOT_THE_PROGRAM))?;
     let executable =
         program::executable(&command[0]).map_err(|failure| match flags.meant_by(&command[0]) {
-            Some(flag) => failure.also(format!("a value follows its flag with =: {flag}")),
+            Some(flag) => failure.also(format!("write a flag and its value as: {flag}")),
             None => failure,
         })?;
     if !force {
         fit::check(&library, &executable).map_err(|failure| {
-            failure.also("--force starts it without the library").code(NOT_THE_PROGRAM)
+            failure.also("start it without the library with --force").code(NOT_THE_PROGRAM)
         })?;
     }
     let before = env::var(settings::VARIABLE).or_else(|error| match error {
@@ -120,10 +120,10 @@ pub(crate) fn run(arguments: Arguments) -> Result {
     if env::var_os("CACHEALLOC").is_some_and(|value| value == "0") {
         if let Some(flag) = limited {
             let failure =
-                Failure::new(format!("CACHEALLOC=0 is set, and {flag} needs the library"));
+                Failure::new(format!("cannot use {flag}: CACHEALLOC=0 disables the library"));
             return Err(failure.next("unset it").code(USAGE));
         }
-        say(format_args!("CACHEALLOC=0 is set: the library will do nothing"));
+        say(format_args!("CACHEALLOC=0 is set: the library is disabled"));
     }
     if config.log != LogLevel::Quiet {
         settings::missed(&settings).iter().for_each(|line| say(format_args!("{line}")));
@@ -205,5 +205,5 @@ fn not_started(command: &[OsString], error: &std::io::Error) -> Failure {
         _ => NOT_EXECUTABLE,
     };
     let shown = command[0].to_string_lossy();
-    Failure::new(format!("{shown} cannot be started: {error}")).code(code)
+    Failure::new(format!("cannot start {shown}: {error}")).code(code)
 }

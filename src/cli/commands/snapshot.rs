@@ -21,16 +21,17 @@ use crate::progress::Progress;
 
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// Have a running program write a snapshot.
+/// Write a snapshot of a running program.
 ///
-/// Prints the name of the file once it is written. The program goes on meanwhile. If it records,
-/// the snapshot has the history, else only the current memory.
+/// The program writes the file while it continues to run; the command waits for it and prints its
+/// name. If the program is recording, the snapshot contains the history, otherwise only the current
+/// memory.
 #[derive(Args)]
 pub(crate) struct Arguments {
-    /// A process under the library.
+    /// Process under the library.
     #[arg(value_name = "PID", value_parser = number)]
     process: u32,
-    /// How long to wait for the file.
+    /// Time to wait for the file.
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     timeout: u64,
 }
@@ -70,8 +71,8 @@ pub(crate) fn take(process: Process, limit: Duration) -> Result<PathBuf> {
         }
         if now.failed != before.failed {
             let why = now.last_problem.unwrap_or_default();
-            let what = format!("process {} failed to write the snapshot: {why}", process.0);
-            return Err(Failure::new(what).next("its option `snapshot` sets the file"));
+            let what = format!("process {} could not write the snapshot: {why}", process.0);
+            return Err(Failure::new(what).next("choose another file with its option snapshot"));
         }
         std::thread::sleep(LOOK_EVERY);
     }
@@ -100,7 +101,7 @@ fn usable_signal(process: Process, number: Option<i32>) -> Result<Signal> {
     let Process(id) = process;
     let Some(signal) = number.and_then(|number| Signal::try_from(number).ok()) else {
         return Err(Failure::new(format!("process {id} runs with signal:off"))
-            .next("start it without that option, or have the program call cachealloc_snapshot"));
+            .next("start it without that option, or call cachealloc_snapshot in the program"));
     };
     let problem = match process.disposition(signal as i32) {
         Some(Disposition::Caught) if process.blocks(signal as i32) => "blocks",
@@ -110,8 +111,8 @@ fn usable_signal(process: Process, number: Option<i32>) -> Result<Signal> {
         Some(Disposition::Default) => "no longer handles",
         None => return Err(live::explain(process, &Problem::Ended)),
     };
-    Err(Failure::new(format!("process {id} {problem} {signal}, its signal for snapshots"))
-        .next("start it with another one: cachealloc run --signal USR2 -- ./app"))
+    Err(Failure::new(format!("process {id} {problem} {signal}, which requests snapshots"))
+        .next("start it with another signal: cachealloc run --signal USR2 -- ./app"))
 }
 
 fn send(process: Process, signal: Signal) -> Result<()> {
@@ -120,7 +121,7 @@ fn send(process: Process, signal: Signal) -> Result<()> {
         Errno::EPERM => Failure::new(format!("process {id} belongs to another user"))
             .next("run the command as that user"),
         Errno::ESRCH => live::explain(process, &Problem::Ended),
-        other => Failure::new(format!("process {id} cannot be signalled with {signal}: {other}")),
+        other => Failure::new(format!("cannot send {signal} to process {id}: {other}")),
     })
 }
 

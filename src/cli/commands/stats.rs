@@ -20,17 +20,19 @@ const PATIENCE_FOR_ALL: Duration = Duration::from_secs(2);
 
 /// Show the statistics of a running program.
 ///
-/// The program is not stopped. JSON has all numbers of torch.cuda.memory_stats, by PyTorch's names.
+/// The program is not stopped. The JSON contains all numbers of torch.cuda.memory_stats, under
+/// PyTorch's names.
 #[derive(Args)]
 pub(crate) struct Arguments {
-    /// A process under the library; for Prometheus also without: all that `top` shows.
+    /// Process under the library; optional for prometheus and openmetrics, whose default is every
+    /// process that `top` shows.
     #[arg(value_name = "PID", required_unless_present = "format", value_parser = number)]
     process: Option<u32>,
-    /// text: the numbers that matter. json: all numbers, as docs/schema.json says. prometheus: its
-    /// text format 0.0.4, for a textfile collector. openmetrics: the same as OpenMetrics text.
+    /// text: the main numbers. json: all numbers, described in docs/schema.json. prometheus: text
+    /// format 0.0.4, for a textfile collector. openmetrics: the same metrics as OpenMetrics text.
     #[arg(long, value_enum, value_name = "FORMAT")]
     format: Option<Format>,
-    /// The same as --format json.
+    /// Short for --format json.
     #[arg(long, conflicts_with = "format")]
     json: bool,
 }
@@ -51,9 +53,9 @@ pub(crate) fn run(arguments: Arguments) -> Result {
         (None, Format::Prometheus) => show::prometheus(&all(), Exposition::Text),
         (None, Format::Openmetrics) => show::prometheus(&all(), Exposition::OpenMetrics),
         (None, _) => {
-            let what = "without a PID there are --format prometheus and openmetrics only";
+            let what = "without a PID, --format must be prometheus or openmetrics";
             let failure = Failure::new(what);
-            return Err(failure.next("`cachealloc top` lists the processes").code(USAGE));
+            return Err(failure.next("list the processes with: cachealloc top --once").code(USAGE));
         }
     };
     super::print(&text)?;

@@ -16,32 +16,33 @@ use crate::failure::{Failure, USAGE};
 use crate::show::sites::{self, Titles, device_line};
 use crate::snapshots;
 
-/// List the call sites that hold or allocate most, from one or more snapshots.
+/// List the call sites that hold or allocate the most memory.
 ///
-/// Several files are added up: the ranks of a job. The peak is that of each device.
+/// Several snapshots, such as those of the ranks of a job, are added up. The peak is that of each
+/// device.
 #[derive(Args)]
 pub(crate) struct Arguments {
-    /// Snapshots, of cachealloc or PyTorch.
+    /// Snapshots of cachealloc or PyTorch.
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// The order: bytes held at --at, or at the peak; total bytes allocated; number of allocations;
-    /// number of temporary allocations. The default is peak, or live with --at. And what --group
-    /// takes, as there.
+    /// Order: bytes held at --at (live), bytes held at the peak, total bytes allocated, number of
+    /// allocations, or number of temporary allocations; default: peak, or live with --at. Also
+    /// accepts the values of --group.
     #[arg(long, value_enum)]
     by: Vec<SortOrGroup>,
-    /// How many to list; 0 for all.
+    /// Number of call sites to list; 0 for all.
     #[arg(short = 'n', long = "number", value_name = "N", default_value_t = 20)]
     number: usize,
-    /// The time of `live`: end, peak, oom (the last failed allocation), a time since the first
-    /// entry (2.5s, 300ms), or an entry (#1200).
+    /// Time of `live`: end, peak, oom (the last failed allocation), a time since the first entry
+    /// (2.5s, 300ms), or an entry (#1200).
     #[arg(long, value_name = "TIME", value_parser = moment)]
     at: Option<When>,
-    /// What makes one site: the whole stack, the allocating line, its function, or the range that
-    /// the program said it was in (cachealloc_range_push). The default is stack.
+    /// Group allocations by whole stack, allocating line, its function, or the range that the
+    /// program has named (cachealloc_range_push); default: stack.
     #[arg(long, value_enum)]
     group: Option<Unit>,
-    /// Only this device, or `host`: memory of the host that devices reach (pinned, registered); or
-    /// `graphs`: memory nodes of graphs.
+    /// List only this device, `host` for host memory that devices can access (pinned, registered),
+    /// or `graphs` for memory nodes of graphs.
     #[arg(long, value_name = "N|host|graphs", value_parser = device)]
     device: Option<u32>,
     /// Print JSON, with whole stacks.
@@ -103,8 +104,8 @@ fn order_and_unit(by: &[SortOrGroup], group: Option<Unit>) -> Result<(Option<Sor
     let orders: Vec<SortKey> = orders.collect();
     let units: Vec<Unit> = units.chain(group).collect();
     if orders.len() > 1 || units.len() > 1 {
-        let what = if units.len() > 1 { "what makes one site" } else { "the order" };
-        return Err(Failure::new(format!("{what} is said twice")).next("omit one").code(USAGE));
+        let what = if units.len() > 1 { "the grouping of call sites" } else { "the order" };
+        return Err(Failure::new(format!("{what} is given twice")).next("omit one").code(USAGE));
     }
     Ok((orders.first().copied(), units.first().copied().unwrap_or(Unit::Stack)))
 }
@@ -227,5 +228,5 @@ fn nothing(at: When, device: Option<u32>) -> Failure {
 
 /// Reports that no allocation failed, the only time that may be missing.
 pub(crate) fn no_such_time() -> Failure {
-    Failure::new("no allocation failed in this history").next("--at peak shows the peak")
+    Failure::new("no allocation failed in this history").next("show the peak with --at peak")
 }

@@ -33,7 +33,10 @@ pub(super) fn ask<T: Serialize + DeserializeOwned>(
         return Err(format!("no answer within {} s", TIMEOUT.as_secs()));
     }
     match waitpid(child, None) {
-        Ok(WaitStatus::Signaled(_, signal, _)) => Err(format!("its process ended by {signal}")),
-        _ => serde_json::from_slice(&answer).map_err(|_| "its process ended early".to_string()),
+        Ok(WaitStatus::Signaled(_, signal, _)) => {
+            Err(format!("a process that loaded it was ended by {signal}"))
+        }
+        _ => serde_json::from_slice(&answer)
+            .map_err(|_| "a process that loaded it ended early".to_string()),
     }
 }

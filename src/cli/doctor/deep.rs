@@ -39,8 +39,8 @@ pub(super) fn examine(program: &Path) -> Option<Finding> {
         _ => (String::new(), "open"),
     };
     let text = format!(
-        "{}{more} {verb} libraries with RTLD_DEEPBIND: what such a library asks of the driver is neither cached nor \
-         recorded, and a free may not wait for its work; if it works on the program's memory, set \
+        "{}{more} {verb} libraries with RTLD_DEEPBIND: driver calls of such a library are neither cached nor \
+         recorded, and a free may not wait for its work; if it uses the program's memory, set \
          skip_barriers:false,free_mode:strict",
         named.join(", ")
     );

@@ -35,13 +35,15 @@ pub(super) fn examine() -> Vec<Finding> {
     let file = driver.file.unwrap_or_else(|| NAME.to_string());
     let version = match driver.version {
         Some(version) => format!("{file}: CUDA {}.{}", version / 1000, version % 1000 / 10),
-        None => format!("{file}: no version"),
+        None => format!("{file}: unknown version"),
     };
     let lacking = lacking::explain(driver.version, &driver.lacks);
     match driver.devices {
-        Err(why) => vec![finding(Severity::Fail, format!("{version}; it does not start: {why}"))],
+        Err(why) => {
+            vec![finding(Severity::Fail, format!("{version}; it fails to initialize: {why}"))]
+        }
         Ok(devices) if devices.is_empty() => {
-            vec![finding(Severity::Fail, format!("{version}; it shows no device"))]
+            vec![finding(Severity::Fail, format!("{version}; it reports no device"))]
         }
         Ok(devices) => {
             let mut findings = vec![finding(Severity::Fine, version)];
@@ -77,7 +79,7 @@ fn devices_of(devices: &[(String, u64, String)]) -> Vec<Finding> {
     }
     if let Some(visible) = std::env::var_os("CUDA_VISIBLE_DEVICES") {
         let visible = visible.to_string_lossy();
-        let text = format!("CUDA_VISIBLE_DEVICES={visible} chooses and numbers them");
+        let text = format!("CUDA_VISIBLE_DEVICES={visible} selects and numbers them");
         findings.push(Finding::new(Severity::Note, "GPU", text));
     }
     findings

@@ -26,12 +26,12 @@ const FEATURES: [Feature; 5] = [
     Feature {
         functions: &[c"cuCtxRecordEvent", c"cuCtxWaitEvent"],
         severity: Severity::Note,
-        without: "every free waits as natively (before CUDA 12.5)",
+        without: "every free waits, as without the library (before CUDA 12.5)",
     },
     Feature {
         functions: &[c"cuStreamGetId"],
         severity: Severity::Note,
-        without: "what is freed on a stream waits for its work before it serves the same stream \
+        without: "memory freed on a stream waits for its work before it serves the same stream \
                   again (before CUDA 12.0)",
     },
     Feature {
@@ -45,12 +45,12 @@ const FEATURES: [Feature; 5] = [
             c"cuMemSetAccess",
         ],
         severity: Severity::Note,
-        without: "expandable_segments:true does nothing",
+        without: "expandable_segments:true has no effect",
     },
     Feature {
         functions: &[c"cuUserObjectCreate", c"cuGraphRetainUserObject"],
         severity: Severity::Note,
-        without: "the memory of a captured graph stays reserved when the graph is gone",
+        without: "the memory of a captured graph stays reserved after the graph is destroyed",
     },
 ];
 
@@ -66,7 +66,7 @@ pub(super) fn explain(version: Option<i32>, lacks: &[String]) -> Vec<Finding> {
     let finding = |severity, text| Finding::new(severity, "driver", text);
     let mut findings = Vec::new();
     if version.is_some_and(|version| version < TRIED_FROM) {
-        let text = "it is older than CUDA 11.4, the oldest that the library is tested with";
+        let text = "it is older than CUDA 11.4, the oldest version tested";
         findings.push(finding(Severity::Note, text.to_string()));
     }
     for feature in &FEATURES {
@@ -75,7 +75,7 @@ pub(super) fn explain(version: Option<i32>, lacks: &[String]) -> Vec<Finding> {
             missing.filter(|function| lacks.iter().any(|it| it == function)).collect();
         if let Some(first) = missing.first() {
             findings
-                .push(finding(feature.severity, format!("it has no {first}: {}", feature.without)));
+                .push(finding(feature.severity, format!("it lacks {first}: {}", feature.without)));
         }
     }
     findings

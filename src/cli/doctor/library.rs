@@ -31,12 +31,13 @@ fn loads(library: &Library) -> Finding {
         Err(why) => finding(Severity::Fail, format!("{file}: {why}")),
         Ok(Err(why)) => finding(Severity::Fail, why),
         Ok(Ok(Some(version))) if version == OUR_VERSION => {
-            finding(Severity::Fine, format!("{file}: loads, version {version} as this command"))
+            finding(Severity::Fine, format!("{file}: loads, version {version}, like this command"))
         }
         Ok(Ok(version)) => {
             let version = version.as_deref().unwrap_or("unknown");
-            let text =
-                format!("{file}: loads, version {version}, and this command is {OUR_VERSION}");
+            let text = format!(
+                "{file}: loads, version {version}, but this command is version {OUR_VERSION}"
+            );
             finding(Severity::Note, format!("{text}: install both from one package"))
         }
     }
@@ -57,7 +58,7 @@ fn compared(here: Option<Version>, wanted: Option<Version>) -> (Severity, String
         (Some(here), Some(wanted)) => {
             (Severity::Fine, format!("{here} here; the library needs {wanted}"))
         }
-        _ => (Severity::Note, "its version is not known".to_string()),
+        _ => (Severity::Note, "its version is unknown".to_string()),
     }
 }
 

@@ -20,10 +20,10 @@ pub(super) fn examine(command: &OsStr, library: Option<&Library>) -> Finding {
         false => format!("{name} (which runs {shown})"),
     };
     match library.map(|library| fit::check(library, &file)) {
-        None => finding(Severity::Note, format!("{name}: not looked at without a library")),
+        None => finding(Severity::Note, format!("{name}: not checked without a library")),
         Some(Err(why)) => finding(Severity::Fail, why.to_string()),
         Some(Ok(())) => {
-            finding(Severity::Fine, format!("{name}: nothing found against loading the library"))
+            finding(Severity::Fine, format!("{name}: nothing prevents loading the library"))
         }
     }
 }

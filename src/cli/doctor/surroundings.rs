@@ -36,7 +36,7 @@ fn note(subject: &'static str, text: impl Into<String>) -> Finding {
 
 fn off() -> Option<Finding> {
     env::var_os("CACHEALLOC").filter(|value| value == "0")?;
-    let text = "CACHEALLOC=0 is set: the library does nothing; unset it";
+    let text = "CACHEALLOC=0 is set: the library is disabled; unset it";
     Some(Finding::new(Severity::Fail, "settings", text))
 }
 
@@ -56,7 +56,7 @@ fn settings(program: Option<&OsString>) -> Vec<Finding> {
     let file = file.map(|file| std::fs::canonicalize(&file).unwrap_or(file));
     let name = file.as_deref().and_then(Path::file_name).map(OsStr::to_string_lossy);
     if let Some(name) = name.filter(|name| !config.programs.include(name)) {
-        let text = format!("`only` or `except` in {VARIABLE} leaves {name} out");
+        let text = format!("`only` or `except` in {VARIABLE} excludes {name}");
         findings.push(Finding::new(Severity::Fail, "settings", text));
     }
     findings
@@ -80,19 +80,19 @@ fn in_front_of_lookups(named: &[&Path], of_system: &[&Path]) -> Vec<Finding> {
             let path = path.display();
             match (own_place.is_some_and(|own| place < own), takes) {
                 (true, true) => note("preload", format!(
-                    "{path} comes before the library and takes calls to the driver: those do not come to it, and a limit \
-                     does not count what is cached; name the library first"
+                    "{path} comes before the library and intercepts driver calls: the library does not see them, and a limit \
+                     does not include cached memory; list the library first"
                 )),
                 (true, false) => note("preload", format!(
-                    "{path} comes before the library and stands in front of `dlsym`: programs may be given the driver's own \
-                     functions; name the library first"
+                    "{path} comes before the library and intercepts `dlsym`: programs may get the driver's own \
+                     functions; list the library first"
                 )),
                 (false, true) => note("preload", format!(
-                    "{path} takes calls to the driver, behind the library: it sees what the cache asks for, and a limit counts \
-                     what is cached"
+                    "{path} intercepts driver calls after the library: it sees the requests of the cache, and a limit includes \
+                     cached memory"
                 )),
                 (false, false) => {
-                    note("preload", format!("{path} stands in front of `dlsym`, behind the library"))
+                    note("preload", format!("{path} intercepts `dlsym` after the library"))
                 }
             }
         })
@@ -118,12 +118,13 @@ fn other_libraries() -> Option<Finding> {
         named.partition(|path| path.file_name() == Some(OsStr::new(LIBRARY_NAME)));
     let mut parts = Vec::new();
     if !ours.is_empty() {
-        parts.push("LD_PRELOAD has the library already".to_string());
+        parts.push("LD_PRELOAD already contains the library".to_string());
     }
     if !others.is_empty() {
         let others: Vec<String> = others.iter().map(|path| path.display().to_string()).collect();
         let others = others.join(", ");
-        parts.push(format!("LD_PRELOAD has {others}: `cachealloc run` puts the library in front"));
+        parts
+            .push(format!("LD_PRELOAD contains {others}: `cachealloc run` puts the library first"));
     }
     Some(note("preload", parts.join("; ")))
 }
@@ -140,11 +141,11 @@ fn others_settings() -> Vec<Finding> {
 
 fn memory_checker() -> Option<Finding> {
     env::var_os("NV_SANITIZER_INJECTION_PORT_BASE")?;
-    Some(note("checker", "under compute-sanitizer the library turns itself off"))
+    Some(note("checker", "the library is disabled under compute-sanitizer"))
 }
 
 fn shared() -> Option<Finding> {
-    let lost = "`top`, `stats` and `recover` have nothing to read, and records lie in the process";
+    let lost = "`top`, `stats` and `recover` cannot work, and recorded history is lost in a crash";
     let Ok(room) = statvfs(SHARED) else {
         return Some(note("shm", format!("there is no {SHARED}: {lost}")));
     };
@@ -160,7 +161,7 @@ fn container() -> Option<Finding> {
     let is_one = OF_CONTAINERS.iter().any(|file| Path::new(file).exists());
     let is_one = is_one || env::var_os("container").is_some_and(|value| !value.is_empty());
     is_one.then(|| {
-        let text = "a container: from outside, root finds its programs with `cachealloc stats PID`";
+        let text = "a container: on the host, root can use `cachealloc stats PID`";
         note("container", text)
     })
 }

@@ -32,7 +32,7 @@ pub(crate) fn check(library: &Library, program: &Path) -> Result<(), Failure> {
         Ok(None) => return Ok(()),
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Ok(()),
         Err(error) => {
-            return Err(Failure::new(format!("{} cannot be read: {error}", program.display()))
+            return Err(Failure::new(format!("cannot read {}: {error}", program.display()))
                 .next("check the file"));
         }
     };
@@ -83,26 +83,27 @@ impl Misfit {
     fn explain(&self, program: &Path) -> Failure {
         let shown = program.display();
         match self {
-            Misfit::Machine { program, library } => {
-                Failure::new(format!("{shown} is for {program}, and the library for {library}"))
-                    .next(format!("only programs for {library} can run under it"))
-            }
+            Misfit::Machine { program, library } => Failure::new(format!(
+                "{shown} is built for {program}, but the library for {library}"
+            ))
+            .next(format!("install the library for {program}")),
             Misfit::Static => Failure::new(format!(
                 "{shown} is linked statically: the library cannot be preloaded"
             ))
             .next("link it without -static (a static CUDA runtime is fine)"),
             Misfit::OtherLibc { loader } => {
-                Failure::new(format!("{shown} runs on another C library ({loader})"))
+                Failure::new(format!("{shown} uses another C library ({loader})"))
                     .next("the library needs glibc")
             }
             Misfit::OldLibc { has, wants } => {
-                Failure::new(format!("{shown} runs on glibc {has}, and the library needs {wants}"))
-                    .next("build the library on this machine, and give it with --lib")
+                Failure::new(format!("{shown} uses glibc {has}, but the library needs {wants}"))
+                    .next("build the library on this machine and name it with --lib")
             }
             Misfit::OtherRights => {
-                let what = format!("{shown} is setuid or has capabilities: nothing is preloaded");
+                let what =
+                    format!("{shown} is setuid or has capabilities: nothing can be preloaded");
                 Failure::new(what).next(
-                    "if it starts another program, go behind it: sudo cachealloc run -- ./app",
+                    "if it starts another program, put the command after it: sudo cachealloc run -- ./app",
                 )
             }
         }

@@ -35,7 +35,7 @@ pub(crate) struct Library {
 /// Where the library is, as the user says.
 #[derive(Args)]
 pub(crate) struct Named {
-    /// The library, or its folder; default: CACHEALLOC_LIB, else the one beside this command.
+    /// Library or its folder; default: CACHEALLOC_LIB, else the library next to this command.
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::AnyPath)]
     lib: Option<PathBuf>,
 }
@@ -54,8 +54,8 @@ pub(crate) fn find(named: Named) -> Result<Library, Failure> {
 
 fn beside_us() -> Result<PathBuf, Failure> {
     let own = std::env::current_exe().map_err(|error| {
-        Failure::new(format!("the path of the command is unknown: {error}"))
-            .next("give the library with --lib")
+        Failure::new(format!("cannot find the folder of this command: {error}"))
+            .next("name the library with --lib")
     })?;
     let folder = own.parent().unwrap_or(Path::new("/"));
     let beside = FOLDERS.iter().map(|relative| folder.join(relative));
@@ -63,7 +63,7 @@ fn beside_us() -> Result<PathBuf, Failure> {
     candidates.find(|path| path.is_file()).ok_or_else(|| {
         let folder = folder.display();
         Failure::new(format!("{LIBRARY_NAME} is neither in {folder} nor in {folder}/../lib"))
-            .next(format!("build it with `make`, then give it with --lib or {VARIABLE}"))
+            .next(format!("build it with `make`, then name it with --lib or {VARIABLE}"))
     })
 }
 
@@ -82,15 +82,15 @@ fn check(path: &Path) -> Result<Library, Failure> {
     let elf = match Elf::read(path) {
         Ok(Some(elf)) if elf.exports(SYMBOL) => elf,
         Ok(_) => {
-            return Err(Failure::new(format!("{shown} is not the library of cachealloc"))
-                .next(format!("give {LIBRARY_NAME} with --lib or {VARIABLE}")));
+            return Err(Failure::new(format!("{shown} is not the cachealloc library"))
+                .next(format!("name {LIBRARY_NAME} with --lib or {VARIABLE}")));
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             return Err(Failure::new(format!("the library {shown} does not exist"))
-                .next(format!("give {LIBRARY_NAME} with --lib or {VARIABLE}")));
+                .next(format!("name {LIBRARY_NAME} with --lib or {VARIABLE}")));
         }
         Err(error) => {
-            return Err(Failure::new(format!("the library {shown} cannot be read: {error}"))
+            return Err(Failure::new(format!("cannot read the library {shown}: {error}"))
                 .next("check its permissions"));
         }
     };
@@ -100,7 +100,7 @@ fn check(path: &Path) -> Result<Library, Failure> {
             "LD_PRELOAD cannot contain {}: colons and spaces separate its paths",
             path.display()
         ))
-        .next("copy the library to a path without them, and give that with --lib"));
+        .next("copy the library to a path without them and name that with --lib"));
     }
     Ok(Library { path, elf })
 }

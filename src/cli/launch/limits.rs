@@ -25,19 +25,18 @@ const SITES_SHOWN: usize = 5;
 
 #[derive(Args)]
 pub(crate) struct Limits {
-    /// Fail with exit code 122 if the program ever held more than this of a device, such as 4G or
-    /// 512M.
+    /// Exit with code 122 if the program ever held more than this on a device, such as 4G or 512M.
     ///
-    /// As it was requested: what the cache reserves beside it does not count. The call sites that
-    /// held most are named on stderr. A program that fails by itself keeps its own exit code.
+    /// Only memory that the program requested counts, not what the cache reserves. The call sites
+    /// that held most are printed on stderr. If the program itself fails, its exit code is kept.
     #[arg(long, value_name = "SIZE", value_parser = limit)]
     max_peak: Option<u64>,
-    /// Fail with exit code 122 if the program left more than this of a device without a free.
+    /// Exit with code 122 if the program ends without freeing more than this on a device.
     #[arg(long, value_name = "SIZE", value_parser = limit)]
     max_leak: Option<u64>,
-    /// Have --max-peak and --max-leak look at the memory of this library only.
+    /// Apply --max-peak and --max-leak only to the memory of this library.
     ///
-    /// A file, librmm.so, or a name as in top-sites: RMM, app.
+    /// Its file name (librmm.so), or its name in top-sites (RMM, app).
     #[arg(long, value_name = "LIBRARY", value_parser = library)]
     only_library: Option<String>,
 }
@@ -52,7 +51,7 @@ fn library(text: &str) -> Result<String, String> {
     match category::of(std::iter::once(text), "") {
         _ if text.is_empty() => Err("expected a library".into()),
         name if is_file && name == category::UNKNOWN => {
-            Err("it hands requests on, and holds no memory of its own".into())
+            Err("it passes requests on and holds no memory itself".into())
         }
         name if is_file => Ok(name),
         _ => Ok(text.to_string()),
@@ -64,13 +63,13 @@ impl Limits {
     pub(crate) fn flag(&self, flags: &Flags) -> Result<Option<&'static str>, Failure> {
         match self {
             Limits { max_peak: Some(_), .. } if flags.value("record") == Some("state") => {
-                let what = "--max-peak needs the history that --record=state leaves out";
+                let what = "cannot use --max-peak with --record=state: it needs the history";
                 Err(Failure::new(what).next("omit one of them").code(USAGE))
             }
             Limits { max_peak: Some(_), .. } => Ok(Some("--max-peak")),
             Limits { max_leak: Some(_), .. } => Ok(Some("--max-leak")),
             Limits { only_library: Some(_), .. } => {
-                let failure = Failure::new("--only-library says whose memory is limited");
+                let failure = Failure::new("--only-library has no effect without a limit");
                 Err(failure.next("add --max-peak or --max-leak").code(USAGE))
             }
             _ => Ok(None),
@@ -91,7 +90,7 @@ impl Limits {
             is_kept &= self.check_process(&snapshot, &mut is_there)?;
         }
         if let Some(library) = self.only_library.as_ref().filter(|_| !is_there) {
-            say(format_args!("nothing to limit: no memory is of {library}"));
+            say(format_args!("nothing to limit: {library} holds no memory"));
         }
         Ok(is_kept)
     }
@@ -114,7 +113,7 @@ impl Limits {
                     let who = format!("{}, device {ordinal}", process(snapshot));
                     let [held, most] = apart(held, most);
                     say(format_args!(
-                        "{who}: {held} {when}, and {flag} allows {most}; by call site:"
+                        "{who}: {held} {when}, but {flag} allows {most}; by call site:"
                     ));
                     blame(snapshot, &names, sites(), by);
                 }
@@ -128,10 +127,10 @@ impl Limits {
         }
         match lost(snapshot) {
             Some(why) if is_kept && self.max_peak.is_some() => Err(Failure::new(format!(
-                "whether {} kept to --max-peak is not known: {why}",
+                "cannot check --max-peak for {}: {why}",
                 process(snapshot)
             ))
-            .next("keep more with --max-entries, and record from the begin")
+            .next("keep more with --max-entries, and record from the start")
             .code(NOT_THE_PROGRAM)),
             _ => Ok(is_kept),
         }
@@ -212,5 +211,5 @@ fn lost(snapshot: &Snapshot) -> Option<String> {
         return Some(format!("the oldest {} entries of its history are lost", count(dropped)));
     }
     let late = snapshot.setting("recorded_from_start") == Some("false");
-    late.then(|| "not all of it was recorded".to_string())
+    late.then(|| "it was not recorded from the start".to_string())
 }

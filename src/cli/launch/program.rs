@@ -29,11 +29,11 @@ pub(crate) fn executable(command: &OsStr) -> Result<PathBuf, Failure> {
             let (script, interpreter) = (file.display(), interpreter.to_string_lossy());
             let (what, next) = match interpreter.ends_with('\r') {
                 true => (
-                    format!("{script} has Windows line ends"),
+                    format!("{script} has Windows line endings"),
                     format!("fix them: sed -i 's/\\r$//' {script}"),
                 ),
                 false => (
-                    format!("{script} wants {interpreter}, which is missing"),
+                    format!("the interpreter {interpreter} of {script} is missing"),
                     "correct its first line".to_string(),
                 ),
             };
@@ -54,10 +54,10 @@ fn find(command: &OsStr) -> Result<PathBuf, Failure> {
                 .next("name a program")
                 .code(NOT_EXECUTABLE)),
             Ok(_) => Err(Failure::new(format!("{shown} is not executable"))
-                .next(format!("if it is a program: chmod +x {shown}"))
+                .next(format!("make it executable with: chmod +x {shown}"))
                 .code(NOT_EXECUTABLE)),
             Err(error) if error.kind() == ErrorKind::PermissionDenied => {
-                Err(Failure::new(format!("the folder of {shown} is closed to this user"))
+                Err(Failure::new(format!("this user cannot access the folder of {shown}"))
                     .next("check its permissions")
                     .code(NOT_EXECUTABLE))
             }

@@ -84,7 +84,7 @@ impl Recording {
             let write = |out: &mut dyn Write| write_snapshot(&snapshot, &mut names, out);
             match output::write(&path, write) {
                 Ok(()) => {
-                    say(format_args!("process {process} was killed: its history is recovered"));
+                    say(format_args!("process {process} was killed: recovered its history"));
                     let _ = fs::remove_file(&left.path); // `recover` lists it if it stays
                 }
                 Err(failure) => _ = failure.report(),
@@ -109,7 +109,7 @@ impl Recording {
                     kept.push(path);
                 }
                 Err(failure) => {
-                    failure.also(format!("it stays in {}", file.display())).report();
+                    failure.also(format!("it is kept in {}", file.display())).report();
                 }
             }
         }
@@ -123,8 +123,8 @@ impl Recording {
         }
         match files.len() {
             0 => {}
-            1 => say(format_args!("the snapshot is removed")),
-            snapshots => say(format_args!("the {snapshots} snapshots are removed")),
+            1 => say(format_args!("removed the snapshot")),
+            snapshots => say(format_args!("removed {snapshots} snapshots")),
         }
     }
 
@@ -140,14 +140,13 @@ impl Recording {
 /// Checks that the flags allow snapshots. `flag` is the flag that needs them.
 fn check(flag: &str, flags: &Flags) -> Result<(), Failure> {
     if flags.has(SNAPSHOT) {
-        let what =
-            format!("{flag} and --snapshot do not go together: {flag} has its own snapshots");
+        let what = format!("cannot use {flag} with --snapshot: {flag} names its snapshots itself");
         return Err(Failure::new(what)
             .next("record with --record --snapshot, then run: cachealloc report")
             .code(USAGE));
     }
     if flags.value(RECORD) == Some("off") {
-        let what = format!("{flag} needs what --record=off leaves out");
+        let what = format!("cannot use {flag} with --record=off: it needs the history");
         return Err(Failure::new(what).next("omit one of them").code(USAGE));
     }
     Ok(())
@@ -169,8 +168,8 @@ fn make_folder() -> Result<PathBuf, Failure> {
         temporary.join(format!("cachealloc-{}-{:016x}", std::process::id(), output::random()));
     // Creation fails if the name exists in any form, including a link.
     DirBuilder::new().mode(0o700).create(&folder).map_err(|error| {
-        Failure::new(format!("{} cannot be made: {error}", folder.display()))
-            .next("give a folder for temporary files with TMPDIR")
+        Failure::new(format!("cannot create {}: {error}", folder.display()))
+            .next("set TMPDIR to a folder for temporary files")
             .code(NOT_THE_PROGRAM)
     })?;
     Ok(folder)

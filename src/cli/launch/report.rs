@@ -25,7 +25,7 @@ impl Wanted {
         let parent = output.parent().filter(|parent| !parent.as_os_str().is_empty());
         if let Some(parent) = parent.filter(|parent| !parent.is_dir()) {
             return Err(Failure::new(format!("the folder {} does not exist", parent.display()))
-                .next("create it, or give another name with --report")
+                .next("create it, or choose another file with --report")
                 .code(USAGE));
         }
         output::check(&output).map_err(|failure| failure.code(USAGE))?;

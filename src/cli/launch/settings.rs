@@ -58,7 +58,7 @@ impl Flags {
         for (key, value) in &self.0 {
             if value.contains(char::is_whitespace) || has_loose_comma(value) {
                 let what = format!("invalid --{} {value:?}", flag_of(key));
-                let next = "a value has no spaces, and commas only within []";
+                let next = "write it without spaces, and with commas only within []";
                 return Err(Failure::new(what).next(next).code(USAGE));
             }
             let comma = if text.is_empty() { "" } else { "," };

@@ -29,7 +29,7 @@ pub(crate) fn set(program: &mut Command) {
             }
             Some(there) => {
                 let there = there.to_string_lossy();
-                say(format_args!("--uncached leaves {variable}={there} as it is ({framework})"));
+                say(format_args!("--uncached keeps {variable}={there} ({framework})"));
             }
         }
     }
@@ -37,5 +37,7 @@ pub(crate) fn set(program: &mut Command) {
         say(format_args!("--uncached sets {}", set.join(", ")));
     }
     let (framework, line) = BY_HAND;
-    say(format_args!("--uncached cannot reach {framework}'s cache: write {line} in the program"));
+    say(format_args!(
+        "--uncached cannot disable the cache of {framework}: call {line} in the program"
+    ));
 }

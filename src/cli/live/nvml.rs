@@ -25,7 +25,7 @@ pub(crate) fn of_process(
         all => all.iter().find(|(number, _)| is_own(*number)),
     };
     let Some((number, bytes)) = own else {
-        return (None, Some("NVML does not list the process here: other processes count as well"));
+        return (None, Some("NVML does not list the process here: other processes are included"));
     };
     if let Some(bytes) = bytes {
         return (Some(NvmlReading::Process(*bytes)), None);
@@ -33,14 +33,15 @@ pub(crate) fn of_process(
     let others = used.processes.iter().filter(|(other, _)| other != number);
     let others: Option<u64> = others.map(|(_, bytes)| *bytes).sum();
     match others.filter(|others| *others <= used.in_use_bytes) {
-        Some(others) => {
-            (Some(NvmlReading::Others(others)), Some("NVML does not say what the process has"))
-        }
-        None => (None, Some("NVML does not say what each process has: all count")),
+        Some(others) => (
+            Some(NvmlReading::Others(others)),
+            Some("NVML does not report the memory of the process"),
+        ),
+        None => (None, Some("NVML does not report the memory of each process: all are included")),
     }
 }
 
-/// Returns NVML's figures for these GPUs, or nothing if NVML does not answer in time.
+/// Returns NVML's figures for these GPUs, or nothing if NVML does not respond in time.
 pub(crate) fn used_gpus(uuids: Vec<String>) -> Vec<UsedGpu> {
     let (sender, answers) = channel();
     thread::spawn(move || {

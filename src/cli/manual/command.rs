@@ -69,26 +69,26 @@ fn made(render: impl FnOnce(&mut dyn std::io::Write) -> std::io::Result<()>) -> 
 fn exit_codes(command: &str) -> Vec<(String, &'static str)> {
     let codes: &[(u8, &str)] = match command {
         RUN => &[
-            (USAGE, "The command line or a setting is wrong; the program was not started."),
-            (NOT_KEPT, "The program did well, but held or left more memory than it was allowed."),
+            (USAGE, "Invalid usage or setting; the program was not started."),
+            (NOT_KEPT, "The program succeeded, but exceeded --max-peak or --max-leak."),
             (NOT_THE_PROGRAM, "The library was not found, or cannot be loaded into the program."),
             (NOT_EXECUTABLE, "The program cannot be executed."),
-            (NOT_FOUND, "There is no such program."),
+            (NOT_FOUND, "The program was not found."),
         ],
         "doctor" => &[
-            (0, "Nothing was found that stands against the library."),
-            (FAILED, "Something was; it is marked NO."),
-            (USAGE, "The command line is wrong."),
+            (0, "No problems found."),
+            (FAILED, "Some problems are marked NO."),
+            (USAGE, "Invalid usage."),
         ],
         _ => &[
-            (0, "It was done."),
-            (FAILED, "It was not; a line on stderr says why, and what to do."),
-            (USAGE, "The command line is wrong."),
+            (0, "Success."),
+            (FAILED, "Failure; a line on stderr states the reason and the next step."),
+            (USAGE, "Invalid usage."),
         ],
     };
     let mut all: Vec<_> = codes.iter().map(|(code, text)| (code.to_string(), *text)).collect();
     if command == RUN {
-        all.push(("otherwise".to_string(), "That of the program: its exit code, or its signal."));
+        all.push(("otherwise".to_string(), "The exit code of the program, or its signal."));
     }
     all
 }

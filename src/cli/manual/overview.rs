@@ -14,45 +14,45 @@ const NAME: &str = "cachealloc";
 const ENVIRONMENT: [(&str, &str); 7] = [
     (
         "CACHEALLOC_CONF",
-        "The settings, as key:value,key:value; see OPTIONS. What is wrong in it is said in a line on stderr, \
-         and the default is used; of free_mode, strict.",
+        "The settings, as key:value,key:value; see OPTIONS. Invalid values are reported on stderr and \
+         replaced by the default; an invalid free_mode becomes strict.",
     ),
-    ("CACHEALLOC", "0: the library does nothing."),
-    ("CACHEALLOC_LIB", "The library, or its folder, for the commands run and doctor."),
+    ("CACHEALLOC", "0 disables the library."),
+    ("CACHEALLOC_LIB", "The library or its folder, for the commands run and doctor."),
     (
         "LD_PRELOAD",
-        "What the loader puts in front of every other library. cachealloc run sets it; by hand it wants the \
-         library's absolute path.",
+        "Libraries that the loader loads first. cachealloc run sets it; set by hand, it needs the \
+         absolute path of the library.",
     ),
     (
         "RANK, OMPI_COMM_WORLD_RANK, PMIX_RANK, PMI_RANK, MV2_COMM_WORLD_RANK, SLURM_PROCID",
-        "The first that holds a number is the rank in names of files (%r).",
+        "The first of them that is a number is the rank in file names (%r).",
     ),
     (
         "NVTX_INJECTION64_PATH",
-        "The tool that hears of NVTX ranges. run sets it to the library if something is recorded from the begin and \
-         no profiler is named there.",
+        "The tool that receives NVTX ranges. run sets it to the library if it records from the start and \
+         no profiler is set.",
     ),
-    ("NO_COLOR", "Not empty: help is printed without colours."),
+    ("NO_COLOR", "If not empty, output has no colors."),
 ];
 
 const FILES: [(&str, &str); 5] = [
     (
         "/dev/shm/cachealloc-<uid>-<namespace>-<pid>",
-        "By it other processes of the user read the statistics of a running program, and give it orders. It \
-         goes with the process. live:false: none.",
+        "The statistics and control commands of a running program, for other processes of its user. It is \
+         removed with the process, and missing under live:false.",
     ),
     (
         "/dev/shm",
-        "What is recorded lies there as well, so that it outlives a kill; cachealloc recover makes a snapshot \
-         of it.",
+        "Also holds the recorded history, so that it survives a kill; cachealloc recover writes a snapshot \
+         from it.",
     ),
     (
         "cachealloc-<host>-<rank>-<pid>-<number>.pickle",
-        "A snapshot, in the program's folder; the option snapshot names another place.",
+        "A snapshot, in the working folder of the program; the option snapshot chooses another place.",
     ),
-    (".<name>.*.part", "A file that is being written. It gets its name when it is complete."),
-    ("libcachealloc.so", "The library; beside the command, or in lib beside its folder."),
+    (".<name>.*.part", "A file that is being written, renamed when it is complete."),
+    ("libcachealloc.so", "The library, next to the command or in ../lib."),
 ];
 
 pub(super) fn page() -> Page {
@@ -62,8 +62,8 @@ pub(super) fn page() -> Page {
     page.section("DESCRIPTION");
     page.paragraph(
         "Preloaded into an unmodified CUDA program, libcachealloc.so serves its allocations of GPU memory from a \
-         cache, and knows all of its GPU memory: statistics, history, snapshots. Nothing is done in a process \
-         that starts no CUDA.",
+         cache and tracks all of its GPU memory: statistics, history, snapshots. It does nothing in a \
+         process that does not use CUDA.",
     );
     page.lines(
         "cachealloc run -- ./app args\n\
@@ -76,23 +76,20 @@ pub(super) fn page() -> Page {
         page.item(key, &format!("{}. Allowed: {allowed}; default: {default}.", row.meaning));
     }
     page.section("EXIT STATUS");
-    page.paragraph("Of every command:");
+    page.paragraph("For every command:");
     for (code, meaning) in [
-        (0, "It was done."),
-        (FAILED, "It was not, and a line on stderr says why."),
-        (USAGE, "The command line is wrong, or asks for what cannot be."),
-        (NOT_KEPT, "Of run: --max-peak or --max-leak was not kept to."),
-        (
-            NOT_THE_PROGRAM,
-            "Of run: the library is not there, or cannot be loaded into the program.",
-        ),
-        (NOT_EXECUTABLE, "Of run: the program cannot be executed."),
-        (NOT_FOUND, "Of run: there is no such program."),
+        (0, "Success."),
+        (FAILED, "Failure; a line on stderr states the reason."),
+        (USAGE, "Invalid usage."),
+        (NOT_KEPT, "run: the program exceeded --max-peak or --max-leak."),
+        (NOT_THE_PROGRAM, "run: the library was not found, or cannot be loaded into the program."),
+        (NOT_EXECUTABLE, "run: the program cannot be executed."),
+        (NOT_FOUND, "run: the program was not found."),
     ] {
         page.item(&code.to_string(), meaning);
     }
     page.paragraph(
-        "Otherwise run ends as the program did. The library changes no program's exit status.",
+        "Otherwise, run exits with the status of the program. The library never changes it.",
     );
     page.section("ENVIRONMENT");
     ENVIRONMENT.iter().for_each(|(term, text)| page.item(term, text));
@@ -101,7 +98,7 @@ pub(super) fn page() -> Page {
     page.section("SIGNALS");
     page.item(
         "SIGUSR1",
-        "Has the program write a snapshot (option signal). A handler of the program's own runs as well.",
+        "Makes the program write a snapshot (option signal). A handler of the program also runs.",
     );
     page.section("SEE ALSO");
     page.paragraph("cachealloc(1), cachealloc-run(1), ld.so(8)");

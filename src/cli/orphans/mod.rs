@@ -56,7 +56,7 @@ impl OrphanedHistory {
         Bytes(&file).read_at(0, &mut head)?;
         let word = |word: usize| u64::from_ne_bytes(head.as_chunks::<8>().0[word]);
         if word(WORD_MAGIC) != MAGIC {
-            return Err(io::Error::other("it is not a history that a killed process left"));
+            return Err(io::Error::other("it is not the history of a killed process"));
         }
         let owner = Owner {
             process_id: word(WORD_PROCESS) as u32,

@@ -78,18 +78,18 @@ fn sentence(found: &Found) -> String {
     let whose = whose.unwrap_or_else(|| "a block".into());
     match (found.place, &last) {
         (Place::Held { offset }, _) => format!("in {whose}, {}", from(offset)),
-        (Place::PastEnd { past: 0 }, _) => format!("directly behind the end of {whose}"),
+        (Place::PastEnd { past: 0 }, _) => format!("directly past the end of {whose}"),
         (Place::PastEnd { past }, _) => format!("{} past the end of {whose}", exact(past)),
         (Place::Pending { offset }, _) => {
             format!("in {whose}, {}; freed, and a stream may still use it", from(offset))
         }
         (Place::Free, Some(_)) => format!("in free memory, last in {whose}"),
-        (Place::Free, None) => "in free memory, in no block that the history knows".into(),
+        (Place::Free, None) => "in free memory, in no block of the history".into(),
         (Place::Unreserved, Some(_)) => {
-            format!("in no segment, last in {whose}: the driver has the memory back")
+            format!("in no segment, last in {whose}: the memory was released to the driver")
         }
         (Place::Unreserved, None) if found.released_by.is_some() => {
-            "in a segment that the driver has back".into()
+            "in a segment that was released to the driver".into()
         }
         (Place::Unreserved, None) => "in no segment".into(),
     }
@@ -131,13 +131,13 @@ impl One<'_> {
         }
         if found.earlier_count > 0 {
             let blocks = plural(found.earlier_count as u64, "block");
-            let _ = writeln!(text, "{:TITLE$}{blocks} held the address", "before");
+            let _ = writeln!(text, "{:TITLE$}{blocks} contained the address", "before");
         }
         self.segment(text);
         if !found.beside.is_empty() {
-            let _ = write!(text, "\nbeside it:\n\n{}", self.beside());
+            let _ = write!(text, "\nadjacent blocks:\n\n{}", self.beside());
         }
-        let sides = [(&found.below, "past the end"), (&found.above, "before the begin")];
+        let sides = [(&found.below, "past the end"), (&found.above, "before the start")];
         for (segment, side) in sides {
             if let Some((segment, distance)) = segment {
                 let _ = writeln!(
@@ -172,7 +172,7 @@ impl One<'_> {
             self.event(text, "freed", entry);
             let by = self.device.entries[entry].stack;
             if by == life.stack && !by.is_none() {
-                let _ = writeln!(text, "{:TITLE$}  (the file has no stack of the free)", "");
+                let _ = writeln!(text, "{:TITLE$}  (no stack recorded for the free)", "");
             } else {
                 self.frames(text, by);
             }
@@ -224,7 +224,7 @@ impl One<'_> {
         }
         if frames.len() > FRAMES_SHOWN {
             let more = plural((frames.len() - FRAMES_SHOWN) as u64, "more frame");
-            let _ = writeln!(text, "{:TITLE$}  {more}: --json prints all", "");
+            let _ = writeln!(text, "{:TITLE$}  {more}: print all with --json", "");
         }
     }
 

@@ -39,7 +39,7 @@ pub(crate) fn process(statistics: &Statistics, process: u32, command: &str) -> S
         line(&mut text, "since one reached the driver", &time((seconds * 1e9) as u64));
     }
     if let Some(place) = steady_ended_by(statistics) {
-        line(&mut text, "the last steady state ended by", &place);
+        line(&mut text, "last steady state ended by", &place);
     }
     line(&mut text, "barriers", &count(statistics.barriers));
     for (name, call) in &statistics.driver_calls {

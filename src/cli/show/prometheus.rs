@@ -51,22 +51,22 @@ pub(crate) fn prometheus(all: &[Scraped], exposition: Exposition) -> String {
     gauge(&mut out, "process_info", "A process under the library.", all, info);
     for (name, key, help) in [
         ("allocated_bytes", "allocated_bytes.all.current", "Memory that the program holds."),
-        ("allocated_peak_bytes", "allocated_bytes.all.peak", "The most that it held."),
+        ("allocated_peak_bytes", "allocated_bytes.all.peak", "Its maximum."),
         (
             "reserved_bytes",
             "reserved_bytes.all.current",
-            "Memory that the cache has of the device.",
+            "Memory that the cache holds on the device.",
         ),
-        ("reserved_peak_bytes", "reserved_bytes.all.peak", "The most that it had."),
+        ("reserved_peak_bytes", "reserved_bytes.all.peak", "Its maximum."),
         ("blocks", "allocation.all.current", "Blocks that the program holds."),
     ] {
         gauge(&mut out, name, help, all, |it| it.devices(key));
     }
     let refused = |it: &Scraped| it.devices("num_ooms");
-    counter(&mut out, "out_of_memory", "Requests that could not be served.", all, refused);
+    counter(&mut out, "out_of_memory", "Requests that failed.", all, refused);
     let counts: [(&str, &str, Count); 3] = [
         ("allocations", "Requests that were served.", |it| it.allocations_served),
-        ("hits", "Of these, without the driver.", |it| it.hits),
+        ("hits", "Requests that were served without the driver.", |it| it.hits),
         ("barriers", "Barriers of frees.", |it| it.barriers),
     ];
     for (name, help, number) in counts {
@@ -74,18 +74,18 @@ pub(crate) fn prometheus(all: &[Scraped], exposition: Exposition) -> String {
         counter(&mut out, name, help, all, one);
     }
     let steady = |it: &Scraped| it.steady(it.statistics.steady_seconds, "");
-    let help = "Since an allocation last reached the driver.";
+    let help = "Time since an allocation last reached the driver.";
     gauge(&mut out, "steady_seconds", help, all, steady);
     let ended = |it: &Scraped| {
         let site = steady_ended_by(&it.statistics);
         let labels = |site: &String| labels(&[("site", site)]);
         it.steady(site.as_ref().map(|_| 1.0), &site.as_ref().map(labels).unwrap_or_default())
     };
-    let help = "The call site that ended the last second or more without such an allocation.";
+    let help = "The call site that ended the last second or longer without such an allocation.";
     gauge(&mut out, "steady_ended_by", help, all, ended);
     let timed: [(&str, &str, &str, TimedBy); 2] = [
-        ("driver_call", "call", "Calls of the driver for the cache", |it| &it.driver_calls),
-        ("wait", "reason", "Waits that were inserted", |it| &it.waits),
+        ("driver_call", "call", "Driver calls of the cache", |it| &it.driver_calls),
+        ("wait", "reason", "Waits that the library inserted", |it| &it.waits),
     ];
     for (name, label, help, timed) in timed {
         let some = |it: &Scraped, number: fn(&Timed) -> f64| -> Vec<Sample> {
@@ -105,12 +105,12 @@ pub(crate) fn prometheus(all: &[Scraped], exposition: Exposition) -> String {
     gauge(
         &mut out,
         "library_at_peak_bytes",
-        "The same at the peak of the process.",
+        "Memory by library at the peak of the process.",
         all,
         libraries,
     );
     let sites = |it: &Scraped| it.call_sites(|site| site.bytes);
-    gauge(&mut out, "call_site_bytes", "Memory by call site, those that hold most.", all, sites);
+    gauge(&mut out, "call_site_bytes", "Memory of the call sites that hold most.", all, sites);
     let sites = |it: &Scraped| it.call_sites(|site| site.allocations);
     let help = "Allocations of the call sites that hold most.";
     gauge(&mut out, "call_site_allocations", help, all, sites);

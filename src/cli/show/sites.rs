@@ -27,7 +27,7 @@ impl Titles {
             (SiteKey::Live, When::End) => "held at the end",
             (SiteKey::Live, When::Shortage) => "held when the last allocation failed",
             (SiteKey::Live, _) => "held at that time",
-            (SiteKey::Allocated, _) => "allocated in all",
+            (SiteKey::Allocated, _) => "allocated in total",
             (SiteKey::Count, _) => "allocations",
             (SiteKey::Temporary, _) => "temporary allocations",
         };
@@ -66,24 +66,27 @@ pub(crate) fn notes(snapshot: &Snapshot, devices: &[DeviceSums]) -> String {
     let mut notes = String::new();
     if let Dropped::Count(dropped @ 1..) = snapshot.settings.dropped {
         let dropped = count(dropped);
-        let _ = writeln!(notes, "the oldest {dropped} entries are lost: max_entries was reached");
+        let _ =
+            writeln!(notes, "the oldest {dropped} entries were dropped: max_entries was reached");
     }
     let is_left_out = |ordinal| devices.iter().all(|it| it.device != ordinal);
     let (host, graphs) = (held_bytes(&snapshot.host), held_bytes(&snapshot.graphs));
     if host > 0 && is_left_out(HOST_DEVICE) {
         let held = bytes(host);
-        let _ =
-            writeln!(notes, "host: {held} that devices reach; --device host lists who holds it");
+        let _ = writeln!(
+            notes,
+            "host: {held} that devices can access; list its holders with --device host"
+        );
     }
     if graphs > 0 && is_left_out(GRAPHS) {
         let held = bytes(graphs);
         let _ = writeln!(
             notes,
-            "graphs: memory nodes of {held}, which may share memory; --device graphs lists who added them"
+            "graphs: memory nodes of {held}, which may share memory; list their origin with --device graphs"
         );
     }
     if snapshot.setting("recorded_from_start") == Some("false") {
-        notes += "not all was recorded: what was there before is held, and was never allocated\n";
+        notes += "incomplete history: earlier allocations are held, but not counted as allocated\n";
     }
     let disagreements: u64 = devices.iter().map(|device| device.disagreements_count).sum();
     if disagreements > 0 {
@@ -91,7 +94,7 @@ pub(crate) fn notes(snapshot: &Snapshot, devices: &[DeviceSums]) -> String {
             1 => "1 block".to_string(),
             blocks => format!("{} blocks", count(blocks)),
         };
-        let _ = writeln!(notes, "the history does not explain {blocks}: it has gaps");
+        let _ = writeln!(notes, "the history does not account for {blocks}: it has gaps");
     }
     notes
 }
@@ -232,7 +235,7 @@ type Written = std::io::Result<()>;
 /// so a small file may produce much text.
 pub(super) fn done(written: Written, text: Vec<u8>) -> Result<String> {
     let why =
-        |error| Failure::new(format!("cannot write JSON: {error}")).next("show fewer with -n");
+        |error| Failure::new(format!("cannot write JSON: {error}")).next("print fewer with -n");
     written.map_err(why)?;
     Ok(String::from_utf8_lossy(&text).into_owned())
 }

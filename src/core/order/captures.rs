@@ -76,7 +76,7 @@ impl Captures {
     }
 
     /// Drops every capture that has ended, and returns how many. `still` queries the driver; if the
-    /// driver does not answer (an error such as 906), it must return `true`.
+    /// driver does not respond (an error such as 906), it must return `true`.
     pub fn keep(&mut self, mut still: impl FnMut(&Capture) -> bool) -> usize {
         self.drop_where(|entry| !still(entry))
     }

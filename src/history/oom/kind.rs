@@ -64,13 +64,13 @@ kinds! {
     Linear = "linear", "linear memory", Device;
     Pitched = "pitched", "pitched memory", Device;
     Managed = "managed", "managed memory", Unknown;
-    Pooled = "pooled", "memory of a pool", Device;
+    Pooled = "pooled", "pool memory", Device;
     Physical = "physical", "physical memory", Device;
     Array = "array", "an array", Device;
-    Mapping = "mapping", "addresses or a mapping", Unknown;
-    PinnedHost = "pinned_host", "pinned memory of the host", Host;
-    RegisteredHost = "registered_host", "registered memory of the host", Host;
-    PhysicalHost = "physical_host", "physical memory of the host", Host;
+    Mapping = "mapping", "address space or a mapping", Unknown;
+    PinnedHost = "pinned_host", "pinned host memory", Host;
+    RegisteredHost = "registered_host", "registered host memory", Host;
+    PhysicalHost = "physical_host", "physical host memory", Host;
     Code = "code", "code", DriversOwn;
     Graph = "graph", "a graph", DriversOwn;
     Launch = "launch", "a launch", DriversOwn;
@@ -79,7 +79,7 @@ kinds! {
     Stream = "stream", "a stream", DriversOwn;
     Event = "event", "an event", DriversOwn;
     Import = "import", "memory of another process or API", Unknown;
-    Other = "other", "what the call needs", Unknown;
+    Other = "other", "internal memory", Unknown;
 }
 
 impl OomKind {

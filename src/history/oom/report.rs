@@ -87,7 +87,7 @@ fn write_numbers(text: &mut String, report: &OomReport) -> fmt::Result {
             writeln!(text, "  on the GPU    {free} free of {total}")?;
         }
         (Some(free), None) => writeln!(text, "  on the GPU    {} free", bytes(free))?,
-        (None, _) => writeln!(text, "  on the GPU    not known")?,
+        (None, _) => writeln!(text, "  on the GPU    unknown")?,
     }
     if let Some(free) = report.host_free_bytes {
         writeln!(text, "  on the host   {} available", bytes(free))?;
@@ -99,7 +99,7 @@ fn write_numbers(text: &mut String, report: &OomReport) -> fmt::Result {
         }
         None => writeln!(text, "  limit         none is set")?,
     }
-    writeln!(text, "  this process  holds, as far as its calls tell:")?;
+    writeln!(text, "  this process  holds, according to its calls:")?;
     if report.parts.is_empty() {
         writeln!(text, "  {:>10}", "nothing")?;
     }
@@ -117,7 +117,7 @@ fn write_numbers(text: &mut String, report: &OomReport) -> fmt::Result {
     match report.rest_bytes {
         Some(rest) if rest > 0 => writeln!(
             text,
-            "  {:>10} in use, and in none of these: contexts, code, other processes",
+            "  {:>10} in use for other purposes: contexts, code, other processes",
             bytes(rest)
         ),
         _ => Ok(()),

@@ -27,7 +27,7 @@ pub fn reasons(report: &OomReport) -> Vec<OomReason> {
             let first = report.driver_free_bytes.map(|free| {
                 let free = bytes(free);
                 reason(format!(
-                    "{} did not fit: the driver says that {free} are free",
+                    "{} did not fit: the driver reports {free} free",
                     request.kind.title()
                 ))
             });
@@ -36,7 +36,7 @@ pub fn reasons(report: &OomReport) -> Vec<OomReason> {
     }
     let Some(asked) = request.bytes else { return held_back(report, None) };
     if let Some(total) = report.driver_total_bytes.filter(|total| asked > *total) {
-        return vec![reason(format!("the device has {} in all", bytes(total)))];
+        return vec![reason(format!("the device has only {}", bytes(total)))];
     }
     let mut all = Vec::new();
     let forbidden = report.limit.filter(|limit| limit.forbids(request));
@@ -44,7 +44,7 @@ pub fn reasons(report: &OomReport) -> Vec<OomReason> {
         (Some(limit), free) => {
             let needed = limit.held_bytes.saturating_add(asked);
             let why = format!(
-                "{} of {} are held: with {} more that is {} too much",
+                "{} of {} are held: {} more would exceed the limit by {}",
                 bytes(limit.held_bytes),
                 bytes(limit.bytes),
                 bytes(asked),
@@ -52,17 +52,17 @@ pub fn reasons(report: &OomReport) -> Vec<OomReason> {
             );
             let help = free.filter(|free| *free >= asked).map(|free| {
                 let free = bytes(free);
-                format!("a limit of {} or more: {free} are free on the device", bytes(needed))
+                format!("raise the limit to at least {}: {free} are free on the device", bytes(needed))
             });
             all.push(OomReason { why, help });
         }
         (None, Some(free)) if free < asked => all.push(reason(format!(
-            "{} are free on the device, {} too little",
+            "{} are free on the device, {} less than requested",
             bytes(free),
             bytes(asked - free)
         ))),
         (None, Some(free)) => all.push(reason(format!(
-            "the driver refused, and says now that {} are free: they came meanwhile, or it cannot use them for this",
+            "the driver failed the call but now reports {} free: memory was freed since, or is unusable for this",
             bytes(free)
         ))),
         (None, None) => {}
@@ -87,7 +87,7 @@ fn held_back(report: &OomReport, asked: Option<u64>) -> Vec<OomReason> {
     let expandable = if cache.is_expandable {
         ""
     } else {
-        "expandable_segments:true, which returns free parts of segments, and joins them"
+        "set expandable_segments:true, which releases and merges free parts of segments"
     };
     let largest = bytes(cache.free_block_bytes_max);
     add(
@@ -104,29 +104,29 @@ fn held_back(report: &OomReport, asked: Option<u64>) -> Vec<OomReason> {
     );
     add(
         cache.waiting_bytes,
-        format!("{} are freed, and a stream may still use them", bytes(cache.waiting_bytes)),
-        "to synchronize the streams that used them before the request",
+        format!("{} are freed, but a stream may still use them", bytes(cache.waiting_bytes)),
+        "synchronize the streams that used them before the request",
     );
     add(
         cache.private_free_bytes,
-        format!("{} are free, and kept for captured graphs", bytes(cache.private_free_bytes)),
-        "to destroy graphs that are launched no more",
+        format!("{} are free, but kept for captured graphs", bytes(cache.private_free_bytes)),
+        "destroy graphs that are no longer launched",
     );
     add(
         report.graphs_bytes,
         format!("{} are reserved for memory nodes of graphs", bytes(report.graphs_bytes)),
-        "cuDeviceGraphMemTrim, which returns what no graph uses now",
+        "call cuDeviceGraphMemTrim, which releases what no graph uses now",
     );
     add(
         report.pools_free_bytes,
         format!("{} are free in pools of the driver", bytes(report.pools_free_bytes)),
-        "cuMemPoolTrimTo, which returns them",
+        "call cuMemPoolTrimTo, which releases them",
     );
     if let Some(rest) = report.rest_bytes.filter(|rest| *rest > 0) {
         add(
             rest,
-            format!("{} are in use that no call of this process accounts for", bytes(rest)),
-            "nvidia-smi, which lists the processes of the GPU",
+            format!("{} are in use, but no call of this process accounts for them", bytes(rest)),
+            "list the processes of the GPU with nvidia-smi",
         );
     }
     all
@@ -136,10 +136,10 @@ fn on_host(report: &OomReport) -> Option<OomReason> {
     let free = report.host_free_bytes?;
     let why = match report.request.bytes {
         Some(asked) if asked > free => {
-            format!("the host has {} available, {} too little", bytes(free), bytes(asked - free))
+            format!("the host has {} available, {} less than requested", bytes(free), bytes(asked - free))
         }
         _ => format!(
-            "the driver refused, and the host says that {} are available: a limit of the process or its container may be lower",
+            "the driver failed the call although the host reports {} available: the process or its container may have a lower limit",
             bytes(free)
         ),
     };

@@ -35,11 +35,11 @@ pub enum Problem {
 impl Display for Problem {
     fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
         match self {
-            Problem::Other => write!(out, "is not a history that a killed process left"),
+            Problem::Other => write!(out, "is not the history of a killed process"),
             Problem::OtherLayout => {
                 write!(
                     out,
-                    "is of another version of the library: use the command that came with it"
+                    "was written by another version of the library: use the command that came with it"
                 )
             }
             Problem::Damaged(what) => write!(out, "is damaged: {what}"),

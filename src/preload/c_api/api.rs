@@ -34,7 +34,7 @@ pub(crate) unsafe extern "C" fn cachealloc_snapshot(path: *const c_char) -> c_in
     match as_hook(move || triggers::to_file(path)) {
         Some(Ok(())) => 0,
         Some(Err(error)) => {
-            log::warn(format_args!("no snapshot: {error}"));
+            log::warn(format_args!("cannot write a snapshot: {error}"));
             errno_of(&error)
         }
         None => libc::EIO,

@@ -40,7 +40,7 @@ pub(crate) fn prepare(context: &'static Context) {
         return;
     }
     if let Err(reason) = reserve(context, &mut state) {
-        log::warn(format_args!("expandable_segments: {reason}; ordinary segments are used"));
+        log::warn(format_args!("expandable_segments: {reason}; using ordinary segments"));
     }
 }
 
@@ -272,7 +272,7 @@ fn reserve(context: &'static Context, state: &mut Mapped) -> Result<(), &'static
     {
         let alignment = pagemap::PAGE_BYTES as usize;
         let base = api::mem_address_reserve(bytes as usize, alignment, 0, 0)
-            .map_err(|_| "the driver has no addresses left")?;
+            .map_err(|_| "the driver has no address space left")?;
         if !pagemap::fits(base, bytes) || !pagemap::insert(context, base, bytes) {
             let _ = api::mem_address_free(base, bytes as usize);
             return Err("not enough address space for the library's tables");

@@ -37,7 +37,7 @@ pub(crate) fn leave(device: i32, why: &str) {
         && NATIVE.fetch_or(1 << device, Ordering::Relaxed) >> device & 1 == 0
     {
         log::info(format_args!(
-            "device {device}: {why}: the driver serves cuMemAllocAsync from now on"
+            "device {device}: {why}: cuMemAllocAsync goes to the driver from now on"
         ));
     }
 }

@@ -240,10 +240,10 @@ impl<'a> Call<'a> {
                 let name = list::remove(serial);
                 let how = match left {
                     Unwind::ByException => "threw an exception",
-                    Unwind::ByThreadExit => "called pthread_exit, which is not possible there",
+                    Unwind::ByThreadExit => "called pthread_exit, which is not allowed there",
                 };
                 log::warn(format_args!(
-                    "the memory hook {name:?} {how} in {}: it is removed",
+                    "the memory hook {name:?} {how} in {}: removed the hook",
                     event.name()
                 ));
             }

@@ -64,17 +64,17 @@ fn open(path: &str) -> Result<Hook, String> {
     // SAFETY: the user named the library, and wants its constructors to run.
     let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
     if handle.is_null() {
-        return Err(format!("it cannot be loaded ({})", load_error()));
+        return Err(format!("cannot be loaded ({})", load_error()));
     }
     let table: *mut c_void = dlsym::real(handle, TABLE_NAME.as_ptr());
     if table.is_null() {
         load_error(); // clears the library's error, which the program would see
-        return Err("it exports no cachealloc_hook_table".to_string());
+        return Err("exports no cachealloc_hook_table".to_string());
     }
     // SAFETY: the export of this name is such a table; its name is null or a C string.
     unsafe {
         let Some(copy) = Table::read(table.cast()) else {
-            return Err("its cachealloc_hook_table has an unknown version".to_string());
+            return Err("cachealloc_hook_table has an unknown version".to_string());
         };
         Ok(Hook::new(copy, copy.name(), table.cast()))
     }

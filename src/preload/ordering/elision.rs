@@ -16,6 +16,6 @@ pub(crate) fn end(why: &str) {
 pub(crate) fn note(cause: UntrackedSubmission, why: &str) {
     if LEDGER.elision.ends(cause) {
         before_submission::flush_all();
-        log::info(format_args!("{why}: every free makes a barrier and waits from now on"));
+        log::info(format_args!("{why}: every free issues a barrier and waits from now on"));
     }
 }

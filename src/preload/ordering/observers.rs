@@ -50,7 +50,7 @@ pub(crate) fn observe(observer: Observer) {
         }
         if !core::mem::replace(&mut waited, true) {
             log::info(format_args!(
-                "{observer:?} seen: frees wait like the native call from now on"
+                "{observer:?} seen: frees wait, as without the library, from now on"
             ));
         }
         // The next observer waits in its turn.
@@ -64,7 +64,7 @@ pub(crate) fn observe(observer: Observer) {
 pub(crate) fn visible(cause: VisibleCause) {
     if LEDGER.note_visible(cause) {
         log::info(format_args!(
-            "{cause:?} seen: a free waits while a kernel is in flight from now on"
+            "{cause:?} seen: frees wait while a kernel is in flight from now on"
         ));
     }
 }

@@ -45,7 +45,7 @@ pub(super) fn happened(
         return true;
     }
     if !host_has_room() {
-        let what = "cannot report what holds the device's memory: the host is out of memory";
+        let what = "cannot report the holders of device memory: the host is out of memory";
         log::warn(format_args!("out of memory: {what}"));
         return true;
     }
@@ -90,7 +90,7 @@ pub(crate) fn got(thread: &Thread, function: &str, got_bytes: u64) {
     if number < AT_ONCE {
         let asked = bytes(failure.request.bytes.unwrap_or(0));
         log::warn(format_args!(
-            "recovered: {function} had asked for {asked}; the same thread has now got {}",
+            "recovered: {function} failed for {asked}, but the same thread has now received {}",
             bytes(got_bytes)
         ));
     }

@@ -44,7 +44,7 @@ pub(super) struct Given<'a> {
 
 impl Peer {
     /// Returns the processes that seem to live. Those of another namespace cannot be checked; one
-    /// that has ended does not answer.
+    /// that has ended does not respond.
     pub(super) fn all() -> Vec<Peer> {
         let Ok(own) = identity::own() else { return Vec::new() };
         let judge = identity::own_to_judge();
@@ -77,7 +77,7 @@ impl Peer {
         waiters.into_iter().find(|waiter| waiter.gpu == gpu && waiter.looked_ns != 0)
     }
 
-    /// Asks how much it could release. Returns `None` if it does not answer.
+    /// Asks how much it could release. Returns `None` if it does not respond.
     pub(super) fn offers(&self, gpu: GpuId, left: &dyn Fn() -> Duration) -> Option<Offer> {
         let receiver = Patient { begun: Instant::now(), left };
         match sender::send(

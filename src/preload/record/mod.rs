@@ -46,11 +46,11 @@ pub(crate) fn is_on_for(device: i32) -> bool {
 pub(crate) fn stop_short() {
     if is_on() {
         config::set_records(false);
-        let what = "no snapshot is written at exit: out of host memory";
+        let what = "cannot write a snapshot at exit: out of host memory";
         if persistent::keep() {
             let process = std::process::id();
             log::warn(format_args!(
-                "recording has stopped, and {what}; cachealloc recover {process} writes one"
+                "recording has stopped, and {what}; write one with: cachealloc recover {process}"
             ));
         } else {
             log::warn(format_args!("recording has stopped, and {what}"));

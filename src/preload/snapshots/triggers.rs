@@ -176,7 +176,7 @@ pub(crate) fn go_on_ending(context: *const c_void) {
 pub(crate) fn at_exit() {
     if DIRECTORY.get().is_none() {
         if SIGNALS.pending().is_some() {
-            log::warn(format_args!("no snapshot: the program never had a context"));
+            log::warn(format_args!("cannot write a snapshot: the program created no context"));
         }
         return;
     }
@@ -195,7 +195,7 @@ pub(crate) fn at_exit() {
         persistent::keep();
         let seconds = SILENCE_MAX.as_secs();
         log::warn(format_args!(
-            "the output at exit is incomplete: its thread made no progress for {seconds} s"
+            "the output at exit is incomplete: its thread made no progress within {seconds} s"
         ));
     }
 }
@@ -279,7 +279,7 @@ fn write_to_template(reason: SnapshotReason) {
     match &written {
         Ok(0) => log::warn(format_args!("snapshot: {}", path.display())),
         Ok(dropped) => log::warn(format_args!(
-            "snapshot: {} (the oldest {} entries are not in it: max_entries)",
+            "snapshot: {} (the oldest {} entries were dropped: max_entries)",
             path.display(),
             Count(*dropped)
         )),
@@ -290,9 +290,11 @@ fn write_to_template(reason: SnapshotReason) {
                 && persistent::keep() =>
         {
             let process = std::process::id();
-            log::warn(format_args!("no snapshot: {error}; cachealloc recover {process} makes one"));
+            log::warn(format_args!(
+                "cannot write a snapshot: {error}; write one with: cachealloc recover {process}"
+            ));
         }
-        Err(error) => log::warn(format_args!("no snapshot: {error}")),
+        Err(error) => log::warn(format_args!("cannot write a snapshot: {error}")),
     }
 }
 
@@ -320,6 +322,6 @@ fn write_statistics() {
     let path = in_directory(&contents::file_name(template, 0));
     match report::write(&path) {
         Ok(()) => log::warn(format_args!("statistics: {}", path.display())),
-        Err(error) => log::warn(format_args!("no statistics: {error}")),
+        Err(error) => log::warn(format_args!("cannot write statistics: {error}")),
     }
 }

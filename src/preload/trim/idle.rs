@@ -307,6 +307,6 @@ impl Pass {
 
 fn say_returned(which: &str, bytes: u64) {
     if bytes > 0 {
-        log::info(format_args!("returned {} of {which} memory to the driver", Bytes(bytes)));
+        log::info(format_args!("released {} of {which} memory to the driver", Bytes(bytes)));
     }
 }

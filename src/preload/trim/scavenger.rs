@@ -162,7 +162,7 @@ fn begin() {
     unsafe { libc::atexit(stop) };
     if !library_thread::start(&Body { begin: || (), go_on: work }) {
         RUNS.store(false, Ordering::SeqCst);
-        log::info(format_args!("cannot start the thread that returns idle memory"));
+        log::info(format_args!("cannot start the thread that releases idle memory"));
     }
 }
 
@@ -259,7 +259,7 @@ fn in_the_driver(passes: impl Fn() -> bool + std::panic::RefUnwindSafe) -> bool 
         };
         match catch_unwind(passes) {
             Ok(done) => answer = done,
-            Err(_) => bypass::begin(format_args!("returning idle memory panicked")),
+            Err(_) => bypass::begin(format_args!("releasing idle memory panicked")),
         }
     }
     IN_PASS.store(false, Ordering::SeqCst);

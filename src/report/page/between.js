@@ -4,13 +4,13 @@ class Between {
   constructor(section, data) {
     this.data = data;
     this.box = element('div', {id: 'between'});
-    this.box.append(element('h3', {}, 'What lies beside the free pieces'),
-      element('p', {class: 'soft'}, 'These blocks keep free memory from the driver, and from larger requests: pieces join when they are freed. ' +
-        'A piece counts for each call site beside it.'));
+    this.box.append(element('h3', {}, 'Blocks beside free memory'),
+      element('p', {class: 'soft'}, 'These blocks separate free memory, which can neither be released nor serve larger requests until they are freed. ' +
+        'A free piece counts for each call site next to it.'));
     section.append(this.box);
     this.table = new Table(this.box, [site_column(data), bytes_column('beside', 'Free beside it'), count_column('pieces', 'Pieces', {hide: true}),
       count_column('blocks', 'Blocks'), bytes_column('bytes', 'Their bytes', {hide: true})],
-    {sort: 'beside', first: 5, name: 'Beside the free pieces', open: row => stacks_of_site(data, row.site, this.sums.bytes, this.sums.blocks)});
+    {sort: 'beside', first: 5, name: 'Blocks beside free memory', open: row => stacks_of_site(data, row.site, this.sums.bytes, this.sums.blocks)});
   }
 
   set(segments) {

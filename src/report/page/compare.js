@@ -48,7 +48,7 @@ class Compare {
       this.moments.set('chosen', [`the chosen time, ${time_text(story.time_of(this.chosen), 1)}`, story, this.chosen]);
     }
     if (this.chosen !== null && this.earlier !== null) {
-      this.moments.set('earlier', [`the one chosen before, ${time_text(story.time_of(this.earlier), 1)}`, story, this.earlier]);
+      this.moments.set('earlier', [`the previously chosen time, ${time_text(story.time_of(this.earlier), 1)}`, story, this.earlier]);
     }
     if (data.files.length > 1) {
       data.files.forEach((file, number) => {

@@ -58,7 +58,7 @@ class Data {
   constructor(head, columns) {
     Object.assign(this, head);
     if (this.version !== 1) {
-      throw new Error(`its data are of version ${this.version}`);
+      throw new Error(`its data have version ${this.version}`);
     }
     this.strings = JSON.parse(columns.text('strings'));
     const table = (name, fields, Kind = Uint32Array) => Object.fromEntries(

@@ -11,7 +11,7 @@ class Flame {
     this.measure = 'bytes';
     this.needle = '';
     const what = chooser('Show what is', [['peak', 'live at the peak'], ['end', 'live at the end'], ['chosen', 'live at the chosen time'],
-      ['allocated', 'allocated in all'], ['temporary', 'temporary']], value => this.choose(value));
+      ['allocated', 'allocated in total'], ['temporary', 'temporary']], value => this.choose(value));
     what.select.id = 'flame-what';
     this.what_select = what.select;
     this.frames = null; // until the reader chooses
@@ -48,7 +48,7 @@ class Flame {
     section.append(element('div', {class: 'controls'}, what.label, measure.label, frames.label,
       element('label', {}, this.invert, ' inverted'), this.search, this.found,
       element('button', {click: () => this.zoom(ROOT)}, 'Show all')), this.path, chart, this.legend,
-    element('p', {class: 'soft'}, 'Click on a frame to widen it, on one above to go back. With the keyboard: arrows, Enter, Escape.'));
+    element('p', {class: 'soft'}, 'Click a frame to zoom in, or one above it to zoom out. Keyboard: arrows, Enter, Escape.'));
     this.surface = new Surface(chart, 100, 'Flame graph');
     listen_to_flame(this);
   }

@@ -6,7 +6,7 @@ function paint_flame(flame, pen) {
   const [ink, soft, mark] = [css('--ink'), css('--soft'), css('--mark')];
   if (boxes.length === 0) {
     pen.fillStyle = soft;
-    pen.fillText('Nothing to show: no block is of this kind.', 4, 10);
+    pen.fillText('Nothing to show: there are no such blocks.', 4, 10);
   }
   const depth_of_top = boxes.find(box => box[0] === flame.top)?.[1] ?? 0;
   for (const [node, depth, left, width] of boxes) {

@@ -194,7 +194,7 @@ class OtherBands {
     this.box.hidden = groups.others === 0;
     const {story, peak} = groups;
     const share = groups.other_keys.reduce((sum, key) => sum + peak[key], 0);
-    this.text.textContent = `${plural(groups.others, 'other')} have ${share_text(share, story.total[story.peak])} of the peak: choose some for bands of their own`;
+    this.text.textContent = `${plural(groups.others, 'other')} have ${share_text(share, story.total[story.peak])} of the peak: choose some to show them as bands`;
     this.fill();
   }
 

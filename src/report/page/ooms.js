@@ -63,7 +63,7 @@ class Ooms {
     table.set([...holders.values()]);
     return [
       element('h3', {class: oom.overcome ? '' : 'alarm'}, `${this.whose(oom.track)}${time_text(story.time_of(moment))} after start: ` +
-        `${oom.title}${oom.overcome ? ', and the program overcame it' : ' in vain'}`),
+        `${oom.title}${oom.overcome ? ', but the program recovered' : ''}`),
       element('p', {}, `Device ${oom.track.device} had ${bytes_text(oom.free)} free; ${bytes_text(story.reserved[moment])} were reserved, ` +
         `${bytes_text(story.total[moment])} of it live. ${oom.why} `,
       element('button', {type: 'button', click: () => this.choose(oom.event + 1)}, 'Show this time')),

@@ -21,16 +21,16 @@ class Ranges {
     this.section = section;
     this.data = data;
     this.choose = choose;
-    section.append(element('p', {class: 'soft'}, 'What was live after the last entry of a range, less what was live before its first, each time that the ' +
-      'program went through it: what stays from one time to the next is what it grows by.'));
+    section.append(element('p', {class: 'soft'}, 'Growth of each pass through a range: the memory that was live after its last entry, minus ' +
+      'the memory that was live before its first.'));
     const grew = (key, title, more = {}) => ({key, title, number: row => row[key], show: row => growth_text(row[key]), ...more});
-    this.hint = section.appendChild(element('p', {}, 'Each device has ranges of its own: choose one above, at "Show".'));
+    this.hint = section.appendChild(element('p', {}, 'Ranges belong to one device: choose a device above, at "Show".'));
     this.table = new Table(section, [
       {key: 'range', title: 'Range', text: true, show: row => row.name},
       count_column('times', 'Times'),
       grew('median', 'Typically grew by', {hide: true}),
       grew('most', 'At most'),
-      grew('sum', 'In all'),
+      grew('sum', 'In total'),
     ], {sort: 'sum', name: 'Ranges', open: row => this.passes_of(row)});
   }
 

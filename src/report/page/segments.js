@@ -164,10 +164,10 @@ function segments_text({shown, story, moment, failed}) {
   const outside = story.total[moment] - sum('requested');
   return [
     `${plural(shown.length, 'segment')}, ${bytes_text(bytes)} reserved ${when}. ${bytes_text(used)} were in blocks of the program. ` +
-      `${bytes_text(split)} were free inside segments that are partly used (fragmentation: the driver cannot have them back), ` +
-      `${bytes_text(bytes - used - split)} in ${plural(whole.length, 'segment')} that ${whole.length === 1 ? 'is' : 'are'} wholly free. `,
-    outside > 0 ? `Of ${bytes_text(outside)} the file does not know the segment. ` : '',
+      `${bytes_text(split)} were free inside partly used segments (fragmentation: they cannot be released to the driver), ` +
+      `${bytes_text(bytes - used - split)} in ${plural(whole.length, 'segment')} that ${whole.length === 1 ? 'is' : 'are'} entirely free. `,
+    outside > 0 ? `The segment of ${bytes_text(outside)} is unknown. ` : '',
     failed ? element('strong', {class: 'alarm', id: 'segments-too-small'}, failed.why) : '',
-    at_end ? '' : element('span', {class: 'soft'}, ' Before the end a file tells what was asked for: blocks are shown as allocators of PyTorch\'s kind round it.'),
+    at_end ? '' : element('span', {class: 'soft'}, ' Before the end, only requested sizes are known: blocks are shown with these sizes rounded as PyTorch\'s allocator does.'),
   ];
 }

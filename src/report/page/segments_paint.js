@@ -132,11 +132,11 @@ function block_lines(view, segment, block, begin, own_moment) {
   const address = segment.address + begin;
   const where = `0x${address.toString(16)} (+${bytes_text(begin)}): ${bytes_text(bytes)}`;
   if (blocks.state[block] === FREE) {
-    const why = failed && bytes < failed.requested ? `, too small for the ${bytes_text(failed.requested)} asked for` : '';
+    const why = failed && bytes < failed.requested ? `, too small for the request of ${bytes_text(failed.requested)}` : '';
     return [element('div', {}, `Free memory at ${where}${why}`)];
   }
   const state = blocks.state[block] === PENDING ? 'freed, a stream may still use it' : 'held by the program';
-  const asked = element('div', {}, `Block at ${where}, ${state}, ${bytes_text(blocks.requested[block])} asked for`);
+  const asked = element('div', {}, `Block at ${where}, ${state}, ${bytes_text(blocks.requested[block])} requested`);
   const row = row_at_address(story, segment.track, address, own_moment);
   if (row < 0) {
     return [asked, short_frame_list(data, blocks.stack[block])];

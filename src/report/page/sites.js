@@ -127,7 +127,7 @@ class Sites {
       {key: 'library', title: 'Library', text: true, hide: true, show: row => row.library},
       bytes_column('peak', 'At the peak'),
       bytes_column('end', 'At the end'),
-      bytes_column('allocated', 'Allocated in all', {hide: true}),
+      bytes_column('allocated', 'Allocated in total', {hide: true}),
       count_column('allocations', 'Allocations', {hide: true}),
       count_column('temporary', 'Temporary', {hide: true}),
       bytes_column('largest', 'Largest block', {hide: true}),

@@ -19,10 +19,10 @@ class Timeline {
     this.chosen_text = element('span', {class: 'soft', id: 'chosen'});
     const by_finger = window.matchMedia('(pointer: coarse)').matches;
     this.note = element('p', {class: 'soft', id: 'timeline-note'}, by_finger
-      ? 'Tap to choose a moment for the flame graph, the events and the segments, and to read what is said of it. Drag sideways to zoom ' +
-        'into a part; the buttons zoom and move. Up and down the page scrolls.'
-      : 'Click to choose a moment for the flame graph, the events and the segments, and to hold what is said of it. Drag to zoom, ' +
-        'or turn the wheel with Ctrl or Shift; double-click for all of it. With the keyboard: arrows, + and -, 0 for all, Enter to choose.');
+      ? 'Tap to choose a moment for the flame graph, the events and the segments, and to see its details. Drag sideways to zoom ' +
+        'into a part, or up and down to scroll the page; the buttons zoom and move.'
+      : 'Click to choose a moment for the flame graph, the events and the segments, and to pin its details. Drag to zoom, ' +
+        'or use the wheel with Ctrl or Shift; double-click to show everything. Keyboard: arrows, + and -, 0 to show everything, Enter to choose.');
     const button = (id, text, title, act) => element('button', {id: `timeline-${id}`, type: 'button', title, 'aria-label': title, click: act}, text);
     this.chart = element('div', {class: 'chart'});
     section.append(

@@ -21,8 +21,8 @@ class Waste {
     table(this.leaks, 'Never freed', [bytes, blocks, time('first', 'First'), time('last', 'Last')], 'bytes');
     this.temporary = part('temporary', 'Temporary allocations');
     table(this.temporary, 'Temporary allocations', [count_column('blocks', 'Allocations'),
-      {key: 'share', title: 'Of the site', hide: true, number: row => row.share, show: row => share_text(row.share, 1)},
-      bytes_column('bytes', 'Bytes in all'), time('life', 'Lived on average')], 'blocks');
+      {key: 'share', title: 'Share of the site', hide: true, number: row => row.share, show: row => share_text(row.share, 1)},
+      bytes_column('bytes', 'Total bytes'), time('life', 'Average lifetime')], 'blocks');
     const more = element('details', {id: 'more-waste'}, element('summary', {}, 'Where to look: early allocation and late deallocation'));
     section.append(more);
     this.early = part('early', 'Early allocation', more);
@@ -42,16 +42,16 @@ class Waste {
       : `${plural(leaked.blocks, 'block')} (${bytes_text(leaked.bytes)}) were live when the snapshot was taken. ` +
         `${never_freed(story)}; a site whose first and last are far apart keeps growing.`;
     const short = this.fill(this.temporary, story, row => story.shows(row, TEMPORARY));
-    this.temporary.text.textContent = short.blocks === 0 ? 'No block was freed as soon as it was allocated.'
-      : `${plural(short.blocks, 'block')} (${share_text(short.blocks, story.allocations[events])} of all allocations) were freed with at most ` +
-        `${plural(this.data.temporary_between_max, 'other allocation')} in between: a buffer that is kept would do.`;
+    this.temporary.text.textContent = short.blocks === 0 ? 'No block was freed right after its allocation.'
+      : `${plural(short.blocks, 'block')} (${share_text(short.blocks, story.allocations[events])} of all allocations) were freed after at most ` +
+        `${plural(this.data.temporary_between_max, 'other allocation')}: reuse one buffer instead.`;
     const early = this.fill(this.early, story, row => story.shows(row, EARLY));
     this.early.text.textContent = early.blocks === 0 ? 'No block was held at the peak and allocated before the first free.'
-      : `${plural(early.blocks, 'block')} (${bytes_text(early.bytes)}) were held at the peak, and there since before the first free. ` +
+      : `${plural(early.blocks, 'block')} (${bytes_text(early.bytes)}) were held at the peak and allocated before the first free. ` +
         'Those that are first used after the peak could be allocated later. A snapshot does not show accesses: check the source.';
     const late = this.fill(this.late, story, row => story.shows(row, LATE));
     this.late.text.textContent = late.blocks === 0 ? 'No block was held at the peak and freed after the last allocation.'
-      : `${plural(late.blocks, 'block')} (${bytes_text(late.bytes)}) were held at the peak, and freed after the last allocation. ` +
+      : `${plural(late.blocks, 'block')} (${bytes_text(late.bytes)}) were held at the peak and freed after the last allocation. ` +
         'Those that are last used before the peak could be freed earlier.';
   }
 

@@ -88,22 +88,22 @@ components! {
     CacheFree = "cache_free", "cache: free", Counted, Sum;
     Linear = "linear", "driver: linear and pitched memory", Counted, Sum;
     Arrays = "arrays", "driver: arrays", Counted, Sum;
-    Virtual = "virtual", "driver: physical memory to be mapped", Counted, Sum;
+    Virtual = "virtual", "driver: physical memory for mappings", Counted, Sum;
     PoolsHeld = "pools_held", "driver's pools: held by the program", Counted, Sum;
     PoolsFree = "pools_free", "driver's pools: free", Asked, Sum;
     Graphs = "graphs", "graphs: memory nodes", Asked, Sum;
-    Context = "context", "first context, if other processes have what they had then", Difference, Sum;
-    Modules = "modules", "modules and kernels, as they were loaded", Difference, Sum;
+    Context = "context", "first context, if other processes have not changed", Difference, Sum;
+    Modules = "modules", "loading of modules and kernels", Difference, Sum;
     Launches = "launches", "first launches of kernels: their code, local memory, heaps", Difference, Sum;
-    Limits = "limits", "heaps and local memory, as cuCtxSetLimit set them", Difference, Sum;
-    Objects = "objects", "streams and graphs, as they were made", Difference, Sum;
+    Limits = "limits", "heaps and local memory set by cuCtxSetLimit", Difference, Sum;
+    Objects = "objects", "creation of streams and graphs", Difference, Sum;
     LocalMemory = "local_memory", "local memory of kernels", Asked, Rest;
     MallocHeap = "malloc_heap", "heap of malloc in kernels", Asked, Rest;
     PrintfBuffer = "printf_buffer", "buffer of printf in kernels", Asked, Rest;
-    GraphNodes = "graph_nodes", "memory nodes of graphs, which may share memory and have none before a launch", Counted, Informational;
-    Managed = "managed", "managed memory, wherever it is", Counted, Informational;
-    Pinned = "pinned", "pinned and registered memory of the host", Counted, Informational;
-    PinnedFree = "pinned_free", "pinned memory of the host, cached: free", Counted, Informational;
+    GraphNodes = "graph_nodes", "memory nodes of graphs, which may share memory", Counted, Informational;
+    Managed = "managed", "managed memory, on any device or the host", Counted, Informational;
+    Pinned = "pinned", "pinned and registered host memory", Counted, Informational;
+    PinnedFree = "pinned_free", "pinned host memory, cached: free", Counted, Informational;
 }
 
 impl Component {

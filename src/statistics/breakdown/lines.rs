@@ -46,13 +46,13 @@ impl Reconciled {
         let room = rest.saturating_add(launches);
         lines.extend(self.in_place(Place::Rest).map(|row| {
             let place = match launches {
-                _ if row.bytes > room => "not yet, or in part, until a kernel needs it: ",
+                _ if row.bytes > room => "not yet, or only partly, allocated: ",
                 0 => "in the rest, if a kernel needs it: ",
                 _ => "in first launches or the rest, if a kernel needs it: ",
             };
             self.line_of(row, place)
         }));
-        lines.extend(own(Place::Informational, "beside: "));
+        lines.extend(own(Place::Informational, "not added: "));
         lines
     }
 
@@ -70,28 +70,29 @@ impl Reconciled {
     pub fn notes(&self) -> Vec<String> {
         let named = self.named_shares().map(|[certain, with_differences]| {
             let uncertain = format!(
-                ", {} without differences, which other processes may have changed",
+                ", {} without differences, which other processes may affect",
                 share(certain)
             );
             let uncertain = if certain == with_differences { "" } else { &uncertain };
-            format!("{} of it has a row{uncertain}", share(with_differences))
+            format!("{} is accounted for{uncertain}", share(with_differences))
         });
         let missed = (self.missed_count > 0).then(|| {
             let count = self.missed_count;
-            format!("not measured: {count} calls that may have taken memory, because other memory changed meanwhile")
+            format!("not measured: {count} calls that may have used memory, because other memory changed meanwhile")
         });
         let of_sum = match self.sum {
             _ if self.device == HOST => None,
-            None => Some("the memory in use on the device is not known".to_string()),
+            None => Some("the memory in use on the device is unknown".to_string()),
             Some(_) => None,
         };
         let age = match self.age_ms {
             _ if self.device == HOST => None,
-            None => Some("the driver was not asked: pools, graphs and limits are not known".into()),
+            None => Some("the driver was not asked: pools, graphs and limits are unknown".into()),
             Some(age) if age < OLD_MS => None,
-            Some(age) => {
-                Some(format!("the driver was asked {} before", time(age.saturating_mul(1_000_000))))
-            }
+            Some(age) => Some(format!(
+                "the driver was asked {} earlier",
+                time(age.saturating_mul(1_000_000))
+            )),
         };
         [named, missed, of_sum, age].into_iter().flatten().collect()
     }

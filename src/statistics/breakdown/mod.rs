@@ -84,7 +84,7 @@ impl Sum {
     pub fn title(self) -> &'static str {
         match self {
             Sum::Process(_) => "of the process, according to NVML",
-            Sum::LessOthers(_) => "in use on the device, less the other processes",
+            Sum::LessOthers(_) => "in use on the device, minus other processes",
             Sum::Device(_) => "in use on the device, by all processes",
         }
     }

@@ -159,12 +159,10 @@ fn lines_say_what_is_not_known() {
     };
     assert_eq!(
         notes(Some(1000), Some(999)),
-        [
-            "55.00 % of it has a row, 30.00 % without differences, which other processes may have changed"
-        ]
+        ["55.00 % is accounted for, 30.00 % without differences, which other processes may affect"]
     );
-    assert_eq!(notes(Some(1000), Some(2500))[1], "the driver was asked 2.50 s before");
-    assert!(notes(None, None)[0].contains("in use on the device is not known"));
+    assert_eq!(notes(Some(1000), Some(2500))[1], "the driver was asked 2.50 s earlier");
+    assert!(notes(None, None)[0].contains("in use on the device is unknown"));
     assert!(notes(None, None)[1].contains("was not asked"));
     assert_eq!(Breakdown::new(HOST).reconcile(None).notes(), [""; 0]);
 }

@@ -150,7 +150,7 @@ def record(
     path:        the file, as for `snapshot`.
     enabled:     "all", or "state": only where live blocks came from, without a history.
     context:     which entries have a stack: "none", "state" (live blocks), "alloc" (allocations too), "all" (frees).
-    stacks:      which frames a stack has: "python", "native" or "all".
+    stacks:      frames that a stack contains: "python", "native" or "all".
     max_entries: how many entries are kept for each context; the oldest are dropped first. A free takes two.
     device:      the only device that is recorded; None for all.
 

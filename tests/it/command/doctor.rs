@@ -34,7 +34,8 @@ fn a_sound_machine_has_nothing_against_it() {
     let place = Place::new();
     let ran = examined(&place, &cachealloc("doctor"), 0);
     let version = env!("CARGO_PKG_VERSION");
-    let wanted = format!("ok: {}: loads, version {version} as this command", library().display());
+    let wanted =
+        format!("ok: {}: loads, version {version}, like this command", library().display());
     assert_eq!(about(&ran, "library"), [wanted]);
     assert!(about(&ran, "glibc")[0].ends_with(" here; the library needs 2.17"), "{ran:#?}");
     let driver = &about(&ran, "driver")[0];
@@ -42,7 +43,7 @@ fn a_sound_machine_has_nothing_against_it() {
     let devices = about(&ran, "GPU");
     assert!(devices[0].starts_with("ok: 0: Simulated device 0, "), "{devices:?}");
     assert!(devices[0].ends_with("0000:00:00.0"), "{devices:?}");
-    assert!(ran.stdout.ends_with("nothing found that stands against it\n"), "{ran:#?}");
+    assert!(ran.stdout.ends_with("no problems found\n"), "{ran:#?}");
     // The output fits on a screen.
     assert!(ran.stdout.lines().count() <= 24, "{ran:#?}");
 }
@@ -62,7 +63,10 @@ fn a_missing_or_broken_driver_is_against_it() {
     // A driver that crashes, and one that has no device.
     let crashing = compile_library("driver_crashes.c", "crashing/libcuda.so.1", &[]);
     let ran = examined(&place, &cachealloc("doctor").driver(crashing.parent().unwrap()), 1);
-    assert_eq!(about(&ran, "driver"), ["NO: libcuda.so.1: its process ended by SIGSEGV"]);
+    assert_eq!(
+        about(&ran, "driver"),
+        ["NO: libcuda.so.1: a process that loaded it was ended by SIGSEGV"]
+    );
     let ran = examined(&place, &cachealloc("doctor").env("SIM_DEVICES", "0"), 1);
     assert!(about(&ran, "driver")[0].starts_with("NO: "), "{ran:#?}");
 }
@@ -114,8 +118,9 @@ fn a_library_that_does_not_load_is_against_it() {
     let (old, new) = (format!("{version}\0"), "9.9.9\0");
     change(&library(), &other, |bytes| replace(bytes, old.as_bytes(), new.as_bytes()));
     let ran = examined(&place, &cachealloc("doctor --lib other.so"), 0);
-    let why =
-        format!("version 9.9.9, and this command is {version}: install both from one package");
+    let why = format!(
+        "version 9.9.9, but this command is version {version}: install both from one package"
+    );
     assert!(about(&ran, "library")[0].ends_with(&why), "{ran:#?}");
 }
 
@@ -134,7 +139,7 @@ fn a_program_is_looked_at_and_not_started() {
     script("stuck.sh", &format!("#!{here}/static\n"));
     script("writes.sh", "#!/bin/sh\ntouch started\n");
     fs::write(place.path.join("data"), "1").expect("target/ is writable");
-    let none = "nothing found against loading the library";
+    let none = "nothing prevents loading the library";
     for (program, code, wanted) in [
         ("./plain", 0, format!("ok: ./plain: {none}")),
         ("./runs.sh", 0, format!("ok: {here}/plain (which runs ./runs.sh): {none}")),
@@ -150,7 +155,7 @@ fn a_program_is_looked_at_and_not_started() {
         (
             "./data",
             1,
-            "NO: ./data is not executable; if it is a program: chmod +x ./data".to_string(),
+            "NO: ./data is not executable; make it executable with: chmod +x ./data".to_string(),
         ),
         ("./no", 1, "NO: ./no does not exist; check the path".to_string()),
     ] {
@@ -194,7 +199,7 @@ fn what_surrounds_it_is_said() {
     let ran = examined(&place, &run().env("CACHEALLOC", "0"), 1);
     assert_eq!(
         about(&ran, "settings"),
-        ["NO: CACHEALLOC=0 is set: the library does nothing; unset it"]
+        ["NO: CACHEALLOC=0 is set: the library is disabled; unset it"]
     );
     let ran = examined(&place, &run().conf("except:plain,record=all"), 1);
     assert_eq!(
@@ -207,18 +212,14 @@ fn what_surrounds_it_is_said() {
     let ran = examined(&place, &run().conf("only:plain"), 0);
     assert_eq!(about(&ran, "settings"), [""; 0]);
     let ran = examined(&place, &run().env("PYTORCH_CUDA_ALLOC_CONF", "x:1"), 0);
-    let why = "note: PYTORCH_CUDA_ALLOC_CONF is PyTorch's and not read; in CACHEALLOC_CONF x:1 is not \
-               understood";
+    let why = "note: PYTORCH_CUDA_ALLOC_CONF belongs to PyTorch and is ignored; in CACHEALLOC_CONF x:1 is invalid";
     assert_eq!(about(&ran, "settings"), [why]);
     let ran = examined(&place, &run().env("NV_SANITIZER_INJECTION_PORT_BASE", "1"), 0);
-    assert_eq!(
-        about(&ran, "checker"),
-        ["note: under compute-sanitizer the library turns itself off"]
-    );
+    assert_eq!(about(&ran, "checker"), ["note: the library is disabled under compute-sanitizer"]);
     let other = compile_library("scope_below.c", "plugins/libbeside.so", &[]);
     let ran = examined(&place, &run().preload(std::slice::from_ref(&other)), 0);
     let why = format!(
-        "note: LD_PRELOAD has {}: `cachealloc run` puts the library in front",
+        "note: LD_PRELOAD contains {}: `cachealloc run` puts the library first",
         other.display()
     );
     assert_eq!(about(&ran, "preload"), [why]);
@@ -227,7 +228,7 @@ fn what_surrounds_it_is_said() {
     let ran = examined(&place, &run().env("CUDA_VISIBLE_DEVICES", "0"), 0);
     assert_eq!(
         about(&ran, "GPU").last().map(String::as_str),
-        Some("note: CUDA_VISIBLE_DEVICES=0 chooses and numbers them")
+        Some("note: CUDA_VISIBLE_DEVICES=0 selects and numbers them")
     );
 }
 
@@ -240,10 +241,10 @@ fn a_share_of_a_gpu_is_told_of_with_its_place() {
     let in_front = [share.clone(), library()];
     let behind = [library(), share.clone()];
     for (order, wanted) in [
-        (&in_front[..], "comes before the library and takes calls to the driver"),
-        (&behind, "takes calls to the driver, behind the library"),
+        (&in_front[..], "comes before the library and intercepts driver calls"),
+        (&behind, "intercepts driver calls after the library"),
         // `run` puts the library first.
-        (std::slice::from_ref(&share), "takes calls to the driver, behind the library"),
+        (std::slice::from_ref(&share), "intercepts driver calls after the library"),
     ] {
         let ran = place.run(&cachealloc("doctor").preload(order));
         let begin = format!("note: {} {wanted}", share.display());

@@ -143,17 +143,17 @@ fn what_people_read() {
         "12.0 MiB 7.05 % counted cache: held by the program",
         "16.0 MiB 9.41 % counted app driver: arrays",
         // This memory is mapped twice.
-        "10.0 MiB 5.88 % counted app driver: physical memory to be mapped",
+        "10.0 MiB 5.88 % counted app driver: physical memory for mappings",
         "24.0 MiB 14.11 % asked driver's pools: free",
-        "42.0 MiB 24.70 % difference first context, if other processes have what they had then",
+        "42.0 MiB 24.70 % difference first context, if other processes have not changed",
         "14.0 MiB 8.23 % difference the rest: modules, lazily loaded kernels, their memory, rounding",
         "170 MiB 100.00 % = of the process, according to NVML",
-        "6.00 MiB counted app beside: managed memory, wherever it is",
-        "91.76 % of it has a row, 67.05 % without differences, which other processes may have changed",
-        "not measured: 1 calls that may have taken memory, because other memory changed meanwhile",
+        "6.00 MiB counted app not added: managed memory, on any device or the host",
+        "91.76 % is accounted for, 67.05 % without differences, which other processes may affect",
+        "not measured: 1 calls that may have used memory, because other memory changed meanwhile",
         "host",
-        "5.00 MiB counted app beside: pinned and registered memory of the host",
-        "3.00 MiB counted beside: pinned memory of the host, cached: free",
+        "5.00 MiB counted app not added: pinned and registered host memory",
+        "3.00 MiB counted not added: pinned host memory, cached: free",
     ] {
         assert!(lines.iter().any(|it| it == line), "{line}\n{text}");
     }
@@ -179,7 +179,7 @@ fn a_pool_of_the_host_is_on_the_host() {
     let running = running("host", "log:quiet");
     let text = explain(&running.child.id().to_string(), None).output().ok().stdout;
     let (device, host) = text.split_once("\nhost\n").expect("the host");
-    assert!(host.contains("beside: pinned and registered memory of the host"), "{text}");
+    assert!(host.contains("beside: pinned and registered host memory"), "{text}");
     assert!(host.contains("2.00 MiB") && !device.contains("pools: held"), "{text}");
     assert_eq!(running.end(), Some(0));
 }

@@ -101,7 +101,7 @@ fn an_address_that_nothing_holds() {
     let ran = run(&place, "find 0x10 5.pickle");
     assert_eq!(ran.code, Some(1), "{ran:?}");
     assert!(ran.stdout.starts_with("0x10: in no segment\n"), "{ran:?}");
-    assert!(ran.stdout.contains(" before the begin of "), "{ran:?}");
+    assert!(ran.stdout.contains(" before the start of "), "{ran:?}");
     let ran = run(&place, "find main 5.pickle");
     assert!(
         ran.code == Some(2) && ran.stderr.contains("expected a hexadecimal address"),
@@ -109,7 +109,7 @@ fn an_address_that_nothing_holds() {
     );
     let ran = run(&place, "find b10_3 5.pickle");
     assert!(
-        ran.code == Some(1) && ran.stderr.contains("5.pickle knows of no memory at 0x10"),
+        ran.code == Some(1) && ran.stderr.contains("no memory is known at 0x10 in 5.pickle"),
         "{ran:?}"
     );
 }

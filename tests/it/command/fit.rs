@@ -45,7 +45,7 @@ fn refused(place: &Place, program: &str, code: i32, wanted: &str) -> Ran {
     ran
 }
 
-const FORCE: &str = "--force starts it without the library";
+const FORCE: &str = "start it without the library with --force";
 
 #[test]
 fn programs_that_cannot_load_it() {
@@ -62,15 +62,14 @@ fn programs_that_cannot_load_it() {
         assert_eq!(place.run(&under("--force", name, "")).code, Some(3));
     }
     change(&path("plain"), &path("arm"), |bytes| bytes[18] = 183);
-    let why =
-        "is for AArch64, and the library for x86-64; only programs for x86-64 can run under it";
+    let why = "is built for AArch64, but the library for x86-64; install the library for AArch64";
     refused(&place, "./arm", 125, &format!("./arm {why}; {FORCE}"));
     change(&path("plain"), &path("x86"), |bytes| (bytes[4], bytes[18]) = (1, 3));
     refused(&place, "./x86", 125, &format!("./x86 {}; {FORCE}", why.replace("AArch64", "x86")));
     change(&path("plain"), &path("musl"), |bytes| {
         replace(bytes, b"/lib64/ld-linux-x86-64.so.2", b"/lib/ld-musl-x86_64.so.1");
     });
-    let why = "runs on another C library (/lib/ld-musl-x86_64.so.1); the library needs glibc";
+    let why = "uses another C library (/lib/ld-musl-x86_64.so.1); the library needs glibc";
     refused(&place, "./musl", 125, &format!("./musl {why}; {FORCE}"));
 }
 
@@ -115,7 +114,7 @@ fn programs_that_are_not_there() {
     refused(&place, "surely-not-here", 127, why);
     refused(&place, "data", 127, "no program data in PATH; did you mean ./data?");
     refused(&place, "/tmp", 126, "/tmp is a folder; name a program");
-    let why = "./data is not executable; if it is a program: chmod +x ./data";
+    let why = "./data is not executable; make it executable with: chmod +x ./data";
     refused(&place, "./data", 126, why);
 }
 
@@ -130,8 +129,7 @@ fn programs_with_other_rights() {
     }
     assert_eq!(place.run(&under("", "./other", "")).code, Some(3));
     fs::set_permissions(&path, fs::Permissions::from_mode(0o4755)).expect("our file");
-    let why = "is setuid or has capabilities: nothing is preloaded; if it starts another program, go \
-               behind it: sudo cachealloc run -- ./app";
+    let why = "is setuid or has capabilities: nothing can be preloaded; if it starts another program, put the command after it: sudo cachealloc run -- ./app";
     refused(&place, "./other", 125, &format!("./other {why}; {FORCE}"));
 }
 
@@ -167,7 +165,7 @@ fn programs_with_capabilities() {
     if before.code != Some(3) || !is_given {
         return skipped("only root gives capabilities");
     }
-    let why = "cachealloc: ./plain is setuid or has capabilities: nothing is preloaded; ";
+    let why = "cachealloc: ./plain is setuid or has capabilities: nothing can be preloaded; ";
     assert!(after.stderr.starts_with(why) && after.code == Some(125), "{after:?}");
 }
 
@@ -186,10 +184,7 @@ fn libraries_that_are_none() {
             "three.c",
             "three.c is not the library of cachealloc; give libcachealloc.so with --lib or",
         ),
-        (
-            "newer.so",
-            ", and the library needs 9.17; build the library on this machine, and give it",
-        ),
+        ("newer.so", ", but the library needs 9.17; build the library on this machine and name it"),
         (
             "a b.so",
             "a b.so: colons and spaces separate its paths; copy the library to a path without",

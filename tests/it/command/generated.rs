@@ -115,15 +115,15 @@ fn options_are_found_by_a_word() {
     let missing = OPTIONS.iter().find(|row| !all.contains(&format!("\n{}  (", row.key)));
     assert!(missing.is_none(), "{:?}", missing.map(|row| row.key));
     let flag = cachealloc("options FLAGS_allocator_strategy=auto_growth").output().ok().stdout;
-    let wanted = "FLAGS_allocator_strategy is Paddle's and not read; in CACHEALLOC_CONF strategy:auto_growth \
-                  does the same for this cache\n";
+    let wanted = "FLAGS_allocator_strategy belongs to Paddle and is ignored; in CACHEALLOC_CONF strategy:auto_growth \
+                  is equivalent\n";
     assert_eq!(flag, wanted);
     let one = cachealloc("options --free-mode").output().ok().stdout;
     assert!(one.contains("\nfree_mode  (word, default: ordered)\n"), "{one}");
     assert!(!one.contains("\nstrategy"), "{one}");
     for (word, wanted) in [
-        ("recrod", "no option is about \"recrod\"; did you mean record?"),
-        ("zzz", "no option is about \"zzz\"; `cachealloc options` prints all"),
+        ("recrod", "no option contains \"recrod\"; did you mean record?"),
+        ("zzz", "no option contains \"zzz\"; list all options with: cachealloc options"),
     ] {
         let ran = cachealloc(&format!("options {word}")).output();
         assert_eq!((ran.stderr, ran.code), (format!("cachealloc: {wanted}\n"), Some(1)));

@@ -85,12 +85,12 @@ fn ranks_are_on_gpus_of_their_own() {
 #[test]
 fn a_gpu_that_nothing_has() {
     let ran = cachealloc("top --gpu ff:00.0").output().ok();
-    let wanted = "nothing under cachealloc uses this GPU; without --gpu all are shown\n";
+    let wanted = "no program under cachealloc uses this GPU; omit --gpu to show all\n";
     assert_eq!(ran.stdout, wanted);
     let ran = cachealloc("top --gpu first").output();
     assert_eq!(ran.code, Some(2), "{ran:?}");
     let ran = cachealloc("top --gpu 0").output();
-    let wanted = "cachealloc: which GPU is number 0 is not known without NVML; give its UUID or PCI address\n";
+    let wanted = "cachealloc: cannot find GPU 0 by number: NVML is missing; name it by UUID or PCI address\n";
     assert_eq!((ran.stderr.as_str(), ran.code), (wanted, Some(1)));
 }
 

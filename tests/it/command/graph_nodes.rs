@@ -37,7 +37,7 @@ for g in sorted(s['graph_segments'], key=lambda g: g['segment_pool_id']):
         assert!(sites.contains(line), "{line}\n{sites}");
     }
     let sites = said("top-sites a.pickle");
-    let note = "graphs: memory nodes of 28.0 MiB, which may share memory; --device graphs lists";
+    let note = "graphs: memory nodes of 28.0 MiB, which may share memory; list their origin with --device graphs";
     assert!(sites.contains(note), "{sites}");
     let account = said("explain a.pickle");
     let row = account.lines().find(|line| line.contains("beside: memory nodes of graphs"));

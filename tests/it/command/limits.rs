@@ -30,7 +30,7 @@ fn a_program_within_its_limits_is_left_alone() {
     for flags in ["--max-peak 39M", "--max-leak 6M", "--max-peak 1G --max-leak 1G"] {
         let ran = limited(&place, flags, &format!("{}; echo out", planted("2")));
         assert_eq!((ran.code, ran.stdout.as_str(), said(&ran).as_str()), (Some(0), "out\n", ""));
-        assert!(ran.stderr.ends_with("cachealloc: the snapshot is removed\n"), "{ran:?}");
+        assert!(ran.stderr.ends_with("cachealloc: removed the snapshot\n"), "{ran:?}");
     }
     // Without any allocation the command reports only that.
     let ran = limited(&place, "--max-peak 0", "true").ok();
@@ -137,7 +137,7 @@ fn memory_of_one_library() {
         assert_eq!(ran.stderr.contains("2.00 MiB in 1 block"), only.is_empty(), "{ran:?}");
     }
     let ran = run("--only-library librmm.so").ok();
-    assert_eq!(said(&ran), "cachealloc: nothing to limit: no memory is of RMM\n");
+    assert_eq!(said(&ran), "cachealloc: nothing to limit: RMM holds no memory\n");
     assert_eq!(run("--only-library app").code, Some(0));
 }
 
@@ -146,28 +146,28 @@ fn what_cannot_be_judged_is_no_success() {
     let place = Place::new();
     let flags = "--max-peak 64M --max-entries 100";
     let ran = limited(&place, flags, &planted("2"));
-    let why = "kept to --max-peak is not known: the oldest # entries of its history are lost; keep more with \
-               --max-entries, and record from the begin\n";
+    let why = "cannot check --max-peak for process #: the oldest # entries of its history are lost; keep more with \
+               --max-entries, and record from the start\n";
     assert!(ran.code == Some(125) && masked(&said(&ran)).ends_with(why), "{ran:?}");
     // The end is known without the dropped entries.
     limited(&place, "--max-leak 6M --max-entries 100", &planted("2")).ok();
     for (flags, why) in [
         ("--max-peak 4", "expected a size such as 4G or 512M, or 0"),
         ("--max-leak lots", "expected a size such as 4G or 512M, or 0"),
-        ("--only-library libcudart.so", "it hands requests on, and holds no memory of its own"),
+        ("--only-library libcudart.so", "it passes requests on and holds no memory itself"),
         (
             "--only-library app",
-            "--only-library says whose memory is limited; add --max-peak or --max-leak",
+            "--only-library has no effect without a limit; add --max-peak or --max-leak",
         ),
         (
             "--max-peak 1G --record=state",
-            "--max-peak needs the history that --record=state leaves out",
+            "cannot use --max-peak with --record=state: it needs the history",
         ),
         (
             "--max-leak 1G --record=off",
-            "--max-leak needs what --record=off leaves out; omit one of them",
+            "cannot use --max-leak with --record=off: it needs the history; omit one of them",
         ),
-        ("--max-leak 1G --snapshot a", "--max-leak and --snapshot do not go together"),
+        ("--max-leak 1G --snapshot a", "cannot use --max-leak with --snapshot"),
     ] {
         let ran = limited(&place, flags, "echo started");
         assert!(ran.stderr.contains(why), "{flags}: {ran:?}");

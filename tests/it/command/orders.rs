@@ -67,7 +67,7 @@ fn recording_is_switched_while_the_program_runs() {
         &running,
         "record",
         "state",
-        "records where live blocks come from (context all, stacks all)",
+        "records the stacks of live blocks (context all, stacks all)",
     );
     snapshot();
     let rest = "on --context alloc --stacks native --max-entries 50";
@@ -130,7 +130,7 @@ fn the_stacks_of_live_blocks_stay() {
         "record",
         "on --device 3",
         &format!(
-            "has no context on device 3; its devices are listed by: cachealloc stats {}",
+            "has no context on device 3; list its devices with: cachealloc stats {}",
             running.child.id()
         ),
     );
@@ -224,9 +224,9 @@ fn a_stopped_program_is_not_waited_for() {
     let id = running.child.id();
     kill("-STOP", id);
     let stopped = format!("is stopped; continue it with: kill -CONT {id}");
-    let not_done = "what is recorded was not changed";
+    let not_done = "its recording is unchanged";
     refused(&running, "record", "on", &format!("{stopped}; {not_done}"));
-    let not_done = "the limit was not changed";
+    let not_done = "the limit is unchanged";
     refused(&running, "limit", "1G", &format!("{stopped}; {not_done}"));
     kill("-CONT", id);
     assert_eq!(says(&running, "recording"), "null");
@@ -289,7 +289,12 @@ fn one_order_at_a_time() {
     page.lock().expect("it can be locked");
     let ran = order(&running, "trim", "--timeout 0");
     let id = running.child.id();
-    failed(&ran, &format!("another command is busy with process {id}; try again after it"));
+    failed(
+        &ran,
+        &format!(
+            "another command is controlling process {id}; try again when that command has finished"
+        ),
+    );
     drop(page);
     order(&running, "trim", "").ok();
     assert_eq!(running.end(), Some(0));

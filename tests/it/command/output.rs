@@ -30,8 +30,8 @@ fn a_symbolic_link_is_refused() {
     for (name, target) in [("a.html", "precious"), ("b.html", "not there")] {
         for begin in ["report 2.pickle -o", "convert 2.pickle --to json -o"] {
             let why = format!(
-                "{name} is a symbolic link to {target}, and what it points to is not written over; \
-                 give the file itself with -o, or remove the link"
+                "{name} is a symbolic link to {target}: cannot overwrite the target of a link; \
+                 name the file itself with -o, or remove the link"
             );
             failed(&run(&place, &format!("{begin} {name}")), &why);
         }
@@ -175,7 +175,7 @@ fn a_report_replaces_nothing() {
         assert!(first.ends_with("</html>\n"), "{name}");
         fs::write(place.path.join(name), "old").expect("target/ is writable");
         let why = format!(
-            "{name} is there already; replace it with --force, or give another file with -o"
+            "{name} is there already; replace it with --force, or name another file with -o"
         );
         failed(&run(&place, arguments), &why);
         assert_eq!(there(name), "old");

@@ -235,7 +235,7 @@ fn without_a_process_there_is_prometheus_only() {
         assert_eq!((ran.stdout.as_str(), ran.code), ("", Some(2)), "{ran:?}");
         ran.stderr
     };
-    let why = "cachealloc: without a PID there are --format prometheus and openmetrics only; `cachealloc top` lists the processes\n";
+    let why = "cachealloc: without a PID, --format must be prometheus or openmetrics; list the processes with: cachealloc top --once\n";
     assert_eq!(failed("--format json"), why);
     assert!(failed("").contains("<PID>"));
     assert!(failed("--json --format text 5").contains("cannot be used with"));

@@ -25,7 +25,7 @@ fn what_was_planted_is_said() {
         format!("2 blocks, 6.00 MiB, were never freed: all from {}", from("leak", "leak")),
         format!("5 blocks, 15.0 MiB, were never freed: all from {}", from("leak", "leak")),
         format!(
-            "were temporary, freed with at most 1 other allocation in between: most (100) from {}",
+            "were temporary (freed after at most 1 other allocation): most (100) from {}",
             from("temporary", "burst")
         ),
         "Out of memory, ".to_string(),
@@ -90,7 +90,7 @@ fn it_is_opened_where_that_is_asked() {
         cachealloc("report --force --open 2.pickle").folder(&place.path).env("PATH", path).output()
     };
     let ran = with("/nowhere");
-    let why = "cachealloc: report: 2.html\ncachealloc: xdg-open cannot be started: No such file or \
+    let why = "cachealloc: report: 2.html\ncachealloc: cannot start xdg-open: No such file or \
                directory (os error 2); open 2.html in a browser\n";
     assert_eq!((ran.stderr.as_str(), ran.code), (why, Some(1)));
     for (script, code) in [("#!/bin/sh\necho \"$1\" >opened\n", 0), ("#!/bin/sh\nexit 3\n", 1)] {
@@ -105,17 +105,16 @@ fn it_is_opened_where_that_is_asked() {
     let report = fs::canonicalize(place.path.join("2.html")).expect("the report");
     assert_eq!(opened, format!("{}\n", report.display()));
     let ran = run(&place, "report --open 2.pickle -o -");
-    assert!(ran.stderr.contains("do not go together") && ran.code == Some(2), "{ran:?}");
+    assert!(ran.stderr.contains("cannot use --open with -o -") && ran.code == Some(2), "{ran:?}");
 }
 
 #[test]
 fn what_cannot_be_is_a_sentence() {
     let place = planted();
-    let why = "nowhere/x.html cannot be written: No such file or directory (os error 2); make \
-               the folder nowhere";
+    let why = "cannot write nowhere/x.html: No such file or directory (os error 2); create the folder nowhere";
     failed(&run(&place, "report 2.pickle -o nowhere/x.html"), why);
     fs::write(place.path.join("text.pickle"), "text").expect("writable");
-    let why = "text.pickle is no snapshot: it does not begin as a pickle does";
+    let why = "text.pickle is not a snapshot: it does not begin like a pickle";
     failed(&run(&place, "report text.pickle"), why);
     assert!(!place.path.join("text.html").exists(), "no report of nothing");
     let ran = cachealloc("report").folder(&place.path).output();
@@ -128,7 +127,7 @@ fn no_snapshot_is_written_over() {
     let place = planted();
     let before = fs::read(place.path.join("2.pickle")).expect("the snapshot");
     for arguments in ["report -o 2.pickle 5.pickle", "convert 2.pickle --to json -o 2.pickle"] {
-        let why = "2.pickle is a snapshot, and would be overwritten; give the output file with -o";
+        let why = "cannot write to 2.pickle: it is an input snapshot; name the output file with -o";
         failed(&run(&place, arguments), why);
     }
     assert_eq!(fs::read(place.path.join("2.pickle")).expect("the snapshot"), before);
@@ -147,7 +146,7 @@ fn a_report_is_whole_or_not_there() {
         Run::program("/bin/sh").native().arg("-c").arg(script).folder(&place.path).output()
     };
     let ran = limited("8");
-    let why = "cachealloc: a.html cannot be written: File too large (os error 27); give a file \
+    let why = "cachealloc: cannot write a.html: File too large (os error 27); give a file \
                elsewhere with -o\n";
     assert_eq!((ran.stderr.as_str(), ran.code), (why, Some(1)));
     let there = || fs::read_to_string(place.path.join("a.html")).expect("the file");

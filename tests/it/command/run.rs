@@ -132,15 +132,15 @@ fn bad_settings_are_refused() {
         ),
         (
             "--snapshot a,b",
-            "invalid --snapshot \"a,b\"; a value has no spaces, and commas only within []",
+            "invalid --snapshot \"a,b\"; write it without spaces, and with commas only within []",
         ),
         (
             "--report /no/such/a.html",
-            "the folder /no/such does not exist; create it, or give another name with --report",
+            "the folder /no/such does not exist; create it, or choose another file with --report",
         ),
         (
             "--report a.html --snapshot b-%n",
-            "--report and --snapshot do not go together: --report has its own snapshots; record \
+            "cannot use --report with --snapshot: --report names its snapshots itself; record \
              with --record --snapshot, then run: cachealloc report",
         ),
     ] {
@@ -159,7 +159,7 @@ fn bad_settings_are_refused() {
 #[test]
 fn off_is_said() {
     let ran = shell("", "true").env("CACHEALLOC", "0").output().ok();
-    assert_eq!(ran.stderr, "cachealloc: CACHEALLOC=0 is set: the library will do nothing\n");
+    assert_eq!(ran.stderr, "cachealloc: CACHEALLOC=0 is set: the library is disabled\n");
 }
 
 /// A line for each variable that has a meaning but is not taken over, and none for those that are
@@ -171,8 +171,8 @@ fn variables_of_other_allocators_are_told() {
         shell(flags, "echo out").env(variable.0, variable.1).output().ok()
     };
     let said = run("");
-    let line = "cachealloc: PYTORCH_CUDA_ALLOC_CONF is PyTorch's and not read; in CACHEALLOC_CONF \
-                expandable_segments:True does the same, backend:native changes nothing\n";
+    let line = "cachealloc: PYTORCH_CUDA_ALLOC_CONF belongs to PyTorch and is ignored; in CACHEALLOC_CONF \
+                expandable_segments:True is equivalent, backend:native has no effect\n";
     assert_eq!((&*said.stdout, &*said.stderr), ("out\n", line));
     for flags in ["--expandable-segments", "--log quiet"] {
         let ran = run(flags);
@@ -193,7 +193,7 @@ fn caches_of_frameworks_are_turned_off() {
         "--uncached leaves TF_GPU_ALLOCATOR=bfc as it is (TensorFlow)",
         "--uncached sets PYTORCH_NO_CUDA_MEMORY_CACHING=1 (PyTorch), \
          XLA_PYTHON_CLIENT_PREALLOCATE=false (JAX), XLA_PYTHON_CLIENT_ALLOCATOR=platform (JAX)",
-        "--uncached cannot reach CuPy's cache: write cupy.cuda.set_allocator(None) in the program",
+        "--uncached cannot disable the cache of CuPy: call cupy.cuda.set_allocator(None) in the program",
     ];
     assert_eq!(ran.stderr, said.map(|line| format!("cachealloc: {line}\n")).concat());
 }
@@ -228,7 +228,7 @@ fn a_report_follows_and_the_end_is_the_programs() {
     place.run(&under("--report a.html", &program, "return"));
     assert_eq!(place.names(), ["a-1.pickle", "a-3.html", "a-3.pickle", "a.html", "a.pickle"]);
     let ran = place.run(&under("--report b.html --no-keep", &program, "return"));
-    assert!(ran.stderr.ends_with("cachealloc: the snapshot is removed\n"), "{ran:#?}");
+    assert!(ran.stderr.ends_with("cachealloc: removed the snapshot\n"), "{ran:#?}");
     assert!(!place.names().contains(&"b.pickle".to_string()));
 }
 
@@ -274,7 +274,7 @@ fn a_killed_program_is_reported() {
         let run = cachealloc("run --report a.html --").arg(compile("killed_after.c")).arg(signal);
         let ran = place.run(&run);
         assert_eq!(ran.code, Some(code), "{ran:#?}");
-        assert!(ran.stderr.contains("its history is recovered"), "{ran:#?}");
+        assert!(ran.stderr.contains("recovered its history"), "{ran:#?}");
         assert!(ran.stderr.contains("report: a.html"), "{ran:#?}");
         assert_eq!(place.names(), ["a.html", "a.pickle"], "{ran:#?}");
         let found = place.run(&cachealloc("findings a.pickle")).ok();

@@ -45,7 +45,7 @@ pub fn line_of(comment: &str) -> usize {
 fn who_holds_pinned_memory() {
     let place = Place::new();
     place.run(&Run::c("pinned.c").arg("ends").conf("record:all,log:quiet,snapshot:p.pickle")).ok();
-    let told = "host: 6.06 MiB that devices reach; --device host lists who holds it\n";
+    let told = "host: 6.06 MiB that devices can access; list its holders with --device host\n";
     assert!(said(&place, "top-sites p.pickle").contains(told));
     let text = said(&place, "top-sites p.pickle --device host");
     assert!(text.starts_with("host: 6.06 MiB at the peak") && !text.contains(told), "{text}");
@@ -124,11 +124,11 @@ fn when_a_request_was_refused() {
     assert!(text.contains("held when the last allocation failed, by call site"), "{text}");
     let rows: Vec<&str> = text.lines().filter(|line| line.contains("planted.c")).collect();
     assert!(rows[0].contains("load_weights") && rows[1].contains("15.0 MiB"), "{text}");
-    let why = "no allocation failed in this history; --at peak shows the peak";
+    let why = "no allocation failed in this history; show the peak with --at peak";
     failed(&run(&place, "top-sites 2.pickle --at oom"), why);
     failed(
         &run(&place, "diff 5.pickle 2.pickle --at oom"),
-        "2.pickle: no allocation failed in this history; --at peak compares the peaks",
+        "2.pickle: no allocation failed in this history; compare the peaks with --at peak",
     );
 }
 
@@ -142,15 +142,15 @@ fn without_a_history() {
         said(&place, &format!("top-sites {record}.pickle --at end"))
     };
     let text = run_of("state");
-    assert!(text.contains("\nnot all was recorded: what was there before is held"), "{text}");
+    assert!(text.contains("\nincomplete history: earlier allocations are held"), "{text}");
     assert!(text.contains("12.0 MiB  100.00 %       4     -  app  "), "{text}");
     assert!(text.contains(&format!("< leak c/planted.c:{}", line_of("leak"))), "{text}");
-    assert!(!run_of("all").contains("not all was recorded"));
+    assert!(!run_of("all").contains("incomplete history"));
     // The ring keeps the end, and the segments the rest.
     let conf = "record:all,max_entries:50,log:quiet,snapshot:ring.pickle";
     place.run(&Run::c("planted.c").arg("4").conf(conf)).ok();
     let text = said(&place, "top-sites ring.pickle --at end");
-    assert!(text.contains(" entries are lost: max_entries was reached\n"), "{text}");
+    assert!(text.contains(" entries were dropped: max_entries was reached\n"), "{text}");
     assert!(text.contains("12.0 MiB  100.00 %       4     -  app  "), "{text}");
     assert!(said(&place, "top-sites ring.pickle").contains("44.1 MiB at the peak"), "{text}");
 }
@@ -212,7 +212,7 @@ fn other_formats() {
     let ran = run(&place, "convert 5.pickle --to json --by live");
     assert_eq!((ran.code, ran.stderr), (Some(2), format!("cachealloc: {why}\n")));
     let ran = run(&place, "convert 5.pickle --to json -o no/such/folder");
-    let problem = "cachealloc: no/such/folder cannot be written: ";
+    let problem = "cachealloc: cannot write no/such/folder: ";
     assert!(ran.code == Some(1) && ran.stderr.starts_with(problem), "{ran:?}");
 }
 
@@ -311,21 +311,17 @@ fn what_is_no_snapshot() {
     write("packed", b"\x1f\x8b\x08\x00");
     write("text", b"hello");
     write("empty", b"");
-    let cut = format!(
-        "cut is truncated: it ends at byte {}, in the middle of a snapshot",
-        file.len() / 2
-    );
+    let cut = format!("cut is truncated: it ends at byte {}, inside a snapshot", file.len() / 2);
     for command in ["top-sites", "diff 2.pickle", "convert --to json"] {
         for (name, wanted) in [
             ("cut", cut.as_str()),
             ("packed", "packed cannot be read: unexpected end of file"),
-            ("text", "text is no snapshot: it does not begin as a pickle does"),
-            ("empty", "empty is empty: its writer did not finish, or never began"),
-            (".", ". is a folder; give the snapshots in it"),
+            ("text", "text is not a snapshot: it does not begin like a pickle"),
+            ("empty", "empty is empty: its writer did not finish or never started"),
+            (".", ". is a folder; name the snapshots in it"),
             (
                 "none",
-                "none cannot be read: No such file or directory (os error 2); \
-                 cachealloc snapshot PID writes one",
+                "cannot read none: No such file or directory (os error 2); write one with: cachealloc snapshot PID",
             ),
         ] {
             failed(&run(&place, &format!("{command} {name}")), wanted);

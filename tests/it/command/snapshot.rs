@@ -45,12 +45,12 @@ fn it_is_said_why_none_comes() {
     let running = busy(&place, "snapshot:/no/such/folder/s.pickle");
     let ran = snapshot(&running).output();
     let begin =
-        format!("cachealloc: process {} failed to write the snapshot: ", running.child.id());
-    let end = "; its option `snapshot` sets the file\n";
+        format!("cachealloc: process {} could not write the snapshot: ", running.child.id());
+    let end = "; choose another file with its option snapshot\n";
     assert!(ran.stderr.starts_with(&begin) && ran.stderr.ends_with(end), "{ran:?}");
     assert_eq!(running.end(), Some(0));
     let running = busy(&place, "signal:off,record:state,snapshot:s");
-    let why = "start it without that option, or have the program call cachealloc_snapshot";
+    let why = "start it without that option, or call cachealloc_snapshot in the program";
     let id = running.child.id();
     failed(&snapshot(&running).output(), &format!("process {id} runs with signal:off; {why}"));
     assert_eq!(running.end(), Some(0));
@@ -71,8 +71,8 @@ fn a_signal_is_sent_only_where_it_is_wanted() {
     {
         let running = start(words);
         let id = running.child.id();
-        let next = "start it with another one: cachealloc run --signal USR2 -- ./app";
-        let what = format!("process {id} {wanted} SIGUSR1, its signal for snapshots; {next}");
+        let next = "start it with another signal: cachealloc run --signal USR2 -- ./app";
+        let what = format!("process {id} {wanted} SIGUSR1, which requests snapshots; {next}");
         failed(&snapshot(&running).output(), &what);
         assert_eq!(running.end(), Some(0));
     }

@@ -38,7 +38,7 @@ fn every_format_says_since_when_and_what_ended_it() {
         line.unwrap_or_else(|| panic!("no line begins with {begin}: {text}")).trim().to_string()
     };
     assert!(line("since one reached the driver").ends_with('s'));
-    let place = line("the last steady state ended by");
+    let place = line("last steady state ended by");
     // Every allocation goes through `get`, so it is no call site.
     let named = |place: &str| {
         let lines = place.split(|letter: char| letter.is_ascii_digit());

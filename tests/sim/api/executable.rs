@@ -171,7 +171,7 @@ fn set(call: &mut Call, executable: Handle, node: Handle, kind: NodeKind) -> Out
 }
 
 /// Replaces the work by that of a graph of the same shape, and the objects that kept the old work
-/// alive by those of that graph. A graph of another shape changes nothing.
+/// alive by those of that graph. A graph of another shape has no effect.
 fn update(call: &mut Call, executable: Handle, graph: Handle) -> Outcome {
     let made = call.world().instantiate(graph, 0)?;
     let new = find(call, made)?;

@@ -1,6 +1,6 @@
 //! Effects of work on bytes: the ranges it touches, and the change itself.
 //!
-//! If a range lies outside live memory, the operation is reported and changes nothing: the bytes
+//! If a range lies outside live memory, the operation is reported and has no effect: the bytes
 //! may not even be mapped.
 
 use std::sync::atomic::Ordering::Relaxed;

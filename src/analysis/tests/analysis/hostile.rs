@@ -130,15 +130,15 @@ fn foreign_files() {
     refused(b"\xfd7zXZ", "unxz");
     refused(b"PK\x03\x04", "torch.save");
     refused(b"{\"segments\": []}", "is JSON");
-    refused(b"hello, world", "does not begin as a pickle");
-    refused(b"\x7fELF", "does not begin as a pickle");
+    refused(b"hello, world", "does not begin like a pickle");
+    refused(b"\x7fELF", "does not begin like a pickle");
     refused(b"\x80", "truncated");
     refused(b"\x80\x09", "version is 9");
-    refused(b"\x80\x02.", "not there");
-    refused(b"\x80\x02]((K\x01e.", "filled that is not there");
+    refused(b"\x80\x02.", "is empty");
+    refused(b"\x80\x02]((K\x01e.", "to fill is missing");
     refused(b"\x80\x02N.", "it holds None");
     refused(b"\x80\x02}.", "it holds a dict");
-    refused(b"\x80\x02\xff", "0xff is no opcode");
+    refused(b"\x80\x02\xff", "opcode 0xff does not occur");
 }
 
 /// Pickles that people confuse with snapshots.
@@ -167,12 +167,12 @@ for number, value in enumerate([
         // A set, which needs a class in protocol 3.
         "a Python object",
         "raw bytes",
-        "without `segments` and `device_traces`",
-        "a number is in the list of segments",
+        "without `segments` or `device_traces`",
+        "a number was found in the list of segments",
         "it holds a text",
         "a number has 26 bytes",
         "in `segments`, a number is where a list should be",
-        "a number is in the list of entries",
+        "a number was found in the list of entries",
         "`total_size` is a text",
         "`size` is a number, not a number from 0",
         "there is a device 1099511627776",
@@ -191,8 +191,8 @@ fn bombs() {
     refused(b"\x80\x02X\xff\xff\xff\xff", "a text has 4294967295 bytes");
     refused(b"\x80\x02\x8d\xff\xff\xff\xff\xff\xff\xff\xff", "a text has");
     refused(b"\x80\x02X\xff\xff\xff\x03abc", "truncated");
-    refused(b"\x80\x02Nr\xff\xff\xff\xff.", "place 4294967295 is out of order");
-    refused(b"\x80\x02j\xff\xff\xff\xff.", "nothing is there");
+    refused(b"\x80\x02Nr\xff\xff\xff\xff.", "memo 4294967295 is out of order");
+    refused(b"\x80\x02j\xff\xff\xff\xff.", "memo 4294967295 is empty");
     // Nesting as deep as the file is long.
     refused(&[&b"\x80\x02"[..], &b"]".repeat(1_000_000), &b"a".repeat(999_999), b"."].concat(), "");
     refused(&[&b"\x80\x02"[..], &b"(".repeat(1_000_000), b"."].concat(), "not there");

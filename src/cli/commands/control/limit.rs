@@ -12,15 +12,16 @@ use crate::failure::Failure;
 use crate::show::bytes;
 use crate::size;
 
-/// Limit how much of each device a running program may hold, or remove the limit.
+/// Limit the GPU memory of a running program, or remove the limit.
 ///
-/// It replaces the limit of the options and of the program. What is held above it stays until it is
-/// freed. Memory served by the driver itself counts as well, whenever it was allocated.
+/// The limit applies to each device and replaces the one set by options or by the program. Memory
+/// held above it is kept until the program frees it. Memory that the driver serves counts as well,
+/// whenever it was allocated.
 #[derive(Args)]
 pub(crate) struct Arguments {
     #[command(flatten)]
     target: Target,
-    /// Such as 4G, 1.5G or 512M (powers of 1024), or `none`.
+    /// Size such as 4G, 1.5G or 512M (powers of 1024), or `none` for no limit.
     #[arg(value_parser = size)]
     limit: Size,
 }
@@ -33,7 +34,7 @@ pub(crate) fn run(arguments: Arguments) -> Result {
     let session = arguments.target.find()?;
     let Size(wanted) = arguments.limit;
     let device = arguments.target.device;
-    session.give(ControlCommand::Limit { device, bytes: wanted }, "the limit was not changed")?;
+    session.give(ControlCommand::Limit { device, bytes: wanted }, "the limit is unchanged")?;
     let process = session.process.0;
     let limits = session.statistics()?.limits;
     let concerned = || limits.iter().filter(|limit| device.is_none_or(|it| limit.device == it));

@@ -18,13 +18,13 @@ use crate::processes::{Process, number};
 
 #[derive(Args)]
 pub(crate) struct Target {
-    /// A process under the library.
+    /// Process under the library.
     #[arg(value_name = "PID", value_parser = number)]
     process: u32,
-    /// Only this device, by its number in the program.
+    /// Apply to this device only, numbered as in the program.
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(i32).range(0..64))]
     pub device: Option<i32>,
-    /// How long to wait for the program.
+    /// Time to wait for the program.
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     timeout: u64,
 }
@@ -74,8 +74,8 @@ impl ControlSession {
                 live::explain(self.process, &problem).also(what)
             }
             Refusal::Problem(problem) => live::explain(self.process, &problem),
-            Refusal::Others => Failure::new(format!("another command is busy with process {id}"))
-                .next("try again after it"),
+            Refusal::Others => Failure::new(format!("another command is controlling process {id}"))
+                .next("try again when that command has finished"),
             Refusal::Unfinished => {
                 Failure::new(format!("process {id} did not finish in {} s", self.timeout.as_secs()))
                     .next(format!("check the outcome with: cachealloc stats {id}"))
@@ -95,7 +95,7 @@ impl ControlSession {
                     "process {id} has no context on device {}",
                     device.unwrap_or_default()
                 ))
-                .next(format!("its devices are listed by: cachealloc stats {id}"))
+                .next(format!("list its devices with: cachealloc stats {id}"))
             }
             Refusal::No(libc::EBUSY) => Failure::new(format!(
                 "process {id} is busy: one of its threads holds a lock for more than 2 s"
@@ -103,7 +103,7 @@ impl ControlSession {
             .next("try again"),
             Refusal::No(libc::ENOTSUP) if matches!(order, ControlCommand::Trim { .. }) => {
                 Failure::new(format!(
-                    "process {id} cannot release memory without waiting: the library is disabled, or its \
+                    "process {id} cannot release memory: the library is disabled, or its \
                      driver is older than 11.2"
                 ))
             }

@@ -17,30 +17,30 @@ use crate::show::count;
 /// No genuine library sends longer words.
 const LETTERS_MAX: usize = 200;
 
-/// Switch the recording of a running program on or off.
+/// Start or stop recording in a running program.
 ///
-/// Settings that are not given stay. So do the records while it is on; entries only if
-/// --max-entries and ACTION stay. `off` drops everything. Memory allocated before it was switched
-/// on has no stack in snapshots.
+/// Omitted settings keep their values. Existing records are kept, except that entries are dropped
+/// if --max-entries or ACTION changes. `off` drops everything. Memory allocated before recording
+/// started has no stack in snapshots.
 #[derive(Args)]
 pub(crate) struct Arguments {
     #[command(flatten)]
     target: Target,
-    /// Record every allocation and free, the stacks of live blocks, or nothing.
+    /// Record every allocation and free (on), only the stacks of live blocks (state), or nothing.
     what: What,
-    /// Which entries have a stack.
+    /// Entries that get a stack.
     #[arg(long, value_parser = PossibleValuesParser::new(words::<StackContext>()))]
     context: Option<String>,
-    /// Which frames a stack has.
+    /// Frames that a stack contains.
     #[arg(long, value_parser = PossibleValuesParser::new(words::<StackKind>()))]
     stacks: Option<String>,
-    /// How many entries are kept for each context.
+    /// Maximum entries kept for each context.
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..=cachealloc_options::ENTRIES_MAX))]
     max_entries: Option<u64>,
-    /// Drop what was recorded so far.
+    /// Drop everything recorded so far.
     #[arg(long)]
     clear: bool,
-    /// Record all devices again.
+    /// Record all devices again, after --device.
     #[arg(long, conflicts_with = "device")]
     all_devices: bool,
 }
@@ -72,7 +72,7 @@ pub(crate) fn run(arguments: Arguments) -> Result {
         device,
         clear: arguments.clear,
     };
-    session.give(ControlCommand::Record(change), "what is recorded was not changed")?;
+    session.give(ControlCommand::Record(change), "its recording is unchanged")?;
     let now = session.statistics()?.recording;
     let is = now.as_ref().map_or("off", |now| &now.record);
     let text = now.as_ref().map_or("nothing".to_string(), Recording::in_words);
@@ -89,7 +89,7 @@ pub(crate) fn run(arguments: Arguments) -> Result {
 impl Recording {
     fn in_words(&self) -> String {
         let what = match self.record.as_str() {
-            "state" => "where live blocks come from",
+            "state" => "the stacks of live blocks",
             _ => "every allocation and free",
         };
         let device = self.device.map_or(String::new(), |device| format!(" of device {device}"));

@@ -14,10 +14,10 @@ use crate::show::bytes;
 
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// Have a running program release the free memory of its cache to the device.
+/// Release the free memory in the cache of a running program.
 ///
-/// No thread of the program waits for it. Memory is released once earlier GPU work has finished and
-/// no stream captures.
+/// Memory returns to the device once earlier GPU work has finished and no stream is capturing. No
+/// thread of the program waits for it.
 #[derive(Args)]
 pub(crate) struct Arguments {
     #[command(flatten)]
@@ -45,9 +45,11 @@ pub(crate) fn run(arguments: Arguments) -> Result {
             drop(waiting);
             let seconds = session.timeout.as_secs();
             return Err(Failure::new(format!(
-                "process {process} released {given} in {seconds} s, not all yet"
+                "process {process} released {given} within {seconds} s, but not everything"
             ))
-            .next("the rest follows once earlier GPU work has finished and no stream captures"));
+            .next(
+                "the rest follows once earlier GPU work has finished and no stream is capturing",
+            ));
         }
         std::thread::sleep(LOOK_EVERY);
     }

@@ -114,13 +114,13 @@ impl Only {
             let is_number = lower.split(':').all(|part| part.parse::<u32>().is_ok());
             let is_uuid = lower.starts_with("gpu-") || lower.starts_with("mig-");
             if !is_number && !is_uuid && address(&lower).is_none() {
-                let problem = format!("no GPU is called {name:?}");
-                let next = "give its number, UUID (GPU-...) or PCI address (01:00.0)";
+                let problem = format!("no GPU matches {name:?}");
+                let next = "name it by number, UUID (GPU-...) or PCI address (01:00.0)";
                 return Err(Failure::new(problem).next(next).code(USAGE));
             }
             if is_number && watched.is_empty() {
-                let problem = format!("which GPU is number {name} is not known without NVML");
-                return Err(Failure::new(problem).next("give its UUID or PCI address"));
+                let problem = format!("cannot find GPU {name} by number: NVML is missing");
+                return Err(Failure::new(problem).next("name it by UUID or PCI address"));
             }
         }
         Ok(Only(names))

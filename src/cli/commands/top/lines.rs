@@ -191,7 +191,7 @@ fn silent(process: Process) -> Line<PROCESS_COLUMNS> {
 }
 
 pub(super) fn why_silent(process: Process) -> &'static str {
-    if process.is_stopped() { "stopped" } else { "does not answer" }
+    if process.is_stopped() { "stopped" } else { "does not respond" }
 }
 
 /// Returns the lines of call sites, those that hold most first.

@@ -34,39 +34,39 @@ const BETWEEN_LOOKS: Duration = Duration::from_millis(500);
 const INTERVAL_DEFAULT: Duration = Duration::from_secs(1);
 const INTERVAL_RANGE: std::ops::RangeInclusive<f64> = 0.1..=3600.0;
 
-/// Show the programs under the library: all of this user, or one.
+/// Monitor the programs under the library: all of this user, or one.
 ///
-/// On a terminal this is a screen that stays until q, and is updated every second; elsewhere, or
-/// with --once, a table is printed. No program is stopped. Of one program (Enter, or PID) it shows
-/// the call sites that hold memory, if something is recorded (cachealloc run --record).
+/// On a terminal, shows a screen that is updated every second until q is pressed; otherwise, or
+/// with --once, prints a table. No program is stopped. For one program (Enter, or PID), shows the
+/// call sites that hold memory, if the program is recording (cachealloc run --record).
 #[derive(Args)]
 #[command(after_help = "\
 On the screen:
   up, down, j, k, PgUp, PgDn, Home, End   choose a line
-  Enter, Esc                              into a program's call sites and stacks, and back
+  Enter, Esc                              show a program's call sites and stacks, and return
   left, right                             scroll the stack
-  s, S, r                                 sort by the next column, the one before, in the other direction
-  /                                       show only lines that contain a text; Enter keeps it, Esc ends it
+  s, S, r                                 sort by the next or previous column, or reverse the order
+  /                                       filter by text; Enter keeps the filter, Esc clears it
   ?, h, F1                                explain the keys and columns
   q, Ctrl-C                               quit")]
 pub(crate) struct Arguments {
-    /// Only this process, in detail.
+    /// Show only this process, in detail.
     #[arg(value_name = "PID", value_parser = number)]
     process: Option<u32>,
-    /// Only what is on this GPU, or on these: by number as nvidia-smi has it (0; 0:1 is a part of
-    /// it), by the begin of a UUID (GPU-3a, MIG-7), or by PCI address (01:00.0).
+    /// Show only these GPUs: by nvidia-smi's number (0; 0:1 is a MIG instance), by the beginning of
+    /// a UUID (GPU-3a, MIG-7), or by PCI address (01:00.0).
     #[arg(long, value_name = "GPU", value_delimiter = ',')]
     gpu: Vec<String>,
-    /// Print one table, also on a terminal.
+    /// Print one table, even on a terminal.
     #[arg(long, conflicts_with = "interval")]
     once: bool,
-    /// JSON, a list of all processes; a line for each interval.
+    /// Print JSON: a list of all processes, one line for each interval.
     #[arg(long)]
     json: bool,
-    /// The most rows of a table.
+    /// Maximum rows of a table.
     #[arg(short = 'n', long = "rows", value_name = "N")]
     rows: Option<usize>,
-    /// Update this often, even if stdout is no terminal.
+    /// Time between updates; applies even if stdout is not a terminal.
     #[arg(long, value_name = "SECONDS")]
     interval: Option<f64>,
 }
@@ -74,7 +74,7 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: Arguments) -> Result {
     let Arguments { process, gpu, once, json, rows, interval } = arguments;
     if interval.is_some_and(|interval| !INTERVAL_RANGE.contains(&interval)) {
-        let what = "--interval is a number of seconds from 0.1 to 3600";
+        let what = "--interval must be a number of seconds from 0.1 to 3600";
         return Err(Failure::new(what).code(USAGE));
     }
     let process = process.map(Process);

@@ -18,7 +18,7 @@ const NOTHING: &str = "nothing of this user runs under cachealloc and uses CUDA;
 pub(super) fn nothing(look: &Look) -> &'static str {
     match look.only.is_all() {
         true => NOTHING,
-        false => "nothing under cachealloc uses this GPU; without --gpu all are shown",
+        false => "no program under cachealloc uses this GPU; omit --gpu to show all",
     }
 }
 

@@ -29,7 +29,7 @@ pub(crate) fn text(inputs: &[Input], told: &TextSummary, at: When, number: usize
         }
         if !device.ranges.is_empty() {
             let table = ranges_table(&device.ranges, number);
-            let _ = write!(text, "\n{whose}: what each pass through a range grew by\n\n{table}");
+            let _ = write!(text, "\n{whose}: growth of each pass through a range\n\n{table}");
         }
         for (what, held) in waste(device).into_iter().filter(|(_, held)| !held.is_empty()) {
             let _ = write!(text, "\n{whose}: {what}\n\n{}", held_table(held, number));
@@ -102,11 +102,8 @@ fn ranges_table(ranges: &[Range], number: usize) -> String {
 fn waste(device: &DeviceSummary) -> [(&'static str, &[Held]); 3] {
     [
         ("held at the end", &device.held_at_end),
-        (
-            "early allocation: held at the peak, and there since before the first free",
-            &device.early,
-        ),
-        ("late deallocation: held at the peak, and freed after the last allocation", &device.late),
+        ("early allocation: held at the peak, allocated before the first free", &device.early),
+        ("late deallocation: held at the peak, freed after the last allocation", &device.late),
     ]
 }
 
@@ -155,7 +152,7 @@ fn fragmentation(inside: &SegmentFree, when: &str) -> String {
     let segments = plural(inside.segments_count as u64, "segment");
     let usage = inside.usage;
     format!(
-        "{segments}, {} reserved {when}, {} of it free; {} inside those that are partly used, beside",
+        "{segments}, {} reserved {when}, {} of it free; {} inside segments in partial use, beside",
         bytes(usage.reserved_bytes),
         bytes(usage.free_bytes),
         bytes(usage.stuck_bytes)
@@ -185,6 +182,6 @@ fn beside_table(sites: &[BesideSite], number: usize) -> String {
 fn left(rows: usize, number: usize) -> String {
     match rows.saturating_sub(number) {
         0 => String::new(),
-        left => format!("and {} more: -n 0 prints all\n", count(left as u64)),
+        left => format!("and {} more: print all with -n 0\n", count(left as u64)),
     }
 }

@@ -37,7 +37,7 @@ fn what_is_no_template() {
         ("", 0, "empty"),
         ("dump-%x", 5, "%x is none of %p"),
         ("é%é", 2, "%é"),
-        ("dump%", 4, "% alone"),
+        ("dump%", 4, "incomplete %"),
         ("a\0b", 1, "zero byte"),
         ("%%%q", 2, "%q"),
     ] {

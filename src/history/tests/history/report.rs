@@ -89,11 +89,11 @@ cachealloc: out of memory on device 1: cuMemAlloc asked for 2.00 GiB of linear m
                function_1  stack_2.py:1
   on the GPU    1.25 GiB free of 139 GiB
   limit         135 GiB (the_option), 134 GiB held by all libraries
-  this process  holds, as far as its calls tell:
+  this process  holds, according to its calls:
      120 GiB cache: held by the program, 28 allocations
     14.0 GiB cache: free
              the largest free block of the cache is 512 MiB
-    3.00 GiB in use, and in none of these: contexts, code, other processes
+    3.00 GiB in use for other purposes: contexts, code, other processes
   held by the largest 5 of 7 call sites:
     50.0 GiB in 1 block, NCCL
                function_0  stack_1.py:0
@@ -116,11 +116,11 @@ cachealloc: out of memory on device 1: cuMemAlloc asked for 2.00 GiB of linear m
                function_3  stack_5.py:3
                function_4  stack_5.py:4
     15.5 GiB elsewhere
-  why           134 GiB of 135 GiB are held: with 2.00 GiB more that is 1.00 GiB too much
+  why           134 GiB of 135 GiB are held: 2.00 GiB more would exceed the limit by 1.00 GiB
                 fragmentation: 14.0 GiB are free in the cache, the largest block is 512 MiB
-                3.00 GiB are in use that no call of this process accounts for
-  what helps    expandable_segments:true, which returns free parts of segments, and joins them
-                nvidia-smi, which lists the processes of the GPU
+                3.00 GiB are in use, but no call of this process accounts for them
+  what helps    set expandable_segments:true, which releases and merges free parts of segments
+                list the processes of the GPU with nvidia-smi
 "
     );
 }
@@ -132,9 +132,9 @@ fn report_of_what_is_known() {
         "\
 cachealloc: out of memory on device 0: cuThat asked for what the call needs
   asked by      without a stack
-  on the GPU    not known
+  on the GPU    unknown
   limit         none is set
-  this process  holds, as far as its calls tell:
+  this process  holds, according to its calls:
      nothing
   held by       not recorded (record:state or record:all)
 "
@@ -153,13 +153,13 @@ fn a_limit_that_allows_the_request_is_not_blamed() {
     assert!(text.starts_with(first), "{text}");
     let limit = "  limit         3.00 GiB (the_option), 1.00 GiB held by all libraries\n";
     assert!(text.contains(limit), "{text}");
-    assert!(text.contains("1.00 GiB are free on the device, 1.00 GiB too little"), "{text}");
+    assert!(text.contains("1.00 GiB are free on the device, 1.00 GiB less than requested"), "{text}");
     // A limit on device memory does not apply to host memory.
     (report.request.kind, report.request.bytes) = (OomKind::PinnedHost, Some(5 << 30));
     report.host_free_bytes = Some(4 << 30);
     let text = oom_report(&report, &mut Named);
     assert!(!text.contains("more than the_option"), "{text}");
-    assert!(text.contains("the host has 4.00 GiB available, 1.00 GiB too little"), "{text}");
+    assert!(text.contains("the host has 4.00 GiB available, 1.00 GiB less than requested"), "{text}");
 }
 
 /// A remedy is derived from a number, and shown only where it suffices.

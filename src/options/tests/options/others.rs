@@ -37,8 +37,7 @@ fn flags_of_paddle_are_options() {
     );
     refused(
         "FLAGS_use_cuda_managed_memory:1",
-        "unknown option FLAGS_use_cuda_managed_memory: no option does what this flag of Paddle's \
-         does; ignored",
+        "unknown option FLAGS_use_cuda_managed_memory: no option is equivalent to this flag of Paddle; ignored",
     );
 }
 
@@ -147,49 +146,48 @@ fn what_pytorch_has_is_accepted() {
 fn variables_of_others() {
     let pytorch = "PYTORCH_CUDA_ALLOC_CONF";
     for (name, value, wanted) in [
-        (pytorch, "", "PyTorch's and not read; its keys may stand in CACHEALLOC_CONF"),
+        (pytorch, "", "belongs to PyTorch and is ignored; set its keys in CACHEALLOC_CONF"),
         (
             pytorch,
             "max_split_size_mb:512, roundup_power2_divisions:[256:1,>:8],backend:cudaMallocAsync",
-            "PyTorch's and not read; in CACHEALLOC_CONF max_split_size_mb:512 and \
-             roundup_power2_divisions:[256:1,>:8] do the same, backend:cudaMallocAsync changes nothing",
+            "belongs to PyTorch and is ignored; in CACHEALLOC_CONF max_split_size_mb:512 and \
+             roundup_power2_divisions:[256:1,>:8] are equivalent, backend:cudaMallocAsync has no effect",
         ),
         (
             "PYTORCH_ALLOC_CONF",
             "x:1,max_split_size_mb:few,backend:native",
-            "PyTorch's and not read; in CACHEALLOC_CONF backend:native changes nothing, x:1 and \
-             max_split_size_mb:few are not understood",
+            "belongs to PyTorch and is ignored; in CACHEALLOC_CONF backend:native has no effect, x:1 and \
+             max_split_size_mb:few are invalid",
         ),
         (
             "FLAGS_fraction_of_gpu_memory_to_use",
             "0.5",
-            "Paddle's and not read; in CACHEALLOC_CONF fraction_of_gpu_memory_to_use:0.5 does the same for \
-             this cache",
+            "belongs to Paddle and is ignored; in CACHEALLOC_CONF fraction_of_gpu_memory_to_use:0.5 is equivalent",
         ),
         (
             "FLAGS_allocator_strategy",
             "",
-            "Paddle's and not read; in CACHEALLOC_CONF strategy does the same for this cache",
+            "belongs to Paddle and is ignored; in CACHEALLOC_CONF strategy is equivalent",
         ),
         (
             "FLAGS_allocator_strategy",
             "naive_best_fit",
-            "Paddle's and not read; in CACHEALLOC_CONF strategy:naive_best_fit does the same for this cache",
+            "belongs to Paddle and is ignored; in CACHEALLOC_CONF strategy:naive_best_fit is equivalent",
         ),
         (
             "FLAGS_allocator_strategy",
             "thread_local",
-            "Paddle's and not read; in CACHEALLOC_CONF strategy:thread_local is not understood",
+            "belongs to Paddle and is ignored; in CACHEALLOC_CONF strategy:thread_local is invalid",
         ),
         (
             "FLAGS_eager_delete_tensor_gb",
             "-1.0",
-            "Paddle's and not read; in CACHEALLOC_CONF eager_delete_tensor_gb:-1.0 does the same for this cache",
+            "belongs to Paddle and is ignored; in CACHEALLOC_CONF eager_delete_tensor_gb:-1.0 is equivalent",
         ),
         (
             "FLAGS_cudnn_deterministic",
             "1",
-            "a framework's own and not read; no option does what it does",
+            "belongs to a framework and is ignored; no option is equivalent",
         ),
     ] {
         assert_eq!(of_others(name, value), Some(format!("{name} is {wanted}")));

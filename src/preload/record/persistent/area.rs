@@ -55,7 +55,9 @@ impl Area {
         let chunks_max = CHUNKS_MAX.min(settings::get().entries_max / 64 + SPARE_CHUNKS);
         let bytes = file_bytes(chunks_max);
         if bytes as u64 > limit(libc::RLIMIT_FSIZE) {
-            return Err(io::Error::other("files of this process may not be so large (ulimit -f)"));
+            return Err(io::Error::other(
+                "the file would exceed the limit of this process (ulimit -f)",
+            ));
         }
         // The program may need the addresses that are mapped and never used.
         if bytes as u64 > limit(libc::RLIMIT_AS) / 8 {

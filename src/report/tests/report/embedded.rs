@@ -142,7 +142,7 @@ fn account_of_the_device_is_a_table() {
         "<td class=\"\">1.00 MiB</td><td class=\"\">20.00 %</td><td class=\"text narrow-hide\">counted</td>",
         "<td class=\"text narrow-hide\">lib&lt;b&gt;.so</td><td class=\"text\">driver: arrays</td>",
         "<td class=\"\">2.00 MiB</td><td class=\"\">40.00 %</td><td class=\"text narrow-hide\">difference</td>",
-        "<p class=\"soft\">60.00 % of it has a row</p>",
+        "<p class=\"soft\">60.00 % is accounted for</p>",
         // No host row has a share, so that column is missing.
         "<caption>host</caption><tr><th class=\"\">Bytes</th><th class=\"text narrow-hide\">Known by</th>",
     ] {

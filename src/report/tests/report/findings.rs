@@ -44,15 +44,14 @@ fn findings_lead_to_what_they_speak_of() {
 fn small_snapshot_in_words() {
     let found = sentences(&written(&[small().input("small.pickle")]));
     let wanted = [
-        "Out of memory, 30 us after start: an allocation asked for 4.00 GiB in vain, in passing user/app.py:7, \
+        "Out of memory, 30 us after start: an allocation asked for 4.00 GiB, in passing user/app.py:7, \
          with 5.00 MiB free on the device; largest holder: passing user/app.py:7, 8.00 MiB. 9.00 MiB were free inside \
          segments, in 1 piece, all too small, the largest 9.00 MiB; the driver had 5.00 MiB.",
         "Peak: 13.0 MiB live, 20 us after start; 61.53 % of it from passing user/app.py:7; 22.0 MiB \
          reserved.",
-        "Replayed, the run cannot fit within 27.0 MiB: 4.01 GiB are needed at once.",
+        "In a replay, the run cannot fit within 27.0 MiB: it needs 4.01 GiB at once.",
         "1 block, 3.00 MiB, was never freed: all from keep user/app.cu:12.",
-        "Fragmentation: 17.0 MiB of the 22.0 MiB reserved at the end (77.27 %) are free, but lie between \
-         blocks in use.",
+        "Fragmentation: 17.0 MiB of the 22.0 MiB reserved at the end (77.27 %) are free, but between blocks in use.",
     ];
     assert_eq!(found, wanted);
 }
@@ -142,7 +141,8 @@ fn a_range_that_grows_is_named() {
         made.within("step", 0);
     }
     let found = sentences(&written(&[made.input("ranges")]));
-    let wanted = "The range step keeps growing: 10.0 MiB left in 10 passes, of which 10 left some.";
+    let wanted =
+        "The range step keeps growing: 10.0 MiB left after 10 passes; 10 of them left memory.";
     assert!(found.iter().any(|it| it == wanted), "{found:?}");
 }
 
@@ -163,11 +163,11 @@ fn failed_calls_are_told_by_what_they_asked_for() {
         sentences(&written(&[made.input("failed")]))
     };
     let found = told(false);
-    let wanted = "Out of memory, 30 us after start: cuMemCreate asked for 4.00 GiB of physical memory in vain";
+    let wanted = "Out of memory, 30 us after start: cuMemCreate asked for 4.00 GiB of physical memory";
     assert!(found[0].starts_with(wanted), "{found:?}");
     let found = told(true);
     assert!(found[0].starts_with("Peak: "), "{found:?}");
-    let wanted = "1 call failed for lack of memory, and the program overcame that by a retry or a smaller request";
+    let wanted = "1 call failed for lack of memory, but the program recovered by a retry or a smaller request";
     assert!(found.iter().any(|it| it.starts_with(wanted)), "{found:?}");
 }
 
@@ -199,7 +199,7 @@ fn two_runs_are_compared() {
         entry.bytes /= 2;
     }
     let found = sentences(&written(&inputs));
-    let wanted = "Two runs, one after the other, which are compared and not added up: peak 13.0 MiB in before";
+    let wanted = "Two consecutive runs, compared and not added up: peak 13.0 MiB in before";
     assert!(found.iter().any(|it| it.starts_with(wanted)), "{found:?}");
 }
 
@@ -233,8 +233,7 @@ fn temporaries_are_counted() {
         made.entry(Action::Free, 1 << 30, MIB, StackId::NONE);
     }
     let found = sentences(&written(&[made.input("loop")]));
-    let wanted = "1,200 of 1,200 allocations (100.00 %) were temporary, freed with at most 1 other \
-                  allocation in between: most (1,200) from scratch user/app.c:5.";
+    let wanted = "1,200 of 1,200 allocations (100.00 %) were temporary (freed after at most 1 other allocation): most (1,200) from scratch user/app.c:5.";
     assert!(found.iter().any(|finding| finding == wanted), "{found:?}");
     assert!(found.iter().any(|finding| finding.starts_with("Every block was freed")), "{found:?}");
 }
@@ -245,7 +244,7 @@ fn what_is_missing_is_said() {
     made.snapshot.settings.dropped = Dropped::Count(3);
     let found = sentences(&written(&[made.input("ring")]));
     assert!(
-        found.iter().any(|finding| finding.contains("dropped its oldest 3 entries")),
+        found.iter().any(|finding| finding.contains("The oldest 3 entries were dropped")),
         "{found:?}"
     );
 
@@ -296,7 +295,7 @@ fn what_several_files_have_in_common_is_told_once() {
     let found = sentences(&written(&others));
     let is = |begin: &str| found.iter().filter(|finding| finding.starts_with(begin)).count();
     assert_eq!((is("rank0: Fragmentation"), is("rank1: Fragmentation")), (1, 0), "{found:?}");
-    assert_eq!(is("rank0 and rank1: The recording dropped its oldest 3 entries"), 1, "{found:?}");
+    assert_eq!(is("rank0 and rank1: The oldest 3 entries were dropped"), 1, "{found:?}");
 }
 
 /// All memory goes through one line, so that line is not informative; its callers are.
@@ -421,7 +420,7 @@ fn a_steady_state_and_what_ended_the_one_before() {
         let found = sentences(&written(&[made.input("steady")]));
         found.into_iter().filter(|finding| finding.contains("driver")).collect::<Vec<_>>()
     };
-    let now = "No allocation reached the driver in the last 3.00 s; the steady state before, of 2.00 s, was \
+    let now = "No allocation reached the driver in the last 3.00 s; the previous steady state, of 2.00 s, was \
                ended by evaluate user/app.c:9.";
     let before = "The last steady state without an allocation that reached the driver, of 2.00 s, was ended by \
                   evaluate user/app.c:9.";

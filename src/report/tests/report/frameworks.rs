@@ -18,7 +18,7 @@ fn said(requests: &[(&str, &str, u64)]) -> Vec<String> {
         made.entry(Action::Alloc, number << 40, bytes, stack);
     }
     let found = sentences(&written(&[made.input("cached")]));
-    found.into_iter().filter(|sentence| sentence.contains("cache of its own")).collect()
+    found.into_iter().filter(|sentence| sentence.contains("its own cache")).collect()
 }
 
 const TORCH: &str = "/usr/lib/python3/dist-packages/torch/lib/libc10_cuda.so";
@@ -28,7 +28,7 @@ const CACHE: &str = "c10::cuda::CUDACachingAllocator::Native::DeviceCachingAlloc
 fn segments_of_pytorch_are_said() {
     let sentence = |what: &str| {
         format!(
-            "PyTorch has a cache of its own: 2 allocations, 22.0 MiB, {what}; to see tensors, run it with \
+            "PyTorch has its own cache: 2 allocations, 22.0 MiB, {what}; to see tensors, run it with \
              PYTORCH_NO_CUDA_MEMORY_CACHING=1 (cachealloc run --uncached)."
         )
     };
@@ -55,24 +55,24 @@ fn other_frameworks_have_their_own_line() {
     let jax = "/site-packages/jax_plugins/xla_cuda12/xla_cuda_plugin.so";
     let found =
         said(&[("", jax, 512 * MIB), ("tsl::BFCAllocator::Extend(unsigned long)", jax, 77)]);
-    assert!(found[0].starts_with("JAX has a cache of its own: 2 allocations, "), "{found:?}");
+    assert!(found[0].starts_with("JAX has its own cache: 2 allocations, "), "{found:?}");
     assert!(found[0].contains("XLA_PYTHON_CLIENT_ALLOCATOR=platform"), "{found:?}");
     // Its error is not the driver's.
     assert!(found[0].contains("XLA_PYTHON_CLIENT_MEM_FRACTION"), "{found:?}");
     let pool = "__pyx_f_4cupy_4cuda_6memory_22SingleDeviceMemoryPool__alloc";
     let found = said(&[(pool, "/site-packages/cupy/cuda/memory.cpython-312.so", 512)]);
-    assert!(found[0].ends_with("write cupy.cuda.set_allocator(None) in the program."), "{found:?}");
+    assert!(found[0].ends_with("call cupy.cuda.set_allocator(None) in the program."), "{found:?}");
     // The name identifies TensorFlow's cache as it does JAX's.
     let tensorflow = "/site-packages/tensorflow/libtensorflow_framework.so.2";
     let found = said(&[("tsl::BFCAllocator::Extend(unsigned long)", tensorflow, 77)]);
-    assert!(found[0].starts_with("TensorFlow has a cache of its own: "), "{found:?}");
+    assert!(found[0].starts_with("TensorFlow has its own cache: "), "{found:?}");
     let asynchronous = "tensorflow::GpuCudaMallocAsyncAllocator::AllocateRaw";
     assert_eq!(said(&[(asynchronous, tensorflow, 77)]), [""; 0]);
     let rmm = "/site-packages/librmm/lib64/librmm.so";
     let pool = "rmm::_RMM_26_10::mr::detail::pool_memory_resource_impl::try_to_expand";
     let device = "rmm::_RMM_26_10::mr::cuda_memory_resource::allocate";
     let found = said(&[(pool, rmm, 512), (device, rmm, 512)]);
-    assert!(found[0].starts_with("RMM has a cache of its own: 1 allocation, 512 B, "), "{found:?}");
+    assert!(found[0].starts_with("RMM has its own cache: 1 allocation, 512 B, "), "{found:?}");
 }
 
 /// PyTorch's own snapshots have its tensors, below the same functions.
@@ -83,7 +83,7 @@ fn snapshots_of_pytorch_are_left_alone() {
     let stack = made.stack(&[(CACHE, TORCH, 1)]);
     made.keep(1 << 40, 2 * MIB, stack);
     let found = sentences(&written(&[made.input("theirs")]));
-    assert!(!found.iter().any(|sentence| sentence.contains("cache of its own")), "{found:?}");
+    assert!(!found.iter().any(|sentence| sentence.contains("its own cache")), "{found:?}");
 }
 
 /// The live blocks identify the cache where there is no history.

@@ -51,18 +51,18 @@ pub(super) fn draw(frame: &mut Frame, state: &mut State, palette: Palette) {
 const HELP: &str = "\
 up, down, j, k            choose a line
 PgUp, PgDn, Home, End
-Enter, Esc                into a program's call sites and stacks, and back
+Enter, Esc                show a program's call sites and stacks, and return
 left, right               scroll the stack
-s, S                      sort by the next column, or by the one before
-r                         sort in the other direction
-/                         show only lines that contain a text; Enter keeps it, Esc ends it
-?, h, F1                  this
+s, S                      sort by the next column, or the previous one
+r                         reverse the order
+/                         filter by text; Enter keeps the filter, Esc clears it
+?, h, F1                  show this help
 q, Ctrl-C                 quit
 
-ALLOCATED, PEAK           what the program holds, and held at most
-RESERVED                  what the cache has of the device
-HITS                      requests that were served without the driver
-WAITS/S                   waits that the library has inserted";
+ALLOCATED, PEAK           memory that the program holds, and its maximum
+RESERVED                  memory of the device that the cache holds
+HITS                      requests served without the driver
+WAITS/S                   waits that the library inserted";
 
 /// The GPUs take at most one in this many lines of the screen.
 const GPUS_SHARE: u16 = 4;
@@ -138,7 +138,7 @@ fn keys(state: &State, palette: Palette) -> Text<'static> {
         return Text::from(vec![
             Span::styled("/", palette.heading()),
             Span::raw(cachealloc_text::plain(state.filter()).into_owned()),
-            Span::styled("_  Enter keeps it, Esc ends it", palette.aside()),
+            Span::styled("_  Enter keeps it, Esc clears it", palette.aside()),
         ]);
     }
     let inner = match state.watched {

@@ -71,7 +71,7 @@ pub(super) fn run(
     let palette = Palette::of_environment();
     loop {
         let drawn = screen.0.draw(|frame| draw::draw(frame, &mut state, palette));
-        let lost = |error| Failure::new(format!("the terminal is lost: {error}"));
+        let lost = |error| Failure::new(format!("lost the terminal: {error}"));
         drawn.map_err(lost)?;
         let effect = match events.recv() {
             Ok(Event::Key(key)) => state.key(key),

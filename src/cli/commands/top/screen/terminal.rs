@@ -15,7 +15,7 @@ impl Screen {
     pub(super) fn begin() -> Result<Screen, Failure> {
         ratatui::try_init().map(Screen).map_err(|error| {
             Failure::new(format!("cannot draw on this terminal: {error}"))
-                .next("--once prints one table")
+                .next("print one table with --once")
         })
     }
 }

@@ -62,10 +62,10 @@ fn why_no_sites(state: &State) -> Option<String> {
     let process = watched.process.0;
     match &watched.sample {
         None if watched.has_ended => Some(String::new()),
-        None => Some("asking for call sites".to_string()),
-        Some(sample) if sample.statistics.call_sites.is_none() => {
-            Some(format!("nothing is recorded; start it with: cachealloc record {process} on"))
-        }
+        None => Some("waiting for call sites".to_string()),
+        Some(sample) if sample.statistics.call_sites.is_none() => Some(format!(
+            "nothing is recorded; start recording with: cachealloc record {process} on"
+        )),
         Some(_) => None,
     }
 }
@@ -129,7 +129,7 @@ fn draw_stack(frame: &mut Frame, area: Rect, state: &State, palette: Palette) {
         .map(|frame| Text::raw(plain(&frame.to_string()).into_owned()))
         .collect();
     let title = match (frames.is_empty(), shown.len() < frames.len()) {
-        (true, _) => "the chosen call site has no stack: it was not recorded ".to_string(),
+        (true, _) => "no stack was recorded for the chosen call site ".to_string(),
         (_, false) => "stack of the chosen call site, innermost first ".to_string(),
         (_, true) => format!(
             "stack of the chosen call site, frames {} to {} of {} ",

@@ -78,7 +78,7 @@ fn no_size_is_too_small() {
 fn one_process_with_its_sites_and_a_stack() {
     let mut state = state();
     press(&mut state, KeyCode::Enter);
-    assert!(drawn(&mut state, 100, 30).join("\n").contains("asking for call sites"));
+    assert!(drawn(&mut state, 100, 30).join("\n").contains("waiting for call sites"));
     state.take(look(3));
     let text = drawn(&mut state, 100, 30).join("\n");
     for wanted in [
@@ -111,7 +111,7 @@ fn a_process_that_records_nothing_says_how_to() {
     press(&mut state, KeyCode::Enter);
     state.take(look(3));
     let text = drawn(&mut state, 80, 30).join("\n");
-    let wanted = "nothing is recorded; start it with: cachealloc record 100 on";
+    let wanted = "nothing is recorded; start recording with: cachealloc record 100 on";
     assert!(text.contains(wanted), "{text}");
 }
 

@@ -60,7 +60,7 @@ fn a_key_explains_the_keys() {
     let mut state = state();
     press(&mut state, KeyCode::Char('?'));
     let lines = drawn(&mut state, 80, 24).join("\n");
-    assert!(lines.contains("show only lines that contain a text") && !lines.contains("./app200"));
+    assert!(lines.contains("filter by text") && !lines.contains("./app200"));
     press(&mut state, KeyCode::Down);
     assert!(drawn(&mut state, 80, 24).join("\n").contains("./app200"));
     press(&mut state, KeyCode::Char('h'));
