@@ -136,7 +136,11 @@ fn on_host(report: &OomReport) -> Option<OomReason> {
     let free = report.host_free_bytes?;
     let why = match report.request.bytes {
         Some(asked) if asked > free => {
-            format!("the host has {} available, {} less than requested", bytes(free), bytes(asked - free))
+            format!(
+                "the host has {} available, {} less than requested",
+                bytes(free),
+                bytes(asked - free)
+            )
         }
         _ => format!(
             "the driver failed the call although the host reports {} available: the process or its container may have a lower limit",
