@@ -125,7 +125,7 @@ mod tests {
     /// Random capacities, near each bound: each answer is what Note [Capacity] says, in its
     /// numbers.
     #[test]
-    fn a_room_is_what_the_note_says() {
+    fn capacity_matches_its_documentation() {
         let mut number = 1_u64;
         let mut random = |below: u64| {
             number = number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);

@@ -125,7 +125,7 @@ mod tests {
 
     /// The system may refuse memory, and an insertion or a removal cannot fail.
     #[test]
-    fn where_there_is_room_no_memory_is_needed() {
+    fn free_rows_need_no_memory() {
         let mut table = Table::new();
         let capacities = |table: &Table<u8>| (table.rows.capacity(), table.vacant.capacity());
         // These came without a question.

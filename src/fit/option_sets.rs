@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn sets_that_change_nothing_are_left_out() {
+    fn option_sets_without_effect_are_left_out() {
         for (largest_mib, wanted) in [(127, 5), (128, 6), (511, 6), (512, 7)] {
             assert_eq!(worth_trying(largest_mib << 20).len(), wanted, "{largest_mib} MiB");
         }

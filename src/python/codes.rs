@@ -197,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_kept_is_found_again() {
+    fn interned_code_is_found_again() {
         let record = |name: String| Code {
             name,
             filename: "file".to_owned(),

@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_another_shape_is_not_believed() {
+    fn offsets_of_another_shape_are_rejected() {
         let words = block_of_3_14(72);
         assert!(layout((3, 13), &words).is_err(), "of another version");
         // The cookie, the version, the lock; thread state; frame; code; object; bytes; text.

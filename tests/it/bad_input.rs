@@ -110,7 +110,7 @@ fn a_library_that_is_not_there_is_only_a_warning() {
 /// The library's messages must neither end the program by SIGPIPE nor land in the file that gets
 /// descriptor 2.
 #[test]
-fn a_stderr_that_is_none_harms_nobody() {
+fn program_without_stderr_is_unaffected() {
     let bad = "free_mode:strit,stats_on_exit:stderr";
     let pipe = Run::c("broken_stderr.c").arg("pipe").conf(bad).output().ok();
     assert!(pipe.stdout.ends_with(", 4 bytes\n"), "{}", pipe.stdout);
@@ -120,7 +120,7 @@ fn a_stderr_that_is_none_harms_nobody() {
 
 /// A message from a background process must not stop the program.
 #[test]
-fn a_terminal_stops_no_program_for_our_lines() {
+fn terminal_never_stops_the_program_for_messages() {
     let native = Run::c("background.c").native().output().ok();
     let ours = Run::c("background.c").output().ok();
     assert_eq!(native.stdout, "ended with 3\n");
@@ -131,7 +131,7 @@ fn a_terminal_stops_no_program_for_our_lines() {
 /// A message that the reader does not take is lost. It delays nothing for long, least of all the
 /// exit.
 #[test]
-fn a_pipe_that_nothing_reads_holds_nothing_up() {
+fn unread_pipe_does_not_block_the_program() {
     for way in ["return", "raise", "shortage"] {
         let run = Run::c("full_pipe.c").arg(way);
         let native = run.clone().native().output().ok();

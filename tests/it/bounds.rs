@@ -73,7 +73,7 @@ fn the_table_has_every_bound() {
 }
 
 #[test]
-fn nothing_else_waits_by_a_number() {
+fn no_other_wait_has_a_time_limit() {
     let mut found = Vec::new();
     look(&root().join("src/preload"), &mut found);
     let known: Vec<&str> = OTHERS.iter().map(|(file, _)| *file).collect();
@@ -185,7 +185,7 @@ fn a_request_that_goes_on_is_refused_in_time() {
 
 /// Memory freed before another thread's free has its own bound, not that of queries.
 #[test]
-fn memory_freed_before_is_no_matter_of_queries() {
+fn earlier_frees_do_not_affect_queries() {
     let name = "memory_freed_before_anothers_free";
     let hazard = hazards().into_iter().find(|it| it.name == name).expect("the hazard");
     let natively = hazard.natively();
@@ -199,7 +199,7 @@ fn memory_freed_before_is_no_matter_of_queries() {
 }
 
 #[test]
-fn the_end_waits_for_text_but_not_for_ever() {
+fn process_end_waits_for_text_for_a_bounded_time() {
     let run = |how: &str, limit: &str| {
         let run = Run::c("kernel_text.c").arg(how).env("SIM_DEADLOCK_MS", "600000");
         run.env("CACHEALLOC_BOUND", format!("WORK_AT_EXIT:{limit}")).output().stdout

@@ -40,7 +40,7 @@ fn calls(ran: &Ran) -> u64 {
 
 /// Few calls reach the driver while the library serves, and all of them while it is off.
 #[test]
-fn every_neighbour_sees_what_it_sees_natively() {
+fn every_other_tool_sees_what_the_driver_shows() {
     for kind in KINDS {
         let other = neighbour(kind);
         for way in WAYS {
@@ -149,7 +149,7 @@ fn same_with_either_switch(run: &Run) {
 
 /// A weak reference tells a program whether CUDA is present.
 #[test]
-fn a_weak_reference_is_null_where_it_natively_is() {
+fn weak_references_are_null_as_without_the_library() {
     let driver = driver_folder().join("libcuda.so.1").display().to_string();
     let linked = ["-DWEAK", "-Wl,--no-as-needed", driver.as_str()];
     let fixed = ["-DWEAK", "-fno-pie", "-no-pie"];
@@ -201,7 +201,7 @@ fn a_program_may_leave_what_it_was_started_with() {
 
 /// A GPU share whose limit should be applied below the cache, but is not.
 #[test]
-fn a_share_in_front_is_told_of() {
+fn sharing_tool_loaded_first_is_reported() {
     let share = neighbour("SHARE");
     for (order, lines) in [([share.clone(), library()], 1), ([library(), share], 0)] {
         let ran = program("now", &driver_folder()).preload(&order).output().ok();

@@ -19,7 +19,7 @@ fn waits(ran: &Ran) -> bool {
 }
 
 #[test]
-fn every_program_does_what_it_does_natively() {
+fn every_program_behaves_as_without_the_library() {
     for (library, program) in [LIBRARY, ANOTHER].iter().flat_map(|l| PROGRAMS.map(|p| (l, p))) {
         let natively = run(library, program).native().output().ok();
         for mode in ["ordered", "strict"] {
@@ -30,7 +30,7 @@ fn every_program_does_what_it_does_natively() {
 }
 
 #[test]
-fn no_free_waits_for_what_the_library_has_for_itself() {
+fn frees_do_not_wait_for_kernels_of_the_library_itself() {
     let ran = run(LIBRARY, "quiet").output().ok();
     assert!(!waits(&ran) && !ran.stderr.contains(" seen: "), "{}", ran.stderr);
     let ran = run(ANOTHER, "quiet").output().ok();
@@ -39,7 +39,7 @@ fn no_free_waits_for_what_the_library_has_for_itself() {
 
 /// A tool that launches on behalf of the library hides nothing either.
 #[test]
-fn a_kernel_is_the_library_s_through_a_tool_as_well() {
+fn traced_kernels_still_belong_to_the_library() {
     let tool = compile_library("communication_tool.c", "beside/libtool.so", &["-ldl"]);
     let ran = run(LIBRARY, "recycled").env("TOOL", tool.display().to_string()).output().ok();
     assert!(ran.report.races() == 0, "{ran:#?}");

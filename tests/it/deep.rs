@@ -46,7 +46,7 @@ fn a_block_that_the_plugin_fills_needs_the_option() {
 }
 
 #[test]
-fn what_the_plugin_copies_needs_both_options() {
+fn plugin_copies_need_both_options() {
     for how in ["deep", "base", "early"] {
         let run = way("looked_at", how, plugin("libdeep.so"));
         let ran = run.conf("free_mode:strict,skip_barriers:false").output().ok();

@@ -58,7 +58,7 @@ fn a_snapshot_is_whole_whatever_was_stopped() {
 /// The signals that the C library sends, and the kernel's own stops, work until then and disturb no
 /// thread.
 #[test]
-fn whatever_the_threads_are_doing() {
+fn process_ends_regardless_of_its_threads() {
     for way in ["user 4", "cancel 4", "vfork 4", "timer 2"] {
         let place = Place::new();
         same(&place, &format!("killed {way}"), "record:all");
@@ -99,7 +99,7 @@ fn a_program_may_change_its_environment() {
 
 /// Freed by a handler that was registered before CUDA.
 #[test]
-fn what_is_freed_while_the_process_ends_is_freed() {
+fn frees_during_process_end_take_effect() {
     if lacks("python3") {
         return;
     }
@@ -182,7 +182,7 @@ fn host_memory_may_run_short() {
 }
 
 #[test]
-fn usr1_ends_nothing_before_the_first_context() {
+fn usr1_does_not_end_the_process_before_the_first_context() {
     for conf in ["record:all", "record:off"] {
         let place = Place::new();
         let ran = place.run(&ends("early").conf(conf));
@@ -206,7 +206,7 @@ fn somebody_else_may_have_taken_a_name() {
 /// A file that the library writes never gets a descriptor number that the program has closed and
 /// still writes to.
 #[test]
-fn what_is_written_to_closed_numbers_is_nowhere() {
+fn library_files_avoid_closed_descriptors() {
     for _ in 0..3 {
         let place = Place::new();
         same(&place, "numbers", "record:all");
@@ -217,7 +217,7 @@ fn what_is_written_to_closed_numbers_is_nowhere() {
 /// If nothing was recorded, the library opens and removes no file in the program's threads, nor in
 /// any thread if the filter applies to all of them.
 #[test]
-fn a_filter_for_system_calls_kills_nobody() {
+fn seccomp_filter_does_not_kill_the_process() {
     for threads in ["one", "all", "tight", "early"] {
         lives_behind_a_filter(&ends("sealed").arg(threads).conf("record:off"));
     }
@@ -226,7 +226,7 @@ fn a_filter_for_system_calls_kills_nobody() {
 /// The same holds if the filter comes while the library's thread opens a file, which takes 30 ms
 /// here.
 #[test]
-fn a_filter_waits_for_what_our_thread_has_begun() {
+fn seccomp_filter_waits_for_the_library_thread() {
     let slow = compile_library("slow_open.c", "libslow_open.so", &["-ldl"]);
     lives_behind_a_filter(&ends("sealed slow").preload(&[library(), slow]));
 }

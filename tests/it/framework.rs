@@ -33,7 +33,7 @@ fn an_address_in_a_table_is_waited_for_once() {
 
 /// Without the library each program does the same; without its rule it does not.
 #[test]
-fn what_may_be_kept_is_waited_for() {
+fn arguments_that_may_be_kept_are_waited_for() {
     for (library, program, rule) in [
         (LIBRARY, "once", "arguments_are_scanned"),
         (LIBRARY, "kept", "only_tables_are_passed"),

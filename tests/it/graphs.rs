@@ -42,7 +42,7 @@ fn launches_find_their_memory() {
 }
 
 #[test]
-fn what_was_freed_in_order_is_used_again() {
+fn memory_freed_in_order_is_reused() {
     everywhere("reuse", "again");
     let off = program("reuse", "global").conf("graph_capture_record_stream_reuse:false");
     assert_eq!(clean(off), "not again");
@@ -54,7 +54,7 @@ fn branches_meet_before_they_share() {
 }
 
 #[test]
-fn a_late_stream_comes_behind_what_was_reused() {
+fn late_stream_is_ordered_after_reused_memory() {
     everywhere("late_join", "again");
     everywhere("late_join_of_an_edited", "again");
 }
@@ -65,7 +65,7 @@ fn memory_lives_as_long_as_any_executable() {
 }
 
 #[test]
-fn what_a_capture_leaves_is_the_programs() {
+fn memory_left_by_a_capture_belongs_to_the_program() {
     everywhere("freed_later", "free (0, 1, 1)");
 }
 
@@ -153,7 +153,7 @@ fn the_memory_of_a_graph_waits_for_its_last_user_elsewhere() {
 }
 
 #[test]
-fn what_is_freed_behind_other_work_is_not_used_again() {
+fn memory_freed_after_unordered_work_is_not_reused() {
     everywhere("freed_outside", "ok");
     // In a relaxed capture it is ordinary memory.
     let ran = program("freed_outside", "thread-local")
@@ -163,7 +163,7 @@ fn what_is_freed_behind_other_work_is_not_used_again() {
 }
 
 #[test]
-fn memory_of_a_graph_that_was_just_destroyed_is_there() {
+fn memory_of_a_just_destroyed_graph_is_available() {
     for name in [
         "needed_at_once",
         "needed_unlaunched",
@@ -188,7 +188,7 @@ fn memory_of_a_graph_that_was_just_destroyed_is_there() {
 }
 
 #[test]
-fn memory_of_a_graph_that_a_free_has_waited_for_is_there() {
+fn memory_of_a_graph_is_available_after_a_waiting_free() {
     let run = |name: &str, capture: &str, mode: &str| {
         let conf = format!("log:quiet,free_mode:{mode}");
         program(name, capture).env("SIM_MEMORY_MB", "160").conf(&conf)
@@ -248,13 +248,13 @@ fn a_process_forks_in_a_capture() {
 
 /// Each refusal that waited for a free which waits for the capture would take seconds.
 #[test]
-fn frees_of_a_capture_keep_nobody_waiting() {
+fn frees_in_a_capture_block_no_other_thread() {
     let ran = program("freed_while_full", "global").env("SIM_MEMORY_MB", "160").output();
     assert_eq!((ran.stdout.trim(), problems(&ran)), ("refused: true, ended 0", vec![]));
 }
 
 #[test]
-fn edited_captures_use_nothing_again() {
+fn edited_captures_reuse_no_memory() {
     everywhere("edited", "again: false, ended 0");
     everywhere("set_back", "again");
 }
@@ -295,7 +295,7 @@ fn a_capture_has_memory_in_every_context() {
 }
 
 #[test]
-fn what_nodes_name_stays_with_the_graph() {
+fn memory_referenced_by_nodes_stays_with_the_graph() {
     for (capture, said) in [("relaxed", "given back"), ("global", "kept"), ("thread-local", "kept")]
     {
         assert_eq!(clean(program("unnamed", capture)), said, "{capture}");

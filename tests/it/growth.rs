@@ -56,7 +56,7 @@ fn requests_served_by_own_neighbours() {
 
 /// Where nothing is submitted between frees on a stream, one event does for all of them.
 #[test]
-fn frees_behind_one_launch_share_an_event() {
+fn frees_after_one_launch_share_an_event() {
     let [few, _] = curve("shared", "", FEW);
     assert_eq!((few.calls, few.records), (64, 1));
 }

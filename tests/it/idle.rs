@@ -100,7 +100,7 @@ fn neighbours_with(
 }
 
 #[test]
-fn a_neighbour_gets_what_lies_idle() {
+fn peer_process_gets_idle_memory() {
     const PATIENT: usize = 1_000;
     for part_mib in [900, 100, 20, 2] {
         assert_eq!(neighbours("", part_mib, Run::native, PATIENT), "ask: came\n", "{part_mib}");
@@ -117,7 +117,7 @@ fn a_neighbour_gets_what_lies_idle() {
 
 /// A free in stream order is not enough: the device has the memory after a wait for it.
 #[test]
-fn what_went_back_has_arrived() {
+fn released_memory_reaches_the_driver() {
     let broken = [("CACHEALLOC_BREAK", Rule::ReleaseSynchronizes.name())];
     assert_eq!(neighbours_with("", 100, Run::native, 50, &broken), "ask: never came\n");
 }
@@ -133,7 +133,7 @@ fn a_neighbour_starves_where_the_user_wants_it() {
 
 /// Whoever asks for it, and however much of the device is free.
 #[test]
-fn a_peak_that_passes_goes_back() {
+fn passed_peak_is_released() {
     let roomy = |conf: &str| hurried("rest 100").conf(conf).env("SIM_MEMORY_MB", "16384");
     assert!(goes_back(&roomy("")));
     assert_eq!(given_back(&clean(&roomy("idle_release_s:off"))), 0);
@@ -174,7 +174,7 @@ fn a_round_of_a_long_period_gets_free_of_calls() {
 }
 
 #[test]
-fn memory_goes_back_after_the_time_that_the_user_says() {
+fn memory_is_released_after_the_configured_time() {
     let run = |seconds: u32| {
         let conf = format!("idle_release_s:{seconds}");
         let run = program("rest 300").env("CACHEALLOC_PASS_MS", "20").conf(&conf);
@@ -210,7 +210,7 @@ fn little_memory_is_not_worth_a_thread() {
 /// All of it, the small segment as well whose last block is in a list; and again when there is
 /// more.
 #[test]
-fn nothing_stays_that_nobody_uses() {
+fn unused_memory_is_released() {
     for conf in [ALWAYS, ALWAYS_EXPANDABLE, EAGER, EAGER_EXPANDABLE] {
         all_goes_back(hurried("all").conf(conf));
     }
@@ -234,7 +234,7 @@ fn memory_in_use_costs_no_call() {
 }
 
 #[test]
-fn nothing_goes_back_during_a_capture() {
+fn no_memory_is_released_during_a_capture() {
     clean(&hurried("capture 100").conf(ALWAYS));
 }
 
@@ -268,7 +268,7 @@ fn the_driver_may_refuse() {
 }
 
 #[test]
-fn the_log_says_what_went_back() {
+fn released_memory_is_logged() {
     let run = hurried("rest 100").conf("log:info");
     let line = "returned 500 MiB of unused memory to the driver";
     assert!((0..20).any(|_| run.output().ok().stderr.contains(line)));
@@ -300,7 +300,7 @@ fn a_request_finds_what_is_on_its_way() {
 }
 
 #[test]
-fn what_is_free_does_not_change_on_its_way() {
+fn memory_in_release_keeps_its_contents() {
     for conf in [ALWAYS, ALWAYS_EXPANDABLE, EAGER, EAGER_EXPANDABLE] {
         clean(&hurried("answers 1500").conf(conf));
     }
@@ -344,7 +344,7 @@ fn the_process_ends_in_spite_of_the_keeper() {
 }
 
 #[test]
-fn forks_and_threads_and_ends_are_as_natively() {
+fn forks_threads_and_exits_behave_as_without_the_library() {
     for way in [
         "fork_before",
         "fork_after",

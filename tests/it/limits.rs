@@ -117,7 +117,7 @@ fn physical_memory_counts_while_it_is_mapped_or_referred_to() {
 
 /// Only the driver knows the size of a row: the memory is released again, and nothing is lost.
 #[test]
-fn pitched_memory_over_the_limit_goes_back() {
+fn pitched_memory_over_the_limit_is_released() {
     let wanted = "rows: 2\npointer: 0\nrefused: 100 of 100 free\nin use: false";
     let ran = check("pitch", LIMIT, wanted);
     assert_eq!(ran.report.calls("cuMemAllocPitch_v2"), 1);
@@ -205,7 +205,7 @@ fn a_limit_by_call() {
 
 /// Of the driver's memory as of the cache's. Managed memory does not count, as ever.
 #[test]
-fn what_was_served_before_a_limit_counts() {
+fn memory_served_before_a_limit_counts() {
     let kinds = ["pitched", "block", "physical", "array", "pool"].map(|kind| {
         format!(
             "{kind}\nset: 0\nheld: 40 of 100 free\nanother: 2\nend: 0\n\
@@ -277,7 +277,7 @@ fn chunks_have_the_sizes_that_were_asked_for() {
 }
 
 #[test]
-fn a_chunk_that_cannot_be_had_is_halved() {
+fn unavailable_chunk_is_halved() {
     check(
         "steps a A 10240 z a B 204800 f A f B a C 460800",
         "strategy:pre_allocate,initial_gpu_memory_in_mb:4000",
@@ -325,7 +325,7 @@ fn more_than_a_chunk_stays_within_the_limit() {
 
 /// The cache is not emptied for what can never be.
 #[test]
-fn what_can_never_be_costs_nothing() {
+fn impossible_request_makes_no_driver_call() {
     check(
         "steps a A 61440 f A a B 204800 a A 61440",
         LIMIT,

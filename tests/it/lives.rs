@@ -73,14 +73,14 @@ fn the_first_process_of_two_namespaces_is_not_its_own_child() {
 }
 
 #[test]
-fn a_child_by_a_system_call_fails_as_natively() {
+fn child_of_a_raw_fork_fails_as_without_the_library() {
     let place = Place::new();
     let native = place.run(&lives("cloned").native()).ok();
     assert_eq!(place.run(&lives("cloned")).ok().stdout, native.stdout);
 }
 
 #[test]
-fn a_child_has_nothing_of_what_its_parent_records() {
+fn child_does_not_inherit_the_recording() {
     let place = Place::new();
     assert_eq!(place.run(&lives("forked")).ok().stdout, "0 of them mapped\n");
 }

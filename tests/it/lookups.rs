@@ -20,7 +20,7 @@ fn same(run: &Run) -> Ran {
 /// cudart is linked against `dlsym@GLIBC_2.2.5`, new programs against `@GLIBC_2.34`. `dlopen` must
 /// not be ours: NVIDIA's profilers take the library that exports it for their own.
 #[test]
-fn both_symbol_versions_are_ours() {
+fn both_symbol_versions_resolve_to_the_library() {
     let ran = Run::c("versions.c").output().ok();
     for (name, place) in
         [("dlsym", "libcachealloc.so"), ("dlopen", "libc.so.6"), ("dlmopen", "libc.so.6")]
@@ -42,7 +42,7 @@ fn plugin() -> PathBuf {
 
 /// What `RTLD_NEXT`, `RTLD_DEFAULT` and the text of `dlerror` mean depends on the caller.
 #[test]
-fn a_local_plugin_finds_what_it_finds_natively() {
+fn local_plugin_resolves_as_without_the_library() {
     let run = Run::c("scope.c").no_driver().arg(plugin());
     let ran = same(&run).ok();
     assert!(ran.stdout.starts_with("next 2 22\ndefault 5 55\n"), "{}", ran.stdout);
@@ -51,7 +51,7 @@ fn a_local_plugin_finds_what_it_finds_natively() {
 /// A plugin that is linked against the driver and opened with RTLD_LOCAL sees the driver; the
 /// program around it does not.
 #[test]
-fn a_local_plugin_that_needs_the_driver_finds_our_functions() {
+fn local_plugin_linked_with_the_driver_resolves_to_the_library() {
     let below = compile_library("scope_below.c", "plugins/libscope_below.so", &[]);
     let below = below.display().to_string();
     let driver = driver_folder().join("libcuda.so.1").display().to_string();
@@ -128,7 +128,7 @@ fn a_local_driver_is_not_in_the_global_scope() {
 }
 
 #[test]
-fn a_global_driver_is_found_as_ours() {
+fn global_driver_resolves_to_the_library() {
     let ran = Run::c("default_scope.c").arg("global").output().ok();
     assert_eq!(ran.stdout, "libcachealloc.so no error\nlibcachealloc.so\n");
 }

@@ -20,7 +20,7 @@ fn hears(what: &str, wanted: &str) {
 
 /// CuPy's order and arguments. `#1 #2`: address and id of the block, by their first appearance.
 #[test]
-fn allocations_and_frees_are_told_in_order() {
+fn hooks_see_allocations_and_frees_in_order() {
     hears(
         "order",
         "A malloc_pre 0 1000 1024
@@ -39,7 +39,7 @@ fn allocations_and_frees_are_told_in_order() {
 /// Each time the driver is asked is told, and what fails has neither address nor id. The third
 /// request, which little room is left for: only what the program itself would have asked for.
 #[test]
-fn failures_are_told() {
+fn hooks_see_failures() {
     let ran = hooked("failure").conf("log:quiet").env("SIM_MEMORY_MB", "100").output().ok();
     let wanted = "
         A malloc_pre 0 209715200 209715200
@@ -62,7 +62,7 @@ fn failures_are_told() {
 /// Stream-ordered memory, ours and that of a pool of the program's own, which the driver serves.
 /// Memory of the driver's that was made before the hook was there has no size: no hook hears.
 #[test]
-fn stream_ordered_memory_is_told() {
+fn hooks_see_stream_ordered_memory() {
     hears(
         "async",
         "A malloc_pre 0 3000 3072
@@ -99,7 +99,7 @@ fn an_address_that_is_given_out_again_is_other_memory() {
 /// Memory nodes, by a capture and by hand, and what the cache serves in a capture; the capture
 /// lives.
 #[test]
-fn memory_of_graphs_is_told() {
+fn hooks_see_graph_memory() {
     hears(
         "capture",
         "A other_allocated 0 6 3000 #1 #2
@@ -118,7 +118,7 @@ fn memory_of_graphs_is_told() {
 /// Managed memory, pinned and registered, an array, physical memory and where it is mapped, which
 /// ends before it.
 #[test]
-fn other_kinds_are_told() {
+fn hooks_see_other_kinds_of_memory() {
     hears(
         "kinds",
         "A other_allocated 0 1 1000 #1 #2
@@ -137,7 +137,7 @@ fn other_kinds_are_told() {
 }
 
 #[test]
-fn pitched_memory_is_told_as_linear_memory() {
+fn hooks_see_pitched_memory_as_linear_memory() {
     hears(
         "pitched",
         "A malloc_pre 0 1000 1024
@@ -187,7 +187,7 @@ fn callbacks_may_allocate() {
 
 /// By the cache, not by the driver: what they allocate is as fast as ever.
 #[test]
-fn what_callbacks_allocate_is_served() {
+fn allocations_in_callbacks_are_served() {
     let ran = hooked("served").output().ok();
     assert_eq!(ran.stdout, "done\n");
     assert_eq!(ran.report.calls("cuMemAlloc_v2"), 3, "{}", ran.report.text);
@@ -229,7 +229,7 @@ fn hooks_come_and_go_inside_callbacks() {
 
 /// Hooks are a thread's own, and end with it.
 #[test]
-fn other_threads_hear_nothing() {
+fn hooks_see_only_their_thread() {
     hears(
         "threads",
         "A malloc_pre 0 1000 1024
@@ -279,7 +279,7 @@ fn a_thread_is_cancelled_after_the_callback() {
 /// A program that jumps out of a callback has no more hooks in this thread, and memory all the
 /// same.
 #[test]
-fn a_jump_out_of_a_callback_harms_nobody() {
+fn longjmp_out_of_a_callback_is_safe() {
     hears(
         "broken jump",
         "served
@@ -305,7 +305,7 @@ const CALLBACKS: [&str; 6] = [
 ];
 
 #[test]
-fn a_plugin_hears_of_all_threads() {
+fn plugin_sees_all_threads() {
     let ran = with_plugin(&plugin("hook", &[])).output().ok();
     assert_eq!(ran.stdout, "done\nheard 2 2 2 2 2 2, 0 exceptions in flight\n");
     assert_eq!(ran.stderr, "");

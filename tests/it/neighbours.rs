@@ -146,7 +146,7 @@ fn a_while() {
 }
 
 #[test]
-fn a_neighbour_gives_what_it_has_freed() {
+fn peer_releases_its_freed_memory() {
     for conf in [KEEPS, EXPANDABLE] {
         for part_mib in [900, 100, 20, 2] {
             let house = House::new();
@@ -164,7 +164,7 @@ fn a_neighbour_gives_what_it_has_freed() {
 
 /// A container has its own process numbers, and shares the files in `/dev/shm`.
 #[test]
-fn a_container_gives_and_is_given() {
+fn containers_release_and_receive_memory() {
     // The container's second process.
     let inside =
         |run: Run| run.started_by("unshare", "--pid --fork --mount-proc sh -c \"$@\";exit sh");
@@ -187,7 +187,7 @@ fn a_container_gives_and_is_given() {
 
 /// Requests of every kind ask the peers.
 #[test]
-fn every_kind_of_memory_comes() {
+fn peers_release_for_every_kind_of_memory() {
     for kind in ["alloc", "async", "pitch", "create", "array", "pool"] {
         let house = House::new();
         let (mut first, mut second) = (house.process(KEEPS), house.process(KEEPS));
@@ -201,7 +201,7 @@ fn every_kind_of_memory_comes() {
 
 /// Requests without a size, such as those for a context's memory, ask the peers as well.
 #[test]
-fn what_tells_no_size_comes_too() {
+fn peers_release_for_requests_of_unknown_size() {
     let house = House::new();
     let (mut first, mut second) = (house.process(KEEPS), house.process(KEEPS));
     second.takes("alloc 100");
@@ -214,7 +214,7 @@ fn what_tells_no_size_comes_too() {
 }
 
 #[test]
-fn what_is_not_asked_for_stays() {
+fn peers_release_no_more_than_requested() {
     for (conf, more_mib) in [(KEEPS, 100), (EXPANDABLE, 2)] {
         let house = House::new();
         let (mut idle, mut busy) = (house.process(conf), house.process(conf));
@@ -237,7 +237,7 @@ fn what_is_not_asked_for_stays() {
 }
 
 #[test]
-fn a_request_that_cannot_be_served_takes_nothing() {
+fn impossible_request_takes_no_memory_from_peers() {
     for conf in [KEEPS, EXPANDABLE] {
         let house = House::new();
         let (mut first, mut second) = (house.process(conf), house.process(conf));
@@ -257,7 +257,7 @@ fn a_request_that_cannot_be_served_takes_nothing() {
 
 /// Enough memory seems to be free for the request, and the driver refuses it nevertheless.
 #[test]
-fn what_is_free_and_refused_takes_more() {
+fn refused_request_takes_more_than_is_missing() {
     let house = House::new();
     let refused = |run: Run| run.env("SIM_FAIL", "cuMemAlloc_v2@*=2");
     let (mut first, mut second) = (house.process(KEEPS), house.process_with(KEEPS, refused));
@@ -271,7 +271,7 @@ fn what_is_free_and_refused_takes_more() {
 }
 
 #[test]
-fn nothing_is_given_where_the_user_does_not_want_it() {
+fn peers_keep_memory_if_the_user_disables_release() {
     let kept = |giver: &str, asker: &str| {
         let house = House::new();
         let (mut first, mut second) = (house.process(giver), house.process(asker));
@@ -302,7 +302,7 @@ fn without_the_rule_it_fails() {
 
 /// On the plain driver the free would have waited for the kernel.
 #[test]
-fn memory_that_a_kernel_writes_is_not_given() {
+fn memory_that_a_kernel_writes_is_not_released_to_peers() {
     let run = |broken: Option<Rule>| {
         let house = House::new();
         let breaks = |run: Run| match broken {
@@ -386,7 +386,7 @@ fn two_that_starve_each_other_both_end() {
 
 /// A request that fails is not repeated if there are no peer processes.
 #[test]
-fn who_is_alone_asks_nobody() {
+fn request_without_peers_sends_no_reclaim() {
     let calls = |conf: &str| {
         let report = scratch_file("report");
         let house = House::new();
@@ -415,7 +415,7 @@ struct Tenant {
 /// Eight processes, random requests, kills and stops: all memory that the plain driver would have
 /// free is available.
 #[test]
-fn whatever_is_free_natively_is_had() {
+fn all_memory_free_in_the_driver_is_available() {
     for seed in 1..=tier::count(1, 3) {
         play(seed, KEEPS, &[40]);
         // Sizes are whole mappings: the rest of a mapping in use cannot be released.

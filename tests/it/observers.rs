@@ -14,7 +14,7 @@ fn said_with(word: impl Into<std::ffi::OsString>) -> String {
 
 /// `librdmacm` makes a folder of device files on machines without any card.
 #[test]
-fn an_rdma_library_without_its_device_is_no_observer() {
+fn rdma_library_without_a_device_is_not_an_observer() {
     let cards = fs::read_dir("/dev/infiniband").into_iter().flatten().flatten();
     if cards.into_iter().any(|file| file.file_name().to_string_lossy().starts_with("uverbs")) {
         return skipped("there is an RDMA card");
@@ -26,7 +26,7 @@ fn an_rdma_library_without_its_device_is_no_observer() {
 
 /// Encoders, decoders, ray tracing, optical flow and DLSS have ways of their own to the hardware.
 #[test]
-fn a_library_that_submits_past_us_ends_the_skipping_of_barriers() {
+fn library_that_bypasses_the_hooks_ends_barrier_elision() {
     for name in [
         "libnvoptix.so.1",
         "libnvidia-encode.so.1",
@@ -54,7 +54,7 @@ fn an_unknown_export_table_is_named() {
 
 /// A barrier that one stream's work was given has put its wait off; what comes then may be unseen.
 #[test]
-fn an_unknown_export_table_finds_no_wait_put_off() {
+fn unknown_export_table_flushes_deferred_waits() {
     let waits = |words: &[&str], broken: &str| {
         let run = words.iter().fold(Run::c("observers.c"), |run, word| run.arg(*word));
         let ran = run.env("CACHEALLOC_BREAK", broken).output().ok();
@@ -66,7 +66,7 @@ fn an_unknown_export_table_finds_no_wait_put_off() {
 }
 
 #[test]
-fn a_pool_of_the_program_is_said_once() {
+fn pool_of_the_program_is_reported_once() {
     let run = Run::program(PROGRAM).arg("pool_of_its_own").conf("log:info");
     let said = run.output().ok().stderr;
     assert_eq!(said.matches("cuMemAllocAsync goes to the driver from now on").count(), 1, "{said}");

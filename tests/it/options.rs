@@ -48,7 +48,7 @@ fn programs_are_left_out_by_name() {
 
 /// Every wait has a reason and a place in the program.
 #[test]
-fn waits_are_said_with_their_place() {
+fn waits_are_reported_with_their_stacks() {
     let conf = "waits_on_exit:stderr,free_mode:strict";
     let ran = Run::program(env!("CARGO_BIN_EXE_hello")).conf(conf).output().ok();
     assert!(ran.stderr.contains("free: mode strict"), "{}", ran.stderr);

@@ -129,7 +129,7 @@ fn a_context_is_explained() {
 
 /// A program that asks for less until it gets it: that is no finding, and not told again and again.
 #[test]
-fn what_the_program_overcomes_is_marked() {
+fn recovered_failures_are_marked() {
     for conf in ["record:all", "record:off", "record:all,cache:false"] {
         let place = Place::new();
         let ran = place.run(&program("probe 100").conf(conf)).ok();
@@ -147,7 +147,7 @@ fn what_the_program_overcomes_is_marked() {
 
 /// One that fails in earnest after that is told in full, at the end, and found first.
 #[test]
-fn what_ends_the_program_is_told_after_what_did_not() {
+fn fatal_failure_is_reported_after_recovered_ones() {
     let place = Place::new();
     let ran = place.run(&program("probe_then_fail 20").conf("record:all")).ok();
     assert_eq!(ran.stderr.matches("  asked by").count(), 3, "{}", ran.stderr);

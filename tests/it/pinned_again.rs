@@ -39,7 +39,7 @@ fn a_refused_launch_changes_nothing() {
 
 /// Host memory may be short in another context than the one that retains it.
 #[test]
-fn what_is_kept_gives_way_to_another_context() {
+fn kept_memory_is_released_for_another_context() {
     let frees = |broken: &str| {
         let run = Run::c("pinned_again.c").args("20 elsewhere").env("CACHEALLOC_BREAK", broken);
         run.env("SIM_FAIL", "cuMemHostAlloc@21=2").output().report.calls("cuMemFreeHost")
@@ -49,7 +49,7 @@ fn what_is_kept_gives_way_to_another_context() {
 
 /// The library retains at most a fixed number of pieces and bytes.
 #[test]
-fn what_is_kept_is_bounded() {
+fn kept_memory_is_bounded() {
     let frees = |shapes: &str, conf: &str| {
         let ran = Run::c("pinned_again.c").args(shapes).conf(conf).output().ok();
         ran.report.calls("cuMemFreeHost")
@@ -66,7 +66,7 @@ fn what_is_kept_is_bounded() {
 
 /// Host memory may be short because of the memory that the library retains.
 #[test]
-fn what_is_kept_gives_way() {
+fn kept_memory_is_released_under_pressure() {
     let run = Run::c("pinned_again.c").arg("20").env("SIM_FAIL", "cuMemHostAlloc@21=2");
     let ran = run.output().ok();
     assert_eq!((ran.report.calls("cuMemHostAlloc"), ran.report.calls("cuMemFreeHost")), (22, 20));

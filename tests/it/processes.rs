@@ -27,7 +27,7 @@ fn a_child_forked_before_cuda_is_served_and_so_is_its_parent() {
 }
 
 #[test]
-fn a_child_forked_after_cuda_fails_natively_and_its_parent_goes_on() {
+fn child_forked_after_cuda_fails_and_its_parent_continues() {
     let ran = same(&way("fork_after")).ok();
     assert_eq!(ran.stderr, "");
 }
@@ -83,7 +83,7 @@ fn every_way_of_ending_keeps_its_exit_code() {
 /// What a kernel has printed comes out with the free behind it, or where that did not wait, at the
 /// end.
 #[test]
-fn the_text_of_kernels_is_there_at_the_end() {
+fn kernel_output_is_complete_at_exit() {
     for how in ["main", "exit", "quick", "_exit", "told", "joined"] {
         for mode in ["ordered", "relaxed"] {
             let run = Run::c("kernel_text.c").arg(how).conf(&format!("free_mode:{mode}"));

@@ -30,7 +30,7 @@ fn wanted(all: &[(&str, u64)]) -> BTreeMap<String, u64> {
 }
 
 #[test]
-fn what_was_allocated_in_which_phase() {
+fn allocations_are_attributed_to_phases() {
     if lacks("python3") {
         return;
     }
@@ -98,7 +98,7 @@ assert profile.count(b'step/forward') == profile.count(b'worker') == 1
 /// The number of names is bounded: an allocation in a range without a number counts for the
 /// enclosing one.
 #[test]
-fn more_names_than_there_is_room_for() {
+fn more_range_names_than_fit() {
     let place = Place::new();
     let run = Run::c("ranges.c").arg("many").conf("record:all,snapshot:a.pickle,log:quiet");
     place.run(&run).ok();

@@ -21,7 +21,7 @@ fn only_the_words_of_the_option_are_taken() {
 
 /// Blocks from before the recording are in the snapshot; their only entry is their free.
 #[test]
-fn what_was_there_before_is_known() {
+fn earlier_memory_is_known() {
     if lacks("python3") {
         return;
     }
@@ -72,7 +72,7 @@ for e in entries:
 
 /// Blocks that the driver served itself are recorded as well.
 #[test]
-fn driver_memory_that_was_there_before_is_known() {
+fn earlier_driver_memory_is_known() {
     if lacks("python3") {
         return;
     }
@@ -145,7 +145,7 @@ fn frees_that_are_pending_end_later() {
 }
 
 #[test]
-fn it_may_be_switched_at_any_moment() {
+fn recording_can_be_switched_at_any_moment() {
     for conf in ["signal:USR1", "expandable_segments:true", "max_entries:50,free_mode:relaxed"] {
         let place = Place::new();
         let run =

@@ -176,7 +176,7 @@ fn nothing_is_lost() {
 
 /// The snapshot contains the last entries of a ring, and the live blocks.
 #[test]
-fn the_state_is_there_without_the_history() {
+fn state_is_recovered_without_history() {
     if lacks("python3") {
         return;
     }
@@ -277,7 +277,7 @@ fn a_process_may_become_another_program() {
 }
 
 #[test]
-fn what_is_no_history_is_refused() {
+fn files_without_a_history_are_refused() {
     let place = Place::new();
     fs::write(place.path.join("file"), [7; 5000]).expect("a file");
     fs::write(place.path.join("empty"), "").expect("a file");

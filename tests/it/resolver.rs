@@ -31,7 +31,7 @@ fn every_answer_means_the_same_symbol() {
 /// A hooked function is the library's in whatever way it was found; any other function is the
 /// driver's own.
 #[test]
-fn hooked_functions_are_ours_and_the_others_native() {
+fn only_hooked_functions_resolve_to_the_library() {
     let exports = fs::read_to_string(root().join("tests/data/exports.txt")).expect("exports.txt");
     let exports: BTreeSet<&str> = exports.lines().collect();
     let ran = ask().arg("file").output().ok();

@@ -182,7 +182,7 @@ fn contexts_of_one_device_fit_together() {
 /// A snapshot between the arrival of memory and the end of its request finds the block in use, as
 /// the core has it: told under the same lock.
 #[test]
-fn a_block_is_told_with_its_memory() {
+fn block_and_its_memory_are_recorded_together() {
     if lacks("python3") {
         return;
     }
@@ -312,7 +312,7 @@ fn out_of_memory_on_a_small_stack() {
 
 /// What we write on the way is no point at which a thread is cancelled.
 #[test]
-fn a_thread_is_cancelled_where_it_natively_is() {
+fn thread_is_cancelled_where_the_driver_allows_it() {
     for conf in ["record:all", "log:warn", "signal:off"] {
         let place = Place::new();
         let ran = place.run(&trigger("cancelled").conf(conf)).ok();
@@ -338,7 +338,7 @@ fn a_full_disk_is_one_line_and_no_file() {
 }
 
 #[test]
-fn a_folder_that_is_not_there_is_one_line() {
+fn missing_folder_is_one_line() {
     for template in ["/nowhere/%p.pickle", "/proc/%p.pickle", "/dev/null"] {
         let place = Place::new();
         let ran = place.run(&trigger("return").conf(&format!("record:all,snapshot:{template}")));

@@ -120,7 +120,7 @@ fn a_file_of_text_for_people() {
 
 /// 22 MiB at the peak, 7 at the end, as counted by the program. After a reset of the peak, 10.
 #[test]
-fn who_holds_how_much() {
+fn holders_by_library() {
     let ways = [("state", "holders", 22), ("all", "holders", 22), ("state", "holders_anew", 10)];
     for (record, what, peak_mib) in ways {
         let place = Place::new();
@@ -217,7 +217,7 @@ fn another_process_reads_along() {
 }
 
 #[test]
-fn the_file_goes_with_the_process() {
+fn statistics_file_is_removed_with_the_process() {
     for (end, code) in [("_exit", 0), ("exit", 0), ("fork", 0)] {
         let running = Running::new(statistics(&format!("busy 2 {end}")));
         running.wait_for_file();
@@ -250,7 +250,7 @@ fn no_file_where_none_is_wanted() {
 /// Whatever others do to the file, the program continues, and a signal still makes it write a
 /// snapshot.
 #[test]
-fn a_spoiled_file_is_no_matter() {
+fn damaged_statistics_file_is_harmless() {
     for spoil in ["cut", "removed", "replaced", "scribbled"] {
         let place = Place::new();
         let running = Running::new(statistics("busy 2 exit").folder(&place.path));

@@ -81,7 +81,7 @@ fn every_signal_arrives() {
 /// second one.
 #[test]
 #[ignore = "long tier"]
-fn who_is_ended_leaves_whole_files() {
+fn terminated_processes_leave_complete_files() {
     for round in 0..rounds() {
         let place = Place::new();
         let run = storm("TERM", 30, 100).env("STORM_SEED", round.to_string());
@@ -96,7 +96,7 @@ fn who_is_ended_leaves_whole_files() {
 /// written, and a page that the user's next process removes.
 #[test]
 #[ignore = "long tier"]
-fn who_is_killed_leaves_no_half_file() {
+fn killed_processes_leave_no_partial_file() {
     for round in 0..rounds() {
         let place = Place::new();
         let run = storm("KILL", 30, 100).env("STORM_SEED", round.to_string());

@@ -11,7 +11,7 @@ fn root() -> PathBuf {
 }
 
 #[test]
-fn unsafe_stays_behind_its_fence() {
+fn unsafe_code_stays_in_its_crates() {
     // In the command: the system calls for which there is no safe wrapper.
     let fenced = |file: &PathBuf| {
         !file.ends_with("cli/kernel.rs") && !file.ends_with("cli/kernel/libraries.rs")
@@ -76,7 +76,7 @@ fn the_tests_of_each_crate_are_run() {
 /// Comments cite docs/ordering.md by section and by the number of a hazard, and that page cites its
 /// tests.
 #[test]
-fn what_is_cited_exists() {
+fn cited_documents_exist() {
     let contract = fs::read_to_string(root().join("docs/ordering.md")).expect("the contract");
     let sections: Vec<&str> =
         contract.lines().filter_map(|line| line.strip_prefix("## ")).collect();

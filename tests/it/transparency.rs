@@ -46,14 +46,14 @@ fn threads_are_cancelled_between_allocations() {
 }
 
 #[test]
-fn threads_end_behind_their_frees() {
+fn threads_end_after_their_frees() {
     // Natively memory freed on a stream is there after a synchronisation: 30 blocks fit beside each
     // other.
     same(&way("pending").env("SIM_MEMORY_MB", "224"));
 }
 
 #[test]
-fn what_a_plugin_allocated_outlives_it() {
+fn memory_of_a_plugin_outlives_it() {
     same(&way("outlives").arg(plugin()));
 }
 
@@ -71,7 +71,7 @@ fn children_that_inherit_the_variable_do_the_same() {
 }
 
 #[test]
-fn linked_functions_are_ours_however_they_are_bound() {
+fn linked_functions_resolve_to_the_library_however_bound() {
     for now in ["", "1"] {
         let run = way("linked").arg(linked_plugin()).env("LD_BIND_NOW", now);
         let ran = run.output().ok();

@@ -44,7 +44,7 @@ fn every_signal_that_ends_the_process_leaves_one_snapshot() {
 }
 
 #[test]
-fn a_closed_stderr_is_no_matter() {
+fn closed_stderr_is_harmless() {
     let place = Place::new();
     let ran = place.run(&trigger("raise TERM").conf("record:all").stderr_closed());
     assert_eq!(ran.code, Some(143), "{ran:#?}");
@@ -105,7 +105,7 @@ fn a_signal_sent_again_leaves_a_snapshot() {
 }
 
 #[test]
-fn what_the_program_ignores_or_blocks_stays_so() {
+fn ignored_and_blocked_signals_stay_so() {
     same("ignored HUP", "record:all", 1..=1);
     same("ignored USR1", "record:all", 1..=1);
     same("blocked USR1", "record:all", 1..=1);
@@ -113,7 +113,7 @@ fn what_the_program_ignores_or_blocks_stays_so() {
 }
 
 #[test]
-fn children_live_and_die_as_natively() {
+fn children_run_and_end_as_without_the_library() {
     for how in ["fork", "vfork", "exec", "spawn", "ignored", "ignored_later", "handler"] {
         for signal in ["USR1", "TERM"] {
             same(&format!("in_child {signal} {how}"), "record:all", 1..=1);
@@ -122,7 +122,7 @@ fn children_live_and_die_as_natively() {
 }
 
 #[test]
-fn without_cuda_there_is_nothing() {
+fn library_does_nothing_without_cuda() {
     same("no_cuda", "record:all", 0..=0);
     let ran = same("no_cuda USR1", "record:all", 0..=0);
     assert_eq!((ran.code, &*ran.stderr), (Some(138), ""));
@@ -204,7 +204,7 @@ fn a_snapshot_says_why_it_was_taken() {
 /// thread holds. The thread continues when the writer has slept for a while, and the snapshot is
 /// written when the lock is free.
 #[test]
-fn a_shortage_does_not_wait_for_ever() {
+fn shortage_waits_for_a_bounded_time() {
     if lacks("python3") {
         return;
     }

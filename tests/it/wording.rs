@@ -43,7 +43,7 @@ const PATTERNS: [Pattern; 12] = [
 ];
 
 #[test]
-fn stumbling_blocks_only_get_fewer() {
+fn suspicious_wordings_only_get_fewer() {
     let mut lines = Vec::new();
     comments(&root().join("src"), &mut lines);
     let mut wrong = Vec::new();

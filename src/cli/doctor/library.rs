@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_old_c_library_is_against_it() {
+    fn old_c_library_is_a_problem() {
         let floor = Some(Version(2, 17));
         for (here, severity) in [
             (Some(Version(2, 12)), Severity::Fail),

@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn which_process_is_ours() {
+    fn nvml_process_is_matched() {
         says(&[(3, Some(1)), (7, Some(2))], Some(NvmlReading::Process(2)));
         // A different number, but the only process.
         says(&[(3, Some(1))], Some(NvmlReading::Process(1)));

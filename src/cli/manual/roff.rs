@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_is_a_command_by_accident() {
+    fn text_is_never_a_roff_command() {
         assert_eq!(escaped(".x\n'y\na-b \\c"), "\\&.x\n\\&'y\na\\-b \\ec");
     }
 }

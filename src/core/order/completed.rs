@@ -31,7 +31,7 @@ mod tests {
     /// One query for each power of two up to the answer, and as many again to find it between two
     /// of them.
     #[test]
-    fn few_questions_find_how_many_are_over() {
+    fn few_queries_find_the_completed_events() {
         let counts = (0..70).chain([1_000, 65_536, u64::from(u32::MAX)]);
         for count in counts {
             let answers = (0..=count.min(70)).chain([count / 2, count.saturating_sub(1), count]);

@@ -33,7 +33,7 @@ fn pairs(asked: &[Asked]) -> Requests {
 }
 
 #[test]
-fn what_is_freed_serves_again() {
+fn freed_memory_is_reused() {
     let requests = pairs(&[plain(32 * MIB), plain(32 * MIB), plain(32 * MIB)]);
     assert_eq!(requests.peak_bytes(), 32 * MIB);
     let outcome = replay(&requests, &Config::default(), Capacity::Plenty);
@@ -71,7 +71,7 @@ fn a_limit_counts_bytes_and_a_device_pages() {
 
 /// The cache does not keep such memory for others, and releases memory for it.
 #[test]
-fn what_the_driver_serves_goes_back_to_it() {
+fn memory_served_by_the_driver_is_released_to_it() {
     let by_driver = Asked { by_driver: true, ..plain(32 * MIB) };
     let requests = pairs(&[by_driver, plain(32 * MIB), by_driver]);
     let outcome = replay(&requests, &Config::default(), Capacity::Limit(32 * MIB));
@@ -98,7 +98,7 @@ fn streams_keep_what_they_freed() {
 
 /// A plain request takes the best fit from what it leaves.
 #[test]
-fn a_plain_free_comes_behind_all_streams() {
+fn plain_free_is_ordered_after_all_streams() {
     let mut requests = Requests::default();
     let on_stream = requests.allocate(Asked { stream: 1, ..plain(32 * MIB) }).expect("bytes");
     let plainly = requests.allocate(plain(40 * MIB)).expect("bytes");
@@ -143,7 +143,7 @@ fn no_numbers_are_too_large() {
 
 /// The library releases the memory by the times of the history.
 #[test]
-fn what_nothing_uses_for_seconds_goes_back() {
+fn memory_unused_for_seconds_is_released() {
     const SECOND_US: u64 = 1_000_000;
     let reserved = |seconds: u64, options: &str| {
         let mut requests = Requests::default();

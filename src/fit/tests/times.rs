@@ -45,7 +45,7 @@ fn the_times_of_a_history_pass() {
 }
 
 #[test]
-fn a_history_without_times_is_said_to_have_none() {
+fn history_without_times_is_reported() {
     let says = |time_us| fit(time_us).unknowns.iter().any(|it| it.contains("has no times"));
     assert!(says(0) && !says(3 * SECOND_US));
     assert_eq!(fit(0).trials[0].outcome.peak_reserved_bytes, 160 * MIB);

@@ -94,7 +94,7 @@ fn patch(program: &Path, section: &str, in_header: Option<u64>, field: u64, valu
 }
 
 #[test]
-fn only_files_come_through_the_door() {
+fn only_regular_files_are_opened() {
     let folder = Folder::new("door");
     let fifo = folder.0.join("fifo");
     run("mkfifo", &[&fifo], std::iter::empty());
@@ -144,7 +144,7 @@ fn a_package_of_another_user_is_not_read() {
 }
 
 #[test]
-fn files_that_lie_take_no_memory() {
+fn false_sizes_allocate_no_memory() {
     let folder = Folder::new("lies");
     // How the file is changed, and whether its lines are found afterwards.
     type Lie = fn(&Path);

@@ -124,7 +124,7 @@ fn a_malformed_free_mode_is_strict() {
 }
 
 #[test]
-fn a_misspelt_free_mode_is_strict_whatever_else_is_said() {
+fn misspelt_free_mode_always_becomes_strict() {
     let config = refused(
         "free_mode:relaxed,fre_mode:strict",
         "unknown option fre_mode, did you mean free_mode? using strict",
@@ -241,7 +241,7 @@ fn of_two_limits_the_smaller_one_holds() {
 }
 
 #[test]
-fn idle_memory_goes_back_as_the_options_say() {
+fn idle_release_follows_the_options() {
     assert_eq!(accepted("").idle_release, IdleRelease::Auto);
     for (value, wanted) in [
         ("auto", IdleRelease::Auto),
@@ -259,7 +259,7 @@ fn idle_memory_goes_back_as_the_options_say() {
 
 /// Paddle's form: GiB, and a number below 0 for off.
 #[test]
-fn what_may_lie_free_is_as_the_options_say() {
+fn free_memory_maximum_follows_the_options() {
     for (value, wanted) in [
         ("-1", None),
         ("-0.5", None),

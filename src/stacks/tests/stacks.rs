@@ -173,7 +173,7 @@ const FRAMES_BY_REGISTER: [&str; 2] = ["lie_frame_pointer", "lie_realigned"];
 const FRAMES_BY_REGISTER: [&str; 1] = ["lie_frame_pointer"];
 
 #[test]
-fn rules_that_lie_end_the_stack() {
+fn wrong_unwind_rules_end_the_stack() {
     let Some(path) = build(LIES, "lies", &[]) else { return };
     let library = Library::open(&path);
     let page = unmapped_page();

@@ -53,7 +53,7 @@ fn rows_add_up() {
 /// memory, and the last rows lose it. If the counted rows exceed the sum, they have grown since it
 /// was read, and nothing is shortened.
 #[test]
-fn what_calls_took_fits_in() {
+fn measured_calls_fit_into_the_sum() {
     let mut breakdown = breakdown();
     breakdown.add(Component::Modules, "a", 80);
     breakdown.add(Component::Launches, "b", 60);
@@ -81,7 +81,7 @@ fn what_calls_took_fits_in() {
 
 /// NVML's reading that came with the rows is their sum, unless a later one is known.
 #[test]
-fn what_nvml_said_is_the_sum() {
+fn nvml_reading_is_the_sum() {
     let sum = |in_use_bytes, nvml_reading, later| {
         Breakdown { in_use_bytes, nvml_reading, ..breakdown() }.reconcile(later).sum
     };
@@ -97,7 +97,7 @@ fn what_nvml_said_is_the_sum() {
 /// Another process had 100 of the 250 that were in use when the first context had been created: the
 /// context took 150, and 250 have no row.
 #[test]
-fn what_a_neighbour_gave_back_is_not_certain() {
+fn memory_changed_by_others_is_uncertain() {
     let truth = (300.0 + 150.0) / 700.0;
     for (others_bytes, row_bytes) in [(100, 150), (40, 210), (0, 250)] {
         let breakdown = Breakdown { in_use_bytes: Some(700 + others_bytes), ..breakdown() };

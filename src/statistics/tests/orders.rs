@@ -55,7 +55,7 @@ fn a_head_is_read_as_it_was_written() {
 }
 
 #[test]
-fn a_head_of_another_kind_is_none() {
+fn page_of_another_kind_is_rejected() {
     for place in [0, 7, 8] {
         let mut bytes = HEAD.to_bytes();
         bytes[place] += 1;

@@ -8,7 +8,7 @@ fn offer(free_mebibytes: u32, idle_mebibytes: u32) -> Offer {
 }
 
 #[test]
-fn what_is_idle_goes_first_and_of_few() {
+fn idle_memory_is_released_first_from_few_processes() {
     let offers = [offer(50, 10), offer(100, 40), offer(30, 30)];
     for (wanted, given) in [
         (0, [0, 0, 0]),
@@ -24,7 +24,7 @@ fn what_is_idle_goes_first_and_of_few() {
 }
 
 #[test]
-fn nothing_goes_where_all_is_too_little() {
+fn nothing_is_released_if_all_of_it_is_not_enough() {
     let offers = [offer(50, 10), offer(100, 40)];
     assert_eq!(shares(&offers, 151, true), [0, 0]);
     assert_eq!(shares(&offers, 151, false), [50, 100]);

@@ -30,7 +30,7 @@ fn examined(place: &Place, run: &Run, code: i32) -> Ran {
 }
 
 #[test]
-fn a_sound_machine_has_nothing_against_it() {
+fn sound_machine_has_no_problems() {
     let place = Place::new();
     let ran = examined(&place, &cachealloc("doctor"), 0);
     let version = env!("CARGO_PKG_VERSION");
@@ -73,7 +73,7 @@ fn a_missing_or_broken_driver_is_against_it() {
 
 /// `missing.rs` tests each function alone.
 #[test]
-fn what_an_old_driver_turns_off_is_said() {
+fn features_disabled_by_an_old_driver_are_listed() {
     let place = Place::new();
     let older = "it is older than CUDA 11.4";
     let (streams, barrier) = ("it has no cuStreamGetId: ", "it has no cuCtxRecordEvent: ");
@@ -168,7 +168,7 @@ fn a_program_is_looked_at_and_not_started() {
 /// Libraries opened this way bypass the library, and nothing shows it while the program runs.
 #[test]
 #[cfg(target_arch = "x86_64")]
-fn who_opens_libraries_with_deepbind_is_named() {
+fn programs_that_use_deepbind_are_named() {
     let place = Place::new();
     let text = "#include <dlfcn.h>\nint opens(void) { return dlopen(\"none.so\", MODE) != 0; }\n";
     let folder = place.path.display().to_string();
@@ -192,7 +192,7 @@ fn who_opens_libraries_with_deepbind_is_named() {
 }
 
 #[test]
-fn what_surrounds_it_is_said() {
+fn surroundings_are_reported() {
     let place = Place::new();
     build(&place, "plain", &[]);
     let run = || cachealloc("doctor -- ./plain");
@@ -234,7 +234,7 @@ fn what_surrounds_it_is_said() {
 
 /// A share of a GPU counts cached memory in its limit only if it comes after the library.
 #[test]
-fn a_share_of_a_gpu_is_told_of_with_its_place() {
+fn sharing_tools_are_reported_with_their_place() {
     let place = Place::new();
     let flags = ["-DSHARE", "-ldl"];
     let share = compile_library("chain_neighbour.c", "neighbours/libshare.so", &flags);

@@ -129,7 +129,7 @@ fn rows_add_up_to_what_is_in_use() {
 }
 
 #[test]
-fn what_people_read() {
+fn explain_as_text() {
     let running = running("all", "log:quiet,record:state,snapshot:/dev/null/no");
     let process = running.child.id();
     let own = sum_mib() * MIB;
@@ -273,7 +273,7 @@ fn a_capture_is_left_alone() {
 /// Before a command asks, the library queries the driver only for the free memory of a large
 /// request.
 #[test]
-fn nothing_is_asked_before() {
+fn driver_is_not_asked_before_explain() {
     for (way, calls) in [("all", 0), ("file", 1)] {
         let run =
             program(way).conf("log:quiet,keep_free_mb:0,idle_release_s:1000,snapshot:/dev/null/no");
@@ -290,7 +290,7 @@ fn nothing_is_asked_before() {
 }
 
 #[test]
-fn what_ends_is_not_asked() {
+fn ending_context_is_not_asked() {
     let run = program("ends").conf("log:quiet,snapshot:/dev/null/no").env(PACE.0, PACE.1);
     for pause in ["cuCtxPushCurrent_v2@*=60", "cuMemPoolGetAttribute@*=60"] {
         let ran = run.clone().env("SIM_PAUSE_MS", pause).output().ok();

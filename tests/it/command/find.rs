@@ -96,7 +96,7 @@ fn a_block_that_was_freed() {
 }
 
 #[test]
-fn an_address_that_nothing_holds() {
+fn address_without_a_block() {
     let place = planted();
     let ran = run(&place, "find 0x10 5.pickle");
     assert_eq!(ran.code, Some(1), "{ran:?}");

@@ -12,7 +12,7 @@ fn json(place: &Place, file: &str) -> Value {
 
 /// Each step keeps 12 KiB, 4 of them in its forward part.
 #[test]
-fn what_each_pass_grew_by() {
+fn growth_of_each_pass() {
     let place = Place::new();
     place
         .run(&Run::c("ranges.c").arg("phases").conf("record:all,snapshot:a.pickle,log:quiet"))
@@ -37,15 +37,13 @@ fn what_each_pass_grew_by() {
 }
 
 #[test]
-fn what_failed_and_what_lies_beside_free_memory() {
+fn failed_allocations_and_blocks_beside_free_memory() {
     let place = planted();
     let text = said(&place, "findings 5.pickle");
     let first = text.lines().next().expect("a line");
     assert!(first.starts_with("Out of memory, "), "{text}");
     assert!(
-        first.contains(
-            "cuMemAlloc asked for 1.00 PiB of linear memory, in refused c/planted.c:"
-        ),
+        first.contains("cuMemAlloc asked for 1.00 PiB of linear memory, in refused c/planted.c:"),
         "{text}"
     );
     assert!(text.contains("\nPeak: 47.1 MiB live, "), "{text}");

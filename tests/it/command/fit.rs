@@ -106,7 +106,7 @@ fn scripts_are_followed() {
 }
 
 #[test]
-fn programs_that_are_not_there() {
+fn missing_programs() {
     let place = Place::new();
     fs::write(place.path.join("data"), "1").expect("target/ is writable");
     refused(&place, "./no", 127, "./no does not exist; check the path");

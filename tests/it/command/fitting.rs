@@ -36,7 +36,7 @@ fn unknowns(fit: &Value) -> String {
 /// Within 1 % of the peak and of the smallest limit of the real run, with other options than the
 /// recorded ones.
 #[test]
-fn a_run_needs_what_is_said() {
+fn fit_predicts_what_a_run_needs() {
     for name in ["dtr_unet", "mm_D", "dtr_unroll_gan"] {
         let place = Place::new();
         place.run(&trace(name, "record:all,snapshot:all.pickle")).ok();
@@ -66,7 +66,7 @@ fn a_run_needs_what_is_said() {
 
 /// Several streams, whose work takes varying time: within two pages of the driver's.
 #[test]
-fn random_programs_need_about_what_is_said() {
+fn fit_predicts_random_programs_approximately() {
     const PAGES_MIB: u64 = 4;
     for seed in 1..=6 {
         let place = Place::new();
@@ -154,7 +154,7 @@ fn no_options_help() {
 }
 
 #[test]
-fn what_is_not_known_is_said() {
+fn unknowns_are_listed() {
     let place = Place::new();
     place.run(&trace("dtr_unet", "record:all,max_entries:200,snapshot:late.pickle")).ok();
     let fit = fit(&place, "late.pickle --options=");

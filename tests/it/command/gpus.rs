@@ -83,7 +83,7 @@ fn ranks_are_on_gpus_of_their_own() {
 }
 
 #[test]
-fn a_gpu_that_nothing_has() {
+fn unknown_gpu_is_refused() {
     let ran = cachealloc("top --gpu ff:00.0").output().ok();
     let wanted = "no program under cachealloc uses this GPU; omit --gpu to show all\n";
     assert_eq!(ran.stdout, wanted);

@@ -51,7 +51,7 @@ for g in sorted(s['graph_segments'], key=lambda g: g['segment_pool_id']):
 
 /// A restarted recording knows no earlier call, whether or not its graph could be launched then.
 #[test]
-fn a_recording_that_begins_anew_forgets_who_added_nodes() {
+fn restarted_recording_forgets_who_added_nodes() {
     let place = Place::new();
     let run = Run::c("graph_nodes.c").folder(&place.path).arg("anew");
     place.run(&run.conf("record:all,log:quiet,snapshot:c.pickle")).ok();

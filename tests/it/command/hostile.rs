@@ -130,7 +130,7 @@ fn harmless(ran: &Ran) {
 }
 
 #[test]
-fn a_hostile_process_does_nothing_to_the_terminal() {
+fn hostile_process_cannot_control_the_terminal() {
     if lacks("python3") {
         return;
     }
@@ -191,7 +191,7 @@ for number in (1, 2):
 "#;
 
 #[test]
-fn names_in_a_snapshot_do_nothing_to_the_terminal() {
+fn names_in_a_snapshot_cannot_control_the_terminal() {
     if lacks("python3") {
         return;
     }

@@ -40,7 +40,7 @@ fn a_program_within_its_limits_is_left_alone() {
 }
 
 #[test]
-fn who_held_too_much_is_named() {
+fn holders_above_the_limit_are_named() {
     let place = Place::new();
     let ran = limited(&place, "--max-peak 38M --max-leak 0", &planted("2"));
     assert_eq!(ran.code, Some(122), "{ran:?}");
@@ -142,7 +142,7 @@ fn memory_of_one_library() {
 }
 
 #[test]
-fn what_cannot_be_judged_is_no_success() {
+fn unchecked_limit_is_not_a_success() {
     let place = Place::new();
     let flags = "--max-peak 64M --max-entries 100";
     let ran = limited(&place, flags, &planted("2"));

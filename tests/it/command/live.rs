@@ -187,7 +187,7 @@ fn again_and_again() {
 }
 
 #[test]
-fn processes_that_say_nothing() {
+fn processes_without_statistics() {
     let stats = |process: u32| cachealloc(&format!("stats {process}")).output();
     failed(
         &stats(4_000_000),

@@ -120,7 +120,7 @@ fn a_killed_container_is_in_nobodys_way() {
 
 /// Another user can take a well-known name, but cannot obstruct any process with it.
 #[test]
-fn a_taken_name_is_no_matter() {
+fn taken_name_is_replaced() {
     // The program's number is known before it begins: a shell becomes it.
     let script = format!(
         "f=/dev/shm/cachealloc-$(id -u)-$(stat -Lc %i /proc/self/ns/pid)-$$; \

@@ -94,7 +94,7 @@ fn recording_is_switched_while_the_program_runs() {
 
 /// The snapshot is as complete as if the process had been recorded from the start, however it ends.
 #[test]
-fn what_was_switched_on_from_outside_is_written_at_the_end() {
+fn recording_started_from_outside_is_written_at_exit() {
     for signal in ["", "-TERM"] {
         let place = Place::new();
         let conf = "max_entries:1000,snapshot:s-%n.pickle,log:quiet";
@@ -140,7 +140,7 @@ fn the_stacks_of_live_blocks_stay() {
 /// Free memory is released even where the library never releases any by itself, and where it lies
 /// in arenas and chunks.
 #[test]
-fn what_is_free_goes_back_at_an_order() {
+fn trim_releases_free_memory() {
     for conf in
         ["", "idle_release_s:off", "expandable_segments:true", "record:all,snapshot:/dev/null/no"]
     {
@@ -158,7 +158,7 @@ fn what_is_free_goes_back_at_an_order() {
 
 /// Only the command waits for the device, and no longer than its timeout.
 #[test]
-fn what_the_device_still_uses_goes_back_later() {
+fn trim_releases_memory_in_use_later() {
     goes_back_later("computes", "log:quiet");
     goes_back_later("works", "log:quiet,free_mode:relaxed");
 }
@@ -187,7 +187,7 @@ fn goes_back_later(way: &str, conf: &str) {
 }
 
 #[test]
-fn a_limit_comes_and_goes() {
+fn limit_is_set_and_removed() {
     let mut running = control("grows", "log:quiet,idle_release_s:off");
     let mut answers = BufReader::new(running.child.stdout.take().expect("a pipe"));
     let mut stdin = running.child.stdin.take().expect("a pipe");
@@ -267,7 +267,7 @@ fn a_killed_program_is_not_taken_for_another() {
 }
 
 #[test]
-fn one_order_at_a_time() {
+fn one_control_command_at_a_time() {
     let running = busy("log:quiet,snapshot:/dev/null/no");
     std::thread::scope(|scope| {
         for what in ["record {} on --max-entries 100", "record {} off", "trim {}", "limit {} 500M"]
@@ -303,7 +303,7 @@ fn one_order_at_a_time() {
 /// Whatever the page contains, the program answers and continues. An invalid command changes
 /// nothing.
 #[test]
-fn what_is_no_order_is_refused() {
+fn invalid_control_commands_are_refused() {
     const BEGUN: usize = 72;
     let running = control("idle", "log:quiet,snapshot:/dev/null/no");
     let page = fs::OpenOptions::new().read(true).write(true).open(&running.file).expect("the page");

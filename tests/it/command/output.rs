@@ -43,7 +43,7 @@ fn a_symbolic_link_is_refused() {
 
 /// Pipes and devices have no contents that could be lost.
 #[test]
-fn what_is_no_file_is_written_into() {
+fn output_to_a_non_file_is_written_directly() {
     let place = planted();
     assert_eq!(said(&place, "convert 2.pickle --to folded -o /dev/null"), "");
     let shell = |script: &str| {
@@ -124,7 +124,7 @@ pickle.dump(dict(segments=[], device_traces=[[entry(n) for n in range(600000)]])
 /// `env` restores the default action of each signal: whoever runs the tests may ignore some, and
 /// the command would inherit that.
 #[test]
-fn a_signal_leaves_nothing_half_done() {
+fn signal_leaves_no_partial_file() {
     if lacks("python3") {
         return;
     }

@@ -10,7 +10,7 @@ use super::live::failed;
 use super::sites::{line_of, planted, run, said};
 
 #[test]
-fn what_was_planted_is_said() {
+fn report_finds_planted_problems() {
     let place = planted();
     run(&place, "report 2.pickle 5.pickle -o both.html").ok();
     let page = fs::read_to_string(place.path.join("both.html")).expect("the report");
@@ -82,7 +82,7 @@ fn without_a_name_it_is_beside_the_user() {
 
 /// Opened by the desktop's own program, here one that records what it is to open.
 #[test]
-fn it_is_opened_where_that_is_asked() {
+fn report_is_opened_on_request() {
     let place = planted();
     let bin = place.path.join("bin");
     fs::create_dir(&bin).expect("target/ is writable");
@@ -109,7 +109,7 @@ fn it_is_opened_where_that_is_asked() {
 }
 
 #[test]
-fn what_cannot_be_is_a_sentence() {
+fn impossible_requests_are_explained() {
     let place = planted();
     let why = "cannot write nowhere/x.html: No such file or directory (os error 2); create the folder nowhere";
     failed(&run(&place, "report 2.pickle -o nowhere/x.html"), why);
@@ -134,7 +134,7 @@ fn no_snapshot_is_written_over() {
 }
 
 #[test]
-fn a_report_is_whole_or_not_there() {
+fn report_is_complete_or_missing() {
     let place = planted();
     fs::write(place.path.join("a.html"), "what was there").expect("writable");
     // More than a file may have here.

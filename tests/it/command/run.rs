@@ -157,7 +157,7 @@ fn bad_settings_are_refused() {
 }
 
 #[test]
-fn off_is_said() {
+fn disabled_library_is_reported() {
     let ran = shell("", "true").env("CACHEALLOC", "0").output().ok();
     assert_eq!(ran.stderr, "cachealloc: CACHEALLOC=0 is set: the library is disabled\n");
 }
@@ -165,7 +165,7 @@ fn off_is_said() {
 /// A line for each variable that has a meaning but is not taken over, and none for those that are
 /// ignored on purpose or when messages are off.
 #[test]
-fn variables_of_other_allocators_are_told() {
+fn variables_of_other_allocators_are_reported() {
     let run = |flags: &str| {
         let variable = ("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True,backend:native");
         shell(flags, "echo out").env(variable.0, variable.1).output().ok()
@@ -333,7 +333,7 @@ fn a_program_begins_as_the_command_did() {
 
 /// Foreign files in the place of the snapshots, or of possible ones, are not removed.
 #[test]
-fn nothing_of_others_is_removed() {
+fn files_of_others_are_not_removed() {
     let place = Place::new();
     let report = format!("{} run --report a.html --", command().display());
     // The running process, and one that was before it, have the same number in two namespaces.

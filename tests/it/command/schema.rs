@@ -139,7 +139,7 @@ fn json_is_what_the_schema_says() {
 
 /// The checker itself finds errors.
 #[test]
-fn what_the_schema_does_not_say_is_found() {
+fn keys_missing_from_the_schema_are_found() {
     let all = schema();
     let wrong = |name: &str, value: Value| {
         let mut checker = Checker { all: &all, wrong: Vec::new(), met: BTreeSet::new() };

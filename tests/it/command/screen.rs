@@ -27,7 +27,7 @@ fn is_content(person: Child) {
 }
 
 #[test]
-fn the_screen_obeys_and_leaves_the_terminal_as_it_was() {
+fn screen_follows_keys_and_restores_the_terminal() {
     if lacks("python3") {
         return;
     }

@@ -42,7 +42,7 @@ pub fn line_of(comment: &str) -> usize {
 
 /// Shows host memory that devices reach if a flag asks for it; otherwise only mentions it.
 #[test]
-fn who_holds_pinned_memory() {
+fn holders_of_pinned_memory() {
     let place = Place::new();
     place.run(&Run::c("pinned.c").arg("ends").conf("record:all,log:quiet,snapshot:p.pickle")).ok();
     let told = "host: 6.06 MiB that devices can access; list its holders with --device host\n";
@@ -61,7 +61,7 @@ fn who_holds_pinned_memory() {
 }
 
 #[test]
-fn who_holds_most() {
+fn largest_holders() {
     let place = planted();
     // How long they live depends on the machine.
     let text = masked(&said(&place, "top-sites 2.pickle")).replace("# < # us", "# us");
@@ -169,7 +169,7 @@ fn several_files_are_added_up() {
 }
 
 #[test]
-fn what_has_changed() {
+fn changes_between_two_snapshots() {
     let place = planted();
     let text = said(&place, "diff 2.pickle 5.pickle");
     let leak = format!("leak c/planted.c:{}", line_of("leak"));
@@ -303,7 +303,7 @@ pickle.dump([segment], open('segments.pickle', 'wb'))
 }
 
 #[test]
-fn what_is_no_snapshot() {
+fn files_that_are_not_snapshots() {
     let place = planted();
     let file = fs::read(place.path.join("2.pickle")).expect("the snapshot");
     let write = |name: &str, bytes: &[u8]| fs::write(place.path.join(name), bytes).expect("room");

@@ -40,7 +40,7 @@ fn the_file_is_named_and_whole() {
 }
 
 #[test]
-fn it_is_said_why_none_comes() {
+fn missing_snapshot_is_explained() {
     let place = Place::new();
     let running = busy(&place, "snapshot:/no/such/folder/s.pickle");
     let ran = snapshot(&running).output();

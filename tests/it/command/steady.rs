@@ -57,7 +57,7 @@ fn every_format_says_since_when_and_what_ended_it() {
 }
 
 #[test]
-fn what_ended_it_is_known_where_it_is_recorded() {
+fn recording_names_what_ended_the_steady_state() {
     let running = steady("off");
     let json = json(&running);
     assert!(json["steady_seconds"].is_number() && json["steady_ended_by"].is_null(), "{json}");

@@ -68,7 +68,7 @@ fn threads_at_once_are_not_counted_twice() {
 
 /// The cache releases 50 MiB while the driver loads.
 #[test]
-fn what_comes_meanwhile_is_not_taken_for_the_calls() {
+fn other_memory_is_not_attributed_to_the_call() {
     let run = program("short").conf(RECORDED).env("SIM_MEMORY_MB", "100");
     assert_eq!(taken(run), (rows(&[("rest", MODULE)]), 1));
 }
@@ -87,14 +87,14 @@ fn in_a_capture_nothing_is_measured() {
 }
 
 #[test]
-fn what_was_taken_before_is_given_back_by_nobody() {
+fn memory_taken_before_recording_is_not_subtracted() {
     let run = program("late").conf("log:quiet,snapshot:/dev/null/no");
     let wanted = rows(&[("modules", MODULE), ("launches", KERNEL), ("rest", LOCAL)]);
     assert_eq!(taken(run), (wanted, 0));
 }
 
 #[test]
-fn it_ends_with_its_context() {
+fn measurement_ends_with_its_context() {
     let run = program("ends").conf(RECORDED);
     assert_eq!(taken(run), (rows(&[("rest", 0)]), 0));
 }
@@ -102,7 +102,7 @@ fn it_ends_with_its_context() {
 /// For a program that is not recorded, the library queries the driver only for the free memory of a
 /// large request.
 #[test]
-fn unrecorded_calls_ask_nothing() {
+fn unrecorded_calls_do_not_ask_the_driver() {
     let run = program("calls").env("CACHEALLOC_BREAK", Rule::NothingIsAskedInVain.name());
     let ran = run.conf("log:quiet").output().ok();
     assert_eq!(ran.report.calls("cuMemGetInfo_v2"), 1);

@@ -83,7 +83,7 @@ fn another_thread_of_the_program_may_free_it() {
 
 /// A request too large for any device fails at once. Without the option every failing request does.
 #[test]
-fn what_cannot_be_had_is_not_waited_for() {
+fn impossible_request_does_not_wait() {
     let house = House::new();
     let (mut first, mut second) = (house.process(WAITS), house.process(KEEPS));
     for kind in ["alloc", "async", "create", "pitch"] {
@@ -99,7 +99,7 @@ fn what_cannot_be_had_is_not_waited_for() {
 /// A small request does not pass a large waiting one, unless the order is broken. Nor does a
 /// request of a process that has waited for memory of another GPU before.
 #[test]
-fn who_comes_first_is_served_first() {
+fn waiting_requests_are_served_in_order() {
     let run = |rule: Option<Rule>, waits_elsewhere: bool| {
         let house = House::new();
         let breaks = |run: Run| {
@@ -142,7 +142,7 @@ fn who_comes_first_is_served_first() {
 
 /// A process that was stopped or killed while it waited delays no other one.
 #[test]
-fn who_does_not_look_is_passed() {
+fn inactive_waiter_is_skipped() {
     let house = House::new();
     let mut holder = house.process(KEEPS);
     let [mut stopped, mut killed, mut last] = [0, 1, 2].map(|_| house.process(WAITS));
@@ -255,12 +255,12 @@ fn is_served_beside(looked_ns: fn() -> u64, by_another_user: bool, longest: Dura
 }
 
 #[test]
-fn who_looks_by_another_clock_holds_nobody_up() {
+fn waiter_with_another_clock_blocks_nobody() {
     assert!(is_served_beside(|| u64::MAX, false, LONG));
 }
 
 #[test]
-fn another_users_file_holds_nobody_up() {
+fn file_of_another_user_blocks_nobody() {
     // SAFETY: the call only returns a number.
     if unsafe { libc::geteuid() } != 0 {
         return skipped("only root can give a file to another user");
@@ -302,7 +302,7 @@ fn an_exit_handler_does_not_wait() {
 
 /// The driver returns the same code for a lack of something else.
 #[test]
-fn what_is_no_lack_of_memory_is_not_waited_for() {
+fn other_failures_do_not_wait() {
     let run = |seconds: u32, broken: &'static str| {
         let house = House::new();
         let fails = |run: Run| {

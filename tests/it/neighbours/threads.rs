@@ -117,7 +117,7 @@ fn few_files_are_open_at_once() {
 
 /// The library gets no descriptor for a while.
 #[test]
-fn who_could_not_look_looks_again() {
+fn failed_scan_is_repeated() {
     let house = House::new();
     let (mut first, mut second) = (house.process(KEEPS), house.process(KEEPS));
     first.caches(900, 100);
@@ -136,7 +136,7 @@ fn who_could_not_look_looks_again() {
 
 /// A measurement that a capture postpones does not delay the release of memory to another process.
 #[test]
-fn what_is_measured_later_does_not_hold_up_what_is_given() {
+fn late_measurement_does_not_delay_a_release() {
     let house = House::new();
     let (mut first, mut second) = (house.process(KEEPS), house.process(KEEPS));
     first.caches(900, 100);

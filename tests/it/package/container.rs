@@ -83,7 +83,7 @@ fn sh(script: &str, pattern: &Path, to: &Path) {
 
 #[test]
 #[ignore = "long tier"]
-fn what_the_recipe_copies_works_where_it_lies() {
+fn files_copied_by_the_recipe_work_in_place() {
     let place = Place::new();
     ok(&script(&place, "dist.sh", &[]));
     let recipe = fs::read_to_string(root().join("samples/container/Dockerfile")).expect("there");

@@ -57,7 +57,7 @@ fn is_root(own: &Path) -> bool {
 
 #[test]
 #[ignore = "long tier"]
-fn it_is_one_of_debians() {
+fn package_has_the_form_of_debian_packages() {
     let place = Place::new();
     let package = make(&place);
     let field = |name: &str| {

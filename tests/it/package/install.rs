@@ -17,7 +17,7 @@ fn files(folder: &Path) -> usize {
 }
 
 #[test]
-fn installed_it_works_and_goes_again() {
+fn installation_works_and_is_removable() {
     let place = Place::new();
     let prefix = place.path.join("usr");
     let prefix_text = prefix.display().to_string();

@@ -239,8 +239,8 @@ fn memory_nodes_allow_one_executable() {
 }
 
 #[test]
-fn what_a_launch_allocated_outlives_its_graph() {
-    let outcome = child("what_a_launch_allocated_outlives_its_graph", &[], |d| {
+fn memory_of_a_launch_outlives_its_graph() {
+    let outcome = child("memory_of_a_launch_outlives_its_graph", &[], |d| {
         let s = d.stream().unwrap();
         let captured = || {
             d.begin_capture(s, GLOBAL).unwrap();
@@ -304,8 +304,8 @@ fn a_user_object_lives_as_long_as_the_executable() {
 /// Measured, each in a separate capture that nothing else concerns: the calls that kill a global
 /// capture, by whichever thread, and the calls that do not.
 #[test]
-fn what_a_global_capture_forbids() {
-    let test = "what_a_global_capture_forbids";
+fn calls_forbidden_by_a_global_capture() {
+    let test = "calls_forbidden_by_a_global_capture";
     let outcome = child(test, &[], |d| {
         let (s, other, context) = (d.stream().unwrap(), d.stream().unwrap(), d.context());
         let event = d.event().unwrap();

@@ -30,8 +30,8 @@ fn nodes(d: &Driver, stream: u64) -> Vec<u64> {
 }
 
 #[test]
-fn terminals_are_what_the_next_node_comes_after() {
-    let outcome = child("terminals_are_what_the_next_node_comes_after", &[], |d| {
+fn terminals_precede_the_next_node() {
+    let outcome = child("terminals_precede_the_next_node", &[], |d| {
         let (a, b, e) = fork(d);
         let first = nodes(d, a);
         assert_eq!((first.len(), nodes(d, b)), (1, first.clone()));
@@ -100,8 +100,8 @@ fn terminals_may_be_set_and_added_to() {
 }
 
 #[test]
-fn an_empty_node_on_a_joined_stream_is_a_branch_that_nobody_joins() {
-    let test = "an_empty_node_on_a_joined_stream_is_a_branch_that_nobody_joins";
+fn empty_node_on_a_joined_stream_is_an_unjoined_branch() {
+    let test = "empty_node_on_a_joined_stream_is_an_unjoined_branch";
     let outcome = child(test, &[], |d| {
         let (a, b, e) = fork(d);
         d.launch("delay", b, &[1]).unwrap();

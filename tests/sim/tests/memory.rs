@@ -137,8 +137,8 @@ fn a_free_of_pool_memory_does_not_wait() {
 }
 
 #[test]
-fn what_a_stream_does_not_need_of_others_stays_the_pools() {
-    let name = "what_a_stream_does_not_need_of_others_stays_the_pools";
+fn memory_a_stream_does_not_need_stays_in_the_pool() {
+    let name = "memory_a_stream_does_not_need_stays_in_the_pool";
     let outcome = child(name, &[("SIM_MEMORY_MB", "64")], |d| {
         let (a, b, flag) = (d.stream().unwrap(), d.stream().unwrap(), d.pinned(8).unwrap());
         let blocks = [d.alloc_async(24 * MIB, a).unwrap(), d.alloc_async(24 * MIB, a).unwrap()];
@@ -157,8 +157,8 @@ fn what_a_stream_does_not_need_of_others_stays_the_pools() {
 /// A program must not rely on the driver making a request wait for memory that another stream has
 /// freed.
 #[test]
-fn nothing_leans_on_what_a_pools_request_waits_for() {
-    let name = "nothing_leans_on_what_a_pools_request_waits_for";
+fn pool_request_dependencies_order_nothing_else() {
+    let name = "pool_request_dependencies_order_nothing_else";
     let outcome = child(name, &[("SIM_MEMORY_MB", "64")], |d| {
         let (a, b) = (d.stream().unwrap(), d.stream().unwrap());
         let shared = d.alloc(4096).unwrap();
@@ -282,8 +282,8 @@ fn the_cost_of_calls_is_virtual() {
 }
 
 #[test]
-fn memory_freed_in_order_is_back_when_somebody_synchronized() {
-    let name = "memory_freed_in_order_is_back_when_somebody_synchronized";
+fn memory_freed_in_order_returns_at_a_synchronization() {
+    let name = "memory_freed_in_order_returns_at_a_synchronization";
     let outcome = child(name, &[], |d| {
         let (a, b) = (d.stream().unwrap(), d.stream().unwrap());
         let before = d.memory_info().unwrap().0;

@@ -238,8 +238,8 @@ fn an_answer_without_a_wait_is_chance() {
 
 /// Work that one thread has waited for is past for all threads.
 #[test]
-fn a_record_behind_anothers_wait_is_over() {
-    let outcome = child("a_record_behind_anothers_wait_is_over", &[], |d| {
+fn record_after_a_wait_of_another_is_complete() {
+    let outcome = child("record_after_a_wait_of_another_is_complete", &[], |d| {
         let (s, e) = (d.stream().unwrap(), d.event().unwrap());
         let context = d.context();
         let wait = || {
@@ -272,8 +272,8 @@ fn the_host_waits_for_a_fill_of_managed_memory() {
 }
 
 #[test]
-fn handles_come_again_and_ids_do_not() {
-    let outcome = child("handles_come_again_and_ids_do_not", &[], |d| {
+fn handles_are_reused_and_ids_are_not() {
+    let outcome = child("handles_are_reused_and_ids_are_not", &[], |d| {
         let a = d.stream().unwrap();
         let id = d.stream_id(a).unwrap();
         d.destroy_stream(a).unwrap();

@@ -84,8 +84,8 @@ fn recycled_pool_memory_is_freed_before_its_request() {
 }
 
 #[test]
-fn pool_memory_is_freed_behind_a_wait() {
-    let test = "pool_memory_is_freed_behind_a_wait";
+fn pool_memory_is_freed_after_a_wait() {
+    let test = "pool_memory_is_freed_after_a_wait";
     let outcome = child(test, &[("SIM_FREES_JUDGED", "1")], |d| {
         let s = d.stream().unwrap();
         let x = d.alloc_async(N as usize, s).unwrap();

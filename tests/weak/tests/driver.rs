@@ -10,7 +10,7 @@ const MISSING: usize = 2;
 /// A thread that has called the driver knows all its functions, even if another thread is still
 /// looking them up.
 #[test]
-fn who_finds_one_function_finds_all() {
+fn thread_that_sees_one_function_sees_all() {
     std::thread::scope(|scope| {
         for _ in 0..3 {
             scope.spawn(|| {

@@ -10,7 +10,7 @@ use crate::{ROUNDS, look_until};
 
 /// The holder of a reference finds the recording that it refers to.
 #[test]
-fn no_event_is_recorded_anew_too_early() {
+fn events_are_not_recorded_again_too_early() {
     (0..ROUNDS).for_each(|_| record_again());
 }
 

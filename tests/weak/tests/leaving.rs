@@ -18,7 +18,7 @@ impl Linked for Thing {
 }
 
 #[test]
-fn what_is_left_is_whole() {
+fn pushed_items_are_complete() {
     (0..ROUNDS).for_each(|_| leave());
 }
 

@@ -126,7 +126,7 @@ fn arguments(dice: &mut Dice, bytes: usize, ranges: &[(usize, usize)]) -> Vec<u8
 
 /// Ranges that begin and end in one page: the end of one hides no other.
 #[test]
-fn neighbours_that_end_hide_nothing() {
+fn ending_ranges_hide_no_others() {
     // Far from the places of the other test, and from all numbers there.
     const PAGE: usize = 0x3b5d_7a80_0000;
     std::thread::scope(|scope| {

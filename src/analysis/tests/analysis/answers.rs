@@ -36,7 +36,7 @@ fn snapshots() -> impl Iterator<Item = (u64, Snapshot)> {
 }
 
 #[test]
-fn what_is_live_at_every_moment() {
+fn live_blocks_at_every_moment() {
     let mut late = 0;
     for (seed, snapshot) in snapshots() {
         for device in &snapshot.devices {
@@ -137,7 +137,7 @@ fn gaps() {
 }
 
 #[test]
-fn what_is_reserved_at_every_moment() {
+fn reserved_memory_at_every_moment() {
     for (seed, snapshot) in snapshots() {
         for device in &snapshot.devices {
             let reserved = reserved_over_time(device);

@@ -353,7 +353,7 @@ fn names_of_any_length_have_a_label() {
 }
 
 #[test]
-fn what_a_terminal_obeys_is_not_printed() {
+fn terminal_escapes_are_not_printed() {
     assert_eq!(plain("a\u{1b}[2J\r\n\u{9b}31m\u{202e}b"), "a?[2J???31m?b");
     assert_eq!(plain("a\u{200b}b\u{feff}\u{e0041}\u{2060}\u{ad}c"), "a?b????c");
     assert_eq!(plain("\u{e4}\u{4e16}\u{1f600} <>&"), "\u{e4}\u{4e16}\u{1f600} <>&");
@@ -368,7 +368,7 @@ fn told_apart(names: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn instances_of_a_template_are_told_apart() {
+fn template_instances_are_distinguished() {
     let long = "x".repeat(60);
     assert_eq!(
         told_apart(&[
@@ -391,7 +391,7 @@ fn instances_of_a_template_are_told_apart() {
 }
 
 #[test]
-fn any_name_is_told_apart_in_a_line() {
+fn any_name_is_distinguished_in_one_line() {
     for names in [
         ["f<\u{e9}\u{e9}>", "f<\u{e9}\u{ea}>"].map(|it| it.repeat(40)),
         ["f<".repeat(500), "f<".repeat(501)],

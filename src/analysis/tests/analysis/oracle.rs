@@ -76,7 +76,7 @@ fn both_read_the_same() {
 
 /// Shows why serde-pickle is not our reader.
 #[test]
-fn what_is_shared_it_refuses() {
+fn serde_pickle_refuses_shared_objects() {
     let file = made::pickled(&made::history(7, 200));
     assert!(serde_pickle::value_from_slice(&file, DeOptions::new()).is_err());
     made::read(&file);

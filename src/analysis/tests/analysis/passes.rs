@@ -63,7 +63,7 @@ fn each_time_a_range_is_entered() {
 
 /// A history that begins in the midst of a range, and counts larger than the text has ranges.
 #[test]
-fn what_cannot_be_known_is_taken_as_it_is() {
+fn incomplete_ranges_are_taken_as_recorded() {
     let found = passes(&[("step/a", 0), ("step", 3), ("step", 200), ("step", 1)]);
     assert_eq!(found, is(&[("step", 0, 3), ("step/a", 0, 1), ("step", 3, 4)]));
     let deep = ["x"; PASS_DEPTH_MAX + 3].join("/");

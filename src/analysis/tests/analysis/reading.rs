@@ -119,7 +119,7 @@ fn lines_of(snapshot: &history::Snapshot) -> Vec<String> {
 }
 
 #[test]
-fn what_our_library_wrote() {
+fn snapshots_of_the_library() {
     for seed in 0..200 {
         let written = made::history(seed, seed % 50 * 8);
         let read = made::read(&made::pickled(&written));
@@ -138,7 +138,7 @@ fn what_our_library_wrote() {
 /// The format of PyTorch before 2023: a list of segments, blocks without addresses, with a
 /// `history`.
 #[test]
-fn what_old_pytorch_wrote() {
+fn snapshots_of_old_pytorch() {
     if lacks("python3") {
         return;
     }
@@ -169,7 +169,7 @@ pickle.dump([dict(device=1, address=4096, total_size=2048, stream=-1, segment_ty
 /// The format of PyTorch's Python side: with every protocol, with nothing shared, and after JSON,
 /// where tuples have become lists.
 #[test]
-fn what_python_wrote() {
+fn pickles_of_python() {
     if lacks("python3") {
         return;
     }

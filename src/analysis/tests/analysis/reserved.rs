@@ -39,7 +39,7 @@ fn same(one: &Entry, other: &Entry) -> bool {
 }
 
 #[test]
-fn a_run_that_is_broken_off_is_the_judge() {
+fn replay_agrees_with_a_truncated_run() {
     let (mut compared, mut went, mut pieces) = (0, 0, 0);
     for seed in 0..80 {
         let whole = made::read(&made::pickled(&made::history(seed, 240)));
@@ -78,7 +78,7 @@ fn common(whole: &Device, part: &Device) -> Option<Moment> {
 }
 
 #[test]
-fn beside_is_what_touches_a_free_piece() {
+fn blocks_beside_touch_a_free_piece() {
     let mut sites_count = 0;
     for seed in 0..60 {
         let snapshot = made::read(&made::pickled(&made::history(seed, 200)));

@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_nothing_has_are_refused() {
+    fn names_without_a_gpu_are_refused() {
         let new = |name: &str| Only::new(vec![name.to_string()], &[]).map(|_| ());
         for name in ["", "x", "3x", "GPU", "01:00", "01:00.g"] {
             assert!(new(name).is_err(), "{name}");

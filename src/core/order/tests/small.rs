@@ -177,7 +177,7 @@ fn pending_barriers_end_with_a_later_one() {
 }
 
 #[test]
-fn exclusive_ends_for_good_and_all_wait_until_that_is_done() {
+fn exclusive_ends_once_and_all_wait_for_that() {
     let exclusive = Exclusive::new();
     assert!(exclusive.is_exclusive(1) && exclusive.is_exclusive(2), "nothing was submitted");
     assert!(!exclusive.submits(1));
@@ -259,7 +259,7 @@ fn skipping_ends_once() {
 /// A free has deferred its wait. Another free must not defer its own, because calls may be unseen
 /// meanwhile. Nothing is submitted before that other free has submitted its own wait.
 #[test]
-fn each_stream_owes_until_a_wait_is_in() {
+fn each_stream_defers_until_a_wait_is_submitted() {
     let ledger = Ledger::new();
     ledger.deferral.flushed();
     assert!(ledger.may_defer_per_stream());

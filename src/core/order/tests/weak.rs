@@ -14,7 +14,7 @@ use crate::order::submission_counters::{Coverage, Lane, SubmissionCounters};
 
 /// The flag is the device's: neither side's access to it orders anything.
 #[test]
-fn a_flag_of_the_device_comes_behind_its_mark() {
+fn device_flag_is_ordered_after_its_counter() {
     for lane in [Lane::Own, Lane::Shared] {
         let (counters, cover, flag) =
             (SubmissionCounters::new(), Coverage::new(), AtomicU32::new(0));
@@ -40,7 +40,7 @@ fn a_flag_of_the_device_comes_behind_its_mark() {
 
 /// M1 and M2, with one thread in each lane.
 #[test]
-fn what_has_ended_has_begun() {
+fn ended_submissions_have_begun() {
     let counters = SubmissionCounters::new();
     thread::scope(|scope| {
         for lane in [Lane::Own, Lane::Shared] {
@@ -59,7 +59,7 @@ fn what_has_ended_has_begun() {
 
 /// The submission that another thread of the context has just entered may not be visible yet.
 #[test]
-fn one_context_is_one_for_all_its_threads() {
+fn single_context_is_seen_by_all_threads() {
     let tries: u32 = if cfg!(miri) { 1 } else { 100_000 };
     let all: Vec<Exclusive> = (0..tries).map(|_| Exclusive::new()).collect();
     thread::scope(|scope| {
@@ -78,7 +78,7 @@ fn one_context_is_one_for_all_its_threads() {
 /// thread, whose processor saw several streams a moment ago, must flush before it proceeds to
 /// another stream.
 #[test]
-fn a_free_is_known_with_what_it_owes() {
+fn deferred_wait_is_published_with_its_free() {
     let (counters, deferral) = (SubmissionCounters::new(), DeferralState::new());
     let (owed, flag) = (AtomicBool::new(false), AtomicU32::new(0));
     deferral.flushed();

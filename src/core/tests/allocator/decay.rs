@@ -107,7 +107,7 @@ fn matrices(side: u64) -> [u64; 4] {
 }
 
 #[test]
-fn a_peak_that_passes_goes_back_and_what_is_used_stays() {
+fn passed_peak_is_released_and_used_memory_stays() {
     let mut program = Program::new();
     let layers = [200 * MIB, 100 * MIB, 30 * MIB, MIB];
     program.steps(50, &layers);
@@ -123,7 +123,7 @@ fn a_peak_that_passes_goes_back_and_what_is_used_stays() {
 /// The memory held is the memory that the last passes used. One segment of the peak remains: the
 /// small matrices are cut from it.
 #[test]
-fn sizes_that_grow_leave_nothing_behind() {
+fn growing_sizes_leave_no_idle_memory() {
     let mut program = Program::new();
     let sides = || (0..400).map(|step| 1_000 + 20 * step);
     let mut used_bytes = Vec::new();
@@ -144,7 +144,7 @@ fn sizes_that_grow_leave_nothing_behind() {
 
 /// An evaluation between trainings, or a notebook: the first round costs calls, and no later one.
 #[test]
-fn a_round_of_a_long_period_pays_once() {
+fn long_period_misses_once() {
     let sizes = [300 * MIB, 40 * MIB, 12 * MIB, 3 * MIB];
     for is_in_arenas in [false, true] {
         for period in [2, 5, 20, 60, 390] {
@@ -165,7 +165,7 @@ fn a_round_of_a_long_period_pays_once() {
 
 /// The loop that runs beside it keeps its memory meanwhile, and does not keep the rest.
 #[test]
-fn a_round_beside_a_loop_pays_once_too() {
+fn long_period_beside_a_loop_misses_once() {
     let mut program = Program::new();
     let (training, evaluation) = ([100 * MIB, 50 * MIB], [700 * MIB, 300 * MIB]);
     let mut calls = Vec::new();
@@ -203,7 +203,7 @@ fn memory_is_kept_for_half_as_long_again() {
 
 /// In arenas any memory serves, in whatever parts it is mapped.
 #[test]
-fn half_of_what_went_teaches_in_whatever_parts_it_comes() {
+fn half_of_the_released_memory_teaches_in_any_parts() {
     for parts in [&[20, 20, 10][..], &[30, 20], &[10; 5], &[2, 48], &[48, 2]] {
         let mut program = Program::in_arenas();
         program.step(&[100 * MIB]);
@@ -220,7 +220,7 @@ fn half_of_what_went_teaches_in_whatever_parts_it_comes() {
 
 /// Released memory is known by its size, for a bounded number of sizes.
 #[test]
-fn what_came_again_counts_once_for_each_time_it_went() {
+fn returned_memory_counts_once_per_release() {
     const SIZES_MAX: u64 = 512;
     // All sizes are about equal. Their number is odd, and more than half must be requested again.
     let size = |number: u64| (1 << 42) + number * 2 * MIB;
@@ -243,7 +243,7 @@ fn what_came_again_counts_once_for_each_time_it_went() {
 }
 
 #[test]
-fn what_went_is_remembered_for_900_passes() {
+fn releases_are_remembered_for_900_passes() {
     for (passes_count, is_remembered) in [(900, true), (901, false)] {
         let mut program = Program::new();
         program.step(&[300 * MIB]);
@@ -261,7 +261,7 @@ fn what_went_is_remembered_for_900_passes() {
 
 /// A period longer than anything is remembered: each round costs its own calls, and no more.
 #[test]
-fn a_round_of_a_very_long_period_pays_for_itself_only() {
+fn very_long_period_costs_only_itself() {
     let mut program = Program::new();
     for round in 0..4 {
         let before = program.calls_count();

@@ -24,7 +24,7 @@ fn served(allocator: &mut Allocator, mut request: Request) -> BlockId {
 }
 
 #[test]
-fn only_what_its_stream_may_still_use_is_behind_it() {
+fn only_memory_in_use_is_ordered_after_its_stream() {
     let mut allocator = Allocator::new(Policy::default());
     let stream = StreamId(1);
     let ask = |allocator: &mut Allocator| {
@@ -64,7 +64,7 @@ fn pools_have_memory_until_they_are_closed() {
 /// The recorder asks for completed pending frees, and gets each once, between its first and its
 /// last query.
 #[test]
-fn pending_frees_that_are_over_are_told_while_someone_asks() {
+fn completed_pending_frees_are_reported_while_requested() {
     let mut allocator = Allocator::new(Policy::default());
     let mut event = 0;
     let mut pends = |allocator: &mut Allocator| {
@@ -93,7 +93,7 @@ fn pending_frees_that_are_over_are_told_while_someone_asks() {
 
 /// The block waited for a stream, long before the capture began.
 #[test]
-fn what_a_capture_adopts_was_used_by_nothing_outside_of_it() {
+fn captures_adopt_only_segments_without_other_uses() {
     let mut allocator = Allocator::new(Policy::default());
     let (pool, stream, event) = (PrivatePool(1), StreamId(1), EventId(1));
     let bytes = 7 << 20;
@@ -156,7 +156,7 @@ fn a_context_that_has_ended_holds_nothing() {
 
 /// The caller asks which memory leaves only after it has taken out the free memory.
 #[test]
-fn what_has_gone_does_not_leave_once_more_and_the_others_do() {
+fn released_segments_are_not_released_twice() {
     let mut allocator = Allocator::new(Policy::default());
     let ask = |allocator: &mut Allocator| {
         let block = served(allocator, Request::new(BYTES, Requester::Context));
@@ -184,7 +184,7 @@ fn the_driver_is_asked_for_whatever_a_device_could_have() {
 
 /// One division does not round to the next power of two: PyTorch's condition is more than one.
 #[test]
-fn one_division_is_none() {
+fn single_division_has_no_effect() {
     let bytes = 9 << 20;
     for divisions in [0, 1] {
         let policy = Policy { roundup_power2_divisions: [divisions; 16], ..Policy::default() };

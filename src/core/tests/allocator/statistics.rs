@@ -233,7 +233,7 @@ fn a_block_that_shrinks_counts_by_what_it_lost() {
 /// A capture takes the middle of a free block: the number of free blocks rises, and their bytes
 /// fall.
 #[test]
-fn a_block_that_falls_apart_is_at_a_peak_before_a_part_goes() {
+fn peak_is_counted_before_a_block_is_split() {
     let mut program = Program::new(Policy::default(), 160 * MIB);
     program.alloc(2 * MIB, Requester::Context);
     let begin = program.allocator.segments().next().expect("a segment").base.0;
@@ -257,7 +257,7 @@ fn a_block_that_falls_apart_is_at_a_peak_before_a_part_goes() {
 }
 
 #[test]
-fn peaks_and_totals_begin_anew() {
+fn peaks_and_totals_are_reset() {
     let mut program = Program::new(Policy::default(), 50 * MIB);
     program.alloc(30 * MIB, Requester::Context);
     program.alloc(40 * MIB, Requester::Context);

@@ -149,7 +149,7 @@ fn sizes_that_never_repeat_cost_calls_only_while_the_program_grows() {
 }
 
 #[test]
-fn where_holes_do_harm_calls_are_not_counted() {
+fn calls_are_not_counted_if_holes_block_requests() {
     let mut program = Program::new();
     let half = program.alloc(ROOM_BYTES / 2);
     assert!(program.is_spared_a_cut());

@@ -50,7 +50,7 @@ fn writes_and_replaces() {
 }
 
 #[test]
-fn is_not_there_before_it_is_whole() {
+fn file_appears_only_when_complete() {
     let directory = Directory::new("before");
     let path = directory.0.join("dump.pickle");
     write_whole(&path, WRITER, |output| {

@@ -98,7 +98,7 @@ fn known_code_survives_as_text() {
 proptest! {
     /// Frames are numbers: native ones from 0, Python's from 1000.
     #[test]
-    fn nothing_is_lost_and_nothing_comes_twice(
+    fn entries_are_neither_lost_nor_repeated(
         native in prop::collection::vec(any::<bool>(), 0..30),
         python in prop::collection::vec(any::<bool>(), 0..30),
     ) {

@@ -18,7 +18,7 @@ fn pieces() {
 }
 
 #[test]
-fn without_a_rank_one_separator_goes_too() {
+fn missing_rank_also_removes_one_separator() {
     check("dump-%r-%p", None, "dump-17");
     check("dump_%r.pickle", None, "dump.pickle");
     check("%r-%p", None, "17");
@@ -32,7 +32,7 @@ fn without_a_rank_one_separator_goes_too() {
 }
 
 #[test]
-fn what_is_no_template() {
+fn invalid_templates() {
     for (template, position, part) in [
         ("", 0, "empty"),
         ("dump-%x", 5, "%x is none of %p"),

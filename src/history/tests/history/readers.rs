@@ -239,7 +239,7 @@ fn long_names_are_cut_between_letters() {
 }
 
 #[test]
-fn errors_of_the_output_come_back() {
+fn output_errors_are_returned() {
     let snapshot = random::snapshot(1, 50);
     let whole = pickled(&snapshot, &mut random::Described::default());
     for length in (0..whole.len()).step_by(97) {

@@ -153,18 +153,24 @@ fn a_limit_that_allows_the_request_is_not_blamed() {
     assert!(text.starts_with(first), "{text}");
     let limit = "  limit         3.00 GiB (the_option), 1.00 GiB held by all libraries\n";
     assert!(text.contains(limit), "{text}");
-    assert!(text.contains("1.00 GiB are free on the device, 1.00 GiB less than requested"), "{text}");
+    assert!(
+        text.contains("1.00 GiB are free on the device, 1.00 GiB less than requested"),
+        "{text}"
+    );
     // A limit on device memory does not apply to host memory.
     (report.request.kind, report.request.bytes) = (OomKind::PinnedHost, Some(5 << 30));
     report.host_free_bytes = Some(4 << 30);
     let text = oom_report(&report, &mut Named);
     assert!(!text.contains("more than the_option"), "{text}");
-    assert!(text.contains("the host has 4.00 GiB available, 1.00 GiB less than requested"), "{text}");
+    assert!(
+        text.contains("the host has 4.00 GiB available, 1.00 GiB less than requested"),
+        "{text}"
+    );
 }
 
 /// A remedy is derived from a number, and shown only where it suffices.
 #[test]
-fn what_helps_follows_from_the_numbers() {
+fn hints_follow_from_the_numbers() {
     let helps = |change: fn(&mut OomReport)| {
         let mut report = empty(OomKind::Linear, Some(2 << 30));
         (report.driver_free_bytes, report.driver_total_bytes) = (Some(1 << 30), Some(8 << 30));

@@ -9,7 +9,7 @@ use crate::random;
 
 proptest! {
     #[test]
-    fn what_an_allocator_writes_down_is_sound(seed: u64, steps in 0u64..300) {
+    fn allocator_histories_are_sound(seed: u64, steps in 0u64..300) {
         let snapshot = random::snapshot(seed, steps);
         prop_assert_eq!(snapshot.check(), Ok(()));
     }

@@ -44,7 +44,7 @@ fn flags_of_paddle_are_options() {
 /// A value that PyTorch's parser refuses, or accepts in part, gives one line here, and changes
 /// nothing else.
 #[test]
-fn what_pytorch_refuses_is_refused() {
+fn values_refused_by_pytorch_are_refused() {
     for bad in [
         "expandable_segments_reserve:-1",
         "foo:1",
@@ -96,7 +96,7 @@ fn what_pytorch_refuses_is_refused() {
 /// One text for PyTorch and this library: what PyTorch writes is accepted. A setting without a
 /// meaning here is reported, unless it requests what applies anyway.
 #[test]
-fn what_pytorch_has_is_accepted() {
+fn options_of_pytorch_are_accepted() {
     for row in OPTIONS {
         let Effect::Never(why) = row.effect else { continue };
         accepted(&format!("{}:{}", row.key, row.default));

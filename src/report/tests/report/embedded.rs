@@ -66,7 +66,7 @@ fn one_entry_that_ends_and_begins_is_two_events() {
 
 /// The address is freed twice, so another block must have been there since the first free.
 #[test]
-fn what_ends_goes_before_what_begins() {
+fn ends_come_before_begins_at_the_same_time() {
     let mut made = Made::new();
     let stack = made.stack(&[("f", "a.c", 1)]);
     made.entry(Action::Alloc, 4096, 5, stack);
@@ -90,7 +90,7 @@ fn times_never_fall() {
 }
 
 #[test]
-fn moments_of_one_process_are_told_from_ranks() {
+fn snapshots_of_one_process_are_distinguished_from_ranks() {
     let of = |other: fn(&mut Made)| {
         let mut second = small();
         other(&mut second);

@@ -58,7 +58,7 @@ fn small_snapshot_in_words() {
 
 /// One site holds little, but always more; another holds much, all allocated at the start.
 #[test]
-fn what_grows_is_named() {
+fn growing_sites_are_named() {
     let mut made = Made::new();
     let large = made.stack(&[("build", "/home/user/model.py", 3)]);
     let leak = made.stack(&[("log", "/home/user/train.py", 9)]);
@@ -81,7 +81,7 @@ fn what_grows_is_named() {
 /// A few blocks that are allocated regularly, and freed when the program ends: nearly every program
 /// frees all its blocks then.
 #[test]
-fn what_is_freed_at_the_end_has_grown() {
+fn memory_freed_only_at_the_end_has_grown() {
     for blocks in [12, 15, 200] {
         let mut made = Made::new();
         let scratch = made.stack(&[("scratch", "/home/user/train.py", 3)]);
@@ -111,7 +111,7 @@ fn what_is_freed_at_the_end_has_grown() {
 
 /// Memory loaded at the start does not grow, however many blocks it is.
 #[test]
-fn what_is_loaded_at_first_does_not_grow() {
+fn initial_loading_is_not_growth() {
     let mut made = Made::new();
     let load = made.stack(&[("load", "/home/user/train.py", 3)]);
     let step = made.stack(&[("step", "/home/user/train.py", 9)]);
@@ -149,7 +149,7 @@ fn a_range_that_grows_is_named() {
 /// The failed call recorded in the file comes first, by its function and kind. A failure that was
 /// overcome is no such finding.
 #[test]
-fn failed_calls_are_told_by_what_they_asked_for() {
+fn failed_calls_are_described_by_their_request() {
     let told = |overcome: bool| {
         let mut made = small();
         let entry =
@@ -163,7 +163,8 @@ fn failed_calls_are_told_by_what_they_asked_for() {
         sentences(&written(&[made.input("failed")]))
     };
     let found = told(false);
-    let wanted = "Out of memory, 30 us after start: cuMemCreate asked for 4.00 GiB of physical memory";
+    let wanted =
+        "Out of memory, 30 us after start: cuMemCreate asked for 4.00 GiB of physical memory";
     assert!(found[0].starts_with(wanted), "{found:?}");
     let found = told(true);
     assert!(found[0].starts_with("Peak: "), "{found:?}");
@@ -239,7 +240,7 @@ fn temporaries_are_counted() {
 }
 
 #[test]
-fn what_is_missing_is_said() {
+fn missing_data_is_reported() {
     let mut made = small();
     made.snapshot.settings.dropped = Dropped::Count(3);
     let found = sentences(&written(&[made.input("ring")]));
@@ -258,7 +259,7 @@ fn what_is_missing_is_said() {
 /// A finding common to two ranks is printed once, with both names; a finding of one rank has its
 /// name.
 #[test]
-fn what_several_files_have_in_common_is_told_once() {
+fn common_findings_are_reported_once() {
     let rank = |number: u64, more: u64| {
         let mut made = small();
         if more > 0 {
@@ -336,7 +337,7 @@ fn small_sites_are_not_split() {
 
 /// Forty sentences of eight ranks are too many to read.
 #[test]
-fn of_many_files_the_highest_is_told() {
+fn highest_peak_of_many_files_is_described() {
     let files: Vec<_> = (0..4u64)
         .map(|rank| {
             let mut made = small();

@@ -33,7 +33,7 @@ fn rows(section: &str, name: &str) -> Vec<String> {
 }
 
 #[test]
-fn what_cannot_fit_names_who_holds_most() {
+fn run_that_cannot_fit_names_the_largest_holders() {
     let page = written(&[small().input("small.pickle")]);
     let section = section(&page).expect("it has a history");
     let title = "<h3>device 0: 5 allocations, 4.01 GiB at the peak; the recorded run reserved 22.0 MiB</h3>";

@@ -25,7 +25,7 @@ const TORCH: &str = "/usr/lib/python3/dist-packages/torch/lib/libc10_cuda.so";
 const CACHE: &str = "c10::cuda::CUDACachingAllocator::Native::DeviceCachingAllocator::alloc_block";
 
 #[test]
-fn segments_of_pytorch_are_said() {
+fn segments_of_pytorch_are_reported() {
     let sentence = |what: &str| {
         format!(
             "PyTorch has its own cache: 2 allocations, 22.0 MiB, {what}; to see tensors, run it with \
@@ -88,7 +88,7 @@ fn snapshots_of_pytorch_are_left_alone() {
 
 /// The live blocks identify the cache where there is no history.
 #[test]
-fn what_is_live_tells_as_well() {
+fn live_blocks_suffice_to_recognize_segments() {
     let mut made = Made::new();
     let stack = made.stack(&[(CACHE, TORCH, 1)]);
     made.keep(1 << 40, 2 * MIB, stack);

@@ -41,7 +41,7 @@ fn the_tags_of_the_page_are_the_templates() {
 }
 
 #[test]
-fn names_come_back_as_they_were() {
+fn names_survive_the_page() {
     for name in NAMES {
         let page = hostile(name);
         let strings = columns(&page)["strings"].clone();

@@ -77,7 +77,7 @@ fn sites(inside: &SegmentFree) -> Vec<(&str, AdjacentFree)> {
 /// When the allocation failed, 3 and 8 MiB lay before 9 MiB that were free, and the 2 MiB from
 /// before were still held.
 #[test]
-fn what_was_free_when_an_allocation_failed() {
+fn free_memory_at_a_failed_allocation() {
     let inputs = [small().input("small.pickle")];
     let told = tell(&inputs, FitWhen::Short, When::Shortage);
     let [device] = &told.devices[..] else { panic!("it has one device") };

@@ -95,7 +95,7 @@ fn has_each_once(program: &[[Option<Op>; OPS_MAX]; 3]) -> bool {
 }
 
 #[test]
-fn waits_that_are_put_off_hold() {
+fn deferred_waits_hold() {
     let ops_max = if scale() > 1 { 5 } else { tier::count(3, 4) };
     for before in [Before::Nothing, Before::Several] {
         let outcome = explore_all(&ALL, before, Left::Nothing, ops_max);
@@ -107,7 +107,7 @@ fn waits_that_are_put_off_hold() {
 
 /// No barrier of another context drops the deferred wait of a context.
 #[test]
-fn a_context_that_does_not_work_forgets_nothing() {
+fn failed_context_keeps_its_barriers() {
     let ops_max = if scale() > 1 { 5 } else { tier::count(3, 4) };
     let outcome = explore_all(&BESIDE, Before::Ended, Left::Nothing, ops_max);
     std::println!("sole, beside another context: {outcome:?}");
@@ -118,7 +118,7 @@ fn a_context_that_does_not_work_forgets_nothing() {
 /// A thread that is about to flush for a context that ends does not drop the wait either.
 #[test]
 #[ignore = "long tier"]
-fn a_context_that_ends_forgets_nothing() {
+fn ending_context_keeps_its_barriers() {
     let outcome = explore_all(&END, Before::Owed, Left::Nothing, END.len());
     std::println!("sole, where a context ends: {outcome:?}");
     assert_eq!(outcome.violation, None);
@@ -136,6 +136,6 @@ fn a_free_that_does_not_wait_is_caught() {
 }
 
 #[test]
-fn a_thread_that_pays_for_a_context_that_has_ended_is_caught() {
+fn flush_of_an_ended_context_is_caught() {
     assert!(explore_all(&END, Before::Owed, Left::DebtorUnderGate, END.len()).violation.is_some());
 }

@@ -90,7 +90,7 @@ fn case_0_the_frees_are_not_ordered() {
 }
 
 #[test]
-fn case_1_stream_1_is_behind_both_frees() {
+fn case_1_stream_1_is_ordered_after_both_frees() {
     let mut case = Case::used_on_both();
     case.kernel(S1);
     case.kernel(S2);
@@ -111,7 +111,7 @@ fn case_1_where_only_stream_2_uses_it() {
 }
 
 #[test]
-fn case_2_stream_2_is_not_behind_the_free_of_stream_1() {
+fn case_2_stream_2_is_not_ordered_after_the_free_of_stream_1() {
     let mut case = Case::used_on_both();
     let used_1 = case.kernel(S1);
     let used_2 = case.kernel(S2);
@@ -133,7 +133,7 @@ fn case_2_stream_2_is_not_behind_the_free_of_stream_1() {
 
 /// Everything that stream 2 had captured is complete where that node is.
 #[test]
-fn case_2_where_one_node_says_it_all() {
+fn case_2_one_node_suffices() {
     let mut case = Case::used_on_both();
     case.kernel(S2);
     case.wait(S1, S2);
@@ -160,7 +160,7 @@ fn case_2_while_stream_2_runs_on() {
 }
 
 #[test]
-fn case_3_all_streams_are_behind_both_frees() {
+fn case_3_all_streams_are_ordered_after_both_frees() {
     let mut case = Case::used_on_both();
     case.kernel(S1);
     case.kernel(S2);
@@ -217,7 +217,7 @@ fn a_branch_that_is_about_to_begin_keeps_its_place() {
 }
 
 #[test]
-fn what_was_freed_on_a_joined_stream_is_free_everywhere() {
+fn blocks_freed_on_a_joined_stream_are_free_everywhere() {
     let mut case = Case::used_on_both();
     case.kernel(S2);
     case.free_x(Scope::Stream(S2));
@@ -232,7 +232,7 @@ fn what_was_freed_on_a_joined_stream_is_free_everywhere() {
 /// An edge of unknown kind proves neither that its first node has started nor that any node before
 /// that one is complete.
 #[test]
-fn what_lies_behind_an_edge_of_unknown_kind_proves_nothing() {
+fn nodes_after_an_edge_of_unknown_kind_prove_nothing() {
     for between in [false, true] {
         let mut case = Case::used_on_both();
         case.kernel(S1);
@@ -319,7 +319,7 @@ fn only_what_an_edge_is_known_to_promise_counts() {
 
 /// Beyond this number of markers, no completion is asked for.
 #[test]
-fn as_many_markers_as_there_may_be() {
+fn maximum_number_of_markers() {
     for (count, ready) in
         [(MARKERS_COUNT_MAX, &[Scope::Stream(S1)][..]), (MARKERS_COUNT_MAX + 1, &[])]
     {
@@ -336,7 +336,7 @@ fn as_many_markers_as_there_may_be() {
 /// One node is ordered after the blocks handed out on this stream, and after those handed out to
 /// any.
 #[test]
-fn no_node_is_named_twice_where_the_graph_is_not_shown() {
+fn hidden_graph_has_each_node_once() {
     let mut case = Case::used_on_both();
     let used = case.kernel(S1);
     case.free_x(Scope::Stream(S1));

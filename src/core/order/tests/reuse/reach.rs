@@ -141,7 +141,7 @@ fn terminals_may_go_anywhere() {
 
 /// An added node stays a terminal only if no other node is ordered after it.
 #[test]
-fn terminals_are_added_where_they_say_more() {
+fn terminals_are_added_if_they_add_ordering() {
     for seed in 0..3_000 {
         let mut random = Random(seed);
         let graph = Graph::new(&mut random);

@@ -47,7 +47,7 @@ fn a_free_block_at_the_end_is_counted_in() {
 }
 
 #[test]
-fn memory_goes_from_the_middle_and_comes_back_there() {
+fn memory_in_the_middle_is_unmapped_and_mapped_again() {
     check(
         "
             policy expandable_segments:true
@@ -96,7 +96,7 @@ fn pages_that_a_live_block_touches_stay() {
 }
 
 #[test]
-fn what_is_free_anywhere_serves_a_request_that_the_driver_cannot() {
+fn free_memory_anywhere_serves_a_request_the_driver_cannot() {
     check(
         "
             policy expandable_segments:true
@@ -130,7 +130,7 @@ fn what_is_free_anywhere_serves_a_request_that_the_driver_cannot() {
 }
 
 #[test]
-fn all_that_is_free_is_enough_if_it_is_as_much_as_is_missing() {
+fn free_memory_suffices_if_it_is_as_much_as_missing() {
     check(
         "
             policy expandable_segments:true
@@ -232,7 +232,7 @@ fn the_limit_counts_what_is_mapped() {
 }
 
 #[test]
-fn within_the_limit_no_more_goes_than_is_above_it() {
+fn only_memory_above_the_limit_is_released() {
     check(
         "
             policy expandable_segments:true

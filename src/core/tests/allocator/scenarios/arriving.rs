@@ -33,7 +33,7 @@ fn range(mappings: &[Mapping]) -> (u64, u64) {
 }
 
 #[test]
-fn what_is_on_its_way_is_no_hole() {
+fn arriving_memory_is_not_a_hole() {
     for first_comes_first in [true, false] {
         let mut allocator = with_arena();
         let [mut one, mut two] = [6, 4].map(|mib| Request::new(mib * MIB, Requester::Context));
@@ -51,7 +51,7 @@ fn what_is_on_its_way_is_no_hole() {
 }
 
 #[test]
-fn what_does_not_come_is_a_hole_again() {
+fn memory_that_fails_to_arrive_is_a_hole_again() {
     let mut allocator = with_arena();
     let [mut one, mut two, mut three] =
         [6, 4, 6].map(|mib| Request::new(mib * MIB, Requester::Context));
@@ -67,7 +67,7 @@ fn what_does_not_come_is_a_hole_again() {
 /// A request includes a free block in its count, and another request takes the block. Afterwards no
 /// block is counted.
 #[test]
-fn what_was_counted_in_is_taken_by_another() {
+fn counted_memory_is_taken_by_another_request() {
     let mut allocator = with_arena();
     let mut kept = Request::new(4 * MIB, Requester::Context);
     asks(&mut allocator, &mut kept);

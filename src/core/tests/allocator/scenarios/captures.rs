@@ -3,7 +3,7 @@
 use crate::picture::check;
 
 #[test]
-fn what_a_capture_freed_waits_for_its_pool() {
+fn memory_freed_in_a_capture_waits_for_its_pool() {
     check(
         "
             open p1
@@ -28,7 +28,7 @@ fn what_a_capture_freed_waits_for_its_pool() {
 }
 
 #[test]
-fn what_the_capture_orders_is_used_again() {
+fn memory_ordered_by_the_capture_is_reused() {
     check(
         "
             open p1
@@ -99,7 +99,7 @@ fn a_stream_has_what_is_in_order_for_it() {
 }
 
 #[test]
-fn a_capture_is_given_what_nobody_used_since_it_began() {
+fn captures_get_memory_unused_since_they_began() {
     check(
         "
             a = alloc 30M

@@ -65,7 +65,7 @@ fn a_full_chunk_is_followed_by_another() {
 }
 
 #[test]
-fn where_there_is_no_room_for_a_chunk_half_of_it_does() {
+fn chunk_is_halved_if_it_does_not_fit() {
     check(
         "
             capacity 70M
@@ -85,7 +85,7 @@ fn where_there_is_no_room_for_a_chunk_half_of_it_does() {
 }
 
 #[test]
-fn a_chunk_that_is_wholly_free_makes_room() {
+fn entirely_free_chunk_is_released_under_pressure() {
     check(
         "
             capacity 100M

@@ -61,7 +61,7 @@ fn without_rounding_it_is_within_the_limit() {
 
 /// A size that is not rounded is not tried again.
 #[test]
-fn what_was_not_rounded_is_tried_once() {
+fn unrounded_size_is_tried_once() {
     check(
         "
             policy expandable_segments:true

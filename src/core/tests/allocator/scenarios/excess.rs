@@ -7,7 +7,7 @@ use crate::picture::check;
 use crate::world::World;
 
 #[test]
-fn the_largest_go_until_no_more_is_too_much() {
+fn largest_blocks_are_released_until_within_the_maximum() {
     check(
         "
             policy eager_delete_tensor_gb:0.0625
@@ -41,7 +41,7 @@ fn the_largest_go_until_no_more_is_too_much() {
 
 /// Without the option, or below the maximum.
 #[test]
-fn what_is_not_too_much_stays() {
+fn memory_within_the_maximum_stays() {
     check(
         "
             a = alloc 900M
@@ -74,7 +74,7 @@ fn what_is_not_too_much_stays() {
 }
 
 #[test]
-fn with_0_all_of_it_goes() {
+fn maximum_of_0_releases_everything() {
     check(
         "
             policy eager_delete_tensor_gb:0
@@ -122,7 +122,7 @@ fn what_was_used_since_stays() {
 
 /// The free part counts, but other blocks of its segment are in use.
 #[test]
-fn a_free_part_counts_and_cannot_go() {
+fn free_parts_count_but_cannot_be_released() {
     check(
         "
             policy eager_delete_tensor_gb:0.0625
@@ -186,7 +186,7 @@ fn a_share_leaves_the_smaller_ones() {
 /// The share equals the excess: all of that is released, and no remainder is left that would not
 /// count.
 #[test]
-fn a_share_that_is_enough_leaves_nothing() {
+fn share_that_covers_the_excess_leaves_no_rest() {
     let excess_share = 0.5;
     let free_bytes_max = Some(64 * MIB);
     let mut world =
@@ -205,7 +205,7 @@ fn a_share_that_is_enough_leaves_nothing() {
 }
 
 #[test]
-fn with_a_share_of_0_nothing_goes() {
+fn share_of_0_releases_nothing() {
     check(
         "
             policy eager_delete_tensor_gb:0,memory_fraction_of_eager_deletion:0
@@ -225,7 +225,7 @@ fn with_a_share_of_0_nothing_goes() {
 
 /// The remainder does not count: new garbage has the whole maximum.
 #[test]
-fn what_the_share_leaves_counts_no_more() {
+fn memory_left_by_the_share_no_longer_counts() {
     check(
         "
             policy eager_delete_tensor_gb:0.0625,memory_fraction_of_eager_deletion:0.5
@@ -264,7 +264,7 @@ fn what_the_share_leaves_counts_no_more() {
 
 /// A remainder that is in use now does not count as remainder either.
 #[test]
-fn what_is_in_use_again_is_not_left() {
+fn reused_memory_counts_again() {
     check(
         "
             policy eager_delete_tensor_gb:0.0625,memory_fraction_of_eager_deletion:0.5
@@ -294,7 +294,7 @@ fn what_is_in_use_again_is_not_left() {
 
 /// In arenas no more than the excess is released, to a mapping, from the end of a block.
 #[test]
-fn a_part_of_a_block_goes_from_an_arena() {
+fn part_of_a_block_is_released_from_an_arena() {
     check(
         "
             policy expandable_segments:true,eager_delete_tensor_gb:0.0625
@@ -319,7 +319,7 @@ fn a_part_of_a_block_goes_from_an_arena() {
 }
 
 #[test]
-fn memory_that_waits_is_not_too_much() {
+fn pending_memory_is_not_excess() {
     check(
         "
             policy eager_delete_tensor_gb:0
@@ -367,7 +367,7 @@ fn exported_memory_stays() {
 }
 
 #[test]
-fn chunks_are_not_too_much() {
+fn chunks_are_not_excess() {
     let chunk_bytes = Some(100 * MIB);
     let policy = Policy { free_bytes_max: Some(0), chunk_bytes, ..Policy::default() };
     let mut world = World::new(policy, 1 << 40);

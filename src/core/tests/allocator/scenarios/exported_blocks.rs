@@ -61,7 +61,7 @@ fn the_last_block_takes_the_segment_with_it() {
 }
 
 #[test]
-fn what_a_stream_still_uses_does_not_leave() {
+fn memory_in_use_by_a_stream_is_not_released() {
     check(
         "
             a = alloc 12M
@@ -87,7 +87,7 @@ fn what_a_stream_still_uses_does_not_leave() {
 }
 
 #[test]
-fn it_leaves_when_the_events_are_over() {
+fn retired_block_is_released_when_its_events_complete() {
     check(
         "
             a = alloc 12M
@@ -141,7 +141,7 @@ fn after_the_first_export_large_blocks_are_segments() {
 
 /// The 17 MiB beside `a` serve no request until there is no other way.
 #[test]
-fn a_part_of_a_segment_is_better_than_nothing() {
+fn part_of_a_segment_serves_the_last_attempt() {
     check(
         "
             capacity 24M
@@ -165,7 +165,7 @@ fn a_part_of_a_segment_is_better_than_nothing() {
 
 /// Under memory pressure everything is released, retired blocks with their segments.
 #[test]
-fn a_trim_takes_retired_blocks_behind_their_events() {
+fn trim_releases_retired_blocks_after_their_events() {
     check(
         "
             a = alloc 64K

@@ -3,7 +3,7 @@
 use crate::picture::check;
 
 #[test]
-fn the_longest_unused_goes_and_no_more_than_is_wanted() {
+fn longest_unused_segment_is_released_up_to_the_request() {
     check(
         "
             a = alloc 30M
@@ -34,7 +34,7 @@ fn the_longest_unused_goes_and_no_more_than_is_wanted() {
 }
 
 #[test]
-fn what_was_used_since_is_not_given() {
+fn memory_used_since_is_not_released_to_peers() {
     check(
         "
             a = alloc 30M
@@ -55,7 +55,7 @@ fn what_was_used_since_is_not_given() {
 }
 
 #[test]
-fn what_is_mapped_goes_from_its_end() {
+fn arenas_are_unmapped_from_their_end() {
     check(
         "
             policy expandable_segments:true
@@ -79,7 +79,7 @@ fn what_is_mapped_goes_from_its_end() {
 
 /// Small blocks are allocated and freed beside it, and keep only the memory that they touch.
 #[test]
-fn what_was_free_for_long_stays_so_beside_what_comes_and_goes() {
+fn long_free_memory_keeps_its_age_beside_busy_blocks() {
     check(
         "
             policy expandable_segments:true

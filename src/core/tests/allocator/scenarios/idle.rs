@@ -34,7 +34,7 @@ fn what_was_used_since_stays() {
 }
 
 #[test]
-fn a_segment_goes_when_all_of_it_is_idle() {
+fn segment_is_released_when_all_of_it_is_idle() {
     check(
         "
             a = alloc 4M
@@ -80,7 +80,7 @@ fn a_part_that_was_freed_later_keeps_the_whole() {
 }
 
 #[test]
-fn what_is_left_of_a_split_block_is_as_old_as_the_whole() {
+fn rest_of_a_split_block_keeps_its_age() {
     check(
         "
             policy expandable_segments:true
@@ -101,7 +101,7 @@ fn what_is_left_of_a_split_block_is_as_old_as_the_whole() {
 
 /// No request was made between the mark and the first free.
 #[test]
-fn what_was_freed_right_after_the_mark_is_not_older() {
+fn block_freed_after_the_epoch_is_not_older() {
     check(
         "
             policy expandable_segments:true
@@ -202,7 +202,7 @@ fn chunks_stay() {
 }
 
 #[test]
-fn idle_pages_go_from_the_middle() {
+fn idle_pages_are_released_from_the_middle() {
     check(
         "
             policy expandable_segments:true

@@ -3,7 +3,7 @@
 use crate::picture::check;
 
 #[test]
-fn everything_free_goes_back_before_a_request_fails() {
+fn all_free_memory_is_released_before_a_request_fails() {
     check(
         "
             capacity 40M
@@ -198,7 +198,7 @@ fn the_stages_of_a_long_miss() {
 /// A stream takes memory that others still use once nothing else is left, and that memory is not
 /// released.
 #[test]
-fn a_stream_comes_behind_others() {
+fn stream_request_is_ordered_after_other_streams() {
     check(
         "
             capacity 60M

@@ -112,7 +112,7 @@ fn oversize_segments_that_are_not_enough_are_not_taken_for_it() {
 
 /// No more of them and no others are released. The second time they just suffice.
 #[test]
-fn as_many_oversize_segments_go_as_are_enough() {
+fn only_as_many_oversize_segments_as_needed_are_released() {
     check(
         "
             policy max_split_size_mb:20

@@ -27,7 +27,7 @@ fn segments_are_cut_as_long_as_memory_is_plentiful() {
 
 /// This is the program of the test above, under pressure.
 #[test]
-fn a_program_that_fits_natively_fits_under_pressure() {
+fn program_that_fits_the_driver_fits_under_pressure() {
     check(
         "
             capacity 1000M

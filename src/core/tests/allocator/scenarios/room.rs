@@ -207,7 +207,7 @@ fn a_refusal_of_the_limit_shows_the_room() {
 
 /// The driver grants more than it refused before. Little of the new capacity is taken.
 #[test]
-fn others_may_go_again() {
+fn other_processes_may_release_memory_again() {
     check(
         "
             room 100000M

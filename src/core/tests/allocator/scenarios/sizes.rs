@@ -238,7 +238,7 @@ fn segments_that_touch_do_not_coalesce() {
 }
 
 #[test]
-fn trim_gives_back_whole_segments_only() {
+fn trim_releases_only_whole_segments() {
     check(
         "
             a = alloc 3M

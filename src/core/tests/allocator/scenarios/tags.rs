@@ -3,7 +3,7 @@
 use crate::picture::check;
 
 #[test]
-fn a_stream_takes_back_what_it_freed() {
+fn stream_reuses_its_freed_memory() {
     check(
         "
             a = alloc 3M s1
@@ -196,7 +196,7 @@ fn blocks_of_two_streams_do_not_coalesce() {
 }
 
 #[test]
-fn when_tags_go_neighbours_coalesce() {
+fn adjacent_blocks_coalesce_when_their_events_complete() {
     check(
         "
             a = alloc 3M s1
@@ -238,7 +238,7 @@ fn a_completed_event_lets_neighbours_coalesce() {
 }
 
 #[test]
-fn what_is_left_of_a_split_block_waits_as_well() {
+fn rest_of_a_split_block_also_waits() {
     check(
         "
             a = alloc 9M s1
@@ -337,7 +337,7 @@ fn one_event_for_several_blocks() {
 }
 
 #[test]
-fn what_waits_for_another_context_waits_past_barriers() {
+fn waits_for_another_context_outlast_barriers() {
     check(
         "
             a = alloc 20M

@@ -105,7 +105,7 @@ fn one_process_with_its_sites_and_a_stack() {
 }
 
 #[test]
-fn a_process_that_records_nothing_says_how_to() {
+fn hint_how_to_record_without_a_recording() {
     let mut state = state();
     press(&mut state, KeyCode::End);
     press(&mut state, KeyCode::Enter);
@@ -116,7 +116,7 @@ fn a_process_that_records_nothing_says_how_to() {
 }
 
 #[test]
-fn where_nothing_runs() {
+fn screen_without_processes() {
     let mut state = State::new(None, usize::MAX);
     state.take(Look::default());
     let text = drawn(&mut state, 60, 8).join("\n");
@@ -149,7 +149,7 @@ fn names_steer_no_terminal() {
 
 /// Without colors, the chosen line still differs from the rest.
 #[test]
-fn without_colours_nothing_is_coloured() {
+fn no_color_disables_colours() {
     let mut state = state();
     let colors = |buffer: &Buffer| {
         let colored =

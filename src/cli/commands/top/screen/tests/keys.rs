@@ -157,7 +157,7 @@ fn a_named_process_is_the_only_one() {
 }
 
 #[test]
-fn what_quits_and_what_stops() {
+fn keys_that_quit_and_signals_that_stop() {
     let mut state = state();
     let control = |letter| KeyEvent::new(KeyCode::Char(letter), KeyModifiers::CONTROL);
     assert_eq!(press(&mut state, KeyCode::Char('q')), Effect::Quit);
