@@ -60,7 +60,7 @@ fn a_thread_with_little_stack_may_allocate_first() {
 fn a_program_may_have_much_thread_local_data() {
     for kib in [1900, 2000, 2024, 2032, 2036, 4096] {
         let program =
-            compile_with("much_local.c", &format!("much_local_{kib}"), &[&format!("-DKIB={kib}")]);
+            compile_with("large_tls.c", &format!("much_local_{kib}"), &[&format!("-DKIB={kib}")]);
         let place = Place::new();
         let run = Run::program(program);
         let (native, ours) = (place.run(&run.clone().native()), place.run(&run.clone()));

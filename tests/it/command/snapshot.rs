@@ -77,7 +77,7 @@ fn a_signal_is_sent_only_where_it_is_wanted() {
         assert_eq!(running.end(), Some(0));
     }
     // A program may install a handler without the library seeing it, and is not ended for that.
-    let running = Running::new(Run::c("past_us.c").folder(&place.path));
+    let running = Running::new(Run::c("raw_signal.c").folder(&place.path));
     running.wait_for_file();
     let ran = snapshot(&running).output();
     assert!(ran.stderr.contains("no longer handles SIGUSR1") && ran.code == Some(1), "{ran:?}");

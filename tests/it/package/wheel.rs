@@ -177,7 +177,7 @@ def step():
 
 fn every_function_says_what_is_missing(environment: &Path) {
     let off = module(environment, "off").preload(&[library(environment)]).env("CACHEALLOC", "0");
-    let past = compile_library("past_version.c", "past_version.so", &[]);
+    let past = compile_library("old_version.c", "old_version.so", &[]);
     let old = module(environment, "old").preload(&[past]);
     for run in [off, old, module(environment, "absent")] {
         assert_eq!(Place::new().run(&run).ok().stdout, "fine\n");

@@ -1,4 +1,4 @@
-// past_us: goes past the library to the kernel and takes the signal for snapshots from it: it would
+// raw_signal: goes past the library to the kernel and takes the signal for snapshots from it: it would
 // end the program now.
 #include "check.h"
 #include <signal.h>

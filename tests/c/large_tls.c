@@ -1,4 +1,4 @@
-// much_local: a program with much thread-local data, of which the C library gives each thread its
+// large_tls: a program with much thread-local data, of which the C library gives each thread its
 // own on the thread's stack. So much: KIB.
 #include "check.h"
 
