@@ -1,4 +1,4 @@
-"""cachealloc from the inside: what a Python program may ask of the library that it runs under.
+"""Functions for Python programs that run under cachealloc.
 
 Start the program with ``cachealloc run -- python train.py``. Then::
 
@@ -8,10 +8,10 @@ Start the program with ``cachealloc run -- python train.py``. Then::
         train_step()
     print(cachealloc.stats()["devices"]["0"]["allocated_bytes.all.peak"])
 
-In a notebook, where a recording is to last over several cells, `start` and `stop` do what the ``with`` block does.
+In a notebook, `start` and `stop` replace the ``with`` block for a recording that spans several cells.
 
-Everything covers the device memory of the whole process, whichever library allocates it. Where the library is not
-preloaded, `NotLoaded` is raised; `is_loaded` tells beforehand. The functions may be called from any thread.
+All functions cover the device memory of the whole process, whichever library allocates it. If the library is not
+preloaded, they raise `NotLoaded`; `is_loaded` checks that. They may be called from any thread.
 """
 
 import ctypes
@@ -53,7 +53,7 @@ _RECORDING = threading.Lock()
 
 
 def library() -> str:
-    """The absolute path of the library that came with this package, for ``LD_PRELOAD``."""
+    """Returns the absolute path of the library in this package, for ``LD_PRELOAD``."""
     path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "libcachealloc.so")
     if not os.path.isfile(path):
         raise Error(f"{path} does not exist: this package was not installed from its wheel")
@@ -63,15 +63,15 @@ def library() -> str:
 def snapshot(path: Optional[_Path] = None) -> None:
     """Writes a snapshot of all device memory now, in the format of PyTorch's memory viewer.
 
-    An existing file of this name is replaced, whole or not at all. Without a name the option ``snapshot`` makes one.
-    The snapshot has stacks and history where something is recorded: `record`, or ``CACHEALLOC_CONF=record:all``.
+    An existing file of this name is replaced atomically. Without a name, the option ``snapshot`` determines it. The
+    snapshot contains stacks and history if something is recorded: by `record`, or by ``CACHEALLOC_CONF=record:all``.
     """
     write = function("cachealloc_snapshot")
-    # Made absolute here: what a relative path is relative to is this thread's business, not the library's.
+    # Made absolute here, because the library may have another working directory than this thread.
     name = None if path is None else os.path.abspath(os.fsencode(path))
     if name is not None and b"\0" in name:
         raise ValueError("embedded null byte in the name of the snapshot")
-    check(write(name), "no snapshot", file=None if name is None else os.fsdecode(name))
+    check(write(name), "cannot write a snapshot", file=None if name is None else os.fsdecode(name))
 
 
 class _Recording(NamedTuple):
@@ -82,7 +82,7 @@ class _Recording(NamedTuple):
     device: Optional[int]
 
     def arguments(self) -> Tuple[bytes, bytes, bytes, int, int, int]:
-        """Of cachealloc_record_memory_history, which forgets what was recorded so far."""
+        """Arguments of cachealloc_record_memory_history, which drops everything recorded so far."""
         device = -1 if self.device is None else self.device
         entries = min(self.max_entries, 2**64 - 1)
         return self.record.encode(), self.context.encode(), self.stacks.encode(), entries, device, 1
@@ -91,33 +91,33 @@ class _Recording(NamedTuple):
 def _recording() -> _Recording:
     try:
         now = stats()["recording"]
-    except Error:  # the call that begins will say why
+    except Error:  # the call that begins reports the reason
         now = None
     if now is None:
         return _Recording("off", "all", "all", 1_000_000, None)
     return _Recording(*(now[name] for name in _Recording._fields))
 
 
-# What was recorded before the recording that is going on: of `start`, until its `stop`.
+# The settings before the current recording: set by `start`, until `stop`.
 _BEFORE: Optional[_Recording] = None
 
 
 def _begin(wanted: _Recording) -> _Recording:
-    """Records so, if nothing of this module records already. Returns what was recorded before."""
+    """Begins to record, if this module does not record yet. Returns the previous settings."""
     begin = function("cachealloc_record_memory_history")
     if wanted.max_entries < 1:
         raise ValueError("max_entries must be 1 or more")
     if wanted.record not in ("all", "state"):
         raise ValueError(f"enabled={wanted.record!r} is neither 'all' nor 'state'")
     if not _RECORDING.acquire(blocking=False):
-        raise Error("record() or start() is recording already: the recording is the whole process's")
+        raise Error("record() or start() is recording already: a process has only one recording")
     try:
         before = _recording()
         reasons = {
-            errno.EINVAL: f"context={wanted.context!r} or stacks={wanted.stacks!r} is none of the words that are allowed",
+            errno.EINVAL: f"context={wanted.context!r} or stacks={wanted.stacks!r} is not an allowed value",
             errno.ENODEV: f"there is no CUDA device {wanted.device}, or CUDA has not started",
         }
-        check(begin(*wanted.arguments()), "nothing is recorded", reasons)
+        check(begin(*wanted.arguments()), "cannot start recording", reasons)
         return before
     except BaseException:
         _RECORDING.release()
@@ -130,7 +130,7 @@ def _end(before: _Recording, path: Optional[_Path]) -> None:
             snapshot(path)
         finally:
             begin = function("cachealloc_record_memory_history")
-            check(begin(*before.arguments()), "the recording is not as it was before")
+            check(begin(*before.arguments()), "cannot restore the previous recording")
     finally:
         _RECORDING.release()
 
@@ -148,14 +148,14 @@ def record(
     """Records every allocation and free of the ``with`` block, and writes a snapshot at its end.
 
     path:        the file, as for `snapshot`.
-    enabled:     "all", or "state": only where live blocks came from, without a history.
-    context:     which entries have a stack: "none", "state" (live blocks), "alloc" (allocations too), "all" (frees).
+    enabled:     "all", or "state" for the stacks of live blocks only, without a history.
+    context:     entries that get a stack: "none", "state" (live blocks), "alloc" (all allocations), "all" (frees too).
     stacks:      frames that a stack contains: "python", "native" or "all".
-    max_entries: how many entries are kept for each context; the oldest are dropped first. A free takes two.
-    device:      the only device that is recorded; None for all.
+    max_entries: maximum entries kept for each context; the oldest are dropped first. A free takes two.
+    device:      the only device to record; None for all.
 
-    The snapshot is written after an exception too. One block at a time: the recording is the whole process's. What was
-    recorded before is forgotten. Afterwards it is recorded as before the block, from nothing.
+    The snapshot is also written after an exception. Only one block can be active in the process. Everything recorded
+    before is dropped. After the block, the previous settings are restored, with an empty history.
     """
     before = _begin(_Recording(enabled, context, stacks, max_entries, device))
     try:
@@ -172,13 +172,13 @@ def start(
     max_entries: int = 1_000_000,
     device: Optional[int] = None,
 ) -> None:
-    """Records from here to `stop`, as a block of `record` does: over the cells of a notebook, say."""
+    """Records until `stop`, like a block of `record`, for example over the cells of a notebook."""
     global _BEFORE
     _BEFORE = _begin(_Recording(enabled, context, stacks, max_entries, device))
 
 
 def stop(path: Optional[_Path] = None) -> None:
-    """Writes a snapshot of what was recorded since `start`, and records as before it.
+    """Writes a snapshot of everything recorded since `start`, and restores the previous settings.
 
     path: the file, as for `snapshot`.
     """
@@ -191,10 +191,10 @@ def stop(path: Optional[_Path] = None) -> None:
 
 @contextmanager
 def range(name: str) -> Iterator[None]:
-    """Says which phase of the program this thread is in: what it allocates in the ``with`` block has the name in the history.
+    """Names the phase of the program that this thread is in, for allocations and frees in the ``with`` block.
 
-    Ranges nest: "step/forward". ``cachealloc top-sites --group range`` shows what was allocated in each. Where the library
-    is not loaded, or nothing is recorded, nothing is done.
+    Ranges nest: "step/forward". ``cachealloc top-sites --group range`` lists the allocations of each. If the library is
+    not loaded, or nothing is recorded, this does nothing.
     """
     text = name.encode()
     if b"\0" in text:
@@ -202,7 +202,7 @@ def range(name: str) -> Iterator[None]:
     if not is_loaded():
         yield
         return
-    check(function("cachealloc_range_push")(text), "no range")
+    check(function("cachealloc_range_push")(text), "cannot enter the range")
     try:
         yield
     finally:
@@ -210,10 +210,10 @@ def range(name: str) -> Iterator[None]:
 
 
 def stats() -> Dict[str, Any]:
-    """All statistics, as ``cachealloc stats PID --json`` prints them.
+    """Returns all statistics, as ``cachealloc stats PID --json`` prints them.
 
-    Under "devices", by the number of each, those of ``torch.cuda.memory_stats``, under its names; beside them the hit
-    rate, driver calls and waits with the time spent in them, and the memory by library where something is recorded.
+    "devices" contains, by device number, the statistics of ``torch.cuda.memory_stats`` under the same names. Other keys
+    are the hit rate, driver calls and waits with their times, and the memory by library if something is recorded.
     """
     write = function("cachealloc_stats")
     size = write(None, 0)
@@ -223,50 +223,53 @@ def stats() -> Dict[str, Any]:
         if needed and needed <= size:
             answer: Dict[str, Any] = json.loads(text.value.decode())
             return answer
-        size = needed  # grown since it was asked
-    raise Error("no statistics: the library is off in this process, or was busy for too long")
+        size = needed  # it has grown since
+    raise Error("cannot read statistics: the library is off in this process, or was busy for too long")
 
 
 def trim(device: Optional[int] = None) -> int:
-    """Gives all memory that is free in the cache back to the driver, as ``torch.cuda.empty_cache`` does for its own.
+    """Releases all free memory of the cache to the driver, as ``torch.cuda.empty_cache`` does for its cache.
 
-    Waits until it is there, and returns how many bytes that were. device: None for all.
+    Waits until the driver has it, and returns the number of bytes. device: None for all.
     """
     bytes_or_error: int = function("cachealloc_trim")(-1 if device is None else device)
     reasons = {
         errno.EBUSY: "a stream of the process captures a graph",
         errno.EIO: "the driver reported an error",
     }
-    check(max(-bytes_or_error, 0), "nothing is trimmed", reasons)
+    check(max(-bytes_or_error, 0), "cannot trim", reasons)
     return bytes_or_error
 
 
 def reset_peaks(device: Optional[int] = None) -> None:
-    """Makes every peak of a device its present value, as ``torch.cuda.reset_peak_memory_stats``. device: None for all."""
+    """Resets every peak of a device to the current value, as ``torch.cuda.reset_peak_memory_stats`` does.
+
+    device: None for all.
+    """
     reasons = {errno.ENODEV: f"there is no CUDA device {device}, or CUDA has not started"}
     reset = function("cachealloc_reset_peak_stats")
-    check(reset(-1 if device is None else device), "no peak is reset", reasons)
+    check(reset(-1 if device is None else device), "cannot reset peaks", reasons)
 
 
 def record_stream(address: int, stream: int) -> None:
-    """Says that a block is used on a stream besides the one that it is freed on, as ``torch.Tensor.record_stream`` does.
+    """Records that a block is used on a stream other than the one it is freed on, as ``torch.Tensor.record_stream`` does.
 
-    address: where the block begins: ``array.data.ptr``, ``tensor.data_ptr()``.
+    address: the first address of the block: ``array.data.ptr``, ``tensor.data_ptr()``.
     stream:  the handle of a CUDA stream: ``stream.ptr``, ``stream.cuda_stream``.
     """
-    reasons = {errno.EINVAL: "no block that the program holds begins there, or there is no such stream"}
+    reasons = {errno.EINVAL: "no block of the program begins at this address, or the stream does not exist"}
     note = function("cachealloc_record_stream")
-    check(note(address, ctypes.c_void_p(stream)), "no stream is recorded", reasons)
+    check(note(address, ctypes.c_void_p(stream)), "cannot record the stream", reasons)
 
 
 def set_limit(limit_bytes: Optional[int], device: int = 0) -> None:
-    """Limits what the process may hold of a device from now on, all libraries together. None: no limit.
+    """Limits the memory of a device that the process may hold, all libraries together. None removes the limit.
 
-    What is held above it stays until it is freed. A request above it fails as on a device that is full.
+    Memory held above the limit is kept until it is freed. Requests above it fail as on a full device.
     """
     limit = function("cachealloc_set_limit")
     amount = 0 if limit_bytes is None else limit_bytes
     if not 0 <= amount < 2**64:
         raise ValueError("the limit must be a number of bytes, or None")
     reasons = {errno.ENODEV: f"there is no CUDA device {device}, or CUDA has not started"}
-    check(limit(device, amount), "no limit is set", reasons)
+    check(limit(device, amount), "cannot set the limit", reasons)

@@ -36,17 +36,17 @@ class _Table(ctypes.Structure):
     _fields_ = [("size", SIZE), ("name", ctypes.c_char_p), ("data", POINTER)] + list(_TYPES.items())
 
 
-# What the library may call into. A table leaves when the library has let go of it, and not before: a hook that is
-# collected, or left by another thread, would leave the library with code that is gone.
+# Tables that the library may call into. A table is removed only after the library has removed it: otherwise a hook
+# that is garbage-collected, or left by another thread, would leave the library with a dangling callback.
 _TABLES: Dict[int, _Table] = {}
 
 _Hook = TypeVar("_Hook", bound="MemoryHook")
 
 
 class MemoryHook:
-    """Is told of every allocation and free of the thread that enters it, whichever library makes them.
+    """Receives every allocation and free of the thread that enters it, whichever library makes them.
 
-    Derive from it, implement the methods that you want to hear, and use an object of it in a ``with`` block::
+    Derive a class, implement the methods of interest, and use an object of it in a ``with`` block::
 
         class Largest(cachealloc.MemoryHook):
             size = 0
@@ -57,14 +57,14 @@ class MemoryHook:
             train()
         print(largest.size)
 
-    The methods have the names and the arguments of CuPy's ``MemoryHook``: ``size`` is what the program asked for,
-    ``mem_size`` what that is rounded to, ``mem_ptr`` the address (0 where the call failed), ``pmem_id`` the same for
-    an allocation and its free. They may allocate and call CUDA; no hook is told of that. What they raise is printed
-    (``sys.unraisablehook``), and the program goes on.
+    The methods have the names and the arguments of CuPy's ``MemoryHook``: ``size`` is the requested size, ``mem_size``
+    the rounded size, ``mem_ptr`` the address (0 if the call failed), and ``pmem_id`` is the same for an allocation and
+    its free. They may allocate and call CUDA, which calls no hook. Exceptions that they raise are printed
+    (``sys.unraisablehook``), and the program continues.
 
-    ``other_allocated`` and ``other_freed``, which CuPy has not, hear of memory of other kinds, after a call that
-    succeeded. ``kind`` is one of the numbers below; of ``ARRAY`` and ``PHYSICAL`` ``mem_ptr`` is the handle, and of memory
-    of the host ``device_id`` is -1.
+    ``other_allocated`` and ``other_freed``, which CuPy lacks, receive memory of other kinds, after a call that
+    succeeded. ``kind`` is one of the numbers below. For ``ARRAY`` and ``PHYSICAL``, ``mem_ptr`` is the handle; for host
+    memory, ``device_id`` is -1.
     """
 
     MANAGED, PINNED, ARRAY, PHYSICAL, MAPPED, GRAPH = range(1, 7)
@@ -73,41 +73,41 @@ class MemoryHook:
     _table: Optional[_Table] = None
 
     def alloc_preprocess(self, *, device_id: int, mem_size: int) -> None:
-        """Before memory is taken from the driver."""
+        """Called before the driver is asked for memory."""
 
     def alloc_postprocess(self, *, device_id: int, mem_size: int, mem_ptr: int) -> None:
-        """After memory was taken from the driver."""
+        """Called after the driver was asked for memory."""
 
     def malloc_preprocess(self, *, device_id: int, size: int, mem_size: int) -> None:
-        """Before an allocation."""
+        """Called before an allocation."""
 
     def malloc_postprocess(self, *, device_id: int, size: int, mem_size: int, mem_ptr: int, pmem_id: int) -> None:
-        """After an allocation."""
+        """Called after an allocation."""
 
     def free_preprocess(self, *, device_id: int, mem_size: int, mem_ptr: int, pmem_id: int) -> None:
-        """Before a free."""
+        """Called before a free."""
 
     def free_postprocess(self, *, device_id: int, mem_size: int, mem_ptr: int, pmem_id: int) -> None:
-        """After a free."""
+        """Called after a free."""
 
     def other_allocated(self, *, device_id: int, kind: int, size: int, mem_ptr: int, pmem_id: int) -> None:
-        """After memory of another kind was allocated."""
+        """Called after memory of another kind was allocated."""
 
     def other_freed(self, *, device_id: int, kind: int, size: int, mem_ptr: int, pmem_id: int) -> None:
-        """After memory of another kind was freed."""
+        """Called after memory of another kind was freed."""
 
     def __enter__(self: _Hook) -> _Hook:
         push = function("cachealloc_hook_push")
         if self._table is not None:
-            raise Error(f"{self.name} is in use already: a block inside its own, or another thread's")
+            raise Error(f"{self.name} is in use already, by an outer block or another thread")
         table = _Table(ctypes.sizeof(_Table), self.name.encode())
         for name, taken in _CALLBACKS:
             method = getattr(self, name)
-            # What is not implemented costs nothing.
+            # Methods that are not implemented cost nothing.
             if getattr(method, "__func__", None) is not getattr(MemoryHook, name):
                 setattr(table, name, _TYPES[name](_by_name(method, [argument for argument, _ in taken])))
         code = push(ctypes.byref(table))
-        check(code, f"no hook {self.name}", {errno.ENOMEM: "this thread has sixteen hooks already"})
+        check(code, f"cannot add the hook {self.name}", {errno.ENOMEM: "this thread has sixteen hooks already"})
         self._table = table
         _TABLES[ctypes.addressof(table)] = table
         return self
@@ -118,7 +118,7 @@ class MemoryHook:
             return
         code = function("cachealloc_hook_pop")(ctypes.byref(table))
         gone = "this thread has not entered it, or the library has removed it"
-        check(code, f"{self.name} is not taken out", {errno.ENOENT: gone})
+        check(code, f"cannot remove the hook {self.name}", {errno.ENOENT: gone})
         self._table = None
         del _TABLES[ctypes.addressof(table)]
 

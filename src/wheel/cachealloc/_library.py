@@ -1,4 +1,4 @@
-"""The functions of include/cachealloc.h, found in the running process, and what they refuse as exceptions."""
+"""The functions of include/cachealloc.h in the running process, with their errors as exceptions."""
 
 import ctypes
 import errno
@@ -9,7 +9,7 @@ from typing import Any, Dict, Optional
 C_STRING, INT, SIZE, U64, I64 = ctypes.c_char_p, ctypes.c_int, ctypes.c_size_t, ctypes.c_uint64, ctypes.c_int64
 POINTER = ctypes.c_void_p
 
-# What each returns, and takes.
+# Result and argument types of each function.
 _SIGNATURES: Dict[str, Any] = {
     "cachealloc_version": (C_STRING, []),
     "cachealloc_snapshot": (INT, [C_STRING]),
@@ -26,12 +26,12 @@ _SIGNATURES: Dict[str, Any] = {
     "cachealloc_stats": (SIZE, [POINTER, SIZE]),
 }
 
-# An instance of its own: the types that are set here reach no other user of ctypes.
+# A separate instance, so that the types set here do not affect other users of ctypes.
 _PROCESS = ctypes.CDLL(None)
 
 
 class Error(Exception):
-    """Whatever this package refuses."""
+    """Base class of the errors of this package."""
 
 
 class NotLoaded(Error):
@@ -39,25 +39,25 @@ class NotLoaded(Error):
 
 
 class TooOld(Error):
-    """The library that is preloaded in this process lacks a function that this package calls."""
+    """The library preloaded in this process lacks a function that this package calls."""
 
 
 class Failed(Error, OSError):
-    """The library refused a call; ``errno`` says why, as include/cachealloc.h explains."""
+    """The library refused a call; ``errno`` is described in include/cachealloc.h."""
 
 
 def is_loaded() -> bool:
-    """Whether the library is preloaded in this process. It may be off all the same (``CACHEALLOC=0``)."""
+    """Returns whether the library is preloaded in this process. It may still be off (``CACHEALLOC=0``)."""
     return hasattr(_PROCESS, "cachealloc_version")
 
 
 @lru_cache(maxsize=None)
 def function(name: str) -> Any:
-    """A function of the library by its name in C."""
+    """Returns a function of the library by its C name."""
     if not is_loaded():
         raise NotLoaded(
             "libcachealloc.so is not loaded in this process: start it with `cachealloc run -- python ...`, or with"
-            " LD_PRELOAD set to what `python -c 'import cachealloc; print(cachealloc.library())'` prints"
+            " LD_PRELOAD set to the output of `python -c 'import cachealloc; print(cachealloc.library())'`"
         )
     if not hasattr(_PROCESS, name):
         _PROCESS.cachealloc_version.restype = C_STRING
@@ -72,12 +72,12 @@ def function(name: str) -> Any:
 
 
 def check(code: int, what: str, reasons: Optional[Dict[int, str]] = None, file: Optional[str] = None) -> None:
-    """Raises what an errno value of the library means, unless it is 0."""
+    """Raises `Failed` for an errno value of the library, unless it is 0."""
     if code == 0:
         return
     off = (
         "the library is off in this process: CACHEALLOC=0 is set, caching ended because of a fault, or this is a child"
-        " that was forked after CUDA was started"
+        " forked after CUDA was started"
     )
     reason = {errno.ENOTSUP: off, **(reasons or {})}.get(code, os.strerror(code))
     text = f"{what}: {reason}"

@@ -117,7 +117,7 @@ def snapshots():
     for name in ("below/relative.pickle", "path.pickle", "bytes.pickle", "by-option-0.pickle"):
         assert "segments" in pickle.loads(pathlib.Path(name).read_bytes()), name
     missing = lambda: cachealloc.snapshot("no/such/folder")
-    error = refused(cachealloc.Failed, missing, "no snapshot", number=errno.ENOENT)
+    error = refused(cachealloc.Failed, missing, "cannot write a snapshot", number=errno.ENOENT)
     assert isinstance(error, OSError) and error.filename == os.path.abspath("no/such/folder"), error.filename
     refused(ValueError, lambda: cachealloc.snapshot("a\0b"))
 
