@@ -1,10 +1,10 @@
-// What is shown, in the fragment of the address: "#segments&at=900&find=forward". Who opens the
-// address again, or gets it from somebody, sees the same. It may say anything: what does not fit
-// the data is ignored.
+// State of the view in the fragment of the address: "#segments&at=900&find=forward". Opening the
+// address again, here or elsewhere, shows the same view. The fragment is untrusted: values that do
+// not fit the data are ignored.
 
 class Address {
-  // `states`, in the order in which they are shown: {name, read(), show(text), usual()}. What is as
-  // usual is not in the address.
+  // `states`, in the order in which they are shown: {name, read(), show(text), usual()}. States
+  // with their usual value are not in the address.
   constructor(states) {
     this.states = states;
     this.waiting = null;
@@ -15,7 +15,7 @@ class Address {
       this.view = link.hash.slice(1);
       document.getElementById(this.view).scrollIntoView({block: 'start'});
     }));
-    // What a finding speaks of; all else stays as it is.
+    // A link of a finding sets only its subject; other states stay as they are.
     document.querySelectorAll('#findings a').forEach(link => link.addEventListener('click', event => {
       event.preventDefault();
       const [view, ...values] = link.hash.slice(1).split('&');
@@ -24,7 +24,7 @@ class Address {
       this.view = view;
       document.getElementById(view)?.scrollIntoView({block: 'start'});
     }));
-    // Whatever a reader does may change what is shown.
+    // Any action of the reader may change the view.
     for (const kind of ['click', 'change', 'input', 'keyup', 'wheel', 'pointerup']) {
       document.addEventListener(kind, () => this.note(), {passive: true, capture: true});
     }

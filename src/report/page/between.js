@@ -1,4 +1,4 @@
-// What sat between the free pieces: the blocks that keep partly used segments, by call site.
+// Blocks between free pieces, which keep partly used segments, by call site.
 
 class Between {
   constructor(section, data) {

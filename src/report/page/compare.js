@@ -1,4 +1,4 @@
-// What grew between two moments: of one run, or of two files.
+// Growth between two moments, of one run or of two files.
 
 class Compare {
   constructor(section, data) {
@@ -24,7 +24,7 @@ class Compare {
     ], {sort: 'growth', first: 20, name: 'Growth'});
   }
 
-  // The moments that one may compare: of what is shown, and the end of every other file.
+  // Moments that can be compared: those of the shown story, and the end of every other file.
   set(story) {
     this.story = story;
     this.chosen = this.earlier = null;
@@ -66,7 +66,7 @@ class Compare {
     this.fill();
   }
 
-  // What is compared until the reader chooses otherwise.
+  // Moments compared until the reader chooses others.
   usual() {
     const {files} = this.data;
     return [

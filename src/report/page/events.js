@@ -3,7 +3,7 @@
 // the list may have any length.
 
 const EVENT_HEIGHT = 19;
-// Browsers know no taller element; of a longer list each pixel stands for several lines.
+// Browsers support no taller element; in a longer list each pixel stands for several lines.
 const LIST_HEIGHT_MOST = 8e6;
 
 class Events {
@@ -46,7 +46,7 @@ class Events {
     return Math.max(1, Math.floor(this.box.clientHeight / EVENT_HEIGHT));
   }
 
-  // Lines for each pixel that the list is scrolled by, over its own.
+  // Pixels of the list for each pixel of scrolling.
   get factor() {
     return Math.max(1, (this.length * EVENT_HEIGHT) / LIST_HEIGHT_MOST);
   }
@@ -78,7 +78,7 @@ class Events {
     this.searched?.(needle);
   }
 
-  // After so many events: the last of them is the chosen one.
+  // Shows the moment after this many events; the last of them is the chosen one.
   choose_moment(moment) {
     this.chosen = moment - 1;
     const line = this.line_of(this.chosen);
@@ -142,7 +142,7 @@ class Events {
   }
 }
 
-// What an event did: {action, name, bytes, row, stack, reserve}.
+// Returns what an event did: {action, name, bytes, row, stack, reserve}.
 function event_of(story, event) {
   const row = story.row_of_event[event];
   if (row !== 0) {
@@ -165,8 +165,8 @@ function event_of(story, event) {
     stack: reserve.stack[number]};
 }
 
-// As PyTorch's viewer names a segment: how often its address was given back among the first
-// `reserves`.
+// Version of a segment, as PyTorch's viewer names it: how often its address was released among the
+// first `reserves`.
 function segment_name(reserve, address, reserves) {
   let version = 0;
   for (let i = 0; i < reserves; i++) {
@@ -191,8 +191,8 @@ function event_lines(story, event) {
   return lines;
 }
 
-// Who freed a block. PyTorch's files say of a free only who allocated, unless they were asked for
-// more.
+// Stack of the free of a block. PyTorch's files contain only the stack of the allocation, unless
+// more was requested.
 function freed_lines(story, row, list) {
   const freed_by = story.freed_by(row);
   if (freed_by === null) {

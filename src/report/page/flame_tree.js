@@ -17,7 +17,7 @@ function shown_tree(data, which) {
       case 'named': return data.frame_name(nodes.frame[node - 1]) !== '??';
       case 'python': return is_python(node);
     }
-    // Of native frames the first of those that call no Python again: it says what Python called.
+    // The first native frame of those that call no Python again: the function that Python called.
     const above = nodes.parent[node - 1];
     return is_python(node) || (!calls_python[node] && (above === ROOT || is_python(above) || calls_python[above] === 1));
   };
@@ -35,7 +35,7 @@ function shown_tree(data, which) {
   return tree;
 }
 
-// Which nodes have one of this kind below them.
+// Marks nodes that have a frame of this kind below them.
 function callers_of(nodes, is_kind) {
   const calls = new Uint8Array(nodes.parent.length + 1);
   for (let node = nodes.parent.length; node > 0; node--) {
@@ -63,7 +63,7 @@ function inverted_tree({parent, frame}, ends, frames_count) {
   return tree;
 }
 
-// The child with this frame, which is made where there is none yet.
+// Returns the child with this frame, and creates it if it does not exist.
 function child_of(tree, known, above, frame, frames_count) {
   const key = above * frames_count + frame;
   let child = known.get(key);

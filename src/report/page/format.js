@@ -16,7 +16,7 @@ function bytes_text(bytes) {
   return `${bytes < 0 ? '-' : ''}${amount.toFixed(digits)} ${UNITS[unit]}`;
 }
 
-// How many of them are behind the point.
+// Number of digits after the point.
 function three_digits(amount) {
   return amount >= 99.95 ? 0 : amount >= 9.995 ? 1 : 2;
 }
@@ -25,7 +25,7 @@ function count_text(count) {
   return Math.round(count).toLocaleString('en-US');
 }
 
-// How many more, or less.
+// A difference, with its sign.
 function growth_text(bytes) {
   return `${bytes > 0 ? '+' : ''}${bytes_text(bytes)}`;
 }
@@ -35,7 +35,7 @@ function plural(count, thing) {
 }
 
 // A span of microseconds; or a moment, since the begin, with `step`: the distance that must still
-// be told apart.
+// be distinguishable.
 function time_text(us, step = 0) {
   const digits = unit => (step > 0 ? Math.min(6, Math.max(0, Math.ceil(-Math.log10(step / unit)))) : three_digits(us / unit));
   if (us < 1e3 && step < 1e3) {
@@ -127,7 +127,7 @@ function short_frame_list(data, stack) {
 const FRAMES_SHOWN = 14;
 const NATIVE_RUN_MOST = 3;
 
-// Of frames, and of texts in between.
+// A list of frames, and of texts between them.
 function frames_as_list(data, frames) {
   const items = frames.map(frame => (typeof frame === 'string' ? element('li', {class: 'at'}, frame)
     : element('li', {style: `border-color: ${frame_color(data, frame)}`},

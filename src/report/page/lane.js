@@ -1,5 +1,5 @@
-// When the program was in which of its ranges: a lane below the timeline, one row for those inside
-// each other.
+// The ranges of the program over time: a lane below the timeline, with one row for each level of
+// nesting.
 
 const LANE_ROW = 18;
 
@@ -24,7 +24,7 @@ class Lane {
 
   set(story) {
     this.story = story;
-    // What changed nothing has no place in the picture.
+    // Passes without an event are not drawn.
     this.passes = story.passes.filter(pass => pass.end > pass.begin);
     this.colors = new Map();
     this.passes.forEach(({range}) => this.colors.has(range) || this.colors.set(range, this.colors.size));
@@ -38,7 +38,7 @@ class Lane {
     }
   }
 
-  // From the first event of a pass to its last.
+  // Extent of a pass, from its first event to its last.
   edges({begin, end}) {
     const {timeline, story} = this;
     return (timeline.axis === 'time' ? [story.time[begin], story.time[end - 1]] : [begin, end]).map(value => timeline.x_of(value));
@@ -55,7 +55,7 @@ class Lane {
     for (const pass of this.passes) {
       let [x, end] = this.edges(pass);
       [x, end] = [Math.max(LEFT, x), Math.min(right, Math.max(end, x + 1))];
-      // Of many in one column of pixels the first is enough.
+      // Only the first of several in one column of pixels is drawn.
       if (x > right || end < LEFT || end <= (painted[pass.depth] ?? 0)) {
         continue;
       }

@@ -90,7 +90,7 @@ function tell_facts(data, story) {
     element('div', {}, element('dt', {}, name), element('dd', {}, text))));
 }
 
-// What the files say of themselves; several values are shown together.
+// Facts from the files; different values are shown together.
 function facts_of_files(data) {
   const settings = name => [...new Set(data.files.flatMap(file => file.settings.filter(([key]) => key === name).map(([, value]) => value)))].join(', ');
   const taken = Math.max(...data.files.map(file => file.taken_us));

@@ -11,7 +11,7 @@ class Ooms {
   }
 
   set(story) {
-    // What the program overcame comes last.
+    // Failures from which the program recovered come last.
     this.ooms = [...story.ooms.filter(oom => !oom.overcome), ...story.ooms.filter(oom => oom.overcome)];
     this.stories = new Map();
     this.section.hidden = story.ooms.length === 0;
@@ -32,7 +32,7 @@ class Ooms {
     this.more.textContent = `Show more (${count_text(left)} left)`;
   }
 
-  // Of several files, which one.
+  // Name of the file, if there are several.
   whose(track) {
     return this.story.tracks.length > 1 ? `${this.data.files[track.file].name}: ` : '';
   }

@@ -1,7 +1,7 @@
-// The ranges that the program named, and what each pass through one left behind. A pass is from the
+// The ranges that the program named, and the growth of each pass through one. A pass is from the
 // first entry of a range to its last (src/analysis/passes.rs).
 
-// The passes of what is shown. Of several devices there are none: each has its own.
+// Passes of the shown device; none if several are shown, because each device has its own.
 function passes_of(story) {
   if (story.tracks.length !== 1) {
     return [];

@@ -1,6 +1,6 @@
-// What was reserved at a moment, and what lay in it. At the end that is what the file says; before,
-// it follows from the end: going back through the reserves, segments that came are gone, and those
-// that went are there.
+// Segments at a moment, with their blocks. The file contains those at the end. Those of an earlier
+// moment are derived by walking back through the reserves: segments reserved since are removed, and
+// segments released since are added.
 //
 // A segment here is {address, bytes, stream, pool, small, expandable, is_private, blocks, first,
 // end}: its blocks are `first` to before `end` in the columns `blocks` (bytes, requested, state,
@@ -10,11 +10,11 @@ const FREE = 0;
 const HELD = 1;
 const PENDING = 2;
 
-// Of a past moment a file knows what was asked for, and where. Allocators of PyTorch's kind round
-// that up,
+// For a past moment, a file contains requested sizes and addresses. Allocators like PyTorch's round
+// sizes up to this,
 const BLOCK_UNIT = 512;
-// and leave a rest of so much in the block, but not where segments are small, or grow in parts.
-// Where a piece beside it is free, the rest is taken for a part of that.
+// and leave a remainder of up to this size in the block, except in small or expandable segments.
+// If an adjacent piece is free, the remainder counts as a part of that piece.
 const REST_MOST = 1 << 20;
 const SMALL_SEGMENT = 2 << 20;
 
@@ -55,8 +55,8 @@ function segments_at_end(data, track) {
   return made.sort((left, right) => left.address - right.address);
 }
 
-// All segments that ever were, each with the moments `from` to `until` at which it was there as it
-// is.
+// All segments of the history, each with the moments `from` to `until` between which it was
+// unchanged.
 function segment_lives({data, track, at_end}) {
   const {reserve} = track;
   const lives = [];
@@ -85,7 +85,7 @@ function segment_lives({data, track, at_end}) {
   return lives.sort((left, right) => left.address - right.address);
 }
 
-// What is left of ranges before this part of them came.
+// Removes this part from the ranges, as it was before the part was reserved.
 function without_part(parts, {address, bytes, until}, begins) {
   return parts.flatMap(range => {
     const [first, last, end] = [range.address, range.address + range.bytes, address + bytes];
@@ -98,7 +98,7 @@ function without_part(parts, {address, bytes, until}, begins) {
   });
 }
 
-// The ranges before this part went: it joined those beside it.
+// Adds this part to the ranges, as it was before the part was released. Adjacent ranges merge.
 function with_part(parts, part, begins) {
   const [address, end] = [part.address, part.address + part.bytes];
   const touches = range => range.address <= end && range.address + range.bytes >= address && range.stream === part.stream;

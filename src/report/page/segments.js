@@ -69,7 +69,7 @@ class Segments {
     this.events.choose_moment(moment);
   }
 
-  // What the reader searched for is outlined, and its segment brought into view.
+  // Outlines the search result and scrolls its segment into view.
   mark(asked) {
     this.marked = asked;
     if (asked && this.shown) {
@@ -106,7 +106,7 @@ class Segments {
     this.draw();
   }
 
-  // By the same colours as the timeline.
+  // The legend, with the colours of the timeline.
   color_of(blocks, block) {
     const state = blocks.state[block];
     if (state === FREE) {

@@ -1,4 +1,4 @@
-// The picture of the segments, and what the mouse says in it.
+// The drawing of the segments, and the details under the mouse.
 
 const ROW_HEIGHT = 20;
 const BAR_HEIGHT = 14;
@@ -65,7 +65,7 @@ function paint_marked({marked}, pen, segment, y, scale) {
   }
 }
 
-// The block so many bytes from the begin of the segment, and where it begins.
+// Returns the block at this offset in the segment, and the offset where it begins.
 function block_at(segment, bytes) {
   const {blocks} = segment;
   let begin = 0;

@@ -79,7 +79,7 @@ function column_class(column) {
   return [column.text ? 'text' : '', column.hide ? 'narrow-hide' : ''].join(' ').trim() || undefined;
 }
 
-// What every table of sites begins with: the function and its callers, and where they are.
+// First column of every table of sites: the function and its callers, with their places.
 function site_column(data) {
   return {
     key: 'site', title: 'Call site', text: true,

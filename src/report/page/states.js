@@ -1,10 +1,10 @@
-// What a reader can choose on this page: each state with its name in the address, and what it
-// usually is.
+// States that a reader can choose on this page, each with its name in the address and its usual
+// value.
 
-// In the order in which one needs the other. A moment chooses what the flame graph and the
+// In order of dependency. A moment chooses what the flame graph and the
 // comparison show.
 function states_of({timeline, ranges, flame, sites, waste, segments, compare}, pick) {
-  // Nothing is chosen in a story that is told anew.
+  // No moment is chosen in a new story.
   const choose = text => (text === '' ? pick.dispatchEvent(new Event('change'))
     : is_number(text, timeline.story.events) && timeline.choose_moment(Number(text)));
   const widen = text => flame.zoom(is_number(text, flame.no_stack) ? Number(text) : ROOT);
@@ -43,7 +43,7 @@ function state(name, read, show) {
   return {name, read: () => String(read() ?? ''), usual: () => '', show};
 }
 
-// Of an input or a select; usual is what it is at first, unless that depends.
+// State of an input or a select; its usual value is the initial one, unless given.
 function control(name, input, usual) {
   const is_box = input.type === 'checkbox';
   const read = () => (is_box ? (input.checked ? 'yes' : '') : input.value);

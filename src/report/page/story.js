@@ -1,5 +1,4 @@
-// What happened on the tracks that the reader chose, as one sequence of events: all views draw from
-// it.
+// Events of the tracks that the reader chose, as one sequence, which all views show.
 
 class Story {
   constructor(data, tracks) {
@@ -241,7 +240,7 @@ class Highest {
     }
   }
 
-  // Of `first..=last`.
+  // Returns the index of the largest in `first..=last`.
   within(first, last) {
     const {values, of_chunk} = this;
     let best = first;

@@ -1,4 +1,4 @@
-// Canvases that are sharp on every screen, and the one box that tells of what is under the mouse.
+// Canvases that are sharp on every screen, and the one box with the details under the mouse.
 
 class Surface {
   constructor(parent, height, label) {
@@ -56,8 +56,8 @@ function fitted(pen, text, width) {
   return short === text ? text : short.length > 2 ? `${short}…` : '';
 }
 
-// What is said of the thing under the mouse. A click holds it: then its text can be selected and
-// copied, and it stays until it is closed, Escape is pressed or something else is clicked.
+// The details of the item under the mouse. A click pins them: then their text can be selected and
+// copied, until the box is closed, Escape is pressed or something else is clicked.
 const tip = {
   held: false,
   get box() {

@@ -52,7 +52,7 @@ class Timeline {
     this.show_all();
   }
 
-  // By a share of what is shown.
+  // Moves by a share of the visible part.
   move(share) {
     const span = this.view[1] - this.view[0];
     this.look_at(this.view[0] + share * span, span);
@@ -69,7 +69,7 @@ class Timeline {
     this.draw();
   }
 
-  // One of the others gets a band of its own.
+  // Gives one of the others its own band.
   add_band(key) {
     const {story, kind, groups} = this;
     if (groups.named < 254) {

@@ -1,4 +1,4 @@
-// What mouse, finger and keyboard do in the timeline. The wheel scrolls the page; with Ctrl,
+// Mouse, touch and keyboard input of the timeline. The wheel scrolls the page; with Ctrl,
 // Command or Shift it zooms.
 
 function listen_to_timeline(timeline) {

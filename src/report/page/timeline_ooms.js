@@ -60,7 +60,7 @@ function oom_labels(pen, marks, width) {
 }
 
 const LABELS_APART = 14;
-// Where more columns than one in so many have a mark, lines through the bands would hide them.
+// If more than one column in this many has a mark, lines through the bands would hide them.
 const LINES_LEAST_APART = 12;
 
 function paint_ooms(timeline, pen, bottom) {

@@ -96,7 +96,7 @@ const WHY_TAKEN = new Map([
   ['asked', 'That was while the program ran: they may have been freed later'],
 ]);
 
-// What it means that memory was alive depends on why the snapshot was taken; not all files say it.
+// The meaning of live memory depends on why the snapshot was taken, which not all files record.
 function never_freed({data, tracks}) {
   const taken = new Set(tracks.map(track => new Map(data.files[track.file].settings).get('taken')));
   const why = taken.size === 1 ? WHY_TAKEN.get([...taken][0]) : undefined;
