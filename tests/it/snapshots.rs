@@ -257,7 +257,12 @@ fn a_call_answers_an_errno() {
     let way = "api NULL a.pickle /nowhere/x / /dev/null a.pickle/x";
     let ran = place.run(&trigger(way).conf("record:all")).ok();
     assert_eq!(ran.stdout, "0\n0\n2\n22\n22\n20\n", "{ran:#?}");
-    assert_eq!(ran.stderr.matches("cannot write a snapshot").count(), 4, "one line each: {}", ran.stderr);
+    assert_eq!(
+        ran.stderr.matches("cannot write a snapshot").count(),
+        4,
+        "one line each: {}",
+        ran.stderr
+    );
     place.sound(3..=3, &["--from-start"]);
 }
 
@@ -332,7 +337,11 @@ fn a_full_disk_is_one_line_and_no_file() {
         let place = Place::new();
         let ran = place.run(&trigger(&format!("file_limit {how}")).conf(conf));
         assert_eq!((ran.code, &*ran.stdout), (Some(3), answer), "{how}, {conf}: {ran:#?}");
-        assert_eq!(ran.stderr.matches("cannot write a snapshot").count(), 1, "{how}, {conf}: {ran:#?}");
+        assert_eq!(
+            ran.stderr.matches("cannot write a snapshot").count(),
+            1,
+            "{how}, {conf}: {ran:#?}"
+        );
         place.sound(0..=0, &[]);
     }
 }

@@ -12,17 +12,17 @@ type Pattern = (&'static str, usize, fn(&str) -> bool);
 
 const PATTERNS: [Pattern; 12] = [
     ("\"behind\" for order", 2, |line| has_word(line, &["behind"])),
-    ("a sentence that begins with \"Of\"", 2, |line| begins(line, &["Of "])),
+    ("a sentence that begins with \"Of\"", 0, |line| begins(line, &["Of "])),
     ("a sentence that begins with \"None:\"", 0, |line| {
         begins(line, &["None: ", "False: ", "True: "])
     }),
     ("a comment that continues another item's", 0, |line| {
         starts(line, &["And ", "But ", "Nor ", "Unless ", "Else ", "Likewise ", "Also "])
     }),
-    ("a comment that is short for another", 2, |line| {
+    ("a comment that is short for another", 1, |line| {
         starts(line, &["As in ", "As `", "The same "])
     }),
-    ("something that is said, told or heard", 6, |line| {
+    ("something that is said, told or heard", 4, |line| {
         follows(line, &["is", "are", "was", "were", "be", "been"], &["said", "told", "heard"])
     }),
     ("\"natively\"", 0, |line| has_word(line, &["natively"])),
@@ -31,7 +31,7 @@ const PATTERNS: [Pattern; 12] = [
             || line.contains("put off")
             || line.contains("puts off")
     }),
-    ("memory that goes, comes or is given back", 6, |line| {
+    ("memory that goes, comes or is given back", 5, |line| {
         let verbs = ["go", "goes", "gone", "come", "comes", "give", "gives", "given", "gave"];
         follows(line, &verbs, &["back"])
     }),

@@ -16,7 +16,7 @@ use crate::show::sites::{self, others, place};
 use crate::show::{Column, Table, bytes, count, signed, signed_bytes};
 use crate::snapshots;
 
-/// List the call sites that hold more or less in the second of two snapshots.
+/// List the call sites that hold more or less in the later of two snapshots.
 ///
 /// Compare one process at two times, or two runs. For two versions of a program, --group function
 /// matches sites whose lines have moved.

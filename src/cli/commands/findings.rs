@@ -14,7 +14,7 @@ use crate::show::findings;
 
 /// Print the findings of a report as text.
 ///
-/// Also lists failed allocations and the free memory that could not serve them, the growth of each
+/// Includes failed allocations and the free memory that could not serve them, the growth of each
 /// pass through a range of the program, memory that is held longer than needed, and the call sites
 /// whose blocks keep free memory from being released to the driver. Several snapshots are combined
 /// as in a report.

@@ -106,6 +106,11 @@ fn subcommands_have_help() {
         assert!(help.contains(&format!("\n  {name} ")), "{help}");
         cachealloc(&format!("{name} --help")).output().ok();
     }
+    let summaries = help.lines().skip_while(|line| *line != "Commands:").skip(1);
+    for line in summaries.take_while(|line| !line.is_empty()) {
+        let summary = line.trim_start().split_once("  ").expect("a name, then a summary").1.trim();
+        assert!(summary.len() <= 72 && !summary.ends_with('.'), "too long: {line}");
+    }
     assert_eq!(cachealloc("").output().code, Some(2));
 }
 
