@@ -87,6 +87,6 @@ int main(void) {
     cachealloc_record("off");
 
     // Before another program needs the memory.
-    printf("%lld MiB given back\n", (long long)cachealloc_trim(-1) >> 20);
+    printf("%lld MiB released\n", (long long)cachealloc_trim(-1) >> 20);
     return 0;
 }

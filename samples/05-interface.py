@@ -49,7 +49,7 @@ def main():
     code = library.cachealloc_snapshot(b"interface.pickle")
     print("snapshot:", "failed" if code else "interface.pickle")
     library.cachealloc_record(b"off")
-    print(library.cachealloc_trim(-1) >> 20, "MiB given back")
+    print(library.cachealloc_trim(-1) >> 20, "MiB released")
 
 
 main()

@@ -95,5 +95,5 @@ fn main() {
     let failed = (library.snapshot)(c"interface.pickle".as_ptr()) != 0;
     println!("snapshot: {}", if failed { "failed" } else { "interface.pickle" });
     (library.record)(c"off".as_ptr());
-    println!("{} MiB given back", (library.trim)(-1) >> 20);
+    println!("{} MiB released", (library.trim)(-1) >> 20);
 }

@@ -1,5 +1,5 @@
-// What our threads share with the program. usage: apart locks | pipe | closes N | scheduled; with
-// "together" behind it, a table of its own is refused to our thread
+// Checks what the library's threads share with the program. usage: apart locks | pipe | closes N |
+// scheduled; with "together" after it, the library's thread gets no separate descriptor table
 #include "check.h"
 #include <dirent.h>
 #include <fcntl.h>

@@ -1,5 +1,5 @@
-// A request in stream order finds memory that was freed while the driver was asked for more. A
-// callback runs before the program gets it, and asks what is complete.
+// A stream-ordered request finds memory that was freed while the driver was asked for more. A
+// callback runs before the program gets it, and queries what is complete.
 #include "check.h"
 #include "../../include/cachealloc.h"
 

@@ -1,5 +1,5 @@
-// background: a job in the background of a terminal that stops whatever writes to it from there.
-// The job says nothing itself.
+// background: a background job on a terminal that stops every background job that writes to it.
+// The job itself writes nothing.
 #include "check.h"
 #include <fcntl.h>
 #include <signal.h>

@@ -1,4 +1,4 @@
-// A program without any C library, of whatever machine the compiler makes it for: says so, and ends
+// A program without any C library, for whatever machine the compiler targets: prints that, and ends
 // with 7.
 #ifdef __i386__
 static int call(int number, int first, long second, int third) {

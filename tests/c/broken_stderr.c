@@ -1,5 +1,5 @@
-// broken_stderr closed|pipe: uses the driver with a stderr that is closed, or a pipe that is not
-// read. What the program writes to the file that gets descriptor 2 must be all that is in it.
+// broken_stderr closed|pipe: uses the driver with a closed stderr, or with a pipe that nobody reads.
+// If a file gets descriptor 2, it must contain only what the program writes to it.
 #include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>

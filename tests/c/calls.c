@@ -1,5 +1,5 @@
-// calls KIND COUNT: makes COUNT times the same calls in `counted`, after some that warm up, for a
-// count of the instructions of that function and of all that it calls.
+// calls KIND COUNT: makes the same calls COUNT times in `counted`, after a warm-up, to count the
+// instructions of that function and of everything that it calls.
 #include <dlfcn.h>
 #include <stdint.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-// A `libcuda.so.1` that only leads to another file, `inner/libcuda_inner.so.1` beside it. -I a
+// A `libcuda.so.1` that only forwards to another file next to it, `inner/libcuda_inner.so.1`. -I a
 // folder with `names.h`, which has F(name) for each function.
 #define _GNU_SOURCE
 #include <dlfcn.h>

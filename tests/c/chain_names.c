@@ -1,6 +1,6 @@
 // A program that names functions of the driver in other ways than by calling them:
-//   WEAK   a weak reference, by which it knows whether there is CUDA
-//   USES   variables of those names, which a library has (`chain_neighbour.c`)
+//   WEAK   a weak reference, by which it tests for CUDA
+//   USES   variables with those names, which a library defines (`chain_neighbour.c`)
 #include <stdio.h>
 
 #ifdef WEAK

@@ -1,9 +1,9 @@
-// Another library that is preloaded. Which kind:
+// Another preloaded library, of one of these kinds:
 //   TRACER     has functions of the driver's names, counts, and passes calls to the next definition
-//   LOADER     the same, and finds the driver by itself at its first call
-//   SHARE      stands in front of `dlsym`, and answers for some functions with its own
-//   OVERLAY    stands in front of `dlsym`, and answers for a function that has nothing to do with the driver
-//   VARIABLES  keeps functions of the driver in variables of the same names
+//   LOADER     the same, but finds the driver by itself at its first call
+//   SHARE      interposes `dlsym`, and returns its own functions for some names
+//   OVERLAY    interposes `dlsym`, and returns its own function for a name unrelated to the driver
+//   VARIABLES  keeps functions of the driver in variables with the same names
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdatomic.h>

@@ -1,5 +1,5 @@
-// A program beside a communication library: `communication LIBRARY PROGRAM`. Another process, which
-// has learnt from this one's host that a free has returned, is a read that nothing but the host
+// A program with a communication library: `communication LIBRARY PROGRAM`. Another process, which this
+// one's host has notified that a free has returned, is modelled by a read that nothing but the host
 // orders.
 #include "communication.h"
 

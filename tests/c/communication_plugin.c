@@ -1,5 +1,5 @@
-// What a communication library does, under whatever name it is loaded: memory of its own for other
-// processes, kernels that meet theirs there, and memory of the program that it shares with them.
+// A communication library, under whatever name it is loaded: it shares its own memory and memory of
+// the program with other processes, and its kernels wait there for those of the others.
 #include "communication.h"
 
 #define PAGE (2 << 20)

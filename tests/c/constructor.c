@@ -1,4 +1,4 @@
-// Opens a library whose constructor does what its way is (constructor_plugin.c).
+// Opens a library whose constructor behaves as chosen (constructor_plugin.c).
 #include "check.h"
 
 extern void *next_dlopen(void) __attribute__((weak));

@@ -1,5 +1,5 @@
-// While the loader's lock is held for this constructor, another thread makes the first call of a
-// function that the library stands in front of; then this thread calls the same one, as $WAY says.
+// While this constructor holds the loader's lock, another thread makes the first call of a function
+// that the library interposes; then this thread calls the same function, as $WAY says.
 #include "check.h"
 #include <errno.h>
 #include <pthread.h>

@@ -1,5 +1,5 @@
-// What fresh memory holds, printed as one byte; then an overrun of a few bytes, if asked for;
-// `async`: of memory that comes in the order of a stream.
+// Prints the contents of fresh memory as one byte, then overruns it by a few bytes if requested;
+// `async`: for stream-ordered memory.
 #include "check.h"
 
 static int (*cuMemcpyDtoH)(void *, Pointer, size_t);

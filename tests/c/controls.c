@@ -1,4 +1,4 @@
-// controls WAY: programs that another process gives orders; each says `ready`, and ends with its
+// controls WAY: programs that another process controls; each prints `ready`, and ends with its
 // input.
 #include "check.h"
 #include <pthread.h>

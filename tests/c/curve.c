@@ -1,6 +1,6 @@
-// curve KIND N: brings about N of something, and then makes a few calls in `counted`, whose
-// instructions should not depend on N. Says how many calls those were, and what the driver was
-// asked meanwhile.
+// curve KIND N: creates N of something, and then makes a few calls in `counted`, whose instruction
+// count should not depend on N. Prints the number of those calls, and which driver calls happened
+// meanwhile.
 #include <dlfcn.h>
 #include <stdint.h>
 #include <stdio.h>

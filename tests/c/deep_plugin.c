@@ -1,5 +1,5 @@
-// A plugin that puts work into the driver; with -DLINKED it is linked against it, else it looks for
-// its functions. Opened so that it binds deep, either way leads past the library in front.
+// A plugin that submits work to the driver; with -DLINKED it is linked against the driver, else it
+// looks up functions. Opened with deep binding, it bypasses the preloaded library either way.
 #include "check.h"
 
 typedef int Fill(Pointer, unsigned char, size_t, void *);

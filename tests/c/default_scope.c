@@ -1,4 +1,4 @@
-// Whether the global scope has a driver: argument none, local, global.
+// Tests whether the global scope contains a driver: argument none, local, global.
 #include "check.h"
 
 int main(int count, char **arguments) {

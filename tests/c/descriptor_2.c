@@ -1,6 +1,6 @@
-// descriptor_2 WAY: another file gets descriptor 2, by chance or because the program wants it. Says
-// how much is in that file besides its own four bytes, and what a line of the library's has come
-// to.
+// descriptor_2 WAY: another file gets descriptor 2, by chance or on purpose. Prints how much the file
+// contains besides the program's four bytes, and what happened to a message of the
+// library.
 #include "check.h"
 #include <fcntl.h>
 #include <sys/wait.h>

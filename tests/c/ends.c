@@ -1,4 +1,4 @@
-// Programs whose end must be their own, whatever we still have to write; one per argument.
+// Programs whose exit must not change while the library still writes; one per argument.
 #include "check.h"
 #include <errno.h>
 #include <link.h>

@@ -1,4 +1,4 @@
-// A program beside a framework: `framework LIBRARY PROGRAM`. The framework's kernel is handed the
+// A program with a framework: `framework LIBRARY PROGRAM`. The framework's kernel receives the
 // address of pinned memory.
 #include "communication.h"
 

@@ -1,5 +1,5 @@
-// A framework's kernels, under whatever name it is loaded: one that is handed a table of which the
-// program fills a part, and one that is handed an address.
+// A framework's kernels, under whatever name it is loaded: one receives a table of which the program
+// fills a part, the other receives an address.
 #include "communication.h"
 
 static void *table_kernel, *fill_kernel;

@@ -1,6 +1,6 @@
-// freezer MS PROGRAM...: so long after the program has said something, stops all its threads for 6
-// seconds, as a debugger does, and lets the first one go on a moment before the others. Ends as the
-// program does.
+// freezer MS PROGRAM...: MS milliseconds after the first output of the program, stops all its threads
+// for 6 seconds, as a debugger does, and resumes the first one slightly before the others. Exits as
+// the program does.
 #include "check.h"
 #include <dirent.h>
 #include <sys/ptrace.h>

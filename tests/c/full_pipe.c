@@ -1,5 +1,5 @@
-// full_pipe WAY: a process whose stderr is a pipe that is full and that its parent does not read.
-// It says nothing there itself, so it ends as soon as it wants to.
+// full_pipe WAY: a process whose stderr is a full pipe that its parent does not read.
+// It writes nothing to it, so it must end without delay.
 #include "check.h"
 #include <errno.h>
 #include <fcntl.h>

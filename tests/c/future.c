@@ -1,4 +1,4 @@
-// Calls a driver function that the library cannot know, found in both ways: every argument
+// Calls a driver function that is unknown to the library, found in both ways: every argument
 // arrives, in registers and on the stack.
 #include "check.h"
 

@@ -1,5 +1,5 @@
-// A `libcuda.so.1` of a future in which there is a function that the library does not know. With
-// -DOLD: of a past in which functions are missing that the library would like to have.
+// A future `libcuda.so.1` with a function that is unknown to the library. With -DOLD: an old one,
+// without functions that the library uses if they exist.
 #include <stdint.h>
 #include <string.h>
 

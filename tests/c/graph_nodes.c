@@ -1,5 +1,5 @@
-// Memory nodes of graphs, each added by a function of its own: `graph_nodes` ends with three executable graphs, and
-// `graph_nodes anew` with two that were recorded before a recording which begins anew, and one of after.
+// Memory nodes of graphs, each added by a separate function: `graph_nodes` ends with three executable
+// graphs, `graph_nodes anew` with two from before a restart of the recording, and one from after it.
 #include "check.h"
 
 #define MIB (1ul << 20)

@@ -1,5 +1,5 @@
-// A `libcuda.so.1` that returns at once, with streams, arenas and events that stay pending: what is
-// left of a call is what stands in front of it. Says how often it was asked.
+// A `libcuda.so.1` that returns at once, with streams, arenas and events that stay pending, so that
+// the cost of a call is the library's. Prints how often it was called.
 #include <stdint.h>
 #include <stdlib.h>
 

@@ -1,5 +1,5 @@
-// growth COUNT: makes so many allocations of random sizes, with some GiB of them alive at once, and
-// says how many KiB of host memory the process has more than before.
+// growth COUNT: makes COUNT allocations of random sizes, with some GiB of them live at once, and
+// prints by how many KiB the host memory of the process has grown.
 #include "resident.h"
 #include <dlfcn.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
-// header: every function of include/cachealloc.h, with its signature, used as a program does that
-// may or may not run under the library: by weak symbols, and by dlsym. Says which there are, and
-// what they answer.
+// header: uses every function of include/cachealloc.h, with its signature, as a program does that
+// runs with or without the library: by weak symbols, and by dlsym. Prints which exist, and what they
+// return.
 #include "check.h"
 #include "../../include/cachealloc.h"
 #include <errno.h>

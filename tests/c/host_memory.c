@@ -1,5 +1,5 @@
-// The host has no memory for large tables: what then cannot be served is refused, and the process
-// lives.
+// The host has no memory for large tables: requests that cannot be served are refused, and the
+// process survives.
 #include "check.h"
 #include <sys/resource.h>
 

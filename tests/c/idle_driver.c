@@ -1,5 +1,5 @@
-// A `libcuda.so.1` whose functions do nothing: what is left of a call is what stands in front of
-// it.
+// A `libcuda.so.1` whose functions do nothing, so that the cost of a call is the
+// library's.
 #include <stdint.h>
 
 static uint64_t next = 0x7f0000000000;

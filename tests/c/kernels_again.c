@@ -1,5 +1,5 @@
-// A library takes references to the primary context and gives them up, beside a program that
-// launches: says by how much the process grows meanwhile.
+// A library takes references to the primary context and releases them, while the program launches
+// kernels: prints by how much the process grows meanwhile.
 #include "check.h"
 
 #define ROUNDS 8000

@@ -1,5 +1,5 @@
-// large_tls: a program with much thread-local data, of which the C library gives each thread its
-// own on the thread's stack. So much: KIB.
+// large_tls: a program with KIB KiB of thread-local data, which the C library places on the stack of
+// each thread.
 #include "check.h"
 
 static __thread volatile char much[KIB << 10];

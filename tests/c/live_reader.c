@@ -1,5 +1,5 @@
-// live_reader FILE COUNT: asks a running process for its statistics COUNT times, and prints each
-// answer on a line of its own. What it knows of the file is in src/statistics/page.rs.
+// live_reader FILE COUNT: requests the statistics of a running process COUNT times, and prints each
+// answer on a separate line. Its knowledge of the file comes from src/statistics/page.rs.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-// Processes that are not what they look like.
+// Processes in unusual relations to others: forks, clones, namespaces.
 // usage: lives leader | nested | cloned | forked | elsewhere
 #include "check.h"
 #include <dirent.h>

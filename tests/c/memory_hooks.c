@@ -1,4 +1,4 @@
-// memory_hooks WHAT: memory hooks, each way that a program may use them. Says what they heard.
+// memory_hooks WHAT: memory hooks, in each way that a program may use them. Prints their calls.
 #include "check.h"
 #include "../../include/cachealloc.h"
 #include <errno.h>

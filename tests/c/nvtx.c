@@ -1,5 +1,5 @@
-// nvtx: a program that pushes ranges as NVTX's headers do, with their tables and their way to a
-// tool, and allocates in them. Says what the environment names, and whether there is a tool.
+// nvtx: a program that pushes ranges as NVTX's headers do, with their tables and their lookup of the
+// tool, and allocates in them. Prints what the environment names, and whether there is a tool.
 #include "check.h"
 #include <wchar.h>
 

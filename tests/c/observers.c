@@ -1,6 +1,6 @@
-// What makes a process one that others look at: `observers LIBRARY` loads one, `observers table`
-// asks for an export table that nothing documents; `observers work` has work on one stream and
-// frees, and `observers work table` then asks for that table.
+// Ways in which a process may become observed: `observers LIBRARY` loads a library, `observers table`
+// requests an undocumented export table; `observers work` submits work to one stream and frees, and
+// `observers work table` then requests that table.
 #include "check.h"
 
 static void work_on_one_stream(void) {

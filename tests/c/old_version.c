@@ -1,2 +1,2 @@
-// A library of ours from the past, which had nothing but its version.
+// An old version of the library, which only reports its version.
 const char *cachealloc_version(void) { return "0.0.1"; }

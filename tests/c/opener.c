@@ -1,4 +1,4 @@
-// Libraries that are opened by a name without a folder: which are found depends on the caller.
+// Opens libraries by names without a folder: which one is found depends on the caller.
 #include "check.h"
 
 int main(int count, char **arguments) {

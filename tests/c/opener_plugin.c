@@ -1,5 +1,5 @@
-// Looks for libraries beside itself, and says what it finds: `libbeside.so` is found by no other
-// library.
+// Looks for libraries next to itself, and prints what it finds: no other library finds
+// `libbeside.so`.
 #include "check.h"
 
 static void say(const char *how, void *library) {

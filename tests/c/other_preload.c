@@ -1,5 +1,5 @@
-// Another library of the kind that is preloaded: it counts `malloc`, and with -DCUDA the program's
-// `cuMemAlloc_v2` too, and passes each call to the next library.
+// Another preloaded library: it counts `malloc`, and with -DCUDA also the program's
+// `cuMemAlloc_v2`, and passes each call to the next library.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdatomic.h>

@@ -1,5 +1,5 @@
-// pinned HOW: memory of the host that the device reaches: allocated, registered, mapped. Some of it
-// goes, and some is refused.
+// pinned HOW: host memory that the device can access: allocated, registered, mapped. Some of it is
+// freed, and some requests are refused.
 #include "check.h"
 #include <signal.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 // pinned_again [SHAPES [MORE|registered|elsewhere]]: pinned memory in a loop, and what the driver
-// says of it: contents, flags, refusals.
+// reports about it: contents, flags, refusals.
 #include "check.h"
 
 static int (*alloc_as)(void **, size_t, unsigned), (*alloc_plain)(void **, size_t), (*free_host)(void *);

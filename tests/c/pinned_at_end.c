@@ -1,5 +1,5 @@
-// pinned_at_end: a thread frees pinned memory while its context ends, and the next context is given
-// the address. Prints how often memory of that one was taken from it.
+// pinned_at_end: a thread frees pinned memory while its context ends, and the next context gets the
+// same address. Prints how often memory of the new context was lost.
 #include "check.h"
 #include <pthread.h>
 

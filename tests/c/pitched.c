@@ -1,4 +1,4 @@
-// Prints what cuMemAllocPitch answers, the first time and later: pitch, place, size, contents,
+// Prints the results of cuMemAllocPitch, the first time and later: pitch, place, size, contents,
 // refusals.
 #include "check.h"
 

@@ -1,5 +1,5 @@
-// What a picture of GPU memory has to show, each in a function of its own: weights that stay, a
-// leak, a burst of temporaries, and in the end a request that is refused.
+// Cases that a picture of GPU memory should show, each in a separate function: weights that stay, a
+// leak, a burst of temporaries, and at the end a request that is refused.
 // usage: planted LEAKS [refused]
 #include "check.h"
 

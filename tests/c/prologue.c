@@ -1,6 +1,6 @@
-// What tools do that want to see frees in an unmodified program (UCX): they write a jump over the
-// first instructions of a function of the driver, and move those elsewhere. Of each function that
-// is named in the file given, whether what `dlsym` hands out can be treated so; then treats one.
+// Imitates tools that intercept frees in an unmodified program (UCX): they overwrite the first
+// instructions of a driver function with a jump, and move those elsewhere. Reports for each function
+// in the given file whether the result of `dlsym` can be patched in this way; then patches one.
 #include "check.h"
 #include <sys/mman.h>
 

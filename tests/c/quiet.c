@@ -1,5 +1,5 @@
-// A program without CUDA: its threads and open files, so that a library in it which starts a
-// thread or keeps a file open is seen.
+// A program without CUDA: prints its threads and open files, so that a library that starts a
+// thread or keeps a file open is detected.
 #include "check.h"
 #include <dirent.h>
 

@@ -1,5 +1,5 @@
-// raw_signal: goes past the library to the kernel and takes the signal for snapshots from it: it would
-// end the program now.
+// raw_signal: replaces the handler of the snapshot signal by a raw system call, so that the signal
+// would end the program.
 #include "check.h"
 #include <signal.h>
 #include <sys/syscall.h>

@@ -1,4 +1,4 @@
-// recording WHAT: a program that switches the recording on and off itself, and asks for snapshots.
+// recording WHAT: a program that starts and stops recording itself, and requests snapshots.
 #include "check.h"
 #include "../../include/cachealloc.h"
 #include <errno.h>

@@ -1,5 +1,5 @@
-// One source, two builds: the function that a caller finds lies where the other build has another
-// one.
+// One source, two builds: at the address of the function that a caller finds, the other build has a
+// different one.
 typedef unsigned long long Pointer;
 
 #ifdef OTHER

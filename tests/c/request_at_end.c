@@ -1,4 +1,4 @@
-// request_at_end: an exit handler requests more than there is, and prints the code.
+// request_at_end: an exit handler requests more memory than there is, and prints the code.
 #include "check.h"
 
 static void handler(void) {

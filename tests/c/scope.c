@@ -1,5 +1,5 @@
-// Look-ups whose result depends on the caller. Prints them; natively and under the library the
-// same.
+// Look-ups whose result depends on the caller. Prints them; the output is the same with and without
+// the library.
 #include "check.h"
 
 static void missing(void *handle, const char *name) {

@@ -1,5 +1,5 @@
-// Opened with RTLD_LOCAL: look-ups here see names that no other library sees. Only the true caller
-// finds them; a `dlsym` in front that calls the real one is the wrong caller.
+// Opened with RTLD_LOCAL: look-ups here find names that no other library finds. The caller must be
+// the true one; an interposed `dlsym` that calls the real one would be the wrong caller.
 #include "check.h"
 
 int who(void) { return 1; }

@@ -1,6 +1,6 @@
 // several_sizes THREADS: threads that each allocate and free several sizes in turn, with random
-// working sets, while another asks for statistics, for the peak anew and for memory to go back. The
-// statistics are exact at the end, no block is two threads' at once, and nothing is left.
+// working sets, while another requests statistics, a reset of the peak and a trim. The statistics are
+// exact at the end, no block has two owners at once, and nothing is left.
 #include "check.h"
 #include "../../include/cachealloc.h"
 #include <pthread.h>

@@ -1,5 +1,5 @@
-// short_in_loader: memory runs out in a function that the loader calls with its lock, which a
-// snapshot needs for names.
+// short_in_loader: memory runs out in a function that the loader calls while holding its lock, which
+// a snapshot needs for names.
 #include "check.h"
 #include <link.h>
 

@@ -1,4 +1,4 @@
-// Preloaded beside the library: opening a file of the library's takes long in its own thread.
+// Preloaded with the library: opening a file takes long in the library's own thread.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-// Leaves what it was started with before it starts CUDA: its environment, its folder.
+// Changes its environment and its working folder before it starts CUDA.
 #include "check.h"
 
 int main(void) {

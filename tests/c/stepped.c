@@ -1,6 +1,6 @@
-// stepped FOLDER PROGRAM...: runs a program between its first and its second SIGSTOP by single
-// instructions. Whenever its history has changed, it is copied, as a process that is killed right
-// there would leave it.
+// stepped FOLDER PROGRAM...: single-steps a program between its first and its second SIGSTOP.
+// Whenever its history has changed, copies it as a process that is killed at this point would leave
+// it.
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <glob.h>

@@ -1,5 +1,5 @@
 // storm WAY PROCESSES SIGNALS LOAD: recording processes that get signals at random moments, beside
-// processes that want nothing but the processor. Says what was sent and what arrived.
+// processes that only use the processor. Prints what was sent and what arrived.
 #include "check.h"
 #include <errno.h>
 #include <pthread.h>

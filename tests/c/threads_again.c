@@ -1,8 +1,8 @@
-// threads_again COUNT: so many threads, forty at a time, each of which allocates and frees one size
-// again and again, ends, and allocates once more in destructors of its own, before and behind the
-// library's. Says how many KiB of host memory the process has more at the end than after the first
-// tenth of them. The last thread still has a list of its own: what it has freed is no other
-// thread's next block while it lives.
+// threads_again COUNT: COUNT threads, forty at a time. Each allocates and frees one size repeatedly,
+// ends, and allocates once more in its own destructors, before and after those of the library. Prints
+// by how many KiB the host memory of the process has grown at the end, compared with the first tenth
+// of the threads. The last thread still has its own list: a block that it has freed goes to no other
+// thread while it lives.
 #include "resident.h"
 #include <dlfcn.h>
 #include <pthread.h>

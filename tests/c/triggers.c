@@ -1,4 +1,4 @@
-// Programs that end, or are told to write a snapshot, in every way; one per argument.
+// Programs that end, or write a snapshot, in every way; one per argument.
 #include "check.h"
 #include "../../include/cachealloc.h"
 #include <errno.h>

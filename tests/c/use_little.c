@@ -1,4 +1,4 @@
-// Uses only what the oldest driver of the tests has.
+// Uses only functions that the oldest driver of the tests has.
 #include "check.h"
 
 int main(void) {

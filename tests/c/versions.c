@@ -1,4 +1,4 @@
-// Every version of these functions that callers may be linked against must be ours.
+// Checks that every version of these functions that callers may be linked against is the library's.
 #include "check.h"
 #if defined(__x86_64__)
 __asm__(".symver old_dlsym, dlsym@GLIBC_2.2.5");

@@ -1,6 +1,6 @@
-// NVIDIA's library that watches GPUs, of a machine with four of the simulated driver's, the last of
-// which is divided: what `cachealloc top` and `explain` ask of it. The part is the one that a
-// process with SIM_FIRST_DEVICE=3 and SIM_MIG=1 is on.
+// Simulates NVML on a machine with four GPUs of the simulated driver, the last of which is
+// partitioned: the part that `cachealloc top` and `explain` use. The partition is the one on which a
+// process with SIM_FIRST_DEVICE=3 and SIM_MIG=1 runs.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

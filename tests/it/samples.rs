@@ -45,7 +45,7 @@ fn programs_ask_what_they_want() {
         let said: Vec<_> = ran.stdout.lines().collect();
         assert_eq!(said[0], concat!("cachealloc ", env!("CARGO_PKG_VERSION")));
         assert!(said.contains(&"snapshot: interface.pickle"), "{said:?}");
-        assert!(said.last().is_some_and(|line| line.ends_with("0 MiB given back")), "{said:?}");
+        assert!(said.last().is_some_and(|line| line.ends_with("0 MiB released")), "{said:?}");
         place.sound(1..=1, &["--opcodes"]);
     }
     let ran = Place::new().run(&Run::program(built("04-interface"))).ok();
