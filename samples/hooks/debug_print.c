@@ -4,8 +4,8 @@
 //   gcc -O2 -shared -fPIC -I../../include -o debug_print.so debug_print.c
 //   LD_PRELOAD=/path/to/libcachealloc.so CACHEALLOC_CONF=hook:$PWD/debug_print.so ./app
 //
-// To stderr, or to the file that DEBUG_PRINT_FILE names. "malloc" and "free" are the program's calls; "alloc" is what the
-// cache had to ask the driver for; "other" and "other_free" are pinned, managed and virtual memory, arrays and nodes of graphs.
+// Writes to stderr, or to the file that DEBUG_PRINT_FILE names. "malloc" and "free" are the program's calls; "alloc" is what
+// the cache requested from the driver; "other" and "other_free" are pinned, managed and virtual memory, arrays and nodes of graphs.
 #include "cachealloc.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,7 +19,7 @@ __attribute__((constructor)) static void open_file(void) {
         out = stderr;
 }
 
-// One call of stdio for each line: it has a lock of its own, and threads do not mix their lines.
+// One stdio call for each line: it locks the file, so the lines of several threads are not mixed.
 static void alloc(void *data, int device_id, size_t mem_size, uint64_t mem_ptr) {
     (void)data;
     fprintf(out, "{\"hook\":\"alloc\",\"device_id\":%d,\"mem_size\":%zu,\"mem_ptr\":%llu}\n", device_id, mem_size,

@@ -1,4 +1,4 @@
-// Says at the end which lines of a program took how much GPU memory, as CuPy's LineProfileHook does.
+// Prints at the end which lines of a program took how much GPU memory, as CuPy's LineProfileHook does.
 //
 //   gcc -O2 -shared -fPIC -I../../include -o line_profile.so line_profile.c -ldl -lpthread
 //   LD_PRELOAD=/path/to/libcachealloc.so CACHEALLOC_CONF=hook:$PWD/line_profile.so ./app
@@ -6,9 +6,9 @@
 //      used  acquired  where
 //    300 MiB    30 MiB  main+0x1c4 (./app+0x13a4)
 //
-// used: what the program took from the cache there, over its whole life; acquired: what the cache had to take from the
-// driver for it. Each function up the stack counts what it and its callees took. `addr2line -e FILE OFFSET` has the line.
-// To stderr, or to the file that LINE_PROFILE_FILE names.
+// used: total bytes that the program allocated there; acquired: bytes that the cache requested from the driver for it. Each
+// function up the stack counts its own bytes and those of its callees. `addr2line -e FILE OFFSET` prints the line. Writes to
+// stderr, or to the file that LINE_PROFILE_FILE names.
 #define _GNU_SOURCE
 #include "cachealloc.h"
 #include <dlfcn.h>

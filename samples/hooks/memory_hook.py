@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Memory hooks in Python, by ctypes: derive from MemoryHook, implement what you want to hear, use it in a with block.
+"""Memory hooks in Python, by ctypes: derive from MemoryHook, implement the methods of interest, use it in a with block.
 
     LD_PRELOAD=/path/to/libcachealloc.so python3 memory_hook.py
 
-The methods have the names and arguments of CuPy's MemoryHook, and so a hook that was written for CuPy's own pool hears of
-every library of the process here. A hook belongs to the thread that enters the block. What a method raises is printed by
-ctypes, and the program goes on. Without the library the block does nothing.
+The methods have the names and arguments of CuPy's MemoryHook, so a hook written for CuPy's own pool here receives the calls
+of every library of the process. A hook belongs to the thread that enters the block. Exceptions of a method are printed by
+ctypes, and the program continues. Without the library the block does nothing.
 """
 
 import ctypes
