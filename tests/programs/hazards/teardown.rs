@@ -59,7 +59,7 @@ fn unmap(d: &Driver) -> Verdict {
     call!(d, cuMemUnmap(address, PAGE))?;
     call!(d, cuMemRelease(memory))?;
     call!(d, cuMemAddressFree(address, PAGE))?;
-    Ok("ok".into())
+    no_fault(d)
 }
 
 pub const PAGE: usize = 2 << 20;
@@ -242,6 +242,12 @@ fn end_of_host_memory(d: &Driver, page: u64, end: impl FnOnce(u64) -> Outcome) -
     fill(d, stream, page, 4096, 7, LATE)?;
     d.free(unrelated)?;
     end(page)?;
+    no_fault(d)
+}
+
+/// On a GPU, work that uses what is gone is a fault, which a synchronization reports.
+fn no_fault(d: &Driver) -> Verdict {
+    d.synchronize()?;
     Ok("ok".into())
 }
 
@@ -261,11 +267,11 @@ fn is_late(d: &Driver) -> bool {
 }
 
 pub fn texture(d: &Driver, words: u64) -> Outcome<u64> {
-    // CUDA_RESOURCE_DESC: linear memory of 32-bit words; the driver defines the rest.
-    let mut resource = [0_u64; 18];
-    resource[..5].copy_from_slice(&[2, words, 0x20, 1, SMALL as u64]);
-    let description = [0_u64; 13];
-    let mut texture = 0;
+    // CUDA_RESOURCE_DESC: linear memory, one channel of unsigned 32-bit words. CUDA_TEXTURE_DESC:
+    // read as integers.
+    let (mut resource, mut description, mut texture) = ([0_u64; 18], [0_u32; 26], 0);
+    resource[..4].copy_from_slice(&[2, words, 1 << 32 | 3, SMALL as u64]);
+    description[4] = 1;
     let places = (resource.as_ptr().cast(), description.as_ptr().cast());
     call!(d, cuTexObjectCreate(&mut texture, places.0, places.1, std::ptr::null()))?;
     Ok(texture)

@@ -5,6 +5,7 @@ use std::ffi::c_void;
 
 use cachealloc_tests::driver::{Driver, Outcome, Stream};
 
+use crate::teardown::texture;
 use crate::tools::*;
 use crate::visible::{filled, look_after, page_of_host};
 
@@ -115,13 +116,7 @@ fn pinned_behind_many_argument_bytes(d: &Driver) -> Verdict {
 fn pinned_behind_a_texture(d: &Driver) -> Verdict {
     let (reach, host, target) = (Reach::load(d)?, d.pinned(SMALL)?, d.alloc(SMALL)?);
     d.host_write(host, 1);
-    // CUDA_RESOURCE_DESC: linear memory, one channel of unsigned 32-bit words. CUDA_TEXTURE_DESC:
-    // read as integers.
-    let (mut resource, mut description, mut texture) = ([0_u64; 18], [0_u32; 26], 0);
-    resource[..4].copy_from_slice(&[2, host, 1 << 32 | 3, SMALL as u64]);
-    description[4] = 1;
-    let places = (resource.as_ptr().cast(), description.as_ptr().cast());
-    call!(d, cuTexObjectCreate(&mut texture, places.0, places.1, std::ptr::null()))?;
+    let texture = texture(d, host)?;
     let words = [target, texture, 0];
     let places = words.each_ref().map(|word| (word as *const u64).cast());
     look_after(d, |s| reach.launch(c"fetch", s, &places), || true)?;
