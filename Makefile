@@ -83,8 +83,9 @@ viewer-test: ## snapshots in PyTorch's own viewer: VIEWER=MemoryViz.js [SNAPSHOT
 		--features cachealloc-preload/break-rules)
 	scripts/viewer-test.mjs --viewer "$(VIEWER)" --d3 "$(D3)" $(SNAPSHOTS)
 
-gpu-test: library ## programs on this machine's GPU, natively and under the library; ARGS="--only ..."
-	scripts/gpu-test.sh --lib $(LIBRARY) $(ARGS)
+gpu-test: library ## programs on this machine's GPU, without and with the library; ARGS="--only ..."
+	cargo build -q $(ALL)
+	scripts/gpu run hazards programs --lib $(LIBRARY) $(ARGS)
 
 bench: library bench-traces ## memory of real traces on the simulated driver, then times on this machine's GPU if it has one
 	@if command -v nvcc >/dev/null; then scripts/bench-gpu.sh --lib $(LIBRARY) $(ARGS) && scripts/bench-graphs.sh --lib $(LIBRARY); \

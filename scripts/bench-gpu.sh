@@ -13,7 +13,7 @@ TEXT
 }
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 lib=$root/target/release/libcachealloc.so
-[ -e "$lib" ] || lib=$root/.carry/libcachealloc.so
+[ -e "$lib" ] || lib=$root/bin/libcachealloc.so
 out=$root/.out/gpu-bench
 build=$root/.out/gpu-build
 rounds=3 pairs=100 mode=ordered torch=1

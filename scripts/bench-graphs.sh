@@ -7,7 +7,7 @@ set -u
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 lib=$root/target/release/libcachealloc.so
-[ -e "$lib" ] || lib=$root/.carry/libcachealloc.so
+[ -e "$lib" ] || lib=$root/bin/libcachealloc.so
 if [ "${1:-}" = --lib ]; then lib=$2; fi
 lib=$(realpath -e "$lib") || exit 2
 build=$root/.out/gpu-build

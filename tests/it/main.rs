@@ -16,6 +16,7 @@ mod doors;
 mod ends;
 mod faults;
 mod framework;
+mod gpu;
 mod graphs;
 mod growth;
 mod growth_threads;

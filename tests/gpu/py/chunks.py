@@ -1,6 +1,6 @@
 # Two processes under `strategy:pre_allocate,fraction_of_gpu_memory_to_use:0.2`: each takes its share
 # of what is free at its first request, works in it, and takes what does not fit from the driver and
-# gives it straight back. scripts/gpu-limits.sh runs it under the library.
+# gives it straight back. `scripts/gpu run limits` runs it under the library.
 #
 # needs: torch
 import subprocess

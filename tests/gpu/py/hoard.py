@@ -1,5 +1,5 @@
 """Three programs whose sizes change from step to step, and what the cache under them holds: at the peak, and when
-a smaller load has followed the peak for ten seconds. Run by scripts/gpu-hoard.sh.
+a smaller load has followed the peak for ten seconds. Run by `scripts/gpu run hoard`.
 
 usage: hoard.py gp|lora|graphs native|torch|ours
 

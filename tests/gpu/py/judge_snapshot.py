@@ -2,7 +2,7 @@
 
 usage: judge_snapshot.py NAME FILE...
 
-NAME is the program that was recorded (see scripts/gpu-snapshots.sh). Prints one line; exit code 1 if something is wrong.
+NAME is the program that was recorded (see scripts/gpu_runner/suites/snapshots.py). Prints one line; exit code 1 if something is wrong.
 """
 import collections
 import pickle

@@ -1,5 +1,5 @@
 # A program under `gpu_memory_limit_mb`: told of the limit, refused at the right place, and alive
-# afterwards. scripts/gpu-limits.sh runs it under the library; LIMIT_MIB says what was set.
+# afterwards. `scripts/gpu run limits` runs it under the library; LIMIT_MIB says what was set.
 #
 # needs: torch
 import os

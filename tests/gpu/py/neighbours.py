@@ -1,6 +1,6 @@
 """Two programs on one GPU. One took most of the memory, freed it, and goes on with small blocks; the other one
 asks for more than what the first never had. Where both are under the library, the second one asks the first. Run by
-scripts/gpu-neighbours.sh.
+`scripts/gpu run neighbours`.
 
 usage: neighbours.py LIBRARY
 """

@@ -1,4 +1,4 @@
-"""Ten programs that each ask for many sizes, the same ones in every run. Run by scripts/gpu-fit.py.
+"""Ten programs that each ask for many sizes, the same ones in every run. Run by `scripts/gpu run fit`.
 
 usage: sizes.py NAME [LEFT_MIB]
 

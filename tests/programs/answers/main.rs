@@ -1,8 +1,8 @@
 //! Queries about memory, and calls that fail: `answers SEED`.
 //!
 //! All output is the same on every driver and under every library that keeps its promises: codes,
-//! the state of the outputs, addresses relative to their block. `tests/gpu/answers.cu` makes the
-//! same queries on a real GPU.
+//! the state of the outputs, addresses relative to their block. `tests/gpu/answers.cu` asks
+//! a part of it through the CUDA runtime.
 
 #[macro_use]
 mod tools;

@@ -2,8 +2,8 @@
 //!
 //! Each is legal CUDA, or common in the wild, and runs cleanly without the library. The number in
 //! brackets is its rule's in the project's list. A program prints one line, and ends with 1 where
-//! the line says FAIL. `tests/gpu/hazards.cu` has the same hazards, by the same names, for a real
-//! GPU.
+//! the line says FAIL. `scripts/gpu run hazards` runs them on a GPU; `tests/gpu/hazards.txt` names
+//! those that need the simulated driver.
 //!
 //! `hazards --list` prints for each program: its name, which modes keep its promise, whether it
 //! also runs without the library, and what the simulation needs.

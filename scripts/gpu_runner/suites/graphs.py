@@ -1,0 +1,78 @@
+"""Captures that allocate and free: they fail without the library, so the programs check their own results.
+
+Needs nvcc; PyTorch and CuPy for the rest.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from gpu_runner import machine
+from gpu_runner.checks import Checks
+from gpu_runner.context import CannotRun, Context
+from gpu_runner.cuda import Compiler
+from gpu_runner.paths import PYTHON_PROGRAMS
+from gpu_runner.process import run
+
+MODES = ("ordered", "strict", "relaxed")
+NO_REUSE = "graph_capture_record_stream_reuse:false"
+UNCACHED = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
+
+
+def run_suite(context: Context) -> bool:
+    context.needs_gpu()
+    program = Compiler(context.build).own("graph_memory.cu", "-O2", "-lcuda")
+    if not program.exists():
+        raise CannotRun("tests/gpu/graph_memory.cu does not build")
+    checks = Checks(context)
+    by_hand(checks, program)
+    if machine.has_package("torch"):
+        torch(checks)
+    if machine.has_package("cupy"):
+        script = machine.python(PYTHON_PROGRAMS / "graph_cupy.py")
+        checks.check("cupy", "", script)
+        checks.check("cupy-no-reuse", NO_REUSE, script)
+    return checks.report.good
+
+
+def by_hand(checks: Checks, program: Path) -> None:
+    for mode in MODES:
+        checks.check(f"modes-{mode}", f"free_mode:{mode}", [program, "modes"])
+        checks.check(f"threads-{mode}", f"free_mode:{mode}", [program, "threads"])
+    for name, settings in [
+        ("no-reuse", NO_REUSE),
+        ("expandable", "expandable_segments:true"),
+        ("limited", "gpu_memory_limit_mb:600"),
+        ("recorded", "record:all,snapshot:/dev/null"),
+    ]:
+        checks.check(f"modes-{name}", settings, [program, "modes"])
+    checks.check("ordered", "graph_pool:true", [program, "ordered"])
+    checks.check("ordered-nodes", "", [program, "ordered"])
+
+
+def torch(checks: Checks) -> None:
+    script = machine.python(PYTHON_PROGRAMS / "graph_torch.py")
+    for mode in MODES:
+        checks.check(f"torch-{mode}", f"free_mode:{mode}", script, UNCACHED)
+    checks.check("torch-no-reuse", NO_REUSE, script, UNCACHED)
+    for model in ("mlp", "transformer"):
+        backward(checks, model)
+    checks.check("torch-own-cache", "", script)
+
+
+def backward(checks: Checks, model: str) -> None:
+    """Compares captured backward passes with the gradients of a run without the library and without a capture."""
+    names = {mode: f"backward-{model}-{mode}" for mode in ("relaxed", "thread_local", "global")}
+    if not any(map(checks.context.wanted, names.values())):
+        return
+    script = machine.python(PYTHON_PROGRAMS / "graph_backward.py")
+    with tempfile.NamedTemporaryFile() as reference:
+        ran = run(script, env=checks.context.environment(GRAPH_MODEL=model), seconds=300)
+        if ran.code != 0:
+            checks.report.failed(f"backward-{model}", f"exit code {ran.code} without the library", ran.tail(8))
+        reference.write(ran.stdout)
+        reference.flush()
+        for mode, name in names.items():
+            variables = {"GRAPH_MODEL": model, "GRAPH_MODE": mode, "GRAPH_REFERENCE": reference.name}
+            checks.check(name, "", script, {**UNCACHED, **variables})

@@ -1,0 +1,69 @@
+"""Random programs for a given time, each compared with itself without the library (docs/judge.md).
+
+The simulated driver decides which programs are valid; with --driver they also run on it. Differences are reduced, and kept in
+the folder of --out. It ends within a few seconds after --seconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import subprocess
+import tempfile
+from pathlib import Path
+
+from gpu_runner.context import CannotRun, Context
+from gpu_runner.paths import PACKED, SIMULATED, TARGET, built
+from gpu_runner.report import Report
+
+# The judge takes a range of seeds: more than any run reaches.
+SEEDS = 1_000_000_000
+
+
+def add_options(group: "argparse._ArgumentGroup") -> None:
+    group.add_argument("--seconds", type=int, metavar="N", default=60, help="time to run (default: 60)")
+    group.add_argument("--seed", type=int, metavar="N", default=1, help="the first seed (default: 1)")
+    group.add_argument("--theme", default="all", help="kind of program (default: all)")
+
+
+def run_suite(context: Context) -> bool:
+    judge = built("judge", "checked")
+    if not judge.exists():
+        raise CannotRun(f"no {judge}; `make test` builds it, `scripts/gpu pack` packs it")
+    options, report = context.options, Report(context.out)
+    with tempfile.TemporaryDirectory() as scratch:
+        simulated = context.driver or simulated_driver(Path(scratch) / "sim")
+        command = [judge, "run", "--lib", context.library, "--driver", simulated, "--scratch", Path(scratch) / "runs"]
+        command += ["--seconds", options.seconds, "--seeds", f"{options.seed}..{options.seed + SEEDS}"]
+        command += ["--theme", options.theme, "--jobs", context.jobs, "--out", context.out / "found"]
+        command += [] if context.driver else ["--gpu"]
+        code = follow([str(word) for word in command], context.environment(), report)
+    if code != 0:
+        report.failed("random", f"exit code {code}; programs that differ are in {context.out / 'found'}")
+    return report.good
+
+
+def simulated_driver(folder: Path) -> Path:
+    """Returns a folder in which the simulated driver has the name that programs open: the packed one, or a new one."""
+    packed = PACKED / SIMULATED
+    if packed.exists():
+        return packed
+    driver = TARGET / "checked/libcuda.so"
+    if not driver.exists():
+        raise CannotRun(f"no simulated driver at {driver}; `make test` builds it")
+    folder.mkdir()
+    (folder / "libcuda.so.1").symlink_to(driver.resolve())
+    return folder
+
+
+def follow(command: "list[str]", env: "dict[str, str]", report: Report) -> int:
+    """Runs the judge and passes its lines on as they come. On SIGTERM it is asked for its summary."""
+    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as child:
+        before = signal.signal(signal.SIGTERM, lambda *_: child.terminate())
+        try:
+            assert child.stdout
+            for line in child.stdout:
+                report.line(line.rstrip())
+            return child.wait()
+        finally:
+            signal.signal(signal.SIGTERM, before)
