@@ -2,7 +2,7 @@
 //!
 //! All output is the same on every driver and under every library that keeps its promises: codes,
 //! the state of the outputs, addresses relative to their block. `tests/gpu/answers.cu` asks
-//! a part of it through the CUDA runtime.
+//! a part of it beside the CUDA runtime.
 
 #[macro_use]
 mod tools;
