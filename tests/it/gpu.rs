@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use cachealloc_tests::{driver_folder, lacks, library, root, scratch_file};
@@ -113,6 +113,30 @@ fn what_cannot_run_is_a_failure() {
     let (code, table) = run(&["--only", "^pinned_write$", "--limit", "0.001"]);
     assert!(table.contains("3 runs not made"), "{table}");
     assert_eq!(code, Some(1), "{table}");
+}
+
+/// The packed folder has all that it needs, wherever it is.
+#[test]
+fn a_packed_folder_runs_without_the_tree() {
+    if lacks("python3") {
+        return;
+    }
+    let (folder, library) = (scratch_file("packed"), library());
+    let path = |path: &Path| path.to_str().expect("a plain path").to_string();
+    let packed = gpu(&["pack", &path(&folder), "--lib", &path(&library)]);
+    assert!(packed.status.success(), "{}", text(&packed.stderr));
+    let driver = folder.join("bin/simulated");
+    let ran = Command::new("python3")
+        .arg(folder.join("scripts/gpu"))
+        .args(["run", "hazards", "--driver", &path(&driver), "--only", "^pinned_write$"])
+        .env("CARGO_TARGET_DIR", "/no/such/folder")
+        .current_dir("/")
+        .output()
+        .expect("python3 is installed: see .ci/run");
+    let table = text(&ran.stdout) + &text(&ran.stderr);
+    assert!(table.contains("1 programs, 0 differences"), "{table}");
+    assert_eq!(ran.status.code(), Some(0), "{table}");
+    let _ = fs::remove_dir_all(folder); // nothing else reads it
 }
 
 /// Each row of `tests/gpu/hazards.txt` is about a program that exists.
