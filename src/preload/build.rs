@@ -25,6 +25,11 @@ struct Row<'a> {
     /// The types of the arguments, or `None` if the signature is unknown.
     arguments: Option<Vec<String>>,
     hook: &'a str,
+    not_caching: &'a str,
+    launches: &'a str,
+    unordered: bool,
+    goes_on: bool,
+    node: &'a str,
 }
 
 impl Row<'_> {
@@ -45,27 +50,67 @@ impl Row<'_> {
         }
     }
 
-    /// Returns the code that runs before the real call of a function that submits: it names the
-    /// stream.
-    fn before_submit(&self) -> String {
-        const PLACE: &str = "crate::ordering::before_submission";
+    /// Returns the stream to which the call submits, as `before_submit!` in `exports.rs` reads it.
+    fn submits_to(&self) -> String {
         let per_thread = self.per_thread == "1";
-        let hook = self.hook.split('(').next().unwrap_or_default();
-        let stream = match (self.class, self.submits_on) {
-            _ if OUT_OF_ORDER.contains(&hook) => "cachealloc_core::order::ANY_STREAM".to_string(),
+        match (self.class, self.submits_on) {
+            ("submit" | "order", _) if self.unordered => "any_stream".into(),
             ("submit" | "order" | "own", column) if column.starts_with("arg:") => {
-                format!("{PLACE}::named(a{} as usize, {per_thread})", &column["arg:".len()..])
+                format!("argument a{} {per_thread}", &column["arg:".len()..])
             }
-            ("submit", "struct:CUlaunchConfig.hStream") => {
-                format!(
-                    "{{\n// SAFETY: the arguments are the caller's promise.\nunsafe {{ {PLACE}::of_launch(a0, {per_thread}) }}\n}}"
-                )
-            }
-            ("submit", "legacy") => format!("{PLACE}::named(0, false)"),
-            ("submit" | "order", _) => "cachealloc_core::order::ANY_STREAM".to_string(),
-            _ => return String::new(),
-        };
-        format!("{PLACE}::before_submit({stream});")
+            ("submit", "struct:CUlaunchConfig.hStream") => format!("launch_config a0 {per_thread}"),
+            ("submit", "legacy") => "legacy_stream".into(),
+            ("submit" | "order", _) => "any_stream".into(),
+            _ => String::new(),
+        }
+    }
+
+    /// Returns what the export does around its hook, as `around_hook!` in `exports.rs` reads it.
+    fn around_hook(&self) -> &'static str {
+        match self.stream_at().as_str() {
+            _ if self.class == "record" => "records",
+            _ if self.submits_on == "legacy" => "submits_to_legacy",
+            "Nowhere" => "nothing",
+            _ if !self.launches.is_empty() => "launches",
+            _ => "submits",
+        }
+    }
+
+    /// Returns what the call launches, as `functions::Launches`.
+    fn launches(&self) -> String {
+        let Some((what, places)) = self.launches.split_once(':') else { return "None".into() };
+        let places: Vec<_> = places.split(' ').collect();
+        match (what, &places[..]) {
+            ("graph", [handle]) => format!("Some(Launches::Graph {{ handle: {handle} }})"),
+            ("kernel", [handle, params]) => format!(
+                "Some(Launches::Kernel {{ handle: {handle}, params: {params}, extra: None }})"
+            ),
+            ("kernel", [handle, params, extra]) => format!(
+                "Some(Launches::Kernel {{ handle: {handle}, params: {params}, extra: Some({extra}) }})"
+            ),
+            _ => panic!("functions.csv: unknown launches {:?}", self.launches),
+        }
+    }
+
+    /// Returns what a node of the call references, as `functions::NodeReferences`.
+    fn node(&self) -> &'static str {
+        match self.node {
+            "" => "Unknown",
+            "nothing" => "Nothing",
+            "addresses" => "Addresses",
+            other => panic!("functions.csv: unknown node {other:?}"),
+        }
+    }
+
+    /// Returns what the export does while the library does not cache, as `while_caching!` in
+    /// `exports.rs` reads it.
+    fn not_caching(&self) -> &'static str {
+        match (self.hook, self.not_caching) {
+            ("", "") | (_, "real") => "real",
+            (_, "flush") => "flush",
+            (_, "") => "hook",
+            _ => panic!("functions.csv: unknown not_caching {:?}", self.not_caching),
+        }
     }
 
     fn hooked(&self) -> bool {
@@ -101,8 +146,8 @@ fn main() {
 
 /// The last column is free text that may contain anything but a line break.
 fn parse(line: &str) -> Row<'_> {
-    let f: Vec<&str> = line.splitn(13, ',').collect();
-    assert_eq!(f.len(), 13, "functions.csv: expected 13 columns in {line:?}");
+    let f: Vec<&str> = line.splitn(18, ',').collect();
+    assert_eq!(f.len(), 18, "functions.csv: expected 18 columns in {line:?}");
     Row {
         symbol: f[0],
         base: f[1],
@@ -115,6 +160,11 @@ fn parse(line: &str) -> Row<'_> {
         teardown: f[9] == "1",
         arguments: types(f[10]),
         hook: f[11],
+        not_caching: f[12],
+        launches: f[13],
+        unordered: f[14] == "1",
+        goes_on: f[15] == "1",
+        node: f[16],
     }
 }
 
@@ -161,9 +211,10 @@ fn table(rows: &[Row]) -> String {
         writeln!(
             code,
             "    Function {{ id: {index}, symbol: c\"{}\", base: \"{}\", version: {}, per_thread: {}, \
-             class: Class::{class}, stream: StreamAt::{}, oom_retry: {}, host_memory: {}, teardown: {}, export: {export} }},",
+             class: Class::{class}, stream: StreamAt::{}, launches: {}, node: NodeReferences::{}, \
+             oom_retry: {}, goes_on: {}, host_memory: {}, teardown: {}, export: {export} }},",
             row.symbol, row.base, row.version, row.per_thread == "1", row.stream_at(),
-            row.oom_retry, row.host_memory, row.teardown,
+            row.launches(), row.node(), row.oom_retry, row.goes_on, row.host_memory, row.teardown,
         )
         .unwrap();
     }
@@ -216,19 +267,6 @@ fn type_of(letter: char) -> &'static str {
     }
 }
 
-/// The hooks of copies whose operands may be read before the earlier work of their stream has
-/// completed, if the program permits it.
-const OUT_OF_ORDER: [&str; 3] = ["copy::batch", "copy::batch_of_structs", "copy::with_attributes"];
-
-/// The hooks of launches of kernels and graphs, whose first launch may be measured.
-const LAUNCHES: [&str; 5] = [
-    "launch::kernel",
-    "launch::kernel_ex",
-    "launch::cooperative",
-    "launch::graph_launch",
-    "launch::graph_upload",
-];
-
 fn exports(rows: &[Row]) -> String {
     let mut code = String::new();
     for row in rows.iter().filter(|row| row.hooked()) {
@@ -237,7 +275,6 @@ fn exports(rows: &[Row]) -> String {
             types.iter().enumerate().map(|(i, of)| f(i, of)).collect::<Vec<_>>().join(", ")
         };
         let parameters = join(&|i, of| format!("a{i}: {of}"));
-        let forwarded = join(&|i, _| format!("a{i}"));
         let words = join(&|i, of| match of.as_str() {
             // The callee reads it before the call ends.
             "Handle64" | "EglFrame" => format!("&raw const a{i} as usize"),
@@ -253,16 +290,11 @@ fn exports(rows: &[Row]) -> String {
         };
         writeln!(
             code,
-            "export! {{ {}{}({parameters}), ({forwarded}), [{words}], {hook}, [{taken}], {{ {} }} }}",
-            match row.stream_at().as_str() {
-                _ if row.class == "record" => "recorded ",
-                _ if row.submits_on == "legacy" => "submits_to_legacy ",
-                "Nowhere" => "",
-                _ if LAUNCHES.contains(&hook) => "launches ",
-                _ => "submits ",
-            },
+            "export! {{ {}({parameters}), [{words}], {hook}, [{taken}], {}, [{}], {} }}",
             row.symbol,
-            row.before_submit(),
+            row.around_hook(),
+            row.submits_to(),
+            row.not_caching(),
         )
         .unwrap();
     }

@@ -1,11 +1,9 @@
-//! The exported symbols, expanded from `functions.csv` by `build.rs`. An export contains no logic:
-//! after its door (`interpose::doors`) it passes its arguments to one hook.
+//! The exported symbols, expanded from `functions.csv` by `build.rs`: one `export!` for each row.
+//! After its entry code (`interpose::doors`) an export passes its arguments to one hook. The row
+//! also decides the code around the hook and before the driver's function.
 //!
 //! An error passes through `out_of_memory::answered` on its way to the program: only there a call
 //! that ran out of memory is reported.
-//!
-//! For a function that submits work, the closure first names the stream, after the hook has counted
-//! the start of the submission.
 //!
 //! A hook is called as `hook(function, arguments.., real)`: the row of the list, the arguments that
 //! the row names, with their types, and a closure that calls the real function with all of the
@@ -21,10 +19,99 @@ use crate::functions::{FUNCTIONS, id};
 #[allow(unused_imports)]
 use crate::hooks::*;
 use crate::interpose::doors::export_door;
+use crate::ordering::{before_submission, captures, legacy_stream};
+use crate::process::bypass;
 
-/// Defines the symbol. `|function, real|` are the names by which `body` calls the hook.
-macro_rules! symbol {
-    ($name:ident($($p:ident: $t:ty),*), ($($a:ident),*), $words:expr, { $($goes:tt)* }, |$function:ident, $real:ident| $body:expr) => {
+/// Announces the stream to which the call submits, after the hook has counted the start of the
+/// submission and right before the driver's function: this is where a deferred wait is submitted.
+macro_rules! before_submit {
+    ([]) => {};
+    ([argument $stream:ident $per_thread:literal]) => {
+        before_submission::before_submit(before_submission::named($stream as usize, $per_thread));
+    };
+    ([launch_config $config:ident $per_thread:literal]) => {
+        // SAFETY: the arguments are the caller's promise.
+        let stream = unsafe { before_submission::of_launch($config, $per_thread) };
+        before_submission::before_submit(stream);
+    };
+    ([legacy_stream]) => {
+        before_submission::before_submit(before_submission::named(0, false));
+    };
+    // The operands may be read before the earlier work of the stream is complete, or the stream is
+    // unknown.
+    ([any_stream]) => {
+        before_submission::before_submit(cachealloc_core::order::ANY_STREAM);
+    };
+}
+
+/// Calls the hook while the library caches. Otherwise the driver's function is called directly,
+/// unless the hook itself has work to do then.
+macro_rules! while_caching {
+    (hook, $real:ident, $hooked:expr) => {
+        $hooked
+    };
+    (real, $real:ident, $hooked:expr) => {
+        if bypass::is_caching() { $hooked } else { $real() }
+    };
+    (flush, $real:ident, $hooked:expr) => {
+        if bypass::is_caching() {
+            $hooked
+        } else {
+            before_submission::flush_all();
+            $real()
+        }
+    };
+}
+
+/// Calls the hook, with the code around it that the class of the function and its stream require.
+macro_rules! around_hook {
+    (nothing, $function:ident, $words:expr, $not_caching:ident, $real:ident, $hooked:expr) => {
+        while_caching!($not_caching, $real, $hooked)
+    };
+    (submits, $function:ident, $words:expr, $not_caching:ident, $real:ident, $hooked:expr) => {{
+        // The words are in memory only during a capture.
+        if captures::maybe() {
+            // SAFETY: the arguments are the caller's promise.
+            unsafe { capture::submits($function, &$words) };
+        }
+        let done = while_caching!($not_caching, $real, $hooked);
+        // SAFETY: the arguments are the caller's promise.
+        unsafe { submitted($function, &$words) };
+        done
+    }};
+    // One load finds that the library caches, records nothing and that no stream captures.
+    (launches, $function:ident, $words:expr, flush, $real:ident, $hooked:expr) => {{
+        let seldom = match crate::config::launches_are_plain() {
+            true => None,
+            // SAFETY: the arguments are the caller's promise.
+            false => unsafe { launch::seldom($function, &$words) },
+        };
+        if let Some(done) = seldom {
+            done
+        } else {
+            let done = $hooked;
+            // SAFETY: the arguments are the caller's promise.
+            unsafe { submitted($function, &$words) };
+            done
+        }
+    }};
+    (
+        submits_to_legacy, $function:ident, $words:expr, $not_caching:ident, $real:ident,
+        $hooked:expr
+    ) => {{
+        let done = while_caching!($not_caching, $real, $hooked);
+        legacy_stream::note_legacy_work();
+        done
+    }};
+    (records, $function:ident, $words:expr, $not_caching:ident, $real:ident, $hooked:expr) => {
+        driver_memory::around($function, &$words, || while_caching!($not_caching, $real, $hooked))
+    };
+}
+
+/// Defines the export of one function.
+macro_rules! export {
+    ($name:ident($($p:ident: $t:ty),*), $words:expr, $hook:path, [$($h:ident)*],
+        $around:ident, $stream:tt, $not_caching:ident) => {
         export_door!($name, id::$name, $name::body);
 
         mod $name {
@@ -35,68 +122,23 @@ macro_rules! symbol {
             /// Must be called with the arguments of the driver function of this name.
             pub(super) unsafe extern "C" fn body($($p: $t),*) -> CuCode {
                 let real = move || {
-                    $($goes)*
+                    before_submit!($stream);
                     // SAFETY: the list gives this function the argument list of the driver's
                     // header; the arguments, and what they point to, are the caller's promise.
                     result(unsafe {
-                        table::real::<unsafe extern "C" fn($($t),*) -> CuCode>(id::$name)($($a),*)
+                        table::real::<unsafe extern "C" fn($($t),*) -> CuCode>(id::$name)($($p),*)
                     })
                 };
-                let ($function, $real) = (&FUNCTIONS[id::$name], real);
-                code(match $body {
+                let function = &FUNCTIONS[id::$name];
+                let done = around_hook!(
+                    $around, function, $words, $not_caching, real, $hook(function, $($h,)* real)
+                );
+                code(match done {
                     Ok(()) => Ok(()),
-                    Err(error) => out_of_memory::answered($function, &$words, error),
+                    Err(error) => out_of_memory::answered(function, &$words, error),
                 })
             }
         }
-    };
-}
-
-macro_rules! export {
-    ($name:ident $p:tt, $a:tt, $w:tt, $hook:path, [$($h:ident)*], $goes:tt) => {
-        symbol! { $name $p, $a, $w, $goes, |function, real| $hook(function, $($h,)* real) }
-    };
-    (submits $name:ident $p:tt, $a:tt, $w:tt, $hook:path, [$($h:ident)*], $goes:tt) => {
-        symbol! { $name $p, $a, $w, $goes, |function, real| {
-            // The words are in memory only during a capture.
-            if crate::ordering::captures::maybe() {
-                // SAFETY: the arguments are the caller's promise.
-                unsafe { capture::submits(function, &$w) };
-            }
-            let done = $hook(function, $($h,)* real);
-            // SAFETY: the arguments are the caller's promise.
-            unsafe { submitted(function, &$w) };
-            done
-        } }
-    };
-    (launches $name:ident $p:tt, $a:tt, $w:tt, $hook:path, [$($h:ident)*], $goes:tt) => {
-        symbol! { $name $p, $a, $w, $goes, |function, real| {
-            let seldom = match crate::config::launches_are_plain() {
-                true => None,
-                // SAFETY: the arguments are the caller's promise.
-                false => unsafe { launch::seldom(function, &$w) },
-            };
-            if let Some(done) = seldom {
-                done
-            } else {
-                let done = $hook(function, $($h,)* real);
-                // SAFETY: the arguments are the caller's promise.
-                unsafe { submitted(function, &$w) };
-                done
-            }
-        } }
-    };
-    (submits_to_legacy $name:ident $p:tt, $a:tt, $w:tt, $hook:path, [$($h:ident)*], $goes:tt) => {
-        symbol! { $name $p, $a, $w, $goes, |function, real| {
-            let done = $hook(function, $($h,)* real);
-            crate::ordering::legacy_stream::note_legacy_work();
-            done
-        } }
-    };
-    (recorded $name:ident $p:tt, $a:tt, $w:tt, $hook:path, [$($h:ident)*], $goes:tt) => {
-        symbol! { $name $p, $a, $w, $goes, |function, real| {
-            driver_memory::around(function, &$w, || $hook(function, $($h,)* real))
-        } }
     };
 }
 

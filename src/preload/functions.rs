@@ -30,6 +30,24 @@ pub(crate) enum StreamAt {
     },
 }
 
+/// The kernel or graph that a call launches, by the places of its arguments.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Launches {
+    Kernel { handle: u8, params: u8, extra: Option<u8> },
+    Graph { handle: u8 },
+}
+
+/// The memory that a node references that a capture makes of a call. Launches of kernels reference
+/// what their own arguments point to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum NodeReferences {
+    Nothing,
+    /// Addresses among the arguments of the call.
+    Addresses,
+    /// Perhaps anything.
+    Unknown,
+}
+
 /// A function of the library, of any signature.
 pub(crate) type Export = unsafe extern "C" fn();
 
@@ -64,9 +82,16 @@ pub(crate) struct Function {
     pub class: Class,
     /// The stream to which the function adds work that a capture could take.
     pub stream: StreamAt,
+    /// The kernel or graph that the function launches. Its first launch may be measured.
+    pub launches: Option<Launches>,
+    pub node: NodeReferences,
     /// Whether the function may fail with out of memory, and may be called again after memory was
     /// freed.
     pub oom_retry: bool,
+    /// Whether the plain driver does not let the call wait while a free of another thread holds the
+    /// context (measured). An allocation of this kind fails at once; the creation of a context does
+    /// not wait for events in another one.
+    pub goes_on: bool,
     /// Whether the function is an asynchronous copy that reads or writes host memory.
     pub host_memory: bool,
     /// Whether the function ends the life of something that work in flight may use.
@@ -82,6 +107,11 @@ impl Function {
         let body = self.export.as_ref()?.door.body.load(Ordering::Relaxed);
         // SAFETY: a door's body is a function, and never null; the caller gives its signature.
         Some(unsafe { core::mem::transmute::<*mut c_void, Export>(body) })
+    }
+
+    /// Returns whether a submission may still run when the call returns.
+    pub(crate) const fn is_asynchronous(&self) -> bool {
+        !matches!(self.stream, StreamAt::Nowhere)
     }
 
     /// Returns whether a call submits work, or an order between works (docs/ordering.md 6).

@@ -17,7 +17,7 @@ use cachealloc_core::{Address, BlockState};
 
 use crate::driver::api;
 use crate::driver::sys::POINTER_IS_MAPPED;
-use crate::functions::Function;
+use crate::functions::{Function, Launches, NodeReferences};
 use crate::lock::lock;
 use crate::ordering::kernels;
 use crate::pagemap;
@@ -82,26 +82,20 @@ impl ReferencedRanges {
     ///
     /// `words` must be the program's arguments of this function.
     pub(crate) unsafe fn add_submission(&mut self, function: &Function, words: &[usize]) -> bool {
-        match function.base {
-            "cuEventRecord" | "cuEventRecordWithFlags" | "cuStreamWaitEvent" => true,
-            "cuLaunchHostFunc" | "cuStreamAddCallback" => true,
-            "cuMemAllocAsync" | "cuMemAllocFromPoolAsync" => true,
-            "cuMemcpyAsync" | "cuMemcpyDtoDAsync" | "cuMemcpyDtoHAsync" | "cuMemcpyHtoDAsync"
-            | "cuMemcpyPeerAsync" | "cuMemsetD8Async" | "cuMemsetD16Async" | "cuMemsetD32Async"
-            | "cuMemsetD2D8Async" | "cuMemsetD2D16Async" | "cuMemsetD2D32Async"
-            | "cuMemFreeAsync" => {
+        if let Some(Launches::Kernel { handle, params, extra }) = function.launches {
+            let [handle, params] = [handle, params].map(|at| words[at as usize]);
+            let extra = extra.map_or(0, |at| words[at as usize]);
+            // SAFETY: the arguments of a launch, by the driver's header.
+            return unsafe { self.add_arguments(handle, params, extra) };
+        }
+        match function.node {
+            NodeReferences::Nothing => true,
+            NodeReferences::Addresses => {
                 // Sizes and values are treated as addresses too, which is harmless.
                 words.iter().for_each(|word| self.add_address(*word as u64));
                 true
             }
-            "cuLaunchKernel" | "cuLaunchCooperativeKernel" => {
-                let extra = words.get(10).copied().unwrap_or(0);
-                // SAFETY: the arguments of a launch, by the driver's header.
-                unsafe { self.add_arguments(words[0], words[9], extra) }
-            }
-            // SAFETY: as above.
-            "cuLaunchKernelEx" => unsafe { self.add_arguments(words[1], words[2], words[3]) },
-            _ => false,
+            NodeReferences::Unknown => false,
         }
     }
 

@@ -231,15 +231,9 @@ fn final_result(
     code
 }
 
-/// Returns how the plain driver treats the call while another thread's free holds the context. The
-/// allocations listed here fail at once instead of waiting (measured). Calls that create a context
-/// do not wait for events in another context.
+/// Returns how the plain driver treats the call while another thread's free holds the context.
 fn waiter(function: &Function) -> Waiter {
-    match function.base {
-        "cuMemCreate" | "cuMemAllocAsync" | "cuMemAllocFromPoolAsync" => Waiter::GoesOn,
-        "cuCtxCreate" | "cuDevicePrimaryCtxRetain" => Waiter::GoesOn,
-        _ => Waiter::StandsStill,
-    }
+    if function.goes_on { Waiter::GoesOn } else { Waiter::StandsStill }
 }
 
 /// Runs `body` in its own guard if no hook of this thread is active.

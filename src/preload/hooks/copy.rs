@@ -135,7 +135,7 @@ impl Operand {
         let base = match self.kind {
             MEMORY_TYPE_ARRAY => return false,
             // A synchronous call has moved the bytes when it returns.
-            MEMORY_TYPE_HOST if !function.base.ends_with("Async") => return false,
+            MEMORY_TYPE_HOST if !function.is_asynchronous() => return false,
             MEMORY_TYPE_HOST => self.host,
             _ => self.device as usize,
         };

@@ -15,7 +15,7 @@ use crate::driver::sys::{
 use crate::driver::{api, table};
 use crate::driver_memory::first_uses;
 use crate::driver_memory::first_uses::Use;
-use crate::functions::Function;
+use crate::functions::{Function, Launches};
 use crate::graphs::{graph_memory, open_captures, pool_life};
 use crate::hooks::common;
 use crate::hooks::common::MayBeCaptured;
@@ -345,13 +345,11 @@ fn first(
     words: &[usize],
     call: impl FnOnce(Launch) -> CuResult,
 ) -> Option<CuResult> {
-    let (handle, what) = match *words {
-        [executable, _stream] => (executable, Use::Graph),
-        [_config, kernel, _params, _extra] => (kernel, Use::Launch),
-        [kernel, ..] => (kernel, Use::Launch),
-        [] => return None,
+    let (handle, what) = match function.launches? {
+        Launches::Kernel { handle, .. } => (handle, Use::Launch),
+        Launches::Graph { handle } => (handle, Use::Graph),
     };
-    let window = taking::first_launch(function, handle, what)?;
+    let window = taking::first_launch(function, words[handle as usize], what)?;
     let export = function.body().expect("only exported functions get here");
     // SAFETY: our export of this function, as above.
     let code = call(unsafe { core::mem::transmute::<unsafe extern "C" fn(), Launch>(export) });
