@@ -22,6 +22,7 @@ mod growth;
 mod growth_threads;
 mod hazards;
 mod header;
+mod hooks;
 mod idle;
 mod instructions;
 mod interleaving;

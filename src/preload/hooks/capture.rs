@@ -66,10 +66,6 @@ fn begins(
     mode: Option<u32>,
     real: impl Real,
 ) -> CuResult {
-    if !bypass::is_caching() {
-        before_submission::flush_all();
-        return real();
-    }
     let stream = stream_of(function, stream);
     guarded(
         function,
@@ -88,9 +84,6 @@ fn begins(
 
 /// `cuStreamEndCapture*(stream, ...)`. A call that fails may end the capture all the same.
 pub(crate) fn end(function: &'static Function, stream: StreamHandle, real: impl Real) -> CuResult {
-    if !bypass::is_caching() {
-        return real();
-    }
     let stream = stream_of(function, stream);
     let end = || {
         let code = captures::end(stream, real);
@@ -109,9 +102,6 @@ pub(crate) fn wait_event(
     stream: StreamHandle,
     real: impl Real,
 ) -> CuResult {
-    if !bypass::is_caching() {
-        return real();
-    }
     if !rule_holds(Rule::EventWaitsCount) {
         return real();
     }
@@ -190,7 +180,7 @@ pub(crate) fn add_memory_node(
     const ADDRESS_WORD: usize = 14;
     let add = || edit_graph(function, graph, real);
     let mut observed = None;
-    if !bypass::is_fast_path() && bypass::is_caching() && !params.is_null() {
+    if !bypass::is_fast_path() && !params.is_null() {
         // SAFETY: the program's struct, which the driver reads as well; it writes the address where
         // that is read.
         unsafe {
@@ -200,7 +190,7 @@ pub(crate) fn add_memory_node(
         }
     }
     let code = observed.unwrap_or_else(add);
-    if code.is_ok() && bypass::is_caching() && !params.is_null() {
+    if code.is_ok() && !params.is_null() {
         // SAFETY: the program's struct, into which the driver has just written the address.
         let address = unsafe { params.add(ADDRESS_WORD).read() } as u64;
         // SAFETY: as above.
@@ -219,7 +209,7 @@ pub(crate) fn add_free_node(
 ) -> CuResult {
     let add = || edit_graph(function, graph, real);
     let mut observed = None;
-    if !bypass::is_fast_path() && bypass::is_caching() {
+    if !bypass::is_fast_path() {
         observed = memory_hooks::around_free(address, add);
     }
     observed.unwrap_or_else(add)
@@ -264,7 +254,7 @@ pub(crate) fn update_dependencies(
     real: impl Real,
 ) -> CuResult {
     let code = edit(function, real);
-    if bypass::is_caching() && captures::maybe() {
+    if captures::maybe() {
         let stream = stream_of(function, stream);
         beside(function, || open_captures::terminals_set(stream));
     }
@@ -272,7 +262,7 @@ pub(crate) fn update_dependencies(
 }
 
 fn edited(function: &'static Function, graph: Option<GraphHandle>) {
-    if bypass::is_caching() && captures::maybe() {
+    if captures::maybe() {
         beside(function, || open_captures::edited(graph));
     }
 }

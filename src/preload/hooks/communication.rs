@@ -34,9 +34,6 @@ pub(crate) fn bind(
 
 /// Runs a call that shares memory. `own`: if a library makes the call, it does so for its own use.
 fn shared(function: &'static Function, own: impl FnOnce() -> bool, real: impl Real) -> CuResult {
-    if !bypass::is_caching() {
-        return real();
-    }
     let mut is_own = false;
     beside(function, || is_own = communication::is_for_itself() && own());
     let code = common::pass(function, real);

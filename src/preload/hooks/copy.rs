@@ -14,7 +14,6 @@ use crate::functions::Function;
 use crate::hooks::{Real, beside, common};
 use crate::ordering::{observers, pinned};
 use crate::pagemap;
-use crate::process::bypass;
 use crate::state::barriers::LEDGER;
 
 /// Returns whether an operand at this address lets the host see the work: pinned memory, or any
@@ -32,9 +31,6 @@ fn host_sees_range(first: usize, last: usize) -> bool {
 
 #[inline]
 fn submit(function: &'static Function, look: impl FnOnce() -> bool, real: impl Real) -> CuResult {
-    if !bypass::is_caching() {
-        return real();
-    }
     let look = (pinned::any() || LEDGER.visible.every_kernel()) && look();
     common::submit(function, look, real)
 }
@@ -53,9 +49,6 @@ pub(crate) fn operands(
 /// the call returns. Between devices they may not have moved, and the driver treats managed memory
 /// as device memory (hazard 72).
 pub(crate) fn plain(function: &'static Function, real: impl Real) -> CuResult {
-    if !bypass::is_caching() {
-        return real();
-    }
     let managed = LEDGER.visible.has(VisibleCause::Managed);
     common::submit(function, managed && rule_holds(Rule::ManagedCopiesAreVisible), real)
 }
@@ -167,9 +160,6 @@ pub(crate) fn peer(
     from: ContextHandle,
     real: impl Real,
 ) -> CuResult {
-    if !bypass::is_caching() {
-        return real();
-    }
     if to != from {
         beside(function, || observers::observe(Observer::SecondContext));
     }
@@ -206,9 +196,6 @@ pub(crate) fn batch(
     count: usize,
     real: impl Real,
 ) -> CuResult {
-    if !bypass::is_caching() {
-        return real();
-    }
     let all_ours = |list: *const u64| {
         // SAFETY: null, or the program's array of `count` addresses, valid for the call.
         !list.is_null() && (0..count).all(|index| is_ours(unsafe { *list.add(index) }))
@@ -224,18 +211,12 @@ pub(crate) fn with_attributes(
     source: u64,
     real: impl Real,
 ) -> CuResult {
-    if !bypass::is_caching() {
-        return real();
-    }
     let seen = !(is_ours(destination) && is_ours(source));
     common::submit(function, seen && may_be_pageable(), real)
 }
 
 /// A batch, as for `batch`, with its operands in an array of structs.
 pub(crate) fn batch_of_structs(function: &'static Function, real: impl Real) -> CuResult {
-    if !bypass::is_caching() {
-        return real();
-    }
     common::submit(function, may_be_pageable(), real)
 }
 
@@ -250,8 +231,5 @@ fn is_ours(address: u64) -> bool {
 
 /// Signals another process or API that earlier work is done.
 pub(crate) fn external_signal(function: &'static Function, real: impl Real) -> CuResult {
-    if !bypass::is_caching() {
-        return real();
-    }
     common::submit(function, true, real)
 }

@@ -48,9 +48,6 @@ pub(crate) fn alloc_as(
     flags: u32,
     real: impl Real,
 ) -> CuResult {
-    if !bypass::is_caching() {
-        return real();
-    }
     let code = alloc_or_take(function, pointer, bytes, flags, real);
     if is_accepted(code) && flags & HOST_ALLOC_DEVICEMAP != 0 {
         reached(function, VisibleCause::DeviceMapped);
@@ -115,9 +112,6 @@ pub(crate) fn register(
     flags: u32,
     real: impl Real,
 ) -> CuResult {
-    if !bypass::is_caching() {
-        return real();
-    }
     let code = pinned::registered_by(pointer, bytes, || making_room(function, real));
     if is_accepted(code) && flags & HOST_ALLOC_DEVICEMAP != 0 {
         reached(function, VisibleCause::DeviceMapped);
@@ -133,9 +127,6 @@ pub(crate) fn register(
 /// `cuMemFreeHost(pointer)`: keeps the memory for a later request if the library could wait for all
 /// work.
 pub(crate) fn free(function: &'static Function, pointer: usize, real: impl Real) -> CuResult {
-    if !bypass::is_caching() {
-        return real();
-    }
     if !bypass::is_fast_path()
         && let Some(code) = common::observed_free(function, &[pointer])
     {
@@ -175,9 +166,6 @@ fn end_by_driver(function: &'static Function, pointer: usize, real: impl Real) -
 
 /// `cuMemHostUnregister(pointer)`, and any end of pinned memory by the driver: teardowns.
 pub(crate) fn end(_function: &'static Function, pointer: usize, real: impl Real) -> CuResult {
-    if !bypass::is_caching() {
-        return real();
-    }
     pending::wait_all(Wait::Teardown);
     pinned::end_by(pointer, || real_frees::announced_everywhere(real))
 }
@@ -190,7 +178,7 @@ pub(crate) fn device_pointer(
     real: impl Real,
 ) -> CuResult {
     let code = asked(pointer, real);
-    if is_accepted(code) && bypass::is_caching() {
+    if is_accepted(code) {
         reached(function, VisibleCause::DevicePointer);
     }
     code
@@ -211,7 +199,7 @@ pub(crate) fn flags(_function: &'static Function, pointer: usize, real: impl Rea
 
 /// Serves a query about pinned memory. Without a current context the driver refuses every query.
 fn asked(pointer: usize, real: impl Real) -> CuResult {
-    let kept = bypass::is_caching() && pinned_blocks::are_kept_at(pointer as u64);
+    let kept = pinned_blocks::are_kept_at(pointer as u64);
     if kept && api::ctx_get_id(0).is_ok() { Err(CuError::INVALID_VALUE) } else { real() }
 }
 
@@ -302,9 +290,6 @@ pub(crate) fn vmm_create(
     properties: *const AllocationProperties,
     real: impl Real,
 ) -> CuResult {
-    if !bypass::is_caching() {
-        return real();
-    }
     // SAFETY: null, or the program's struct.
     let properties = unsafe { properties.as_ref() };
     let on_host = properties.is_none_or(|made| made.location.may_be_on_host());
@@ -334,7 +319,9 @@ pub(crate) fn pool_create(
     let code = common::retried(function, real);
     // SAFETY: null, or the program's struct.
     let properties = unsafe { properties.as_ref() };
-    note_pool(function, pool, code, properties.map(|made| (made.kind, made.location)));
+    if bypass::is_caching() {
+        note_pool(function, pool, code, properties.map(|made| (made.kind, made.location)));
+    }
     code
 }
 
@@ -362,7 +349,7 @@ fn note_pool(
     code: CuResult,
     made: Option<(u32, Location)>,
 ) {
-    if code.is_ok() && !pool.is_null() && bypass::is_caching() {
+    if code.is_ok() && !pool.is_null() {
         // SAFETY: the driver has just written it.
         let pool = unsafe { *pool };
         let place = made.and_then(|(kind, location)| place_of(kind, location));

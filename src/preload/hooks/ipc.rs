@@ -37,12 +37,12 @@ pub(crate) fn get(
 ) -> CuResult {
     let handle = handle.cast::<ipc_handle::Bytes>();
     let Some(extent) = pagemap::extent_of(address) else {
-        return observed(function, Observer::Ipc, real);
+        return while_caching(real, || observed(function, Observer::Ipc, real));
     };
     if extent.is_expandable() {
         // The driver's own error, which no program expects for memory from `cuMemAlloc`.
         static SAID: AtomicBool = AtomicBool::new(false);
-        let code = observed(function, Observer::Ipc, real);
+        let code = while_caching(real, || observed(function, Observer::Ipc, real));
         if code.is_err() && !SAID.swap(true, Ordering::Relaxed) {
             log::warn(format_args!(
                 "{}: cannot export memory of expandable_segments:true",
@@ -111,8 +111,7 @@ pub(crate) fn open(
     flags: u32,
     real: impl Real,
 ) -> CuResult {
-    // While hooks are off, the driver refuses the library's handles.
-    if !bypass::is_caching() || pointer.is_null() {
+    if pointer.is_null() {
         return real();
     }
     let Some((plain, inside)) = ipc_handle::read(&ipc_handle::bytes_of(handle)) else {
@@ -182,15 +181,24 @@ pub(crate) fn close(function: &'static Function, address: u64, real: impl Real) 
     beside(function, || closing = imports::closes(address));
     let code = match closing {
         CloseAction::Refused => return Err(CuError::INVALID_VALUE),
-        CloseAction::Unknown | CloseAction::Whole { .. } => common::pass(function, real),
+        CloseAction::Unknown | CloseAction::Whole { .. } => ended_by(function, real),
         CloseAction::Inside(import) => {
-            common::pass(function, || api::ipc_close_mem_handle(import.base()))
+            ended_by(function, || api::ipc_close_mem_handle(import.base()))
         }
     };
     if code.is_err() {
         beside(function, || imports::close_failed(closing));
     }
     code
+}
+
+/// Closes a mapping by this call of the driver.
+fn ended_by(function: &'static Function, close: impl Real) -> CuResult {
+    while_caching(close, || common::pass(function, close))
+}
+
+fn while_caching(real: impl Real, hooked: impl FnOnce() -> CuResult) -> CuResult {
+    if bypass::is_caching() { hooked() } else { real() }
 }
 
 /// Events of other processes: work that the library's barriers do not order.

@@ -64,7 +64,6 @@ pub(crate) fn kernel_ex(
     real: impl Real,
 ) -> CuResult {
     if programmatic_launch::watched()
-        && bypass::is_caching()
         && let Some(mut attributes) = in_full_order(function, config)
     {
         // SAFETY: `in_full_order` has just read it.
@@ -113,18 +112,12 @@ fn in_full_order(
 
 /// A launch whose arguments were set by earlier calls, or are in an array of structs.
 pub(crate) fn untyped(function: &'static Function, real: impl Real) -> CuResult {
-    if !bypass::is_caching() {
-        return real();
-    }
     let visible = pinned::any() || communication::any() || LEDGER.visible.every_kernel();
     common::submit(function, visible, real)
 }
 
 /// A host function, which runs on the host.
 pub(crate) fn always_visible(function: &'static Function, real: impl Real) -> CuResult {
-    if !bypass::is_caching() {
-        return real();
-    }
     common::submit(function, rule_holds(Rule::HostFunctionsAreVisible), real)
 }
 
@@ -135,9 +128,6 @@ pub(crate) fn graph_instantiate(
     graph: GraphHandle,
     real: impl Real,
 ) -> CuResult {
-    if !bypass::is_caching() {
-        return real();
-    }
     let code = taking::around(function, Component::Objects, || common::retried(function, real));
     if code.is_ok() && !executable.is_null() {
         beside(function, || {
@@ -159,7 +149,7 @@ pub(crate) fn graph_instantiate_with(
 ) -> CuResult {
     // SAFETY: null, or the program's struct, which begins with the flags.
     let flags = unsafe { params.as_ref() }.copied().unwrap_or(0);
-    let uploads = flags & GRAPH_INSTANTIATE_UPLOAD != 0 && bypass::is_caching();
+    let uploads = flags & GRAPH_INSTANTIATE_UPLOAD != 0;
     if uploads && rule_holds(Rule::UploadMakesRoom) {
         beside(function, || make_room_if(graph_memory::graph_lacks_room(graph)));
     }
@@ -222,13 +212,10 @@ pub(crate) fn graph_destroy(
     executable: usize,
     real: impl Real,
 ) -> CuResult {
-    let end = || match bypass::is_caching() && graph_memory::any() {
+    let end = || match graph_memory::any() {
         true => graph_memory::end_by(executable, || ended(function, real)),
         false => ended(function, real),
     };
-    if !bypass::is_caching() {
-        return end();
-    }
     if record::is_on() {
         beside(function, || {
             if let Ok(id) = api::ctx_get_id(0) {
@@ -245,26 +232,18 @@ pub(crate) fn graph_end(
     graph: GraphHandle,
     real: impl Real,
 ) -> CuResult {
-    if !bypass::is_caching() {
-        return real();
-    }
     graph_memory::graph_end_by(graph, || ended(function, real))
 }
 
 fn ended(function: &'static Function, real: impl Real) -> CuResult {
     let code = real();
-    if bypass::is_caching() {
-        beside(function, pool_life::graph_ended);
-    }
+    beside(function, pool_life::graph_ended);
     code
 }
 
 /// `cuGraphExecUpdate(executable, graph, ...)`: releases the previous graph of the executable,
 /// perhaps while a launch runs.
 pub(crate) fn graph_update(function: &'static Function, real: impl Real) -> CuResult {
-    if !bypass::is_caching() {
-        return real();
-    }
     pool_life::executable_updated();
     let code = common::retried(function, real);
     if code.is_ok() {
@@ -276,7 +255,7 @@ pub(crate) fn graph_update(function: &'static Function, real: impl Real) -> CuRe
 /// `cuDeviceGraphMemTrim(device)`.
 pub(crate) fn graph_trim(_function: &'static Function, real: impl Real) -> CuResult {
     let code = real();
-    if bypass::is_caching() && graph_memory::any() {
+    if graph_memory::any() {
         graph_memory::trimmed();
     }
     code

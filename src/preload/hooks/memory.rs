@@ -412,7 +412,7 @@ pub(crate) fn total(
     real: impl Real,
 ) -> CuResult {
     let code = real();
-    if code.is_ok() && !bytes.is_null() && bypass::is_caching() {
+    if code.is_ok() && !bytes.is_null() {
         beside(function, || {
             if let Some(limit_bytes) = limits::of(device) {
                 // SAFETY: the driver has just written it.

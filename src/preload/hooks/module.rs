@@ -14,7 +14,6 @@ use crate::driver_memory::first_uses;
 use crate::functions::Function;
 use crate::hooks::{Real, common, guarded, taking};
 use crate::ordering::{kernels, observers, pending, real_frees};
-use crate::process::bypass;
 use crate::record;
 use crate::statistics::waits::Wait;
 
@@ -25,9 +24,6 @@ const JIT_OPTIONS_MAX: usize = 64;
 
 /// `cuModuleLoad*`, and calls that may load code whose loading was deferred.
 pub(crate) fn loads(function: &'static Function, real: impl Real) -> CuResult {
-    if !bypass::is_caching() {
-        return real();
-    }
     taking::around(function, Component::Modules, || common::retried(function, real))
 }
 
@@ -39,9 +35,6 @@ pub(crate) fn looks_up(
     name: usize,
     real: impl Real,
 ) -> CuResult {
-    if !bypass::is_caching() {
-        return real();
-    }
     if !record::is_on() {
         return common::retried(function, real);
     }
@@ -61,9 +54,6 @@ fn hash(name: *const c_char) -> usize {
 
 /// A call that needs the code of this kernel, whatever kind of handle names it.
 pub(crate) fn uses(function: &'static Function, kernel: usize, real: impl Real) -> CuResult {
-    if !bypass::is_caching() {
-        return real();
-    }
     taking::around_first(function, kernel, || common::retried(function, real))
 }
 
@@ -77,9 +67,6 @@ pub(crate) fn load_data(
     values: *mut *mut c_void,
     real: impl Real,
 ) -> CuResult {
-    if !bypass::is_caching() {
-        return real();
-    }
     let count = (count as usize).min(JIT_OPTIONS_MAX);
     let mut saved = [null_mut(); JIT_OPTIONS_MAX];
     let has_options = !options.is_null() && !values.is_null();
@@ -120,7 +107,7 @@ pub(crate) fn global(
     real: impl Real,
 ) -> CuResult {
     let code = looks_up(function, module, name, real);
-    if code.is_err() || address.is_null() || !bypass::is_caching() {
+    if code.is_err() || address.is_null() {
         return code;
     }
     guarded(
@@ -140,9 +127,6 @@ pub(crate) fn global(
 
 /// `cuModuleUnload(module)`, `cuLibraryUnload(library)`.
 pub(crate) fn unload(function: &'static Function, real: impl Real) -> CuResult {
-    if !bypass::is_caching() {
-        return real();
-    }
     pending::wait_all(Wait::Teardown);
     kernels::forget_all();
     first_uses::forget_all();

@@ -212,7 +212,7 @@ pub(crate) fn set_attribute(
     real: impl Real,
 ) -> CuResult {
     let code = set_attribute_of(function, value, attribute, address, real);
-    if is_accepted(code) && attribute == POINTER_SYNC_MEMOPS && bypass::is_caching() {
+    if is_accepted(code) && attribute == POINTER_SYNC_MEMOPS {
         beside(function, || observers::observe(Observer::SyncMemops));
     }
     code

@@ -12,7 +12,6 @@ use crate::hooks::observers::observed;
 use crate::hooks::{Real, beside, common, is_accepted};
 use crate::ipc::peers;
 use crate::ordering::pending;
-use crate::process::bypass;
 use crate::state::contexts;
 use crate::state::pool_attributes::Number;
 use crate::state::under_way::Waiter;
@@ -49,7 +48,6 @@ pub(crate) fn get_attribute(
     if let Some(number) = number
         && code.is_ok()
         && !value.is_null()
-        && bypass::is_caching()
     {
         beside(function, || {
             let Some(device) = pools::device_of_default(pool) else { return };
@@ -73,7 +71,7 @@ pub(crate) fn trim(
     bytes: usize,
     real: impl Real,
 ) -> CuResult {
-    if bypass::is_caching() && rule_holds(Rule::TrimBehindFrees) {
+    if rule_holds(Rule::TrimBehindFrees) {
         beside(function, || {
             if pools::device_of_default(pool).is_none() {
                 pending::wait_like_query();
@@ -85,7 +83,7 @@ pub(crate) fn trim(
         });
     }
     let code = common::pass(function, real);
-    if code.is_ok() && bypass::is_caching() {
+    if code.is_ok() {
         beside(function, || {
             if let Some(device) = pools::device_of_default(pool) {
                 let keep = bytes as u64;
@@ -109,7 +107,7 @@ pub(crate) fn set_access(
     if is_accepted(code) {
         leave_if_default(function, pool);
     }
-    if code.is_ok() && bypass::is_caching() && !accesses.is_null() {
+    if code.is_ok() && !accesses.is_null() {
         beside(function, || {
             let Some(owner) = pools::device_of_default(pool) else { return };
             // SAFETY: the program's array of this length; the driver has read it.
@@ -139,7 +137,6 @@ pub(crate) fn set_attribute(
     }
     if let Some(number) = number
         && code.is_ok()
-        && bypass::is_caching()
     {
         beside(function, || {
             if let Some(device) = pools::device_of_default(pool) {
@@ -153,7 +150,7 @@ pub(crate) fn set_attribute(
 /// `cuDeviceSetMemPool(CUdevice device, pool)`: the program makes another pool current.
 pub(crate) fn replace(function: &'static Function, device: i32, real: impl Real) -> CuResult {
     let code = real();
-    if is_accepted(code) && bypass::is_caching() {
+    if is_accepted(code) {
         beside(function, || leave_if_replaced(device));
     }
     code
@@ -164,7 +161,7 @@ pub(crate) fn replace(function: &'static Function, device: i32, real: impl Real)
 /// memory from another pool.
 pub(crate) fn replace_anywhere(function: &'static Function, real: impl Real) -> CuResult {
     let code = real();
-    if is_accepted(code) && bypass::is_caching() {
+    if is_accepted(code) {
         beside(function, || {
             let count = api::device_get_count().unwrap_or(pools::DEVICES_MAX as i32);
             (0..count).for_each(leave_if_replaced);
@@ -182,9 +179,6 @@ fn leave_if_replaced(device: i32) {
 }
 
 fn leave_if_default(function: &'static Function, pool: PoolHandle) {
-    if !bypass::is_caching() {
-        return;
-    }
     let leave = || {
         if let Some(device) = pools::device_of_default(pool) {
             pools::leave(device, "the program uses the default pool itself");

@@ -37,8 +37,7 @@ use crate::functions::{Function, id};
 use crate::hooks::{Real, beside};
 use crate::ordering::observers;
 use crate::ordering::observers::SeenContext;
-use crate::ordering::{before_submission, captures, deferred_wait, kernels, pending};
-use crate::process::bypass;
+use crate::ordering::{captures, deferred_wait, kernels, pending};
 use crate::state::barriers::LEDGER;
 use crate::state::contexts;
 use crate::state::contexts::{Context, MemoryOwner};
@@ -55,10 +54,6 @@ pub(crate) fn destroy(
     handle: ContextHandle,
     real: impl Real,
 ) -> CuResult {
-    if !bypass::is_caching() {
-        before_submission::flush_all();
-        return real();
-    }
     let mut id = None;
     beside(function, || id = contexts::id_of(handle));
     // There is no such context, or the thread is in a host function, where the driver refuses the
@@ -81,10 +76,6 @@ pub(crate) fn destroy(
 /// `cuDevicePrimaryCtxRelease(device)`, `cuDevicePrimaryCtxReset(device)`, `cuGreenCtxDestroy`: the
 /// last release and every reset end the primary context.
 pub(crate) fn primary(function: &'static Function, device: i32, real: impl Real) -> CuResult {
-    if !bypass::is_caching() {
-        before_submission::flush_all();
-        return real();
-    }
     // The driver refuses the call in a host function.
     if thread::with(Thread::refused_inside_callback).is_some() {
         return real();

@@ -30,7 +30,7 @@ pub(crate) fn destroy(function: &'static Function, green: usize, real: impl Real
     let mut device = None;
     // For each green context, its memory owner shows whether it has ended.
     let has_home = rule_holds(Rule::GreenIsEnteredByPrimary);
-    if bypass::is_caching() && has_home && rule_holds(Rule::GreenHoldsPrimary) {
+    if has_home && rule_holds(Rule::GreenHoldsPrimary) {
         beside(function, || device = device_of(green));
     }
     stream_identity::may_end();
@@ -38,7 +38,7 @@ pub(crate) fn destroy(function: &'static Function, green: usize, real: impl Real
         Some(device) => end::primary(function, device, real),
         None => common::pass(function, real),
     };
-    if code.is_ok() && bypass::is_caching() && rule_holds(Rule::DetachedIsOver) {
+    if code.is_ok() && rule_holds(Rule::DetachedIsOver) {
         beside(function, captures::green_context_destroyed);
     }
     code

@@ -30,7 +30,7 @@ use crate::state::contexts;
 /// `cuInit(flags)`: CUDA has started.
 pub(crate) fn init(function: &'static Function, real: impl Real) -> CuResult {
     let code = real();
-    if code.is_ok() && bypass::is_caching() {
+    if code.is_ok() {
         beside(function, || {
             lifetime::started(signals::expect);
             observers::inspect_devices();
@@ -97,7 +97,7 @@ pub(crate) fn attach(
     real: impl Real,
 ) -> CuResult {
     let code = common::pass(function, real);
-    if code.is_ok() && bypass::is_caching() && !handle.is_null() {
+    if code.is_ok() && !handle.is_null() {
         // SAFETY: the driver has just written it.
         let handle = unsafe { *handle };
         beside(function, || contexts::id_of(handle).into_iter().for_each(references::attached));
@@ -115,9 +115,6 @@ pub(crate) fn stream_create(function: &'static Function, real: impl Real) -> CuR
 
 /// `cuCtxSetLimit(limit, bytes)`.
 pub(crate) fn set_limit(function: &'static Function, real: impl Real) -> CuResult {
-    if !bypass::is_caching() {
-        return real();
-    }
     let code = taking::around(function, Component::Limits, || common::retried(function, real));
     // Local memory may grow again at the next launch of any kernel.
     first_uses::forget_all();
@@ -130,9 +127,6 @@ pub(crate) fn enable_peer(
     peer: ContextHandle,
     real: impl Real,
 ) -> CuResult {
-    if !bypass::is_caching() {
-        return real();
-    }
     let mut code = common::pass(function, real);
     if config::get().policy.expandable_segments || peers::any() {
         beside(function, || {
@@ -155,7 +149,7 @@ pub(crate) fn disable_peer(
     real: impl Real,
 ) -> CuResult {
     let mut answer = None;
-    if bypass::is_caching() && peers::any() {
+    if peers::any() {
         beside(function, || {
             if let (Ok(current), Ok(peer)) = (lookup::current(), lookup::of_handle(peer)) {
                 answer = peers::disabled(current.id, peer.id);

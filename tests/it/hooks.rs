@@ -1,0 +1,119 @@
+//! The properties of a hook are columns of `src/preload/functions.csv`. No hook repeats one by
+//! hand, and no other file lists functions that have one.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+
+use cachealloc_tests::root;
+
+/// Index of the columns `hook` and `not_caching`.
+const HOOK: usize = 11;
+const NOT_CACHING: usize = 12;
+
+/// A hook as `file::function`, and its column `not_caching`.
+fn hooks() -> BTreeMap<String, String> {
+    let list = fs::read_to_string(root().join("src/preload/functions.csv")).expect("the list");
+    let mut hooks = BTreeMap::new();
+    for row in list.lines().skip(1).map(|line| line.split(',').collect::<Vec<_>>()) {
+        let name = row[HOOK].split('(').next().unwrap_or_default();
+        let before = hooks.insert(name.to_string(), row[NOT_CACHING].to_string());
+        // A row without a hook has the common one, which the library calls only while it caches.
+        let same = before.is_none_or(|before| before == row[NOT_CACHING]);
+        assert!(same, "{name}: not_caching differs between its rows, as at {}", row[0]);
+    }
+    hooks.remove("");
+    hooks
+}
+
+/// The functions of a file, with their text.
+fn functions(text: &str) -> BTreeMap<&str, &str> {
+    let starts = |line: &str| ["fn ", "pub", "unsafe fn "].iter().any(|it| line.starts_with(it));
+    let mut functions = BTreeMap::new();
+    let mut at = 0;
+    for line in text.split_inclusive('\n') {
+        if starts(line)
+            && let Some((_, rest)) = line.split_once("fn ")
+        {
+            let name = rest.split(['(', '<']).next().expect("a name");
+            let body = text[at..].split("\n}\n").next().expect("a body");
+            functions.insert(name, body);
+        }
+        at += line.len();
+    }
+    functions
+}
+
+/// Returns this function and those of the same file that it reaches.
+fn reached<'a>(functions: &BTreeMap<&'a str, &'a str>, from: &str) -> BTreeSet<&'a str> {
+    let (first, _) = functions.get_key_value(from).unwrap_or_else(|| panic!("no hook {from}"));
+    let (mut open, mut seen) = (vec![*first], BTreeSet::from([*first]));
+    while let Some(name) = open.pop() {
+        let words = functions[name].split(|c: char| !c.is_alphanumeric() && c != '_');
+        let named = words.filter_map(|word| Some(*functions.get_key_value(word)?.0));
+        open.extend(named.filter(|named| seen.insert(named)));
+    }
+    seen
+}
+
+/// The text of the file that contains a hook, and the name of the hook in it.
+fn file_of(hook: &str) -> (String, String) {
+    let (module, function) = hook.rsplit_once("::").expect("a path");
+    let folder = root().join("src/preload/hooks");
+    let file = folder.join(module.replace("::", "/"));
+    let files = [file.with_extension("rs"), file.join("mod.rs")];
+    let file = files.iter().find(|file| file.exists()).expect("a file of hooks");
+    (fs::read_to_string(file).expect("a source file"), function.to_string())
+}
+
+/// The list states what a call does while the library does not cache, and the export does it. A
+/// hook asks only where the list leaves the decision to it.
+#[test]
+fn a_hook_asks_whether_the_library_caches_only_where_the_list_says_so() {
+    const ASKS: [&str; 2] = ["bypass::is_caching()", "bypass::is_switched_off()"];
+    let hooks = hooks();
+    let asks = |text: &str| ASKS.iter().any(|it| text.contains(it));
+    let in_charge = hooks.iter().filter(|(_, column)| column.is_empty());
+    let mut helpers: BTreeSet<(String, String)> = BTreeSet::new();
+    for (hook, _) in in_charge {
+        let (text, name) = file_of(hook);
+        let functions = functions(&text);
+        let reached = reached(&functions, &name);
+        let found = reached.iter().any(|name| asks(functions[name]));
+        assert!(found, "{hook} does not ask: it needs `real` in the column not_caching");
+        let module = hook.rsplit_once("::").expect("a path").0;
+        helpers.extend(reached.iter().map(|name| (module.to_string(), name.to_string())));
+    }
+    for (hook, column) in hooks.iter().filter(|(_, column)| !column.is_empty()) {
+        let (text, name) = file_of(hook);
+        let module = hook.rsplit_once("::").expect("a path").0.to_string();
+        let functions = functions(&text);
+        for name in reached(&functions, &name) {
+            let shared = helpers.contains(&(module.clone(), name.to_string()));
+            // The first launches, whose hook is not called, are the export's.
+            let repeats = asks(functions[name]) && !shared;
+            assert!(!repeats, "{hook} is {column:?} while not caching, and {name} asks again");
+        }
+    }
+}
+
+/// A function renamed in the list would silently lose such a property.
+#[test]
+fn no_property_of_a_function_is_decided_by_its_name() {
+    // The report of a failed call says what it asked for, by the function's arguments.
+    const ALLOWED: &str = "hooks/out_of_memory.rs";
+    fn check(folder: &Path) {
+        for entry in fs::read_dir(folder).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                check(&path);
+            } else if path.extension().is_some_and(|it| it == "rs") && !path.ends_with(ALLOWED) {
+                let text = fs::read_to_string(&path).expect("a source file");
+                for by_name in ["match function.base", "function.base ==", "function.base."] {
+                    assert!(!text.contains(by_name), "{}: {by_name}", path.display());
+                }
+            }
+        }
+    }
+    check(&root().join("src/preload"));
+}
