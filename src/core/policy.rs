@@ -35,6 +35,8 @@ pub const LARGE_SEGMENT_BYTES: u64 = 20 * MIB;
 pub const SEGMENT_ROUNDING_BYTES: u64 = 2 * MIB;
 /// Nothing larger is ever asked of the driver ("Tried to allocate more than 1EB memory").
 pub const REQUEST_BYTES_MAX: u64 = 1 << 60;
+/// Repetitions of a request each time memory has arrived, which other threads may take each time.
+pub const ROOM_TRIES_MAX: u32 = 64;
 /// Intervals of `roundup_power2_divisions`: from 1 MiB, from 2 MiB, and so on; smaller sizes count
 /// as the first, everything above as the last (`kRoundUpPowerOfTwoIntervals`).
 pub const ROUNDUP_INTERVALS: usize = 16;

@@ -5,6 +5,7 @@
 //! their blocks before the cache grows. The duration of work is unknown: if a request finds nothing
 //! else, the work that uses memory freed on a stream is assumed to have ended.
 
+use cachealloc_core::policy::ROOM_TRIES_MAX;
 use cachealloc_core::{
     Address, Allocator, BlockId, EventId, Mapping, Pool, Request, Requester, ReuseCondition,
     Segment, StreamId,
@@ -47,9 +48,6 @@ impl Outcome {
 const ARENA_BYTES: u64 = 1 << 52;
 const SMALL_ARENA: Address = Address(1 << 53);
 const LARGE_ARENA: Address = Address(1 << 54);
-
-/// The library's value.
-const TRIES_MAX: usize = 64;
 
 pub fn replay(requests: &Requests, config: &Config, capacity: Capacity) -> Outcome {
     let mut replay = Replay::new(requests, config, capacity);
@@ -187,7 +185,7 @@ impl<'a> Replay<'a> {
         if request.bytes() > self.memory.capacity().most_bytes() {
             return None;
         }
-        for _ in 0..TRIES_MAX {
+        for _ in 0..ROOM_TRIES_MAX {
             let returns_count = self.memory.returns_count;
             if let Some(block) = self.serve(&mut request) {
                 return Some(Place::Cache(block));

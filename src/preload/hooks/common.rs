@@ -4,24 +4,16 @@
 
 use cachealloc_core::rules::{Rule, rule_holds};
 
-use crate::cache::release;
-use crate::cache::{fill, retry, sticky_error};
+use crate::cache::{fill, sticky_error};
 use crate::config;
 use crate::contexts::lookup;
-use crate::driver::api;
 use crate::driver::sys::{CuCode, CuError, CuResult, StreamHandle, result};
-use crate::functions::{Class, Function};
-use crate::graphs::participants;
+use crate::functions::Function;
 use crate::hooks::{Real, beside};
 use crate::memory_hooks;
-use crate::ordering::{captures, pending, real_frees, submissions};
-use crate::peer_reclaim::{Needed, ReclaimRequest};
-use crate::process::{bounds, bypass};
-use crate::state::inflight_releases;
+use crate::ordering::{pending, real_frees, submissions};
+use crate::serving::refused_call::{MayBeCaptured, RefusedCall};
 use crate::state::thread;
-use crate::state::under_way::Waiter;
-use crate::statistics::counters;
-use crate::statistics::counters::Count;
 use crate::statistics::waits::Wait;
 
 /// The hook of functions that need no special handling.
@@ -135,15 +127,6 @@ pub(crate) fn retried_on(function: &'static Function, device: i32, real: impl Re
     }
 }
 
-/// Whether a failed call may have become part of a graph.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum MayBeCaptured {
-    /// The call takes no stream, or one that does not capture.
-    No,
-    /// The call may be captured if any stream captures.
-    Perhaps,
-}
-
 /// Runs the real call like `retried`, for a closure that keeps part of its result.
 #[inline(always)]
 pub(crate) fn retried_mut(
@@ -172,65 +155,15 @@ fn failed(
     }
     note_lost(function, code);
     let may_retry = function.oom_retry || !rule_holds(Rule::RetryAsListed);
-    if code == Err(CuError::OUT_OF_MEMORY) && may_retry {
-        return final_result(function, captured, device, real);
+    if code != Err(CuError::OUT_OF_MEMORY) || !may_retry {
+        return code;
     }
-    code
-}
-
-/// Repeats the call as long as memory arrives for it, and at least once: memory that arrived
-/// between the driver's refusal and the first check here cannot be distinguished from earlier
-/// memory.
-fn final_result(
-    function: &'static Function,
-    captured: MayBeCaptured,
-    device: Option<i32>,
-    real: &mut dyn FnMut() -> CuResult,
-) -> CuResult {
-    let device = device.or_else(|| api::ctx_get_device().ok());
-    let (mut code, mut seen) = (Err(CuError::OUT_OF_MEMORY), inflight_releases::arrivals());
-    let may_not_repeat = || {
-        let captures = || captures::any() && !thread::with(captures::is_beside);
-        captured == MayBeCaptured::Perhaps
-            && captures()
-            && rule_holds(Rule::RetryNotInCapture)
-            && !thread::with(participants::is_as_before)
-    };
-    for tries in bounds::ROOM.tries() {
-        if may_not_repeat() {
-            break;
-        }
-        if !in_guard(function, || make_room(device, waiter(function), &mut seen)) && tries > 0 {
-            break;
-        }
-        counters::count(Count::Retries);
-        code = real();
-        if code != Err(CuError::OUT_OF_MEMORY) {
-            break;
-        }
-    }
-    // Functions of the other classes report how much they ask for (`driver_memory/serving`), and so
-    // does the cache.
-    let mut reclaim =
-        (!matches!(function.class, Class::Record | Class::Own)).then(ReclaimRequest::default);
-    while let Some(reclaim) = reclaim.as_mut().filter(|_| code == Err(CuError::OUT_OF_MEMORY)) {
-        let needed = || Needed {
-            device: device.unwrap_or(0),
-            bytes: None,
-            context: lookup::current().ok(),
-            may_wait: true,
-        };
-        if may_not_repeat() || !in_guard(function, || reclaim.try_reclaim(needed())) {
-            break;
-        }
+    let (mut code, mut refused) = (code, RefusedCall::new(function, captured, device));
+    while code == Err(CuError::OUT_OF_MEMORY) && in_guard(function, || refused.should_be_repeated())
+    {
         code = real();
     }
     code
-}
-
-/// Returns how the plain driver treats the call while another thread's free holds the context.
-fn waiter(function: &Function) -> Waiter {
-    if function.goes_on { Waiter::GoesOn } else { Waiter::StandsStill }
 }
 
 /// Runs `body` in its own guard if no hook of this thread is active.
@@ -263,25 +196,6 @@ pub(crate) fn lost(function: &'static Function) -> Option<CuError> {
     let mut error = None;
     beside(function, || error = lookup::current().ok().and_then(sticky_error::of));
     error
-}
-
-/// Releases the free memory in every context of the device, or of every device if `device` is
-/// `None`. Also waits for memory that other threads are releasing. `seen` is the number of arrivals
-/// read before the driver was asked. Returns `false` if no more memory arrived.
-#[cold]
-pub(crate) fn make_room(device: Option<i32>, waiter: Waiter, seen: &mut u64) -> bool {
-    if config::only_looks() {
-        return false;
-    }
-    // Frees of the current context: on the plain driver this call would wait for them.
-    if let Ok(context) = lookup::current() {
-        retry::wait_for_frees(context, waiter);
-    }
-    let code = api::relaxed(|| release::everything_free(device, waiter));
-    let awaited = |device| inflight_releases::awaited_by(device, waiter);
-    let arrivals = device.map_or_else(inflight_releases::arrivals, awaited);
-    let more = core::mem::replace(seen, arrivals) != arrivals;
-    code.is_ok() && more
 }
 
 /// Fills memory that the driver served directly, as the option `fill` requires.

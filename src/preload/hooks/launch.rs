@@ -18,12 +18,13 @@ use crate::driver_memory::first_uses::Use;
 use crate::functions::{Function, Launches};
 use crate::graphs::{graph_memory, open_captures, pool_life};
 use crate::hooks::common;
-use crate::hooks::common::MayBeCaptured;
 use crate::hooks::{Real, beside, capture, stream_of, taking};
 use crate::ordering::{
     before_submission, captures, communication, kernels, pinned, programmatic_launch,
 };
 use crate::process::bypass;
+use crate::serving::refused_call;
+use crate::serving::refused_call::MayBeCaptured;
 use crate::state::barriers::LEDGER;
 use crate::state::inflight_releases;
 use crate::state::under_way::Waiter;
@@ -163,6 +164,7 @@ pub(crate) fn graph_instantiate_with(
 
 /// `cuGraphLaunch(executable, stream)`, which fails on a capturing stream. A graph may contain host
 /// functions and copies of any kind.
+#[inline(always)]
 pub(crate) fn graph_launch(
     function: &'static Function,
     executable: usize,
@@ -180,6 +182,7 @@ pub(crate) fn graph_upload(
     with_graph_memory(function, executable, false, real)
 }
 
+#[inline(always)]
 fn with_graph_memory(
     function: &'static Function,
     executable: usize,
@@ -202,7 +205,7 @@ fn with_graph_memory(
 fn make_room_if(lacks_room: bool) {
     if lacks_room {
         let device = api::ctx_get_device().ok();
-        common::make_room(device, Waiter::StandsStill, &mut inflight_releases::arrivals());
+        refused_call::make_room(device, Waiter::StandsStill, &mut inflight_releases::arrivals());
     }
 }
 

@@ -10,6 +10,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use cachealloc_core::policy::ROOM_TRIES_MAX;
+
 use crate::clock::{Instant, now_ns};
 use crate::process::library_thread;
 
@@ -33,7 +35,7 @@ pub(crate) struct Bound {
 
 /// Declares the rows of the table: a name, the limit, and the microseconds between two looks.
 macro_rules! bounds {
-    ($($(#[$doc:meta])* $name:ident = $limit:ident($amount:literal), $every_us:literal;)*) => {
+    ($($(#[$doc:meta])* $name:ident = $limit:ident($amount:expr), $every_us:literal;)*) => {
         $($(#[$doc])*
         pub(crate) static $name: Bound = Bound {
             #[cfg(feature = "break-rules")]
@@ -78,7 +80,7 @@ bounds! {
     FILTER_COMES = Looks(1_500), 20;
     /// Repetitions of a request each time memory has arrived, which other threads may take each
     /// time.
-    ROOM = Looks(64), 0;
+    ROOM = Looks(ROOM_TRIES_MAX), 0;
     /// Repetitions of a reading of the driver's figures while they change.
     READINGS = Looks(64), 0;
     /// Time for finding out what holds the memory that a failed call needed (a [`Budget`]): some

@@ -3,6 +3,7 @@
 //! entered in the table.
 
 pub(crate) mod claims;
+pub(crate) mod refused_call;
 
 use cachealloc_statistics::breakdown::Component;
 
