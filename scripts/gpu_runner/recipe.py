@@ -16,7 +16,7 @@ from gpu_runner.report import Report
 
 PROGRAMS = PYTHON_PROGRAMS / "recipes"
 # Words of a report about a framework that hides its tensors.
-CACHE_WARNING = "has a cache of its own"
+CACHE_WARNING = "has its own cache"
 
 
 class Recipes:
