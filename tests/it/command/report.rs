@@ -146,7 +146,7 @@ fn report_is_complete_or_missing() {
         Run::program("/bin/sh").native().arg("-c").arg(script).folder(&place.path).output()
     };
     let ran = limited("8");
-    let why = "cachealloc: cannot write a.html: File too large (os error 27); give a file \
+    let why = "cachealloc: cannot write a.html: File too large (os error 27); name a file \
                elsewhere with -o\n";
     assert_eq!((ran.stderr.as_str(), ran.code), (why, Some(1)));
     let there = || fs::read_to_string(place.path.join("a.html")).expect("the file");

@@ -190,7 +190,7 @@ fn caches_of_frameworks_are_turned_off() {
                XLA_PYTHON_CLIENT_ALLOCATOR=platform\nXLA_PYTHON_CLIENT_PREALLOCATE=false\n";
     assert_eq!(ran.stdout, set);
     let said = [
-        "--uncached leaves TF_GPU_ALLOCATOR=bfc as it is (TensorFlow)",
+        "--uncached keeps TF_GPU_ALLOCATOR=bfc (TensorFlow)",
         "--uncached sets PYTORCH_NO_CUDA_MEMORY_CACHING=1 (PyTorch), \
          XLA_PYTHON_CLIENT_PREALLOCATE=false (JAX), XLA_PYTHON_CLIENT_ALLOCATOR=platform (JAX)",
         "--uncached cannot disable the cache of CuPy: call cupy.cuda.set_allocator(None) in the program",
