@@ -60,6 +60,7 @@ def test(browser, command, folder, out):
     reports = {
         'train': (make(command, folder, 'train', train), [lambda page: views.test_amounts(page, amounts), lambda page: views.test_numbers(page, train),
                                                      views.test_timeline, views.test_links, lambda page: views.test_bands(page, 6),
+                                                     lambda page: views.test_blocks(page, lambda name: found(command, name, folder / 'train.pickle')),
                                                      lambda page: views.test_events(page, lambda name, _: found(command, name, folder / 'train.pickle')),
                                                      views.test_flame, views.test_tables,
                                                      lambda page: views.test_fit(page, said(command, 'fit', folder / 'train.pickle')['devices']),

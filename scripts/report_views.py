@@ -127,7 +127,7 @@ def test_bands(page, least):
     """At the peak, the named bands cover nearly everything; the rest can be selected."""
     share = """(() => { const {groups, story} = report.timeline; const sums = groups.at(story.peak);
         return [1 - sums[groups.named] / story.total[story.peak], groups.named, groups.others]; })()"""
-    for kind in ('site', 'function', 'library', 'stream'):
+    for kind in ('site', 'function', 'library', 'thread', 'stream', 'range', 'pool', 'kind'):
         page.pick('#timeline select', kind)
         named, count, others = page.run(share)
         page.check(named >= 0.95, f'by {kind}, {count} bands are {named} of the peak')
@@ -141,6 +141,57 @@ def test_bands(page, least):
         page.run("document.querySelector('#others button').click()")
         page.check(page.run(share)[1:] == [count + 1, others - 1], f'one of the others has no band: {page.run(share)}')
         page.check(page.painted('#timeline canvas') > 8, 'the timeline is blank')
+
+
+def test_blocks(page, find):
+    """Zoomed in, each block has an outline, and can be chosen by mouse and keyboard; the chosen one is marked in the segments, too."""
+    shown = lambda: page.run('[report.timeline.has_blocks, report.timeline.block, report.timeline.hovered]')
+    page.run('report.timeline.set_axis("order")')
+    page.run('report.timeline.look_at(200, 60)')
+    page.frame()
+    page.check(shown() == [True, -1, -1], f'zoomed in, the blocks are {shown()}')
+    page.check(page.run('''(({timeline, story}) => {
+        const moments = timeline.columns();
+        const rows = new Set(rows_in_view(timeline, moments));
+        return moments.every(moment => { let all = true; story.each_alive(moment, row => { all &&= rows.has(row); }); return all; });
+    })(report)'''), 'a block of the picture is missing')
+    box = page.box('#timeline canvas')
+    at = (box['x'] + box['width'] * 0.6, box['y'] + box['height'] * 0.8)
+    page.browser.mouse('mouseMoved', *at)
+    page.frame()
+    _, _, hovered = shown()
+    name = page.run(f'report.story.name_of({max(0, hovered)})')
+    page.check(hovered >= 0 and name in page.text('#tip'), f'the block {name} under the mouse is not told: {page.text("#tip")}')
+    page.browser.click(*at)
+    page.frame()
+    page.check(shown()[1] == hovered and name in page.text('#chosen'), f'a click chooses {shown()[1]}, not {hovered}')
+    page.check(page.run('report.segments.marked?.address === report.story.address_of(report.timeline.block)'), 'it is not marked in the segments')
+    page.check(find(name)['block']['requested_bytes'] == page.run('report.story.bytes[report.timeline.block]'), 'the command finds another block')
+    page.browser.key('Escape')
+    rows = page.run('stacked_rows(report.timeline, report.timeline.chosen)')
+    page.run("document.querySelector('#timeline canvas').focus({preventScroll: true})")
+    for key, step in (('ArrowUp', 1), ('ArrowDown', -1), ('ArrowDown', -1)):
+        before = rows.index(shown()[1])
+        page.browser.key(key)
+        page.check(shown()[1] == rows[before + step], f'{key} goes from {before} to {rows.index(shown()[1])}')
+    page.check(page.run('report.story.name_of(report.timeline.block)') in page.text('#tip'), 'the keyboard tells nothing of the block')
+    height = lambda: page.run('report.timeline.tall ? report.timeline.tall[1] - report.timeline.tall[0] : report.timeline.highest')
+    whole = height()
+    for half in (whole / 2, whole / 4):
+        page.run("document.getElementById('timeline-taller').click()")
+        page.frame()
+        page.check(abs(height() - half) < 2, f'the height is {height()}, not {half}')
+    low, high = page.run('[report.timeline.tall, report.timeline.middle_of_block()]')[0]
+    page.check(low <= page.run('report.timeline.middle_of_block()') <= high, 'the chosen block is out of sight')
+    page.check(page.painted('#timeline canvas') > 4, 'the taller timeline is blank')
+    page.run("document.getElementById('timeline-all').click()")
+    page.run('report.timeline.set_axis("time")')
+    page.check(height() == whole or page.run('report.timeline.tall === null'), 'the whole height does not come back')
+    for kind, parts in (('thread', ['<module> train.py']), ('pool', ['default pool', 'private pool 1.0']), ('kind', ['never freed', 'temporary'])):
+        page.pick('#timeline select', kind)
+        names = page.run('report.timeline.groups.names')
+        page.check(all(part in names for part in parts), f'by {kind}, the bands are {names}')
+    page.pick('#timeline select', 'site')
 
 
 def test_events(page, find):
@@ -430,6 +481,9 @@ def test_ranges(page, snapshot):
     wanted = [[name, after - before] for name, before, after in wanted]
     found = page.run('report.story.passes.map(({range, grew}) => [report.data.strings[range], grew])')
     page.check(len(wanted) == 1 + 3 * 12 and found == wanted, f'the passes are {found}, not {wanted}')
+    page.pick('#timeline select', 'range')
+    page.check(set(page.run('report.timeline.groups.names')) >= {'load', 'step/forward', 'step/backward'}, 'the timeline does not stack by range')
+    page.pick('#timeline select', 'site')
     rows = dict(page.run("report.ranges.table.rows.map(row => [row.name, [row.times, row.sum]])"))
     steps = [grew for name, grew in wanted if name == 'step']
     page.check(rows.get('step') == [12, sum(steps)] and len(rows) == 4, f'the table of ranges has {rows}')

@@ -6,6 +6,7 @@ use crate::columns::Columns;
 use crate::common_findings::Sentence;
 use crate::fit::{FitWhen, Fits};
 use crate::inputs::{DeviceTrack, Input, title};
+use crate::origins::Origins;
 use crate::segment_free::{at_failed, is_overcome, request_text, why};
 use crate::segments::{Segments, pool_text};
 use crate::tables::{Tables, Translation};
@@ -53,6 +54,9 @@ impl<'a> Layout<'a> {
                     tables.stack(translation, life.stack, life.category)
                 };
                 let stacks = track.rows.iter().map(stack).collect();
+                let origins = Origins::of(&input.snapshot, content);
+                let row_ranges = origins.ranges(&track, &mut tables);
+                let row_pools = origins.pools(&track, &mut tables);
                 // The library of a free is that of the block.
                 let free =
                     |row: &Row| tables.stack(translation, row.freed_by, track.life(row).category);
@@ -95,6 +99,8 @@ impl<'a> Layout<'a> {
                     device,
                     track,
                     stacks,
+                    row_ranges,
+                    row_pools,
                     free_stacks,
                     reserve_stacks,
                     oom_stacks,
@@ -136,6 +142,8 @@ fn write_track(columns: &mut Columns, number: usize, place: &DeviceTrack) {
     columns.unsigned(&name("life"), track.rows.iter().map(length));
     columns.unsigned(&name("bytes"), lives().map(|life| life.bytes));
     columns.unsigned(&name("stack"), place.stacks.iter().map(|&stack| stack.into()));
+    columns.unsigned(&name("range"), once_if_equal(&place.row_ranges));
+    columns.unsigned(&name("pool"), once_if_equal(&place.row_pools));
     columns.unsigned(&name("freed_by"), place.free_stacks.iter().map(|&stack| stack.into()));
     columns.unsigned(&name("stream"), lives().map(|life| life.stream));
     columns.unsigned(&name("patterns"), track.rows.iter().map(|row| row.patterns.into()));
@@ -157,6 +165,13 @@ fn write_track(columns: &mut Columns, number: usize, place: &DeviceTrack) {
     columns.unsigned(&name("oom.overcome"), place.failures.iter().map(|it| is_overcome(it).into()));
     columns.unsigned(&name("oom.why"), place.oom_whys.iter().map(|&text| text.into()));
     write_passes(columns, number, place);
+}
+
+/// Returns the first number alone if all are equal.
+fn once_if_equal(numbers: &[u32]) -> impl Iterator<Item = u64> {
+    let all_equal = numbers.iter().all(|number| Some(number) == numbers.first());
+    let count = if all_equal { 1 } else { numbers.len() };
+    numbers.iter().take(count).map(|&number| number.into())
 }
 
 /// Writes the passes through the ranges of the program, in moments of the page.

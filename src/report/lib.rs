@@ -22,6 +22,7 @@ mod growth;
 mod head;
 mod inputs;
 mod layout;
+mod origins;
 mod segment_free;
 mod segments;
 mod sites;

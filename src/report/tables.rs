@@ -67,6 +67,7 @@ pub(crate) struct StackRow {
     node: u32,
     site: u32,
     library: u32,
+    thread: u32,
 }
 
 /// Name of a call site in the page: "train.py:88" and "step", or with a caller "pool.c:12 <
@@ -91,6 +92,8 @@ pub(crate) struct Tables {
     /// load.c:30".
     labels: Vec<String>,
     libraries: Numbered<u32>,
+    /// Name and file of the outermost informative function of each kind of thread.
+    threads: Numbered<(u32, u32)>,
     stacks: Numbered<StackRow>,
     /// Frames that name the site of each stack of each file.
     chains: HashMap<(usize, StackId), Vec<u32>>,
@@ -104,9 +107,9 @@ pub(crate) struct Translation<'a> {
     names: Names,
     frames: HashMap<FrameId, u32>,
     stacks: HashMap<(StackId, TextId), u32>,
-    /// Node and site of each stack, whatever its category. They are cached because a stack may have
-    /// a million frames.
-    places: HashMap<StackId, (u32, u32)>,
+    /// Node, site and thread of each stack, whatever its category. They are cached because a stack
+    /// may have a million frames.
+    places: HashMap<StackId, (u32, u32, u32)>,
     /// Category of each stack, taken from entries because blocks have none.
     categories: HashMap<StackId, TextId>,
 }
@@ -158,7 +161,7 @@ impl Tables {
         if let Some(&number) = file.stacks.get(&(stack, category)) {
             return number;
         }
-        let (node, site) = match file.places.get(&stack) {
+        let (node, site, thread) = match file.places.get(&stack) {
             Some(&place) => place,
             None => {
                 let mut node = 0;
@@ -166,14 +169,14 @@ impl Tables {
                     let frame = self.frame(file, frame);
                     node = self.nodes.number((node, frame)) + 1;
                 }
-                let place = (node, self.site(file, stack));
+                let place = (node, self.site(file, stack), self.thread(file, stack));
                 file.places.insert(stack, place);
                 place
             }
         };
         let library = self.text(names::library(file.snapshot, category));
         let library = self.libraries.number(library);
-        let number = self.stacks.number(StackRow { node, site, library });
+        let number = self.stacks.number(StackRow { node, site, library, thread });
         file.stacks.insert((stack, category), number);
         number
     }
@@ -248,6 +251,20 @@ impl Tables {
         number
     }
 
+    /// Returns the number of the thread of a stack: of the function that it runs, since no file
+    /// tells threads apart otherwise.
+    fn thread(&mut self, file: &mut Translation, stack: StackId) -> u32 {
+        let (name, filename) = match file.names.outermost(file.snapshot, stack) {
+            Some(outermost) => {
+                let frame = self.frame(file, outermost);
+                let row = self.frames.all()[frame as usize];
+                (row.short, row.file)
+            }
+            None => (self.text(NO_STACK), self.text("")),
+        };
+        self.threads.number((name, filename))
+    }
+
     /// Returns "model/train.py:88", or for a library without lines "libcublas.so.12+0x3f2".
     fn place(&self, row: &FrameRow) -> String {
         match short_path(&self.texts.all()[row.file as usize]) {
@@ -286,6 +303,10 @@ impl Tables {
         columns.unsigned("stack.node", stacks.iter().map(|stack| stack.node.into()));
         columns.unsigned("stack.site", stacks.iter().map(|stack| stack.site.into()));
         columns.unsigned("stack.library", stacks.iter().map(|stack| stack.library.into()));
+        columns.unsigned("stack.thread", stacks.iter().map(|stack| stack.thread.into()));
+        let threads = self.threads.all();
+        columns.unsigned("thread.name", threads.iter().map(|&(name, _)| name.into()));
+        columns.unsigned("thread.file", threads.iter().map(|&(_, file)| file.into()));
         let sites = self.sites.all();
         columns.unsigned("site.place", sites.iter().map(|site| site.place.into()));
         columns.unsigned("site.function", sites.iter().map(|site| site.function.into()));

@@ -1,4 +1,9 @@
 //! Names of stacks for people: the most informative frame, and short names.
+//!
+//! The innermost frame of an allocation hardly ever tells where it comes from: it belongs to the
+//! CUDA runtime or to a container. The *site* of a stack is the innermost frame of the program's
+//! own sources. Without one, it is the innermost Python frame, or else the first frame above the
+//! runtime.
 
 mod apart;
 mod label;

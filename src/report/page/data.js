@@ -65,9 +65,10 @@ class Data {
       fields.map(field => [field, columns.numbers(`${name}.${field}`, Kind)]));
     this.frames = table('frame', ['name', 'short', 'file', 'line', 'source', 'python'], Float64Array);
     this.nodes = table('node', ['parent', 'frame']);
-    this.stacks = table('stack', ['node', 'site', 'library']);
+    this.stacks = table('stack', ['node', 'site', 'library', 'thread']);
     this.sites = table('site', ['place', 'function', 'file']);
     this.libraries = table('library', ['name']);
+    this.threads = table('thread', ['name', 'file']);
     this.segments = table('segment',
       ['track', 'address', 'bytes', 'stream', 'small', 'pool', 'private', 'expandable', 'stack', 'blocks'], Float64Array);
     this.blocks = table('block', ['bytes', 'requested', 'state', 'stack'], Float64Array);
@@ -83,6 +84,9 @@ class Data {
       track.bytes = columns.numbers(`${prefix}.bytes`, Float64Array);
       track.stack = columns.numbers(`${prefix}.stack`, Uint32Array);
       track.stream = columns.numbers(`${prefix}.stream`, Float64Array);
+      // The numbers of texts; one alone where all rows have the same.
+      track.range = columns.numbers(`${prefix}.range`, Uint32Array);
+      track.pool = columns.numbers(`${prefix}.pool`, Uint32Array);
       track.patterns = columns.numbers(`${prefix}.patterns`, Uint8Array);
       // Where the blocks were, which is needed, and read, when a reader asks for the segments of
       // the past.
@@ -141,6 +145,11 @@ class Data {
   site_parts(site) {
     const [name, place] = [this.site_function(site), this.site_place(site)];
     return name === '' || name === '??' ? [place, ''] : [name, place];
+  }
+
+  // What a thread runs, and its file.
+  thread_parts(thread) {
+    return [this.strings[this.threads.name[thread]], file_name(this.strings[this.threads.file[thread]])];
   }
 
   library_name(library) {

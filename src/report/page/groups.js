@@ -1,15 +1,15 @@
-// The bands of the timeline: blocks by call site, function, library or stream. The largest at the
-// peak get their own bands, until they make up 95 % of it, and so do those that the reader chooses;
-// the rest is one band. Sums of each band are kept at every 1024th moment, so that any
+// The bands of the timeline: blocks by call site, function and so on (keys.js). The largest at the
+// peak have bands of their own, so many that they make up 95 % of it, and those that the reader
+// chooses; the rest is one band. Sums of each band are kept at every 1024th moment, so that any
 // moment is near.
 
-// Distinguishable with any colour blindness (after Paul Tol's "muted"); the
+// Chosen to be told apart by readers with any colour blindness (after Paul Tol's "muted"); the
 // dark ones are lighter on a dark ground.
 const COLORS_LIGHT = ['#3b6fb6', '#cc6677', '#ddaa33', '#117733', '#88ccee', '#aa4499', '#44aa99', '#882255', '#999933'];
 const COLORS_DARK = ['#6f9ee0', '#dd7788', '#e0b450', '#4da866', '#88ccee', '#c267b2', '#44bba8', '#c2557f', '#b3b34d'];
-// Minimum number of bands, if there are as many groups,
+// So many bands at least, as far as there are,
 const NAMED_LEAST = COLORS_LIGHT.length;
-// and the share of the peak that the bands cover, up to the maximum number of bands.
+// and this share of the peak, as far as so many bands can.
 const SHARE_NAMED = 0.95;
 const NAMED_MOST = 240;
 const STRIDE = 1024;
@@ -53,40 +53,10 @@ class Groups {
     this.story = story;
     this.kind = kind;
     this.chosen = chosen;
-    this.find_keys();
+    const {of_stack, of_row, parts} = keys_of(story, kind);
+    [this.key_of_stack, this.key_of_row, this.all_parts, this.keys] = [of_stack, of_row, parts, parts.length];
     this.rank();
     this.keep_sums();
-  }
-
-  // Key by which blocks are grouped: a number for each stack, or for each row.
-  find_keys() {
-    const {story, kind} = this;
-    const {data} = story;
-    if (kind === 'stream') {
-      const numbers = new Map();
-      this.key_of_row = new Uint32Array(story.rows);
-      for (let row = 0; row < story.rows; row++) {
-        const stream = story.stream_of(row);
-        if (!numbers.has(stream)) {
-          numbers.set(stream, numbers.size);
-        }
-        this.key_of_row[row] = numbers.get(stream);
-      }
-      this.all_parts = [...numbers.keys()].map(stream => [`stream ${stream}`, '']);
-    } else if (kind === 'library') {
-      this.key_of_stack = data.stacks.library;
-      this.all_parts = Array.from(data.libraries.name, (_, library) => [data.library_name(library), '']);
-    } else if (kind === 'function') {
-      const numbers = new Map();
-      const number = text => numbers.get(text) ?? numbers.set(text, numbers.size).get(text);
-      const of_site = Uint32Array.from(data.sites.function, (_, site) => number(data.site_function(site).split(' < ')[0] || data.site_place(site)));
-      this.key_of_stack = Uint32Array.from(data.stacks.site, site => of_site[site]);
-      this.all_parts = [...numbers.keys()].map(name => [name, '']);
-    } else {
-      this.key_of_stack = data.stacks.site;
-      this.all_parts = Array.from(data.sites.place, (_, site) => data.site_parts(site));
-    }
-    this.keys = this.all_parts.length;
   }
 
   key(row) {
@@ -97,7 +67,7 @@ class Groups {
     return this.group_of_key[this.key(row)];
   }
 
-  // Key of blocks of which only the stack is known.
+  // Of blocks of which only the stack is known.
   of_stack(stack) {
     return this.key_of_stack ? this.group_of_key[this.key_of_stack[stack]] : this.named;
   }
@@ -176,7 +146,7 @@ class Groups {
   }
 }
 
-// The other groups: the reader may choose some, which then get their own bands.
+// The others, of which the reader may choose some: each gets a band of its own.
 class OtherBands {
   constructor(timeline, section, before) {
     this.timeline = timeline;
@@ -194,7 +164,7 @@ class OtherBands {
     this.box.hidden = groups.others === 0;
     const {story, peak} = groups;
     const share = groups.other_keys.reduce((sum, key) => sum + peak[key], 0);
-    this.text.textContent = `${plural(groups.others, 'other')} have ${share_text(share, story.total[story.peak])} of the peak: choose some to show them as bands`;
+    this.text.textContent = `${plural(groups.others, 'other')} have ${share_text(share, story.total[story.peak])} of the peak: choose some for bands of their own`;
     this.fill();
   }
 

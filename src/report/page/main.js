@@ -19,6 +19,7 @@ async function main() {
   const sites = new Sites(section('sites'), data);
   const waste = new Waste(section('waste'), data);
   const segments = new Segments(section('segments'), data, moment => timeline.choose_moment(moment));
+  timeline.chose_block = row => segments.mark(row < 0 ? null : parse_address(timeline.story.name_of(row)));
   const ooms = new Ooms(section('ooms'), data, show_moment);
   const compare = new Compare(section('compare'), data);
   const views = {timeline, ranges, flame, sites, waste, segments, ooms, compare};
@@ -72,7 +73,7 @@ function offer_tracks(data, show) {
 }
 
 const EMPTY_TRACK = {
-  file: 0, device: 0, begin_us: 0, reserved_before: 0, time: [], from: [], until: [], bytes: [], stack: [], patterns: [], stream: [],
+  file: 0, device: 0, begin_us: 0, reserved_before: 0, time: [], from: [], until: [], bytes: [], stack: [], patterns: [], stream: [], range: [], pool: [],
   reserve: {event: [], bytes: [], address: [], stack: [], part: []}, pass: {begin: [], length: [], range: [], depth: []}, oom: {event: [], requested: [], free: [], stack: [], title: [], overcome: [], why: []},
 };
 

@@ -20,7 +20,7 @@ class Story {
     this.numbers = tracks.length > 1 ? this.merge_order() : [null];
     this.first_rows = [];
     this.ooms = [];
-        let first_row = 0;
+    let first_row = 0;
     for (const track of tracks) {
       this.first_rows.push(first_row);
       first_row += track.from.length;
@@ -82,6 +82,17 @@ class Story {
   stream_of(row) {
     const [track, own] = this.own_row(row);
     return track.stream[own];
+  }
+
+  // The range in which it was allocated, and its pool.
+  range_of(row) {
+    const [track, own] = this.own_row(row);
+    return this.data.strings[track.range.length === 1 ? track.range[0] : track.range[own]];
+  }
+
+  pool_of(row) {
+    const [track, own] = this.own_row(row);
+    return this.data.strings[track.pool.length === 1 ? track.pool[0] : track.pool[own]];
   }
 
   // As PyTorch's viewer names the block.

@@ -1,10 +1,12 @@
-// Memory over time: bands stacked by library or call site, what is reserved as a line above.
+// Memory over time: bands of blocks, what is reserved as a line above.
 //
 // One column of pixels shows the highest moment in it, so no peak is lost however far one is out;
 // and drawing costs the same for a thousand events as for ten million (Highest, Groups.at).
 
 const LEFT = 68;
 const BOTTOM = 22;
+// The least that the height may stand for.
+const BYTES_LEAST = 4096;
 // Above the plot three lines of text: the peak, the chosen moment, failed allocations.
 const TOP = 46;
 
@@ -13,16 +15,16 @@ class Timeline {
     this.choose = choose; // called with the moment that the reader clicks
     this.kind = 'site';
     this.axis = 'time';
-    const groups = chooser('Stacked by', [['site', 'call site'], ['function', 'function'], ['library', 'library'], ['stream', 'stream']],
-      value => this.regroup(value));
+    const groups = chooser('Stacked by', STACKED_BY, value => this.regroup(value));
     const axis = chooser('Across', [['time', 'time'], ['order', 'order of events']], value => this.set_axis(value));
     this.chosen_text = element('span', {class: 'soft', id: 'chosen'});
     const by_finger = window.matchMedia('(pointer: coarse)').matches;
     this.note = element('p', {class: 'soft', id: 'timeline-note'}, by_finger
-      ? 'Tap to choose a moment for the flame graph, the events and the segments, and to see its details. Drag sideways to zoom ' +
-        'into a part, or up and down to scroll the page; the buttons zoom and move.'
-      : 'Click to choose a moment for the flame graph, the events and the segments, and to pin its details. Drag to zoom, ' +
-        'or use the wheel with Ctrl or Shift; double-click to show everything. Keyboard: arrows, + and -, 0 to show everything, Enter to choose.');
+      ? 'Tap to choose a moment for the flame graph, the events and the segments, and a block. Drag sideways to zoom ' +
+        'into a part, until each block has an outline; the buttons zoom and move. Up and down the page scrolls.'
+      : 'Click to choose a moment for the flame graph, the events and the segments, and a block. Drag to zoom, or turn the wheel with ' +
+        'Ctrl or Shift, until each block has an outline; double-click for all of it. With the keyboard: left and right move, + and - zoom, ' +
+        '0 shows all, Enter chooses the middle, up and down choose a block.');
     const button = (id, text, title, act) => element('button', {id: `timeline-${id}`, type: 'button', title, 'aria-label': title, click: act}, text);
     this.chart = element('div', {class: 'chart'});
     section.append(
@@ -30,7 +32,7 @@ class Timeline {
         element('span', {class: 'buttons'},
           button('in', '+', 'Zoom in', () => this.zoom(ZOOM_STEP)), button('out', '\u2212', 'Zoom out', () => this.zoom(1 / ZOOM_STEP)),
           button('left', '\u2190', 'Earlier', () => this.move(-0.5)), button('right', '\u2192', 'Later', () => this.move(0.5)),
-          button('all', 'Show all', 'Show all of the time', () => this.show_all())), this.chosen_text),
+          button('taller', '\u2195', 'Taller: fewer bytes, each block higher', () => this.make_taller()), button('all', 'Show all', 'Show all of the time, at its whole height', () => this.show_all())), this.chosen_text),
       this.chart, this.below = element('div'), this.legend = element('ul', {class: 'legend', id: 'legend'}), this.note);
     this.others = new OtherBands(this, section, this.note);
     this.groups_select = groups.select;
@@ -40,19 +42,21 @@ class Timeline {
     this.brush = element('div', {class: 'brush', hidden: true});
     this.chart.append(this.brush);
     this.pointer = null;
+    [this.hovered, this.block] = [-1, -1]; // rows
     listen_to_timeline(this);
   }
 
   set(story) {
     this.story = story;
     this.chosen = null;
+    [this.hovered, this.block] = [-1, -1];
     this.chosen_text.textContent = '';
     this.lane.set(story);
     this.regroup(this.kind);
     this.show_all();
   }
 
-  // Moves by a share of the visible part.
+  // By a share of what is shown.
   move(share) {
     const span = this.view[1] - this.view[0];
     this.look_at(this.view[0] + share * span, span);
@@ -69,7 +73,7 @@ class Timeline {
     this.draw();
   }
 
-  // Gives one of the others its own band.
+  // One of the others gets a band of its own.
   add_band(key) {
     const {story, kind, groups} = this;
     if (groups.named < 254) {
@@ -90,6 +94,7 @@ class Timeline {
   }
 
   show_all() {
+    this.tall = null;
     this.view = [0, this.whole];
     this.draw();
   }
@@ -106,6 +111,46 @@ class Timeline {
     const first = Math.max(0, Math.min(this.whole - span, begin));
     this.view = [first, first + span];
     this.draw();
+  }
+
+  // Shows half of the bytes: those round the chosen block, or round where the live memory changes.
+  make_taller() {
+    const {story} = this;
+    const [low, high] = this.tall ?? [0, this.highest];
+    const moments = this.columns();
+    const totals = Array.from(moments, moment => story.total[moment]);
+    let middle = (totals.reduce((least, total) => Math.min(least, total)) + totals.reduce((most, total) => Math.max(most, total))) / 2;
+    if (this.tall || this.block >= 0) {
+      middle = this.block >= 0 ? this.middle_of_block() : (low + high) / 2;
+    }
+    this.look_at_height(middle - (high - low) / 4, (high - low) / 2);
+  }
+
+  // In bytes, at the chosen moment.
+  middle_of_block() {
+    const rows = stacked_rows(this, this.chosen);
+    return bytes_below(this, rows, rows.indexOf(this.block)) + this.story.bytes[this.block] / 2;
+  }
+
+  look_at_height(low, span) {
+    const first = Math.max(0, Math.min(this.highest - span, low));
+    this.tall = span >= this.highest || span < BYTES_LEAST ? this.tall : [first, first + span];
+    this.draw();
+  }
+
+  bring_into_height(low, high) {
+    if (this.tall && (low < this.tall[0] || high > this.tall[1])) {
+      const span = this.tall[1] - this.tall[0];
+      this.look_at_height((low + high - span) / 2, span);
+    }
+  }
+
+  // Up or down by a share of the height.
+  climb(share) {
+    if (this.tall) {
+      const [low, high] = this.tall;
+      this.look_at_height(low + share * (high - low), high - low);
+    }
   }
 
   get plot_width() {
@@ -149,11 +194,32 @@ class Timeline {
 
   choose_moment(moment) {
     this.chosen = moment;
-    const {story} = this;
-    this.chosen_text.textContent = `Chosen: ${time_text(story.time_of(moment), 1)}, ${bytes_text(story.total[moment])}`;
+    this.block = -1;
+    this.tell_chosen();
     this.tell_legend(moment);
     this.draw();
     this.choose(moment);
+  }
+
+  // The block stays marked until another moment is chosen.
+  choose_block(row) {
+    this.block = row;
+    this.tell_chosen();
+    this.draw();
+    this.chose_block?.(row);
+  }
+
+  tell_chosen() {
+    const {story, chosen, block} = this;
+    const of_block = block < 0 ? '' : `; block ${story.name_of(block)} of ${bytes_text(story.bytes[block])}`;
+    this.chosen_text.textContent = `Chosen: ${time_text(story.time_of(chosen), 1)}, ${bytes_text(story.total[chosen])}${of_block}`;
+  }
+
+  hover(row) {
+    if (row !== this.hovered) {
+      this.hovered = row;
+      this.draw();
+    }
   }
 
   tell_legend(moment) {

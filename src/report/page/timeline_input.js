@@ -31,7 +31,7 @@ function listen_to_timeline(timeline) {
       timeline.brush.style.cssText = `left: ${Math.max(LEFT, left)}px; width: ${right - Math.max(LEFT, left)}px; top: ${TOP}px; bottom: ${BOTTOM}px`;
     } else {
       timeline.pointer = [x, y, event.clientX, event.clientY];
-      requestAnimationFrame(() => tell_of_timeline(timeline));
+      requestAnimationFrame(() => timeline.hover(tell_of_timeline(timeline)));
     }
   });
   canvas.addEventListener('pointerup', event => {
@@ -44,7 +44,7 @@ function listen_to_timeline(timeline) {
       const failed = failed_at(timeline, x);
       timeline.choose_moment(failed ? failed.oom.event + 1 : shown_at(timeline, x));
       timeline.pointer = [...timeline.surface.point(event), event.clientX, event.clientY];
-      tell_of_timeline(timeline);
+      timeline.choose_block(tell_of_timeline(timeline));
       tip.hold();
     }
     down = null;
@@ -52,6 +52,7 @@ function listen_to_timeline(timeline) {
   });
   canvas.addEventListener('pointerleave', () => {
     timeline.pointer = null;
+    timeline.hover(-1);
     tip.hide();
   });
   canvas.addEventListener('dblclick', () => timeline.show_all());
@@ -84,6 +85,10 @@ function key_in_timeline(timeline, event) {
     Escape: () => timeline.show_all(),
     ArrowLeft: () => timeline.move(-0.1),
     ArrowRight: () => timeline.move(0.1),
+    PageUp: () => timeline.climb(0.5),
+    PageDown: () => timeline.climb(-0.5),
+    ArrowUp: () => step_to_block(timeline, 1),
+    ArrowDown: () => step_to_block(timeline, -1),
     Enter: () => timeline.choose_moment(timeline.moment_of((timeline.view[0] + timeline.view[1]) / 2)),
   };
   if (keys[event.key] && !event.ctrlKey && !event.metaKey) {
@@ -92,14 +97,15 @@ function key_in_timeline(timeline, event) {
   }
 }
 
+// Returns the row of the block under the mouse, or -1.
 function tell_of_timeline(timeline) {
   if (!timeline.pointer || !timeline.bytes_at) {
-    return;
+    return -1;
   }
   const [x, y, client_x, client_y] = timeline.pointer;
   if (x < LEFT) {
     tip.hide();
-    return;
+    return -1;
   }
   const {story, groups} = timeline;
   const moment = shown_at(timeline, x);
@@ -122,6 +128,7 @@ function tell_of_timeline(timeline) {
     }
   }
   tip.show(client_x, client_y, ...lines);
+  return found?.row ?? -1;
 }
 
 // A block with its name and its stacks.

@@ -9,9 +9,11 @@ function paint_timeline(timeline, pen) {
     highest = Math.max(highest, story.total[moment], story.reserved[moment]);
   }
   timeline.highest = highest;
-  const y_of = bytes => bottom - (bytes / highest) * (bottom - TOP);
-  timeline.bytes_at = y => ((bottom - y) / (bottom - TOP)) * highest;
-  paint_bytes_axis(pen, surface, highest, y_of);
+  const [low, high] = timeline.tall ?? [0, highest];
+  const y_of = bytes => Math.max(TOP, Math.min(bottom, bottom - ((bytes - low) / (high - low)) * (bottom - TOP)));
+  timeline.y_at = y_of;
+  timeline.bytes_at = y => low + ((bottom - y) / (bottom - TOP)) * (high - low);
+  paint_bytes_axis(pen, surface, [low, high], y_of);
   paint_bands(timeline, pen, moments, y_of);
   paint_reserved(timeline, pen, moments, y_of);
   paint_time_axis(timeline, pen, bottom);
@@ -52,6 +54,7 @@ function paint_bands(timeline, pen, moments, y_of) {
     }
   }
   pen.stroke();
+  timeline.has_blocks = paint_outlines(timeline, pen, moments, y_of);
   paint_band_names(timeline, pen, edges);
 }
 
@@ -105,11 +108,15 @@ function readable_on(color) {
 
 function paint_reserved(timeline, pen, moments, y_of) {
   const {story} = timeline;
+  const [low, high] = timeline.tall ?? [0, timeline.highest];
+  let is_shown = false;
   pen.beginPath();
   for (let column = 0; column < moments.length; column++) {
-    const y = y_of(story.reserved[moments[column]]);
-    pen.lineTo(LEFT + column, y);
-    pen.lineTo(LEFT + column + 1, y);
+    const bytes = story.reserved[moments[column]];
+    const y = y_of(bytes);
+    is_shown ? pen.lineTo(LEFT + column, y) : pen.moveTo(LEFT + column, y);
+    is_shown = bytes >= low && bytes <= high;
+    is_shown ? pen.lineTo(LEFT + column + 1, y) : pen.moveTo(LEFT + column + 1, y);
   }
   pen.strokeStyle = css('--ink');
   pen.lineWidth = 1.25;
@@ -138,11 +145,11 @@ function axis_step(whole, count, base) {
   return power * ([1, 2, 5].find(factor => power * factor >= rough) ?? 10);
 }
 
-function paint_bytes_axis(pen, surface, highest, y_of) {
-  const step = axis_step(highest, 6, 2);
+function paint_bytes_axis(pen, surface, [low, high], y_of) {
+  const step = axis_step(high - low, 6, 2);
   pen.textAlign = 'right';
   pen.lineWidth = 1;
-  for (let bytes = 0; bytes <= highest; bytes += step) {
+  for (let bytes = Math.ceil(low / step) * step; bytes <= high; bytes += step) {
     const y = Math.round(y_of(bytes)) + 0.5;
     pen.strokeStyle = css('--line');
     pen.beginPath();

@@ -35,6 +35,28 @@ fn site(frames: &[(&str, &str, u64)], wanted: &str, callers: &str) {
     assert_eq!(found.join(" < "), callers);
 }
 
+#[track_caller]
+fn outermost(frames: &[(&str, &str, u64)], wanted: &str) {
+    let mut snapshot = Snapshot::default();
+    let stack = stack(&mut snapshot, frames);
+    let names = Names::of(&snapshot);
+    let label = |frame| label(&snapshot.texts, snapshot.frames.get(frame));
+    assert_eq!(names.outermost(&snapshot, stack).map(label), Some(wanted.to_string()));
+}
+
+/// Neither the start of the program nor what starts a thread tells what the thread runs.
+#[test]
+fn outermost_frame_that_tells_the_thread() {
+    const LOAD: (&str, &str, u64) = ("load", "/me/data.py", 8);
+    const START: (&str, &str, u64) = ("_start", "/usr/bin/python3.11", 9);
+    const THREAD: (&str, &str, u64) = ("_bootstrap", "/usr/lib/python3.11/threading.py", 1002);
+    const CLONE: (&str, &str, u64) = ("clone3", "/lib/x86_64-linux-gnu/libc.so.6", 77);
+    outermost(&[LOAD, ("<module>", "/me/train.py", 131), START], "<module> me/train.py:131");
+    outermost(&[LOAD, ("worker", "/me/data.py", 20), THREAD, CLONE], "worker me/data.py:20");
+    let native = ("execute_native_thread_routine", "/usr/lib/libstdc++.so.6", 5);
+    outermost(&[("run", "/opt/libengine.so", 6), native, CLONE], "run libengine.so+0x6");
+}
+
 #[test]
 fn the_frame_that_says_where() {
     const START: (&str, &str, u64) = ("_start", "/work/app", 9);

@@ -78,6 +78,36 @@ fn ends_come_before_begins_at_the_same_time() {
     assert_eq!(sums.iter().max(), Some(&lifetimes.peak_bytes));
 }
 
+/// By what the page stacks blocks besides their stacks.
+#[test]
+fn ranges_pools_and_threads_of_blocks() {
+    let columns = columns(&written(&[small().input("small.pickle")]));
+    let texts = |name: &str| -> Vec<&str> {
+        let numbers = columns[name].as_array().expect("a list").iter();
+        let place = |number: &Value| number.as_u64().expect("a number") as usize;
+        numbers.map(|number| columns["strings"][place(number)].as_str().expect("a text")).collect()
+    };
+    // The first row is the block from before the history: its segment tells the pool.
+    assert_eq!(texts("track0.range"), ["", "load", "step/forward", "step"]);
+    assert_eq!(texts("track0.pool"), ["1.0", "0.0", "0.0", "0.0"]);
+    let named = texts("thread.name").into_iter().zip(texts("thread.file"));
+    let named: Vec<_> = named.collect();
+    assert!(named.contains(&("main", "/home/user/app.cu")), "{named:?}");
+    assert_eq!(named.len(), 2, "both stacks begin alike, and a block has none: {named:?}");
+}
+
+#[test]
+fn one_pool_for_all_blocks_is_written_once() {
+    let mut made = Made::new();
+    let stack = made.stack(&[("f", "a.c", 1)]);
+    for address in 1..4 {
+        made.keep(address << 20, 1, stack);
+    }
+    let columns = columns(&written(&[made.input("one")]));
+    assert_eq!(columns["track0.pool"].as_array().map(Vec::len), Some(1));
+    assert_eq!(columns["track0.stack"].as_array().map(Vec::len), Some(3));
+}
+
 #[test]
 fn times_never_fall() {
     let mut made = Made::new();
