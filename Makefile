@@ -16,7 +16,7 @@ PYTHON_FOLDER = $(shell python3 -c 'import os, sys; print(os.path.dirname(sys.ex
 test test-long: export PATH := $(if $(findstring /shims/,$(shell command -v python3)),$(PYTHON_FOLDER):)$(PATH)
 
 .DEFAULT_GOAL := build
-.PHONY: build library command install uninstall dist deb wheel release check test test-long test-aarch64 test-weak test-pythons viewer-test gpu-test bench bench-traces bench-fit demo samples fmt clean help
+.PHONY: build library command install uninstall dist deb wheel release check test test-long test-aarch64 test-weak test-pythons viewer-test pictures gpu-test bench bench-traces bench-fit demo samples fmt clean help
 
 build: library command ## build the library and the command: target/release/libcachealloc.so, target/release/cachealloc
 
@@ -98,6 +98,10 @@ bench-traces: library ## peak reserved / peak live of real traces, beside PyTorc
 bench-fit: build ## what `cachealloc fit` says of real traces, beside real runs on the simulated driver
 	cargo build --release -p simulated-driver -p cachealloc-tests
 	scripts/bench-fit.py --sim "$$(scripts/sim-dir.sh release)" --replay target/release/replay
+
+pictures: ## docs/report.png and docs/top.png, by Chromium; [REVIEW=DIR] every screen, to be looked at
+	cargo build --profile checked -p cachealloc-preload -p cachealloc-cli -p simulated-driver
+	scripts/pictures.py $(if $(REVIEW),--review "$(REVIEW)")
 
 demo: ## run a sample under the library, on the GPU or, without one, on the simulated driver
 	cargo build --profile demo -p cachealloc-preload -p cachealloc-cli -p simulated-driver

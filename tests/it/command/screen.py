@@ -76,9 +76,13 @@ class Terminal:
             elif text[0] == "\n":
                 self.at, text = (self.at[0] + 1, self.at[1]), text[1:]
             else:
-                self.cells[self.at] = text[0]
-                self.at, text = (self.at[0], self.at[1] + 1), text[1:]
+                self.put(text[0])
+                text = text[1:]
         self.rest = text
+
+    def put(self, letter):
+        self.cells[self.at] = letter
+        self.at = (self.at[0], self.at[1] + 1)
 
     def obey(self, what, letter):
         numbers = [int(number or 1) for number in what.split(";")] if "?" not in what else []
