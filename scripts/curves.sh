@@ -36,6 +36,8 @@ printf '%-12s' N
 printf '%12s' "$@"
 echo
 for kind in pending streams neighbours shared; do row $kind "$folder"; done
+# The driver has no more contexts.
+row contexts "$folder" "" 4000
 # An arena is as large as the device, of which valgrind leaves room for no more than 128 GiB.
 row fragmented "$folder" ,expandable_segments:true 60000
 simulated=$root/target/checked/sim

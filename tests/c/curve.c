@@ -33,7 +33,8 @@ static int (*alloc_async)(uint64_t *, uint64_t, void *), (*free_async)(uint64_t,
 static int (*stream_create)(void **, unsigned), (*begin_capture)(void *, int), (*end_capture)(void *, void **);
 static int (*launch)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **,
                      void **);
-static void *streams[64];
+static int (*set_current)(void *);
+static void *streams[64], *contexts[MISSES];
 static uint64_t taken[MISSES + 64];
 
 static void submit(void *stream) { CHECK(launch(&driver, 1, 1, 1, 1, 1, 1, 0, stream, 0, 0)); }
@@ -64,6 +65,23 @@ static void fragmented(long count) {
     CHECK(alloc(&taken[0], 2 << 20));
 }
 
+// As many contexts, each of which has been used, of which some are used in turn.
+static void used_in_turn(long count) {
+    int (*create)(void **, unsigned, int) = find("cuCtxCreate_v2");
+    for (long i = 0; i < count; i++) {
+        void *context;
+        CHECK(create(&context, 0, 0));
+        CHECK(alloc(&taken[0], 4096));
+        CHECK(release(taken[0]));
+        if (i < MISSES)
+            contexts[i] = context;
+    }
+    for (long i = 0; i < MISSES; i++) {
+        CHECK(set_current(contexts[i]));
+        CHECK(alloc(&taken[i], 4096));
+    }
+}
+
 __attribute__((noinline)) static long counted(const char *kind) {
     long calls = 0;
     if (!strcmp(kind, "pending") || !strcmp(kind, "streams"))
@@ -79,6 +97,11 @@ __attribute__((noinline)) static long counted(const char *kind) {
     if (!strcmp(kind, "fragmented"))
         for (; calls < MISSES; calls++)
             CHECK(alloc(&taken[calls], (calls % 2 ? 4 : 2) << 20));
+    if (!strcmp(kind, "contexts"))
+        for (; calls < MISSES; calls++) {
+            CHECK(set_current(contexts[calls]));
+            CHECK(alloc(&taken[calls + 1], 4096));
+        }
     if (!strcmp(kind, "capture")) {
         void *graph;
         CHECK(begin_capture(streams[0], 2));
@@ -100,7 +123,8 @@ int main(int argc, char **argv) {
     void *context;
     CHECK(((int (*)(unsigned))find("cuInit"))(0));
     CHECK(((int (*)(void **, int))find("cuDevicePrimaryCtxRetain"))(&context, 0));
-    CHECK(((int (*)(void *))find("cuCtxSetCurrent"))(context));
+    set_current = find("cuCtxSetCurrent");
+    CHECK(set_current(context));
     alloc = find("cuMemAlloc_v2"), release = find("cuMemFree_v2");
     alloc_async = find("cuMemAllocAsync"), free_async = find("cuMemFreeAsync");
     stream_create = find("cuStreamCreate"), launch = find("cuLaunchKernel");
@@ -119,6 +143,8 @@ int main(int argc, char **argv) {
         freed_in_order(count, 64);
     if (!strcmp(kind, "fragmented"))
         fragmented(count);
+    if (!strcmp(kind, "contexts"))
+        used_in_turn(count);
     if (!strcmp(kind, "capture"))
         for (long i = 0; i < count; i++)
             CHECK(alloc(&taken[0], 512));

@@ -9,6 +9,11 @@ long queries = 0, records = 0;
 static uint64_t next = 0x200000000000, handles, streams = 16;
 static uintptr_t last_event = 0x2000;
 
+// A context is the place of its id. The first is the primary one.
+static uint64_t contexts[4096] = {1}, contexts_count = 1;
+static __thread void *current[16];
+static __thread int pushed;
+
 int cuInit(unsigned flags) { return flags; }
 int cuDriverGetVersion(int *version) { *version = 13000; return 0; }
 int cuDeviceGetCount(int *count) { *count = 1; return 0; }
@@ -19,10 +24,23 @@ int cuDeviceGetAttribute(int *value, int attribute, int device) {
 }
 int cuDeviceTotalMem_v2(uint64_t *bytes, int device) { *bytes = 1ull << 37; return device; }
 int cuMemGetInfo_v2(uint64_t *left, uint64_t *total) { *left = 1ull << 37, *total = 1ull << 37; return 0; }
-int cuDevicePrimaryCtxRetain(void **context, int device) { *context = &next; return device; }
-int cuCtxSetCurrent(void *context) { return context != &next; }
-int cuCtxGetId(void *context, uint64_t *id) { *id = 1; return context != 0 && context != &next; }
-int cuCtxGetCurrent(void **context) { *context = &next; return 0; }
+int cuDevicePrimaryCtxRetain(void **context, int device) { *context = contexts; return device; }
+int cuCtxCreate_v2(void **context, unsigned flags, int device) {
+    *context = current[pushed] = &contexts[contexts_count++];
+    contexts[contexts_count - 1] = contexts_count;
+    return flags || device;
+}
+int cuCtxSetCurrent(void *context) { current[pushed] = context; return 0; }
+int cuCtxPushCurrent_v2(void *context) { current[++pushed] = context; return 0; }
+int cuCtxPopCurrent_v2(void **context) { *context = current[pushed--]; return 0; }
+int cuCtxGetId(void *context, uint64_t *id) {
+    uint64_t *asked = context ? context : current[pushed];
+    if (!asked)
+        return 201;
+    *id = *asked;
+    return 0;
+}
+int cuCtxGetCurrent(void **context) { *context = current[pushed]; return 0; }
 int cuCtxGetDevice(int *device) { *device = 0; return 0; }
 int cuCtxSynchronize(void) { return 0; }
 int cuCtxRecordEvent(void *context, void *event) { return !context || !event; }
@@ -33,7 +51,7 @@ int cuEventQuery(void *event) { queries++; return !event ? 1 : pending ? 600 : 0
 int cuEventSynchronize(void *event) { return !event; }
 int cuStreamCreate(void **stream, unsigned flags) { *stream = (void *)(streams++ << 4); return flags != 1; }
 int cuStreamGetId(void *stream, uint64_t *id) { *id = (uintptr_t)stream; return 0; }
-int cuStreamGetCtx(void *stream, void **context) { *context = &next; return !stream; }
+int cuStreamGetCtx(void *stream, void **context) { *context = contexts; return !stream; }
 int cuStreamGetFlags(void *stream, unsigned *flags) { *flags = 1; return !stream; }
 int cuStreamIsCapturing(void *stream, int *state) { *state = 0; return !stream; }
 int cuStreamWaitEvent(void *stream, void *event, unsigned flags) { return !stream || !event || flags; }

@@ -68,6 +68,12 @@ fn misses_in_a_fragmented_arena() {
     curve("fragmented", ",expandable_segments:true", MANY / 2);
 }
 
+/// Requests in contexts that are used in turn, beside many other contexts.
+#[test]
+fn requests_in_many_contexts() {
+    between("contexts", "", [FEW / 20, FEW]);
+}
+
 /// A capture, from its begin to its end, beside many blocks that it has nothing to do with.
 #[test]
 #[ignore = "long tier"]
@@ -90,11 +96,16 @@ struct Counted {
 /// With few of something and with `many`: the calls cost the same.
 #[track_caller]
 fn curve(kind: &str, options: &str, many: u64) -> [Counted; 2] {
+    between(kind, options, [FEW, many])
+}
+
+#[track_caller]
+fn between(kind: &str, options: &str, counts: [u64; 2]) -> [Counted; 2] {
     if Command::new("valgrind").arg("--version").output().is_err() {
         skipped("valgrind is not installed");
         return [Counted { instructions: 0, calls: 64, queries: 0, records: 1 }; 2];
     }
-    let both = [FEW, many].map(|count| counted(kind, options, count));
+    let both = counts.map(|count| counted(kind, options, count));
     let [few, many] = both.map(|counted| counted.instructions);
     println!("{kind}: {both:?}");
     assert!(2 * many <= 3 * few, "{kind}: {few} instructions grow to {many}");

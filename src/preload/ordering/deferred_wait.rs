@@ -18,6 +18,7 @@ use crate::driver::sys::CuResult;
 use crate::lock::lock;
 use crate::ordering::across;
 use crate::state::barriers::{LEDGER, WATCH};
+use crate::state::contexts;
 use crate::state::contexts::Context;
 use crate::state::events::EventRef;
 use crate::state::registry;
@@ -59,7 +60,7 @@ pub(super) fn hold_context(context: &'static Context) -> Option<RwLockReadGuard<
 /// Returns the context that has a deferred wait. It may have ended.
 pub(super) fn deferring_context() -> Option<&'static Context> {
     let id = LEDGER.deferring_context.context_id()?;
-    registry::ever().find(|context| context.id == id)
+    contexts::find(id).or_else(|| registry::ever().find(|context| context.id == id))
 }
 
 /// Returns the barrier for which this context has a deferred wait, if it is not complete. The

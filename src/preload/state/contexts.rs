@@ -138,7 +138,7 @@ pub(crate) fn find(id: u64) -> Option<&'static Context> {
     // If the driver has no ids, a dead context and a new one may have the same handle.
     let is_wanted = |context: &&Context| context.living_id.load(Ordering::Acquire) == id;
     let newest = registry::newest()?;
-    if is_wanted(&newest) { Some(newest) } else { registry::alive().find(is_wanted) }
+    if is_wanted(&newest) { Some(newest) } else { registry::recent(id, is_wanted) }
 }
 
 /// Context that owns the memory. A green context lends its streams a part of the device. The memory

@@ -4,12 +4,16 @@
 //!
 //! A record is never deallocated, and one removed from the list of the living still links to those
 //! after it: a concurrent walk misses none.
+//!
+//! A program with hundreds of contexts uses them in turn. Those that were looked up last are found
+//! by their id, without a walk.
 
 use core::ptr::null_mut;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 use crate::lock::lock;
+use crate::recent::Recent;
 use crate::state::contexts::Context;
 
 type Link = AtomicPtr<Context>;
@@ -23,6 +27,8 @@ pub(crate) struct Links {
 
 static ALIVE: Link = Link::new(null_mut());
 static EVER: Link = Link::new(null_mut());
+/// The contexts last looked up, by id. An entry may have ended.
+static RECENT: Recent<Context> = Recent::new();
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 /// Guards every change.
 static CHANGING: Mutex<()> = Mutex::new(());
@@ -68,6 +74,21 @@ pub(crate) fn newest() -> Option<&'static Context> {
 #[inline]
 pub(crate) fn alive() -> impl Iterator<Item = &'static Context> {
     Walk { link: &ALIVE, next: |links: &'static Links| &links.alive }
+}
+
+/// Returns a living context that `is_wanted`, which has this id.
+pub(crate) fn recent(
+    id: u64,
+    is_wanted: impl Fn(&&'static Context) -> bool,
+) -> Option<&'static Context> {
+    let place = RECENT.at(id as usize);
+    // SAFETY: null, or a record, which is never deallocated.
+    if let Some(known) = unsafe { place.load(Ordering::Acquire).as_ref() }.filter(&is_wanted) {
+        return Some(known);
+    }
+    let found = alive().find(is_wanted)?;
+    place.store((found as *const Context).cast_mut(), Ordering::Release);
+    Some(found)
 }
 
 /// Returns all contexts ever seen, newest first.
