@@ -46,6 +46,7 @@ mod pinned_again;
 mod pitched;
 mod processes;
 mod random;
+mod random_processes;
 mod ranges;
 mod recording;
 mod recover;
