@@ -1,5 +1,6 @@
-// A random valid program of processes: what it prints, leaves behind and ends with depends on its
-// seed alone, and not on what else is loaded. ASK is the `cachealloc` command, if it is to be asked.
+// A random valid program of processes. What it prints, leaves behind and ends with depends on its
+// seed alone, and not on the libraries that are loaded. ASK is the `cachealloc` command, if it is
+// to be asked about the process.
 // usage: random_process SEED STEPS [DEPTH]
 #include "check.h"
 #include <dirent.h>
@@ -261,7 +262,7 @@ static int ends_at_once(void *unused) {
     return 0;
 }
 
-// Children that no handler of the C library hears of.
+// Children of which no handler of the C library is notified.
 static void cloned(void) {
     static char stack[256 << 10] __attribute__((aligned(16)));
     static const int flags[] = {CLONE_VM, CLONE_VM | CLONE_VFORK, CLONE_FILES, CLONE_FS};
