@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use cachealloc_tests::{compile, compile_library, driver_folder, library, skipped, tier};
+use cachealloc_tests::{Run, compile, compile_library, driver_folder, library, skipped, tier};
 
 /// Host memory follows the blocks that live, not the places where blocks ever began.
 #[test]
@@ -25,6 +25,14 @@ fn host_memory_follows_live_blocks() {
     println!("{few} KiB, then {many} KiB");
     // Its thousand blocks lie on no more pages than that, and some empty ones stay.
     assert!(many < few + 4_096, "{few} KiB grow to {many} KiB");
+}
+
+/// Of a context that has ended, two pages and its statistics stay.
+#[test]
+fn an_ended_context_leaves_little() {
+    const BYTES_MAX: usize = 12 << 10;
+    let ran = Run::c("ended_contexts.c").arg(BYTES_MAX.to_string()).output().ok();
+    println!("{}", ran.stdout);
 }
 
 /// A miss asks the driver about one event of a stream, however many are pending.

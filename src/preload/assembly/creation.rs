@@ -1,5 +1,6 @@
 //! Creates everything kept for a context when it is first seen.
 
+use core::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
 use std::sync::{Mutex, OnceLock, RwLock};
 
@@ -11,6 +12,7 @@ use crate::driver::api;
 use crate::driver::hardware::Hardware;
 use crate::driver::sys::ContextHandle;
 use crate::driver_memory::limits;
+use crate::lock::lock;
 use crate::ordering::observers;
 use crate::record::recorder::Recorder;
 use crate::state::arenas::Arenas;
@@ -25,7 +27,7 @@ use crate::state::registry::Links;
 use crate::state::release::{Idle, ReleaseStreams};
 use crate::state::stream_frees::StreamFrees;
 use crate::state::under_way::UnderWay;
-use crate::{config, ipc, record};
+use crate::{config, heap, ipc, record};
 
 /// Writes the fields of a struct one by one, in its final place. A forgotten field does not
 /// compile.
@@ -37,11 +39,33 @@ macro_rules! in_place {
     }};
 }
 
-/// Creates the context in its final place, because it is larger than the stack of some threads. It
-/// lies in the heap, where a leak checker finds what it refers to; the pages that it does not need
-/// after its end are returned then.
+/// Number of contexts for which memory is allocated at once, after the first. Allocated alone, each
+/// takes up to two more pages: its alignment leaves them nearly empty.
+const BATCH: usize = 8;
+
+static SPARE: Mutex<&mut [MaybeUninit<Context>]> = Mutex::new(&mut []);
+
+/// Returns zeros for a context. They lie in the heap, where a leak checker finds what the context
+/// refers to.
+fn place() -> *mut Context {
+    let mut spare = lock(&SPARE);
+    if spare.is_empty() {
+        let count = if registry::count() == 0 { 1 } else { BATCH };
+        let batch = Box::leak(Box::<[Context]>::new_zeroed_slice(count));
+        // SAFETY: whole pages, of which all but the first context's are not used yet.
+        batch[1..].iter().for_each(|unused| unsafe { heap::return_pages(unused) });
+        *spare = batch;
+    }
+    let (first, rest) =
+        core::mem::take(&mut *spare).split_first_mut().expect("a batch is not empty");
+    *spare = rest;
+    first.as_mut_ptr()
+}
+
+/// Creates the context in its final place, because it is larger than the stack of some threads. The
+/// pages that it does not need after its end are returned then.
 pub(crate) fn new(handle: ContextHandle, id: u64) -> &'static Context {
-    let place = Box::leak(Box::<Context>::new_zeroed()).as_mut_ptr();
+    let place = place();
     in_place!(place: Context {
         id: id,
         handle: handle,

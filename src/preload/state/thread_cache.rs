@@ -302,8 +302,14 @@ impl ThreadCache {
         self.shards().for_each(|shard| {
             drop(shard.with(|list| (list.past.take(), list.regulars.take())));
         });
-        // SAFETY: on pages that hold nothing else; zeros are valid for all of them.
-        self.chunks().for_each(|chunk| unsafe { heap::return_pages(chunk) });
+        if self.more_end.load(Ordering::Acquire) == 0 {
+            // SAFETY: on pages that hold nothing else; zeros are valid for all of it.
+            unsafe { heap::return_pages(self) };
+        } else {
+            // The addresses of the other chunks lie on a page of this one.
+            // SAFETY: as above.
+            self.chunks().for_each(|chunk| unsafe { heap::return_pages(chunk) });
+        }
     }
 }
 
