@@ -94,7 +94,7 @@ const PLUMBING_FILES: [&str; 7] =
     ["libcudart", "libcuda.", "libcachealloc", "libc.so", "libpthread", "ld-linux", "libc10_cuda"];
 
 /// Functions of a runtime that is linked into the program, and those at the start of every stack.
-const PLUMBING_NAMES: [&str; 14] = [
+const PLUMBING_NAMES: [&str; 15] = [
     "cuMem",
     "cudaMalloc",
     "cudaMemPool",
@@ -105,6 +105,7 @@ const PLUMBING_NAMES: [&str; 14] = [
     "_start",
     "__libc_start",
     "start_thread",
+    "execute_native_thread_routine",
     "__GI___clone",
     "clone3",
     "std::sys::backtrace",

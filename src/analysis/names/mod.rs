@@ -1,9 +1,4 @@
 //! Names of stacks for people: the most informative frame, and short names.
-//!
-//! The innermost frame of an allocation hardly ever tells where it comes from: it belongs to the
-//! CUDA runtime or to a container. The *site* of a stack is the innermost frame of the program's
-//! own sources. Without one, it is the innermost Python frame, or else the first frame above the
-//! runtime.
 
 mod apart;
 mod label;
@@ -58,6 +53,13 @@ impl Names {
     pub fn site(&self, snapshot: &Snapshot, stack: StackId) -> Option<FrameId> {
         let frames = snapshot.stacks.get(stack);
         self.sites[stack.0 as usize].map(|index| frames[index as usize])
+    }
+
+    /// Returns the outermost informative frame of a stack, which tells what its thread runs:
+    /// `<module>` of a script, `main`, or the function that a thread was started with.
+    pub fn outermost(&self, snapshot: &Snapshot, stack: StackId) -> Option<FrameId> {
+        let kind_of = |frame: FrameId| self.kinds[frame.0 as usize];
+        snapshot.stacks.get(stack).iter().copied().max_by_key(|&frame| kind_of(frame))
     }
 
     /// Returns the informative callers of the site, innermost first. If the site is in the

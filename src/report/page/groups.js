@@ -1,15 +1,15 @@
 // The bands of the timeline: blocks by call site, function and so on (keys.js). The largest at the
-// peak have bands of their own, so many that they make up 95 % of it, and those that the reader
-// chooses; the rest is one band. Sums of each band are kept at every 1024th moment, so that any
+// peak get their own bands, until they make up 95 % of it, and so do those that the reader chooses;
+// the rest is one band. Sums of each band are kept at every 1024th moment, so that any
 // moment is near.
 
-// Chosen to be told apart by readers with any colour blindness (after Paul Tol's "muted"); the
+// Distinguishable with any colour blindness (after Paul Tol's "muted"); the
 // dark ones are lighter on a dark ground.
 const COLORS_LIGHT = ['#3b6fb6', '#cc6677', '#ddaa33', '#117733', '#88ccee', '#aa4499', '#44aa99', '#882255', '#999933'];
 const COLORS_DARK = ['#6f9ee0', '#dd7788', '#e0b450', '#4da866', '#88ccee', '#c267b2', '#44bba8', '#c2557f', '#b3b34d'];
-// So many bands at least, as far as there are,
+// Minimum number of bands, if there are as many groups,
 const NAMED_LEAST = COLORS_LIGHT.length;
-// and this share of the peak, as far as so many bands can.
+// and the share of the peak that the bands cover, up to the maximum number of bands.
 const SHARE_NAMED = 0.95;
 const NAMED_MOST = 240;
 const STRIDE = 1024;
@@ -67,7 +67,7 @@ class Groups {
     return this.group_of_key[this.key(row)];
   }
 
-  // Of blocks of which only the stack is known.
+  // Key of blocks of which only the stack is known.
   of_stack(stack) {
     return this.key_of_stack ? this.group_of_key[this.key_of_stack[stack]] : this.named;
   }
@@ -146,7 +146,7 @@ class Groups {
   }
 }
 
-// The others, of which the reader may choose some: each gets a band of its own.
+// The other groups: the reader may choose some, which then get their own bands.
 class OtherBands {
   constructor(timeline, section, before) {
     this.timeline = timeline;
@@ -164,7 +164,7 @@ class OtherBands {
     this.box.hidden = groups.others === 0;
     const {story, peak} = groups;
     const share = groups.other_keys.reduce((sum, key) => sum + peak[key], 0);
-    this.text.textContent = `${plural(groups.others, 'other')} have ${share_text(share, story.total[story.peak])} of the peak: choose some for bands of their own`;
+    this.text.textContent = `${plural(groups.others, 'other')} have ${share_text(share, story.total[story.peak])} of the peak: choose some to show them as bands`;
     this.fill();
   }
 

@@ -21,10 +21,10 @@ class Timeline {
     const by_finger = window.matchMedia('(pointer: coarse)').matches;
     this.note = element('p', {class: 'soft', id: 'timeline-note'}, by_finger
       ? 'Tap to choose a moment for the flame graph, the events and the segments, and a block. Drag sideways to zoom ' +
-        'into a part, until each block has an outline; the buttons zoom and move. Up and down the page scrolls.'
-      : 'Click to choose a moment for the flame graph, the events and the segments, and a block. Drag to zoom, or turn the wheel with ' +
-        'Ctrl or Shift, until each block has an outline; double-click for all of it. With the keyboard: left and right move, + and - zoom, ' +
-        '0 shows all, Enter chooses the middle, up and down choose a block.');
+        'into a part, until each block has an outline, or up and down to scroll the page; the buttons zoom and move.'
+      : 'Click to choose a moment for the flame graph, the events and the segments, and a block. Drag to zoom, or use the wheel with ' +
+        'Ctrl or Shift, until each block has an outline; double-click to show everything. Keyboard: left and right move, + and - zoom, ' +
+        '0 shows everything, Enter chooses the middle, up and down choose a block.');
     const button = (id, text, title, act) => element('button', {id: `timeline-${id}`, type: 'button', title, 'aria-label': title, click: act}, text);
     this.chart = element('div', {class: 'chart'});
     section.append(
@@ -56,7 +56,7 @@ class Timeline {
     this.show_all();
   }
 
-  // By a share of what is shown.
+  // Moves by a share of the visible part.
   move(share) {
     const span = this.view[1] - this.view[0];
     this.look_at(this.view[0] + share * span, span);
@@ -73,7 +73,7 @@ class Timeline {
     this.draw();
   }
 
-  // One of the others gets a band of its own.
+  // Gives one of the others its own band.
   add_band(key) {
     const {story, kind, groups} = this;
     if (groups.named < 254) {
