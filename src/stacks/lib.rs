@@ -18,6 +18,9 @@
 //!   frame seen for the first time costs the loader's list lock for a microsecond. A thread's first
 //!   capture asks libc for the bounds of its stack (libc allocates and frees a CPU set there).
 //!
+//! A thread that captures again and again keeps its last walk ([`LastWalk`]): the steps between
+//! frames that it has met before are checked rather than looked up.
+//!
 //! The caller must call [`note_unload`] after each `dlclose`. An unreported unload is noticed at
 //! the next frame that was never seen before.
 //!
@@ -30,6 +33,7 @@ mod cfi;
 mod fallback;
 mod fork;
 mod identity;
+mod last_walk;
 mod loader;
 mod memory;
 mod modules;
@@ -51,6 +55,7 @@ mod processor;
 use core::ops::Range;
 
 pub use cfi::function_range;
+pub use last_walk::LastWalk;
 pub use modules::{
     ModuleInfo, ModuleLife, module_at, module_lives, module_names, modules_version, note_unload,
     object_range,
@@ -75,7 +80,13 @@ pub struct Captured {
 /// Leading frames whose address lies in the range `hide` (the library itself) are omitted.
 #[inline(always)]
 pub fn capture(out: &mut [u64], hide: Range<u64>) -> Captured {
-    walk::capture(out, hide)
+    walk::capture(out, hide, None)
+}
+
+/// Like [`capture`], but faster if the last walk of the calling thread had the same outer frames.
+#[inline(always)]
+pub fn capture_again(out: &mut [u64], hide: Range<u64>, last: Option<&mut LastWalk>) -> Captured {
+    walk::capture(out, hide, last)
 }
 
 /// Runs `body`, which visits the loader's list, unless the process is forking: a forked child could
@@ -86,7 +97,7 @@ pub fn unless_forking<T>(body: impl FnOnce() -> T) -> Option<T> {
 
 /// Like [`capture`], with the place of each frame.
 pub fn capture_places(out: &mut [Place], hide: Range<u64>) -> Captured {
-    walk::capture(out, hide)
+    walk::capture(out, hide, None)
 }
 
 /// Takes a stack with libgcc's unwinder: the oracle of the tests and the baseline of the bench.

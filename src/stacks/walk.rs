@@ -8,6 +8,7 @@
 use core::arch::naked_asm;
 use core::ops::Range;
 
+use crate::last_walk::{Anew, LastWalk, Steps};
 use crate::memory::{CheckedStack, Memory, StackBounds};
 use crate::place::Shown;
 use crate::processor::ADDRESS_BITS;
@@ -23,9 +24,13 @@ const CROSSINGS_MAX: u32 = 8;
 const ATTEMPTS_MAX: u32 = 3;
 
 #[inline(always)]
-pub(crate) fn capture<S: Shown>(out: &mut [S], hide: Range<u64>) -> Captured {
+pub(crate) fn capture<S: Shown>(
+    out: &mut [S],
+    hide: Range<u64>,
+    last: Option<&mut LastWalk>,
+) -> Captured {
     let mut captured = Captured { count: 0, truncated: false, epoch: 0 };
-    let request = Request { out, hide, captured: &mut captured };
+    let request = Request { out, hide, last, captured: &mut captured };
     // SAFETY: the request is valid during the call.
     unsafe { enter(&raw const request as *mut Request<S>) };
     captured
@@ -34,6 +39,7 @@ pub(crate) fn capture<S: Shown>(out: &mut [S], hide: Range<u64>) -> Captured {
 struct Request<'a, S> {
     out: &'a mut [S],
     hide: Range<u64>,
+    last: Option<&'a mut LastWalk>,
     captured: &'a mut Captured,
 }
 
@@ -85,30 +91,49 @@ unsafe extern "C" fn capture_from<S: Shown>(
     // SAFETY: valid by this function's contract; no other reference exists.
     let request = unsafe { &mut *request };
     let start = Cursor::at(instruction, stack_pointer, frame_pointer);
-    *request.captured = walk_all(request.out, &request.hide, start);
+    let Request { out, hide, last, captured } = request;
+    **captured = walk_all(out, hide, start, last.as_deref_mut());
 }
 
 #[inline(always)]
-fn walk_all<S: Shown>(out: &mut [S], hide: &Range<u64>, start: Cursor) -> Captured {
-    let mut captured = walk_once(out, hide, start);
+fn walk_all<S: Shown>(
+    out: &mut [S],
+    hide: &Range<u64>,
+    start: Cursor,
+    mut last: Option<&mut LastWalk>,
+) -> Captured {
+    let mut captured = walk_once(out, hide, start, last.as_deref_mut());
     for _ in 1..ATTEMPTS_MAX {
         if captured.epoch == modules::epoch() {
             break;
         }
-        captured = walk_once(out, hide, start);
+        captured = walk_once(out, hide, start, last.as_deref_mut());
     }
     captured
 }
 
 #[inline(always)]
-fn walk_once<S: Shown>(out: &mut [S], hide: &Range<u64>, start: Cursor) -> Captured {
+fn walk_once<S: Shown>(
+    out: &mut [S],
+    hide: &Range<u64>,
+    start: Cursor,
+    last: Option<&mut LastWalk>,
+) -> Captured {
     let epoch = modules::epoch();
     let mut walk = Walk { out, hide, count: 0, stamp: Stamp::of(epoch), cursor: start };
     let stop = match stack_bounds::top_above(start.stack_pointer) {
         Some(top) => {
             // SAFETY: a stack is mapped from its running function to its top.
             let mut memory = unsafe { StackBounds::new(start.stack_pointer, top) };
-            walk.run(&mut memory)
+            match last {
+                Some(last) => {
+                    last.begin(epoch, top);
+                    let stop = walk.run(&mut memory, last);
+                    last.end();
+                    stop
+                }
+                None => walk.run(&mut memory, &mut Anew),
+            }
         }
         None => Stop::OtherStack,
     };
@@ -137,7 +162,7 @@ fn elsewhere<S: Shown>(mut walk: Walk<S>, mut stop: Stop) -> (usize, Stop) {
         }
         interrupted |= walk.cursor.interrupted;
         let mut memory = CheckedStack::new();
-        stop = walk.run(&mut memory);
+        stop = walk.run(&mut memory, &mut Anew);
         if memory.refused {
             stop = Stop::Unsupported;
         }
@@ -157,7 +182,7 @@ struct Walk<'a, S> {
 
 impl<S: Shown> Walk<'_, S> {
     #[inline(always)]
-    fn run(&mut self, memory: &mut impl Memory) -> Stop {
+    fn run(&mut self, memory: &mut impl Memory, steps: &mut impl Steps) -> Stop {
         let mut at = self.cursor;
         let mut count = self.count;
         let stop = loop {
@@ -165,6 +190,8 @@ impl<S: Shown> Walk<'_, S> {
                 let Some(slot) = self.out.get_mut(count) else { break Stop::Full };
                 *slot = S::of(at.instruction, at.stack_pointer);
                 count += 1;
+                let (last, known) = steps.met(at, &mut self.out[count..]);
+                (at, count) = (last, count + known);
             }
             // A call may be its function's last instruction, so that its return address belongs to
             // the next one.
@@ -176,7 +203,7 @@ impl<S: Shown> Walk<'_, S> {
                 Some(rule) => rule,
                 None => learn(address),
             };
-            let caller = match at.caller(rule, memory) {
+            let caller = match steps.step(at, rule, memory) {
                 Ok(caller) => caller,
                 Err(stop) => break stop,
             };

@@ -25,6 +25,13 @@ __attribute__((noinline)) static int counted(const char *kind, long count, uint6
     return failed;
 }
 
+// The same below some frames of the program.
+__attribute__((noinline)) static int below(int frames, const char *kind, long count, uint64_t kept) {
+    int failed = frames ? below(frames - 1, kind, count, kept) : rounds(kind, count / 2, kept) || counted(kind, count, kept);
+    __asm__ volatile("" ::: "memory");
+    return failed;
+}
+
 int main(int argc, char **argv) {
     if (argc != 3 || !(driver = dlopen("libcuda.so.1", RTLD_NOW)))
         return 2;
@@ -38,7 +45,7 @@ int main(int argc, char **argv) {
     if (init(0) || retain(&context, 0) || set_current(context) || alloc(&kept, 64 << 20))
         return 2;
     long count = atol(argv[2]);
-    return rounds(argv[1], count / 2, kept) || counted(argv[1], count, kept);
+    return below(strcmp(argv[1], "below") ? 0 : 30, argv[1], count, kept);
 }
 
 __attribute__((noinline)) static int rounds(const char *kind, long count, uint64_t kept) {
@@ -46,7 +53,7 @@ __attribute__((noinline)) static int rounds(const char *kind, long count, uint64
     int (*release)(uint64_t) = find("cuMemFree_v2");
     int (*launch)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **,
                   void **) = find("cuLaunchKernel");
-    int pair = !strcmp(kind, "pair"), both = !strcmp(kind, "pair-and-launch");
+    int pair = !strcmp(kind, "pair") || !strcmp(kind, "below"), both = !strcmp(kind, "pair-and-launch");
     int range = !strcmp(kind, "range");
     int (*push)(const char *) = (int (*)(const char *))dlsym(RTLD_DEFAULT, "cachealloc_range_push");
     void (*pop)(void) = (void (*)(void))dlsym(RTLD_DEFAULT, "cachealloc_range_pop");

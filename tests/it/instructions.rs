@@ -9,7 +9,7 @@ use cachealloc_tests::{compile, compile_library, release_library, skipped};
 /// Calls, the recording option, and the maximum number of instructions for one round of the calls
 /// under the library. Each function of the library begins with two instructions that a
 /// function-patching tool can move, and a jump.
-const BOUNDS: [(&str, &str, u64); 11] = [
+const BOUNDS: [(&str, &str, u64); 12] = [
     ("pair", "off", 256),
     ("launch", "off", 118),
     // Copies between addresses of one large block, as in a program with its own allocator.
@@ -28,6 +28,8 @@ const BOUNDS: [(&str, &str, u64); 11] = [
     // Three ranges are entered and left.
     ("range", "off", 80),
     ("range", "all", 614),
+    // A pair below 30 frames of the program, whose stacks are recorded.
+    ("below", "all", 6_000),
 ];
 
 #[test]

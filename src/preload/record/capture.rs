@@ -3,7 +3,7 @@
 //!
 //! The layout of a stack's words: `cachealloc_history::persistent::Words`.
 
-use core::cell::RefCell;
+use core::cell::{Cell, RefCell};
 use core::ffi::{CStr, c_void};
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::ops::Range;
@@ -14,6 +14,7 @@ use cachealloc_history::StackId;
 use cachealloc_history::persistent::{Words, cut, header, take_apart};
 use cachealloc_options::{StackContext, StackKind};
 use cachealloc_python::{Lookup, Status};
+use cachealloc_stacks::LastWalk;
 
 use crate::c_library::{dlsym, dynamic, objects};
 use crate::log;
@@ -75,12 +76,21 @@ type Scratch = [u64; 1 + NATIVE_FRAMES_MAX + PYTHON_FRAMES_MAX];
 
 thread_local! {
     static SCRATCH: RefCell<Scratch> = const { RefCell::new([0; size_of::<Scratch>() / 8]) };
+    /// What the next capture of the thread may know from the last one. Made by the first.
+    static LAST_WALK: Cell<Option<Box<LastWalk>>> = const { Cell::new(None) };
 }
 
 #[inline]
 fn capture_into(words: &mut Scratch, kind: StackKind) -> StackId {
     let native_max = if kind == StackKind::Python { CATEGORY_FRAMES } else { NATIVE_FRAMES_MAX };
-    let native = cachealloc_stacks::capture(&mut words[1..=native_max], own_addresses());
+    // A thread that ends has none any more.
+    let last = LAST_WALK.try_with(|last| last.take().unwrap_or_else(LastWalk::new));
+    let mut last = last.ok();
+    let native = &mut words[1..=native_max];
+    let native = cachealloc_stacks::capture_again(native, own_addresses(), last.as_deref_mut());
+    if last.is_some() {
+        let _ = LAST_WALK.try_with(|place| place.set(last));
+    }
     let mut used = 1 + native.count;
     let hidden = kind == StackKind::Python;
     let mut is_cut = (native.truncated && !hidden, false);
