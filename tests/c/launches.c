@@ -1,6 +1,6 @@
 // launches KIND COUNT: launches beside pinned memory, all of whose arguments are addresses of the device that lie between
 // pinned ones. `eight`: eight of them; `table`: one of 4 KiB; `low`: the same, beside pinned memory at a low address;
-// `struct`: one of 64 bytes. COUNT times in `counted`, after some that warm up, for a count of the instructions.
+// `struct`: one of 64 bytes. COUNT times in `counted`, after one that warms up, for a count of the instructions.
 // `first`: COUNT kernels, each for the first time, and again after a module was unloaded; says how often the system was
 // asked where a link leads meanwhile.
 #include <dlfcn.h>
@@ -68,7 +68,7 @@ int main(int argc, char **argv) {
     for (int i = 0; i < 8; i++)
         arguments[i] = &table[i];
     uintptr_t kernel = (few ? 8ull : 1ull) << 32 | bytes << 16;
-    int failed = counted(kernel, arguments, 16);
-    __asm__ volatile("" ::: "memory"); // the second call begins anew
+    // The first launch of a kernel looks up its arguments.
+    int failed = run(kernel, arguments);
     return failed | counted(kernel, arguments, count);
 }
