@@ -27,7 +27,8 @@ fn host_memory_follows_live_blocks() {
     assert!(many < few + 4_096, "{few} KiB grow to {many} KiB");
 }
 
-/// Of a context that has ended, two pages and its statistics stay.
+/// A long run of random requests costs no more memory than its beginning, and its statistics are
+/// exact.
 #[test]
 fn an_ended_context_leaves_little() {
     const BYTES_MAX: usize = 12 << 10;
