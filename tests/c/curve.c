@@ -90,6 +90,10 @@ __attribute__((noinline)) static long counted(const char *kind) {
     if (!strcmp(kind, "neighbours"))
         for (; calls < MISSES; calls++)
             CHECK(alloc_async(&taken[calls], (1 << 18) - calls * 512, streams[0]));
+    // On another stream than the one that has freed the blocks.
+    if (!strcmp(kind, "order"))
+        for (; calls < MISSES; calls++)
+            CHECK(alloc_async(&taken[calls], (1 << 18) - calls * 512, streams[1]));
     if (!strcmp(kind, "shared")) {
         for (; calls < 64; calls++)
             CHECK(free_async(taken[calls], streams[0]));
@@ -137,7 +141,7 @@ int main(int argc, char **argv) {
     queries = queries ? queries : &none, records = records ? records : &none;
     if (pending)
         *pending = 1;
-    if (!strcmp(kind, "pending") || !strcmp(kind, "neighbours"))
+    if (!strcmp(kind, "pending") || !strcmp(kind, "neighbours") || !strcmp(kind, "order"))
         freed_in_order(count, 1);
     if (!strcmp(kind, "streams"))
         freed_in_order(count, 64);

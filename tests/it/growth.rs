@@ -63,6 +63,22 @@ fn requests_served_by_own_neighbours() {
     curve("neighbours", "", MANY);
 }
 
+/// A request that is ordered after the work of another stream, where all memory is in small blocks
+/// which that stream has freed: each is looked at, for not more than this.
+#[test]
+fn requests_behind_another_stream() {
+    const BLOCKS: u64 = 8_192;
+    const INSTRUCTIONS_PER_BLOCK: u64 = 220;
+    if Command::new("valgrind").arg("--version").output().is_err() {
+        return skipped("valgrind is not installed");
+    }
+    let limit = format!(",gpu_memory_limit_mb:{}", BLOCKS * 4096 >> 20);
+    let counted = counted("order", &limit, BLOCKS);
+    let each = counted.instructions / counted.calls / BLOCKS;
+    println!("order: {each} instructions for each block");
+    assert!(each <= INSTRUCTIONS_PER_BLOCK, "{each} instructions for each block");
+}
+
 /// Where nothing is submitted between frees on a stream, one event does for all of them.
 #[test]
 fn frees_after_one_launch_share_an_event() {

@@ -131,9 +131,11 @@ impl Allocator {
         if !rule_holds(Rule::StreamComesBehindOthers) {
             return None;
         }
-        let exact_bytes = exact_block_bytes(request.requested_bytes).min(block_bytes);
-        let (window, block_bytes) = [block_bytes, exact_bytes]
+        let exact_bytes = exact_block_bytes(request.requested_bytes);
+        let exact_bytes = Some(exact_bytes).filter(|bytes| *bytes < block_bytes);
+        let (window, block_bytes) = [Some(block_bytes), exact_bytes]
             .into_iter()
+            .flatten()
             .find_map(|bytes| Some((self.window_anywhere(bytes)?, bytes)))?;
         let (id, tags) = self.join_window(&window, block_bytes);
         let mut events: Vec<EventId> =
@@ -181,52 +183,68 @@ impl Allocator {
         let segments = segments.map(|id| self.segments.at(id.0));
         let segments =
             segments.filter(|segment| segment.private.is_none() && segment.bytes >= block_bytes);
-        let windows = segments.flat_map(|segment| self.windows(segment.first, block_bytes, stream));
-        let fitting = windows.filter(|window| {
-            window.count >= count_min && self.policy.fits(window.bytes, block_bytes)
-        });
-        fitting.min_by_key(|window| (window.sequence, window.bytes))
+        let rank = |window: &Neighbours| (window.sequence, window.bytes);
+        let mut best: Option<Neighbours> = None;
+        let mut youngest = VecDeque::new();
+        for segment in segments {
+            self.windows(segment.first, block_bytes, stream, &mut youngest, |window| {
+                if window.count >= count_min
+                    && self.policy.fits(window.bytes, block_bytes)
+                    && best.as_ref().is_none_or(|best| rank(&window) < rank(best))
+                {
+                    best = Some(window);
+                }
+            });
+        }
+        best
     }
 
-    /// Returns the shortest window that ends with each block of a segment.
+    /// Calls `visit` with the shortest window that ends with each block of a segment. `youngest` is
+    /// a buffer.
     fn windows(
         &self,
         first: BlockId,
         block_bytes: u64,
         stream: Option<StreamId>,
-    ) -> Vec<Neighbours> {
-        let mut windows = Vec::new();
-        let mut run: VecDeque<BlockId> = VecDeque::new();
+        youngest: &mut VecDeque<(BlockId, u64)>,
+        mut visit: impl FnMut(Neighbours),
+    ) {
+        // The run of blocks up to the current one.
+        let (mut begin, mut count, mut bytes) = (first, 0, 0);
         // The blocks of the run with a younger tag than any after them: the first has the youngest.
-        let mut youngest: VecDeque<(BlockId, u64)> = VecDeque::new();
-        let mut bytes = 0;
+        youngest.clear();
         for id in self.blocks_from(first) {
             let block = self.blocks.at(id.0);
             if !may_be_ordered(block, stream) {
-                run.clear();
                 youngest.clear();
-                bytes = 0;
+                (count, bytes) = (0, 0);
                 continue;
             }
-            run.push_back(id);
+            if count == 0 {
+                begin = id;
+            }
+            count += 1;
             bytes += block.bytes;
             if let Some(tag) = block.tag() {
                 while youngest.pop_back_if(|(_, sequence)| *sequence <= tag.sequence).is_some() {}
                 youngest.push_back((id, tag.sequence));
             }
-            while let Some(spare) = run.front().copied()
-                && bytes - self.blocks.at(spare.0).bytes >= block_bytes
-            {
-                bytes -= self.blocks.at(spare.0).bytes;
-                run.pop_front();
-                let _ = youngest.pop_front_if(|(id, _)| *id == spare);
+            if bytes < block_bytes {
+                continue;
             }
-            if bytes >= block_bytes {
-                let sequence = youngest.front().map_or(0, |(_, sequence)| *sequence);
-                windows.push(Neighbours { first: run[0], count: run.len(), bytes, sequence });
+            loop {
+                let spare = self.blocks.at(begin.0);
+                if bytes - spare.bytes < block_bytes {
+                    break;
+                }
+                bytes -= spare.bytes;
+                count -= 1;
+                let _ = youngest.pop_front_if(|(id, _)| *id == begin);
+                begin = spare.next.expect("the run has more blocks");
             }
+            let sequence = youngest.front().map_or(0, |(_, sequence)| *sequence);
+            visit(Neighbours { first: begin, count, bytes, sequence });
         }
-        windows
     }
 
     /// Makes one free block of them, in no index, and returns what they waited for. The remainder
