@@ -50,6 +50,18 @@ def found(command, name, snapshot):
     return json.loads(subprocess.run([command, 'find', name, snapshot, '--json'], check=True, capture_output=True, text=True).stdout)['found'][0]
 
 
+def printed(command, snapshot, failed):
+    """All that the commands print of a snapshot, also at the moments of failed allocations."""
+    for words in (['findings'], ['findings', '--json'], ['fit'], ['fit', '--json'], ['top-sites', '--json']):
+        yield text(command, words[0], snapshot, *words[1:])
+    orders = [('peak', []), ('live', ['--at', 'end']), ('allocated', []), ('temporary', [])]
+    orders += [('live', ['--at', f'#{moment}']) for moment in failed]
+    for group in ('stack', 'line', 'function'):
+        for order, at in orders:
+            for form in ([], ['--json']):
+                yield text(command, 'top-sites', snapshot, '-n', '0', '--by', order, *at, '--group', group, *form)
+
+
 def test(browser, command, folder, out):
     train = report_snapshots.train(24)
     ranks = [report_snapshots.train(20 + 4 * rank, rank, ranges=True) for rank in range(2)]
@@ -64,7 +76,10 @@ def test(browser, command, folder, out):
                                                      lambda page: views.test_events(page, lambda name, _: found(command, name, folder / 'train.pickle')),
                                                      views.test_flame, views.test_tables,
                                                      lambda page: views.test_fit(page, said(command, 'fit', folder / 'train.pickle')['devices']),
-                                                     views.test_slider, views.test_address]),
+                                                     views.test_slider, views.test_address,
+                                                     lambda page: views.test_commands(
+                                                         page, lambda failed: printed(command, folder / 'train.pickle', failed),
+                                                         lambda sizes: page.run(f'{sizes}.map(bytes_text)'))]),
         'hostile': (make(command, folder, 'hostile', report_snapshots.train(3, hostile=True)), [views.test_hostile]),
         'ranks': (make(command, folder, 'ranks', *ranks), [views.test_ranks]),
         'moments': (make(command, folder, 'moments', report_snapshots.first_part(train), train), [views.test_moments]),

@@ -1,5 +1,6 @@
 """Checks of report-test.py for each view of a report."""
 import json
+import re
 
 import report_snapshots
 
@@ -338,6 +339,24 @@ def test_inverted(page):
     page.check(page.painted('#flame canvas') > 4, 'the inverted flame graph is blank')
     page.run("document.getElementById('flame-inverted').click()")
     page.frame()
+
+
+AMOUNT = r'\d[\d,.]* (?:[KMGT]iB|B|%)'
+
+
+def test_commands(page, printed, as_text):
+    """Each amount of the sentences and tables is one that a command prints. `printed(moment)` is all that they print, `as_text` writes bytes."""
+    page.run("document.querySelectorAll('details').forEach(each => { each.open = true; })")
+    page.run("document.querySelectorAll('button').forEach(each => /^Show more/.test(each.textContent) && each.click())")
+    failed = page.run('report.story.ooms.map(oom => oom.event + 1)')
+    known = set()
+    for text in printed(failed):
+        known |= set(re.findall(AMOUNT, text))
+        known |= set(as_text(sorted({int(number) for number in re.findall(r'"\w*bytes":\s*(\d+)', text)})))
+    for part in ('facts', 'findings', 'ooms', 'legend', 'sites', 'waste', 'segments-text', 'fit', 'compare'):
+        shown = set(re.findall(AMOUNT, page.run(f"document.getElementById('{part}').innerText"))) - {'0 B', '100.00 %'}
+        page.check(len(shown) > 2, f'{part} shows the amounts {shown}')
+        page.check(shown <= known, f'no command prints {sorted(shown - known)} of {part}')
 
 
 def test_tables(page):

@@ -31,6 +31,8 @@ pub struct Totals {
     /// Bytes allocated in the history, without blocks from before it.
     pub allocated_bytes: u64,
     pub allocated_count: u64,
+    /// Size of the largest block, live or not.
+    pub largest_bytes: u64,
     /// The temporary part of these: see [`temporary`](crate::temporary()).
     pub temporary_bytes: u64,
     pub temporary_count: u64,
@@ -91,10 +93,11 @@ impl Totals {
         for (sum, amount) in pairs {
             *sum = sum.saturating_add(amount);
         }
+        self.largest_bytes = self.largest_bytes.max(other.largest_bytes);
     }
 
     fn add_life(&mut self, device: &Device, lifetimes: &Lifetimes, life: &Lifetime, at: Moment) {
-        let mut one = Totals::default();
+        let mut one = Totals { largest_bytes: life.bytes, ..Totals::default() };
         if life.is_live_at(at) {
             (one.live_bytes, one.live_count) = (life.bytes, 1);
         }

@@ -298,6 +298,7 @@ fn totals<W: std::io::Write>(json: &mut Json<W>, totals: &Totals) -> Written {
         ("end_blocks", totals.end_count),
         ("allocated_bytes", totals.allocated_bytes),
         ("allocations", totals.allocated_count),
+        ("largest_bytes", totals.largest_bytes),
         ("temporary_bytes", totals.temporary_bytes),
         ("temporary_allocations", totals.temporary_count),
     ] {

@@ -91,6 +91,7 @@ fn inside_of<W: io::Write>(json: &mut Json<W>, inside: &SegmentFree) -> io::Resu
     let usage = &inside.usage;
     json.key("free_bytes")?.number(usage.free_bytes)?;
     json.key("stuck_bytes")?.number(usage.stuck_bytes)?;
+    json.key("wholly_free_bytes")?.number(usage.free_bytes.saturating_sub(usage.stuck_bytes))?;
     json.key("free_sizes")?.list(&inside.sizes, |json, &(bytes, count)| {
         json.object(|json| {
             json.key("bytes")?.number(bytes)?;
