@@ -7,12 +7,14 @@ use cachealloc_text::{cut, plain};
 use ratatui::crossterm::terminal;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
+/// Spaces between columns.
 const GAP: usize = 2;
 /// Longer cells are cut: a table is for eyes, and one hostile name must not push all others out of
 /// sight.
 const CELL_LETTERS_MAX: usize = 1000;
-/// On a narrow terminal a column of text is cut, but not below this width.
-const CUT_WIDTH_MIN: usize = 12;
+/// Gaps between columns, and the width below which no column of text is cut: first for any
+/// terminal, then for one that is too narrow for that.
+const NARROW: [(usize, usize); 2] = [(GAP, 12), (1, 6)];
 
 #[derive(Clone, Copy)]
 pub(crate) struct Column {
@@ -74,15 +76,21 @@ impl<const N: usize> Table<N> {
             self.columns[at].where_any && self.rows.iter().all(|row| row[at].is_empty())
         };
         let left_out: [bool; N] = std::array::from_fn(is_empty);
+        let mut gap_width = GAP;
         if let Some(width_max) = width_max {
-            self.narrow(&mut widths, &left_out, width_max);
+            let mut narrow =
+                NARROW.into_iter().filter(|&it| self.narrow(&mut widths, &left_out, width_max, it));
+            match narrow.next() {
+                Some((gap, _)) => gap_width = gap,
+                None => return self.as_lists(&left_out, width_max, stands_out),
+            }
         }
         for (index, row) in std::iter::once(&titles()).chain(&self.rows).enumerate() {
             let mut line = String::new();
             let cells = self.columns.iter().zip(row).zip(widths).zip(left_out);
             for ((column, cell), width) in cells.filter(|it| !it.1).map(|it| it.0) {
                 let cell = &cut_middle(cell, width);
-                let gap = if line.is_empty() { 0 } else { GAP };
+                let gap = if line.is_empty() { 0 } else { gap_width };
                 // Padded by hand, because the width of `format!` is limited.
                 let missing = width - cell.width();
                 let (before, after) = if column.is_number { (missing, 0) } else { (0, missing) };
@@ -99,19 +107,48 @@ impl<const N: usize> Table<N> {
         text
     }
 
-    /// Takes the excess width from the widest columns of text.
-    fn narrow(&self, widths: &mut [usize; N], left_out: &[bool; N], width_max: usize) {
+    /// Returns each row as a list with one line per cell, for a terminal that is too narrow for
+    /// the columns side by side.
+    fn as_lists(&self, left_out: &[bool; N], width_max: usize, stands_out: bool) -> String {
         let shown = || (0..N).filter(|&at| !left_out[at]);
-        let gaps = GAP * shown().count().saturating_sub(1);
+        let titles = shown().map(|at| self.columns[at].title.width()).max().unwrap_or(0);
+        let room = width_max.saturating_sub(titles + GAP).max(1);
+        let mut text = String::new();
+        for (number, row) in self.rows.iter().enumerate() {
+            text += if number > 0 { "\n" } else { "" };
+            for at in shown().filter(|&at| !row[at].is_empty()) {
+                let (title, cell) = (self.columns[at].title, cut_middle(&row[at], room));
+                let gap = " ".repeat(titles - title.width() + GAP);
+                let _ = match stands_out {
+                    true => writeln!(text, "\u{1b}[1m{title}\u{1b}[0m{gap}{cell}"),
+                    false => writeln!(text, "{title}{gap}{cell}"),
+                };
+            }
+        }
+        text
+    }
+
+    /// Takes the excess width from the widest columns of text. Returns whether the table then fits.
+    fn narrow(
+        &self,
+        widths: &mut [usize; N],
+        left_out: &[bool; N],
+        width_max: usize,
+        (gap, text_min): (usize, usize),
+    ) -> bool {
+        let shown = || (0..N).filter(|&at| !left_out[at]);
+        let gaps = gap * shown().count().saturating_sub(1);
         loop {
             let all = gaps + shown().map(|at| widths[at]).sum::<usize>();
             let texts = shown().filter(|&at| !self.columns[at].is_number);
             let widest = texts.max_by_key(|&at| widths[at]);
-            let Some(widest) = widest.filter(|&at| widths[at] > CUT_WIDTH_MIN) else { return };
             if all <= width_max {
-                return;
+                return true;
             }
-            widths[widest] = widths[widest].saturating_sub(all - width_max).max(CUT_WIDTH_MIN);
+            let Some(widest) = widest.filter(|&at| widths[at] > text_min) else {
+                return false;
+            };
+            widths[widest] = widths[widest].saturating_sub(all - width_max).max(text_min);
         }
     }
 }
@@ -122,13 +159,34 @@ pub(crate) fn has_colors() -> bool {
     !is_set("NO_COLOR") && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
 }
 
+/// Separator between a call and its caller.
+const CALLED_BY: &str = " < ";
+
 /// Cuts text in the middle to `width`: the beginning and the end of a call site are the most
-/// informative.
+/// informative. A chain of calls loses its outermost calls first, and its innermost call last.
 pub(crate) fn cut_middle(text: &str, width: usize) -> String {
     if text.width() <= width {
         return text.to_string();
     }
     let room = width.saturating_sub(1);
+    let ends: Vec<usize> = text.match_indices(CALLED_BY).map(|(end, _)| end).collect();
+    for &end in ends.iter().skip(1).rev() {
+        let shorter = format!("{}{CALLED_BY}\u{2026}", &text[..end]);
+        if shorter.width() <= width {
+            return shorter;
+        }
+    }
+    let text = ends.get(1).map_or(text, |&end| &text[..end]);
+    if text.width() <= room {
+        return format!("{text}\u{2026}");
+    }
+    let innermost = ends.first().map_or("", |&end| &text[..end]);
+    if innermost.width() > room {
+        return cut_middle(innermost, width);
+    }
+    let caller_room = room - innermost.width();
+    let keeps_innermost = caller_room * 5 > room;
+    let begin_room = if keeps_innermost { innermost.width() } else { 0 }.max(room.div_ceil(2));
     let fitting = |letters: &mut dyn Iterator<Item = char>, room: usize| {
         let mut left = room;
         let fits = letters.take_while(|letter| {
@@ -139,8 +197,8 @@ pub(crate) fn cut_middle(text: &str, width: usize) -> String {
         });
         fits.collect::<String>()
     };
-    let begin = fitting(&mut text.chars(), room.div_ceil(2));
-    let end = fitting(&mut text.chars().rev(), room / 2);
+    let begin = fitting(&mut text.chars(), begin_room);
+    let end = fitting(&mut text.chars().rev(), room - begin_room);
     format!("{begin}\u{2026}{}", end.chars().rev().collect::<String>())
 }
 
@@ -175,8 +233,19 @@ mod tests {
             assert!(text.lines().skip(1).all(|line| line.width() <= width), "{width}: {text}");
         }
         let text = table.within(Some(40), false);
-        assert!(text.contains("    1  get c/planted.c:\u{2026}n c/planted.c:41\n"), "{text}");
-        assert!(table.within(Some(1), false).lines().all(|line| line.width() <= 20));
+        assert!(text.contains("    1  get c/planted.c:12\u{2026}c/planted.c:22\n"), "{text}");
+        let chain = "get c/a.c:12 < leak c/a.c:22 < main c/a.c:41 < start c/a.c:50";
+        for (width, wanted) in [
+            (60, "get c/a.c:12 < leak c/a.c:22 < main c/a.c:41 < \u{2026}"),
+            (40, "get c/a.c:12 < leak c/a.c:22 < \u{2026}"),
+            (30, "get c/a.c:12 < leak c/a.c:22\u{2026}"),
+            (24, "get c/a.c:12\u{2026}ak c/a.c:22"),
+            (15, "get c/a\u{2026}/a.c:22"),
+            (12, "get c/a.c:12"),
+            (9, "get \u{2026}c:12"),
+        ] {
+            assert_eq!(cut_middle(chain, width), wanted, "{width}");
+        }
         assert_eq!(table.within(None, false), table.within(Some(200), false));
         for (text, width, wanted) in [
             ("abcdef", 6, "abcdef"),
@@ -186,6 +255,20 @@ mod tests {
         ] {
             assert_eq!(cut_middle(text, width), wanted);
         }
+    }
+
+    #[test]
+    fn a_terminal_too_narrow_for_columns_shows_lists() {
+        let columns = [Column::number("BYTES"), Column::number("BLOCKS"), Column::text("WHERE")];
+        let mut table = Table::new(columns);
+        table.row(["192 MiB".into(), "12".into(), "train_step user/train.py:95".into()]);
+        table.row(["64.0 MiB".into(), "3".into(), String::new()]);
+        let wanted = "BYTES   192 MiB\nBLOCKS  12\nWHERE   train_….py:95\n\n\
+                      BYTES   64.0 MiB\nBLOCKS  3\n";
+        assert_eq!(table.within(Some(21), false), wanted);
+        assert!(table.within(Some(34), false).starts_with("   BYTES  BLOCKS  WHERE\n"));
+        assert!(table.within(Some(22), false).contains("\n 192 MiB     12 tra…95\n"));
+        assert!(table.within(Some(1), true).contains("\u{1b}[1mWHERE\u{1b}[0m   …\n"));
     }
 
     /// Letters of some scripts take two columns, and others none.
