@@ -34,10 +34,10 @@ function rows_in_view({story, groups}, moments) {
 class Outlines {
   constructor(pen) {
     this.pen = pen;
-    this.open = new Map(); // for each row since which column it is there, and its edges
+    this.open = new Map(); // for each row its first column at these edges, and the edges
   }
 
-  // The block is at these heights from this column of pixels on.
+  // Notes that the block has these edges from this column of pixels on.
   at(row, column, low, high) {
     const now = this.open.get(row);
     if (now === undefined) {
@@ -51,7 +51,7 @@ class Outlines {
     this.open.set(row, {since: column, low, high, seen: column});
   }
 
-  // What was not seen in this column has ended.
+  // Ends the blocks that were not seen in this column.
   end(column) {
     for (const [row, now] of this.open) {
       if (now.seen !== column) {
@@ -112,7 +112,7 @@ function paint_outlines(timeline, pen, moments, y_of) {
   return true;
 }
 
-// The one block, wherever it is in the picture.
+// Fills one block in all columns.
 function paint_marked_block(pen, moments, places, is_chosen) {
   pen.beginPath();
   for (const {column, moment, low, high} of places) {
@@ -141,7 +141,7 @@ function bytes_below(timeline, rows, at) {
   return rows.slice(0, at).reduce((sum, row) => sum + timeline.story.bytes[row], 0);
 }
 
-// Chooses the next block above or below, by the keyboard, and tells of it.
+// Chooses the next block above or below, by the keyboard, and shows its tooltip.
 function step_to_block(timeline, step) {
   if (timeline.chosen === null) {
     timeline.choose_moment(timeline.moment_of((timeline.view[0] + timeline.view[1]) / 2));

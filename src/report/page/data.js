@@ -147,7 +147,7 @@ class Data {
     return name === '' || name === '??' ? [place, ''] : [name, place];
   }
 
-  // What a thread runs, and its file.
+  // The function that a thread runs, and its file.
   thread_parts(thread) {
     return [this.strings[this.threads.name[thread]], file_name(this.strings[this.threads.file[thread]])];
   }

@@ -1,5 +1,5 @@
-// What tells blocks apart in the timeline: for each way to stack them, the names of all bands and
-// which of them a block belongs to.
+// The ways to stack the blocks of the timeline. Each has the names of all bands, and tells which of
+// them a block belongs to.
 
 const STACKED_BY = [['site', 'call site'], ['function', 'function'], ['library', 'library'], ['thread', 'thread'], ['stream', 'stream'],
   ['range', 'range'], ['pool', 'pool'], ['kind', 'kind']];

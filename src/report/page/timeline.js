@@ -126,7 +126,7 @@ class Timeline {
     this.look_at_height(middle - (high - low) / 4, (high - low) / 2);
   }
 
-  // In bytes, at the chosen moment.
+  // Returns the height of the middle of the chosen block, in bytes.
   middle_of_block() {
     const rows = stacked_rows(this, this.chosen);
     return bytes_below(this, rows, rows.indexOf(this.block)) + this.story.bytes[this.block] / 2;
