@@ -1,8 +1,9 @@
-//! `cachealloc completions`: scripts that let a shell complete the command line.
+//! `cachealloc completions`: scripts that let a shell complete the command line, and processes
+//! where one is asked for.
 
 use std::process::ExitCode;
 
-use clap::{Args, CommandFactory, ValueEnum};
+use clap::{Args, Command, CommandFactory, ValueEnum};
 
 use super::Result;
 
@@ -31,7 +32,81 @@ pub(crate) fn run(arguments: Arguments) -> Result {
     };
     let mut text = Vec::new();
     let mut command = crate::arguments::Arguments::command();
+    let of_processes = of_processes(&command);
     clap_complete::generate(shell, &mut command, "cachealloc", &mut text);
-    super::print(&String::from_utf8_lossy(&text))?;
+    let text = String::from_utf8_lossy(&text);
+    super::print(&match arguments.shell {
+        Shell::Bash => bash(&text, &of_processes),
+        Shell::Zsh => zsh(&text),
+        Shell::Fish => fish(&text, &of_processes),
+    })?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Returns the names of the subcommands that take a process.
+fn of_processes(command: &Command) -> Vec<String> {
+    let takes_process = |command: &&Command| command.get_positionals().any(is_process);
+    command.get_subcommands().filter(takes_process).map(|it| it.get_name().to_string()).collect()
+}
+
+fn is_process(argument: &clap::Arg) -> bool {
+    let names = argument.get_value_names().unwrap_or_default();
+    names.iter().any(|name| name.split('|').any(|word| word == "PID"))
+}
+
+/// Prints the processes that `cachealloc top` lists.
+const PIDS: &str = "cachealloc top --once 2>/dev/null | awk '\
+    $1 == \"PID\" { listed = 1; next } !NF { listed = 0 } listed { print $1 }'";
+
+fn bash(text: &str, of_processes: &[String]) -> String {
+    let text = text.replace("complete -F _cachealloc ", "complete -F _cachealloc_or_process ");
+    let names = of_processes.join("|");
+    format!(
+        "{text}
+_cachealloc_or_process() {{
+    _cachealloc \"$@\"
+    local word=\"${{COMP_WORDS[COMP_CWORD]}}\"
+    case \"${{COMP_WORDS[1]}}\" in
+        {names})
+            if (( COMP_CWORD > 1 )) && [[ $word != -* ]]; then
+                COMPREPLY+=( $(compgen -W \"$({PIDS})\" -- \"$word\") )
+            fi
+            ;;
+    esac
+}}
+"
+    )
+}
+
+fn zsh(text: &str) -> String {
+    let with_processes = |line: &str| {
+        let is_process = line.starts_with('\'') && line.contains("rocess under the library")
+            || line.starts_with("'::process ");
+        match is_process {
+            true => line.replace(":_default'", ":_cachealloc_process'"),
+            false => line.to_string(),
+        }
+    };
+    let lines: Vec<String> = text.lines().map(with_processes).collect();
+    let end = "if [ \"$funcstack[1]\" = \"_cachealloc\" ]";
+    let function = format!(
+        "_cachealloc_process() {{
+    _alternative \"processes:process:($({PIDS}))\" 'files:file:_files'
+}}
+
+{end}"
+    );
+    lines.join("\n").replace(end, &function) + "\n"
+}
+
+fn fish(text: &str, of_processes: &[String]) -> String {
+    let names = of_processes.join(" ");
+    format!(
+        "{text}
+function __cachealloc_processes
+    {PIDS}
+end
+complete -c cachealloc -n \"__fish_seen_subcommand_from {names}\" -a \"(__cachealloc_processes)\"
+"
+    )
 }

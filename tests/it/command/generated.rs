@@ -34,6 +34,35 @@ fn completions_know_everything() {
     assert_eq!(ran.code, Some(2), "{ran:?}");
 }
 
+/// Where a subcommand takes a process, those of `cachealloc top` are offered.
+#[test]
+fn completions_know_processes() {
+    let text = |shell: &str| cachealloc(&format!("completions {shell}")).output().ok().stdout;
+    let place = Place::new();
+    fs::write(place.path.join("completions"), text("bash")).expect("target/ is writable");
+    let script = r#"
+        cachealloc() { printf ' PID  GPU\n4711  0\n  12  1\n\nGPU  TOTAL\n 99  1\n'; }
+        source ./completions
+        for name in trim report; do
+            COMP_WORDS=(cachealloc $name "") COMP_CWORD=2
+            _cachealloc_or_process cachealloc "" $name
+            echo $name: ${COMPREPLY[@]}
+        done
+        complete -p cachealloc"#;
+    let ran = Command::new("bash").args(["-c", script]).current_dir(&place.path).output();
+    let said = String::from_utf8(ran.expect("bash").stdout).expect("UTF-8");
+    let lines: Vec<&str> = said.lines().collect();
+    assert!(lines[0].starts_with("trim: ") && lines[0].ends_with(" 4711 12"), "{said}");
+    assert!(lines[1].starts_with("report: ") && !lines[1].contains("4711"), "{said}");
+    assert!(lines[2].contains("-F _cachealloc_or_process "), "{said}");
+    for (shell, wanted) in [
+        ("zsh", ":process -- A process under the library:_cachealloc_process'"),
+        ("fish", "__fish_seen_subcommand_from snapshot recover record trim limit stats"),
+    ] {
+        assert!(text(shell).contains(wanted), "{shell}");
+    }
+}
+
 #[test]
 fn manual_pages_know_everything() {
     let page = cachealloc("man").output().ok().stdout;
