@@ -20,6 +20,9 @@ mod lock;
 #[path = "../../src/preload/pagemap/mod.rs"]
 #[allow(dead_code, unused_imports)]
 mod pagemap;
+#[path = "../../src/preload/recent.rs"]
+#[allow(dead_code)]
+mod recent;
 #[path = "../../src/preload/process/seats.rs"]
 #[allow(dead_code)]
 mod seats;
