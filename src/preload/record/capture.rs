@@ -76,7 +76,8 @@ type Scratch = [u64; 1 + NATIVE_FRAMES_MAX + PYTHON_FRAMES_MAX];
 
 thread_local! {
     static SCRATCH: RefCell<Scratch> = const { RefCell::new([0; size_of::<Scratch>() / 8]) };
-    /// What the next capture of the thread may know from the last one. Made by the first.
+    /// What the next capture of the thread may know from the last one. Made by the first. It has a
+    /// destructor, and is touched only where a stack is captured.
     static LAST_WALK: Cell<Option<Box<LastWalk>>> = const { Cell::new(None) };
 }
 
