@@ -8,8 +8,10 @@ mod driver;
 mod finding;
 mod lacking;
 mod library;
+mod machine;
 mod program;
 mod surroundings;
+mod unwinder;
 
 use std::ffi::OsString;
 
@@ -24,7 +26,10 @@ pub(crate) fn examine(named: Named, command: &[OsString]) -> Vec<Finding> {
     let program = command.first();
     findings.extend(program.map(|program| program::examine(program, library.as_ref())));
     let file = program.and_then(|program| crate::launch::program::executable(program).ok());
-    findings.extend(file.and_then(|file| deep::examine(&file)));
+    findings.extend(file.as_deref().and_then(deep::examine));
+    let both = library.as_ref().zip(file.as_deref());
+    findings.extend(both.and_then(|(library, file)| unwinder::examine(library, file)));
+    findings.extend(machine::examine());
     findings.extend(surroundings::examine(program));
     findings
 }

@@ -8,6 +8,7 @@ use std::path::Path;
 use cachealloc_options::{ProblemKind, of_others};
 use cachealloc_text::bytes;
 use nix::sys::statvfs::statvfs;
+use nix::unistd::{AccessFlags, access};
 
 use super::finding::{Finding, Severity};
 use crate::launch::elf::Elf;
@@ -149,6 +150,9 @@ fn shared() -> Option<Finding> {
     let Ok(room) = statvfs(SHARED) else {
         return Some(note("shm", format!("there is no {SHARED}: {lost}")));
     };
+    if access(SHARED, AccessFlags::W_OK).is_err() {
+        return Some(note("shm", format!("{SHARED} cannot be written: {lost}")));
+    }
     let (free, all) =
         [room.blocks_available(), room.blocks()].map(|blocks| blocks * room.fragment_size()).into();
     match free < SHARED_FREE_LEAST {

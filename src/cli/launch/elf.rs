@@ -30,6 +30,8 @@ pub(crate) struct Elf {
     pub wants: Option<Version>,
     /// Newest version that the file defines, if it is the C library.
     pub offers: Option<Version>,
+    /// Newest version that the file defines, if it is GCC's unwinder.
+    pub offers_unwinder: Option<Version>,
     exported: Vec<String>,
 }
 
@@ -57,6 +59,7 @@ impl Elf {
             is_dynamic: false,
             wants: None,
             offers: None,
+            offers_unwinder: None,
             exported: Vec::new(),
         };
         if machine.bits == 64 && little {
@@ -86,7 +89,7 @@ impl Elf {
             let strings = sections.strings(endian, data, link)?;
             while let Some((_, mut names)) = needs.next()? {
                 while let Some(name) = names.next()? {
-                    self.wants = self.wants.max(version(name.name(endian, strings)?));
+                    self.wants = self.wants.max(version("GLIBC_", name.name(endian, strings)?));
                 }
             }
         }
@@ -95,7 +98,9 @@ impl Elf {
             while let Some((_, mut names)) = definitions.next()? {
                 // The first name is the version's own; the others are the versions it builds on.
                 if let Some(name) = names.next()? {
-                    self.offers = self.offers.max(version(name.name(endian, strings)?));
+                    let name = name.name(endian, strings)?;
+                    self.offers = self.offers.max(version("GLIBC_", name));
+                    self.offers_unwinder = self.offers_unwinder.max(version("GCC_", name));
                 }
             }
         }
@@ -116,9 +121,9 @@ impl Elf {
 /// Symbols that another library exports if it interposes the driver as this one does.
 const OF_OTHERS: [&[u8]; 3] = [b"dlsym", b"cuMemAlloc_v2", b"cuGetProcAddress_v2"];
 
-/// Parses `GLIBC_2.17` and nothing else.
-fn version(name: &[u8]) -> Option<Version> {
-    let number = std::str::from_utf8(name).ok()?.strip_prefix("GLIBC_")?;
+/// Parses `GLIBC_2.17`, for this beginning, and nothing else.
+fn version(begin: &str, name: &[u8]) -> Option<Version> {
+    let number = std::str::from_utf8(name).ok()?.strip_prefix(begin)?;
     let mut parts = number.split('.');
     Some(Version(parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
 }

@@ -232,6 +232,39 @@ fn surroundings_are_reported() {
     );
 }
 
+/// A program of Conda or Spack may bring a newer unwinder than the one that the library needs.
+#[test]
+fn a_newer_unwinder_of_the_program_is_named() {
+    let place = Place::new();
+    for folder in ["bin", "lib"] {
+        fs::create_dir_all(place.path.join(folder)).expect("target/ is writable");
+    }
+    build(&place, "bin/plain", &[]);
+    for (version, found) in [("3.0", false), ("99.0.0", true)] {
+        fs::write(place.path.join("map"), format!("GCC_{version} {{ global: f; }};\n"))
+            .expect("a file");
+        let map = format!("-Wl,--version-script={}", place.path.join("map").display());
+        let flags = ["-shared", "-fPIC", &map];
+        build_of(&place, "lib/libgcc_s.so.1", "int f(void) { return 0; }\n", &flags);
+        let ran = examined(&place, &cachealloc("doctor -- bin/plain"), 0);
+        let lines = about(&ran, "libgcc_s");
+        assert_eq!(lines.len(), usize::from(found), "{version}: {ran:#?}");
+        assert!(lines.iter().all(|line| line.contains("is of GCC 99.0, and ")), "{ran:#?}");
+    }
+}
+
+#[test]
+fn an_mps_server_is_named() {
+    let place = Place::new();
+    let run = cachealloc("doctor").env("CUDA_MPS_PIPE_DIRECTORY", place.path.as_os_str());
+    assert_eq!(about(&examined(&place, &run, 0), "MPS"), [""; 0]);
+    fs::write(place.path.join("control"), "").expect("target/ is writable");
+    let lines = about(&examined(&place, &run, 0), "MPS");
+    assert!(
+        lines[0].ends_with(" has the pipes of an MPS server: limits that it sets were not tried")
+    );
+}
+
 /// A share of a GPU counts cached memory in its limit only if it comes after the library.
 #[test]
 fn sharing_tools_are_reported_with_their_place() {
