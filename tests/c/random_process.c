@@ -102,8 +102,10 @@ static void ask(void) {
     const char *command = getenv("ASK");
     char number[16];
     int codes[2] = {0, 1};
+    // The history of what the process was before it became this program may be taken.
+    int questions = getenv("LEFT_HISTORY") ? 1 : 2;
     if (command && can_be_asked())
-        for (int i = 0; i < 2; i++) {
+        for (int i = 0; i < questions; i++) {
             snprintf(number, sizeof number, "%d", getpid());
             const char *words[][5] = {{command, "stats", number}, {command, "recover", number, "--remove"}};
             pid_t child = fork();
@@ -328,6 +330,8 @@ static void becomes(void) {
     arguments_for_self(words, list, steps_left);
     if (roll(2))
         raise(SIGUSR1);
+    if (has_cuda == depth + 1)
+        setenv("LEFT_HISTORY", "1", 1);
     say("becomes itself");
     execv(self, list);
     say("stays: %d", errno);
