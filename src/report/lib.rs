@@ -22,7 +22,6 @@ mod growth;
 mod head;
 mod inputs;
 mod layout;
-mod origins;
 mod segment_free;
 mod segments;
 mod sites;

@@ -1,10 +1,14 @@
 //! Segments of all files, and their blocks in order. Blocks tile the segment, so only their sizes
 //! are written.
 
+mod origins;
+
 use cachealloc_analysis::model::{BlockState, PoolId, Snapshot};
 
 use crate::columns::Columns;
 use crate::tables::{Tables, Translation};
+
+pub(crate) use origins::Origins;
 
 #[derive(Default)]
 pub(crate) struct Segments {

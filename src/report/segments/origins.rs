@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use cachealloc_analysis::Lifetime;
 use cachealloc_analysis::model::{Device, PoolId, Snapshot, TextId};
 
-use crate::segments::pool_text;
+use super::pool_text;
 use crate::tables::Tables;
 use crate::track::{Row, Track};
 
