@@ -270,7 +270,7 @@ fn the_driver_may_refuse() {
 #[test]
 fn released_memory_is_logged() {
     let run = hurried("rest 100").conf("log:info");
-    let line = "returned 500 MiB of unused memory to the driver";
+    let line = "released 500 MiB of unused memory to the driver";
     assert!((0..20).any(|_| run.output().ok().stderr.contains(line)));
 }
 

@@ -68,7 +68,7 @@ fn each_kind_is_explained() {
             "physical memory for mappings",
         ),
         ("array", "cuArrayCreate asked for 200 MiB for an array", "driver: arrays"),
-        ("pooled", "cuMemAllocAsync asked for 200 MiB of memory of a pool", "cache: held"),
+        ("pooled", "cuMemAllocAsync asked for 200 MiB of pool memory", "cache: held"),
         ("linear", "cuMemAlloc asked for 200 MiB of linear memory", "cache: held"),
     ];
     for (kind, title, part) in kinds {

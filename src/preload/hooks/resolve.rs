@@ -44,9 +44,9 @@ pub(crate) fn proc_address(
 
 /// Tables that NVIDIA's own libraries request, and that submit work only through functions that the
 /// library knows. They were seen in cudart 10.2 to 13.5, cuBLAS, cuDNN and the management library.
-/// Measured for the last three (cuBLASLt 13 with bfloat16, NVRTC 13, cuFFT 12): they are used when a
-/// handle or plan is created or a program is compiled, never for an operation, and a profiler sees
-/// no work that the hooks do not see.
+/// Measured for the last three (cuBLASLt 13 with bfloat16, NVRTC 13, cuFFT 12): they are used when
+/// a handle or plan is created or a program is compiled, never for an operation, and a profiler
+/// sees no work that the hooks do not see.
 const KNOWN_TABLES: [u128; 12] = [
     0xF8CFF951_2146_8B4E_B9E2_FB469E7C0DD9,
     0x6BD5FB6C_5BF4_E74A_8987_D93912FD9DF9,

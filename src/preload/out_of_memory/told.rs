@@ -139,7 +139,7 @@ impl Report {
             Report::Again(request, device, memory) => {
                 let free_bytes = memory.map(|memory| memory.free_bytes);
                 let device = (*device).max(0) as u32;
-                contents::with_names([request.stack].into_iter(), |names| {
+                contents::with_names([request.stack], |names| {
                     oom_again(device, request, free_bytes, names)
                 })
             }

@@ -76,7 +76,7 @@ fn a_missing_or_broken_driver_is_against_it() {
 fn features_disabled_by_an_old_driver_are_listed() {
     let place = Place::new();
     let older = "it is older than CUDA 11.4";
-    let (streams, barrier) = ("it has no cuStreamGetId: ", "it has no cuCtxRecordEvent: ");
+    let (streams, barrier) = ("it lacks cuStreamGetId: ", "it lacks cuCtxRecordEvent: ");
     for (version, wanted) in [
         (11_030, vec![older, barrier, streams]),
         (11_040, vec![barrier, streams]),
@@ -110,7 +110,7 @@ fn a_library_that_does_not_load_is_against_it() {
     assert!(about(&ran, "glibc")[0].contains(" here, and the library needs 9.17"), "{ran:#?}");
     let ran = examined(&place, &cachealloc("doctor --lib no.so"), 1);
     let why =
-        "NO: the library no.so does not exist; give libcachealloc.so with --lib or CACHEALLOC_LIB";
+        "NO: the library no.so does not exist; name libcachealloc.so with --lib or CACHEALLOC_LIB";
     assert_eq!(about(&ran, "library"), [why]);
     assert_eq!(about(&ran, "glibc"), [""; 0]);
     let other = place.path.join("other.so");
@@ -206,7 +206,7 @@ fn surroundings_are_reported() {
         about(&ran, "settings"),
         [
             "note: CACHEALLOC_CONF: invalid option record=all: write record:all; ignored",
-            "NO: `only` or `except` in CACHEALLOC_CONF leaves plain out"
+            "NO: `only` or `except` in CACHEALLOC_CONF excludes plain"
         ]
     );
     let ran = examined(&place, &run().conf("only:plain"), 0);

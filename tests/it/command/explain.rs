@@ -179,7 +179,7 @@ fn a_pool_of_the_host_is_on_the_host() {
     let running = running("host", "log:quiet");
     let text = explain(&running.child.id().to_string(), None).output().ok().stdout;
     let (device, host) = text.split_once("\nhost\n").expect("the host");
-    assert!(host.contains("beside: pinned and registered host memory"), "{text}");
+    assert!(host.contains("not added: pinned and registered host memory"), "{text}");
     assert!(host.contains("2.00 MiB") && !device.contains("pools: held"), "{text}");
     assert_eq!(running.end(), Some(0));
 }

@@ -82,7 +82,7 @@ fn a_block_that_was_freed() {
     assert!(text.contains(&format!("in free memory, last in block b{address:x}_99\n")), "{text}");
     assert!(
         text.contains("\nfreed      after ")
-            && text.contains("\nbefore     99 blocks held the address\n"),
+            && text.contains("\nbefore     99 blocks contained the address\n"),
         "{text}"
     );
     let text = said(&place, &format!("find b{address:x}_7 5.pickle"));

@@ -99,9 +99,9 @@ fn scripts_are_followed() {
     let windows = place.path.join("windows");
     fs::write(&windows, "#!/bin/sh\r\n").expect("target/ is writable");
     fs::set_permissions(&windows, fs::Permissions::from_mode(0o755)).expect("ours");
-    let why = "./windows has Windows line ends; fix them: sed -i 's/\\r$//' ./windows";
+    let why = "./windows has Windows line endings; fix them: sed -i 's/\\r$//' ./windows";
     refused(&place, "./windows", 126, why);
-    let why = "./lost wants /no/such/shell, which is missing; correct its first line";
+    let why = "the interpreter /no/such/shell of ./lost is missing; correct its first line";
     refused(&place, "./lost", 126, why);
 }
 
@@ -178,12 +178,9 @@ fn libraries_that_are_none() {
     let spaced = place.path.join("a b.so");
     fs::copy(library(), &spaced).expect("target/ is writable");
     for (name, wanted) in [
-        ("no.so", "the library no.so does not exist; give libcachealloc.so with --lib or"),
-        ("plain", "plain is not the library of cachealloc; give libcachealloc.so with --lib or"),
-        (
-            "three.c",
-            "three.c is not the library of cachealloc; give libcachealloc.so with --lib or",
-        ),
+        ("no.so", "the library no.so does not exist; name libcachealloc.so with --lib or"),
+        ("plain", "plain is not the cachealloc library; name libcachealloc.so with --lib or"),
+        ("three.c", "three.c is not the cachealloc library; name libcachealloc.so with --lib or"),
         ("newer.so", ", but the library needs 9.17; build the library on this machine and name it"),
         (
             "a b.so",

@@ -240,7 +240,7 @@ fn wrong_questions_are_sentences() {
             1,
             "2.pickle has no history of device 3; start the program with: cachealloc run",
         ),
-        ("no.pickle", 1, "no.pickle cannot be read"),
+        ("no.pickle", 1, "cannot read no.pickle: No such file"),
     ] {
         let ran = run(&place, &format!("fit {arguments}"));
         assert!(ran.stderr.contains(wanted) && ran.code == Some(code), "{arguments}: {ran:?}");

@@ -56,7 +56,7 @@ fn completions_know_processes() {
     assert!(lines[1].starts_with("report: ") && !lines[1].contains("4711"), "{said}");
     assert!(lines[2].contains("-F _cachealloc_or_process "), "{said}");
     for (shell, wanted) in [
-        ("zsh", ":process -- A process under the library:_cachealloc_process'"),
+        ("zsh", ":process -- Process under the library:_cachealloc_process'"),
         ("fish", "__fish_seen_subcommand_from snapshot recover record trim limit stats"),
     ] {
         assert!(text(shell).contains(wanted), "{shell}");

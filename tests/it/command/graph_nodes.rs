@@ -40,7 +40,7 @@ for g in sorted(s['graph_segments'], key=lambda g: g['segment_pool_id']):
     let note = "graphs: memory nodes of 28.0 MiB, which may share memory; list their origin with --device graphs";
     assert!(sites.contains(note), "{sites}");
     let account = said("explain a.pickle");
-    let row = account.lines().find(|line| line.contains("beside: memory nodes of graphs"));
+    let row = account.lines().find(|line| line.contains("not added: memory nodes of graphs"));
     let words = row.map(|row| row.split_whitespace().take(4).collect::<Vec<_>>().join(" "));
     assert_eq!(words.as_deref(), Some("28.0 MiB counted app"), "{account}");
     // Without a recording the nodes are listed, without the unknown details.

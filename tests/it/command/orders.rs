@@ -166,8 +166,8 @@ fn trim_releases_memory_in_use_later() {
 fn goes_back_later(way: &str, conf: &str) {
     let mut running = control(way, conf);
     let begun = Instant::now();
-    let said = "released 0 B in 1 s, not all yet; the rest follows once earlier GPU work has finished and \
-                no stream captures";
+    let said = "released 0 B within 1 s, but not everything; the rest follows once earlier GPU work has \
+                finished and no stream is capturing";
     refused(&running, "trim", "--timeout 1", said);
     assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
     // Other commands are executed meanwhile.

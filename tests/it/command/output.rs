@@ -174,9 +174,8 @@ fn a_report_replaces_nothing() {
         let first = there(name);
         assert!(first.ends_with("</html>\n"), "{name}");
         fs::write(place.path.join(name), "old").expect("target/ is writable");
-        let why = format!(
-            "{name} is there already; replace it with --force, or name another file with -o"
-        );
+        let why =
+            format!("{name} already exists; replace it with --force, or name another file with -o");
         failed(&run(&place, arguments), &why);
         assert_eq!(there(name), "old");
         run(&place, &format!("{arguments} --force")).ok();
