@@ -3,7 +3,9 @@
 use std::path::Path;
 use std::process::Command;
 
-use cachealloc_tests::{Run, compile, compile_library, driver_folder, library, skipped, tier};
+use cachealloc_tests::{
+    Run, compile, compile_library, driver_folder, library, release_library, skipped, tier,
+};
 
 /// Host memory follows the blocks that live, not the places where blocks ever began.
 #[test]
@@ -29,6 +31,31 @@ fn host_memory_follows_live_blocks() {
 
 /// A long run of random requests costs no more memory than its beginning, and its statistics are
 /// exact.
+#[test]
+fn random_requests_for_long() {
+    let driver = compile_library("growing_driver.c", "driver_growing/libcuda.so.1", &[]);
+    let output = Command::new(compile("random_requests.c"))
+        .arg(tier::count(300_000, 20_000_000).to_string())
+        .env("LD_PRELOAD", if tier::is_long() { release_library() } else { library() })
+        .env("LD_LIBRARY_PATH", driver.parent().expect("it has a folder"))
+        .env("CACHEALLOC_CONF", "snapshot:/dev/null/no")
+        .output()
+        .expect("it starts");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{said}{output:?}");
+    let numbers: Vec<u64> = said.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+    let [host_kb, reserved_mb, host_kb_last, reserved_mb_last] = numbers[..] else {
+        panic!("{said}")
+    };
+    println!("{host_kb} KiB and {reserved_mb} MiB, then {host_kb_last} and {reserved_mb_last}");
+    assert!(host_kb_last < host_kb + 4_096, "{host_kb} KiB grow to {host_kb_last}");
+    assert!(
+        5 * reserved_mb_last <= 6 * reserved_mb,
+        "{reserved_mb} MiB grow to {reserved_mb_last}"
+    );
+}
+
+/// Two pages and the statistics of an ended context stay.
 #[test]
 fn an_ended_context_leaves_little() {
     const BYTES_MAX: usize = 12 << 10;
@@ -72,7 +99,7 @@ fn requests_behind_another_stream() {
     if Command::new("valgrind").arg("--version").output().is_err() {
         return skipped("valgrind is not installed");
     }
-    let limit = format!(",gpu_memory_limit_mb:{}", BLOCKS * 4096 >> 20);
+    let limit = format!(",gpu_memory_limit_mb:{}", (BLOCKS * 4096) >> 20);
     let counted = counted("order", &limit, BLOCKS);
     let each = counted.instructions / counted.calls / BLOCKS;
     println!("order: {each} instructions for each block");

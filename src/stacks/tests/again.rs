@@ -114,7 +114,7 @@ fn deep_stacks() {
 fn threads_one_after_another() {
     let mut last = LastWalk::new();
     for round in 0..8 {
-        let thread = std::thread::Builder::new().stack_size(64 << round % 3 << 10);
+        let thread = std::thread::Builder::new().stack_size(64 << (round % 3) << 10);
         last = thread
             .spawn(move || {
                 LAST.set(Some(last));
