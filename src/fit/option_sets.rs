@@ -57,8 +57,8 @@ mod tests {
     fn wrong_sets_are_sentences() {
         for (text, wanted) in [
             ("expandable_segment:true", "unknown option expandable_segment, did you mean"),
-            ("strategy:pre_allocate", "the amount of memory does not depend on the program"),
-            ("fraction_of_gpu_memory_to_use:0", "the amount of memory does not depend"),
+            ("strategy:pre_allocate", "its memory use does not depend on the program"),
+            ("fraction_of_gpu_memory_to_use:0", "its memory use does not depend"),
         ] {
             let said = OptionSet::parse(text).expect_err(text);
             assert!(said.starts_with(wanted), "{text}: {said}");

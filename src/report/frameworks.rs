@@ -48,7 +48,7 @@ const FRAMEWORKS: [Framework; 5] = [
         grows: &["SingleDeviceMemoryPool"],
         bypassed: "",
         segment_bytes: 0,
-        remedy: "write cupy.cuda.set_allocator(None) in the program",
+        remedy: "call cupy.cuda.set_allocator(None) in the program",
         limit: "",
     },
     Framework {
@@ -66,7 +66,7 @@ const FRAMEWORKS: [Framework; 5] = [
         grows: &["pool_memory_resource", "arena_memory_resource", "fixed_size_memory_resource"],
         bypassed: "",
         segment_bytes: 0,
-        remedy: "write rmm.reinitialize(pool_allocator=False) in the program, or leave its pool out",
+        remedy: "call rmm.reinitialize(pool_allocator=False) in the program, or omit its pool",
         limit: "",
     },
 ];
@@ -151,9 +151,7 @@ impl Requests {
             true => "are its segments".to_string(),
             false => format!("look like its segments (multiples of {})", bytes(*segment_bytes)),
         };
-        format!(
-            "{name} has a cache of its own: {blocks}, {size}, {what}; to see tensors, {remedy}."
-        )
+        format!("{name} has its own cache: {blocks}, {size}, {what}; to see tensors, {remedy}.")
     }
 }
 

@@ -17,7 +17,7 @@ fn refused(name: &str, file: &[u8], says: &str) {
     assert!(said.contains(says) && !said.contains('\n') && said.len() < 300, "{name}: {said}");
 }
 
-const AGAIN: &str = "again and again";
+const AGAIN: &str = "it repeats long texts";
 
 /// Memo places far apart: a reader might allocate all places in between.
 #[test]

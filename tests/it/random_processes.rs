@@ -16,18 +16,18 @@ const SNAPSHOT: &str = "s.pickle";
 
 #[test]
 fn random_processes_do_the_same() {
-    judge(tier::count(12, 400), "record:all,log:quiet", "20");
+    judge(tier::count(12, 60), "record:all,log:quiet", "20");
 }
 
 /// Without recording, the program's signals are its own, and there is no writer to ask.
 #[test]
 fn random_processes_do_the_same_unrecorded() {
-    judge(tier::count(4, 100), "log:quiet", "12");
+    judge(tier::count(4, 20), "log:quiet", "12");
 }
 
 #[test]
 fn random_surroundings_change_nothing() {
-    compare(tier::count(12, 400), |seed| {
+    compare(tier::count(12, 60), |seed| {
         let program = Run::c("surroundings.c").native().arg(seed.to_string());
         let program = program.arg(compile("random_process.c"));
         let program = program.arg((seed % 20 + 1).to_string()).arg("8").within(20);

@@ -217,6 +217,6 @@ mod tests {
         for name in ["GPU-1", "mig-", "01:00.0", "0000:01:00.0"] {
             assert_eq!(new(name), Ok(()), "{name}");
         }
-        assert!(new("0").is_err_and(|failure| failure.to_string().contains("without NVML")));
+        assert!(new("0").is_err_and(|failure| failure.to_string().contains("NVML is missing")));
     }
 }

@@ -35,7 +35,7 @@ fn missing_rank_also_removes_one_separator() {
 fn invalid_templates() {
     for (template, position, part) in [
         ("", 0, "empty"),
-        ("dump-%x", 5, "%x is none of %p"),
+        ("dump-%x", 5, "unknown %x; known are %p"),
         ("é%é", 2, "%é"),
         ("dump%", 4, "incomplete %"),
         ("a\0b", 1, "zero byte"),

@@ -190,7 +190,7 @@ fn variables_of_others() {
             "belongs to a framework and is ignored; no option is equivalent",
         ),
     ] {
-        assert_eq!(of_others(name, value), Some(format!("{name} is {wanted}")));
+        assert_eq!(of_others(name, value), Some(format!("{name} {wanted}")));
     }
     assert_eq!(of_others("CACHEALLOC_CONF", "x:1"), None);
     assert_eq!(of_others("max_split_size_mb", ""), None);

@@ -354,7 +354,7 @@ fn highest_peak_of_many_files_is_described() {
         found[1..].iter().map(|it| it.split(": ").next().expect("a name")).collect::<Vec<_>>();
     let (three, all) = ("rank0, rank1 and rank3", "rank0, rank1, rank2 and rank3");
     assert!(found[0].starts_with(&format!("{all}: Out of memory")), "{found:?}");
-    assert!(found[1].starts_with("rank2: the highest peak of 4"), "{found:?}");
+    assert!(found[1].starts_with("rank2 has the highest peak of 4"), "{found:?}");
     // The peak; memory that was not freed; fragmentation, of the three and of the one that has less
     // of it.
     assert_eq!(begins[1], three, "{found:?}");

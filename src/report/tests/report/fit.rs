@@ -114,7 +114,10 @@ fn of_long_histories_it_is_left_out() {
     let page = written(&[long()]);
     let why = section(&page).expect("what is left out is said");
     assert!(why.contains("replaying 100,002 entries"), "{why}");
-    assert!(why.contains("<code>cachealloc fit long &lt;b&gt;.pickle</code> prints it"), "{why}");
+    assert!(
+        why.contains("Print it with <code>cachealloc fit long &lt;b&gt;.pickle</code>"),
+        "{why}"
+    );
     assert!(
         why.contains("<code>cachealloc report --fit</code>") && !why.contains("<table"),
         "{why}"
