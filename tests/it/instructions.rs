@@ -29,7 +29,7 @@ const BOUNDS: [(&str, &str, u64); 12] = [
     ("range", "off", 80),
     ("range", "all", 614),
     // A pair below 30 frames of the program, whose stacks are recorded.
-    ("below", "all", 6_000),
+    ("below", "all", 6_450),
 ];
 
 #[test]
