@@ -1,6 +1,8 @@
 // The host has no memory for large tables: requests that cannot be served are refused, and the
-// process survives.
+// process survives. With an argument, requests of many threads fail then.
 #include "check.h"
+#include <malloc.h>
+#include <pthread.h>
 #include <sys/resource.h>
 
 #define BLOCKS 100000
@@ -29,8 +31,54 @@ static struct rlimit eat(void) {
     return before;
 }
 
-int main(void) {
+#define THREADS 400
+
+static pthread_barrier_t barrier;
+
+static void *fail(void *context) {
+    Pointer block;
+    OK(cuCtxSetCurrent(context));
+    OK(cuMemAlloc(&block, 512));
+    OK(cuMemFree(block));
+    pthread_barrier_wait(&barrier);
+    pthread_barrier_wait(&barrier);
+    CHECK(cuMemAlloc(&block, (size_t)1 << 40) == 2);
+    pthread_barrier_wait(&barrier);
+    pthread_barrier_wait(&barrier);
+    return NULL;
+}
+
+// Requests that fail are looked into, whether or not anything is recorded.
+static int failures_of_many_threads(void) {
+    static pthread_t threads[THREADS];
+    void *context;
+    int (*current)(void **) = (int (*)(void **))dlsym(dlopen("libcuda.so.1", RTLD_NOW), "cuCtxGetCurrent");
+    pthread_attr_t small;
+    CHECK(!pthread_attr_init(&small) && !pthread_attr_setstacksize(&small, 256 << 10));
+    CHECK(current);
+    OK(current(&context));
+    CHECK(!pthread_barrier_init(&barrier, NULL, THREADS + 1));
+    for (int i = 0; i < THREADS; i++)
+        CHECK(!pthread_create(&threads[i], &small, fail, context));
+    pthread_barrier_wait(&barrier);
+    struct rlimit before = eat();
+    pthread_barrier_wait(&barrier);
+    pthread_barrier_wait(&barrier);
+    CHECK(!setrlimit(RLIMIT_AS, &before));
+    pthread_barrier_wait(&barrier);
+    for (int i = 0; i < THREADS; i++)
+        CHECK(!pthread_join(threads[i], NULL));
+    printf("%d threads failed\n", THREADS);
+    return 0;
+}
+
+int main(int count, char **arguments) {
+    (void)arguments;
+    // Other arenas have addresses that they may still use.
+    CHECK(mallopt(M_ARENA_MAX, 1));
     start_cuda();
+    if (count > 1)
+        return failures_of_many_threads();
     OK(cuMemAlloc(&blocks[0], 512));
     OK(cuMemFree(blocks[0]));
     struct rlimit before = eat();

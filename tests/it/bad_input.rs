@@ -76,6 +76,14 @@ fn little_host_memory_is_survived() {
     assert!(ran.stderr.contains("out of memory"), "{}", ran.stderr);
 }
 
+/// The library looks at what holds the memory at each failed request, without recording too. That
+/// must not use up the reserve.
+#[test]
+fn failures_of_many_threads_without_host_memory_are_survived() {
+    let run = Run::c("host_memory.c").arg("threads").env("SIM_IDLE_MS", "60000");
+    assert_eq!(run.output().ok().stdout, "400 threads failed\n");
+}
+
 /// The kernel reclaims no locked page, so a table is never zero again (hazard 61).
 #[test]
 fn locked_memory_is_survived() {

@@ -259,7 +259,8 @@ pub(crate) fn holders(wait: LockWait) -> Vec<(i32, Vec<StackTotals>)> {
     wait.lock(&TABLE).map(|table| table.history.holders()).unwrap_or_default()
 }
 
-/// Returns all that is live. Some is missing if it grows faster than it can be listed.
+/// Returns all that is live. Some is missing if it grows faster than it can be listed, or if the
+/// host has no memory for the list.
 pub(crate) fn held() -> Vec<Held> {
     const SPARE: usize = 1000;
     let count = {
@@ -268,7 +269,10 @@ pub(crate) fn held() -> Vec<Held> {
     };
     // Allocated before the lock is taken: without memory the writer gives up, and must then hold no
     // lock.
-    let mut all = Vec::with_capacity(count + SPARE);
+    let mut all = Vec::new();
+    if all.try_reserve_exact(count + SPARE).is_err() {
+        return all;
+    }
     let table = lock(&TABLE);
     let served = table.served.values().map(|served| {
         let Served { device, component, stack, bytes, handle, .. } = *served;

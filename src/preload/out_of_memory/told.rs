@@ -10,6 +10,7 @@ use cachealloc_history::{
 };
 use cachealloc_text::{bytes, plural};
 
+use crate::heap;
 use crate::lock::lock;
 use crate::log;
 use crate::out_of_memory::noted;
@@ -72,6 +73,9 @@ pub(super) fn happened(
 /// Whether the program's heap has enough memory for a report. Without it, the library's allocations
 /// would end the process.
 fn host_has_room() -> bool {
+    if heap::is_short() {
+        return false;
+    }
     // SAFETY: a block of the C library, freed immediately.
     unsafe {
         let block = libc::malloc(ROOM_BYTES);

@@ -17,6 +17,7 @@ use cachealloc_python::{Lookup, Status};
 use cachealloc_stacks::LastWalk;
 
 use crate::c_library::{dlsym, dynamic, objects};
+use crate::heap;
 use crate::log;
 use crate::record;
 use crate::record::{eval_loop, settings};
@@ -76,17 +77,35 @@ type Scratch = [u64; 1 + NATIVE_FRAMES_MAX + PYTHON_FRAMES_MAX];
 
 thread_local! {
     static SCRATCH: RefCell<Scratch> = const { RefCell::new([0; size_of::<Scratch>() / 8]) };
-    /// What the next capture of the thread may know from the last one. Made by the first. It has a
-    /// destructor, and is touched only where a stack is captured.
+    /// The last walk of the thread, which its next capture checks instead of walking anew.
     static LAST_WALK: Cell<Option<Box<LastWalk>>> = const { Cell::new(None) };
+    /// Whether `LAST_WALK` was made. Unlike it, this has no destructor.
+    static HAS_LAST_WALK: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Takes the last walk of the thread, which the first capture makes. Returns `None` in a nested
+/// capture, in a thread that ends, and if the host is short of memory: the walk would take a part
+/// of the reserve for each thread, and the C library ends a process that cannot register a
+/// destructor.
+#[inline]
+fn take_last_walk() -> Option<Box<LastWalk>> {
+    if !HAS_LAST_WALK.get() {
+        make_last_walk()?;
+    }
+    LAST_WALK.try_with(Cell::take).ok().flatten()
+}
+
+#[cold]
+fn make_last_walk() -> Option<()> {
+    let walk = (!heap::is_short()).then(LastWalk::new).filter(|_| !heap::is_short())?;
+    HAS_LAST_WALK.set(true);
+    LAST_WALK.try_with(|last| last.set(Some(walk))).ok()
 }
 
 #[inline]
 fn capture_into(words: &mut Scratch, kind: StackKind) -> StackId {
     let native_max = if kind == StackKind::Python { CATEGORY_FRAMES } else { NATIVE_FRAMES_MAX };
-    // A thread that ends has none any more.
-    let last = LAST_WALK.try_with(|last| last.take().unwrap_or_else(LastWalk::new));
-    let mut last = last.ok();
+    let mut last = take_last_walk();
     let native = &mut words[1..=native_max];
     let native = cachealloc_stacks::capture_again(native, own_addresses(), last.as_deref_mut());
     if last.is_some() {
