@@ -77,7 +77,7 @@ type Scratch = [u64; 1 + NATIVE_FRAMES_MAX + PYTHON_FRAMES_MAX];
 
 thread_local! {
     static SCRATCH: RefCell<Scratch> = const { RefCell::new([0; size_of::<Scratch>() / 8]) };
-    /// The last walk of the thread, which its next capture checks instead of walking anew.
+    /// The last walk of the thread, which its next capture checks instead of walking again.
     static LAST_WALK: Cell<Option<Box<LastWalk>>> = const { Cell::new(None) };
     /// Whether `LAST_WALK` was made. Unlike it, this has no destructor.
     static HAS_LAST_WALK: Cell<bool> = const { Cell::new(false) };
