@@ -42,7 +42,7 @@ pub(crate) fn capture(interpreter: &Interpreter, out: &mut [u64]) -> Captured {
     // 1. `self_check` has accepted the layout, otherwise this function is not called
     //    (`host::proven`).
     // 2. The state is the calling thread's. Its frames hold their code objects, and those their
-    // names; none of them can change before this thread returns from the hook.
+    //    names; none of them can change before this thread returns from the hook.
     let memory = unsafe { Direct::new() };
     let is_main = memory.word(thread_state + STATE_INTERPRETER) == Some(interpreter.main());
     // A fault ends the stack where it is found; the frames read before it are valid.
