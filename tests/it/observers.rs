@@ -52,6 +52,16 @@ fn an_unknown_export_table_is_named() {
     assert!(said.contains("an unknown export table was handed out"), "{said}");
 }
 
+/// cuFFT uses a part of its table that submits nothing. Another library may use the rest.
+#[test]
+fn table_known_to_one_library_is_unknown_to_others() {
+    for (name, is_unknown) in [("libcufft.so.12", false), ("libanother.so", true)] {
+        let library = compile_library("asks_for_a_table.c", &format!("beside/{name}"), &["-ldl"]);
+        let said = said_with(library);
+        assert_eq!(said.contains("unknown export table"), is_unknown, "{name}: {said}");
+    }
+}
+
 /// A barrier that one stream's work was given has put its wait off; what comes then may be unseen.
 #[test]
 fn unknown_export_table_flushes_deferred_waits() {

@@ -44,10 +44,7 @@ pub(crate) fn proc_address(
 
 /// Tables that NVIDIA's own libraries request, and that submit work only through functions that the
 /// library knows. They were seen in cudart 10.2 to 13.5, cuBLAS, cuDNN and the management library.
-/// Measured for the last three (cuBLASLt 13 with bfloat16, NVRTC 13, cuFFT 12): they are used when
-/// a handle or plan is created or a program is compiled, never for an operation, and a profiler
-/// sees no work that the hooks do not see.
-const KNOWN_TABLES: [u128; 12] = [
+const KNOWN_TABLES: [u128; 9] = [
     0xF8CFF951_2146_8B4E_B9E2_FB469E7C0DD9,
     0x6BD5FB6C_5BF4_E74A_8987_D93912FD9DF9,
     0xA094798C_2E74_2E74_93F2_0800200C0A66,
@@ -57,10 +54,25 @@ const KNOWN_TABLES: [u128; 12] = [
     0xD4082055_BDE6_704B_8D34_BA123C66E1F2,
     0x21318C60_9714_3248_8CA6_41FF7324C8F2,
     0x69A28E9F_2449_8B47_B030_C5DA330EA4E9,
-    0x1734DC26_800D_4745_8726_C0F1E7DD8BCA,
-    0xDA9151D3_3AE6_CC41_A5C0_4F26D533E328,
-    0x6E163FBE_B958_444D_835C_E182AFF1991E,
 ];
+
+/// Tables of which one library uses a part that submits nothing, and the start of its name.
+///
+/// Measured for cuBLASLt 13, NVRTC 13 and cuFFT 12: they use the table when a handle or plan is
+/// created or a program is compiled, never for an operation, and a profiler sees no work that the
+/// hooks do not see. Another library, such as a profiler, may use the rest of the table.
+const KNOWN_TO_LIBRARY: [(u128, &str); 3] = [
+    (0x1734DC26_800D_4745_8726_C0F1E7DD8BCA, "libcublasLt.so"),
+    (0xDA9151D3_3AE6_CC41_A5C0_4F26D533E328, "libnvrtc.so"),
+    (0x6E163FBE_B958_444D_835C_E182AFF1991E, "libcufft.so"),
+];
+
+/// Returns whether a table submits no work past the hooks, as its caller uses it.
+fn is_known_table(table_id: u128) -> bool {
+    let is_callers = |name: &str| caller::library().is_some_and(|file| file.starts_with(name));
+    KNOWN_TABLES.contains(&table_id)
+        || KNOWN_TO_LIBRARY.iter().any(|(id, name)| *id == table_id && is_callers(name))
+}
 
 /// `cuGetExportTable(const void **table, const CUuuid *id)`: its functions bypass every hook. The
 /// call is passed on; after an unknown table the library assumes nothing about submitted work.
@@ -73,8 +85,14 @@ pub(crate) fn export_table(
     if is_accepted(code) && !table_id.is_null() {
         // SAFETY: the program's 16 bytes, read by the driver as well.
         let table_id = u128::from_be_bytes(unsafe { *table_id });
-        if !KNOWN_TABLES.contains(&table_id) {
-            beside(function, || tell_of_table(table_id));
+        let mut is_known = false;
+        beside(function, || {
+            is_known = is_known_table(table_id);
+            if !is_known {
+                tell_of_table(table_id);
+            }
+        });
+        if !is_known {
             observers::visible(VisibleCause::UnknownArguments);
             elision::note(
                 UntrackedSubmission::UnknownExportTable,
