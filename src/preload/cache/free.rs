@@ -227,11 +227,7 @@ impl<'a> Free<'a> {
             Kind::Stream => free_async_block_plainly(&facts),
         };
         match route {
-            // Without the rule, the zone is not copied, and can be checked only once all work has
-            // completed.
-            Route::ParkOnEvent if self.has_zone() && !rule_holds(Rule::ZonesAreCopied) => {
-                self.wait(Wait::Strict)
-            }
+            Route::ParkOnEvent if self.has_zone() && !self.copies_zone() => self.wait(Wait::Strict),
             Route::Publish => {
                 pending::share_barrier(self.thread, self.context);
                 self.publish();

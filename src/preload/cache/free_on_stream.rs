@@ -63,7 +63,7 @@ impl Free<'_> {
     /// now is complete.
     fn tag(&self, stream: Stream, owner: &'static Context) -> CuResult {
         let Stream { handle, .. } = stream;
-        if self.has_zone() && !rule_holds(Rule::ZonesAreCopied) {
+        if self.has_zone() && !self.copies_zone() {
             let _ = waits::timed(Wait::Strict, || api::relaxed(|| api::stream_synchronize(handle)));
             self.look_behind();
         }
@@ -73,7 +73,7 @@ impl Free<'_> {
             self.join(stream);
             return self.park_behind_all();
         }
-        let copies = self.has_zone() && rule_holds(Rule::ZonesAreCopied);
+        let copies = self.copies_zone();
         let place = Place::on(stream.id, owner);
         if !copies
             && stream_frees::may_share_event(self.context)

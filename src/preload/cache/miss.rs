@@ -28,7 +28,7 @@ mod driver;
 mod growth;
 
 use driver::{ask_driver, final_attempt};
-use growth::{Growth, grow, map};
+use growth::{Growth, grow, map, recorded_at_arrival};
 
 /// Serves a miss. `rest` is the last attempt before the library asks peer processes.
 #[cold]
@@ -114,7 +114,7 @@ fn serve(growth: &mut Growth, request: &mut Request, call: Call) -> CuResult<u64
     let context = growth.context;
     loop {
         let mut allocator = lock(&context.allocator);
-        let recorded = request.arrived().is_some() && rule_holds(Rule::ArrivedIsTold);
+        let recorded = recorded_at_arrival(request).is_some();
         match allocator.poll(request) {
             Step::Done(block) if recorded => {
                 return Ok(hand_out_recorded(context, &mut allocator, block, call));

@@ -1,6 +1,7 @@
 //! End of a free, after which the block may be handed out again.
 
 use cachealloc_core::ReuseCondition;
+use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::cache::free::Free;
 use crate::cache::{blocks, red_zones};
@@ -65,6 +66,12 @@ impl Free<'_> {
     #[inline]
     pub(super) fn has_zone(&self) -> bool {
         config::zone_bytes() != 0
+    }
+
+    /// Returns whether the red zone is copied after the work of a stream. Otherwise it can be
+    /// checked only once that work has completed.
+    pub(super) fn copies_zone(&self) -> bool {
+        self.has_zone() && rule_holds(Rule::ZonesAreCopied)
     }
 
     #[cold]

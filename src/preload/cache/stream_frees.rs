@@ -163,8 +163,7 @@ pub(crate) fn wait_for_plain_frees(context: &'static Context, waiter: Waiter) ->
     let mut frees = core::mem::take(&mut *lock(&context.stream_frees.plain_frees));
     let count = frees.len();
     frees.retain(|PlainFree { event, thread, .. }| {
-        let goes_on = waiter == Waiter::GoesOn && rule_holds(Rule::OthersPlainFreesForAWhile);
-        let for_a_while = goes_on && *thread != own && *thread != 0;
+        let for_a_while = pending::waits_for_a_while(waiter) && *thread != own && *thread != 0;
         let wait = || match for_a_while {
             true => pending::wait_with_timeout(event),
             false => api::relaxed(|| event.synchronize()),

@@ -93,7 +93,7 @@ fn await_notes(context: &Context) -> bool {
         let launched = others
             .and_then(|()| graphs::launch_empty(stream, number as usize, launched_is_reported));
         if launched.is_ok() {
-            wait_for(number, stream);
+            wait_for(number, stream, both);
         }
         let _ = api::stream_destroy(stream);
         launched
@@ -105,9 +105,11 @@ fn await_notes(context: &Context) -> bool {
     reached
 }
 
-fn wait_for(number: u64, stream: StreamHandle) {
+/// Waits for the report of a launched graph and, with `both`, for that of a graph that was not
+/// launched.
+fn wait_for(number: u64, stream: StreamHandle, both: bool) {
     let reported = |last: &AtomicU64| last.load(Ordering::Acquire) >= number;
-    let others = || !rule_holds(Rule::NotesOfBothKinds) || reported(&REPORTED_OTHERS);
+    let others = || !both || reported(&REPORTED_OTHERS);
     bounds::REPORTS_OF_GRAPHS.until(|| {
         // The query makes the driver notice that the launch has completed.
         let _ = api::stream_query(stream);

@@ -119,7 +119,11 @@ pub(crate) fn untyped(function: &'static Function, real: impl Real) -> CuResult 
 
 /// A host function, which runs on the host.
 pub(crate) fn always_visible(function: &'static Function, real: impl Real) -> CuResult {
-    common::submit(function, rule_holds(Rule::HostFunctionsAreVisible), real)
+    common::submit(function, host_functions_are_visible(), real)
+}
+
+fn host_functions_are_visible() -> bool {
+    rule_holds(Rule::HostFunctionsAreVisible)
 }
 
 /// `cuGraphInstantiate*(CUgraphExec *executable, CUgraph graph, ...)`.
@@ -170,7 +174,7 @@ pub(crate) fn graph_launch(
     executable: usize,
     real: impl Real,
 ) -> CuResult {
-    with_graph_memory(function, executable, rule_holds(Rule::HostFunctionsAreVisible), real)
+    with_graph_memory(function, executable, host_functions_are_visible(), real)
 }
 
 /// `cuGraphUpload(executable, stream)`: does the preparation that the first launch would do.

@@ -1,14 +1,11 @@
 //! Queries whether work has completed, made after a free that did not wait. On the plain driver,
 //! the work before the free has completed.
 
-use cachealloc_core::order::Observer;
-use cachealloc_core::rules::{Rule, rule_holds};
-
 use crate::contexts::lookup;
 use crate::driver::sys::{ContextHandle, CuError, CuResult};
 use crate::functions::Function;
 use crate::hooks::{Real, beside, common, guarded_with};
-use crate::ordering::pending;
+use crate::ordering::{barrier, pending};
 use crate::process::bypass;
 use crate::state::barriers::LEDGER;
 use crate::state::contexts::Context;
@@ -70,9 +67,8 @@ pub(crate) fn synchronize_context(
         context = found.ok();
     };
     beside(function, find);
-    let part = LEDGER.exclusive.has_observed(Observer::GreenContext)
-        && rule_holds(Rule::GreenWaitIsPartial);
-    let Some(context) = context.filter(|_| !part) else {
+    let is_partial = barrier::context_waits_are_partial();
+    let Some(context) = context.filter(|_| !is_partial) else {
         let code = real();
         if code.is_err() {
             common::note_lost(function, code);

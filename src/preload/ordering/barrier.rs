@@ -97,11 +97,16 @@ fn make(thread: &Thread, context: &'static Context, event: EventRef) -> Result<R
     Ok(Recorded { seen, event, mark, wait_first })
 }
 
+/// Returns whether a wait for a context covers only part of its work: with green contexts, which
+/// share the memory of the primary one (hazard 44).
+pub(crate) fn context_waits_are_partial() -> bool {
+    LEDGER.exclusive.has_observed(Observer::GreenContext) && rule_holds(Rule::GreenWaitIsPartial)
+}
+
 /// Records all work of the context into an event, and orders nothing. Fails once green contexts
 /// exist: they share the primary context's memory, and the event belongs to only one of them.
 pub(crate) fn record(thread: &Thread, context: &'static Context) -> Result<Recorded, Refused> {
-    if LEDGER.exclusive.has_observed(Observer::GreenContext) && rule_holds(Rule::GreenWaitIsPartial)
-    {
+    if context_waits_are_partial() {
         return Err(Refused::ContextBusy);
     }
     let event = fresh_event(thread, context)?;

@@ -178,13 +178,18 @@ pub(crate) fn wait_with_timeout(event: &EventRef) -> CuResult {
     code
 }
 
+/// Returns whether such a call waits for frees of other threads only for a limited time.
+pub(crate) fn waits_for_a_while(waiter: Waiter) -> bool {
+    waiter == Waiter::GoesOn && rule_holds(Rule::OthersPlainFreesForAWhile)
+}
+
 /// Returns whether the work before the frees of this context has completed, for a caller that waits
 /// for it next. A call that does not block on the plain driver waits for frees of other threads
 /// only for a limited time: there, such a free may not have returned. The time is longer than a
 /// moment, because the memory that the call needs may have been freed long before, which is not
 /// known for each block.
 pub(crate) fn may_wait_for_frees(context: &Context, waiter: Waiter) -> bool {
-    if waiter == Waiter::StandsStill || !rule_holds(Rule::OthersPlainFreesForAWhile) {
+    if !waits_for_a_while(waiter) {
         return true;
     }
     thread::with(|thread| wait_own_for(thread, Wait::Release));

@@ -88,12 +88,12 @@ impl Look {
     /// There must be a whole word at each of `places` consecutive bytes from `start`.
     #[inline(never)]
     unsafe fn is_named_within(self, start: *const u8, places: usize) -> bool {
-        if let (Some(pages), true) = (self.0, rule_holds(Rule::ArgumentsAtAnyByte)) {
+        let step = if rule_holds(Rule::ArgumentsAtAnyByte) { 1 } else { WORD_BYTES };
+        if let (Some(pages), 1) = (self.0, step) {
             let is_one = |address| pages.may_have(address) && names_exactly(address);
             // SAFETY: the caller guarantees it.
             return unsafe { scan::any_word(start, places, is_one) };
         }
-        let step = if rule_holds(Rule::ArgumentsAtAnyByte) { 1 } else { WORD_BYTES };
         // SAFETY: the caller guarantees it.
         let word = |place| unsafe { start.add(place).cast::<usize>().read_unaligned() };
         (0..places).step_by(step).any(|place| self.is_named(word(place)))

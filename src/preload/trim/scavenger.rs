@@ -250,9 +250,8 @@ fn trimmed(context: &'static Context) -> bool {
 /// Runs passes, unless the process is ending.
 fn in_the_driver(passes: impl Fn() -> bool + std::panic::RefUnwindSafe) -> bool {
     IN_PASS.store(true, Ordering::SeqCst);
-    let stopped = is_stopped() && rule_holds(Rule::ScavengerStopsAtExit);
     let mut answer = false;
-    if !stopped && bypass::is_caching() {
+    if !is_stopped() && bypass::is_caching() {
         let passes = || {
             pool_life::reap();
             passes()

@@ -3,7 +3,7 @@
 use std::sync::MutexGuard;
 
 use cachealloc_core::rules::{Rule, rule_holds};
-use cachealloc_core::{Address, Allocator, Mapping, Request};
+use cachealloc_core::{Address, Allocation, Allocator, Mapping, Request};
 
 use crate::cache::blocks::{Call, empty_lists, record_taken};
 use crate::cache::{arenas, retry, stream_frees};
@@ -186,9 +186,14 @@ fn reserve(growth: &mut Growth, request: &mut Request, bytes: u64, call: Call) -
 
 /// Records the block that the request has in the new memory.
 fn record_arrived(context: &Context, allocator: &mut Allocator, request: &Request, call: Call) {
-    if let Some(block) = request.arrived().filter(|_| rule_holds(Rule::ArrivedIsTold)) {
+    if let Some(block) = recorded_at_arrival(request) {
         record_taken(context, allocator, &block, call);
     }
+}
+
+/// Returns the block that the request has in new memory, which was recorded with that memory.
+pub(super) fn recorded_at_arrival(request: &Request) -> Option<Allocation> {
+    request.arrived().filter(|_| rule_holds(Rule::ArrivedIsTold))
 }
 
 fn segment(context: &'static Context, bytes: u64) -> CuResult<u64> {
