@@ -19,20 +19,12 @@ pub struct Writer {
 
 /// Writes the output of `write` to the file and returns the number of bytes. Replaces an existing
 /// file. After an error, neither a new file nor a temporary one remains; the error names the path.
+/// `note` receives the temporary name before the file is created: a caller that is interrupted can
+/// remove it.
 ///
 /// Directories are not created: a missing one is more often a mistake. A path that is not a regular
 /// file, such as `/dev/null`, is not replaced.
 pub fn write_whole(
-    path: &Path,
-    writer: Writer,
-    write: impl FnOnce(&mut BufWriter<OwnFile>) -> io::Result<()>,
-) -> io::Result<u64> {
-    write_whole_noting(path, writer, |_| (), write)
-}
-
-/// Like [`write_whole`], but reports the temporary name before the file is created: a caller that
-/// is interrupted can remove it.
-pub fn write_whole_noting(
     path: &Path,
     writer: Writer,
     note: impl Fn(Option<&Path>),

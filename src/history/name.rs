@@ -92,12 +92,6 @@ impl Template {
         Ok(Template { pieces })
     }
 
-    /// Returns whether each file of a process gets its own name. If not, each file replaces the
-    /// previous one.
-    pub fn has_sequence(&self) -> bool {
-        self.pieces.contains(&Piece::Sequence)
-    }
-
     pub fn expand(&self, facts: &Facts) -> String {
         let mut name = String::new();
         // Whether the next text loses the separator that it begins with.

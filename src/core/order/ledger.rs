@@ -3,11 +3,12 @@
 //! One `Ledger` per process, one `ContextCoverage` per context. A submission:
 //!
 //! ```text
-//! if ledger.submits(context, visible) {
+//! ledger.begin(visible, lane)
+//! if several contexts submit, and ledger.exclusive.submits(context) {
 //!     wait for ContextCoverage::pending of all; exclusive.waited()
 //! }
 //! real call
-//! ledger.submitted(visible)
+//! ledger.end(visible, lane)
 //! ```
 //!
 //! A free of a context block (the lock against captures is held from before `facts` reads
@@ -120,21 +121,21 @@ impl Ledger {
         }
     }
 
-    /// Counts a submission. Call it before the real call of class submit or order.
-    ///
-    /// `host_visible`: whether the host could see the effect of the call without synchronizing, by
-    /// the kind of the call; a kernel passes `every_kernel()` or better. If this returns `true`,
-    /// first wait for the pending barriers of every context, then call `exclusive.waited()`.
-    #[inline]
+    /// Counts a submission of a process with several contexts. If this returns `true`, first wait
+    /// for the pending barriers of every context, then call `exclusive.waited()`.
+    #[cfg(test)]
     #[must_use]
-    pub fn submits(&self, context_id: u64, host_visible: bool) -> bool {
+    pub(crate) fn submits(&self, context_id: u64, host_visible: bool) -> bool {
         let wait_first = self.exclusive.submits(context_id);
         self.begin(host_visible, Lane::Shared);
         wait_first
     }
 
-    /// Counts as `submits` does, without its check for observers. Use it if only one context can
-    /// submit, or if the caller has called `exclusive.submits` itself.
+    /// Counts a submission. Call it before the real call of class submit or order, and before
+    /// `exclusive.submits`.
+    ///
+    /// `host_visible`: whether the host could see the effect of the call without synchronizing, by
+    /// the kind of the call; a kernel passes `every_kernel()` or better.
     #[inline]
     pub fn begin(&self, host_visible: bool, lane: Lane) {
         if host_visible {
@@ -146,14 +147,13 @@ impl Ledger {
         self.submitted.begin(lane);
     }
 
-    /// Counts the end of a submission. Call it after the real call, whatever that returned, with
-    /// the same `host_visible`.
-    #[inline]
-    pub fn submitted(&self, host_visible: bool) {
+    #[cfg(test)]
+    pub(crate) fn submitted(&self, host_visible: bool) {
         self.end(host_visible, Lane::Shared);
     }
 
-    /// Counts the end of a submission in the lane that was passed to `begin`.
+    /// Counts the end of a submission. Call it after the real call, whatever that returned, with
+    /// the arguments of `begin`.
     #[inline]
     pub fn end(&self, host_visible: bool, lane: Lane) {
         if host_visible && rule_holds(Rule::VisibleWorkMarksBothSides) {

@@ -64,14 +64,9 @@ impl Stacks {
         Stacks { allocator: Some(allocator), ..Stacks::new(words_max) }
     }
 
-    /// Returns the id of the stack, always the same for the same words. Returns `NONE` for an empty
-    /// stack, and for a new one that does not fit.
-    pub fn intern(&self, words: &[u64]) -> StackId {
-        self.intern_telling(words).0
-    }
-
-    /// Like [`Stacks::intern`], and also returns whether the stack is new.
-    pub fn intern_telling(&self, words: &[u64]) -> (StackId, bool) {
+    /// Returns the id of the stack, always the same for the same words, and whether the stack is
+    /// new. Returns `NONE` for an empty stack, and for a new one that does not fit.
+    pub fn intern(&self, words: &[u64]) -> (StackId, bool) {
         if words.is_empty() {
             return (StackId::NONE, false);
         }

@@ -120,7 +120,7 @@ fn capture_into(words: &mut Scratch, kind: StackKind) -> StackId {
         is_cut.1 = python.truncated;
     }
     words[0] = header(native.epoch, native.count, hidden) | cut(is_cut.0, is_cut.1);
-    let (stack, is_new) = record::stacks().intern_telling(&words[..used]);
+    let (stack, is_new) = record::stacks().intern(&words[..used]);
     if is_new && kind == StackKind::All && used > 1 + native.count {
         eval_loop::learn::<NATIVE_FRAMES_MAX, PYTHON_FRAMES_MAX>(own_addresses());
     }

@@ -140,9 +140,8 @@ pub(crate) fn write_file(
     static SEQUENCE: AtomicU64 = AtomicU64::new(0);
     let sequence = SEQUENCE.fetch_add(1, Ordering::Relaxed);
     let writer = Writer { process_id: std::process::id(), sequence };
-    let written = history::file::write_whole_noting(path, writer, note_part, |out| {
-        write(&mut HeartbeatWriter(out))
-    });
+    let written =
+        history::file::write_whole(path, writer, note_part, |out| write(&mut HeartbeatWriter(out)));
     note_part(None);
     written.map(drop)
 }
@@ -286,12 +285,12 @@ pub(crate) fn settings() -> Settings {
         expandable_segments: config.policy.expandable_segments,
         roundup_power2_divisions: config.policy.roundup_power2_divisions,
         graph_capture_record_stream_reuse: config.reuse_in_captures,
-        entries_max: record::settings::get().entries_max as u64,
+        entries_max: record::settings::get().max_entries,
         more: vec![
             ("version".to_string(), env!("CARGO_PKG_VERSION").to_string()),
             ("free_mode".to_string(), config.free_mode.word().to_string()),
             ("stacks_refused".to_string(), record::stacks().refused_count().to_string()),
-            ("record".to_string(), record::settings::now().level.word().to_string()),
+            ("record".to_string(), record::settings::now().record.word().to_string()),
             ("recorded_from_start".to_string(), record::settings::is_from_start().to_string()),
         ]
         .into_iter()

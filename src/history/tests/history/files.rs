@@ -1,13 +1,21 @@
 //! A file is either complete or absent.
 
 use std::fs;
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, BufWriter, ErrorKind, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
-use cachealloc_history::file::{Writer, write_whole};
+use cachealloc_history::file::{self, OwnFile, Writer};
 
 const WRITER: Writer = Writer { process_id: 17, sequence: 1 };
+
+fn write_whole(
+    path: &Path,
+    writer: Writer,
+    write: impl FnOnce(&mut BufWriter<OwnFile>) -> io::Result<()>,
+) -> io::Result<u64> {
+    file::write_whole(path, writer, |_| (), write)
+}
 
 /// Directory of one test, removed when the test ends.
 pub struct Directory(pub PathBuf);

@@ -61,12 +61,6 @@ fn hosts_make_no_paths() {
 }
 
 #[test]
-fn sequence_is_known() {
-    assert!(Template::parse("a-%n").unwrap().has_sequence());
-    assert!(!Template::parse("a-%%n").unwrap().has_sequence());
-}
-
-#[test]
 fn ranks() {
     let found = |variables: &[(&str, &str)]| {
         rank(|name| {

@@ -15,7 +15,7 @@ proptest! {
         let stacks = Stacks::new(u64::MAX);
         let mut known: HashMap<Vec<u64>, StackId> = HashMap::new();
         for words in asked {
-            let id = stacks.intern(&words);
+            let id = stacks.intern(&words).0;
             prop_assert_eq!(id.is_none(), words.is_empty());
             prop_assert_eq!(&stacks.words(id), &words);
             let first = *known.entry(words).or_insert(id);
@@ -35,7 +35,7 @@ proptest! {
         let stacks = Stacks::new(words_max);
         let mut refused = 0;
         for words in &asked {
-            let id = stacks.intern(words);
+            let id = stacks.intern(words).0;
             refused += u64::from(id.is_none());
             prop_assert_eq!(id.is_none(), stacks.words(id).is_empty());
             prop_assert!(stacks.words_count() <= words_max);
@@ -54,7 +54,7 @@ fn similar_stacks_spread_evenly() {
     for number in 0..count {
         let words: Vec<u64> = (0..12).map(|depth| 0x7f00_0000_1000 + depth * 64).collect();
         let words = [&words[..], &[0x5555_0000_0000 + u64::from(number) * 4]].concat();
-        largest = largest.max(stacks.intern(&words).0);
+        largest = largest.max(stacks.intern(&words).0.0);
     }
     assert_eq!(stacks.len(), count as usize);
     assert!(largest < count + count / 4, "the largest of {count} ids is {largest}");
@@ -64,12 +64,12 @@ fn similar_stacks_spread_evenly() {
 #[test]
 fn a_stack_is_new_once() {
     let stacks = Stacks::new(4);
-    let (first, is_new) = stacks.intern_telling(&[1, 2]);
+    let (first, is_new) = stacks.intern(&[1, 2]);
     assert!(is_new);
-    assert_eq!(stacks.intern_telling(&[1, 2]), (first, false));
-    assert_eq!(stacks.intern_telling(&[]), (StackId::NONE, false));
-    assert!(stacks.intern_telling(&[3, 4]).1);
-    assert_eq!(stacks.intern_telling(&[5]), (StackId::NONE, false), "there is no room");
+    assert_eq!(stacks.intern(&[1, 2]), (first, false));
+    assert_eq!(stacks.intern(&[]), (StackId::NONE, false));
+    assert!(stacks.intern(&[3, 4]).1);
+    assert_eq!(stacks.intern(&[5]), (StackId::NONE, false), "there is no room");
 }
 
 #[test]
@@ -99,10 +99,10 @@ fn an_id_that_was_never_given_has_no_words() {
 fn a_long_stack_is_kept_whole() {
     let stacks = Stacks::new(u64::MAX);
     let words: Vec<u64> = (0..100_000).collect();
-    let id = stacks.intern(&words);
+    let id = stacks.intern(&words).0;
     assert_eq!(stacks.words(id), words);
-    assert_eq!(stacks.intern(&words), id);
-    assert_ne!(stacks.intern(&words[1..]), id);
+    assert_eq!(stacks.intern(&words).0, id);
+    assert_ne!(stacks.intern(&words[1..]).0, id);
     stacks.check();
 }
 
@@ -122,7 +122,7 @@ fn threads_agree() {
                     let mut ids = vec![StackId::NONE; STACKS as usize];
                     for step in 0..2 * STACKS {
                         let number = step * (2 * thread + 1) * 7 % STACKS;
-                        ids[number as usize] = stacks.intern(&words_of(number));
+                        ids[number as usize] = stacks.intern(&words_of(number)).0;
                     }
                     ids
                 })
