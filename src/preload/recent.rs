@@ -1,30 +1,69 @@
-//! The entries last looked up by a number, readable without a lock. Speeds up a table that needs a
-//! lock.
+//! A table by number whose entries last looked up are readable without its lock.
 
 use core::ptr::null_mut;
+use std::collections::HashMap;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// A place for each of some numbers, such as handles. A later number takes the place of an earlier
-/// one.
-pub(crate) struct Recent<T: 'static>([AtomicPtr<T>; COUNT]);
+use crate::lock::lock;
+
+/// Entries by numbers, such as handles.
+pub(crate) type Known<V> = HashMap<usize, V>;
+
+pub(crate) struct RecentTable<V, T: 'static> {
+    known: Mutex<Option<Known<V>>>,
+    /// A place for each of some numbers. A later number takes the place of an earlier one.
+    places: [AtomicPtr<T>; COUNT],
+}
 
 const COUNT: usize = 1 << 11;
 /// Spreads multiples of a common number over all places.
 const FACTOR: usize = 0x9e37_79b9_7f4a_7c15;
 
-impl<T> Recent<T> {
-    pub(crate) const fn new() -> Recent<T> {
-        Recent([const { AtomicPtr::new(null_mut()) }; COUNT])
+impl<V, T> RecentTable<V, T> {
+    pub(crate) const fn new() -> RecentTable<V, T> {
+        let places = [const { AtomicPtr::new(null_mut()) }; COUNT];
+        RecentTable { known: Mutex::new(None), places }
     }
 
-    /// Returns the place of this number.
+    /// Returns the place of this number. It is written only within `with`.
     #[inline(always)]
-    pub(crate) fn at(&self, number: usize) -> &AtomicPtr<T> {
-        &self.0[number.wrapping_mul(FACTOR) >> (usize::BITS - COUNT.ilog2())]
+    pub(crate) fn recent(&self, number: usize) -> &AtomicPtr<T> {
+        &self.places[number.wrapping_mul(FACTOR) >> (usize::BITS - COUNT.ilog2())]
     }
 
-    /// Clears all places. The caller must hold the lock under which places are written.
-    pub(crate) fn forget(&self) {
-        self.0.iter().for_each(|place| place.store(null_mut(), Ordering::Release));
+    /// Reads or changes the entries under the lock.
+    pub(crate) fn with<R>(&self, body: impl FnOnce(&mut Known<V>) -> R) -> R {
+        body(lock(&self.known).get_or_insert_default())
+    }
+
+    /// Takes all entries out, before a call that may be refused.
+    pub(crate) fn take_all(&self) -> Known<V> {
+        self.with(|known| {
+            let all = core::mem::take(known);
+            if !all.is_empty() {
+                self.forget_recent();
+            }
+            all
+        })
+    }
+
+    /// Restores the entries after the call was refused. They replace entries made since.
+    pub(crate) fn put_back(&self, all: Known<V>) {
+        self.with(|known| {
+            if !all.is_empty() {
+                known.extend(all);
+                self.forget_recent();
+            }
+        });
+    }
+
+    /// Forgets all entries, because their numbers may be reused.
+    pub(crate) fn forget_all(&self) {
+        drop(self.take_all());
+    }
+
+    fn forget_recent(&self) {
+        self.places.iter().for_each(|place| place.store(null_mut(), Ordering::Release));
     }
 }

@@ -2,13 +2,10 @@
 //! kernel.
 
 use core::ptr::{null_mut, without_provenance_mut};
-use std::collections::HashSet;
-use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 
 use crate::heap;
-use crate::lock::lock;
-use crate::recent::Recent;
+use crate::recent::RecentTable;
 
 /// How a kernel or a graph is used. Each way has a first time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -21,19 +18,14 @@ pub(crate) enum Use {
     Graph,
 }
 
-/// Keys of the uses so far.
-pub(crate) type Known = Option<HashSet<usize>>;
-
-/// All uses so far.
-static KNOWN: Mutex<Known> = Mutex::new(None);
-/// Keys of some of the uses, readable without the lock.
-static RECENT: Recent<()> = Recent::new();
+/// All uses so far, by their keys. The place of a recent one holds its key.
+pub(crate) static USES: RecentTable<(), ()> = RecentTable::new();
 
 /// Whether this handle is used this way in this context for the first time. Only one call returns
 /// `true`.
 pub(crate) fn is_first(handle: usize, context_id: u64, what: Use) -> bool {
     let key = key(handle, context_id, what);
-    RECENT.at(key).load(Ordering::Relaxed).addr() != key && is_first_slow(key)
+    USES.recent(key).load(Ordering::Relaxed).addr() != key && is_first_slow(key)
 }
 
 fn key(handle: usize, context_id: u64, what: Use) -> usize {
@@ -45,40 +37,18 @@ fn is_first_slow(key: usize) -> bool {
     if heap::is_short() {
         return false;
     }
-    let mut known = lock(&KNOWN);
-    let is_first = known.get_or_insert_default().insert(key);
-    // Under the lock, so that `forget_all` cannot intervene.
-    RECENT.at(key).store(without_provenance_mut(key), Ordering::Relaxed);
-    is_first
+    USES.with(|known| {
+        USES.recent(key).store(without_provenance_mut(key), Ordering::Relaxed);
+        known.insert(key, ()).is_none()
+    })
 }
 
 /// Forgets a graph that has ended, because its handle may be reused.
 pub(crate) fn forget_graph(executable: usize, context_id: u64) {
     let key = key(executable, context_id, Use::Graph);
-    let mut known = lock(&KNOWN);
-    if known.as_mut().is_some_and(|known| known.remove(&key)) {
-        RECENT.at(key).store(null_mut(), Ordering::Relaxed);
-    }
-}
-
-/// Forgets all uses, because handles may be reused or the entries no longer hold.
-pub(crate) fn forget_all() {
-    drop(take_all());
-}
-
-/// Takes all uses out before a call that may be refused.
-pub(crate) fn take_all() -> Known {
-    let mut known = lock(&KNOWN);
-    let all = known.take();
-    if all.is_some() {
-        RECENT.forget();
-    }
-    all
-}
-
-/// Restores the uses after the call was refused.
-pub(crate) fn put_back(all: Known) {
-    if let Some(all) = all {
-        lock(&KNOWN).get_or_insert_default().extend(all);
-    }
+    USES.with(|known| {
+        if known.remove(&key).is_some() {
+            USES.recent(key).store(null_mut(), Ordering::Relaxed);
+        }
+    });
 }

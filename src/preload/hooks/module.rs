@@ -10,10 +10,11 @@ use cachealloc_statistics::breakdown::Component;
 
 use crate::driver::api;
 use crate::driver::sys::{CuResult, POINTER_IS_MANAGED};
-use crate::driver_memory::first_uses;
+use crate::driver_memory::first_uses::USES;
 use crate::functions::Function;
 use crate::hooks::{Real, common, guarded, taking};
-use crate::ordering::{kernels, observers, pending, real_frees};
+use crate::ordering::kernels::KERNELS;
+use crate::ordering::{observers, pending, real_frees};
 use crate::record;
 use crate::statistics::waits::Wait;
 
@@ -128,7 +129,7 @@ pub(crate) fn global(
 /// `cuModuleUnload(module)`, `cuLibraryUnload(library)`.
 pub(crate) fn unload(function: &'static Function, real: impl Real) -> CuResult {
     pending::wait_all(Wait::Teardown);
-    kernels::forget_all();
-    first_uses::forget_all();
+    KERNELS.forget_all();
+    USES.forget_all();
     taking::around_end(function, Component::Modules, || real_frees::announced_end(real))
 }

@@ -23,7 +23,7 @@ use crate::driver::api;
 use crate::driver::sys::{CuError, CuResult};
 use crate::lock::lock;
 use crate::ordering::{communication, observers, pinned};
-use crate::recent::Recent;
+use crate::recent::RecentTable;
 use crate::record::caller;
 use crate::state::barriers::LEDGER;
 
@@ -62,12 +62,11 @@ pub(crate) struct Kernel {
     passes_tables: bool,
 }
 
-/// The kernels looked up since the last `forget_all`, by handle.
-static KERNELS: Mutex<Known> = Mutex::new(None);
+/// The kernels looked up since handles may have been reused. The library that launched one first is
+/// not known for kernels that were looked up again since.
+pub(crate) static KERNELS: RecentTable<&Kernel, Kernel> = RecentTable::new();
 /// All records ever made, by handle.
 static RECORDS: Mutex<Option<HashMap<usize, Vec<&'static Kernel>>>> = Mutex::new(None);
-/// The kernels of the last launches.
-static RECENT: Recent<Kernel> = Recent::new();
 
 /// Returns whether the host sees the work of this launch.
 ///
@@ -106,33 +105,6 @@ unsafe fn scan(kernel: usize, params: *const *const c_void, extra: *const *const
         (true, false) => unsafe { scan_extra(extra) },
         (true, true) => Found::Nothing,
     }
-}
-
-/// Kernels by their handles.
-pub(crate) type Known = Option<HashMap<usize, &'static Kernel>>;
-
-/// Forgets all kernels after a module was unloaded: its handles may be reused.
-pub(crate) fn forget_all() {
-    drop(take_all());
-}
-
-/// Forgets all kernels before a call that may be refused, and returns them.
-pub(crate) fn take_all() -> Known {
-    let mut kernels = lock(&KERNELS);
-    let known = kernels.take();
-    if known.is_some() {
-        RECENT.forget();
-    }
-    known
-}
-
-/// Restores the kernels after the call was refused. The library that launched a kernel first is
-/// known for these, and not for kernels looked up since.
-pub(crate) fn put_back(known: Known) {
-    let Some(known) = known else { return };
-    let mut kernels = lock(&KERNELS);
-    kernels.get_or_insert_with(HashMap::new).extend(known);
-    RECENT.forget();
 }
 
 unsafe fn scan_params(kernel: &Kernel, params: *const *const c_void) -> Found {
@@ -178,7 +150,7 @@ pub(crate) fn argument_sizes(kernel: usize) -> Option<&'static [usize]> {
 }
 
 fn find(handle: usize) -> &'static Kernel {
-    let recent = RECENT.at(handle);
+    let recent = KERNELS.recent(handle);
     // SAFETY: null, or a kernel that was leaked.
     match unsafe { recent.load(Ordering::Acquire).as_ref() } {
         Some(kernel) if kernel.handle == handle => kernel,
@@ -188,18 +160,18 @@ fn find(handle: usize) -> &'static Kernel {
 
 #[cold]
 fn find_slow(handle: usize, recent: &AtomicPtr<Kernel>) -> &'static Kernel {
-    let known = lock(&KERNELS).as_ref().and_then(|kernels| kernels.get(&handle).copied());
+    let known = KERNELS.with(|kernels| kernels.get(&handle).copied());
     let kernel = known.unwrap_or_else(|| {
         let sizes = ask(handle, api::func_get_param_info)
             .or_else(|| ask(handle, api::kernel_get_param_info));
         let communicates = communication::may_call();
         record(Kernel { handle, sizes, communicates, passes_tables: passes_tables() })
     });
-    let mut kernels = lock(&KERNELS);
-    let kernel = *kernels.get_or_insert_with(HashMap::new).entry(handle).or_insert(kernel);
-    // Under the lock: `forget_all` must not run in between.
-    recent.store((kernel as *const Kernel).cast_mut(), Ordering::Release);
-    kernel
+    KERNELS.with(|kernels| {
+        let kernel = *kernels.entry(handle).or_insert(kernel);
+        recent.store((kernel as *const Kernel).cast_mut(), Ordering::Release);
+        kernel
+    })
 }
 
 /// Returns whether one of `PASS_TABLES` makes the present call.

@@ -32,12 +32,13 @@ use crate::contexts::references::{Fate, GivenUp, Referent};
 use crate::contexts::stream_identity;
 use crate::driver::sys::{ContextHandle, CuResult};
 use crate::driver::{api, changes, table};
-use crate::driver_memory::first_uses;
+use crate::driver_memory::first_uses::USES;
 use crate::functions::{Function, id};
 use crate::hooks::{Real, beside};
+use crate::ordering::kernels::KERNELS;
 use crate::ordering::observers;
 use crate::ordering::observers::SeenContext;
-use crate::ordering::{captures, deferred_wait, kernels, pending};
+use crate::ordering::{captures, deferred_wait, pending};
 use crate::state::barriers::LEDGER;
 use crate::state::contexts;
 use crate::state::contexts::{Context, MemoryOwner};
@@ -139,12 +140,15 @@ fn ask(
         (id, context.map(|context| EndingContext::begin(context, given_up.fate, !waited)))
     };
     let ending = known.into_iter().map(begin).collect();
-    let kernels = ForgottenKernels::take();
+    // The driver reuses the handles of kernels.
+    let kernels =
+        rule_holds(Rule::KernelsEndWithContext).then(|| (KERNELS.take_all(), USES.take_all()));
     let code = changes::during(real);
     test_delay(Rule::ServedIsNobodys);
     given_up.answered(code.is_err());
-    if code.is_err() {
-        kernels.put_back();
+    if let Some((known, used)) = kernels.filter(|_| code.is_err()) {
+        KERNELS.put_back(known);
+        USES.put_back(used);
     }
     beside(function, || noted(ending, |id| code.is_ok() && is_over(id)));
     code
@@ -184,27 +188,6 @@ impl EndingContext {
         test_delay(Rule::BarrierOutlastsReference);
         context.ending_ns.store(crate::clock::now_ns(), Ordering::Relaxed);
         EndingContext { context, _held_off: held_off, _shut: shut }
-    }
-}
-
-/// The cached kernels of a context that may end. They are forgotten, because the driver reuses
-/// their handles.
-struct ForgottenKernels {
-    known: kernels::Known,
-    used: first_uses::Known,
-}
-
-impl ForgottenKernels {
-    fn take() -> ForgottenKernels {
-        match rule_holds(Rule::KernelsEndWithContext) {
-            true => ForgottenKernels { known: kernels::take_all(), used: first_uses::take_all() },
-            false => ForgottenKernels { known: None, used: None },
-        }
-    }
-
-    fn put_back(self) {
-        kernels::put_back(self.known);
-        first_uses::put_back(self.used);
     }
 }
 

@@ -15,7 +15,8 @@ use crate::contexts::references;
 use crate::contexts::references::Referent;
 use crate::driver::changes;
 use crate::driver::sys::{ContextHandle, CuResult};
-use crate::driver_memory::{first_uses, measured};
+use crate::driver_memory::first_uses::USES;
+use crate::driver_memory::measured;
 use crate::functions::Function;
 use crate::hooks::observers::accepted;
 use crate::hooks::{Real, beside, common, taking};
@@ -117,7 +118,7 @@ pub(crate) fn stream_create(function: &'static Function, real: impl Real) -> CuR
 pub(crate) fn set_limit(function: &'static Function, real: impl Real) -> CuResult {
     let code = taking::around(function, Component::Limits, || common::retried(function, real));
     // Local memory may grow again at the next launch of any kernel.
-    first_uses::forget_all();
+    USES.forget_all();
     code
 }
 
