@@ -6,6 +6,8 @@
 use std::io::{self, Write};
 
 use cachealloc_text::Json;
+use flate2::Compression;
+use flate2::write::DeflateEncoder;
 
 /// Encoding of a column, under its name in the page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -94,13 +96,15 @@ impl Columns {
     }
 
     pub(crate) fn deflated(&self) -> Vec<u8> {
-        miniz_oxide::deflate::compress_to_vec(&self.bytes, DEFLATE_LEVEL)
+        let mut encoder = DeflateEncoder::new(Vec::new(), Compression::new(DEFLATE_LEVEL));
+        let done = encoder.write_all(&self.bytes).and_then(|()| encoder.finish());
+        done.expect("memory takes all bytes")
     }
 }
 
 /// Compression level. Higher levels shrink the file by a few percent and take several times as
 /// long.
-const DEFLATE_LEVEL: u8 = 6;
+const DEFLATE_LEVEL: u32 = 6;
 
 fn push_varint(bytes: &mut Vec<u8>, mut number: u64) {
     while number > 127 {

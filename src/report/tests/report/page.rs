@@ -1,8 +1,10 @@
 //! Reads a page independently of the page's own code.
 
 use std::collections::BTreeMap;
+use std::io::Read as _;
 
 use cachealloc_report::{FitWhen, Input};
+use flate2::read::DeflateDecoder;
 use serde_json::{Value, json};
 
 pub fn written(inputs: &[Input]) -> String {
@@ -28,8 +30,10 @@ pub fn head(page: &str) -> Value {
 
 /// Returns all columns, by name.
 pub fn columns(page: &str) -> BTreeMap<String, Value> {
-    let raw = miniz_oxide::inflate::decompress_to_vec(&from_base64(element(page, "blob")));
-    let raw = raw.expect("the columns inflate");
+    let mut raw = Vec::new();
+    let bytes = from_base64(element(page, "blob"));
+    let read = DeflateDecoder::new(&bytes[..]).read_to_end(&mut raw);
+    read.expect("the columns inflate");
     let mut rest = raw.as_slice();
     let mut columns = BTreeMap::new();
     for column in head(page)["columns"].as_array().expect("a list") {
