@@ -3,6 +3,7 @@
 use std::io;
 
 use cachealloc_core::Stats;
+use cachealloc_options::Word;
 use cachealloc_text::Json;
 
 use crate::breakdown::Breakdown;
@@ -173,9 +174,9 @@ fn snapshots(json: &mut Out, snapshots: &Snapshots) -> Written {
 
 fn recording(json: &mut Out, recording: &Recording) -> Written {
     json.object(|json| {
-        json.key("record")?.text(recording.record)?;
-        json.key("context")?.text(recording.context)?;
-        json.key("stacks")?.text(recording.stacks)?;
+        json.key("record")?.text(recording.record.word())?;
+        json.key("context")?.text(recording.context.word())?;
+        json.key("stacks")?.text(recording.stacks.word())?;
         json.key("max_entries")?.number(recording.max_entries)?;
         number_or_null(json.key("device")?, recording.device)
     })

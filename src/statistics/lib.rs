@@ -9,6 +9,7 @@
 use std::time::Duration;
 
 use cachealloc_core::Stats;
+use cachealloc_options::{Record, StackContext, StackKind};
 
 use crate::breakdown::Breakdown;
 
@@ -162,12 +163,13 @@ pub struct Snapshots {
     pub last_problem: Option<String>,
 }
 
-/// Settings of the recording, by the words of the options.
+/// Settings of the recording.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Recording {
-    pub record: &'static str,
-    pub context: &'static str,
-    pub stacks: &'static str,
+    pub record: Record,
+    pub context: StackContext,
+    pub stacks: StackKind,
+    /// Number of entries of each context.
     pub max_entries: u64,
     /// The only device whose memory is recorded, or `None` for all devices.
     pub device: Option<i32>,

@@ -8,7 +8,7 @@ use std::io;
 use std::path::Path;
 
 use cachealloc_history::{Describe, Frame, StackId, is_source};
-use cachealloc_options::{Record, Word};
+use cachealloc_options::Record;
 use cachealloc_statistics::{CallSite, Gpu, Holder, HostCache, Place, Recording, Report};
 
 use crate::assembly::reading;
@@ -18,7 +18,6 @@ use crate::driver_memory::{breakdown, limits, table};
 use crate::process::lock_timeout::LockWait;
 use crate::record::holders::StackTotals;
 use crate::record::settings;
-use crate::record::settings::Settings;
 use crate::record::symbols::Names;
 use crate::snapshots::{contents, outcomes};
 use crate::state::contexts;
@@ -100,14 +99,7 @@ fn gpus() -> Vec<Gpu> {
 }
 
 fn recording_now() -> Option<Recording> {
-    let Settings { level, context, stacks, entries_max, device } = settings::now();
-    (level != Record::Off).then(|| Recording {
-        record: level.word(),
-        context: context.word(),
-        stacks: stacks.word(),
-        max_entries: entries_max as u64,
-        device,
-    })
+    Some(settings::now()).filter(|now| now.record != Record::Off)
 }
 
 /// Totals of the stacks in each context, and of the stacks of what the driver serves directly.

@@ -36,9 +36,9 @@ pub(crate) fn is_on() -> bool {
     config::records()
 }
 
-/// Returns whether memory of this device is recorded. The host's is, whichever device is selected.
+/// Returns whether memory of this device is recorded now.
 pub(crate) fn is_on_for(device: i32) -> bool {
-    is_on() && settings::get().includes(device)
+    is_on() && settings::includes(&settings::get(), device)
 }
 
 /// Ends recording after its memory has run out; the program continues. Called inside an allocation:

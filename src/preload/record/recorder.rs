@@ -351,12 +351,12 @@ fn ranges(mappings: &[Mapping]) -> impl Iterator<Item = (u64, u64)> {
 /// Number of entries of a ring: one if only live blocks are wanted, as in PyTorch.
 pub(crate) fn entries_max() -> usize {
     let settings = settings::get();
-    if settings.level == Record::State { 1 } else { settings.entries_max }
+    if settings.record == Record::State { 1 } else { settings.max_entries as usize }
 }
 
 /// Returns how many wanted entries the ring has dropped.
 pub(crate) fn missing_count(ring: &Ring) -> u64 {
-    if settings::get().level == Record::State { 0 } else { ring.dropped_count() }
+    if settings::get().record == Record::State { 0 } else { ring.dropped_count() }
 }
 
 /// Returns the stack that an entry shows.

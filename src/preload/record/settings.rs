@@ -7,20 +7,10 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use cachealloc_options::{ENTRIES_MAX, Record, StackContext, StackKind, Word};
+use cachealloc_statistics::Recording;
 
 use crate::config;
 use crate::record::HOST;
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Settings {
-    pub level: Record,
-    pub context: StackContext,
-    pub stacks: StackKind,
-    /// Number of entries of each context.
-    pub entries_max: usize,
-    /// The only device whose memory is recorded.
-    pub device: Option<i32>,
-}
 
 static WORD: AtomicU64 = AtomicU64::new(AS_CONFIGURED);
 const AS_CONFIGURED: u64 = u64::MAX;
@@ -35,10 +25,10 @@ const _: () = assert!(ENTRIES_MAX <= u32::MAX as u64);
 /// Set if some events are missing from the entries.
 static IS_PARTIAL: AtomicBool = AtomicBool::new(false);
 
-/// Returns the settings in force. The level is the one requested: if memory has run out, nothing is
+/// Returns the settings in force. They are those requested: if memory has run out, nothing is
 /// recorded nevertheless (`record::is_on`).
 #[inline]
-pub(crate) fn get() -> Settings {
+pub(crate) fn get() -> Recording {
     match WORD.load(Ordering::Relaxed) {
         AS_CONFIGURED => configured(),
         word => unpacked(word),
@@ -46,9 +36,9 @@ pub(crate) fn get() -> Settings {
 }
 
 /// Puts these settings in force. The caller must adapt what contexts have recorded.
-pub(crate) fn set(settings: Settings) {
+pub(crate) fn set(settings: Recording) {
     WORD.store(packed(settings), Ordering::Relaxed);
-    config::set_records(settings.level != Record::Off);
+    config::set_records(settings.record != Record::Off);
 }
 
 /// Notes that the entries are incomplete from here on.
@@ -58,50 +48,49 @@ pub(crate) fn note_partial() {
 
 /// Returns whether every event was recorded.
 pub(crate) fn is_from_start() -> bool {
-    get().level == Record::All && !IS_PARTIAL.load(Ordering::Relaxed)
+    get().record == Record::All && !IS_PARTIAL.load(Ordering::Relaxed)
 }
 
 /// Returns what is recorded now.
-pub(crate) fn now() -> Settings {
+pub(crate) fn now() -> Recording {
     let settings = get();
     // Nothing is recorded after memory has run out.
-    if crate::record::is_on() { settings } else { Settings { level: Record::Off, ..settings } }
+    if crate::record::is_on() { settings } else { Recording { record: Record::Off, ..settings } }
 }
 
-impl Settings {
-    pub(crate) fn includes(&self, device: i32) -> bool {
-        device == HOST || self.device.is_none_or(|only| only == device)
-    }
+/// Returns whether memory of this device is recorded. The host's is, whichever device is selected.
+pub(crate) fn includes(settings: &Recording, device: i32) -> bool {
+    device == HOST || settings.device.is_none_or(|only| only == device)
 }
 
 #[cold]
-fn configured() -> Settings {
+fn configured() -> Recording {
     let history = &config::get().history;
-    Settings {
-        level: history.record,
+    Recording {
+        record: history.record,
         context: history.context,
         stacks: history.stacks,
-        entries_max: history.max_entries,
+        max_entries: history.max_entries as u64,
         device: None,
     }
 }
 
-fn packed(settings: Settings) -> u64 {
+fn packed(settings: Recording) -> u64 {
     let device = settings.device.map_or(ALL_DEVICES, |device| device as u8);
-    settings.entries_max as u64
-        | u64::from(settings.level.number()) << LEVEL_SHIFT
+    settings.max_entries
+        | u64::from(settings.record.number()) << LEVEL_SHIFT
         | u64::from(settings.context.number()) << CONTEXT_SHIFT
         | u64::from(settings.stacks.number()) << STACKS_SHIFT
         | u64::from(device) << DEVICE_SHIFT
 }
 
-fn unpacked(word: u64) -> Settings {
+fn unpacked(word: u64) -> Recording {
     let byte = |shift: u32| (word >> shift) as u8;
-    Settings {
-        level: Word::of_number(byte(LEVEL_SHIFT)).unwrap_or(Record::Off),
+    Recording {
+        record: Word::of_number(byte(LEVEL_SHIFT)).unwrap_or(Record::Off),
         context: Word::of_number(byte(CONTEXT_SHIFT)).unwrap_or(StackContext::None),
         stacks: Word::of_number(byte(STACKS_SHIFT)).unwrap_or(StackKind::All),
-        entries_max: word as u32 as usize,
+        max_entries: u64::from(word as u32),
         device: Some(byte(DEVICE_SHIFT)).filter(|it| *it != ALL_DEVICES).map(i32::from),
     }
 }

@@ -9,13 +9,13 @@ use std::sync::{Mutex, MutexGuard};
 
 use cachealloc_core::Allocator;
 use cachealloc_options::{ENTRIES_MAX, Record};
+use cachealloc_statistics::Recording;
 use cachealloc_statistics::control::Change;
 
 use crate::driver_memory::table;
 use crate::graphs::graph_memory;
 use crate::process::lock_timeout::LockWait;
 use crate::record::settings;
-use crate::record::settings::Settings;
 use crate::record::{capture, persistent};
 use crate::snapshots::{contents, triggers, writer};
 use crate::state::contexts;
@@ -33,16 +33,14 @@ pub(crate) fn change(change: Change, wait: LockWait) -> Result<(), i32> {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _one = wait.lock(&ONE_AT_A_TIME).ok_or(libc::EBUSY)?;
     let now = settings::now();
-    let wanted = Settings {
-        level: change.record,
+    let wanted = Recording {
+        record: change.record,
         context: change.context.unwrap_or(now.context),
         stacks: change.stacks.unwrap_or(now.stacks),
-        entries_max: change
-            .max_entries
-            .map_or(now.entries_max, |max| max.clamp(1, ENTRIES_MAX) as usize),
+        max_entries: change.max_entries.map_or(now.max_entries, |max| max.clamp(1, ENTRIES_MAX)),
         device: change.device.unwrap_or(now.device),
     };
-    let is_on = wanted.level != Record::Off;
+    let is_on = wanted.record != Record::Off;
     if is_on {
         capture::start(wanted.stacks);
     }
@@ -51,7 +49,7 @@ pub(crate) fn change(change: Change, wait: LockWait) -> Result<(), i32> {
     for context in contexts::every().filter(|context| !context.is_dead()) {
         all.push((context, wait.lock(&context.allocator).ok_or(libc::EBUSY)?));
     }
-    if is_on && now.level != Record::Off && !change.clear {
+    if is_on && now.record != Record::Off && !change.clear {
         go_on(&mut all, &now, wanted);
     } else {
         begin_anew(&mut all, wanted);
@@ -71,39 +69,40 @@ pub(crate) fn change(change: Change, wait: LockWait) -> Result<(), i32> {
 
 type Locked = (&'static Context, MutexGuard<'static, Allocator>);
 
-fn begin_anew(all: &mut [Locked], wanted: Settings) {
-    set(Settings { level: Record::Off, ..wanted });
+fn begin_anew(all: &mut [Locked], wanted: Recording) {
+    set(Recording { record: Record::Off, ..wanted });
     all.iter_mut().for_each(|(context, allocator)| context.recorder.end(allocator));
-    if wanted.level != Record::Off {
+    if wanted.record != Record::Off {
         settings::note_partial();
         set(wanted);
-        let included = all.iter_mut().filter(|(context, _)| wanted.includes(context.device));
+        let included =
+            all.iter_mut().filter(|(context, _)| settings::includes(&wanted, context.device));
         included.for_each(begin);
     }
     table::record(|_| false, false);
     graph_memory::forget_stacks();
 }
 
-fn go_on(all: &mut [Locked], now: &Settings, wanted: Settings) {
-    let same = (now.level, now.entries_max) == (wanted.level, wanted.entries_max);
+fn go_on(all: &mut [Locked], now: &Recording, wanted: Recording) {
+    let same = (now.record, now.max_entries) == (wanted.record, wanted.max_entries);
     if !same || now.device != wanted.device {
         settings::note_partial();
     }
     set(wanted);
     for locked in all {
         let (context, allocator) = &mut *locked;
-        match (context.recorder.is_on(), wanted.includes(context.device)) {
+        match (context.recorder.is_on(), settings::includes(&wanted, context.device)) {
             (true, true) if !same => context.recorder.forget_entries(allocator),
             (true, false) => context.recorder.end(allocator),
             (false, true) => begin(locked),
             _ => {}
         }
     }
-    table::record(|device| wanted.includes(device), same);
+    table::record(|device| settings::includes(&wanted, device), same);
 }
 
 /// Puts these settings in force.
-fn set(settings: Settings) {
+fn set(settings: Recording) {
     settings::set(settings);
     persistent::note_settings();
 }

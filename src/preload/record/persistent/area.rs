@@ -10,14 +10,16 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Mutex;
 
+use cachealloc_foreign::shared_memory;
+use cachealloc_foreign::shared_memory::FOLDER;
 use cachealloc_history::persistent::layout::*;
 use cachealloc_options::Record;
 use cachealloc_statistics::page;
 
 use crate::clock::{epoch_offset_ns, now_ns};
+use crate::record::persistent::OVER;
 use crate::record::persistent::chunks::Taken;
-use crate::record::persistent::files::{create, limit, remove_old, space};
-use crate::record::persistent::{FOLDER, OVER};
+use crate::record::persistent::files::{limit, remove_old, space};
 use crate::record::settings;
 use crate::thread_state::without_cancellation;
 use crate::{identity, log, seccomp};
@@ -45,14 +47,13 @@ unsafe impl Send for Area {}
 impl Area {
     pub(super) fn make() -> io::Result<Area> {
         let owner = identity::own()?;
-        // SAFETY: asks the kernel for a number.
-        let user = unsafe { libc::geteuid() };
+        let user = identity::user();
         let (all, free) = space()?;
         remove_old(user, &owner, all / LEFT_SHARE);
         if free * 2 < all {
             return Err(io::Error::other("less than half of it is free"));
         }
-        let chunks_max = CHUNKS_MAX.min(settings::get().entries_max / 64 + SPARE_CHUNKS);
+        let chunks_max = CHUNKS_MAX.min(settings::get().max_entries as usize / 64 + SPARE_CHUNKS);
         let bytes = file_bytes(chunks_max);
         if bytes as u64 > limit(libc::RLIMIT_FSIZE) {
             return Err(io::Error::other(
@@ -63,18 +64,10 @@ impl Area {
         if bytes as u64 > limit(libc::RLIMIT_AS) / 8 {
             return Err(io::Error::other("this process has too little address space (ulimit -v)"));
         }
-        let page::Owner { process_id, start, namespace } = owner;
-        let name = format!("{NAME_BEGIN}{user}-{namespace}-{process_id}-{start}");
-        let path = Path::new(FOLDER).join(&name);
-        let (path, file) = match create(&path) {
-            Ok(file) => (path, file),
-            // The file is another user's, which may have been put there to block this one.
-            Err(_) => {
-                let path = Path::new(FOLDER).join(format!("{name}.{:016x}", identity::random()));
-                let file = create(&path)?;
-                (path, file)
-            }
-        };
+        let name = shared_memory::name(NAME_BEGIN, user, &owner);
+        // Read-only for all: only this descriptor can write it, so no other program does by
+        // mistake.
+        let (path, file) = shared_memory::create(&format!("{name}-{}", owner.start), 0o400)?;
         let made = Area::map(&file, chunks_max, bytes, &path);
         let made = made.and_then(|area| area.write_head(&owner).map(|()| area));
         if made.is_err() {
@@ -129,7 +122,7 @@ impl Area {
 
     pub(super) fn note_settings(&self) {
         let settings = settings::get();
-        let level = match settings.level {
+        let level = match settings.record {
             Record::Off => 0,
             Record::State => 1,
             Record::All => 2,
@@ -137,7 +130,7 @@ impl Area {
         for (word, value) in [
             (WORD_LEVEL, level),
             (WORD_FROM_START, u64::from(settings::is_from_start())),
-            (WORD_ENTRIES_MAX, settings.entries_max as u64),
+            (WORD_ENTRIES_MAX, settings.max_entries),
         ] {
             self.word(word).store(value, Ordering::Relaxed);
         }
