@@ -1,9 +1,6 @@
 //! Identifies processes. A process number is reused; a number together with its start time is not.
 
-use std::fs;
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -92,20 +89,8 @@ fn exists(process: u32) -> bool {
     code == 0 || io::Error::last_os_error().raw_os_error() == Some(libc::EPERM)
 }
 
-/// Returns the files of this user in a folder whose names start with `begin`. Other users may have
-/// created any number of files there.
-pub(crate) fn own_files(folder: &str, begin: &str) -> impl Iterator<Item = fs::DirEntry> {
-    // SAFETY: asks the kernel for a number.
-    let user = unsafe { libc::geteuid() };
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    entries.filter(move |entry| {
-        entry.file_name().as_encoded_bytes().starts_with(begin.as_bytes())
-            && fs::symlink_metadata(entry.path())
-                .is_ok_and(|about| about.is_file() && about.uid() == user)
-    })
-}
-
-/// Returns a random number from the operating system's randomness.
-pub(crate) fn random() -> u64 {
-    RandomState::new().build_hasher().finish()
+/// Returns the effective user of this process.
+pub(crate) fn user() -> u32 {
+    // SAFETY: only asks the kernel for a number.
+    unsafe { libc::geteuid() }
 }

@@ -55,30 +55,8 @@ pub const WAITERS_OFFSET: usize = 128;
 /// Maximum number of GPUs of a machine.
 pub const WAITERS_MAX: usize = 16;
 
-/// Beginning of the file's name in `/dev/shm`. Then come the user, the process's namespace and its
-/// number there, with a `-` between them, and if that name is taken, a `.` and anything. A name is
-/// only a hint: the head identifies the owner, if the file belongs to that user.
+/// Beginning of the file's name in the folder of shared memory.
 pub const NAME_BEGIN: &str = "cachealloc-";
-
-pub fn name(user: u32, owner: &Owner) -> String {
-    let Owner { process_id, namespace, .. } = owner;
-    format!("{NAME_BEGIN}{user}-{namespace}-{process_id}")
-}
-
-/// Whether a file of this name may be that of a process with this number, in its own namespace.
-pub fn may_be_of(name: &str, process_id: u32) -> bool {
-    let Some(rest) = name.strip_prefix(NAME_BEGIN) else { return false };
-    let rest = rest.split_once('.').map_or(rest, |(rest, _)| rest);
-    rest.rsplit('-').next().and_then(|number| number.parse().ok()) == Some(process_id)
-}
-
-/// Returns the owner according to a name. Its start is unknown.
-pub fn owner_of_name(name: &str) -> Option<Owner> {
-    let rest = name.strip_prefix(NAME_BEGIN)?;
-    let mut numbers = rest.split('.').next()?.split('-').skip(1);
-    let namespace = numbers.next()?.parse().ok()?;
-    Some(Owner { process_id: numbers.next()?.parse().ok()?, start: 0, namespace })
-}
 
 /// Owner of a file. The start distinguishes it from a later process with the same number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -272,11 +250,4 @@ impl Head {
 /// may contain anything, including brackets and spaces.
 pub fn start_of(stat: &str) -> Option<u64> {
     stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
-}
-
-/// Returns the number of a process in its own namespace, from the text of `/proc/PID/status`: the
-/// last one of `NSpid`, which old kernels lack.
-pub fn inner_number(status: &str) -> Option<u32> {
-    let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
-    numbers.split_whitespace().last()?.parse().ok()
 }

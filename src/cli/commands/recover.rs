@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use cachealloc_foreign::shared_memory::FOLDER;
 use cachealloc_history::persistent::{self, Restored};
 use cachealloc_history::{Snapshot, write_snapshot};
 use cachealloc_text::plain;
@@ -12,7 +13,7 @@ use clap::Args;
 
 use super::Result;
 use crate::failure::{Failure, say};
-use crate::orphans::{FOLDER, Fate, Names, OrphanedHistory};
+use crate::orphans::{Fate, Names, OrphanedHistory};
 use crate::progress::Progress;
 use crate::{output, show};
 

@@ -5,6 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use cachealloc_foreign::shared_memory::FOLDER;
 use cachealloc_options::{ProblemKind, of_others};
 use cachealloc_text::bytes;
 use nix::sys::statvfs::statvfs;
@@ -16,7 +17,6 @@ use crate::launch::program;
 use crate::launch::settings::VARIABLE;
 use crate::live::LIBRARY_NAME;
 
-const SHARED: &str = "/dev/shm";
 /// With less free space, most of the recorded history does not fit there.
 const SHARED_FREE_LEAST: u64 = 16 << 20;
 /// Files whose presence indicates a container.
@@ -148,15 +148,15 @@ fn memory_checker() -> Option<Finding> {
 fn shared() -> Option<Finding> {
     let lost = "`top`, `stats` and `recover` cannot work, and recorded history is lost in a crash";
     let Ok(room) = statvfs(SHARED) else {
-        return Some(note("shm", format!("there is no {SHARED}: {lost}")));
+        return Some(note("shm", format!("there is no {FOLDER}: {lost}")));
     };
-    if access(SHARED, AccessFlags::W_OK).is_err() {
-        return Some(note("shm", format!("{SHARED} cannot be written: {lost}")));
+    if access(FOLDER, AccessFlags::W_OK).is_err() {
+        return Some(note("shm", format!("{FOLDER} cannot be written: {lost}")));
     }
     let (free, all) =
         [room.blocks_available(), room.blocks()].map(|blocks| blocks * room.fragment_size()).into();
     match free < SHARED_FREE_LEAST {
-        true => Some(note("shm", format!("{SHARED} has {} free of {}", bytes(free), bytes(all)))),
+        true => Some(note("shm", format!("{FOLDER} has {} free of {}", bytes(free), bytes(all)))),
         false => None,
     }
 }

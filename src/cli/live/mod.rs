@@ -10,10 +10,11 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use cachealloc_foreign::process::Fate;
-use cachealloc_foreign::{Way, open_where};
+use cachealloc_foreign::shared_memory::FOLDER;
+use cachealloc_foreign::{Way, open_where, shared_memory};
 use cachealloc_statistics::page::{
     ANSWERED_OFFSET, DOORBELL_OFFSET, HEAD_BYTES, Head, NAME_BEGIN, Owner, REQUESTS_OFFSET,
-    SITE_REQUESTS_OFFSET, may_be_of,
+    SITE_REQUESTS_OFFSET,
 };
 use cachealloc_statistics::sender;
 
@@ -29,7 +30,6 @@ pub(crate) use control::Refusal;
 pub(crate) use diagnose::{LIBRARY_NAME, explain};
 pub(crate) use statistics::{CallSite, Frame, Gpu, Library, Recording, Statistics, Timed};
 
-const FOLDER: &str = "/dev/shm";
 const ROOT: u32 = 0;
 /// Longer texts were not written by the library. Root reads the files of all users, and any user
 /// may have made many.
@@ -117,7 +117,9 @@ impl Live {
         };
         for folder in [&its_own, Path::new(FOLDER)] {
             for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-                if !may_be_of(&entry.file_name().to_string_lossy(), owner.process_id) {
+                let name = entry.file_name();
+                let named = shared_memory::owner_of_name(NAME_BEGIN, &name.to_string_lossy());
+                if named.is_none_or(|named| named.process_id != owner.process_id) {
                     continue;
                 }
                 match Live::open(&entry.path(), process) {
@@ -151,19 +153,13 @@ impl Live {
         let own = processes::own().ok();
         let mut all = Vec::new();
         let mut counts = BTreeMap::new();
-        for entry in fs::read_dir(FOLDER).into_iter().flatten().flatten() {
-            if !entry.file_name().to_string_lossy().starts_with(&begin) {
-                continue;
-            }
-            let about = entry.metadata().ok().filter(|about| about.is_file());
-            let Some(of_user) = about.map(|about| counts.entry(about.uid()).or_insert(0)) else {
-                continue;
-            };
+        for (path, about) in shared_memory::files(begin) {
+            let of_user = counts.entry(about.uid()).or_insert(0);
             *of_user += 1;
             if *of_user > OF_ONE_USER_MAX {
                 continue;
             }
-            let Ok(mut live) = Live::open(&entry.path(), Process(0)) else { continue };
+            let Ok(mut live) = Live::open(&path, Process(0)) else { continue };
             live.process = Process(live.owner.process_id);
             let is_here = own.is_some_and(|own| own.namespace == live.owner.namespace);
             if !is_here || (live.user != user && user != ROOT) {
@@ -172,7 +168,7 @@ impl Live {
             live.seen = live.process.owner().ok();
             match live.state(live.user) {
                 // Files of other users are removed by their next program.
-                State::Left => live.remove_if_of(user, &entry.path()),
+                State::Left => live.remove_if_of(user, &path),
                 State::OtherUser | State::Unknown => {} // cannot answer, or is unknown
                 // Any user may make a file that names another user's process.
                 State::Lives if live.process.user() != Some(live.user) && live.user != user => {}

@@ -2,14 +2,14 @@
 //! `cachealloc_history::persistent`: where they are, whose they are, and whether their process is
 //! really gone.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use cachealloc_foreign::process as judged;
-use cachealloc_foreign::{Makers, open};
+use cachealloc_foreign::{Makers, open, shared_memory};
 use cachealloc_history::persistent::layout::{
     HEAD_WORDS, MAGIC, NAME_BEGIN, WORD_MAGIC, WORD_NAMESPACE, WORD_PROCESS, WORD_SEEN_US,
     WORD_START,
@@ -22,8 +22,6 @@ use crate::processes::{self, Process};
 mod names;
 
 pub(crate) use names::Names;
-
-pub(crate) const FOLDER: &str = "/dev/shm";
 
 /// A history file that a process writes or has left.
 pub(crate) struct OrphanedHistory {
@@ -74,12 +72,9 @@ impl OrphanedHistory {
     pub(crate) fn all() -> Vec<OrphanedHistory> {
         let user = nix::unistd::geteuid();
         let mut all = Vec::new();
-        for entry in fs::read_dir(FOLDER).into_iter().flatten().flatten() {
-            let is_one = entry.file_name().to_string_lossy().starts_with(NAME_BEGIN);
-            // Any user may make a file of any name there, or a link.
-            let about = entry.metadata().ok().filter(|about| is_one && about.is_file());
-            if about.is_some_and(|about| user.is_root() || about.uid() == user.as_raw()) {
-                all.extend(OrphanedHistory::open(&entry.path()));
+        for (path, about) in shared_memory::files(NAME_BEGIN.into()) {
+            if user.is_root() || about.uid() == user.as_raw() {
+                all.extend(OrphanedHistory::open(&path));
             }
         }
         all.sort_by_key(|left| std::cmp::Reverse(left.seen));

@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use cachealloc_foreign::{Way, open_where};
+use cachealloc_foreign::{Way, open_where, shared_memory};
 use cachealloc_history::file::above_standard;
 use cachealloc_statistics::control::{ControlCommand, GpuId};
 use cachealloc_statistics::page::{
@@ -48,10 +48,8 @@ impl Peer {
     pub(super) fn all() -> Vec<Peer> {
         let Ok(own) = identity::own() else { return Vec::new() };
         let judge = identity::own_to_judge();
-        // SAFETY: only asks the kernel for a number.
-        let begin = format!("{NAME_BEGIN}{}-", unsafe { libc::geteuid() });
-        let of_user = identity::own_files(live::FOLDER, &begin).take(OTHERS_MAX);
-        of_user.filter_map(|it| Peer::at(it.path(), &own, judge.as_ref())).collect()
+        let of_user = shared_memory::files_of(identity::user(), NAME_BEGIN).take(OTHERS_MAX);
+        of_user.filter_map(|path| Peer::at(path, &own, judge.as_ref())).collect()
     }
 
     fn at(path: PathBuf, own: &Owner, judge: Option<&Owner>) -> Option<Peer> {
@@ -112,8 +110,7 @@ impl Peer {
 
 /// Opens a file that belongs to the user: another user may have created one with this name.
 fn open(path: &Path) -> Option<File> {
-    // SAFETY: only asks the kernel for a number.
-    let user = unsafe { libc::geteuid() };
+    let user = identity::user();
     let file = open_where(path, Way::WriteUnlinked, |about| about.uid() == user).ok()?;
     above_standard(file.into_file()).ok()
 }

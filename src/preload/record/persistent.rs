@@ -12,11 +12,11 @@
 //!
 //! The file is not kept open: programs close descriptors that they do not know. A forked child does
 //! not have the mapping: nothing is recorded there, and the memory is freed with this process.
-//! have the mapping: nothing is recorded there, and the memory goes with this process.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::sync::OnceLock;
 
+use cachealloc_foreign::shared_memory::FOLDER;
 use cachealloc_history::Settings;
 
 use crate::thread_state::with_thread_state_saved;
@@ -31,8 +31,6 @@ mod source;
 use area::Area;
 pub(crate) use names::{keep_up, next};
 pub(crate) use source::{HistorySource, Pieces, ring, source};
-
-const FOLDER: &str = "/dev/shm";
 
 static AREA: OnceLock<Option<Area>> = OnceLock::new();
 /// Set once the file is of no use any longer, or is removed.

@@ -22,22 +22,22 @@
 use core::ops::Deref;
 use core::ptr::{null, null_mut};
 use std::ffi::CString;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use std::time::Duration;
 
-use cachealloc_foreign::{Way, open_where};
-use cachealloc_history::file::{OwnFile, above_standard, new_above_standard};
+use cachealloc_foreign::{Way, open_where, shared_memory};
+use cachealloc_history::file::{OwnFile, above_standard};
 use cachealloc_statistics::control::{ControlCommand, GpuId};
 use cachealloc_statistics::page::{
     ANSWERED_OFFSET, BEGUN_OFFSET, DONE_OFFSET, DOORBELL_OFFSET, GRANTS_OFFSET, HEAD_BYTES, Head,
     NAME_BEGIN, OFFERED_OFFSET, Offer, Owner, RESULT_OFFSET, SEQUENCE_OFFSET, TEXT_BYTES_OFFSET,
-    WAITERS_OFFSET, Waiter, Waiters, name, owner_of_name,
+    WAITERS_OFFSET, Waiter, Waiters,
 };
 
 use crate::clock::now_ns;
@@ -47,7 +47,6 @@ use crate::seccomp::AtCalls;
 use crate::thread_state::with_thread_state_saved;
 use crate::{config, identity, log, seccomp};
 
-pub(crate) const FOLDER: &str = "/dev/shm";
 /// Maximum number of files of other processes that are checked when the file is created.
 const OTHERS_MAX: usize = 1000;
 
@@ -173,18 +172,8 @@ impl Live {
 
     fn make() -> io::Result<Live> {
         let owner = identity::own()?;
-        // SAFETY: only asks the kernel for a number.
-        let user = unsafe { libc::geteuid() };
-        let name = name(user, &owner);
-        let mut path = Path::new(FOLDER).join(&name);
-        let file = create(&path).or_else(|_| {
-            // Left by this process before an exec, or by an earlier process with the same number.
-            if std::fs::remove_file(&path).is_err() {
-                // The file belongs to another user and may be there to block this one.
-                path = Path::new(FOLDER).join(format!("{name}.{:016x}", identity::random()));
-            }
-            create(&path)
-        })?;
+        let name = shared_memory::name(NAME_BEGIN, identity::user(), &owner);
+        let (path, file) = shared_memory::create(&name, 0o600)?;
         let _ = PATH.set(CString::new(path.as_os_str().as_bytes()).unwrap_or_default());
         // In this order: a process that finds a head not mapped by its owner takes it for a
         // leftover.
@@ -326,11 +315,6 @@ fn remove_own() {
     }
 }
 
-fn create(path: &Path) -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    new_above_standard(options.read(true).write(true).create_new(true).mode(0o600).open(path)?)
-}
-
 /// Maps the head of a file, for the kernel only.
 pub(crate) fn map(file: &File) -> io::Result<*mut u8> {
     use std::os::fd::AsRawFd;
@@ -385,7 +369,7 @@ fn owner_at(path: &Path) -> Option<(Owner, u64)> {
     let file = open_where(path, Way::ReadUnlinked, |_| true).ok()?;
     let about = file.still().ok()?.metadata().ok()?;
     let owner = match about.len() {
-        0 => owner_of_name(path.file_name()?.to_str()?)?,
+        0 => shared_memory::owner_of_name(NAME_BEGIN, path.file_name()?.to_str()?)?,
         _ => read_head(file.still().ok()?).ok()??.owner,
     };
     Some((owner, about.ino()))
@@ -395,10 +379,7 @@ fn owner_at(path: &Path) -> Option<(Owner, u64)> {
 /// Processes of other namespaces cannot be checked.
 fn remove_orphans() {
     let Some(own) = identity::own_to_judge() else { return };
-    // SAFETY: only asks the kernel for a number.
-    let begin = format!("{NAME_BEGIN}{}-", unsafe { libc::geteuid() });
-    for entry in identity::own_files(FOLDER, &begin).take(OTHERS_MAX) {
-        let path = entry.path();
+    for path in shared_memory::files_of(identity::user(), NAME_BEGIN).take(OTHERS_MAX) {
         let Some((owner, inode)) = owner_at(&path) else { continue };
         let fate = identity::fate_of(&path, inode, &owner, Some(&own));
         if matches!(fate, Fate::Gone | Fate::OtherProgram) {

@@ -1,22 +1,21 @@
 //! The files in `/dev/shm`: their creation, the space for them, and the removal of those left by
 //! dead processes, which are useful for a while but must not pile up.
 
-use core::ffi::CStr;
-use std::fs::{self, File, OpenOptions};
+use std::ffi::CString;
+use std::fs;
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use cachealloc_foreign::{Way, open_where};
-use cachealloc_history::file::new_above_standard;
+use cachealloc_foreign::shared_memory::FOLDER;
+use cachealloc_foreign::{Way, open_where, shared_memory};
 use cachealloc_history::persistent::layout::*;
 use cachealloc_statistics::page;
 
 use crate::clock::{epoch_offset_ns, now_ns};
 use crate::identity;
 use crate::identity::Fate;
-use crate::record::persistent::FOLDER;
 
 /// The kernel's number of a file system in memory.
 const TMPFS: i64 = 0x0102_1994;
@@ -24,20 +23,13 @@ const TMPFS: i64 = 0x0102_1994;
 const LEFT_MAX: usize = 64;
 const LEFT_FOR: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Creates a file, read-only for all: only this descriptor can write it, so no other program does
-/// by mistake.
-pub(super) fn create(path: &Path) -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    new_above_standard(options.read(true).write(true).create_new(true).mode(0o400).open(path)?)
-}
-
 /// Returns the total and the free bytes of the folder's file system.
 pub(super) fn space() -> io::Result<(u64, u64)> {
-    const PATH: &CStr = c"/dev/shm";
+    let path = CString::new(FOLDER)?;
     // SAFETY: a C string, and a place for the answer.
     let (code, about) = unsafe {
         let mut about: libc::statfs = core::mem::zeroed();
-        (libc::statfs(PATH.as_ptr(), &mut about), about)
+        (libc::statfs(path.as_ptr(), &mut about), about)
     };
     if code != 0 {
         return Err(io::Error::last_os_error());
@@ -68,9 +60,8 @@ struct LeftFile {
 /// Removes useless files: the file of this very process before `exec`, and old leftovers.
 pub(super) fn remove_old(user: u32, own: &page::Owner, bytes_max: u64) {
     let judge = identity::own_to_judge();
-    let begin = format!("{NAME_BEGIN}{user}-");
     let mut left = Vec::new();
-    for path in identity::own_files(FOLDER, &begin).map(|entry| entry.path()) {
+    for path in shared_memory::files_of(user, NAME_BEGIN) {
         let Some((owner, seen_us, inode, bytes)) = about(&path, user) else {
             remove_unfinished(&path, judge.as_ref());
             continue;
@@ -105,13 +96,7 @@ fn remove_unfinished(path: &Path, judge: Option<&page::Owner>) {
         let read = file.still().ok()?.read_at(&mut magic, 0).ok()?;
         (read == 0 || magic == [0; 8]).then_some(file.still().ok()?.metadata().ok()?.ino())
     };
-    let owner = || {
-        let name = path.file_name()?.to_str()?.strip_prefix(NAME_BEGIN)?;
-        let mut numbers = name.split('.').next()?.split('-').skip(1);
-        let namespace = numbers.next()?.parse().ok()?;
-        let process_id = numbers.next()?.parse().ok()?;
-        Some(page::Owner { process_id, start: numbers.next()?.parse().ok()?, namespace })
-    };
+    let owner = || shared_memory::owner_of_name(NAME_BEGIN, path.file_name()?.to_str()?);
     if let (Some(inode), Some(owner)) = (is_empty(), owner())
         && identity::fate_of(path, inode, &owner, judge) == Fate::Gone
     {
