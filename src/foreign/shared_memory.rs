@@ -33,22 +33,18 @@ pub fn owner_of_name(begin: &str, name: &str) -> Option<Owner> {
     Some(Owner { process_id, start, namespace })
 }
 
-/// Creates a file with these rights. A file of this name was left by this process before an `exec`,
-/// or by an earlier one with the same number, and is removed. If it belongs to another user, it may
-/// have been put there to block this one: then the name gets a random end.
+/// Creates a file with these rights. If there is a file of this name, another user may have put it
+/// there to block this one: then the name gets a random end.
 pub fn create(name: &str, mode: u32) -> io::Result<(PathBuf, File)> {
     let create = |path: &Path| {
         let mut options = OpenOptions::new();
         new_above_standard(options.read(true).write(true).create_new(true).mode(mode).open(path)?)
     };
-    let mut path = Path::new(FOLDER).join(name);
-    let file = create(&path).or_else(|_| {
-        if fs::remove_file(&path).is_err() {
-            path = Path::new(FOLDER).join(format!("{name}.{:016x}", random()));
-        }
-        create(&path)
-    })?;
-    Ok((path, file))
+    let path = Path::new(FOLDER).join(name);
+    create(&path).map(|file| (path, file)).or_else(|_| {
+        let path = Path::new(FOLDER).join(format!("{name}.{:016x}", random()));
+        create(&path).map(|file| (path, file))
+    })
 }
 
 /// Returns all regular files whose names begin so.
@@ -57,7 +53,10 @@ pub fn files(begin: String) -> impl Iterator<Item = (PathBuf, Metadata)> {
     let is_one = move |entry: &fs::DirEntry| {
         entry.file_name().as_encoded_bytes().starts_with(begin.as_bytes())
     };
-    let files = entries.filter(is_one).filter_map(|it| Some((it.path(), it.metadata().ok()?)));
+    let paths = entries.filter(is_one).map(|entry| entry.path());
+    // `DirEntry::metadata` calls `fstatat64`, which older C libraries do not have.
+    let files =
+        paths.filter_map(|path| fs::symlink_metadata(&path).ok().map(|about| (path, about)));
     files.filter(|(_, about)| about.is_file())
 }
 

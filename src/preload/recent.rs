@@ -1,4 +1,5 @@
-//! A table by number whose entries last looked up are readable without its lock.
+//! The entries last looked up by a number, readable without a lock: beside a list, or as part of a
+//! table that needs a lock.
 
 use core::ptr::null_mut;
 use std::collections::HashMap;
@@ -7,29 +8,48 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::lock::lock;
 
-/// Entries by numbers, such as handles.
-pub(crate) type Known<V> = HashMap<usize, V>;
-
-pub(crate) struct RecentTable<V, T: 'static> {
-    known: Mutex<Option<Known<V>>>,
-    /// A place for each of some numbers. A later number takes the place of an earlier one.
-    places: [AtomicPtr<T>; COUNT],
-}
+/// A place for each of some numbers, such as handles. A later number takes the place of an earlier
+/// one.
+pub(crate) struct Recent<T: 'static>([AtomicPtr<T>; COUNT]);
 
 const COUNT: usize = 1 << 11;
 /// Spreads multiples of a common number over all places.
 const FACTOR: usize = 0x9e37_79b9_7f4a_7c15;
 
+impl<T> Recent<T> {
+    pub(crate) const fn new() -> Recent<T> {
+        Recent([const { AtomicPtr::new(null_mut()) }; COUNT])
+    }
+
+    /// Returns the place of this number.
+    #[inline(always)]
+    pub(crate) fn at(&self, number: usize) -> &AtomicPtr<T> {
+        &self.0[number.wrapping_mul(FACTOR) >> (usize::BITS - COUNT.ilog2())]
+    }
+
+    fn forget(&self) {
+        self.0.iter().for_each(|place| place.store(null_mut(), Ordering::Release));
+    }
+}
+
+/// Entries by numbers, such as handles.
+pub(crate) type Known<V> = HashMap<usize, V>;
+
+/// A table by number.
+pub(crate) struct RecentTable<V, T: 'static> {
+    known: Mutex<Option<Known<V>>>,
+    recent: Recent<T>,
+}
+
 impl<V, T> RecentTable<V, T> {
     pub(crate) const fn new() -> RecentTable<V, T> {
-        let places = [const { AtomicPtr::new(null_mut()) }; COUNT];
-        RecentTable { known: Mutex::new(None), places }
+        RecentTable { known: Mutex::new(None), recent: Recent::new() }
     }
 
     /// Returns the place of this number. It is written only within `with`.
     #[inline(always)]
     pub(crate) fn recent(&self, number: usize) -> &AtomicPtr<T> {
-        &self.places[number.wrapping_mul(FACTOR) >> (usize::BITS - COUNT.ilog2())]
+        self.recent.at(number)
     }
 
     /// Reads or changes the entries under the lock.
@@ -42,7 +62,7 @@ impl<V, T> RecentTable<V, T> {
         self.with(|known| {
             let all = core::mem::take(known);
             if !all.is_empty() {
-                self.forget_recent();
+                self.recent.forget();
             }
             all
         })
@@ -53,7 +73,7 @@ impl<V, T> RecentTable<V, T> {
         self.with(|known| {
             if !all.is_empty() {
                 known.extend(all);
-                self.forget_recent();
+                self.recent.forget();
             }
         });
     }
@@ -61,9 +81,5 @@ impl<V, T> RecentTable<V, T> {
     /// Forgets all entries, because their numbers may be reused.
     pub(crate) fn forget_all(&self) {
         drop(self.take_all());
-    }
-
-    fn forget_recent(&self) {
-        self.places.iter().for_each(|place| place.store(null_mut(), Ordering::Release));
     }
 }

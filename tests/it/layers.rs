@@ -15,7 +15,7 @@ const LARGEST_CIRCLES: [(&str, usize); 13] = [
     ("foreign", 1),
     ("stacks", 1),
     ("python", 1),
-    ("preload", 7),
+    ("preload", 6),
     ("analysis", 2),
     ("fit", 1),
     ("report", 1),

@@ -56,7 +56,7 @@ fn an_unknown_export_table_is_named() {
 #[test]
 fn table_known_to_one_library_is_unknown_to_others() {
     for (name, is_unknown) in [("libcufft.so.12", false), ("libanother.so", true)] {
-        let library = compile_library("asks_for_a_table.c", &format!("beside/{name}"), &["-ldl"]);
+        let library = compile_library("asks_for_a_table.c", &format!("asks/{name}"), &["-ldl"]);
         let said = said_with(library);
         assert_eq!(said.contains("unknown export table"), is_unknown, "{name}: {said}");
     }

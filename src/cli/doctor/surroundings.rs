@@ -147,7 +147,7 @@ fn memory_checker() -> Option<Finding> {
 
 fn shared() -> Option<Finding> {
     let lost = "`top`, `stats` and `recover` cannot work, and recorded history is lost in a crash";
-    let Ok(room) = statvfs(SHARED) else {
+    let Ok(room) = statvfs(FOLDER) else {
         return Some(note("shm", format!("there is no {FOLDER}: {lost}")));
     };
     if access(FOLDER, AccessFlags::W_OK).is_err() {

@@ -8,7 +8,7 @@ use std::io;
 use std::path::Path;
 
 use cachealloc_history::{Describe, Frame, StackId, is_source};
-use cachealloc_options::Record;
+use cachealloc_options::{Record, Word};
 use cachealloc_statistics::{CallSite, Gpu, Holder, HostCache, Place, Recording, Report};
 
 use crate::assembly::reading;

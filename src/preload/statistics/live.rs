@@ -22,7 +22,7 @@
 use core::ops::Deref;
 use core::ptr::{null, null_mut};
 use std::ffi::CString;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -31,6 +31,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use std::time::Duration;
 
+use cachealloc_foreign::shared_memory::FOLDER;
 use cachealloc_foreign::{Way, open_where, shared_memory};
 use cachealloc_history::file::{OwnFile, above_standard};
 use cachealloc_statistics::control::{ControlCommand, GpuId};
@@ -173,6 +174,8 @@ impl Live {
     fn make() -> io::Result<Live> {
         let owner = identity::own()?;
         let name = shared_memory::name(NAME_BEGIN, identity::user(), &owner);
+        // Left by this process before an `exec`, or by an earlier one with the same number.
+        let _ = fs::remove_file(Path::new(FOLDER).join(&name));
         let (path, file) = shared_memory::create(&name, 0o600)?;
         let _ = PATH.set(CString::new(path.as_os_str().as_bytes()).unwrap_or_default());
         // In this order: a process that finds a head not mapped by its owner takes it for a
@@ -383,7 +386,7 @@ fn remove_orphans() {
         let Some((owner, inode)) = owner_at(&path) else { continue };
         let fate = identity::fate_of(&path, inode, &owner, Some(&own));
         if matches!(fate, Fate::Gone | Fate::OtherProgram) {
-            let _ = std::fs::remove_file(path);
+            let _ = fs::remove_file(path);
         }
     }
 }
