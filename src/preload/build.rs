@@ -113,6 +113,13 @@ impl Row<'_> {
         }
     }
 
+    /// Returns where a success after a failure for lack of memory is noted, as `succeeded!` in
+    /// `exports.rs` reads it.
+    fn repeats_are_noted(&self) -> &'static str {
+        let by_hook = self.class == "own" || !self.launches.is_empty();
+        if self.oom_retry && !by_hook { "here" } else { "hook" }
+    }
+
     fn hooked(&self) -> bool {
         let by_class = matches!(self.class, "submit" | "order");
         let wanted = !self.hook.is_empty() || by_class || self.oom_retry || self.teardown;
@@ -290,11 +297,12 @@ fn exports(rows: &[Row]) -> String {
         };
         writeln!(
             code,
-            "export! {{ {}({parameters}), [{words}], {hook}, [{taken}], {}, [{}], {} }}",
+            "export! {{ {}({parameters}), [{words}], {hook}, [{taken}], {}, [{}], {}, {} }}",
             row.symbol,
             row.around_hook(),
             row.submits_to(),
             row.not_caching(),
+            row.repeats_are_noted(),
         )
         .unwrap();
     }

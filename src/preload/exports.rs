@@ -79,21 +79,19 @@ macro_rules! around_hook {
         unsafe { submitted($function, &$words) };
         done
     }};
-    // One load finds that the library caches, records nothing and that no stream captures.
+    // One load finds that the library caches and records nothing, that no stream captures, and that
+    // no failure is open.
     (launches, $function:ident, $words:expr, flush, $real:ident, $hooked:expr) => {{
-        let seldom = match crate::config::launches_are_plain() {
-            true => None,
+        if !crate::config::launches_are_plain() {
             // SAFETY: the arguments are the caller's promise.
-            false => unsafe { launch::seldom($function, &$words) },
-        };
-        if let Some(done) = seldom {
-            done
-        } else {
-            let done = $hooked;
-            // SAFETY: the arguments are the caller's promise.
-            unsafe { submitted($function, &$words) };
-            done
+            if let Some(done) = unsafe { launch::special($function, &$words) } {
+                return code(done);
+            }
         }
+        let done = $hooked;
+        // SAFETY: the arguments are the caller's promise.
+        unsafe { submitted($function, &$words) };
+        done
     }};
     (
         submits_to_legacy, $function:ident, $words:expr, $not_caching:ident, $real:ident,
@@ -108,10 +106,22 @@ macro_rules! around_hook {
     };
 }
 
+/// Looks whether a call that has succeeded repeats one that failed for lack of memory. For calls
+/// that allocate, their hooks look, which know the size; for launches, `launch::special`.
+macro_rules! succeeded {
+    (hook, $function:ident, $words:expr) => {
+        Ok(())
+    };
+    (here, $function:ident, $words:expr) => {{
+        out_of_memory::repeated($function, &$words);
+        Ok(())
+    }};
+}
+
 /// Defines the export of one function.
 macro_rules! export {
     ($name:ident($($p:ident: $t:ty),*), $words:expr, $hook:path, [$($h:ident)*],
-        $around:ident, $stream:tt, $not_caching:ident) => {
+        $around:ident, $stream:tt, $not_caching:ident, $repeats_are_noted:ident) => {
         export_door!($name, id::$name, $name::body);
 
         mod $name {
@@ -134,7 +144,7 @@ macro_rules! export {
                     $around, function, $words, $not_caching, real, $hook(function, $($h,)* real)
                 );
                 code(match done {
-                    Ok(()) => Ok(()),
+                    Ok(()) => succeeded!($repeats_are_noted, function, $words),
                     Err(error) => out_of_memory::answered(function, &$words, error),
                 })
             }

@@ -37,6 +37,14 @@ pub(crate) enum Launches {
     Graph { handle: u8 },
 }
 
+impl Launches {
+    /// Returns the handle of the kernel or graph among the arguments.
+    pub(crate) fn handle(self, words: &[usize]) -> usize {
+        let (Launches::Kernel { handle, .. } | Launches::Graph { handle }) = self;
+        words[handle as usize]
+    }
+}
+
 /// The memory that a node references that a capture makes of a call. Launches of kernels reference
 /// what their own arguments point to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -93,6 +93,34 @@ static int probe(int times) {
     return 0;
 }
 
+// Calls that name no size: one fails, then another succeeds, then the same.
+static int again(void) {
+    void (*fail)(const char *) = function("sim_fail");
+    int (*load)(void **, const void *) = function("cuModuleLoadData");
+    int (*get)(void **, void *, const char *) = function("cuModuleGetFunction");
+    int (*launch)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **,
+                  void **) = function("cuLaunchKernel");
+    static const char images[2][5] = {"\x7f" "ELF", "\x7f" "ELF"};
+    void *modules[2], *kernels[2];
+    fail("cuModuleLoadData@*=2");
+    printf("module %d", load(&modules[0], images[0]));
+    fail(NULL);
+    printf(" %d", load(&modules[1], images[1]));
+    fprintf(stderr, "the same module\n");
+    printf(" %d\n", load(&modules[0], images[0]));
+    for (int i = 0; i < 2; i++)
+        OK(get(&kernels[i], modules[i], "delay"));
+    unsigned long long ns = 1;
+    void *arguments[] = {&ns};
+    fail("cuLaunchKernel@*=2");
+    printf("launch %d", launch(kernels[0], 1, 1, 1, 1, 1, 1, 0, NULL, arguments, NULL));
+    fail(NULL);
+    printf(" %d", launch(kernels[1], 1, 1, 1, 1, 1, 1, 0, NULL, arguments, NULL));
+    fprintf(stderr, "the same launch\n");
+    printf(" %d\n", launch(kernels[0], 1, 1, 1, 1, 1, 1, 0, NULL, arguments, NULL));
+    return 0;
+}
+
 static int first_context(void) {
     void (*fail)(const char *) = function("sim_fail");
     int (*make)(void **, void *, unsigned, int) = function("cuCtxCreate_v4");
@@ -113,6 +141,8 @@ int main(int count, char **arguments) {
         return calls(count - 2, arguments + 2);
     if (!strcmp(way, "kind"))
         return kind(arguments[2], count > 3 ? atoi(arguments[3]) : 9);
+    if (!strcmp(way, "again"))
+        return again();
     if (!strcmp(way, "probe"))
         return probe(atoi(arguments[2]));
     if (!strcmp(way, "probe_then_fail")) {

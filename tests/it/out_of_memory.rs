@@ -145,6 +145,31 @@ fn recovered_failures_are_marked() {
     }
 }
 
+/// Calls that name no size are recovered by the same call: a launch of the same kernel, a load of
+/// the same module. Each failure is reported once.
+#[test]
+fn repeated_calls_without_a_size_are_recovered() {
+    for conf in ["record:all", "record:off", "record:all,cache:false"] {
+        let place = Place::new();
+        let ran = place.run(&program("again").conf(conf)).ok();
+        assert_eq!(ran.stdout, "module 2 0 0\nlaunch 2 0 0\n", "{conf}");
+        let said = &ran.stderr;
+        assert_eq!(said.matches("  asked by").count(), 2, "{conf}: {said}");
+        for (what, function) in [("module", "cuModuleLoadData"), ("launch", "cuLaunchKernel")] {
+            let (before, after) = said.split_once(&format!("the same {what}\n")).expect("a mark");
+            let recovered = format!("recovered: {function} failed, but the same call");
+            assert!(!before.contains(&recovered), "{conf}: {said}");
+            assert!(after.contains(&recovered), "{conf}: {said}");
+        }
+        assert!(!said.contains("calls failed for lack of memory"), "{conf}: {said}");
+        if conf != "record:off" {
+            let found = findings(&place, "2.pickle");
+            assert!(!found.contains("Out of memory"), "{conf}: {found}");
+            assert!(found.contains("but the program recovered"), "{conf}: {found}");
+        }
+    }
+}
+
 /// One that fails in earnest after that is told in full, at the end, and found first.
 #[test]
 fn fatal_failure_is_reported_after_recovered_ones() {

@@ -18,7 +18,7 @@ use crate::driver_memory::first_uses::Use;
 use crate::functions::{Function, Launches};
 use crate::graphs::{graph_memory, open_captures, pool_life};
 use crate::hooks::common;
-use crate::hooks::{Real, beside, capture, stream_of, taking};
+use crate::hooks::{Real, beside, capture, out_of_memory, stream_of, taking};
 use crate::ordering::{
     before_submission, captures, communication, kernels, pinned, programmatic_launch,
 };
@@ -284,15 +284,15 @@ fn launch(
 }
 
 /// Handles a launch that may need more than the plain path (`config::launches_are_plain`). Returns
-/// `None` if the launch is plain after all, otherwise its result. A first launch that is measured
-/// is repeated through its entry point, so that the compiler inlines the others as if no launch
-/// were measured.
+/// `None` if the launch is plain after all, otherwise its result, of which a failure is already
+/// reported. A launch that is measured or watched is made through its entry point, so that the
+/// compiler inlines the others as if there were none.
 ///
 /// # Safety
 ///
 /// `words` must be the program's arguments of this function.
 #[cold]
-pub(crate) unsafe fn seldom(function: &'static Function, words: &[usize]) -> Option<CuResult> {
+pub(crate) unsafe fn special(function: &'static Function, words: &[usize]) -> Option<CuResult> {
     let call = |launch: Launch| {
         let mut all = [0; 11];
         all.iter_mut().zip(words).for_each(|(place, word)| *place = *word);
@@ -304,11 +304,22 @@ pub(crate) unsafe fn seldom(function: &'static Function, words: &[usize]) -> Opt
     if !bypass::is_caching() {
         before_submission::flush_all();
         // SAFETY: the real function, as above.
-        return Some(call(unsafe { table::real(function.id) }));
+        let done = call(unsafe { table::real(function.id) });
+        return Some(done.or_else(|error| out_of_memory::answered(function, words, error)));
     }
     look_whether_plain();
+    let again = || {
+        let export = function.body().expect("only exported functions get here");
+        // SAFETY: our export of this function, as above.
+        call(unsafe { core::mem::transmute::<unsafe extern "C" fn(), Launch>(export) })
+    };
     if record::is_on()
-        && let Some(code) = first(function, words, call)
+        && let Some(code) = first(function, words, again)
+    {
+        return Some(code);
+    }
+    if bypass::has_failures()
+        && let Some(code) = out_of_memory::watched(function, words, again)
     {
         return Some(code);
     }
@@ -320,7 +331,9 @@ pub(crate) unsafe fn seldom(function: &'static Function, words: &[usize]) -> Opt
 }
 
 fn look_whether_plain() {
-    let are_plain = || bypass::is_caching() && !record::is_on() && !captures::maybe();
+    let are_plain = || {
+        bypass::is_caching() && !record::is_on() && !captures::maybe() && !bypass::has_failures()
+    };
     config::look_whether_plain(are_plain);
 }
 
@@ -329,16 +342,15 @@ fn look_whether_plain() {
 fn first(
     function: &'static Function,
     words: &[usize],
-    call: impl FnOnce(Launch) -> CuResult,
+    again: impl FnOnce() -> CuResult,
 ) -> Option<CuResult> {
-    let (handle, what) = match function.launches? {
-        Launches::Kernel { handle, .. } => (handle, Use::Launch),
-        Launches::Graph { handle } => (handle, Use::Graph),
+    let launches = function.launches?;
+    let what = match launches {
+        Launches::Kernel { .. } => Use::Launch,
+        Launches::Graph { .. } => Use::Graph,
     };
-    let window = taking::first_launch(function, words[handle as usize], what)?;
-    let export = function.body().expect("only exported functions get here");
-    // SAFETY: our export of this function, as above.
-    let code = call(unsafe { core::mem::transmute::<unsafe extern "C" fn(), Launch>(export) });
+    let window = taking::first_launch(function, launches.handle(words), what)?;
+    let code = again();
     taking::launched(function, what, window);
     Some(code)
 }

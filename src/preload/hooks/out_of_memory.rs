@@ -1,6 +1,8 @@
 //! The only place where an out-of-memory result of a hook leads to the report, whatever the call
 //! requested. Derives the request from the call's arguments.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
+
 use cachealloc_history::OomKind;
 
 use crate::driver::sys::{AllocationProperties, CuError, CuResult};
@@ -8,6 +10,7 @@ use crate::functions::{Function, id};
 use crate::hooks::beside;
 use crate::hooks::driver_memory::array_bytes;
 use crate::out_of_memory;
+use crate::out_of_memory::noted::Success;
 use crate::out_of_memory::{Request, told};
 use crate::process::bypass;
 use crate::state::thread;
@@ -34,22 +37,61 @@ pub(crate) fn answered(function: &'static Function, words: &[usize], error: CuEr
     Err(error)
 }
 
-/// Notes that this function has given the program `bytes` bytes, if any allocation failed before.
+/// Notes that this function has given the program `bytes` bytes, if any call failed before.
 #[inline]
 pub(crate) fn got(function: &'static Function, bytes: u64, code: CuResult) -> CuResult {
     if code.is_ok() && bypass::has_failures() {
-        got_after_failure(function, bytes);
+        note_success(function, Success::Bytes(bytes));
     }
     code
 }
 
+/// Notes that a call with these arguments has succeeded, if any call failed before.
+#[inline]
+pub(crate) fn repeated(function: &'static Function, words: &[usize]) {
+    if bypass::has_failures() {
+        note_success(function, Success::Call(call_number(function, words)));
+    }
+}
+
+/// Makes a launch by `again`, its own entry point, and notes its success. Returns `None` within
+/// that call.
+#[cold]
+pub(crate) fn watched(
+    function: &'static Function,
+    words: &[usize],
+    again: impl FnOnce() -> CuResult,
+) -> Option<CuResult> {
+    if thread::with(|thread| thread.launch_is_watched.replace(true)) {
+        return None;
+    }
+    let code = again();
+    thread::with(|thread| thread.launch_is_watched.set(false));
+    if code.is_ok() {
+        repeated(function, words);
+    }
+    Some(code)
+}
+
 #[cold]
 #[inline(never)]
-fn got_after_failure(function: &'static Function, bytes: u64) {
+fn note_success(function: &'static Function, success: Success) {
     // See `answered`.
     without_cancellation(|| {
-        beside(function, || thread::with(|thread| told::got(thread, function.base, bytes)));
+        beside(function, || thread::with(|thread| told::succeeded(thread, function.base, success)));
     });
+}
+
+/// Returns a number that tells calls of a function apart: launches by the kernel or graph, others
+/// by all arguments.
+#[cold]
+fn call_number(function: &Function, words: &[usize]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    match function.launches {
+        Some(launches) => launches.handle(words).hash(&mut hasher),
+        None => words.hash(&mut hasher),
+    }
+    hasher.finish()
 }
 
 /// Returns the size that a call of class `record` requested, for `got`.
@@ -59,7 +101,8 @@ pub(crate) fn asked_bytes(function: &Function, words: &[usize]) -> Option<u64> {
 
 fn request(function: &Function, words: &[usize]) -> Request {
     let kind = OomKind::of_function(function.base);
-    let mut request = Request { function: function.base, kind, bytes: None, device: None };
+    let call = call_number(function, words);
+    let mut request = Request { function: function.base, kind, bytes: None, device: None, call };
     let word = |at: usize| words.get(at).map(|word| *word as u64);
     request.bytes = match kind {
         OomKind::Pitched => word(2).zip(word(3)).map(|(width, rows)| width.saturating_mul(rows)),

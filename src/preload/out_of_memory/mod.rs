@@ -33,6 +33,8 @@ pub(crate) struct Request {
     pub bytes: Option<u64>,
     /// Device of the request, if it is not the current context's.
     pub device: Option<i32>,
+    /// Tells calls of the function apart that name no size.
+    pub call: u64,
 }
 
 /// Largest number that viewers represent exactly: a program may request anything.
@@ -41,7 +43,7 @@ const EXACT_MAX: u64 = (1 << 53) - 1;
 /// Handles a request that has failed. The caller must hold no lock of the library.
 #[cold]
 pub(crate) fn happened(thread: &Thread, request: Request) {
-    let Request { function, kind, bytes, device } = request;
+    let Request { function, kind, bytes, device, call } = request;
     let context = lookup::current().ok();
     let current = || context.map(|context| context.device).or_else(|| api::ctx_get_device().ok());
     let device = device.or_else(current).unwrap_or(0);
@@ -53,7 +55,8 @@ pub(crate) fn happened(thread: &Thread, request: Request) {
     let memory = situation::device_memory(device);
     let free_bytes = memory.map_or(0, |memory| memory.free_bytes);
     let time_ns = table::refused(device, bytes.unwrap_or(0).min(EXACT_MAX), free_bytes, stack);
-    let failure = Failure::new(request, device, thread.number() as u32, time_ns);
+    let thread = thread.number() as u32;
+    let failure = Failure { request, call, device, thread, time_ns, is_overcome: false };
     let number = noted::note(failure);
     if seccomp::silences() {
         return;

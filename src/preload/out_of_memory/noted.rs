@@ -1,8 +1,9 @@
 //! The failures so far, as snapshots show them, and which of them were overcome: the same thread
-//! got as much by the same function, or not much less.
+//! got as much by the same function, or not much less, or the same call succeeded.
 //!
-//! Only while a failure is open, and only for a limited number of allocations, does the library
-//! check what a thread gets. Meanwhile the calls that allocate leave their fast path (`bypass`).
+//! Only while some failure is not overcome, and only for a limited number of calls, does the
+//! library check which calls succeed. Meanwhile allocations and launches leave their fast path
+//! (`bypass`).
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -15,7 +16,7 @@ use crate::state::thread::Thread;
 
 /// Number of failures to keep; older ones are dropped.
 const FAILURES_MAX: usize = 64;
-/// Number of allocations after which a failure that is still open is final.
+/// Number of successful calls after which a failure that is not overcome is final.
 const LOOKS_MAX: u32 = 4096;
 /// A request that gets less than this fraction has not overcome the failure.
 const PART: u64 = 16;
@@ -23,12 +24,22 @@ const PART: u64 = 16;
 #[derive(Clone, Copy)]
 pub(crate) struct Failure {
     pub request: OomRequest,
+    /// Tells requests of the function apart that name no size.
+    pub call: u64,
     pub device: i32,
-    thread: u32,
+    pub thread: u32,
     /// Time of its entry, or `None` without one.
-    time_ns: Option<u64>,
-    is_open: bool,
-    is_overcome: bool,
+    pub time_ns: Option<u64>,
+    pub is_overcome: bool,
+}
+
+/// A call that has succeeded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Success {
+    /// An allocation of this size.
+    Bytes(u64),
+    /// A call that names no size, by its `Failure::call`.
+    Call(u64),
 }
 
 /// Number of failures, and how many of them were overcome.
@@ -49,8 +60,8 @@ struct Noted {
 struct Forgotten {
     /// Number of final ones.
     standing: u64,
-    /// Number of open ones, all of one thread and one function.
-    open: Option<(u32, &'static str, u64)>,
+    /// The other ones: requests of one thread for the same, and their number.
+    open: Option<(Failure, u64)>,
 }
 
 static NOTED: Mutex<Noted> = Mutex::new(Noted {
@@ -62,14 +73,23 @@ static NOTED: Mutex<Noted> = Mutex::new(Noted {
 static LOOKS: AtomicU32 = AtomicU32::new(0);
 
 impl Failure {
-    pub(crate) fn new(
-        request: OomRequest,
-        device: i32,
-        thread: u32,
-        time_ns: Option<u64>,
-    ) -> Failure {
-        let is_open = request.bytes.is_some();
-        Failure { request, device, thread, time_ns, is_open, is_overcome: false }
+    /// Returns whether success with one of the two requests would overcome both, if their sizes
+    /// are not too different.
+    fn is_like(&self, other: &Failure) -> bool {
+        let of = |failure: &Failure| {
+            let OomRequest { function, bytes, .. } = failure.request;
+            (failure.thread, function, bytes.is_none().then_some(failure.call))
+        };
+        of(self) == of(other)
+    }
+
+    fn is_like_call(&self, thread: u32, function: &str, success: Success) -> bool {
+        let OomRequest { function: of, bytes, .. } = self.request;
+        let is_same = match success {
+            Success::Bytes(_) => bytes.is_some(),
+            Success::Call(call) => bytes.is_none() && self.call == call,
+        };
+        is_same && self.thread == thread && of == function
     }
 }
 
@@ -81,37 +101,30 @@ pub(crate) fn note(failure: Failure) -> u64 {
     let before = place.replace(failure);
     before.iter().for_each(|before| noted.forgotten.add(before));
     noted.counts.all += 1;
-    if failure.is_open {
-        LOOKS.store(LOOKS_MAX, Ordering::Relaxed);
-        bypass::note_failures(true);
-    }
+    LOOKS.store(LOOKS_MAX, Ordering::Relaxed);
+    bypass::note_failures(true);
     number
 }
 
 impl Forgotten {
     fn add(&mut self, failure: &Failure) {
-        let Failure { request, thread, is_open, is_overcome, .. } = failure;
         match &mut self.open {
-            _ if *is_overcome => {}
-            _ if !is_open => self.standing += 1,
-            Some((of, function, count)) if of == thread && *function == request.function => {
-                *count += 1;
-            }
+            _ if failure.is_overcome => {}
+            Some((like, count)) if like.is_like(failure) => *count += 1,
             open => {
-                self.standing += open.map_or(0, |(.., count)| count);
-                *open = Some((*thread, request.function, 1));
+                self.standing += open.map_or(0, |(_, count)| count);
+                *open = Some((*failure, 1));
             }
         }
     }
 
-    /// Marks this thread's failures of this function as overcome. Returns how many there were.
-    fn overcome(&mut self, thread: u32, function: &str) -> u64 {
-        let is_it = |open: &(u32, &str, u64)| open.0 == thread && open.1 == function;
-        self.open.take_if(|open| is_it(open)).map_or(0, |(.., count)| count)
+    /// Forgets the failures like this one, which are overcome. Returns how many there were.
+    fn overcome(&mut self, failure: &Failure) -> u64 {
+        self.open.take_if(|(like, _)| like.is_like(failure)).map_or(0, |(_, count)| count)
     }
 
     fn all_standing(&self) -> u64 {
-        self.standing + self.open.map_or(0, |(.., count)| count)
+        self.standing + self.open.map_or(0, |(_, count)| count)
     }
 }
 
@@ -133,10 +146,10 @@ pub(crate) fn repeats_the_last(number: u64, failure: &Failure) -> bool {
     let before = number.checked_sub(1).and_then(standing);
     before.is_some_and(|before| {
         let of = |failure: &Failure| {
-            let OomRequest { function, kind, bytes, .. } = failure.request;
-            (failure.thread, failure.device, function, kind, bytes)
+            let OomRequest { kind, bytes, .. } = failure.request;
+            (failure.device, kind, bytes)
         };
-        of(&before) == of(failure)
+        before.is_like(failure) && of(&before) == of(failure)
     })
 }
 
@@ -146,10 +159,14 @@ pub(crate) fn last() -> Option<Failure> {
     (all.saturating_sub(FAILURES_MAX as u64)..all).rev().find_map(standing)
 }
 
-/// Notes that this thread has got this much by this function. Returns the first failure that this
-/// overcame.
+/// Notes that a call of this function by this thread has succeeded. Returns the first failure that
+/// this overcame.
 #[cold]
-pub(crate) fn got(thread: &Thread, function: &str, bytes: u64) -> Option<(u64, Failure)> {
+pub(crate) fn succeeded(
+    thread: &Thread,
+    function: &str,
+    success: Success,
+) -> Option<(u64, Failure)> {
     let left = LOOKS.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
     if left.is_ok_and(|left| left <= 1) || left.is_err() {
         bypass::note_failures(false);
@@ -157,25 +174,25 @@ pub(crate) fn got(thread: &Thread, function: &str, bytes: u64) -> Option<(u64, F
     let mut noted = lock(&NOTED);
     let all = noted.counts.all;
     let number = thread.number() as u32;
-    let is_same = |failure: &Failure| {
-        failure.is_open && failure.thread == number && failure.request.function == function
-    };
+    let is_of =
+        |failure: &Failure| !failure.is_overcome && failure.is_like_call(number, function, success);
     let first = all.saturating_sub(FAILURES_MAX as u64);
-    let of_thread = || (first..all).map(|number| (number, number as usize % FAILURES_MAX));
-    let last = of_thread().rev().find_map(|(_, at)| noted.latest[at].filter(is_same))?;
-    let asked = last.request.bytes?;
-    if bytes > asked || bytes < asked / PART {
+    let known = || (first..all).map(|number| (number, number as usize % FAILURES_MAX));
+    let last = known().rev().find_map(|(_, at)| noted.latest[at].filter(is_of))?;
+    if let (Success::Bytes(got), Some(asked)) = (success, last.request.bytes)
+        && (got > asked || got < asked / PART)
+    {
         return None;
     }
-    noted.counts.overcome += noted.forgotten.overcome(number, function);
+    noted.counts.overcome += noted.forgotten.overcome(&last);
     let mut overcome = None;
-    for (number, at) in of_thread() {
-        let Some(failure) = noted.latest[at].filter(is_same) else { continue };
-        noted.latest[at] = Some(Failure { is_open: false, is_overcome: true, ..failure });
+    for (number, at) in known() {
+        let Some(failure) = noted.latest[at].filter(is_of) else { continue };
+        noted.latest[at] = Some(Failure { is_overcome: true, ..failure });
         noted.counts.overcome += 1;
         overcome = overcome.or(Some((number, failure)));
     }
-    if noted.latest.iter().flatten().all(|failure| !failure.is_open) {
+    if noted.latest.iter().flatten().all(|failure| failure.is_overcome) {
         bypass::note_failures(false);
     }
     overcome

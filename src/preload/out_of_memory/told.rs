@@ -14,7 +14,7 @@ use crate::heap;
 use crate::lock::lock;
 use crate::log;
 use crate::out_of_memory::noted;
-use crate::out_of_memory::noted::{Counts, Failure};
+use crate::out_of_memory::noted::{Counts, Failure, Success};
 use crate::out_of_memory::situation::DeviceMemory;
 use crate::process::bounds;
 use crate::process::bounds::Budget;
@@ -87,17 +87,20 @@ fn host_has_room() -> bool {
 /// Memory for the sites and names of a large program.
 const ROOM_BYTES: usize = 16 << 20;
 
-/// Notes that the thread has got this much by this function. Prints that if it overcomes a reported
-/// failure.
-pub(crate) fn got(thread: &Thread, function: &str, got_bytes: u64) {
-    let Some((number, failure)) = noted::got(thread, function, got_bytes) else { return };
-    if number < AT_ONCE {
-        let asked = bytes(failure.request.bytes.unwrap_or(0));
-        log::warn(format_args!(
-            "recovered: {function} failed for {asked}, but the same thread has now received {}",
-            bytes(got_bytes)
-        ));
-    }
+/// Notes that a call of this function by the thread has succeeded. Prints that if it overcomes a
+/// reported failure.
+pub(crate) fn succeeded(thread: &Thread, function: &str, success: Success) {
+    let overcome = noted::succeeded(thread, function, success);
+    let Some((_, failure)) = overcome.filter(|(number, _)| *number < AT_ONCE) else { return };
+    let then = match success {
+        Success::Bytes(got) => format!(
+            "failed for {}, but the same thread has now received {}",
+            bytes(failure.request.bytes.unwrap_or(0)),
+            bytes(got)
+        ),
+        Success::Call(_) => "failed, but the same call of the same thread has now succeeded".into(),
+    };
+    log::warn(format_args!("recovered: {function} {then}"));
 }
 
 /// Prints the last failure when the process ends, if it was neither reported nor overcome, and the

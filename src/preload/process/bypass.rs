@@ -76,6 +76,7 @@ pub(crate) fn note_failures(any: bool) {
         true => STATE.0.fetch_or(FAILED, Ordering::Relaxed),
         false => STATE.0.fetch_and(!FAILED, Ordering::Relaxed),
     };
+    config::launches_change();
 }
 
 #[inline]

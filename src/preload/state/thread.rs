@@ -25,6 +25,8 @@ pub(crate) struct Thread {
     pub in_memory_hook: Cell<bool>,
     /// The call being observed by memory hooks, if any.
     pub observed_call: Cell<*const c_void>,
+    /// Set during a launch whose success is of interest (`hooks::out_of_memory`).
+    pub launch_is_watched: Cell<bool>,
     /// The stream of its last submission during a capture (`captures::note_submission`).
     pub submits_on: Cell<Option<(u64, StreamHandle)>>,
     /// The capture that this submission went into, as it was before.
@@ -79,6 +81,7 @@ thread_local! {
             inside: Cell::new(false),
             in_memory_hook: Cell::new(false),
             observed_call: Cell::new(null()),
+            launch_is_watched: Cell::new(false),
             submits_on: Cell::new(None),
             captured_before: Cell::new(None),
             stream: Cell::new(None),
