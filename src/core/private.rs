@@ -254,7 +254,7 @@ impl Allocator {
             if block.expandable || !self.policy.fits(block.bytes, block_bytes) {
                 return None;
             }
-            let idle = block.freed_at < begun.0 || !rule_holds(Rule::AdoptUnnamed);
+            let idle = block.freed_at < begun.0 || !rule_holds(Rule::AdoptUnreferenced);
             let mut begin = block.address;
             loop {
                 let left =

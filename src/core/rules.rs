@@ -57,7 +57,7 @@ rules! {
     /// A capture adopts only memory that has not been used since it began.
     AdoptOnlyIdle = "adopt_only_idle",
     /// Memory freed since the capture began is adopted only if no graph node references it.
-    AdoptUnnamed = "adopt_unnamed",
+    AdoptUnreferenced = "adopt_unreferenced",
     /// A block freed in a capture, ordered after work outside of it, is not reused in that capture.
     OutsideFreeWaitsForPool = "outside_free_waits_for_pool",
     /// A thread that submits work into a capture takes part in it.
@@ -68,17 +68,17 @@ rules! {
     /// A capture has memory in every context.
     CaptureInEveryContext = "capture_in_every_context",
     /// A freed block that no node references is free for every request.
-    UnnamedIsFree = "unnamed_is_free",
+    UnreferencedIsFree = "unreferenced_is_free",
     /// An unreferenced block leaves the pool early if it is freed on a stream that does not
     /// capture.
-    UnnamedLeavesPool = "unnamed_leaves_pool",
+    UnreferencedLeavesPool = "unreferenced_leaves_pool",
     /// Blocks beside one that a graph uses are freed as usual.
     PrivateByBlock = "private_by_block",
     /// An address at which a block begins, or memory of the driver itself, is no reference to the
     /// block that ends there.
     BeginIsNoEnd = "begin_is_no_end",
     /// A block that a node references stays with the graph when its capture has ended.
-    NamedStaysWithGraph = "named_stays_with_graph",
+    ReferencedStaysWithGraph = "referenced_stays_with_graph",
     /// A referenced block that the program still holds leaves with the capture, if the driver's own
     /// free would take it away from the graph.
     HeldLeavesWithCapture = "held_leaves_with_capture",
@@ -87,19 +87,19 @@ rules! {
     PoolLivesWithGraph = "pool_lives_with_graph",
     /// The memory of an ended pool becomes free for every request only when an event recorded after
     /// its last work is complete.
-    PoolEndsBehindEvent = "pool_ends_behind_event",
+    PoolEndsAfterEvent = "pool_ends_after_event",
     /// An ended pool also waits for the work of other contexts.
-    PoolEndsBehindOthers = "pool_ends_behind_others",
+    PoolEndsAfterOtherContexts = "pool_ends_after_other_contexts",
     /// A pool ends at once if each of its frees had waited for all work.
     WaitedPoolEndsAtOnce = "waited_pool_ends_at_once",
     /// When memory is short, the library waits for the driver to report graphs that have just
     /// ended.
-    NotesAreAwaited = "notes_are_awaited",
+    GraphEndsAreAwaited = "graph_ends_are_awaited",
     /// Launched and never-launched graphs are reported in separate orders; wait for both.
-    NotesOfBothKinds = "notes_of_both_kinds",
+    GraphEndsOfBothKinds = "graph_ends_of_both_kinds",
     /// The library waits for these reports again after frees that in the driver would wait for the
     /// graphs' launches.
-    NotesBehindFrees = "notes_behind_frees",
+    GraphEndsAfterFrees = "graph_ends_after_frees",
     /// Cached pinned memory is no longer used by any work.
     PinnedFreeWaits = "pinned_free_waits",
     /// Cached pinned memory is zeroed before it is reused.
@@ -115,7 +115,7 @@ rules! {
     ReferenceWaitsForNone = "reference_waits_for_none",
     /// Memory served by the driver lies in no segment of an ended context, even before that end is
     /// noted.
-    ServedIsNobodys = "served_is_nobodys",
+    ServedIsInNoSegment = "served_is_in_no_segment",
     /// The count of opened memory of other processes continues while a reference to their context
     /// is released.
     OpensOutliveReference = "opens_outlive_reference",
@@ -134,16 +134,16 @@ rules! {
     /// that at once.
     PrimaryIsNotDestroyed = "primary_is_not_destroyed",
     /// A request that would proceed in the driver waits for no free that has not returned.
-    RoomBehindReturnedFrees = "room_behind_returned_frees",
+    OnlyReturnedFreesAreAwaited = "only_returned_frees_are_awaited",
     /// In mode `relaxed`, calls that report or request memory wait for plain frees of other threads
     /// only for a limited time.
     OthersPlainFreesForAWhile = "others_plain_frees_for_a_while",
     /// Cached memory is released for a request even if several contexts have submitted.
-    KeptGivesWayAnywhere = "kept_gives_way_anywhere",
+    KeptIsReleasedInAnyContext = "kept_is_released_in_any_context",
     /// A wait for a blocking stream includes the legacy work that preceded a free there.
     FreeJoinsLegacy = "free_joins_legacy",
     /// Legacy work is included even for a free without an event of its stream.
-    ParkedFreeJoins = "parked_free_joins",
+    PendingFreeJoinsLegacy = "pending_free_joins_legacy",
     /// Legacy work is included even if the driver has no event left.
     FreeJoinsWithoutEvent = "free_joins_without_event",
     /// A wait for any other stream includes everything its context had to wait for before a free
@@ -152,36 +152,36 @@ rules! {
     /// Only memory that was not used since the epoch is released as idle.
     IdleSinceMark = "idle_since_mark",
     /// Idle memory is released once the barriers of its frees are complete.
-    IdleBehindBarrier = "idle_behind_barrier",
+    IdleAfterBarrier = "idle_after_barrier",
     /// The user's peer processes are asked for memory before a request fails.
-    NeighboursAreAsked = "neighbours_are_asked",
+    PeersAreAsked = "peers_are_asked",
     /// A request that lacks something other than device memory fails without a reclaim request.
     OtherShortagesFail = "other_shortages_fail",
     /// No reclaim request is sent once the process ends, since nothing waits then.
-    NoPleaAtEnd = "no_plea_at_end",
+    NoReclaimAtExit = "no_reclaim_at_exit",
     /// Requests that wait for memory get it in the order in which they began to wait.
     WaitersQueue = "waiters_queue",
     /// Each GPU has its own queue, whichever other GPUs a process waits for.
     EachGpuHasAFirst = "each_gpu_has_a_first",
     /// No thread of the library is in a context that ends.
-    EndHoldsScavengerOff = "end_holds_scavenger_off",
+    ContextEndStopsScavenger = "context_end_stops_scavenger",
     /// No thread of the library is in the driver when the process ends.
     ScavengerStopsAtExit = "scavenger_stops_at_exit",
     /// A request waits for memory that is being released.
-    RoomIsAwaited = "room_is_awaited",
+    ReleaseInProgressIsAwaited = "release_in_progress_is_awaited",
     /// The request waits as long as that takes if in the driver it would block for as long as a
     /// free waits.
-    StandsStillToTheEnd = "stands_still_to_the_end",
+    BlockedRequestHasNoBound = "blocked_request_has_no_bound",
     /// Requests of other threads are served while a miss waits.
-    MissLetsGo = "miss_lets_go",
+    WaitingMissBlocksNobody = "waiting_miss_blocks_nobody",
     /// The request is retried as long as some memory has been released since.
-    RoomIsTriedAgain = "room_is_tried_again",
+    ReleasedMemoryIsRetried = "released_memory_is_retried",
     /// Memory is unmapped only after the newest barrier is complete.
-    UnmapBehindBarrier = "unmap_behind_barrier",
+    UnmapAfterBarrier = "unmap_after_barrier",
     /// A free of a context block records a barrier.
     BarrierOnFree = "barrier_on_free",
     /// Before work goes to a second stream, the deferred wait is submitted.
-    OtherStreamPays = "other_stream_pays",
+    OtherStreamFlushes = "other_stream_flushes",
     /// If several streams have work, each waits for the newest barrier before it gets more.
     StreamsWaitForThemselves = "streams_wait_for_themselves",
     /// A stream waits again if there is a newer barrier than the one it has waited for.
@@ -189,22 +189,22 @@ rules! {
     /// The tags that a barrier drops were made before its number was taken.
     TagsBeforeNumber = "tags_before_number",
     /// The end of the only stream submits the deferred wait: another stream may get its handle.
-    EndedStreamPays = "ended_stream_pays",
+    EndedStreamFlushes = "ended_stream_flushes",
     /// A launch that may begin before the earlier work of its stream is complete counts as work of
     /// another stream.
-    EarlyStartPays = "early_start_pays",
+    ProgrammaticLaunchFlushes = "programmatic_launch_flushes",
     /// The beginning of a capture submits the deferred wait: later the wait would invalidate the
     /// capture.
-    CapturePaysFirst = "capture_pays_first",
+    CaptureFlushesFirst = "capture_flushes_first",
     /// The deferred wait is submitted even while a reference to its context is being released: the
     /// context usually survives.
-    ReferenceLessPays = "reference_less_pays",
+    ReleasedReferenceFlushes = "released_reference_flushes",
     /// A forked child takes no lock for a deferred wait.
-    ForkedChildOwesNothing = "forked_child_owes_nothing",
+    ForkedChildFlushesNothing = "forked_child_flushes_nothing",
     /// Work on a stream of the library submits the deferred wait.
-    OwnStreamPays = "own_stream_pays",
+    LibraryStreamFlushes = "library_stream_flushes",
     /// A call that reveals submissions the counters do not see submits the deferred wait.
-    BlindSpotPays = "blind_spot_pays",
+    UntrackedSubmissionFlushes = "untracked_submission_flushes",
     /// Only the thread with its own lane forgets after a barrier which streams had work.
     OwnerForgetsStreams = "owner_forgets_streams",
     /// The streams are forgotten only if nothing has begun since the barrier's counters were read.
@@ -213,7 +213,7 @@ rules! {
     /// one proves nothing about its streams.
     OnlySubmitterForgets = "only_submitter_forgets",
     /// The deferred wait of one context is neither submitted nor forgotten by another one.
-    OneContextOwes = "one_context_owes",
+    DeferralIsPerContext = "deferral_is_per_context",
     /// The counters count the ends of submissions, not only their beginnings.
     ElisionNeedsEnded = "elision_needs_ended",
     /// A barrier covers submissions only up to a point at which every begun one had ended.
@@ -236,7 +236,7 @@ rules! {
     /// A thread's last free in each context is remembered.
     FreesInEachContext = "frees_in_each_context",
     /// While a capture runs, a free lets the driver wait and records no barrier.
-    CaptureWaitsNatively = "capture_waits_natively",
+    CaptureWaitsInDriver = "capture_waits_in_driver",
     /// In mode `strict` every free waits.
     StrictWaits = "strict_waits",
     /// A block freed on a stream is available to that stream only until its event is complete.
@@ -249,9 +249,9 @@ rules! {
     /// What the block's context has waited for proves nothing about a stream of another context.
     StreamElsewhereTags = "stream_elsewhere_tags",
     /// `cuMemFree` of a stream-ordered block leaves a pending free: no wait, no barrier.
-    FreeOfStreamBlockParks = "free_of_stream_block_parks",
+    FreeOfStreamBlockIsPending = "free_of_stream_block_is_pending",
     /// A block that was recorded on other streams does not return to its stream at once.
-    RecordedStreamsPark = "recorded_streams_park",
+    RecordedStreamsArePending = "recorded_streams_are_pending",
     /// After the first untracked submission every kernel counts as host-visible.
     VisibleIsSticky = "visible_is_sticky",
     /// A kernel's arguments are searched for addresses of pinned memory.
@@ -298,7 +298,7 @@ rules! {
     /// default pool with the library.
     RefusedChangesNothing = "refused_changes_nothing",
     /// The driver is not asked for anything it reports not to have.
-    NothingIsAskedInVain = "nothing_is_asked_in_vain",
+    OnlySupportedQueries = "only_supported_queries",
     /// A graph that is uploaded when it is instantiated finds memory.
     UploadMakesRoom = "upload_makes_room",
     /// Memory served in place of the default pool counts in the pool's attributes.
@@ -339,13 +339,13 @@ rules! {
     /// A block is published only after the wait of its barrier is submitted.
     PublishAfterBarrier = "publish_after_barrier",
     /// If the driver refuses the barrier of a free, the driver itself waits instead.
-    RefusedBarrierWaitsNatively = "refused_barrier_waits_natively",
+    RefusedBarrierWaitsInDriver = "refused_barrier_waits_in_driver",
     /// A free that the driver does not permit leaves the block to the program.
     RefusedFreeKeepsBlock = "refused_free_keeps_block",
     /// No capture begins while a barrier is being recorded.
-    CaptureGate = "capture_gate",
+    CaptureExcludesBarriers = "capture_excludes_barriers",
     /// No barrier begins while a real free may hold the context.
-    BarrierGivesWay = "barrier_gives_way",
+    BarrierAvoidsRealFree = "barrier_avoids_real_free",
     /// An allocation in a context with a sticky error asks the driver.
     StickyErrorRefuses = "sticky_error_refuses",
     /// A free that waits for another's barrier is one in progress.
@@ -357,7 +357,7 @@ rules! {
     /// The synchronizing thread does not wait for segments released meanwhile.
     CollectTakesTurns = "collect_takes_turns",
     /// Segments are released after the events that their blocks wait for.
-    ReleaseBehindEvents = "release_behind_events",
+    ReleaseAfterEvents = "release_after_events",
     /// A call is retried only if the table of functions allows it.
     RetryAsListed = "retry_as_listed",
     /// A call that may have been captured is not retried.
@@ -389,7 +389,7 @@ rules! {
     /// A reused block keeps waiting for its earlier users.
     CaptureReuseIsMarked = "capture_reuse_is_marked",
     /// A stream that joins late is ordered after the earlier users of reused blocks.
-    CaptureStreamsAreMended = "capture_streams_are_mended",
+    CaptureEdgesAreAdded = "capture_edges_are_added",
     /// What is known of a stream is forgotten when its terminals move elsewhere.
     CaptureReachAdvances = "capture_reach_advances",
     /// Nothing is reused in a capture that the library does not see whole.
@@ -401,11 +401,11 @@ rules! {
     /// Initializing the driver again forgets nothing about the process.
     SecondInitForgetsNothing = "second_init_forgets_nothing",
     /// The end of a context ends, by id, only what existed before it.
-    EndsWhatWasThere = "ends_what_was_there",
+    EndsOnlyWhatExisted = "ends_only_what_existed",
     /// The end of a context takes its kernels with it.
     KernelsEndWithContext = "kernels_end_with_context",
     /// A block that the core has taken for a request is recorded under the same lock.
-    ArrivedIsTold = "arrived_is_told",
+    ArrivedIsRecorded = "arrived_is_recorded",
     /// Such a block keeps the event of its work from then on.
     ArrivedKeepsEvent = "arrived_keeps_event",
     /// The pending barriers of a thread pass to the process when the thread ends.
@@ -415,26 +415,26 @@ rules! {
     /// What is known of a stream is forgotten when one ends: its handle may be reused.
     EndedStreamIsForgotten = "ended_stream_is_forgotten",
     /// A free on a stream that does not exist frees nothing.
-    StreamIsThere = "stream_is_there",
+    StreamExists = "stream_exists",
     /// A call that waits in the driver and holds the context meanwhile is announced.
     TeardownIsAnnounced = "teardown_is_announced",
     /// When memory is short, memory that work still uses stays for requests that can be ordered
     /// after it.
     WaitingMemoryStays = "waiting_memory_stays",
     /// A stream-ordered request that finds nothing else takes memory that other streams still use.
-    StreamComesBehindOthers = "stream_comes_behind_others",
+    StreamTakesMemoryOfOthers = "stream_takes_memory_of_others",
     /// If that memory lies in pieces, the request waits for the streams.
     PiecesAreAwaited = "pieces_are_awaited",
     /// A stream that is given memory others still use waits for them.
-    BehindOthersWaits = "behind_others_waits",
+    MemoryOfOthersIsAwaited = "memory_of_others_is_awaited",
     /// Stream-ordered memory freed by `cuMemFree` is free at once when memory is short.
     AssumedOverWhereShort = "assumed_over_where_short",
     /// Such memory still waits for whatever its stream had to wait for when it got the block.
     AssumedWaitsForBefore = "assumed_waits_for_before",
     /// A query for the free memory includes the frees that in the driver it would have waited for.
-    ToldBehindFrees = "told_behind_frees",
+    FreeMemoryQueryWaits = "free_memory_query_waits",
     /// A pool is trimmed after the barriers of earlier frees.
-    TrimBehindFrees = "trim_behind_frees",
+    TrimAfterFrees = "trim_after_frees",
     /// A stream whose green context is gone no longer captures.
     DetachedIsOver = "detached_is_over",
     /// A stream that the driver fails to destroy continues to capture.

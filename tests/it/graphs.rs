@@ -135,7 +135,7 @@ fn the_memory_of_a_graph_waits_for_its_last_user() {
     // The driver reports the end of the graph asynchronously.
     let caught = (0..40).any(|_| {
         let run = program("freed_in_use", "global").conf("free_mode:relaxed");
-        let ran = run.env("CACHEALLOC_BREAK", Rule::PoolEndsBehindEvent.name()).output();
+        let ran = run.env("CACHEALLOC_BREAK", Rule::PoolEndsAfterEvent.name()).output();
         ran.stdout.contains("FAIL")
     });
     assert!(caught);
@@ -146,7 +146,7 @@ fn the_memory_of_a_graph_waits_for_its_last_user_elsewhere() {
     everywhere("freed_elsewhere", "ok");
     let caught = (0..40).any(|_| {
         let run = program("freed_elsewhere", "relaxed").conf("free_mode:ordered");
-        let ran = run.env("CACHEALLOC_BREAK", Rule::PoolEndsBehindOthers.name()).output();
+        let ran = run.env("CACHEALLOC_BREAK", Rule::PoolEndsAfterOtherContexts.name()).output();
         ran.stdout.contains("FAIL") || !problems(&ran).is_empty()
     });
     assert!(caught);
@@ -178,8 +178,8 @@ fn memory_of_a_just_destroyed_graph_is_available() {
     }
     for (name, rule) in [
         ("destroyed_beside_a_capture", Rule::WaitedPoolEndsAtOnce),
-        ("needed_at_once", Rule::NotesAreAwaited),
-        ("needed_unlaunched", Rule::NotesOfBothKinds),
+        ("needed_at_once", Rule::GraphEndsAreAwaited),
+        ("needed_unlaunched", Rule::GraphEndsOfBothKinds),
     ] {
         let run = program(name, "global").env("SIM_MEMORY_MB", "160").conf("log:quiet");
         let ran = run.env("CACHEALLOC_BREAK", rule.name()).output();
@@ -203,7 +203,7 @@ fn memory_of_a_graph_is_available_after_a_waiting_free() {
         }
     }
     let ran = run("needed_behind_a_free", "global", "ordered")
-        .env("CACHEALLOC_BREAK", Rule::NotesBehindFrees.name())
+        .env("CACHEALLOC_BREAK", Rule::GraphEndsAfterFrees.name())
         .output();
     assert!(ran.stdout.contains("FAIL"), "{ran:#?}");
 }
@@ -302,7 +302,7 @@ fn memory_referenced_by_nodes_stays_with_the_graph() {
         assert_eq!(clean(program("long_arguments", capture)), said, "{capture}");
     }
     let broken = program("freed_later", "thread-local");
-    let ran = broken.env("CACHEALLOC_BREAK", Rule::NamedStaysWithGraph.name()).output();
+    let ran = broken.env("CACHEALLOC_BREAK", Rule::ReferencedStaysWithGraph.name()).output();
     assert!(!problems(&ran).is_empty() || ran.stdout.contains("FAIL"), "{ran:#?}");
 }
 
@@ -315,7 +315,8 @@ fn captures_get_what_only_the_cache_has() {
     // Without the library neither the free nor the request succeeds.
     assert_eq!(clean(small("part_of_cache", "global")), "refused 2");
     assert_eq!(clean(small("named_part", "relaxed")), "apart");
-    let broken = small("named_part", "relaxed").env("CACHEALLOC_BREAK", Rule::AdoptUnnamed.name());
+    let broken =
+        small("named_part", "relaxed").env("CACHEALLOC_BREAK", Rule::AdoptUnreferenced.name());
     assert_eq!(broken.output().stdout.trim(), "FAIL");
 }
 

@@ -228,7 +228,7 @@ fn all_goes_back(run: Run) {
 /// here.
 #[test]
 fn memory_in_use_costs_no_call() {
-    let ran = clean(&broken(hurried("keep 100").conf(ALWAYS), Rule::NothingIsAskedInVain));
+    let ran = clean(&broken(hurried("keep 100").conf(ALWAYS), Rule::OnlySupportedQueries));
     let calls = ["cuMemGetInfo_v2", "cuCtxPushCurrent_v2"].map(|name| ran.report.calls(name));
     assert_eq!(calls, [1, 1]);
 }
@@ -279,7 +279,7 @@ fn work_that_still_runs_keeps_its_memory() {
     for conf in [ALWAYS, ALWAYS_EXPANDABLE, EAGER, EAGER_EXPANDABLE] {
         let run = hurried("late_kernel 100").conf(conf);
         clean(&run);
-        goes_wrong(&broken(run, Rule::IdleBehindBarrier));
+        goes_wrong(&broken(run, Rule::IdleAfterBarrier));
     }
 }
 
@@ -296,7 +296,7 @@ fn a_request_finds_what_is_on_its_way() {
     let runs: Vec<_> = (0..3).map(|_| hurried("room 150").conf(&conf).output().ok()).collect();
     let passes_none = |ran: &Ran| !ran.stderr.contains("requests passed to the driver");
     assert!(runs.iter().any(passes_none), "{runs:#?}");
-    goes_wrong(&broken(hurried("room 150").conf(ALWAYS), Rule::RoomIsAwaited));
+    goes_wrong(&broken(hurried("room 150").conf(ALWAYS), Rule::ReleaseInProgressIsAwaited));
 }
 
 #[test]
@@ -310,7 +310,7 @@ fn memory_in_release_keeps_its_contents() {
 fn contexts_end_in_spite_of_the_keeper() {
     for way in ["contexts 80", "primary 80"] {
         clean(&hurried(way).conf(ALWAYS));
-        goes_wrong(&broken(hurried(way).conf(ALWAYS), Rule::EndHoldsScavengerOff));
+        goes_wrong(&broken(hurried(way).conf(ALWAYS), Rule::ContextEndStopsScavenger));
     }
     clean(&hurried("contexts 20").conf(ALWAYS_EXPANDABLE));
 }

@@ -54,10 +54,10 @@ fn programs_differ_without_their_rule() {
     const TABLE: &[(Rule, &str)] = &[
         (Rule::BeginIsNoEnd, "neighbour_of_a_named_block"),
         (Rule::BeginIsNoEnd, "neighbour_of_the_driver_s_memory"),
-        (Rule::ToldBehindFrees, "told_behind_a_free"),
+        (Rule::FreeMemoryQueryWaits, "told_behind_a_free"),
         (Rule::PiecesAreAwaited, "pieces_of_two_streams"),
         (Rule::PrivateByBlock, "beside_a_block_of_a_graph"),
-        (Rule::UnnamedLeavesPool, "capture_memory_freed_on_a_stream"),
+        (Rule::UnreferencedLeavesPool, "capture_memory_freed_on_a_stream"),
         (Rule::AssumedOverWhereShort, "freed_plainly_is_free"),
         (Rule::HeldLeavesWithCapture, "graph_memory_freed_before_a_capture"),
         (Rule::UnusedIsFilledAtOnce, "filled_and_freed_plainly"),

@@ -291,7 +291,7 @@ fn peers_keep_memory_if_the_user_disables_release() {
 #[test]
 fn without_the_rule_it_fails() {
     let house = House::new();
-    let broken = |run: Run| run.env("CACHEALLOC_BREAK", Rule::NeighboursAreAsked.name());
+    let broken = |run: Run| run.env("CACHEALLOC_BREAK", Rule::PeersAreAsked.name());
     let (mut first, mut second) = (house.process(KEEPS), house.process_with(KEEPS, broken));
     first.caches(900, 100);
     assert_eq!(second.does("alloc 600"), OUT_OF_MEMORY);
@@ -321,7 +321,7 @@ fn memory_that_a_kernel_writes_is_not_released_to_peers() {
         (code, later)
     };
     assert_eq!(run(None), (OUT_OF_MEMORY, 0));
-    assert_eq!(run(Some(Rule::IdleBehindBarrier)).0, 0);
+    assert_eq!(run(Some(Rule::IdleAfterBarrier)).0, 0);
 }
 
 #[test]

@@ -72,7 +72,7 @@ fn unknown_export_table_flushes_deferred_waits() {
     };
     assert_eq!(waits(&["work"], ""), (1, 0));
     assert_eq!(waits(&["work", "table"], ""), (1, 1));
-    assert_eq!(waits(&["work", "table"], Rule::BlindSpotPays.name()), (1, 0));
+    assert_eq!(waits(&["work", "table"], Rule::UntrackedSubmissionFlushes.name()), (1, 0));
 }
 
 #[test]

@@ -44,7 +44,7 @@ fn kept_memory_is_released_for_another_context() {
         let run = Run::c("pinned_again.c").args("20 elsewhere").env("CACHEALLOC_BREAK", broken);
         run.env("SIM_FAIL", "cuMemHostAlloc@21=2").output().report.calls("cuMemFreeHost")
     };
-    assert_eq!((frees(""), frees(Rule::KeptGivesWayAnywhere.name())), (20, 0));
+    assert_eq!((frees(""), frees(Rule::KeptIsReleasedInAnyContext.name())), (20, 0));
 }
 
 /// The library retains at most a fixed number of pieces and bytes.

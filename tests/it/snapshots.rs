@@ -189,7 +189,7 @@ fn block_and_its_memory_are_recorded_together() {
     let place = Place::new();
     let conf = "record:all,context:none,max_entries:300,log:quiet";
     let run = trigger("two_contexts 60").conf(conf);
-    place.run(&run.env("CACHEALLOC_BREAK", "arrived_is_told")).ok();
+    place.run(&run.env("CACHEALLOC_BREAK", "arrived_is_recorded")).ok();
     let sound = std::panic::catch_unwind(|| place.sound(61..=64, &[]));
     assert!(sound.is_err(), "the rule is not needed");
 }

@@ -94,7 +94,7 @@ impl DeferralState {
             FLUSHING => return Some(Admission::FlushDeferred),
             IDLE => stream,
             // Without the rule, the deferred wait is forgotten.
-            _ if !rule_holds(Rule::OtherStreamPays) => MULTIPLE,
+            _ if !rule_holds(Rule::OtherStreamFlushes) => MULTIPLE,
             _ => FLUSHING,
         };
         let _ = self.0.compare_exchange(state, next, SeqCst, SeqCst);

@@ -107,7 +107,7 @@ pub fn free_context_block(facts: &FreeState) -> Route {
 /// not wait, so no mode waits. A barrier would make other streams wait for work that they do not
 /// wait for in the driver.
 pub fn free_async_block_plainly(facts: &FreeState) -> Route {
-    if !rule_holds(Rule::FreeOfStreamBlockParks) {
+    if !rule_holds(Rule::FreeOfStreamBlockIsPending) {
         return free_context_block(facts);
     }
     if facts.in_driver_callback {
@@ -180,5 +180,5 @@ fn can_record(facts: &FreeState) -> bool {
 }
 
 fn captures_forbid(facts: &FreeState) -> bool {
-    facts.capturing && rule_holds(Rule::CaptureWaitsNatively)
+    facts.capturing && rule_holds(Rule::CaptureWaitsInDriver)
 }

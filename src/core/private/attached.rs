@@ -97,7 +97,7 @@ impl Allocator {
         self.open_where(pool, |block| {
             let free = block.state != State::Allocated;
             let used = uses(block.address, block.end()) || free && block.used_outside;
-            !used || !rule_holds(Rule::NamedStaysWithGraph)
+            !used || !rule_holds(Rule::ReferencedStaysWithGraph)
         });
     }
 

@@ -128,7 +128,7 @@ impl Allocator {
 
     pub(crate) fn order(&mut self, request: &mut Request, block_bytes: u64) -> Option<Step> {
         stream_of(request.requester, request.private)?;
-        if !rule_holds(Rule::StreamComesBehindOthers) {
+        if !rule_holds(Rule::StreamTakesMemoryOfOthers) {
             return None;
         }
         let exact_bytes = exact_block_bytes(request.requested_bytes);

@@ -105,9 +105,9 @@ fn adopt_only_idle() {
 
 /// Only long programs take a part of a block.
 #[test]
-fn adopt_unnamed() {
+fn adopt_unreferenced() {
     let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-    assert_eq!(set_broken(Rule::AdoptUnnamed.name()), Ok(()));
+    assert_eq!(set_broken(Rule::AdoptUnreferenced.name()), Ok(()));
     let random = by_random_program();
     assert_eq!(set_broken(""), Ok(()));
     let message = random.expect("no random program shows that the rule is needed");
@@ -115,8 +115,8 @@ fn adopt_unnamed() {
 }
 
 #[test]
-fn named_stays_with_graph() {
-    caught(Rule::NamedStaysWithGraph);
+fn referenced_stays_with_graph() {
+    caught(Rule::ReferencedStaysWithGraph);
 }
 
 #[test]

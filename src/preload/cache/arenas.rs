@@ -75,7 +75,7 @@ pub(crate) fn unmap(context: &Context, mappings: &[Mapping], in_flight: InFlight
 /// memory stays mapped and is never used again.
 pub(crate) fn wait_for_frees(context: &Context) -> CuResult {
     let barrier = context.last_barrier.newest();
-    match barrier.filter(|_| rule_holds(Rule::UnmapBehindBarrier)) {
+    match barrier.filter(|_| rule_holds(Rule::UnmapAfterBarrier)) {
         Some(event) => waits::timed(Wait::Release, || api::relaxed(|| event.synchronize())),
         None => Ok(()),
     }

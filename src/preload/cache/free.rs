@@ -311,7 +311,7 @@ impl<'a> Free<'a> {
             Refused::Capturing => self.wait_natively(Wait::Capture),
             Refused::ContextBusy => self.wait_natively(Wait::BehindFree),
             Refused::Failed(error) if error.is_returned_by_free() => self.conclude(Err(error)),
-            Refused::Failed(_) if !rule_holds(Rule::RefusedBarrierWaitsNatively) => {
+            Refused::Failed(_) if !rule_holds(Rule::RefusedBarrierWaitsInDriver) => {
                 self.conclude(Ok(()))
             }
             Refused::Failed(_) => self.wait_natively(Wait::BarrierFailed),

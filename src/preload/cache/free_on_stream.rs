@@ -28,7 +28,7 @@ impl Free<'_> {
         // A default stream belongs to the current context: without one, the driver refuses the
         // free. It also refuses a free on a stream that does not exist.
         let stream = match stream_identity::of(self.thread, handle) {
-            Err(_) if handle > STREAM_PER_THREAD && !rule_holds(Rule::StreamIsThere) => {
+            Err(_) if handle > STREAM_PER_THREAD && !rule_holds(Rule::StreamExists) => {
                 Stream { handle, id: 0, context: None }
             }
             stream => stream.inspect_err(|_| self.block.give_back())?,
@@ -140,7 +140,7 @@ impl Free<'_> {
         let record =
             |event: &EventRef| api::relaxed(|| api::event_record(event.handle(), stream.handle));
         match event.filter(|event| record(event).is_ok()) {
-            Some(event) if rule_holds(Rule::ParkedFreeJoins) => {
+            Some(event) if rule_holds(Rule::PendingFreeJoinsLegacy) => {
                 let wait = |stream| api::stream_wait_event(stream, event.handle(), 0);
                 legacy_stream::join(self.thread, due, wait);
             }
@@ -188,7 +188,7 @@ impl Free<'_> {
     }
 
     fn is_on_other_streams(&self) -> bool {
-        self.block.is_on_other_streams() && rule_holds(Rule::RecordedStreamsPark)
+        self.block.is_on_other_streams() && rule_holds(Rule::RecordedStreamsArePending)
     }
 
     /// Parks the block on an event recorded after all work of the context, which covers the stream

@@ -186,7 +186,7 @@ fn behind(
     LEDGER.begin(false, lane);
     let ordered = api::relaxed(|| {
         context.enter(|| {
-            let waits = !rule_holds(Rule::BehindOthersWaits) || known.iter().all(waits);
+            let waits = !rule_holds(Rule::MemoryOfOthersIsAwaited) || known.iter().all(waits);
             let recorded = waits && api::event_record(own.handle(), stream).is_ok();
             if recorded { Ok(()) } else { Err(CuError::INVALID_VALUE) }
         })

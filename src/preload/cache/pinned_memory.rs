@@ -127,7 +127,7 @@ pub(crate) fn empty(thread: &Thread) -> usize {
     let all_over = || {
         let seen = observers::contexts_seen().into_iter();
         seen.for_each(|seen| _ = lookup::of_handle(seen.handle));
-        rule_holds(Rule::KeptGivesWayAnywhere) && contexts::all().all(is_over)
+        rule_holds(Rule::KeptIsReleasedInAnyContext) && contexts::all().all(is_over)
     };
     if !pinned_blocks::are_any_kept() {
         return 0;

@@ -213,7 +213,7 @@ impl PendingRelease {
                 let barrier = context.last_barrier.newest();
                 let events = barrier.iter().chain(&self.events);
                 let _collecting = lock(&behind_events.collecting);
-                match !rule_holds(Rule::ReleaseBehindEvents) || waits_for(handle, events) {
+                match !rule_holds(Rule::ReleaseAfterEvents) || waits_for(handle, events) {
                     true => behind_events.give_back(handle, segments),
                     false => segments.to_vec(),
                 }

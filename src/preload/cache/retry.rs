@@ -34,7 +34,7 @@ impl Retry {
         context: &'static Context,
         request: &Request,
     ) -> CuResult<bool> {
-        if !rule_holds(Rule::RoomIsTriedAgain) {
+        if !rule_holds(Rule::ReleasedMemoryIsRetried) {
             return Ok(false);
         }
         wait_for_frees_before(context, request);
@@ -54,7 +54,7 @@ impl Retry {
 /// Waits for frees in progress. On the plain driver, such a free holds the context, and its memory
 /// is available when it returns. A call that stands still there waits as long as that takes.
 pub(crate) fn wait_for_frees(context: &Context, waiter: Waiter) {
-    if waiter == Waiter::StandsStill || !rule_holds(Rule::RoomBehindReturnedFrees) {
+    if waiter == Waiter::StandsStill || !rule_holds(Rule::OnlyReturnedFreesAreAwaited) {
         context.frees_under_way.wait(to_the_end());
     }
 }

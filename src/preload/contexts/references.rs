@@ -160,7 +160,7 @@ fn sees_all() -> bool {
         Rule::ReferencesAreCounted,
         Rule::ReferenceHidesNothing,
         Rule::ReferenceWaitsForNone,
-        Rule::ReferenceLessPays,
+        Rule::ReleasedReferenceFlushes,
         Rule::BarrierOutlastsReference,
         Rule::KeptBesideReferences,
         Rule::OpensOutliveReference,

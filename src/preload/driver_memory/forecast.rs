@@ -42,7 +42,7 @@ pub(crate) fn may_serve_here(device: i32, bytes: u64) -> bool {
 
 /// Decides without asking the driver: others may have taken half of the free memory.
 fn is_expected(device: i32, bytes: u64) -> bool {
-    if bytes <= PIECE_BYTES_MAX || !rule_holds(Rule::NothingIsAskedInVain) {
+    if bytes <= PIECE_BYTES_MAX || !rule_holds(Rule::OnlySupportedQueries) {
         return true;
     }
     let Some(expected) = row(device) else { return true };

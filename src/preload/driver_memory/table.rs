@@ -126,7 +126,7 @@ pub(crate) fn enter(key: Key, served: Served) {
 
 /// Removes pagemap entries of ended contexts at addresses that now belong to the program.
 fn served_at(address: u64, bytes: u64) {
-    if rule_holds(Rule::ServedIsNobodys) && rule_holds(Rule::ContextEndForgets) {
+    if rule_holds(Rule::ServedIsInNoSegment) && rule_holds(Rule::ContextEndForgets) {
         pagemap::forget_ended(address, bytes, Context::is_over);
     }
 }

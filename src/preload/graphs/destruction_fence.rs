@@ -59,9 +59,9 @@ pub(crate) fn pass(context: &Context, waited: bool, keeps_memory: impl FnOnce() 
     let before = lock(&PASSED).get(&context.id).copied().unwrap_or_default();
     let awaited = AWAITED.load(Ordering::Relaxed);
     let free_came = waited || behind != before.behind;
-    let may_be_over = free_came && before.over < awaited && rule_holds(Rule::NotesBehindFrees);
+    let may_be_over = free_came && before.over < awaited && rule_holds(Rule::GraphEndsAfterFrees);
     let due = awaited < ended || may_be_over;
-    if !due || !rule_holds(Rule::NotesAreAwaited) || !keeps_memory() {
+    if !due || !rule_holds(Rule::GraphEndsAreAwaited) || !keeps_memory() {
         return;
     }
     let reached = waits::timed(Wait::Notes, || await_notes(context));
@@ -79,7 +79,7 @@ fn await_notes(context: &Context) -> bool {
     // A launch that a free has waited for on the plain driver has completed, and the end of its
     // graph was reported.
     let barrier = context.last_barrier.newest().filter(|event| !event.is_dead());
-    let reached = barrier.filter(|_| rule_holds(Rule::NotesBehindFrees)).is_none_or(|event| {
+    let reached = barrier.filter(|_| rule_holds(Rule::GraphEndsAfterFrees)).is_none_or(|event| {
         let has_returned = context.frees_in_progress.load(Ordering::Acquire) == 0;
         let reach = || if has_returned { event.synchronize() } else { event.query() };
         api::relaxed(reach).is_ok()
@@ -87,7 +87,7 @@ fn await_notes(context: &Context) -> bool {
     let pass = || {
         let stream = api::stream_create(STREAM_NON_BLOCKING)?;
         let number = MADE.fetch_add(1, Ordering::Relaxed) + 1;
-        let both = rule_holds(Rule::NotesOfBothKinds);
+        let both = rule_holds(Rule::GraphEndsOfBothKinds);
         let others =
             if both { graphs::destroy_empty(number as usize, is_reported) } else { Ok(()) };
         let launched = others

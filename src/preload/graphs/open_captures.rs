@@ -285,7 +285,7 @@ impl OpenCapture {
         for OwnPool { context, pool, .. } in pools {
             if !rule_holds(Rule::PoolLivesWithGraph) {
                 pools::close(context, pool);
-            } else if !context.is_dead() && rule_holds(Rule::UnnamedIsFree) {
+            } else if !context.is_dead() && rule_holds(Rule::UnreferencedIsFree) {
                 pools::open_rest(context, pool, &names, held_leaves);
             }
         }

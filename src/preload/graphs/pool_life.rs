@@ -104,7 +104,7 @@ impl Ended {
             }
         };
         let over = over && !pools::is_used_elsewhere(self.pool);
-        if over || !rule_holds(Rule::PoolEndsBehindEvent) {
+        if over || !rule_holds(Rule::PoolEndsAfterEvent) {
             pools::close(self.context, self.pool);
             return true;
         }

@@ -127,7 +127,7 @@ pub(crate) fn is_used_elsewhere(pool: PrivatePool) -> bool {
     if !used && !events.is_empty() {
         lock(&USED_ELSEWHERE).retain(|(of, _)| *of != pool);
     }
-    used && rule_holds(Rule::PoolEndsBehindOthers)
+    used && rule_holds(Rule::PoolEndsAfterOtherContexts)
 }
 
 /// Frees the block at this address when the pool ends; see Note [Memory that comes back].

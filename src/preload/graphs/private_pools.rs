@@ -115,7 +115,7 @@ pub(crate) fn free(
     let unused = names.as_ref().is_some_and(|names| {
         let over = ready == ReuseCondition::Everywhere && matches!(behind, Behind::Everything);
         let named = names.overlap(freed.address, freed.address + bytes);
-        over && !named && rule_holds(Rule::UnnamedIsFree)
+        over && !named && rule_holds(Rule::UnreferencedIsFree)
     });
     if let Some(names) = names.filter(|_| unused) {
         blocks::free_unused(context, &mut allocator, freed);
@@ -153,7 +153,7 @@ fn leaves(context: &'static Context, block: &LiveBlock) -> bool {
     let Some(mut work) = capture.enter() else { return false };
     let names = lock(&capture.names);
     let named = names.overlap(block.address, block.address + block.bytes);
-    if named || !rule_holds(Rule::UnnamedLeavesPool) {
+    if named || !rule_holds(Rule::UnreferencedLeavesPool) {
         return false;
     }
     work.allocation_points.allocated.remove(&block.address);

@@ -72,7 +72,7 @@ fn begins(
         || {
             let Some(context) = stream_identity::context_of(stream) else { return real() };
             pool_life::reap();
-            let _exclusive = match rule_holds(Rule::CapturePaysFirst) {
+            let _exclusive = match rule_holds(Rule::CaptureFlushesFirst) {
                 true => deferred_wait::lock_barriers_flushed(context),
                 false => lock(&context.barrier_lock),
             };

@@ -432,7 +432,7 @@ fn reclaimable_bytes(current: &'static contexts::Context) -> u64 {
         .filter_map(|context| {
             let _open = context.keep_open_soon()?;
             blocks::empty_lists(context);
-            if rule_holds(Rule::ToldBehindFrees) {
+            if rule_holds(Rule::FreeMemoryQueryWaits) {
                 stream_frees::wait_for_plain_frees(context, Waiter::GoesOn);
             }
             stream_frees::query(context);

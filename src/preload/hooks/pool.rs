@@ -71,7 +71,7 @@ pub(crate) fn trim(
     bytes: usize,
     real: impl Real,
 ) -> CuResult {
-    if rule_holds(Rule::TrimBehindFrees) {
+    if rule_holds(Rule::TrimAfterFrees) {
         beside(function, || {
             if pools::device_of_default(pool).is_none() {
                 pending::wait_like_query();

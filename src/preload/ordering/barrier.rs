@@ -82,7 +82,7 @@ pub(crate) fn order(thread: &Thread, context: &'static Context) -> Result<FreeOr
 /// Makes a barrier. The caller must hold the barrier lock.
 #[inline(always)]
 fn make(thread: &Thread, context: &'static Context, event: EventRef) -> Result<Recorded, Refused> {
-    debug_assert!(is_held(&context.barrier_lock) || !rule_holds(Rule::CaptureGate));
+    debug_assert!(is_held(&context.barrier_lock) || !rule_holds(Rule::CaptureExcludesBarriers));
     let Recorded { seen, event, mark, .. } = record_inside(context, event)?;
     let ordered = deferred_wait::order_later_work(thread, context, &event, seen);
     ordered.map_err(Refused::Failed)?;
@@ -140,15 +140,15 @@ fn record_inside(context: &'static Context, event: EventRef) -> Result<Recorded,
 fn lock_barriers(
     context: &'static Context,
 ) -> Result<Option<MutexGuard<'static, SyncedStreams>>, Refused> {
-    test_delay(Rule::BarrierGivesWay);
-    let guard = rule_holds(Rule::CaptureGate).then(|| lock(&context.barrier_lock));
-    if captures::any() && rule_holds(Rule::CaptureWaitsNatively) {
+    test_delay(Rule::BarrierAvoidsRealFree);
+    let guard = rule_holds(Rule::CaptureExcludesBarriers).then(|| lock(&context.barrier_lock));
+    if captures::any() && rule_holds(Rule::CaptureWaitsInDriver) {
         return Err(Refused::Capturing);
     }
-    if real_frees::any(context) && rule_holds(Rule::BarrierGivesWay) {
+    if real_frees::any(context) && rule_holds(Rule::BarrierAvoidsRealFree) {
         return Err(Refused::ContextBusy);
     }
-    test_delay(Rule::CaptureGate);
+    test_delay(Rule::CaptureExcludesBarriers);
     Ok(guard)
 }
 

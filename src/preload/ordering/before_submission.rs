@@ -60,7 +60,7 @@ pub(crate) unsafe fn of_launch(config: *const LaunchConfig, per_thread: bool) ->
 ///
 /// `config` must meet the requirements of `of_launch`.
 unsafe fn may_start_early(config: &LaunchConfig) -> bool {
-    if config.attrs.is_null() || !rule_holds(Rule::EarlyStartPays) {
+    if config.attrs.is_null() || !rule_holds(Rule::ProgrammaticLaunchFlushes) {
         return false;
     }
     let first = config.attrs.cast::<LaunchAttribute>();
@@ -73,14 +73,14 @@ unsafe fn may_start_early(config: &LaunchConfig) -> bool {
 
 /// Prepares a submission of the library to one of its own streams.
 pub(crate) fn goes_to_own() {
-    if rule_holds(Rule::OwnStreamPays) {
+    if rule_holds(Rule::LibraryStreamFlushes) {
         before_submit_unknown();
     }
 }
 
 /// Submits every deferred wait, before submissions that the library may not see.
 pub(crate) fn flush_all() {
-    if rule_holds(Rule::BlindSpotPays) {
+    if rule_holds(Rule::UntrackedSubmissionFlushes) {
         before_submit_unknown();
     }
 }
@@ -90,7 +90,7 @@ pub(crate) fn flush_all() {
 pub(crate) fn stream_ends(stream: StreamHandle) {
     let has_deferred =
         LEDGER.deferral.is(stream as u64) || LEDGER.deferral.is_deferred_per_stream();
-    if has_deferred && rule_holds(Rule::EndedStreamPays) {
+    if has_deferred && rule_holds(Rule::EndedStreamFlushes) {
         before_submit_unknown();
     }
 }
@@ -110,7 +110,7 @@ fn before_submit_unknown() {
 #[cold]
 fn admit(stream: u64) {
     // In a forked child, the library's locks may be held forever, and its calls fail.
-    if bypass::is_switched_off() && rule_holds(Rule::ForkedChildOwesNothing) {
+    if bypass::is_switched_off() && rule_holds(Rule::ForkedChildFlushesNothing) {
         return;
     }
     let admitted = if stream == STREAM_PER_THREAD as u64 { ANY_STREAM } else { stream };

@@ -29,12 +29,12 @@ use crate::test_delay::test_delay;
 pub(super) fn flush(context: &'static Context) {
     let open = hold_context(context);
     // Another thread has submitted it.
-    if open.is_none() && !context.is_dead() && rule_holds(Rule::ReferenceLessPays) {
+    if open.is_none() && !context.is_dead() && rule_holds(Rule::ReleasedReferenceFlushes) {
         return;
     }
     let _guard = lock(&context.barrier_lock);
     // Another thread has submitted it, and since then another context may have deferred one.
-    if !has_deferred(context) && rule_holds(Rule::OneContextOwes) {
+    if !has_deferred(context) && rule_holds(Rule::DeferralIsPerContext) {
         return;
     }
     // Otherwise the context has ended, and its work with it.
@@ -51,7 +51,7 @@ pub(super) fn flush(context: &'static Context) {
 /// deferred wait any more. A call that ends the context submits the wait first, and most calls that
 /// might end it only drop a reference.
 pub(super) fn hold_context(context: &'static Context) -> Option<RwLockReadGuard<'static, ()>> {
-    match rule_holds(Rule::ReferenceLessPays) {
+    match rule_holds(Rule::ReleasedReferenceFlushes) {
         true => context.open_while(|| has_deferred(context)),
         false => context.keep_open(),
     }
@@ -142,7 +142,7 @@ fn is_deferred(context: &'static Context) -> bool {
 #[inline(never)]
 fn may_start_deferral(context: &'static Context) -> bool {
     let becomes = start_deferral(context);
-    test_delay(Rule::OtherStreamPays);
+    test_delay(Rule::OtherStreamFlushes);
     becomes && LEDGER.may_defer()
 }
 
@@ -176,7 +176,7 @@ fn wait_at_once(
     seen: SubmissionReading,
 ) -> CuResult {
     api::ctx_wait_event(context.handle, event.handle())?;
-    if !rule_holds(Rule::OneContextOwes) || start_deferral(context) {
+    if !rule_holds(Rule::DeferralIsPerContext) || start_deferral(context) {
         LEDGER.deferral.clear_deferred();
         LEDGER.wait_submitted(seen, thread.lane());
         clear_deferred(context);

@@ -38,7 +38,7 @@ pub(crate) fn announced_everywhere(call: impl FnOnce() -> CuResult) -> CuResult 
 /// Returns whether a barrier of the context would block. The caller must hold the barrier lock.
 #[inline]
 pub(crate) fn any(context: &Context) -> bool {
-    debug_assert!(is_held(&context.barrier_lock) || !rule_holds(Rule::CaptureGate));
+    debug_assert!(is_held(&context.barrier_lock) || !rule_holds(Rule::CaptureExcludesBarriers));
     context.real_frees.load(Ordering::Acquire) != 0
 }
 

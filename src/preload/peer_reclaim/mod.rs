@@ -165,7 +165,7 @@ fn may_help(needed: Needed) -> bool {
 }
 
 fn is_end() -> bool {
-    LEDGER.exclusive.has_observed(Observer::ProcessEnd) && rule_holds(Rule::NoPleaAtEnd)
+    LEDGER.exclusive.has_observed(Observer::ProcessEnd) && rule_holds(Rule::NoReclaimAtExit)
 }
 
 /// Whether enough bytes are free, although perhaps not contiguous.
@@ -200,7 +200,7 @@ fn gpu_of(device: i32) -> Option<GpuId> {
 /// working, or the host lacks memory for the names.
 fn may_ask() -> bool {
     let able = config::get().live && bypass::is_caching() && identity::is_ours();
-    able && !seccomp::is_new() && !heap::is_short() && rule_holds(Rule::NeighboursAreAsked)
+    able && !seccomp::is_new() && !heap::is_short() && rule_holds(Rule::PeersAreAsked)
 }
 
 /// Returns how many more bytes the device must have for the request.

@@ -86,7 +86,7 @@ bounds! {
     /// Time for finding out what holds the memory that a failed call needed (a [`Budget`]): some
     /// programs fail again and again.
     LOOKS_AT_FAILURES = Milliseconds(1_000), 0;
-    /// Test builds: replaces an unbounded wait if the rule `stands_still_to_the_end` is off (a
+    /// Test builds: replaces an unbounded wait if the rule `blocked_request_has_no_bound` is off (a
     /// [`Budget`]).
     BROKEN_STANDSTILL = Milliseconds(100), 20;
 }

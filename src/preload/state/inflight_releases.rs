@@ -79,7 +79,7 @@ pub(crate) fn awaited_by(device: i32, waiter: Waiter) -> u64 {
         Waiter::StandsStill => to_the_end(),
         Waiter::GoesOn => Some(&GOES_ON),
     };
-    if to(device).is_any() && rule_holds(Rule::RoomIsAwaited) {
+    if to(device).is_any() && rule_holds(Rule::ReleaseInProgressIsAwaited) {
         WAITING.fetch_add(1, Ordering::Relaxed);
         waits::timed(Wait::Release, || to(device).wait(budget));
         WAITING.fetch_sub(1, Ordering::Relaxed);

@@ -79,7 +79,7 @@ impl Idle {
     /// context.
     pub(crate) fn pause(&self) -> PauseGuard<'_> {
         self.held_off.fetch_add(1, Ordering::SeqCst);
-        if rule_holds(Rule::EndHoldsScavengerOff) {
+        if rule_holds(Rule::ContextEndStopsScavenger) {
             drop(lock(&self.pass));
         }
         PauseGuard(self)
@@ -92,7 +92,7 @@ impl Idle {
     }
 
     pub(crate) fn is_held_off(&self) -> bool {
-        self.held_off.load(Ordering::SeqCst) > 0 && rule_holds(Rule::EndHoldsScavengerOff)
+        self.held_off.load(Ordering::SeqCst) > 0 && rule_holds(Rule::ContextEndStopsScavenger)
     }
 }
 

@@ -27,7 +27,7 @@ pub(crate) enum Waiter {
 /// as it takes.
 pub(crate) fn to_the_end() -> Option<&'static Budget> {
     static BROKEN: Budget = Budget::new(&bounds::BROKEN_STANDSTILL);
-    (!rule_holds(Rule::StandsStillToTheEnd)).then_some(&BROKEN)
+    (!rule_holds(Rule::BlockedRequestHasNoBound)).then_some(&BROKEN)
 }
 
 /// Operations, numbered in the order of their beginnings.

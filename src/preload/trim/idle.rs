@@ -74,7 +74,7 @@ pub(crate) fn pass(context: &'static Context) {
     if captures::any() || !lookup::is_certain(context) {
         return;
     }
-    test_delay(Rule::EndHoldsScavengerOff);
+    test_delay(Rule::ContextEndStopsScavenger);
     let _ = api::relaxed(|| {
         context.enter(|| {
             pass.give_back(context);
@@ -245,7 +245,7 @@ impl Pass {
             segments = whole;
             mappings
         });
-        test_delay(Rule::RoomIsAwaited);
+        test_delay(Rule::ReleaseInProgressIsAwaited);
         // Before the driver gets them: afterwards the addresses may belong to another owner.
         segments.iter().for_each(|segment| pagemap::remove(segment.base.0));
         let bytes = self.free(context, segments);
@@ -256,7 +256,7 @@ impl Pass {
     fn note_complete(&mut self) {
         let over = |event: &EventRef| event.query() != Err(CuError::NOT_READY);
         while let Some((mark, event)) = self.completing.front() {
-            if rule_holds(Rule::IdleBehindBarrier) && !event.as_ref().is_none_or(over) {
+            if rule_holds(Rule::IdleAfterBarrier) && !event.as_ref().is_none_or(over) {
                 break;
             }
             self.complete = Some(*mark);

@@ -297,7 +297,7 @@ fn an_exit_handler_does_not_wait() {
         begun.elapsed()
     };
     ended(86_400, "");
-    assert!(ended(2, Rule::NoPleaAtEnd.name()) >= Duration::from_secs(2));
+    assert!(ended(2, Rule::NoReclaimAtExit.name()) >= Duration::from_secs(2));
 }
 
 /// The driver returns the same code for a lack of something else.

@@ -38,7 +38,7 @@ impl Look<'_> {
             let holds = rule_holds(Rule::CaptureReuseNotEarly);
             return if holds { EdgeUpdate::FullOrder } else { EdgeUpdate::Nothing };
         }
-        if !rule_holds(Rule::CaptureStreamsAreMended) {
+        if !rule_holds(Rule::CaptureEdgesAreAdded) {
             return EdgeUpdate::Nothing;
         }
         missing.sort_unstable();

@@ -219,7 +219,7 @@ impl Ours {
     pub fn recreate(&mut self, stream: usize) -> Result<(), Violation> {
         let owes = self.ledger.deferral.is(handle(stream))
             || self.ledger.deferral.is_deferred_per_stream();
-        if owes && rule_holds(Rule::EndedStreamPays) {
+        if owes && rule_holds(Rule::EndedStreamFlushes) {
             self.put_in_wait()?;
             self.ledger.deferral.flushed();
         }
@@ -310,7 +310,7 @@ impl Ours {
     }
 
     pub fn begin_capture(&mut self, stream: usize) -> Result<(), Violation> {
-        if rule_holds(Rule::CapturePaysFirst) {
+        if rule_holds(Rule::CaptureFlushesFirst) {
             self.put_in_wait()?;
         }
         let stream_id = stream as u64;

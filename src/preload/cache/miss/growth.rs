@@ -62,7 +62,7 @@ impl<'a> Growth<'a> {
     /// Runs a possibly long operation without the lock. Returns an error if the context has ended
     /// meanwhile.
     pub(super) fn let_go<T>(&mut self, body: impl FnOnce() -> T) -> CuResult<T> {
-        if rule_holds(Rule::MissLetsGo) {
+        if rule_holds(Rule::WaitingMissBlocksNobody) {
             self.guard = None;
         }
         let answer = body();
@@ -173,7 +173,7 @@ fn reserve(growth: &mut Growth, request: &mut Request, bytes: u64, call: Call) -
             context.recorder.segment_reserved(&allocator, Address(base), call.stack);
             record_arrived(context, &mut allocator, request, call);
             drop(allocator);
-            test_delay(Rule::ArrivedIsTold);
+            test_delay(Rule::ArrivedIsRecorded);
             growth.after(bytes, base)?;
             Ok(true)
         }
@@ -193,7 +193,7 @@ fn record_arrived(context: &Context, allocator: &mut Allocator, request: &Reques
 
 /// Returns the block that the request has in new memory, which was recorded with that memory.
 pub(super) fn recorded_at_arrival(request: &Request) -> Option<Allocation> {
-    request.arrived().filter(|_| rule_holds(Rule::ArrivedIsTold))
+    request.arrived().filter(|_| rule_holds(Rule::ArrivedIsRecorded))
 }
 
 fn segment(context: &'static Context, bytes: u64) -> CuResult<u64> {

@@ -81,7 +81,7 @@ pub(crate) fn primary(function: &'static Function, device: i32, real: impl Real)
     if thread::with(Thread::refused_inside_callback).is_some() {
         return real();
     }
-    if !rule_holds(Rule::EndsWhatWasThere) {
+    if !rule_holds(Rule::EndsOnlyWhatExisted) {
         return primary_looked_up_late(function, device, real);
     }
     let to = Referent::Primary(device);
@@ -103,12 +103,12 @@ pub(crate) fn primary(function: &'static Function, device: i32, real: impl Real)
     ask(function, ids, given_up, is_over, real)
 }
 
-/// `primary` without `Rule::EndsWhatWasThere`: by now another context may be the primary one.
+/// `primary` without `Rule::EndsOnlyWhatExisted`: by now another context may be the primary one.
 #[cold]
 fn primary_looked_up_late(function: &'static Function, device: i32, real: impl Real) -> CuResult {
     let code = real();
     let over = code.is_ok() && !is_active(device);
-    test_delay(Rule::EndsWhatWasThere);
+    test_delay(Rule::EndsOnlyWhatExisted);
     let there = || primaries(device).iter().map(|(id, _)| (*id, None)).collect();
     beside(function, || noted(there(), |_| over));
     code
@@ -144,7 +144,7 @@ fn ask(
     let kernels =
         rule_holds(Rule::KernelsEndWithContext).then(|| (KERNELS.take_all(), USES.take_all()));
     let code = changes::during(real);
-    test_delay(Rule::ServedIsNobodys);
+    test_delay(Rule::ServedIsInNoSegment);
     given_up.answered(code.is_err());
     if let Some((known, used)) = kernels.filter(|_| code.is_err()) {
         KERNELS.put_back(known);

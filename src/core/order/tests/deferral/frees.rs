@@ -74,7 +74,7 @@ impl Run {
                 self.contexts[here].floor |= own.recorded;
                 At::Holds
             }
-            At::Holds if !rule_holds(Rule::OneContextOwes) => At::NoneOwes,
+            At::Holds if !rule_holds(Rule::DeferralIsPerContext) => At::NoneOwes,
             At::Holds if self.deferring_context == Some(id) => At::NoneOwes,
             At::Holds if self.submits(here) => At::Take,
             At::Holds => At::File,

@@ -129,7 +129,7 @@ impl Run {
                     self.contexts[owing].floor |= self.contexts[owing].event;
                 }
                 let anyway =
-                    !rule_holds(Rule::OneContextOwes) || self.left == Left::DebtorUnderGate;
+                    !rule_holds(Rule::DeferralIsPerContext) || self.left == Left::DebtorUnderGate;
                 if owes || anyway {
                     At::Paid
                 } else {

@@ -349,7 +349,7 @@ fn each_rule_of_captures_is_needed() {
         (Rule::CaptureEarlyIsNotComplete, "early starts"),
         (Rule::CaptureReuseNotEarly, "early starts"),
         (Rule::CaptureReuseIsMarked, "in the order of streams"),
-        (Rule::CaptureStreamsAreMended, "late joins"),
+        (Rule::CaptureEdgesAreAdded, "late joins"),
         (Rule::CaptureReachAdvances, "terminals set"),
         (Rule::CaptureOpaqueWaits, "by hand"),
     ];
