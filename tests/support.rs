@@ -20,6 +20,7 @@ pub mod tier;
 
 use std::collections::HashSet;
 use std::ffi::OsString;
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -325,6 +326,12 @@ pub fn driver_without(name: &str, lacks: impl Fn(&[&str]) -> bool) -> PathBuf {
     fs::write(&draft, bytes).expect("target/ is writable");
     fs::rename(&draft, folder.join("libcuda.so.1")).expect("target/ is writable");
     folder
+}
+
+/// Returns whether files in this folder need no name while they are written.
+pub fn has_unnamed_files(folder: &Path) -> bool {
+    let mut options = fs::OpenOptions::new();
+    options.write(true).custom_flags(libc::O_TMPFILE).open(folder).is_ok()
 }
 
 /// The root of the repository.

@@ -8,7 +8,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use cachealloc_tests::{Run, command, compile, library, tier};
+use cachealloc_tests::{Run, command, compile, has_unnamed_files, library, tier};
 
 use crate::snapshots::Place;
 
@@ -86,7 +86,7 @@ fn list(folder: &Path, text: &mut String) {
     paths.sort();
     for path in paths {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        if name == SNAPSHOT || is_left_by_exec(&name) {
+        if name == SNAPSHOT || is_left_by_exec(folder, &name) {
             continue;
         }
         let about = fs::metadata(&path).expect("a file");
@@ -101,9 +101,11 @@ fn list(folder: &Path, text: &mut String) {
     }
 }
 
-/// A snapshot that is being written when the process is killed or becomes another.
-fn is_left_by_exec(name: &str) -> bool {
-    name.starts_with(&format!(".{SNAPSHOT}.")) && name.ends_with(".part")
+/// A snapshot that was being written when the process was killed or became another, where files
+/// need a name.
+fn is_left_by_exec(folder: &Path, name: &str) -> bool {
+    let is_part = name.starts_with(&format!(".{SNAPSHOT}.")) && name.ends_with(".part");
+    is_part && !has_unnamed_files(folder)
 }
 
 fn number(variable: &str, otherwise: u64) -> u64 {

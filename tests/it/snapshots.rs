@@ -4,10 +4,12 @@
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
+use std::time::Duration;
 
-use cachealloc_tests::{Ran, Run, lacks, root, scratch_file, tier};
+use cachealloc_tests::{Ran, Run, has_unnamed_files, lacks, root, scratch_file, skipped, tier};
 
 use crate::hazards::hazards;
+use crate::recover::spawn;
 
 /// A folder for one program's snapshots, gone with this value.
 pub struct Place {
@@ -324,6 +326,27 @@ fn thread_is_cancelled_where_the_driver_allows_it() {
         assert_eq!(ran.stdout, "both calls return\ncancelled 1\n", "{conf}: {ran:#?}");
         place.sound(1..=3, &[]);
     }
+}
+
+/// A snapshot that is being written has no name, so that nothing remains if the process is killed.
+#[test]
+fn snapshot_has_a_name_when_it_is_complete() {
+    const LAST: u8 = b'.';
+    let place = Place::new();
+    if !has_unnamed_files(&place.path) {
+        return skipped("files of this file system need a name");
+    }
+    let run = Run::program(env!("CARGO_BIN_EXE_random")).args("3 20000 2 own");
+    let mut child = spawn(&place, &run.conf("record:all,snapshot:s.pickle,log:quiet"));
+    while child.try_wait().expect("a child").is_none() {
+        for name in place.names() {
+            // It may have another name by now.
+            let Ok(bytes) = fs::read(place.path.join(&name)) else { continue };
+            assert_eq!(bytes.last(), Some(&LAST), "{name} is incomplete");
+        }
+        std::thread::sleep(Duration::from_micros(200));
+    }
+    assert_eq!(place.names(), ["s.pickle"]);
 }
 
 #[test]

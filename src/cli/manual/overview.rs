@@ -51,7 +51,10 @@ const FILES: [(&str, &str); 5] = [
         "cachealloc-<host>-<rank>-<pid>-<number>.pickle",
         "A snapshot, in the working folder of the program; the option snapshot chooses another place.",
     ),
-    (".<name>.*.part", "A file that is being written, renamed when it is complete."),
+    (
+        ".<name>.*.part",
+        "A file that is being written where files need a name, renamed when it is complete.",
+    ),
     ("libcachealloc.so", "The library, next to the command or in ../lib."),
 ];
 

@@ -4,7 +4,9 @@
 use core::ffi::c_char;
 use core::ptr::null_mut;
 use std::ffi::CString;
+use std::fs::File;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
@@ -13,7 +15,7 @@ use std::time::Duration;
 
 use cachealloc_core::{Allocator, BlockView};
 use cachealloc_history as history;
-use cachealloc_history::file::Writer;
+use cachealloc_history::file::{Unnamed, Writer};
 use cachealloc_history::name::{Facts, Template};
 use cachealloc_history::{Clock, RingMerge, Settings, Snapshot, StackId};
 use cachealloc_options::Word;
@@ -35,6 +37,7 @@ use crate::record;
 use crate::record::ranges;
 use crate::record::recorder::Cut;
 use crate::record::symbols::Names;
+use crate::seccomp;
 use crate::state::contexts;
 use crate::state::contexts::Context;
 use crate::statistics::waits;
@@ -139,11 +142,31 @@ pub(crate) fn write_file(
 ) -> io::Result<()> {
     static SEQUENCE: AtomicU64 = AtomicU64::new(0);
     let sequence = SEQUENCE.fetch_add(1, Ordering::Relaxed);
-    let writer = Writer { process_id: std::process::id(), sequence };
+    // A filter may forbid to name the file.
+    let has_folder = || Path::new(OPEN_FILES).exists();
+    let may = seccomp::at_calls().is_some() && has_folder();
+    let unnamed = may.then_some(Unnamed { flags: libc::O_TMPFILE, name: name_file });
+    let writer = Writer { process_id: std::process::id(), sequence, unnamed };
     let written =
         history::file::write_whole(path, writer, note_part, |out| write(&mut HeartbeatWriter(out)));
     note_part(None);
     written.map(drop)
+}
+
+/// The descriptors of the calling thread, which may have a table of its own.
+const OPEN_FILES: &str = "/proc/thread-self/fd";
+
+/// Gives a file without a name this one.
+fn name_file(file: &File, name: &Path) -> io::Result<()> {
+    let Some(_at_calls) = seccomp::at_calls() else { return Err(io::Error::other("a filter")) };
+    let file = CString::new(format!("{OPEN_FILES}/{}", file.as_raw_fd()))?;
+    let name = CString::new(name.as_os_str().as_bytes())?;
+    let (here, flags) = (libc::AT_FDCWD, libc::AT_SYMLINK_FOLLOW);
+    // SAFETY: two C strings.
+    match unsafe { libc::linkat(here, file.as_ptr(), here, name.as_ptr(), flags) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 /// The incomplete file, for a writer that gives up and must not allocate then.

@@ -5,9 +5,9 @@ use std::io::{self, BufWriter, ErrorKind, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
-use cachealloc_history::file::{self, OwnFile, Writer};
+use cachealloc_history::file::{self, OwnFile, Unnamed, Writer};
 
-const WRITER: Writer = Writer { process_id: 17, sequence: 1 };
+const WRITER: Writer = Writer { process_id: 17, sequence: 1, unnamed: None };
 
 fn write_whole(
     path: &Path,
@@ -70,6 +70,29 @@ fn file_appears_only_when_complete() {
         Ok(())
     })
     .unwrap();
+}
+
+/// If the file cannot get a name, or the name is another file's, its content gets one.
+#[test]
+fn file_without_a_name_is_copied_if_it_cannot_get_one() {
+    let directory = Directory::new("unnamed");
+    let path = directory.0.join("dump.pickle");
+    let fails = |_: &fs::File, _: &Path| Err(ErrorKind::PermissionDenied.into());
+    let names_another = |_: &fs::File, name: &Path| fs::write(name, "the program's");
+    for name in [fails, names_another] {
+        let writer = Writer { unnamed: Some(Unnamed { flags: libc::O_TMPFILE, name }), ..WRITER };
+        write_whole(&path, writer, |output| {
+            output.write_all(&vec![7; 1 << 20])?;
+            output.flush()?;
+            // Some file systems have no files without a name.
+            assert!(directory.names().iter().all(|name| name.ends_with(".part")));
+            output.write_all(b"end")
+        })
+        .unwrap();
+        assert_eq!(directory.names(), ["dump.pickle"]);
+        assert!(fs::read(&path).unwrap().ends_with(b"\x07end"));
+        fs::remove_file(&path).unwrap();
+    }
 }
 
 #[test]
