@@ -193,39 +193,47 @@ fn constants(rows: &[Row]) -> String {
 
 fn table(rows: &[Row]) -> String {
     let mut code = String::from(
-        "/// The exported symbols, by name only: their code is in layers that use this list.\n\
-         #[allow(non_upper_case_globals)]\nmod ours {\n    unsafe extern \"C\" {\n",
+        "/// Every known driver function, in the order of `functions.csv`.\n\
+         pub(crate) static FUNCTIONS: [Function; COUNT] = [\n",
     );
-    for row in rows.iter().filter(|row| row.hooked()) {
-        let name = row.symbol;
-        writeln!(code, "        pub(crate) fn {name}();").unwrap();
-        writeln!(code, "        pub(crate) static cachealloc_door_{name}: super::Door;").unwrap();
-    }
-    code.push_str(
-        "    }\n}\n/// Every known driver function, in the order of `functions.csv`.\npub(crate) static FUNCTIONS: [Function; COUNT] = [\n",
-    );
+    let mut names = String::new();
     for (index, row) in rows.iter().enumerate() {
         let class = row.class[..1].to_uppercase() + &row.class[1..];
-        let export = match row.hooked() {
-            true => format!(
-                "Some(Exported {{ address: ours::{0}, door: {{\n\
-                 // SAFETY: the assembly of `exports` defines the door of each export.\n\
-                 unsafe {{ &ours::cachealloc_door_{0} }} }} }})",
-                row.symbol
-            ),
-            false => "None".to_string(),
-        };
+        assert!(row.symbol.starts_with(row.base), "functions.csv: {} is not so called", row.base);
         writeln!(
             code,
-            "    Function {{ id: {index}, symbol: c\"{}\", base: \"{}\", version: {}, per_thread: {}, \
-             class: Class::{class}, stream: StreamAt::{}, launches: {}, node: NodeReferences::{}, \
-             oom_retry: {}, goes_on: {}, host_memory: {}, teardown: {}, export: {export} }},",
-            row.symbol, row.base, row.version, row.per_thread == "1", row.stream_at(),
-            row.launches(), row.node(), row.oom_retry, row.goes_on, row.host_memory, row.teardown,
+            "    Function {{ id: {index}, name: {}, symbol_bytes: {}, base_bytes: {}, version: {}, \
+             per_thread: {}, class: Class::{class}, stream: StreamAt::{}, launches: {}, \
+             node: NodeReferences::{}, oom_retry: {}, goes_on: {}, host_memory: {}, teardown: {} }},",
+            names.len(), row.symbol.len(), row.base.len(), row.version, row.per_thread == "1",
+            row.stream_at(), row.launches(), row.node(), row.oom_retry, row.goes_on,
+            row.host_memory, row.teardown,
         )
         .unwrap();
+        names = names + row.symbol + "\0";
     }
-    code + "];\n"
+    writeln!(code, "];\n/// The names, each with a final zero.\nstatic NAMES: &str = {names:?};")
+        .unwrap();
+    code + &door_distances(rows)
+}
+
+/// The distance from each word of a table to the door of that function, which the assembly of
+/// `exports` defines; 0 for a function without a hook.
+fn door_distances(rows: &[Row]) -> String {
+    let mut code = String::from(
+        "unsafe extern \"C\" {\n    static cachealloc_door_distances: [i32; COUNT];\n}\n\
+         core::arch::global_asm!(\n    \".pushsection .rodata.cachealloc_door_distances, \\\"a\\\"\",\n    \
+         \".balign 4\",\n    \".globl cachealloc_door_distances\",\n    \
+         \".hidden cachealloc_door_distances\",\n    \"cachealloc_door_distances:\",\n",
+    );
+    for row in rows {
+        let distance = match row.hooked() {
+            true => format!("cachealloc_door_{} - .", row.symbol),
+            false => "0".to_string(),
+        };
+        writeln!(code, "    \".long {distance}\",").unwrap();
+    }
+    code + "    \".popsection\",\n);\n"
 }
 
 /// Parses the column `args`: the number of arguments, or the type of each, as [`type_of`] and

@@ -43,8 +43,9 @@ pub(crate) unsafe fn note(environment: *const *const c_char) {
             .map_while(|index| unsafe { (!environment.is_null()).then(|| *environment.add(index)) })
             .take_while(|text| !text.is_null())
             // SAFETY: see above.
+            .filter(|text| KEPT.iter().any(|begin| unsafe { begins_with(*text, begin) }))
+            // SAFETY: see above.
             .map(|text| unsafe { CStr::from_ptr(text) }.to_bytes_with_nul())
-            .filter(|text| KEPT.iter().any(|begin| text.starts_with(begin)))
     };
     let bytes: usize = variables().map(<[u8]>::len).sum();
     let space = if bytes <= BYTES { (&raw mut SPACE).cast::<u8>() } else { map(bytes) };
@@ -67,6 +68,17 @@ pub(crate) unsafe fn note(environment: *const *const c_char) {
         // SAFETY: the call has written a C string.
         FOLDER_BYTES.store(unsafe { libc::strlen(folder) }, Ordering::Release);
     }
+}
+
+/// Returns whether the text begins so, without reading more of it: this runs for each variable of
+/// every process.
+///
+/// # Safety
+///
+/// `text` is a C string. `begin` contains no zero.
+unsafe fn begins_with(text: *const c_char, begin: &[u8]) -> bool {
+    // SAFETY: the first byte that differs ends the loop, and the zero at the end of the text does.
+    (0..).zip(begin).all(|(index, byte)| unsafe { *text.add(index) } as u8 == *byte)
 }
 
 fn map(bytes: usize) -> *mut u8 {

@@ -133,7 +133,7 @@ pub(crate) fn load() -> bool {
     }
     let mut found = 0;
     for function in &FUNCTIONS {
-        let own = dlsym::real(handle, function.symbol.as_ptr());
+        let own = dlsym::real(handle, function.symbol().as_ptr());
         let address = looked_up(handle, function, own);
         if !address.is_null() {
             REAL[function.id].store(address, Ordering::Relaxed);
@@ -157,11 +157,11 @@ fn looked_up(handle: *mut c_void, function: &Function, own: *mut c_void) -> *mut
     if !dlsym::has_neighbour() {
         return own;
     }
-    let mut address = dlsym::next(handle, function.symbol.as_ptr());
+    let mut address = dlsym::next(handle, function.symbol().as_ptr());
     if libraries::is_ours(address) {
         // The library means its own function of the name, but the loader has bound that to this
         // library's.
-        address = dlsym::real(libc::RTLD_NEXT, function.symbol.as_ptr());
+        address = dlsym::real(libc::RTLD_NEXT, function.symbol().as_ptr());
     }
     if address.is_null() || address == own || libraries::is_copy(address) {
         return own;
@@ -186,7 +186,7 @@ pub(crate) fn learn_others() {
     for per_thread in [false, true] {
         for function in FUNCTIONS.iter().filter(|function| function.per_thread == per_thread) {
             let (mut address, mut status) = (null_mut(), 0);
-            let name = c_string(function.base);
+            let name = c_string(function.base());
             let flags = if per_thread { PER_THREAD } else { LEGACY };
             // SAFETY: a C string and valid places.
             let code =
@@ -215,7 +215,7 @@ const PER_THREAD: u64 = 2;
 /// Returns the code that a program linked against a function of this name would call without the
 /// library, in a library that follows this one, or null.
 pub(crate) fn behind(function: &Function) -> *mut c_void {
-    let address = dlsym::real(libc::RTLD_NEXT, function.symbol.as_ptr());
+    let address = dlsym::real(libc::RTLD_NEXT, function.symbol().as_ptr());
     let counts = !address.is_null()
         && (known(address).is_some() || objects::is_code(address))
         && !libraries::is_copy(address);
@@ -241,9 +241,9 @@ pub(crate) fn is_below(function: &Function, behind: *mut c_void) -> bool {
 /// against it sees them.
 pub(crate) fn is_global() -> bool {
     // Checked by a function that neither this library nor another copy of it has.
-    let mut not_ours = FUNCTIONS.iter().filter(|function| function.export.is_none());
+    let mut not_ours = FUNCTIONS.iter().filter(|function| function.door().is_none());
     not_ours.any(|function| {
-        let first = dlsym::first(function.symbol.as_ptr());
+        let first = dlsym::first(function.symbol().as_ptr());
         !first.is_null() && known(first).is_some()
     })
 }

@@ -2,6 +2,9 @@
 //! around a submission, a retry after an out-of-memory error, and before a teardown the wait for
 //! earlier frees.
 
+use core::ffi::c_void;
+use core::marker::PhantomData;
+
 use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::cache::{fill, sticky_error};
@@ -49,7 +52,7 @@ pub(crate) fn submit_to(
     submissions::counted(host_visible, || match real() {
         Ok(()) => Ok(()),
         // A copy, so that the arguments of a call that succeeds need no place in memory.
-        Err(error) => failed(function, captured, None, error, &mut move || real()),
+        Err(error) => failed(function, captured, None, error, Again::of(&mut move || real())),
     })
 }
 
@@ -123,7 +126,9 @@ pub(crate) fn retried(function: &'static Function, real: impl Real) -> CuResult 
 pub(crate) fn retried_on(function: &'static Function, device: i32, real: impl Real) -> CuResult {
     match real() {
         Ok(()) => Ok(()),
-        Err(error) => failed(function, MayBeCaptured::No, Some(device), error, &mut || real()),
+        Err(error) => {
+            failed(function, MayBeCaptured::No, Some(device), error, Again::of(&mut || real()))
+        }
     }
 }
 
@@ -135,7 +140,7 @@ pub(crate) fn retried_mut(
 ) -> CuResult {
     match real() {
         Ok(()) => Ok(()),
-        Err(error) => failed(function, MayBeCaptured::No, None, error, real),
+        Err(error) => failed(function, MayBeCaptured::No, None, error, Again::of(real)),
     }
 }
 
@@ -147,7 +152,7 @@ fn failed(
     captured: MayBeCaptured,
     device: Option<i32>,
     error: CuError,
-    real: &mut dyn FnMut() -> CuResult,
+    mut real: Again,
 ) -> CuResult {
     let code = Err(error);
     if config::only_looks() {
@@ -161,9 +166,35 @@ fn failed(
     let (mut code, mut refused) = (code, RefusedCall::new(function, captured, device));
     while code == Err(CuError::OUT_OF_MEMORY) && in_guard(function, || refused.should_be_repeated())
     {
-        code = real();
+        code = real.call();
     }
     code
+}
+
+/// A `&mut dyn FnMut() -> CuResult` without a table for each closure, of which there are several
+/// for each function: see Note [Relocations] in `functions`.
+struct Again<'a> {
+    closure: *mut c_void,
+    call: unsafe fn(*mut c_void) -> CuResult,
+    lives: PhantomData<&'a mut ()>,
+}
+
+impl<'a> Again<'a> {
+    fn of<F: FnMut() -> CuResult>(closure: &'a mut F) -> Again<'a> {
+        /// # Safety
+        ///
+        /// `closure` is an `F` that nothing else refers to.
+        unsafe fn call<F: FnMut() -> CuResult>(closure: *mut c_void) -> CuResult {
+            // SAFETY: the caller's promise.
+            unsafe { (*closure.cast::<F>())() }
+        }
+        Again { closure: (&raw mut *closure).cast(), call: call::<F>, lives: PhantomData }
+    }
+
+    fn call(&mut self) -> CuResult {
+        // SAFETY: `call` is that of the closure's type, and this value has the only reference.
+        unsafe { (self.call)(self.closure) }
+    }
 }
 
 /// Runs `body` in its own guard if no hook of this thread is active.

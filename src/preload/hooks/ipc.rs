@@ -46,7 +46,7 @@ pub(crate) fn get(
         if code.is_err() && !SAID.swap(true, Ordering::Relaxed) {
             log::warn(format_args!(
                 "{}: cannot export memory of expandable_segments:true",
-                function.base
+                function.base()
             ));
         }
         return code;
@@ -96,7 +96,7 @@ fn export(
     // SAFETY: as above. Zeros are no valid handle.
     unsafe { handle.write_unaligned(marked.unwrap_or([0; 64])) };
     if marked.is_none() {
-        log::warn(format_args!("{}: cannot encode {inside:?} in an IPC handle", function.base));
+        log::warn(format_args!("{}: cannot encode {inside:?} in an IPC handle", function.base()));
         return Err(CuError::INVALID_VALUE);
     }
     Ok(())
@@ -150,7 +150,7 @@ fn open_inside(
         Ok(())
     })?;
     if !lies_in_mapping(base, inside) {
-        log::warn(format_args!("{}: {inside:?} lies outside the opened mapping", function.base));
+        log::warn(format_args!("{}: {inside:?} lies outside the opened mapping", function.base()));
         let _ = api::ipc_close_mem_handle(base);
         return Err(CuError::INVALID_VALUE);
     }

@@ -134,7 +134,7 @@ fn guarded_by<T>(
 fn report(function: &'static Function, panic: Box<dyn core::any::Any + Send>) {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
-    bypass::begin(format_args!("{} panicked ({text})", function.symbol.to_string_lossy()));
+    bypass::begin(format_args!("{} panicked ({text})", function.symbol().to_string_lossy()));
     core::mem::forget(panic); // dropping it could panic again
 }
 

@@ -78,7 +78,9 @@ pub(crate) fn watched(
 fn note_success(function: &'static Function, success: Success) {
     // See `answered`.
     without_cancellation(|| {
-        beside(function, || thread::with(|thread| told::succeeded(thread, function.base, success)));
+        beside(function, || {
+            thread::with(|thread| told::succeeded(thread, function.base(), success))
+        });
     });
 }
 
@@ -100,15 +102,15 @@ pub(crate) fn asked_bytes(function: &Function, words: &[usize]) -> Option<u64> {
 }
 
 fn request(function: &Function, words: &[usize]) -> Request {
-    let kind = OomKind::of_function(function.base);
+    let kind = OomKind::of_function(function.base());
     let call = call_number(function, words);
-    let mut request = Request { function: function.base, kind, bytes: None, device: None, call };
+    let mut request = Request { function: function.base(), kind, bytes: None, device: None, call };
     let word = |at: usize| words.get(at).map(|word| *word as u64);
     request.bytes = match kind {
         OomKind::Pitched => word(2).zip(word(3)).map(|(width, rows)| width.saturating_mul(rows)),
         // SAFETY: the program's arguments; the driver has read the descriptor.
         OomKind::Array => unsafe { bytes_of_array(function.id, words) },
-        OomKind::Mapping if !function.base.starts_with("cuMem") => None,
+        OomKind::Mapping if !function.base().starts_with("cuMem") => None,
         OomKind::Linear
         | OomKind::Managed
         | OomKind::Pooled
@@ -124,7 +126,7 @@ fn request(function: &Function, words: &[usize]) -> Request {
     };
     match kind {
         OomKind::Context => {
-            let place = match function.base {
+            let place = match function.base() {
                 "cuCtxCreate" => words.len() - 1,
                 "cuDevicePrimaryCtxRetain" => 1,
                 _ => 2,

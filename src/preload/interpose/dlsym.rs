@@ -177,7 +177,7 @@ fn behind_the_caller(
     }
     // SAFETY: a C string: the program's promise to `dlsym`.
     let name = unsafe { CStr::from_ptr(name) };
-    let function = crate::functions::FUNCTIONS.iter().find(|function| function.symbol == name)?;
+    let function = crate::functions::FUNCTIONS.iter().find(|function| function.symbol() == name)?;
     table::has(function.id).then(|| doors::handed_out(function)).flatten()
 }
 
@@ -234,5 +234,5 @@ fn exports(name: *const c_char) -> bool {
     // SAFETY: a C string: the program's promise to `dlsym`.
     let name = unsafe { CStr::from_ptr(name) };
     let mut functions = crate::functions::FUNCTIONS.iter();
-    functions.any(|function| function.export.is_some() && function.symbol == name)
+    functions.any(|function| function.door().is_some() && function.symbol() == name)
 }

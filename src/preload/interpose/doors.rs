@@ -37,11 +37,11 @@ struct Way {
 
 /// Returns the pointer to hand out for the function: the export, unless calls to that go elsewhere.
 pub(crate) fn handed_out(function: &'static Function) -> Option<*mut c_void> {
-    let export = function.export.as_ref()?;
-    let body = export.door.body.load(Ordering::Relaxed);
-    let target = export.door.target.load(Ordering::Acquire);
+    let door = function.door()?;
+    let body = door.body();
+    let target = door.target.load(Ordering::Acquire);
     let to = if target == body { target } else { settle(function, null_mut()) };
-    if to == body { Some(export.address as *mut c_void) } else { trampoline::to(body) }
+    if to == body { Some(door.address()) } else { trampoline::to(body) }
 }
 
 /// Handles the first call through a door, with the caller's arguments saved. Returns the target.
@@ -70,11 +70,10 @@ fn settle_all() {
 
 /// Decides the target of an export's calls.
 fn settle(function: &'static Function, caller: *mut c_void) -> *mut c_void {
-    let Some(export) = &function.export else { return null_mut() };
-    let body = export.door.body.load(Ordering::Relaxed);
-    let way = way_of(function, body, caller);
+    let Some(door) = function.door() else { return null_mut() };
+    let way = way_of(function, door.body(), caller);
     if way.lasts {
-        export.door.target.store(way.to, Ordering::Release);
+        door.target.store(way.to, Ordering::Release);
     }
     way.to
 }
@@ -91,11 +90,11 @@ fn way_of(function: &'static Function, body: *mut c_void, caller: *mut c_void) -
     }
     // The global scope has no such function, and there is no driver: the caller may have been
     // loaded with its own library.
-    let local = scope::code_in_scope_of(caller, function.symbol.as_ptr());
+    let local = scope::code_in_scope_of(caller, function.symbol().as_ptr());
     Way { to: if local.is_null() { body } else { local }, lasts: false }
 }
 
-/// Defines the word through which an export jumps, and its function: a `functions::Door`.
+/// Defines the word through which an export jumps, and where its code is: a `functions::Door`.
 macro_rules! door {
     ($name:ident) => {
         concat!(
@@ -105,7 +104,8 @@ macro_rules! door {
             concat!(".hidden cachealloc_door_", stringify!($name), "\n"),
             concat!("cachealloc_door_", stringify!($name), ":\n"),
             ".quad 2b\n",
-            ".quad {body}\n",
+            ".long {body} - .\n",
+            ".long 3b - .\n",
             ".popsection"
         )
     };
@@ -123,6 +123,7 @@ macro_rules! export_door {
         #[unsafe(no_mangle)]
         pub(crate) unsafe extern "C" fn $name() {
             core::arch::naked_asm!(
+                "3:",
                 ".byte 0x48, 0x81, 0xec, 0, 0, 0, 0",
                 ".subsection 1",
                 ".byte 0x48, 0x81, 0xec, 0, 0, 0, 0",
@@ -146,6 +147,7 @@ macro_rules! export_door {
         #[unsafe(no_mangle)]
         pub(crate) unsafe extern "C" fn $name() {
             core::arch::naked_asm!(
+                "3:",
                 "mov x17, x17",
                 ".subsection 1",
                 "mov x17, x17",

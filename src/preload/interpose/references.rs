@@ -120,7 +120,7 @@ fn put_right_what_is_found() {
 
 /// Looks up the definition in the global scope without the library.
 fn look_up(function: &Function) -> Option<Native> {
-    let found = dlsym::real(libc::RTLD_NEXT, function.symbol.as_ptr());
+    let found = dlsym::real(libc::RTLD_NEXT, function.symbol().as_ptr());
     let is_copy = libraries::is_copy(found);
     if found.is_null() || is_copy && !table::load() {
         None
@@ -251,7 +251,7 @@ fn visit_object(
 /// Returns the function whose export is at this address.
 fn at(address: usize) -> Option<&'static Function> {
     let is_there = |function: &&Function| {
-        function.export.as_ref().is_some_and(|export| export.address as usize == address)
+        function.door().is_some_and(|door| door.address() as usize == address)
     };
     FUNCTIONS.iter().find(is_there)
 }
@@ -261,15 +261,15 @@ fn exported(name: &CStr) -> Option<&'static Function> {
     if !name.to_bytes().starts_with(b"cu") {
         return None;
     }
-    FUNCTIONS.iter().find(|function| function.export.is_some() && function.symbol == name)
+    FUNCTIONS.iter().find(|function| function.door().is_some() && function.symbol() == name)
 }
 
 /// Returns whether the loader has copied the first bytes of the export into this variable.
 fn has_our_code(function: &Function, variable: usize) -> bool {
-    let Some(export) = &function.export else { return false };
+    let Some(door) = function.door() else { return false };
     // SAFETY: the first bytes of the export's code, and of a variable that has at least a word.
     unsafe {
         let begin = |place| core::slice::from_raw_parts(place as *const u8, kind::COPIED_BYTES);
-        begin(export.address as usize) == begin(variable)
+        begin(door.address() as usize) == begin(variable)
     }
 }

@@ -11,7 +11,7 @@ use core::ffi::{CStr, c_char, c_void};
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
-use crate::functions::{COUNT, Door};
+use crate::functions::COUNT;
 use crate::log;
 use crate::ordering::elision;
 
@@ -19,15 +19,31 @@ use crate::ordering::elision;
 /// the start.
 const STUBS: usize = 512;
 const STUB_BYTES: usize = 32;
+/// Place in a stub of the code after its jump.
+const FIRST_CALL: usize = 20;
 
+/// The word through which a stub jumps, which its assembly expects to come first. Both are null
+/// until the stub is handed out: what the loader need not write costs nothing at the start of a
+/// process that never uses it.
+#[repr(C)]
+struct Door {
+    /// The target of calls. At first the code after the jump, which calls `first_call`.
+    target: AtomicPtr<c_void>,
+    /// The function that the stub stands for.
+    body: AtomicPtr<c_void>,
+}
+
+static DOORS: [Door; STUBS] =
+    [const { Door { target: AtomicPtr::new(null_mut()), body: AtomicPtr::new(null_mut()) } };
+        STUBS];
 static NAMES: [AtomicPtr<c_char>; STUBS] = [const { AtomicPtr::new(null_mut()) }; STUBS];
 static USED: AtomicUsize = AtomicUsize::new(0);
 
 /// Returns the stub for an unknown function of the driver, or `None` if none is left.
 pub(crate) fn for_unknown(address: *mut c_void, name: *const c_char) -> Option<*mut c_void> {
     let used = USED.load(Ordering::Acquire).min(STUBS);
-    let leads_there = |door: &Door| door.body.load(Ordering::Relaxed) == address;
-    let index = match doors()[..used].iter().position(leads_there) {
+    let leads_there = |door: &Door| door.body.load(Ordering::Acquire) == address;
+    let index = match DOORS[..used].iter().position(leads_there) {
         Some(index) => index,
         None => reserve(address, name)?,
     };
@@ -38,7 +54,7 @@ pub(crate) fn for_unknown(address: *mut c_void, name: *const c_char) -> Option<*
 pub(crate) fn to(body: *mut c_void) -> Option<*mut c_void> {
     let stub = for_unknown(body, c"ours".as_ptr())?;
     let index = (stub as usize - stub_address(0) as usize) / STUB_BYTES;
-    doors()[index].target.store(body, Ordering::Release);
+    DOORS[index].target.store(body, Ordering::Release);
     Some(stub)
 }
 
@@ -52,13 +68,16 @@ fn reserve(address: *mut c_void, name: *const c_char) -> Option<usize> {
     // SAFETY: `name` is the C string the program looked up; the copy is never freed.
     let copy = unsafe { libc::strdup(name) };
     NAMES[index].store(copy, Ordering::Relaxed);
-    doors()[index].body.store(address, Ordering::Release);
+    let first_call = stub_address(index).wrapping_byte_add(FIRST_CALL);
+    DOORS[index].target.store(first_call, Ordering::Relaxed);
+    // A thread that finds the stub by this finds its target too.
+    DOORS[index].body.store(address, Ordering::Release);
     Some(index)
 }
 
 /// Handles the first call of a stub. Returns the target, which all later calls use.
 pub(crate) fn first_call(index: usize) -> *mut c_void {
-    let door = &doors()[index];
+    let door = &DOORS[index];
     let address = door.body.load(Ordering::Acquire);
     if door.target.swap(address, Ordering::AcqRel) == address {
         return address;
@@ -76,13 +95,6 @@ pub(crate) fn first_call(index: usize) -> *mut c_void {
 
 unsafe extern "C" {
     static cachealloc_stubs: [u8; STUBS * STUB_BYTES];
-    static cachealloc_stub_doors: [Door; STUBS];
-}
-
-fn doors() -> &'static [Door; STUBS] {
-    // SAFETY: the assembly below defines them; they are only ever changed as the atomics that they
-    // are.
-    unsafe { &cachealloc_stub_doors }
 }
 
 fn stub_address(index: usize) -> *mut c_void {
@@ -105,7 +117,7 @@ core::arch::global_asm!(
     ".byte 0x48, 0x81, 0xec, 0, 0, 0, 0",
     ".byte 0x48, 0x81, 0xec, 0, 0, 0, 0",
     ".byte 0xff, 0x25", // jmp [rip + the door]
-    ".long cachealloc_stub_doors + 16 * stub_index - . - 4",
+    ".long {doors} + 16 * stub_index - . - 4",
     ".byte 0x41, 0xba", // mov r10d, the number
     ".long {count} + stub_index",
     "jmp {first}",
@@ -113,6 +125,7 @@ core::arch::global_asm!(
     ".endr",
     count = const COUNT,
     first = sym crate::interpose::doors::first,
+    doors = sym DOORS,
 );
 
 #[cfg(target_arch = "aarch64")]
@@ -127,8 +140,8 @@ core::arch::global_asm!(
     ".balign 32",
     "mov x17, x17",
     "mov x17, x17",
-    "adrp x16, cachealloc_stub_doors + 16 * stub_index",
-    "ldr x16, [x16, #:lo12:cachealloc_stub_doors + 16 * stub_index]",
+    "adrp x16, {doors} + 16 * stub_index",
+    "ldr x16, [x16, #:lo12:{doors} + 16 * stub_index]",
     "br x16",
     "mov w17, #({count} + stub_index)",
     "b {first}",
@@ -136,20 +149,5 @@ core::arch::global_asm!(
     ".endr",
     count = const COUNT,
     first = sym crate::interpose::doors::first,
-);
-
-// The doors of the stubs.
-core::arch::global_asm!(
-    ".pushsection .data.cachealloc_stub_doors, \"aw\"",
-    ".hidden cachealloc_stub_doors",
-    ".globl cachealloc_stub_doors",
-    ".balign 16",
-    "cachealloc_stub_doors:",
-    ".set stub_index, 0",
-    ".rept 512",
-    ".quad cachealloc_stubs + 32 * stub_index + 20",
-    ".quad 0",
-    ".set stub_index, stub_index + 1",
-    ".endr",
-    ".popsection",
+    doors = sym DOORS,
 );
