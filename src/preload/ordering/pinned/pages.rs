@@ -43,10 +43,12 @@ pub(super) fn up_to(highest: usize) -> Option<Pages> {
 }
 
 impl Pages {
+    /// Returns whether this address may be pinned. The bits above those that addresses have are not
+    /// looked at: a number that differs from an address in nothing else is rare, and is found to be
+    /// none among the ranges.
     #[inline(always)]
     pub(super) fn may_have(self, address: usize) -> bool {
-        let Some(word) = self.0.get(address >> WORD_SHIFT) else { return false };
-        let word = word.load(Ordering::Acquire);
+        let word = self.0[(address >> WORD_SHIFT) % WORDS_COUNT].load(Ordering::Acquire);
         // Most words have no bit at all: then there is less to compute.
         word != 0 && word >> ((address >> PAGE_SHIFT) % PAGES_PER_WORD) & 1 != 0
     }
