@@ -6,6 +6,9 @@
 //! at most two words of the stack. So where the registers are those of a frame of the last walk,
 //! and those words still have the same values, the caller is the same too. Each step is checked in
 //! this way: a frame that was left and entered again has the same words, or is another frame.
+//!
+//! The caller may make a note of the frames of a walk. It stays until a walk returns other frames,
+//! so a caller that finds it need not compare them.
 
 use core::mem::{MaybeUninit, replace};
 
@@ -28,9 +31,16 @@ pub(crate) trait Steps {
     /// Returns the caller of a frame.
     fn step(&mut self, at: Cursor, rule: Packed, memory: &mut impl Memory) -> Result<Cursor, Stop>;
 
-    /// Takes note of a frame that the walk returns. Writes frames further out that are known, and
-    /// returns the last of them and their number.
-    fn met<S: Shown>(&mut self, at: Cursor, room: &mut [S]) -> (Cursor, usize);
+    /// Takes note of a frame that the walk returns. Writes frames further out that are known.
+    fn met<S: Shown>(&mut self, at: Cursor, room: &mut [S]) -> Met;
+}
+
+/// The frames outside of one that are known.
+pub(crate) enum Met {
+    /// The last one, from which the walk continues, and the number of frames written.
+    Known { last: Cursor, count: usize },
+    /// All of them, and the last one has no caller.
+    AllKnown { count: usize },
 }
 
 /// Knows nothing of an earlier walk.
@@ -43,8 +53,8 @@ impl Steps for Anew {
     }
 
     #[inline(always)]
-    fn met<S: Shown>(&mut self, at: Cursor, _: &mut [S]) -> (Cursor, usize) {
-        (at, 0)
+    fn met<S: Shown>(&mut self, at: Cursor, _: &mut [S]) -> Met {
+        Met::Known { last: at, count: 0 }
     }
 }
 
@@ -63,6 +73,16 @@ pub struct LastWalk {
     known: usize,
     /// What the last step has read.
     read: Read,
+    /// Whether the rule of the last frame says that it has no caller. `was_outermost`: at the end
+    /// of the last walk.
+    is_outermost: bool,
+    was_outermost: bool,
+    /// Whether all frames so far are those of the last walk.
+    is_same: bool,
+    /// How the last walk ended.
+    stop: Stop,
+    /// The caller's note about the frames of the last walk, or 0.
+    note: u64,
 }
 
 /// A frame of a walk, innermost first.
@@ -76,8 +96,7 @@ struct Frame {
     read: Read,
 }
 
-/// Words on the stack, and their values. A step that reads only one has it twice. The first address
-/// is zero if the step cannot be repeated from these words alone.
+/// Words on the stack, and their values. A step that reads only one has it twice.
 #[derive(Clone, Copy)]
 struct Read {
     addresses: [u64; WORDS_MAX],
@@ -85,7 +104,11 @@ struct Read {
 }
 
 impl Read {
-    const UNKNOWN: Read = Read { addresses: [0; WORDS_MAX], values: [0; WORDS_MAX] };
+    /// A step that cannot be repeated from such words alone: a word that never has this value.
+    fn unknown() -> Read {
+        static ZERO: u64 = 0;
+        Read { addresses: [(&raw const ZERO).addr() as u64; WORDS_MAX], values: [1; WORDS_MAX] }
+    }
 
     /// Returns whether the step would read the same.
     ///
@@ -98,7 +121,7 @@ impl Read {
         let is_same = |word: usize| unsafe {
             (self.addresses[word] as *const u64).read_volatile() == self.values[word]
         };
-        self.addresses[0] != 0 && is_same(0) && is_same(1)
+        is_same(0) && is_same(1)
     }
 }
 
@@ -106,8 +129,26 @@ impl LastWalk {
     /// Returns a walk without frames, on the heap because of its size.
     pub fn new() -> Box<LastWalk> {
         let walk: Box<MaybeUninit<LastWalk>> = Box::new_zeroed();
-        // SAFETY: all fields are numbers.
+        // SAFETY: all fields are numbers, truth values, and a `Stop`, which has a variant 0.
         unsafe { walk.assume_init() }
+    }
+
+    /// Returns the note that was made of the frames that the last walk has returned, or 0.
+    #[inline(always)]
+    pub fn note(&self) -> u64 {
+        self.note
+    }
+
+    /// Makes a note of the frames that the last walk has returned.
+    #[inline(always)]
+    pub fn set_note(&mut self, note: u64) {
+        self.note = note;
+    }
+
+    /// Takes the note, before a walk whose frames may be others.
+    #[inline(always)]
+    pub(crate) fn take_note(&mut self) -> u64 {
+        replace(&mut self.note, 0)
     }
 
     /// Begins a walk of the calling thread on its own stack, which has this top.
@@ -119,13 +160,20 @@ impl LastWalk {
             (self.epoch, self.top, self.count) = (epoch, top, 0);
         }
         self.known = replace(&mut self.count, 0);
-        (self.taken, self.next, self.read) = (0, 0, Read::UNKNOWN);
+        (self.taken, self.next, self.read) = (0, 0, Read::unknown());
+        self.was_outermost = replace(&mut self.is_outermost, false);
+        self.is_same = self.known != 0;
     }
 
-    /// Ends the walk: what it has not met is forgotten.
+    /// Ends the walk: what it has not met is forgotten. `note` was made of the last one.
     #[inline(always)]
-    pub(crate) fn end(&mut self) {
+    pub(crate) fn end(&mut self, stop: Stop, note: u64) {
         self.count = self.taken;
+        // Where there is no room for more, the last frame may not be the last one kept.
+        self.is_outermost &= self.taken < FRAMES_MAX;
+        let is_same = self.is_same && self.taken == self.known && self.stop == stop;
+        self.note = if is_same && matches!(stop, Stop::End | Stop::Full) { note } else { 0 };
+        self.stop = stop;
     }
 
     /// Adds a frame to this walk.
@@ -138,6 +186,8 @@ impl LastWalk {
             *place = frame;
             self.taken += 1;
             self.next = self.next.max(self.taken);
+        } else {
+            self.is_same = false;
         }
     }
 
@@ -147,6 +197,7 @@ impl LastWalk {
     fn make_room(&mut self) {
         let gap = GAP.min(FRAMES_MAX - self.next);
         let known = self.known.min(FRAMES_MAX - gap).max(self.next);
+        self.was_outermost &= known == self.known;
         self.frames.copy_within(self.next..known, self.next + gap);
         self.next += gap;
         self.known = known + gap;
@@ -156,18 +207,19 @@ impl LastWalk {
 impl Steps for LastWalk {
     #[inline(always)]
     fn step(&mut self, at: Cursor, rule: Packed, memory: &mut impl Memory) -> Result<Cursor, Stop> {
-        let mut traced = Traced { memory, read: Read::UNKNOWN, count: 0 };
+        self.is_outermost = !rule.is_exclusive() && rule.is_outermost();
+        let mut traced = Traced { memory, read: Read::unknown(), count: 0 };
         let caller = at.caller(rule, &mut traced);
         let Traced { read, count, .. } = traced;
         let is_repeatable = rule.is_exclusive()
             && (1..=WORDS_MAX).contains(&count)
             && read.addresses.iter().all(|address| *address >= at.stack_pointer);
-        self.read = if is_repeatable { read } else { Read::UNKNOWN };
+        self.read = if is_repeatable { read } else { Read::unknown() };
         caller
     }
 
     #[inline(always)]
-    fn met<S: Shown>(&mut self, at: Cursor, room: &mut [S]) -> (Cursor, usize) {
+    fn met<S: Shown>(&mut self, at: Cursor, room: &mut [S]) -> Met {
         let Cursor { instruction, stack_pointer, frame_pointer, interrupted, .. } = at;
         while self.next < self.known && self.frames[self.next].stack_pointer < stack_pointer {
             self.next += 1;
@@ -179,43 +231,49 @@ impl Steps for LastWalk {
             read: self.read,
         };
         let known = self.frames[..self.known].get(self.next).filter(|_| !interrupted);
-        let is_known = known.is_some_and(|known| {
-            known.instruction == instruction
-                && known.stack_pointer == stack_pointer
-                && known.frame_pointer == frame_pointer
+        let is_same = known.is_some_and(|known| {
+            known.instruction == instruction && known.stack_pointer == stack_pointer
         });
+        let is_known = is_same && known.is_some_and(|known| known.frame_pointer == frame_pointer);
         // No frame further out has this stack pointer: the known one has been left.
         let is_left = known.is_some_and(|known| known.stack_pointer == stack_pointer);
+        self.is_same &= is_same && self.next == self.taken;
         self.next += usize::from(is_left);
         self.take(frame);
-        if is_known { self.repeat(at, room) } else { (at, 0) }
+        if is_known { self.repeat(at, room) } else { Met::Known { last: at, count: 0 } }
     }
 }
 
 impl LastWalk {
     /// Takes the frames outside of `at`, which was known, as long as their steps are the same.
     #[inline(always)]
-    fn repeat<S: Shown>(&mut self, at: Cursor, room: &mut [S]) -> (Cursor, usize) {
+    fn repeat<S: Shown>(&mut self, at: Cursor, room: &mut [S]) -> Met {
         let known = self.frames.get(self.next..self.known).unwrap_or_default();
         let mut count = 0;
         for (frame, slot) in known.iter().zip(room) {
             // SAFETY: `step` has read these words on a stack with this top, not below the stack
             // pointer of the frame that it left. The current walk has met that frame, with the same
-            // stack pointer.
+            // stack pointer. The words of `Read::unknown` are in a static.
             if !unsafe { frame.read.is_unchanged() } {
                 break;
             }
             *slot = S::of(frame.instruction, frame.stack_pointer);
             count += 1;
         }
-        let Some(last) = known[..count].last() else { return (at, 0) };
-        let last = Cursor::at(last.instruction, last.stack_pointer, last.frame_pointer);
+        let last = known[..count].last();
+        let last = last.map_or(at, |last| {
+            Cursor::at(last.instruction, last.stack_pointer, last.frame_pointer)
+        });
         if self.taken != self.next {
             self.frames.copy_within(self.next..self.next + count, self.taken);
         }
         self.taken += count;
         self.next += count;
-        (last, count)
+        if self.was_outermost && self.next == self.known {
+            self.is_outermost = true;
+            return Met::AllKnown { count };
+        }
+        Met::Known { last, count }
     }
 }
 

@@ -2,7 +2,7 @@
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stop {
-    End,
+    End = 0,
     Full,
     Unsupported,
     /// A signal interrupted code on another stack.

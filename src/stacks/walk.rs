@@ -8,7 +8,7 @@
 use core::arch::naked_asm;
 use core::ops::Range;
 
-use crate::last_walk::{Anew, LastWalk, Steps};
+use crate::last_walk::{Anew, LastWalk, Met, Steps};
 use crate::memory::{CheckedStack, Memory, StackBounds};
 use crate::place::Shown;
 use crate::processor::ADDRESS_BITS;
@@ -117,19 +117,20 @@ fn walk_once<S: Shown>(
     out: &mut [S],
     hide: &Range<u64>,
     start: Cursor,
-    last: Option<&mut LastWalk>,
+    mut last: Option<&mut LastWalk>,
 ) -> Captured {
     let epoch = modules::epoch();
+    let note = last.as_deref_mut().map_or(0, LastWalk::take_note);
     let mut walk = Walk { out, hide, count: 0, stamp: Stamp::of(epoch), cursor: start };
     let stop = match stack_bounds::top_above(start.stack_pointer) {
         Some(top) => {
             // SAFETY: a stack is mapped from its running function to its top.
             let mut memory = unsafe { StackBounds::new(start.stack_pointer, top) };
-            match last {
+            match last.as_deref_mut() {
                 Some(last) => {
                     last.begin(epoch, top);
                     let stop = walk.run(&mut memory, last);
-                    last.end();
+                    last.end(stop, note);
                     stop
                 }
                 None => walk.run(&mut memory, &mut Anew),
@@ -183,42 +184,76 @@ struct Walk<'a, S> {
 impl<S: Shown> Walk<'_, S> {
     #[inline(always)]
     fn run(&mut self, memory: &mut impl Memory, steps: &mut impl Steps) -> Stop {
-        let mut at = self.cursor;
-        let mut count = self.count;
-        let stop = loop {
-            if count != 0 || !self.hide.contains(&at.instruction) {
-                let Some(slot) = self.out.get_mut(count) else { break Stop::Full };
-                *slot = S::of(at.instruction, at.stack_pointer);
-                count += 1;
-                let (last, known) = steps.met(at, &mut self.out[count..]);
-                (at, count) = (last, count + known);
+        // No later walk goes on from a frame that is not returned, so its step is not kept.
+        self.leave_hidden(memory);
+        while self.count == 0 && self.hide.contains(&self.cursor.instruction) {
+            if let Err(stop) = self.step(memory, &mut Anew) {
+                return stop;
             }
-            // A call may be its function's last instruction, so that its return address belongs to
-            // the next one.
-            let address = at.instruction.wrapping_sub(u64::from(!at.interrupted));
-            if address >> ADDRESS_BITS != 0 {
-                break Stop::End;
+        }
+        loop {
+            let at = self.cursor;
+            let Some(slot) = self.out.get_mut(self.count) else { return Stop::Full };
+            *slot = S::of(at.instruction, at.stack_pointer);
+            self.count += 1;
+            match steps.met(at, &mut self.out[self.count..]) {
+                Met::Known { last, count } => {
+                    self.cursor = last;
+                    self.count += count;
+                }
+                Met::AllKnown { count } => {
+                    self.count += count;
+                    return Stop::End;
+                }
             }
-            let rule = match rule_cache::find(address, self.stamp) {
-                Some(rule) => rule,
-                None => learn(address),
-            };
-            let caller = match steps.step(at, rule, memory) {
-                Ok(caller) => caller,
-                Err(stop) => break stop,
-            };
-            let higher = caller.stack_pointer > at.stack_pointer;
-            if caller.interrupted && !(higher && memory.holds(caller.stack_pointer)) {
-                self.cursor = caller;
-                break Stop::OtherStack;
+            if let Err(stop) = self.step(memory, steps) {
+                return stop;
             }
-            at = caller;
-            if at.instruction == 0 {
-                break Stop::End;
+        }
+    }
+
+    /// Moves to the callers of leading frames that are hidden, as long as their rules are known and
+    /// simple, which those of the library's own functions are.
+    #[inline(always)]
+    fn leave_hidden(&mut self, memory: &mut impl Memory) {
+        let Cursor { instruction, stack_pointer, frame_pointer, interrupted, .. } = self.cursor;
+        if interrupted || self.count != 0 {
+            return;
+        }
+        let mut at = Cursor::at(instruction, stack_pointer, frame_pointer);
+        while self.hide.contains(&at.instruction) {
+            let rule = rule_cache::find(at.instruction.wrapping_sub(1), self.stamp);
+            let Some(rule) = rule.filter(|rule| rule.is_exclusive()) else { break };
+            let Ok(caller) = at.caller(rule, memory) else { break };
+            if caller.instruction == 0 {
+                break;
             }
+            at = Cursor::at(caller.instruction, caller.stack_pointer, caller.frame_pointer);
+        }
+        self.cursor = at;
+    }
+
+    /// Moves to the caller of the frame.
+    #[inline(always)]
+    fn step(&mut self, memory: &mut impl Memory, steps: &mut impl Steps) -> Result<(), Stop> {
+        let at = self.cursor;
+        // A call may be its function's last instruction, so that its return address belongs to the
+        // next one.
+        let address = at.instruction.wrapping_sub(u64::from(!at.interrupted));
+        if address >> ADDRESS_BITS != 0 {
+            return Err(Stop::End);
+        }
+        let rule = match rule_cache::find(address, self.stamp) {
+            Some(rule) => rule,
+            None => learn(address),
         };
-        self.count = count;
-        stop
+        let caller = steps.step(at, rule, memory)?;
+        let higher = caller.stack_pointer > at.stack_pointer;
+        self.cursor = caller;
+        if caller.interrupted && !(higher && memory.holds(caller.stack_pointer)) {
+            return Err(Stop::OtherStack);
+        }
+        if caller.instruction == 0 { Err(Stop::End) } else { Ok(()) }
     }
 }
 

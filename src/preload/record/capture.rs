@@ -30,18 +30,18 @@ const CATEGORY_FRAMES: usize = 12;
 /// Returns the stack of an allocation, or `NONE` if none is wanted.
 #[inline]
 pub(crate) fn of_allocation() -> StackId {
-    if record::is_on() { capture(StackContext::State) } else { StackId::NONE }
+    if record::is_on() { capture(StackContext::State, ALLOCATION) } else { StackId::NONE }
 }
 
 /// Returns the stack of a free, if frees are recorded with separate stacks.
 #[inline]
 pub(crate) fn of_free() -> StackId {
-    if record::is_on() { capture(StackContext::All) } else { StackId::NONE }
+    if record::is_on() { capture(StackContext::All, FREE) } else { StackId::NONE }
 }
 
 /// Returns the stack of a wait, whatever is recorded.
 pub(crate) fn of_wait() -> StackId {
-    capture_of(StackKind::All)
+    capture_of(StackKind::All, ALLOCATION)
 }
 
 /// Returns the stack of a call that failed for lack of memory, whatever is recorded.
@@ -50,25 +50,25 @@ pub(crate) fn of_failure() -> StackId {
     static STARTED: AtomicBool = AtomicBool::new(false);
     let settings = settings::get();
     if record::is_on() && settings.context != StackContext::None {
-        return capture_of(settings.stacks);
+        return capture_of(settings.stacks, ALLOCATION);
     }
     if !STARTED.swap(true, Ordering::Relaxed) {
         start(StackKind::All);
     }
-    capture_of(StackKind::All)
+    capture_of(StackKind::All, ALLOCATION)
 }
 
 #[inline(never)]
-fn capture(wanted_from: StackContext) -> StackId {
+fn capture(wanted_from: StackContext, walk: usize) -> StackId {
     let settings = settings::get();
     if settings.context < wanted_from {
         return StackId::NONE;
     }
-    capture_of(settings.stacks)
+    capture_of(settings.stacks, walk)
 }
 
-fn capture_of(kind: StackKind) -> StackId {
-    SCRATCH.with_borrow_mut(|words| capture_into(words, kind))
+fn capture_of(kind: StackKind, walk: usize) -> StackId {
+    SCRATCH.with_borrow_mut(|words| capture_into(words, kind, walk))
 }
 
 /// A buffer for one stack. It is not on the thread's stack, which may be small, and where it would
@@ -77,40 +77,46 @@ type Scratch = [u64; 1 + NATIVE_FRAMES_MAX + PYTHON_FRAMES_MAX];
 
 thread_local! {
     static SCRATCH: RefCell<Scratch> = const { RefCell::new([0; size_of::<Scratch>() / 8]) };
-    /// The last walk of the thread, which its next capture checks instead of walking again.
-    static LAST_WALK: Cell<Option<Box<LastWalk>>> = const { Cell::new(None) };
-    /// Whether `LAST_WALK` was made. Unlike it, this has no destructor.
-    static HAS_LAST_WALK: Cell<bool> = const { Cell::new(false) };
+    /// The last walks of the thread, which its next captures check instead of walking again.
+    static LAST_WALKS: [Cell<Option<Box<LastWalk>>>; 2] = const { [const { Cell::new(None) }; 2] };
+    /// Whether each of `LAST_WALKS` was made. Unlike them, this has no destructor.
+    static HAS_LAST_WALK: [Cell<bool>; 2] = const { [const { Cell::new(false) }; 2] };
 }
 
-/// Takes the last walk of the thread, which the first capture makes. Returns `None` in a nested
+/// Places in `LAST_WALKS`. A loop allocates and frees in turn, each in one place of its code.
+const ALLOCATION: usize = 0;
+const FREE: usize = 1;
+
+/// Takes a last walk of the thread, which the first capture makes. Returns `None` in a nested
 /// capture, in a thread that ends, and if the host is short of memory: the walk would take a part
 /// of the reserve for each thread, and the C library ends a process that cannot register a
 /// destructor.
 #[inline]
-fn take_last_walk() -> Option<Box<LastWalk>> {
-    if !HAS_LAST_WALK.get() {
-        make_last_walk()?;
+fn take_last_walk(place: usize) -> Option<Box<LastWalk>> {
+    if !HAS_LAST_WALK.with(|made| made[place].get()) {
+        make_last_walk(place)?;
     }
-    LAST_WALK.try_with(Cell::take).ok().flatten()
+    LAST_WALKS.try_with(|walks| walks[place].take()).ok().flatten()
 }
 
 #[cold]
-fn make_last_walk() -> Option<()> {
+fn make_last_walk(place: usize) -> Option<()> {
     let walk = (!heap::is_short()).then(LastWalk::new).filter(|_| !heap::is_short())?;
-    HAS_LAST_WALK.set(true);
-    LAST_WALK.try_with(|last| last.set(Some(walk))).ok()
+    HAS_LAST_WALK.with(|made| made[place].set(true));
+    LAST_WALKS.try_with(|walks| walks[place].set(Some(walk))).ok()
+}
+
+/// The note about a walk whose stack, without Python frames, has this id.
+fn note(stack: StackId, hidden: bool) -> u64 {
+    u64::from(stack.0) << 1 | u64::from(hidden)
 }
 
 #[inline]
-fn capture_into(words: &mut Scratch, kind: StackKind) -> StackId {
+fn capture_into(words: &mut Scratch, kind: StackKind, walk: usize) -> StackId {
     let native_max = if kind == StackKind::Python { CATEGORY_FRAMES } else { NATIVE_FRAMES_MAX };
-    let mut last = take_last_walk();
+    let mut last = take_last_walk(walk);
     let native = &mut words[1..=native_max];
     let native = cachealloc_stacks::capture_again(native, own_addresses(), last.as_deref_mut());
-    if last.is_some() {
-        let _ = LAST_WALK.try_with(|place| place.set(last));
-    }
     let mut used = 1 + native.count;
     let hidden = kind == StackKind::Python;
     let mut is_cut = (native.truncated && !hidden, false);
@@ -119,13 +125,23 @@ fn capture_into(words: &mut Scratch, kind: StackKind) -> StackId {
         used += python.count;
         is_cut.1 = python.truncated;
     }
-    words[0] = header(native.epoch, native.count, hidden) | cut(is_cut.0, is_cut.1);
-    let (stack, is_new) = record::stacks().intern(&words[..used]);
+    let is_native = used == 1 + native.count && !is_cut.1;
+    let noted = last.as_ref().map_or(0, |last| last.note());
+    let (stack, is_new) = if is_native && noted > 1 && noted & 1 == u64::from(hidden) {
+        (StackId((noted >> 1) as u32), false)
+    } else {
+        words[0] = header(native.epoch, native.count, hidden) | cut(is_cut.0, is_cut.1);
+        record::stacks().intern(&words[..used])
+    };
+    if let Some(mut last) = last {
+        last.set_note(if is_native { note(stack, hidden) } else { 0 });
+        let _ = LAST_WALKS.try_with(|walks| walks[walk].set(Some(last)));
+    }
     if is_new && kind == StackKind::All && used > 1 + native.count {
         eval_loop::learn::<NATIVE_FRAMES_MAX, PYTHON_FRAMES_MAX>(own_addresses());
     }
     if is_new && kind != StackKind::Native && has_python_come() {
-        return capture_into(words, kind);
+        return capture_into(words, kind, walk);
     }
     stack
 }

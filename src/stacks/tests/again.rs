@@ -2,7 +2,7 @@
 
 mod common;
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::hint::black_box;
 
 use cachealloc_stacks::{LastWalk, Place, capture, capture_again, capture_places};
@@ -10,6 +10,8 @@ use common::{COMPARED, FRAMES_MAX, Library, NOTHING_HIDDEN, build, compared};
 
 thread_local! {
     static LAST: Cell<Option<Box<LastWalk>>> = const { Cell::new(None) };
+    /// The frames of the last walk, and the note that was made of them.
+    static NOTED: RefCell<(u64, Vec<u64>)> = const { RefCell::new((0, Vec::new())) };
 }
 
 fn take_last() -> Box<LastWalk> {
@@ -21,14 +23,52 @@ fn take_last() -> Box<LastWalk> {
 extern "C-unwind" fn compare_again() {
     let (mut anew, mut again) = ([0; FRAMES_MAX], [0; FRAMES_MAX]);
     let mut last = take_last();
-    for room in [3, 12, FRAMES_MAX] {
+    for room in [3, 12, FRAMES_MAX, FRAMES_MAX] {
         let first = capture(&mut anew[..room], NOTHING_HIDDEN);
         let second = capture_again(&mut again[..room], NOTHING_HIDDEN, Some(&mut last));
         assert_eq!(first, second);
         assert_eq!(anew[1..first.count], again[1..first.count]);
+        check_note(&mut last, &again[..second.count]);
     }
     LAST.set(Some(last));
     COMPARED.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+}
+
+/// A note is there only after a walk with the same frames.
+fn check_note(last: &mut LastWalk, frames: &[u64]) {
+    NOTED.with_borrow_mut(|(note, noted)| {
+        assert!(last.note() == 0 || (last.note(), frames) == (*note, noted));
+        *note += 1;
+        frames.clone_into(noted);
+        last.set_note(*note);
+    });
+}
+
+/// A loop captures the same frames each time, until one is another.
+#[test]
+fn a_note_stays_while_the_frames_do() {
+    #[inline(never)]
+    fn noted(last: &mut LastWalk) -> u64 {
+        let mut out = [0; FRAMES_MAX];
+        capture_again(&mut out, NOTHING_HIDDEN, Some(last));
+        black_box(last.note())
+    }
+    #[inline(never)]
+    fn deeper(last: &mut LastWalk) -> u64 {
+        black_box(noted(last)) + black_box(0)
+    }
+    let (mut last, mut notes) = (LastWalk::new(), Vec::new());
+    for _ in 0..black_box(4) {
+        notes.push(noted(&mut last));
+        last.set_note(7);
+    }
+    assert_eq!(notes, [0, 7, 7, 7]);
+    assert_eq!(deeper(&mut last), 0);
+    notes.clear();
+    for _ in 0..black_box(3) {
+        notes.push(deeper(&mut last));
+    }
+    assert_eq!(notes, [0; 3]);
 }
 
 /// Functions of the comparison with libgcc, in changing order and depth.

@@ -52,6 +52,12 @@ impl Packed {
         self.kind() <= FRAME_POINTER
     }
 
+    /// Returns whether it is `Rule::Outermost`.
+    #[inline(always)]
+    pub(crate) fn is_outermost(self) -> bool {
+        self.kind() == SPECIAL && self.offset() == 0
+    }
+
     /// For a plain rule: returns whether top = frame pointer + offset, not stack pointer + offset.
     #[inline(always)]
     pub(crate) fn uses_frame_pointer(self) -> bool {
