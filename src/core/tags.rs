@@ -11,8 +11,10 @@
 
 pub(crate) mod stream_dependencies;
 
-use alloc::collections::BTreeMap;
+use alloc::collections::binary_heap::PeekMut;
+use alloc::collections::{BTreeMap, BinaryHeap};
 use alloc::vec::Vec;
+use core::cmp::Reverse;
 use core::iter;
 use core::ops::Range;
 
@@ -168,6 +170,27 @@ impl Tags {
         pool: Pool,
     ) -> impl Iterator<Item = (u64, BlockId)> {
         self.on_stream.get(&(stream, pool)).into_iter().flat_map(|list| list.keys().copied())
+    }
+
+    /// Returns the blocks of a pool that any stream has freed and still uses, oldest first, with
+    /// their ages.
+    pub(crate) fn of_any_stream(&self, pool: Pool) -> impl Iterator<Item = (u64, BlockId)> {
+        let mut lists = Vec::new();
+        let mut oldest = BinaryHeap::new();
+        for list in self.on_stream.iter().filter(|((_, of), _)| *of == pool).map(|(_, list)| list) {
+            let mut keys = list.keys();
+            oldest.extend(keys.next().map(|first| Reverse((*first, lists.len()))));
+            lists.push(keys);
+        }
+        iter::from_fn(move || {
+            let mut first = oldest.peek_mut()?;
+            let Reverse((key, list)) = *first;
+            match lists[list].next() {
+                Some(next) => *first = Reverse((*next, list)),
+                None => _ = PeekMut::pop(first),
+            }
+            Some(key)
+        })
     }
 
     pub(crate) fn blocks_count(&self) -> usize {

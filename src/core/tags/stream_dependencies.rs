@@ -97,26 +97,40 @@ impl Allocator {
         Some(id)
     }
 
-    /// Returns the best window of blocks that this stream has freed. It holds a block of the
-    /// stream, since free blocks for every request are never adjacent to each other. So no segment
-    /// is searched whose oldest block is younger than the best so far.
+    /// Returns the best window of blocks that this stream has freed.
     pub(crate) fn own_window(&self, stream: StreamId, block_bytes: u64) -> Option<Neighbours> {
+        let tagged = self.tags.of_stream(stream, self.policy.pool_of(block_bytes));
+        self.oldest_window(tagged, block_bytes, Some(stream))
+    }
+
+    /// Returns the best window of blocks that this stream has freed, or any stream if it is `None`.
+    /// `tagged` are the blocks with such tags, oldest first. Each window holds one of them, since
+    /// free blocks for every request are never adjacent to each other. So no segment is searched
+    /// whose oldest block is younger than the best so far, and none twice: the time grows with the
+    /// blocks only where those freed first lie between others that are in use.
+    fn oldest_window(
+        &self,
+        tagged: impl Iterator<Item = (u64, BlockId)>,
+        block_bytes: u64,
+        stream: Option<StreamId>,
+    ) -> Option<Neighbours> {
+        // A single block of the stream itself was tried before.
+        let count_min = if stream.is_some() { 2 } else { 1 };
+        let is_spared = |segment| {
+            stream.is_some_and(|stream| self.is_spared_if_whole(segment, block_bytes, stream))
+        };
         let mut seen = BTreeSet::new();
         let mut best: Option<(Neighbours, SegmentId)> = None;
-        for (sequence, id) in self.tags.of_stream(stream, self.policy.pool_of(block_bytes)) {
+        for (sequence, id) in tagged {
             if best.as_ref().is_some_and(|(best, _)| best.sequence < sequence) {
                 break;
             }
             let block = self.blocks.at(id.0);
             let segment = block.segment;
-            if !may_be_ordered(block, Some(stream))
-                || !seen.insert(segment)
-                || self.is_spared_if_whole(segment, block_bytes, stream)
-            {
+            if !may_be_ordered(block, stream) || !seen.insert(segment) || is_spared(segment) {
                 continue;
             }
-            // A single block was tried before.
-            let window = self.window(iter::once(segment), block_bytes, Some(stream), 2);
+            let window = self.window(iter::once(segment), block_bytes, stream, count_min);
             let found = window.map(|window| (window, segment));
             let rank = |(window, segment): &(Neighbours, SegmentId)| {
                 (window.sequence, window.bytes, *segment)
@@ -152,6 +166,11 @@ impl Allocator {
 
     pub(crate) fn window_anywhere(&self, block_bytes: u64) -> Option<Neighbours> {
         let pool = self.policy.pool_of(block_bytes);
+        let alone = self.index(pool, None).everywhere().best(block_bytes);
+        if !alone.is_some_and(|(rank, _)| self.policy.fits(rank.bytes, block_bytes)) {
+            return self.oldest_window(self.tags.of_any_stream(pool), block_bytes, None);
+        }
+        // A block without a tag is large enough, but was spared.
         let of_pool = self.segments.iter().filter(|(_, segment)| segment.pool == pool);
         self.window(of_pool.map(|(number, _)| SegmentId(number)), block_bytes, None, 1)
     }
