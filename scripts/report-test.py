@@ -18,7 +18,12 @@ import time
 
 sys.dont_write_bytecode = True
 import chromium  # noqa: E402
+import report_flame as flame  # noqa: E402
+import report_segments as segments  # noqa: E402
 import report_snapshots  # noqa: E402
+import report_states as states  # noqa: E402
+import report_timeline as timeline  # noqa: E402
+import report_told as told  # noqa: E402
 import report_views as views  # noqa: E402
 from report_page import Page, check, wrong  # noqa: E402
 
@@ -70,25 +75,25 @@ def test(browser, command, folder, out):
     amounts = (pathlib.Path(__file__).resolve().parent.parent / 'src/text/tests/amounts.txt').read_text()
     amounts = [line.split('\t') for line in amounts.splitlines()]
     reports = {
-        'train': (make(command, folder, 'train', train), [lambda page: views.test_amounts(page, amounts), lambda page: views.test_numbers(page, train),
-                                                     views.test_timeline, views.test_links, lambda page: views.test_bands(page, 6),
-                                                     lambda page: views.test_blocks(page, lambda name: found(command, name, folder / 'train.pickle')),
-                                                     lambda page: views.test_events(page, lambda name, _: found(command, name, folder / 'train.pickle')),
-                                                     views.test_flame, views.test_tables,
-                                                     lambda page: views.test_fit(page, said(command, 'fit', folder / 'train.pickle')['devices']),
-                                                     views.test_slider, views.test_address,
-                                                     lambda page: views.test_commands(
+        'train': (make(command, folder, 'train', train), [lambda page: told.test_amounts(page, amounts), lambda page: told.test_numbers(page, train),
+                                                     timeline.test_timeline, views.test_links, lambda page: timeline.test_bands(page, 6),
+                                                     lambda page: timeline.test_blocks(page, lambda name: found(command, name, folder / 'train.pickle')),
+                                                     lambda page: segments.test_events(page, lambda name, _: found(command, name, folder / 'train.pickle')),
+                                                     flame.test_flame, views.test_tables,
+                                                     lambda page: told.test_fit(page, said(command, 'fit', folder / 'train.pickle')['devices']),
+                                                     segments.test_slider, states.test_address,
+                                                     lambda page: told.test_commands(
                                                          page, lambda failed: printed(command, folder / 'train.pickle', failed),
                                                          lambda sizes: page.run(f'{sizes}.map(bytes_text)'))]),
         'hostile': (make(command, folder, 'hostile', report_snapshots.train(3, hostile=True)), [views.test_hostile]),
         'ranks': (make(command, folder, 'ranks', *ranks), [views.test_ranks]),
         'moments': (make(command, folder, 'moments', report_snapshots.first_part(train), train), [views.test_moments]),
         'ranges': (make(command, folder, 'ranges', ranges), [lambda page: views.test_ranges(page, ranges),
-                                                        lambda page: views.test_account(page, text(command, 'explain', folder / 'ranges.pickle'))]),
+                                                        lambda page: told.test_account(page, text(command, 'explain', folder / 'ranges.pickle'))]),
         'shortages': (make(command, folder, 'shortages', report_snapshots.with_shortages(train, 1000)),
                       [lambda page: views.test_shortages(page, 1000)]),
         'reserved': (make(command, folder, 'reserved', reserved),
-                     [lambda page: views.test_reserved(page, reserved_moments), views.test_between]),
+                     [lambda page: segments.test_reserved(page, reserved_moments), segments.test_between]),
         'state': (make(command, folder, 'state', report_snapshots.without_history(train)), []),
         'nothing': (make(command, folder, 'nothing', {**train, 'segments': [], 'device_traces': []}), []),
     }
@@ -98,7 +103,7 @@ def test(browser, command, folder, out):
         for each in tests:
             each(page)
         if len(snapshots := list(folder.glob(f'{name}.pickle'))) == 1:
-            views.test_told(page, said(command, 'findings', snapshots[0]))
+            told.test_told(page, said(command, 'findings', snapshots[0]))
         if name in ('train', 'hostile', 'shortages', 'ranges'):
             views.test_sizes(page, out)
         page.silent()
