@@ -16,7 +16,7 @@ const BETWEEN: [&str; 9] = [
 ];
 
 /// Start of a file name, and the category shown for it.
-const NAMES: [(&str, &str); 22] = [
+const NAMES: [(&str, &str); 24] = [
     ("libcublas", "cuBLAS"),
     ("libcudnn", "cuDNN"),
     ("libcufft", "cuFFT"),
@@ -35,6 +35,8 @@ const NAMES: [(&str, &str); 22] = [
     ("_jax", "JAX"),
     ("xla_extension", "JAX"),
     ("libtensorflow", "TensorFlow"),
+    ("libphi", "Paddle"),
+    ("libpaddle", "Paddle"),
     ("libonnxruntime", "ONNX Runtime"),
     ("librmm", "RMM"),
     ("libucp", "UCX"),

@@ -4,22 +4,14 @@
 //! people's tools for that format, so the schema follows theirs exactly. In particular:
 //!
 //! * An entry without frames has no key for them; blocks and segments always have a list. It is
-//!   never
-//!   null.
+//!   never null.
 //! * A free is two entries, one directly after the other.
 //! * The state of a block that is pending free is `active_pending_free`, whatever PyTorch's
 //!   documentation says.
 //! * `category`, `trace_alloc_*` and `cachealloc` are keys that PyTorch leaves to producers: the
-//!   viewer
-//!   colours by the first, and shows the others.
-//! * If there are categories, one must be `unknown`. Otherwise the viewer tries to add it to a list
-//!   whose
-//!   name it misspells (`categores`), and shows nothing.
-//! * The viewer takes a block's category from its entry alone. If only live blocks were recorded,
-//!   entries
-//!   have no categories: nearly all would be `unknown`. Blocks always have theirs, for cachealloc's
-//!   own tools.
-//!
+//!   viewer colours by the first, and shows the others.
+//! * A snapshot without segments and entries has an entry that a snapshot was taken: the viewer
+//!   fails if it finds no device. That of PyTorch fails with PyTorch's own snapshots, too.
 //! * `graph_segments` is a key of cachealloc for graphs that have memory nodes. It has the form of
 //!   `segments`; each segment is one node, and its pool is the number of its graph. They are not
 //!   among the other segments: their addresses have no memory before a launch and graphs may share
@@ -33,17 +25,19 @@ use std::io::{self, Write};
 use std::mem;
 use std::sync::Arc;
 
-use crate::entry::{Action, Entry, NO_RANGE, StackId};
+use crate::entry::{Action, Entry, StackId};
 use crate::frames::{Describe, Frame, capped};
 use crate::hash::BuildWordHasher;
 use crate::pickle::{MemoIndex, Pickle, Word};
-use crate::snapshot::{Block, BlockState, HOST_DEVICE, PoolKind, Segment, Snapshot};
+use crate::snapshot::{Block, BlockState, Device, HOST_DEVICE, PoolKind, Segment, Snapshot};
 use crate::{action_words, state_words};
 use annotations::{Annotations, Event};
+use categories::Categories;
 use pools::Pools;
 use words::*;
 
 mod annotations;
+mod categories;
 mod pools;
 mod settings;
 mod words;
@@ -56,6 +50,7 @@ pub fn write_snapshot(
 ) -> io::Result<()> {
     let mut writer = Writer {
         pickle: Pickle::begin(output)?,
+        categories: Categories::of(snapshot, describe),
         describe,
         snapshot,
         pools: Pools::of_segments(&snapshot.segments),
@@ -63,16 +58,9 @@ pub fn write_snapshot(
         stacks: HashMap::default(),
         frames: HashMap::default(),
         equal_frames: HashMap::default(),
-        categories: if has_history(snapshot) { Categories::None } else { Categories::Never },
     };
     writer.top()?;
     writer.pickle.end()
-}
-
-/// Returns whether the snapshot has more than a last entry.
-fn has_history(snapshot: &Snapshot) -> bool {
-    let more = |device: &crate::Device| device.recorded_from_start || device.entries.len() > 1;
-    snapshot.devices.iter().any(more)
 }
 
 struct Writer<'a, W> {
@@ -88,15 +76,6 @@ struct Writer<'a, W> {
     /// them.
     equal_frames: HashMap<Arc<Frame>, MemoIndex, BuildWordHasher>,
     categories: Categories,
-}
-
-/// Categories that the entries have had so far.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Categories {
-    Never,
-    None,
-    Known,
-    KnownAndUnknown,
 }
 
 #[derive(Clone)]
@@ -119,16 +98,15 @@ impl<W: Write> Writer<'_, W> {
         self.pickle.word(SEGMENTS)?;
         self.list(&snapshot.segments, Self::segment)?;
         self.pickle.word(DEVICE_TRACES)?;
-        let mut devices_left = snapshot.devices.len();
-        self.list((0..).zip(&snapshot.devices), |writer, (number, device)| {
-            devices_left -= 1;
-            writer.entries(number, &device.entries, devices_left == 0)
+        let taken = [self.snapshot_taken()];
+        let devices = if is_empty(snapshot) { &taken[..] } else { &snapshot.devices };
+        self.list((0..).zip(devices), |writer, (number, device)| {
+            writer.entries(number, &device.entries)
         })?;
-        // These follow the traces of devices: the viewer looks for categories in those alone.
         self.pickle.word(HOST_SEGMENTS)?;
         self.list(&snapshot.host_segments, Self::segment)?;
         self.pickle.word(HOST_TRACES)?;
-        self.entries(HOST_DEVICE, &snapshot.host.entries, false)?;
+        self.entries(HOST_DEVICE, &snapshot.host.entries)?;
         if !snapshot.graph_segments.is_empty() {
             self.pickle.word(GRAPH_SEGMENTS)?;
             self.list(&snapshot.graph_segments, Self::segment)?;
@@ -184,42 +162,33 @@ impl<W: Write> Writer<'_, W> {
         self.pickle.word(STATE)?;
         self.pickle.word(state_word(block.state))?;
         let category = self.frames_always(block.stack)?;
-        if let Some(category) = category.filter(|category| **category != *UNKNOWN.text) {
+        if let Some(category) = category {
             self.pickle.word(CATEGORY)?;
             self.pickle.text(&category)?;
         }
         self.pickle.end_dict()
     }
 
-    fn entries(&mut self, device: u32, entries: &[Entry], last_device: bool) -> io::Result<()> {
+    fn entries(&mut self, device: u32, entries: &[Entry]) -> io::Result<()> {
         let mut batch = self.pickle.begin_list()?;
-        for entry in entries.iter().flat_map(as_written) {
-            batch.item(&mut self.pickle)?;
-            self.entry(device, entry)?;
-        }
-        if last_device && self.categories == Categories::Known {
-            batch.item(&mut self.pickle)?;
-            self.entry(device, self.snapshot_entry(entries))?;
+        for (index, entry) in entries.iter().enumerate() {
+            for entry in as_written(entry) {
+                batch.item(&mut self.pickle)?;
+                self.entry((device, index), entry)?;
+            }
         }
         batch.end(&mut self.pickle)
     }
 
-    /// Returns an entry that shows nothing, for the category that must be present.
-    fn snapshot_entry(&self, entries: &[Entry]) -> Entry {
-        let active = self.snapshot.segments.iter().map(Segment::active_bytes);
-        Entry {
-            time_ns: entries.last().map_or(self.snapshot.clock.time_ns, |entry| entry.time_ns),
-            address: 0,
-            bytes: active.sum(),
-            stream: 0,
-            stack: StackId::NONE,
-            action: Action::Snapshot,
-            entered: 0,
-            range: NO_RANGE,
-        }
+    /// The history of a device that consists of this snapshot.
+    fn snapshot_taken(&self) -> Device {
+        let time_ns = self.snapshot.clock.time_ns;
+        let taken = Entry { time_ns, action: Action::Snapshot, ..Entry::default() };
+        Device { entries: vec![taken], ..Device::default() }
     }
 
-    fn entry(&mut self, device: u32, entry: Entry) -> io::Result<()> {
+    /// Writes an entry, or one of the two of a free. `place`: its device and its index there.
+    fn entry(&mut self, place: (u32, usize), entry: Entry) -> io::Result<()> {
         self.pickle.begin_dict()?;
         self.pickle.word(ACTION)?;
         self.pickle.word(action_word(entry.action))?;
@@ -241,33 +210,17 @@ impl<W: Write> Writer<'_, W> {
             self.number(RANGE_ENTERED, entry.entered.into())?;
         }
         self.pickle.word(POOL_ID)?;
-        self.pickle.pair(self.pools.of(device, &entry))?;
+        self.pickle.pair(self.pools.of(place.0, &entry))?;
         let mut category = None;
         if !entry.stack.is_none() {
             self.pickle.word(FRAMES)?;
             category = self.stack(entry.stack)?;
         }
-        self.category(entry.action, category.as_deref())?;
+        if let Some(category) = self.categories.of_entry(place, entry.action, category) {
+            self.pickle.word(CATEGORY)?;
+            self.pickle.text(&category)?;
+        }
         self.pickle.end_dict()
-    }
-
-    fn category(&mut self, action: Action, category: Option<&str>) -> io::Result<()> {
-        // The viewer merges the two entries of a free, and uses the category of the first.
-        if action == Action::FreeCompleted || self.categories == Categories::Never {
-            return Ok(());
-        }
-        let is_unknown = category.is_none_or(|category| category == UNKNOWN.text);
-        self.categories = match (self.categories, is_unknown) {
-            (Categories::None, true) => return Ok(()),
-            (Categories::None, false) => Categories::Known,
-            (Categories::Known, true) => Categories::KnownAndUnknown,
-            (categories, _) => categories,
-        };
-        self.pickle.word(CATEGORY)?;
-        match category {
-            Some(category) if !is_unknown => self.pickle.text(category),
-            _ => self.pickle.word(UNKNOWN),
-        }
     }
 
     /// Writes the frames as a key of the open dict, even if there are none. Returns the category.
@@ -290,8 +243,7 @@ impl<W: Write> Writer<'_, W> {
             return Ok(described.category);
         }
         let frames = self.describe.frames(stack);
-        let category = self.describe.category(stack);
-        let category: Option<Arc<str>> = (!category.is_empty()).then(|| capped(&category).into());
+        let category = self.categories.of_stack(stack, self.describe);
         let is_empty = frames.is_empty();
         self.list(frames, Self::frame)?;
         let place = if is_empty { None } else { Some(self.pickle.put()?) };
@@ -344,6 +296,12 @@ impl<W: Write> Writer<'_, W> {
         self.pickle.word(key)?;
         self.pickle.boolean(yes)
     }
+}
+
+/// Returns whether the viewer would find no device.
+fn is_empty(snapshot: &Snapshot) -> bool {
+    let has_entries = |device: &Device| !device.entries.is_empty();
+    snapshot.segments.is_empty() && !snapshot.devices.iter().any(has_entries)
 }
 
 /// Returns the entries as written: a free is one entry in the ring and two in the file.

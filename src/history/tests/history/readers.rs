@@ -5,7 +5,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use cachealloc_history::{Describe, Frame, NAME_BYTES_MAX, Snapshot, StackId, write_snapshot};
+use cachealloc_history::{
+    Action, Describe, Device, Entry, Frame, NAME_BYTES_MAX, Snapshot, StackId, write_snapshot,
+};
 use serde_pickle::{DeOptions, HashableValue, Value, value_from_slice};
 
 use crate::files::Directory;
@@ -167,13 +169,58 @@ fn one_category_is_unknown() {
     // The second device's entry has no category, so it is the `unknown` one.
     assert_eq!(categories(&snapshot), ["app", "app", "app", "app", "app", "app", "unknown"]);
     snapshot.devices[1].entries[0].stack = StackId(1);
-    // Without such an entry, the writer adds an invisible one.
-    assert_eq!(categories(&snapshot)[6..], ["app", "unknown"]);
+    // Without such an entry, it is one that the viewer does not draw: a mapping, or the free of a
+    // block whose allocation is in the file, which has the block's colour.
+    let all = ["app", "app", "unknown", "app", "app", "app", "app"];
+    assert_eq!(categories(&snapshot), all);
+    let entries = &mut snapshot.devices[0].entries;
+    let is = |action| move |entry: &Entry| entry.action == action;
+    entries.retain(|entry| !is(Action::SegmentMap)(entry));
+    let all = ["app", "app", "app", "unknown", "app", "app"];
+    assert_eq!(categories(&snapshot), all);
+    let entries = &mut snapshot.devices[0].entries;
+    let free = entries.iter().find(|entry| is(Action::Free)(entry)).copied();
+    // The allocation of this block is not in the file, so the viewer would show `unknown`.
+    entries.retain(|entry| !is(Action::Free)(entry));
+    entries.insert(0, Entry { address: 1, ..free.unwrap() });
+    let all = ["app", "unknown", "app", "app", "app", "app"];
+    assert_eq!(categories(&snapshot), all, "a segment, of a timeline that few use");
+    snapshot.devices[0].entries.retain(|entry| !is(Action::SegmentAlloc)(entry));
+    snapshot.devices[1].entries.clear();
+    assert!(categories(&snapshot).is_empty(), "better none than a false one");
     // Without categories, none is written: blocks keep their own colours.
     for entry in snapshot.devices.iter_mut().flat_map(|device| &mut device.entries) {
         entry.stack = StackId(4);
     }
     assert!(categories(&snapshot).is_empty());
+}
+
+/// As in PyTorch's own files: no more entries than the rings have, with a free counted as two.
+#[test]
+fn no_entry_is_added() {
+    for stack in [StackId::NONE, StackId(1), StackId(4)] {
+        let mut snapshot = soundness::small();
+        let all = snapshot.devices.iter_mut().flat_map(|device| &mut device.entries);
+        all.for_each(|entry| entry.stack = stack);
+        assert_eq!(traces(&snapshot), [7, 1]);
+    }
+}
+
+/// The viewer fails if it finds neither a segment nor an entry of any device.
+#[test]
+fn snapshot_of_nothing_has_an_entry_of_its_own() {
+    let mut snapshot = Snapshot::default();
+    assert_eq!(traces(&snapshot), [1]);
+    snapshot.devices = vec![Device::default(), Device::default()];
+    assert_eq!(traces(&snapshot), [1]);
+    snapshot.segments = soundness::small().segments;
+    assert_eq!(traces(&snapshot), [0, 0]);
+}
+
+/// Number of entries of each device.
+fn traces(snapshot: &Snapshot) -> Vec<usize> {
+    let read = value_from_slice(&pickled(snapshot, &mut OnlyCategories), DeOptions::new()).unwrap();
+    list(get(&read, "device_traces")).iter().map(|entries| list(entries).len()).collect()
 }
 
 /// If there is any category, the viewer shows blocks without an entry (as with `record:state`) as
@@ -196,17 +243,19 @@ fn no_category_where_only_live_blocks_were_recorded() {
     assert!(categories(&snapshot).is_empty());
 }
 
-fn categories(snapshot: &Snapshot) -> Vec<String> {
-    struct NoFrames;
-    impl Describe for NoFrames {
-        fn frames(&mut self, _: StackId) -> Vec<Arc<Frame>> {
-            Vec::new()
-        }
-        fn category(&mut self, stack: StackId) -> String {
-            if stack == StackId(1) { "app".into() } else { String::new() }
-        }
+struct OnlyCategories;
+
+impl Describe for OnlyCategories {
+    fn frames(&mut self, _: StackId) -> Vec<Arc<Frame>> {
+        Vec::new()
     }
-    let read = value_from_slice(&pickled(snapshot, &mut NoFrames), DeOptions::new()).unwrap();
+    fn category(&mut self, stack: StackId) -> String {
+        if stack == StackId(1) { "app".into() } else { String::new() }
+    }
+}
+
+fn categories(snapshot: &Snapshot) -> Vec<String> {
+    let read = value_from_slice(&pickled(snapshot, &mut OnlyCategories), DeOptions::new()).unwrap();
     let entries = list(get(&read, "device_traces")).iter().flat_map(list);
     let category = |entry: &Value| match entry {
         Value::Dict(entry) => entry.get(&HashableValue::String("category".into())).cloned(),
