@@ -70,6 +70,46 @@ for e in entries:
     assert_eq!(said, "snapshot 9003520\nlate main\n");
 }
 
+/// Whatever ends memory, its entry names the call that ended it.
+#[test]
+fn every_end_names_its_caller() {
+    if lacks("python3") {
+        return;
+    }
+    let script = "
+import pickle
+s = pickle.load(open('r.pickle', 'rb'))
+entries = s['device_traces'][0] + s['host_traces']
+ends = [e for e in entries if e['action'] in ('segment_free', 'segment_unmap', 'free_requested')]
+by = lambda e: next((f['name'] for f in e.get('frames', ()) if f['name'][:3] in ('by_', 'tak', 'mai')), '-')
+by_way = {}
+for e in ends:
+    by_way.setdefault(e['action'], set()).add(by(e))
+print({action: sorted(ways) for action, ways in sorted(by_way.items())})";
+    let freed = "'by_array', 'by_driver_free', 'by_free_host', 'by_reset', 'by_retry', 'by_unmap', \
+                 'by_unregister', 'main', 'take_most'";
+    let ended = "'by_array', 'by_driver_free', 'by_reset'";
+    let others = "'by_unmap', 'by_unregister'";
+    for (conf, wanted) in [
+        ("false", format!("'segment_free': [{ended}, 'by_retry', 'by_trim', {others}]")),
+        (
+            "true",
+            format!(
+                "'segment_free': [{ended}, {others}], 'segment_unmap': ['by_reset', 'by_trim']"
+            ),
+        ),
+    ] {
+        let place = Place::new();
+        let conf = format!(
+            "record:all,log:quiet,snapshot:r.pickle,idle_release_s:off,expandable_segments:{conf}"
+        );
+        place.run(&Run::c("releases.c").conf(&conf)).ok();
+        let python = Command::new("python3").args(["-c", script]).current_dir(&place.path).output();
+        let said = String::from_utf8_lossy(&python.expect("python3 runs").stdout).into_owned();
+        assert_eq!(said, format!("{{'free_requested': [{freed}], {wanted}}}\n"));
+    }
+}
+
 /// Blocks that the driver served itself are recorded as well.
 #[test]
 fn earlier_driver_memory_is_known() {

@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 
 use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_core::{ReuseCondition, Stats};
+use cachealloc_history::StackId;
 
 use crate::assembly::creation;
 use crate::assembly::reading;
@@ -18,14 +19,14 @@ use crate::state::registry;
 use crate::{clock, pagemap};
 
 /// Ends a context that the driver has destroyed with its memory and events. A second call waits for
-/// the first.
-pub(crate) fn destroyed(context: &'static Context) {
+/// the first. `caller` is the stack of the call that destroyed it, or `NONE` if that is unknown.
+pub(crate) fn destroyed(context: &'static Context, caller: StackId) {
     if rule_holds(Rule::ContextEndForgets) {
-        context.final_stats.get_or_init(|| Box::new(destroy(context)));
+        context.final_stats.get_or_init(|| Box::new(destroy(context, caller)));
     }
 }
 
-fn destroy(context: &'static Context) -> Stats {
+fn destroy(context: &'static Context, caller: StackId) -> Stats {
     context.living_id.store(NO_ID, Ordering::Release);
     registry::remove_from_alive(context);
     context.events.context_ended();
@@ -43,8 +44,8 @@ fn destroy(context: &'static Context) -> Stats {
     });
     let ending_ns = context.ending_ns.load(Ordering::Relaxed);
     let ended_ns = if ending_ns == 0 { clock::now_ns() } else { ending_ns };
-    context.recorder.context_ended(&mut allocator, ended_ns);
-    table::context_ended(context.id);
+    context.recorder.context_ended(&mut allocator, ended_ns, caller);
+    table::context_ended(context.id, caller);
     implicit_usage::context_ended(context.id);
     let mut stats = reading::stats_locked(context, &mut allocator, LockWait::Blocking);
     stats.end();

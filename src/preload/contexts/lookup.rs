@@ -3,6 +3,7 @@
 use std::sync::OnceLock;
 
 use cachealloc_core::order::Observer;
+use cachealloc_history::StackId;
 
 use crate::assembly::{creation, end};
 use crate::driver::api;
@@ -72,7 +73,8 @@ fn enlist(handle: ContextHandle, id: u64) -> CuResult<&'static Context> {
     let handle = if handle == 0 { api::ctx_get_current()? } else { handle };
     // A handle names one context at a time. So the earlier one with this handle has ended, perhaps
     // because another thread created the primary context again meanwhile.
-    contexts::all().filter(|context| context.handle == handle).for_each(end::destroyed);
+    let earlier = contexts::all().filter(|context| context.handle == handle);
+    earlier.for_each(|context| end::destroyed(context, StackId::NONE));
     let context = creation::new(handle, id);
     registry::push(context);
     Ok(context)

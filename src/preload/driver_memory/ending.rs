@@ -7,6 +7,7 @@ use crate::driver::sys::CuResult;
 use crate::driver_memory::limits;
 use crate::driver_memory::table::{Key, Physical, Served, TABLE};
 use crate::lock::lock;
+use crate::record::capture;
 
 /// Entries that end if the driver agrees.
 #[must_use]
@@ -21,16 +22,17 @@ pub(crate) struct Ending {
 
 /// Removes an allocation that the program ends.
 pub(crate) fn ends(key: Key) -> Ending {
-    let mut ending = Ending::default();
-    lock(&TABLE).end(key, &mut ending);
+    let (caller, mut ending) = (capture::of_free(), Ending::default());
+    lock(&TABLE).end(key, caller, &mut ending);
     ending
 }
 
 /// Removes the mappings in a range that the program unmaps.
 pub(crate) fn unmaps(address: u64, bytes: u64) -> Ending {
+    let caller = capture::of_free();
     let (mut table, mut ending) = (lock(&TABLE), Ending::default());
     for key in table.memory_within(address, address.saturating_add(bytes)) {
-        table.end(key, &mut ending);
+        table.end(key, caller, &mut ending);
     }
     ending
 }

@@ -21,6 +21,7 @@ use crate::lock::lock;
 use crate::memory_hooks::other_memory::Observed;
 use crate::process::lock_timeout::LockWait;
 use crate::record::HOST;
+use crate::record::capture;
 use crate::record::driver_memory;
 use crate::record::driver_memory::{Allocation, EntriesOf, History};
 use crate::record::holders::StackTotals;
@@ -181,6 +182,7 @@ pub(crate) fn mapped(address: u64, bytes: u64, handle: u64, stack: StackId) {
 /// Notes that the program has freed this pinned memory, which the library keeps for a later request
 /// without calling the driver.
 pub(crate) fn kept(address: u64) {
+    let caller = capture::of_free();
     let mut table = lock(&TABLE);
     let (key, Table { served, history, .. }) = (Key::Memory(address), &mut *table);
     let Some(served) =
@@ -189,7 +191,7 @@ pub(crate) fn kept(address: u64) {
         return;
     };
     if let Some(shown) = served.shown(key) {
-        history.kept(&shown);
+        history.kept(&shown, caller);
     }
     served.component = Some(Component::PinnedFree);
 }
@@ -200,13 +202,13 @@ pub(crate) fn taken_by_cache(address: u64, bytes: u64) {
     lock(&TABLE).release_entry(address, bytes, None);
 }
 
-/// Removes what the driver served in a context that has ended. Physical memory belongs to no
-/// context.
-pub(crate) fn context_ended(context_id: u64) {
+/// Removes what the driver served in a context that the call of this stack has ended. Physical
+/// memory belongs to no context.
+pub(crate) fn context_ended(context_id: u64, caller: StackId) {
     let mut table = lock(&TABLE);
     let of_context = table.served.iter().filter(|(_, served)| served.context_id == context_id);
     let keys: Vec<Key> = of_context.map(|(key, _)| *key).collect();
-    keys.into_iter().for_each(|key| table.forget(key));
+    keys.into_iter().for_each(|key| table.forget(key, caller));
 }
 
 /// Notes what memory hooks are notified of for the allocation at this address. Returns its bytes.
@@ -306,7 +308,7 @@ impl Table {
         match key {
             Key::Memory(address) => self.release_entry(address, served.bytes, Some(served.device)),
             Key::Array(_) => {
-                self.forget(key);
+                self.forget(key, StackId::NONE);
                 served.place = self.array_place(served.bytes);
                 served.hidden = served.place == 0;
             }
@@ -330,12 +332,12 @@ impl Table {
         is_it
     }
 
-    pub(crate) fn end(&mut self, key: Key, ending: &mut Ending) {
+    pub(crate) fn end(&mut self, key: Key, caller: StackId, ending: &mut Ending) {
         let Some(served) = self.served.remove(&key) else { return };
         self.arrays.remove(&served.place);
         self.tally.ended(&served);
         if let Some(shown) = served.shown(key) {
-            self.history.ended(&shown);
+            self.history.ended(&shown, caller);
         }
         ending.served.push((key, served));
         if let Some(handle) = served.handle
@@ -347,15 +349,17 @@ impl Table {
     }
 
     /// Removes an entry that has ended.
-    fn forget(&mut self, key: Key) {
+    fn forget(&mut self, key: Key, caller: StackId) {
         let mut ending = Ending::default();
-        self.end(key, &mut ending);
+        self.end(key, caller, &mut ending);
         ending.give_back();
     }
 
     fn release_entry(&mut self, address: u64, bytes: u64, device: Option<i32>) {
         let end = address.saturating_add(bytes);
-        self.memory_within(address, end).into_iter().for_each(|key| self.forget(key));
+        self.memory_within(address, end)
+            .into_iter()
+            .for_each(|key| self.forget(key, StackId::NONE));
         self.hide_within(address, end, device);
     }
 
@@ -415,7 +419,7 @@ impl Table {
                 break;
             }
             served.hidden = true;
-            self.history.ended(&shown);
+            self.history.ended(&shown, StackId::NONE);
         }
     }
 

@@ -72,10 +72,11 @@ impl History {
         }
     }
 
-    /// Records an allocation that the program frees and the library keeps.
-    pub(crate) fn kept(&mut self, allocation: &Allocation) {
+    /// Records an allocation that the program frees and the library keeps. `caller` is the stack of
+    /// the free; with `NONE`, the entry shows that of the allocation.
+    pub(crate) fn kept(&mut self, allocation: &Allocation, caller: StackId) {
         let Some(device) = self.recorded(allocation) else { return };
-        device.free(allocation);
+        device.free(allocation, caller);
     }
 
     /// Records a kept allocation that the program has got again.
@@ -84,13 +85,14 @@ impl History {
         device.give(allocation);
     }
 
-    /// Records an allocation that ends, before the driver is asked to end it.
-    pub(crate) fn ended(&mut self, allocation: &Allocation) {
+    /// Records an allocation that ends, before the driver is asked to end it. For `caller`, see
+    /// `kept`.
+    pub(crate) fn ended(&mut self, allocation: &Allocation, caller: StackId) {
         let Some(device) = self.recorded(allocation) else { return };
         if !allocation.is_free {
-            device.free(allocation);
+            device.free(allocation, caller);
         }
-        device.push(Action::SegmentFree, allocation);
+        device.push_of_caller(Action::SegmentFree, allocation, caller);
         device.segments.remove(allocation.address);
     }
 
@@ -170,10 +172,15 @@ impl OfDevice {
     }
 
     /// Records that the program has freed the allocation.
-    fn free(&mut self, allocation: &Allocation) {
-        self.push(Action::Free, allocation);
+    fn free(&mut self, allocation: &Allocation, caller: StackId) {
+        self.push_of_caller(Action::Free, allocation, caller);
         self.holders.freed(allocation.stack, allocation.bytes);
         self.segments.set_flags(allocation.address, IS_THERE);
+    }
+
+    fn push_of_caller(&mut self, action: Action, allocation: &Allocation, caller: StackId) {
+        let stack = if caller.is_none() { allocation.stack } else { caller };
+        self.push(action, &Allocation { stack, ..*allocation });
     }
 
     /// Adds an entry and returns its time.

@@ -254,9 +254,10 @@ impl Recorded {
         }
     }
 
-    fn push_of_block(&mut self, action: Action, block: &BlockView) {
+    fn push_of_block(&mut self, action: Action, block: &BlockView, caller: StackId) {
         let origin = self.origin(block.block);
-        self.push(action, block.address.0, origin.requested_bytes, origin, origin.stack);
+        let stack = if caller.is_none() { origin.stack } else { caller };
+        self.push(action, block.address.0, origin.requested_bytes, origin, stack);
     }
 
     fn take_completed(&mut self, allocator: &mut Allocator) {

@@ -24,6 +24,7 @@ use std::sync::RwLockWriteGuard;
 use std::sync::atomic::Ordering;
 
 use cachealloc_core::rules::{Rule, rule_holds};
+use cachealloc_history::StackId;
 
 use crate::assembly::end;
 use crate::cache::{all_work, pinned_memory, red_zones};
@@ -39,6 +40,7 @@ use crate::ordering::kernels::KERNELS;
 use crate::ordering::observers;
 use crate::ordering::observers::SeenContext;
 use crate::ordering::{captures, deferred_wait, pending};
+use crate::record::capture;
 use crate::state::barriers::LEDGER;
 use crate::state::contexts;
 use crate::state::contexts::{Context, MemoryOwner};
@@ -172,13 +174,15 @@ fn wait_for_work(mut ending: impl Iterator<Item = &'static Context>, fate: Fate)
 /// for its events.
 struct EndingContext {
     context: &'static Context,
+    /// Stack of the call, captured before the lifetime lock is held.
+    caller: StackId,
     _held_off: PauseGuard<'static>,
     _shut: RwLockWriteGuard<'static, ()>,
 }
 
 impl EndingContext {
     fn begin(context: &'static Context, fate: Fate, is_in_doubt: bool) -> EndingContext {
-        let held_off = context.idle.pause();
+        let (held_off, caller) = (context.idle.pause(), capture::of_free());
         red_zones::check_copies(context);
         pinned_memory::context_ends(context, fate == Fate::Ends);
         stream_identity::may_end();
@@ -187,7 +191,7 @@ impl EndingContext {
         let shut = context.shut(is_in_doubt);
         test_delay(Rule::BarrierOutlastsReference);
         context.ending_ns.store(crate::clock::now_ns(), Ordering::Relaxed);
-        EndingContext { context, _held_off: held_off, _shut: shut }
+        EndingContext { context, caller, _held_off: held_off, _shut: shut }
     }
 }
 
@@ -196,19 +200,20 @@ fn noted(ending: Vec<(u64, Option<EndingContext>)>, is_over: impl Fn(u64) -> boo
     for (id, ending) in ending {
         // Another thread may have registered the context meanwhile.
         let known = ending.as_ref().map(|ending| ending.context).or_else(|| contexts::find(id));
+        let caller = ending.as_ref().map_or(StackId::NONE, |ending| ending.caller);
         match is_over(id) {
-            true => end(id, known),
+            true => end(id, known, caller),
             false => ending.iter().for_each(|ending| ending.context.is_still_there()),
         }
     }
 }
 
-fn end(id: u64, known: Option<&'static Context>) {
+fn end(id: u64, known: Option<&'static Context>, caller: StackId) {
     references::ended(id);
     observers::forget_context(id);
     if let Some(context) = known {
         captures::context_destroyed(context);
-        end::destroyed(context);
+        end::destroyed(context, caller);
     }
     LEDGER.exclusive.ended(id);
 }

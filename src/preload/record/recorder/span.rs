@@ -82,29 +82,31 @@ impl Recorder {
 
     /// Records that the context has ended with all its memory, which the driver freed. The entries
     /// are dated just before the driver was asked to end it: since then another context may have
-    /// got the same addresses.
-    pub(crate) fn context_ended(&self, allocator: &mut Allocator, at_ns: u64) {
+    /// got the same addresses. For `caller`, see `segments_released`.
+    pub(crate) fn context_ended(&self, allocator: &mut Allocator, at_ns: u64, caller: StackId) {
         let Some(mut recorded) = self.recorded() else { return };
         recorded.entries.at_ns = Some(at_ns);
         recorded.take_completed(allocator);
         let segments: Vec<_> = allocator.segments().collect();
         for segment in segments {
             for block in allocator.blocks(segment.id) {
-                let action = match block.state {
+                let (action, stack) = match block.state {
                     BlockState::Allocated => {
                         let Origin { stack, requested_bytes, .. } = recorded.origin(block.block);
                         recorded.holders.freed(stack, requested_bytes);
-                        Action::Free
+                        (Action::Free, caller)
                     }
-                    BlockState::Free(ready) if ready.is_pending() => Action::FreeCompleted,
+                    BlockState::Free(ready) if ready.is_pending() => {
+                        (Action::FreeCompleted, StackId::NONE)
+                    }
                     BlockState::Free(_) => continue,
                 };
-                recorded.push_of_block(action, &block);
+                recorded.push_of_block(action, &block, stack);
                 recorded.set_state(block.block, FREE);
             }
             let action =
                 if segment.expandable { Action::SegmentUnmap } else { Action::SegmentFree };
-            recorded.segment_ended(action, segment.base.0, segment.bytes, StackId::NONE);
+            recorded.segment_ended(action, segment.base.0, segment.bytes, caller);
         }
         recorded.blocks.clear();
         recorded.entries.at_ns = None;
