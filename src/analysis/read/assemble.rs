@@ -4,10 +4,10 @@
 use std::mem;
 
 use super::bounds;
-use super::dicts::NO_ADDRESS;
+use super::dicts::{NO_ADDRESS, completes};
 use super::error::ReadError;
 use super::nodes::{self, Nodes};
-use super::value::Value;
+use super::value::{List, Value};
 use super::words;
 use crate::model::{
     Action, Annotation, Device, Dropped, Entry, Segment, Settings, Snapshot, TextId,
@@ -137,35 +137,58 @@ fn check_ordinal(ordinal: usize) -> nodes::Result<()> {
 }
 
 fn entries(nodes: &mut Nodes, list: Value) -> nodes::Result<Vec<Entry>> {
-    let items = nodes.take(list)?;
-    let is_all = items.len() == nodes.entries.len()
-        && items.iter().zip(0..).all(|(&item, index)| nodes.resolve(item) == Value::Entry(index));
-    let entries = if is_all {
-        // The usual case of one device: the entries are in order, and need no copy.
-        mem::take(&mut nodes.entries)
-    } else {
-        items.into_iter().map(|item| entry(nodes, item)).collect::<nodes::Result<_>>()?
-    };
-    Ok(with_whole_frees(entries))
+    Ok(with_whole_frees(listed(nodes, list)?))
 }
 
-fn entry(nodes: &Nodes, item: Value) -> nodes::Result<Entry> {
-    match nodes.resolve(item) {
-        Value::Entry(index) => nodes
-            .entries
-            .get(index as usize)
-            .copied()
-            .ok_or_else(|| "an entry is shared by two lists".into()),
-        value => Err(format!("{} was found in the list of entries", value.kind())),
+fn listed(nodes: &mut Nodes, list: Value) -> nodes::Result<Vec<Entry>> {
+    if let Value::List(id) = list
+        && let List::Entries(numbers) = &nodes.lists[id as usize]
+    {
+        let numbers = numbers.start as usize..numbers.end as usize;
+        nodes.lists[id as usize] = List::Taken;
+        if numbers == (0..nodes.entries.len()) {
+            // The usual case of one device: the entries need no copy.
+            return Ok(mem::take(&mut nodes.entries));
+        }
+        let some = nodes.entries.get(numbers).ok_or(SHARED)?;
+        return Ok(some.to_vec());
     }
+    let items = nodes.take(list)?;
+    entries_of(nodes, &items)
+}
+
+const SHARED: &str = "an entry is shared by two lists";
+
+fn entries_of(nodes: &Nodes, items: &[Value]) -> nodes::Result<Vec<Entry>> {
+    let mut entries = Vec::with_capacity(items.len());
+    let mut before = Value::Nothing;
+    for &item in items {
+        let item = nodes.resolve(item);
+        let (number, action) = match item {
+            // Set by its completion, if that is in this list.
+            Value::Entry(number) => (number, Action::FreeRequested),
+            Value::Completion(number) => (number, Action::FreeCompleted),
+            value => return Err(format!("{} was found in the list of entries", value.kind())),
+        };
+        let entry = *nodes.entries.get(number as usize).ok_or(SHARED)?;
+        let action = if entry.action == Action::Free { action } else { entry.action };
+        match entries.last_mut() {
+            Some(Entry { action, .. })
+                if item == Value::Completion(number) && before == Value::Entry(number) =>
+            {
+                *action = Action::Free;
+            }
+            _ => entries.push(Entry { action, ..entry }),
+        }
+        before = item;
+    }
+    Ok(entries)
 }
 
 /// Merges the two entries of a free that was requested and completed at once.
 fn with_whole_frees(mut entries: Vec<Entry>) -> Vec<Entry> {
     entries.dedup_by(|second, first| {
-        let is_pair = first.action == Action::FreeRequested
-            && second.action == Action::FreeCompleted
-            && first.address == second.address;
+        let is_pair = completes(first, second);
         if is_pair {
             first.action = Action::Free;
         }
@@ -177,15 +200,21 @@ fn with_whole_frees(mut entries: Vec<Entry>) -> Vec<Entry> {
 
 /// Reads the entries of the host. PyTorch has written them as one list, and as a list of lists.
 fn host_entries(nodes: &mut Nodes, list: Value) -> nodes::Result<Vec<Entry>> {
+    let is_list = |value| matches!(value, Value::List(_) | Value::EmptyList);
+    let items = match list {
+        Value::List(id) if matches!(nodes.lists[id as usize], List::Entries(_)) => {
+            return entries(nodes, list);
+        }
+        list => nodes.take(list)?,
+    };
+    if !items.iter().any(|&item| is_list(nodes.resolve(item))) {
+        return Ok(with_whole_frees(entries_of(nodes, &items)?));
+    }
     let mut all = Vec::new();
-    for item in nodes.take(list)? {
+    for item in items {
         match nodes.resolve(item) {
-            list @ (Value::List(_) | Value::EmptyList) => {
-                for item in nodes.take(list)? {
-                    all.push(entry(nodes, item)?);
-                }
-            }
-            item => all.push(entry(nodes, item)?),
+            list if is_list(list) => all.extend(listed(nodes, list)?),
+            item => all.extend(entries_of(nodes, &[item])?),
         }
     }
     Ok(with_whole_frees(all))

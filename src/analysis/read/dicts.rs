@@ -64,6 +64,20 @@ impl Nodes {
                 _ => {}
             }
         }
+        self.add_entry(entry)
+    }
+
+    /// Adds an entry. The completion of a free directly after its request takes no place of its
+    /// own, unless the request is in a list already: then the completion may be in another one.
+    fn add_entry(&mut self, entry: Entry) -> Result<Value> {
+        let number = self.entries.len();
+        if number > self.listed_count
+            && let Some(request) = self.entries.last_mut()
+            && completes(request, &entry)
+        {
+            request.action = Action::Free;
+            return Ok(Value::Completion((number - 1) as u32));
+        }
         pushed(&mut self.entries, entry, "entries").map(Value::Entry)
     }
 
@@ -183,7 +197,9 @@ impl Nodes {
         let items = match &self.lists[id] {
             List::Stack(stack) => return Ok(*stack),
             List::Items(items) => items,
-            List::Taken => return Err("`frames` is a list of other items".into()),
+            List::Entries(_) | List::Taken => {
+                return Err("`frames` is a list of other items".into());
+            }
         };
         let frame = |&value: &Value| match self.resolve(value) {
             Value::Frame(frame) => Ok(frame),
@@ -283,4 +299,11 @@ fn state(value: Value) -> Result<BlockState> {
         };
     }
     state_words!(choose)
+}
+
+/// Returns whether the second entry completes the free that the first one requests.
+pub(super) fn completes(request: &Entry, completion: &Entry) -> bool {
+    request.action == Action::FreeRequested
+        && completion.action == Action::FreeCompleted
+        && request.address == completion.address
 }

@@ -7,11 +7,12 @@
 
 use std::collections::HashMap;
 use std::mem;
+use std::ops::Range;
 
 use super::bounds::check_size;
 use super::value::{List, Small, Value};
 use super::words;
-use crate::model::{Block, Entry, Frames, PoolId, Segment, Stacks, TextId, Texts};
+use crate::model::{Action, Block, Entry, Frames, PoolId, Segment, Stacks, TextId, Texts};
 
 /// The error describes what is wrong, without the position.
 pub(super) type Result<T> = std::result::Result<T, String>;
@@ -25,6 +26,8 @@ pub(super) struct Nodes {
     pub pools: Vec<(u64, u64)>,
     pool_ids: HashMap<(u64, u64), PoolId>,
     pub entries: Vec<Entry>,
+    /// Number of entries that are in a list, if no later one is in another.
+    pub(super) listed_count: usize,
     pub blocks: Vec<Block>,
     /// Segments, each with the ordinal of its device, which is negative for the host.
     pub segments: Vec<(i64, Segment)>,
@@ -53,6 +56,7 @@ impl Nodes {
             pools: vec![(0, 0)],
             pool_ids: HashMap::from([((0, 0), PoolId::DEFAULT)]),
             entries: Vec::new(),
+            listed_count: 0,
             blocks: Vec::new(),
             segments: Vec::new(),
             maps: Vec::new(),
@@ -102,17 +106,68 @@ impl Nodes {
 
     /// Appends items to a list and returns the list.
     pub(super) fn append(&mut self, list: Value, items: &[Value]) -> Result<Value> {
-        match list {
-            Value::EmptyList => self.list(items.to_vec()),
-            Value::List(id) => match &mut self.lists[id as usize] {
-                List::Items(known) => {
-                    known.extend_from_slice(items);
-                    Ok(list)
-                }
-                List::Stack(_) | List::Taken => Err("a list grows after it was used".into()),
-            },
-            value => Err(format!("cannot append to {}", value.kind())),
+        let entries = self.newest_entries(items);
+        if entries.is_some() {
+            self.listed_count = self.entries.len();
         }
+        let id = match list {
+            Value::EmptyList => {
+                return match entries {
+                    Some(entries) => {
+                        pushed(&mut self.lists, List::Entries(entries), "lists").map(Value::List)
+                    }
+                    None => self.list(items.to_vec()),
+                };
+            }
+            Value::List(id) => id as usize,
+            value => return Err(format!("cannot append to {}", value.kind())),
+        };
+        match (&mut self.lists[id], entries) {
+            // A list that was put into the memo before it was filled.
+            (List::Items(known), Some(entries)) if known.is_empty() => {
+                self.lists[id] = List::Entries(entries);
+            }
+            (List::Items(known), _) => known.extend_from_slice(items),
+            (List::Entries(known), Some(more)) if known.end == more.start => known.end = more.end,
+            (List::Entries(known), _) => {
+                let known = known.clone();
+                let mut known = self.items_of(known);
+                known.extend_from_slice(items);
+                self.lists[id] = List::Items(known);
+            }
+            (List::Stack(_) | List::Taken, _) => {
+                return Err("a list grows after it was used".into());
+            }
+        }
+        Ok(list)
+    }
+
+    /// Returns the numbers of these items if they are the newest entries, in order, each with the
+    /// completion of its free.
+    fn newest_entries(&self, items: &[Value]) -> Option<Range<u32>> {
+        let Some(Value::Entry(first)) = items.first().map(|&item| self.resolve(item)) else {
+            return None;
+        };
+        let mut items = items.iter().map(|&item| self.resolve(item));
+        let newest = first..self.entries.len() as u32;
+        let is_next = |number: u32| {
+            let is_whole = self.entries.get(number as usize)?.action == Action::Free;
+            let is_entry = items.next()? == Value::Entry(number);
+            (is_entry && (!is_whole || items.next()? == Value::Completion(number))).then_some(())
+        };
+        newest.clone().try_for_each(is_next)?;
+        items.next().is_none().then_some(newest)
+    }
+
+    fn items_of(&self, entries: Range<u32>) -> Vec<Value> {
+        let is_whole = |number: u32| {
+            self.entries.get(number as usize).is_some_and(|entry| entry.action == Action::Free)
+        };
+        let both = |number| {
+            let completion = is_whole(number).then_some(Value::Completion(number));
+            [Some(Value::Entry(number)), completion].into_iter().flatten()
+        };
+        entries.flat_map(both).collect()
     }
 
     /// Sets alternating keys and values in a dict and returns the dict.
@@ -146,6 +201,7 @@ impl Nodes {
             Value::EmptyList | Value::Nothing => Ok(Vec::new()),
             Value::List(id) => match mem::replace(&mut self.lists[id as usize], List::Taken) {
                 List::Items(items) => Ok(items),
+                List::Entries(entries) => Ok(self.items_of(entries)),
                 List::Stack(_) => Err("a list of frames is used as another list".into()),
                 List::Taken => Err("the same list is used twice".into()),
             },

@@ -1,5 +1,7 @@
 //! A value on the machine's stack or in its memo, in 16 bytes.
 
+use std::ops::Range;
+
 use crate::model::{FrameId, PoolId, StackId, TextId};
 
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -17,6 +19,8 @@ pub(super) enum Value {
     EmptyList,
     /// Dicts that were recognized by their keys, as indices in [`Nodes`].
     Entry(u32),
+    /// The completion of the free that this entry requests, directly after it.
+    Completion(u32),
     Frame(FrameId),
     Block(u32),
     Segment(u32),
@@ -46,6 +50,7 @@ enum Kind {
     EmptyDict,
     EmptyList,
     Entry,
+    Completion,
     Frame,
     Block,
     Segment,
@@ -70,6 +75,7 @@ impl Small {
             Value::EmptyDict => (Kind::EmptyDict, 0),
             Value::EmptyList => (Kind::EmptyList, 0),
             Value::Entry(index) => (Kind::Entry, index),
+            Value::Completion(index) => (Kind::Completion, index),
             Value::Frame(frame) => (Kind::Frame, frame.0),
             Value::Block(index) => (Kind::Block, index),
             Value::Segment(index) => (Kind::Segment, index),
@@ -95,6 +101,7 @@ impl Small {
             Kind::EmptyDict => Value::EmptyDict,
             Kind::EmptyList => Value::EmptyList,
             Kind::Entry => Value::Entry(id),
+            Kind::Completion => Value::Completion(id),
             Kind::Frame => Value::Frame(FrameId(id)),
             Kind::Block => Value::Block(id),
             Kind::Segment => Value::Segment(id),
@@ -110,6 +117,9 @@ impl Small {
 #[derive(Debug)]
 pub(super) enum List {
     Items(Vec<Value>),
+    /// Entries with consecutive numbers, and the completions of their frees. A history has
+    /// millions, and they need no value each.
+    Entries(Range<u32>),
     /// A list of frames. It became a stack, which may be used repeatedly.
     Stack(StackId),
     /// A list whose items were moved into the model. No snapshot needs them twice, and a file that
@@ -129,7 +139,7 @@ impl Value {
             Value::Pair(_) => "a tuple",
             Value::EmptyDict | Value::Map(_) | Value::Slot(_) => "a dict",
             Value::EmptyList | Value::List(_) => "a list",
-            Value::Entry(_) => "an entry",
+            Value::Entry(_) | Value::Completion(_) => "an entry",
             Value::Frame(_) => "a frame",
             Value::Block(_) => "a block",
             Value::Segment(_) => "a segment",

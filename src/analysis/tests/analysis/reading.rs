@@ -202,3 +202,56 @@ for path in sys.argv[1:]:
         }
     }
 }
+
+/// The two entries of a free are merged as they are read, but only where they follow each other in
+/// one list, however else the file uses them.
+#[test]
+fn frees_are_merged_only_within_a_list() {
+    if lacks("python3") {
+        return;
+    }
+    const WRITE: &str = "
+import pickle, sys
+def entry(action, addr=4096): return dict(action=action, addr=addr, size=512, stream=0, time_us=5)
+alloc, asked, done = entry('alloc'), entry('free_requested'), entry('free_completed')
+many = [dict(each) for _ in range(1700) for each in (alloc, asked, done)]
+traces = [
+    dict(device_traces=[[alloc, asked], [done]]),
+    dict(kept=[alloc], device_traces=[[alloc, asked, done], [done, asked]]),
+    dict(kept=[done], device_traces=[[alloc, asked, done]]),
+    dict(kept=[asked, done], device_traces=[[done], [asked, alloc]]),
+    dict(device_traces=[[asked, entry('free_completed', 8192), done]]),
+    dict(device_traces=[many], host_traces=[[asked, done]]),
+]
+for number, trace in enumerate(traces):
+    for protocol in (2, 4):
+        file = pickle.dumps(dict(segments=[], **trace), protocol)
+        open(f'{sys.argv[1]}{number}.{protocol}', 'wb').write(file)
+";
+    let directory = Directory::new("merged");
+    let path = directory.0.join("file");
+    python::expect(&["-c", WRITE], &[&path]);
+    let many = "Alloc Free ".repeat(1700);
+    let wanted = [
+        "Alloc FreeRequested | FreeCompleted",
+        "Alloc Free | FreeCompleted FreeRequested",
+        "Alloc Free",
+        "FreeCompleted | FreeRequested Alloc",
+        "FreeRequested FreeCompleted FreeCompleted",
+        many.trim(),
+    ];
+    for (number, wanted) in wanted.iter().enumerate() {
+        for protocol in [2, 4] {
+            let file = fs::read(format!("{}{number}.{protocol}", path.display())).unwrap();
+            let actions = |device: &model::Device| {
+                let actions = device.entries.iter().map(|entry| format!("{:?}", entry.action));
+                actions.collect::<Vec<_>>().join(" ")
+            };
+            let read = made::read(&file);
+            let found: Vec<_> = read.devices.iter().map(actions).collect();
+            assert_eq!(found.join(" | "), *wanted, "{number}, protocol {protocol}");
+            let host = if number == 5 { "Free" } else { "" };
+            assert_eq!(actions(&read.host), host);
+        }
+    }
+}
