@@ -102,6 +102,22 @@ impl Columns {
     }
 }
 
+/// Returns the first number alone if all are equal: the page takes it for all.
+pub(crate) fn once_if_equal(mut numbers: impl Iterator<Item = u32>) -> Vec<u32> {
+    let Some(first) = numbers.next() else { return Vec::new() };
+    let mut alike = 1;
+    while let Some(number) = numbers.next() {
+        if number != first {
+            let mut all = vec![first; alike];
+            all.push(number);
+            all.extend(numbers);
+            return all;
+        }
+        alike += 1;
+    }
+    vec![first]
+}
+
 /// Compression level. Higher levels shrink the file by a few percent and take several times as
 /// long.
 const DEFLATE_LEVEL: u32 = 6;

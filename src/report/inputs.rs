@@ -20,7 +20,8 @@ pub(crate) struct DeviceTrack {
     pub track: Track,
     /// Page's stack number of each row.
     pub stacks: Vec<u32>,
-    /// Page's text numbers of the range and of the pool in which each row was allocated.
+    /// Page's text numbers of the range and of the pool in which each row was allocated: a single
+    /// one if all are equal.
     pub row_ranges: Vec<u32>,
     pub row_pools: Vec<u32>,
     /// Page's stack numbers of the free of each row. The two fields below are those of each reserve

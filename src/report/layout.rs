@@ -112,12 +112,13 @@ impl<'a> Layout<'a> {
                 });
             }
         }
+        let fits = Fits::of(inputs, when);
+        let findings = findings::of(inputs, &places, &mut translations, &mut tables, &fits);
+        // The columns come last: while they grow, nothing else does.
         for (number, place) in places.iter().enumerate() {
             write_track(&mut columns, number, place);
         }
         segments.write(&mut columns);
-        let fits = Fits::of(inputs, when);
-        let findings = findings::of(inputs, &places, &mut translations, &mut tables, &fits);
         tables.write(&mut columns);
         let head = head::head(inputs, &places, &columns);
         let breakdown = breakdown::section(inputs);
@@ -141,8 +142,8 @@ fn write_track(columns: &mut Columns, number: usize, place: &DeviceTrack) {
     columns.unsigned(&name("life"), track.rows.iter().map(length));
     columns.unsigned(&name("bytes"), lives().map(|life| life.bytes));
     columns.unsigned(&name("stack"), place.stacks.iter().map(|&stack| stack.into()));
-    columns.unsigned(&name("range"), once_if_equal(&place.row_ranges));
-    columns.unsigned(&name("pool"), once_if_equal(&place.row_pools));
+    columns.unsigned(&name("range"), place.row_ranges.iter().map(|&text| text.into()));
+    columns.unsigned(&name("pool"), place.row_pools.iter().map(|&text| text.into()));
     columns.unsigned(&name("freed_by"), place.free_stacks.iter().map(|&stack| stack.into()));
     columns.unsigned(&name("stream"), lives().map(|life| life.stream));
     columns.unsigned(&name("patterns"), track.rows.iter().map(|row| row.patterns.into()));
@@ -164,13 +165,6 @@ fn write_track(columns: &mut Columns, number: usize, place: &DeviceTrack) {
     columns.unsigned(&name("oom.overcome"), place.failures.iter().map(|it| is_overcome(it).into()));
     columns.unsigned(&name("oom.why"), place.oom_whys.iter().map(|&text| text.into()));
     write_passes(columns, number, place);
-}
-
-/// Returns the first number alone if all are equal.
-fn once_if_equal(numbers: &[u32]) -> impl Iterator<Item = u64> {
-    let all_equal = numbers.iter().all(|number| Some(number) == numbers.first());
-    let count = if all_equal { 1 } else { numbers.len() };
-    numbers.iter().take(count).map(|&number| number.into())
 }
 
 /// Writes the passes through the ranges of the program, in moments of the page.

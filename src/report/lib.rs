@@ -42,6 +42,8 @@ pub use text_summary::{DeviceSummary, Failed, Held, Range, RangePass, TextSummar
 
 /// Writes the page. `inputs` are ranks, or moments of one run, in the order of the command line.
 pub fn write(inputs: &[Input], fit: FitWhen, out: &mut impl Write) -> io::Result<()> {
-    let layout = layout::Layout::of(inputs, fit);
+    let mut layout = layout::Layout::of(inputs, fit);
+    // The page does not need them, and deflating takes memory.
+    (layout.places, layout.translations) = Default::default();
     html::write(&layout, out)
 }

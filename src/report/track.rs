@@ -137,7 +137,8 @@ impl Track {
         }
         let mut shown = lifetimes.all.iter().map(|life| life.begin < life.end);
         rows.retain(|_| shown.next().unwrap_or(false));
-        rows.sort_by_key(|row| row.from);
+        // Not the stable sort, which needs a copy of half of the rows.
+        rows.sort_unstable_by_key(|row| (row.from, row.life));
         track.rows = rows;
         track.reserved_before = reserved_before(device, &track.reserves);
         track.lifetimes = lifetimes;
@@ -199,33 +200,44 @@ fn row(waste: &Waste, index: usize, life: &Lifetime) -> Row {
     Row { from: 0, until: None, waits_until: 0, life: index as u32, freed_by, version, patterns }
 }
 
-/// Returns all changes in order.
-fn changes(device: &Device, lifetimes: &Lifetimes) -> Vec<(Moment, Change)> {
-    let mut changes = Vec::with_capacity(device.entries.len());
-    for (index, life) in (0..).zip(&lifetimes.all) {
-        // A block that only waits for a stream is not the program's.
-        if life.begin >= life.end {
-            continue;
+/// Returns all changes in order. There may be ten million, so only the order of the lifetimes is
+/// stored.
+fn changes(device: &Device, lifetimes: &Lifetimes) -> impl Iterator<Item = (Moment, Change)> {
+    let life = |index: u32| &lifetimes.all[index as usize];
+    // A block that only waits for a stream is not the program's.
+    let is_held = move |index: &u32| life(*index).begin < life(*index).end;
+    let held = || (0..lifetimes.all.len() as u32).filter(is_held);
+    let mut begins: Vec<u32> = held().filter(|&index| life(index).begin > 0).collect();
+    begins.sort_unstable_by_key(|&index| (life(index).begin, index));
+    let mut ends: Vec<u32> = held().filter(|&index| life(index).end <= lifetimes.last).collect();
+    ends.sort_unstable_by_key(|&index| (life(index).end, index));
+    let (mut begins, mut ends) = (begins.into_iter().peekable(), ends.into_iter().peekable());
+    let mut entries = (1..)
+        .zip(&device.entries)
+        .filter_map(|(moment, entry)| Some((moment, of_entry(entry.action)?)));
+    let mut next_of_entry = entries.next();
+    std::iter::from_fn(move || {
+        let end = ends.peek().map(|&index| (life(index).end, Change::Ends(index)));
+        let begin = begins.peek().map(|&index| (life(index).begin, Change::Begins(index)));
+        let next = [end, begin, next_of_entry].into_iter().flatten().min()?;
+        match next.1 {
+            Change::Ends(_) => _ = ends.next(),
+            Change::Begins(_) => _ = begins.next(),
+            Change::Reserve | Change::Oom => next_of_entry = entries.next(),
         }
-        if life.begin > 0 {
-            changes.push((life.begin, Change::Begins(index)));
+        Some(next)
+    })
+}
+
+/// Returns the change that an entry is besides the begin or end of a lifetime.
+fn of_entry(action: Action) -> Option<Change> {
+    match action {
+        Action::SegmentAlloc | Action::SegmentMap | Action::SegmentFree | Action::SegmentUnmap => {
+            Some(Change::Reserve)
         }
-        if life.end <= lifetimes.last {
-            changes.push((life.end, Change::Ends(index)));
-        }
+        Action::OutOfMemory => Some(Change::Oom),
+        _ => None,
     }
-    for (moment, entry) in (1..).zip(&device.entries) {
-        match entry.action {
-            Action::SegmentAlloc
-            | Action::SegmentMap
-            | Action::SegmentFree
-            | Action::SegmentUnmap => changes.push((moment, Change::Reserve)),
-            Action::OutOfMemory => changes.push((moment, Change::Oom)),
-            _ => {}
-        }
-    }
-    changes.sort_unstable();
-    changes
 }
 
 /// Returns the reserved bytes before the first event, computed backwards from those at the end,

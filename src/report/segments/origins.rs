@@ -6,6 +6,7 @@ use cachealloc_analysis::Lifetime;
 use cachealloc_analysis::model::{Device, PoolId, Snapshot, TextId};
 
 use super::pool_text;
+use crate::columns::once_if_equal;
 use crate::tables::Tables;
 use crate::track::{Row, Track};
 
@@ -30,7 +31,8 @@ impl<'a> Origins<'a> {
         Origins { snapshot, device, segments, has_pools }
     }
 
-    /// Returns the text number of the range of each row, that of an empty text for none.
+    /// Returns the text number of the range of each row, that of an empty text for none. Returns a
+    /// single number if all are equal.
     pub(crate) fn ranges(&self, track: &Track, tables: &mut Tables) -> Vec<u32> {
         let mut known = HashMap::new();
         let mut number = |row: &Row| {
@@ -39,17 +41,17 @@ impl<'a> Origins<'a> {
             let new = || tables.text(self.snapshot.texts.get(range));
             *known.entry(range).or_insert_with(new)
         };
-        track.rows.iter().map(&mut number).collect()
+        once_if_equal(track.rows.iter().map(&mut number))
     }
 
-    /// Returns the text number of the pool of each row.
+    /// Returns the text number of the pool of each row, as `ranges` does.
     pub(crate) fn pools(&self, track: &Track, tables: &mut Tables) -> Vec<u32> {
         let mut known = HashMap::new();
         let mut number = |row: &Row| {
             let pool = self.pool(track.life(row));
             *known.entry(pool).or_insert_with(|| pool_text(self.snapshot, pool, tables))
         };
-        track.rows.iter().map(&mut number).collect()
+        once_if_equal(track.rows.iter().map(&mut number))
     }
 
     fn pool(&self, life: &Lifetime) -> PoolId {
