@@ -2,6 +2,7 @@
 //! them, because they configure those allocators. This reports which of their settings also exist
 //! here, in case a user expects them to apply.
 
+use crate::paddle::why_not;
 use crate::parse::{self, parse};
 use crate::problem::PADDLE;
 use crate::{Effect, OPTIONS, ProblemKind};
@@ -23,7 +24,12 @@ pub fn of_others(name: &str, value: &str) -> Option<String> {
 /// them does not mean the other libraries.
 fn of_paddle(name: &str, value: &str) -> String {
     let Some(key) = parse::key_of(name) else {
-        return format!("{name} belongs to a framework and is ignored; no option is equivalent");
+        return match why_not(name.strip_prefix(PADDLE).unwrap_or(name)) {
+            Some(why) => format!("{name} belongs to Paddle and is ignored; {why}"),
+            None => {
+                format!("{name} belongs to a framework and is ignored; no option is equivalent")
+            }
+        };
     };
     let pair = if value.is_empty() { key.to_string() } else { format!("{key}:{value}") };
     let is_wrong = |kind: &ProblemKind| matches!(kind, ProblemKind::BadValue { .. });

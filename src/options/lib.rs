@@ -11,6 +11,7 @@ use cachealloc_core::policy::Policy;
 
 mod foreign;
 mod help;
+mod paddle;
 mod parse;
 mod problem;
 mod readers;

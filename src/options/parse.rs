@@ -1,6 +1,7 @@
 //! Converts the text of all options to a `Config` and a list of problems. A problem with one option
 //! leaves the others in force.
 
+use crate::paddle::{OF_PADDLE, why_not};
 use crate::problem::{PADDLE, Problem, ProblemKind, nearest_key};
 use crate::table::{FREE_MODE_KEY, FREE_MODE_ON_BAD_VALUE, SIGNAL_KEY};
 use crate::{Config, Effect, OPTIONS, OptionRow};
@@ -131,9 +132,13 @@ fn set(row: &OptionRow, value: &str, config: &mut Config) {
 }
 
 fn unknown(pair: &Pair) -> Problem {
-    let kind = with_equals_sign(pair).unwrap_or_else(|| match nearest_key(pair.key) {
-        None if pair.key.starts_with(PADDLE) => ProblemKind::OfPaddle,
-        nearest => ProblemKind::UnknownKey { nearest },
+    let kind = with_equals_sign(pair).unwrap_or_else(|| match pair.key.strip_prefix(PADDLE) {
+        Some(flag) => match (why_not(flag), nearest_key(flag)) {
+            (Some(why), _) => ProblemKind::OfPaddle { why },
+            (None, None) => ProblemKind::OfPaddle { why: OF_PADDLE },
+            (None, nearest) => ProblemKind::UnknownKey { nearest },
+        },
+        None => ProblemKind::UnknownKey { nearest: nearest_key(pair.key) },
     });
     let used = (kind.nearest() == Some(FREE_MODE_KEY)).then_some(FREE_MODE_ON_BAD_VALUE);
     Problem { key: pair.key.to_string(), value: pair.value_text(), kind, used }

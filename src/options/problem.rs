@@ -23,8 +23,10 @@ pub enum ProblemKind {
         nearest: &'static str,
         meant: String,
     },
-    /// A flag of Paddle (`FLAGS_...`) for which there is no option.
-    OfPaddle,
+    /// A flag of Paddle (`FLAGS_...`) for which there is no option, and the reason.
+    OfPaddle {
+        why: &'static str,
+    },
     MissingValue {
         allowed: String,
     },
@@ -69,9 +71,7 @@ impl Problem {
             ProblemKind::EqualsSign { meant, .. } => {
                 format!("invalid option {key}:{value}: write {meant}")
             }
-            ProblemKind::OfPaddle => {
-                format!("unknown option {key}: no option is equivalent to this flag of Paddle")
-            }
+            ProblemKind::OfPaddle { why } => format!("unknown option {key}: {why}"),
             ProblemKind::MissingValue { allowed } => {
                 format!("option {key} has no value: expected {allowed}")
             }

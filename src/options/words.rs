@@ -64,8 +64,9 @@ impl Word for Strategy {
     const ALL: &'static [(Strategy, &'static str)] = &[
         (Strategy::AutoGrowth, "auto_growth"),
         (Strategy::PreAllocate, "pre_allocate"),
-        // Paddle's word.
+        // Paddle's words. Each thread has a cache before `auto_growth`.
         (Strategy::PreAllocate, "naive_best_fit"),
+        (Strategy::AutoGrowth, "thread_local"),
     ];
 }
 

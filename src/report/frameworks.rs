@@ -22,7 +22,7 @@ struct Framework {
     limit: &'static str,
 }
 
-const FRAMEWORKS: [Framework; 5] = [
+const FRAMEWORKS: [Framework; 6] = [
     Framework {
         name: "PyTorch",
         files: &["libc10_cuda"],
@@ -40,7 +40,8 @@ const FRAMEWORKS: [Framework; 5] = [
         segment_bytes: 1 << 20,
         remedy: "run it with XLA_PYTHON_CLIENT_ALLOCATOR=platform and \
                  XLA_PYTHON_CLIENT_PREALLOCATE=false (cachealloc run --uncached)",
-        limit: "XLA_PYTHON_CLIENT_MEM_FRACTION, 0.75 of the device by default",
+        limit: "XLA_CLIENT_MEM_FRACTION, before it XLA_PYTHON_CLIENT_MEM_FRACTION, 0.75 of the \
+                device by default",
     },
     Framework {
         name: "CuPy",
@@ -58,6 +59,15 @@ const FRAMEWORKS: [Framework; 5] = [
         bypassed: "GpuCudaMallocAsyncAllocator",
         segment_bytes: 0,
         remedy: "run it with TF_GPU_ALLOCATOR=cuda_malloc_async (cachealloc run --uncached)",
+        limit: "",
+    },
+    Framework {
+        name: "Paddle",
+        files: &["libphi", "libpaddle"],
+        grows: &["AutoGrowthBestFitAllocator", "NaiveBestFitAllocator", "BuddyAllocator"],
+        bypassed: "",
+        segment_bytes: 0,
+        remedy: "run it with FLAGS_use_system_allocator=1 (cachealloc run --uncached)",
         limit: "",
     },
     Framework {

@@ -61,8 +61,8 @@ pub(crate) struct Arguments {
     no_cache: bool,
     /// Disable the caches of frameworks, so that individual tensors are recorded.
     ///
-    /// Sets the environment variables that PyTorch, JAX and TensorFlow have for this, and prints
-    /// them.
+    /// Sets the environment variables that PyTorch, JAX, Paddle and TensorFlow have for this, and
+    /// prints those of the frameworks that the program may use.
     #[arg(long)]
     uncached: bool,
     /// Start the program even if the library cannot be loaded.
@@ -132,7 +132,7 @@ pub(crate) fn run(arguments: Arguments) -> Result {
     program.args(&command[1..]);
     program.env("LD_PRELOAD", library::preload(&library.path, env::var_os("LD_PRELOAD")));
     if uncached {
-        uncached::set(&mut program);
+        uncached::set(&mut program, &executable);
     }
     if config.history.record != Record::Off && env::var_os(NVTX).is_none() {
         program.env(NVTX, &library.path);

@@ -180,22 +180,39 @@ fn variables_of_other_allocators_are_reported() {
     }
 }
 
-/// Sets only the frameworks' own variables, and keeps those that the user has set.
+/// Sets only the frameworks' own variables, keeps those that the user has set, and speaks only of
+/// frameworks that are there.
 #[test]
 fn caches_of_frameworks_are_turned_off() {
-    let print = "env | grep -E '^(PYTORCH|XLA|TF_GPU)_' | sort";
+    let print = "env | grep -E '^(PYTORCH|XLA|TF_GPU|FLAGS)_' | sort";
     assert_eq!(shell("", print).output().stdout, "");
     let ran = shell("--uncached", print).env("TF_GPU_ALLOCATOR", "bfc").output().ok();
-    let set = "PYTORCH_NO_CUDA_MEMORY_CACHING=1\nTF_GPU_ALLOCATOR=bfc\n\
+    let set = "FLAGS_use_system_allocator=1\nPYTORCH_NO_CUDA_MEMORY_CACHING=1\nTF_GPU_ALLOCATOR=bfc\n\
                XLA_PYTHON_CLIENT_ALLOCATOR=platform\nXLA_PYTHON_CLIENT_PREALLOCATE=false\n";
     assert_eq!(ran.stdout, set);
-    let said = [
-        "--uncached keeps TF_GPU_ALLOCATOR=bfc (TensorFlow)",
-        "--uncached sets PYTORCH_NO_CUDA_MEMORY_CACHING=1 (PyTorch), \
-         XLA_PYTHON_CLIENT_PREALLOCATE=false (JAX), XLA_PYTHON_CLIENT_ALLOCATOR=platform (JAX)",
-        "--uncached cannot disable the cache of CuPy: call cupy.cuda.set_allocator(None) in the program",
-    ];
-    assert_eq!(ran.stderr, said.map(|line| format!("cachealloc: {line}\n")).concat());
+    let lines = |lines: &[&str]| {
+        lines.iter().map(|line| format!("cachealloc: --uncached {line}\n")).collect::<String>()
+    };
+    let keeps = "keeps TF_GPU_ALLOCATOR=bfc (TensorFlow)";
+    let none = "sets the switches of frameworks, but found none of them";
+    assert_eq!(ran.stderr, lines(&[keeps, none]));
+    // An environment of Python, with a shell in place of the interpreter.
+    let place = Place::new();
+    for package in ["torch", "jaxlib", "cupy"] {
+        let packages = place.path.join("venv/lib/python3.12/site-packages");
+        fs::create_dir_all(packages.join(package)).expect("target/ is writable");
+    }
+    fs::create_dir(place.path.join("venv/bin")).expect("target/ is writable");
+    let python = place.path.join("venv/bin/python3");
+    std::os::unix::fs::symlink("/bin/sh", &python).expect("target/ is writable");
+    let run = cachealloc(&format!("run --uncached -- {} -c", python.display())).arg(print);
+    let ran = run.env("TF_GPU_ALLOCATOR", "bfc").env("HOME", "/nowhere").output().ok();
+    assert_eq!(ran.stdout, set);
+    let sets = "sets PYTORCH_NO_CUDA_MEMORY_CACHING=1 (PyTorch), \
+                XLA_PYTHON_CLIENT_PREALLOCATE=false (JAX), XLA_PYTHON_CLIENT_ALLOCATOR=platform (JAX)";
+    let by_hand =
+        "cannot disable the cache of CuPy: call cupy.cuda.set_allocator(None) in the program";
+    assert_eq!(ran.stderr, lines(&[keeps, sets, by_hand]));
 }
 
 #[test]

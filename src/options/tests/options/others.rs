@@ -11,6 +11,7 @@ fn flags_of_paddle_are_options() {
         ("FLAGS_allocator_strategy:naive_best_fit", "strategy:pre_allocate"),
         ("allocator_strategy:auto_growth", "strategy:auto_growth"),
         ("strategy:naive_best_fit", "strategy:pre_allocate"),
+        ("FLAGS_allocator_strategy:thread_local", "strategy:auto_growth"),
         (
             "FLAGS_allocator_strategy:naive_best_fit,FLAGS_fraction_of_gpu_memory_to_use:0.4,
              FLAGS_initial_gpu_memory_in_mb:500,FLAGS_reallocate_gpu_memory_in_mb:100",
@@ -38,6 +39,11 @@ fn flags_of_paddle_are_options() {
     refused(
         "FLAGS_use_cuda_managed_memory:1",
         "unknown option FLAGS_use_cuda_managed_memory: no option is equivalent to this flag of Paddle; ignored",
+    );
+    refused(
+        "FLAGS_fast_eager_deletion_mode:true",
+        "unknown option FLAGS_fast_eager_deletion_mode: no free waits for kernels, as with true; \
+         with free_mode:strict each does, as with false; ignored",
     );
 }
 
@@ -73,7 +79,6 @@ fn values_refused_by_pytorch_are_refused() {
         "fraction_of_gpu_memory_to_use:1.01",
         "initial_gpu_memory_in_mb:x",
         "reallocate_gpu_memory_in_mb:",
-        "strategy:thread_local",
         "eager_delete_tensor_gb:--1",
         "eager_delete_tensor_gb:inf",
         "memory_fraction_of_eager_deletion:1.1",
@@ -177,12 +182,18 @@ fn variables_of_others() {
         (
             "FLAGS_allocator_strategy",
             "thread_local",
-            "belongs to Paddle and is ignored; in CACHEALLOC_CONF strategy:thread_local is invalid",
+            "belongs to Paddle and is ignored; in CACHEALLOC_CONF strategy:thread_local is equivalent",
         ),
         (
             "FLAGS_eager_delete_tensor_gb",
             "-1.0",
             "belongs to Paddle and is ignored; in CACHEALLOC_CONF eager_delete_tensor_gb:-1.0 is equivalent",
+        ),
+        (
+            "FLAGS_auto_growth_chunk_size_in_mb",
+            "64",
+            "belongs to Paddle and is ignored; the sizes of segments are those of PyTorch; \
+             large_segment_size_mb changes them, and strategy:pre_allocate reserves chunks",
         ),
         (
             "FLAGS_cudnn_deterministic",

@@ -68,6 +68,14 @@ fn other_frameworks_have_their_own_line() {
     assert!(found[0].starts_with("TensorFlow has its own cache: "), "{found:?}");
     let asynchronous = "tensorflow::GpuCudaMallocAsyncAllocator::AllocateRaw";
     assert_eq!(said(&[(asynchronous, tensorflow, 77)]), [""; 0]);
+    let paddle = "/site-packages/paddle/libs/libphi.so";
+    let cache =
+        "paddle::memory::allocation::AutoGrowthBestFitAllocator::AllocateImpl(unsigned long)";
+    let found = said(&[(cache, paddle, 8 * MIB)]);
+    assert!(found[0].starts_with("Paddle has its own cache: 1 allocation, "), "{found:?}");
+    assert!(found[0].contains("FLAGS_use_system_allocator=1"), "{found:?}");
+    let system = "paddle::memory::allocation::CUDAAllocator::AllocateImpl(unsigned long)";
+    assert_eq!(said(&[(system, paddle, 8 * MIB)]), [""; 0]);
     let rmm = "/site-packages/librmm/lib64/librmm.so";
     let pool = "rmm::_RMM_26_10::mr::detail::pool_memory_resource_impl::try_to_expand";
     let device = "rmm::_RMM_26_10::mr::cuda_memory_resource::allocate";
