@@ -21,6 +21,7 @@ _SIGNATURES: Dict[str, Any] = {
     "cachealloc_set_limit": (INT, [INT, U64]),
     "cachealloc_record_stream": (INT, [U64, POINTER]),
     "cachealloc_reset_peak_stats": (INT, [INT]),
+    "cachealloc_stat": (INT, [INT, C_STRING, POINTER]),
     "cachealloc_hook_push": (INT, [POINTER]),
     "cachealloc_hook_pop": (INT, [POINTER]),
     "cachealloc_stats": (SIZE, [POINTER, SIZE]),

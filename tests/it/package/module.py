@@ -24,6 +24,7 @@ CALLS = [
     lambda: cachealloc.record().__enter__(),
     cachealloc.start,
     cachealloc.reset_peaks,
+    lambda: cachealloc.stat("num_ooms"),
     lambda: cachealloc.record_stream(4096, 0),
     lambda: cachealloc.MemoryHook().__enter__(),
 ]
@@ -205,6 +206,9 @@ def peaks_and_streams(driver):
     cachealloc.reset_peaks()
     held = driver.allocate(MIB)
     assert device()["allocated_bytes.all.peak"] == device()["allocated_bytes.all.current"] == MIB
+    assert cachealloc.stat("allocated_bytes.all.peak") == MIB == cachealloc.stat("allocated_bytes.all.current", 0)
+    refused(KeyError, lambda: cachealloc.stat("allocated"), "allocated")
+    refused(cachealloc.Failed, lambda: cachealloc.stat("num_ooms", 99), number=errno.ENODEV)
     cachealloc.reset_peaks(0)
     refused(cachealloc.Failed, lambda: cachealloc.reset_peaks(99), number=errno.ENODEV)
     stream = ctypes.c_void_p()
