@@ -1,5 +1,5 @@
-// releases: ends memory in every way that a program can. Each way is a function of its own, which
-// the entry of the end must show; `take` got the memory.
+// releases: ends memory in every way that a program can. Each way has a separate function, which the
+// entry of the end must show; `take` got the memory.
 #include "check.h"
 #include "../../include/cachealloc.h"
 

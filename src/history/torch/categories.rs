@@ -109,7 +109,7 @@ impl Categories {
     }
 }
 
-/// What the viewer uses the category of an entry for.
+/// The viewer's use of the category of an entry.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Use {
     Nothing,
@@ -119,7 +119,7 @@ enum Use {
     Blocks,
 }
 
-/// Returns what the viewer uses the category for. `allocated` holds the addresses of the
+/// Returns the use of an entry's category. `allocated` holds the addresses of the
 /// allocations before the entry.
 fn use_of(entry: &Entry, allocated: &mut HashSet<u64, BuildWordHasher>) -> Use {
     match entry.action {

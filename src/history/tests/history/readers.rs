@@ -195,7 +195,7 @@ fn one_category_is_unknown() {
     assert!(categories(&snapshot).is_empty());
 }
 
-/// As in PyTorch's own files: no more entries than the rings have, with a free counted as two.
+/// A file has the entries of the rings and no others, with a free counted as two.
 #[test]
 fn no_entry_is_added() {
     for stack in [StackId::NONE, StackId(1), StackId(4)] {
