@@ -25,15 +25,27 @@ pub(crate) mod functions {
 
     pub(crate) struct Function {
         pub id: usize,
-        pub symbol: &'static CStr,
-        pub base: &'static str,
+        symbol: &'static CStr,
         pub version: i32,
         pub per_thread: bool,
-        pub export: Option<()>,
+    }
+
+    impl Function {
+        pub(crate) fn symbol(&self) -> &'static CStr {
+            self.symbol
+        }
+
+        pub(crate) fn base(&self) -> &'static str {
+            ""
+        }
+
+        pub(crate) fn door(&self) -> Option<()> {
+            None
+        }
     }
 
     const fn row(id: usize, symbol: &'static CStr) -> Function {
-        Function { id, symbol, base: "", version: 0, per_thread: false, export: None }
+        Function { id, symbol, version: 0, per_thread: false }
     }
 
     pub(crate) mod id {
