@@ -46,6 +46,7 @@ const LIBRARIES: [Library; 3] = [
             ("GLIBC_2.3", "realpath"),
             ("GLIBC_2.3.2", "__register_atfork"),
             ("GLIBC_2.3.4", "__xpg_strerror_r sched_getaffinity"),
+            ("GLIBC_2.4", "linkat"),
             ("GLIBC_2.7", "eventfd"),
             ("GLIBC_2.9", "pipe2"),
             ("GLIBC_2.10", "__cxa_at_quick_exit"),
