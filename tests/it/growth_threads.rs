@@ -10,7 +10,7 @@ use cachealloc_tests::{
 /// Launches beside pinned memory whose arguments are addresses between pinned ones, with the
 /// maximum number of instructions for each launch, including the program's own.
 const LAUNCHES: [(&str, u64); 4] =
-    [("eight", 302), ("struct", 440), ("table", 10_000), ("low", 10_000)];
+    [("eight", 300), ("struct", 420), ("table", 8_800), ("low", 8_800)];
 
 fn idle_driver() -> PathBuf {
     let driver = compile_library("idle_driver.c", "driver_idle/libcuda.so.1", &[]);

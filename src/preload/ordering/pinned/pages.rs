@@ -8,6 +8,7 @@
 //! The bits of all addresses are one mapping of 16 MiB, made with the first range. It touches 4 KiB
 //! for each 64 GiB of addresses that contain pinned memory.
 
+use core::hint::cold_path;
 use core::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
@@ -49,8 +50,12 @@ impl Pages {
     #[inline(always)]
     pub(super) fn may_have(self, address: usize) -> bool {
         let word = self.0[(address >> WORD_SHIFT) % WORDS_COUNT].load(Ordering::Acquire);
-        // Most words have no bit at all: then there is less to compute.
-        word != 0 && word >> ((address >> PAGE_SHIFT) % PAGES_PER_WORD) & 1 != 0
+        if word == 0 {
+            return false;
+        }
+        // Most words have no bit at all, so the compiler need not find the place of one before.
+        cold_path();
+        word >> ((address >> PAGE_SHIFT) % PAGES_PER_WORD) & 1 != 0
     }
 
     /// Returns whether any of these addresses may be pinned.
