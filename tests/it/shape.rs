@@ -116,6 +116,19 @@ fn needs_the_c_library_and_the_unwinder_only() {
     assert!(!text.contains("STATIC_TLS"), "cannot be opened late");
 }
 
+/// The loader adds the library's base to each of these addresses in every process, before the
+/// process runs.
+#[test]
+#[ignore = "long tier"]
+fn the_loader_has_few_addresses_to_change() {
+    const ADDRESSES_MAX: u64 = 2_700;
+    let text = tool("readelf", &["-d", &release_library().display().to_string()]);
+    let line = text.lines().find(|line| line.contains("(RELACOUNT)")).expect("a count");
+    let count = line.split_whitespace().last().and_then(|word| word.parse::<u64>().ok());
+    let count = count.expect("a number");
+    assert!(count <= ADDRESSES_MAX, "{count} addresses, at most {ADDRESSES_MAX} wanted");
+}
+
 /// To a program the library with assertions has the same exports and dependencies.
 #[test]
 #[ignore = "long tier"]
