@@ -168,9 +168,12 @@ class Browser:
         self.mouse('mouseReleased', *end, button='left', clickCount=1)
 
     def key(self, key):
+        # Without these, the browser does not do what it does by itself: move the focus, press a button.
+        code = {'windowsVirtualKeyCode': {'Tab': 9, 'Enter': 13}[key]} if key in ('Tab', 'Enter') else {}
+        letter = '\r' if key == 'Enter' else key if len(key) == 1 else None
         for kind in ('keyDown', 'keyUp'):
-            text = {'text': key} if kind == 'keyDown' and len(key) == 1 else {}
-            self.call('Input.dispatchKeyEvent', type=kind, key=key, **text)
+            text = {'text': letter} if kind == 'keyDown' and letter else {}
+            self.call('Input.dispatchKeyEvent', type=kind, key=key, **code, **text)
 
     def picture(self, path, **more):
         made = self.call('Page.captureScreenshot', format='png', **more)

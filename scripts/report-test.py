@@ -19,6 +19,7 @@ import time
 sys.dont_write_bytecode = True
 import chromium  # noqa: E402
 import report_flame as flame  # noqa: E402
+import report_keyboard as keyboard  # noqa: E402
 import report_segments as segments  # noqa: E402
 import report_snapshots  # noqa: E402
 import report_states as states  # noqa: E402
@@ -81,14 +82,14 @@ def test(browser, command, folder, out):
                                                      lambda page: segments.test_events(page, lambda name, _: found(command, name, folder / 'train.pickle')),
                                                      flame.test_flame, views.test_tables,
                                                      lambda page: told.test_fit(page, said(command, 'fit', folder / 'train.pickle')['devices']),
-                                                     segments.test_slider, states.test_address,
+                                                     segments.test_slider, keyboard.test_keyboard, states.test_address,
                                                      lambda page: told.test_commands(
                                                          page, lambda failed: printed(command, folder / 'train.pickle', failed),
                                                          lambda sizes: page.run(f'{sizes}.map(bytes_text)'))]),
         'hostile': (make(command, folder, 'hostile', report_snapshots.train(3, hostile=True)), [views.test_hostile]),
         'ranks': (make(command, folder, 'ranks', *ranks), [views.test_ranks]),
         'moments': (make(command, folder, 'moments', report_snapshots.first_part(train), train), [views.test_moments]),
-        'ranges': (make(command, folder, 'ranges', ranges), [lambda page: views.test_ranges(page, ranges),
+        'ranges': (make(command, folder, 'ranges', ranges), [lambda page: views.test_ranges(page, ranges), keyboard.test_lane,
                                                         lambda page: told.test_account(page, text(command, 'explain', folder / 'ranges.pickle'))]),
         'shortages': (make(command, folder, 'shortages', report_snapshots.with_shortages(train, 1000)),
                       [lambda page: views.test_shortages(page, 1000)]),

@@ -37,6 +37,8 @@ class Address {
   }
 
   show() {
+    // What the reader did before must not be written over the new address.
+    clearTimeout(this.waiting);
     this.read();
     this.states.forEach(state => {
       const text = this.values.get(state.name) ?? state.usual();

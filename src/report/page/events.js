@@ -131,13 +131,14 @@ class Events {
       const count = Math.min(this.seen + 1, this.length - this.first);
       this.lines.style.top = '0px';
       this.lines.replaceChildren(...Array.from({length: Math.max(0, count)}, (_, at) => this.line(this.event_of(this.first + at))));
+      this.box.setAttribute('aria-activedescendant', `event-${this.chosen}`);
     });
   }
 
   line(event) {
     const told = event_of(this.story, event);
     const is_chosen = event === this.chosen;
-    return element('div', {class: 'event', role: 'option', 'aria-selected': String(is_chosen), 'data-event': event, 'data-action': told.action},
+    return element('div', {class: 'event', role: 'option', id: `event-${event}`, 'aria-selected': String(is_chosen), 'data-event': event, 'data-action': told.action},
       element('span', {class: 'action'}, told.action), element('code', {}, told.name), element('b', {}, bytes_text(told.bytes)));
   }
 }

@@ -20,12 +20,16 @@ class Lane {
         tip.hold();
       }
     });
+    canvas.addEventListener('keydown', event => this.key(event));
+    canvas.addEventListener('focus', () => this.draw());
+    canvas.addEventListener('blur', () => this.draw());
   }
 
   set(story) {
     this.story = story;
     // Passes without an event are not drawn.
     this.passes = story.passes.filter(pass => pass.end > pass.begin);
+    this.reached = null;
     this.colors = new Map();
     this.passes.forEach(({range}) => this.colors.has(range) || this.colors.set(range, this.colors.size));
     this.box.hidden = this.passes.length === 0;
@@ -68,6 +72,39 @@ class Lane {
         pen.fillText(fitted(pen, last_name(story.data.strings[pass.range]), end - x - 8), x + 4, (pass.depth + 0.5) * LANE_ROW);
       }
     }
+    if (this.reached && document.activeElement === surface.canvas) {
+      const [left, end] = this.edges(this.reached);
+      pen.strokeStyle = css('--ink');
+      pen.lineWidth = 2;
+      pen.strokeRect(left + 1, this.reached.depth * LANE_ROW + 2, Math.max(1, end - left - 2), LANE_ROW - 4);
+    }
+  }
+
+  // The arrows go from pass to pass, Enter chooses the end of one and pins its details.
+  key(event) {
+    const steps = {ArrowLeft: -1, ArrowUp: -1, ArrowRight: 1, ArrowDown: 1};
+    if (event.key in steps && this.passes.length > 0) {
+      const now = this.passes.indexOf(this.reached);
+      const next = now < 0 ? 0 : Math.max(0, Math.min(this.passes.length - 1, now + steps[event.key]));
+      this.reached = this.passes[next];
+      tip.release();
+      this.tell_reached();
+      this.draw();
+    } else if (event.key === 'Enter' && this.reached) {
+      this.timeline.choose_moment(this.reached.end);
+      this.tell_reached();
+      tip.hold(this.surface.canvas);
+    } else {
+      return;
+    }
+    event.preventDefault();
+  }
+
+  tell_reached() {
+    const [left] = this.edges(this.reached);
+    const box = this.surface.canvas.getBoundingClientRect();
+    const x = Math.max(LEFT, Math.min(this.surface.width, left));
+    this.tell(this.reached, {clientX: box.left + x, clientY: box.top + (this.reached.depth + 0.5) * LANE_ROW});
   }
 
   pass_at(x, y) {

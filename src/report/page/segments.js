@@ -83,6 +83,13 @@ class Segments {
     }
   }
 
+  // Marks the block at an address, by the keyboard, and shows its details.
+  mark_block(address) {
+    tip.release();
+    this.mark({address, version: null, kind: null});
+    tell_of_marked(this);
+  }
+
   // However often the slider moves, each picture shows one moment.
   slide(choose) {
     if (!this.sliding) {

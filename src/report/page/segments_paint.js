@@ -65,6 +65,43 @@ function paint_marked({marked}, pen, segment, y, scale) {
   }
 }
 
+// The arrows go from block to block and from segment to segment, Enter pins the details.
+function key_in_segments(view, event) {
+  const {marked, shown} = view;
+  const now = marked ? shown.findIndex(({address, bytes}) => marked.address >= address && marked.address < address + bytes) : -1;
+  const segment = shown[now];
+  const found = segment ? block_at(segment, marked.address - segment.address) : null;
+  const beside = step => {
+    const begin = segment ? segment.address + found.begin : shown[0].address;
+    return !segment ? begin : step > 0 ? begin + segment.blocks.bytes[found.block] : begin - 1;
+  };
+  const within = address => segment && (address < segment.address || address >= segment.address + segment.bytes) ? marked.address : address;
+  const row = step => shown[Math.max(0, Math.min(shown.length - 1, now + step))]?.address;
+  const to = {ArrowRight: () => within(beside(1)), ArrowLeft: () => within(beside(-1)),
+    ArrowDown: () => row(1), ArrowUp: () => row(now < 0 ? 1 : -1)};
+  if (event.key in to && shown.length > 0) {
+    view.mark_block(to[event.key]());
+  } else if (event.key === 'Enter' && segment) {
+    view.mark_block(marked.address);
+    tip.hold(view.surface.canvas);
+  } else {
+    return;
+  }
+  event.preventDefault();
+}
+
+// Shows the details of the marked block, where it is drawn.
+function tell_of_marked(view) {
+  const {marked, shown, surface} = view;
+  const at = shown.findIndex(({address, bytes}) => marked.address >= address && marked.address < address + bytes);
+  const segment = shown[at];
+  const {block, begin} = block_at(segment, marked.address - segment.address);
+  const middle = (begin + segment.blocks.bytes[block] / 2) * (segment_width(view, segment) / segment.bytes);
+  const place = [segment_label_width(view) + middle, at * ROW_HEIGHT - view.box.scrollTop + BAR_HEIGHT / 2];
+  const box = surface.canvas.getBoundingClientRect();
+  tell_of_place(view, place, {clientX: box.left + place[0], clientY: box.top + place[1]});
+}
+
 // Returns the block at this offset in the segment, and the offset where it begins.
 function block_at(segment, bytes) {
   const {blocks} = segment;
@@ -86,10 +123,14 @@ function listen_to_segments(view) {
     tell_of_segment(view, event);
     tip.hold();
   });
+  view.surface.canvas.addEventListener('keydown', event => key_in_segments(view, event));
 }
 
 function tell_of_segment(view, event) {
-  const [x, y] = view.surface.point(event);
+  tell_of_place(view, view.surface.point(event), event);
+}
+
+function tell_of_place(view, [x, y], {clientX, clientY}) {
   const segment = view.shown[Math.floor((y + view.box.scrollTop) / ROW_HEIGHT)];
   if (!segment) {
     tip.hide();
@@ -109,7 +150,7 @@ function tell_of_segment(view, event) {
       `${segment.is_private ? `private pool ${segment.pool}` : segment.small ? 'small pool' : 'large pool'}` +
       `${segment.expandable ? ', expandable' : ''}, stream ${segment.stream}`),
     short_frame_list(data, stack));
-  tip.show(event.clientX, event.clientY, ...lines);
+  tip.show(clientX, clientY, ...lines);
 }
 
 // PyTorch's name for the segment, and the stack of the request that it was reserved for.

@@ -5,6 +5,8 @@ class Surface {
     this.canvas = element('canvas', {tabindex: 0, role: 'img', 'aria-label': label});
     this.height = height;
     parent.append(this.canvas);
+    // What the keyboard has shown does not stay without the focus.
+    this.canvas.addEventListener('blur', () => tip.hide());
     this.pen = this.canvas.getContext('2d');
     this.waiting = false;
   }
@@ -56,8 +58,9 @@ function fitted(pen, text, width) {
   return short === text ? text : short.length > 2 ? `${short}…` : '';
 }
 
-// The details of the item under the mouse. A click pins them: then their text can be selected and
-// copied, until the box is closed, Escape is pressed or something else is clicked.
+// The details of the item under the mouse, or of the one that the keyboard has reached. A click or
+// Enter pins them: then their text can be selected and copied, until the box is closed, Escape is
+// pressed or something else is clicked.
 const tip = {
   held: false,
   get box() {
@@ -83,12 +86,14 @@ const tip = {
   hide() {
     this.box.hidden = !this.held;
   },
-  hold() {
+  // `from` is the element from which the keyboard pins it. The focus comes back there.
+  hold(from = null) {
     const {box} = this;
     if (box.hidden || this.held) {
       return;
     }
     this.held = true;
+    this.from = from;
     box.dataset.held = 'yes';
     const text = box.innerText;
     const copy = element('button', {type: 'button', click: () => {
@@ -97,10 +102,14 @@ const tip = {
     }}, 'Copy');
     box.append(element('div', {class: 'controls', id: 'tip-controls'}, copy, element('button', {type: 'button', click: () => this.release()}, 'Close')));
     this.place();
+    if (from) {
+      copy.focus({preventScroll: true});
+    }
   },
   release() {
     if (this.held) {
       this.held = false;
+      this.from?.focus({preventScroll: true});
       delete this.box.dataset.held;
       this.box.hidden = true;
     }

@@ -24,7 +24,7 @@ class Timeline {
         'into a part, until each block has an outline, or up and down to scroll the page; the buttons zoom and move.'
       : 'Click to choose a moment for the flame graph, the events and the segments, and a block. Drag to zoom, or use the wheel with ' +
         'Ctrl or Shift, until each block has an outline; double-click to show everything. Keyboard: left and right move, + and - zoom, ' +
-        '0 shows everything, Enter chooses the middle, up and down choose a block.');
+        '0 shows everything, Enter chooses the middle, up and down choose a block, whose details Enter holds.');
     const button = (id, text, title, act) => element('button', {id: `timeline-${id}`, type: 'button', title, 'aria-label': title, click: act}, text);
     this.chart = element('div', {class: 'chart'});
     section.append(

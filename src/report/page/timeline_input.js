@@ -89,12 +89,21 @@ function key_in_timeline(timeline, event) {
     PageDown: () => timeline.climb(-0.5),
     ArrowUp: () => step_to_block(timeline, 1),
     ArrowDown: () => step_to_block(timeline, -1),
-    Enter: () => timeline.choose_moment(timeline.moment_of((timeline.view[0] + timeline.view[1]) / 2)),
+    Enter: () => hold_block(timeline) || timeline.choose_moment(timeline.moment_of((timeline.view[0] + timeline.view[1]) / 2)),
   };
   if (keys[event.key] && !event.ctrlKey && !event.metaKey) {
     event.preventDefault();
     keys[event.key]();
   }
+}
+
+// Pins the details of the block that the keyboard has reached. Returns `false` if there is none.
+function hold_block(timeline) {
+  const is_shown = timeline.block >= 0 && !tip.box.hidden;
+  if (is_shown) {
+    tip.hold(timeline.surface.canvas);
+  }
+  return is_shown;
 }
 
 // Returns the row of the block under the mouse, or -1.
