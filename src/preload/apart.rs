@@ -81,6 +81,11 @@ pub(crate) fn leave(has_delegate: bool) {
     }
 }
 
+/// Returns whether the calling thread has a table of its own.
+pub(crate) fn is_apart() -> bool {
+    IS_APART.get()
+}
+
 /// Leaves the table without copying it, since Linux 5.9.
 fn leaves_by_range() -> bool {
     const CLOSE_RANGE_UNSHARE: u32 = 1 << 1;

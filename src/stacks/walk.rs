@@ -126,7 +126,7 @@ fn walk_once<S: Shown>(
         Some(top) => {
             // SAFETY: a stack is mapped from its running function to its top.
             let mut memory = unsafe { StackBounds::new(start.stack_pointer, top) };
-            match last.as_deref_mut() {
+            match last {
                 Some(last) => {
                     last.begin(epoch, top);
                     let stop = walk.run(&mut memory, last);

@@ -21,6 +21,7 @@ use cachealloc_history::{Clock, RingMerge, Settings, Snapshot, StackId};
 use cachealloc_options::Word;
 use cachealloc_statistics::breakdown::Breakdown;
 
+use crate::apart;
 use crate::cache::blocks;
 use crate::clock::Instant;
 use crate::driver_memory::{breakdown, measured, table};
@@ -142,10 +143,11 @@ pub(crate) fn write_file(
 ) -> io::Result<()> {
     static SEQUENCE: AtomicU64 = AtomicU64::new(0);
     let sequence = SEQUENCE.fetch_add(1, Ordering::Relaxed);
-    // A filter may forbid to name the file.
-    let has_folder = || Path::new(OPEN_FILES).exists();
-    let may = seccomp::at_calls().is_some() && has_folder();
-    let unnamed = may.then_some(Unnamed { flags: libc::O_TMPFILE, name: name_file });
+    // If the program closes a file without a name, its own next file may have the same inode, and
+    // would be taken for ours. A filter may forbid to name the file.
+    let may = || seccomp::at_calls().is_some() && Path::new(OPEN_FILES).exists();
+    let unnamed =
+        (apart::is_apart() && may()).then_some(Unnamed { flags: libc::O_TMPFILE, name: name_file });
     let writer = Writer { process_id: std::process::id(), sequence, unnamed };
     let written =
         history::file::write_whole(path, writer, note_part, |out| write(&mut HeartbeatWriter(out)));
@@ -153,7 +155,7 @@ pub(crate) fn write_file(
     written.map(drop)
 }
 
-/// The descriptors of the calling thread, which may have a table of its own.
+/// The descriptors of the calling thread, which has a table of its own.
 const OPEN_FILES: &str = "/proc/thread-self/fd";
 
 /// Gives a file without a name this one.
