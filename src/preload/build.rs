@@ -114,10 +114,10 @@ impl Row<'_> {
     }
 
     /// Returns where a success after a failure for lack of memory is noted, as `succeeded!` in
-    /// `exports.rs` reads it.
+    /// `exports.rs` reads it. Copies and fills are too frequent for it.
     fn repeats_are_noted(&self) -> &'static str {
-        let by_hook = self.class == "own" || !self.launches.is_empty();
-        if self.oom_retry && !by_hook { "here" } else { "hook" }
+        let is_frequent = matches!(self.class, "own" | "submit");
+        if self.oom_retry && !is_frequent { "here" } else { "elsewhere" }
     }
 
     fn hooked(&self) -> bool {
