@@ -107,8 +107,8 @@ macro_rules! around_hook {
 }
 
 /// Looks whether a call that has succeeded repeats one that failed for lack of memory. For calls
-/// that allocate, their hooks look, which know the size; for launches, `launch::special`; for copies
-/// and fills, nothing does.
+/// that allocate, their hooks look, which know the size; for launches, `launch::special`; for
+/// copies and fills, nothing does.
 macro_rules! succeeded {
     (elsewhere, $function:ident, $words:expr) => {
         Ok(())
