@@ -97,7 +97,7 @@ fn requests_behind_another_stream() {
     if Command::new("valgrind").arg("--version").output().is_err() {
         return skipped("valgrind is not installed");
     }
-    let [few, many] = [2_048, tier::count(16_384, 131_072)].map(|blocks| {
+    let [few, many] = [2_048, 16_384].map(|blocks| {
         let limit = format!(",gpu_memory_limit_mb:{}", (blocks * 4096) >> 20);
         counted("order", &limit, blocks).instructions
     });
