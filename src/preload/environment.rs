@@ -77,8 +77,9 @@ pub(crate) unsafe fn note(environment: *const *const c_char) {
 ///
 /// `text` is a C string. `begin` contains no zero.
 unsafe fn begins_with(text: *const c_char, begin: &[u8]) -> bool {
+    let text: *const u8 = text.cast();
     // SAFETY: the first byte that differs ends the loop, and the zero at the end of the text does.
-    (0..).zip(begin).all(|(index, byte)| unsafe { *text.add(index) } as u8 == *byte)
+    (0..).zip(begin).all(|(index, byte)| unsafe { *text.add(index) } == *byte)
 }
 
 fn map(bytes: usize) -> *mut u8 {
