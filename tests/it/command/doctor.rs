@@ -7,7 +7,6 @@ use std::os::unix::fs::PermissionsExt;
 use cachealloc_tests::{Ran, Run, compile_library, driver_of_version, library};
 
 use super::cachealloc;
-#[cfg(target_arch = "x86_64")]
 use super::fit::build_of;
 use super::fit::{build, change, replace};
 use crate::snapshots::Place;
