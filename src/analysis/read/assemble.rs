@@ -146,7 +146,7 @@ fn listed(nodes: &mut Nodes, list: Value) -> nodes::Result<Vec<Entry>> {
     {
         let numbers = numbers.start as usize..numbers.end as usize;
         nodes.lists[id as usize] = List::Taken;
-        if numbers == (0..nodes.entries.len()) {
+        if numbers == (0..nodes.entries.len()) && !nodes.any_list_has_entries() {
             // The usual case of one device: the entries need no copy.
             return Ok(mem::take(&mut nodes.entries));
         }

@@ -159,6 +159,17 @@ impl Nodes {
         items.next().is_none().then_some(newest)
     }
 
+    /// Returns whether there are entries in a list that was not taken.
+    pub(super) fn any_list_has_entries(&self) -> bool {
+        let is_entry =
+            |&item: &Value| matches!(self.resolve(item), Value::Entry(_) | Value::Completion(_));
+        self.lists.iter().any(|list| match list {
+            List::Items(items) => items.iter().any(is_entry),
+            List::Entries(_) => true,
+            List::Stack(_) | List::Taken => false,
+        })
+    }
+
     fn items_of(&self, entries: Range<u32>) -> Vec<Value> {
         let is_whole = |number: u32| {
             self.entries.get(number as usize).is_some_and(|entry| entry.action == Action::Free)
