@@ -121,6 +121,28 @@ static int again(void) {
     return 0;
 }
 
+// An allocation fails, and is repeated after many launches.
+static int launches_between(void) {
+    void (*fail)(const char *) = function("sim_fail");
+    int (*load)(void **, const void *) = function("cuModuleLoadData");
+    int (*get)(void **, void *, const char *) = function("cuModuleGetFunction");
+    int (*launch)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **,
+                  void **) = function("cuLaunchKernel");
+    void *module, *kernel;
+    OK(load(&module, "\x7f" "ELF"));
+    OK(get(&kernel, module, "delay"));
+    unsigned long long ns = 1;
+    void *arguments[] = {&ns};
+    Pointer pointer;
+    fail("cuMemAlloc_v2@*=2");
+    printf("allocation %d", cuMemAlloc(&pointer, 40 * MIB));
+    fail(NULL);
+    for (int i = 0; i < 5000; i++)
+        OK(launch(kernel, 1, 1, 1, 1, 1, 1, 0, NULL, arguments, NULL));
+    printf(" %d\n", cuMemAlloc(&pointer, 40 * MIB));
+    return 0;
+}
+
 static int first_context(void) {
     void (*fail)(const char *) = function("sim_fail");
     int (*make)(void **, void *, unsigned, int) = function("cuCtxCreate_v4");
@@ -143,6 +165,8 @@ int main(int count, char **arguments) {
         return kind(arguments[2], count > 3 ? atoi(arguments[3]) : 9);
     if (!strcmp(way, "again"))
         return again();
+    if (!strcmp(way, "launches_between"))
+        return launches_between();
     if (!strcmp(way, "probe"))
         return probe(atoi(arguments[2]));
     if (!strcmp(way, "probe_then_fail")) {

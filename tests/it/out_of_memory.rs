@@ -170,6 +170,16 @@ fn repeated_calls_without_a_size_are_recovered() {
     }
 }
 
+/// Launches do not count as allocations that could have overcome a failed one.
+#[test]
+fn allocation_is_recovered_after_many_launches() {
+    for conf in ["record:all,snapshot:/dev/null", "record:off"] {
+        let ran = program("launches_between").conf(conf).output().ok();
+        assert_eq!(ran.stdout, "allocation 2 0\n", "{conf}");
+        assert!(ran.stderr.contains("recovered: cuMemAlloc failed for 40.0 MiB"), "{}", ran.stderr);
+    }
+}
+
 /// One that fails in earnest after that is told in full, at the end, and found first.
 #[test]
 fn fatal_failure_is_reported_after_recovered_ones() {

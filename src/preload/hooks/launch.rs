@@ -23,6 +23,7 @@ use crate::ordering::{
     before_submission, captures, communication, kernels, pinned, programmatic_launch,
 };
 use crate::process::bypass;
+use crate::process::bypass::Failing;
 use crate::serving::refused_call;
 use crate::serving::refused_call::MayBeCaptured;
 use crate::state::barriers::LEDGER;
@@ -318,7 +319,7 @@ pub(crate) unsafe fn special(function: &'static Function, words: &[usize]) -> Op
     {
         return Some(code);
     }
-    if bypass::has_failures()
+    if bypass::has_failures(Failing::Call)
         && let Some(code) = out_of_memory::watched(function, words, again)
     {
         return Some(code);
@@ -332,7 +333,8 @@ pub(crate) unsafe fn special(function: &'static Function, words: &[usize]) -> Op
 
 fn look_whether_plain() {
     let are_plain = || {
-        bypass::is_caching() && !record::is_on() && !captures::maybe() && !bypass::has_failures()
+        let is_watched = bypass::has_failures(Failing::Call);
+        bypass::is_caching() && !record::is_on() && !captures::maybe() && !is_watched
     };
     config::look_whether_plain(are_plain);
 }

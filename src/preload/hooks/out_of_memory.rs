@@ -13,6 +13,7 @@ use crate::out_of_memory;
 use crate::out_of_memory::noted::Success;
 use crate::out_of_memory::{Request, told};
 use crate::process::bypass;
+use crate::process::bypass::Failing;
 use crate::state::thread;
 use crate::thread_state::without_cancellation;
 
@@ -37,19 +38,20 @@ pub(crate) fn answered(function: &'static Function, words: &[usize], error: CuEr
     Err(error)
 }
 
-/// Notes that this function has given the program `bytes` bytes, if any call failed before.
+/// Notes that this function has given the program `bytes` bytes, if any allocation failed before.
 #[inline]
 pub(crate) fn got(function: &'static Function, bytes: u64, code: CuResult) -> CuResult {
-    if code.is_ok() && bypass::has_failures() {
+    if code.is_ok() && bypass::has_failures(Failing::Allocation) {
         note_success(function, Success::Bytes(bytes));
     }
     code
 }
 
-/// Notes that a call with these arguments has succeeded, if any call failed before.
+/// Notes that a call with these arguments, which name no size, has succeeded, if any such call
+/// failed before.
 #[inline]
 pub(crate) fn repeated(function: &'static Function, words: &[usize]) {
-    if bypass::has_failures() {
+    if bypass::has_failures(Failing::Call) {
         note_success(function, Success::Call(call_number(function, words)));
     }
 }

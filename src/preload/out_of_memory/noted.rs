@@ -1,8 +1,8 @@
 //! The failures so far, as snapshots show them, and which of them were overcome: the same thread
 //! got as much by the same function, or not much less, or the same call succeeded.
 //!
-//! Only while some failure is not overcome, and only for a limited number of calls, does the
-//! library check which calls succeed. Meanwhile allocations and launches leave their fast path
+//! Only while some failure is not overcome, and only for a limited number of calls of its kind,
+//! does the library check which calls succeed. Meanwhile those calls leave their fast path
 //! (`bypass`).
 
 use std::sync::Mutex;
@@ -12,11 +12,12 @@ use cachealloc_history::OomRequest;
 
 use crate::lock::lock;
 use crate::process::bypass;
+use crate::process::bypass::Failing;
 use crate::state::thread::Thread;
 
 /// Number of failures to keep; older ones are dropped.
 const FAILURES_MAX: usize = 64;
-/// Number of successful calls after which a failure that is not overcome is final.
+/// Number of successful calls of its kind after which a failure that is not overcome is final.
 const LOOKS_MAX: u32 = 4096;
 /// A request that gets less than this fraction has not overcome the failure.
 const PART: u64 = 16;
@@ -40,6 +41,15 @@ pub(crate) enum Success {
     Bytes(u64),
     /// A call that names no size, by its `Failure::call`.
     Call(u64),
+}
+
+impl Success {
+    fn kind(self) -> Failing {
+        match self {
+            Success::Bytes(_) => Failing::Allocation,
+            Success::Call(_) => Failing::Call,
+        }
+    }
 }
 
 /// Number of failures, and how many of them were overcome.
@@ -69,10 +79,14 @@ static NOTED: Mutex<Noted> = Mutex::new(Noted {
     counts: Counts { all: 0, overcome: 0 },
     forgotten: Forgotten { standing: 0, open: None },
 });
-/// Number of further allocations to check.
-static LOOKS: AtomicU32 = AtomicU32::new(0);
+/// Number of further calls to check, by `Failing`.
+static LOOKS: [AtomicU32; 2] = [const { AtomicU32::new(0) }; 2];
 
 impl Failure {
+    fn kind(&self) -> Failing {
+        if self.request.bytes.is_some() { Failing::Allocation } else { Failing::Call }
+    }
+
     /// Returns whether success with one of the two requests would overcome both, if their sizes
     /// are not too different.
     fn is_like(&self, other: &Failure) -> bool {
@@ -84,12 +98,12 @@ impl Failure {
     }
 
     fn is_like_call(&self, thread: u32, function: &str, success: Success) -> bool {
-        let OomRequest { function: of, bytes, .. } = self.request;
         let is_same = match success {
-            Success::Bytes(_) => bytes.is_some(),
-            Success::Call(call) => bytes.is_none() && self.call == call,
+            Success::Bytes(_) => true,
+            Success::Call(call) => self.call == call,
         };
-        is_same && self.thread == thread && of == function
+        let is_of_kind = self.kind() == success.kind();
+        is_same && is_of_kind && self.thread == thread && self.request.function == function
     }
 }
 
@@ -101,8 +115,8 @@ pub(crate) fn note(failure: Failure) -> u64 {
     let before = place.replace(failure);
     before.iter().for_each(|before| noted.forgotten.add(before));
     noted.counts.all += 1;
-    LOOKS.store(LOOKS_MAX, Ordering::Relaxed);
-    bypass::note_failures(true);
+    LOOKS[failure.kind() as usize].store(LOOKS_MAX, Ordering::Relaxed);
+    bypass::note_failures(failure.kind(), true);
     number
 }
 
@@ -167,9 +181,11 @@ pub(crate) fn succeeded(
     function: &str,
     success: Success,
 ) -> Option<(u64, Failure)> {
-    let left = LOOKS.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+    let kind = success.kind();
+    let looks = &LOOKS[kind as usize];
+    let left = looks.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
     if left.is_ok_and(|left| left <= 1) || left.is_err() {
-        bypass::note_failures(false);
+        bypass::note_failures(kind, false);
     }
     let mut noted = lock(&NOTED);
     let all = noted.counts.all;
@@ -192,8 +208,9 @@ pub(crate) fn succeeded(
         noted.counts.overcome += 1;
         overcome = overcome.or(Some((number, failure)));
     }
-    if noted.latest.iter().flatten().all(|failure| failure.is_overcome) {
-        bypass::note_failures(false);
+    let mut of_kind = noted.latest.iter().flatten().filter(|failure| failure.kind() == kind);
+    if of_kind.all(|failure| failure.is_overcome) {
+        bypass::note_failures(kind, false);
     }
     overcome
 }

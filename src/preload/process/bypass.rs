@@ -27,8 +27,10 @@ const MEMORY_HOOK: u32 = STATE_MASK + 1;
 const CONTEXT_LOST: u32 = 1 << 31;
 /// Flag: a stream captures.
 const CAPTURING: u32 = 1 << 30;
-/// Flag: a call has failed for lack of memory, and the library watches what its thread gets next.
-const FAILED: u32 = 1 << 29;
+/// Flags: a call of this kind has failed for lack of memory, and the library watches which calls of
+/// its thread succeed.
+const FAILED_ALLOCATION: u32 = 1 << 29;
+const FAILED_CALL: u32 = 1 << 28;
 
 static STATE: OfOneProcess<AtomicU32> = OfOneProcess(AtomicU32::new(UNKNOWN));
 
@@ -70,18 +72,36 @@ pub(crate) fn note_captures(any: bool) {
     config::launches_change();
 }
 
-/// Notes whether a call has failed for lack of memory and that failure is still open.
-pub(crate) fn note_failures(any: bool) {
+/// The kinds of calls that fail for lack of memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Failing {
+    /// An allocation, which names a size.
+    Allocation,
+    /// A launch, the load of a module, or another call that names no size.
+    Call,
+}
+
+impl Failing {
+    const fn flag(self) -> u32 {
+        match self {
+            Failing::Allocation => FAILED_ALLOCATION,
+            Failing::Call => FAILED_CALL,
+        }
+    }
+}
+
+/// Notes whether a call of this kind has failed for lack of memory and that failure is still open.
+pub(crate) fn note_failures(kind: Failing, any: bool) {
     match any {
-        true => STATE.0.fetch_or(FAILED, Ordering::Relaxed),
-        false => STATE.0.fetch_and(!FAILED, Ordering::Relaxed),
+        true => STATE.0.fetch_or(kind.flag(), Ordering::Relaxed),
+        false => STATE.0.fetch_and(!kind.flag(), Ordering::Relaxed),
     };
     config::launches_change();
 }
 
 #[inline]
-pub(crate) fn has_failures() -> bool {
-    STATE.0.load(Ordering::Relaxed) & FAILED != 0
+pub(crate) fn has_failures(kind: Failing) -> bool {
+    STATE.0.load(Ordering::Relaxed) & kind.flag() != 0
 }
 
 /// Returns whether every call is passed to the driver unchanged.

@@ -14,6 +14,7 @@ use crate::functions::{Function, id};
 use crate::hooks::{beside, common, out_of_memory};
 use crate::peer_reclaim::ReclaimRequest;
 use crate::process::bypass;
+use crate::process::bypass::Failing;
 use crate::record::{HOST, capture};
 use crate::serving;
 use crate::serving::{ChargedRequest, MemoryKind, Wanted};
@@ -77,7 +78,7 @@ pub(crate) fn around(
         heard.tell();
     }
     if code.is_ok()
-        && bypass::has_failures()
+        && bypass::has_failures(Failing::Allocation)
         && let Some(bytes) = out_of_memory::asked_bytes(function, words)
     {
         return out_of_memory::got(function, bytes, code);
