@@ -33,10 +33,10 @@ fn no_end_of_a_pipe_stays_open() {
 fn a_program_may_close_what_it_does_not_know() {
     says(&format!("closes {}", tier::count(2, 6)), "0 wrong");
     // Without its own table the thread compares before it writes. The file may still change between
-    // the two.
+    // the two, and most often while others have the processor.
     let ways = &format!("closes {} together", tier::count(2, 6));
     let said = || Place::new().run(&apart(ways)).ok().stdout;
-    assert!((0..3).any(|_| said() == "0 wrong\n"));
+    assert!((0..20).any(|_| said() == "0 wrong\n"));
 }
 
 #[test]

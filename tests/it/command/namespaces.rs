@@ -51,7 +51,7 @@ impl Contained {
                 assert!(ran.stdout.contains("device 0"), "{ran:?}");
                 break;
             }
-            assert!(begun.elapsed() < Duration::from_secs(5), "{ran:?}");
+            assert!(begun.elapsed() < Duration::from_secs(60), "{ran:?}");
             // The file is made by a thread, a moment after the first call.
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -132,7 +132,7 @@ fn taken_name_is_replaced() {
     let process = running.child.id();
     let begun = Instant::now();
     while cachealloc(&format!("stats {process}")).output().code != Some(0) {
-        assert!(begun.elapsed() < Duration::from_secs(5), "it has no file");
+        assert!(begun.elapsed() < Duration::from_secs(60), "it has no file");
         std::thread::sleep(Duration::from_millis(20));
     }
     let table = cachealloc("top").output().ok().stdout;
@@ -179,16 +179,18 @@ fn a_program_becomes_another() {
     // Each command removes such pages, so one of another test may have been first.
     assert!((0..10).any(|_| command_names_the_new_program()));
     // The same holds for a table of all processes.
-    assert!(comes_at_once(|| {
-        let running = uses("exec");
-        let begun = Instant::now();
-        let table = cachealloc("top --json").output().ok().stdout;
-        let took = begun.elapsed();
-        assert!(!table.contains(&format!("\"process\":{},", running.child.id())), "{table}");
-        assert!(!running.file.exists());
-        running.end();
-        took
-    }));
+    let running = uses("exec");
+    is_not_awaited(running.child.id());
+    assert!(!running.file.exists());
+    running.end();
+}
+
+/// Panics if the table of all processes asks this one, which would not respond.
+#[track_caller]
+fn is_not_awaited(process: u32) {
+    let table = cachealloc("top --once").output().ok().stdout;
+    let process = process.to_string();
+    assert!(!table.split_whitespace().any(|word| word == process), "{table}");
 }
 
 /// Returns `false` if a command of another test has removed the page before.
@@ -215,12 +217,6 @@ fn command_names_the_new_program() -> bool {
     is_first
 }
 
-/// Returns `true` if one of several tries takes less than the second that a silent program is
-/// given: the machine may be busy.
-fn comes_at_once(try_once: impl Fn() -> Duration) -> bool {
-    (0..10).any(|_| try_once() < Duration::from_millis(900))
-}
-
 #[test]
 fn a_program_changes_its_user() {
     if !nobody_can_be_become() {
@@ -234,11 +230,7 @@ fn a_program_changes_its_user() {
          to get them at its exit, start it with: cachealloc run --stats-on-exit FILE"
     );
     failed(&ran, &why);
-    assert!(comes_at_once(|| {
-        let begun = Instant::now();
-        cachealloc("top --json").output().ok();
-        begun.elapsed()
-    }));
+    is_not_awaited(process);
     let path = running.file.clone();
     running.end();
     let _ = fs::remove_file(path);

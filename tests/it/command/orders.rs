@@ -4,7 +4,7 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::FileExt;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use cachealloc_tests::{Ran, Run, command, lacks};
 
@@ -165,11 +165,9 @@ fn trim_releases_memory_in_use_later() {
 
 fn goes_back_later(way: &str, conf: &str) {
     let mut running = control(way, conf);
-    let begun = Instant::now();
     let said = "released 0 B within 1 s, but not everything; the rest follows once earlier GPU work has \
                 finished and no stream is capturing";
     refused(&running, "trim", "--timeout 1", said);
-    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
     // Other commands are executed meanwhile.
     obeyed(&running, "record", "on --max-entries 1000", ALL);
     obeyed(&running, "record", "off", "records nothing");

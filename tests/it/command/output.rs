@@ -137,7 +137,7 @@ fn signal_leaves_no_partial_file() {
             let command = defaults.arg(command()).args(begin).folder(&place.path);
             let mut child = command.plain_command().spawn().expect("env is installed");
             let begun = Instant::now();
-            while place.names().len() == 1 && begun.elapsed() < Duration::from_secs(20) {
+            while place.names().len() == 1 && begun.elapsed() < Duration::from_secs(60) {
                 std::thread::sleep(Duration::from_millis(1));
             }
             super::live::kill(signal, child.id());

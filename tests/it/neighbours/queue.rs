@@ -5,6 +5,7 @@ use std::os::unix::fs::{FileExt, chown};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 use cachealloc_tests::skipped;
 
