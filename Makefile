@@ -28,23 +28,23 @@ command: ## build the command only
 
 # Build first, as a user: `make && sudo make install`.
 install: ## put both where they are found: PREFIX=/usr/local, DESTDIR= for packages
-	scripts/install.sh "$(DESTDIR)$(PREFIX)"
+	scripts/package/install.sh "$(DESTDIR)$(PREFIX)"
 
 uninstall: ## take them away again
-	scripts/install.sh --remove "$(DESTDIR)$(PREFIX)"
+	scripts/package/install.sh --remove "$(DESTDIR)$(PREFIX)"
 
 # Each package target also updates the checksums of all packages: target/dist/SHA256SUMS.
 dist: build ## a tarball that runs where it is unpacked: target/dist/*.tar.gz
-	scripts/dist.sh && scripts/checksums.sh
+	scripts/package/dist.sh && scripts/package/checksums.sh
 
 deb: build ## a Debian package: target/dist/*.deb
-	scripts/deb.sh && scripts/checksums.sh
+	scripts/package/deb.sh && scripts/package/checksums.sh
 
 wheel: build ## a wheel for pip, with a Python module: target/dist/*.whl
-	scripts/wheel.py && scripts/checksums.sh
+	scripts/package/wheel.py && scripts/package/checksums.sh
 
 release: ## all packages of a clean tree, and what would be tagged; ARGS=--tag sets the tag
-	scripts/release.sh $(ARGS)
+	scripts/package/release.sh $(ARGS)
 
 check: ## formatting and lints, warnings denied
 	scripts/check.sh
@@ -88,16 +88,16 @@ gpu-test: library ## programs on this machine's GPU, without and with the librar
 	scripts/gpu run hazards programs --lib $(LIBRARY) $(ARGS)
 
 bench: library bench-traces ## memory of real traces on the simulated driver, then times on this machine's GPU if it has one
-	@if command -v nvcc >/dev/null; then scripts/bench-gpu.sh --lib $(LIBRARY) $(ARGS) && scripts/bench-graphs.sh --lib $(LIBRARY); \
+	@if command -v nvcc >/dev/null; then scripts/bench/gpu.sh --lib $(LIBRARY) $(ARGS) && scripts/bench/graphs.sh --lib $(LIBRARY); \
 	else echo "bench: no nvcc here, so no times on a GPU"; fi
 
 bench-traces: library ## peak reserved / peak live of real traces, beside PyTorch's allocator
 	cargo build --release -p simulated-driver -p cachealloc-tests
-	scripts/bench-traces.py --sim "$$(scripts/sim-dir.sh release)"
+	scripts/bench/traces.py --sim "$$(scripts/sim-dir.sh release)"
 
 bench-fit: build ## what `cachealloc fit` says of real traces, beside real runs on the simulated driver
 	cargo build --release -p simulated-driver -p cachealloc-tests
-	scripts/bench-fit.py --sim "$$(scripts/sim-dir.sh release)" --replay target/release/replay
+	scripts/bench/fit.py --sim "$$(scripts/sim-dir.sh release)" --replay target/release/replay
 
 pictures: ## docs/report.png and docs/top.png, by Chromium; [REVIEW=DIR] every screen, to be looked at
 	cargo build --profile checked -p cachealloc-preload -p cachealloc-cli -p simulated-driver

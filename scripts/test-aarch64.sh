@@ -56,9 +56,9 @@ if [ $# -eq 0 ]; then
     cd ../..
     # One test runs the shell, which is a program of this machine.
     set -- header:: matrix:: deep:: options:: doors:: answers:: ipc::an_ --skip options::help_needs_no_cuda
-    "scripts/deb.sh" --built "$built/release"
-    "scripts/dist.sh" --built "$built/release"
-    "scripts/wheel.py" --built "$built/release"
+    "scripts/package/deb.sh" --built "$built/release"
+    "scripts/package/dist.sh" --built "$built/release"
+    "scripts/package/wheel.py" --built "$built/release"
 fi
 cd tests
 run it "$@"

@@ -1,5 +1,5 @@
-//! C and C++ programs of `tests/c`. They are compiled once into `target/tests-c`, and again after a
-//! change of their source or of a header in that folder.
+//! C and C++ programs of the folders in `tests/c`, which are those of `tests/it`. They are compiled
+//! once into `target/tests-c`, and again after a change of their source or of a header there.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,24 +8,30 @@ use std::{fs, io};
 
 use crate::{root, scratch_file, target_folder};
 
-/// Compiles `tests/c/<source>` and returns the program.
+/// Compiles a program of `tests/c` and returns it.
 pub fn compile(source: &str) -> PathBuf {
     let name = source.trim_end_matches(".c").trim_end_matches(".cpp");
     build(source, name, &["-ldl", "-lpthread"])
 }
 
-/// Compiles `tests/c/<source>` with more flags, under another name.
+/// Compiles a program of `tests/c` with more flags, under another name.
 pub fn compile_with(source: &str, name: &str, flags: &[&str]) -> PathBuf {
     build(source, name, &[flags, &["-ldl", "-lpthread"]].concat())
 }
 
-/// Compiles `tests/c/<source>` into a shared object in a separate folder: `<folder>/<name>`.
+/// Compiles a source of `tests/c` into a shared object in a separate folder: `<folder>/<name>`.
 pub fn compile_library(source: &str, name: &str, flags: &[&str]) -> PathBuf {
     let mut all = vec!["-shared", "-fPIC", "-Wl,-rpath,$ORIGIN"];
     all.extend(flags);
     let soname = format!("-Wl,-soname,{}", name.rsplit('/').next().expect("never empty"));
     all.push(&soname);
     build(source, name, &all)
+}
+
+/// Returns the file with this name in a folder of `tests/c`.
+pub fn source(name: &str) -> PathBuf {
+    let found = folders().map(|folder| folder.join(name)).find(|path| path.exists());
+    found.unwrap_or_else(|| panic!("tests/c has no {name}"))
 }
 
 /// Makes `folder/name` a link to `target`, even while another thread does the same.
@@ -38,12 +44,12 @@ pub fn link(folder: &Path, name: &str, target: &Path) {
 }
 
 fn build(source: &str, name: &str, flags: &[&str]) -> PathBuf {
-    let folder = root().join("tests/c");
+    let file = self::source(source);
     let made = target_folder().join("tests-c").join(name);
     let kept_flags = made.with_extension("flags");
     let flags_text = flags.join(" ");
     let same_flags = fs::read_to_string(&kept_flags).is_ok_and(|kept| kept == flags_text);
-    if same_flags && !is_older(&made, &folder, source) {
+    if same_flags && !is_older(&made, file.clone()) {
         return made;
     }
     fs::create_dir_all(made.parent().expect("it has a folder")).expect("target/ is writable");
@@ -56,7 +62,7 @@ fn build(source: &str, name: &str, flags: &[&str]) -> PathBuf {
     let output = Command::new(compiler)
         .args([language, "-O1", "-g", "-Wall", "-Werror", "-o"])
         .arg(&draft)
-        .arg(folder.join(source))
+        .arg(&file)
         .args(flags)
         .output()
         .expect("gcc is installed: see .ci/run");
@@ -67,12 +73,21 @@ fn build(source: &str, name: &str, flags: &[&str]) -> PathBuf {
     made
 }
 
-fn is_older(made: &Path, folder: &Path, source: &str) -> bool {
+fn is_older(made: &Path, source: PathBuf) -> bool {
     let Ok(time) = modified(made) else { return true };
-    let headers = fs::read_dir(folder).expect("tests/c exists").flatten();
-    let headers =
-        headers.map(|entry| entry.path()).filter(|path| path.extension() == Some("h".as_ref()));
-    headers.chain([folder.join(source)]).any(|path| modified(&path).is_ok_and(|t| t > time))
+    let headers = folders().flat_map(|folder| files(&folder));
+    let headers = headers.filter(|path| path.extension() == Some("h".as_ref()));
+    headers.chain([source]).any(|path| modified(&path).is_ok_and(|changed| changed > time))
+}
+
+/// Returns `tests/c` and the folders in it.
+fn folders() -> impl Iterator<Item = PathBuf> {
+    let all = root().join("tests/c");
+    files(&all).into_iter().filter(|path| path.is_dir()).chain([all])
+}
+
+fn files(folder: &Path) -> Vec<PathBuf> {
+    fs::read_dir(folder).expect("tests/c exists").flatten().map(|entry| entry.path()).collect()
 }
 
 fn modified(path: &Path) -> io::Result<SystemTime> {

@@ -30,7 +30,7 @@ use std::{env, fs};
 
 use limit::Ended;
 
-pub use c::{compile, compile_library, compile_with, link};
+pub use c::{compile, compile_library, compile_with, link, source};
 pub use skip::{has, lacks, skipped};
 
 /// A program to run, by default under the library and on the simulated driver.

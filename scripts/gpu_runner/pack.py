@@ -22,8 +22,8 @@ SOURCES = (
     "scripts/gpu",
     "scripts/gpu_runner",
     "scripts/check-snapshot.py",
-    "scripts/bench-gpu.sh",
-    "scripts/bench-graphs.sh",
+    "scripts/bench/gpu.sh",
+    "scripts/bench/graphs.sh",
     "src/wheel",
     "tests/gpu",
 )

@@ -4,7 +4,7 @@
 //! is [`until`], and lasts as long as it takes. Where it cannot know, it uses one of the bounds
 //! below. Each is a row of the table in section 12 of `docs/ordering.md`, which states what is not
 //! known, and what a program notices on either side of the bound. A test compares the two, and
-//! finds waits elsewhere (`tests/it/bounds.rs`).
+//! finds waits elsewhere (`tests/it/ordering/bounds.rs`).
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -9,7 +9,7 @@ use cachealloc_tests::{Ran, Run, compile_library, driver_of_version, library};
 use super::cachealloc;
 use super::fit::build_of;
 use super::fit::{build, change, replace};
-use crate::snapshots::Place;
+use crate::record::snapshots::Place;
 
 /// Returns the lines about one subject, without their column.
 fn about(ran: &Ran, subject: &str) -> Vec<String> {

@@ -10,9 +10,9 @@ use serde_json::Value;
 
 use super::cachealloc;
 use super::live::failed;
-use crate::hazards::problems;
-use crate::snapshots::Place;
-use crate::statistics::Running;
+use crate::ordering::hazards::problems;
+use crate::record::snapshots::Place;
+use crate::record::statistics::Running;
 
 const MIB: i64 = 1 << 20;
 /// Device memory that the program and the driver hold, in MiB.

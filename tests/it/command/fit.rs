@@ -8,7 +8,7 @@ use std::process::Command;
 use cachealloc_tests::{Ran, Run, command, lacks, library, skipped};
 
 use super::{cachealloc, under};
-use crate::snapshots::Place;
+use crate::record::snapshots::Place;
 
 /// Builds a program that exits with 3 in this place.
 pub(super) fn build(place: &Place, name: &str, flags: &[&str]) {

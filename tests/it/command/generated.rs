@@ -7,7 +7,7 @@ use cachealloc_options::OPTIONS;
 use cachealloc_tests::root;
 
 use super::cachealloc;
-use crate::snapshots::Place;
+use crate::record::snapshots::Place;
 
 const SUBCOMMANDS: [&str; 14] = [
     "run", "doctor", "snapshot", "recover", "record", "trim", "limit", "stats", "top", "report",

@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use cachealloc_tests::{Run, command, compile, compile_library, driver_of_version, skipped};
 
 use super::cachealloc;
-use crate::snapshots::Place;
-use crate::statistics::{Running, statistics};
+use crate::record::snapshots::Place;
+use crate::record::statistics::{Running, statistics};
 
 /// Runs on the machine whose GPUs the watcher knows.
 fn on_known_gpus(way: &str) -> Run {

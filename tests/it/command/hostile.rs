@@ -8,8 +8,8 @@ use std::process::{Child, Command, Stdio};
 use cachealloc_tests::{Ran, lacks, scratch_file};
 
 use super::cachealloc;
-use super::sites::run;
-use crate::snapshots::Place;
+use super::files::sites::run;
+use crate::record::snapshots::Place;
 
 /// Sets a title, clears the screen, reverses the line. C1 codes do the same on some terminals. Also
 /// ends a string in most formats.

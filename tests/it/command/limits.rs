@@ -6,7 +6,7 @@ use std::fs;
 use cachealloc_tests::{Ran, Run, compile, compile_library, lacks};
 
 use super::{cachealloc, masked};
-use crate::snapshots::Place;
+use crate::record::snapshots::Place;
 
 /// Runs a script under these limits, with the snapshots in a visible place.
 fn limited(place: &Place, flags: &str, script: &str) -> Ran {
@@ -51,11 +51,11 @@ fn holders_above_the_limit_are_named() {
         masked(&said(&ran)),
         "\
 cachealloc: process #, device #: # MiB at the peak, but --max-peak allows # MiB; by call site:
-cachealloc: # MiB in # blocks, app: get c/planted.c:# < load_weights c/planted.c:# < main c/planted.c:#
-cachealloc: # MiB in # blocks, app: get c/planted.c:# < leak c/planted.c:# < main c/planted.c:#
-cachealloc: # KiB in # block, app: get c/planted.c:# < burst c/planted.c:# < main c/planted.c:#
+cachealloc: # MiB in # blocks, app: get record/planted.c:# < load_weights record/planted.c:# < main record/planted.c:#
+cachealloc: # MiB in # blocks, app: get record/planted.c:# < leak record/planted.c:# < main record/planted.c:#
+cachealloc: # KiB in # block, app: get record/planted.c:# < burst record/planted.c:# < main record/planted.c:#
 cachealloc: process #, device #: # MiB never freed, but --max-leak allows # B; by call site:
-cachealloc: # MiB in # blocks, app: get c/planted.c:# < leak c/planted.c:# < main c/planted.c:#
+cachealloc: # MiB in # blocks, app: get record/planted.c:# < leak record/planted.c:# < main record/planted.c:#
 "
     );
     assert_eq!(place.names(), [""; 0]);

@@ -8,8 +8,8 @@ use std::process::{Child, Command, Stdio};
 use cachealloc_tests::{Ran, Run, command, lacks, scratch_file};
 
 use super::{cachealloc, masked};
-use crate::snapshots::Place;
-use crate::statistics::{Running, check, statistics};
+use crate::record::snapshots::Place;
+use crate::record::statistics::{Running, check, statistics};
 
 /// Starts a busy program under the library, and waits for its file.
 pub fn busy(conf: &str) -> Running {
@@ -119,9 +119,11 @@ fn a_table_of_all_and_of_one() {
     let ran = place.run(&cachealloc(&format!("top {}", recording.child.id()))).ok();
     let sites = "BYTES AT THE PEAK BLOCKS ALLOC/S GPU LIBRARY CALL SITE";
     let text = masked(&ran.stdout);
-    for wanted in
-        [sites, "LIBRARY GPU BYTES AT THE PEAK\napp #", "allocate_until_stopped c/statistics.c:#"]
-    {
+    for wanted in [
+        sites,
+        "LIBRARY GPU BYTES AT THE PEAK\napp #",
+        "allocate_until_stopped record/statistics.c:#",
+    ] {
         assert!(text.contains(wanted), "{text}");
     }
     let ran = place.run(&cachealloc(&format!("top {}", plain.child.id()))).ok();
@@ -262,7 +264,7 @@ fn wait_for_exec(process: u32, look: impl Fn() -> Ran) -> Ran {
 /// harm.
 #[test]
 fn files_of_nobody() {
-    let file = crate::statistics::page_of;
+    let file = crate::record::statistics::page_of;
     let killed = Running::new(statistics("busy 2 kill"));
     killed.wait_for_file();
     let left = killed.file.clone();

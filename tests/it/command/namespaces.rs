@@ -10,7 +10,7 @@ use cachealloc_tests::{Run, compile, lacks, library};
 
 use super::cachealloc;
 use super::live::failed;
-use crate::statistics::{Running, page_of};
+use crate::record::statistics::{Running, page_of};
 
 /// A busy program as the first process of a new namespace.
 struct Contained {

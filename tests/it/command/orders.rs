@@ -10,8 +10,8 @@ use cachealloc_tests::{Ran, Run, command, lacks};
 
 use super::cachealloc;
 use super::live::{busy, failed, kill};
-use crate::snapshots::Place;
-use crate::statistics::{Running, statistics};
+use crate::record::snapshots::Place;
+use crate::record::statistics::{Running, statistics};
 
 fn control(way: &str, conf: &str) -> Running {
     let run = Run::c("controls.c").arg(way).conf(conf).env("SIM_DEADLOCK_MS", "60000");

@@ -191,7 +191,7 @@ fn strict_readers_take_it() {
         let sites = own("call_site_bytes");
         assert!((1..=11).contains(&sites.len()), "{sites:?}");
         let is_named = |(labels, _): &(Labels, f64)| {
-            of(labels, "site").starts_with("allocate_until_stopped c/statistics.c:")
+            of(labels, "site").starts_with("allocate_until_stopped record/statistics.c:")
         };
         assert!(sites.iter().any(is_named), "{sites:?}");
         assert_eq!(sites.len(), own("call_site_allocations").len());

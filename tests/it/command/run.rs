@@ -8,7 +8,7 @@ use cachealloc_options::OPTIONS;
 use cachealloc_tests::{Run, command, compile, compile_library, lacks, library, link};
 
 use super::{cachealloc, under};
-use crate::snapshots::{Place, trigger};
+use crate::record::snapshots::{Place, trigger};
 
 fn shell(flags: &str, script: &str) -> Run {
     cachealloc(&format!("run {flags} -- sh -c")).arg(script)

@@ -146,7 +146,7 @@ def keys(terminal):
     terminal.press(ENTER)
     terminal.wait_for(r"1 line  with")
     terminal.press(DOWN + ENTER)
-    terminal.wait_for(r"(?s)CALL SITE\n.*allocate_until_stopped c/statistics.c:\d+.*stack of the chosen")
+    terminal.wait_for(r"(?s)CALL SITE\n.*allocate_until_stopped record/statistics.c:\d+.*stack of the chosen")
     terminal.resize(12, 40)
     terminal.wait_for(r"(?s)no room: .*GPU")
     terminal.resize(30, 200)

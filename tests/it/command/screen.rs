@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use cachealloc_tests::{command, lacks, root};
 
 use super::live::busy;
-use crate::statistics::Running;
+use crate::record::statistics::Running;
 
 const RECORDS: &str = "record:all,max_entries:1000,snapshot:/dev/null/no,log:quiet";
 

@@ -7,8 +7,8 @@ use cachealloc_tests::Run;
 
 use super::cachealloc;
 use super::live::failed;
-use crate::snapshots::Place;
-use crate::statistics::{Running, statistics};
+use crate::record::snapshots::Place;
+use crate::record::statistics::{Running, statistics};
 
 fn busy(place: &Place, conf: &str) -> Running {
     let running = Running::new(statistics("busy 2 exit").conf(conf).folder(&place.path));

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::cachealloc;
-use crate::statistics::{Running, statistics};
+use crate::record::statistics::{Running, statistics};
 
 /// Starts a program that was steady for a second, took more, and is steady since.
 fn steady(record: &str) -> Running {
@@ -42,7 +42,9 @@ fn every_format_says_since_when_and_what_ended_it() {
     // Every allocation goes through `get`, so it is no call site.
     let named = |place: &str| {
         let lines = place.split(|letter: char| letter.is_ascii_digit());
-        lines.collect::<String>().contains("get c/statistics.c: < takes_more c/statistics.c:")
+        lines
+            .collect::<String>()
+            .contains("get record/statistics.c: < takes_more record/statistics.c:")
     };
     assert!(named(&place), "{place}");
     let sites = text.split("CALL SITE").nth(1).expect("call sites");

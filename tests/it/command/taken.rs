@@ -7,7 +7,7 @@ use cachealloc_core::rules::Rule;
 use cachealloc_tests::Run;
 
 use super::explain::{account, explain};
-use crate::statistics::Running;
+use crate::record::statistics::Running;
 
 /// Memory of a module, a kernel, and the first launch besides, in MiB.
 const MODULE: i64 = 14;

@@ -11,7 +11,7 @@ use std::process::Command;
 use cachealloc_tests::root;
 
 use super::{ok, script, works};
-use crate::snapshots::Place;
+use crate::record::snapshots::Place;
 
 /// The stages of a Dockerfile by name, each a folder, and the environment that the last one sets.
 struct Built {

@@ -10,8 +10,8 @@ use std::process::Command;
 use cachealloc_tests::skipped;
 
 use super::{ok, packing, script, works};
-use crate::documents::links_lead_somewhere_in;
-use crate::snapshots::Place;
+use crate::record::snapshots::Place;
+use crate::tree::documents::links_lead_somewhere_in;
 
 fn make(place: &Place) -> PathBuf {
     PathBuf::from(ok(&script(place, "deb.sh", &[])).trim_end())

@@ -7,8 +7,8 @@ use std::process::Command;
 use cachealloc_tests::{command, compile, root};
 
 use super::{ok, script, works};
-use crate::documents::links_lead_somewhere_in;
-use crate::snapshots::Place;
+use crate::record::snapshots::Place;
+use crate::tree::documents::links_lead_somewhere_in;
 
 /// Counts only files: folders may belong to other packages as well.
 fn files(folder: &Path) -> usize {
@@ -24,7 +24,10 @@ fn installation_works_and_is_removable() {
     let install = |arguments: &[&str]| {
         let built = command().parent().expect("it has a folder").display().to_string();
         let arguments = [arguments, &["--built", &built, &prefix_text]].concat();
-        ok(&Command::new(root().join("scripts/install.sh")).args(arguments).output().unwrap())
+        ok(&Command::new(root().join("scripts/package/install.sh"))
+            .args(arguments)
+            .output()
+            .unwrap())
     };
     install(&[]);
     works(&prefix, "lib");
@@ -67,7 +70,10 @@ fn the_tarball_runs_where_it_is_unpacked() {
 #[test]
 fn the_promised_glibc_is_held_to() {
     let floor = |file: &Path| {
-        Command::new(root().join("scripts/glibc-floor.sh")).arg(file).output().expect("the script")
+        Command::new(root().join("scripts/package/glibc-floor.sh"))
+            .arg(file)
+            .output()
+            .expect("the script")
     };
     assert_eq!(ok(&floor(&command())), "2.17\n");
     let output = floor(&compile("triggers.c"));

@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 
 use cachealloc_tests::{Run, command, compile, library, root};
 
-use crate::snapshots::{Place, trigger};
+use crate::record::snapshots::{Place, trigger};
 
 mod container;
 mod deb;

@@ -1,4 +1,4 @@
-//! `scripts/release.sh`, in a copy of the tree that is a separate repository.
+//! `scripts/package/release.sh`, in a copy of the tree that is a separate repository.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 use cachealloc_tests::root;
 
 use super::{ok, packed};
-use crate::snapshots::Place;
+use crate::record::snapshots::Place;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -64,7 +64,7 @@ impl Copy {
     }
 
     fn release(&self, arguments: &[&str]) -> Output {
-        let mut release = self.command(&self.tree().join("scripts/release.sh"));
+        let mut release = self.command(&self.tree().join("scripts/package/release.sh"));
         release.args(arguments).arg("--built").arg(packed(&self.place));
         release.env("CARGO_TARGET_DIR", &self.place.path).env("DPKG_DEB_COMPRESSOR_TYPE", "none");
         release.output().expect("the script is there")

@@ -8,7 +8,7 @@ use std::{env, fs};
 use cachealloc_tests::{Run, compile_library, lacks, root};
 
 use super::{ok, script};
-use crate::snapshots::Place;
+use crate::record::snapshots::Place;
 
 /// Runs a Python program that no setting of this machine affects.
 fn isolated(program: impl AsRef<std::ffi::OsStr>) -> Command {
@@ -103,7 +103,7 @@ fn the_command_finds_its_library(environment: &Path) {
     assert_eq!(by_module.stdout, version.stdout);
     let failed = python(environment).args("-m cachealloc stats 0").output();
     assert!(failed.code == Some(2) && failed.stdout.is_empty(), "{failed:?}");
-    let demo = crate::samples::built("01-loop");
+    let demo = crate::tree::samples::built("01-loop");
     let ran = run.args("run --stats-on-exit stderr --").arg(&demo).arg("20").output().ok();
     let native = Run::program(&demo).arg("20").native().output().ok();
     assert_eq!(ran.stdout, native.stdout);

@@ -1,6 +1,6 @@
 //! [9] Programs that hang where a wait is unbounded. A thread makes a query before it ends the work
 //! for which another thread's call waits. On the plain driver that call has not returned.
-//! `tests/it/bounds.rs` runs these programs without the bounds.
+//! `tests/it/ordering/bounds.rs` runs these programs without the bounds.
 
 use cachealloc_tests::driver::{Driver, Outcome, RELAXED, Stream};
 

@@ -149,7 +149,7 @@ for path in sys.argv[2:]:
     print(slices, 'slices', 'several' if len(sites) > len(set(sites)) else 'one')
 ";
     let directory = Directory::new("traces");
-    let judge = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/it/command");
+    let judge = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/it/command/files");
     let mut paths = vec![judge];
     let mut wanted = String::new();
     for seed in 1..9 {
@@ -203,7 +203,7 @@ for begin, end in perfetto.slices(tracks, events):
     let path = directory.0.join("a.pftrace");
     let file = fs::File::create(&path).expect("a file");
     formats::perfetto(&snapshot, file).expect("room");
-    let judge = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/it/command");
+    let judge = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/it/command/files");
     assert_eq!(
         python::expect(&["-c", JUDGE], &[&judge, &path]),
         "device 0 step step 1000 3000\ndevice 0 load load 2000 4000\ndevice 7 step step 5000 6000\n"
