@@ -1,8 +1,10 @@
 //! C and C++ programs of the folders in `tests/c`, which are those of `tests/it`. They are compiled
 //! once into `target/tests-c`, and again after a change of their source or of a header there.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 use std::{fs, io};
 
@@ -44,6 +46,14 @@ pub fn link(folder: &Path, name: &str, target: &Path) {
 }
 
 fn build(source: &str, name: &str, flags: &[&str]) -> PathBuf {
+    // Two tests that find the same program outdated must not replace it one after the other: the
+    // first may be running it.
+    static BUILDING: Mutex<BTreeMap<String, Arc<Mutex<()>>>> = Mutex::new(BTreeMap::new());
+    let of_name = {
+        let mut building = BUILDING.lock().unwrap_or_else(PoisonError::into_inner);
+        building.entry(name.to_string()).or_default().clone()
+    };
+    let _building = of_name.lock().unwrap_or_else(PoisonError::into_inner);
     let file = self::source(source);
     let made = target_folder().join("tests-c").join(name);
     let kept_flags = made.with_extension("flags");

@@ -4,8 +4,8 @@
 //! The symbols that the library needs are listed by hand, but the command has too many dependencies
 //! for that. Its linker therefore sees all names of this machine's C library, each with its newest
 //! version that glibc 2.17 had; newer names stay without a version. If that is not possible, the
-//! command is linked as usual, with a warning. `scripts/package/glibc-floor.sh` checks the result against
-//! what the README promises.
+//! command is linked as usual, with a warning. `scripts/package/glibc-floor.sh` checks the result
+//! against what the README promises.
 
 // The module belongs to the library; the command uses only the parts that make one stand-in.
 #[allow(dead_code)]

@@ -23,7 +23,7 @@ pub fn script(place: &Place, name: &str, arguments: &[&str]) -> Output {
 
 /// Returns the command that runs such a script, with packages as users get them.
 pub fn packing(place: &Place, name: &str, arguments: &[&str]) -> Command {
-    let mut script = Command::new(root().join("scripts").join(name));
+    let mut script = Command::new(root().join("scripts/package").join(name));
     script.args(arguments).arg("--built").arg(packed(place)).env("CARGO_TARGET_DIR", &place.path);
     script
 }
