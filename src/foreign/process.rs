@@ -67,11 +67,22 @@ pub fn living_thread(folder: &Path) -> Option<PathBuf> {
     threads.map(|thread| thread.path()).find(|thread| is_alive(thread))
 }
 
+/// Whether a thread of the process with this folder runs, waits for a processor, or is in a call of
+/// the kernel that cannot be interrupted. A process that is stopped or frozen has no such thread.
+pub fn is_at_work(folder: &Path) -> bool {
+    let threads = fs::read_dir(folder.join("task")).into_iter().flatten().flatten();
+    threads.map(|thread| thread.path()).any(|thread| matches!(state_of(&thread), Some('R' | 'D')))
+}
+
 fn is_alive(folder: &Path) -> bool {
-    let stat = fs::read(folder.join("stat")).unwrap_or_default();
+    state_of(folder).is_some_and(|state| !matches!(state, 'Z' | 'X' | 'x'))
+}
+
+/// Returns the letter for the state of a thread.
+fn state_of(folder: &Path) -> Option<char> {
+    let stat = fs::read(folder.join("stat")).ok()?;
     let stat = String::from_utf8_lossy(&stat);
-    let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next());
-    state.is_some_and(|state| !matches!(state, 'Z' | 'X' | 'x'))
+    stat.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next())
 }
 
 /// Whether a process maps a file of the library. Returns `None` if that cannot be seen from here,

@@ -66,7 +66,12 @@ impl Instant {
     }
 
     pub(crate) fn elapsed(&self) -> Duration {
-        Duration::from_nanos(now_ns().saturating_sub(self.0))
+        Instant::now().saturating_duration_since(*self)
+    }
+
+    /// Returns the time since an earlier moment, or zero if that is later.
+    pub(crate) fn saturating_duration_since(self, earlier: Instant) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 }
 

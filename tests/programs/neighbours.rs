@@ -195,6 +195,14 @@ impl Program {
             "module" => return d.kernel("delay").map(drop),
             "begin" => return d.begin_capture(self.capturing, RELAXED),
             "end" => return d.end_capture(self.capturing).map(drop),
+            "spin" => {
+                std::thread::spawn(|| {
+                    loop {
+                        std::hint::spin_loop();
+                    }
+                });
+                return Ok(());
+            }
             "wait" => return d.synchronize(),
             "free" => {
                 return match self.blocks[number].take().expect("it is there") {

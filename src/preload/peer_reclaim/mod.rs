@@ -42,13 +42,13 @@ use crate::thread_state::with_thread_state_saved;
 use crate::{config, heap, identity, log, seccomp};
 
 mod pages;
+mod patience;
 mod queue;
 
 use pages::Peer;
+use patience::Patience;
 use queue::Place;
 
-/// Longest wait of one request, over all rounds.
-const WAIT_MAX: Duration = Duration::from_secs(1);
 /// Maximum number of rounds: others may take what was released for this request.
 const ROUNDS_MAX: u32 = 8;
 /// Size of a driver's page.
@@ -75,6 +75,7 @@ pub(crate) struct Needed {
 #[derive(Default)]
 pub(crate) struct ReclaimRequest {
     begun: Option<Instant>,
+    patience: Patience,
     rounds: u32,
     place: Option<Place>,
 }
@@ -114,7 +115,7 @@ impl ReclaimRequest {
                 return true; // the driver returns another error for a dead context
             }
             if self.begun.is_none_or(|begun| begun.elapsed() >= ASK_AGAIN) {
-                (self.begun, self.rounds) = (None, 0);
+                (self.begun, self.patience, self.rounds) = (None, Patience::default(), 0);
                 return true;
             }
             // A failing request briefly takes the available memory, and the driver's lock.
@@ -127,7 +128,7 @@ impl ReclaimRequest {
 
     fn ask_peers(&mut self, needed: Needed) -> bool {
         let Needed { device, bytes, .. } = needed;
-        let begun = *self.begun.get_or_insert_with(Instant::now);
+        self.begun.get_or_insert_with(Instant::now);
         let is_possible = bytes.is_none_or(|bytes| bytes <= limits::left(device));
         if !may_ask() || !is_possible || self.rounds == ROUNDS_MAX {
             return false;
@@ -149,7 +150,7 @@ impl ReclaimRequest {
         }
         let bytes = lacks_bytes.unwrap_or(0).saturating_add(more_bytes);
         let wanted = Wanted { gpu, bytes, all: lacks_bytes.is_some() };
-        waits::timed(Wait::Neighbours, || wanted.ask(&peers, begun))
+        waits::timed(Wait::Neighbours, || wanted.ask(&peers, &self.patience))
     }
 }
 
@@ -224,17 +225,16 @@ struct Wanted {
 
 impl Wanted {
     /// Asks the peers. Returns whether any process accepted to release something.
-    fn ask(&self, peers: &[Peer], begun: Instant) -> bool {
-        let left = || WAIT_MAX.saturating_sub(begun.elapsed());
-        let offers = peers.iter().map(|it| it.offers(self.gpu, &left).unwrap_or_default());
+    fn ask(&self, peers: &[Peer], patience: &Patience) -> bool {
+        let offers = peers.iter().map(|it| it.offers(self.gpu, patience).unwrap_or_default());
         let offers: Vec<_> = offers.collect();
         let shares = shares(&offers, self.bytes.div_ceil(1 << 20), self.all);
         let orders = peers.iter().zip(shares).filter(|(_, mebibytes)| *mebibytes > 0);
         // All commands are sent before waiting, so that all peers release at the same time.
         let orders: Vec<_> = orders
-            .filter_map(|(it, mebibytes)| it.is_to_give(self.gpu, mebibytes, &left))
+            .filter_map(|(it, mebibytes)| it.is_to_give(self.gpu, mebibytes, patience))
             .collect();
-        orders.iter().for_each(|order| order.wait(&left));
+        orders.iter().for_each(|order| order.wait(patience));
         if !orders.is_empty() {
             counters::count(Count::NeighboursAsked);
         }

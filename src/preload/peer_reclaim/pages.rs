@@ -12,16 +12,20 @@ use cachealloc_statistics::control::{ControlCommand, GpuId};
 use cachealloc_statistics::page::{
     GRANTS_OFFSET, HEAD_BYTES, Head, NAME_BEGIN, Offer, Owner, Waiter,
 };
-use cachealloc_statistics::sender::{self, Receiver, Sent, Words};
+use cachealloc_statistics::sender::{self, Sent, Words};
 
-use crate::clock::Instant;
 use crate::identity;
 use crate::identity::Fate;
+use crate::peer_reclaim::patience::Patience;
 use crate::process::library_thread;
 use crate::statistics::live;
 
-/// Longest wait for an answer. A process may be stopped, or write a snapshot.
-const ANSWER_WAIT_MAX: Duration = Duration::from_millis(50);
+/// Longest wait for an answer of a process that does not work.
+const ANSWER_IDLE_MAX: Duration = Duration::from_millis(50);
+/// Longest wait for a process that has begun to release memory, and does not work.
+const RELEASE_IDLE_MAX: Duration = Duration::from_secs(1);
+/// Interval at which the process is looked at meanwhile.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Maximum number of files to examine.
 const OTHERS_MAX: usize = 1000;
 
@@ -30,6 +34,8 @@ const OTHERS_MAX: usize = 1000;
 pub(super) struct Peer {
     path: PathBuf,
     head: Mapped,
+    /// Its number, if it can be seen from here.
+    process: Option<u32>,
 }
 
 /// The mapped head of the file, accessed only by the kernel, because the file may be truncated.
@@ -62,7 +68,8 @@ impl Peer {
             return None;
         }
         let head = Mapped(live::map(&file).ok()?);
-        Some(Peer { path, head })
+        let is_seen = judge.is_some_and(|judge| judge.namespace == owner.namespace);
+        Some(Peer { path, head, process: is_seen.then_some(owner.process_id) })
     }
 
     fn head(&self) -> Option<Head> {
@@ -76,19 +83,8 @@ impl Peer {
     }
 
     /// Asks how much it could release. Returns `None` if it does not respond.
-    pub(super) fn offers(&self, gpu: GpuId, left: &dyn Fn() -> Duration) -> Option<Offer> {
-        let receiver = Patient { begun: Instant::now(), left };
-        match sender::send(
-            &open(&self.path)?,
-            &self.head,
-            &receiver,
-            &ControlCommand::Offer { gpu },
-        )
-        .ok()?
-        {
-            (Sent::Done, Some(head)) => Some(head.offered),
-            _ => None,
-        }
+    pub(super) fn offers(&self, gpu: GpuId, patience: &Patience) -> Option<Offer> {
+        self.ask(&ControlCommand::Offer { gpu }, patience)?.map(|head| head.offered)
     }
 
     /// Asks it to release this much. Returns `None` if it does not accept.
@@ -96,14 +92,22 @@ impl Peer {
         &self,
         gpu: GpuId,
         mebibytes: u32,
-        left: &dyn Fn() -> Duration,
+        patience: &Patience,
     ) -> Option<Given<'_>> {
-        let receiver = Patient { begun: Instant::now(), left };
         let grants = self.head()?.grants;
-        let order = ControlCommand::Give { gpu, mebibytes };
-        match sender::send(&open(&self.path)?, &self.head, &receiver, &order).ok()? {
-            (Sent::Done, _) => Some(Given { peer: self, grants }),
-            _ => None,
+        self.ask(&ControlCommand::Give { gpu, mebibytes }, patience)?;
+        Some(Given { peer: self, grants })
+    }
+
+    /// Returns its head once it has done what the command says, or `None` if it does not.
+    fn ask(&self, command: &ControlCommand, patience: &Patience) -> Option<Option<Head>> {
+        let waiting = patience.begin(self.process, ANSWER_IDLE_MAX);
+        match sender::send(&open(&self.path)?, &self.head, &waiting, command).ok()? {
+            (Sent::Done, head) => Some(head),
+            _ => {
+                waiting.give_up();
+                None
+            }
         }
     }
 }
@@ -117,30 +121,16 @@ fn open(path: &Path) -> Option<File> {
 
 impl Given<'_> {
     /// Waits until the process has released what it could.
-    pub(super) fn wait(&self, left: &dyn Fn() -> Duration) {
+    pub(super) fn wait(&self, patience: &Patience) {
+        let waiting = patience.begin(self.peer.process, RELEASE_IDLE_MAX);
         let is_made = || self.peer.head().is_none_or(|head| head.grants != self.grants);
-        while !is_made() && !left().is_zero() {
-            self.peer.head.sleep(GRANTS_OFFSET, self.grants, left());
+        while !is_made() {
+            let left = waiting.left();
+            if left.is_zero() {
+                return waiting.give_up();
+            }
+            self.peer.head.sleep(GRANTS_OFFSET, self.grants, left.min(LOOK_EVERY));
         }
-    }
-}
-
-struct Patient<'a> {
-    begun: Instant,
-    left: &'a dyn Fn() -> Duration,
-}
-
-impl Receiver for Patient<'_> {
-    fn has_ended(&self) -> bool {
-        false // the timeout is short
-    }
-
-    fn is_stopped(&self) -> bool {
-        false
-    }
-
-    fn timeout(&self) -> Duration {
-        ANSWER_WAIT_MAX.saturating_sub(self.begun.elapsed()).min((self.left)())
     }
 }
 

@@ -78,6 +78,8 @@ bounds! {
     /// Wait of a call that announces a filter for system calls for the library's threads. They need
     /// microseconds and a processor; the caller may be a handler that has interrupted one.
     FILTER_COMES = Looks(1_500), 20;
+    /// Wait of a request for peer processes that work and do not answer (a [`Budget`]).
+    PEERS = Milliseconds(10_000), 0;
     /// Repetitions of a request each time memory has arrived, which other threads may take each
     /// time.
     ROOM = Looks(ROOM_TRIES_MAX), 0;
@@ -175,8 +177,12 @@ impl Budget {
     pub(crate) fn spend<T>(&self, body: impl FnOnce() -> T) -> T {
         let begun_ns = now_ns();
         let result = body();
-        self.spent_ns.fetch_add(now_ns().saturating_sub(begun_ns), Ordering::Relaxed);
+        self.deduct(Duration::from_nanos(now_ns().saturating_sub(begun_ns)));
         result
+    }
+
+    pub(crate) fn deduct(&self, spent: Duration) {
+        self.spent_ns.fetch_add(spent.as_nanos() as u64, Ordering::Relaxed);
     }
 }
 
@@ -184,6 +190,13 @@ impl Running {
     /// Returns whether the bound is spent.
     pub(crate) fn is_spent(&self) -> bool {
         self.looks_left == 0 || self.end.is_some_and(|end| Instant::now() >= end)
+    }
+
+    /// Returns the unspent time.
+    pub(crate) fn left(&self) -> Duration {
+        let left = self.end.map(|end| end.saturating_duration_since(Instant::now()));
+        let others = if self.looks_left == 0 { Duration::ZERO } else { Duration::MAX };
+        left.unwrap_or(others)
     }
 
     /// Counts a look. Returns whether one was left.

@@ -93,6 +93,13 @@ impl Process {
         line.trim().parse().expect("a code")
     }
 
+    fn has_answered_within(&self, longest: Duration) -> bool {
+        let mut entry =
+            libc::pollfd { fd: self.says.get_ref().as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: the list has one entry.
+        unsafe { libc::poll(&mut entry, 1, longest.as_millis() as i32) == 1 }
+    }
+
     fn does(&mut self, line: &str) -> i32 {
         self.tell(line);
         self.answer()

@@ -26,6 +26,7 @@ const OTHERS: &[(&str, &str)] = &[
     ("src/preload/trim/scavenger.rs", "the pace of our own thread"),
     ("src/preload/peer_reclaim/mod.rs", "how long another process is waited for is an option"),
     ("src/preload/peer_reclaim/pages.rs", "as above"),
+    ("src/preload/peer_reclaim/patience.rs", "a process that does not work is not waited for"),
     ("src/preload/peer_reclaim/queue.rs", "as above"),
     ("src/preload/process/lock_timeout.rs", "locks that a stopped thread may hold, for a snapshot"),
     ("src/preload/assembly/lifetime.rs", "the end by a signal"),

@@ -31,13 +31,6 @@ impl Process {
             std::thread::sleep(Duration::from_millis(1));
         }
     }
-
-    fn has_answered_within(&self, longest: Duration) -> bool {
-        let mut entry =
-            libc::pollfd { fd: self.says.get_ref().as_raw_fd(), events: libc::POLLIN, revents: 0 };
-        // SAFETY: the list has one entry.
-        unsafe { libc::poll(&mut entry, 1, longest.as_millis() as i32) == 1 }
-    }
 }
 
 /// Returns the file through which peers communicate with this process.
@@ -267,7 +260,8 @@ fn file_of_another_user_blocks_nobody() {
         return skipped("only root can give a file to another user");
     }
     assert!(is_served_beside(now_ns, true, LONG));
-    assert!(!is_served_beside(now_ns, false, A_WHILE), "it would, as one of the user's own");
+    // It would, as one of the user's own, until that is out of date.
+    assert!((0..5).any(|_| !is_served_beside(now_ns, false, A_WHILE)));
 }
 
 /// A file that is not complete yet does not count.

@@ -1,4 +1,4 @@
-//! Threads of the program beside a request that asks peers, or waits.
+//! Threads beside a request that asks peers, or waits: the program's, and the library's in a peer.
 
 use super::*;
 use crate::command::cachealloc;
@@ -150,4 +150,63 @@ fn late_measurement_does_not_delay_a_release() {
     first.ends();
     second.ends();
     house.ends_clean();
+}
+
+/// The library's threads in a peer may get no processor for a while. As long as the process works, it
+/// is waited for: natively what it has freed is the driver's.
+#[test]
+fn a_peer_that_works_is_waited_for() {
+    let asks_beside = |way: &str, bound: &str| {
+        let house = House::new();
+        let bounded = |run: Run| run.env("CACHEALLOC_BOUND", bound);
+        let (mut first, mut second) = (house.process(KEEPS), house.process_with(KEEPS, bounded));
+        first.caches(900, 100);
+        if way == "works" {
+            assert_eq!(first.does("spin"), 0);
+        }
+        let held = Held::library_threads(&first);
+        second.tell("alloc 600");
+        let has_answered = second.has_answered_within(Duration::from_secs(1));
+        drop(held);
+        let code = second.answer();
+        [first, second].into_iter().for_each(Process::ends);
+        (has_answered, code)
+    };
+    assert_eq!(asks_beside("works", ""), (false, 0));
+    assert_eq!(asks_beside("works", "PEERS:0").1, OUT_OF_MEMORY);
+    assert_eq!(asks_beside("sleeps", "").1, OUT_OF_MEMORY);
+}
+
+/// The library's threads of a process, stopped, unlike its others.
+struct Held(Vec<i32>);
+
+impl Held {
+    fn library_threads(process: &Process) -> Held {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", process.child.id()));
+        let threads = threads.expect("its threads").map(|thread| thread.expect("an entry").path());
+        let is_ours = |thread: &PathBuf| {
+            std::fs::read_to_string(thread.join("comm")).is_ok_and(|name| name == "cachealloc\n")
+        };
+        let id_of = |thread: PathBuf| thread.file_name()?.to_str()?.parse().ok();
+        let ours: Vec<i32> = threads.filter(is_ours).filter_map(id_of).collect();
+        assert!(!ours.is_empty());
+        for &id in &ours {
+            // SAFETY: stops a thread of a child, which is waited for here only.
+            unsafe {
+                assert_eq!(libc::ptrace(libc::PTRACE_SEIZE, id, 0, 0), 0);
+                assert_eq!(libc::ptrace(libc::PTRACE_INTERRUPT, id, 0, 0), 0);
+                assert_eq!(libc::waitpid(id, &mut 0, libc::__WALL), id);
+            }
+        }
+        Held(ours)
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        for &id in &self.0 {
+            // SAFETY: as above; this is the thread that stopped it.
+            unsafe { libc::ptrace(libc::PTRACE_DETACH, id, 0, 0) };
+        }
+    }
 }
