@@ -1,7 +1,7 @@
-//! Columns of numbers in the encoding that the page reads (`page/data.js`). Numbers follow one
-//! another in one byte sequence, seven bits per byte, lowest first; the eighth bit marks that more
-//! bytes follow. The result is deflated, so only differences, which a compressor cannot find, are
-//! taken here.
+//! Columns of numbers in the encoding that the page reads (`page/common/data.js`). Numbers follow
+//! one another in one byte sequence, seven bits per byte, lowest first; the eighth bit marks that
+//! more bytes follow. The result is deflated, so only differences, which a compressor cannot find,
+//! are taken here.
 
 use std::io::{self, Write};
 

@@ -1,7 +1,7 @@
 //! Makes a report from snapshots: one HTML file that explains what was in GPU memory.
 //!
 //! The file needs only a browser: no network, no server, no other file. The page computes its
-//! drawings (`page/*.js`) from compact columns, so that the reader can choose any moment. The
+//! drawings (`page/`) from compact columns, so that the reader can choose any moment. The
 //! sentences are computed here ([`findings`]), so that they can be read without JavaScript.
 //!
 //! Names in a snapshot come from the program, and may be anything. They enter the page as text

@@ -1,6 +1,6 @@
 //! Amounts as people read them. The command, the report and the library's own texts share these
-//! forms, and the report's page writes the same (`report/page/format.js`). The types that implement
-//! `Display` allocate nothing.
+//! forms, and the report's page writes the same (`report/page/common/format.js`). The types that
+//! implement `Display` allocate nothing.
 
 use std::fmt::{self, Display, Formatter};
 

@@ -3,8 +3,8 @@
 //! At the end these are the segments of the file. For an earlier moment the file has only the
 //! requested sizes and addresses. The rest follows from the layout of allocators of PyTorch's kind,
 //! including cachealloc: blocks are shown rounded up, and the gaps between them are free. The page
-//! of the report does the same (`src/report/page/reserved.js`) for the moments that its reader
-//! chooses.
+//! of the report does the same (`src/report/page/segments/reserved.js`) for the moments that its
+//! reader chooses.
 
 mod spans;
 mod sweep;

@@ -1,7 +1,7 @@
 // The flame graph: bytes held or allocated by each stack, from the outermost frame (above) to the
 // innermost. Inverted, it begins with the allocating frame, with its callers below. For programs in
 // Python it shows Python's frames at first, and of native frames only those that Python called.
-// `tree` (flame_tree.js) is the tree shown.
+// `tree` (tree.js) is the tree shown.
 
 const FRAME_HEIGHT = 18;
 
