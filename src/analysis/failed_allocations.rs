@@ -27,7 +27,7 @@ pub fn shortages(device: &Device, lifetimes: &Lifetimes) -> Vec<Shortage> {
     let reserved = crate::reserved_over_time(device);
     let entries = device.entries.iter().enumerate();
     let refused = entries.filter(|(_, entry)| is_shortage(entry.action));
-    let shortage = |(index, entry): (usize, &crate::model::Entry)| Shortage {
+    let shortage = |(index, entry): (usize, crate::model::Entry)| Shortage {
         moment: index as Moment,
         time_us: entry.time_us,
         asked_bytes: entry.bytes,

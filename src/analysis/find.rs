@@ -75,9 +75,9 @@ impl Lifetime {
 
 /// Returns how many frees of the address PyTorch's viewer counts before this entry.
 pub fn version_of(device: &Device, address: u64, before: Moment) -> u64 {
-    let entries = &device.entries[..(before as usize).min(device.entries.len())];
+    let entries = device.entries.range(0..(before as usize).min(device.entries.len()));
     let is_free = |action| matches!(action, Action::Free | Action::FreeCompleted);
-    entries.iter().filter(|entry| entry.address == address && is_free(entry.action)).count() as u64
+    entries.filter(|entry| entry.address == address && is_free(entry.action)).count() as u64
 }
 
 /// Returns [`version_of`] of every block, in the order of `lifetimes.all`.
@@ -90,7 +90,7 @@ pub fn versions_of(device: &Device, lifetimes: &Lifetimes) -> Vec<u32> {
     for index in order {
         let life = &lifetimes.all[index as usize];
         let until = (life.begin as usize).min(device.entries.len());
-        for entry in &device.entries[happened..until] {
+        for entry in device.entries.range(happened..until.max(happened)) {
             if matches!(entry.action, Action::Free | Action::FreeCompleted) {
                 *freed.entry(entry.address).or_default() += 1;
             }
@@ -161,9 +161,9 @@ pub fn find(device: &Device, lifetimes: &Lifetimes, address: u64, moment: Moment
         (None, true) => Place::Free,
         (None, false) => Place::Unreserved,
     };
-    let happened = &device.entries[..(moment as usize).min(device.entries.len())];
+    let happened = (moment as usize).min(device.entries.len());
     let last_of = |first: Action, second: Action| {
-        happened.iter().rposition(|entry| {
+        device.entries.range(0..happened).rposition(|entry| {
             let is_of = entry.action == first || entry.action == second;
             let offset = address.checked_sub(entry.address);
             is_of && offset.is_some_and(|offset| offset < entry.bytes)
@@ -174,14 +174,14 @@ pub fn find(device: &Device, lifetimes: &Lifetimes, address: u64, moment: Moment
         .filter(|released| segment.is_none() || reserved_by.is_none_or(|by| by < *released));
     let segment_begin = match (&segment, released_by) {
         (Some(segment), _) => Some(segment.address),
-        (None, Some(released)) => Some(device.entries[released].address),
+        (None, Some(released)) => Some(device.entries.at(released).address),
         (None, None) => None,
     };
     // A released segment has the version that it had until its release.
-    let until = if segment.is_none() { released_by.unwrap_or_default() } else { happened.len() };
+    let until = if segment.is_none() { released_by.unwrap_or_default() } else { happened };
     let segment_version = segment_begin.map_or(0, |begin| {
         let is_release = |action| matches!(action, Action::SegmentFree | Action::SegmentUnmap);
-        let entries = happened[..until].iter();
+        let entries = device.entries.range(0..until);
         entries.filter(|entry| entry.address == begin && is_release(entry.action)).count() as u64
     });
     if segment.is_none() && life.is_none() && released_by.is_none() && segments.is_empty() {

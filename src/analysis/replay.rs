@@ -66,7 +66,7 @@ impl<'a> Replay<'a> {
     }
 
     fn allocated(&mut self, index: u32) {
-        let entry = self.device.entries[index as usize];
+        let entry = self.device.entries.at(index as usize);
         let before = self.now.insert(entry.address, LiveState::Born(self.born.len() as u32));
         if let Some(before) = before.and_then(|before| self.life(before)) {
             // The free of this block is not in the history.
@@ -116,7 +116,7 @@ impl<'a> Replay<'a> {
 
     /// Returns the block at the address of an entry that frees it.
     fn here(&mut self, index: u32) -> LiveState {
-        let address = self.device.entries[index as usize].address;
+        let address = self.device.entries.at(index as usize).address;
         match self.at(address) {
             LiveState::Nothing { since } => {
                 let now = self.found(index, since);
@@ -129,7 +129,7 @@ impl<'a> Replay<'a> {
 
     /// Returns the block at the address and marks the address as free.
     fn gone(&mut self, index: u32) -> LiveState {
-        let address = self.device.entries[index as usize].address;
+        let address = self.device.entries.at(index as usize).address;
         let nothing = LiveState::Nothing { since: index + 1 };
         match self.now.insert(address, nothing).unwrap_or(LiveState::Nothing { since: 0 }) {
             LiveState::Nothing { since } => self.found(index, since),
@@ -139,7 +139,7 @@ impl<'a> Replay<'a> {
 
     /// Adds a block that an entry frees although the history has no allocation: it existed before.
     fn found(&mut self, index: u32, since: Moment) -> LiveState {
-        let entry = self.device.entries[index as usize];
+        let entry = self.device.entries.at(index as usize);
         self.found.push(Lifetime {
             address: entry.address,
             bytes: entry.bytes,

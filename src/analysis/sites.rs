@@ -110,7 +110,7 @@ impl Totals {
         if let Some(allocated) = life.allocated_by() {
             (one.allocated_bytes, one.allocated_count) = (life.bytes, 1);
             if let Some(freed) = life.freed_by() {
-                let time_us = |index: usize| device.entries[index].time_us;
+                let time_us = |index: usize| device.entries.at(index).time_us;
                 one.whole_count = 1;
                 one.whole_us = time_us(freed).saturating_sub(time_us(allocated));
             }
@@ -128,7 +128,7 @@ pub fn sites(device: &Device, lifetimes: &Lifetimes, at: Moment) -> Vec<Site> {
 /// Returns [`sites`] kept apart by range, which the entry of an allocation tells. The range of
 /// blocks from before the history is unknown.
 pub fn sites_of_ranges(device: &Device, lifetimes: &Lifetimes, at: Moment) -> Vec<Site> {
-    let said = |life: &Lifetime| Some(device.entries[life.allocated_by()?].user_metadata);
+    let said = |life: &Lifetime| Some(device.entries.at(life.allocated_by()?).user_metadata);
     sites_by(device, lifetimes, at, |life| Some(said(life).unwrap_or(TextId::EMPTY)))
 }
 

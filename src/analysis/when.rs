@@ -49,7 +49,7 @@ impl When {
             When::End => Some(lifetimes.last),
             When::Peak => Some(lifetimes.peak),
             When::Shortage => {
-                let is_shortage = |entry: &crate::model::Entry| entry.action == Action::OutOfMemory;
+                let is_shortage = |entry: crate::model::Entry| entry.action == Action::OutOfMemory;
                 device.entries.iter().rposition(is_shortage).map(|index| index as Moment)
             }
             When::Entry(count) => Some(

@@ -212,7 +212,7 @@ fn by_driver(device: &Device) -> Vec<bool> {
         match entry.action {
             Action::Alloc => {
                 let before = index.checked_sub(1);
-                let is_whole = before.is_some_and(|it| entries[it].bytes == entry.bytes);
+                let is_whole = before.is_some_and(|it| entries.at(it).bytes == entry.bytes);
                 alone.remove(&entry.address);
                 if is_whole && of_this(before, Action::SegmentAlloc) {
                     alone.insert(entry.address, index);

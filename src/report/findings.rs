@@ -369,8 +369,8 @@ impl Found<'_, '_> {
     fn steady(&mut self) -> Option<About> {
         let device = &self.inputs[self.place.file].snapshot.devices[self.place.device];
         let asked =
-            |entry: &&Entry| matches!(entry.action, Action::SegmentAlloc | Action::SegmentMap);
-        let asked: Vec<&Entry> = device.entries.iter().filter(asked).collect();
+            |entry: &Entry| matches!(entry.action, Action::SegmentAlloc | Action::SegmentMap);
+        let asked: Vec<Entry> = device.entries.iter().filter(asked).collect();
         let quiet_us = device.entries.last()?.time_us.saturating_sub(asked.last()?.time_us);
         let ended = asked.windows(2).rev().find_map(|two| {
             let before_us = two[1].time_us.saturating_sub(two[0].time_us);

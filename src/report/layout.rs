@@ -57,8 +57,10 @@ impl<'a> Layout<'a> {
                 let row_ranges = origins.ranges(&track, &mut tables);
                 let row_pools = origins.pools(&track, &mut tables);
                 // The library of a free is that of the block.
-                let free =
-                    |row: &Row| tables.stack(translation, row.freed_by, track.life(row).category);
+                let free = |row: &Row| {
+                    let (stack, life) = (track.freed_by(row, content), track.life(row));
+                    tables.stack(translation, stack, life.category)
+                };
                 let free_stacks = track.rows.iter().map(free).collect();
                 let reserve =
                     |it: &Reserve| tables.stack(translation, it.stack, Default::default());
@@ -70,10 +72,10 @@ impl<'a> Layout<'a> {
                     .ooms
                     .iter()
                     .map(|oom| {
-                        let entry = &content.entries[oom.moment as usize];
+                        let entry = content.entries.at(oom.moment as usize);
                         let ordinal = device as u32;
-                        let overcome = || overcame.then(|| Failure::overcome(ordinal, entry));
-                        failure_of(&told, ordinal, entry).cloned().or_else(overcome)
+                        let overcome = || overcame.then(|| Failure::overcome(ordinal, &entry));
+                        failure_of(&told, ordinal, &entry).cloned().or_else(overcome)
                     })
                     .collect();
                 let oom_titles = track
@@ -185,27 +187,35 @@ fn write_passes(columns: &mut Columns, number: usize, place: &DeviceTrack) {
 fn write_addresses(columns: &mut Columns, number: usize, track: &Track) {
     let rows = &track.rows;
     let name = |field: &str| format!("track{number}.{field}");
-    let mut all: Vec<u64> = rows.iter().map(|row| track.life(row).address).collect();
-    all.sort_unstable();
-    all.dedup();
+    let all = distinct(rows.iter().map(|row| track.life(row).address));
     let place = |row: &Row| all.binary_search(&track.life(row).address).unwrap_or_default() as u64;
     columns.unsigned(&name("place"), rows.iter().map(place));
     columns.delta(&name("address"), all.iter().copied());
-    // The page counts the earlier rows of an address itself. Only rows whose version differs from
-    // that count are written.
-    let mut earlier = vec![0u32; all.len()];
-    let mut others = Vec::new();
-    for (index, row) in (0..).zip(rows) {
-        let count = &mut earlier[place(row) as usize];
-        if row.version != *count {
-            others.push((index, u64::from(row.version)));
-        }
-        *count += 1;
-    }
-    columns.delta(&name("version.row"), others.iter().map(|&(row, _)| row));
-    columns.unsigned(&name("version.number"), others.iter().map(|&(_, version)| version));
-    let wait = |row: &Row| row.until.map_or(0, |until| row.waits_until.saturating_sub(until));
+    let others = &track.other_versions;
+    columns.delta(&name("version.row"), others.iter().map(|&(row, _)| row.into()));
+    columns.unsigned(&name("version.number"), others.iter().map(|&(_, version)| version.into()));
+    let wait = |row: &Row| track.waiting_moments(row);
     let waits = || (0..).zip(rows.iter().map(wait)).filter(|&(_, moments)| moments > 0);
     columns.delta(&name("wait.row"), waits().map(|(row, _)| row));
     columns.unsigned(&name("wait.moments"), waits().map(|(_, moments)| moments.into()));
 }
+
+/// Returns the distinct numbers in order. It sorts whenever the list has doubled, because an
+/// allocator reuses few addresses for millions of blocks.
+fn distinct(numbers: impl Iterator<Item = u64>) -> Vec<u64> {
+    let mut all = Vec::new();
+    let mut sort_at = DISTINCT_LEAST;
+    for number in numbers {
+        all.push(number);
+        if all.len() >= sort_at {
+            all.sort_unstable();
+            all.dedup();
+            sort_at = DISTINCT_LEAST.max(2 * all.len());
+        }
+    }
+    all.sort_unstable();
+    all.dedup();
+    all
+}
+
+const DISTINCT_LEAST: usize = 1 << 16;

@@ -7,6 +7,8 @@
 //! An entry that changes nothing (a snapshot, an annotation) is no event. An entry that ends one
 //! block and begins another is two events.
 
+use std::collections::HashMap;
+
 use cachealloc_analysis::model::{Action, Device, PoolId, StackId};
 use cachealloc_analysis::waste::{Pattern, Waste};
 use cachealloc_analysis::{Lifetime, Lifetimes, Moment, versions_of};
@@ -22,29 +24,27 @@ pub(crate) struct Track {
     pub reserves: Vec<Reserve>,
     pub ooms: Vec<Oom>,
     pub lifetimes: Lifetimes,
+    /// Rows whose number of earlier frees of their address, a part of PyTorch's name for them, is
+    /// not the number of earlier rows of that address, which the page counts.
+    pub other_versions: Vec<(u32, u32)>,
     /// Number of entries up to each event. Never decreases.
     after_entries: Vec<Moment>,
 }
 
-/// One block.
+/// One block. There may be millions, so a row does not copy what its lifetime and the entries tell.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Row {
     /// First moment at which the block is live; 0 if it is from before the recording.
     pub from: u32,
     /// Last moment at which it is live. `None` if it was never freed.
     pub until: Option<u32>,
-    /// Last moment at which a stream may still use it. Not after `until` if no stream does.
-    pub waits_until: u32,
-    /// Index of the remaining data in `Track::lifetimes`. It is not copied, because there may be
-    /// millions of rows.
+    /// Index of its lifetime in `Track::lifetimes`.
     life: u32,
-    /// Stack of its free, if the history has it.
-    pub freed_by: StackId,
-    /// Number of earlier frees of its address, a part of PyTorch's name for it.
-    pub version: u32,
     /// A bit for each of [`PATTERNS`] that it shows.
     pub patterns: u8,
 }
+
+const _: () = assert!(size_of::<Row>() == 20);
 
 /// Patterns written for each block. The page computes itself which blocks were never freed.
 pub(crate) const PATTERNS: [Pattern; 3] = [Pattern::Temporary, Pattern::Early, Pattern::Late];
@@ -96,15 +96,11 @@ impl Track {
         let lifetimes = Lifetimes::of(device);
         let mut track = Track::default();
         let waste = Waste::of(device, &lifetimes);
-        let versions = versions_of(device, &lifetimes);
-        let rows =
-            lifetimes.all.iter().zip(versions).enumerate().map(|(index, (life, version))| {
-                let freed_by = life.freed_by().map(|entry| device.entries[entry].stack);
-                Row { version, freed_by: freed_by.unwrap_or_default(), ..row(&waste, index, life) }
-            });
+        let rows = lifetimes.all.iter().enumerate().map(|(index, life)| row(&waste, index, life));
         let mut rows: Vec<Row> = rows.collect();
+        drop(waste);
         for (moment, change) in changes(device, &lifetimes) {
-            let entry = &device.entries[moment as usize - 1];
+            let entry = device.entries.at(moment as usize - 1);
             let event = track.event(entry.time_us, moment);
             let bytes = i64::try_from(entry.bytes).unwrap_or(i64::MAX);
             match change {
@@ -132,13 +128,12 @@ impl Track {
                 }),
             }
         }
-        for (row, life) in rows.iter_mut().zip(&lifetimes.all) {
-            row.waits_until = track.page_moment(life.reusable.saturating_sub(1));
-        }
         let mut shown = lifetimes.all.iter().map(|life| life.begin < life.end);
         rows.retain(|_| shown.next().unwrap_or(false));
         // Not the stable sort, which needs a copy of half of the rows.
         rows.sort_unstable_by_key(|row| (row.from, row.life));
+        rows.shrink_to_fit();
+        track.other_versions = other_versions(device, &lifetimes, &rows);
         track.rows = rows;
         track.reserved_before = reserved_before(device, &track.reserves);
         track.lifetimes = lifetimes;
@@ -147,6 +142,24 @@ impl Track {
 
     pub(crate) fn life(&self, row: &Row) -> &Lifetime {
         &self.lifetimes.all[row.life as usize]
+    }
+
+    /// Returns the stack that freed the block. Returns an empty one if the history does not have
+    /// the free.
+    pub(crate) fn freed_by(&self, row: &Row, device: &Device) -> StackId {
+        let entry = self.life(row).freed_by();
+        entry.map_or(StackId::NONE, |entry| device.entries.at(entry).stack)
+    }
+
+    /// Returns the number of moments after its free in which a stream may still use the block.
+    pub(crate) fn waiting_moments(&self, row: &Row) -> u32 {
+        let life = self.life(row);
+        match row.until {
+            Some(until) if life.reusable > life.end => {
+                self.page_moment(life.reusable - 1).saturating_sub(until)
+            }
+            _ => 0,
+        }
     }
 
     /// Returns the bytes that the program held at each moment of the page. Additions wrap around
@@ -191,13 +204,27 @@ impl Track {
     }
 }
 
-/// Creates a row whose begin, end and data of entries are still missing.
+/// Creates a row whose begin and end are still missing.
 fn row(waste: &Waste, index: usize, life: &Lifetime) -> Row {
     let bit =
         |(bit, &pattern): (usize, &Pattern)| u8::from(waste.shows(pattern, index, life)) << bit;
     let patterns = PATTERNS.iter().enumerate().map(bit).sum();
-    let (version, freed_by) = Default::default();
-    Row { from: 0, until: None, waits_until: 0, life: index as u32, freed_by, version, patterns }
+    Row { from: 0, until: None, life: index as u32, patterns }
+}
+
+fn other_versions(device: &Device, lifetimes: &Lifetimes, rows: &[Row]) -> Vec<(u32, u32)> {
+    let versions = versions_of(device, lifetimes);
+    let mut earlier: HashMap<u64, u32> = HashMap::new();
+    let mut others = Vec::new();
+    for (index, row) in (0..).zip(rows) {
+        let count = earlier.entry(lifetimes.all[row.life as usize].address).or_default();
+        let version = versions[row.life as usize];
+        if version != *count {
+            others.push((index, version));
+        }
+        *count += 1;
+    }
+    others
 }
 
 /// Returns all changes in order. There may be ten million, so only the order of the lifetimes is

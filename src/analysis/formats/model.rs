@@ -67,7 +67,7 @@ fn pairs<W: Write>(json: &mut Json<W>, pairs: &[(String, String)]) -> io::Result
 fn device<W: Write>(json: &mut Json<W>, snapshot: &Snapshot, device: &Device) -> io::Result<()> {
     json.object(|json| {
         json.key("segments")?.list(&device.segments, |json, it| segment(json, snapshot, it))?;
-        json.key("entries")?.list(&device.entries, |json, it| entry(json, snapshot, it))
+        json.key("entries")?.list(&device.entries, |json, it| entry(json, snapshot, &it))
     })
 }
 

@@ -7,6 +7,7 @@
 //! The numbers come from a file, and a file may contain anything. So blocks may overlap, and sums
 //! may overflow; sums saturate.
 
+mod entries;
 mod stacks;
 mod texts;
 
@@ -14,6 +15,7 @@ use std::collections::HashMap;
 
 pub use cachealloc_history::{BlockState, HOST_DEVICE};
 
+pub use entries::{Entries, Iter as EntriesIter};
 pub use stacks::{Frame, FrameId, Frames, StackId, Stacks};
 pub use texts::{TextId, Texts};
 
@@ -47,10 +49,10 @@ pub struct Device {
     /// The segments after the last entry, by address as in the file.
     pub segments: Vec<Segment>,
     /// The history, oldest entry first. Empty if nothing was recorded.
-    pub entries: Vec<Entry>,
+    pub entries: Entries,
 }
 
-/// One event. 56 bytes, because files have millions.
+/// One event. [`Entries`] stores it in 32 bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Entry {
     /// Microseconds since 1970, UTC; 0 if the file has no times.
@@ -210,8 +212,7 @@ impl Snapshot {
         }
         (self.frames, self.stacks) = (frames, stacks);
         for device in self.devices.iter_mut().chain([&mut self.host, &mut self.graphs]) {
-            let of_entries = device.entries.iter_mut().map(|entry| &mut entry.stack);
-            of_entries.for_each(|stack| *stack = ids[stack.0 as usize]);
+            device.entries.map_stacks(|stack| ids[stack.0 as usize]);
             for segment in &mut device.segments {
                 let of_blocks = segment.blocks.iter_mut().map(|block| &mut block.stack);
                 let all = of_blocks.chain([&mut segment.stack]);

@@ -10,7 +10,7 @@ use super::nodes::{self, Nodes};
 use super::value::{List, Value};
 use super::words;
 use crate::model::{
-    Action, Annotation, Device, Dropped, Entry, Segment, Settings, Snapshot, TextId,
+    Action, Annotation, Device, Dropped, Entries, Entry, Segment, Settings, Snapshot, TextId,
 };
 
 /// Builds a snapshot from `top`, the value that the pickle leaves.
@@ -136,11 +136,11 @@ fn check_ordinal(ordinal: usize) -> nodes::Result<()> {
     Ok(())
 }
 
-fn entries(nodes: &mut Nodes, list: Value) -> nodes::Result<Vec<Entry>> {
+fn entries(nodes: &mut Nodes, list: Value) -> nodes::Result<Entries> {
     Ok(with_whole_frees(listed(nodes, list)?))
 }
 
-fn listed(nodes: &mut Nodes, list: Value) -> nodes::Result<Vec<Entry>> {
+fn listed(nodes: &mut Nodes, list: Value) -> nodes::Result<Entries> {
     if let Value::List(id) = list
         && let List::Entries(numbers) = &nodes.lists[id as usize]
     {
@@ -150,8 +150,10 @@ fn listed(nodes: &mut Nodes, list: Value) -> nodes::Result<Vec<Entry>> {
             // The usual case of one device: the entries need no copy.
             return Ok(mem::take(&mut nodes.entries));
         }
-        let some = nodes.entries.get(numbers).ok_or(SHARED)?;
-        return Ok(some.to_vec());
+        if numbers.end > nodes.entries.len() {
+            return Err(SHARED.into());
+        }
+        return Ok(nodes.entries.range(numbers).collect());
     }
     let items = nodes.take(list)?;
     entries_of(nodes, &items)
@@ -159,8 +161,8 @@ fn listed(nodes: &mut Nodes, list: Value) -> nodes::Result<Vec<Entry>> {
 
 const SHARED: &str = "an entry is shared by two lists";
 
-fn entries_of(nodes: &Nodes, items: &[Value]) -> nodes::Result<Vec<Entry>> {
-    let mut entries = Vec::with_capacity(items.len());
+fn entries_of(nodes: &Nodes, items: &[Value]) -> nodes::Result<Entries> {
+    let mut entries = Entries::default();
     let mut before = Value::Nothing;
     for &item in items {
         let item = nodes.resolve(item);
@@ -170,13 +172,13 @@ fn entries_of(nodes: &Nodes, items: &[Value]) -> nodes::Result<Vec<Entry>> {
             Value::Completion(number) => (number, Action::FreeCompleted),
             value => return Err(format!("{} was found in the list of entries", value.kind())),
         };
-        let entry = *nodes.entries.get(number as usize).ok_or(SHARED)?;
+        let entry = nodes.entries.get(number as usize).ok_or(SHARED)?;
         let action = if entry.action == Action::Free { action } else { entry.action };
-        match entries.last_mut() {
-            Some(Entry { action, .. })
+        match entries.last() {
+            Some(request)
                 if item == Value::Completion(number) && before == Value::Entry(number) =>
             {
-                *action = Action::Free;
+                entries.set(entries.len() - 1, Entry { action: Action::Free, ..request });
             }
             _ => entries.push(Entry { action, ..entry }),
         }
@@ -186,20 +188,15 @@ fn entries_of(nodes: &Nodes, items: &[Value]) -> nodes::Result<Vec<Entry>> {
 }
 
 /// Merges the two entries of a free that was requested and completed at once.
-fn with_whole_frees(mut entries: Vec<Entry>) -> Vec<Entry> {
-    entries.dedup_by(|second, first| {
-        let is_pair = completes(first, second);
-        if is_pair {
-            first.action = Action::Free;
-        }
-        is_pair
+fn with_whole_frees(mut entries: Entries) -> Entries {
+    entries.merge(|first, second| {
+        completes(&first, &second).then_some(Entry { action: Action::Free, ..first })
     });
-    entries.shrink_to_fit();
     entries
 }
 
 /// Reads the entries of the host. PyTorch has written them as one list, and as a list of lists.
-fn host_entries(nodes: &mut Nodes, list: Value) -> nodes::Result<Vec<Entry>> {
+fn host_entries(nodes: &mut Nodes, list: Value) -> nodes::Result<Entries> {
     let is_list = |value| matches!(value, Value::List(_) | Value::EmptyList);
     let items = match list {
         Value::List(id) if matches!(nodes.lists[id as usize], List::Entries(_)) => {
@@ -210,11 +207,11 @@ fn host_entries(nodes: &mut Nodes, list: Value) -> nodes::Result<Vec<Entry>> {
     if !items.iter().any(|&item| is_list(nodes.resolve(item))) {
         return Ok(with_whole_frees(entries_of(nodes, &items)?));
     }
-    let mut all = Vec::new();
+    let mut all = Entries::default();
     for item in items {
         match nodes.resolve(item) {
-            list if is_list(list) => all.extend(listed(nodes, list)?),
-            item => all.extend(entries_of(nodes, &[item])?),
+            list if is_list(list) => all.extend(&listed(nodes, list)?),
+            item => all.extend(&entries_of(nodes, &[item])?),
         }
     }
     Ok(with_whole_frees(all))

@@ -72,13 +72,17 @@ impl Nodes {
     fn add_entry(&mut self, entry: Entry) -> Result<Value> {
         let number = self.entries.len();
         if number > self.listed_count
-            && let Some(request) = self.entries.last_mut()
-            && completes(request, &entry)
+            && let Some(request) = self.entries.last()
+            && completes(&request, &entry)
         {
-            request.action = Action::Free;
+            self.entries.set(number - 1, Entry { action: Action::Free, ..request });
             return Ok(Value::Completion((number - 1) as u32));
         }
-        pushed(&mut self.entries, entry, "entries").map(Value::Entry)
+        if number >= COUNT_MAX {
+            return Err(too_many("entries"));
+        }
+        self.entries.push(entry);
+        Ok(Value::Entry(number as u32))
     }
 
     fn block(&mut self, items: &[Value]) -> Result<Value> {

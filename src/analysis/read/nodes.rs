@@ -1,5 +1,5 @@
 //! The values read so far. A dict becomes what its keys say as soon as it is filled, so a million
-//! entries take a million times 56 bytes and never a million dicts.
+//! entries take a million times 32 bytes and never a million dicts.
 //!
 //! Values that the file shares stay shared: frames, stacks and texts are numbers, and a list of
 //! frames that is used again is looked up once. Other lists may be used once (see [`List::Taken`]),
@@ -12,7 +12,7 @@ use std::ops::Range;
 use super::bounds::check_size;
 use super::value::{List, Small, Value};
 use super::words;
-use crate::model::{Action, Block, Entry, Frames, PoolId, Segment, Stacks, TextId, Texts};
+use crate::model::{Action, Block, Entries, Frames, PoolId, Segment, Stacks, TextId, Texts};
 
 /// The error describes what is wrong, without the position.
 pub(super) type Result<T> = std::result::Result<T, String>;
@@ -25,7 +25,7 @@ pub(super) struct Nodes {
     pub stacks: Stacks,
     pub pools: Vec<(u64, u64)>,
     pool_ids: HashMap<(u64, u64), PoolId>,
-    pub entries: Vec<Entry>,
+    pub entries: Entries,
     /// Number of entries that are in a list, if no later one is in another.
     pub(super) listed_count: usize,
     pub blocks: Vec<Block>,
@@ -55,7 +55,7 @@ impl Nodes {
             stacks: Stacks::default(),
             pools: vec![(0, 0)],
             pool_ids: HashMap::from([((0, 0), PoolId::DEFAULT)]),
-            entries: Vec::new(),
+            entries: Entries::default(),
             listed_count: 0,
             blocks: Vec::new(),
             segments: Vec::new(),

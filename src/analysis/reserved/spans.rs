@@ -27,10 +27,10 @@ pub(super) fn of(device: &Device) -> Vec<Span> {
             Action::SegmentAlloc => back.came(entry.address, moment),
             Action::SegmentFree => {
                 back.came(entry.address, moment);
-                back.wholes.insert(entry.address, (segment_of(entry), moment));
+                back.wholes.insert(entry.address, (segment_of(&entry), moment));
             }
-            Action::SegmentMap => back.part_came(&segment_of(entry), moment),
-            Action::SegmentUnmap => back.part_went(segment_of(entry), moment),
+            Action::SegmentMap => back.part_came(&segment_of(&entry), moment),
+            Action::SegmentUnmap => back.part_went(segment_of(&entry), moment),
             _ => {}
         }
     }

@@ -45,7 +45,7 @@ fn block_name(named: &NamedLife) -> String {
 
 /// Returns the segment's name as in PyTorch's viewer.
 fn segment_name(device: &Device, found: &Found) -> Option<String> {
-    let released = || found.released_by.map(|entry| device.entries[entry].address);
+    let released = || found.released_by.map(|entry| device.entries.at(entry).address);
     let address = found.segment.as_ref().map(|segment| segment.address).or_else(released)?;
     Some(format!("s{address:x}_{}", found.segment_version))
 }
@@ -170,7 +170,7 @@ impl One<'_> {
         // A block may not have been freed yet at an earlier moment.
         if let Some(entry) = life.freed_by().filter(|&entry| entry < self.found.moment as usize) {
             self.event(text, "freed", entry);
-            let by = self.device.entries[entry].stack;
+            let by = self.device.entries.at(entry).stack;
             if by == life.stack && !by.is_none() {
                 let _ = writeln!(text, "{:TITLE$}  (no stack recorded for the free)", "");
             } else {
@@ -183,7 +183,7 @@ impl One<'_> {
         let found = self.found;
         let bounds = found.segment.as_ref().map(of_segment);
         let gone = found.released_by.map(|entry| {
-            let entry = &self.device.entries[entry];
+            let entry = self.device.entries.at(entry);
             format!("{} at {:#x}, released", bytes(entry.bytes), entry.address)
         });
         let Some(bounds) = bounds.or(gone) else { return };
@@ -192,7 +192,7 @@ impl One<'_> {
         match found.reserved_by {
             Some(entry) => {
                 self.event(text, "reserved", entry);
-                self.frames(text, self.device.entries[entry].stack);
+                self.frames(text, self.device.entries.at(entry).stack);
             }
             None => {
                 let _ = writeln!(text, "{:TITLE$}before the history began", "reserved");
@@ -204,13 +204,13 @@ impl One<'_> {
         }
         if let Some(entry) = found.released_by.filter(|_| found.segment.is_none()) {
             self.event(text, "released", entry);
-            self.frames(text, self.device.entries[entry].stack);
+            self.frames(text, self.device.entries.at(entry).stack);
         }
     }
 
     fn event(&self, text: &mut String, what: &str, entry: usize) {
         let entries = &self.device.entries;
-        let (first, now) = (entries[0].time_us, entries[entry].time_us);
+        let (first, now) = (entries.at(0).time_us, entries.at(entry).time_us);
         let after = time(now.saturating_sub(first).saturating_mul(1000));
         let (number, all) = (count(entry as u64 + 1), count(entries.len() as u64));
         let _ = writeln!(text, "{what:TITLE$}after {after}, by entry {number} of {all}");
@@ -403,7 +403,7 @@ fn event<W: io::Write>(
     entry: Option<usize>,
 ) -> io::Result<()> {
     or_null(json, entry.as_ref(), |json, &index| {
-        let entry = &device.entries[index];
+        let entry = device.entries.at(index);
         json.object(|json| {
             json.key("entry")?.number(index + 1)?;
             json.key("time_us")?.number(entry.time_us)?;

@@ -25,12 +25,12 @@ fn entry(action: Action, time_us: u64, mib: u64) -> Entry {
 /// Allocates and frees 64 MiB, and allocates 96 MiB at this time.
 fn fit(time_us: u64) -> DeviceFit {
     let times = [SECOND_US, 2 * SECOND_US, time_us].map(|us| if time_us == 0 { 0 } else { us });
-    let entries = vec![
+    let entries = [
         entry(Action::Alloc, times[0], 64),
         entry(Action::Free, times[1], 64),
         entry(Action::Alloc, times[2], 96),
     ];
-    let device = Device { entries, ..Device::default() };
+    let device = Device { entries: entries.into_iter().collect(), ..Device::default() };
     let defaults = [OptionSet::parse("").expect("none are sound")];
     let question = Question { sets: &defaults, device_bytes: None, with_failed: true };
     DeviceFit::of(&Snapshot::default(), &device, question)

@@ -36,7 +36,7 @@ impl<'a> Origins<'a> {
     pub(crate) fn ranges(&self, track: &Track, tables: &mut Tables) -> Vec<u32> {
         let mut known = HashMap::new();
         let mut number = |row: &Row| {
-            let entry = track.life(row).allocated_by().map(|entry| &self.device.entries[entry]);
+            let entry = track.life(row).allocated_by().map(|entry| self.device.entries.at(entry));
             let range = entry.map_or(TextId::EMPTY, |entry| entry.user_metadata);
             let new = || tables.text(self.snapshot.texts.get(range));
             *known.entry(range).or_insert_with(new)
@@ -56,7 +56,7 @@ impl<'a> Origins<'a> {
 
     fn pool(&self, life: &Lifetime) -> PoolId {
         if let Some(entry) = life.allocated_by().filter(|_| self.has_pools) {
-            return self.device.entries[entry].pool;
+            return self.device.entries.at(entry).pool;
         }
         let after = self.segments.partition_point(|&(begin, ..)| begin <= life.address);
         let around = after.checked_sub(1).map(|at| self.segments[at]);

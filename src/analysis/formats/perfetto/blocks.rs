@@ -149,7 +149,7 @@ impl<W: Write> Blocks<'_, W> {
         if let Some(callers) = place.callers {
             said.push(self.trace.key("called by").text(callers));
         }
-        let range = life.allocated_by().map(|index| self.device.entries[index].user_metadata);
+        let range = life.allocated_by().map(|index| self.device.entries.at(index).user_metadata);
         if let Some(range) = range.filter(|range| !range.is_empty()) {
             let text = self.trace.text(self.snapshot.texts.get(range));
             said.push(self.trace.key("range").text(text));

@@ -67,7 +67,8 @@ fn lives_are_their_entries() {
         for device in &snapshot.devices {
             let mut told = BTreeSet::new();
             for life in &Lifetimes::of(device).all {
-                let of = |index: Option<usize>| index.map(|index| (index, &device.entries[index]));
+                let of =
+                    |index: Option<usize>| index.map(|index| (index, device.entries.at(index)));
                 if let Some((index, entry)) = of(life.allocated_by()) {
                     let of_life = (Action::Alloc, life.stack, life.category, life.stream);
                     assert_eq!((entry.action, entry.stack, entry.category, entry.stream), of_life);
@@ -104,7 +105,9 @@ fn gaps() {
             let count = device.entries.len() as u64;
             // A history may have lost everything.
             let (from, to) = (random.below(1 + count), random.below(1 + count));
-            device.entries.drain(from.min(to) as usize..from.max(to) as usize);
+            made::edit(&mut device.entries, |all| {
+                all.drain(from.min(to) as usize..from.max(to) as usize);
+            });
             let lifetimes = Lifetimes::of(device);
             disagreements += lifetimes.disagreements_count;
             let end: BTreeMap<u64, u64> =
@@ -119,7 +122,7 @@ fn gaps() {
             for life in by_time {
                 let since = places.insert(life.address, life.reusable).unwrap_or(0);
                 assert!(since <= life.begin, "seed {seed}: {life:?}");
-                let is_of_stack = |it: &&Entry| {
+                let is_of_stack = |it: &Entry| {
                     it.action == Action::Alloc && it.stack == life.stack && !life.stack.is_none()
                 };
                 if let Some(entry) = device.entries.iter().find(is_of_stack) {
@@ -177,7 +180,7 @@ fn totals_of_sites() {
             for site in &all {
                 let allocs: Vec<usize> = (0..device.entries.len())
                     .filter(|&index| {
-                        let entry = &device.entries[index];
+                        let entry = device.entries.at(index);
                         entry.action == Action::Alloc
                             && (entry.stack, entry.category) == (site.stack, site.category)
                     })
@@ -186,21 +189,21 @@ fn totals_of_sites() {
                 let frees: Vec<Option<usize>> = frees.collect();
                 let totals = &site.totals;
                 assert_eq!(totals.allocated_count, allocs.len() as u64, "seed {seed}");
-                let bytes = |&index: &usize| device.entries[index].bytes;
+                let bytes = |&index: &usize| device.entries.at(index).bytes;
                 assert_eq!(totals.allocated_bytes, allocs.iter().map(bytes).sum::<u64>());
                 let whole: Vec<u64> = allocs
                     .iter()
                     .zip(&frees)
                     .filter_map(|(&from, to)| {
-                        Some(device.entries[(*to)?].time_us - device.entries[from].time_us)
+                        Some(device.entries.at((*to)?).time_us - device.entries.at(from).time_us)
                     })
                     .collect();
                 assert_eq!(totals.whole_count, whole.len() as u64);
                 assert_eq!(totals.whole_us, whole.iter().sum::<u64>());
                 let short = allocs.iter().zip(&frees).filter(|&(&from, &to)| {
                     to.is_some_and(|to| {
-                        let between = &device.entries[from + 1..to];
-                        let others = between.iter().filter(|it| it.action == Action::Alloc);
+                        let between = device.entries.range(from + 1..to);
+                        let others = between.filter(|it| it.action == Action::Alloc);
                         others.count() as u32 <= OTHERS_BETWEEN_MAX
                     })
                 });
@@ -226,9 +229,9 @@ fn totals_of_sites() {
 
 /// Returns the index of the entry that frees the block that this one allocates.
 fn naive_free(device: &Device, alloc: usize) -> Option<usize> {
-    let address = device.entries[alloc].address;
+    let address = device.entries.at(alloc).address;
     (alloc + 1..device.entries.len()).find(|&index| {
-        let entry = &device.entries[index];
+        let entry = device.entries.at(index);
         entry.address == address && matches!(entry.action, Action::Free | Action::FreeRequested)
     })
 }
@@ -302,7 +305,7 @@ fn waste_is_found() {
     entries.extend([alloc(4, 100), alloc(5, 7), alloc(6, 7), alloc(7, 1)]); // 7 is the peak
     entries.extend([free(6, 7), free(5, 7), free(1, 10), alloc(8, 20), free(8, 20)]);
     entries.extend([free(4, 100), free(2, 10)]); // late; 7 leaks
-    let device = Device { entries, segments: Vec::new() };
+    let device = Device { entries: entries.into_iter().collect(), segments: Vec::new() };
     // The segments would contain block 7.
     let block = cachealloc_analysis::model::Block {
         address: 7,
@@ -337,8 +340,8 @@ fn waste_is_found() {
     // Only 7 comes between the begin of 6 and its end.
     assert_eq!(found(Pattern::Temporary), [3, 3, 6, 8]);
     // Blocks that make up the peak are needed then.
-    let entries = vec![alloc(1, 10), alloc(2, 10), free(2, 10), free(1, 10)];
-    let short = Device { entries, segments: Vec::new() };
+    let entries = [alloc(1, 10), alloc(2, 10), free(2, 10), free(1, 10)];
+    let short = Device { entries: entries.into_iter().collect(), segments: Vec::new() };
     let short_lives = Lifetimes::of(&short);
     let waste = Waste::of(&short, &short_lives);
     let early = short_lives.all.iter().enumerate();
@@ -380,9 +383,9 @@ fn moments_by_name() {
     assert_eq!(resolve(When::Entry(5)), Some(5));
     assert_eq!(resolve(When::Entry(u64::MAX)), Some(lifetimes.last));
     assert_eq!(resolve(When::AfterUs(u64::MAX)), Some(lifetimes.last));
-    let first_us = device.entries[0].time_us;
-    let us = device.entries[7].time_us - first_us;
+    let first_us = device.entries.at(0).time_us;
+    let us = device.entries.at(7).time_us - first_us;
     let after = resolve(When::AfterUs(us)).expect("it is there") as usize;
-    assert!(device.entries[after - 1].time_us == first_us + us && after >= 8);
-    assert!(device.entries[after].time_us > first_us + us);
+    assert!(device.entries.at(after - 1).time_us == first_us + us && after >= 8);
+    assert!(device.entries.at(after).time_us > first_us + us);
 }

@@ -35,7 +35,7 @@ fn block(address: u64, bytes: u64, requested_bytes: u64, state: BlockState) -> B
 /// second life, and one that was freed.
 fn device() -> Device {
     let gone = BASE + (8 << 20);
-    let entries = vec![
+    let entries = [
         entry(Action::SegmentAlloc, BASE, 2 << 20),
         entry(Action::Alloc, BASE, 1000),
         entry(Action::Free, BASE, 1000),
@@ -61,7 +61,7 @@ fn device() -> Device {
         stack: StackId::NONE,
         blocks,
     };
-    Device { segments: vec![segment], entries }
+    Device { segments: vec![segment], entries: entries.into_iter().collect() }
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 
 use cachealloc_analysis::model::{
-    Action, Annotation, Device, Entry, Frame, FrameId, Snapshot, StackId, TextId,
+    Action, Annotation, Device, Entries, Entry, Frame, FrameId, Snapshot, StackId, TextId,
 };
 use cachealloc_analysis::names::Names;
 use cachealloc_analysis::{Aggregate, Group, Lifetimes, SiteKey, When, difference, formats};
@@ -20,7 +20,7 @@ type Alloc<'a> = (&'a [(&'a str, u64)], u64);
 
 /// A device whose blocks are all live.
 fn device(snapshot: &mut Snapshot, allocs: &[Alloc]) -> Device {
-    let mut entries = Vec::new();
+    let mut entries = Entries::default();
     let mut blocks = Vec::new();
     for (address, (frames, bytes)) in (1..).zip(allocs) {
         let frames: Vec<FrameId> = frames
@@ -157,9 +157,10 @@ for path in sys.argv[2:]:
         if seed % 2 == 1 {
             // The history began late, so it lacks allocations that its entries free. It also lacks
             // the requests of frees.
-            let entries = &mut snapshot.devices[0].entries;
-            entries.drain(..entries.len() / 3);
-            entries.retain(|entry| entry.action != Action::FreeRequested);
+            made::edit(&mut snapshot.devices[0].entries, |entries| {
+                entries.drain(..entries.len() / 3);
+                entries.retain(|entry| entry.action != Action::FreeRequested);
+            });
         }
         let lives = snapshot.devices.iter().map(|device| Lifetimes::of(device).all.len());
         writeln!(wanted, "{} slices several", lives.sum::<usize>()).expect("memory takes it");

@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use cachealloc_analysis::model::Snapshot;
+use cachealloc_analysis::model::{Entries, Entry, Snapshot};
 use cachealloc_history as history;
 
 /// The allocator that makes random sound histories also for the tests of the writer.
@@ -46,4 +46,11 @@ impl Drop for Directory {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0); // only room is lost
     }
+}
+
+/// Changes entries as a list.
+pub fn edit(entries: &mut Entries, change: impl FnOnce(&mut Vec<Entry>)) {
+    let mut all: Vec<Entry> = entries.iter().collect();
+    change(&mut all);
+    *entries = all.into_iter().collect();
 }

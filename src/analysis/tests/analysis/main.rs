@@ -1,6 +1,7 @@
 //! The analysis against naive models, real files and hostile ones.
 
 mod answers;
+mod entries;
 mod find;
 mod formats;
 mod hostile;

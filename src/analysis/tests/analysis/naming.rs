@@ -246,12 +246,12 @@ fn snapshot_named(name: &str, path: &Path, address: u64) -> Snapshot {
         action: cachealloc_analysis::model::Action::Alloc,
         entered: 0,
     };
-    snapshot.devices.push(Device { entries: vec![entry], segments: Vec::new() });
+    snapshot.devices.push(Device { entries: [entry].into_iter().collect(), segments: Vec::new() });
     snapshot
 }
 
 fn frames(snapshot: &Snapshot) -> Vec<String> {
-    let stack = snapshot.devices[0].entries[0].stack;
+    let stack = snapshot.devices[0].entries.at(0).stack;
     snapshot.frames_of(stack).map(|frame| label(&snapshot.texts, frame)).collect()
 }
 

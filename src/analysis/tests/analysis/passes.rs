@@ -1,6 +1,6 @@
 //! Number of times a program went through its ranges.
 
-use cachealloc_analysis::model::{Action, Device, Entry, StackId, TextId, Texts};
+use cachealloc_analysis::model::{Action, Device, Entries, Entry, StackId, TextId, Texts};
 use cachealloc_analysis::{PASS_DEPTH_MAX, Passes};
 
 /// Returns name, begin and end of each pass. Each entry gives its ranges and how many of them were
@@ -20,7 +20,7 @@ fn passes(entries: &[(&str, u8)]) -> Vec<(String, u32, u32)> {
         action: if said == "a message" { Action::Annotate } else { Action::Alloc },
         entered,
     };
-    let entries: Vec<Entry> = entries.iter().map(entry).collect();
+    let entries: Entries = entries.iter().map(entry).collect();
     let passes = Passes::of(&Device { entries, ..Device::default() }, &texts);
     for pass in &passes.all {
         let range = &passes.ranges[pass.range as usize];

@@ -38,7 +38,7 @@ fn lines(snapshot: &Snapshot) -> Vec<String> {
             }
         }
         for entry in &device.entries {
-            let model::Entry { time_us, address, bytes, stream, action, .. } = *entry;
+            let model::Entry { time_us, address, bytes, stream, action, .. } = entry;
             assert_eq!(entry.compile_context.0, 0);
             let is_around = |segment: &&model::Segment| {
                 (segment.address..segment.address + segment.bytes).contains(&address)

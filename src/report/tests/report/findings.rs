@@ -4,7 +4,7 @@ use cachealloc_analysis::model::{Action, Dropped, StackId};
 
 use cachealloc_report::last_of_each_process;
 
-use crate::made::{MIB, Made, small};
+use crate::made::{MIB, Made, edit, small};
 use crate::page::written;
 
 pub fn sentences(page: &str) -> Vec<String> {
@@ -178,11 +178,12 @@ fn the_rank_that_failed_is_named_first() {
     let files: Vec<_> = (0..4)
         .map(|rank| {
             let mut made = small();
-            let entries = &mut made.snapshot.devices[0].entries;
-            if rank != 2 {
-                entries.retain(|entry| entry.action != Action::OutOfMemory);
-            }
-            entries.iter_mut().for_each(|entry| entry.time_us += rank);
+            made.edit(|entries| {
+                if rank != 2 {
+                    entries.retain(|entry| entry.action != Action::OutOfMemory);
+                }
+                entries.iter_mut().for_each(|entry| entry.time_us += rank);
+            });
             made.snapshot.settings.ours.push(("rank".to_string(), rank.to_string()));
             made.input(&format!("r{rank}.pickle"))
         })
@@ -195,10 +196,12 @@ fn the_rank_that_failed_is_named_first() {
 #[test]
 fn two_runs_are_compared() {
     let mut inputs = ["before", "after"].map(|name| small().input(name));
-    for entry in &mut inputs[1].snapshot.devices[0].entries {
-        entry.time_us += 1_000_000;
-        entry.bytes /= 2;
-    }
+    edit(&mut inputs[1].snapshot, |entries| {
+        for entry in entries {
+            entry.time_us += 1_000_000;
+            entry.bytes /= 2;
+        }
+    });
     let found = sentences(&written(&inputs));
     let wanted = "Two consecutive runs, compared and not added up: peak 13.0 MiB in before";
     assert!(found.iter().any(|it| it.starts_with(wanted)), "{found:?}");
@@ -212,7 +215,7 @@ fn a_process_is_not_counted_twice() {
         let facts = [("host", "node7"), ("process", process)];
         let facts = facts.map(|(name, value)| (name.to_string(), value.to_string()));
         input.snapshot.settings.ours.extend(facts);
-        input.snapshot.devices[0].entries.truncate(entries);
+        edit(&mut input.snapshot, |all| all.truncate(entries));
         input
     };
     let inputs =
@@ -250,7 +253,7 @@ fn missing_data_is_reported() {
     );
 
     let mut made = small();
-    made.snapshot.devices[0].entries.clear();
+    made.edit(Vec::clear);
     let found = sentences(&written(&[made.input("state")]));
     assert!(found.iter().any(|finding| finding.contains("no history")), "{found:?}");
     assert!(!found.iter().any(|finding| finding.contains("never freed")), "{found:?}");
@@ -268,7 +271,7 @@ fn common_findings_are_reported_once() {
             made.entry(Action::Alloc, 1 << 40, more, stack);
             made.entry(Action::Free, 1 << 40, more, StackId::NONE);
         }
-        made.snapshot.devices[0].entries.iter_mut().for_each(|entry| entry.time_us += number);
+        made.edit(|entries| entries.iter_mut().for_each(|entry| entry.time_us += number));
         made.input(&format!("rank{number}"))
     };
     let alone = sentences(&written(&[rank(0, 0)]));
@@ -345,7 +348,7 @@ fn highest_peak_of_many_files_is_described() {
                 let stack = made.stack(&[("f", "/u/a.c", 1)]);
                 made.keep(1 << 40, 100 * MIB, stack);
             }
-            made.snapshot.devices[0].entries.iter_mut().for_each(|entry| entry.time_us += rank);
+            made.edit(|entries| entries.iter_mut().for_each(|entry| entry.time_us += rank));
             made.input(&format!("rank{rank}"))
         })
         .collect();
@@ -361,7 +364,7 @@ fn highest_peak_of_many_files_is_described() {
     assert!(begins[2..].contains(&"rank2") && begins.len() < 8, "{found:?}");
     let rank = |rank: u64| {
         let mut made = small();
-        made.snapshot.devices[0].entries.iter_mut().for_each(|entry| entry.time_us += rank);
+        made.edit(|entries| entries.iter_mut().for_each(|entry| entry.time_us += rank));
         made.input(&format!("rank{rank}"))
     };
     let found = sentences(&written(&(0..6).map(rank).collect::<Vec<_>>()));
@@ -379,7 +382,7 @@ fn of_moments_of_one_process_the_last_tells() {
         input.snapshot.settings.ours.extend(facts);
         input.snapshot.settings.dropped = Dropped::Count(0);
     }
-    inputs[0].snapshot.devices[0].entries.truncate(3);
+    edit(&mut inputs[0].snapshot, |entries| entries.truncate(3));
     let found = sentences(&written(&inputs));
     let alone = sentences(&written(&inputs[1..]));
     assert_eq!(found[1], "2 snapshots of one process; the findings are those of the last, second.");
@@ -390,7 +393,9 @@ fn of_moments_of_one_process_the_last_tells() {
     for input in &mut same {
         input.snapshot.settings = inputs[1].snapshot.settings.clone();
     }
-    same[0].snapshot.devices[0].entries.iter_mut().for_each(|entry| entry.time_us += 1);
+    edit(&mut same[0].snapshot, |entries| {
+        entries.iter_mut().for_each(|entry| entry.time_us += 1);
+    });
     assert!(sentences(&written(&same))[1].ends_with("those of the last, exit."));
     // The first snapshot still has entries that the last one has lost.
     inputs[1].snapshot.settings.dropped = Dropped::Count(7);
@@ -414,9 +419,10 @@ fn a_steady_state_and_what_ended_the_one_before() {
         ];
         for (us, action, stack) in entries.into_iter().take(entries_count) {
             made.entry(action, 1 << 30 | us, MIB, stack);
-            let entries = &mut made.snapshot.devices[0].entries;
-            let begin_us = entries[0].time_us;
-            entries.last_mut().expect("an entry").time_us = begin_us + us;
+            made.edit(|entries| {
+                let begin_us = entries[0].time_us;
+                entries.last_mut().expect("an entry").time_us = begin_us + us;
+            });
         }
         let found = sentences(&written(&[made.input("steady")]));
         found.into_iter().filter(|finding| finding.contains("driver")).collect::<Vec<_>>()

@@ -95,7 +95,7 @@ fn the_options_that_would_have_served_it_are_a_finding() {
 #[test]
 fn without_a_history_there_is_no_section() {
     let mut made = small();
-    made.snapshot.devices[0].entries.clear();
+    made.edit(Vec::clear);
     assert_eq!(section(&written(&[made.input("state")])), None);
 }
 

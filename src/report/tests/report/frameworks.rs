@@ -100,7 +100,7 @@ fn live_blocks_suffice_to_recognize_segments() {
     let mut made = Made::new();
     let stack = made.stack(&[(CACHE, TORCH, 1)]);
     made.keep(1 << 40, 2 * MIB, stack);
-    made.snapshot.devices[0].entries.clear();
+    made.edit(Vec::clear);
     let found = sentences(&written(&[made.input("state")]));
     assert!(
         found.iter().any(|sentence| sentence.contains("1 allocation, 2.00 MiB, ")),

@@ -58,8 +58,15 @@ impl Made {
     /// Sets the range of the last entry, and how much of it was newly entered.
     pub fn within(&mut self, range: &str, entered: u8) {
         let range = self.snapshot.texts.add(range);
-        let last = self.snapshot.devices[0].entries.last_mut().expect("an entry");
-        (last.user_metadata, last.entered) = (range, entered);
+        self.edit(|entries| {
+            let last = entries.last_mut().expect("an entry");
+            (last.user_metadata, last.entered) = (range, entered);
+        });
+    }
+
+    /// Changes the entries as a list.
+    pub fn edit(&mut self, change: impl FnOnce(&mut Vec<Entry>)) {
+        edit(&mut self.snapshot, change);
     }
 
     /// Allocates a block that is never freed, in a separate segment.
@@ -129,4 +136,12 @@ pub fn small() -> Made {
     );
     made.segment(other, 1, &[(2 * MIB, BlockState::Free, none)]);
     made
+}
+
+/// Changes the entries of the first device as a list.
+pub fn edit(snapshot: &mut Snapshot, change: impl FnOnce(&mut Vec<Entry>)) {
+    let entries = &mut snapshot.devices[0].entries;
+    let mut all: Vec<Entry> = entries.iter().collect();
+    change(&mut all);
+    *entries = all.into_iter().collect();
 }

@@ -112,7 +112,7 @@ fn free_memory_at_a_failed_allocation() {
 #[test]
 fn a_device_on_which_nothing_failed_has_no_such_moment() {
     let mut made = small();
-    made.snapshot.devices[0].entries.retain(|it| it.action != Action::OutOfMemory);
+    made.edit(|entries| entries.retain(|it| it.action != Action::OutOfMemory));
     let told = tell(&[made.input("small.pickle")], FitWhen::Short, When::Shortage);
     assert!(told.devices[0].inside.is_none());
 }
