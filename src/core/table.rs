@@ -104,6 +104,10 @@ impl<T> Table<T> {
         }
     }
 
+    pub(crate) fn len(&self) -> usize {
+        self.rows.len() - self.vacant.len()
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
         self.rows
             .iter()

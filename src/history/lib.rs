@@ -51,18 +51,22 @@ pub use check::Problem;
 pub use entry::{Action, Entry, NO_RANGE, StackId};
 pub use frame_kind::{FrameKind, frame_kind, is_interpreter, least_of_callers, site_index};
 pub use frames::{Describe, Frame, NAME_BYTES_MAX, is_source, place, without_start};
-pub use merge_rings::RingMerge;
+pub use merge_rings::{MergedEntries, RingMerge};
 pub use oom::data::{OomCache, OomLimit, OomPart, OomReport, OomRequest};
 pub use oom::kind::{OomKind, OomPlace};
 pub use oom::report::{SITES_DESCRIBED_MAX, oom_again, oom_report, oom_title};
 pub use oom::why::{OomReason, reasons};
 pub use program::program;
 pub use ring::Ring;
+pub use ring::copy::{RingCopy, RingEntries};
+pub use ring::packed::PackedEntries;
+pub use rows::copy::RowsCopy;
 pub use rows::{CHUNK_ROWS, ChunkAllocator, Rows};
 pub use short::{short_name, short_path};
 pub use sites::{Site, live_sites, sites};
 pub use snapshot::{
-    Block, BlockState, Clock, Device, HOST_DEVICE, PoolKind, Segment, Settings, Snapshot,
+    Block, BlockState, Clock, Device, EntryList, HOST_DEVICE, PoolKind, Segment, Settings,
+    Snapshot, tiled,
 };
 pub use stacks::{PieceAllocator, Stacks};
 pub use torch::write_snapshot;

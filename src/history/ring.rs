@@ -13,7 +13,11 @@ use std::sync::atomic::{AtomicU64, Ordering, compiler_fence};
 use crate::entry::{Action, Entry, NO_RANGE, StackId};
 use crate::rows::{ChunkAllocator, Rows};
 
+pub(crate) mod copy;
+pub(crate) mod packed;
+
 pub struct Ring {
+    identity: u64,
     entries: Rows<Entry>,
     /// Index of the oldest entry; 0 until the bound is reached.
     oldest: usize,
@@ -30,6 +34,7 @@ impl Ring {
     /// Creates a ring. A bound of 0 counts as 1, as in PyTorch.
     pub fn new(entries_max: usize) -> Ring {
         Ring {
+            identity: new_identity(),
             entries: Rows::new(),
             oldest: 0,
             entries_max: entries_max.max(1),
@@ -70,16 +75,26 @@ impl Ring {
 
     /// Returns the entries, oldest first.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &Entry> + Clone {
+        self.iter_from(0)
+    }
+
+    /// Returns the entries without the oldest ones.
+    pub(crate) fn iter_from(&self, first: usize) -> impl ExactSizeIterator<Item = &Entry> + Clone {
         let len = self.entries.len();
         let at = move |index| if index < len { index } else { index - len };
         // Every index is below the length.
         let entry = move |index| self.entries.get(at(self.oldest + index)).unwrap_or(&NO_ENTRY);
-        (0..len).map(entry)
+        (first..len).map(entry)
     }
 
-    /// Returns a copy of the entries, oldest first, for a snapshot.
-    pub fn to_vec(&self) -> Vec<Entry> {
-        self.iter().copied().collect()
+    /// Returns a number that no other ring has, and that changes when the ring is cleared.
+    pub(crate) fn identity(&self) -> u64 {
+        self.identity
+    }
+
+    /// Returns the time of the last entry pushed.
+    pub(crate) fn newest_ns(&self) -> u64 {
+        self.last_time_ns
     }
 
     pub fn len(&self) -> usize {
@@ -109,6 +124,7 @@ impl Ring {
             told.store(0, Ordering::Relaxed);
             compiler_fence(Ordering::SeqCst);
         }
+        self.identity = new_identity();
         self.entries.clear();
         self.oldest = 0;
         self.dropped_count = 0;
@@ -147,6 +163,11 @@ impl Ring {
             self.entries_max = self.entries.len();
         }
     }
+}
+
+fn new_identity() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 const NO_ENTRY: Entry = Entry {

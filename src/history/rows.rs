@@ -4,6 +4,8 @@
 //! If the allocator has no more chunks, all rows move to the list's own memory and the chunks are
 //! released.
 
+pub(crate) mod copy;
+
 /// Number of rows of a chunk.
 pub const CHUNK_ROWS: usize = 2048;
 

@@ -4,13 +4,13 @@
 use crate::entry::{Entry, StackId};
 
 #[derive(Clone, PartialEq, Debug, Default)]
-pub struct Snapshot {
+pub struct Snapshot<E = Vec<Entry>> {
     /// Devices of the process, each at the index of its ordinal; unused ones are empty.
-    pub devices: Vec<Device>,
+    pub devices: Vec<Device<E>>,
     /// Segments by device, then by address; see [`Snapshot::sort`].
     pub segments: Vec<Segment>,
     /// Host memory that devices can access: pinned, registered, or virtual memory.
-    pub host: Device,
+    pub host: Device<E>,
     /// Segments of the host by address; each has [`HOST_DEVICE`] as its device.
     pub host_segments: Vec<Segment>,
     /// Memory nodes of graphs: by device, then by address, without overlaps. The pool of each is
@@ -25,14 +25,32 @@ pub struct Snapshot {
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Device {
+pub struct Device<E = Vec<Entry>> {
     /// Entries, oldest first.
-    pub entries: Vec<Entry>,
+    pub entries: E,
     /// Number of entries lost, always the oldest ones.
     pub dropped_count: u64,
     /// Whether recording began before the first allocation on this device. Then the entries, if
     /// none was dropped, explain how every block came to be.
     pub recorded_from_start: bool,
+}
+
+/// The entries of a device.
+pub trait EntryList {
+    /// Returns the entries, oldest first.
+    fn each(&self) -> impl Iterator<Item = Entry>;
+
+    fn count(&self) -> usize;
+}
+
+impl EntryList for Vec<Entry> {
+    fn each(&self) -> impl Iterator<Item = Entry> {
+        self.iter().copied()
+    }
+
+    fn count(&self) -> usize {
+        self.len()
+    }
 }
 
 /// Stands for the host in place of a device's ordinal. PyTorch writes -1.
@@ -169,7 +187,39 @@ impl Segment {
     }
 }
 
-impl Snapshot {
+impl<E: EntryList> Device<E> {
+    /// Returns the device with a plain list of entries.
+    pub fn unpacked(self) -> Device {
+        let Device { entries, dropped_count, recorded_from_start } = self;
+        Device { entries: entries.each().collect(), dropped_count, recorded_from_start }
+    }
+}
+
+/// Returns the blocks of a segment and the free ranges between them. Blocks that overlap stay so.
+pub fn tiled(begin: u64, end: u64, active: impl Iterator<Item = Block>) -> Vec<Block> {
+    let free = |address: u64, end: u64| Block {
+        address,
+        bytes: end.saturating_sub(address),
+        requested_bytes: 0,
+        state: BlockState::Free,
+        stack: StackId::NONE,
+    };
+    let mut blocks = Vec::new();
+    let mut at = begin;
+    for block in active {
+        if block.address > at {
+            blocks.push(free(at, block.address));
+        }
+        at = block.address.saturating_add(block.bytes);
+        blocks.push(block);
+    }
+    if at < end {
+        blocks.push(free(at, end));
+    }
+    blocks
+}
+
+impl<E> Snapshot<E> {
     /// Adds segments to the devices or to the host, by their device.
     pub fn add(&mut self, segments: impl IntoIterator<Item = Segment>) {
         for segment in segments {
@@ -190,9 +240,12 @@ impl Snapshot {
     }
 
     /// Returns the stacks of all entries, blocks and segments, with repetitions.
-    pub fn stacks(&self) -> impl Iterator<Item = StackId> {
+    pub fn stacks(&self) -> impl Iterator<Item = StackId>
+    where
+        E: EntryList,
+    {
         let histories = self.devices.iter().chain([&self.host]);
-        let entries = histories.flat_map(|device| &device.entries).map(|entry| entry.stack);
+        let entries = histories.flat_map(|device| device.entries.each()).map(|entry| entry.stack);
         let segments =
             || self.segments.iter().chain(&self.host_segments).chain(&self.graph_segments);
         let blocks = segments().flat_map(|segment| &segment.blocks).map(|block| block.stack);

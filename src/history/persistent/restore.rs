@@ -7,7 +7,10 @@ use super::read::{Leftover, Owner};
 use crate::check::Problem;
 use crate::entry::{Action, Entry};
 use crate::merge_rings::RingMerge;
-use crate::snapshot::{Block, BlockState, Clock, PoolKind, Segment, Settings, Snapshot};
+use crate::ring::copy::RingEntries;
+use crate::snapshot::{
+    Block, BlockState, Clock, Device, PoolKind, Segment, Settings, Snapshot, tiled,
+};
 
 /// A snapshot, and facts that it does not contain.
 pub struct Restored {
@@ -43,10 +46,13 @@ pub fn restore(leftover: &Leftover) -> Result<Restored, Problem> {
             }
         }
         let dropped_count = if leftover.level == ALL { owner.dropped_count } else { 0 };
-        gather.add(owner.device, owner.entries.clone(), dropped_count);
+        let entries = owner.entries.iter().collect();
+        gather.add(owner.device, RingEntries { entries, dropped_count, lost_until_ns: 0 });
         snapshot.add(state.segments(owner.device)?);
     }
-    (snapshot.devices, snapshot.host) = gather.finish(leftover.entries_max);
+    let (devices, host) = gather.finish(leftover.entries_max);
+    snapshot.devices = devices.into_iter().map(Device::unpacked).collect();
+    snapshot.host = host.unpacked();
     snapshot.sort();
     snapshot.check()?;
     Ok(Restored { snapshot, last_ns })
@@ -144,7 +150,7 @@ impl State {
                 state: BlockState::Allocated,
                 stack: row.stack,
             });
-            let blocks = tile(row.address, end, blocks.chain(whole));
+            let blocks = tiled(row.address, end, blocks.chain(whole));
             let is = |flag| row.flags & flag != 0;
             segments.push(Segment {
                 device,
@@ -211,30 +217,6 @@ fn block(row: &BlockRow) -> Block {
         state: if pending { BlockState::Pending } else { BlockState::Allocated },
         stack: row.stack,
     }
-}
-
-/// Returns the blocks and the free ranges between them. The later check detects overlaps.
-fn tile(begin: u64, end: u64, active: impl Iterator<Item = Block>) -> Vec<Block> {
-    let free = |address: u64, end: u64| Block {
-        address,
-        bytes: end.saturating_sub(address),
-        requested_bytes: 0,
-        state: BlockState::Free,
-        stack: crate::StackId::NONE,
-    };
-    let mut blocks = Vec::new();
-    let mut at = begin;
-    for block in active {
-        if block.address > at {
-            blocks.push(free(at, block.address));
-        }
-        at = block.address.saturating_add(block.bytes);
-        blocks.push(block);
-    }
-    if at < end {
-        blocks.push(free(at, end));
-    }
-    blocks
 }
 
 /// Returns the settings that the process recorded at its start. The library's keys are listed as

@@ -6,8 +6,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use crate::entry::Entry;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{EntryList, Snapshot};
 
 /// Maximum number of passes of a device; the last ones are kept.
 const PASSES_MAX: usize = 1 << 18;
@@ -31,12 +30,12 @@ pub(super) struct Event {
 }
 
 impl Annotations {
-    pub(super) fn of(snapshot: &Snapshot) -> Annotations {
+    pub(super) fn of<E: EntryList>(snapshot: &Snapshot<E>) -> Annotations {
         let mut names = Names::default();
         let mut annotations = Annotations::default();
         for (number, device) in (0..).zip(&snapshot.devices) {
             let mut passes = Passes::default();
-            for (index, entry) in device.entries.iter().enumerate() {
+            for (index, entry) in device.entries.each().enumerate() {
                 let text = snapshot.ranges.get(usize::from(entry.range));
                 if let Some(text) = text.filter(|text| !text.is_empty()) {
                     passes.note(names.of(entry.range, text), index, entry.entered);
@@ -116,16 +115,19 @@ impl Passes {
         }
     }
 
-    fn events(self, device: u32, entries: &[Entry]) -> impl Iterator<Item = Event> {
+    fn events(self, device: u32, entries: &impl EntryList) -> Vec<Event> {
         let both = |Pass { name, depth, first, last }: Pass| {
             // At one entry all ranges begin before any ends, and inner ranges end first.
             [((first, false, depth), name), ((last, true, u8::MAX - depth), name)]
         };
         let mut all: Vec<_> = self.all.into_iter().flat_map(both).collect();
         all.sort_unstable();
-        all.into_iter().map(move |((index, ends, _), name)| {
-            let time_ns = entries[index as usize].time_ns;
-            Event { device, time_ns, begins: !ends, name }
-        })
+        let mut times = (0..).zip(entries.each().map(|entry| entry.time_ns)).peekable();
+        let event = |((index, ends, _), name): ((u32, bool, u8), u32)| {
+            while times.next_if(|(number, _)| *number < index).is_some() {}
+            let (_, time_ns) = *times.peek()?;
+            Some(Event { device, time_ns, begins: !ends, name })
+        };
+        all.into_iter().filter_map(event).collect()
     }
 }

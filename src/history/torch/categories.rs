@@ -16,7 +16,7 @@ use std::sync::Arc;
 use crate::entry::{Action, Entry, StackId};
 use crate::frames::{Describe, capped};
 use crate::hash::BuildWordHasher;
-use crate::snapshot::{Device, HOST_DEVICE, Snapshot};
+use crate::snapshot::{Device, EntryList, HOST_DEVICE, Snapshot};
 use crate::torch::words::UNKNOWN;
 
 pub(super) struct Categories {
@@ -31,7 +31,10 @@ pub(super) struct Categories {
 }
 
 impl Categories {
-    pub(super) fn of(snapshot: &Snapshot, describe: &mut dyn Describe) -> Categories {
+    pub(super) fn of<E: EntryList>(
+        snapshot: &Snapshot<E>,
+        describe: &mut dyn Describe,
+    ) -> Categories {
         let mut categories = Categories {
             has_history: has_history(snapshot),
             written: false,
@@ -78,12 +81,12 @@ impl Categories {
         }
     }
 
-    fn choose(&mut self, snapshot: &Snapshot, describe: &mut dyn Describe) {
+    fn choose<E: EntryList>(&mut self, snapshot: &Snapshot<E>, describe: &mut dyn Describe) {
         let (mut has_known, mut has_unknown) = (false, false);
         let mut best: Option<(Use, (u32, usize))> = None;
         for (number, device) in (0..).zip(&snapshot.devices) {
             let mut allocated = HashSet::<u64, BuildWordHasher>::default();
-            for (index, entry) in device.entries.iter().enumerate() {
+            for (index, entry) in device.entries.each().enumerate() {
                 if entry.action == Action::FreeCompleted {
                     continue;
                 }
@@ -96,7 +99,7 @@ impl Categories {
                 }
                 // The first of the best kind.
                 if best.is_none_or(|(of, _)| of > Use::Nothing) {
-                    let of = use_of(entry, &mut allocated);
+                    let of = use_of(&entry, &mut allocated);
                     if best.is_none_or(|(before, _)| of < before) {
                         best = Some((of, (number, index)));
                     }
@@ -137,7 +140,7 @@ fn use_of(entry: &Entry, allocated: &mut HashSet<u64, BuildWordHasher>) -> Use {
 }
 
 /// Returns whether the snapshot has more than a last entry.
-fn has_history(snapshot: &Snapshot) -> bool {
-    let more = |device: &Device| device.recorded_from_start || device.entries.len() > 1;
+fn has_history<E: EntryList>(snapshot: &Snapshot<E>) -> bool {
+    let more = |device: &Device<E>| device.recorded_from_start || device.entries.count() > 1;
     snapshot.devices.iter().any(more)
 }

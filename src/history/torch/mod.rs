@@ -29,7 +29,9 @@ use crate::entry::{Action, Entry, StackId};
 use crate::frames::{Describe, Frame, capped};
 use crate::hash::BuildWordHasher;
 use crate::pickle::{MemoIndex, Pickle, Word};
-use crate::snapshot::{Block, BlockState, Device, HOST_DEVICE, PoolKind, Segment, Snapshot};
+use crate::snapshot::{
+    Block, BlockState, Device, EntryList, HOST_DEVICE, PoolKind, Segment, Snapshot,
+};
 use crate::{action_words, state_words};
 use annotations::{Annotations, Event};
 use categories::Categories;
@@ -43,8 +45,8 @@ mod settings;
 mod words;
 
 /// Writes the snapshot as PyTorch's pickle. Does not check it; see [`Snapshot::check`].
-pub fn write_snapshot(
-    snapshot: &Snapshot,
+pub fn write_snapshot<E: EntryList>(
+    snapshot: &Snapshot<E>,
     describe: &mut dyn Describe,
     output: impl Write,
 ) -> io::Result<()> {
@@ -63,10 +65,10 @@ pub fn write_snapshot(
     writer.pickle.end()
 }
 
-struct Writer<'a, W> {
+struct Writer<'a, W, E> {
     pickle: Pickle<W>,
     describe: &'a mut dyn Describe,
-    snapshot: &'a Snapshot,
+    snapshot: &'a Snapshot<E>,
     pools: Pools,
     annotations: Annotations,
     /// Objects in the memo: stacks by id, frames by the address of their `Arc`, and by value.
@@ -84,7 +86,7 @@ struct Described {
     category: Option<Arc<str>>,
 }
 
-impl<W: Write> Writer<'_, W> {
+impl<W: Write, E: EntryList> Writer<'_, W, E> {
     fn top(&mut self) -> io::Result<()> {
         let snapshot = self.snapshot;
         self.pickle.begin_dict()?;
@@ -98,11 +100,14 @@ impl<W: Write> Writer<'_, W> {
         self.pickle.word(SEGMENTS)?;
         self.list(&snapshot.segments, Self::segment)?;
         self.pickle.word(DEVICE_TRACES)?;
-        let taken = [self.snapshot_taken()];
-        let devices = if is_empty(snapshot) { &taken[..] } else { &snapshot.devices };
-        self.list((0..).zip(devices), |writer, (number, device)| {
-            writer.entries(number, &device.entries)
-        })?;
+        if is_empty(snapshot) {
+            let taken = self.snapshot_taken();
+            self.list([taken], |writer, taken| writer.entries(0, &vec![taken]))?;
+        } else {
+            self.list((0..).zip(&snapshot.devices), |writer, (number, device)| {
+                writer.entries(number, &device.entries)
+            })?;
+        }
         self.pickle.word(HOST_SEGMENTS)?;
         self.list(&snapshot.host_segments, Self::segment)?;
         self.pickle.word(HOST_TRACES)?;
@@ -169,9 +174,9 @@ impl<W: Write> Writer<'_, W> {
         self.pickle.end_dict()
     }
 
-    fn entries(&mut self, device: u32, entries: &[Entry]) -> io::Result<()> {
+    fn entries(&mut self, device: u32, entries: &impl EntryList) -> io::Result<()> {
         let mut batch = self.pickle.begin_list()?;
-        for (index, entry) in entries.iter().enumerate() {
+        for (index, entry) in entries.each().enumerate() {
             for entry in as_written(entry) {
                 batch.item(&mut self.pickle)?;
                 self.entry((device, index), entry)?;
@@ -180,11 +185,10 @@ impl<W: Write> Writer<'_, W> {
         batch.end(&mut self.pickle)
     }
 
-    /// The history of a device that consists of this snapshot.
-    fn snapshot_taken(&self) -> Device {
+    /// The only entry of a history that consists of this snapshot.
+    fn snapshot_taken(&self) -> Entry {
         let time_ns = self.snapshot.clock.time_ns;
-        let taken = Entry { time_ns, action: Action::Snapshot, ..Entry::default() };
-        Device { entries: vec![taken], ..Device::default() }
+        Entry { time_ns, action: Action::Snapshot, ..Entry::default() }
     }
 
     /// Writes an entry, or one of the two of a free. `place`: its device and its index there.
@@ -299,14 +303,13 @@ impl<W: Write> Writer<'_, W> {
 }
 
 /// Returns whether the viewer would find no device.
-fn is_empty(snapshot: &Snapshot) -> bool {
-    let has_entries = |device: &Device| !device.entries.is_empty();
+fn is_empty<E: EntryList>(snapshot: &Snapshot<E>) -> bool {
+    let has_entries = |device: &Device<E>| device.entries.count() > 0;
     snapshot.segments.is_empty() && !snapshot.devices.iter().any(has_entries)
 }
 
 /// Returns the entries as written: a free is one entry in the ring and two in the file.
-fn as_written(entry: &Entry) -> impl Iterator<Item = Entry> + use<> {
-    let entry = *entry;
+fn as_written(entry: Entry) -> impl Iterator<Item = Entry> {
     let (first, second) = match entry.action {
         Action::Free => (Action::FreeRequested, Some(Action::FreeCompleted)),
         action => (action, None),

@@ -4,8 +4,9 @@ use std::io::{self, Write};
 
 use super::Writer;
 use super::words::*;
+use crate::snapshot::EntryList;
 
-impl<W: Write> Writer<'_, W> {
+impl<W: Write, E: EntryList> Writer<'_, W, E> {
     pub(super) fn settings(&mut self) -> io::Result<()> {
         let settings = &self.snapshot.settings;
         self.pickle.begin_dict()?;

@@ -1,6 +1,7 @@
 //! Memory that the driver serves the program directly, and the limit that it shares with the cache.
 
 pub(crate) mod breakdown;
+pub(crate) mod cut;
 pub(crate) mod ending;
 pub(crate) mod first_uses;
 pub(crate) mod forecast;

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use cachealloc_core::rules::{Rule, rule_holds};
-use cachealloc_history::{Entry, Segment, StackId};
+use cachealloc_history::StackId;
 use cachealloc_statistics::breakdown::Component;
 
 use crate::clock::now_ns;
@@ -22,8 +22,7 @@ use crate::memory_hooks::other_memory::Observed;
 use crate::process::lock_timeout::LockWait;
 use crate::record::HOST;
 use crate::record::capture;
-use crate::record::driver_memory;
-use crate::record::driver_memory::{Allocation, EntriesOf, History};
+use crate::record::driver_memory::{Allocation, History};
 use crate::record::holders::StackTotals;
 use crate::state::contexts::Context;
 use crate::{heap, pagemap, record};
@@ -236,26 +235,6 @@ pub(crate) fn record(is_kept: impl Fn(i32) -> bool, keeps_entries: bool) {
     history.begin(served.iter().filter_map(|(key, served)| served.shown(*key)));
 }
 
-/// Returns an upper bound of the bytes that a cut takes.
-pub(crate) fn cut_bytes() -> usize {
-    let table = lock(&TABLE);
-    (table.served.len() + table.physical.len()) * driver_memory::SEGMENT_BYTES_MAX
-        + table.history.entries_count() * 4 * size_of::<Entry>()
-}
-
-/// Returns what is live, and by device the entries and the number of missing ones, at one moment.
-pub(crate) fn cut() -> (Vec<Segment>, Vec<EntriesOf>) {
-    let table = lock(&TABLE);
-    let shown = table.served.iter().filter_map(|(key, served)| served.shown(*key));
-    let mut segments: Vec<Segment> = shown.map(|allocation| allocation.segment()).collect();
-    let mut entries = table.history.entries();
-    for (created_ns, unmapped) in table.unmapped() {
-        segments.push(unmapped.segment());
-        driver_memory::add_entries(&mut entries, &unmapped, created_ns);
-    }
-    (segments, entries)
-}
-
 /// Returns what each stack holds and has asked for, by device.
 pub(crate) fn holders(wait: LockWait) -> Vec<(i32, Vec<StackTotals>)> {
     wait.lock(&TABLE).map(|table| table.history.holders()).unwrap_or_default()
@@ -365,7 +344,7 @@ impl Table {
 
     /// Physical memory that is mapped nowhere, with its creation time, at addresses after the
     /// arrays. No ring has entries for it: most is mapped a moment later.
-    fn unmapped(&self) -> impl Iterator<Item = (u64, Allocation)> {
+    pub(super) fn unmapped(&self) -> impl Iterator<Item = (u64, Allocation)> {
         let last = self.arrays.last_key_value();
         let begin = last.map_or(ARRAYS_BEGIN, |(place, bytes)| place + bytes);
         let unmapped = self.physical.values().filter(|physical| {

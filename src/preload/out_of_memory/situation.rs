@@ -15,7 +15,7 @@ use crate::driver_memory::table;
 use crate::driver_memory::table::Held;
 use crate::driver_memory::{implicit_usage, limits, measured};
 use crate::process::lock_timeout::LockWait;
-use crate::snapshots::contents;
+use crate::snapshots::cut;
 use crate::state::contexts;
 use crate::state::contexts::Context;
 use crate::{config, record};
@@ -137,7 +137,7 @@ fn parts(breakdown: &Breakdown, counts: &BTreeMap<Component, u64>) -> Vec<OomPar
 /// else to `cache`.
 fn add_cache(context: &Context, cache: &mut OomCache) -> (u64, u64) {
     let Some(mut allocator) = LockWait::Timeout.lock(&context.allocator) else { return (0, 0) };
-    contents::empty_lists(context, &mut allocator);
+    cut::empty_lists(context, &mut allocator);
     let (mut held, mut count) = (0, 0);
     for segment in allocator.segments() {
         for block in allocator.blocks(segment.id) {

@@ -10,7 +10,8 @@ use cachealloc_history::persistent::layout::{
     IS_BLOCK, IS_THERE, OWNER_FOREIGN, OWNER_HOST, SegmentRow,
 };
 use cachealloc_history::{
-    Action, Block, BlockState, Entry, NO_RANGE, PoolKind, Ring, Segment, StackId,
+    Action, Block, BlockState, Entry, NO_RANGE, PoolKind, Ring, RingCopy, RingEntries, Segment,
+    StackId,
 };
 
 use crate::clock::now_ns;
@@ -39,9 +40,6 @@ pub(crate) struct Allocation {
     /// Set if the program has freed it.
     pub is_free: bool,
 }
-
-/// A device, its entries, and the number of missing entries.
-pub(crate) type EntriesOf = (i32, Vec<Entry>, u64);
 
 pub(crate) struct History {
     /// Keyed by device.
@@ -134,14 +132,22 @@ impl History {
         }
     }
 
-    pub(crate) fn entries_count(&self) -> usize {
-        self.rings().map(|(_, ring)| ring.len()).sum()
+    /// An upper bound of the bytes that `cut` takes.
+    pub(crate) fn cut_bytes(&self) -> usize {
+        let of_ring = |(_, ring)| RingCopy::bytes(ring) + size_of::<(i32, RingCopy)>() + 128;
+        self.rings().map(of_ring).sum()
     }
 
-    pub(crate) fn entries(&self) -> Vec<EntriesOf> {
-        let entries =
-            |(device, ring): (i32, &Ring)| (device, ring.to_vec(), recorder::missing_count(ring));
-        self.rings().map(entries).collect()
+    /// Begins to copy the entries of each device.
+    pub(crate) fn cut(&self) -> Vec<(i32, RingCopy)> {
+        let mut copies = Vec::with_capacity(self.devices.len());
+        copies.extend(self.rings().map(|(device, ring)| (device, RingCopy::begin(ring))));
+        copies
+    }
+
+    /// Copies some more entries of a device.
+    pub(crate) fn copy(&self, device: i32, copy: &mut RingCopy) {
+        copy.copy(self.devices.get(&device).and_then(|device| device.ring.as_ref()));
     }
 
     /// The totals of each device's stacks.
@@ -225,24 +231,22 @@ impl OfDevice {
     }
 }
 
-/// Adds the entries of an allocation that no ring contains, if the history of its device is
-/// complete from then on.
-pub(crate) fn add_entries(all: &mut Vec<EntriesOf>, allocation: &Allocation, time_ns: u64) {
-    let Allocation { address, bytes, device, stack, .. } = *allocation;
+/// Returns the entries of an allocation that no ring contains, if the history of its device, whose
+/// ring this is, is complete from then on.
+pub(crate) fn entries_of(
+    allocation: &Allocation,
+    time_ns: u64,
+    ring: Option<&RingEntries>,
+) -> Option<[Entry; 2]> {
+    let Allocation { address, bytes, stack, .. } = *allocation;
     let from_start = settings::is_from_start();
-    if recorder::entries_max() <= 1 {
-        return;
+    if recorder::entries_max() <= 1 || (ring.is_none() && !from_start) {
+        return None;
     }
-    if from_start && all.iter().all(|(known, ..)| *known != device) {
-        all.push((device, Vec::new(), 0));
-    }
-    let Some((_, entries, dropped_count)) = all.iter_mut().find(|(known, ..)| *known == device)
-    else {
-        return;
-    };
-    let oldest_ns = entries.first().map_or(u64::MAX, |entry| entry.time_ns);
-    if (*dropped_count > 0 || !from_start) && time_ns < oldest_ns {
-        return;
+    let is_complete = from_start && ring.is_none_or(|ring| ring.dropped_count == 0);
+    let oldest = ring.and_then(|ring| ring.entries.iter().next());
+    if !is_complete && oldest.is_none_or(|oldest| time_ns < oldest.time_ns) {
+        return None;
     }
     let entry = |action| Entry {
         time_ns,
@@ -254,8 +258,7 @@ pub(crate) fn add_entries(all: &mut Vec<EntriesOf>, allocation: &Allocation, tim
         entered: 0,
         range: NO_RANGE,
     };
-    let place = entries.partition_point(|entry| entry.time_ns <= time_ns);
-    entries.splice(place..place, [Action::SegmentAlloc, Action::Alloc].map(entry));
+    Some([Action::SegmentAlloc, Action::Alloc].map(entry))
 }
 
 impl Allocation {

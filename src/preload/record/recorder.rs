@@ -13,7 +13,7 @@ use cachealloc_core::{
 use cachealloc_history::persistent::layout::{
     BlockRow, FREE, IS_EXPANDABLE, IS_SMALL, IS_THERE, LIVE, PENDING, SegmentRow,
 };
-use cachealloc_history::{Action, Entry, NO_RANGE, Ring, Rows, StackId};
+use cachealloc_history::{Action, Entry, NO_RANGE, Ring, Rows, RowsCopy, StackId};
 use cachealloc_options::{Record, StackContext};
 
 use crate::clock::now_ns;
@@ -28,7 +28,7 @@ use crate::record::settings;
 mod cut;
 mod span;
 
-pub(crate) use cut::Cut;
+pub(crate) use cut::{BlockSource, Cut};
 
 /// The recorder of a context.
 #[derive(Default)]
@@ -41,6 +41,8 @@ struct Recorded {
     entries: Entries,
     /// The origin of each block, by its number. Stale for free blocks.
     blocks: Rows<BlockRow>,
+    /// The copy of `blocks` that a snapshot is making, if any.
+    copy: Option<RowsCopy<BlockRow>>,
     segments: Segments,
     /// The private pool of a segment, by its base, and the time since when it has been in that
     /// pool. Stale for other segments.
@@ -224,6 +226,7 @@ impl Recorder {
         let Some(mut recorded) = self.recorded() else { return };
         let recorded = &mut *recorded;
         recorded.take_completed(allocator);
+        recorded.keep_for_copy(freed.block);
         let mut nobodys = BlockRow::default();
         let row = recorded.blocks.get_mut(freed.block.0 as usize).unwrap_or(&mut nobodys);
         let origin = origin_of(row);
@@ -283,6 +286,7 @@ impl Recorded {
         if index >= self.blocks.len() && !self.blocks.grow_to(index + 1) {
             return crate::record::stop_short();
         }
+        self.keep_for_copy(block);
         if let Some(there) = self.blocks.get_mut(index) {
             *there = BlockRow { state: FREE, ..row };
             // See Note [Killed at any instruction].
@@ -293,9 +297,26 @@ impl Recorded {
 
     /// Changes the state of a recorded block.
     fn set_state(&mut self, block: BlockId, state: u32) {
+        self.keep_for_copy(block);
         if let Some(row) = self.blocks.get_mut(block.0 as usize) {
             row.state = state;
             compiler_fence(Ordering::SeqCst);
+        }
+    }
+
+    /// Keeps the row of a block for a snapshot that is copying the rows. Call before it changes.
+    #[inline]
+    fn keep_for_copy(&mut self, block: BlockId) {
+        if self.copy.is_some() {
+            self.keep_for(block);
+        }
+    }
+
+    #[cold]
+    fn keep_for(&mut self, block: BlockId) {
+        let Recorded { blocks, copy, .. } = self;
+        if !copy.as_mut().is_some_and(|copy| copy.keep(blocks, block.0 as usize)) {
+            *copy = None;
         }
     }
 
@@ -355,9 +376,9 @@ pub(crate) fn entries_max() -> usize {
     if settings.record == Record::State { 1 } else { settings.max_entries as usize }
 }
 
-/// Returns how many wanted entries the ring has dropped.
-pub(crate) fn missing_count(ring: &Ring) -> u64 {
-    if settings::get().record == Record::State { 0 } else { ring.dropped_count() }
+/// Returns whether entries that a ring has dropped are missing: they are wanted.
+pub(crate) fn misses_entries() -> bool {
+    settings::get().record != Record::State
 }
 
 /// Returns the stack that an entry shows.

@@ -1,5 +1,5 @@
-//! Contents of a snapshot: the cut of every context, the text of its stacks, and the file, which
-//! appears only when complete.
+//! Contents of a snapshot: the cut of every context (`cut.rs`), the text of its stacks, and the
+//! file, which appears only when complete.
 
 use core::ffi::c_char;
 use core::ptr::null_mut;
@@ -9,44 +9,27 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, RwLockReadGuard};
 use std::time::Duration;
 
-use cachealloc_core::{Allocator, BlockView};
 use cachealloc_history as history;
 use cachealloc_history::file::{Unnamed, Writer};
 use cachealloc_history::name::{Facts, Template};
-use cachealloc_history::{Clock, RingMerge, Settings, Snapshot, StackId};
+use cachealloc_history::{Clock, Settings, StackId};
 use cachealloc_options::Word;
 use cachealloc_statistics::breakdown::Breakdown;
 
-use crate::apart;
-use crate::cache::blocks;
-use crate::clock::Instant;
-use crate::driver_memory::{breakdown, measured, table};
-use crate::graphs::graph_memory;
-use crate::heap;
-use crate::heap::Section;
+use crate::driver_memory::{breakdown, measured};
 use crate::lock::lock;
 use crate::out_of_memory::noted;
-use crate::pagemap;
-use crate::pagemap::Place;
 use crate::process::lock_timeout::LockWait;
 use crate::process::watchdog;
-use crate::record;
-use crate::record::ranges;
-use crate::record::recorder::Cut;
 use crate::record::symbols::Names;
-use crate::seccomp;
-use crate::state::contexts;
-use crate::state::contexts::Context;
+use crate::snapshots::cut;
 use crate::statistics::waits;
 use crate::trim::scavenger;
-use crate::{config, log};
-
-/// A context whose end takes longer is left out.
-const END_WAIT_MAX: Duration = Duration::from_secs(2);
+use crate::{apart, config, record, seccomp};
 
 /// A breakdown without the driver's figures is better than a snapshot that waits for a driver in
 /// trouble.
@@ -82,7 +65,7 @@ pub(crate) fn write(path: &Path, reason: SnapshotReason) -> io::Result<u64> {
     if matches!(reason, SnapshotReason::Asked | SnapshotReason::Shortage) {
         scavenger::measure_within(MEASURE_MAX);
     }
-    let mut snapshot = take()?;
+    let mut snapshot = cut::take(settings(), clock())?;
     snapshot.settings.more.push(("taken".to_string(), reason.word().to_string()));
     let mut breakdowns = breakdown::breakdowns(LockWait::Timeout);
     if let SnapshotReason::Asked = reason {
@@ -200,107 +183,6 @@ fn host() -> String {
     String::from_utf8_lossy(&name[..end]).into_owned()
 }
 
-/// A context with its locked allocator, and a guard that keeps the context alive unless it is
-/// already ending.
-type Locked =
-    (&'static Context, MutexGuard<'static, Allocator>, Option<RwLockReadGuard<'static, ()>>);
-
-/// Locks these contexts, with memory reserved for their cuts: without memory the writer gives up,
-/// and must hold no lock then. All contexts are locked at once, because a segment that one context
-/// releases may belong to another a moment later. The same holds for all segments of a context that
-/// is about to end.
-fn lock_with_room<I: Iterator<Item = &'static Context>>(
-    contexts: impl Fn() -> I,
-) -> io::Result<(Vec<Locked>, Section)> {
-    const ATTEMPTS_MAX: usize = 20;
-    let mut capacity_bytes = ROOM_BYTES_MIN;
-    for _ in 0..ATTEMPTS_MAX {
-        let section = Section::open(capacity_bytes).ok_or(io::ErrorKind::OutOfMemory)?;
-        let mut locked = Vec::new();
-        for context in contexts() {
-            watchdog::heartbeat();
-            let open = open_within(context, END_WAIT_MAX);
-            match LockWait::Timeout.lock(&context.allocator) {
-                Some(allocator) => locked.push((context, allocator, open)),
-                None => log::warn(format_args!("snapshot: skipped a context: its lock timed out")),
-            }
-        }
-        let cut_bytes = |(context, allocator, _): &mut Locked| {
-            heap::beside_section(|| empty_lists(context, allocator));
-            context.recorder.cut_bytes(allocator)
-        };
-        let needed: usize = locked.iter_mut().map(cut_bytes).sum::<usize>() + table::cut_bytes();
-        if needed + ROOM_BYTES_MIN / 2 <= capacity_bytes {
-            return Ok((locked, section));
-        }
-        // Leave a margin for allocations made meanwhile.
-        capacity_bytes = needed + needed / 4 + ROOM_BYTES_MIN;
-    }
-    Err(io::Error::other("the program allocates faster than its blocks can be listed"))
-}
-
-const ROOM_BYTES_MIN: usize = 1 << 20;
-
-fn take() -> io::Result<Snapshot> {
-    let mut snapshot = Snapshot { settings: settings(), clock: clock(), ..Snapshot::default() };
-    let mut gather = RingMerge::new(record::settings::is_from_start());
-    let (mut locked, section) = lock_with_room(contexts::every)?;
-    for (context, allocator, _) in &mut locked {
-        let Cut { segments, entries, dropped_count } = cut_locked(context, allocator);
-        gather.add(context.device.max(0) as u32, entries, dropped_count);
-        snapshot.add(segments);
-    }
-    let (segments, entries) = table::cut();
-    for (device, entries, dropped_count) in entries {
-        gather.add(device as u32, entries, dropped_count);
-    }
-    snapshot.add(segments);
-    note_taken(&locked, &snapshot);
-    drop(locked);
-    drop(section);
-    (snapshot.devices, snapshot.host) = gather.finish(snapshot.settings.entries_max);
-    snapshot.graph_segments = graph_memory::segments().collect();
-    // Read after the entries, so that each of their numbers has a name.
-    let ranges = LockWait::Timeout.lock(&ranges::ALL);
-    snapshot.ranges = ranges.map(|ranges| ranges.texts()).unwrap_or_default();
-    snapshot.sort();
-    Ok(snapshot)
-}
-
-/// Records in each device's history that this snapshot was taken. Later snapshots contain that
-/// entry; this one does not, as in PyTorch.
-fn note_taken(locked: &[Locked], snapshot: &Snapshot) {
-    let mut devices = Vec::new();
-    for (context, ..) in locked.iter().filter(|(context, ..)| context.recorder.is_on()) {
-        let device = context.device.max(0) as u32;
-        if !devices.contains(&device) {
-            devices.push(device);
-            let of_device = snapshot.segments.iter().filter(|segment| segment.device == device);
-            let active_bytes = of_device.map(history::Segment::active_bytes).sum();
-            heap::beside_section(|| context.recorder.snapshot_taken(active_bytes));
-        }
-    }
-}
-
-fn cut_locked(context: &Context, allocator: &mut Allocator) -> Cut {
-    context.recorder.cut(allocator, context.device, requested)
-}
-
-/// Returns the blocks of the thread caches to the core, and records completed frees.
-pub(crate) fn empty_lists(context: &Context, allocator: &mut Allocator) {
-    blocks::take_back_all(context, allocator);
-    context.recorder.completed(allocator);
-}
-
-/// Returns the size that the program requested. The core knows the request that first got a block;
-/// a thread cache reuses the block without telling the core.
-pub(crate) fn requested(block: &BlockView) -> u64 {
-    match pagemap::place(block.address.0) {
-        Place::Block(live) => live.requested_bytes,
-        _ => block.requested_bytes,
-    }
-}
-
 pub(crate) fn settings() -> Settings {
     let config = config::get();
     Settings {
@@ -347,20 +229,6 @@ fn add_build_ids(more: &mut Vec<(String, String)>, names: &Names) {
 fn clock() -> Clock {
     let time_ns = crate::clock::now_ns();
     Clock { time_ns, epoch_us: time_ns.wrapping_add(crate::clock::epoch_offset_ns()) / 1000 }
-}
-
-/// Returns a guard that keeps the context from ending. Returns `None` if the context has ended, or
-/// if its end takes longer than `wait_max`.
-fn open_within(context: &Context, wait_max: Duration) -> Option<RwLockReadGuard<'_, ()>> {
-    let begun = Instant::now();
-    loop {
-        let open = context.keep_open();
-        if open.is_some() || context.is_dead() || begun.elapsed() > wait_max {
-            return open;
-        }
-        watchdog::heartbeat();
-        crate::process::library_thread::sleep(Duration::from_micros(50));
-    }
 }
 
 /// Updates the heartbeat of the writer on every write.

@@ -1,6 +1,7 @@
 //! When snapshots are written, what they contain, and the thread that writes them.
 
 pub(crate) mod contents;
+pub(crate) mod cut;
 pub(crate) mod outcomes;
 pub(crate) mod recording;
 pub(crate) mod stop;

@@ -17,7 +17,7 @@ use crate::graphs::graph_memory;
 use crate::process::lock_timeout::LockWait;
 use crate::record::settings;
 use crate::record::{capture, persistent};
-use crate::snapshots::{contents, triggers, writer};
+use crate::snapshots::{contents, cut, triggers, writer};
 use crate::state::contexts;
 use crate::state::contexts::Context;
 use crate::{identity, process};
@@ -108,6 +108,6 @@ fn set(settings: Recording) {
 }
 
 fn begin((context, allocator): &mut Locked) {
-    contents::empty_lists(context, allocator);
-    context.recorder.begin(allocator, context.device, contents::requested);
+    cut::empty_lists(context, allocator);
+    context.recorder.begin(allocator, context.device, cut::requested);
 }

@@ -1,6 +1,6 @@
-// curve KIND N: creates N of something, and then makes a few calls in `counted`, whose instruction
-// count should not depend on N. Prints the number of those calls, and which driver calls happened
-// meanwhile.
+// curve KIND N [FILE]: creates N of something, and then makes a few calls in `counted`, whose
+// instruction count should not depend on N, or writes a snapshot. Prints the number of those calls,
+// and which driver calls happened meanwhile.
 #include <dlfcn.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -33,7 +33,7 @@ static int (*alloc_async)(uint64_t *, uint64_t, void *), (*free_async)(uint64_t,
 static int (*stream_create)(void **, unsigned), (*begin_capture)(void *, int), (*end_capture)(void *, void **);
 static int (*launch)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **,
                      void **);
-static int (*set_current)(void *);
+static int (*set_current)(void *), (*snapshot)(const char *);
 static void *streams[64], *contexts[MISSES];
 static uint64_t taken[MISSES + 64];
 
@@ -82,8 +82,25 @@ static void used_in_turn(long count) {
     }
 }
 
-__attribute__((noinline)) static long counted(const char *kind) {
+// As many live blocks, whose neighbours in memory were not allocated one after the other.
+static void live(long count) {
+    uint64_t *blocks = malloc(count * sizeof *blocks);
+    for (long i = 0; i < count; i++)
+        CHECK(alloc(&blocks[i], 512));
+    for (long i = 0; i < count; i++) {
+        long other = i * 7919 % count;
+        CHECK(release(blocks[other]));
+        CHECK(alloc(&blocks[other], 512));
+    }
+    free(blocks);
+}
+
+__attribute__((noinline)) static long counted(const char *kind, const char *file) {
     long calls = 0;
+    if (file) {
+        CHECK(snapshot(file));
+        calls++;
+    }
     if (!strcmp(kind, "pending") || !strcmp(kind, "streams"))
         for (; calls < MISSES; calls++)
             CHECK(alloc_async(&taken[calls], (12 << 20) + (calls << 21), streams[calls % 64]));
@@ -120,7 +137,7 @@ __attribute__((noinline)) static long counted(const char *kind) {
 }
 
 int main(int argc, char **argv) {
-    if (argc != 3 || !(driver = dlopen("libcuda.so.1", RTLD_NOW)))
+    if (argc < 3 || !(driver = dlopen("libcuda.so.1", RTLD_NOW)))
         return 2;
     const char *kind = argv[1];
     long count = atol(argv[2]);
@@ -157,8 +174,16 @@ int main(int argc, char **argv) {
             CHECK(alloc_async(&taken[i], 4096 + i * 512, streams[0]));
         submit(streams[0]);
     }
+    if (!strcmp(kind, "entries"))
+        for (long i = 0; i < count / 2; i++) {
+            CHECK(alloc(&taken[0], 512 + i % 50 * 512));
+            CHECK(release(taken[0]));
+        }
+    if (!strcmp(kind, "live"))
+        live(count);
+    snapshot = (int (*)(const char *))dlsym(RTLD_DEFAULT, "cachealloc_snapshot");
     long asked = *queries, recorded = *records;
-    long calls = counted(kind);
+    long calls = counted(kind, argv[3]);
     printf("%ld calls, %ld queries, %ld records\n", calls, *queries - asked, *records - recorded);
     return 0;
 }

@@ -1,10 +1,12 @@
 //! Costs that must not grow with the work.
 
+use std::fs;
 use std::path::Path;
 use std::process::Command;
 
 use cachealloc_tests::{
-    Run, compile, compile_library, driver_folder, library, release_library, skipped, tier,
+    Run, compile, compile_library, driver_folder, library, release_library, scratch_file, skipped,
+    tier,
 };
 
 /// Host memory follows the blocks that live, not the places where blocks ever began.
@@ -132,6 +134,51 @@ fn captures_beside_many_blocks() {
     curve("capture", "", MANY);
 }
 
+/// While a snapshot is taken, other threads stand still for the cut, which does not depend on the
+/// length of the history.
+#[test]
+fn cut_beside_many_entries() {
+    // The first 2048 entries are copied at the cut itself.
+    let [few, many] = cuts("entries", "all", [4 * FEW, tier::count(20_000, MANY)]);
+    println!("entries: {few}, then {many} instructions");
+    assert!(2 * many <= 3 * few, "{few} instructions grow to {many}");
+}
+
+/// The cut lists segments, and no blocks.
+#[test]
+fn cut_beside_many_blocks() {
+    let count = tier::count(20_000, MANY);
+    let [few, many] = cuts("live", "state", [FEW, count]);
+    println!("live: {few}, then {many} instructions");
+    assert!(many <= few + count, "{few} instructions grow to {many} with {count} blocks");
+}
+
+/// The cut lists the blocks if they are not recorded.
+#[test]
+#[ignore = "long tier"]
+fn cut_beside_many_blocks_that_are_not_recorded() {
+    const INSTRUCTIONS_MAX: u64 = 300;
+    let [few, many] = cuts("live", "off", [FEW, MANY]);
+    println!("not recorded: {few}, then {many} instructions");
+    assert!(many <= few + INSTRUCTIONS_MAX * MANY, "{few} instructions grow to {many}");
+}
+
+/// Returns the instructions of the cut of a snapshot, with so many of something.
+fn cuts(kind: &str, record: &str, counts: [u64; 2]) -> [u64; 2] {
+    if Command::new("valgrind").arg("--version").output().is_err() {
+        skipped("valgrind is not installed");
+        return [0; 2];
+    }
+    counts.map(|count| {
+        let file = scratch_file("cut.pickle");
+        let options = format!(",record:{record},context:none,log:quiet");
+        let counted = counted_in("*snapshots::cut::cut_all*", kind, &options, count, Some(&file));
+        fs::remove_file(&file).expect("it was written");
+        assert!(counted.instructions > 0, "the function has another name");
+        counted.instructions
+    })
+}
+
 const FEW: u64 = 1_000;
 /// Events that are pending have a bound below that.
 const MANY: u64 = 100_000;
@@ -164,14 +211,27 @@ fn between(kind: &str, options: &str, counts: [u64; 2]) -> [Counted; 2] {
 }
 
 fn counted(kind: &str, options: &str, count: u64) -> Counted {
+    counted_in("counted", kind, options, count, None)
+}
+
+/// Counts the instructions of this function. The last argument is that of the program.
+fn counted_in(
+    function: &str,
+    kind: &str,
+    options: &str,
+    count: u64,
+    file: Option<&Path>,
+) -> Counted {
     let null = compile_library("growing_driver.c", "driver_growing/libcuda.so.1", &[]);
     let null = null.parent().expect("it has a folder");
     let simulated = driver_folder();
     let driver: &Path = if kind == "capture" { &simulated } else { null };
     let output = Command::new("valgrind")
-        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null", "--toggle-collect=counted"])
+        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
+        .arg(format!("--toggle-collect={function}"))
         .arg(compile("curve.c"))
         .args([kind, &count.to_string()])
+        .args(file)
         .env("LD_PRELOAD", library())
         .env("LD_LIBRARY_PATH", driver)
         .env("CACHEALLOC_CONF", format!("snapshot:/dev/null/no{options}"))

@@ -253,6 +253,16 @@ fn snapshots_are_whole_while_four_threads_allocate() {
     place.sound(13..=13, &["--opcodes"]);
 }
 
+/// Blocks and entries that change while a snapshot copies them are in it as they were at its cut.
+#[test]
+fn snapshots_show_one_moment_of_many_blocks() {
+    let place = Place::new();
+    let conf = "record:all,context:none,max_entries:20000,log:quiet";
+    let count = tier::count(6, 60);
+    place.run(&Run::c("snapshots_beside.c").arg(count.to_string()).conf(conf)).ok();
+    place.sound(count + 1..=count + 1, &["--opcodes"]);
+}
+
 #[test]
 fn a_call_answers_an_errno() {
     let place = Place::new();

@@ -1,6 +1,7 @@
 //! Tests of the history's public interface. In reading order: recording, the text of stacks, the
 //! soundness of snapshots, the files and their readers, and costs.
 
+mod copies;
 mod merging;
 mod restored;
 mod rings;

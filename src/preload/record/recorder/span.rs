@@ -108,6 +108,7 @@ impl Recorder {
                 if segment.expandable { Action::SegmentUnmap } else { Action::SegmentFree };
             recorded.segment_ended(action, segment.base.0, segment.bytes, caller);
         }
+        recorded.copy = None;
         recorded.blocks.clear();
         recorded.entries.at_ns = None;
     }
