@@ -9,6 +9,8 @@ use cachealloc_tests::{
     tier,
 };
 
+use crate::snapshots::Place;
+
 /// Host memory follows the blocks that live, not the places where blocks ever began.
 #[test]
 fn host_memory_follows_live_blocks() {
@@ -161,6 +163,36 @@ fn cut_beside_many_blocks_that_are_not_recorded() {
     let [few, many] = cuts("live", "off", [FEW, MANY]);
     println!("not recorded: {few}, then {many} instructions");
     assert!(many <= few + INSTRUCTIONS_MAX * MANY, "{few} instructions grow to {many}");
+}
+
+/// Threads keep the rows that they change for the copy. Otherwise the copy would not agree with the
+/// allocator, and a second cut would list all blocks.
+#[test]
+fn one_cut_beside_threads() {
+    const SNAPSHOTS: u64 = 4;
+    const INSTRUCTIONS_MAX: u64 = 300_000;
+    if Command::new("valgrind").arg("--version").output().is_err() {
+        return skipped("valgrind is not installed");
+    }
+    let place = Place::new();
+    let output = Command::new("valgrind")
+        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
+        .arg("--toggle-collect=*snapshots::cut::cut_all*")
+        .arg(compile("snapshots_beside.c"))
+        .arg(SNAPSHOTS.to_string())
+        .current_dir(&place.path)
+        .env("LD_PRELOAD", library())
+        .env("LD_LIBRARY_PATH", driver_folder())
+        .env("CACHEALLOC_CONF", "record:all,context:none,max_entries:20000,log:quiet")
+        .output()
+        .expect("valgrind runs");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{said}");
+    let line = said.lines().find(|line| line.contains("Collected")).expect("a count");
+    let counted = line.split_whitespace().last().and_then(|word| word.parse::<u64>().ok());
+    let counted = counted.expect("a number");
+    // One more is written at the end.
+    assert!((1..=INSTRUCTIONS_MAX * (SNAPSHOTS + 1)).contains(&counted), "{counted} instructions");
 }
 
 /// Returns the instructions of the cut of a snapshot, with so many of something.
