@@ -67,7 +67,7 @@ test-long: library ## every test at full counts, the library as users get it, an
 	cargo build -q $(ALL)
 	cargo test -q $(ALL) -- --include-ignored --skip storm::
 	cargo test -q $(ALL) --test it -- --include-ignored storm::
-	scripts/report-test.py target/checked/cachealloc
+	scripts/report/test.py target/checked/cachealloc
 
 test-aarch64: ## the tests that can run under qemu, and the packages, for aarch64
 	scripts/test-aarch64.sh $(ARGS)
@@ -81,7 +81,7 @@ test-pythons: ## Python's stacks in interpreters built from SOURCES="..."
 viewer-test: ## snapshots in PyTorch's own viewer: VIEWER=MemoryViz.js [SNAPSHOTS="..."] [D3=node_modules/d3]
 	$(if $(SNAPSHOTS),,cargo build -q $(CHECKED) -p simulated-driver -p cachealloc-preload -p cachealloc-tests \
 		--features cachealloc-preload/break-rules)
-	scripts/viewer-test.mjs --viewer "$(VIEWER)" --d3 "$(D3)" $(SNAPSHOTS)
+	scripts/report/viewer-test.mjs --viewer "$(VIEWER)" --d3 "$(D3)" $(SNAPSHOTS)
 
 gpu-test: library ## programs on this machine's GPU, without and with the library; ARGS="--only ..."
 	cargo build -q $(ALL)
@@ -101,7 +101,7 @@ bench-fit: build ## what `cachealloc fit` says of real traces, beside real runs 
 
 pictures: ## docs/report.png and docs/top.png, by Chromium; [REVIEW=DIR] every screen, to be looked at
 	cargo build --profile checked -p cachealloc-preload -p cachealloc-cli -p simulated-driver
-	scripts/pictures.py $(if $(REVIEW),--review "$(REVIEW)")
+	scripts/report/pictures.py $(if $(REVIEW),--review "$(REVIEW)")
 
 demo: ## run a sample under the library, on the GPU or, without one, on the simulated driver
 	cargo build --profile demo -p cachealloc-preload -p cachealloc-cli -p simulated-driver

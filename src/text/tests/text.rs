@@ -2,7 +2,7 @@
 
 use cachealloc_text::{Json, age, bytes, count, per_second, plural, share, size, time};
 
-/// The page of a report formats the same amounts: `scripts/report-test.py` checks it with this
+/// The page of a report formats the same amounts: `scripts/report/test.py` checks it with this
 /// list.
 #[test]
 fn amounts_are_written_in_one_way() {

@@ -9,7 +9,7 @@ use cachealloc_tests::{
     tier,
 };
 
-use crate::snapshots::Place;
+use crate::record::snapshots::Place;
 
 /// Host memory follows the blocks that live, not the places where blocks ever began.
 #[test]

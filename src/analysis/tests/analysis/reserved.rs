@@ -1,5 +1,5 @@
 //! The segments of the past, and the blocks beside their free pieces. The reference is the same
-//! run, stopped earlier. `scripts/report-test.py` uses another allocator, at each moment, to check
+//! run, stopped earlier. `scripts/report/test.py` uses another allocator, at each moment, to check
 //! the report's page and the command's output.
 
 use cachealloc_analysis::model::{BlockState, Device, Entry, Segment};

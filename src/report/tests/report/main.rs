@@ -1,5 +1,5 @@
 //! The page as a file: the embedded data, the sentences, and the escaping of everything that comes
-//! from a snapshot. `scripts/report-test.py` tests the page in a browser.
+//! from a snapshot. `scripts/report/test.py` tests the page in a browser.
 
 mod embedded;
 mod findings;

@@ -1,4 +1,4 @@
-//! Numbers of a report that the command prints, counted by hand. `scripts/report-test.py` checks
+//! Numbers of a report that the command prints, counted by hand. `scripts/report/test.py` checks
 //! that they equal the page's.
 
 use cachealloc_analysis::model::Action;

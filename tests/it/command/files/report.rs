@@ -1,4 +1,4 @@
-//! `cachealloc report`: the page shows what was planted, by file and line. `scripts/report-test.py`
+//! `cachealloc report`: the page shows what was planted, by file and line. `scripts/report/test.py`
 //! tests its behaviour in a browser.
 
 use std::fs;

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes the pictures of the documents, docs/report.png and docs/top.png, from a made-up training run on the simulated driver.
 
-usage: scripts/pictures.py [--built DIR] [--review DIR]
+usage: scripts/report/pictures.py [--built DIR] [--review DIR]
 --built: the folder with the command, the library and the simulated driver (target/checked). --review leaves docs/ as it is and
 writes every screen to DIR to be looked at: the report on a desk and a phone, light and dark; terminals of 80 and 200 columns.
 Needs Chromium and gcc.
@@ -17,7 +17,7 @@ import tempfile
 import time
 
 sys.dont_write_bytecode = True
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / 'tests/it/command'))
 import chromium  # noqa: E402
 import screen  # noqa: E402
@@ -176,12 +176,12 @@ def main():
         folder = pathlib.Path(temporary) / 'demo'
         folder.mkdir()
         snapshot, report = folder / 'train.pickle', folder / 'train.html'
-        subprocess.run([sys.executable, ROOT / 'scripts/report_snapshots.py', snapshot, '--steps', '16', '--rank', '0'], check=True)
+        subprocess.run([sys.executable, ROOT / 'scripts/report/report_snapshots.py', snapshot, '--steps', '16', '--rank', '0'], check=True)
         subprocess.run([command, 'report', snapshot, '-o', report], check=True, stderr=subprocess.DEVNULL)
         environment = {**os.environ, 'LD_LIBRARY_PATH': driver, 'LD_PRELOAD': str(built / 'libcachealloc.so'),
                        'CACHEALLOC_CONF': f'record:state,snapshot:{folder}/live.pickle'}
         source = folder / 'train.c'
-        source.write_bytes((ROOT / 'scripts/picture_train.c').read_bytes())
+        source.write_bytes((ROOT / 'scripts/report/picture_train.c').read_bytes())
         subprocess.run(['gcc', '-g', f'-fdebug-prefix-map={folder}=', '-o', 'train', 'train.c', '-ldl'], cwd=folder, check=True)
         program = subprocess.Popen(['./train'], cwd=folder, env=environment)
         try:

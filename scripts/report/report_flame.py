@@ -1,4 +1,4 @@
-"""The checks of report-test.py for the flame graph."""
+"""The checks of test.py for the flame graph."""
 
 
 def test_flame(page):

@@ -1,4 +1,4 @@
-"""The checks of report-test.py for the segments and the events beside them."""
+"""The checks of test.py for the segments and the events beside them."""
 
 
 def test_events(page, find):

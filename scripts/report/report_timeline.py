@@ -1,4 +1,4 @@
-"""The checks of report-test.py for the timeline: drawing, zoom, bands, blocks, what is held."""
+"""The checks of test.py for the timeline: drawing, zoom, bands, blocks, what is held."""
 
 
 def test_timeline(page):

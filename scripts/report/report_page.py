@@ -1,4 +1,4 @@
-"""A report that is open in a browser, with the queries of report-test.py."""
+"""A report that is open in a browser, with the queries of test.py."""
 import json
 import pathlib
 

@@ -8,12 +8,12 @@ import {createRequire} from 'node:module';
 import {basename, dirname, join, resolve} from 'node:path';
 import {fileURLToPath} from 'node:url';
 
-const USAGE = `usage: scripts/viewer-test.mjs --viewer MemoryViz.js [--d3 DIR] [--out DIR] [SNAPSHOT...]
+const USAGE = `usage: scripts/report/viewer-test.mjs --viewer MemoryViz.js [--d3 DIR] [--out DIR] [SNAPSHOT...]
 The viewer is torch/utils/viz/MemoryViz.js of PyTorch's sources, with the files beside it that it imports. d3 and
 playwright-core are npm packages, found here or by NODE_PATH; CHROMIUM names the browser. Without a SNAPSHOT, one is
 made on the simulated driver. Exit code: 0 all well, 1 something is wrong, 2 it could not run.`;
-const root = dirname(dirname(fileURLToPath(import.meta.url)));
-const require = createRequire(join(root, 'scripts', 'viewer-test.mjs'));
+const root = dirname(dirname(dirname(fileURLToPath(import.meta.url))));
+const require = createRequire(join(root, 'scripts/report', 'viewer-test.mjs'));
 
 function fail(why) {
   console.error(`viewer-test: ${why}`);

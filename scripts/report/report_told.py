@@ -1,4 +1,4 @@
-"""The checks of report-test.py that compare the page with the commands and with the snapshot itself."""
+"""The checks of test.py that compare the page with the commands and with the snapshot itself."""
 import json
 import re
 

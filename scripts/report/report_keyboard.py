@@ -1,4 +1,4 @@
-"""The checks of report-test.py for readers without a mouse: what Tab reaches, that the focus is visible, and what keys do there."""
+"""The checks of test.py for readers without a mouse: what Tab reaches, that the focus is visible, and what keys do there."""
 import json
 
 # More stops than any of these pages has.

@@ -1,5 +1,5 @@
 // snapshots_beside COUNT: writes COUNT snapshots while threads replace random blocks of many.
-#include "check.h"
+#include "../check.h"
 #include <pthread.h>
 #include <stdatomic.h>
 

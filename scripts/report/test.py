@@ -2,7 +2,7 @@
 """Tests reports in headless Chromium: every view exists and shows the right numbers, hover, zoom, search and selection work,
 names are not interpreted as markup, the console is silent and no request leaves the page.
 
-usage: scripts/report-test.py COMMAND [--out DIR] [--speed ENTRIES]
+usage: scripts/report/test.py COMMAND [--out DIR] [--speed ENTRIES]
 COMMAND is the cachealloc command. --out keeps the reports and pictures of them; --speed prints how long a report of that
 many entries takes to create and to open, and checks nothing. Without Chromium (CHROMIUM names it) the test is skipped with a message.
 """
@@ -73,7 +73,7 @@ def test(browser, command, folder, out):
     ranks = [report_snapshots.train(20 + 4 * rank, rank, ranges=True) for rank in range(2)]
     ranges = report_snapshots.with_account(report_snapshots.train(12, 0, ranges=True))
     reserved, reserved_moments = report_snapshots.reservations(7, 600)
-    amounts = (pathlib.Path(__file__).resolve().parent.parent / 'src/text/tests/amounts.txt').read_text()
+    amounts = (pathlib.Path(__file__).resolve().parents[2] / 'src/text/tests/amounts.txt').read_text()
     amounts = [line.split('\t') for line in amounts.splitlines()]
     reports = {
         'train': (make(command, folder, 'train', train), [lambda page: told.test_amounts(page, amounts), lambda page: told.test_numbers(page, train),

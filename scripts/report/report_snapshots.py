@@ -1,7 +1,7 @@
 """Snapshots for trying the report, in PyTorch's format and made up: a training run, with a leak, a burst of temporaries
 and requests that could not be served. The same arguments make the same file.
 
-usage: scripts/report_snapshots.py OUT.pickle [--steps N] [--entries N] [--rank N] [--hostile]
+usage: scripts/report/report_snapshots.py OUT.pickle [--steps N] [--entries N] [--rank N] [--hostile]
 """
 import argparse
 import copy

@@ -1,4 +1,4 @@
-"""The checks of report-test.py for the address of the page, which holds its state."""
+"""The checks of test.py for the address of the page, which holds its state."""
 import json
 
 

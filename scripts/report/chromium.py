@@ -1,6 +1,6 @@
 """Headless Chromium over its debugging pipe: nothing but Python's standard library and the browser itself.
 
-Used by report-test.py and pictures.py. No port is opened, and the browser may load local files only: every
+Used by test.py and pictures.py. No port is opened, and the browser may load local files only: every
 request for anything else is recorded in `requests` (and fails, for lack of a resolver).
 """
 import base64

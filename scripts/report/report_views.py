@@ -1,4 +1,4 @@
-"""The checks of report-test.py for the other views: tables, sizes of the window, several files, ranges, hostile names."""
+"""The checks of test.py for the other views: tables, sizes of the window, several files, ranges, hostile names."""
 import report_snapshots
 
 
