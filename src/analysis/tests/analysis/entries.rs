@@ -1,4 +1,4 @@
-//! The packed list of entries gives back every field as it was added.
+//! The packed list of entries returns every field as it was added.
 
 use cachealloc_analysis::model::{Action, Entries, Entry, PoolId, StackId, TextId};
 
