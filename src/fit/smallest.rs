@@ -25,6 +25,9 @@ const NEAR_PART: u64 = 24;
 /// does.
 const FACTOR_MAX: u64 = 16;
 const MORE_MAX: u64 = 64;
+/// A file may say that a run holds any number of bytes. The largest size that is tried is a third
+/// above this.
+const BYTES_MAX: u64 = u64::MAX / 2;
 
 /// Searches in units of `unit_bytes`, from `least_bytes` on: with less the run cannot complete. The
 /// search begins at `guess_bytes`. `more_count` is the number of additional sizes to try, below the
@@ -39,6 +42,10 @@ pub fn smallest(
     let mut search = Search { unit_bytes, completes, known: BTreeMap::new() };
     let least = least_bytes.div_ceil(unit_bytes).max(1);
     let most = FACTOR_MAX.saturating_mul(least).saturating_add(MORE_MAX);
+    let most = most.min(BYTES_MAX / unit_bytes);
+    if least > most {
+        return None;
+    }
     let guess = guess_bytes.map_or(least, |bytes| (bytes / unit_bytes).clamp(least, most));
     let begin = if guess > least && !search.completes(guess - 1) { guess } else { least };
     let found = search.first_above(begin - 1, most)?;
@@ -189,5 +196,15 @@ mod tests {
     fn failures_are_looked_for_nearby() {
         let works = |size: u64| size >= 1000 && !(1012..1020).contains(&size);
         assert_eq!(found(990, 1, works), Some((1020, vec![1000])));
+    }
+
+    #[test]
+    fn any_number_of_bytes_is_searched() {
+        for least in [u64::MAX, u64::MAX / 2, u64::MAX / 3, u64::MAX / 16, u64::MAX / 17] {
+            for unit in [1, 2 << 20] {
+                assert_eq!(smallest(least, None, unit, 4, |_| false), None);
+                smallest(least, Some(least), unit, 4, |_| true);
+            }
+        }
     }
 }

@@ -31,7 +31,7 @@ const OTHERS: &[(&str, &str)] = &[
     ("src/preload/process/lock_timeout.rs", "locks that a stopped thread may hold, for a snapshot"),
     ("src/preload/assembly/lifetime.rs", "the end by a signal"),
     ("src/preload/out_of_memory/noted.rs", "says when it was noted"),
-    ("src/preload/snapshots/contents.rs", "a snapshot, in a thread of its own"),
+    ("src/preload/snapshots/cut.rs", "a snapshot, in a thread of its own"),
     ("src/preload/snapshots/stop.rs", "as above"),
     ("src/preload/snapshots/writer.rs", "as above"),
     ("src/preload/interpose/signals/view.rs", "another thread's handler, for some instructions"),
