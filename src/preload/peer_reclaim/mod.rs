@@ -11,9 +11,9 @@
 //!
 //! Library threads answer and release (`trim/reclaim.rs`). They take no lock that a sender holds,
 //! and do not wait for the program. Two processes that ask each other at the same time therefore
-//! both get an answer. A sender waits for a bounded time, without a lock that a library thread
-//! wants. Two processes that need each other's memory in turn take it from one another; each
-//! request asks a bounded number of times.
+//! both get an answer. A sender waits for a bounded time (`patience.rs`), without a lock that a
+//! library thread wants. Two processes that need each other's memory in turn take it from one
+//! another; each request asks a bounded number of times.
 //!
 //! With `wait_for_memory_s`, a request for which the processes do not have enough joins a queue
 //! (`queue.rs`) and asks again.
