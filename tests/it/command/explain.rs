@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fs;
 
 use cachealloc_core::rules::Rule;
-use cachealloc_tests::{Run, compile_library};
+use cachealloc_tests::{Run, compile_library, target_folder};
 use serde_json::Value;
 
 use super::cachealloc;
@@ -37,7 +37,9 @@ const PACE: (&str, &str) = ("CACHEALLOC_PASS_MS", "100000");
 
 fn program(way: &str) -> Run {
     let run = Run::c("account.c").arg(way).env("SIM_CONTEXT_MB", "40").env("SIM_MACHINE", "0");
-    run.env("SIM_MODULE_MB", MODULE.to_string())
+    let run = run.env("SIM_MODULE_MB", MODULE.to_string());
+    // Where a snapshot lands that is written at its end.
+    run.folder(target_folder().join("tests-c"))
 }
 
 fn running(way: &str, conf: &str) -> Running {
