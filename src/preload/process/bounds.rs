@@ -60,8 +60,8 @@ bounds! {
     /// Wait of the process's end for the work before the last frees.
     WORK_AT_EXIT = Milliseconds(60_000), 100;
     /// Wait of a request for the driver's report that graphs are gone. On a machine with more
-    /// threads than processors, the driver's thread may get no processor for 100 ms.
-    REPORTS_OF_GRAPHS = Milliseconds(500), 20;
+    /// threads than processors, the driver's thread may get no processor for half a second.
+    REPORTS_OF_GRAPHS = Milliseconds(5_000), 20;
     /// Wait for the same report if the driver has no memory for an empty graph whose own report
     /// would follow it: about twice as long as the driver's thread takes.
     REPORTS_WITHOUT_MEMORY = Milliseconds(10), 10_000;
