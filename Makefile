@@ -57,7 +57,7 @@ test: ## the fast tier, minutes: at least one test of every kind; needs no GPU
 	scripts/tools.sh
 	scripts/check.sh
 	cargo build -q $(ALL)
-	cargo test -q $(ALL)
+	cargo test -q --no-fail-fast $(ALL)
 
 test-long: export TEST_TIER = long
 test-long: library ## every test at full counts, the library as users get it, and the other processor; needs no GPU
@@ -65,7 +65,7 @@ test-long: library ## every test at full counts, the library as users get it, an
 	scripts/check.sh --other
 	cargo test -q $(CHECKED) -p cachealloc-core
 	cargo build -q $(ALL)
-	cargo test -q $(ALL) -- --include-ignored --skip storm::
+	cargo test -q --no-fail-fast $(ALL) -- --include-ignored --skip storm::
 	cargo test -q $(ALL) --test it -- --include-ignored storm::
 	scripts/report/test.py target/checked/cachealloc
 

@@ -53,8 +53,9 @@ fn the_tests_of_each_crate_are_run() {
     let text = |file: &str| fs::read_to_string(root().join(file)).expect("a text");
     let (makefile, workspace) = (text("Makefile"), text("Cargo.toml"));
     assert!(makefile.contains("ALL = $(CHECKED) --workspace "));
-    for tier in ["\tcargo test -q $(ALL)\n", "\tcargo test -q $(ALL) -- --include-ignored"] {
-        assert!(makefile.contains(tier), "no{tier}");
+    for filter in ["\n", " -- --include-ignored"] {
+        let command = format!("\tcargo test -q --no-fail-fast $(ALL){filter}");
+        assert!(makefile.contains(&command), "no{command}");
     }
     for entry in fs::read_dir(root().join("src")).expect("a folder") {
         let folder = entry.expect("an entry").path();
