@@ -50,7 +50,8 @@ fn a_thread_with_little_stack_may_allocate_first() {
     for conf in
         ["free_mode:ordered", "record:all", "expandable_segments:true", "fill:zero,red_zone:64"]
     {
-        same(&way("small_stack").conf(conf)).ok();
+        let place = Place::new();
+        same(&way("small_stack").folder(&place.path).conf(conf)).ok();
     }
 }
 
