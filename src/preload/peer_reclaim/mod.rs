@@ -150,6 +150,7 @@ impl ReclaimRequest {
         }
         let bytes = lacks_bytes.unwrap_or(0).saturating_add(more_bytes);
         let wanted = Wanted { gpu, bytes, all: lacks_bytes.is_some() };
+        self.patience.waits_for_work = needed.may_wait;
         waits::timed(Wait::Neighbours, || wanted.ask(&peers, &self.patience))
     }
 }

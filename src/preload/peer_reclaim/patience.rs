@@ -27,6 +27,8 @@ static SPENT: Budget = Budget::new(&bounds::PEERS);
 /// The patience of one request with all its peers.
 pub(super) struct Patience {
     idle_left: Cell<Duration>,
+    /// Whether peers that work are waited for. Not by a caller that holds a lock.
+    pub waits_for_work: bool,
 }
 
 /// A wait for one answer of a peer.
@@ -34,22 +36,23 @@ pub(super) struct Waiting<'a> {
     patience: &'a Patience,
     /// The peer, if it can be seen.
     process: Option<u32>,
-    begun: Instant,
     looked: Cell<Instant>,
     idle_left: Cell<Duration>,
+    /// Time in which the peer worked.
+    worked: Cell<Duration>,
 }
 
 impl Default for Patience {
     fn default() -> Patience {
-        Patience { idle_left: Cell::new(IDLE_MAX) }
+        Patience { idle_left: Cell::new(IDLE_MAX), waits_for_work: false }
     }
 }
 
 impl Patience {
     /// Begins a wait for this process, for at most `idle_max` in which it does not work.
     pub(super) fn begin(&self, process: Option<u32>, idle_max: Duration) -> Waiting<'_> {
-        let (begun, idle_left) = (Instant::now(), Cell::new(idle_max));
-        Waiting { patience: self, process, begun, looked: Cell::new(begun), idle_left }
+        let (looked, worked) = (Cell::new(Instant::now()), Cell::new(Duration::ZERO));
+        Waiting { patience: self, process, looked, idle_left: Cell::new(idle_max), worked }
     }
 }
 
@@ -63,24 +66,27 @@ impl Waiting<'_> {
             return idle_left();
         }
         self.looked.set(now);
-        let left = || SPENT.left().left().saturating_sub(self.begun.elapsed());
+        let left = || SPENT.left().left().saturating_sub(self.worked.get());
         let working_left = if self.works() { left() } else { Duration::ZERO };
         if working_left.is_zero() {
             for left in [&self.idle_left, &self.patience.idle_left] {
                 left.set(left.get().saturating_sub(passed));
             }
+        } else {
+            self.worked.set(self.worked.get() + passed);
         }
         idle_left().max(working_left)
     }
 
     fn works(&self) -> bool {
         let folder = |process: u32| Path::new("/proc").join(process.to_string());
-        self.process.is_some_and(|process| process::is_at_work(&folder(process)))
+        let process = self.process.filter(|_| self.patience.waits_for_work);
+        process.is_some_and(|process| process::is_at_work(&folder(process)))
     }
 
     /// Ends the wait without an answer.
     pub(super) fn give_up(self) {
-        SPENT.deduct(self.begun.elapsed());
+        SPENT.deduct(self.worked.get());
     }
 }
 
