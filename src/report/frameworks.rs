@@ -15,6 +15,9 @@ struct Framework {
     /// a part that marks where it is bypassed.
     grows: &'static [&'static str],
     bypassed: &'static str,
+    /// Part of the name of the function that chooses between the two, or empty: without a function
+    /// of the cache below it, the cache is bypassed. PyTorch's own name for that is not exported.
+    enters: &'static str,
     /// Size of which its segments are multiples; 0 if they are as large as the request.
     segment_bytes: u64,
     remedy: &'static str,
@@ -28,6 +31,7 @@ const FRAMEWORKS: [Framework; 6] = [
         files: &["libc10_cuda"],
         grows: &["DeviceCachingAllocator"],
         bypassed: "uncached_allocate",
+        enters: "NativeCachingAllocator::allocate",
         segment_bytes: 2 << 20,
         remedy: "run it with PYTORCH_NO_CUDA_MEMORY_CACHING=1 (cachealloc run --uncached)",
         limit: "",
@@ -37,6 +41,7 @@ const FRAMEWORKS: [Framework; 6] = [
         files: &["xla_extension", "xla_cuda_plugin", "libjax_common", "pjrt_c_api_gpu"],
         grows: &["BFCAllocator"],
         bypassed: "StreamExecutorMemoryAllocator",
+        enters: "",
         segment_bytes: 1 << 20,
         remedy: "run it with XLA_PYTHON_CLIENT_ALLOCATOR=platform and \
                  XLA_PYTHON_CLIENT_PREALLOCATE=false (cachealloc run --uncached)",
@@ -48,6 +53,7 @@ const FRAMEWORKS: [Framework; 6] = [
         files: &[],
         grows: &["SingleDeviceMemoryPool"],
         bypassed: "",
+        enters: "",
         segment_bytes: 0,
         remedy: "call cupy.cuda.set_allocator(None) in the program",
         limit: "",
@@ -57,6 +63,7 @@ const FRAMEWORKS: [Framework; 6] = [
         files: &["libtensorflow", "_pywrap_tensorflow"],
         grows: &["BFCAllocator"],
         bypassed: "GpuCudaMallocAsyncAllocator",
+        enters: "",
         segment_bytes: 0,
         remedy: "run it with TF_GPU_ALLOCATOR=cuda_malloc_async (cachealloc run --uncached)",
         limit: "",
@@ -66,6 +73,7 @@ const FRAMEWORKS: [Framework; 6] = [
         files: &["libphi", "libpaddle"],
         grows: &["AutoGrowthBestFitAllocator", "NaiveBestFitAllocator", "BuddyAllocator"],
         bypassed: "",
+        enters: "",
         segment_bytes: 0,
         remedy: "run it with FLAGS_use_system_allocator=1 (cachealloc run --uncached)",
         limit: "",
@@ -75,6 +83,7 @@ const FRAMEWORKS: [Framework; 6] = [
         files: &[],
         grows: &["pool_memory_resource", "arena_memory_resource", "fixed_size_memory_resource"],
         bypassed: "",
+        enters: "",
         segment_bytes: 0,
         remedy: "call rmm.reinitialize(pool_allocator=False) in the program, or omit its pool",
         limit: "",
@@ -87,6 +96,7 @@ enum Says {
     Nothing,
     /// A frame of this framework's allocator.
     Passes(usize),
+    Enters(usize),
     Grows(usize),
     Bypassed(usize),
 }
@@ -121,14 +131,17 @@ pub(crate) fn segments_of_caches(snapshot: &Snapshot) -> Vec<String> {
             let frames = snapshot.stacks.get(stack).iter();
             strongest(frames.map(|frame| says[frame.0 as usize]))
         });
-        let (Says::Passes(of) | Says::Grows(of) | Says::Bypassed(of)) = said else { continue };
+        let of = match said {
+            Says::Nothing => continue,
+            Says::Passes(of) | Says::Enters(of) | Says::Grows(of) | Says::Bypassed(of) => of,
+        };
         let requests = &mut by_framework[of];
         requests.count += 1;
         requests.bytes = requests.bytes.saturating_add(size);
         let unit = FRAMEWORKS[of].segment_bytes;
         requests.all_fit &= unit != 0 && size.is_multiple_of(unit);
         requests.grows |= said == Says::Grows(of);
-        requests.bypassed |= said == Says::Bypassed(of);
+        requests.bypassed |= matches!(said, Says::Enters(_) | Says::Bypassed(_));
     }
     let found = FRAMEWORKS.iter().zip(&by_framework);
     let found = found.filter(|(_, requests)| requests.are_segments());
@@ -183,7 +196,8 @@ fn says(snapshot: &Snapshot, frame: &Frame) -> Says {
     let file = path.rsplit('/').next().unwrap_or(path);
     let is_its_file = |it: &Framework| it.files.iter().any(|begin| file.starts_with(begin));
     let grows = |it: &Framework| it.grows.iter().any(|part| name.contains(part));
-    let bypassed = |it: &Framework| !it.bypassed.is_empty() && name.contains(it.bypassed);
+    let has = |part: &str| !part.is_empty() && name.contains(part);
+    let bypassed = |it: &Framework| has(it.bypassed);
     // TensorFlow and JAX use one cache under one name. The source file distinguishes them, if it is
     // known.
     let known = FRAMEWORKS.iter().position(is_its_file);
@@ -194,6 +208,7 @@ fn says(snapshot: &Snapshot, frame: &Frame) -> Says {
     match &FRAMEWORKS[of] {
         it if bypassed(it) => Says::Bypassed(of),
         it if grows(it) => Says::Grows(of),
+        it if has(it.enters) => Says::Enters(of),
         _ => Says::Passes(of),
     }
 }
@@ -202,8 +217,9 @@ fn strongest(frames: impl Iterator<Item = Says>) -> Says {
     let rank = |says: &Says| match says {
         Says::Nothing => 0,
         Says::Passes(_) => 1,
-        Says::Grows(_) => 2,
-        Says::Bypassed(_) => 3,
+        Says::Enters(_) => 2,
+        Says::Grows(_) => 3,
+        Says::Bypassed(_) => 4,
     };
     frames.max_by_key(rank).unwrap_or(Says::Nothing)
 }

@@ -48,6 +48,10 @@ fn tensors_are_no_segments() {
     let uncached = "c10::cuda::CUDACachingAllocator::Native::uncached_allocate";
     assert_eq!(said(&[(uncached, TORCH, 4 * MIB), (CACHE, TORCH, 2 * MIB)]), [""; 0]);
     assert_eq!(said(&[("get", "/home/user/app.c", 2 * MIB)]), [""; 0]);
+    // PyTorch's function that bypasses the cache may have no name.
+    let allocate =
+        "c10::cuda::CUDACachingAllocator::Native::NativeCachingAllocator::allocate(unsigned long)";
+    assert_eq!(said(&[(allocate, TORCH, 2 * MIB)]), [""; 0]);
 }
 
 #[test]
