@@ -270,8 +270,8 @@ fn give_back(
     for context in contexts::all().filter(concerned) {
         let Some(_open) = context.keep_open_soon() else { continue };
         stream_frees::query(context);
-        let waited = stream_frees::wait_for_plain_frees(context, waiter);
-        pool_life::reap_late(context, waited);
+        stream_frees::wait_for_plain_frees(context, waiter);
+        pool_life::reap_late(context);
         stream_frees::assume_over(context);
         blocks::empty_lists(context);
         let mut allocator = lock(&context.allocator);

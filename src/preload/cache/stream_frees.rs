@@ -104,6 +104,7 @@ pub(crate) fn free_plainly(
     let free = PlainFree { event: event.0, made, thread };
     *lock(&context.stream_frees.last_plain_free) = Some(free.clone());
     lock(&context.stream_frees.plain_frees).push(free);
+    context.stream_frees.plain_frees_count.fetch_add(1, Ordering::Release);
 }
 
 /// Returns the epochs between which the tag was made.
@@ -152,12 +153,11 @@ fn tidy_slow(context: &Context, allocator: &Allocator, assumed: bool) {
 }
 
 /// Waits for the blocks whose frees would have waited without the library: their memory would be
-/// free by now. Never waits for a block that was freed on a stream (hazard 31). Returns `false` if
-/// it waited for none.
-pub(crate) fn wait_for_plain_frees(context: &'static Context, waiter: Waiter) -> bool {
+/// free by now. Never waits for a block that was freed on a stream (hazard 31).
+pub(crate) fn wait_for_plain_frees(context: &'static Context, waiter: Waiter) {
     let own = thread::with(Thread::number);
     if lock(&context.stream_frees.plain_frees).is_empty() {
-        return false;
+        return;
     }
     tidy(context, &lock(&context.allocator));
     let mut frees = core::mem::take(&mut *lock(&context.stream_frees.plain_frees));
@@ -170,12 +170,10 @@ pub(crate) fn wait_for_plain_frees(context: &'static Context, waiter: Waiter) ->
         };
         waits::timed(Wait::ParkedFree, wait) == Err(CuError::NOT_READY)
     });
-    let waited = frees.len() < count;
     if count != 0 {
         lock(&context.stream_frees.plain_frees).append(&mut frees);
         query(context);
     }
-    waited
 }
 
 /// Makes blocks of stream-ordered memory freed by `cuMemFree` wait only for what they would wait

@@ -36,8 +36,8 @@ static PASSED: Mutex<BTreeMap<u64, Passed>> = Mutex::new(BTreeMap::new());
 
 #[derive(Clone, Copy, Default)]
 struct Passed {
-    /// Number of the last barrier or wait.
-    behind: u64,
+    /// Number of the last barrier or wait, and of plain frees without either (mode `relaxed`).
+    behind: (u64, u64),
     ended: u64,
     /// Number of graphs that had ended before a barrier after which notices were awaited: none of
     /// them still runs.
@@ -51,14 +51,14 @@ pub(crate) fn graph_ended() {
 
 /// Waits for the notices for a limited time, and for no work except what a free would have waited
 /// for on the plain driver. Does so only if a graph has ended since, and `keeps_memory` returns
-/// that one may keep memory. `waited` means that frees that wait on the plain driver, and that have
-/// no barrier, have just been waited for.
-pub(crate) fn pass(context: &Context, waited: bool, keeps_memory: impl FnOnce() -> bool) {
+/// that one may keep memory. Plain frees without a barrier were waited for before.
+pub(crate) fn pass(context: &Context, keeps_memory: impl FnOnce() -> bool) {
     let ended = ENDED.load(Ordering::Relaxed);
-    let behind = context.covers.pending_barriers.passed();
+    let plain_frees = context.stream_frees.plain_frees_count.load(Ordering::Acquire);
+    let behind = (context.covers.pending_barriers.passed(), plain_frees);
     let before = lock(&PASSED).get(&context.id).copied().unwrap_or_default();
     let awaited = AWAITED.load(Ordering::Relaxed);
-    let free_came = waited || behind != before.behind;
+    let free_came = behind != before.behind;
     let may_be_over = free_came && before.over < awaited && rule_holds(Rule::GraphEndsAfterFrees);
     let due = awaited < ended || may_be_over;
     if !due || !rule_holds(Rule::GraphEndsAreAwaited) || !keeps_memory() {
@@ -84,6 +84,8 @@ fn await_notes(context: &Context) -> bool {
         let reach = || if has_returned { event.synchronize() } else { event.query() };
         api::relaxed(reach).is_ok()
     });
+    let plain_free = context.stream_frees.last_plain_free();
+    let is_over = plain_free.is_none_or(|free| api::relaxed(|| free.event.query()).is_ok());
     let pass = || {
         let stream = api::stream_create(STREAM_NON_BLOCKING)?;
         let number = MADE.fetch_add(1, Ordering::Relaxed) + 1;
@@ -102,7 +104,7 @@ fn await_notes(context: &Context) -> bool {
         // The driver has no memory even for that, and nothing shows when its thread has reported.
         bounds::REPORTS_WITHOUT_MEMORY.until(|| false);
     }
-    reached
+    reached && is_over
 }
 
 /// Waits for the report of a launched graph and, with `both`, for that of a graph that was not

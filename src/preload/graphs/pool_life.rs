@@ -58,11 +58,11 @@ pub(crate) fn graph_ended() {
 }
 
 /// Does what `reap` does, for a request that finds no memory: right after a graph was destroyed its
-/// notice may not have arrived yet. Waits for no work. `waited` is explained at
-/// `destruction_fence::pass`.
+/// notice may not have arrived yet. Waits for no work. Call it after
+/// `stream_frees::wait_for_plain_frees`.
 #[cold]
-pub(crate) fn reap_late(context: &Context, waited: bool) {
-    destruction_fence::pass(context, waited, || pools::keep_memory(context.device));
+pub(crate) fn reap_late(context: &Context) {
+    destruction_fence::pass(context, || pools::keep_memory(context.device));
     reap();
 }
 

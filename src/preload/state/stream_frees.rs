@@ -28,6 +28,8 @@ pub(crate) struct StreamFrees {
     pub tidy_above: AtomicUsize,
     /// Events of blocks whose free would have waited without the library (mode `relaxed`).
     pub plain_frees: Mutex<Vec<PlainFree>>,
+    /// Number of these frees so far.
+    pub plain_frees_count: AtomicU64,
     /// The last of these frees, complete or not.
     pub last_plain_free: Mutex<Option<PlainFree>>,
     /// Held from the record of a tag's event until the core has the tag. If two blocks of one

@@ -202,6 +202,11 @@ fn memory_of_a_graph_is_available_after_a_waiting_free() {
             assert_eq!(found, ("ok", vec![]), "{name}, {capture} capture, {mode}");
         }
     }
+    // Work that ends between two calls: the free finds it complete.
+    for mode in MODES {
+        let ran = run("needed_behind_a_free", "relaxed", mode).env("SIM_IDLE_MS", "0").output();
+        assert_eq!((ran.stdout.trim(), problems(&ran)), ("ok", vec![]), "{mode}");
+    }
     let ran = run("needed_behind_a_free", "global", "ordered")
         .env("CACHEALLOC_BREAK", Rule::GraphEndsAfterFrees.name())
         .output();

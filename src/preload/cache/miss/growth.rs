@@ -127,8 +127,8 @@ fn no_memory(growth: &mut Growth, request: &mut Request) -> CuResult {
     growth.let_go(|| {
         retry::wait_for_frees_before(context, request);
         retry::awaited_for(context, request);
-        let waited = stream_frees::wait_for_plain_frees(context, retry::waiter(request));
-        pool_life::reap_late(context, waited);
+        stream_frees::wait_for_plain_frees(context, retry::waiter(request));
+        pool_life::reap_late(context);
     })?;
     stream_frees::assume_over(context);
     empty_lists(context);
