@@ -9,7 +9,7 @@
 use core::ffi::c_void;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use cachealloc_core::rules::{Rule, rule_holds};
 
@@ -25,6 +25,10 @@ use crate::statistics::waits::Wait;
 /// Number of graphs that were destroyed, and of those whose notices were awaited.
 static ENDED: AtomicU64 = AtomicU64::new(0);
 static AWAITED: AtomicU64 = AtomicU64::new(0);
+/// Whether a graph that was destroyed may have run when notices were last awaited, and how often
+/// the program has learned since then that work is complete: perhaps the last launch of that graph.
+static MAY_RUN: AtomicBool = AtomicBool::new(false);
+static LEARNED: AtomicU64 = AtomicU64::new(0);
 /// Number of pairs of the library's own graphs that were made, and the numbers of the last ones
 /// reported.
 static MADE: AtomicU64 = AtomicU64::new(0);
@@ -34,10 +38,19 @@ static REPORTED_OTHERS: AtomicU64 = AtomicU64::new(0);
 /// State of the frees of a context when notices were last awaited there, by the context's id.
 static PASSED: Mutex<BTreeMap<u64, Passed>> = Mutex::new(BTreeMap::new());
 
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+struct Behind {
+    /// Number of the last barrier or wait for the context.
+    barrier: u64,
+    /// Number of plain frees without a barrier (mode `relaxed`).
+    plain_frees: u64,
+    learned: u64,
+}
+
 #[derive(Clone, Copy, Default)]
 struct Passed {
-    /// Number of the last barrier or wait, and of plain frees without either (mode `relaxed`).
-    behind: (u64, u64),
+    /// What may have shown the program that a graph's launch is complete.
+    behind: Behind,
     ended: u64,
     /// Number of graphs that had ended before a barrier after which notices were awaited: none of
     /// them still runs.
@@ -49,17 +62,29 @@ pub(crate) fn graph_ended() {
     ENDED.fetch_add(1, Ordering::Relaxed);
 }
 
+/// Notes that a wait or a query of the program has returned that work is complete.
+#[inline]
+pub(crate) fn work_is_over() {
+    if MAY_RUN.load(Ordering::Relaxed) {
+        LEARNED.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
 /// Waits for the notices for a limited time, and for no work except what a free would have waited
 /// for on the plain driver. Does so only if a graph has ended since, and `keeps_memory` returns
 /// that one may keep memory. Plain frees without a barrier were waited for before.
 pub(crate) fn pass(context: &Context, keeps_memory: impl FnOnce() -> bool) {
     let ended = ENDED.load(Ordering::Relaxed);
-    let plain_frees = context.stream_frees.plain_frees_count.load(Ordering::Acquire);
-    let behind = (context.covers.pending_barriers.passed(), plain_frees);
+    let behind = Behind {
+        barrier: context.covers.pending_barriers.passed(),
+        plain_frees: context.stream_frees.plain_frees_count.load(Ordering::Acquire),
+        learned: LEARNED.load(Ordering::Relaxed),
+    };
     let before = lock(&PASSED).get(&context.id).copied().unwrap_or_default();
     let awaited = AWAITED.load(Ordering::Relaxed);
-    let free_came = behind != before.behind;
-    let may_be_over = free_came && before.over < awaited && rule_holds(Rule::GraphEndsAfterFrees);
+    let free_came = Behind { learned: before.behind.learned, ..behind } != before.behind;
+    let may_be_over =
+        behind != before.behind && before.over < awaited && rule_holds(Rule::GraphEndsAfterFrees);
     let due = awaited < ended || may_be_over;
     if !due || !rule_holds(Rule::GraphEndsAreAwaited) || !keeps_memory() {
         return;
@@ -71,6 +96,8 @@ pub(crate) fn pass(context: &Context, keeps_memory: impl FnOnce() -> bool) {
     let mut passed = lock(&PASSED);
     passed.retain(|id, _| contexts::find(*id).is_some());
     passed.insert(context.id, Passed { behind, ended, over });
+    let may_run = passed.values().any(|it| it.over < it.ended);
+    MAY_RUN.store(may_run, Ordering::Relaxed);
 }
 
 /// Returns `false` if the last free has not returned yet, and perhaps will not before this request

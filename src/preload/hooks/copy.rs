@@ -11,6 +11,7 @@ use crate::driver::sys::{
     Side3d,
 };
 use crate::functions::Function;
+use crate::graphs::destruction_fence;
 use crate::hooks::{Real, beside, common};
 use crate::ordering::{observers, pinned};
 use crate::pagemap;
@@ -50,7 +51,11 @@ pub(crate) fn operands(
 /// as device memory (hazard 72).
 pub(crate) fn plain(function: &'static Function, real: impl Real) -> CuResult {
     let managed = LEDGER.visible.has(VisibleCause::Managed);
-    common::submit(function, managed && rule_holds(Rule::ManagedCopiesAreVisible), real)
+    let code = common::submit(function, managed && rule_holds(Rule::ManagedCopiesAreVisible), real);
+    if code.is_ok() {
+        destruction_fence::work_is_over();
+    }
+    code
 }
 
 /// A call with one address: a fill, a word that the host may poll or reset after a wait for it

@@ -4,6 +4,7 @@
 use crate::contexts::lookup;
 use crate::driver::sys::{ContextHandle, CuError, CuResult};
 use crate::functions::Function;
+use crate::graphs::destruction_fence;
 use crate::hooks::{Real, beside, common, guarded_with};
 use crate::ordering::{barrier, pending};
 use crate::process::bypass;
@@ -17,7 +18,11 @@ use crate::statistics::waits::Wait;
 #[inline]
 pub(crate) fn ask_again(function: &'static Function, real: impl Real) -> CuResult {
     let code = real();
-    if code.is_ok() || !bypass::is_caching() {
+    if code.is_ok() {
+        destruction_fence::work_is_over();
+        return code;
+    }
+    if !bypass::is_caching() {
         return code;
     }
     if code != Err(CuError::NOT_READY) {
@@ -42,7 +47,9 @@ pub(crate) fn ask_again(function: &'static Function, real: impl Real) -> CuResul
 #[inline]
 pub(crate) fn wait(function: &'static Function, real: impl Real) -> CuResult {
     let code = real();
-    if code.is_err() && bypass::is_caching() {
+    if code.is_ok() {
+        destruction_fence::work_is_over();
+    } else if bypass::is_caching() {
         common::note_lost(function, code);
     }
     code
@@ -69,11 +76,7 @@ pub(crate) fn synchronize_context(
     beside(function, find);
     let is_partial = barrier::context_waits_are_partial();
     let Some(context) = context.filter(|_| !is_partial) else {
-        let code = real();
-        if code.is_err() {
-            common::note_lost(function, code);
-        }
-        return code;
+        return wait(function, real);
     };
     let seen = LEDGER.before_barrier(&context.covers);
     let code = real();

@@ -207,6 +207,11 @@ fn memory_of_a_graph_is_available_after_a_waiting_free() {
         let ran = run("needed_behind_a_free", "relaxed", mode).env("SIM_IDLE_MS", "0").output();
         assert_eq!((ran.stdout.trim(), problems(&ran)), ("ok", vec![]), "{mode}");
     }
+    // What a wait or a query has shown to be complete is over as well.
+    for name in ["needed_behind_a_wait", "needed_behind_a_query"] {
+        let ran = run(name, "relaxed", "ordered").output();
+        assert_eq!((ran.stdout.trim(), problems(&ran)), ("ok", vec![]), "{name}");
+    }
     let ran = run("needed_behind_a_free", "global", "ordered")
         .env("CACHEALLOC_BREAK", Rule::GraphEndsAfterFrees.name())
         .output();

@@ -82,6 +82,8 @@ const PROGRAMS: &[(&str, Program)] = &[
     ("needed_after_an_update", needed_after_an_update),
     ("needed_behind_a_free", needed_behind_a_free),
     ("needed_behind_several_frees", needed_behind_several_frees),
+    ("needed_behind_a_wait", needed_behind_a_wait),
+    ("needed_behind_a_query", needed_behind_a_query),
     ("destroyed_beside_a_capture", destroyed_beside_a_capture),
     ("default_streams", default_streams),
     ("modes_beside_each_other", modes_beside_each_other),

@@ -129,6 +129,34 @@ pub fn needed_behind_several_frees(d: &Driver, mode: u32) -> Verdict {
 }
 
 fn behind_a_free(d: &Driver, mode: u32, between: impl Fn(&Driver) -> Outcome<()>) -> Verdict {
+    destroyed_while_running(d, mode, |d, _, small| {
+        between(d)?;
+        d.free(small)
+    })
+}
+
+/// The program waits for the stream of the launch.
+pub fn needed_behind_a_wait(d: &Driver, mode: u32) -> Verdict {
+    destroyed_while_running(d, mode, |d, stream, _| d.synchronize_stream(stream))
+}
+
+/// The program queries an event behind the launch until it is complete.
+pub fn needed_behind_a_query(d: &Driver, mode: u32) -> Verdict {
+    destroyed_while_running(d, mode, |d, stream, _| {
+        let event = d.event()?;
+        d.record(event, stream)?;
+        while d.query_event(event).is_err() {}
+        Ok(())
+    })
+}
+
+/// Destroys a graph that runs, and requests its memory after `wait`, which has the stream of the
+/// graph and a small block.
+fn destroyed_while_running(
+    d: &Driver,
+    mode: u32,
+    wait: impl Fn(&Driver, Stream, u64) -> Outcome<()>,
+) -> Verdict {
     let stream = d.stream()?;
     let other = d.alloc(BYTES)?;
     for round in 0..10 {
@@ -142,8 +170,7 @@ fn behind_a_free(d: &Driver, mode: u32, between: impl Fn(&Driver) -> Outcome<()>
         if let Ok(early) = d.alloc(LARGE) {
             d.free(early)?;
         }
-        between(d)?;
-        d.free(small)?;
+        wait(d, stream, small)?;
         let blocks = inside.iter().map(|_| d.alloc(LARGE)).collect::<Outcome<Vec<u64>>>();
         let Ok(blocks) = blocks else { return Ok(format!("FAIL, none in round {round}")) };
         blocks.into_iter().try_for_each(|block| d.free(block))?;
