@@ -10,22 +10,22 @@
 //! gets it back. Extents are reused but never unmapped: looking up a wild pointer while its segment
 //! leaves reads stale numbers, not another owner's memory.
 
+mod extent;
 mod residence;
 mod slots;
 
 use core::ptr::null_mut;
-use std::collections::BTreeMap;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 pub(crate) use crate::state::slot::{Kind, Slot};
+pub(crate) use extent::Extent;
 pub(crate) use slots::{Claimed, LiveBlock, fresh_buffer_id, occupy, vacate};
 
 use crate::heap;
 use crate::lock::lock;
-use crate::pagemap::residence::Page;
+use crate::pagemap::extent::Spare;
 use crate::state::contexts::Context;
-use crate::state::slot::GRANULE_BYTES;
 
 const PAGE_SHIFT: u32 = 21;
 pub(crate) const PAGE_BYTES: u64 = 1 << PAGE_SHIFT;
@@ -33,29 +33,6 @@ const LEVEL_BITS: u32 = 14;
 const LEVEL_ENTRIES: usize = 1 << LEVEL_BITS;
 /// Addresses above this are not the library's (the radix has two levels).
 const ADDRESS_MAX: u64 = 1 << (PAGE_SHIFT + 2 * LEVEL_BITS);
-
-/// A segment's addresses.
-pub(crate) struct Extent {
-    base: AtomicU64,
-    bytes: AtomicU64,
-    context: AtomicPtr<Context>,
-    /// Reasons why none of its blocks may enter a thread cache.
-    special: AtomicU8,
-    /// Whether it is a range of an arena: not all addresses are backed by memory, and none can be
-    /// exported.
-    expandable: AtomicBool,
-    slots: *const Slot,
-    slots_count: usize,
-    /// The pages of `slots`.
-    pages: &'static [Page],
-    /// The extent made before this one.
-    _older: *const Extent,
-}
-
-// SAFETY: `slots` points to a mapping that is never unmapped and holds only atomics.
-unsafe impl Sync for Extent {}
-// SAFETY: as above.
-unsafe impl Send for Extent {}
 
 /// Meaning of an address.
 pub(crate) enum Place {
@@ -67,22 +44,12 @@ pub(crate) enum Place {
     Block(LiveBlock),
 }
 
-const EXPORTED: u8 = 1;
-const PRIVATE: u8 = 2;
-
 type Level = [AtomicPtr<Extent>; LEVEL_ENTRIES];
 
 static ROOT: [AtomicPtr<Level>; LEVEL_ENTRIES] =
     [const { AtomicPtr::new(null_mut()) }; LEVEL_ENTRIES];
 /// Unused extents by the number of their slots. Its lock guards every change to the radix.
 static SPARE: Mutex<Spare> = Mutex::new(Spare::new());
-
-type Spare = BTreeMap<usize, Vec<&'static Extent>>;
-
-/// The newest extent ever made, which links to the older ones. Changed under the lock of `SPARE`.
-/// Only for leak checkers: LeakSanitizer does not scan the radix's mappings and would report the
-/// extents as leaked.
-static EVER: AtomicPtr<Extent> = AtomicPtr::new(null_mut());
 
 /// Looks an address up.
 #[inline]
@@ -135,16 +102,12 @@ pub(crate) fn fits(base: u64, bytes: u64) -> bool {
 pub(crate) fn insert(context: &'static Context, base: u64, bytes: u64) -> bool {
     debug_assert!(fits(base, bytes));
     let mut spare = lock(&SPARE);
-    let Some(extent) = take_extent(&mut spare, bytes) else { return false };
-    extent.base.store(base, Ordering::Relaxed);
-    extent.bytes.store(bytes, Ordering::Relaxed);
-    extent.special.store(0, Ordering::Relaxed);
-    extent.expandable.store(false, Ordering::Relaxed);
-    extent.context.store((context as *const Context).cast_mut(), Ordering::Relaxed);
+    let Some(extent) = spare.take(bytes) else { return false };
+    extent.assign(context, base, bytes);
     let entered = for_pages(base, bytes, (extent as *const Extent).cast_mut());
     if !entered {
         for_pages(base, bytes, null_mut());
-        put_back(&mut spare, extent);
+        spare.put_back(extent);
     }
     entered
 }
@@ -203,94 +166,6 @@ pub(crate) fn remove_context(context: &Context) {
     }
 }
 
-impl Extent {
-    /// Returns the offset of an address in this extent, or `None` if it lies outside.
-    #[inline]
-    fn offset_of(&self, address: u64) -> Option<u64> {
-        // An address below the base is further from it than any segment is long.
-        let offset = address.wrapping_sub(self.base());
-        (offset < self.bytes()).then_some(offset)
-    }
-
-    pub(crate) fn base(&self) -> u64 {
-        self.base.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn bytes(&self) -> u64 {
-        self.bytes.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn context(&self) -> &'static Context {
-        // SAFETY: set before the extent became reachable; contexts are leaked.
-        unsafe { &*self.context.load(Ordering::Relaxed) }
-    }
-
-    /// Notes that a block of the segment was exported.
-    pub(crate) fn note_exported(&self) {
-        self.special.fetch_or(EXPORTED, Ordering::Release);
-    }
-
-    /// Notes that the segment starts or stops belonging to a capture. Only the core's state is
-    /// authoritative.
-    pub(crate) fn note_private(&self, private: bool) {
-        match private {
-            true => self.special.fetch_or(PRIVATE, Ordering::Release),
-            false => self.special.fetch_and(!PRIVATE, Ordering::Release),
-        };
-    }
-
-    pub(crate) fn is_private(&self) -> bool {
-        self.special.load(Ordering::Acquire) & PRIVATE != 0
-    }
-
-    pub(crate) fn note_expandable(&self) {
-        self.expandable.store(true, Ordering::Release);
-    }
-
-    pub(crate) fn is_expandable(&self) -> bool {
-        self.expandable.load(Ordering::Acquire)
-    }
-
-    /// Returns whether a freed block may enter a thread cache.
-    #[inline]
-    pub(crate) fn may_list(&self) -> bool {
-        self.special.load(Ordering::Acquire) == 0
-    }
-
-    /// Returns the page of slots that has the slot of a block at this offset.
-    #[inline]
-    fn page_at(&self, offset: u64) -> usize {
-        (offset / GRANULE_BYTES) as usize * size_of::<Slot>() / residence::PAGE_BYTES
-    }
-
-    #[inline(always)]
-    fn page(&self, page: usize) -> &'static Page {
-        debug_assert!(page < self.pages.len());
-        // SAFETY: there is one for each slot, and callers have a slot.
-        unsafe { self.pages.get_unchecked(page) }
-    }
-
-    /// Returns a page of slots, in which no block begins, to the system. It reads as zero
-    /// afterwards.
-    fn forget(&self, page: usize) {
-        let begin = page * residence::PAGE_BYTES;
-        let bytes = (self.slots_count * size_of::<Slot>() - begin).min(residence::PAGE_BYTES);
-        let slots = self.slots.cast::<u8>().wrapping_add(begin).cast_mut();
-        // SAFETY: a part of the library's private mapping, whose words are all `FREE`, which is
-        // zero. Where the program has locked its memory the system refuses.
-        unsafe { libc::madvise(slots.cast(), bytes, libc::MADV_DONTNEED) };
-    }
-
-    /// Returns the slot of a block that starts at this offset, or `None` off the 512-byte grid.
-    #[inline]
-    fn slot_at(&self, offset: u64) -> Option<&'static Slot> {
-        let index = (offset / GRANULE_BYTES) as usize;
-        let on_grid = offset.is_multiple_of(GRANULE_BYTES) && index < self.slots_count;
-        // SAFETY: index is inside the mapping, which is never unmapped; all-zero is a valid slot.
-        on_grid.then(|| unsafe { &*self.slots.add(index) })
-    }
-}
-
 fn for_pages(base: u64, bytes: u64, extent: *mut Extent) -> bool {
     let first = base >> PAGE_SHIFT;
     let last = (base + bytes - 1) >> PAGE_SHIFT;
@@ -317,54 +192,7 @@ fn level_of(index: usize) -> Option<&'static Level> {
     Some(unsafe { &*level })
 }
 
-fn take_extent(spare: &mut Spare, bytes: u64) -> Option<&'static Extent> {
-    let wanted = (bytes / GRANULE_BYTES) as usize;
-    if let Some((&count, fitting)) = spare.range_mut(wanted..).next() {
-        let extent = fitting.pop();
-        if fitting.is_empty() {
-            spare.remove(&count);
-        }
-        return extent;
-    }
-    let slots = heap::map_zeroed(wanted * size_of::<Slot>())?.cast::<Slot>();
-    // Without this, one block could cost 2 MiB, where the system maps that much at once.
-    // SAFETY: the library's mapping of this size.
-    unsafe { libc::madvise(slots.cast(), wanted * size_of::<Slot>(), libc::MADV_NOHUGEPAGE) };
-    let pages = (wanted * size_of::<Slot>()).div_ceil(residence::PAGE_BYTES);
-    let extent = Box::leak(Box::new(Extent {
-        base: AtomicU64::new(0),
-        bytes: AtomicU64::new(0),
-        context: AtomicPtr::new(null_mut()),
-        special: AtomicU8::new(0),
-        expandable: AtomicBool::new(false),
-        slots,
-        slots_count: wanted,
-        pages: Box::leak((0..pages).map(|_| Page::default()).collect()),
-        _older: EVER.load(Ordering::Relaxed).cast_const(),
-    }));
-    EVER.store((extent as *const Extent).cast_mut(), Ordering::Relaxed);
-    Some(extent)
-}
-
-fn put_back(spare: &mut Spare, extent: &'static Extent) {
-    spare.entry(extent.slots_count).or_default().push(extent);
-}
-
 fn retire(extent: &'static Extent, spare: &mut Spare) {
     for_pages(extent.base(), extent.bytes(), null_mut());
-    extent.bytes.store(0, Ordering::Relaxed);
-    // SAFETY: the library's private mapping; its pages read as zero afterwards, which is `FREE`.
-    let code = unsafe {
-        libc::madvise(
-            extent.slots.cast_mut().cast(),
-            extent.slots_count * size_of::<Slot>(),
-            libc::MADV_DONTNEED,
-        )
-    };
-    // Refused where the program has locked its memory. An extent with words of earlier blocks is
-    // not used again.
-    if code == 0 {
-        extent.pages.iter().for_each(Page::reset);
-        put_back(spare, extent);
-    }
+    spare.retire(extent);
 }

@@ -1,0 +1,208 @@
+//! A segment's addresses, and where the slots of its blocks lie.
+
+use core::ptr::null_mut;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, Ordering};
+
+use crate::heap;
+use crate::pagemap::residence::{self, Page};
+use crate::state::contexts::Context;
+use crate::state::slot::{GRANULE_BYTES, Slot};
+
+/// A segment's addresses.
+pub(crate) struct Extent {
+    base: AtomicU64,
+    bytes: AtomicU64,
+    context: AtomicPtr<Context>,
+    /// Reasons why none of its blocks may enter a thread cache.
+    special: AtomicU8,
+    /// Whether it is a range of an arena: not all addresses are backed by memory, and none can be
+    /// exported.
+    expandable: AtomicBool,
+    slots: *const Slot,
+    slots_count: usize,
+    /// The pages of `slots`.
+    pages: &'static [Page],
+    /// The extent made before this one.
+    _older: *const Extent,
+}
+
+// SAFETY: `slots` points to a mapping that is never unmapped and holds only atomics.
+unsafe impl Sync for Extent {}
+// SAFETY: as above.
+unsafe impl Send for Extent {}
+
+const EXPORTED: u8 = 1;
+const PRIVATE: u8 = 2;
+
+/// Unused extents by the number of their slots.
+pub(super) struct Spare(BTreeMap<usize, Vec<&'static Extent>>);
+
+/// The newest extent ever made, which links to the older ones. Changed under the lock of the spare
+/// extents. Only for leak checkers: LeakSanitizer does not scan the radix's mappings and would
+/// report the extents as leaked.
+static EVER: AtomicPtr<Extent> = AtomicPtr::new(null_mut());
+
+impl Extent {
+    /// Returns the offset of an address in this extent, or `None` if it lies outside.
+    #[inline]
+    pub(super) fn offset_of(&self, address: u64) -> Option<u64> {
+        // An address below the base is further from it than any segment is long.
+        let offset = address.wrapping_sub(self.base());
+        (offset < self.bytes()).then_some(offset)
+    }
+
+    pub(crate) fn base(&self) -> u64 {
+        self.base.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn context(&self) -> &'static Context {
+        // SAFETY: set before the extent became reachable; contexts are leaked.
+        unsafe { &*self.context.load(Ordering::Relaxed) }
+    }
+
+    /// Notes that a block of the segment was exported.
+    pub(crate) fn note_exported(&self) {
+        self.special.fetch_or(EXPORTED, Ordering::Release);
+    }
+
+    /// Notes that the segment starts or stops belonging to a capture. Only the core's state is
+    /// authoritative.
+    pub(crate) fn note_private(&self, private: bool) {
+        match private {
+            true => self.special.fetch_or(PRIVATE, Ordering::Release),
+            false => self.special.fetch_and(!PRIVATE, Ordering::Release),
+        };
+    }
+
+    pub(crate) fn is_private(&self) -> bool {
+        self.special.load(Ordering::Acquire) & PRIVATE != 0
+    }
+
+    pub(crate) fn note_expandable(&self) {
+        self.expandable.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_expandable(&self) -> bool {
+        self.expandable.load(Ordering::Acquire)
+    }
+
+    /// Returns whether a freed block may enter a thread cache.
+    #[inline]
+    pub(crate) fn may_list(&self) -> bool {
+        self.special.load(Ordering::Acquire) == 0
+    }
+
+    /// Returns the page of slots that has the slot of a block at this offset.
+    #[inline]
+    pub(super) fn page_at(&self, offset: u64) -> usize {
+        (offset / GRANULE_BYTES) as usize * size_of::<Slot>() / residence::PAGE_BYTES
+    }
+
+    #[inline(always)]
+    pub(super) fn page(&self, page: usize) -> &'static Page {
+        debug_assert!(page < self.pages.len());
+        // SAFETY: there is one for each slot, and callers have a slot.
+        unsafe { self.pages.get_unchecked(page) }
+    }
+
+    /// Returns a page of slots, in which no block begins, to the system. It reads as zero
+    /// afterwards.
+    pub(super) fn forget(&self, page: usize) {
+        let begin = page * residence::PAGE_BYTES;
+        let bytes = (self.slots_count * size_of::<Slot>() - begin).min(residence::PAGE_BYTES);
+        let slots = self.slots.cast::<u8>().wrapping_add(begin).cast_mut();
+        // SAFETY: a part of the library's private mapping, whose words are all `FREE`, which is
+        // zero. Where the program has locked its memory the system refuses.
+        unsafe { libc::madvise(slots.cast(), bytes, libc::MADV_DONTNEED) };
+    }
+
+    /// Returns the slot of a block that starts at this offset, or `None` off the 512-byte grid.
+    #[inline]
+    pub(super) fn slot_at(&self, offset: u64) -> Option<&'static Slot> {
+        let index = (offset / GRANULE_BYTES) as usize;
+        let on_grid = offset.is_multiple_of(GRANULE_BYTES) && index < self.slots_count;
+        // SAFETY: index is inside the mapping, which is never unmapped; all-zero is a valid slot.
+        on_grid.then(|| unsafe { &*self.slots.add(index) })
+    }
+
+    /// Assigns the extent, which is not reachable, to a segment.
+    pub(super) fn assign(&self, context: &'static Context, base: u64, bytes: u64) {
+        self.base.store(base, Ordering::Relaxed);
+        self.bytes.store(bytes, Ordering::Relaxed);
+        self.special.store(0, Ordering::Relaxed);
+        self.expandable.store(false, Ordering::Relaxed);
+        self.context.store((context as *const Context).cast_mut(), Ordering::Relaxed);
+    }
+
+    /// Empties all slots of the extent, which is no longer reachable. Returns `false` if the system
+    /// refuses, because the program has locked its memory: then it must not be assigned again.
+    fn clear(&self) -> bool {
+        self.bytes.store(0, Ordering::Relaxed);
+        let bytes = self.slots_count * size_of::<Slot>();
+        let slots = self.slots.cast_mut().cast();
+        // SAFETY: the library's private mapping; its pages read as zero afterwards, which is `FREE`.
+        let is_empty = unsafe { libc::madvise(slots, bytes, libc::MADV_DONTNEED) } == 0;
+        if is_empty {
+            self.pages.iter().for_each(Page::reset);
+        }
+        is_empty
+    }
+}
+
+impl Spare {
+    pub(super) const fn new() -> Spare {
+        Spare(BTreeMap::new())
+    }
+
+    /// Returns an extent for a segment of this size, or `None` if there is no memory for its slots.
+    pub(super) fn take(&mut self, bytes: u64) -> Option<&'static Extent> {
+        let wanted = (bytes / GRANULE_BYTES) as usize;
+        if let Some((&count, fitting)) = self.0.range_mut(wanted..).next() {
+            let extent = fitting.pop();
+            if fitting.is_empty() {
+                self.0.remove(&count);
+            }
+            return extent;
+        }
+        make(wanted)
+    }
+
+    /// Puts an extent back that was never reachable.
+    pub(super) fn put_back(&mut self, extent: &'static Extent) {
+        self.0.entry(extent.slots_count).or_default().push(extent);
+    }
+
+    /// Puts an extent back that is no longer reachable.
+    pub(super) fn retire(&mut self, extent: &'static Extent) {
+        if extent.clear() {
+            self.put_back(extent);
+        }
+    }
+}
+
+fn make(slots_count: usize) -> Option<&'static Extent> {
+    let bytes = slots_count * size_of::<Slot>();
+    let slots = heap::map_zeroed(bytes)?.cast::<Slot>();
+    // Without this, one block could cost 2 MiB, where the system maps that much at once.
+    // SAFETY: the library's mapping of this size.
+    unsafe { libc::madvise(slots.cast(), bytes, libc::MADV_NOHUGEPAGE) };
+    let pages = bytes.div_ceil(residence::PAGE_BYTES);
+    let extent = Box::leak(Box::new(Extent {
+        base: AtomicU64::new(0),
+        bytes: AtomicU64::new(0),
+        context: AtomicPtr::new(null_mut()),
+        special: AtomicU8::new(0),
+        expandable: AtomicBool::new(false),
+        slots,
+        slots_count,
+        pages: Box::leak((0..pages).map(|_| Page::default()).collect()),
+        _older: EVER.load(Ordering::Relaxed).cast_const(),
+    }));
+    EVER.store((extent as *const Extent).cast_mut(), Ordering::Relaxed);
+    Some(extent)
+}
