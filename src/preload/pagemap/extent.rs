@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, Ordering};
 
 use crate::heap;
+use crate::pagemap::regions::{self, Pieces, Region};
 use crate::pagemap::residence::{self, Page};
 use crate::state::contexts::Context;
 use crate::state::slot::{GRANULE_BYTES, Slot};
@@ -19,10 +20,13 @@ pub(crate) struct Extent {
     /// Whether it is a range of an arena: not all addresses are backed by memory, and none can be
     /// exported.
     expandable: AtomicBool,
+    /// Slots of the blocks that do not have their region's.
     slots: *const Slot,
     slots_count: usize,
-    /// The pages of `slots`.
-    pages: &'static [Page],
+    /// The first region. Large segments have one block, which begins there.
+    first: Region,
+    /// Where the regions after the first would have the first one.
+    others: *const Region,
     /// The extent made before this one.
     _older: *const Extent,
 }
@@ -35,8 +39,15 @@ unsafe impl Send for Extent {}
 const EXPORTED: u8 = 1;
 const PRIVATE: u8 = 2;
 
-/// Unused extents by the number of their slots.
-pub(super) struct Spare(BTreeMap<usize, Vec<&'static Extent>>);
+const SLOTS_PER_PAGE: usize = residence::PAGE_BYTES / size_of::<Slot>();
+const _: () = assert!(SLOTS_PER_PAGE.is_multiple_of(regions::GRANULES));
+
+/// Unused extents, and what new ones are made of.
+pub(super) struct Spare {
+    /// By the number of their slots.
+    extents: BTreeMap<usize, Vec<&'static Extent>>,
+    regions: Pieces,
+}
 
 /// The newest extent ever made, which links to the older ones. Changed under the lock of the spare
 /// extents. Only for leak checkers: LeakSanitizer does not scan the radix's mappings and would
@@ -97,17 +108,21 @@ impl Extent {
         self.special.load(Ordering::Acquire) == 0
     }
 
-    /// Returns the page of slots that has the slot of a block at this offset.
-    #[inline]
-    pub(super) fn page_at(&self, offset: u64) -> usize {
-        (offset / GRANULE_BYTES) as usize * size_of::<Slot>() / residence::PAGE_BYTES
+    /// Returns the state of a page of slots.
+    #[inline(always)]
+    pub(super) fn page(&'static self, page: usize) -> &'static Page {
+        &self.region(page * SLOTS_PER_PAGE).page
     }
 
+    /// Returns the region of a granule of the segment.
     #[inline(always)]
-    pub(super) fn page(&self, page: usize) -> &'static Page {
-        debug_assert!(page < self.pages.len());
-        // SAFETY: there is one for each slot, and callers have a slot.
-        unsafe { self.pages.get_unchecked(page) }
+    fn region(&'static self, granule: usize) -> &'static Region {
+        debug_assert!(granule < self.slots_count);
+        match granule / regions::GRANULES {
+            0 => &self.first,
+            // SAFETY: there are regions for all granules that have a slot.
+            other => unsafe { &*self.others.add(other) },
+        }
     }
 
     /// Returns a page of slots, in which no block begins, to the system. It reads as zero
@@ -121,13 +136,71 @@ impl Extent {
         unsafe { libc::madvise(slots.cast(), bytes, libc::MADV_DONTNEED) };
     }
 
-    /// Returns the slot of a block that starts at this offset, or `None` off the 512-byte grid.
+    /// Returns the granule at this offset, or `None` off the 512-byte grid and past the end.
+    #[inline(always)]
+    fn granule_at(&self, offset: u64) -> Option<usize> {
+        // An offset off the grid becomes a huge number.
+        let granule = offset.rotate_right(GRANULE_BYTES.trailing_zeros()) as usize;
+        (granule < self.slots_count).then_some(granule)
+    }
+
+    /// Returns the slot that a block has which begins at this offset, or `None` where none can.
     #[inline]
-    pub(super) fn slot_at(&self, offset: u64) -> Option<&'static Slot> {
-        let index = (offset / GRANULE_BYTES) as usize;
-        let on_grid = offset.is_multiple_of(GRANULE_BYTES) && index < self.slots_count;
-        // SAFETY: index is inside the mapping, which is never unmapped; all-zero is a valid slot.
-        on_grid.then(|| unsafe { &*self.slots.add(index) })
+    pub(super) fn slot_at(&'static self, offset: u64) -> Option<&'static Slot> {
+        let granule = self.granule_at(offset)?;
+        let own = self.region(granule).slot_of(granule);
+        Some(own.unwrap_or_else(|| self.slot_in_page(granule)))
+    }
+
+    /// Claims the block that begins at this offset: `claim` does so by the word of its slot.
+    /// Returns the slot and the word before.
+    #[inline(always)]
+    pub(super) fn claim_at(
+        &'static self,
+        offset: u64,
+        claim: impl Fn(&Slot) -> Option<u64>,
+    ) -> Option<(&'static Slot, u64)> {
+        let granule = self.granule_at(offset)?;
+        let region = self.region(granule);
+        let Some(slot) = region.slot_of(granule) else {
+            let slot = self.slot_in_page(granule);
+            return claim(slot).map(|word| (slot, word));
+        };
+        let word = claim(slot)?;
+        // Another free of the block may have been first, and an equal block have the slot now.
+        if region.slot_of(granule).is_none() {
+            slot.word.store(word, Ordering::Release);
+            return None;
+        }
+        Some((slot, word))
+    }
+
+    /// Gives a slot to a block that begins at this offset, or `None` where none can. The caller
+    /// must hold the allocator's lock.
+    #[inline(always)]
+    pub(super) fn take_slot(&'static self, offset: u64) -> Option<&'static Slot> {
+        let granule = self.granule_at(offset)?;
+        if let Some(own) = self.region(granule).take(granule) {
+            return Some(own);
+        }
+        self.page(granule / SLOTS_PER_PAGE).enter();
+        Some(self.slot_in_page(granule))
+    }
+
+    /// Notes that the slot of the block that began at this offset is empty again.
+    #[inline(always)]
+    pub(super) fn leave_slot(&'static self, offset: u64, slot: &Slot) {
+        let granule = (offset / GRANULE_BYTES) as usize;
+        if !self.region(granule).has(slot) {
+            residence::left(self, granule / SLOTS_PER_PAGE);
+        }
+    }
+
+    #[inline(always)]
+    fn slot_in_page(&self, granule: usize) -> &'static Slot {
+        debug_assert!(granule < self.slots_count);
+        // SAFETY: in the mapping, which is never unmapped; all-zero is a valid slot.
+        unsafe { &*self.slots.add(granule) }
     }
 
     /// Assigns the extent, which is not reachable, to a segment.
@@ -141,14 +214,15 @@ impl Extent {
 
     /// Empties all slots of the extent, which is no longer reachable. Returns `false` if the system
     /// refuses, because the program has locked its memory: then it must not be assigned again.
-    fn clear(&self) -> bool {
+    fn clear(&'static self) -> bool {
         self.bytes.store(0, Ordering::Relaxed);
         let bytes = self.slots_count * size_of::<Slot>();
         let slots = self.slots.cast_mut().cast();
-        // SAFETY: the library's private mapping; its pages read as zero afterwards, which is `FREE`.
+        // SAFETY: the library's private mapping. Its pages read as zero afterwards: `FREE`.
         let is_empty = unsafe { libc::madvise(slots, bytes, libc::MADV_DONTNEED) } == 0;
         if is_empty {
-            self.pages.iter().for_each(Page::reset);
+            let regions = 0..self.slots_count.div_ceil(regions::GRANULES);
+            regions.for_each(|region| self.region(region * regions::GRANULES).reset());
         }
         is_empty
     }
@@ -156,25 +230,25 @@ impl Extent {
 
 impl Spare {
     pub(super) const fn new() -> Spare {
-        Spare(BTreeMap::new())
+        Spare { extents: BTreeMap::new(), regions: Pieces::new() }
     }
 
     /// Returns an extent for a segment of this size, or `None` if there is no memory for its slots.
     pub(super) fn take(&mut self, bytes: u64) -> Option<&'static Extent> {
         let wanted = (bytes / GRANULE_BYTES) as usize;
-        if let Some((&count, fitting)) = self.0.range_mut(wanted..).next() {
+        if let Some((&count, fitting)) = self.extents.range_mut(wanted..).next() {
             let extent = fitting.pop();
             if fitting.is_empty() {
-                self.0.remove(&count);
+                self.extents.remove(&count);
             }
             return extent;
         }
-        make(wanted)
+        self.make(wanted)
     }
 
     /// Puts an extent back that was never reachable.
     pub(super) fn put_back(&mut self, extent: &'static Extent) {
-        self.0.entry(extent.slots_count).or_default().push(extent);
+        self.extents.entry(extent.slots_count).or_default().push(extent);
     }
 
     /// Puts an extent back that is no longer reachable.
@@ -183,26 +257,27 @@ impl Spare {
             self.put_back(extent);
         }
     }
-}
 
-fn make(slots_count: usize) -> Option<&'static Extent> {
-    let bytes = slots_count * size_of::<Slot>();
-    let slots = heap::map_zeroed(bytes)?.cast::<Slot>();
-    // Without this, one block could cost 2 MiB, where the system maps that much at once.
-    // SAFETY: the library's mapping of this size.
-    unsafe { libc::madvise(slots.cast(), bytes, libc::MADV_NOHUGEPAGE) };
-    let pages = bytes.div_ceil(residence::PAGE_BYTES);
-    let extent = Box::leak(Box::new(Extent {
-        base: AtomicU64::new(0),
-        bytes: AtomicU64::new(0),
-        context: AtomicPtr::new(null_mut()),
-        special: AtomicU8::new(0),
-        expandable: AtomicBool::new(false),
-        slots,
-        slots_count,
-        pages: Box::leak((0..pages).map(|_| Page::default()).collect()),
-        _older: EVER.load(Ordering::Relaxed).cast_const(),
-    }));
-    EVER.store((extent as *const Extent).cast_mut(), Ordering::Relaxed);
-    Some(extent)
+    fn make(&mut self, slots_count: usize) -> Option<&'static Extent> {
+        let bytes = slots_count * size_of::<Slot>();
+        let others = self.regions.take(slots_count.saturating_sub(regions::GRANULES))?;
+        let slots = heap::map_zeroed(bytes)?.cast::<Slot>();
+        // Without this, one block could cost 2 MiB, where the system maps that much at once.
+        // SAFETY: the library's mapping of this size.
+        unsafe { libc::madvise(slots.cast(), bytes, libc::MADV_NOHUGEPAGE) };
+        let extent = Box::leak(Box::new(Extent {
+            base: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+            context: AtomicPtr::new(null_mut()),
+            special: AtomicU8::new(0),
+            expandable: AtomicBool::new(false),
+            slots,
+            slots_count,
+            first: Region::default(),
+            others: others.as_ptr().wrapping_sub(1),
+            _older: EVER.load(Ordering::Relaxed).cast_const(),
+        }));
+        EVER.store((extent as *const Extent).cast_mut(), Ordering::Relaxed);
+        Some(extent)
+    }
 }

@@ -4,13 +4,15 @@
 //! Segments start on a 2 MiB boundary (the driver's page), so a radix over address >> 21 leads to
 //! the segment's `Extent`. An extent has one `Slot` for each 512 bytes, of which only those at the
 //! starts of blocks are ever touched. The pages of the others cost nothing, and pages in which no
-//! block begins any more are returned to the system (`residence`).
+//! block begins any more are returned to the system (`residence`). A block that begins alone in its
+//! 128 KiB takes no page at all (`regions`).
 //!
 //! Addresses enter the radix after the driver provides the segment and leave it before the driver
 //! gets it back. Extents are reused but never unmapped: looking up a wild pointer while its segment
 //! leaves reads stale numbers, not another owner's memory.
 
 mod extent;
+mod regions;
 mod residence;
 mod slots;
 
@@ -48,7 +50,7 @@ type Level = [AtomicPtr<Extent>; LEVEL_ENTRIES];
 
 static ROOT: [AtomicPtr<Level>; LEVEL_ENTRIES] =
     [const { AtomicPtr::new(null_mut()) }; LEVEL_ENTRIES];
-/// Unused extents by the number of their slots. Its lock guards every change to the radix.
+/// Unused extents. Its lock guards every change to the radix.
 static SPARE: Mutex<Spare> = Mutex::new(Spare::new());
 
 /// Looks an address up.
@@ -75,11 +77,8 @@ fn find(address: u64) -> Option<(&'static Extent, u64)> {
 /// Returns the segment that has the address's page, or a part of it.
 #[inline(always)]
 fn extent_at(address: u64) -> Option<&'static Extent> {
-    if address >= ADDRESS_MAX {
-        return None;
-    }
     let page = (address >> PAGE_SHIFT) as usize;
-    let level = ROOT[page >> LEVEL_BITS].load(Ordering::Acquire);
+    let level = ROOT.get(page >> LEVEL_BITS)?.load(Ordering::Acquire);
     if level.is_null() {
         return None;
     }

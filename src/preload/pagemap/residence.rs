@@ -87,7 +87,9 @@ impl Page {
 
     /// Resets the page of a segment that was removed with all its blocks.
     pub(super) fn reset(&self) {
-        self.0.fetch_and(LEAVING, Ordering::Relaxed);
+        if self.0.load(Ordering::Relaxed) != 0 {
+            self.0.fetch_and(LEAVING, Ordering::Relaxed);
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use cachealloc_core::BlockId;
 use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::config;
-use crate::pagemap::{Extent, Place, extent_at, find, residence};
+use crate::pagemap::{Extent, Place, extent_at, find};
 use crate::state::contexts::Context;
 use crate::state::slot::{
     CACHED, FREE, FREEING, Kind, OF_CONTEXT, OF_STREAM, Slot, pack, state, state_of, unpack,
@@ -136,7 +136,12 @@ impl LiveBlock {
     /// Takes the block from the program. Returns `false` if another free did so first.
     #[inline]
     pub(crate) fn claim(&self) -> bool {
-        self.slot.claim(self.word)
+        let offset = self.address.wrapping_sub(self.extent.base());
+        let claim = |slot: &Slot| {
+            let is_claimed = core::ptr::eq(slot, self.slot) && slot.claim(self.word);
+            is_claimed.then_some(self.word)
+        };
+        self.extent.claim_at(offset, claim).is_some()
     }
 
     /// Returns the slot of the block.
@@ -194,10 +199,12 @@ impl Claimed {
     pub(crate) fn at(address: u64) -> Option<Claimed> {
         // Past the end of a segment, no slot holds the start of a block.
         let extent = extent_at(address)?;
-        let slot = extent.slot_at(address.wrapping_sub(extent.base()))?;
-        let word = slot.word.load(Ordering::Acquire);
-        let is_claimed = state(word) == OF_CONTEXT && slot.claim(word);
-        is_claimed.then_some(Claimed { extent, slot, word })
+        let claim = |slot: &Slot| {
+            let word = slot.word.load(Ordering::Acquire);
+            (state(word) == OF_CONTEXT && slot.claim(word)).then_some(word)
+        };
+        let (slot, word) = extent.claim_at(address.wrapping_sub(extent.base()), claim)?;
+        Some(Claimed { extent, slot, word })
     }
 
     /// Returns its bytes, and how many of them were not requested.
@@ -216,10 +223,8 @@ impl Claimed {
 /// Gives a block of the core to the program. The caller must hold the allocator's lock.
 #[inline(always)]
 pub(crate) fn occupy(address: u64, kind: Kind, bytes: u64, requested_bytes: u64, block: BlockId) {
-    let place =
-        find(address).and_then(|(extent, offset)| Some((extent, offset, extent.slot_at(offset)?)));
-    let Some((extent, offset, slot)) = place else { no_slot(address) };
-    extent.page(extent.page_at(offset)).enter();
+    let slot = find(address).and_then(|(extent, offset)| extent.take_slot(offset));
+    let Some(slot) = slot else { no_slot(address) };
     slot.expect_state(FREE, FREE);
     slot.block.store(block.0, Ordering::Relaxed);
     slot.buffer.store(0, Ordering::Relaxed);
@@ -246,5 +251,5 @@ pub(crate) fn vacate(address: u64) {
 fn empty(extent: &'static Extent, offset: u64, slot: &Slot) {
     slot.expect_state(FREEING, CACHED);
     slot.word.store(FREE, Ordering::Release);
-    residence::left(extent, extent.page_at(offset));
+    extent.leave_slot(offset, slot);
 }

@@ -11,6 +11,9 @@ use cachealloc_tests::{
 
 use crate::record::snapshots::Place;
 
+/// Some 200 bytes of the core, and 32 for each 128 KiB of a segment with several blocks.
+const HOST_BYTES_PER_BLOCK_MAX: u64 = 1_000;
+
 /// Host memory follows the blocks that live, not the places where blocks ever began.
 #[test]
 fn host_memory_follows_live_blocks() {
@@ -31,6 +34,26 @@ fn host_memory_follows_live_blocks() {
     println!("{few} KiB, then {many} KiB");
     // Its thousand blocks lie on no more pages than that, and some empty ones stay.
     assert!(many < few + 4_096, "{few} KiB grow to {many} KiB");
+}
+
+/// A live block takes little host memory, whatever its size. Before each region of a segment had a
+/// slot, it took a page of 4 KiB from 128 KiB on.
+#[test]
+fn a_live_block_takes_little_host_memory() {
+    let driver = compile_library("idle_driver.c", "driver_idle/libcuda.so.1", &[]);
+    for bytes in [0, 128 << 10, 1 << 20, 2 << 20, 16 << 20] {
+        let output = Command::new(compile("live_blocks.c"))
+            .args(["4000".into(), bytes.to_string()])
+            .env("LD_PRELOAD", library())
+            .env("LD_LIBRARY_PATH", driver.parent().expect("it has a folder"))
+            .output()
+            .expect("it starts");
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success(), "{output:?}");
+        let taken: u64 = said.trim().parse().expect("a number");
+        println!("a block of {bytes} bytes takes {taken}");
+        assert!(taken <= HOST_BYTES_PER_BLOCK_MAX, "a block of {bytes} bytes takes {taken}");
+    }
 }
 
 /// A long run of random requests costs no more memory than its beginning, and its statistics are

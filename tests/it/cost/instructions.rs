@@ -11,7 +11,7 @@ use cachealloc_tests::{compile, compile_library, release_library, skipped};
 /// for one round of the calls under the library. Each function of the library begins with two
 /// instructions that a function-patching tool can move, and a jump.
 const BOUNDS: [(&str, &str, u64); 14] = [
-    ("pair", "off", 256),
+    ("pair", "off", 258),
     ("launch", "off", 118),
     // Copies between addresses of one large block, as in a program with its own allocator.
     ("copy", "off", 105),
