@@ -1,5 +1,6 @@
 //! Deadlock detection: the driver has made no progress for a while, and the process is not busy.
 
+use std::fs;
 use std::time::{Duration, Instant};
 
 /// Time since which the driver has made no progress.
@@ -7,14 +8,14 @@ pub struct Standstill {
     progress: u64,
     since: Instant,
     polled: Duration,
-    processor: Duration,
+    /// When another thread was last seen to run.
+    last_run: Option<Instant>,
 }
 
 impl Standstill {
     /// Starts now, at this progress of the driver.
     pub fn new(progress: u64) -> Standstill {
-        let (since, processor) = (Instant::now(), processor_time());
-        Standstill { progress, since, polled: Duration::ZERO, processor }
+        Standstill { progress, since: Instant::now(), polled: Duration::ZERO, last_run: None }
     }
 
     /// Returns whether the wait is a deadlock, after another pause of a waiting thread.
@@ -28,20 +29,25 @@ impl Standstill {
         }
         self.polled += pause;
         let waited = self.since.elapsed().min(self.polled);
-        waited > limit
-            && (waited > limit * BUSY_FACTOR
-                || processor_time().saturating_sub(self.processor) < waited / BUSY_SHARE)
+        if waited > limit && another_thread_runs() {
+            self.last_run = Some(Instant::now());
+        }
+        let is_quiet = self.last_run.is_none_or(|last| last.elapsed() > limit);
+        waited > limit && is_quiet || waited > limit * BUSY_FACTOR
     }
 }
 
-/// Processor time that all threads of this process have used.
-fn processor_time() -> Duration {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: writes the time into our own variable.
-    unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut time) };
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+/// Returns whether another thread of this process runs, or could if it had a processor.
+fn another_thread_runs() -> bool {
+    // SAFETY: only asks for a number.
+    let own = unsafe { libc::gettid() }.to_string();
+    let threads = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    threads.filter(|thread| *thread.file_name() != *own).any(|thread| {
+        let stat = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        // The name before the state may contain anything.
+        let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+        state.is_some_and(|state| "RD".contains(state))
+    })
 }
 
-/// A process that uses more than this share of a processor is busy. Polling uses far less.
-const BUSY_SHARE: u32 = 5;
 const BUSY_FACTOR: u32 = 10;
