@@ -11,9 +11,9 @@ use crate::exit;
 use crate::faults::{self, Fault, Hit};
 use crate::functions::FUNCTIONS;
 use crate::logs;
-use crate::model::callbacks;
-use crate::model::clock::Clock;
-use crate::model::op::{Deps, OpRef};
+use crate::model::races::clock::Clock;
+use crate::model::work::callbacks;
+use crate::model::work::op::{Deps, OpRef};
 use crate::model::world::{self, Thread, World, config};
 use crate::standstill::Standstill;
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::call;
-use crate::model::memory::Kind;
+use crate::model::memory::allocations::Kind;
 use crate::model::world::{self, World, config};
 
 /// Arranges for the report to be written; once, by the first call.

@@ -3,7 +3,7 @@
 //! A program linked or loaded against it runs without a GPU and finds out whether it relied on an
 //! order that CUDA does not promise. Streams run on virtual time, memory has real contents that
 //! change as virtual time passes, and every access is checked against what its operation can know
-//! to have happened before (`model/shadow.rs`).
+//! to have happened before (`model/races/shadow.rs`).
 //!
 //! `api/` holds the exported functions, one call deep; `model/` what they mean; `call.rs`
 //! what every call has in common. `build.rs` makes the export table.

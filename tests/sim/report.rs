@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write;
 
-use crate::model::shadow::{Race, Source};
+use crate::model::races::shadow::{Race, Source};
 
 #[derive(Default)]
 pub struct Report {

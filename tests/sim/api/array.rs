@@ -3,8 +3,8 @@
 use super::pointers::{In, Out};
 use crate::abi::{ArrayDescription, Code, Handle, Outcome};
 use crate::call::Call;
-use crate::model::array::Array;
-use crate::model::memory::Kind;
+use crate::model::memory::allocations::Kind;
+use crate::model::memory::array::Array;
 
 /// The form without depth.
 #[repr(C)]

@@ -6,7 +6,7 @@ use super::fill::prefetch;
 use super::pointers::In;
 use crate::abi::{BatchCopy3D, Code, Copy3D, DevicePtr, Handle, Operand3D, Outcome, Side3D};
 use crate::call::Call;
-use crate::model::op::CopyWork;
+use crate::model::work::op::CopyWork;
 
 driver! {
     fn cuMemcpyBatchAsync, cuMemcpyBatchAsync_ptsz: (

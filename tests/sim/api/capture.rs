@@ -3,8 +3,8 @@
 use super::pointers::{In, Out};
 use crate::abi::{Code, EdgeData, Handle, Outcome};
 use crate::call::Call;
-use crate::model::capture::RELAXED;
-use crate::model::graph::Edge;
+use crate::model::graphs::capture::RELAXED;
+use crate::model::graphs::graph::Edge;
 
 driver! {
     fn cuStreamBeginCapture, cuStreamBeginCapture_ptsz: (stream: Handle) |call| {

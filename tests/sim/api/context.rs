@@ -4,7 +4,7 @@ use super::device::check;
 use super::pointers::Out;
 use crate::abi::{Code, Handle, Outcome};
 use crate::call::Call;
-use crate::model::context::Context;
+use crate::model::contexts::context::Context;
 
 driver! {
     fn cuCtxCreate, cuCtxCreate_v2: (context: Out<Handle>, flags: u32, device: i32) |call| {

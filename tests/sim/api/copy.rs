@@ -11,10 +11,10 @@ use super::pointers::In;
 use super::submit::Order;
 use crate::abi::{Code, Copy2D, Copy3D, DevicePtr, Handle, Outcome, Side3D};
 use crate::call::Call;
-use crate::model::memory::Kind;
-use crate::model::op::{CopyWork, Plane, Work};
-use crate::model::raw;
-use crate::model::stream::StreamKind;
+use crate::model::contexts::stream::StreamKind;
+use crate::model::memory::allocations::Kind;
+use crate::model::memory::raw;
+use crate::model::work::op::{CopyWork, Plane, Work};
 
 driver! {
     fn cuMemcpyHtoDAsync_v2, cuMemcpyHtoDAsync_v2_ptsz: (

@@ -3,9 +3,9 @@
 use super::pointers::{In, Out, put_text, text};
 use crate::abi::{Code, Handle, Location, Outcome};
 use crate::call::Call;
-use crate::model::memory::{Allocation, Kind};
-use crate::model::pool::Pool;
-use crate::model::space::PAGE_BYTES;
+use crate::model::memory::allocations::{Allocation, Kind};
+use crate::model::memory::pool::Pool;
+use crate::model::memory::space::PAGE_BYTES;
 use crate::model::world::config;
 
 driver! {

@@ -3,8 +3,8 @@
 use super::pointers::Out;
 use crate::abi::{Code, Handle, Outcome};
 use crate::call::Call;
-use crate::model::event::{Captured, Event};
-use crate::model::graph::NodeKind;
+use crate::model::contexts::event::{Captured, Event};
+use crate::model::graphs::graph::NodeKind;
 
 driver! {
     fn cuEventCreate: (event: Out<Handle>, flags: u32) |call| {

@@ -7,8 +7,8 @@ use crate::abi::{
     Outcome, UpdateResult,
 };
 use crate::call::Call;
-use crate::model::graph::NodeKind;
-use crate::model::op::Work;
+use crate::model::graphs::graph::NodeKind;
+use crate::model::work::op::Work;
 
 driver! {
     fn cuGraphInstantiate, cuGraphInstantiate_v2: (
@@ -131,7 +131,7 @@ driver! {
     }
 }
 
-use crate::model::executable::{Executable, Step};
+use crate::model::graphs::executable::{Executable, Step};
 
 /// Instantiates a graph. The executable takes memory only if a context is current.
 fn instantiate(call: &mut Call, graph: Handle, flags: u64) -> Outcome<Handle> {

@@ -4,8 +4,8 @@
 use super::submit::Order;
 use crate::abi::{Code, DevicePtr, Handle, Outcome};
 use crate::call::Call;
-use crate::model::memory::Kind;
-use crate::model::op::{FillWork, Work};
+use crate::model::memory::allocations::Kind;
+use crate::model::work::op::{FillWork, Work};
 
 driver! {
     fn cuMemsetD8Async, cuMemsetD8Async_ptsz: (

@@ -4,8 +4,8 @@ use super::capture::read_edges;
 use super::pointers::{In, Out};
 use crate::abi::{Code, EdgeData, Handle, HostFn, Outcome};
 use crate::call::Call;
-use crate::model::graph::Edge;
-use crate::model::user_object::UserObject;
+use crate::model::graphs::graph::Edge;
+use crate::model::graphs::user_object::UserObject;
 use std::sync::Arc;
 
 driver! {

@@ -5,7 +5,7 @@ use super::context::{record_event, wait_event};
 use super::device::{check, primary_of, release_primary};
 use super::pointers::Out;
 use crate::abi::{Code, Handle};
-use crate::model::stream::StreamKind;
+use crate::model::contexts::stream::StreamKind;
 
 driver! {
     fn cuGreenCtxCreate: (green: Out<Handle>, resources: u64, device: i32, flags: u32) |call| {

@@ -4,7 +4,7 @@
 use super::pointers::Out;
 use crate::abi::{Code, DevicePtr, Outcome};
 use crate::call::Call;
-use crate::model::memory::Kind;
+use crate::model::memory::allocations::Kind;
 use crate::model::world::config;
 
 driver! {

@@ -1,5 +1,5 @@
-//! Memory handles for other processes (`model/ipc.rs`). The same process can also open them, which
-//! the real driver rejects: so that one process can test them.
+//! Memory handles for other processes (`model/memory/ipc.rs`). The same process can also open
+//! them, which the real driver rejects: so that one process can test them.
 //!
 //! A handle names the whole allocation, whatever address inside it was given (measured: the
 //! importer of an interior pointer gets the base). Bytes 24-27, 32-36 and 48-55 are checked
@@ -8,9 +8,9 @@
 use super::pointers::Out;
 use crate::abi::{Code, DevicePtr, Handle, IpcHandle, Outcome};
 use crate::call::Call;
-use crate::model::event::Event;
-use crate::model::ipc;
-use crate::model::memory::{Allocation, Kind};
+use crate::model::contexts::event::Event;
+use crate::model::memory::allocations::{Allocation, Kind};
+use crate::model::memory::ipc;
 
 driver! {
     fn cuIpcGetMemHandle: (handle: Out<IpcHandle>, address: DevicePtr) |call| {

@@ -4,9 +4,9 @@ use super::pointers::In;
 use super::submit::Order;
 use crate::abi::{Code, Handle, LaunchAttribute, LaunchConfig, Outcome};
 use crate::call::Call;
-use crate::model::kernels::{Builtin, Launch};
-use crate::model::module::Parameter;
-use crate::model::op::Work;
+use crate::model::contexts::module::Parameter;
+use crate::model::work::kernels::{Builtin, Launch};
+use crate::model::work::op::Work;
 
 driver! {
     fn cuLaunchKernel, cuLaunchKernel_ptsz: (

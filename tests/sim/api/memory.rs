@@ -3,9 +3,9 @@
 use super::pointers::Out;
 use crate::abi::{Code, DevicePtr, Handle, Outcome};
 use crate::call::Call;
-use crate::model::memory::Kind;
-use crate::model::op::Work;
-use crate::model::shadow::{Access, AccessKind, HOST_STREAM, Source};
+use crate::model::memory::allocations::Kind;
+use crate::model::races::shadow::{Access, AccessKind, HOST_STREAM, Source};
+use crate::model::work::op::Work;
 use crate::model::world::config;
 
 driver! {

@@ -5,8 +5,8 @@
 use super::pointers::{In, Out, text};
 use crate::abi::{Code, Handle, Outcome};
 use crate::call::Call;
-use crate::model::memory::Kind;
-use crate::model::module::{Function, Module};
+use crate::model::contexts::module::{Function, Module};
+use crate::model::memory::allocations::Kind;
 use crate::model::world::{World, config};
 
 driver! {

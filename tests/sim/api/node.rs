@@ -8,8 +8,8 @@ use crate::abi::{
     Handle, HostNodeParams, KernelNodeParams, Location, MemsetNodeParams, Outcome,
 };
 use crate::call::Call;
-use crate::model::graph::{Edge, NodeKind};
-use crate::model::op::{FillWork, HostWork, Work};
+use crate::model::graphs::graph::{Edge, NodeKind};
+use crate::model::work::op::{FillWork, HostWork, Work};
 
 driver! {
     fn cuGraphAddKernelNode, cuGraphAddKernelNode_v2: (

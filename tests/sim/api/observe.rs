@@ -5,8 +5,8 @@
 use std::ffi::{CStr, c_char};
 
 use crate::call::thread_number;
-use crate::model::callbacks;
-use crate::model::shadow::{Access, AccessKind, HOST_STREAM, Source};
+use crate::model::races::shadow::{Access, AccessKind, HOST_STREAM, Source};
+use crate::model::work::callbacks;
 use crate::model::world;
 use crate::{exit, faults};
 

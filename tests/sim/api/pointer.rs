@@ -3,8 +3,8 @@
 use super::pointers::{In, Out};
 use crate::abi::{Code, DevicePtr, Outcome};
 use crate::call::Call;
-use crate::model::memory::Kind;
-use crate::model::space::PAGE_BYTES;
+use crate::model::memory::allocations::Kind;
+use crate::model::memory::space::PAGE_BYTES;
 
 driver! {
     fn cuPointerGetAttribute: (value: Out<u64>, attribute: u32, address: DevicePtr) |call| {

@@ -4,10 +4,10 @@ use super::pointers::{In, Out};
 use super::submit::Order;
 use crate::abi::{AccessDescription, Code, DevicePtr, Handle, Location, Outcome, PoolProperties};
 use crate::call::Call;
-use crate::model::graph::NodeKind;
-use crate::model::memory::Kind;
-use crate::model::op::Work;
-use crate::model::pool::Pool;
+use crate::model::graphs::graph::NodeKind;
+use crate::model::memory::allocations::Kind;
+use crate::model::memory::pool::Pool;
+use crate::model::work::op::Work;
 use crate::model::world::DevicePools;
 
 driver! {

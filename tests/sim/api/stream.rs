@@ -4,9 +4,9 @@ use super::pointers::{In, Out};
 use super::submit::Order;
 use crate::abi::{BatchMemOp, Code, DevicePtr, Handle, HostFn, Outcome, StreamCallback};
 use crate::call::Call;
-use crate::model::memory::Kind;
-use crate::model::op::{FlagWork, HostWork, Work};
-use crate::model::stream::StreamKind;
+use crate::model::contexts::stream::StreamKind;
+use crate::model::memory::allocations::Kind;
+use crate::model::work::op::{FlagWork, HostWork, Work};
 
 driver! {
     fn cuStreamCreate: (stream: Out<Handle>, flags: u32) |call| {

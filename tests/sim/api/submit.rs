@@ -2,8 +2,8 @@
 
 use crate::abi::{Code, Handle, Outcome};
 use crate::call::Call;
-use crate::model::graph::NodeKind;
-use crate::model::op::{OpRef, Work};
+use crate::model::graphs::graph::NodeKind;
+use crate::model::work::op::{OpRef, Work};
 
 /// How a launch relates to the kernel before it.
 #[derive(Clone, Copy, PartialEq, Eq)]

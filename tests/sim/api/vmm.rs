@@ -2,9 +2,9 @@
 
 use super::pointers::{In, Out};
 use crate::abi::{AccessDescription, AllocationProperties, Code, DevicePtr, Handle, Location};
-use crate::model::memory::Kind;
-use crate::model::raw;
-use crate::model::space::PAGE_BYTES;
+use crate::model::memory::allocations::Kind;
+use crate::model::memory::raw;
+use crate::model::memory::space::PAGE_BYTES;
 
 driver! {
     fn cuMemAddressReserve: (

@@ -3,26 +3,26 @@
 use std::collections::HashMap;
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock};
 
-use super::array::Array;
-use super::backing::Backing;
-use super::capture::Captures;
-use super::clock::{ChainSet, Chains, Clock, Epoch};
-use super::code::Object;
-use super::context::Context;
-use super::engine::Engine;
-use super::event::Event;
-use super::graph::Graphs;
 use super::handles::Slab;
-use super::ipc::Imports;
-use super::memory::{Allocation, Memory};
-use super::module::Modules;
-use super::op::OpRef;
-use super::pool::Pool;
-use super::shadow::Shadow;
-use super::stream::Stream;
-use super::vmm::Physical;
 use crate::abi::{Code, Handle};
 use crate::faults::{self, Fault};
+use crate::model::contexts::context::Context;
+use crate::model::contexts::event::Event;
+use crate::model::contexts::module::Modules;
+use crate::model::contexts::stream::Stream;
+use crate::model::graphs::capture::Captures;
+use crate::model::graphs::graph::Graphs;
+use crate::model::memory::allocations::{Allocation, Memory};
+use crate::model::memory::array::Array;
+use crate::model::memory::backing::Backing;
+use crate::model::memory::code::Object;
+use crate::model::memory::ipc::Imports;
+use crate::model::memory::pool::Pool;
+use crate::model::memory::vmm::Physical;
+use crate::model::races::clock::{ChainSet, Chains, Clock, Epoch};
+use crate::model::races::shadow::Shadow;
+use crate::model::work::engine::Engine;
+use crate::model::work::op::OpRef;
 use crate::report::Report;
 
 pub struct World {

@@ -1,7 +1,7 @@
 //! Events: a mark in the work of a stream or of a whole context.
 
-use super::op::OpRef;
 use crate::abi::Handle;
+use crate::model::work::op::OpRef;
 
 pub struct Event {
     pub context: Handle,

@@ -4,11 +4,11 @@
 //! earlier work, the context's barrier, and the legacy stream, which every blocking stream waits
 //! for and which waits for every blocking stream.
 
-use super::capture::Member;
-use super::clock::{ChainSet, Clock};
-use super::op::{Deps, OpRef, Work};
-use super::world::World;
 use crate::abi::{Code, Handle, Outcome};
+use crate::model::graphs::capture::Member;
+use crate::model::races::clock::{ChainSet, Clock};
+use crate::model::work::op::{Deps, OpRef, Work};
+use crate::model::world::World;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StreamKind {

@@ -182,8 +182,8 @@ fn check(
 
 #[cfg(test)]
 mod tests {
-    use super::super::clock::{ChainSet, Chains};
     use super::*;
+    use crate::model::races::clock::{ChainSet, Chains};
 
     const A: Source = Source { name: "a", op: 1, stream: 1 };
     const B: Source = Source { name: "b", op: 2, stream: 2 };

@@ -4,10 +4,11 @@
 //! takes some when it is instantiated, and again when it is first launched or uploaded. All of it
 //! is released with its context; memory of an object of the program is released with that object.
 
-use super::executable::Step;
-use super::graph::NodeKind;
-use super::world::{World, config};
 use crate::abi::{Code, Handle, Outcome};
+use crate::model::contexts::module::Function;
+use crate::model::graphs::executable::Step;
+use crate::model::graphs::graph::NodeKind;
+use crate::model::world::{World, config};
 
 /// `CU_LIMIT_PRINTF_FIFO_SIZE`, `CU_LIMIT_MALLOC_HEAP_SIZE`.
 const HEAPS: [u32; 2] = [1, 2];
@@ -92,7 +93,7 @@ impl World {
 
     /// Forgets the functions of a module before its unload.
     pub fn unload_functions(&mut self, module: Handle) {
-        let of_module = |function: &super::module::Function| function.module == module;
+        let of_module = |function: &Function| function.module == module;
         for function in self.modules.functions.handles_of(of_module) {
             let Some(function) = self.modules.functions.find_mut(function) else { continue };
             for id in core::mem::take(&mut function.loaded_in) {

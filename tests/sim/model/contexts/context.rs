@@ -2,13 +2,13 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::clock::Clock;
-use super::code::CodeMemory;
-use super::memory::Kind;
-use super::op::{Deps, OpRef, Work};
 use super::stream::{Stream, StreamKind};
-use super::world::{World, config};
 use crate::abi::{Code, Handle, Outcome};
+use crate::model::memory::allocations::{Allocation, Kind};
+use crate::model::memory::code::CodeMemory;
+use crate::model::races::clock::Clock;
+use crate::model::work::op::{Deps, OpRef, Phase, Work};
+use crate::model::world::{World, config};
 
 pub struct Context {
     pub id: u64,
@@ -98,7 +98,7 @@ impl World {
         let modules = self.modules.unload_all_of(context.id);
         let held_bytes = modules * config().module_bytes + context.code.bytes;
         self.memory.devices[context.device].give_pages(held_bytes);
-        let of_context = |a: &&super::memory::Allocation| a.ctx == context.id;
+        let of_context = |a: &&Allocation| a.ctx == context.id;
         let bases: Vec<u64> = self.memory.live().filter(of_context).map(|a| a.base).collect();
         for base in bases {
             self.discard(base);
@@ -212,7 +212,7 @@ impl World {
         let blocking_clock = &mut context.orphans_blocking_clock;
         context.orphans.retain(|(op, blocking)| {
             let state = op.state();
-            let done = state.phase == super::op::Phase::Done;
+            let done = state.phase == Phase::Done;
             if done {
                 clock.join(&state.clock);
             }

@@ -4,13 +4,13 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::executable::Executable;
-use super::handles::Slab;
-use super::memory::Kind;
-use super::op::Work;
-use super::space::PAGE_BYTES;
 use super::user_object::{References, UserObject};
-use super::world::{World, config, tag};
 use crate::abi::{Code, EdgeData, Handle, Outcome};
+use crate::model::handles::Slab;
+use crate::model::memory::allocations::Kind;
+use crate::model::memory::space::PAGE_BYTES;
+use crate::model::work::op::Work;
+use crate::model::world::{World, config, tag};
 
 pub struct Graphs {
     pub graphs: Slab<Graph>,

@@ -6,10 +6,10 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::kernels::{Builtin, Launch};
-use super::memory::Memory;
 use super::op::{CopyWork, FillWork, Work};
-use super::raw;
-use super::shadow::{Access, AccessKind};
+use crate::model::memory::allocations::Memory;
+use crate::model::memory::raw;
+use crate::model::races::shadow::{Access, AccessKind};
 
 impl Work {
     pub fn accesses(&self, memory: &Memory) -> Vec<Access> {

@@ -3,12 +3,12 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use super::clock::ChainSet;
 use super::graph::NodeKind;
-use super::op::{Deps, OpRef, Work};
 use super::user_object::UserObject;
-use super::world::World;
 use crate::abi::{Code, Handle, Outcome};
+use crate::model::races::clock::ChainSet;
+use crate::model::work::op::{Deps, OpRef, Work};
+use crate::model::world::World;
 
 pub struct Executable {
     pub id: u64,

@@ -11,13 +11,13 @@
 
 use std::sync::Arc;
 
-use super::memory::{Allocation, Kind};
-use super::op::{BIRTH, Deps, OpRef, Work};
-use super::shadow::{Access, AccessKind, Race, Source};
+use super::allocations::{Allocation, Kind};
 use super::space::PAGE_BYTES;
-use super::stream::Stream;
-use super::world::{World, config};
 use crate::abi::{Code, Handle, Location, Outcome};
+use crate::model::contexts::stream::Stream;
+use crate::model::races::shadow::{Access, AccessKind, Race, Source};
+use crate::model::work::op::{BIRTH, Deps, OpRef, Work};
+use crate::model::world::{World, config};
 
 pub struct Pool {
     pub device: usize,

@@ -2,12 +2,12 @@
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use super::clock::{ChainSet, Clock};
 use super::kernels::Launch;
-use super::shadow::Source;
-use super::user_object::UserObject;
-use super::world::config;
 use crate::abi::Handle;
+use crate::model::graphs::user_object::UserObject;
+use crate::model::races::clock::{ChainSet, Clock};
+use crate::model::races::shadow::Source;
+use crate::model::world::config;
 
 pub type OpRef = Arc<Op>;
 

@@ -1,11 +1,11 @@
 //! Physical memory without an address, and the addresses at which it is mapped.
 
-use super::memory::Kind;
+use super::allocations::Kind;
 use super::raw;
-use super::shadow::{Access, AccessKind, HOST_STREAM, Source};
 use super::space::PAGE_BYTES;
-use super::world::World;
 use crate::abi::{Code, Handle, Location, Outcome};
+use crate::model::races::shadow::{Access, AccessKind, HOST_STREAM, Source};
+use crate::model::world::World;
 
 pub struct Physical {
     pub bytes: u64,

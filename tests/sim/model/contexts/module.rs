@@ -7,10 +7,10 @@
 use std::collections::{HashMap, HashSet};
 use std::ffi::CString;
 
-use super::handles::Slab;
-use super::kernels::Builtin;
-use super::world::tag;
 use crate::abi::Handle;
+use crate::model::handles::Slab;
+use crate::model::work::kernels::Builtin;
+use crate::model::world::tag;
 
 pub struct Modules {
     pub modules: Slab<Module>,

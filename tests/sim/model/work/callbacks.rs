@@ -13,9 +13,9 @@ use std::cell::RefCell;
 use std::sync::{Condvar, Mutex, Once, mpsc};
 use std::time::{Duration, Instant};
 
-use super::clock::Clock;
 use super::op::{HostWork, OpRef};
-use super::world;
+use crate::model::races::clock::Clock;
+use crate::model::world;
 
 pub struct Job {
     pub op: OpRef,

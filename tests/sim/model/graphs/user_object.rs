@@ -2,8 +2,8 @@
 
 use std::sync::{Arc, Mutex};
 
-use super::callbacks::{self, Destructor};
-use super::clock::Clock;
+use crate::model::races::clock::Clock;
+use crate::model::work::callbacks::{self, Destructor};
 
 /// An object of the program. Its destructor runs on a thread of the driver after the last reference
 /// is gone: that of the program, a graph, an executable, or a launch in flight.

@@ -2,11 +2,11 @@
 
 use std::collections::HashMap;
 
-use super::event::Captured;
 use super::graph::{Edge, NodeKind};
-use super::stream::StreamKind;
-use super::world::World;
 use crate::abi::{Code, Handle, Outcome};
+use crate::model::contexts::event::Captured;
+use crate::model::contexts::stream::StreamKind;
+use crate::model::world::World;
 
 pub const GLOBAL: u32 = 0;
 pub const THREAD_LOCAL: u32 = 1;

@@ -3,7 +3,7 @@
 //! Every parameter is one 8-byte word. All effects happen at the end of the delay, the worst case
 //! for a program that forgot to wait.
 
-use super::shadow::{Access, AccessKind};
+use crate::model::races::shadow::{Access, AccessKind};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Builtin {

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::fs;
 
-use super::memory::{Allocation, Kind, Memory};
+use super::allocations::{Allocation, Kind, Memory};
 use super::raw;
 use crate::abi::{Code, Outcome};
 

@@ -9,13 +9,13 @@ use std::collections::BinaryHeap;
 use std::sync::Arc;
 
 use super::callbacks::{self, Job};
-use super::clock::{ChainSet, Clock};
 use super::kernels::Builtin;
-use super::memory::{Kind, Standing};
 use super::op::{BIRTH, Deps, FREE, Op, OpRef, Phase, Work};
-use super::shadow::{Access, AccessKind, HOST_STREAM, Race, Source};
-use super::world::{World, config};
 use crate::abi::Code;
+use crate::model::memory::allocations::{Kind, Standing};
+use crate::model::races::clock::{ChainSet, Clock};
+use crate::model::races::shadow::{Access, AccessKind, HOST_STREAM, Race, Source};
+use crate::model::world::{World, config};
 
 #[derive(Default)]
 pub struct Engine {

@@ -1,7 +1,7 @@
 //! Arrays: opaque to the program, rows without gaps here.
 
-use super::op::Plane;
 use crate::abi::ArrayDescription;
+use crate::model::work::op::Plane;
 
 pub struct Array {
     pub description: ArrayDescription,

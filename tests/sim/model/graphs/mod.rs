@@ -1,0 +1,6 @@
+//! Captures, which record work, and the graphs that they become.
+
+pub mod capture;
+pub mod executable;
+pub mod graph;
+pub mod user_object;

@@ -1,0 +1,12 @@
+//! Everything that has an address or takes memory of a device.
+
+pub mod allocations;
+pub mod array;
+pub mod backing;
+pub mod code;
+pub mod ipc;
+pub mod pool;
+pub mod raw;
+pub mod share;
+pub mod space;
+pub mod vmm;
