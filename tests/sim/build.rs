@@ -16,7 +16,8 @@ fn main() {
     println!("cargo:rustc-cdylib-link-arg=-Wl,-Bsymbolic");
     println!("cargo:rerun-if-changed=../../src/preload/functions.csv");
     println!("cargo:rerun-if-changed=api");
-    let implemented = implemented(Path::new("api"));
+    let mut found = HashMap::new();
+    implemented(Path::new("api"), "crate::api", &mut found);
     let table = fs::read_to_string("../../src/preload/functions.csv").expect("the function table");
     let mut rows: Vec<Row> = table.lines().skip(1).map(Row::parse).collect();
     // Sorted by version within a base name: the look-up takes the last that is old enough.
@@ -25,8 +26,8 @@ fn main() {
     let mut stubs = String::new();
     let mut list = String::new();
     for row in &rows {
-        let path = match implemented.get(row.symbol) {
-            Some(module) => format!("crate::api::{module}::{}", row.symbol),
+        let path = match found.get(row.symbol) {
+            Some(module) => format!("{module}::{}", row.symbol),
             None => {
                 stubs.push_str(&stub(row.symbol));
                 row.symbol.to_string()
@@ -40,7 +41,7 @@ fn main() {
         )
         .expect("writing to a string");
     }
-    for name in implemented.keys() {
+    for name in found.keys() {
         assert!(rows.iter().any(|row| row.symbol == name), "{name} is not in the table");
     }
     let text = format!("{stubs}\npub static FUNCTIONS: &[Function] = &[\n{list}];\n");
@@ -74,11 +75,15 @@ fn stub(symbol: &str) -> String {
 }
 
 /// Symbol to module, read from the lines `fn cuName, cuName_ptsz: (` of `driver!` blocks.
-fn implemented(folder: &Path) -> HashMap<String, String> {
-    let mut found = HashMap::new();
+fn implemented(folder: &Path, module: &str, found: &mut HashMap<String, String>) {
     for entry in fs::read_dir(folder).expect("the folder api") {
         let path = entry.expect("a directory entry").path();
-        let module = path.file_stem().expect("a name").to_string_lossy().into_owned();
+        let name = path.file_stem().expect("a name").to_string_lossy().into_owned();
+        let module = format!("{module}::{name}");
+        if path.is_dir() {
+            implemented(&path, &module, found);
+            continue;
+        }
         for line in fs::read_to_string(&path).expect("a source file").lines() {
             let Some(rest) = line.trim_start().strip_prefix("fn cu") else { continue };
             let names = rest.split(':').next().expect("split yields one");
@@ -87,5 +92,4 @@ fn implemented(folder: &Path) -> HashMap<String, String> {
             }
         }
     }
-    found
 }

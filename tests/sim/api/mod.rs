@@ -1,4 +1,4 @@
-//! The exported functions, one file for each family. They only read arguments, call the model and
+//! The exported functions, one folder for each family. They only read arguments, call the model and
 //! write results.
 
 #![allow(non_snake_case)]
@@ -22,30 +22,11 @@ macro_rules! driver_one {
 }
 
 pub mod pointers;
-mod submit;
 
-pub mod array;
-pub mod array_copy;
-pub mod batch;
-pub mod capture;
-pub mod context;
-pub mod copy;
-pub mod device;
-pub mod event;
-pub mod executable;
-pub mod fill;
-pub mod graph;
-pub mod green;
-pub mod host_memory;
-pub mod ipc;
-pub mod launch;
+pub mod contexts;
+pub mod graphs;
 pub mod logs;
 pub mod memory;
-pub mod module;
-pub mod node;
 pub mod observe;
-pub mod pointer;
-pub mod pool;
 pub mod resolve;
-pub mod stream;
-pub mod vmm;
+pub mod work;

@@ -1,11 +1,12 @@
 //! Executable graphs.
 
 use super::node::{fill, host, kernel};
-use super::pointers::{In, Out};
 use crate::abi::{
     Code, Copy3D, Handle, HostNodeParams, InstantiateParams, KernelNodeParams, MemsetNodeParams,
     Outcome, UpdateResult,
 };
+use crate::api::pointers::{In, Out};
+use crate::api::work::copy;
 use crate::call::Call;
 use crate::model::graphs::graph::NodeKind;
 use crate::model::work::op::Work;
@@ -86,7 +87,7 @@ driver! {
     fn cuGraphExecMemcpyNodeSetParams: (
         executable: Handle, node: Handle, params: In<Copy3D>, context: Handle
     ) |call| {
-        let kind = NodeKind::Work(Work::Copy(super::copy::deep(call, &params.get()?)?));
+        let kind = NodeKind::Work(Work::Copy(copy::deep(call, &params.get()?)?));
         set(call, executable, node, kind)
     }
 

@@ -1,7 +1,7 @@
 //! Events.
 
-use super::pointers::Out;
 use crate::abi::{Code, Handle, Outcome};
+use crate::api::pointers::Out;
 use crate::call::Call;
 use crate::model::contexts::event::{Captured, Event};
 use crate::model::graphs::graph::NodeKind;

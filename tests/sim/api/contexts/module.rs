@@ -2,8 +2,8 @@
 //!
 //! A library is a module, and a kernel is its function: the handles are equivalent here.
 
-use super::pointers::{In, Out, text};
 use crate::abi::{Code, Handle, Outcome};
+use crate::api::pointers::{In, Out, text};
 use crate::call::Call;
 use crate::model::contexts::module::{Function, Module};
 use crate::model::memory::allocations::Kind;

@@ -1,7 +1,7 @@
 //! Queries about addresses.
 
-use super::pointers::{In, Out};
 use crate::abi::{Code, DevicePtr, Outcome};
+use crate::api::pointers::{In, Out};
 use crate::call::Call;
 use crate::model::memory::allocations::Kind;
 use crate::model::memory::space::PAGE_BYTES;

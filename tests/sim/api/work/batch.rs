@@ -3,8 +3,8 @@
 
 use super::copy::{Mode, copy, deep, legacy_takes_none};
 use super::fill::prefetch;
-use super::pointers::In;
 use crate::abi::{BatchCopy3D, Code, Copy3D, DevicePtr, Handle, Operand3D, Outcome, Side3D};
+use crate::api::pointers::In;
 use crate::call::Call;
 use crate::model::work::op::CopyWork;
 

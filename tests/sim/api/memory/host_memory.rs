@@ -1,15 +1,15 @@
 //! Pinned and registered host memory. Device and host address are equal (UVA), unless
 //! `SIM_DISJOINT` is set.
 
-use super::pointers::Out;
 use crate::abi::{Code, DevicePtr, Outcome};
+use crate::api::pointers::Out;
 use crate::call::Call;
 use crate::model::memory::allocations::Kind;
 use crate::model::world::config;
 
 driver! {
     fn cuMemHostAlloc: (address: Out<u64>, bytes: usize, flags: u32) |call| {
-        let host = super::memory::alloc(call, bytes as u64, Kind::Host { flags })?;
+        let host = super::device_memory::alloc(call, bytes as u64, Kind::Host { flags })?;
         if config().is_disjoint {
             call.world().memory.show_elsewhere(host);
         }
@@ -17,7 +17,7 @@ driver! {
     }
 
     fn cuMemAllocHost_v2: (address: Out<u64>, bytes: usize) |call| {
-        address.put(super::memory::alloc(call, bytes as u64, Kind::Host { flags: 0 })?)
+        address.put(super::device_memory::alloc(call, bytes as u64, Kind::Host { flags: 0 })?)
     }
 
     fn cuMemFreeHost: (address: u64) |call| {
@@ -91,7 +91,7 @@ fn wait_for_everything(call: &mut Call) -> Outcome {
     for context in contexts {
         // A context may be destroyed while this call waits for another.
         if call.world().contexts.find(context).is_some() {
-            super::memory::wait_holding(call, context)?;
+            super::device_memory::wait_holding(call, context)?;
         }
     }
     Ok(())

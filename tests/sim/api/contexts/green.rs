@@ -3,8 +3,8 @@
 
 use super::context::{record_event, wait_event};
 use super::device::{check, primary_of, release_primary};
-use super::pointers::Out;
 use crate::abi::{Code, Handle};
+use crate::api::pointers::Out;
 use crate::model::contexts::stream::StreamKind;
 
 driver! {

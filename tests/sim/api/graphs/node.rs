@@ -2,11 +2,13 @@
 
 use super::capture::read_edges;
 use super::graph::{put_list, refuse_lossy};
-use super::pointers::{In, Out};
 use crate::abi::{
     AllocNodeParams, Code, ConditionalNodeParams, Copy3D, DevicePtr, EdgeData, GraphNodeParams,
     Handle, HostNodeParams, KernelNodeParams, Location, MemsetNodeParams, Outcome,
 };
+use crate::api::contexts::device;
+use crate::api::pointers::{In, Out};
+use crate::api::work::{copy, launch};
 use crate::call::Call;
 use crate::model::graphs::graph::{Edge, NodeKind};
 use crate::model::work::op::{FillWork, HostWork, Work};
@@ -24,7 +26,7 @@ driver! {
         node: Out<Handle>, graph: Handle, before: In<Handle>, count: usize, params: In<Copy3D>,
         context: Handle
     ) |call| {
-        let kind = NodeKind::Work(Work::Copy(super::copy::deep(call, &params.get()?)?));
+        let kind = NodeKind::Work(Work::Copy(copy::deep(call, &params.get()?)?));
         add(call, node, graph, (before, In::at(0), count), kind)
     }
 
@@ -232,7 +234,7 @@ fn any(call: &mut Call, params: Out<GraphNodeParams>) -> Outcome<NodeKind> {
         // Flags, a reserved word and the context stand before the copy.
         1 => {
             let shape = In::<Copy3D>::at(body + 16).get()?;
-            Ok(NodeKind::Work(Work::Copy(super::copy::deep(call, &shape)?)))
+            Ok(NodeKind::Work(Work::Copy(copy::deep(call, &shape)?)))
         }
         2 => Ok(fill(In::<MemsetNodeParams>::at(body).get()?)),
         3 => host(In::<HostNodeParams>::at(body).get()?),
@@ -270,7 +272,7 @@ fn conditional(call: &mut Call, params: Out<ConditionalNodeParams>) -> Outcome<N
 
 pub fn kernel(call: &mut Call, params: KernelNodeParams) -> Outcome<NodeKind> {
     let arguments = (In::at(params.params as u64), In::at(params.extra as u64));
-    let launch = super::launch::read(call, params.function, arguments)?;
+    let launch = launch::read(call, params.function, arguments)?;
     Ok(NodeKind::Work(Work::Kernel(launch)))
 }
 
@@ -292,7 +294,7 @@ pub fn host(params: HostNodeParams) -> Outcome<NodeKind> {
 }
 
 fn alloc(call: &mut Call, params: &mut AllocNodeParams) -> Outcome<NodeKind> {
-    let device = super::device::of_location(params.pool.location)?;
+    let device = device::of_location(params.pool.location)?;
     let bytes = params.bytes as u64;
     let address = call.world().alloc_graph_memory(bytes, device)?;
     params.address = address;

@@ -1,8 +1,8 @@
 //! Kernel launches.
 
-use super::pointers::In;
 use super::submit::Order;
 use crate::abi::{Code, Handle, LaunchAttribute, LaunchConfig, Outcome};
+use crate::api::pointers::In;
 use crate::call::Call;
 use crate::model::contexts::module::Parameter;
 use crate::model::work::kernels::{Builtin, Launch};

@@ -1,8 +1,8 @@
 //! Streams.
 
-use super::pointers::{In, Out};
-use super::submit::Order;
 use crate::abi::{BatchMemOp, Code, DevicePtr, Handle, HostFn, Outcome, StreamCallback};
+use crate::api::pointers::{In, Out};
+use crate::api::work::submit::Order;
 use crate::call::Call;
 use crate::model::contexts::stream::StreamKind;
 use crate::model::memory::allocations::Kind;

@@ -1,8 +1,9 @@
 //! Stream-ordered allocation, and pools.
 
-use super::pointers::{In, Out};
-use super::submit::Order;
 use crate::abi::{AccessDescription, Code, DevicePtr, Handle, Location, Outcome, PoolProperties};
+use crate::api::contexts::device;
+use crate::api::pointers::{In, Out};
+use crate::api::work::submit::Order;
 use crate::call::Call;
 use crate::model::graphs::graph::NodeKind;
 use crate::model::memory::allocations::Kind;
@@ -144,7 +145,7 @@ driver! {
 fn device_of(allocation: u32, location: Location) -> Outcome<usize> {
     match location.kind {
         Location::NONE if allocation == Pool::MANAGED => Ok(0),
-        _ => super::device::of_location(location),
+        _ => device::of_location(location),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Device memory: `cuMemAlloc` and its family, and the free that waits.
 
-use super::pointers::Out;
 use crate::abi::{Code, DevicePtr, Handle, Outcome};
+use crate::api::pointers::Out;
 use crate::call::Call;
 use crate::model::memory::allocations::Kind;
 use crate::model::races::shadow::{Access, AccessKind, HOST_STREAM, Source};

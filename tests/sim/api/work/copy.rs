@@ -7,9 +7,9 @@
 
 use std::sync::Arc;
 
-use super::pointers::In;
 use super::submit::Order;
 use crate::abi::{Code, Copy2D, Copy3D, DevicePtr, Handle, Outcome, Side3D};
+use crate::api::pointers::In;
 use crate::call::Call;
 use crate::model::contexts::stream::StreamKind;
 use crate::model::memory::allocations::Kind;

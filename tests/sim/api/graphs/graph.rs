@@ -1,8 +1,8 @@
 //! Graphs as data: creation, copies, edges, user objects.
 
 use super::capture::read_edges;
-use super::pointers::{In, Out};
 use crate::abi::{Code, EdgeData, Handle, HostFn, Outcome};
+use crate::api::pointers::{In, Out};
 use crate::call::Call;
 use crate::model::graphs::graph::Edge;
 use crate::model::graphs::user_object::UserObject;

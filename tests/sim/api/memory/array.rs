@@ -1,7 +1,7 @@
 //! Arrays and texture objects: opaque, backed by real bytes.
 
-use super::pointers::{In, Out};
 use crate::abi::{ArrayDescription, Code, Handle, Outcome};
+use crate::api::pointers::{In, Out};
 use crate::call::Call;
 use crate::model::memory::allocations::Kind;
 use crate::model::memory::array::Array;
@@ -41,7 +41,7 @@ driver! {
         let base = call.world().arrays.get(array)?.base;
         // Measured: it waits.
         let context = call.context()?;
-        super::memory::wait_holding(call, context)?;
+        super::device_memory::wait_holding(call, context)?;
         call.world().arrays.remove(array);
         call.world().discard(base);
         Ok(())
@@ -69,6 +69,6 @@ driver! {
 }
 
 fn create(call: &mut Call, description: ArrayDescription) -> Outcome<Handle> {
-    let base = super::memory::alloc(call, Array::bytes(&description), Kind::Array)?;
+    let base = super::device_memory::alloc(call, Array::bytes(&description), Kind::Array)?;
     Ok(call.world().arrays.insert(Array { description, base }))
 }

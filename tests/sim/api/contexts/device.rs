@@ -1,7 +1,7 @@
 //! Devices and their primary contexts.
 
-use super::pointers::{In, Out, put_text, text};
 use crate::abi::{Code, Handle, Location, Outcome};
+use crate::api::pointers::{In, Out, put_text, text};
 use crate::call::Call;
 use crate::model::memory::allocations::{Allocation, Kind};
 use crate::model::memory::pool::Pool;

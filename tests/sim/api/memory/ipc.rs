@@ -5,8 +5,8 @@
 //! importer of an interior pointer gets the base). Bytes 24-27, 32-36 and 48-55 are checked
 //! when it is opened, the others are not.
 
-use super::pointers::Out;
 use crate::abi::{Code, DevicePtr, Handle, IpcHandle, Outcome};
+use crate::api::pointers::Out;
 use crate::call::Call;
 use crate::model::contexts::event::Event;
 use crate::model::memory::allocations::{Allocation, Kind};

@@ -1,8 +1,8 @@
 //! Contexts: creation, the stack of each thread, and the barrier calls.
 
 use super::device::check;
-use super::pointers::Out;
 use crate::abi::{Code, Handle, Outcome};
+use crate::api::pointers::Out;
 use crate::call::Call;
 use crate::model::contexts::context::Context;
 

@@ -1,7 +1,8 @@
 //! Virtual memory management: addresses and memory are separate.
 
-use super::pointers::{In, Out};
 use crate::abi::{AccessDescription, AllocationProperties, Code, DevicePtr, Handle, Location};
+use crate::api::contexts::device;
+use crate::api::pointers::{In, Out};
 use crate::model::memory::allocations::Kind;
 use crate::model::memory::raw;
 use crate::model::memory::space::PAGE_BYTES;
@@ -30,7 +31,7 @@ driver! {
         handle: Out<Handle>, bytes: usize, properties: In<AllocationProperties>, flags: u64
     ) |call| {
         let location = properties.get()?.location;
-        let (kind, device) = (location.kind, super::device::of_location(location)?);
+        let (kind, device) = (location.kind, device::of_location(location)?);
         call.spend(20_000);
         let created = call.world().create_physical(bytes as u64, device, kind);
         handle.put(match created {
@@ -69,7 +70,7 @@ driver! {
         call.world().memory.find(address).ok_or(Code::INVALID_VALUE)?;
         for AccessDescription { location, flags } in accesses {
             if location.kind == Location::DEVICE {
-                let device = super::device::check(location.id)?;
+                let device = device::check(location.id)?;
                 call.world().set_access(address, bytes as u64, device, flags)?;
             }
         }

@@ -1,7 +1,7 @@
 //! Stream capture.
 
-use super::pointers::{In, Out};
 use crate::abi::{Code, EdgeData, Handle, Outcome};
+use crate::api::pointers::{In, Out};
 use crate::call::Call;
 use crate::model::graphs::capture::RELAXED;
 use crate::model::graphs::graph::Edge;

@@ -1,0 +1,9 @@
+//! Memory of devices and hosts, pools, addresses, and handles of memory for other processes.
+
+pub mod array;
+pub mod device_memory;
+pub mod host_memory;
+pub mod ipc;
+pub mod pointer;
+pub mod pool;
+pub mod vmm;
