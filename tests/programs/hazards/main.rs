@@ -11,37 +11,13 @@
 #[macro_use]
 mod tools;
 
-mod visible;
-mod visible_copies;
-mod visible_indirect;
-mod visible_reach;
-mod visible_values;
-
-mod each_stream;
-mod one_stream;
-mod order;
-mod teardown;
-mod threads;
-
-mod deadlock;
-mod stream_ordered;
-
-mod across;
+mod answers;
 mod capture;
 mod contexts;
-mod ends;
-mod green;
-mod ipc;
 mod memory;
-mod pools;
-mod refused;
-mod scarce;
-mod shortage;
-mod wrong_frees;
-
-mod beside_a_free;
-mod books;
-mod unbounded;
+mod order;
+mod visible;
+mod waits;
 
 use cachealloc_tests::driver::{Driver, Lookup};
 use tools::Hazard;
@@ -66,34 +42,34 @@ fn main() {
 
 fn all() -> impl Iterator<Item = &'static Hazard> {
     let groups: [&[Hazard]; 28] = [
-        visible::ALL,
-        visible_copies::ALL,
-        visible_indirect::ALL,
-        visible_reach::ALL,
-        visible_values::ALL,
-        teardown::ALL,
-        one_stream::ALL,
-        each_stream::ALL,
-        order::ALL,
-        threads::ALL,
-        deadlock::ALL,
-        beside_a_free::ALL,
-        unbounded::ALL,
-        stream_ordered::ALL,
+        visible::results::ALL,
+        visible::copies::ALL,
+        visible::indirect::ALL,
+        visible::reach::ALL,
+        visible::values::ALL,
+        order::teardown::ALL,
+        order::one_stream::ALL,
+        order::each_stream::ALL,
+        order::later_work::ALL,
+        order::threads::ALL,
+        waits::deadlock::ALL,
+        waits::beside_a_free::ALL,
+        waits::unbounded::ALL,
+        memory::stream_ordered::ALL,
         capture::ALL,
-        contexts::ALL,
-        ends::ALL,
-        green::ALL,
-        across::ALL,
-        ipc::ALL,
-        memory::ALL,
-        scarce::ALL,
-        pools::ALL,
-        refused::ALL,
-        shortage::ALL,
-        wrong_frees::ALL,
-        wrong_frees::FAULTS,
-        books::ALL,
+        contexts::several::ALL,
+        contexts::ends::ALL,
+        contexts::green::ALL,
+        contexts::across::ALL,
+        memory::ipc::ALL,
+        memory::full_cards::ALL,
+        memory::scarce::ALL,
+        memory::pools::ALL,
+        answers::refused::ALL,
+        memory::shortage::ALL,
+        answers::wrong_frees::ALL,
+        answers::wrong_frees::FAULTS,
+        answers::reused_handles::ALL,
     ];
     groups.into_iter().flatten()
 }

@@ -3,7 +3,7 @@
 
 use cachealloc_tests::driver::{Driver, Outcome, RELAXED};
 
-use crate::stream_ordered::read_in_order;
+use crate::memory::stream_ordered::read_in_order;
 use crate::tools::*;
 
 pub const ALL: &[Hazard] = &[

@@ -5,9 +5,9 @@ use std::ffi::c_void;
 
 use cachealloc_tests::driver::{Driver, Outcome, Stream};
 
-use crate::teardown::texture;
+use crate::order::teardown::texture;
 use crate::tools::*;
-use crate::visible::{filled, look_after, page_of_host};
+use crate::visible::results::{filled, look_after, page_of_host};
 
 pub const ALL: &[Hazard] = &[
     hazard!(Full, pinned_by_its_end),
@@ -30,7 +30,7 @@ struct Reach<'a> {
 
 impl Reach<'_> {
     fn load(d: &Driver) -> Outcome<Reach<'_>> {
-        Ok(Reach { d, module: load_module(d, include_str!("../reach.ptx"))? })
+        Ok(Reach { d, module: load_module(d, include_str!("../../reach.ptx"))? })
     }
 
     fn launch(&self, name: &std::ffi::CStr, stream: Stream, places: &[*const c_void]) -> Outcome {

@@ -4,7 +4,7 @@
 use cachealloc_tests::driver::{Driver, Outcome};
 
 use crate::tools::*;
-use crate::visible::filled;
+use crate::visible::results::filled;
 
 pub const ALL: &[Hazard] = &[
     hazard!(Full, copy_to_managed, machine = "SIM_WORK_NS=15000000"),

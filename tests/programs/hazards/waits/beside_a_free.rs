@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use cachealloc_tests::driver::{Driver, Outcome, RELAXED, Stream};
 
-use crate::teardown::texture;
+use crate::order::teardown::texture;
 use crate::tools::*;
 
 pub const ALL: &[Hazard] = &[

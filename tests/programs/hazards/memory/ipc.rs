@@ -4,7 +4,7 @@
 use cachealloc_tests::driver::{Driver, Outcome};
 use cachealloc_tests::functions::IpcHandle;
 
-use crate::scarce::beside_references;
+use crate::memory::scarce::beside_references;
 use crate::tools::*;
 
 pub const ALL: &[Hazard] = &[

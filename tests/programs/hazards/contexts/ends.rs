@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use cachealloc_tests::driver::{Driver, Outcome};
 
-use crate::scarce::{beside_references_that_are_given_up, physical_memory};
-use crate::teardown::{PAGE, mapped_page, unmap_beside_references};
+use crate::memory::scarce::{beside_references_that_are_given_up, physical_memory};
+use crate::order::teardown::{PAGE, mapped_page, unmap_beside_references};
 use crate::tools::*;
 
 pub const ALL: &[Hazard] = &[

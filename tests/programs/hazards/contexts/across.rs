@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use cachealloc_tests::driver::{Driver, Event, Outcome, Stream};
 use cachealloc_tests::functions::IpcHandle;
 
-use crate::teardown::texture;
+use crate::order::teardown::texture;
 use crate::tools::*;
 
 pub const ALL: &[Hazard] = &[

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use cachealloc_tests::driver::{Driver, LEGACY, Outcome};
 
-use crate::teardown::texture;
+use crate::order::teardown::texture;
 use crate::tools::*;
 
 pub const ALL: &[Hazard] = &[

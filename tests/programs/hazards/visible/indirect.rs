@@ -3,7 +3,7 @@
 use cachealloc_tests::driver::{Driver, Outcome};
 
 use crate::tools::*;
-use crate::visible::look_after;
+use crate::visible::results::look_after;
 
 pub const ALL: &[Hazard] = &[
     hazard!(Full, mapped_write),

@@ -3,7 +3,7 @@
 use cachealloc_tests::driver::{Driver, LEGACY, Outcome};
 use cachealloc_tests::functions::IpcHandle;
 
-use crate::teardown::texture;
+use crate::order::teardown::texture;
 use crate::tools::*;
 
 pub const ALL: &[Hazard] = &[

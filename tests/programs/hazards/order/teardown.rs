@@ -3,9 +3,9 @@
 
 use cachealloc_tests::driver::{Driver, Outcome};
 
-use crate::scarce::beside_references;
+use crate::memory::scarce::beside_references;
 use crate::tools::*;
-use crate::visible::page_of_host;
+use crate::visible::results::page_of_host;
 
 pub const ALL: &[Hazard] = &[
     hazard!(Full, destroy_texture),

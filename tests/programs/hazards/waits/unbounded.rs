@@ -4,10 +4,10 @@
 
 use cachealloc_tests::driver::{Driver, Outcome, RELAXED, Stream};
 
-use crate::deadlock::device_flag;
-use crate::ends::behind_an_unknown_table;
-use crate::scarce::physical_memory;
+use crate::contexts::ends::behind_an_unknown_table;
+use crate::memory::scarce::physical_memory;
 use crate::tools::*;
+use crate::waits::deadlock::device_flag;
 
 pub const ALL: &[Hazard] = &[
     hazard!(Full, query_beside_work_without_end),

@@ -7,6 +7,7 @@ use std::sync::Barrier;
 use cachealloc_tests::driver::{Driver, LEGACY};
 
 use crate::tools::*;
+use crate::visible::results::{look_after, page_of_host};
 
 pub const ALL: &[Hazard] = &[
     hazard!(Full, pinned_memory_changes_hands, machine = "SIM_LINGER_US=50"),
@@ -50,7 +51,7 @@ fn pinned_memory_changes_hands(d: &Driver) -> Verdict {
 /// [42] Each thread makes sure that the buffer is registered; for one of them it already is.
 fn one_buffer_registered_by_two_threads(d: &Driver) -> Verdict {
     const REGISTERED_ALREADY: i32 = 712;
-    let buffer = crate::visible::page_of_host();
+    let buffer = page_of_host();
     let together = Barrier::new(2);
     let early = in_threads(d, 2, |seed| {
         let (stream, source) = (d.stream()?, d.alloc(SMALL)?);
@@ -248,7 +249,7 @@ fn kernel_of_a_later_context(d: &Driver) -> Verdict {
     call!(d, cuCtxDestroy(first))?;
     d.set_context(primary)?;
     d.kernel("late_fill")?;
-    crate::visible::look_after(d, |s| fill(d, s, word, 8, 7, 0), || d.host_read(word) == 7)
+    look_after(d, |s| fill(d, s, word, 8, 7, 0), || d.host_read(word) == 7)
 }
 
 /// A free on a stream that no longer exists returns the driver's code for such a stream.

@@ -3,6 +3,7 @@
 use cachealloc_tests::driver::{Driver, Outcome, Stream};
 
 use crate::tools::*;
+use crate::visible::results::page_of_host;
 
 pub const ALL: &[Hazard] = &[
     hazard!(Full, flag_lowered_behind_a_wait_for_it),
@@ -22,7 +23,7 @@ fn flag_lowered_behind_a_wait_for_it(d: &Driver) -> Verdict {
 }
 
 fn registered_flag_lowered_behind_a_wait_for_it(d: &Driver) -> Verdict {
-    let page = crate::visible::page_of_host();
+    let page = page_of_host();
     call!(d, cuMemHostRegister(page, 4096, 0))?;
     // The address lies in the middle of the memory, not at its start.
     round(d, page + 2048, |d, s, flag| call!(d, cuStreamWaitValue32(s, flag, 1, 0)))?;

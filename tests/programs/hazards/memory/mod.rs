@@ -1,0 +1,8 @@
+//! Memory that is scarce, of pools, ordered by streams, or of other processes.
+
+pub mod full_cards;
+pub mod ipc;
+pub mod pools;
+pub mod scarce;
+pub mod shortage;
+pub mod stream_ordered;
