@@ -55,20 +55,20 @@ fn programs_that_differed_once_are_the_same() {
 #[test]
 fn programs_differ_without_their_rule() {
     const TABLE: &[(Rule, &str)] = &[
-        (Rule::BeginIsNoEnd, "neighbour_of_a_named_block"),
-        (Rule::BeginIsNoEnd, "neighbour_of_the_driver_s_memory"),
-        (Rule::FreeMemoryQueryWaits, "told_behind_a_free"),
-        (Rule::PiecesAreAwaited, "pieces_of_two_streams"),
-        (Rule::PrivateByBlock, "beside_a_block_of_a_graph"),
-        (Rule::UnreferencedLeavesPool, "capture_memory_freed_on_a_stream"),
-        (Rule::AssumedOverWhereShort, "freed_plainly_is_free"),
-        (Rule::HeldLeavesWithCapture, "graph_memory_freed_before_a_capture"),
-        (Rule::UnusedIsFilledAtOnce, "filled_and_freed_plainly"),
-        (Rule::GreenIsEnteredByPrimary, "green_context_that_is_gone"),
-        (Rule::ElsewhereOutlastsBarrier, "freed_on_a_stream_elsewhere"),
-        (Rule::StreamElsewhereTags, "used_on_a_stream_elsewhere"),
-        (Rule::NewestFreeFirst, "older_of_two_freed_blocks"),
-        (Rule::ZonesAreCopied, "zone_behind_a_kernel_that_waits"),
+        (Rule::BeginIsNoEnd, "captures/neighbour_of_a_named_block"),
+        (Rule::BeginIsNoEnd, "captures/neighbour_of_the_driver_s_memory"),
+        (Rule::FreeMemoryQueryWaits, "queries/told_behind_a_free"),
+        (Rule::PiecesAreAwaited, "scarce_memory/pieces_of_two_streams"),
+        (Rule::PrivateByBlock, "captures/beside_a_block_of_a_graph"),
+        (Rule::UnreferencedLeavesPool, "captures/capture_memory_freed_on_a_stream"),
+        (Rule::AssumedOverWhereShort, "scarce_memory/freed_plainly_is_free"),
+        (Rule::HeldLeavesWithCapture, "captures/graph_memory_freed_before_a_capture"),
+        (Rule::UnusedIsFilledAtOnce, "fill_and_red_zones/filled_and_freed_plainly"),
+        (Rule::GreenIsEnteredByPrimary, "contexts/green_context_that_is_gone"),
+        (Rule::ElsewhereOutlastsBarrier, "contexts/freed_on_a_stream_elsewhere"),
+        (Rule::StreamElsewhereTags, "contexts/used_on_a_stream_elsewhere"),
+        (Rule::NewestFreeFirst, "scarce_memory/older_of_two_freed_blocks"),
+        (Rule::ZonesAreCopied, "fill_and_red_zones/zone_behind_a_kernel_that_waits"),
     ];
     for (rule, name) in TABLE {
         let program = root().join(format!("{JUDGED}/{name}.txt")).display().to_string();
