@@ -12,7 +12,7 @@ if [ "${1:-}" = --lib ]; then lib=$2; fi
 lib=$(realpath -e "$lib") || exit 2
 build=$root/.out/gpu-build
 mkdir -p "$build"
-"${NVCC:-nvcc}" -std=c++17 -O2 -arch=native -o "$build/graph_memory" "$root/tests/gpu/graph_memory.cu" -lcuda || exit 2
+"${NVCC:-nvcc}" -std=c++17 -O2 -arch=native -o "$build/graph_memory" "$root/tests/gpu/cuda/graph_memory.cu" -lcuda || exit 2
 
 run() { # name variables... -- command...
     local name=$1 variables=()

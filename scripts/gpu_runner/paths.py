@@ -8,6 +8,7 @@ from typing import Iterator
 
 ROOT = Path(__file__).resolve().parents[2]
 TESTS = ROOT / "tests/gpu"
+CUDA_PROGRAMS = TESTS / "cuda"
 PYTHON_PROGRAMS = TESTS / "py"
 OUT = ROOT / ".out/gpu"
 PACKED = ROOT / "bin"

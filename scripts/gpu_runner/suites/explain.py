@@ -29,7 +29,7 @@ def run_suite(context: Context) -> bool:
     if machine.has_nvcc():
         compiler = Compiler(context.build)
         for name, source, *arguments in (("cublas", "cublas_gemm"), ("graphs", "graph_memory", "modes")):
-            program = compiler.own(f"{source}.cu", "-O2", "-lcuda", "-lcublas", name=f"{source}.explained")
+            program = compiler.own(f"cuda/{source}.cu", "-O2", "-lcuda", "-lcublas", name=f"{source}.explained")
             if program.exists():
                 suite.explain(name, [program, *arguments])
     if machine.has_package("torch"):

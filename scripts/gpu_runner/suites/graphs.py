@@ -22,9 +22,9 @@ UNCACHED = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
 
 def run_suite(context: Context) -> bool:
     context.needs_gpu()
-    program = Compiler(context.build).own("graph_memory.cu", "-O2", "-lcuda")
+    program = Compiler(context.build).own("cuda/graph_memory.cu", "-O2", "-lcuda")
     if not program.exists():
-        raise CannotRun("tests/gpu/graph_memory.cu does not build")
+        raise CannotRun("tests/gpu/cuda/graph_memory.cu does not build")
     checks = Checks(context)
     by_hand(checks, program)
     if machine.has_package("torch"):

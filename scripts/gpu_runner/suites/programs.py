@@ -14,7 +14,7 @@ from gpu_runner.compare import Case, Comparison
 from gpu_runner.context import CannotRun, Context
 from gpu_runner.cuda import Compiler, Program, flags_of
 from gpu_runner.lists import Options
-from gpu_runner.paths import PYTHON_PROGRAMS, TESTS, rows
+from gpu_runner.paths import CUDA_PROGRAMS, PYTHON_PROGRAMS, TESTS, rows
 
 # Each program is built with both kinds of the CUDA runtime.
 RUNTIMES = ("static", "shared")
@@ -25,7 +25,7 @@ def run_suite(context: Context) -> bool:
     left_out: List[str] = []
     rows_wanted = [line.split(None, 2) for line in rows(TESTS / "cases.txt")]
     rows_wanted = [row for row in rows_wanted if any(map(context.wanted, [row[0], *(f"{row[0]}.{it}" for it in RUNTIMES)]))]
-    programs = [word for row in rows_wanted for word in row[2].split() if (TESTS / f"{word}.cu").exists()]
+    programs = [word for row in rows_wanted for word in row[2].split() if (CUDA_PROGRAMS / f"{word}.cu").exists()]
     build(context, sorted(set(programs)))
     cases = []
     for name, options, command in rows_wanted:
@@ -45,8 +45,8 @@ def build(context: Context, programs: List[str]) -> None:
     compiler.compile_all(
         Program(
             context.build / f"{program}.{runtime}",
-            TESTS,
-            ["-O2", "-cudart", runtime, f"{program}.cu", *flags_of(TESTS / f"{program}.cu")],
+            CUDA_PROGRAMS,
+            ["-O2", "-cudart", runtime, f"{program}.cu", *flags_of(CUDA_PROGRAMS / f"{program}.cu")],
         )
         for program in programs
         for runtime in RUNTIMES
@@ -64,7 +64,7 @@ def cases_of(context: Context, name: str, options: Options, words: List[str]) ->
     program: Optional[str] = None
     command: List[str] = []
     for word in words:
-        if (TESTS / f"{word}.cu").exists():
+        if (CUDA_PROGRAMS / f"{word}.cu").exists():
             program = word
         command += expanded(word)
     if not program:

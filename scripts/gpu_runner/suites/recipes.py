@@ -14,7 +14,7 @@ from pathlib import Path
 
 from gpu_runner import machine
 from gpu_runner.context import Context
-from gpu_runner.paths import TESTS
+from gpu_runner.paths import CUDA_PROGRAMS, TESTS
 from gpu_runner.recipe import PROGRAMS, Recipe, Recipes
 
 FRAMEWORKS = ("rmm", "cudf", "tensorflow", "ipykernel")
@@ -149,8 +149,8 @@ def rmm(recipes: Recipes) -> None:
 def cublas(recipes: Recipes) -> None:
     recipe = recipes.begin("cublas", "nvcc -g app.cu -lcublas -o app; run --report")
     source = recipe.folder / "app.cu"
-    shutil.copy(TESTS / "cublas_gemm.cu", source)
-    shutil.copy(TESTS / "check.h", recipe.folder)
+    shutil.copy(CUDA_PROGRAMS / "cublas_gemm.cu", source)
+    shutil.copy(CUDA_PROGRAMS / "check.h", recipe.folder)
     if not recipe.builds(["-g", "app.cu", "-lcublas"]):
         return
     recipe.plain(["./app"])
@@ -171,7 +171,7 @@ def mpi(recipes: Recipes) -> None:
     assert launcher
     # Without MPI's headers, the ranks run a program that does not communicate.
     flags = machine.mpi_flags()
-    source = "mpi_exchange.cu" if flags else "tools/kept.cu"
+    source = "cuda/mpi_exchange.cu" if flags else "tools/kept.cu"
     if not recipe.builds(["-g", str(TESTS / source), *flags]):
         return
     in_order = ["bash", "-c", 'set -o pipefail; "$@" | sort', "-", *launcher]

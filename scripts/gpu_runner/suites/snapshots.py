@@ -18,9 +18,9 @@ def run_suite(context: Context) -> bool:
     suite = Suite(context)
     compiler = Compiler(context.build)
     for name, source in (("cpp", "streams_threads"), ("cublas", "cublas_gemm"), ("thrust", "thrust_temporaries")):
-        program = compiler.own(f"{source}.cu", "-O2", "-g", "-lcuda", "-lcublas", name=f"{source}.recorded")
+        program = compiler.own(f"cuda/{source}.cu", "-O2", "-g", "-lcuda", "-lcublas", name=f"{source}.recorded")
         if not program.exists():
-            raise CannotRun(f"tests/gpu/{source}.cu does not build")
+            raise CannotRun(f"tests/gpu/cuda/{source}.cu does not build")
         suite.record(name, [program])
     if machine.has_package("torch"):
         suite.script("torch", "train.py", PYTORCH_NO_CUDA_MEMORY_CACHING="1", TRAIN_STEPS="5")

@@ -154,9 +154,9 @@ def mps(steps: Steps, compiler: Compiler, planted: Path) -> None:
     if not any(map(steps.context.wanted, names)):
         return
     programs = {
-        "mps-streams": [str(compiler.own("streams_threads.cu", "-O2"))],
+        "mps-streams": [str(compiler.own("cuda/streams_threads.cu", "-O2"))],
         "mps-hazards": ["sh", "-c", EACH, str(program("hazards")), *HAZARDS],
-        "mps-ipc": [str(compiler.own("ipc.cu", "-O2", "-lcuda"))],
+        "mps-ipc": [str(compiler.own("cuda/ipc.cu", "-O2", "-lcuda"))],
     }
     with Server(steps, planted) as server:
         for name, command in programs.items():

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <functional>
 
-#include "../check.h"
+#include "../cuda/check.h"
 
 using Clock = std::chrono::steady_clock;
 double us_since(Clock::time_point start) { return std::chrono::duration<double, std::micro>(Clock::now() - start).count(); }

@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <functional>
 
-#include "../check.h"
+#include "../cuda/check.h"
 
 using Clock = std::chrono::steady_clock;
 constexpr int CALLS = 10000, ROUNDS = 31;

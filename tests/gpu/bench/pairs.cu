@@ -10,7 +10,7 @@
 #include <atomic>
 #include <functional>
 
-#include "../check.h"
+#include "../cuda/check.h"
 
 using Clock = std::chrono::steady_clock;
 double ns_since(Clock::time_point start) { return std::chrono::duration<double, std::nano>(Clock::now() - start).count(); }

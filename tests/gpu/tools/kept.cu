@@ -2,7 +2,7 @@
 // temporaries.
 #include <cstdio>
 
-#include "../check.h"
+#include "../cuda/check.h"
 
 __global__ void fill(float *words, size_t count, float value) {
     for (size_t i = blockIdx.x * blockDim.x + threadIdx.x; i < count; i += gridDim.x * blockDim.x) words[i] = value;

@@ -1,6 +1,6 @@
 // Mistakes planted for the tools to find, and one program without any: planted
 // clean|overrun|race|unwritten|leak|null.
-#include "../check.h"
+#include "../cuda/check.h"
 
 __global__ void write_past_the_end(uint32_t *words, int count) { words[threadIdx.x < 1 ? count : 0] = 7; }
 __global__ void race_in_shared_memory(uint32_t *out) {

@@ -9,7 +9,7 @@
 #include <mutex>
 #include <string>
 
-#include "../check.h"
+#include "../cuda/check.h"
 
 #define CHECK_CUPTI(call)                                                        \
     do {                                                                         \

@@ -1,5 +1,5 @@
 //! The full matrix of earlier and later work (docs/ordering.md 2) on the simulated driver; on a
-//! GPU `tests/gpu/barrier_matrix.cu` has more kinds of work.
+//! GPU `tests/gpu/cuda/barrier_matrix.cu` has more kinds of work.
 
 use cachealloc_tests::{Ran, Run};
 

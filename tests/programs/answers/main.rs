@@ -1,7 +1,7 @@
 //! Queries about memory, and calls that fail: `answers SEED`.
 //!
 //! All output is the same on every driver and under every library that keeps its promises: codes,
-//! the state of the outputs, addresses relative to their block. `tests/gpu/answers.cu` asks
+//! the state of the outputs, addresses relative to their block. `tests/gpu/cuda/answers.cu` asks
 //! a part of it beside the CUDA runtime.
 
 #[macro_use]

@@ -1,5 +1,5 @@
 //! Memory handles for other processes, opened in the process that made them: the simulation allows
-//! what the real driver refuses. `programs/ipc.rs` and `tests/gpu/ipc.cu` use two processes.
+//! what the real driver refuses. `programs/ipc.rs` and `tests/gpu/cuda/ipc.cu` use two processes.
 
 use cachealloc_tests::driver::{Driver, Outcome};
 use cachealloc_tests::functions::IpcHandle;
