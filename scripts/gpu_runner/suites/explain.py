@@ -33,14 +33,15 @@ def run_suite(context: Context) -> bool:
             if program.exists():
                 suite.explain(name, [program, *arguments])
     if machine.has_package("torch"):
-        suite.script("torch", "train.py", TRAIN_STEPS="300")
-        suite.script("torch-uncached", "train.py", PYTORCH_NO_CUDA_MEMORY_CACHING="1", TRAIN_STEPS="150")
-        suite.script("nccl", "nccl_allreduce.py")
+        suite.script("torch", "pytorch/train.py", TRAIN_STEPS="300")
+        suite.script("torch-uncached", "pytorch/train.py", PYTORCH_NO_CUDA_MEMORY_CACHING="1", TRAIN_STEPS="150")
+        suite.script("nccl", "pytorch/nccl_allreduce.py")
     if machine.has_package("cupy"):
-        suite.script("cupy", "cupy_ops.py")
+        suite.script("cupy", "arrays/cupy_ops.py")
     if machine.has_package("jax"):
-        suite.script("jax", "jax_ops.py", XLA_PYTHON_CLIENT_ALLOCATOR="platform")
-        suite.script("jax-async", "jax_ops.py", TF_GPU_ALLOCATOR="cuda_malloc_async", XLA_PYTHON_CLIENT_ALLOCATOR="cuda_async")
+        suite.script("jax", "arrays/jax_ops.py", XLA_PYTHON_CLIENT_ALLOCATOR="platform")
+        variables = {"TF_GPU_ALLOCATOR": "cuda_malloc_async", "XLA_PYTHON_CLIENT_ALLOCATOR": "cuda_async"}
+        suite.script("jax-async", "arrays/jax_ops.py", **variables)
     return suite.report.good
 
 

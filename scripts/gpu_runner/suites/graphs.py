@@ -30,7 +30,7 @@ def run_suite(context: Context) -> bool:
     if machine.has_package("torch"):
         torch(checks)
     if machine.has_package("cupy"):
-        script = machine.python(PYTHON_PROGRAMS / "graph_cupy.py")
+        script = machine.python(PYTHON_PROGRAMS / "arrays/graph_cupy.py")
         checks.check("cupy", "", script)
         checks.check("cupy-no-reuse", NO_REUSE, script)
     return checks.report.good
@@ -52,7 +52,7 @@ def by_hand(checks: Checks, program: Path) -> None:
 
 
 def torch(checks: Checks) -> None:
-    script = machine.python(PYTHON_PROGRAMS / "graph_torch.py")
+    script = machine.python(PYTHON_PROGRAMS / "pytorch/graph_torch.py")
     for mode in MODES:
         checks.check(f"torch-{mode}", f"free_mode:{mode}", script, UNCACHED)
     checks.check("torch-no-reuse", NO_REUSE, script, UNCACHED)
@@ -66,7 +66,7 @@ def backward(checks: Checks, model: str) -> None:
     names = {mode: f"backward-{model}-{mode}" for mode in ("relaxed", "thread_local", "global")}
     if not any(map(checks.context.wanted, names.values())):
         return
-    script = machine.python(PYTHON_PROGRAMS / "graph_backward.py")
+    script = machine.python(PYTHON_PROGRAMS / "pytorch/graph_backward.py")
     with tempfile.NamedTemporaryFile() as reference:
         ran = run(script, env=checks.context.environment(GRAPH_MODEL=model), seconds=300)
         if ran.code != 0:

@@ -21,7 +21,7 @@ from gpu_runner.process import Ran, Words, run
 from gpu_runner.report import Report
 
 UNCACHED = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
-TRAIN = machine.python(PYTHON_PROGRAMS / "train.py")
+TRAIN = machine.python(PYTHON_PROGRAMS / "pytorch/train.py")
 # PyTorch has started, and trains, after this time.
 STARTED_S = 12
 
@@ -35,7 +35,7 @@ def run_suite(context: Context) -> bool:
     if context.wanted("cpp"):
         suite.planted("cpp", TESTS / "tools/kept.cu", [program])
     if context.wanted("cupy") and machine.has_package("cupy"):
-        script = PYTHON_PROGRAMS / "planted_cupy.py"
+        script = PYTHON_PROGRAMS / "arrays/planted_cupy.py"
         # Python frees its arrays at exit, so that leaked memory is held longest.
         suite.planted("cupy", script, machine.python(script), at="peak")
     launchers = {"mpirun": machine.mpirun()}

@@ -23,12 +23,12 @@ def run_suite(context: Context) -> bool:
             raise CannotRun(f"tests/gpu/cuda/{source}.cu does not build")
         suite.record(name, [program])
     if machine.has_package("torch"):
-        suite.script("torch", "train.py", PYTORCH_NO_CUDA_MEMORY_CACHING="1", TRAIN_STEPS="5")
-        suite.script("nccl", "nccl_allreduce.py")
+        suite.script("torch", "pytorch/train.py", PYTORCH_NO_CUDA_MEMORY_CACHING="1", TRAIN_STEPS="5")
+        suite.script("nccl", "pytorch/nccl_allreduce.py")
     if machine.has_package("cupy"):
-        suite.script("cupy", "cupy_ops.py")
+        suite.script("cupy", "arrays/cupy_ops.py")
     if machine.has_package("jax"):
-        suite.script("jax", "jax_ops.py", XLA_PYTHON_CLIENT_ALLOCATOR="platform")
+        suite.script("jax", "arrays/jax_ops.py", XLA_PYTHON_CLIENT_ALLOCATOR="platform")
     return suite.report.good
 
 

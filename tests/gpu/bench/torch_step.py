@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 
-PROGRAMS = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "py")
+PROGRAMS = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "py/pytorch")
 TRAIN = os.path.join(PROGRAMS, os.environ.get("TRAIN", "train.py"))
 # The first turns are still learning which sizes there are.
 WARM_UP = 5

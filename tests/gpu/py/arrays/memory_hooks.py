@@ -7,7 +7,7 @@ import sys
 import cupy
 
 sys.dont_write_bytecode = True
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "samples/hooks"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[4] / "samples/hooks"))
 import memory_hook
 
 
