@@ -1,18 +1,22 @@
 //! Main findings as plain sentences.
 
+pub(crate) mod common;
+mod files;
+mod frameworks;
+mod growth;
+
 use std::collections::HashMap;
 
 use cachealloc_analysis::model::{Action, Entry, StackId};
 use cachealloc_analysis::{Moment, OTHERS_BETWEEN_MAX, Totals, Usage, sites};
 use cachealloc_text::{bytes, count, plural};
 
-use crate::common_findings::{Finding, Sentence, told_once};
+use crate::findings::common::{Finding, Sentence, told_once};
 use crate::fit::Fits;
 use crate::inputs::{DeviceTrack, Input, are_runs, last_snapshot};
 use crate::segment_free::{is_overcome, request_text};
 use crate::tables::{Tables, Translation};
 use crate::text::{in_address, share, time};
-use crate::{files, growth};
 
 pub(crate) fn of(
     inputs: &[Input],

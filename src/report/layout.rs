@@ -3,7 +3,7 @@
 use cachealloc_analysis::{Failure, Pass, Passes, failure_of, failures, overcame_others};
 
 use crate::columns::Columns;
-use crate::common_findings::Sentence;
+use crate::findings::common::Sentence;
 use crate::fit::{FitWhen, Fits};
 use crate::inputs::{DeviceTrack, Input, title};
 use crate::segment_free::{at_failed, is_overcome, request_text, why};

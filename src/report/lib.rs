@@ -13,12 +13,8 @@
 // Data of the page.
 mod breakdown;
 mod columns;
-mod common_findings;
-mod files;
 mod findings;
 mod fit;
-mod frameworks;
-mod growth;
 mod head;
 mod inputs;
 mod layout;

@@ -3,8 +3,8 @@
 use cachealloc_analysis::model::Dropped;
 use cachealloc_text::count;
 
-use crate::common_findings::{Finding, Sentence, told_once};
-use crate::frameworks::segments_of_caches;
+use crate::findings::common::{Finding, Sentence, told_once};
+use crate::findings::frameworks::segments_of_caches;
 use crate::inputs::Input;
 use crate::tables::Numbered;
 
