@@ -1,6 +1,8 @@
 //! The settings of this process, read once from `CACHEALLOC_CONF`. The table of options, the parser
 //! and its messages are in the crate `cachealloc_options`.
 
+pub(crate) mod environment;
+
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::ffi::CString;
@@ -9,7 +11,6 @@ use std::sync::OnceLock;
 use cachealloc_history::name;
 use cachealloc_options::{Config, Fill, LogLevel, Record};
 
-use crate::environment;
 use crate::log;
 use crate::log::Level;
 

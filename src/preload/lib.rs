@@ -34,7 +34,6 @@ mod apart;
 mod c_library;
 mod clock;
 mod config;
-mod environment;
 mod handle_table;
 mod heap;
 mod identity;
@@ -44,7 +43,6 @@ mod log;
 mod recent;
 mod seccomp;
 mod state;
-mod stderr;
 mod test_delay;
 mod thread_state;
 

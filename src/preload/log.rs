@@ -1,12 +1,14 @@
 //! Writes a line to stderr with a single `write(2)` and without allocating. Any hook may call it,
 //! and a closed stderr is no error. Nothing is written to stdout, which belongs to the program.
 
+pub(crate) mod stderr;
+
 use core::fmt::{self, Write};
 use core::ptr::null;
 use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use crate::thread_state::with_thread_state_saved;
-use crate::{apart, config, seccomp, stderr};
+use crate::{apart, config, seccomp};
 
 /// How much is printed: the option `log`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

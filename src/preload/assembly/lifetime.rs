@@ -13,6 +13,7 @@ use crate::cache::{blocks, red_zones};
 use crate::contexts::lookup;
 use crate::driver::table;
 use crate::functions::id;
+use crate::log::stderr;
 use crate::ordering::{captures, pending};
 use crate::out_of_memory::told;
 use crate::process;
@@ -22,7 +23,7 @@ use crate::snapshots::{triggers, writer};
 use crate::state::thread;
 use crate::statistics::live;
 use crate::trim::reclaim;
-use crate::{c_library, clock, config, identity, log, memory_hooks, seccomp, stderr};
+use crate::{c_library, clock, config, identity, log, memory_hooks, seccomp};
 
 static STARTED: AtomicBool = AtomicBool::new(false);
 

@@ -5,7 +5,7 @@ use core::ffi::{c_char, c_int};
 use core::ptr::null_mut;
 
 use crate::c_library::{DUP2, DUP3, FREOPEN, FREOPEN64, Freopen};
-use crate::stderr;
+use crate::log::stderr;
 
 redhook::hook! {
     unsafe fn dup2(from: c_int, to: c_int) -> c_int => program_dup2 {

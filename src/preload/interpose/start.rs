@@ -3,8 +3,10 @@
 
 use core::ffi::{c_char, c_int};
 
+use crate::config::environment;
 use crate::interpose::references;
-use crate::{c_library, config, environment, stderr};
+use crate::log::stderr;
+use crate::{c_library, config};
 
 #[used]
 #[unsafe(link_section = ".init_array")]

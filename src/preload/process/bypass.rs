@@ -12,9 +12,11 @@
 use core::fmt;
 use core::sync::atomic::{AtomicU32, Ordering};
 
+use crate::config::environment;
 use crate::driver::libraries;
 use crate::identity::OfOneProcess;
-use crate::{config, environment, identity, log, stderr};
+use crate::log::stderr;
+use crate::{config, identity, log};
 
 const UNKNOWN: u32 = 0;
 const ON: u32 = 1;

@@ -16,6 +16,7 @@ use cachealloc_options::StatsOnExit;
 use cachealloc_text::Count;
 
 use crate::assembly::report;
+use crate::config::environment;
 use crate::lock::lock;
 use crate::out_of_memory::told;
 use crate::process;
@@ -33,7 +34,7 @@ use crate::snapshots::writer;
 use crate::snapshots::writer::Request;
 use crate::statistics::live;
 use crate::thread_state::with_thread_state_saved;
-use crate::{config, environment, heap, identity, log, seccomp};
+use crate::{config, heap, identity, log, seccomp};
 
 /// How long threads wait for a writer without a heartbeat.
 const SILENCE_MAX: Duration = Duration::from_secs(5);
