@@ -1,9 +1,12 @@
 //! Checks the layers of `src/README.md`: a file imports only from its own layer and from those
-//! above it in that table, and import cycles contain no more files than listed here.
+//! above it in that table, and import cycles contain no more files than listed here. No folder of
+//! the project has more files than a reader can survey.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
+
+use cachealloc_tests::root;
 
 /// Number of files in the largest import cycle of each crate: it may only shrink.
 const LARGEST_CIRCLES: [(&str, usize); 13] = [
@@ -65,7 +68,7 @@ const PASSED: &str = "a wait that has ended makes blocks reusable";
 const CAPTURES: &str = "a free asks whether its block belongs to a capture";
 const FAILED: &str = "a snapshot holds the failed requests, and their report is written first";
 
-/// Maximum number of files in one folder, so that a reader can still survey it.
+/// Maximum number of files in one folder.
 const FILES_PER_FOLDER_MAX: usize = 20;
 
 fn source() -> PathBuf {
@@ -281,21 +284,29 @@ fn reached<'a>(
     seen
 }
 
+/// Every folder of the project, with documents, scripts, samples and data.
 #[test]
 fn folders_stay_small() {
-    let mut files: BTreeMap<PathBuf, usize> = BTreeMap::new();
-    let mut folders = vec![source()];
+    let mut large = Vec::new();
+    let mut folders = vec![root()];
     while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(&folder).expect("a folder") {
-            let path = entry.expect("an entry").path();
-            if path.is_dir() {
+        let mut count = 0;
+        for entry in fs::read_dir(&folder).expect("a folder").flatten() {
+            let (path, name) = (entry.path(), entry.file_name().to_string_lossy().into_owned());
+            if path.is_dir() && !is_generated_folder(&name) {
                 folders.push(path);
-            } else if path.extension().is_some_and(|extension| extension == "rs") {
-                *files.entry(folder.clone()).or_default() += 1;
+            } else if path.is_file() && !name.ends_with(".pyc") && !name.ends_with(".pickle") {
+                count += 1;
             }
         }
+        if count > FILES_PER_FOLDER_MAX {
+            large.push(format!("{}: {count}", folder.display()));
+        }
     }
-    let large = files.iter().filter(|(_, count)| **count > FILES_PER_FOLDER_MAX);
-    let large: Vec<_> = large.collect();
-    assert!(large.is_empty(), "more than {FILES_PER_FOLDER_MAX} files: {large:?}");
+    assert!(large.is_empty(), "more than {FILES_PER_FOLDER_MAX} files in {large:?}");
+}
+
+/// Whether git ignores the folders of this name, or owns them.
+fn is_generated_folder(name: &str) -> bool {
+    name.starts_with('.') || ["target", "__pycache__"].contains(&name)
 }
