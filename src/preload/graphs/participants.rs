@@ -106,15 +106,13 @@ pub(crate) unsafe fn submits(
         capture.reference_all();
     }
     let mut outside = lock(&OUTSIDE);
-    let mut since_begin = |address: &u64| {
-        let since = |(_, since): &(usize, u64)| *since > capture.begun_at;
-        rule_holds(Rule::AllocatedBlocksJoin)
-            && outside.get(address).is_some_and(since)
-            && outside.remove(address).is_some()
+    let mut leaves = |address: &u64| {
+        let joins = |(_, since): &(usize, u64)| belongs(&capture, *since);
+        outside.get(address).is_some_and(joins) && outside.remove(address).is_some()
     };
-    let joins: Vec<u64> = named.into_iter().filter(&mut since_begin).collect();
+    let joining: Vec<u64> = named.into_iter().filter(&mut leaves).collect();
     drop(outside);
-    joins.into_iter().for_each(|address| join(&capture, address));
+    joining.into_iter().for_each(|address| join(&capture, address));
 }
 
 /// Returns whether the capture that this thread's last call submits into is unchanged: the call has
@@ -134,16 +132,22 @@ pub(crate) fn takes_part(thread: &Thread, capture: &OpenCapture) {
         return;
     }
     let number = thread.number();
-    if !lock(&capture.threads).note(number) || !rule_holds(Rule::AllocatedBlocksJoin) {
+    if !lock(&capture.threads).note(number) {
         return;
     }
     let mut joining = Vec::new();
     lock(&OUTSIDE).retain(|address, (thread, since)| {
-        let joins = *thread == number && *since > capture.begun_at;
+        let joins = *thread == number && belongs(capture, *since);
         joining.extend(joins.then_some(*address));
         !joins
     });
     joining.into_iter().for_each(|address| join(capture, address));
+}
+
+/// Returns whether a block allocated at this moment belongs to the capture once a participating
+/// thread holds it or a node references it.
+fn belongs(capture: &OpenCapture, allocated_at: u64) -> bool {
+    allocated_at > capture.begun_at && rule_holds(Rule::AllocatedBlocksJoin)
 }
 
 fn join(capture: &OpenCapture, address: u64) {
