@@ -130,19 +130,18 @@ impl Reuse {
     }
 
     fn obstacles_everywhere(&self, markers: &Markers) -> Result<(), Vec<Obstacle>> {
+        if !rule_holds(Rule::CaptureReuseForEveryStream) {
+            let mut streams = self.streams.iter();
+            let is_proven = |stream: &Stream| markers.first_not_complete(&stream.reach).is_none();
+            return if streams.any(is_proven) { Ok(()) } else { Err(Vec::new()) };
+        }
         let mut proven: Vec<&Stream> = Vec::new();
         for stream in &self.streams {
             let Some(number) = markers.first_not_complete(&stream.reach) else {
-                if !rule_holds(Rule::CaptureReuseForEveryStream) {
-                    return Ok(());
-                }
                 proven.push(stream);
                 continue;
             };
             if proven.iter().any(|older| stream.ahead_of(older).is_none()) {
-                continue;
-            }
-            if !rule_holds(Rule::CaptureReuseForEveryStream) {
                 continue;
             }
             let mut obstacles = alloc::vec![stream.lacks(number)];
