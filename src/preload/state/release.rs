@@ -77,12 +77,12 @@ pub(crate) struct PauseGuard<'a>(&'a Idle);
 impl Idle {
     /// Keeps passes out, and waits for a running one. Call before the driver is asked to end the
     /// context.
-    pub(crate) fn pause(&self) -> PauseGuard<'_> {
-        self.held_off.fetch_add(1, Ordering::SeqCst);
-        if rule_holds(Rule::ContextEndStopsScavenger) {
+    pub(crate) fn pause(&self) -> Option<PauseGuard<'_>> {
+        rule_holds(Rule::ContextEndStopsScavenger).then(|| {
+            self.held_off.fetch_add(1, Ordering::SeqCst);
             drop(lock(&self.pass));
-        }
-        PauseGuard(self)
+            PauseGuard(self)
+        })
     }
 
     /// Requests that free memory is released at the next visit, or as soon as the work with it has
@@ -92,7 +92,7 @@ impl Idle {
     }
 
     pub(crate) fn is_held_off(&self) -> bool {
-        self.held_off.load(Ordering::SeqCst) > 0 && rule_holds(Rule::ContextEndStopsScavenger)
+        self.held_off.load(Ordering::SeqCst) > 0
     }
 }
 

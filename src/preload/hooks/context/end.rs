@@ -176,7 +176,7 @@ struct EndingContext {
     context: &'static Context,
     /// Stack of the call, captured before the lifetime lock is held.
     caller: StackId,
-    _held_off: PauseGuard<'static>,
+    _held_off: Option<PauseGuard<'static>>,
     _shut: RwLockWriteGuard<'static, ()>,
 }
 
