@@ -25,13 +25,21 @@ pub(crate) fn announced(call: impl FnOnce() -> CuResult) -> CuResult {
 
 /// Runs the end of an object that work of the current context may use: an array, a module.
 pub(crate) fn announced_end(call: impl FnOnce() -> CuResult) -> CuResult {
-    if rule_holds(Rule::TeardownIsAnnounced) { announced(call) } else { call() }
+    announced_in(contexts::known(0), call)
 }
 
 /// Runs the end of pinned memory, which belongs to every context.
 pub(crate) fn announced_everywhere(call: impl FnOnce() -> CuResult) -> CuResult {
+    announced_in(contexts::all(), call)
+}
+
+fn announced_in(
+    contexts: impl IntoIterator<Item = &'static Context>,
+    call: impl FnOnce() -> CuResult,
+) -> CuResult {
     let holds = rule_holds(Rule::TeardownIsAnnounced);
-    let _announced: Vec<_> = contexts::all().filter(|_| holds).map(Announced::new).collect();
+    let contexts = contexts.into_iter().filter(|_| holds);
+    let _announced: Vec<_> = contexts.map(Announced::new).collect();
     call()
 }
 
