@@ -232,7 +232,7 @@ impl Context {
     /// Locks out all users. Call before the driver is asked to destroy the context, for certain or
     /// if this is the last reference (`is_in_doubt`). Hold the guard until the end is recorded.
     pub(crate) fn shut(&self, is_in_doubt: bool) -> RwLockWriteGuard<'_, ()> {
-        if is_in_doubt && rule_holds(Rule::ReferenceHidesNothing) {
+        if is_in_doubt {
             self.make_way();
         }
         let shut = self.wait_for_users();
