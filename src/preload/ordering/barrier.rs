@@ -16,7 +16,7 @@ use cachealloc_core::rules::{Rule, rule_holds};
 use crate::cache::stream_frees;
 use crate::driver::api;
 use crate::driver::sys::{CuError, CuResult};
-use crate::lock::{is_held, lock};
+use crate::lock::lock;
 use crate::ordering::{captures, deferred_wait, real_frees};
 use crate::state::barriers::LEDGER;
 use crate::state::contexts::Context;
@@ -76,13 +76,17 @@ pub(crate) fn order(thread: &Thread, context: &'static Context) -> Result<FreeOr
         let wait_first = !LEDGER.exclusive.is_exclusive(context.id);
         return Ok(FreeOrdering::SharedBarrier { number, event, wait_first });
     }
-    make(thread, context, own_event).map(FreeOrdering::OwnBarrier)
+    make(thread, context, own_event, &guard).map(FreeOrdering::OwnBarrier)
 }
 
-/// Makes a barrier. The caller must hold the barrier lock.
+/// Makes a barrier, under the barrier lock of the context.
 #[inline(always)]
-fn make(thread: &Thread, context: &'static Context, event: EventRef) -> Result<Recorded, Refused> {
-    debug_assert!(is_held(&context.barrier_lock) || !rule_holds(Rule::CaptureExcludesBarriers));
+fn make(
+    thread: &Thread,
+    context: &'static Context,
+    event: EventRef,
+    _guard: &BarrierGuard,
+) -> Result<Recorded, Refused> {
     let Recorded { seen, event, mark, .. } = record_inside(context, event)?;
     let ordered = deferred_wait::order_later_work(thread, context, &event, seen);
     ordered.map_err(Refused::Failed)?;
@@ -135,11 +139,12 @@ fn record_inside(context: &'static Context, event: EventRef) -> Result<Recorded,
     }
 }
 
+/// The barrier lock of a context; `None` without `Rule::CaptureExcludesBarriers`.
+type BarrierGuard = Option<MutexGuard<'static, SyncedStreams>>;
+
 /// Admits one barrier, or one begin of a capture, at a time.
 #[inline(always)]
-fn lock_barriers(
-    context: &'static Context,
-) -> Result<Option<MutexGuard<'static, SyncedStreams>>, Refused> {
+fn lock_barriers(context: &'static Context) -> Result<BarrierGuard, Refused> {
     test_delay(Rule::BarrierAvoidsRealFree);
     let guard = rule_holds(Rule::CaptureExcludesBarriers).then(|| lock(&context.barrier_lock));
     if captures::any() && rule_holds(Rule::CaptureWaitsInDriver) {

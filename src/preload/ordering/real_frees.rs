@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::driver::sys::CuResult;
-use crate::lock::{is_held, lock};
+use crate::lock::lock;
 use crate::state::contexts;
 use crate::state::contexts::Context;
 
@@ -46,7 +46,6 @@ fn announced_in(
 /// Returns whether a barrier of the context would block. The caller must hold the barrier lock.
 #[inline]
 pub(crate) fn any(context: &Context) -> bool {
-    debug_assert!(is_held(&context.barrier_lock) || !rule_holds(Rule::CaptureExcludesBarriers));
     context.real_frees.load(Ordering::Acquire) != 0
 }
 
