@@ -1,6 +1,8 @@
 //! Queries whether work has completed, made after a free that did not wait. On the plain driver,
 //! the work before the free has completed.
 
+use cachealloc_core::rules::{Rule, rule_holds};
+
 use crate::contexts::lookup;
 use crate::driver::sys::{ContextHandle, CuError, CuResult};
 use crate::functions::Function;
@@ -27,6 +29,9 @@ pub(crate) fn ask_again(function: &'static Function, real: impl Real) -> CuResul
     }
     if code != Err(CuError::NOT_READY) {
         common::note_lost(function, code);
+        return code;
+    }
+    if !rule_holds(Rule::QueryAsksAgain) {
         return code;
     }
     let again = |thread: &Thread| {

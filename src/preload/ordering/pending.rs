@@ -89,9 +89,6 @@ pub(crate) fn share_barrier(thread: &Thread, context: &Context) {
 
 /// Waits for the barriers of this thread's last frees. Returns `false` if there were none.
 pub(crate) fn wait_own(thread: &Thread) -> bool {
-    if !rule_holds(Rule::QueryAsksAgain) {
-        return false;
-    }
     if !rule_holds(Rule::QueryWaitsForOwnFrees) {
         return wait_as_all();
     }
@@ -149,7 +146,7 @@ pub(crate) fn wait_like_query() {
 
 /// Waits for frees of other threads, within the budget. Returns `false` if there were none.
 pub(crate) fn wait_for_others() -> bool {
-    if !rule_holds(Rule::OthersFreesForAWhile) || !rule_holds(Rule::QueryAsksAgain) {
+    if !rule_holds(Rule::OthersFreesForAWhile) {
         return false;
     }
     let mut any = false;
