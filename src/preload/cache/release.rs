@@ -71,7 +71,7 @@ impl ReleaseStream {
     }
 
     fn collect(&self) {
-        if !self.uncollected.load(Ordering::Relaxed) || !rule_holds(Rule::ReleaseSynchronizes) {
+        if !self.uncollected.load(Ordering::Relaxed) {
             return;
         }
         let handle = *lock(&self.handle);
@@ -85,7 +85,7 @@ impl ReleaseStream {
     fn wait(&self, handle: StreamHandle) -> CuResult {
         changes::during(|| {
             self.uncollected.store(false, Ordering::Release);
-            waits::timed(Wait::Release, || api::stream_synchronize(handle))
+            waits::timed(Wait::Release, || synchronize(handle))
         })
     }
 
@@ -222,6 +222,11 @@ impl PendingRelease {
         };
         let _ = self.by_waiting(by_waiting);
     }
+}
+
+/// Waits for a stream of the library that has freed memory: the device has the memory afterwards.
+pub(crate) fn synchronize(stream: StreamHandle) -> CuResult {
+    if rule_holds(Rule::ReleaseSynchronizes) { api::stream_synchronize(stream) } else { Ok(()) }
 }
 
 /// Makes a stream of the library wait for events. Returns `false` if the driver refused one; then

@@ -29,7 +29,7 @@ use cachealloc_history::StackId;
 use cachealloc_options::IdleRelease;
 use cachealloc_text::Bytes;
 
-use crate::cache::{arenas, blocks, stream_frees};
+use crate::cache::{arenas, blocks, release, stream_frees};
 use crate::clock::Instant;
 use crate::contexts::lookup;
 use crate::driver::sys::{CuError, STREAM_NON_BLOCKING};
@@ -284,8 +284,8 @@ impl Pass {
             let free = || api::mem_free_async(segment.base.0, self.stream);
             let goes_back = || {
                 let code = counters::timed_release(free);
-                if code.is_ok() && rule_holds(Rule::ReleaseSynchronizes) {
-                    let _ = api::stream_synchronize(self.stream);
+                if code.is_ok() {
+                    let _ = release::synchronize(self.stream);
                 }
                 code.is_ok()
             };
