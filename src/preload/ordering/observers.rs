@@ -119,17 +119,10 @@ pub(crate) fn note_context(context: SeenContext) -> bool {
     // Unwatched submissions belong to the first context. If a thread counts its submission just
     // now, and checks whether it is watched, either that thread sees the watch or this one sees the
     // count.
-    let holds = rule_holds(Rule::CountedBeforeWatched);
-    let watch = || WATCH.store(true, Ordering::SeqCst);
-    if holds {
-        watch();
-        fence(Ordering::SeqCst);
-    }
+    WATCH.store(true, Ordering::SeqCst);
+    fence(Ordering::SeqCst);
     let unwatched = LEDGER.submitted.begun() > 0 || STREAMS.load(Ordering::SeqCst);
     let second = unwatched && LEDGER.exclusive.submits(seen[0].id);
-    if !holds {
-        watch();
-    }
     drop(seen);
     if second {
         observe(Observer::SecondContext);

@@ -20,12 +20,13 @@ fn watch_before_count() {
 #[inline(always)]
 pub(crate) fn counted(host_visible: bool, call: impl FnOnce() -> CuResult) -> CuResult {
     let lane = thread::lane_of_submission();
-    if !rule_holds(Rule::CountedBeforeWatched) {
+    let counts_first = rule_holds(Rule::CountedBeforeWatched);
+    if !counts_first {
         watch_before_count();
     }
     LEDGER.begin(host_visible, lane);
     // After the count: a thread that begins to watch finds a submission that was not watched.
-    if rule_holds(Rule::CountedBeforeWatched) {
+    if counts_first {
         observers::watch_submission();
     }
     test_delay(Rule::ElisionNeedsEnded);
