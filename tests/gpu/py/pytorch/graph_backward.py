@@ -1,10 +1,10 @@
-"""Training steps of three batch sizes as graphs, captured in relaxed mode: the backward pass allocates and frees in
-autograd's thread. Prints every loss to the last digit; the same script with PyTorch's own cache says what is right:
+"""Training steps of three batch sizes as graphs: the backward pass allocates and frees in autograd's thread. Prints
+every loss to the last digit; the same script with PyTorch's own cache says what is right:
 
     python3 graph_backward.py > reference
     GRAPH_REFERENCE=reference PYTORCH_NO_CUDA_MEMORY_CACHING=1 LD_PRELOAD=... python3 graph_backward.py
 
-GRAPH_MODE (relaxed, thread_local, global) is the mode of the captures, GRAPH_MODEL (mlp, transformer) what is trained.
+GRAPH_MODE (thread_local, global) is the mode of the captures, GRAPH_MODEL (mlp, transformer) what is trained.
 """
 
 import os
@@ -14,7 +14,7 @@ os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # deterministic; re
 
 import torch
 
-MODE = os.environ.get("GRAPH_MODE", "relaxed")
+MODE = os.environ.get("GRAPH_MODE", "thread_local")
 MODEL = os.environ.get("GRAPH_MODEL", "mlp")
 BATCHES = (8, 24, 64)
 ROUNDS = 30
