@@ -24,7 +24,7 @@ use core::sync::atomic::Ordering;
 use libc::{SIG_DFL, SIG_IGN};
 
 use crate::process::end_by_default;
-use crate::snapshots::triggers;
+use crate::snapshots::{stop, triggers};
 use crate::{config, identity};
 
 mod exported;
@@ -97,6 +97,16 @@ fn take(signal: c_int, asks: bool) {
     });
 }
 
+/// Returns whether a thread of this process has sent the signal to this one, as `abort` does.
+fn is_sent_by_this_process(info: *const libc::siginfo_t) -> bool {
+    // SAFETY: the kernel's description of the signal, which is one by `tgkill` if the code says so.
+    // The other call only asks for a number.
+    unsafe {
+        let info = &*info;
+        info.si_code == libc::SI_TKILL && info.si_pid() == libc::getpid()
+    }
+}
+
 /// The library's handler. Runs in whatever thread the kernel chose.
 extern "C" fn handler(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     let taken = &SIGNALS[signal as usize];
@@ -115,6 +125,9 @@ extern "C" fn handler(signal: c_int, info: *mut libc::siginfo_t, context: *mut c
         }
     } else if action == SIG_DFL {
         if ours {
+            if signal == libc::SIGABRT && is_sent_by_this_process(info) {
+                stop::aborts();
+            }
             triggers::end_from_signal(signal, context);
         } else {
             end_by_default(signal);

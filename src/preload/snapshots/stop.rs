@@ -33,7 +33,7 @@ mod holding;
 mod threads;
 
 use holding::may_hold;
-pub(crate) use holding::prepare;
+pub(crate) use holding::{aborts, prepare};
 use threads::{block_all, forget_signals, interrupt_soon, own_number, stop_others, take_signal};
 
 const LOOK_EVERY: Duration = Duration::from_millis(1);

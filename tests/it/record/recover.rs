@@ -222,6 +222,12 @@ fn a_clean_end_leaves_nothing() {
         let process = ended(&place, &trigger(way).conf(conf));
         assert_eq!(left_by(process).len(), 0, "{way}, {conf}");
     }
+    // A thread inside `abort` does not run on while the writer works, whatever its stack holds.
+    for _ in 0..tier::count(4, 40) {
+        let place = Place::new();
+        let process = ended(&place, &trigger("abort").conf("record:all"));
+        assert_eq!(left_by(process).len(), 0);
+    }
 }
 
 /// The snapshot due at the end is not lost with its folder.

@@ -4,8 +4,10 @@
 use core::ffi::{c_int, c_void};
 use core::ops::Range;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicI32, Ordering};
 
 use crate::seccomp;
+use crate::snapshots::stop::threads::own_number;
 
 /// Code ranges in which a thread may hold the loader's lock or one of the library's.
 static HOLDING: OnceLock<[Range<u64>; 4]> = OnceLock::new();
@@ -30,9 +32,21 @@ unsafe extern "C" {
     fn _Unwind_Backtrace(each: *const c_void, data: *mut c_void) -> c_int;
 }
 
-/// Returns whether the interrupted thread may hold a lock that the writer needs. `ours`: only the
-/// library's locks count.
+/// The thread that is inside `abort`, or 0. The C library lets only one in at a time.
+static ABORTING: AtomicI32 = AtomicI32::new(0);
+
+/// Notes that the calling thread is inside `abort`. It never runs on, even if it may hold
+/// something: when the handler returns, `abort` ends the process, with the snapshot incomplete.
+pub(crate) fn aborts() {
+    ABORTING.store(own_number(), Ordering::Relaxed);
+}
+
+/// Returns whether the interrupted thread may hold a lock that the writer needs, and can run on to
+/// release it. `ours`: only the library's locks count.
 pub(super) fn may_hold(context: *const c_void, ours: bool) -> bool {
+    if ABORTING.load(Ordering::Relaxed) == own_number() {
+        return false;
+    }
     if seccomp::is_new() {
         return false; // the system call may be forbidden, and no other thread was stopped
     }
