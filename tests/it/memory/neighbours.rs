@@ -231,7 +231,7 @@ fn a_process_that_does_not_answer_is_not_waited_for() {
     let (mut first, mut second) = (house.process(KEEPS), house.process(KEEPS));
     let (mut stopped, mut killed) = (house.process(KEEPS), house.process(KEEPS));
     stopped.caches(200, 100);
-    stopped.signal(libc::SIGSTOP);
+    stopped.stops();
     killed.caches(200, 100);
     killed.dies();
     first.caches(500, 100);
@@ -319,7 +319,7 @@ fn play(seed: u64, conf: &str, sizes: &[u64]) {
                 tenants.push(tenant());
             }
             1 if !tenants[at].is_stopped => {
-                tenants[at].process.signal(libc::SIGSTOP);
+                tenants[at].process.stops();
                 tenants[at].is_stopped = true;
             }
             2..6 => {

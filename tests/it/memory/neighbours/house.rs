@@ -64,6 +64,23 @@ impl House {
 }
 
 impl Process {
+    /// Stops the process outside of its driver. A real driver finishes a call first; the simulated
+    /// one would keep the others out for as long as the process is stopped.
+    pub fn stops(&self) {
+        let turn = std::fs::File::create(self.pages.with_file_name("turn")).expect("the device");
+        turn.lock().expect("the simulation's lock");
+        self.signal(libc::SIGSTOP);
+        let threads = format!("/proc/{}/task", self.child.id());
+        let is_stopped = |thread: std::fs::DirEntry| {
+            let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+            stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('T'))
+        };
+        let is_over = || std::fs::read_dir(&threads).expect("/proc").flatten().all(is_stopped);
+        while !is_over() {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+    }
+
     pub fn tell(&mut self, line: &str) {
         writeln!(self.told, "{line}").expect("it reads");
     }
