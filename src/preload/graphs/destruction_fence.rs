@@ -25,9 +25,9 @@ use crate::statistics::waits::Wait;
 /// Number of graphs that were destroyed, and of those whose notices were awaited.
 static ENDED: AtomicU64 = AtomicU64::new(0);
 static AWAITED: AtomicU64 = AtomicU64::new(0);
-/// Whether a graph that was destroyed may have run when notices were last awaited, and how often
-/// the program has learned since then that work is complete: perhaps the last launch of that graph.
-static MAY_RUN: AtomicBool = AtomicBool::new(false);
+/// Whether notices were ever awaited, and how often the program has learned since then that work is
+/// complete: perhaps the last launch of a graph that was destroyed while it ran.
+static COUNTS: AtomicBool = AtomicBool::new(false);
 static LEARNED: AtomicU64 = AtomicU64::new(0);
 /// Number of pairs of the library's own graphs that were made, and the numbers of the last ones
 /// reported.
@@ -65,7 +65,7 @@ pub(crate) fn graph_ended() {
 /// Notes that a wait or a query of the program has returned that work is complete.
 #[inline]
 pub(crate) fn work_is_over() {
-    if MAY_RUN.load(Ordering::Relaxed) {
+    if COUNTS.load(Ordering::Relaxed) {
         LEARNED.fetch_add(1, Ordering::Relaxed);
     }
 }
@@ -89,6 +89,8 @@ pub(crate) fn pass(context: &Context, keeps_memory: impl FnOnce() -> bool) {
     if !due || !rule_holds(Rule::GraphEndsAreAwaited) || !keeps_memory() {
         return;
     }
+    // From now on: what the program learns while this waits may come too late for it.
+    COUNTS.store(true, Ordering::SeqCst);
     let reached = waits::timed(Wait::Notes, || await_notes(context));
     AWAITED.fetch_max(ended, Ordering::Relaxed);
     let over = if free_came && reached { before.ended } else { before.over };
@@ -96,8 +98,6 @@ pub(crate) fn pass(context: &Context, keeps_memory: impl FnOnce() -> bool) {
     let mut passed = lock(&PASSED);
     passed.retain(|id, _| contexts::find(*id).is_some());
     passed.insert(context.id, Passed { behind, ended, over });
-    let may_run = passed.values().any(|it| it.over < it.ended);
-    MAY_RUN.store(may_run, Ordering::Relaxed);
 }
 
 /// Returns `false` if the last free has not returned yet, and perhaps will not before this request
