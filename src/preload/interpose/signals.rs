@@ -99,12 +99,11 @@ fn take(signal: c_int, asks: bool) {
 
 /// Returns whether a thread of this process has sent the signal to this one, as `abort` does.
 fn is_sent_by_this_process(info: *const libc::siginfo_t) -> bool {
-    // SAFETY: the kernel's description of the signal, which is one by `tgkill` if the code says so.
-    // The other call only asks for a number.
-    unsafe {
-        let info = &*info;
-        info.si_code == libc::SI_TKILL && info.si_pid() == libc::getpid()
-    }
+    // SAFETY: null, or the kernel's description of the signal.
+    let info = unsafe { info.as_ref() };
+    // SAFETY: the description has a sender if the code says so. The other call asks for a number.
+    let is_own = |info: &libc::siginfo_t| unsafe { info.si_pid() == libc::getpid() };
+    info.is_some_and(|info| info.si_code == libc::SI_TKILL && is_own(info))
 }
 
 /// The library's handler. Runs in whatever thread the kernel chose.
