@@ -1,5 +1,7 @@
 // growth COUNT: makes COUNT allocations of random sizes, with some GiB of them live at once, and
 // prints by how many KiB the host memory of the process has grown.
+// growth COUNT BYTES: makes COUNT allocations of this size, or of random sizes from 128 KiB to 4 MiB
+// if it is 0, keeps them all, and prints by how many bytes the host memory has grown for each.
 #include "resident.h"
 #include <dlfcn.h>
 #include <stdint.h>
@@ -16,7 +18,7 @@ static uint64_t dice(void) {
 
 int main(int argc, char **argv) {
     void *driver = dlopen("libcuda.so.1", RTLD_NOW), *context;
-    if (argc != 2 || !driver)
+    if (argc < 2 || !driver)
         return 2;
     int (*init)(unsigned) = (int (*)(unsigned))dlsym(driver, "cuInit");
     int (*retain)(void **, int) = (int (*)(void **, int))dlsym(driver, "cuDevicePrimaryCtxRetain");
@@ -26,8 +28,21 @@ int main(int argc, char **argv) {
     if (init(0) || retain(&context, 0) || set_current(context))
         return 2;
     static uint64_t blocks[BLOCKS];
-    long before = resident_kb();
-    for (long i = atol(argv[1]); i > 0; i--) {
+    // What the first allocations take is taken once.
+    for (int i = 0; argc > 2 && i < 100; i++)
+        if (alloc(blocks, 4096))
+            return 1;
+    long before = resident_kb(), count = atol(argv[1]), bytes = argc > 2 ? atol(argv[2]) : 0;
+    for (long i = 0; argc > 2 && i < count; i++) {
+        int power = 17 + dice() % 5;
+        if (alloc(blocks, bytes ? bytes : (1ull << power) + dice() % (1ull << power)))
+            return 1;
+    }
+    if (argc > 2) {
+        printf("%ld\n", (resident_kb() - before) * 1024 / count);
+        return 0;
+    }
+    for (long i = count; i > 0; i--) {
         uint64_t *block = &blocks[dice() % BLOCKS];
         if (*block && release(*block))
             return 1;

@@ -14,23 +14,25 @@ use crate::record::snapshots::Place;
 /// Some 200 bytes of the core, and 32 for each 128 KiB of a segment with several blocks.
 const HOST_BYTES_PER_BLOCK_MAX: u64 = 1_000;
 
+/// Runs `growth.c` with these arguments and returns the number that it prints.
+fn grown(arguments: &[u64]) -> u64 {
+    let driver = compile_library("idle_driver.c", "driver_idle/libcuda.so.1", &[]);
+    let output = Command::new(compile("growth.c"))
+        .args(arguments.iter().map(u64::to_string))
+        .env("LD_PRELOAD", library())
+        .env("LD_LIBRARY_PATH", driver.parent().expect("it has a folder"))
+        .output()
+        .expect("it starts");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{output:?}");
+    said.trim().parse().expect("a number")
+}
+
 /// Host memory follows the blocks that live, not the places where blocks ever began.
 #[test]
 fn host_memory_follows_live_blocks() {
-    let driver = compile_library("idle_driver.c", "driver_idle/libcuda.so.1", &[]);
-    let grown_kb = |count: u64| -> u64 {
-        let output = Command::new(compile("growth.c"))
-            .arg(count.to_string())
-            .env("LD_PRELOAD", library())
-            .env("LD_LIBRARY_PATH", driver.parent().expect("it has a folder"))
-            .output()
-            .expect("it starts");
-        let said = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert!(output.status.success(), "{output:?}");
-        said.trim().parse().expect("a number")
-    };
-    let few = grown_kb(20_000);
-    let many = grown_kb(tier::count(200_000, 2_000_000));
+    let few = grown(&[20_000]);
+    let many = grown(&[tier::count(200_000, 2_000_000)]);
     println!("{few} KiB, then {many} KiB");
     // Its thousand blocks lie on no more pages than that, and some empty ones stay.
     assert!(many < few + 4_096, "{few} KiB grow to {many} KiB");
@@ -40,17 +42,8 @@ fn host_memory_follows_live_blocks() {
 /// slot, it took a page of 4 KiB from 128 KiB on.
 #[test]
 fn a_live_block_takes_little_host_memory() {
-    let driver = compile_library("idle_driver.c", "driver_idle/libcuda.so.1", &[]);
     for bytes in [0, 128 << 10, 1 << 20, 2 << 20, 16 << 20] {
-        let output = Command::new(compile("live_blocks.c"))
-            .args(["4000".into(), bytes.to_string()])
-            .env("LD_PRELOAD", library())
-            .env("LD_LIBRARY_PATH", driver.parent().expect("it has a folder"))
-            .output()
-            .expect("it starts");
-        let said = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert!(output.status.success(), "{output:?}");
-        let taken: u64 = said.trim().parse().expect("a number");
+        let taken = grown(&[4_000, bytes]);
         println!("a block of {bytes} bytes takes {taken}");
         assert!(taken <= HOST_BYTES_PER_BLOCK_MAX, "a block of {bytes} bytes takes {taken}");
     }
