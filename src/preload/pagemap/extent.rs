@@ -120,8 +120,9 @@ impl Extent {
         debug_assert!(granule < self.slots_count);
         match granule / regions::GRANULES {
             0 => &self.first,
-            // SAFETY: there are regions for all granules that have a slot.
-            other => unsafe { &*self.others.add(other) },
+            // SAFETY: there are regions for all granules that have a slot. `others` itself points
+            // before them.
+            other => unsafe { &*self.others.wrapping_add(other) },
         }
     }
 
