@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use cachealloc_core::BlockId;
 
-use crate::pagemap::{self, Kind, Place, insert, occupy, place, remove};
+use crate::pagemap::{self, Claimed, Kind, Place, insert, occupy, place, remove};
 use crate::stand_ins::contexts::Context;
 use crate::{ROUNDS, look_until};
 
@@ -127,6 +127,32 @@ fn come_back(base: u64) {
                 assert_eq!(block.block, BlockId(11));
                 again
             });
+        });
+    });
+    remove(base);
+}
+
+/// A second free of a block takes no equal block that has got its slot meanwhile.
+#[test]
+fn a_second_free_takes_no_other_block() {
+    (0..ROUNDS).for_each(|round| free_twice(segment(5, round)));
+}
+
+fn free_twice(base: u64) {
+    let (first, second) = (base, base + 4096);
+    assert!(insert(Context::leaked(12), base, SEGMENT_BYTES));
+    occupy(first, Kind::Context, 1024, 1024, BlockId(20));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            if Claimed::at(first).is_some() {
+                pagemap::vacate(first);
+                occupy(second, Kind::Context, 1024, 1024, BlockId(21));
+            }
+        });
+        scope.spawn(|| {
+            if let Some(claimed) = Claimed::at(first) {
+                assert_eq!(claimed.block(first).block, BlockId(20));
+            }
         });
     });
     remove(base);
