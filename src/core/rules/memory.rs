@@ -90,6 +90,9 @@ macro_rules! memory {
             /// The request waits as long as that takes if in the driver it would block for as long
             /// as a free waits.
             BlockedRequestHasNoBound = "blocked_request_has_no_bound",
+            /// A request that finds no memory waits for a thread that makes the memory of ended
+            /// graphs ordinary.
+            ReapInProgressIsAwaited = "reap_in_progress_is_awaited",
             /// Requests of other threads are served while a miss waits.
             WaitingMissBlocksNobody = "waiting_miss_blocks_nobody",
             /// The request is retried as long as some memory has been released since.

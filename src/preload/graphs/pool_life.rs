@@ -29,6 +29,7 @@ use crate::state::contexts::Context;
 use crate::state::events::EventRef;
 use crate::state::thread;
 use crate::statistics::waits::Wait;
+use crate::test_delay::test_delay;
 
 /// A pool whose graph has ended.
 struct Ended {
@@ -63,13 +64,20 @@ pub(crate) fn graph_ended() {
 #[cold]
 pub(crate) fn reap_late(context: &Context) {
     destruction_fence::pass(context, || pools::keep_memory(context.device));
-    reap();
+    // Another thread may have read the notice, and may not have made the memory ordinary yet.
+    if rule_holds(Rule::ReapInProgressIsAwaited) {
+        reap_ended();
+    } else {
+        reap();
+    }
 }
 
 #[cold]
 fn reap_ended() {
     let mut ended = lock(&ENDED);
     read_notes(&mut ended);
+    // Longer than a request looks for memory.
+    (0..50).for_each(|_| test_delay(Rule::ReapInProgressIsAwaited));
     ended.retain_mut(|ended| !ended.is_closed());
     ENDED_COUNT.store(ended.len(), Ordering::Relaxed);
 }

@@ -153,8 +153,9 @@ pub(crate) fn context_destroyed(context: &Context) {
 pub(crate) fn green_context_destroyed() {
     if maybe() {
         lock(&SET).drop_what_has_ended();
-        pools::note_graph_ended();
     }
+    // Even if another thread has asked about the captures before this one, and dropped them.
+    pools::note_graph_ended();
 }
 
 /// Returns whether this stream captures (`true` also if the driver does not report it). For the

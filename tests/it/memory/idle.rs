@@ -12,7 +12,7 @@ use std::time::Duration;
 use cachealloc_core::rules::Rule;
 use cachealloc_tests::{Ran, Run, driver_folder, scratch_file, tier};
 
-use crate::ordering::hazards::{hazards, problems};
+use crate::ordering::hazards::{Hazard, hazards, problems};
 use crate::ordering::random;
 
 /// As soon as by default, and no later if memory is requested again.
@@ -297,6 +297,18 @@ fn a_request_finds_what_is_on_its_way() {
     let passes_none = |ran: &Ran| !ran.stderr.contains("requests passed to the driver");
     assert!(runs.iter().any(passes_none), "{runs:#?}");
     goes_wrong(&broken(hurried("room 150").conf(ALWAYS), Rule::ReleaseInProgressIsAwaited));
+}
+
+/// The scavenger may be the first to see that a capture is over.
+#[test]
+#[ignore = "long tier"]
+fn the_end_of_a_green_context_counts_whoever_sees_it_first() {
+    let capture = |hazard: &Hazard| hazard.name == "capture_of_a_green_context";
+    let hazard = hazards().into_iter().find(capture).expect("it is listed");
+    let run = hazard.run().conf(ALWAYS).env("CACHEALLOC_PASS_MS", "1");
+    for _ in 0..2_000 {
+        assert_eq!(hazard.wrong(&run.output(), None), None);
+    }
 }
 
 #[test]

@@ -215,6 +215,7 @@ const NO_HAZARDS: &[Rule] = &[
     Rule::ArrivedIsRecorded,
     Rule::ArrivedKeepsEvent,
     Rule::ReleaseInProgressIsAwaited,
+    Rule::ReapInProgressIsAwaited,
     Rule::CommunicationIsVisible,
     Rule::UntrackedSubmissionFlushes,
     Rule::OwnerForgetsStreams,

@@ -185,6 +185,14 @@ fn memory_of_a_just_destroyed_graph_is_available() {
         let ran = run.env("CACHEALLOC_BREAK", rule.name()).output();
         assert!(ran.stdout.contains("FAIL"), "{}: {ran:#?}", rule.name());
     }
+    // The scavenger may have read the notice.
+    let run = program("needed_at_once", "global").env("SIM_MEMORY_MB", "160").conf("log:quiet");
+    let run = run.env("CACHEALLOC_PASS_MS", "1");
+    for _ in 0..tier::count(3, 40) {
+        assert_eq!(run.output().stdout.trim(), "ok");
+    }
+    let ran = run.env("CACHEALLOC_BREAK", Rule::ReapInProgressIsAwaited.name()).output();
+    assert!(ran.stdout.contains("FAIL"), "{ran:#?}");
 }
 
 #[test]
