@@ -25,6 +25,8 @@ const FRAMES_MAX: usize = 160;
 const GAP: usize = 16;
 /// Number of words that the step from a frame to its caller reads, at most.
 const WORDS_MAX: usize = 2;
+/// Number of known frames that are checked and written in one round of a loop.
+const TOGETHER: usize = 4;
 
 /// Part of a walk on the current stack: how it steps from frame to frame.
 pub(crate) trait Steps {
@@ -249,17 +251,7 @@ impl LastWalk {
     #[inline(always)]
     fn repeat<S: Shown>(&mut self, at: Cursor, room: &mut [S]) -> Met {
         let known = self.frames.get(self.next..self.known).unwrap_or_default();
-        let mut count = 0;
-        for (frame, slot) in known.iter().zip(room) {
-            // SAFETY: `step` has read these words on a stack with this top, not below the stack
-            // pointer of the frame that it left. The current walk has met that frame, with the same
-            // stack pointer. The words of `Read::unknown` are in a static.
-            if !unsafe { frame.read.is_unchanged() } {
-                break;
-            }
-            *slot = S::of(frame.instruction, frame.stack_pointer);
-            count += 1;
-        }
+        let count = repeated(known, room);
         let last = known[..count].last();
         let last = last.map_or(at, |last| {
             Cursor::at(last.instruction, last.stack_pointer, last.frame_pointer)
@@ -275,6 +267,37 @@ impl LastWalk {
         }
         Met::Known { last, count }
     }
+}
+
+/// Writes the frames that are reached by the same steps as in the last walk, and returns their
+/// number.
+#[inline(always)]
+fn repeated<S: Shown>(known: &[Frame], room: &mut [S]) -> usize {
+    // SAFETY: `step` has read these words on a stack with this top, not below the stack pointer of
+    // the frame that it left. The current walk has met that frame, with the same stack pointer. The
+    // words of `Read::unknown` are in a static.
+    let is_unchanged = |frame: &Frame| unsafe { frame.read.is_unchanged() };
+    let show = |frame: &Frame| S::of(frame.instruction, frame.stack_pointer);
+    let shared = known.len().min(room.len());
+    let (known, room) = (&known[..shared], &mut room[..shared]);
+    let mut count = 0;
+    // Several at once, since this loop is half of the cost of a walk.
+    let (frames, slots) = (known.as_chunks::<TOGETHER>().0, room.as_chunks_mut::<TOGETHER>().0);
+    for (frames, slots) in frames.iter().zip(slots) {
+        if !frames.iter().all(is_unchanged) {
+            break;
+        }
+        *slots = frames.each_ref().map(show);
+        count += TOGETHER;
+    }
+    for (frame, slot) in known[count..].iter().zip(&mut room[count..]) {
+        if !is_unchanged(frame) {
+            break;
+        }
+        *slot = show(frame);
+        count += 1;
+    }
+    count
 }
 
 /// A memory that notes what is read.

@@ -30,7 +30,7 @@ const BOUNDS: [(&str, &str, u64); 14] = [
     ("range", "off", 80),
     ("range", "all", 614),
     // A pair below 30 frames of the program, whose stacks are recorded.
-    ("below", "all", 4_300),
+    ("below", "all", 4_000),
     // The driver serves all requests, and the library notes them.
     ("pair", "off,cache:false", 2_300),
     ("async", "off,cache:false", 2_650),
