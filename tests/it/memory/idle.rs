@@ -1,7 +1,8 @@
-//! Idle memory goes back to the driver (`trim/idle.rs`): neighbours get it, the program notices nothing.
+//! Idle memory is released to the driver (`trim/idle.rs`): peer processes can use it, and the
+//! program itself is not affected.
 //!
-//! `CACHEALLOC_PASS_MS` makes the scavenger of test builds look so often; seconds of the options are
-//! turns of its.
+//! In test builds `CACHEALLOC_PASS_MS` sets the interval of the scavenger's passes. Options in
+//! seconds count such passes.
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -28,7 +29,7 @@ fn program(way: &str) -> Run {
     way.split(' ').fold(run, |run, word| run.arg(word))
 }
 
-/// Turns without a pause, nearly.
+/// Passes follow each other with almost no pause.
 fn hurried(way: &str) -> Run {
     program(way).env("CACHEALLOC_PASS_MS", "1")
 }
@@ -45,25 +46,25 @@ fn clean(run: &Run) -> Ran {
     ran
 }
 
-/// One of some runs goes wrong.
+/// Checks that at least one of several runs goes wrong.
 #[track_caller]
 fn goes_wrong(run: &Run) {
     let wrong = |ran: &Ran| ran.code != Some(0) || !problems(ran).is_empty();
-    assert!((0..100).any(|_| wrong(&run.output())), "without the rule nothing went wrong");
+    assert!((0..100).any(|_| wrong(&run.output())), "nothing went wrong without the rule");
 }
 
 fn given_back(ran: &Ran) -> u64 {
     ran.report.calls("cuMemFreeAsync") + ran.report.calls("cuMemUnmap")
 }
 
-/// All of its blocks, while the program rests: in one of some runs, because the machine may be
-/// busy.
+/// Whether the program's idle blocks are released while it sleeps. One of several runs is enough,
+/// because the machine may be busy.
 fn goes_back(run: &Run) -> bool {
     (0..20).any(|_| given_back(&clean(run)) >= 5)
 }
 
-/// One process has freed most of the device and sleeps; another one asks for much of it. What the
-/// second one says.
+/// One process has freed most of the device's memory and sleeps; another one requests much of it.
+/// Returns the output of the second one.
 fn neighbours(
     conf: &str,
     part_mib: usize,
@@ -110,12 +111,12 @@ fn peer_process_gets_idle_memory() {
     assert_eq!(
         neighbours("", 100, |run| run.conf("log:quiet"), PATIENT),
         "ask: came\n",
-        "under the library too"
+        "the second process is under the library, too"
     );
     assert_eq!(neighbours("idle_release_s:5", 20, Run::native, PATIENT), "ask: came\n");
 }
 
-/// A free in stream order is not enough: the device has the memory after a wait for it.
+/// A stream-ordered free alone does not return memory to the device; waiting for it does.
 #[test]
 fn released_memory_reaches_the_driver() {
     let broken = [("CACHEALLOC_BREAK", Rule::ReleaseSynchronizes.name())];
@@ -123,7 +124,7 @@ fn released_memory_reaches_the_driver() {
 }
 
 #[test]
-fn a_neighbour_starves_where_the_user_wants_it() {
+fn peer_process_gets_no_memory_if_release_is_off() {
     assert_eq!(neighbours("idle_release_s:off", 100, Run::native, 50), "ask: never came\n");
     assert_eq!(
         neighbours("strategy:pre_allocate,log:quiet", 100, Run::native, 50),
@@ -131,7 +132,7 @@ fn a_neighbour_starves_where_the_user_wants_it() {
     );
 }
 
-/// Whoever asks for it, and however much of the device is free.
+/// Released even if no other process needs it and most of the device is free.
 #[test]
 fn passed_peak_is_released() {
     let roomy = |conf: &str| hurried("rest 100").conf(conf).env("SIM_MEMORY_MB", "16384");
@@ -142,8 +143,8 @@ fn passed_peak_is_released() {
     }
 }
 
-/// The program has 500 MiB free, and asks for nothing: in whole segments, or in an arena by the
-/// page.
+/// The program has 500 MiB free and requests nothing. The memory is in whole segments, or in an
+/// arena, which releases single pages.
 #[test]
 fn free_memory_falls_to_its_maximum() {
     const QUARTER: &str = "idle_release_s:off,eager_delete_tensor_gb:0.25";
@@ -160,10 +161,10 @@ fn free_memory_falls_to_its_maximum() {
     assert_eq!(rest(&format!("{EAGER},memory_fraction_of_eager_deletion:0")), 0);
 }
 
-/// A program that comes back to its memory every 40 passes gives it back once, or a few times where
-/// the machine is busy.
+/// A program that needs its memory again every 40 passes releases it once, or a few times on a busy
+/// machine.
 #[test]
-fn a_round_of_a_long_period_gets_free_of_calls() {
+fn loop_with_a_long_period_stops_releasing() {
     for conf in ["", "expandable_segments:true"] {
         let rounds = program("rounds 30 200").env("CACHEALLOC_PASS_MS", "5").conf(conf);
         let said = clean(&rounds).stdout;
@@ -184,7 +185,7 @@ fn memory_is_released_after_the_configured_time() {
     assert_eq!(given_back(&clean(&run(1000))), 0);
 }
 
-/// A steady loop keeps what it takes at every step.
+/// A steady loop keeps the memory that it uses at every step.
 #[test]
 fn a_loop_keeps_its_memory() {
     for conf in [ALWAYS, ALWAYS_EXPANDABLE] {
@@ -193,7 +194,7 @@ fn a_loop_keeps_its_memory() {
     }
 }
 
-/// The option `signal` has a thread of its own.
+/// The option `signal`, off here, needs a thread as well.
 #[test]
 fn little_memory_is_not_worth_a_thread() {
     let threads =
@@ -201,14 +202,14 @@ fn little_memory_is_not_worth_a_thread() {
     assert_eq!(threads(""), "threads: 0, then 1\n");
     assert_eq!(threads("idle_release_s:off"), "threads: 0, then 0\n");
     assert_eq!(threads("idle_release_s:7"), "threads: 0, then 1\n");
-    // More than what may lie free.
+    // There is more free memory than the option allows.
     assert_eq!(threads("idle_release_s:off,eager_delete_tensor_gb:0.1"), "threads: 0, then 1\n");
     assert_eq!(threads("idle_release_s:off,eager_delete_tensor_gb:0.2"), "threads: 0, then 0\n");
     assert_eq!(threads("strategy:pre_allocate"), "threads: 0, then 0\n");
 }
 
-/// All of it, the small segment as well whose last block is in a list; and again when there is
-/// more.
+/// Everything is released, including a small segment whose last block is in a thread cache, and
+/// again after the second round.
 #[test]
 fn unused_memory_is_released() {
     for conf in [ALWAYS, ALWAYS_EXPANDABLE, EAGER, EAGER_EXPANDABLE] {
@@ -223,9 +224,9 @@ fn all_goes_back(run: Run) {
     std::fs::remove_dir_all(device).expect("it was made");
 }
 
-/// A process without idle memory asks the driver nothing, but once what is in use when its context
-/// is made: a call, and a push of the context. And what a large request may find, which is left out
-/// here.
+/// Without idle memory the scavenger makes no driver calls. One query of the used memory, and one
+/// push of the context, happen when the context is created. The free-memory query of large requests
+/// is switched off here.
 #[test]
 fn memory_in_use_costs_no_call() {
     let ran = clean(&broken(hurried("keep 100").conf(ALWAYS), Rule::OnlySupportedQueries));
@@ -238,7 +239,7 @@ fn no_memory_is_released_during_a_capture() {
     clean(&hurried("capture 100").conf(ALWAYS));
 }
 
-/// Each call of the scavenger, refused once: the program does not notice, and no memory is lost.
+/// Each call of the scavenger fails once: the program does not notice, and no memory is lost.
 #[test]
 fn the_driver_may_refuse() {
     let calls = [
@@ -290,8 +291,7 @@ fn a_request_finds_what_is_on_its_way() {
     clean(&hurried("room 50").conf(EAGER));
     clean(&hurried("room 50").conf(EAGER_EXPANDABLE));
     clean(&hurried("room 150").conf(&format!("{ALWAYS},gpu_memory_limit_mb:950")));
-    // Where memory arrives between the last look at the cache and the last resort, the driver
-    // serves the request.
+    // If memory arrives after the last check of the cache, the driver serves the request.
     let conf = format!("{ALWAYS},stats_on_exit:stderr");
     let runs: Vec<_> = (0..3).map(|_| hurried("room 150").conf(&conf).output().ok()).collect();
     let passes_none = |ran: &Ran| !ran.stderr.contains("requests passed to the driver");
@@ -299,10 +299,10 @@ fn a_request_finds_what_is_on_its_way() {
     goes_wrong(&broken(hurried("room 150").conf(ALWAYS), Rule::ReleaseInProgressIsAwaited));
 }
 
-/// The scavenger may be the first to see that a capture is over.
+/// The scavenger may be the first to notice that a capture has ended.
 #[test]
 #[ignore = "long tier"]
-fn the_end_of_a_green_context_counts_whoever_sees_it_first() {
+fn scavenger_may_see_the_end_of_a_green_context_first() {
     let capture = |hazard: &Hazard| hazard.name == "capture_of_a_green_context";
     let hazard = hazards().into_iter().find(capture).expect("it is listed");
     let run = hazard.run().conf(ALWAYS).env("CACHEALLOC_PASS_MS", "1");
@@ -319,7 +319,7 @@ fn memory_in_release_keeps_its_contents() {
 }
 
 #[test]
-fn contexts_end_in_spite_of_the_keeper() {
+fn contexts_end_beside_the_scavenger() {
     for way in ["contexts 80", "primary 80"] {
         clean(&hurried(way).conf(ALWAYS));
         goes_wrong(&broken(hurried(way).conf(ALWAYS), Rule::ContextEndStopsScavenger));
@@ -345,7 +345,7 @@ fn a_context_that_ended_unseen_is_not_entered() {
 }
 
 #[test]
-fn the_process_ends_in_spite_of_the_keeper() {
+fn process_ends_beside_the_scavenger() {
     for us in [2_000, 4_000, 5_000, 6_000] {
         let run = hurried(&format!("leave {us}")).conf(ALWAYS).env("SIM_TEARDOWN_MS", "30");
         clean(&run);
@@ -376,10 +376,10 @@ fn forks_threads_and_exits_behave_as_without_the_library() {
     }
 }
 
-/// Whatever holds without the scavenger, while memory comes and goes all the time.
+/// Everything that holds without the scavenger also holds while it releases memory all the time.
 #[test]
 #[ignore = "long tier"]
-fn every_hazard_is_kept() {
+fn hazards_pass_beside_the_scavenger() {
     let mut failures = String::new();
     for hazard in hazards().iter().filter(|hazard| hazard.is_for(Some("ordered"))) {
         let natively = hazard.natively.then(|| hazard.natively());

@@ -115,7 +115,8 @@ fn physical_memory_counts_while_it_is_mapped_or_referred_to() {
     );
 }
 
-/// Only the driver knows the size of a row: the memory is released again, and nothing is lost.
+/// Only the driver knows the size of a row: if the memory exceeds the limit, it is released again,
+/// and nothing is lost.
 #[test]
 fn pitched_memory_over_the_limit_is_released() {
     let wanted = "rows: 2\npointer: 0\nrefused: 100 of 100 free\nin use: false";
@@ -181,7 +182,7 @@ fn threads_that_race_stay_within_the_limit() {
     assert!(most > 3, "without the rule: {}", broken.stdout);
 }
 
-/// `cachealloc_set_limit`; garbage is collected against it as against the option.
+/// A limit set by `cachealloc_set_limit`. Garbage collection respects it as it does the option.
 #[test]
 fn a_limit_by_call() {
     for settings in ["", "garbage_collection_threshold:0.9", "expandable_segments:true"] {
@@ -203,7 +204,7 @@ fn a_limit_by_call() {
     }
 }
 
-/// Of the driver's memory as of the cache's. Managed memory does not count, as ever.
+/// Memory that the driver served counts like memory of the cache. Managed memory does not count.
 #[test]
 fn memory_served_before_a_limit_counts() {
     let kinds = ["pitched", "block", "physical", "array", "pool"].map(|kind| {
@@ -215,7 +216,7 @@ fn memory_served_before_a_limit_counts() {
     check("before", "", &format!("managed: 0\n{}", kinds.concat()));
 }
 
-/// Without a limit nothing changes, and all of the device is shown.
+/// Without a limit nothing changes, and the program sees the whole device.
 #[test]
 fn no_limit_is_no_limit() {
     for none in ["", "gpu_memory_limit_mb:0,per_process_memory_fraction:1"] {
@@ -225,7 +226,7 @@ fn no_limit_is_no_limit() {
     }
 }
 
-/// The setting is ours; another library's is none of our business.
+/// The library reads only its own settings, not those of other libraries.
 #[test]
 fn settings_of_pytorch_are_not_read() {
     let run = run("blocks", "").env("PYTORCH_CUDA_ALLOC_CONF", "per_process_memory_fraction:0.1,x");
@@ -234,7 +235,8 @@ fn settings_of_pytorch_are_not_read() {
     assert!(ran.stdout.starts_with("device: 512\n"), "{}", ran.stdout);
 }
 
-/// One chunk at the first request serves small and large, in stream order or not.
+/// One chunk, allocated at the first request, serves small and large requests, stream-ordered or
+/// not.
 #[test]
 fn a_chunk_serves_all() {
     check(
@@ -254,8 +256,8 @@ fn a_chunk_serves_all() {
     );
 }
 
-/// A full chunk is followed by another; what is larger than a chunk is the driver's, and goes
-/// straight back to it.
+/// A full chunk is followed by another one. A request larger than a chunk is served by the driver,
+/// and its memory is returned at once when freed.
 #[test]
 fn chunks_have_the_sizes_that_were_asked_for() {
     let sizes = "initial_gpu_memory_in_mb:100,reallocate_gpu_memory_in_mb:40";
@@ -291,7 +293,7 @@ fn unavailable_chunk_is_halved() {
     );
 }
 
-/// A free chunk is in the way of a request that is larger, and goes.
+/// A free chunk that is too small for a request is released to make room.
 #[test]
 fn a_free_chunk_makes_room() {
     check(
@@ -305,7 +307,7 @@ fn a_free_chunk_makes_room() {
     );
 }
 
-/// What the driver serves because it is larger than a chunk counts, too.
+/// Requests larger than a chunk, which the driver serves, count as well.
 #[test]
 fn more_than_a_chunk_stays_within_the_limit() {
     let sizes = "initial_gpu_memory_in_mb:20,reallocate_gpu_memory_in_mb:20";
@@ -323,7 +325,7 @@ fn more_than_a_chunk_stays_within_the_limit() {
     );
 }
 
-/// The cache is not emptied for what can never be.
+/// The cache is not emptied for a request that can never succeed.
 #[test]
 fn impossible_request_makes_no_driver_call() {
     check(
@@ -337,7 +339,7 @@ fn impossible_request_makes_no_driver_call() {
     );
 }
 
-/// The chunk is a share of what the limit leaves.
+/// The chunk is sized by the memory that the limit leaves.
 #[test]
 fn a_chunk_stays_within_the_limit() {
     check(
@@ -353,7 +355,7 @@ fn a_chunk_stays_within_the_limit() {
     );
 }
 
-/// To measure what a program really uses.
+/// This setting shows how much memory a program really uses.
 #[test]
 fn with_a_fraction_of_0_every_request_is_the_drivers() {
     for strategy in ["auto_growth", "pre_allocate"] {
@@ -372,7 +374,7 @@ fn with_a_fraction_of_0_every_request_is_the_drivers() {
     }
 }
 
-/// PyTorch's `test_out_of_memory_retry` and `test_memory_fraction` through the whole library.
+/// PyTorch's `test_out_of_memory_retry` and `test_memory_fraction`, through the whole library.
 #[test]
 fn half_of_the_memory_twice() {
     check(
@@ -396,7 +398,7 @@ fn half_of_the_memory_twice() {
     );
 }
 
-/// PyTorch's cases for a budget of 120 MB: what is not to be split, and garbage.
+/// PyTorch's test cases for a budget of 120 MB: blocks that are not split, and garbage collection.
 #[test]
 fn a_budget_of_three_tensors() {
     check(
@@ -423,7 +425,8 @@ fn a_budget_of_three_tensors() {
         a C: 0, 1 calls
         z: 40 of 120 free",
     );
-    // The threshold is a share of the limit, not of the device: of two idle tensors one goes.
+    // The threshold is a share of the limit, not of the device: one of two idle tensors is
+    // released.
     check(
         "steps a A 61440 a B 61440 f A a S 1 f B a C 71680 a A 61440 a B 61440",
         "gpu_memory_limit_mb:200,garbage_collection_threshold:0.5",
@@ -437,14 +440,14 @@ fn a_budget_of_three_tensors() {
         a A: 0, 0 calls
         a B: 0, 1 calls",
     );
-    // `test_raises_oom`: a tebibyte, with the steps for large blocks and without.
+    // `test_raises_oom`: requests a tebibyte, with and without `max_split_size_mb`.
     for settings in ["", "max_split_size_mb:1024"] {
         let ran = check("steps a A 1073741824 a B 1", settings, "a A: 2, 1 calls\na B: 0, 1 calls");
         assert!(ran.stderr.contains("asked for 1.00 TiB"), "{}", ran.stderr);
     }
 }
 
-/// The driver lacks memory once: what is cached goes back, and the second try has it.
+/// The driver runs out of memory once: the cache is released, and the second try succeeds.
 #[test]
 fn a_request_that_fails_once_is_tried_again() {
     let steps = "steps a A 40960 f A a B 61440";

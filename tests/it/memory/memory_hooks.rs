@@ -18,7 +18,8 @@ fn hears(what: &str, wanted: &str) {
     assert_eq!(ran.stderr, "");
 }
 
-/// CuPy's order and arguments. `#1 #2`: address and id of the block, by their first appearance.
+/// The callbacks have CuPy's order and arguments. `#1 #2`: address and id of a block, numbered as
+/// they first appear.
 #[test]
 fn hooks_see_allocations_and_frees_in_order() {
     hears(
@@ -36,8 +37,9 @@ fn hooks_see_allocations_and_frees_in_order() {
     );
 }
 
-/// Each time the driver is asked is told, and what fails has neither address nor id. The third
-/// request, which little room is left for: only what the program itself would have asked for.
+/// Callbacks report every request to the driver; a failed one has neither address nor id. For the
+/// third request little memory is left: the library asks only for what the program itself would
+/// have.
 #[test]
 fn hooks_see_failures() {
     let ran = hooked("failure").conf("log:quiet").env("SIM_MEMORY_MB", "100").output().ok();
@@ -59,8 +61,9 @@ fn hooks_see_failures() {
     assert_eq!(said, wanted);
 }
 
-/// Stream-ordered memory, ours and that of a pool of the program's own, which the driver serves.
-/// Memory of the driver's that was made before the hook was there has no size: no hook hears.
+/// Stream-ordered memory of the library, and of a pool that the program has created, which the
+/// driver serves. Driver memory from before the hook was registered has no known size, and is not
+/// reported.
 #[test]
 fn hooks_see_stream_ordered_memory() {
     hears(
@@ -84,7 +87,7 @@ fn hooks_see_stream_ordered_memory() {
     );
 }
 
-/// The second free is not observed: nor was the allocation that it frees.
+/// The second free is not reported, and neither was the allocation that it frees.
 #[test]
 fn an_address_that_is_given_out_again_is_other_memory() {
     hears(
@@ -96,8 +99,8 @@ fn an_address_that_is_given_out_again_is_other_memory() {
     );
 }
 
-/// Memory nodes, by a capture and by hand, and what the cache serves in a capture; the capture
-/// lives.
+/// Memory nodes, added by a capture and by hand, and memory that the cache serves in a capture,
+/// which survives.
 #[test]
 fn hooks_see_graph_memory() {
     hears(
@@ -115,8 +118,8 @@ fn hooks_see_graph_memory() {
     );
 }
 
-/// Managed memory, pinned and registered, an array, physical memory and where it is mapped, which
-/// ends before it.
+/// Managed memory, pinned and registered memory, an array, and physical memory with a mapping,
+/// which is removed first.
 #[test]
 fn hooks_see_other_kinds_of_memory() {
     hears(
@@ -160,7 +163,7 @@ fn callbacks_for_other_kinds_may_allocate_them() {
     hears("nested", "heard 2");
 }
 
-/// A table as long as that of the first header, and one that ends inside of a callback.
+/// A table as long as that of the first header, and one that ends inside a callback.
 #[test]
 fn a_table_of_an_older_header_is_read() {
     hears(
@@ -173,8 +176,8 @@ fn a_table_of_an_older_header_is_read() {
     );
 }
 
-/// Four threads, whose hooks allocate and free in each of the six callbacks, while memory is short:
-/// no deadlock, no hook inside a hook, and nothing is lost.
+/// Four threads run hooks that allocate and free in each of the six callbacks, while memory is
+/// short: there is no deadlock, no hook runs inside a hook, and nothing is lost.
 #[test]
 fn callbacks_may_allocate() {
     for mode in ["ordered", "strict", "relaxed"] {
@@ -185,7 +188,7 @@ fn callbacks_may_allocate() {
     }
 }
 
-/// By the cache, not by the driver: what they allocate is as fast as ever.
+/// The cache, not the driver, serves allocations in callbacks: they are as fast as others.
 #[test]
 fn allocations_in_callbacks_are_served() {
     let ran = hooked("served").output().ok();
@@ -193,15 +196,15 @@ fn allocations_in_callbacks_are_served() {
     assert_eq!(ran.report.calls("cuMemAlloc_v2"), 3, "{}", ran.report.text);
 }
 
-/// No lock is held while a callback runs: it may wait for a thread that asks the driver for memory.
+/// No lock is held while a callback runs: it may wait for a thread that requests memory.
 #[test]
 fn callbacks_may_wait_for_others() {
     hears("waiting", "done");
 }
 
-/// What it waits for is not forgotten while a callback runs.
+/// The event for which a block waits is not reused while a callback runs.
 #[test]
-fn a_block_keeps_its_event_until_the_program_has_it() {
+fn block_keeps_its_event_during_callbacks() {
     let run = || Run::c("arrived.c").conf("expandable_segments:true,log:quiet");
     let ran = run().output().ok();
     assert_eq!((ran.stdout.as_str(), ran.stderr.as_str()), ("done\n", ""));
@@ -209,8 +212,8 @@ fn a_block_keeps_its_event_until_the_program_has_it() {
     assert!(broken.stderr.contains("a reference too many"), "{broken:#?}");
 }
 
-/// Nor is memory on its way meanwhile that others lack: what was unmapped for the request is the
-/// device's while the callback runs, and here another's when it has returned.
+/// Memory that was unmapped for a request belongs to the device while its callback runs. Another
+/// thread's request may get it; the first one then fails.
 #[test]
 fn others_get_what_was_unmapped_while_a_callback_runs() {
     let conf = "expandable_segments:true,log:quiet";
@@ -227,7 +230,7 @@ fn hooks_come_and_go_inside_callbacks() {
     );
 }
 
-/// Hooks are a thread's own, and end with it.
+/// Hooks belong to one thread, and end with it.
 #[test]
 fn hooks_see_only_their_thread() {
     hears(
@@ -244,19 +247,20 @@ fn wrong_tables_are_refused() {
     hears("limits", "done");
 }
 
-/// Natively CUDA fails in the child; no hook hears of it.
+/// CUDA fails in the child, as without the library; no hook is called.
 #[test]
 fn a_forked_child_has_no_hooks() {
     hears("child", "child 3");
 }
 
-/// The program ends its own context inside of its own allocation: the driver's code for that.
+/// The program destroys its own context in a callback of an allocation, which returns the driver's
+/// code for that.
 #[test]
 fn a_context_may_end_inside_a_callback() {
     hears("context_ends", "answer 709");
 }
 
-/// The end of the thread cannot come there: the hook is removed, and the thread goes on.
+/// A callback must not end its thread: the hook is removed, and the thread continues.
 #[test]
 fn a_callback_cannot_end_its_thread() {
     let ran = hooked("broken exit").output().ok();
@@ -265,7 +269,7 @@ fn a_callback_cannot_end_its_thread() {
     assert_eq!(ran.said(), [said]);
 }
 
-/// A cancelled thread ends after the call, where it would without hooks.
+/// A cancelled thread ends after the call, as it would without hooks.
 #[test]
 fn a_thread_is_cancelled_after_the_callback() {
     hears(
@@ -276,8 +280,8 @@ fn a_thread_is_cancelled_after_the_callback() {
     );
 }
 
-/// A program that jumps out of a callback has no more hooks in this thread, and memory all the
-/// same.
+/// A program that jumps out of a callback has no hooks in this thread any more, and can still
+/// allocate.
 #[test]
 fn longjmp_out_of_a_callback_is_safe() {
     hears(
@@ -311,11 +315,12 @@ fn plugin_sees_all_threads() {
     assert_eq!(ran.stderr, "");
 }
 
-/// A C++ exception out of any callback ends there, as by a `catch (...)`; the hook hears no more.
+/// A C++ exception that leaves a callback is caught there, as by `catch (...)`, and the hook is
+/// called no more.
 #[test]
 fn a_hook_that_throws_is_removed() {
     let plugin = plugin("hook", &[]);
-    // How often each was called when the one in the list threw.
+    // Number of calls of each callback before one of them threw.
     let heard =
         ["1 0 1 0 0 0", "1 1 1 0 0 0", "0 0 1 0 0 0", "1 1 1 1 0 0", "1 1 1 1 1 0", "1 1 1 1 1 1"];
     for (callback, heard) in CALLBACKS.iter().zip(heard) {
@@ -328,7 +333,7 @@ fn a_hook_that_throws_is_removed() {
     }
 }
 
-/// One line, and the program runs without.
+/// One line reports it, and the program runs without the plugin.
 #[test]
 fn a_bad_plugin_is_reported() {
     let says = |ran: Ran, what: &str| {
@@ -345,9 +350,9 @@ fn a_bad_plugin_is_reported() {
     assert!(ran.stdout.contains("heard 0 0 0 0 0 0"), "{}", ran.stdout);
 }
 
-/// Never in a process that makes no call of CUDA.
+/// No plugin is loaded into a process that makes no CUDA call.
 #[test]
-fn without_cuda_no_plugin_is_loaded() {
+fn plugin_is_not_loaded_without_cuda() {
     let conf = format!("hook:{}", plugin("hook", &[]).display());
     let ran = Run::program("true").conf(&conf).output().ok();
     assert_eq!((&*ran.stdout, &*ran.stderr), ("", ""));

@@ -1,4 +1,4 @@
-//! The memory that programs get: its amount, its kinds, its way back.
+//! The memory that programs get: how much, of which kinds, and how it is released.
 
 mod idle;
 mod limits;

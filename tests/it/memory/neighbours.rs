@@ -18,7 +18,7 @@ mod threads;
 
 use house::{House, Process};
 
-/// Nothing is released by itself while a test runs.
+/// No memory is released on its own while a test runs.
 const KEEPS: &str = "idle_release_s:3600";
 const EXPANDABLE: &str = "idle_release_s:3600,expandable_segments:true";
 const DEVICE_MIB: u64 = 1024;

@@ -140,7 +140,8 @@ fn a_process_introduces_itself() {
     assert_eq!((introduced(&ran).len(), ran.report.calls("cuDeviceGetName")), (0, 0));
 }
 
-/// A memory checker checks the driver's own allocations: it would find nothing in a cache.
+/// A memory checker checks the driver's own allocations: it would find no errors inside a cache's
+/// segments.
 #[test]
 fn nothing_is_cached_under_compute_sanitizer() {
     let conf = "stats_on_exit:stderr,log:info";

@@ -1,5 +1,5 @@
 //! Whichever driver call runs out of memory, the library reports the caller, the request and what
-//! holds the memory, and records it while recording.
+//! holds the memory, and records this if recording is on.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,7 +13,7 @@ fn program(arguments: &str) -> Run {
     Run::c("out_of_memory.c").args(arguments)
 }
 
-/// The functions that may answer "out of memory", by symbol and by the name of their look-up.
+/// The functions that may return "out of memory", by symbol and by the name for their look-up.
 fn listed() -> Vec<(String, String)> {
     let text = fs::read_to_string(root().join("src/preload/functions.csv")).expect("the list");
     let rows = text.lines().skip(1).map(|line| line.split(',').collect::<Vec<_>>());
@@ -21,18 +21,18 @@ fn listed() -> Vec<(String, String)> {
     may.map(|row| (row[0].to_string(), row[1].to_string())).collect()
 }
 
-/// Each of them, one by one, on a driver that has no memory for it.
+/// Calls each of them on a driver that has no memory for it.
 #[test]
 fn every_listed_function_is_reported() {
     let all = listed();
     assert!(all.len() > 200);
-    // So many reports has a process.
+    // A process makes at most this many reports.
     for some in all.chunks(3).step_by(tier::count(4, 1)) {
         let symbols = some.iter().map(|(symbol, _)| symbol.as_str()).collect::<Vec<_>>().join(" ");
         let ran = program(&format!("calls {symbols}")).output().ok();
         for (symbol, base) in some {
             assert!(ran.stdout.contains(&format!("{symbol} 2\n")), "{symbol}: {ran:#?}");
-            // Two symbols may be one function, which then repeats its request.
+            // Two symbols may be the same function, which then repeats its request.
             let title = format!(" on device 0: {base} asked for ");
             assert!(ran.stderr.contains(&title), "{symbol}: {}", ran.stderr);
         }
@@ -40,7 +40,7 @@ fn every_listed_function_is_reported() {
     }
 }
 
-/// The document names each of them.
+/// The document names each of these functions.
 #[test]
 fn the_document_lists_every_function() {
     let page = fs::read_to_string(root().join("docs/out-of-memory.md")).expect("the page");
@@ -57,8 +57,8 @@ fn the_document_lists_every_function() {
     assert!(extra.is_empty(), "docs/out-of-memory.md has {extra:?}, which the list does not");
 }
 
-/// Of each kind of memory that fills the device, recorded or not: on stderr, in the snapshot, and what
-/// `findings` says first.
+/// Fills the device with each kind of memory, recorded or not, and checks stderr, the snapshot, and
+/// the first line of `findings`.
 #[test]
 fn each_kind_is_explained() {
     let kinds = [
@@ -98,7 +98,7 @@ fn each_kind_is_explained() {
     }
 }
 
-/// What `cachealloc findings` says of the snapshot whose name ends so.
+/// Returns the output of `cachealloc findings` for the snapshot whose name ends like this.
 fn findings(place: &Place, end: &str) -> String {
     let names = place.names();
     let name = names.iter().find(|name| name.ends_with(end)).expect("a snapshot");
@@ -106,7 +106,7 @@ fn findings(place: &Place, end: &str) -> String {
     String::from_utf8_lossy(&told.expect("the command runs").stdout).into_owned()
 }
 
-/// Arrays have no addresses: live ones add up.
+/// Arrays have no addresses, but live ones are added up.
 #[test]
 fn live_arrays_add_up() {
     let place = Place::new();
@@ -116,7 +116,8 @@ fn live_arrays_add_up() {
     assert!(found.contains("5 blocks, 1000 MiB, were never freed"), "{found}");
 }
 
-/// A first context that the device has no room for: there is nobody yet who could ask the driver.
+/// The device has no room for the first context, so no context exists in which the driver could be
+/// queried.
 #[test]
 fn a_context_is_explained() {
     for conf in ["record:off", "record:all,snapshot:/dev/null"] {
@@ -127,7 +128,8 @@ fn a_context_is_explained() {
     }
 }
 
-/// A program that asks for less until it gets it: that is no finding, and not told again and again.
+/// A program requests less and less until it succeeds: this is no finding, and is not reported each
+/// time.
 #[test]
 fn recovered_failures_are_marked() {
     for conf in ["record:all", "record:off", "record:all,cache:false"] {
@@ -180,7 +182,7 @@ fn allocation_is_recovered_after_many_launches() {
     }
 }
 
-/// One that fails in earnest after that is told in full, at the end, and found first.
+/// A failure without recovery after that is reported in full at the end, and is the first finding.
 #[test]
 fn fatal_failure_is_reported_after_recovered_ones() {
     let place = Place::new();
@@ -191,13 +193,13 @@ fn fatal_failure_is_reported_after_recovered_ones() {
     let found = findings(&place, "3.pickle");
     let first = found.lines().next().unwrap_or_default();
     assert!(first.starts_with("Out of memory") && first.contains(title), "{found}");
-    // Much less is no way to overcome it.
+    // A much smaller allocation does not count as recovery.
     let ran = program("small_after").output().ok();
     assert_eq!(ran.stdout, "code 2\ncode 0\n");
     assert!(!ran.stderr.contains("recovered"), "{}", ran.stderr);
 }
 
-/// Without a cache every call reaches the driver as the program made it, and there are no others;
+/// Without a cache every call reaches the driver as the program made it, and the library adds none;
 /// no limit is in force.
 #[test]
 fn only_looking_changes_no_call() {
@@ -228,7 +230,7 @@ fn only_looking_changes_no_call() {
     }
 }
 
-/// What the driver serves counts in the statistics.
+/// Memory that the driver serves counts in the statistics.
 #[test]
 fn statistics_count_what_the_driver_serves() {
     let conf = "cache:false,record:all,snapshot:/dev/null,stats_on_exit:stderr";
@@ -242,7 +244,7 @@ fn statistics_count_what_the_driver_serves() {
     assert_eq!(row("allocated peak"), "600 MiB", "{}", ran.stderr);
     assert_eq!(row("reserved peak"), "600 MiB", "{}", ran.stderr);
     assert!(!ran.stderr.contains("time saved"), "{}", ran.stderr);
-    // And its call sites.
+    // Its call sites are listed, too.
     let place = Place::new();
     let conf = "cache:false,record:all,snapshot:/dev/null,stats_on_exit:stats.json";
     place.run(&program("kind linear 3").conf(conf)).ok();
@@ -250,7 +252,7 @@ fn statistics_count_what_the_driver_serves() {
     assert!(text.contains("out_of_memory.c") && text.contains("629145600"), "{text}");
 }
 
-/// A snapshot that gzip has packed is read, and one that is cut is refused.
+/// A snapshot compressed by gzip is read, and a truncated one is rejected.
 #[test]
 fn packed_snapshots_are_read() {
     let place = Place::new();

@@ -1,5 +1,5 @@
-//! The library reuses freed pinned memory: the answers are the driver's, which the library calls
-//! once for each shape.
+//! The library reuses freed pinned memory. The program gets the driver's answers, and the driver is
+//! called once for each shape.
 
 use cachealloc_core::rules::Rule;
 use cachealloc_tests::{Ran, Run};
@@ -16,8 +16,8 @@ fn made(ran: &Ran) -> u64 {
 fn the_driver_is_asked_once_for_each_shape() {
     let native = Run::c("pinned_again.c").native().output().ok();
     for (conf, calls) in [
-        // Four sizes: with eight flags each, and two at once by the other function; and two refused
-        // requests.
+        // Four sizes, each with eight flags and twice at once by the other function, and two
+        // refused requests.
         ("free_mode:ordered", 4 * (8 + 2) + 2),
         ("free_mode:relaxed", 4 * (8 + 2) + 2),
         ("free_mode:strict", made(&native)),
@@ -30,14 +30,14 @@ fn the_driver_is_asked_once_for_each_shape() {
     }
 }
 
-/// A launch of too many blocks, which is refused, is no fault: everything continues as before.
+/// A launch with too many blocks is refused, which is not a fault: everything continues as before.
 #[test]
 fn a_refused_launch_changes_nothing() {
     let run = Run::c("pinned_again.c").env("SIM_FAIL", "cuLaunchCooperativeKernel@1=720");
     assert_eq!(made(&run.output().ok()), 4 * (8 + 2) + 2);
 }
 
-/// Host memory may be short in another context than the one that retains it.
+/// Host memory may run short in a context other than the one that retains it.
 #[test]
 fn kept_memory_is_released_for_another_context() {
     let frees = |broken: &str| {

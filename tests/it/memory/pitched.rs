@@ -1,5 +1,5 @@
-//! Pitched memory from the cache: the answers are the driver's, which is asked only for the first
-//! request of a width.
+//! Pitched memory from the cache. The program gets the driver's answers, and the driver is asked
+//! only for the first request of each width.
 
 use cachealloc_tests::{Ran, Run};
 
@@ -11,7 +11,7 @@ fn asked(ran: &Ran) -> u64 {
     ran.report.calls("cuMemAllocPitch_v2")
 }
 
-/// Six widths of three element sizes, and what only the driver can refuse.
+/// Six widths with three element sizes, and requests that only the driver can refuse.
 const FIRST_ONES: u64 = 6 * 3 + 3;
 
 #[test]
@@ -33,7 +33,7 @@ fn without_a_cache_the_driver_is_asked_each_time() {
     for conf in ["fraction_of_gpu_memory_to_use:0", "cache:false"] {
         let ours = run("512").conf(conf).output().ok();
         assert_eq!(ours.stdout, native.stdout, "{conf}");
-        // Nor is it asked once more where it refuses.
+        // A request that the driver refuses is not repeated either.
         assert_eq!(asked(&ours), asked(&native), "{conf}");
     }
 }

@@ -10,14 +10,14 @@ fn completes(trace: &str, device_mib: u64, settings: &str) -> bool {
     run.output().code == Some(0)
 }
 
-/// Those of the sizes on which it fails.
+/// Returns the sizes with which the trace fails.
 fn failing(trace: &str, sizes: impl Iterator<Item = u64>, run: impl Fn(u64) -> bool) -> String {
     let failed: Vec<u64> = sizes.filter(|size| !run(*size)).collect();
     if failed.is_empty() { String::new() } else { format!("{trace} fails at {failed:?} MiB\n") }
 }
 
-/// An arena has twice the addresses of the device. They must last, however the program moves about
-/// in them.
+/// An arena reserves twice as many addresses as the device has bytes. They must suffice, however
+/// the program's blocks move within them.
 #[test]
 fn addresses_last_on_a_device_of_any_size() {
     let mut problems = String::new();
@@ -29,7 +29,7 @@ fn addresses_last_on_a_device_of_any_size() {
     assert!(problems.is_empty(), "{problems}");
 }
 
-/// It holds 1,656.5 MiB; between 1.017 and 1.09 times that it failed.
+/// The trace holds 1,656.5 MiB. It once failed with limits of 1.017 to 1.09 times that.
 #[test]
 fn inference_completes_within_all_limits() {
     const TRACE: &str = "snap_Weds_medium_128_inference";
@@ -38,7 +38,7 @@ fn inference_completes_within_all_limits() {
     assert!(problems.is_empty(), "{problems}");
 }
 
-/// Natively 1,036 and 998 MiB are enough; it was 1,168 and 1,268.
+/// Without the library 1,036 and 998 MiB are enough. The library once needed 1,168 and 1,268 MiB.
 #[test]
 fn large_requests_find_nearly_all_of_a_device() {
     let device = |trace, sizes| failing(trace, sizes, |size| completes(trace, size, ""));

@@ -1,4 +1,4 @@
-//! Processes on one device, which take orders and answer.
+//! Processes on one device, which execute commands and answer.
 
 use super::*;
 

@@ -260,11 +260,11 @@ fn file_of_another_user_blocks_nobody() {
         return skipped("only root can give a file to another user");
     }
     assert!(is_served_beside(now_ns, true, LONG));
-    // It would, as one of the user's own, until that is out of date.
+    // The same file, owned by the user, does delay the request until it is out of date.
     assert!((0..5).any(|_| !is_served_beside(now_ns, false, A_WHILE)));
 }
 
-/// A file that is not complete yet does not count.
+/// A waiting request does not count against the limit: a smaller one is served beside it.
 #[test]
 fn a_request_that_waits_claims_nothing() {
     let house = House::new();

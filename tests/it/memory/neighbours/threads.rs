@@ -1,4 +1,5 @@
-//! Threads beside a request that asks peers, or waits: the program's, and the library's in a peer.
+//! Threads beside a request that asks peers, or waits: those of the program, and the library's
+//! threads in a peer.
 
 use super::*;
 use crate::command::cachealloc;
@@ -152,8 +153,8 @@ fn late_measurement_does_not_delay_a_release() {
     house.ends_clean();
 }
 
-/// The library's threads in a peer may get no processor for a while. As long as the process works, it
-/// is waited for: natively what it has freed is the driver's.
+/// The library's threads in a peer may get no processor for a while. As long as the process works,
+/// the request waits for it: on the plain driver, what the peer has freed would be available.
 #[test]
 fn a_peer_that_works_is_waited_for() {
     let asks_beside = |way: &str, bound: &str| {
@@ -181,7 +182,7 @@ fn a_peer_that_works_is_waited_for() {
     assert_eq!(asks_beside("sleeps", ""), OUT_OF_MEMORY);
 }
 
-/// The library's threads of a process, stopped, unlike its others.
+/// Threads of the library in a process, stopped while the process's other threads run.
 struct Held(Vec<i32>);
 
 impl Held {
@@ -195,7 +196,7 @@ impl Held {
         let ours: Vec<i32> = threads.filter(is_ours).filter_map(id_of).collect();
         assert!(!ours.is_empty());
         for &id in &ours {
-            // SAFETY: stops a thread of a child, which is waited for here only.
+            // Stops a thread of a child; only this code waits for it.
             unsafe {
                 assert_eq!(libc::ptrace(libc::PTRACE_SEIZE, id, 0, 0), 0);
                 assert_eq!(libc::ptrace(libc::PTRACE_INTERRUPT, id, 0, 0), 0);
