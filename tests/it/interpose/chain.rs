@@ -1,5 +1,5 @@
-//! Other libraries between the program and the driver, before and after this one: each program, and
-//! each such library, behaves as it does without this one.
+//! Other libraries between the program and the driver, loaded before or after this one: each
+//! program, and each such library, behaves as it does without this one.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -38,7 +38,7 @@ fn calls(ran: &Ran) -> u64 {
     number.unwrap_or_else(|| panic!("{ran:#?}"))
 }
 
-/// Few calls reach the driver while the library serves, and all of them while it is off.
+/// Few calls reach the driver while the library caches, and all of them while it is off.
 #[test]
 fn every_other_tool_sees_what_the_driver_shows() {
     for kind in KINDS {
@@ -62,7 +62,7 @@ fn every_other_tool_sees_what_the_driver_shows() {
                     let (native_calls, our_calls) = (calls(&native), calls(&ours));
                     let is_behind = order[0] == library();
                     if kind == "SHARE" && is_behind && switch == "1" {
-                        // The neighbour counts memory, which is a layer below the cache.
+                        // The other library counts memory, and is now a layer below the cache.
                         assert!((1..=native_calls).contains(&our_calls), "{place}: {ours:#?}");
                     } else {
                         assert_eq!(native_calls, our_calls, "{place}: {ours:#?}");
@@ -79,8 +79,8 @@ fn every_other_tool_sees_what_the_driver_shows() {
     }
 }
 
-/// A driver whose `libcuda.so.1` only leads to another file, and whose `cuGetProcAddress` answers
-/// with the functions of that.
+/// A driver whose `libcuda.so.1` only loads another file, and whose `cuGetProcAddress` returns the
+/// functions of that file.
 fn driver_of_two_files() -> PathBuf {
     let table = fs::read_to_string(root().join("src/preload/functions.csv")).expect("the table");
     let names = table.lines().skip(1).filter_map(|row| row.split(',').next());
@@ -102,7 +102,8 @@ fn driver_of_two_files() -> PathBuf {
     folder
 }
 
-/// WSL 2, and some remote GPUs: the library serves a function whichever file it is found in.
+/// WSL 2 and some remote GPUs have such a driver. The library serves a function whichever of the
+/// two files it is found in.
 #[test]
 fn a_driver_of_two_files_is_served_whichever_way_it_is_reached() {
     let driver = driver_of_two_files();
@@ -199,7 +200,8 @@ fn a_program_may_leave_what_it_was_started_with() {
     assert_eq!(off.stdout, "served by libcuda.so.1\n");
 }
 
-/// A GPU share whose limit should be applied below the cache, but is not.
+/// A GPU-sharing tool that should limit the memory below the cache, but is loaded before the
+/// library.
 #[test]
 fn sharing_tool_loaded_first_is_reported() {
     let share = neighbour("SHARE");

@@ -19,8 +19,8 @@ fn installed(name: &str) -> Option<PathBuf> {
     found
 }
 
-/// The process ends in these ways with the other library before and after this one as it does
-/// without it, and the snapshots are there.
+/// Checks that the process ends as it does without the other library, loaded before this one and
+/// after it, and that its snapshots are complete.
 #[track_caller]
 fn ends_as_ever(other: &Path, variables: &[(&str, &str)]) {
     for list in [[other.to_path_buf(), library()], [library(), other.to_path_buf()]] {
@@ -49,7 +49,7 @@ fn other_heaps() {
     }
 }
 
-/// Time that jumps, stands still, or runs.
+/// Clocks that jump, stand still or run.
 #[test]
 fn other_clocks() {
     let Some(other) = installed("faketime/libfaketimeMT.so.1") else { return };
@@ -58,9 +58,9 @@ fn other_clocks() {
     }
 }
 
-/// No error and no leak of the library: memory in places that the sanitizer does not scan would be
-/// lost memory of the program. The runtime, linked in, calls the library before any constructor has
-/// run.
+/// The sanitizer reports no error and no leak. It would report a leak of the program if the library
+/// kept the only pointers to memory in places that are not scanned. The sanitizer's runtime, linked
+/// in, calls the library before any constructor has run.
 #[test]
 fn address_sanitizer() {
     let program = compile_with("ends.c", "ends-asan", &["-fsanitize=address", "-static-libasan"]);

@@ -34,7 +34,7 @@ fn the_switch_turns_everything_off() {
     assert_eq!(ran.stdout, "served by libcuda.so.1\n");
     assert_eq!(ran.stderr, "");
     assert_eq!(ran.report.calls("cuMemAlloc_v2"), 200);
-    // Any other value means nothing.
+    // Any other value has no effect.
     let ran = Run::c("use.c").env("CACHEALLOC", "1").output().ok();
     assert_eq!(ran.stdout, "served by libcachealloc.so\n");
 }
@@ -44,7 +44,8 @@ fn future_driver(flags: &[&str], folder: &str) -> PathBuf {
     file.parent().expect("it has a folder").to_path_buf()
 }
 
-/// An unknown function gets every register and the stack unchanged. The library names it once.
+/// An unknown function receives every register and the stack unchanged. The library reports it
+/// once.
 #[test]
 fn an_unknown_function_works_and_is_named_once() {
     let driver = future_driver(&[], "driver_future");
@@ -59,7 +60,7 @@ fn an_unknown_function_works_and_is_named_once() {
     assert_eq!((off.stdout.as_str(), off.stderr.as_str()), ("in libcuda.so.1\n", ""));
 }
 
-/// A driver that lacks required functions gets all calls itself.
+/// If the driver lacks required functions, the library passes all calls to it.
 #[test]
 fn a_driver_without_the_functions_we_need_is_left_alone() {
     let driver = future_driver(&["-DOLD"], "driver_past");

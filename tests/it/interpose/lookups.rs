@@ -1,4 +1,5 @@
-//! The exported `dlsym`: every program of the machine goes through it, and none may notice.
+//! The exported `dlsym`: every look-up of a process under the library goes through it, and must
+//! give the same result as without the library.
 
 use std::path::PathBuf;
 
@@ -6,7 +7,7 @@ use cachealloc_tests::{
     Ran, Run, compile, compile_library, driver_folder, lacks, library, skipped,
 };
 
-/// The program does and says the same natively and under the library.
+/// Checks that the program has the same output and exit code with and without the library.
 #[track_caller]
 fn same(run: &Run) -> Ran {
     let native = run.clone().native().output();
@@ -17,8 +18,8 @@ fn same(run: &Run) -> Ran {
     ours
 }
 
-/// cudart is linked against `dlsym@GLIBC_2.2.5`, new programs against `@GLIBC_2.34`. `dlopen` must
-/// not be ours: NVIDIA's profilers take the library that exports it for their own.
+/// cudart is linked against `dlsym@GLIBC_2.2.5`, new programs against `@GLIBC_2.34`. The library
+/// must not export `dlopen`: NVIDIA's profilers mistake a library that exports it for their own.
 #[test]
 fn both_symbol_versions_resolve_to_the_library() {
     let ran = Run::c("versions.c").output().ok();
@@ -49,7 +50,7 @@ fn local_plugin_resolves_as_without_the_library() {
 }
 
 /// A plugin that is linked against the driver and opened with RTLD_LOCAL sees the driver; the
-/// program around it does not.
+/// program itself does not.
 #[test]
 fn local_plugin_linked_with_the_driver_resolves_to_the_library() {
     let below = compile_library("scope_below.c", "plugins/libscope_below.so", &[]);
@@ -71,8 +72,8 @@ fn local_plugin_linked_with_the_driver_resolves_to_the_library() {
     assert!(ours.ends_with("main nowhere\n"), "{ours}");
 }
 
-/// A library without a folder is looked for where the caller says: a `dlopen` in front that calls
-/// the real one is the wrong caller.
+/// The search path of a library that is named without a folder depends on the caller of `dlopen`:
+/// an interposed `dlopen` that calls the real one would be the wrong caller.
 #[test]
 fn a_library_is_looked_for_where_its_opener_says() {
     compile_library("scope_below.c", "plugins/libbeside.so", &[]);
@@ -82,8 +83,8 @@ fn a_library_is_looked_for_where_its_opener_says() {
     assert!(ran.stdout.contains("\nlibbeside.so: found\n"), "{}", ran.stdout);
 }
 
-/// The loader's lock is held while a constructor runs. A function in front of the C library's must
-/// not wait for it while he keeps others waiting; and a child must not wait for a thread that it
+/// The loader's lock is held while a constructor runs. An interposed function must not wait for
+/// that lock while it keeps others waiting, and a forked child must not wait for a thread that it
 /// does not have.
 #[test]
 fn a_constructor_calls_what_another_thread_calls_for_the_first_time() {
@@ -104,17 +105,17 @@ fn lookups_before_any_constructor_work() {
     let early = Run::c("early.c").arg(needed.clone());
     let ran = early.output().ok();
     assert!(ran.stdout.starts_with("cuInit is in libcachealloc.so\n"), "{ran:?}");
-    // The environment is there later, and says so.
+    // `CACHEALLOC` cannot be read that early, and still takes effect later.
     same(&early.clone().env("CACHEALLOC", "0")).ok();
     same(&early.no_driver()).ok();
-    // Its constructor runs before ours where it is preloaded behind us.
+    // Preloaded after this library, the other library still runs its constructor first.
     let run = Run::c("early.c").arg(needed.clone()).preload(&[library(), needed]);
     run.output().ok();
     same(&Run::c("early.c").env("LD_BIND_NOW", "1").no_driver()).ok();
 }
 
-/// Our exports are in the global scope of every process; a machine without CUDA must not seem to
-/// have a driver.
+/// The library's exports are in the global scope of every process. A machine without CUDA must not
+/// seem to have a driver.
 #[test]
 fn without_a_driver_the_global_scope_has_none() {
     let ran = Run::c("default_scope.c").no_driver().arg("none").output().ok();
@@ -139,7 +140,7 @@ fn threads_find_the_same_functions() {
     assert_eq!(ran.stdout, "libcachealloc.so libcachealloc.so libcuda.so.1\n");
 }
 
-/// Memory allocators ask for functions while they initialise themselves.
+/// Memory allocators look functions up while they initialize themselves.
 #[test]
 fn other_allocators_can_be_preloaded() {
     let known =
@@ -160,7 +161,7 @@ fn other_allocators_can_be_preloaded() {
     }
 }
 
-/// The library is inherited by every shell, script and tool that a CUDA program starts.
+/// Every shell, script and tool that a CUDA program starts inherits the library.
 #[test]
 fn everyday_programs_do_the_same() {
     let python = "import ctypes, ssl, sqlite3, hashlib, json, subprocess\n\
@@ -195,7 +196,8 @@ fn everyday_programs_do_the_same() {
     }
 }
 
-/// ld.so's own message, once for each program that changed directory before; no harm beyond.
+/// The loader prints its own warning once for each program started in another folder, and nothing
+/// else happens.
 #[test]
 fn a_relative_path_in_another_folder_is_only_a_warning() {
     let program = compile("quiet.c");

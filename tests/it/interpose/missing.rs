@@ -1,6 +1,6 @@
-//! Drivers that lack functions. Each function that the library calls or hooks is missing once
-//! alone, as on no real driver; and all functions are missing together that a driver of some
-//! version lacks.
+//! Drivers that lack functions. Each function that the library calls or hooks is missing alone
+//! once, as in no real driver; and then all functions that an older driver lacks are missing
+//! together.
 
 use std::collections::{BTreeSet, HashSet};
 use std::fs;
@@ -13,8 +13,8 @@ use crate::command::cachealloc;
 
 const VERSIONS: [u32; 8] = [11_040, 11_080, 12_000, 12_030, 12_040, 12_050, 12_080, 13_000];
 
-/// Messages for features that are off because a function is missing. The library prints each once,
-/// and `cachealloc doctor` prints it beforehand.
+/// Messages about features that are off because a function is missing. The library prints each
+/// once, and `cachealloc doctor` prints it in advance.
 const SAID: [(&str, &str); 11] = [
     ("cuCtxGetCurrent", "caching is off for the rest of this process"),
     ("cuCtxRecordEvent", "frees wait, as without the library, from now on"),

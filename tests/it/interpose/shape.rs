@@ -110,8 +110,8 @@ fn needs_the_c_library_and_the_unwinder_only() {
         assert!(known.contains(&name) || name.starts_with("ld-linux-"), "needs {name}");
     }
     let flags: String = text.lines().filter(|line| line.contains("FLAGS_1")).collect();
-    assert!(flags.contains("NODELETE"), "could be unmapped under the driver's feet: {flags}");
-    assert!(!text.contains("RUNPATH") && !text.contains("RPATH"), "looks for libraries in places");
+    assert!(flags.contains("NODELETE"), "could be unmapped while the driver uses it: {flags}");
+    assert!(!text.contains("RUNPATH") && !text.contains("RPATH"), "has a search path of its own");
     assert!(!text.contains("TEXTREL"));
     assert!(!text.contains("STATIC_TLS"), "cannot be opened late");
 }
