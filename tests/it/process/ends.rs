@@ -1,6 +1,6 @@
-//! The end of a process is its own, whatever the library still has to write: its exit code, its
-//! signal, no code that runs on, no crash for want of memory. The promised snapshot is there, or
-//! one line gives the reason.
+//! A process ends as it does without the library, whatever the library still has to write: with the
+//! same exit code or signal, no code that runs on, and no crash for lack of memory. The promised
+//! snapshot is written, or one line gives the reason.
 
 use std::fs;
 use std::path::Path;
@@ -55,7 +55,7 @@ fn a_snapshot_is_whole_whatever_was_stopped() {
     }
 }
 
-/// The signals that the C library sends, and the kernel's own stops, work until then and disturb no
+/// The C library's own signals and the kernel's stops work until the process ends, and disturb no
 /// thread.
 #[test]
 fn process_ends_regardless_of_its_threads() {
@@ -97,7 +97,7 @@ fn a_program_may_change_its_environment() {
     }
 }
 
-/// Freed by a handler that was registered before CUDA.
+/// An exit handler that was registered before CUDA frees the memory.
 #[test]
 fn frees_during_process_end_take_effect() {
     if lacks("python3") {

@@ -15,14 +15,15 @@ fn lives(way: &str) -> Run {
     Run::c("lives.c").arg(way).conf("record:all,snapshot:s.pickle,log:quiet")
 }
 
-/// The number of the process once it has allocated; none where it may not be what it wants to be.
+/// Returns the process's number once it has allocated, or `None` if it lacks the rights for its
+/// case.
 fn ready(child: &mut Child) -> Option<u32> {
     let mut line = String::new();
     BufReader::new(child.stdout.as_mut().expect("a pipe")).read_line(&mut line).expect("it reads");
     line.trim().strip_prefix("ready ")?.parse().ok()
 }
 
-/// It is listed, answers, and its history is not taken from it.
+/// Checks that the process is listed, answers, and keeps its history.
 #[track_caller]
 fn is_known_to_live(place: &Place, process: u32) {
     let stats = place.run(&cachealloc(&format!("stats {process}"))).ok();
@@ -53,10 +54,10 @@ fn a_process_with_another_clock_lives() {
     let mut child = spawn(&place, &lives("elsewhere"));
     let Some(process) = ready(&mut child) else {
         assert_eq!(child.wait().expect("a child").code(), NO_RIGHT);
-        return skipped("only root may have a clock of its own");
+        return skipped("only root makes time namespaces");
     };
     is_known_to_live(&place, process);
-    // The next program of the user takes nothing away either.
+    // The user's next program does not remove anything either.
     place.run(&lives("forked")).ok();
     is_known_to_live(&place, process);
     drop(child.stdin.take());
@@ -67,7 +68,7 @@ fn a_process_with_another_clock_lives() {
 fn the_first_process_of_two_namespaces_is_not_its_own_child() {
     let ran = Place::new().run(&lives("nested"));
     if ran.code == NO_RIGHT {
-        return skipped("only root may have namespaces");
+        return skipped("only root makes namespaces");
     }
     assert_eq!(ran.code, Some(3), "{ran:#?}");
 }

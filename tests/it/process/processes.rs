@@ -9,7 +9,7 @@ fn way(name: &str) -> Run {
     Run::c("process.c").arg(name)
 }
 
-/// Same output and exit code natively and under the library.
+/// Checks for the same output and exit code with and without the library.
 #[track_caller]
 fn same(run: &Run) -> Ran {
     let native = run.clone().native().output();
@@ -55,8 +55,8 @@ fn a_thread_with_little_stack_may_allocate_first() {
     }
 }
 
-/// The C library takes thread-local data from the stack of our thread: nearly all of it, and more
-/// than all.
+/// The C library takes thread-local data from each thread's stack. Here it takes nearly all of the
+/// stack of the library's thread, or more than there is.
 #[test]
 fn a_program_may_have_much_thread_local_data() {
     for kib in [1900, 2000, 2024, 2032, 2036, 4096] {
@@ -81,8 +81,8 @@ fn every_way_of_ending_keeps_its_exit_code() {
     }
 }
 
-/// What a kernel has printed comes out with the free behind it, or where that did not wait, at the
-/// end.
+/// Text that a kernel has printed is flushed by the next free, or at the end of the process if that
+/// free did not wait.
 #[test]
 fn kernel_output_is_complete_at_exit() {
     for how in ["main", "exit", "quick", "_exit", "told", "joined"] {
@@ -99,7 +99,8 @@ fn kernel_output_is_complete_at_exit() {
         let ran = same(&run).ok();
         assert_eq!(ran.stdout, "the kernel says 1\n", "beside an end, {mode}: {ran:#?}");
     }
-    // A thread that sees to it that the others get on ends the process where they do not.
+    // A watchdog thread ends the process although the thread that waits for the kernel never
+    // returns.
     let run = Run::c("kernel_text.c").arg("watchdog").env("SIM_DEADLOCK_MS", "600000");
     for mode in ["ordered", "relaxed"] {
         let ran = same(&run.clone().conf(&format!("free_mode:{mode}")));
@@ -107,13 +108,13 @@ fn kernel_output_is_complete_at_exit() {
     }
     let broken = run.env("CACHEALLOC_BREAK", "others_end_for_a_while").output();
     assert_eq!(broken.stdout, "stays\n", "{broken:#?}");
-    // Not from a handler, which may have interrupted the driver.
+    // A signal handler may have interrupted the driver, so `_exit` does not wait there.
     let ran = Run::c("kernel_text.c").arg("handler").env("SIM_TEARDOWN_MS", "50").output().ok();
     assert_eq!(ran.stdout, "", "{ran:#?}");
 }
 
-/// `_exit` runs no handlers: interpreters leave by it. A child between `vfork` and `exec` ends by
-/// it as well, in its parent's memory.
+/// `_exit` runs no handlers, and interpreters use it. A child between `vfork` and `exec` also ends
+/// by it, in its parent's memory.
 #[test]
 fn leaving_at_once_still_prints_one_table() {
     for (name, code) in [("_exit", 3), ("vfork_exit", 0)] {
@@ -123,7 +124,8 @@ fn leaving_at_once_still_prints_one_table() {
     }
 }
 
-/// A child in its parent's memory announces a filter for system calls, which is not its parent's.
+/// A child that shares its parent's memory installs a seccomp filter, which does not apply to the
+/// parent.
 #[test]
 fn a_filter_of_a_child_does_not_silence_its_parent() {
     let ran = same(&way("vfork_seals")).ok();

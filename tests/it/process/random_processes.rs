@@ -1,7 +1,7 @@
-//! Random programs of processes (`tests/c/process/random_process.c`) print, leave behind and end with the
-//! same as without the library, while they ask for snapshots and statistics, also in random
-//! surroundings (`tests/c/process/surroundings.c`). `PROCESS_FIRST=N` begins with another seed,
-//! `PROCESS_SEEDS=N` runs more.
+//! Random programs of processes (`tests/c/process/random_process.c`) have the same output, files
+//! and exit status as without the library, while they request snapshots and statistics, also in
+//! random surroundings (`tests/c/process/surroundings.c`). `PROCESS_FIRST=N` begins with another
+//! seed, `PROCESS_SEEDS=N` runs more.
 
 use std::fmt::Write;
 use std::fs;
@@ -68,7 +68,7 @@ fn compare(count: u64, runs: impl Fn(u64) -> (Run, Run)) {
     assert!(hung_count * 3 < count, "{hung_count} of {count} programs hang without the library");
 }
 
-/// What `outcome` begins with if the time limit has ended the run.
+/// Start of `outcome` if the time limit has ended the run.
 const HUNG: &str = "Some(137)";
 
 /// Everything that can be seen of a run: its output, its end, and its files.
@@ -101,8 +101,8 @@ fn list(folder: &Path, text: &mut String) {
     }
 }
 
-/// A snapshot that was being written when the process was killed or became another, where files
-/// need a name.
+/// Whether the file is a snapshot that was being written when the process was killed or called
+/// `exec`, in a folder whose files need a name.
 fn is_left_by_exec(folder: &Path, name: &str) -> bool {
     let is_part = name.starts_with(&format!(".{SNAPSHOT}.")) && name.ends_with(".part");
     is_part && !has_unnamed_files(folder)

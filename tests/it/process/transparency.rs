@@ -25,8 +25,8 @@ fn linked_plugin() -> PathBuf {
 const SETTINGS: [&str; 4] =
     ["free_mode:ordered", "free_mode:strict", "free_mode:relaxed", "record:all,log:quiet"];
 
-/// Same output and exit code natively and under the library, whatever the settings; the simulation
-/// finds nothing wrong, and nothing but snapshots is left behind.
+/// Checks for the same output and exit code with and without the library under each setting. The
+/// simulation must find nothing wrong, and only snapshots may be left behind.
 #[track_caller]
 fn same(run: &Run) {
     let native = run.clone().native().output().ok();
@@ -47,8 +47,8 @@ fn threads_are_cancelled_between_allocations() {
 
 #[test]
 fn threads_end_after_their_frees() {
-    // Natively memory freed on a stream is there after a synchronisation: 30 blocks fit beside each
-    // other.
+    // On the plain driver, memory freed on a stream is available after a synchronization: 30 blocks
+    // fit at once.
     same(&way("pending").env("SIM_MEMORY_MB", "224"));
 }
 
@@ -57,7 +57,7 @@ fn memory_of_a_plugin_outlives_it() {
     same(&way("outlives").arg(plugin()));
 }
 
-/// The loader's lock is held while a constructor allocates, and its stack is walked.
+/// A constructor allocates while the loader's lock is held, and its stack is walked.
 #[test]
 fn libraries_come_and_go_while_all_allocate() {
     same(&way("storm").arg(plugin()));
@@ -80,9 +80,10 @@ fn linked_functions_resolve_to_the_library_however_bound() {
     }
 }
 
-/// With `RTLD_DEEPBIND` a plugin prefers its own libraries' functions, and the driver's are among
-/// them: its calls are not seen. What it allocates the program may free; what the program allocated
-/// inside a segment it is refused. What it submits: `deep.rs`.
+/// With `RTLD_DEEPBIND` a plugin prefers the functions of its own libraries, including the
+/// driver's, so its calls bypass the library. The program may free what the plugin allocates. The
+/// driver refuses the plugin's free of a block that the program has allocated inside a segment.
+/// `deep.rs` covers the work that such a plugin submits.
 #[test]
 fn a_plugin_that_binds_deep_is_left_to_the_driver() {
     for plugin in [plugin(), linked_plugin()] {
@@ -117,7 +118,7 @@ fn another_preloaded_library_gets_its_calls_too() {
     }
 }
 
-/// Workers that start CUDA themselves, and workers of a parent that had started it.
+/// Workers that start CUDA themselves, and workers forked from a parent that had started it.
 #[test]
 fn python_workers_do_the_same() {
     let script = root().join("tests/programs/forks.py");

@@ -9,14 +9,14 @@ use cachealloc_tests::{Run, compile, library, skipped};
 use crate::process::children::has;
 use crate::record::snapshots::Place;
 
-/// `tests/c/record/triggers.c` under a tool: what the program itself writes, and what the tool says of its end.
+/// Runs `tests/c/record/triggers.c` under a debugger or tracer.
 fn under(tool: &[&str], way: &str) -> Run {
     let (name, options) = tool.split_first().expect("a tool");
     let run = options.iter().fold(Run::program(*name), |run, option| run.arg(*option));
     run.arg(compile("triggers.c")).args(way)
 }
 
-/// The end of a program, as strace passes it on and gdb tells.
+/// The program ends in the same way: strace passes its end on, and gdb reports it.
 #[test]
 fn started_with_a_program() {
     let strace = ["strace", "-f", "-o", "/dev/null"].as_slice();
@@ -42,7 +42,7 @@ fn started_with_a_program() {
             } else {
                 assert!(native.stdout.contains(told) && ours.stdout.contains(told), "{ours:#?}");
             }
-            // A debugger keeps the signal, and kills what it has started.
+            // gdb keeps the signal, and kills the program that it has started.
             let ends_by_itself = tool[0] == "strace" || way == "return";
             let count = usize::from(ends_by_itself);
             place.sound(count..=count, &[]);
@@ -61,7 +61,8 @@ fn waiting(place: &Place) -> Child {
     child
 }
 
-/// All threads stand still meanwhile, ours too, longer than any thread waits for the writer.
+/// All threads, including the library's, are stopped meanwhile, for longer than any thread waits
+/// for the writer.
 #[test]
 fn attached_to_a_program() {
     let gdb = "gdb -nx -batch -p PID -ex 'thread apply all bt 9' -ex 'shell sleep 6' -ex detach";
@@ -88,7 +89,7 @@ fn attached_to_a_program() {
     }
 }
 
-/// The time in which both stood still does not count as a wait for the writer.
+/// The time during which both threads were stopped does not count as a wait for the writer.
 #[test]
 fn frozen_while_it_ends() {
     let runs: Vec<_> = (0..8)
