@@ -21,7 +21,7 @@ fn libpython() -> Option<(PathBuf, String)> {
     let (library, home) = (PathBuf::from(lines.next()?), lines.next()?);
     let is_shared = library.exists() && library.to_string_lossy().contains(".so");
     if !is_shared {
-        skipped("python3 is not there as a shared library");
+        skipped("python3 has no shared library");
     }
     is_shared.then_some((library, home))
 }

@@ -70,7 +70,7 @@ for e in entries:
     assert_eq!(said, "snapshot 9003520\nlate main\n");
 }
 
-/// Whatever ends memory, its entry names the call that ended it.
+/// Every entry for the end of memory names the call that ended it.
 #[test]
 fn every_end_names_its_caller() {
     if lacks("python3") {

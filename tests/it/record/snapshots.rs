@@ -11,7 +11,7 @@ use cachealloc_tests::{Ran, Run, has_unnamed_files, lacks, root, scratch_file, s
 use crate::ordering::hazards::hazards;
 use crate::record::recover::spawn;
 
-/// A folder for one program's snapshots, gone with this value.
+/// A folder for one program's snapshots, removed when the value is dropped.
 pub struct Place {
     pub path: PathBuf,
 }
@@ -27,7 +27,7 @@ impl Place {
         run.clone().folder(&self.path).output()
     }
 
-    /// Everything that lies there, hidden files too.
+    /// Returns the names of all files there, hidden ones included.
     pub fn names(&self) -> Vec<String> {
         let entries = fs::read_dir(&self.path).expect("the folder").flatten();
         let mut names: Vec<_> =
@@ -36,8 +36,8 @@ impl Place {
         names
     }
 
-    /// Fails unless there are so many files, all sound, and nothing else. Returns what the checker
-    /// says of each.
+    /// Fails unless the folder contains this many files, all sound, and nothing else. Returns the
+    /// checker's output.
     #[track_caller]
     pub fn sound(&self, count: std::ops::RangeInclusive<usize>, options: &[&str]) -> String {
         let names = self.names();
@@ -62,11 +62,11 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.path); // only room is lost
+        let _ = fs::remove_dir_all(&self.path); // only disk space is lost
     }
 }
 
-/// `tests/c/record/triggers.c` in a place of its own.
+/// `tests/c/record/triggers.c` with these arguments, separated by spaces.
 pub fn trigger(way: &str) -> Run {
     way.split(' ').fold(Run::c("triggers.c"), |run, word| run.arg(word))
 }
@@ -74,7 +74,7 @@ pub fn trigger(way: &str) -> Run {
 #[test]
 fn every_hazard_leaves_a_sound_history() {
     let place = Place::new();
-    // Each in one mode; those of the default mode are most.
+    // Each hazard runs in one mode, half of them in the default one.
     let modes = ["ordered", "strict", "ordered", "relaxed"];
     for (index, hazard) in hazards().iter().enumerate().step_by(tier::count(14, 1)) {
         let mode = modes[index % modes.len()];
@@ -90,7 +90,7 @@ fn every_hazard_leaves_a_sound_history() {
     }
 }
 
-/// Memory of the host that devices reach, in lists of its own. What is refused leaves nothing
+/// Host memory that devices can access is in separate lists. A refused request leaves nothing
 /// there.
 #[test]
 fn pinned_memory_is_shown() {
@@ -103,7 +103,7 @@ fn pinned_memory_is_shown() {
     shows_pinned_memory(&place);
 }
 
-/// That `tests/c/record/pinned.c` was there, in the only snapshot of this place.
+/// Checks that the only snapshot of this place shows the memory of `tests/c/record/pinned.c`.
 #[track_caller]
 pub fn shows_pinned_memory(place: &Place) {
     let script = "
@@ -118,7 +118,7 @@ print({0 <= time.time() - e['time_us'] / 1e6 < 600 for e in s['host_traces']})";
     let python = python.output().expect("python3 runs");
     let mut said = String::from_utf8_lossy(&python.stdout).into_owned();
     said.retain(|c| c != '\'');
-    // What the program freed is kept for its next request.
+    // Memory that the program has freed is kept for its next request.
     let expected = "[(64, app), (1024, inactive), (2048, app), (4096, app)]\n\
         [(alloc, 1024), (alloc, 2048), (alloc, 64), (free_requested, 64), (free_completed, 64), \
         (alloc, 64), (free_requested, 1024), (free_completed, 1024), (alloc, 4096)]\n\
@@ -171,8 +171,8 @@ fn a_context_ends_with_memory_in_it() {
     place.sound(5..=5, &["--from-start"]);
 }
 
-/// Each needs the addresses that the other one has just given back: their cuts are one moment, and
-/// the history begins where the shorter ring does.
+/// Each context needs the addresses that the other one has just released. Their cuts show one
+/// moment, and the history begins where the shorter ring does.
 #[test]
 fn contexts_of_one_device_fit_together() {
     let place = Place::new();
@@ -181,8 +181,9 @@ fn contexts_of_one_device_fit_together() {
     place.sound(61..=64, &[]);
 }
 
-/// A snapshot between the arrival of memory and the end of its request finds the block in use, as
-/// the core has it: told under the same lock.
+/// A snapshot between the arrival of memory and the end of its request shows the block in use, as
+/// the core does, because both are recorded under the same lock. Without that rule the snapshot is
+/// not sound.
 #[test]
 fn block_and_its_memory_are_recorded_together() {
     if lacks("python3") {
@@ -196,7 +197,7 @@ fn block_and_its_memory_are_recorded_together() {
     assert!(sound.is_err(), "the rule is not needed");
 }
 
-/// In a file there are as many entries as were asked for, of which a free takes two.
+/// A file contains as many entries as the option allows, and a free counts as two.
 #[test]
 fn entries_are_counted_as_in_the_file() {
     if lacks("python3") {
@@ -253,7 +254,7 @@ fn snapshots_are_whole_while_four_threads_allocate() {
     place.sound(13..=13, &["--opcodes"]);
 }
 
-/// Blocks and entries that change while a snapshot copies them are in it as they were at its cut.
+/// Blocks and entries that change while a snapshot copies them appear as they were at its cut.
 #[test]
 fn snapshots_show_one_moment_of_many_blocks() {
     let place = Place::new();
@@ -287,7 +288,8 @@ fn a_call_works_without_the_options_and_on_a_small_stack() {
     }
 }
 
-/// Before CUDA, while others allocate, and in forked children, where there is nothing to say.
+/// The call returns before CUDA is used, while other threads allocate, and in a forked child, which
+/// has nothing to write.
 #[test]
 fn a_call_returns_anywhere() {
     let place = Place::new();
@@ -303,7 +305,8 @@ fn out_of_memory_is_reported_before_the_error() {
     let ran = place.run(&trigger("out_of_memory 5").conf("record:all")).ok();
     assert_eq!(ran.stdout, "code 2\n");
     let count = |text: &str| ran.stderr.matches(text).count();
-    // The first and the last in full, the second in short, and all of them in one line.
+    // The first and the last failure are reported in full, the second in short, and one line sums
+    // up all.
     assert_eq!(count("out of memory on device 0: cuMemAlloc asked for"), 3, "{ran:#?}");
     assert_eq!(count("out of memory again on device 0: cuMemAlloc asked for"), 1, "{ran:#?}");
     assert_eq!((count("  asked by"), count("  held by")), (3, 2), "{ran:#?}");
@@ -318,7 +321,7 @@ fn out_of_memory_is_reported_before_the_error() {
     place.sound(4..=4, &[]);
 }
 
-/// Names are found in a thread of ours: the program's may have no room for that.
+/// A thread of the library resolves the names: the program's thread may have too little stack.
 #[test]
 fn out_of_memory_on_a_small_stack() {
     let place = Place::new();
@@ -327,7 +330,7 @@ fn out_of_memory_on_a_small_stack() {
     place.sound(2..=2, &["--from-start"]);
 }
 
-/// What we write on the way is no point at which a thread is cancelled.
+/// Writes of the library during the call are not cancellation points.
 #[test]
 fn thread_is_cancelled_where_the_driver_allows_it() {
     for conf in ["record:all", "log:warn", "signal:off"] {
