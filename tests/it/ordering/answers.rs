@@ -1,5 +1,5 @@
-//! Questions about memory, and calls that fail, have the same answers as without the library: every
-//! attribute of every kind of pointer, ranges, sizes, wrong frees, free memory.
+//! Queries about memory, and calls that fail, return the same as without the library: every
+//! attribute of every kind of pointer, ranges, sizes, invalid frees, free memory.
 
 use cachealloc_tests::{Ran, Run};
 
@@ -37,7 +37,7 @@ fn check(conf: &str) {
         let ours = clean(place.run(&run.conf(conf)));
         let lines = natively.stdout.lines().zip(ours.stdout.lines());
         let differing: Vec<_> = lines.filter(|(native, ours)| native != ours).collect();
-        assert!(natively.stdout.lines().count() > 500, "too little is asked");
+        assert!(natively.stdout.lines().count() > 500, "too few queries");
         assert_eq!(differing, [], "natively, and with {conf}, seed {seed}");
         assert_eq!(natively.stdout.len(), ours.stdout.len());
         assert!(!ours.stderr.contains("caching is off"), "{}", ours.stderr);

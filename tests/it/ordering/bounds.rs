@@ -83,9 +83,9 @@ fn no_other_wait_has_a_time_limit() {
     look(&root().join("src/preload"), &mut found);
     let known: Vec<&str> = OTHERS.iter().map(|(file, _)| *file).collect();
     let unknown: Vec<_> = found.iter().filter(|file| !known.contains(&file.as_str())).collect();
-    assert!(unknown.is_empty(), "they wait by themselves, and not by {BOUNDS}: {unknown:?}");
+    assert!(unknown.is_empty(), "wait without a bound of {BOUNDS}: {unknown:?}");
     let gone: Vec<_> = known.iter().filter(|file| !found.contains(&(**file).into())).collect();
-    assert!(gone.is_empty(), "they do not wait any more: {gone:?}");
+    assert!(gone.is_empty(), "no longer wait: {gone:?}");
 }
 
 fn look(folder: &Path, found: &mut Vec<String>) {
@@ -172,8 +172,8 @@ fn both_sides_of_a_bound_have_a_program() {
     });
 }
 
-/// Frees of another thread that would not have returned without the library do not hold a request
-/// back for ever.
+/// Frees of another thread that would not have returned without the library delay a request only
+/// for a bounded time.
 #[test]
 fn a_request_that_goes_on_is_refused_in_time() {
     let hazard =

@@ -63,16 +63,16 @@ const FILLED: &str = "ordered,fill:zero";
 
 const EXPANDABLE: &str = "ordered,expandable_segments:true";
 
-/// Hazards that no mode covers yet, and why. Each must still fail: a fixed one is removed.
+/// Hazards that no mode covers yet, and why. Each must still fail; remove those that are fixed.
 const GAPS: [(&str, &str); 0] = [];
 
 /// Hazards that only expandable segments cover.
 const GAPS_OF_PLAIN: [(&str, &str); 1] =
-    [("one_block_left_in_each_segment", "a segment with a block in use cannot go back in part")];
+    [("one_block_left_in_each_segment", "a segment in use cannot be released in part")];
 
 /// Actions that the program promises to avoid.
 const GAPS_OF_PROMISED: [(&str, &str); 12] = {
-    const WHY: &str = "it leans on a free in one context from another one";
+    const WHY: &str = "it relies in one context on a free in another";
     [
         GAPS_OF_PLAIN[0],
         ("peer_copy_into_reused_memory", WHY),
@@ -92,7 +92,7 @@ const GAPS_OF_PROMISED: [(&str, &str); 12] = {
 /// Hazards that expandable segments do not cover.
 const GAPS_OF_EXPANDABLE: [(&str, &str); 14] = {
     const WHY: &str = "memory in an arena cannot be exported";
-    const SERVED: &str = "coalesced in the arena it is there, in stream order behind the frees";
+    const SERVED: &str = "an arena coalesces the memory, available in stream order after the frees";
     [
         ("export_behind_a_barrier", WHY),
         ("export_of_neighbours", WHY),
@@ -102,7 +102,7 @@ const GAPS_OF_EXPANDABLE: [(&str, &str); 14] = {
         ("block_behind_a_dma_buf_is_not_reused", "memory in an arena cannot be retired"),
         (
             "dma_buf_of_a_block_widened_to_pages",
-            "simulated: a range over several mappings has none",
+            "the simulation exports no range over several mappings",
         ),
         ("large_blocks_after_an_export", WHY),
         ("handle_of_a_freed_block", WHY),

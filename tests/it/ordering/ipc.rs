@@ -7,7 +7,8 @@ use cachealloc_tests::{Run, library, scratch_file};
 
 const SIZES: [usize; 8] = [512, 4096, 64 << 10, 1 << 20, 3 << 19, 3 << 20, 20 << 20, 64 << 20];
 
-/// Of one size: a block at the start of its segment, its neighbour, one made after the export.
+/// Results for one size: a block at the start of its segment, the adjacent block, and a block
+/// allocated after the export.
 #[derive(Debug)]
 struct Said {
     bytes: usize,

@@ -24,7 +24,8 @@ fn rdma_library_without_a_device_is_not_an_observer() {
     assert!(!said.contains(" seen"), "{said}");
 }
 
-/// Encoders, decoders, ray tracing, optical flow and DLSS have ways of their own to the hardware.
+/// The libraries for encoders, decoders, ray tracing, optical flow and DLSS reach the hardware by
+/// other calls than those that the library hooks.
 #[test]
 fn library_that_bypasses_the_hooks_ends_barrier_elision() {
     for name in [
@@ -43,7 +44,8 @@ fn library_that_bypasses_the_hooks_ends_barrier_elision() {
     assert!(!said_with(library).contains("work that cachealloc does not observe"));
 }
 
-/// By its number, and by who asks: so it can be found where it happens.
+/// The message gives the table's number and the library that requests it, so that the place can be
+/// found.
 #[test]
 fn an_unknown_export_table_is_named() {
     let said = said_with("table");
@@ -62,7 +64,8 @@ fn table_known_to_one_library_is_unknown_to_others() {
     }
 }
 
-/// A barrier that one stream's work was given has put its wait off; what comes then may be unseen.
+/// A barrier has deferred its wait because one stream has all work. After an unknown table is
+/// handed out, work may bypass the library, so the wait is submitted.
 #[test]
 fn unknown_export_table_flushes_deferred_waits() {
     let waits = |words: &[&str], broken: &str| {
@@ -91,7 +94,8 @@ fn in_two_contexts(program: &str, settings: &str) -> Ran {
     ours
 }
 
-/// By the promise that the program makes with the option, no free waits, whatever its threads do.
+/// With this option the program promises to order its contexts itself: no free waits, whatever its
+/// threads do.
 #[test]
 fn a_program_may_order_its_contexts_itself() {
     let said = in_two_contexts("events_between_contexts", "across_contexts:barrier").stderr;

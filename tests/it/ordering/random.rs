@@ -23,20 +23,21 @@ fn strict() {
     check(Some("strict"), "full");
 }
 
-/// Its programs order their own streams: a free tells them nothing.
+/// These programs order their own streams, and do not rely on frees.
 #[test]
 fn relaxed() {
     check(Some("relaxed"), "own");
 }
 
-/// Segments grow and shrink, and on a small device memory goes from one place to another.
+/// Segments grow and shrink, and on a small device memory moves from one address to another.
 #[test]
 fn expandable() {
     check(Some("ordered,expandable_segments:true"), "full");
     check(Some("relaxed,expandable_segments:true"), "own");
 }
 
-/// Small and large from one chunk; every request from the driver; and a limit in the way of both.
+/// Small and large requests from one chunk, every request from the driver, and a limit in both
+/// cases.
 #[test]
 fn strategies() {
     let chunks = "strategy:pre_allocate,initial_gpu_memory_in_mb:64,reallocate_gpu_memory_in_mb:16";
