@@ -11,7 +11,7 @@ use cachealloc_tests::{
 
 use crate::record::snapshots::Place;
 
-/// Some 200 bytes of the core, and 32 for each 128 KiB of a segment with several blocks.
+/// About 200 bytes in the core, and 32 for each 128 KiB of a segment with several blocks.
 const HOST_BYTES_PER_BLOCK_MAX: u64 = 1_000;
 
 /// Runs `growth.c` with these arguments and returns the number that it prints.
@@ -34,12 +34,12 @@ fn host_memory_follows_live_blocks() {
     let few = grown(&[20_000]);
     let many = grown(&[tier::count(200_000, 2_000_000)]);
     println!("{few} KiB, then {many} KiB");
-    // Its thousand blocks lie on no more pages than that, and some empty ones stay.
+    // The thousand live blocks occupy no more pages than that, and some empty pages remain.
     assert!(many < few + 4_096, "{few} KiB grow to {many} KiB");
 }
 
 /// A live block takes little host memory, whatever its size. Before each region of a segment had a
-/// slot, it took a page of 4 KiB from 128 KiB on.
+/// slot, a block of 128 KiB or more took a page of 4 KiB.
 #[test]
 fn a_live_block_takes_little_host_memory() {
     for bytes in [0, 128 << 10, 1 << 20, 2 << 20, 16 << 20] {
@@ -103,15 +103,15 @@ fn misses_beside_pending_frees_of_many_streams() {
     }
 }
 
-/// A request that small neighbours of its own stream serve together.
+/// A request that is served by small adjacent blocks of its own stream together.
 #[test]
 #[ignore = "long tier"]
 fn requests_served_by_own_neighbours() {
     curve("neighbours", "", MANY);
 }
 
-/// A request that is ordered after the work of another stream, where all memory is in small blocks
-/// which that stream has freed: those that it freed first are looked at.
+/// A request that is ordered after the work of another stream, which has freed all memory in small
+/// blocks: the blocks that it freed first are examined.
 #[test]
 fn requests_behind_another_stream() {
     if Command::new("valgrind").arg("--version").output().is_err() {
@@ -125,7 +125,7 @@ fn requests_behind_another_stream() {
     assert!(2 * many <= 3 * few, "{few} instructions grow to {many}");
 }
 
-/// Where nothing is submitted between frees on a stream, one event does for all of them.
+/// Frees on a stream share one event if nothing is submitted between them.
 #[test]
 fn frees_after_one_launch_share_an_event() {
     let [few, _] = curve("shared", "", FEW);
@@ -145,14 +145,14 @@ fn requests_in_many_contexts() {
     between("contexts", "", [FEW / 20, FEW]);
 }
 
-/// A capture, from its begin to its end, beside many blocks that it has nothing to do with.
+/// A capture, from its begin to its end, beside many blocks unrelated to it.
 #[test]
 #[ignore = "long tier"]
 fn captures_beside_many_blocks() {
     curve("capture", "", MANY);
 }
 
-/// While a snapshot is taken, other threads stand still for the cut, which does not depend on the
+/// While a snapshot is taken, other threads are stopped for the cut, which does not depend on the
 /// length of the history.
 #[test]
 fn cut_beside_many_entries() {
@@ -181,7 +181,7 @@ fn cut_beside_many_blocks_that_are_not_recorded() {
     assert!(many <= few + INSTRUCTIONS_MAX * MANY, "{few} instructions grow to {many}");
 }
 
-/// Threads keep the rows that they change for the copy. Otherwise the copy would not agree with the
+/// Threads save the rows that they change for the copy. Otherwise the copy would not agree with the
 /// allocator, and a second cut would list all blocks.
 #[test]
 fn one_cut_beside_threads() {
@@ -207,11 +207,11 @@ fn one_cut_beside_threads() {
     let line = said.lines().find(|line| line.contains("Collected")).expect("a count");
     let counted = line.split_whitespace().last().and_then(|word| word.parse::<u64>().ok());
     let counted = counted.expect("a number");
-    // One more is written at the end.
+    // One more snapshot is written at the end.
     assert!((1..=INSTRUCTIONS_MAX * (SNAPSHOTS + 1)).contains(&counted), "{counted} instructions");
 }
 
-/// Returns the instructions of the cut of a snapshot, with so many of something.
+/// Returns the instructions that the cut of a snapshot takes, for each of these numbers of objects.
 fn cuts(kind: &str, record: &str, counts: [u64; 2]) -> [u64; 2] {
     if Command::new("valgrind").arg("--version").output().is_err() {
         skipped("valgrind is not installed");
@@ -228,7 +228,7 @@ fn cuts(kind: &str, record: &str, counts: [u64; 2]) -> [u64; 2] {
 }
 
 const FEW: u64 = 1_000;
-/// Events that are pending have a bound below that.
+/// The bound on pending events is lower.
 const MANY: u64 = 100_000;
 
 #[derive(Clone, Copy, Debug)]
@@ -239,7 +239,7 @@ struct Counted {
     records: u64,
 }
 
-/// With few of something and with `many`: the calls cost the same.
+/// Checks that the calls cost the same beside few objects and beside many.
 #[track_caller]
 fn curve(kind: &str, options: &str, many: u64) -> [Counted; 2] {
     between(kind, options, [FEW, many])
@@ -262,7 +262,7 @@ fn counted(kind: &str, options: &str, count: u64) -> Counted {
     counted_in("counted", kind, options, count, None)
 }
 
-/// Counts the instructions of this function. The last argument is that of the program.
+/// Counts the instructions of this function. `file` is the program's last argument.
 fn counted_in(
     function: &str,
     kind: &str,
