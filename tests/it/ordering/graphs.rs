@@ -25,7 +25,7 @@ fn clean(run: Run) -> String {
     ran.stdout.trim().to_string()
 }
 
-/// In every kind of capture and every mode of frees.
+/// Runs the program in every kind of capture and in every free mode.
 #[track_caller]
 fn everywhere(name: &str, said: &str) {
     for capture in CAPTURES {
@@ -203,19 +203,20 @@ fn memory_of_a_graph_is_available_after_a_waiting_free() {
     };
     for name in ["needed_behind_a_free", "needed_behind_several_frees"] {
         let all = CAPTURES.iter().flat_map(|capture| MODES.map(|mode| (capture, mode)));
-        // Each kind of capture and each mode, or each with each.
+        // The long tier combines each kind of capture with each mode, the fast tier takes every
+        // fourth combination.
         for (capture, mode) in all.step_by(tier::count(4, 1)) {
             let ran = run(name, capture, mode).output();
             let found = (ran.stdout.trim(), problems(&ran));
             assert_eq!(found, ("ok", vec![]), "{name}, {capture} capture, {mode}");
         }
     }
-    // Work that ends between two calls: the free finds it complete.
+    // The work ends between two calls: the free finds it complete.
     for mode in MODES {
         let ran = run("needed_behind_a_free", "relaxed", mode).env("SIM_IDLE_MS", "0").output();
         assert_eq!((ran.stdout.trim(), problems(&ran)), ("ok", vec![]), "{mode}");
     }
-    // What a wait or a query has shown to be complete is over as well.
+    // A wait or a query may also have shown that the work is complete.
     for name in ["needed_behind_a_wait", "needed_behind_a_query"] {
         let ran = run(name, "relaxed", "ordered").output();
         assert_eq!((ran.stdout.trim(), problems(&ran)), ("ok", vec![]), "{name}");
@@ -228,7 +229,7 @@ fn memory_of_a_graph_is_available_after_a_waiting_free() {
 
 #[test]
 fn threads_capture_at_once() {
-    // In a global capture the work of other threads is part of it, or ends it.
+    // In a global capture, other threads' work would be part of it or end it.
     for capture in ["thread-local", "relaxed"] {
         for mode in MODES {
             let run = program("default_streams", capture).conf(&format!("free_mode:{mode}"));
@@ -253,7 +254,7 @@ fn a_joined_stream_may_go() {
 
 #[test]
 fn a_capture_ends_with_its_context() {
-    // The others forbid it.
+    // The other kinds of capture do not permit the reset.
     for mode in MODES {
         assert_eq!(clean(program("reset", "relaxed").conf(&format!("free_mode:{mode}"))), "ok");
     }
@@ -264,7 +265,8 @@ fn a_process_forks_in_a_capture() {
     everywhere("forks", "child 7, right: true");
 }
 
-/// Each refusal that waited for a free which waits for the capture would take seconds.
+/// A refused request must not wait for a free that itself waits for the capture: each would take
+/// seconds.
 #[test]
 fn frees_in_a_capture_block_no_other_thread() {
     let ran = program("freed_while_full", "global").env("SIM_MEMORY_MB", "160").output();
@@ -278,7 +280,7 @@ fn edited_captures_reuse_no_memory() {
 }
 
 #[test]
-fn nobody_starts_early_in_what_was_just_freed() {
+fn early_start_does_not_use_memory_just_freed() {
     everywhere("early", "again: true, right: true");
 }
 
