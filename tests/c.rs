@@ -1,5 +1,5 @@
-//! C and C++ programs of the folders in `tests/c`, which are those of `tests/it`. They are compiled
-//! once into `target/tests-c`, and again after a change of their source or of a header there.
+//! The C and C++ programs of `tests/c`, whose folders match those of `tests/it`. They are compiled
+//! once into `target/tests-c`, and again when their source or a header there changes.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

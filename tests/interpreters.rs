@@ -1,4 +1,4 @@
-//! The interpreters of this machine.
+//! The Python interpreters of this machine.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -14,9 +14,9 @@ use std::{fs, thread};
 
 /// Number of further runs of a slow program, each alone.
 pub const TRIES_ALONE: usize = 3;
-/// Time after which a process hangs that neither uses nor waits for a processor.
+/// A process that neither uses nor waits for a processor for this long counts as hung.
 const STILL: Duration = Duration::from_secs(2);
-/// Maximum time that a program waits to run alone, and others wait for it.
+/// Maximum time that a program waits for its turn to run alone, and that others wait for it.
 const TURN: Duration = Duration::from_secs(120);
 
 /// Outcome of a program.

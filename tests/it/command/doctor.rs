@@ -48,7 +48,7 @@ fn sound_machine_has_no_problems() {
 }
 
 #[test]
-fn a_missing_or_broken_driver_is_against_it() {
+fn missing_or_broken_driver_is_reported() {
     let place = Place::new();
     let ran = examined(&place, &cachealloc("doctor").no_driver(), 1);
     assert!(about(&ran, "driver")[0].starts_with("NO: libcuda.so.1: "), "{ran:#?}");
@@ -100,7 +100,7 @@ fn features_disabled_by_an_old_driver_are_listed() {
 }
 
 #[test]
-fn a_library_that_does_not_load_is_against_it() {
+fn unloadable_library_is_reported() {
     let place = Place::new();
     let newer = place.path.join("newer.so");
     change(&library(), &newer, |bytes| replace(bytes, b"GLIBC_2.17\0", b"GLIBC_9.17\0"));
@@ -264,7 +264,7 @@ fn an_mps_server_is_named() {
     );
 }
 
-/// A share of a GPU counts cached memory in its limit only if it comes after the library.
+/// A GPU-sharing tool counts cached memory in its limit only if it comes after the library.
 #[test]
 fn sharing_tools_are_reported_with_their_place() {
     let place = Place::new();

@@ -25,20 +25,20 @@ const ROWS: [(&str, i64); 10] = [
     ("pools_held", 8),
     ("pools_free", 24),
     ("graphs", 16),
-    // Plus the small page in which the driver has something.
+    // Includes the small page that the driver itself uses.
     ("context", CONTEXT),
     ("rest", MODULE),
 ];
 const CONTEXT: i64 = 40 + 2;
 const MODULE: i64 = 14;
 
-/// An interval so long that no pass runs, and a thread for it however little is reserved.
+/// Interval of passes, so long that none runs. With it, the thread starts for any amount of memory.
 const PACE: (&str, &str) = ("CACHEALLOC_PASS_MS", "100000");
 
 fn program(way: &str) -> Run {
     let run = Run::c("account.c").arg(way).env("SIM_CONTEXT_MB", "40").env("SIM_MACHINE", "0");
     let run = run.env("SIM_MODULE_MB", MODULE.to_string());
-    // Where a snapshot lands that is written at its end.
+    // Folder for a snapshot written at the end.
     run.folder(target_folder().join("tests-c"))
 }
 

@@ -260,10 +260,10 @@ fn wait_for_exec(process: u32, look: impl Fn() -> Ran) -> Ran {
     look()
 }
 
-/// Files of dead processes are removed. A foreign file, or one of another user, stays and does no
-/// harm.
+/// Files of dead processes are removed. A foreign file, or one of another user, stays and has no
+/// effect.
 #[test]
-fn files_of_nobody() {
+fn files_of_dead_processes_are_removed() {
     let file = crate::record::statistics::page_of;
     let killed = Running::new(statistics("busy 2 kill"));
     killed.wait_for_file();

@@ -1,5 +1,5 @@
-//! `cachealloc record`, `trim` and `limit` print the actual state. A program that cannot obey is
-//! not made to wait, and neither is any other process.
+//! `cachealloc record`, `trim` and `limit` print the actual state. They delay neither a program
+//! that cannot execute them nor any other process.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};

@@ -12,7 +12,7 @@ use super::cachealloc;
 use super::hostile::Forger;
 use super::live::busy;
 
-/// Labels, in the order in which they stand.
+/// Labels, in the order of the text.
 type Labels = Vec<(String, String)>;
 
 /// Returns the type and the samples of each family.
@@ -138,7 +138,7 @@ fn read_twice(text: &str) -> BTreeMap<String, (String, BTreeMap<Labels, f64>)> {
     let mut judge = judge.spawn().expect("Python");
     judge.stdin.take().expect("a pipe").write_all(text.as_bytes()).expect("it reads");
     let judged = judge.wait_with_output().expect("it ends");
-    assert!(judged.status.success(), "Prometheus does not take it:\n{text}");
+    assert!(judged.status.success(), "Prometheus rejects it:\n{text}");
     let judged: Vec<(String, Labels, f64)> = serde_json::from_slice(&judged.stdout).expect("JSON");
     let mut found = Vec::new();
     for (family, (kind, samples)) in &families {

@@ -180,8 +180,8 @@ fn variables_of_other_allocators_are_reported() {
     }
 }
 
-/// Sets only the frameworks' own variables, keeps those that the user has set, and speaks only of
-/// frameworks that are there.
+/// Sets only the frameworks' own variables, keeps those that the user has set, and mentions only
+/// frameworks that are installed.
 #[test]
 fn caches_of_frameworks_are_turned_off() {
     let print = "env | grep -E '^(PYTORCH|XLA|TF_GPU|FLAGS)_' | sort";
@@ -329,8 +329,8 @@ fn ranks_leave_snapshots_of_their_own() {
     assert_eq!(place.names(), ["r0.pickle", "r1.pickle"]);
 }
 
-/// A signal that the caller ignores, or a descriptor that it has closed, is so in the program,
-/// whatever std does to it in the command.
+/// A signal that the caller ignores is ignored in the program, and a descriptor that it has closed
+/// is closed there, whatever the standard library does in the command.
 #[test]
 fn a_program_begins_as_the_command_did() {
     let place = Place::new();
@@ -435,7 +435,8 @@ fn a_signal_comes_once() {
     assert_eq!(said.trim_start_matches('.'), format!("[{}]\n", wanted.join(", ")));
 }
 
-/// A process that has had no processor yet would get the next signal of this number together with the last.
+/// If the process has not run yet, the next signal with this number would arrive together with the
+/// last one.
 fn wait_until_none_is_pending(process: u32) {
     let is_pending = || {
         let status = std::fs::read_to_string(format!("/proc/{process}/status"));

@@ -3,8 +3,8 @@
 
     screen.py keys|ends|SIGNAL COMMAND [ARGUMENT...]
 
-`keys`: chooses, filters, looks into a process, resizes, stops and continues, quits. `ends`: says `watching`, and waits
-until the screen says that the process has ended. A signal's name: sends it. In the end the terminal is as it was."""
+`keys`: selects, filters, opens a process, resizes, stops and continues, quits. `ends`: prints `watching`, and waits
+until the screen shows that the process has ended. A signal's name: sends it. All check that it is restored."""
 import fcntl
 import os
 import pty
@@ -21,7 +21,7 @@ ENTER, ESCAPE, DOWN, CONTROL_Z = b"\r", b"\x1b", b"\x1b[B", b"\x1a"
 
 
 class Terminal:
-    """As much of one as the command uses."""
+    """A terminal emulator with the functions that the command uses."""
 
     def __init__(self, command):
         self.ours, self.theirs = pty.openpty()
@@ -35,7 +35,7 @@ class Terminal:
             os.close(self.ours)
             os.login_tty(self.theirs) if hasattr(os, "login_tty") else login(self.theirs)
             os.environ["TERM"] = "xterm"
-            # What runs the tests may ignore some, and the command would inherit that.
+            # The caller of the tests may ignore some signals, and the command would inherit that.
             for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
                 signal.signal(number, signal.SIG_DFL)
             os.execv(command[0], command)
@@ -50,7 +50,7 @@ class Terminal:
         os.write(self.ours, keys)
 
     def read(self, seconds):
-        """What has come; False if nothing did."""
+        """Processes the output that has arrived; returns False if there is none."""
         if not select.select([self.ours], [], [], seconds)[0]:
             return False
         try:
@@ -109,7 +109,7 @@ class Terminal:
             self.read(0.1)
 
     def wait_until(self, options):
-        """Until the command has changed its state; how."""
+        """Waits until the command has changed its state, and returns the wait status."""
         deadline = time.monotonic() + PATIENCE_S
         while True:
             done, status = os.waitpid(self.child, os.WNOHANG | options)
@@ -139,7 +139,7 @@ def keys(terminal):
     terminal.wait_for(r"(?s)PID +GPU +ALLOCATED v.*busy 2 exit.*q quit")
     if "1049" not in terminal.modes:
         sys.exit("it draws over the shell's screen")
-    # Of several programs one; which is then the only line.
+    # Filters several programs down to one, which is then the only line.
     own = os.environ["OWN"]
     terminal.press(b"/" + own.encode())
     terminal.wait_for(f'with "{own}"')

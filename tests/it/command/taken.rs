@@ -9,7 +9,7 @@ use cachealloc_tests::Run;
 use super::explain::{account, explain};
 use crate::record::statistics::Running;
 
-/// Memory of a module, a kernel, and the first launch besides, in MiB.
+/// Memory of a module, of a kernel, and additional memory of the first launch, in MiB.
 const MODULE: i64 = 14;
 const KERNEL: i64 = 4;
 const LOCAL: i64 = 6;

@@ -150,7 +150,7 @@ def recordings(driver):
             planted(driver)
     assert frames("short.pickle") == [] and entries("short.pickle") == 2, entries("short.pickle")
 
-    # What is recorded anyway goes on, as it was.
+    # A recording that was already on continues unchanged.
     settings = lambda: cachealloc.stats()["recording"]
     history = ctypes.CDLL(None).cachealloc_record_memory_history
     history(b"state", b"alloc", b"python", ctypes.c_uint64(77), 0, 1)

@@ -1,4 +1,4 @@
-"""Judges a wheel by its format: https://packaging.python.org/specifications/binary-distribution-format/"""
+"""Checks a wheel against its format: https://packaging.python.org/specifications/binary-distribution-format/"""
 
 import base64
 import csv

@@ -1,12 +1,12 @@
-//! `include/cachealloc.h`: what it declares is there, with these signatures, for programs of any
-//! language standard, and nothing breaks where the library is not.
+//! `include/cachealloc.h`: its functions exist with these signatures, it compiles under every
+//! language standard, and programs that use it also run without the library.
 
 use std::fs;
 use std::process::Command;
 
 use cachealloc_tests::{Run, library, root};
 
-/// In strict standards of both languages, without a warning.
+/// Compiles in strict standards of both languages, without warnings.
 #[test]
 fn it_compiles() {
     let languages = [
@@ -27,7 +27,7 @@ fn it_compiles() {
     }
 }
 
-/// The functions of the header, by its own text.
+/// Returns the functions that the header declares.
 fn declared() -> Vec<String> {
     let text = fs::read_to_string(root().join("include/cachealloc.h")).expect("our header");
     let functions = text.split(';').filter(|text| text.ends_with(") CACHEALLOC_WEAK"));

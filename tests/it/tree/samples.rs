@@ -26,7 +26,7 @@ fn python(script: &str) -> Run {
     Run::program("python3").arg(root().join("samples").join(script))
 }
 
-/// In C, Rust and Python: the same questions, and the same answers.
+/// The samples in C, Rust and Python make the same queries and get the same answers.
 #[test]
 fn programs_ask_what_they_want() {
     if lacks("python3") {
@@ -56,7 +56,7 @@ fn programs_ask_what_they_want() {
     );
 }
 
-/// The reason is in no error of the program, but in the report.
+/// The program's own error does not show the reason; the report does.
 #[test]
 fn a_program_that_runs_out_of_memory_is_explained() {
     let sample = Run::program(built("07-out-of-memory"));
@@ -110,7 +110,7 @@ fn a_hook_may_be_written_in_python() {
     assert_eq!(python(script).native().output().ok().stdout, "");
 }
 
-/// An exception of Python is printed by Python, and does no harm.
+/// Python prints the exception, and the program continues.
 #[test]
 fn a_hook_in_python_may_raise() {
     if lacks("python3") {

@@ -58,7 +58,7 @@ fn suspicious_wordings_only_get_fewer() {
     assert!(wrong.is_empty(), "fewer: lower the count; more: reword\n{}", wrong.join("\n"));
 }
 
-/// Every line of a comment, as it stands, and where.
+/// Collects every comment line, with its place.
 fn comments(folder: &Path, lines: &mut Vec<(String, String)>) {
     let mut entries: Vec<_> = fs::read_dir(folder).expect("a folder").map(Result::unwrap).collect();
     entries.sort_by_key(fs::DirEntry::path);
@@ -77,7 +77,7 @@ fn comments(folder: &Path, lines: &mut Vec<(String, String)>) {
     }
 }
 
-/// The comment without what marks it as one.
+/// The comment without its marker.
 fn text(line: &str) -> &str {
     line.trim_start().trim_start_matches(['/', '!']).trim_start()
 }
@@ -90,18 +90,18 @@ fn has_word(line: &str, wanted: &[&str]) -> bool {
     words(line).any(|word| wanted.contains(&word.to_lowercase().as_str()))
 }
 
-/// Whether a word of the one list comes right before a word of the other.
+/// Whether a word of the second list comes right after a word of the first.
 fn follows(line: &str, first: &[&str], then: &[&str]) -> bool {
     let words: Vec<&str> = words(line).filter(|word| !word.is_empty()).collect();
     words.windows(2).any(|pair| first.contains(&pair[0]) && then.contains(&pair[1]))
 }
 
-/// Whether a doc comment begins so, in its first line or another.
+/// Whether this line of a doc comment begins like this.
 fn starts(line: &str, beginnings: &[&str]) -> bool {
     line.trim_start().starts_with("///") && beginnings.iter().any(|it| text(line).starts_with(it))
 }
 
-/// Whether a sentence in it begins so.
+/// Whether a sentence in it begins like this.
 fn begins(line: &str, beginnings: &[&str]) -> bool {
     let inside = |it: &&str| text(line).contains(&format!(". {it}"));
     beginnings.iter().any(|it| text(line).starts_with(it) || inside(it))

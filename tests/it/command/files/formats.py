@@ -1,4 +1,4 @@
-"""Judges what `cachealloc convert` made of 5.pickle, from what Python's own pickle reads in it.
+"""Compares the output of `cachealloc convert` for 5.pickle with what Python's own pickle module reads there.
 
 f: folded, held at the end; s: speedscope; p: perfetto; j: json; q: pprof.
 """
@@ -15,7 +15,7 @@ snapshot = pickle.load(open("5.pickle", "rb"))
 entries = snapshot["device_traces"][0]
 blocks = [block for segment in snapshot["segments"] for block in segment["blocks"]]
 
-# What is held at the end, by the names of the stack, outermost first.
+# Bytes held at the end, by the names in the stack, outermost first.
 held = collections.Counter()
 for block in blocks:
     if block["state"] == "active_allocated":
@@ -28,7 +28,7 @@ for line in open("f"):
     folded[tuple(frame.split(" ")[0] for frame in stack.split(";"))] += int(weight)
 assert folded == held, (folded, held)
 
-# speedscope: by its schema.
+# speedscope: as its schema requires.
 scope = json.load(open("s"))
 assert scope["$schema"] == "https://www.speedscope.app/file-format-schema.json"
 frames = scope["shared"]["frames"]
@@ -48,7 +48,7 @@ assert seen == dict(held), seen
 allocated = sum(entry["size"] for entry in entries if entry["action"] == "alloc")
 assert scope["profiles"][2]["endValue"] == allocated
 
-# Perfetto: counters say what the slices come to, and end where the snapshot does; each block is a slice.
+# Perfetto: counters equal the sums of the slices, and end with the snapshot; each block is a slice.
 perfetto.judge("p")
 tracks, events = perfetto.read("p")
 parents = {track.name: tracks[track.parent] for track in tracks.values() if track}
@@ -70,7 +70,7 @@ assert [(event.name, event.said) for event in marks] == [
     for entry in entries if entry["action"] == "oom"], marks
 assert any("burst" in begin.said["called by"] for begin, _ in slices)
 
-# The model: every entry, a free as one; every block.
+# The model: every entry, with the two entries of a free as one, and every block.
 model = json.load(open("j"))
 assert (model["format"], model["version"]) == ("cachealloc-model", 2)
 assert all(("line" in frame) != ("offset" in frame) for frame in model["frames"]), "one of both"
@@ -92,7 +92,7 @@ for mine, theirs in zip(ours, blocks):
 
 
 def packed(numbers):
-    """Repeated numbers, which are packed."""
+    """Returns the numbers of a packed repeated field."""
     whole, number, shift = [], 0, 0
     for byte in b"".join(numbers):
         number, shift = number | (byte & 127) << shift, shift + 7
@@ -101,7 +101,7 @@ def packed(numbers):
     return whole
 
 
-# pprof, as profile.proto has it.
+# pprof: as defined in profile.proto.
 profile = fields(gzip.open("q").read())
 texts = [text.decode() for text in profile[6]]
 assert texts[0] == "" and len(set(texts)) == len(texts)

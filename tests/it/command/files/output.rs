@@ -88,7 +88,7 @@ fn the_mode_of_a_file_stays() {
 /// A file of another user that is open to all does not make the new file open. Only root can be
 /// another user here.
 #[test]
-fn the_mode_of_anothers_file_counts_for_little() {
+fn open_mode_of_another_users_file_is_not_kept() {
     let place = planted();
     let path = place.path.join("a.html");
     fs::write(&path, "").expect("target/ is writable");
@@ -101,7 +101,7 @@ fn the_mode_of_anothers_file_counts_for_little() {
 
 /// Others cannot take the temporary name of a file, because they cannot guess it.
 #[test]
-fn the_temporary_name_is_not_to_be_guessed() {
+fn temporary_name_cannot_be_guessed() {
     let place = planted();
     let script = format!(
         "for n in a.html .a.html; do ln -s precious $n.$$.part; done; \

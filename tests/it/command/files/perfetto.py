@@ -1,4 +1,4 @@
-"""Reads a trace that `cachealloc convert --to perfetto` wrote, as Perfetto's own trace_packet.proto has it."""
+"""Reads a trace that `cachealloc convert --to perfetto` wrote, in the format of Perfetto's trace_packet.proto."""
 
 import collections
 
@@ -8,7 +8,7 @@ Track = collections.namedtuple("Track", "name parent is_counter")
 
 
 def fields(message):
-    """The fields of a protobuf message, by number."""
+    """Returns the fields of a protobuf message, by number."""
     found, at = collections.defaultdict(list), 0
 
     def varint():
@@ -32,9 +32,9 @@ def fields(message):
 
 
 def read(path):
-    """Its tracks by number, and its events in the order of the file."""
+    """Returns the tracks by number, and the events in the order of the file."""
     tracks, events = {0: None}, []
-    # Categories, names, what values are called, and values: by number.
+    # Categories, names, names of values, and values: each by number.
     texts = {1: {}, 2: {}, 3: {}, 29: {}}
     packets = fields(open(path, "rb").read())
     assert not packets.keys() - {1}, packets.keys()
@@ -61,7 +61,7 @@ def read(path):
 
 
 def slices(tracks, events):
-    """Its slices, each as its begin and its end: one at a time on each track."""
+    """Returns the begin and the end of each slice. A track has only one slice at a time."""
     open_now, whole = {}, []
     for event in events:
         assert tracks[event.track].is_counter == (event.kind == COUNTER)
@@ -75,7 +75,7 @@ def slices(tracks, events):
 
 
 def judge(path):
-    """Whether counters say what the slices come to, all the way to the end, and sites have no more tracks than they need."""
+    """Checks that counters equal the sums of the slices up to the end, and that sites have no superfluous tracks."""
     tracks, events = read(path)
     held, open_now, seen = collections.Counter(), {}, 0
     at_once, most = collections.Counter(), collections.Counter()
