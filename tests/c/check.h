@@ -1,5 +1,5 @@
-// What the C programs of the tests share: checks that say where they failed, and the driver
-// functions they need, found by name as CUDA's own runtime finds them.
+// Shared by the C programs of the tests: checks that print where they failed, and the driver
+// functions that the programs need, looked up as CUDA's own runtime does.
 #ifndef CHECK_H
 #define CHECK_H
 #ifndef _GNU_SOURCE
@@ -20,7 +20,7 @@
         }                                                                       \
     } while (0)
 
-// Calls that must answer 0; the code is shown otherwise.
+// Calls that must return 0; another code is printed.
 #define OK(call)                                                                         \
     do {                                                                                 \
         int code_ = (call);                                                              \
@@ -30,7 +30,7 @@
         }                                                                                \
     } while (0)
 
-// The name of the file that an address lies in, without its folder.
+// Returns the name of the file that contains an address, without its folder.
 __attribute__((unused)) static const char *file_of(void *address) {
     Dl_info info;
     if (!address || !dladdr(address, &info) || !info.dli_fname)
@@ -75,7 +75,7 @@ __attribute__((unused)) static void start_cuda(void) {
     OK(cuCtxSetCurrent(context));
 }
 
-// A loop in which all but the first allocations need no driver.
+// A loop in which only the first allocations reach the driver.
 __attribute__((unused)) static void loop(int rounds) {
     for (int i = 0; i < rounds; i++) {
         Pointer a, b;

@@ -1,13 +1,14 @@
-// Memory of each kind, so that an account has a row for it: `account all` holds it until its input ends,
-// `account captures` with a capture under way, `account file` until it has a snapshot, `account ends` ends a context and a pool while they are asked.
-// `account late` has physical memory that it maps before it records and, at a lower address, afterwards; `account host` has a pool there.
+// Memory of each kind, so that a breakdown has a row for it. `account all` holds it until its input
+// ends, `account captures` during a capture, and `account file` until it has a snapshot. `account
+// ends` ends a context and a pool while they are queried. `account late` maps physical memory
+// before it records and, at a lower address, afterwards. `account host` has a pool in host memory.
 #include "../check.h"
 #include "../../../include/cachealloc.h"
 #include <signal.h>
 
 #define MIB (1ul << 20)
 
-// As in cuda.h: a location is a kind and a number, 1 is a device.
+// As in cuda.h: a location is a kind and a number; kind 1 is a device.
 typedef struct {
     int kind, handles, location, device;
     void *security;
@@ -37,7 +38,7 @@ static void *find(const char *name) {
 
 #define CALL(name, types, arguments) OK(((int(*) types)find(name))arguments)
 
-// 12 MiB held by the program in the cache, and 24 free in it.
+// The program holds 12 MiB of the cache, and 24 MiB are free in it.
 static void cached(void) {
     Pointer held, freed;
     OK(cuMemAlloc(&held, 12 * MIB));
@@ -45,7 +46,7 @@ static void cached(void) {
     OK(cuMemFree(freed));
 }
 
-// 32 MiB reserved by a pool of the program, of which it holds 8.
+// A pool of the program reserves 32 MiB, of which the program holds 8.
 static void *pooled(void) {
     PoolProperties properties = {.kind = 1, .location = 1};
     uint64_t keep = UINT64_MAX;
@@ -59,7 +60,7 @@ static void *pooled(void) {
     return pool;
 }
 
-// 2 MiB of the host, from a pool of the program.
+// 2 MiB of host memory, from a pool of the program.
 static void pooled_on_host(void) {
     PoolProperties properties = {.kind = 1, .location = 2};
     void *pool;
@@ -68,7 +69,7 @@ static void pooled_on_host(void) {
     CALL("cuMemAllocFromPoolAsync", (Pointer *, size_t, void *, void *), (&held, 2 * MIB, pool, 0));
 }
 
-// A graph with a node of 16 MiB.
+// A graph with a memory node of 16 MiB.
 static void of_graph(void) {
     GraphMemory memory = {.pool = {.kind = 1, .location = 1}, .bytes = 16 * MIB};
     void *graph, *node;
@@ -76,14 +77,14 @@ static void of_graph(void) {
     CALL("cuGraphAddMemAllocNode", (void **, void *, void *, size_t, GraphMemory *), (&node, graph, 0, 0, &memory));
 }
 
-// 3 MiB of the host, pinned and free in the cache.
+// 3 MiB of pinned host memory, freed into the cache.
 static void pinned_and_freed(void) {
     void *pinned;
     CALL("cuMemHostAlloc", (void **, size_t, unsigned), (&pinned, 3 * MIB, 0));
     CALL("cuMemFreeHost", (void *), (pinned));
 }
 
-// 10 MiB, and addresses for them twice.
+// 10 MiB of physical memory, mapped at two addresses.
 static uint64_t physical(Pointer *twice) {
     Physical properties = {.kind = 1, .location = 1};
     uint64_t made;
@@ -132,7 +133,7 @@ static void wait_for_end(void) {
     while (read(0, &byte, 1) > 0) {}
 }
 
-// A snapshot is asked for, and a moment later its context and its pool end.
+// A snapshot is requested; a moment later the context and the pool end.
 static void end_while_asked(void) {
     void *context, *pool = pooled();
     CALL("cuCtxCreate_v2", (void **, unsigned, int), (&context, 0, 0));

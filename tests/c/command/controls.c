@@ -19,7 +19,7 @@ static __attribute__((noinline)) void hold_some(Pointer *kept) {
     OK(cuMemAlloc(kept, 3 * MIB));
 }
 
-// Holds little, keeps much in the cache, and makes no call.
+// Holds little memory, keeps much in the cache, and makes no calls.
 static void idle(void) {
     Pointer kept, free;
     hold_some(&kept);
@@ -41,7 +41,7 @@ static void *open_at_a_word(void *unused) {
     return unused;
 }
 
-// In mode `relaxed`: the device works until there is input, and the only thread with a context
+// In mode `relaxed`: the device is busy until there is input, and the only thread with a context
 // waits for it in the driver.
 static void works(void) {
     pthread_t thread;
@@ -57,7 +57,7 @@ static void works(void) {
     OK(pthread_join(thread, NULL));
 }
 
-// The device works until there is input; the program makes no call.
+// The device is busy until there is input; the program makes no calls.
 static void computes(void) {
     Pointer used, free;
     OK(cuMemAlloc(&used, 1 * MIB));
@@ -71,7 +71,7 @@ static void computes(void) {
         ;
 }
 
-// Tries to allocate 40 MiB for each letter, and says the code; `f` frees all of it.
+// Requests 40 MiB for each letter, and prints the code; `f` frees all of it.
 static void grows(void) {
     Pointer held[100];
     int count = 0;

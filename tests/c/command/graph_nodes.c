@@ -6,7 +6,7 @@
 #define CALL(name, types, arguments) OK(((int(*) types)find(name))arguments)
 #define NODE_ALLOC 10
 
-// As in cuda.h: a location is a kind and a number, 1 is a device.
+// As in cuda.h: a location is a kind and a number; kind 1 is a device.
 typedef struct {
     struct {
         int kind, handles, location, device;
@@ -46,7 +46,7 @@ __attribute__((noinline)) static void *capture(size_t bytes) {
     CALL("cuStreamBeginCapture_v2", (void *, int), (stream, 2));
     CALL("cuMemAllocAsync", (Pointer *, size_t, void *), (&address, bytes, stream));
     CALL("cuMemFreeAsync", (Pointer, void *), (address, stream));
-    // What no stream captures is no node.
+    // An allocation that no stream captures is not a node.
     OK(cuMemAlloc(&other, MIB));
     CALL("cuStreamEndCapture", (void *, void **), (stream, &graph));
     return graph;
@@ -70,7 +70,7 @@ __attribute__((noinline)) static void *of_any_kind(size_t bytes) {
     return graph;
 }
 
-// The graph itself goes, as in most programs.
+// Destroys the graph itself, as most programs do.
 static void *instantiate(void *graph) {
     void *executable;
     CALL("cuGraphInstantiateWithFlags", (void **, void *, unsigned long long), (&executable, graph, 0));
@@ -94,7 +94,8 @@ int main(int count, char **words) {
     instantiate(capture(16 * MIB));
     instantiate(by_hand(8 * MIB));
     instantiate(of_any_kind(4 * MIB));
-    // None of these is memory: without an executable graph, and with one that is gone.
+    // Neither counts as memory: a graph without an executable, and one whose executable is
+    // destroyed.
     by_hand(2 * MIB);
     CALL("cuGraphExecDestroy", (void *), (instantiate(capture(1 * MIB))));
     if (count == 2 && !strcmp(words[1], "raise")) {

@@ -1,6 +1,8 @@
-// Calls that make the driver take memory for itself: `taken calls` makes one of each kind, `taken objects` makes
-// streams and graphs, `taken short` loads where the cache has to make room first, `taken threads` loads in several threads at once, `taken late` is recorded only after it has loaded,
-// `taken managed` loads beside managed memory, `taken captured` in a capture, `taken ends` in a context that ends. Each then waits for the end of its input.
+// Calls that make the driver take memory for itself. `taken calls` makes one of each kind; `taken
+// objects` creates streams and graphs; `taken short` loads a module for which the cache has to make
+// room; `taken threads` loads in several threads at once; `taken late` is recorded only afterwards;
+// `taken managed` loads beside managed memory, `taken captured` in a capture, and `taken ends` in a
+// context that ends. Each then waits for the end of its input.
 #include "../check.h"
 #include <pthread.h>
 
@@ -46,7 +48,7 @@ static void wait_for_end(void) {
     while (read(0, &byte, 1) > 0) {}
 }
 
-// Memory of the cache comes between, and of pools.
+// In between, the cache and a pool take memory.
 static void unrelated(void) {
     Pointer held, pooled;
     OK(cuMemAlloc(&held, 30 * MIB));
@@ -67,15 +69,15 @@ static void all_kinds(void) {
          (&library, &image, 0, 0, 0, 0, 0, 0));
     CALL("cuLibraryGetKernel", (void **, void *, const char *), (&kernel, library, "delay"));
     launch(kernel);
-    // Taken and given back, with what its function had.
+    // Memory that is taken and returned, with that of the module's function.
     other = load();
     CALL("cuFuncLoad", (void *), (function_of(other, "delay")));
     CALL("cuModuleUnload", (void *), (other));
-    // With the handles of before.
+    // The driver reuses the handles of the unloaded module.
     CALL("cuFuncLoad", (void *), (function_of(load(), "delay")));
 }
 
-// Twice, and one of each goes.
+// Creates each object twice, and destroys the first of each.
 static void objects(void) {
     for (int at = 0; at < 2; at++) {
         void *stream, *graph, *executable;

@@ -7,7 +7,7 @@
 
 enum { GPUS = 4, PARTS = 2, NOT_FOUND = 6 };
 
-// 1 to 4: a whole GPU; 5 to 6: a part of the last.
+// 1 to 4: a whole GPU; 5 and 6: a partition of the last one.
 typedef size_t Device;
 
 int nvmlInit_v2(void) {
@@ -30,7 +30,7 @@ int nvmlDeviceGetMaxMigDeviceCount(Device device, unsigned *count) {
 }
 
 int nvmlDeviceGetMigDeviceHandleByIndex(Device device, unsigned index, Device *part) {
-    // The first one was given back.
+    // The first partition was destroyed.
     if (device != GPUS || index == 0) return NOT_FOUND;
     *part = GPUS + 1 + index;
     return 0;
@@ -57,7 +57,8 @@ typedef struct {
     unsigned instance, part;
 } Use;
 
-// Those of a variable, "NUMBER=BYTES NUMBER=BYTES ..", on every GPU; -1 bytes are not available.
+// Reads the processes from a variable, "NUMBER=BYTES NUMBER=BYTES ..", for every GPU; -1: the bytes
+// are not available.
 static int processes(const char *variable, unsigned *count, Use *uses) {
     const char *text = getenv(variable);
     unsigned room = *count;

@@ -25,7 +25,7 @@ __attribute__((noinline)) static int counted(const char *kind, long count, uint6
     return failed;
 }
 
-// The same below some frames of the program.
+// The same calls below some frames of the program.
 __attribute__((noinline)) static int below(int frames, const char *kind, long count, uint64_t kept) {
     int failed = frames ? below(frames - 1, kind, count, kept) : rounds(kind, count / 2, kept) || counted(kind, count, kept);
     __asm__ volatile("" ::: "memory");
@@ -40,7 +40,7 @@ int main(int argc, char **argv) {
     int (*set_current)(void *) = find("cuCtxSetCurrent");
     int (*alloc)(uint64_t *, uint64_t) = find("cuMemAlloc_v2");
     void *context;
-    // As a program has it whose own allocator cuts it.
+    // As in a program whose own allocator cuts a large block.
     uint64_t kept;
     if (init(0) || retain(&context, 0) || set_current(context) || alloc(&kept, 64 << 20))
         return 2;

@@ -39,7 +39,7 @@ static uint64_t taken[MISSES + 64];
 
 static void submit(void *stream) { CHECK(launch(&driver, 1, 1, 1, 1, 1, 1, 0, stream, 0, 0)); }
 
-// As many small blocks, each freed behind a launch of its own.
+// Allocates this many small blocks, and frees each after a separate launch.
 static void freed_in_order(long count, long streams_count) {
     uint64_t *blocks = malloc(count * sizeof *blocks);
     for (long i = 0; i < count; i++)
@@ -51,7 +51,7 @@ static void freed_in_order(long count, long streams_count) {
     free(blocks);
 }
 
-// Every other block of an arena has gone.
+// Every other block of an arena is released.
 static void fragmented(long count) {
     int (*trim)(int) = (int (*)(int))dlsym(RTLD_DEFAULT, "cachealloc_trim");
     uint64_t *blocks = malloc(count * sizeof *blocks);
@@ -61,11 +61,11 @@ static void fragmented(long count) {
         CHECK(release(blocks[i]));
     trim(0);
     free(blocks);
-    // What has changed is looked at by the next miss, but of that there is a bound.
+    // The next miss examines what has changed, up to a bound.
     CHECK(alloc(&taken[0], 2 << 20));
 }
 
-// As many contexts, each of which has been used, of which some are used in turn.
+// Creates and uses this many contexts, and then uses some of them in turn.
 static void used_in_turn(long count) {
     int (*create)(void **, unsigned, int) = find("cuCtxCreate_v2");
     for (long i = 0; i < count; i++) {
@@ -82,7 +82,7 @@ static void used_in_turn(long count) {
     }
 }
 
-// As many live blocks, whose neighbours in memory were not allocated one after the other.
+// This many live blocks; adjacent ones were not allocated one after the other.
 static void live(long count) {
     uint64_t *blocks = malloc(count * sizeof *blocks);
     for (long i = 0; i < count; i++)
@@ -107,7 +107,7 @@ __attribute__((noinline)) static long counted(const char *kind, const char *file
     if (!strcmp(kind, "neighbours"))
         for (; calls < MISSES; calls++)
             CHECK(alloc_async(&taken[calls], (1 << 18) - calls * 512, streams[0]));
-    // On another stream than the one that has freed the blocks.
+    // On a stream other than the one that has freed the blocks.
     if (!strcmp(kind, "order"))
         for (; calls < MISSES; calls++)
             CHECK(alloc_async(&taken[calls], (1 << 18) - calls * 512, streams[1]));
@@ -152,7 +152,7 @@ int main(int argc, char **argv) {
     begin_capture = dlsym(driver, "cuStreamBeginCapture_v2"), end_capture = dlsym(driver, "cuStreamEndCapture");
     for (int i = 0; i < 64; i++)
         CHECK(stream_create(&streams[i], 1));
-    // The simulated driver has none of these.
+    // The simulated driver has none of these counters.
     long none = 0, *queries = dlsym(driver, "queries"), *records = dlsym(driver, "records");
     int *pending = dlsym(driver, "pending");
     queries = queries ? queries : &none, records = records ? records : &none;

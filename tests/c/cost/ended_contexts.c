@@ -1,4 +1,5 @@
-// Host memory that stays for each context which is made, used and ended. usage: ended_contexts MAX
+// Prints the host memory that remains for each context that was created, used and ended. usage:
+// ended_contexts MAX
 #include "../check.h"
 static int (*cuCtxCreate)(void **, unsigned, int);
 static int (*cuCtxDestroy)(void *);

@@ -9,7 +9,7 @@ long queries = 0, records = 0;
 static uint64_t next = 0x200000000000, handles, streams = 16;
 static uintptr_t last_event = 0x2000;
 
-// A context is the place of its id. The first is the primary one.
+// A context's handle is the address of its id. The first one is the primary context.
 static uint64_t contexts[4096] = {1}, contexts_count = 1;
 static __thread void *current[16];
 static __thread int pushed;

@@ -28,7 +28,7 @@ int main(int argc, char **argv) {
     if (init(0) || retain(&context, 0) || set_current(context))
         return 2;
     static uint64_t blocks[BLOCKS];
-    // What the first allocations take is taken once.
+    // Memory that only the first allocations take is excluded.
     for (int i = 0; argc > 2 && i < 100; i++)
         if (alloc(blocks, 4096))
             return 1;

@@ -51,7 +51,7 @@ int cuEventQuery(void *event) { return !event; }
 int cuMemHostRegister_v2(void *start, uint64_t bytes, unsigned flags) { return !start || !bytes || flags; }
 int cuMemHostUnregister(void *start) { return !start; }
 int cuModuleUnload(void *module) { return !module; }
-// A kernel's handle says how many arguments it has, and how many bytes each.
+// A kernel's handle encodes the number of its arguments, and the bytes of each.
 int cuFuncGetParamInfo(uintptr_t kernel, uint64_t index, uint64_t *offset, uint64_t *bytes) {
     *bytes = kernel >> 16 & 0xffff, *offset = index * *bytes;
     return index >= kernel >> 32;

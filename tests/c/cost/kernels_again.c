@@ -27,7 +27,7 @@ int main(int count, char **words) {
     *(void **)&find = dlsym(driver, "cuModuleGetFunction");
     *(void **)&launch = dlsym(driver, "cuLaunchKernel");
     *(void **)&release = dlsym(driver, "cuDevicePrimaryCtxRelease_v2");
-    // Only beside pinned memory the arguments of kernels matter.
+    // The arguments of kernels matter only beside pinned memory.
     OK(alloc_host(&pinned, 4096, 0));
     OK(load(&module, words[1]));
     OK(find(&kernel, module, "delay"));

@@ -1,8 +1,9 @@
-// launches KIND COUNT: launches beside pinned memory, all of whose arguments are addresses of the device that lie between
-// pinned ones. `eight`: eight of them; `table`: one of 4 KiB; `low`: the same, beside pinned memory at a low address;
-// `struct`: one of 64 bytes. COUNT times in `counted`, after one that warms up, for a count of the instructions.
-// `first`: COUNT kernels, each for the first time, and again after a module was unloaded; says how often the system was
-// asked where a link leads meanwhile.
+// launches KIND COUNT: launches kernels beside pinned memory. All their arguments are device
+// addresses that lie between pinned ones. `eight`: eight arguments; `table`: one of 4 KiB; `low`:
+// the same, with pinned memory at a low address; `struct`: one of 64 bytes. Launches COUNT times in
+// `counted`, after one launch as warm-up, to count the instructions. `first`: COUNT kernels, each
+// for the first time, and again after a module was unloaded; prints how often links were read
+// meanwhile.
 #include <dlfcn.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -13,7 +14,7 @@
 
 static int links_read;
 
-// In front of the C library's, also for the library under test.
+// Interposes the C library's function, also for the library under test.
 ssize_t readlink(const char *path, char *target, size_t bytes) {
     links_read++;
     return syscall(SYS_readlinkat, -100, path, target, bytes);

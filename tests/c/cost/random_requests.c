@@ -1,6 +1,7 @@
-// random_requests COUNT: makes so many allocations of random sizes from 512 bytes to 64 MiB, with 5,000 of them alive at
-// once, and checks the statistics against its own counts again and again. Says how many KiB of host memory and how many MiB
-// of the device the process has after the first part of them, and at the end.
+// random_requests COUNT: makes COUNT allocations of random sizes from 512 bytes to 64 MiB, with
+// 5,000 of them alive at once, and repeatedly checks the statistics against its own counts. Prints
+// the process's host memory in KiB and device memory in MiB, after the first part of the
+// allocations and at the end.
 #include "resident.h"
 #include <dlfcn.h>
 #include <stdint.h>
@@ -26,7 +27,7 @@ static uint64_t dice(void) {
 
 static int64_t allocated, freed, requested;
 
-// Exact even for a moment between two calls.
+// Exact at every moment between two calls.
 static int counts_agree(void) {
     return get("allocation.all.allocated") == allocated && get("allocation.all.freed") == freed &&
            get("allocation.all.current") == allocated - freed && get("requested_bytes.all.current") == requested;

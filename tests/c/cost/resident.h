@@ -1,4 +1,4 @@
-// How much memory of the process is resident, in KiB.
+// Resident memory of the process, in KiB.
 #pragma once
 #include <stdio.h>
 #include <stdlib.h>

@@ -31,7 +31,7 @@ static void *work(void *number) {
         int place = seed % HELD, size = seed / HELD % SIZES;
         if (held[place].block) {
             uint32_t mark = 0;
-            // A block that another thread has got as well has its mark by now.
+            // If another thread has been given the same block, its mark is there by now.
             OK(cuMemcpyDtoH(&mark, held[place].block, sizeof mark));
             CHECK(mark == held[place].mark);
             OK(cuMemFree(held[place].block));
@@ -64,7 +64,7 @@ int main(int count, char **words) {
     for (uintptr_t i = 0; i < wanted; i++)
         CHECK(!pthread_create(&threads[i], 0, work, (void *)i));
     while (ended < wanted) {
-        // A statistic is never more than what was asked for, nor negative.
+        // A statistic is never negative, and never more than what was requested.
         CHECK(stat("allocation.all.current") >= 0 && stat("allocated_bytes.all.peak") <= 64ll * HELD * 61 * 4096);
         CHECK(cachealloc_trim(0) >= 0);
         usleep(2000);

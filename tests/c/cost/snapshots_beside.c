@@ -36,7 +36,7 @@ int main(int argc, char **argv) {
         OK(pthread_create(&threads[i], 0, replace, (void *)i));
     for (int i = 0; i < atoi(argv[1]); i++) {
         char name[32];
-        // First until all blocks are there.
+        // First waits until all blocks exist.
         for (long wanted = replaced + THREADS * BLOCKS; replaced < wanted;)
             usleep(1000);
         snprintf(name, sizeof name, "%d.pickle", i);

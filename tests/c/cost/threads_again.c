@@ -16,7 +16,7 @@ static int (*alloc)(uint64_t *, uint64_t), (*release)(uint64_t);
 static pthread_barrier_t all_have;
 static pthread_key_t key;
 
-// Again and again, as often as the system allows.
+// Runs repeatedly, as often as the system allows.
 static void at_end(void *round) {
     uint64_t block;
     if (alloc(&block, 4096) || release(block))

@@ -1,4 +1,5 @@
-// Small allocations only; then the most address space that the process ever had, in kB.
+// Makes small allocations only, and prints the largest address space that the process ever had, in
+// kB.
 #include "../check.h"
 
 int main(void) {
@@ -8,8 +9,8 @@ int main(void) {
         OK(cuMemAlloc(&pointer, 512 + i));
         OK(cuMemFree(pointer));
     }
-    // Threads of the driver and of the library have begun, or not; only then two runs can be
-    // compared.
+    // Waits until threads of the driver and of the library have started, if they do: otherwise two
+    // runs cannot be compared.
     usleep(200000);
     FILE *status = fopen("/proc/self/status", "r");
     CHECK(status);

@@ -6,7 +6,7 @@
 #include <sys/wait.h>
 #include <termios.h>
 
-// Asks for more than there is, after which a program may go on.
+// Requests more memory than there is, after which a program may continue.
 static int job(void) {
     OK(setpgid(0, 0));
     start_cuda();
@@ -16,7 +16,7 @@ static int job(void) {
     return 3;
 }
 
-// The shell of the terminal.
+// Acts as the shell of the terminal.
 static int shell(const char *terminal) {
     CHECK(setsid() > 0);
     int file = open(terminal, O_RDWR);

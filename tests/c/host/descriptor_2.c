@@ -12,7 +12,7 @@ static int data_file(void) {
     return file;
 }
 
-// By chance: the lowest number that is free.
+// By chance: the file gets the lowest free number.
 static int chance(void) {
     close(2);
     int file = data_file();
@@ -20,7 +20,7 @@ static int chance(void) {
     return file;
 }
 
-// As a program does that wants its messages in a file: its number is another one.
+// Like a program that redirects its messages to a file, which had another number.
 static int choose(const char *how) {
     if (!strcmp(how, "freopen")) {
         char name[] = "/tmp/descriptor_2_XXXXXX";
@@ -33,7 +33,7 @@ static int choose(const char *how) {
     return file;
 }
 
-// What a process does that starts another one: the child has a stderr of its own, and its parent's
+// Like a process that starts another one: the child has a separate stderr, and shares its parent's
 // memory.
 static int start_child(void) {
     int ends[2];

@@ -32,7 +32,7 @@ int main(int count, char **arguments) {
     if (!cachealloc_version)
         return 0;
     puts(cachealloc_version());
-    // Before CUDA there is nothing to give back, and nothing to record.
+    // Before CUDA there is nothing to release and nothing to record.
     printf("%lld %d %d\n", (long long)cachealloc_trim(-1), cachealloc_record_stream(4096, NULL),
            cachealloc_set_limit(0, 1 << 20));
     printf("%d %d\n", cachealloc_record_memory_history("on", NULL, NULL, 1, -1, 0),

@@ -11,7 +11,7 @@
 static Pointer blocks[BLOCKS];
 static void *pieces[PIECES];
 
-// From here on `malloc` has small pieces only.
+// From here on `malloc` gets only small pieces.
 static struct rlimit eat(void) {
     struct rlimit before, now;
     long pages = 0;
@@ -48,7 +48,7 @@ static void *fail(void *context) {
     return NULL;
 }
 
-// Requests that fail are looked into, whether or not anything is recorded.
+// The library reports on failed requests whether or not anything is recorded.
 static int failures_of_many_threads(void) {
     static pthread_t threads[THREADS];
     void *context;
@@ -74,7 +74,7 @@ static int failures_of_many_threads(void) {
 
 int main(int count, char **arguments) {
     (void)arguments;
-    // Other arenas have addresses that they may still use.
+    // Other arenas have address space that they may still use.
     CHECK(mallopt(M_ARENA_MAX, 1));
     start_cuda();
     if (count > 1)

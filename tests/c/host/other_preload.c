@@ -10,7 +10,7 @@
 static atomic_int mallocs, allocations;
 static _Thread_local int searching;
 
-// What `dlsym` itself may ask for while it looks for the real `malloc`.
+// Memory that `dlsym` itself may request during the look-up of the real `malloc`.
 static char early[4096];
 static size_t early_used;
 
@@ -38,7 +38,8 @@ void free(void *block) {
     next_free(block);
 }
 
-// Not first in a thread that holds a lock of the driver: a look-up takes the loader's.
+// Looked up early: a look-up takes the loader's lock, and a thread may hold a lock of the driver
+// later.
 __attribute__((constructor)) static void find_early(void) {
     void *volatile block = malloc(1);
     free(block);

@@ -54,8 +54,8 @@ static void *allocate_until_cancelled(void *unused) {
     return unused;
 }
 
-// Threads are cancelled in the middle of their loops; their handlers free what they hold. Nothing
-// is lost: at the end one block takes most of a small card.
+// Threads are cancelled in the middle of their loops, and their handlers free what they hold.
+// Nothing is lost: at the end one block takes most of a small device.
 static int cancel(void) {
     start_cuda();
     for (int round = 0; round < 15; round++) {
@@ -95,7 +95,7 @@ static void *leave_work_behind(void *unused) {
     return unused;
 }
 
-// Threads end right behind frees of every kind, while the work before those is still in flight.
+// Threads end right after frees of every kind, while the work before the frees is still in flight.
 static int pending(void) {
     start_cuda();
     find_streams();
@@ -126,7 +126,7 @@ static void *open_plugin(const char *path, int flags, const char *name) {
     return found;
 }
 
-// What a plugin allocated outlives it.
+// Memory that a plugin allocated outlives the plugin.
 static int outlives(const char *path) {
     start_cuda();
     Pointer blocks[20];
@@ -158,7 +158,7 @@ static void *open_and_close(void *unused) {
     return unused;
 }
 
-// Libraries come and go in two threads, and allocate in their constructors and destructors, with
+// Two threads open and close libraries that allocate in their constructors and destructors, with
 // the loader's lock held; two other threads allocate meanwhile.
 static int storm(const char *path) {
     start_cuda();
@@ -176,7 +176,7 @@ static int storm(const char *path) {
     return 0;
 }
 
-// The plugin is linked against the driver: whose functions its calls reach.
+// The plugin is linked against the driver: prints whose functions its calls reach.
 static int linked(const char *path) {
     const char *(*owner)(void) = open_plugin(path, RTLD_GLOBAL, "owner");
     void (*work)(int) = open_plugin(path, RTLD_GLOBAL, "work");
@@ -201,7 +201,7 @@ static int deep(const char *path) {
     Pointer ours[3];
     for (int i = 0; i < 3; i++)
         OK(cuMemAlloc(&ours[i], 1000));
-    // The highest one does not begin a segment.
+    // The highest block does not begin a segment.
     for (int i = 1; i < 3; i++)
         if (ours[i] > ours[0]) {
             Pointer higher = ours[i];
@@ -214,8 +214,8 @@ static int deep(const char *path) {
 
 // ---- contexts
 
-// The last release ends the primary context with live and cached blocks in it, and a free whose
-// work is still in flight. Its addresses are free afterwards.
+// The last release ends the primary context, with live and cached blocks in it and a free whose
+// work is still in flight. Its addresses are available afterwards.
 static int release(void) {
     find_driver();
     find_streams();
@@ -253,7 +253,7 @@ static int release(void) {
 
 // ---- children
 
-// A shell, and a program that uses CUDA by itself, from a program that used it first.
+// A program that has used CUDA starts a shell, and another program that uses CUDA.
 static int children(char **arguments) {
     start_cuda();
     loop(20);

@@ -1,4 +1,5 @@
-// A plugin that allocates; with -DLINKED it is linked against the driver, else it looks for it.
+// A plugin that allocates. With -DLINKED it is linked against the driver; otherwise it looks the
+// functions up.
 #include "../check.h"
 
 #ifdef LINKED

@@ -1,4 +1,4 @@
-// The smallest CUDA program: a loop of allocations. Says whether the library serves it.
+// The smallest CUDA program: a loop of allocations. Prints which library serves them.
 #include "../check.h"
 
 int main(int count, char **arguments) {

@@ -1,5 +1,6 @@
-// Allocates and frees through the driver, found in one of several ways: the argument, or with
-// -DLINKED as the program is linked. Mixed: what is allocated by one is freed by another.
+// Allocates and frees through the driver, whose functions are found in one of several ways: as the
+// argument says, or with -DLINKED as the program is linked. Mixed: memory is allocated through one
+// way and freed through another.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdint.h>
@@ -11,7 +12,7 @@ typedef unsigned long long Pointer;
 typedef int Resolve(const char *, void **, int, uint64_t, int *);
 
 #ifdef LINKED
-// Called, not kept: a call is bound when it is first made.
+// Called, not stored: a call is bound when it is first made.
 extern int cuInit(unsigned), cuDevicePrimaryCtxRetain(void **, int), cuCtxSetCurrent(void *);
 extern int cuMemAlloc_v2(Pointer *, size_t), cuMemFree_v2(Pointer);
 static int init(unsigned flags) { return cuInit(flags); }

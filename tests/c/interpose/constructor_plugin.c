@@ -38,7 +38,7 @@ static char state_of(int thread) {
     return strrchr(text, ')')[2];
 }
 
-// Until the other thread is through, or waits for something and goes on waiting.
+// Waits until the other thread has finished, or has been blocked for a while.
 static void let_it_come_far(void) {
     for (int waits = 0; !done && waits < 50; usleep(1000))
         waits = number && state_of(number) == 'S' ? waits + 1 : 0;

@@ -1,4 +1,5 @@
-// Look-ups before any constructor, from the constructor of a needed library, and from ours.
+// Look-ups before any constructor, in the constructor of a needed library, and in the program's
+// own.
 #include "../check.h"
 #include <signal.h>
 

@@ -1,7 +1,7 @@
-// Asks `cuGetProcAddress` in both forms for every base name, with every version that the name
-// has and its neighbours, and with all flags. Prints code, status and the *symbol* that the
-// pointer is, so that natively and under the library the same must come out.
-// Arguments: the table of functions; what to print beside the symbol ("file" or nothing).
+// Queries `cuGetProcAddress` in both forms for every base name, with every version that the name
+// has, adjacent versions, and all flags. Prints the code, the status and the *symbol* at the
+// returned address, so that the output is the same with and without the library. Arguments: the
+// table of functions; what to print beside the symbol ("file" or nothing).
 #include "../check.h"
 
 typedef int Old(const char *, void **, int, uint64_t);
@@ -42,7 +42,8 @@ int main(int count, char **arguments) {
     CHECK(driver);
     Old *exported = (Old *)dlsym(driver, "cuGetProcAddress");
     CHECK(exported);
-    // As CUDA's runtime does: from here on only what the resolver hands out, itself included.
+    // Like CUDA's runtime: from here on uses only what the resolver returns, including the resolver
+    // itself.
     OK(exported("cuGetProcAddress", (void **)&old_form, 11030, 0));
     CHECK(old_form && (void *)old_form == (void *)exported);
     if (dlsym(driver, "cuGetProcAddress_v2")) { // drivers before 12.0 have the old form only

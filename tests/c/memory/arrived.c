@@ -1,5 +1,5 @@
 // A stream-ordered request finds memory that was freed while the driver was asked for more. A
-// callback runs before the program gets it, and queries what is complete.
+// callback runs before the program gets that memory, and queries which work is complete.
 #include "../check.h"
 #include "../../../include/cachealloc.h"
 

@@ -1,4 +1,4 @@
-// A memory hook of the whole process. Counts what it hears; where HOOK_THROWS names a callback, that one throws.
+// A memory hook of the whole process. Counts its calls; the callback that HOOK_THROWS names throws.
 #include "../../../include/cachealloc.h"
 #include <atomic>
 #include <cstdio>

@@ -100,7 +100,7 @@ static void other_freed(void *data, int device, int kind, size_t bytes, uint64_t
 
 static cachealloc_hook first = SAYING("A "), second = SAYING("B ");
 
-// One allocation that the cache lacks, one that it has.
+// One allocation that the cache cannot serve, and one that it can.
 static void order(void) {
     Pointer a, b;
     OK(cachealloc_hook_push(&first));
@@ -118,7 +118,7 @@ static void order(void) {
     OK(cuMemAlloc(&a, 1000));
 }
 
-// More than there is: the driver is asked again and again, and each time told.
+// Requests more than there is: the driver is asked several times, and each time is reported.
 static void failure(void) {
     Pointer a = 7, b;
     OK(cuMemAlloc(&b, 1 << 20));
@@ -151,7 +151,7 @@ static void async(void) {
     OK(cuMemFreeAsync(a, stream));
 }
 
-// The address of memory that a hook has heard of, and whose end it has not, is given out again.
+// The address of memory that a hook was notified of is reused after a free without a notification.
 static void unheard(void) {
     void *stream, *pool;
     Pointer a, b;
@@ -169,8 +169,7 @@ static void unheard(void) {
     OK(cuMemFreeAsync(b, stream));
 }
 
-// Memory of a graph, by memory nodes and from the cache, and nodes that are added without a
-// capture.
+// Memory of a graph, from memory nodes and from the cache, and nodes added without a capture.
 static void capture(void) {
     struct { int kind, handles, location, device; uint64_t more[9], access[2], bytes; Pointer address; } node = {
         1, 0, 1, 0, {0}, {0}, 8000, 0};
@@ -196,7 +195,8 @@ static void capture(void) {
     puts("done");
 }
 
-// Memory of each other kind: told once it is there, and once it is gone; what fails is not told.
+// Memory of each other kind: reported when it exists, and when it is gone; failures are not
+// reported.
 static void kinds(void) {
     struct { int type, handles, kind, device; uint64_t more[3]; } properties = {1, 0, 1, 0, {0}};
     struct { size_t width, height; int format; unsigned channels; } flat = {64, 64, 0x20, 4};
@@ -217,12 +217,12 @@ static void kinds(void) {
     CALL("cuMemCreate", (uint64_t *, size_t, void *, uint64_t), (&physical, 4 << 20, &properties, 0));
     CALL("cuMemAddressReserve", (Pointer *, size_t, size_t, Pointer, long), (&addresses, 4 << 20, 0, 0, 0));
     CALL("cuMemMap", (Pointer, size_t, size_t, uint64_t, long), (addresses, 4 << 20, 0, physical, 0));
-    // It is mapped, and stays.
+    // The memory is mapped, and stays.
     CALL("cuMemRelease", (uint64_t), (physical));
     CALL("cuMemUnmap", (Pointer, size_t), (addresses, 4 << 20));
     CHECK(((int (*)(void **, void *))find("cuArrayCreate_v2"))(&refused, NULL));
     CHECK(((int (*)(void *))find("cuArrayDestroy"))(array));
-    // From here on nobody hears.
+    // From here on no hook is registered.
     OK(cachealloc_hook_pop(&first));
     CALL("cuMemHostAlloc", (void **, size_t, unsigned), (&pinned, 2000, 0));
     OK(cachealloc_hook_push(&first));
@@ -230,7 +230,7 @@ static void kinds(void) {
     OK(cachealloc_hook_pop(&first));
 }
 
-// As linear memory.
+// Pitched memory is reported as linear memory.
 static void pitched(void) {
     Pointer a;
     size_t pitch;
@@ -242,7 +242,7 @@ static void pitched(void) {
     OK(cachealloc_hook_pop(&first));
 }
 
-// Hears of each other kind by a callback that allocates, as any callback may.
+// A callback for other kinds of memory allocates, as any callback may.
 static void allocates_meanwhile(void *data, int device, int kind, size_t bytes, uint64_t address, uint64_t id) {
     void *pinned;
     CALL("cuMemHostAlloc", (void **, size_t, unsigned), (&pinned, 100, 0));
@@ -261,7 +261,7 @@ static void nested(void) {
     printf("heard %d\n", heard);
 }
 
-// Of a program that was built with the first header: what follows its table is none of it.
+// A program built with the first header: bytes past its table are not part of it.
 static void older(void) {
     struct { cachealloc_hook hook; } table = {first};
     void *pinned;
@@ -273,7 +273,7 @@ static void older(void) {
     CALL("cuMemFreeHost", (void *), (pinned));
     OK(cuMemAlloc(&a, 1000));
     OK(cachealloc_hook_pop(&table.hook));
-    // One whose last callback is there in part.
+    // A table whose last callback is there only in part.
     table.hook.size += sizeof(void *) + 1;
     table.hook.other_allocated = other_allocated;
     OK(cachealloc_hook_push(&table.hook));
@@ -282,7 +282,7 @@ static void older(void) {
     OK(cachealloc_hook_pop(&table.hook));
 }
 
-// Every callback allocates, frees, and sees that nothing it calls calls it.
+// Every callback allocates and frees, and checks that its own calls do not call it.
 static _Thread_local int depth, calls[6];
 static _Thread_local unsigned size;
 static atomic_int refused;
@@ -292,7 +292,7 @@ static void work(int which) {
     CHECK(depth++ == 0);
     calls[which]++;
     size = size * 5 + 1;
-    // The second is large enough to be refused now and then, in the middle of another thread's
+    // The second request is so large that it fails sometimes, in the middle of another thread's
     // retries.
     OK(cuMemAlloc(&a, 1 + size % 3000));
     if (cuMemAlloc(&b, (size_t)(1 + size % 7) << 20))
@@ -338,14 +338,14 @@ static void reentrant(void) {
         OK(pthread_create(&threads[i], NULL, with_work, NULL));
     for (int i = 0; i < 4; i++)
         OK(pthread_join(threads[i], NULL));
-    // Nothing is lost: what the device has can be had.
+    // Nothing is lost: all memory of the device is available.
     OK(cuMemAlloc(&all, 90 << 20));
     OK(cuMemFree(all));
     puts("done");
 }
 
-// Three segments: of small blocks, of larger ones for the callbacks, and one for the program's own
-// large block.
+// Three segments: one for small blocks, one for the larger blocks of the callbacks, and one for the
+// program's own large block.
 static void served(void) {
     static const cachealloc_hook quiet = {sizeof quiet};
     Pointer a, b;
@@ -363,7 +363,7 @@ static void served(void) {
     puts("done");
 }
 
-// A callback waits for a thread whose allocation the cache lacks.
+// A callback waits for a thread whose request the cache cannot serve.
 static void *allocates(void *unused) {
     Pointer a;
     use_context();
@@ -386,7 +386,7 @@ static void waiting(void) {
     puts("done");
 }
 
-// Hooks come and go inside a callback.
+// Hooks are pushed and popped inside a callback.
 static void pushes(void *data, int device, size_t size, size_t bytes) {
     OK(cachealloc_hook_push(&second));
     OK(cachealloc_hook_pop(&first));
@@ -452,7 +452,7 @@ static void in_child(void) {
     printf("child %d\n", WEXITSTATUS(status));
 }
 
-// Contracts broken: the thread is to end, is cancelled, jumps away.
+// Callbacks that break the contract: the thread exits, is cancelled, or jumps away.
 static jmp_buf away;
 static void exits_thread(void *d, int x, size_t y) { pthread_exit((void *)5); }
 static void is_cancelled(void *d, int x, size_t y) {
@@ -490,7 +490,7 @@ static void broken(void) {
     OK(pthread_join(thread, &result));
 }
 
-// For the hook of the process.
+// Used with the hook of the process.
 static void plain(void) {
     Pointer a;
     OK(cuMemAlloc(&a, 1000));
@@ -501,7 +501,7 @@ static void plain(void) {
     puts("done");
 }
 
-// Time for a count of instructions: a hook that was there and is gone leaves nothing.
+// For a count of instructions: a hook that was removed has no cost.
 static void gone(void) {
     Pointer a;
     OK(cachealloc_hook_push(&working));
@@ -513,7 +513,7 @@ static void gone(void) {
     puts("done");
 }
 
-// A callback waits for a thread that needs what was unmapped for the request it hears of.
+// A callback waits for a thread that needs the memory unmapped for the reported request.
 static int (*cuMemCreate)(uint64_t *, size_t, void *, uint64_t);
 static int creates_code = -1;
 static double seconds;

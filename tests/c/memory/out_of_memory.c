@@ -22,7 +22,7 @@ static int calls(int count, char **names) {
         char fault[200];
         snprintf(fault, sizeof fault, "%s@*=2", names[i]);
         fail(fault);
-        // No argument is read where there is none.
+        // No argument is read, because the call fails at once.
         int (*call)(size_t, size_t, size_t, size_t, size_t, size_t, size_t, size_t, size_t, size_t, size_t, size_t) =
             function(names[i]);
         printf("%s %d\n", names[i], call(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0));
@@ -61,7 +61,7 @@ static int linear(size_t bytes) {
     return cuMemAlloc(&pointer, bytes);
 }
 
-// What the library says of each kind, when the device is full of it.
+// Fills the device with memory of this kind, for the library's report.
 static int kind(const char *name, int most) {
     int code = 0, count = 0;
     while (!code && count < most) {
@@ -81,7 +81,7 @@ static int kind(const char *name, int most) {
     return 0;
 }
 
-// Asks for less and less until it gets some, so many times; each time gives it back.
+// Requests less and less until a request succeeds, and frees that memory; repeats this.
 static int probe(int times) {
     for (int i = 0; i < times; i++) {
         Pointer pointer = 0;
@@ -93,7 +93,7 @@ static int probe(int times) {
     return 0;
 }
 
-// Calls that name no size: one fails, then another succeeds, then the same.
+// Calls without a size: one fails, then another succeeds, then the first is repeated.
 static int again(void) {
     void (*fail)(const char *) = function("sim_fail");
     int (*load)(void **, const void *) = function("cuModuleLoadData");

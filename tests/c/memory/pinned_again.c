@@ -43,7 +43,7 @@ int main(int count, char **words) {
     *(void **)&free_host = dlsym(driver, "cuMemFreeHost");
     *(void **)&register_as = dlsym(driver, "cuMemHostRegister_v2");
     *(void **)&flags_of = dlsym(driver, "cuMemHostGetFlags");
-    // Refused, as where a program tries how many blocks fit.
+    // Refused, as when a program tries how many blocks fit.
     int (*launch)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **);
     *(void **)&launch = dlsym(driver, "cuLaunchCooperativeKernel");
     printf("launched: %d\n", launch(0, 1, 1, 1, 1, 1, 1, 0, 0, 0) == 0);
@@ -51,7 +51,7 @@ int main(int count, char **words) {
     *(void **)&attributes_of = dlsym(driver, "cuPointerGetAttributes");
     *(void **)&range_of = dlsym(driver, "cuMemGetAddressRange_v2");
     if (count > 1) {
-        // As many shapes, all alive at once, then freed; and another one.
+        // This many shapes, all alive at once, are freed; twice.
         int shapes = atoi(words[1]);
         void **all = calloc(shapes, sizeof *all);
         for (int round = 0; round < 2; round++) {
@@ -60,7 +60,8 @@ int main(int count, char **words) {
             for (int i = 0; i < shapes; i++)
                 OK(free_host(all[i]));
         }
-        // One that is kept serves, and then as many other shapes come and go.
+        // A retained piece serves a request, and then this many other shapes are allocated and
+        // freed.
         int more = count > 2 ? atoi(words[2]) : 0;
         if (more) {
             OK(alloc_as(&memory, 4096 + 64 * (shapes - 1), 0));
@@ -71,7 +72,7 @@ int main(int count, char **words) {
             OK(free_host(memory));
         }
         if (count > 2 && words[2][0] == 'e') {
-            // Each of two contexts has had work, which is over.
+            // Each of two contexts has had work, which is complete.
             int (*create)(void **, unsigned, int);
             *(void **)&create = dlsym(driver, "cuCtxCreate_v2");
             Pointer block;

@@ -18,7 +18,7 @@ static void *other(void *unused) {
             return NULL;
         set(context);
         turn = 0;
-        // Refused where the context is gone already.
+        // Fails if the context has already ended.
         free_host(memory);
         turn = 3;
     }

@@ -1,5 +1,5 @@
-// Prints the results of cuMemAllocPitch, the first time and later: pitch, place, size, contents,
-// refusals.
+// Prints the results of cuMemAllocPitch, for the first request and later ones: pitch, address,
+// size, contents, refusals.
 #include "../check.h"
 
 static int (*cuMemAllocPitch)(Pointer *, size_t *, size_t, size_t, unsigned);
@@ -35,7 +35,7 @@ int main(void) {
         for (int w = 0; w < 6; w++)
             for (int r = 0; r < 3; r++)
                 OK(cuMemFree(show(widths[w], rows[r], elements[(w + r) % 3])));
-    // Of a width that is known by now.
+    // The pitch of this width is already known.
     show(4000, 0, 4);
     show(4000, (size_t)1 << 40, 4);
     OK(cuCtxSetCurrent(0));

@@ -1,5 +1,5 @@
-// A program with a communication library: `communication LIBRARY PROGRAM`. Another process, which this
-// one's host has notified that a free has returned, is modelled by a read that nothing but the host
+// A program with a communication library: `communication LIBRARY PROGRAM`. Another process that
+// this one notifies after a free has returned is modelled by a host read that nothing but the free
 // orders.
 #include "communication.h"
 
@@ -40,7 +40,7 @@ static void peer_finds(Pointer at, Word value) {
     CHECK(*(volatile Word *)at == value);
 }
 
-// Training beside a library that does nothing now: no free has to wait.
+// Training beside a library that is idle: no free has to wait.
 static void quiet(void) {
     for (int i = 0; i < 20; i++) {
         Pointer block;
@@ -50,7 +50,7 @@ static void quiet(void) {
     }
 }
 
-// What a collective has brought is there when a free behind it has returned.
+// After a free has returned, the results of an earlier collective are there.
 static void behind(void) {
     collective(streams[0], 7);
     OK(cuMemFree(unrelated));
@@ -71,7 +71,7 @@ static void recycled(void) {
     peer_finds(buffer(), 2);
 }
 
-// Other processes may read what the program's kernels write.
+// Other processes may read what kernels of the program write.
 static void read_by_peers(Pointer shared) {
     write_late(0, shared, 7);
     OK(cuMemFree(unrelated));
@@ -86,7 +86,7 @@ static void registered(void) {
 
 static void symmetrical(void) { read_by_peers(symmetric()); }
 
-// Not the library's, though that is loaded.
+// Memory that the program itself exports, while the library is loaded.
 static void own(void) {
     struct Properties properties = {.kind = 1, .handle_types = 1, .location = {1, 0}};
     struct Access access = {{1, 0}, 3};

@@ -9,7 +9,7 @@ static Pointer shared_buffer;
 static Word *host_buffer;
 static void *write_kernel, *copy_kernel;
 
-// A buffer of its own that other processes can map.
+// Allocates a buffer of the library that other processes can map.
 static Pointer made(int location, void **handle) {
     struct Properties properties = {.kind = 1, .handle_types = 1, .location = {location, 0}};
     struct Access access = {{1, 0}, 3};

@@ -1,4 +1,5 @@
-// A program whose plugin submits work by itself: deep WAY HOW PLUGIN. HOW is how it is opened.
+// A program whose plugin submits work by itself: deep WAY HOW PLUGIN. HOW tells how the plugin is
+// opened.
 #include "../check.h"
 
 enum { BYTES = 1 << 20, ROUNDS = 5 };
@@ -17,7 +18,7 @@ static void start(void) {
         OK(create(&streams[i], 1));
 }
 
-// The C library's own `dlopen`, with nothing in front of it.
+// The C library's own `dlopen`, which nothing interposes.
 static void *open_past_all(const char *path, int flags) {
     const char *files[] = {"libc.so.6", "libdl.so.2"};
     for (int i = 0; i < 2; i++) {
@@ -58,7 +59,7 @@ static void *find(void *plugin, const char *name) {
     return found;
 }
 
-// The plugin fills a block; the program frees it and fills the next one on another stream.
+// The plugin fills a block; the program frees it, and fills the next block on another stream.
 static void used_again(void *plugin) {
     void (*fill)(Pointer, size_t, void *) = find(plugin, "fill");
     for (int i = 0; i < ROUNDS; i++) {
@@ -72,7 +73,7 @@ static void used_again(void *plugin) {
     }
 }
 
-// The plugin copies a block to pinned memory; the program frees the block, and looks.
+// The plugin copies a block to pinned memory; the program frees the block and reads that memory.
 static void looked_at(void *plugin) {
     void (*copy_out)(void *, Pointer, size_t, void *) = find(plugin, "copy_out");
     Pointer block;
@@ -93,7 +94,7 @@ static void looked_at(void *plugin) {
     puts("");
 }
 
-// The plugin frees what the program allocated, by the driver itself: a block that is a segment.
+// The plugin frees a block of the program, which is a whole segment, by calling the driver itself.
 static void given_back(void *plugin) {
     int (*give_back)(Pointer) = find(plugin, "give_back");
     enum { LARGE = 12 << 20, COUNT = 4 };
@@ -113,7 +114,7 @@ static void given_back(void *plugin) {
     }
 }
 
-// The plugin and its driver are apart from ours.
+// The plugin and its driver are in a separate namespace.
 static void apart(void *plugin) {
     int (*work_alone)(int) = find(plugin, "work_alone");
     for (int i = 0; i < ROUNDS; i++) {

@@ -1,5 +1,6 @@
-// A plugin that submits work to the driver; with -DLINKED it is linked against the driver, else it
-// looks up functions. Opened with deep binding, it bypasses the preloaded library either way.
+// A plugin that submits work to the driver. With -DLINKED it is linked against the driver;
+// otherwise it looks the functions up. Opened with deep binding, it bypasses the preloaded library
+// either way.
 #include "../check.h"
 
 typedef int Fill(Pointer, unsigned char, size_t, void *);
@@ -32,7 +33,7 @@ int give_back(Pointer block) {
     return function(block);
 }
 
-// In a namespace of its own the plugin finds a driver that was not started.
+// In a separate namespace the plugin finds a driver that was not started.
 int work_alone(int rounds) {
     start_cuda();
     loop(rounds);

@@ -31,8 +31,8 @@ static void free_something(void) {
     OK(cuMemFree(block));
 }
 
-// What the framework's kernel writes is there when a free behind it has returned; a free behind
-// other kernels has nothing to wait for.
+// What the framework's kernel writes is there when a later free has returned; a free after other
+// kernels has nothing to wait for.
 static void once(void) {
     by_table(stream, (Pointer)pinned, 7);
     free_something();
@@ -45,7 +45,8 @@ static void once(void) {
     }
 }
 
-// The program's kernel finds the address in memory, where the framework's may have left it.
+// The program's kernel finds the address in memory, where the framework's kernel may have stored
+// it.
 static void kept_by(void (*handed)(void *, Pointer, Word)) {
     Pointer place;
     Word words[] = {(Word)pinned, 8, 9}, ns = LATE;

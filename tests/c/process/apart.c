@@ -17,7 +17,7 @@
 
 static void rest(void) { usleep(1000); }
 
-// A stack of its own for each depth and size: writing the snapshot takes a while.
+// Has a different stack for each depth and size, so that writing the snapshot takes a while.
 static __attribute__((noinline)) void deep(int depth, size_t bytes) {
     volatile char here[32];
     here[0] = (char)depth;
@@ -43,7 +43,7 @@ static void snapshot(void) {
         rest();
 }
 
-// A lock on the program's own file, into which our thread looks for names.
+// Locks the program's own file, which the library's thread reads for names.
 static int locks(void) {
     int file = open("/proc/self/exe", O_RDONLY);
     struct flock lock = {.l_type = F_RDLCK, .l_whence = SEEK_SET, .l_len = 10}, other = lock;
@@ -63,7 +63,7 @@ static int locks(void) {
     return 0;
 }
 
-// A reader gets the end of the file once the program has closed the other end.
+// A reader sees the end of the pipe once the program has closed the write end.
 static int pipe_ends(int *ends) {
     char byte;
     record(30);
@@ -73,14 +73,14 @@ static int pipe_ends(int *ends) {
     return 0;
 }
 
-// A daemon closes every descriptor that it does not know, and opens files of its own.
+// A daemon closes every descriptor that it does not know, and opens its own files.
 static int closes(int rounds) {
     int wrong = 0;
     record(60000);
     for (int round = 0; round < rounds; round++) {
         unlink(SNAPSHOT);
         OK(kill(getpid(), SIGUSR1));
-        // A file of ours, where it can be seen at all.
+        // Waits for a file of the library, if its descriptor can be seen at all.
         for (int tries = 0, seen = 0; tries < 300 && !seen; tries++, rest())
             for (int file = 3; file < 30 && !seen; file++)
                 seen = fcntl(file, F_GETFD) != -1;
@@ -93,7 +93,7 @@ static int closes(int rounds) {
             files[i] = open(name, O_RDWR | O_CREAT | O_TRUNC, 0600);
             CHECK(write(files[i], "mine\n", 5) == 5);
         }
-        // A snapshot that lost its descriptor never comes.
+        // A snapshot whose descriptor was closed never appears.
         for (int tries = 0; tries < 3000 && access(SNAPSHOT, F_OK); tries++)
             rest();
         for (int i = 0; i < 8; i++) {
@@ -109,7 +109,8 @@ static int closes(int rounds) {
     return 0;
 }
 
-// As the maker is: at a real-time priority, on one processor.
+// Compares the scheduling of the library's threads with that of the program: real-time priority,
+// one processor.
 static int scheduled(int processors) {
     cpu_set_t set;
     int ours = 0, as_usual = 0;
@@ -156,7 +157,7 @@ static int narrow(void) {
     return CPU_COUNT(&all);
 }
 
-// Unannounced, as by a container: what it refuses is answered by an error.
+// Installed without a notice to the library, as by a container: refused calls return an error.
 static void refuse_a_table(void) {
 #define REFUSE(number)                                    \
     BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, number, 0, 1),    \

@@ -15,10 +15,10 @@
 #include <sys/wait.h>
 #include <time.h>
 
-// What a program and the process that watches it both see.
+// Shared between a program and the process that watches it.
 static struct {
     volatile double sent, last;
-    // The processor time of threads that work, since the signal.
+    // Processor time of the working threads since the signal.
     volatile long worked_ns;
     volatile int begin;
 } *shared;
@@ -46,7 +46,7 @@ static void share(void) {
     CHECK(shared != MAP_FAILED);
 }
 
-// A stack of its own for every number.
+// Allocates with a different stack for every number.
 static __attribute__((noinline)) void from_many_places(unsigned number, int depth, Pointer *kept) {
     if (depth == 0) {
         OK(cuMemAlloc(kept, 512));
@@ -59,7 +59,7 @@ static __attribute__((noinline)) void from_many_places(unsigned number, int dept
     __asm__ volatile("");
 }
 
-// CUDA with so many blocks, each from another place.
+// Starts CUDA with this many blocks, each allocated in a different place.
 static void start(int count) {
     Pointer kept;
     start_cuda();
@@ -69,8 +69,8 @@ static void start(int count) {
 
 // ---- a deadly signal
 
-// On a busy machine a thread waits for a processor, and so does what stops it: what it has done by
-// then is its processor time.
+// On a busy machine a thread waits for a processor, and so does the one that stops it: progress is
+// measured as processor time.
 static void worked(void) {
     static __thread long before_ns;
     struct timespec time;
@@ -102,7 +102,7 @@ static void *work_with_malloc(void *unused) {
     return unused;
 }
 
-// One that may hold what the writer needs goes on for moments.
+// May hold a lock that the writer needs, and then continues for a moment.
 static void *work_with_cuda(void *unused) {
     void *context;
     OK(cuDevicePrimaryCtxRetain(&context, 0));
@@ -132,7 +132,7 @@ static void *make_threads(void *unused) {
     return unused;
 }
 
-// Every thread of the process takes part in a change of the user, by a signal of the C library's.
+// Every thread of the process takes part in a change of the user, by a signal of the C library.
 static void *change_user(void *unused) {
     for (;;) {
         OK(setuid(getuid()));
@@ -159,7 +159,7 @@ static void *cancel_threads(void *unused) {
     return unused;
 }
 
-// The thread stands still while its child has its memory.
+// The thread is suspended while its child uses its memory.
 static void *start_processes(void *unused) {
     for (;;) {
         pid_t child = vfork();
@@ -185,7 +185,8 @@ static void *tell_time(void *unused) {
     return work(unused);
 }
 
-// With the loader's lock nearly always, and in the C library: what it calls there is its own.
+// Holds the loader's lock nearly always, and is inside the C library, whose internal calls are not
+// interposed.
 static void *list_objects(void *unused) {
     for (;;) {
         dl_iterate_phdr((int (*)(struct dl_phdr_info *, size_t, void *))abs, NULL);
@@ -194,7 +195,7 @@ static void *list_objects(void *unused) {
     return unused;
 }
 
-// Has the loader's lock when it is stopped, in the C library and in no system call, and for a
+// Holds the loader's lock when it is stopped, in the C library and in no system call, and for a
 // millisecond after that.
 enum { BLOCK_BYTES = 4 << 20 };
 static int work_with_lock(struct dl_phdr_info *info, size_t bytes, void *block) {
@@ -213,7 +214,7 @@ static void *hold_loader(void *unused) {
     return unused;
 }
 
-// Two threads are told to end the process at the same time.
+// Two threads end the process at the same time.
 static void *tell_another(void *unused) {
     while (!shared->sent)
         ;
@@ -221,8 +222,8 @@ static void *tell_another(void *unused) {
     return work(unused);
 }
 
-// After the signal that ends it nothing of the program runs, however long the names take and
-// however many threads want the processor.
+// After the signal that ends the process none of the program's code runs, however long the names
+// take and however many threads compete for the processor.
 static int killed(const char *what, int threads_count) {
     void *(*body)(void *) = !strcmp(what, "malloc") ? work_with_malloc
                             : !strcmp(what, "cuda") ? work_with_cuda
@@ -262,7 +263,7 @@ static int killed(const char *what, int threads_count) {
     return 0;
 }
 
-// The signal comes while the process already ends, at one moment after the other.
+// The signal arrives while the process already ends, at a later moment each time.
 static int ending(int count) {
     int first = 0, signal = 0;
     for (int i = 0; i < count; i++) {
@@ -286,7 +287,7 @@ static int ending(int count) {
     return 0;
 }
 
-// So many processes that end at once.
+// This many processes end at once.
 static int many(int count, const char *how) {
     share();
     int codes = 0;
@@ -309,7 +310,7 @@ static int many(int count, const char *how) {
     return 0;
 }
 
-// Says that it leaves, with much to be written.
+// Prints that it leaves, with much left to be written.
 static int leaves(void) {
     start(3000);
     puts("leaves"), fflush(stdout);
@@ -407,7 +408,8 @@ static void limit_memory(long more_kib) {
     OK(setrlimit(RLIMIT_AS, &limit));
 }
 
-// Nothing is left for us: neither to record nor to write. As `malloc` fails, a program lives on.
+// No memory is left for the library, neither to record nor to write. The program itself survives,
+// because it expects `malloc` to fail.
 static int short_of_memory(const char *when, long more_kib) {
     setvbuf(stdout, NULL, _IONBF, 0);
     start(!strcmp(when, "writing") ? 3000 : 3);
@@ -446,7 +448,7 @@ static int early(int has_context) {
 
 // ---- files
 
-// Another file has the name that we would use.
+// Folders have the names that the library would use.
 static int taken(const char *name) {
     char path[256];
     for (int i = 0; i < 4; i++) {
@@ -468,7 +470,7 @@ static void *write_always(void *unused) {
     return unused;
 }
 
-// The standard files are closed, and written to all the same.
+// The standard files are closed, and written to nevertheless.
 static int closed_numbers(void) {
     pthread_t thread;
     start(3000);
@@ -477,7 +479,7 @@ static int closed_numbers(void) {
     return 3;
 }
 
-// A thread that unlinks or opens a file from here on is killed, also where another process asks for
+// A thread that unlinks or opens a file from here on is killed, even if another process asks for
 // statistics.
 static int sealed(const char *how) {
     int is_asked = !strcmp(how, "asked"), is_announced_early = !strcmp(how, "early");
@@ -489,7 +491,7 @@ static int sealed(const char *how) {
         snprintf(line, sizeof line, "(sleep 0.5; LD_PRELOAD= \"$COMMAND\" stats %d) >/dev/null 2>&1 &", getpid());
         OK(system(line));
     }
-    // With "tight", also one that asks for the filter, for the time of a thread, or for signals.
+    // With "tight" also a thread that calls prctl, reads the clock, or asks for pending signals.
     static const int FORBIDDEN[] = {
         SYS_unlinkat, SYS_openat,
 #ifdef SYS_unlink

@@ -1,9 +1,10 @@
-// A kernel prints, and the process ends behind a free: the text is there. How it ends: `main`, `exit`,
-// `quick`, `_exit`, `handler` (by _exit, from a signal handler), `told` (by _exit, in another thread, which the one that
-// frees tells), `joined` (by _exit, when the thread that frees has ended), `watchdog` (by _exit, in another thread, which knows of
-// nothing; the kernel never ends), `alarm` (by exit, from a signal handler, which interrupts a thread that waits for a kernel that never
-// ends), `destroyed` (by `main`, while another thread is inside the end of the context, in which a
-// later kernel never ends).
+// A kernel prints, and the process ends after a free: the text must be there. Ways to end: `main`,
+// `exit`, `quick`, `_exit`; `handler` (by _exit, in a signal handler); `told` (by _exit, in another
+// thread, which the freeing thread notifies); `joined` (by _exit, after the freeing thread has
+// ended); `watchdog` (by _exit, in another thread that knows of nothing, while the kernel never
+// ends); `alarm` (by exit, in a signal handler that interrupts a thread waiting for a kernel that
+// never ends); `destroyed` (by `main`, while another thread ends the context, in which a later
+// kernel never ends).
 #include "../check.h"
 #include <pthread.h>
 #include <signal.h>
@@ -54,7 +55,8 @@ static void elsewhere(void *(*body)(void *), int ms) {
         OK(pthread_join(thread, NULL));
 }
 
-// Much longer than the end waits for the frees of other threads, and much less than for its own.
+// Waits much longer than the end waits for frees of other threads, and much shorter than it waits
+// for its own.
 static int says_whether_it_ends(pid_t child) {
     int tenths_left = 100;
     while (!waitpid(child, NULL, WNOHANG) && --tenths_left)

@@ -46,7 +46,7 @@ static void *goes_on(void *unused) {
     return unused;
 }
 
-// The main thread ends, and another one goes on.
+// The main thread ends, and another thread continues.
 static int leader(void) {
     pthread_t thread;
     OK(pthread_create(&thread, NULL, goes_on, NULL));
@@ -67,10 +67,10 @@ static int in_a_namespace(int flags, int (*body)(void)) {
 
 static int ends_at_once(void) { return 0; }
 
-// Process 1 of a namespace, and of the one within it.
+// Process 1 of a namespace, and of another one inside it.
 static int nested_in(void) {
     CHECK(getpid() == 1);
-    // /dev/shm of its own: other tests make files in the machine's.
+    // Has a separate /dev/shm, because other tests create files in the machine's.
     if (mount("none", "/dev/shm", "tmpfs", 0, NULL))
         return NO_RIGHT;
     start_cuda();
@@ -89,7 +89,7 @@ static int nested(void) {
     return in_a_namespace(CLONE_NEWPID, nested_in);
 }
 
-// A child that comes about by a system call of the program's own, of which no library hears.
+// Creates a child by a system call, without any library function.
 static int cloned(void) {
     Pointer block;
     start_cuda();
@@ -105,7 +105,7 @@ static int cloned(void) {
     return 0;
 }
 
-// A child that stays has nothing of what its parent records.
+// A child that stays has none of the parent's recording.
 static int forked(void) {
     start_cuda();
     loop(100);
@@ -129,7 +129,7 @@ static int elsewhere_in(void) {
     return 0;
 }
 
-// In a namespace whose clock began at another time.
+// In a namespace whose clock has another origin.
 static int elsewhere(void) {
 #ifndef CLONE_NEWTIME
 #define CLONE_NEWTIME 0x80

@@ -40,7 +40,7 @@ static void *leave(void *unused) {
     return unused;
 }
 
-// A child forked before CUDA was started is a process of its own.
+// A child forked before CUDA was started is a separate process with its own CUDA.
 static int fork_before(void) {
     pid_t child = fork();
     if (!child) {
@@ -54,8 +54,8 @@ static int fork_before(void) {
     return 0;
 }
 
-// CUDA does not survive a fork: every call of the child fails as it does natively, the parent
-// goes on. Another thread is somewhere inside an allocation all the while.
+// CUDA does not survive a fork: every call in the child fails as without the library, and the
+// parent continues. Another thread is inside an allocation at any of these moments.
 static int fork_after(void) {
     start_cuda();
     Pointer kept;
@@ -105,7 +105,7 @@ static int vfork_exit(void) {
     return 0;
 }
 
-// The same, and what it puts up with is its own.
+// The same; the child's system call filter affects only the child.
 static int vfork_seals(void) {
     start_cuda();
     loop(20);
@@ -176,7 +176,8 @@ static int close_plugin(const char *path) {
     return 0;
 }
 
-// A thread with little stack is the first to allocate: natively the driver's calls need less.
+// A thread with a small stack is the first to allocate: without the library, the driver's calls
+// need less.
 static int small_stack(void) {
     pthread_attr_t attributes;
     pthread_t thread;

@@ -1,6 +1,7 @@
-// A random valid program of processes. What it prints, leaves behind and ends with depends on its
-// seed alone, and not on the libraries that are loaded. ASK is the `cachealloc` command, if it is
-// to be asked about the process.
+// A random valid program of processes. Its output, its files and its exit status depend on its seed
+// alone, not on the loaded libraries. ASK is the `cachealloc` command, if the program is to query
+// itself.
+//
 // usage: random_process SEED STEPS [DEPTH]
 #include "../check.h"
 #include <dirent.h>
@@ -71,7 +72,7 @@ static void cuda(void) {
         OK(cuMemAlloc(&kept, 1 << 20));
         has_cuda = depth + 1;
     }
-    // A child of a process with CUDA has none, and is told so.
+    // A child of a process with CUDA cannot use it, and gets errors.
     int failed = 0;
     for (int i = (int)roll(3) * 1000; i >= 0; i--) {
         Pointer block = 0;
@@ -88,8 +89,8 @@ static void snapshot(void) {
     say("%d signals", (int)signals);
 }
 
-// Whether other processes that see the same `/proc` can be asked about this one: it has CUDA, still
-// has the rights to its files, and is shown by the number that it knows.
+// Whether other processes that see the same `/proc` can query this one: it has CUDA, still has the
+// rights to its files, and is visible under its own number.
 static int can_be_asked(void) {
     char shown[16] = "";
     ssize_t length = readlink("/proc/self", shown, sizeof shown - 1);
@@ -97,12 +98,12 @@ static int can_be_asked(void) {
     return has_cuda == depth + 1 && has_rights && length > 0 && atoi(shown) == getpid();
 }
 
-// A process that lives is found, and its history is left to it.
+// A living process is found, and its history is not taken away.
 static void ask(void) {
     const char *command = getenv("ASK");
     char number[16];
     int codes[2] = {0, 1};
-    // The history of what the process was before it became this program may be taken.
+    // The history of the process before it became this program may be taken.
     int questions = getenv("LEFT_HISTORY") ? 1 : 2;
     if (command && can_be_asked())
         for (int i = 0; i < questions; i++) {
@@ -129,7 +130,7 @@ static void own_file(void) {
     say("%s is %d: %zd", name, file, written);
 }
 
-// As a daemon does, perhaps while a snapshot is written.
+// Closes descriptors as a daemon does, perhaps while a snapshot is written.
 static void close_all(void) {
     if (roll(2))
         snapshot();
@@ -225,8 +226,8 @@ static void surroundings(void) {
 
 static void run_on(int steps);
 static void end(void) __attribute__((noreturn));
-// The unwinder of a thread that ends holds the loader's lock for a moment. A child that `clone` makes
-// then would hold it for ever.
+// The unwinder of an ending thread briefly holds the loader's lock. A child made by `clone` at that
+// moment would hold it forever.
 static int main_thread_lives(void) {
     char line[512] = "";
     int file = open("/proc/self/stat", O_RDONLY | O_CLOEXEC);
@@ -279,7 +280,7 @@ static int ends_at_once(void *unused) {
     return 0;
 }
 
-// Children of which no handler of the C library is notified.
+// Creates children without running the C library's fork handlers.
 static void cloned(void) {
     static char stack[256 << 10] __attribute__((aligned(16)));
     static const int flags[] = {CLONE_VM, CLONE_VM | CLONE_VFORK, CLONE_FILES, CLONE_FS};
@@ -294,7 +295,7 @@ static void cloned(void) {
     }
 }
 
-// The library's files of the first process of this namespace.
+// Counts the library's files of the first process of this namespace.
 static int files_of_first(void) {
     char own[64];
     struct stat about;
@@ -310,7 +311,7 @@ static int files_of_first(void) {
     return count;
 }
 
-// The first process of a namespace has a child that is the first of a further one.
+// The first process of a namespace has a child that is the first process of a nested one.
 static int first_of_two(void *unused) {
     (void)unused;
     depth++;
@@ -369,7 +370,7 @@ static void end(void) {
     case 4:
         kill(getpid(), SIGKILL);
     case 5:
-        // The driver has threads, which would go on.
+        // The driver's threads would continue.
         if (has_cuda != depth + 1)
             pthread_exit(NULL);
         __attribute__((fallthrough));
@@ -403,7 +404,7 @@ int main(int count, char **arguments) {
     CHECK(count >= 3);
     struct rlimit none = {0, 0};
     setrlimit(RLIMIT_CORE, &none);
-    // Else the end of a thread loads it, and takes a descriptor for a moment.
+    // Otherwise the end of a thread loads it, and takes a descriptor for a moment.
     CHECK(dlopen("libgcc_s.so.1", RTLD_NOW));
     self = arguments[0];
     dice = 88172645463325252u ^ (strtoull(arguments[1], NULL, 10) * 0x9e3779b97f4a7c15u);

@@ -64,7 +64,7 @@ static void *work(void *unused) {
     return unused;
 }
 
-// Half of those with handlers have them before CUDA, the others after.
+// Half of the processes with handlers install them before CUDA, the others afterwards.
 static int child(int number, int handles) {
     pthread_t threads[2];
     own = &children[number];
@@ -108,7 +108,8 @@ static int wait_for(struct child *child) {
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-// Each comes when the one before it in this process was handled: what is pending twice comes once.
+// Each signal is sent when the previous one of its process was handled: signals pending twice
+// arrive once.
 static void handled(int count, int signals) {
     int sent[2] = {0}, arrived[2] = {0}, codes[256] = {0};
     begin(count, 1);
@@ -130,7 +131,8 @@ static void handled(int count, int signals) {
     printf("USR1 %d of %d, TERM %d of %d, exited %d of %d\n", arrived[0], sent[0], arrived[1], sent[1], codes[3], count);
 }
 
-// By the last of some signals at a random moment, which the program does not handle.
+// Ends processes by the last of several signals, at a random moment, which the program does not
+// handle.
 static void ended(int count, int signals, int last) {
     int codes[256] = {0};
     begin(count, 0);

@@ -1,5 +1,6 @@
 // Starts a program in random surroundings: another user, limits, namespaces, file systems, signals,
-// descriptors, environment. PRELOAD and ASK are for the program alone.
+// descriptors, environment. PRELOAD and ASK apply to the program alone.
+//
 // usage: surroundings SEED PROGRAM ARGUMENTS
 #include "../check.h"
 #include <errno.h>
@@ -21,7 +22,7 @@ static unsigned roll(unsigned sides) {
     return (unsigned)(dice >> 20) % sides;
 }
 
-// What this machine or user forbids is left out, in both runs alike.
+// What this machine or user forbids is omitted, in both runs alike.
 static void try(int code) { (void)code; }
 
 static void limit(int resource, rlim_t value) {
@@ -43,7 +44,7 @@ static void limits(void) {
         limit(RLIMIT_SIGPENDING, 8);
 }
 
-// Mounts of this process and its children alone.
+// Mounts are visible only to this process and its children.
 static void file_systems(void) {
     if (unshare(CLONE_NEWNS) || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL))
         return;

@@ -1,6 +1,6 @@
-// Starts Python, from the library given, when CUDA is running. Allocates in a Python function; with
-// a number, that deep in functions. With `native` and a number instead: that deep in functions of
-// C.
+// Starts Python from the given library while CUDA is running. Allocates in a Python function; with
+// a number, in a recursion of that depth. With `native` and a number, in a recursion of that depth
+// in C.
 #include "../check.h"
 
 static int allocate(void) {

@@ -1,4 +1,4 @@
-// killed WAY: allocates, and is killed by itself.
+// killed WAY: allocates, and kills itself.
 #include "../check.h"
 #include "../../../include/cachealloc.h"
 #include <signal.h>
@@ -11,7 +11,7 @@ __attribute__((noinline)) static void hold(int count) {
         OK(cuMemAlloc(&kept[i], 1000000 * (i + 1)));
 }
 
-// The child has our mapping, and ends in an orderly way.
+// The child inherits the library's mapping, and ends normally.
 static void with_child(void) {
     pid_t child = fork();
     if (!child) {
@@ -23,14 +23,15 @@ static void with_child(void) {
     CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status));
 }
 
-// Records on, so many entries from here on.
+// Continues recording with at most this many entries.
 static void change(int entries_max, int clear) {
     const char *level = strstr(getenv("CACHEALLOC_CONF"), "record:state") ? "state" : "all";
     CHECK(cachealloc_record_memory_history);
     CHECK(!cachealloc_record_memory_history(level, "all", "all", entries_max, -1, clear));
 }
 
-// Between two stops all that there is to record, once: memory that comes and goes, of ours, of the driver's own, and of the host.
+// Between two stops, everything that can be recorded happens once: allocations and frees of the
+// library, of the driver itself, and of host memory.
 static void stepped(void) {
     void *driver = dlopen("libcuda.so.1", RTLD_NOW), *pinned;
     int (*managed)(Pointer *, size_t, unsigned) = dlsym(driver, "cuMemAllocManaged");

@@ -41,7 +41,7 @@ static int load_tool(void) {
     void *tool = path ? dlopen(path, RTLD_LAZY) : NULL;
     int (*initialize)(const void *(*)(uint32_t)) = NULL;
     *(void **)&initialize = dlsym(path ? tool : RTLD_DEFAULT, "InitializeInjectionNvtx2");
-    // Slot 0 has no function, and the tool must not mind.
+    // Slot 0 has no function, which the tool must accept.
     for (int i = 1; i < 16; i++)
         core_slots[i] = &core[i], core2_slots[i] = &core2[i];
     return (!path || tool) && initialize && initialize(table);

@@ -1,6 +1,6 @@
-// ranges HOW: a program that says which phase it is in, and allocates so much in each that the phases can be told
-// apart. `phases`: nested, in two threads, with what is out of balance. `many`: more names than there is room for.
-// `late`: recording begins in the midst of it.
+// ranges HOW: a program that marks its phases, and allocates a different amount in each, so that
+// they can be told apart. `phases`: nested, in two threads, with unbalanced pushes and pops.
+// `many`: more names than there is room for. `late`: recording begins in the middle.
 #include "../check.h"
 #include "../../../include/cachealloc.h"
 #include <errno.h>
@@ -57,7 +57,7 @@ static void phases(void) {
     OK(pthread_join(thread, NULL));
     keep(16 * KIB);
     cachealloc_range_pop();
-    // One pop too many, and more inside each other than are told apart.
+    // One pop too many, and a nesting deeper than is tracked.
     cachealloc_range_pop();
     for (int i = 0; i < 200; i++)
         push("deep");

@@ -27,7 +27,7 @@ static void words(void) {
     OK(cachealloc_record("off"));
 }
 
-// Blocks of before, freed later; blocks of now; and a segment that went back meanwhile.
+// Frees blocks from before the recording, and new ones; a segment was released meanwhile.
 static void late(void) {
     Pointer before[3], now[3], large;
     start();
@@ -130,7 +130,7 @@ static void *busy(void *unused) {
     return unused;
 }
 
-// On and off at any moment, while four threads allocate and memory goes back.
+// Switches recording on and off at any moment, while four threads allocate and memory is released.
 static void switches(void) {
     pthread_t threads[4];
     char name[64];
@@ -156,7 +156,7 @@ static void switches(void) {
     OK(cachealloc_record("off"));
 }
 
-// All parameters, while threads allocate or not: what is asked to stay stays.
+// Changes all parameters, while threads allocate or not; omitted ones keep their values.
 static void parameters(void) {
     int (*record)(const char *, const char *, const char *, uint64_t, int, int) = cachealloc_record_memory_history;
     Pointer a, b, c;

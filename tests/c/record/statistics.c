@@ -21,7 +21,7 @@ static long long stat(const char *key) {
     return value;
 }
 
-// All numbers whose name begins so, as PyTorch's counters are made.
+// Checks all statistics with this prefix, which are PyTorch's counters.
 static void expect(const char *name, long long current, long long allocated, long long freed) {
     const char *metrics[] = {"current", "allocated", "freed"};
     long long wanted[] = {current, allocated, freed};
@@ -47,7 +47,7 @@ static void expect_all(const char *pool, long long count, long long bytes, long 
     }
 }
 
-// The blocks of a list are free to the program, whatever it had asked for when it got them.
+// Blocks in a thread cache count as free, whatever size the program had requested when it got them.
 static int lists(void) {
     start_cuda();
     OK(cachealloc_reset_accumulated_stats(-1));
@@ -59,7 +59,7 @@ static int lists(void) {
         OK(cuMemFree(kept));
         expect_all("small_pool", 0, 0, 0, i + 1, 1024 * (i + 1), requests);
     }
-    // Ten at once: more than a list holds, and one of them stays.
+    // Ten blocks at once: more than a thread cache holds, and one of them stays.
     Pointer many[10];
     for (int i = 0; i < 10; i++) {
         OK(cuMemAlloc(&many[i], 900 + i));
@@ -74,7 +74,8 @@ static int lists(void) {
     CHECK(stat("allocated_bytes.all.peak") == 3 * MIB + 1024 || stat("allocated_bytes.all.peak") == 10 * 1024 + 0);
     OK(cachealloc_reset_peak_stats(0));
     CHECK(stat("allocated_bytes.all.peak") == 3 * MIB + 1024);
-    // A block that its list hands out for more than it came for: a peak that a report has shown stays.
+    // The thread cache serves a larger request than the block's previous one: a peak that was
+    // reported does not change.
     for (int size = 600; size <= 1000; size += 20) {
         OK(cuMemAlloc(&kept, size));
         long long peak = stat("requested_bytes.small_pool.peak");
@@ -82,7 +83,8 @@ static int lists(void) {
         CHECK(stat("requested_bytes.small_pool.peak") == peak);
     }
     requests += 21 * 800;
-    // One that went through a list, freed on a stream: it never comes there again.
+    // A block that went through a thread cache is freed on a stream: it never returns to that
+    // cache.
     for (int i = 0; i < 12; i++) {
         OK(cuMemAlloc(&kept, 2000 - i));
         OK(cuMemFree(kept));
@@ -97,7 +99,7 @@ static int lists(void) {
     OK(cuMemFree(kept));
     OK(cuMemFree(many[0]));
     expect_all("small_pool", 0, 0, 0, 53 + 21, (40 + 21) * 1024 + 13 * 2048, requests);
-    // Totals that begin anew while blocks live which lists handed out.
+    // Totals are reset while blocks from thread caches are alive.
     for (int i = 0; i < 12; i++) {
         OK(cuMemAlloc(&kept, 4096 - i));
         if (i < 11)
@@ -146,7 +148,7 @@ static int api(void) {
     return 0;
 }
 
-// Under red_zone:64, by pairs of one size: what is requested of the allocator has the zone, each time.
+// With red_zone:64 the allocator's requests include the zone each time; pairs of one size.
 static int zones(void) {
     start_cuda();
     Pointer pointer;
@@ -160,7 +162,7 @@ static int zones(void) {
     return 0;
 }
 
-// A context is gone, and another one comes.
+// A context ends, and another one begins.
 static int contexts(void) {
     int (*reset)(int) = dlsym(dlopen("libcuda.so.1", RTLD_NOW), "cuDevicePrimaryCtxReset_v2");
     start_cuda();
@@ -182,7 +184,7 @@ static __attribute__((noinline)) void hold_two(Pointer *a) {
     OK(cuMemAlloc(&a[1], 2 * MIB));
 }
 
-// The peak is in the middle; a later one counts where peaks have begun anew.
+// The peak is in the middle; a later one counts if peaks were reset.
 static int holders(int anew) {
     start_cuda();
     Pointer a[2], later, last;
@@ -198,7 +200,7 @@ static int holders(int anew) {
 
 static sem_t listed, freed;
 
-// Leaves 2 MiB in the list of this thread, and takes them again later.
+// Leaves 2 MiB in this thread's cache, and takes them again later.
 static void *use_list(void *context) {
     Pointer block;
     OK(cuCtxSetCurrent(context));
@@ -212,7 +214,8 @@ static void *use_list(void *context) {
     return NULL;
 }
 
-// The program never holds more than 6 MiB: what it frees on a stream is off when the list serves it.
+// The program never holds more than 6 MiB: a block freed on a stream no longer counts when a thread
+// cache hands out its block.
 static int peak(void) {
     start_cuda();
     void *context;
@@ -242,7 +245,8 @@ static void other_turn(int number) {
     OK(sem_wait(&turns[number]));
 }
 
-// Three times it holds the block of its list in one turn and gives it back in the next; then it asks the core for more.
+// Three times, holds the block of its thread cache in one turn and frees it in the next; then
+// requests more from the core.
 static void *hold_in_turn(void *context) {
     OK(cuCtxSetCurrent(context));
     for (int i = 0; i < 12; i++) {
@@ -261,7 +265,7 @@ static void *hold_in_turn(void *context) {
     return NULL;
 }
 
-// Holds so many MiB at once, in blocks of 2, so many times.
+// Holds this many MiB at once, in blocks of 2 MiB; repeats this.
 static void hold_mib(int mib, int times) {
     Pointer blocks[5];
     while (times--) {
@@ -280,7 +284,7 @@ static void expect_peak(int mib) {
     }
 }
 
-// What two threads hold at once of what their lists give.
+// The peak counts what two threads hold at once from their caches.
 static int peak_of_lists(void) {
     start_cuda();
     void *context;
@@ -297,23 +301,23 @@ static int peak_of_lists(void) {
     hold_mib(8, 1);
     expect_peak(10);
     other_turn(0);
-    // No more from this list than without the other thread's block.
+    // This cache serves no more than it did without the other thread's block.
     hold_mib(6, 1);
     expect_peak(11);
     other_turn(0);
     hold_mib(2, 100);
     other_turn(0);
-    // The same after many hits, but again and again.
+    // The same amount after many hits, but repeatedly.
     hold_mib(8, 17);
     expect_peak(13);
     other_turn(0);
     other_turn(0);
-    // Once, but more than this list ever gave.
+    // Only once, but more than this cache ever served.
     hold_mib(10, 1);
     expect_peak(15);
     other_turn(0);
     other_turn(0);
-    // As much as ever, beside a block that the core gave since.
+    // As much as before, beside a block that the core has served since.
     hold_mib(10, 1);
     expect_peak(17);
     OK(pthread_join(thread, NULL));
@@ -329,7 +333,7 @@ static void *allocate_until_stopped(void *number) {
     while (!stop) {
         random = random * 6364136223846793005 + 1442695040888963407;
         int i = (random >> 33) % 20;
-        // Often the same size, sometimes any.
+        // Often about the same size, sometimes any.
         size_t bytes = random >> 60 < 12 ? 60000 + (random >> 40) % 100 : 1 + (random >> 40) % (3 * MIB);
         if (live[i])
             OK(cuMemFree(live[i]));
@@ -345,7 +349,7 @@ static void *allocate_until_stopped(void *number) {
     return NULL;
 }
 
-// Allocates in so many threads until its input ends.
+// Allocates in this many threads until its input ends.
 static int busy(int count, const char *end) {
     start_cuda();
     loop(1);
@@ -370,7 +374,7 @@ static int busy(int count, const char *end) {
     return 0;
 }
 
-// Through which this program allocates: no call site.
+// All allocations of this program go through this function, which is therefore no call site.
 static Pointer __attribute__((noinline)) get(size_t bytes) {
     Pointer block;
     OK(cuMemAlloc(&block, bytes));
@@ -383,7 +387,8 @@ static void __attribute__((noinline)) takes_more(void) {
     more = get(100 * MIB);
 }
 
-// Nothing but hits for longer than a second, then one that the driver is asked for, then hits until the input ends.
+// Only hits for longer than a second, then a request that reaches the driver, then hits until the
+// input ends.
 static int steady(void) {
     start_cuda();
     Pointer block;

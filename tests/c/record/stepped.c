@@ -13,7 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-// Begins of files: as much as a short program needs. Behind it are holes.
+// Starts of files: as much as a short program needs. Holes follow.
 #define BYTES (1 << 20)
 #define COPIES_MAX 4000
 

@@ -41,7 +41,7 @@ static void join_threads(pthread_t *threads, int count) {
         OK(pthread_join(threads[i], NULL));
 }
 
-// CUDA with three live blocks.
+// Starts CUDA with three live blocks.
 static void start(void) {
     start_cuda();
     loop(20);
@@ -55,7 +55,7 @@ static int wait_for(pid_t child) {
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-// Sleeps so long whatever signals come.
+// Sleeps this long, whatever signals arrive.
 static void rest(int ms) {
     struct timespec time = {ms / 1000, ms % 1000 * 1000000L};
     while (nanosleep(&time, &time) == -1 && errno == EINTR)
@@ -156,7 +156,7 @@ _Noreturn static int exit_in_alloc(long us) {
         loop(10);
 }
 
-// A signal that ends a program that does nothing but allocate.
+// Sends a signal that ends the program, which only allocates.
 _Noreturn static int killed_in_alloc(long us, int signal) {
     start();
     shoot_in(us, signal);
@@ -217,8 +217,9 @@ static void set(int signal, void *handler, int flags) {
     OK(sigaction(signal, &action, NULL));
 }
 
-// Everything a program can see of handlers that it installs before and after CUDA starts. Raises
-// the signal only while a handler is there, so that the native run lives.
+// Checks everything that a program can see of handlers that it installs before and after CUDA
+// starts. Raises the signal only while a handler is installed, so that the run without the library
+// survives.
 static int handlers(int number) {
     say(number, "at first");
     set(number, note, 0);
@@ -268,7 +269,7 @@ static int handlers(int number) {
     return 0;
 }
 
-// As well-behaved programs end: their handler cleans up, and sends the signal again.
+// Ends as well-behaved programs do: the handler cleans up, and sends the signal again.
 static void clean_up(int number) {
     handled++;
     signal(number, SIG_DFL);
@@ -285,7 +286,7 @@ static int resend(int number, int before) {
     return 3;
 }
 
-// The second one ends the process: the handler was for one only.
+// The second signal ends the process, because the handler was for one signal only.
 static int once(int number) {
     start();
     set(number, note, SA_RESETHAND);
@@ -322,7 +323,7 @@ static int blocked(int number) {
     return 0;
 }
 
-// What a child inherits: it lives or dies by the signal as natively.
+// A child inherits the parent's signal handling: it lives or dies as without the library.
 static int in_child(int number, const char *how, char *self) {
     if (!strcmp(how, "ignored"))
         signal(number, SIG_IGN);
@@ -378,7 +379,8 @@ static int no_cuda(int number) {
 
 // ---- storms
 
-// So many signals while four threads allocate; the snapshot at the end must still come.
+// Sends this many signals while four threads allocate; the snapshot at the end must still be
+// written.
 static int storm(int number, int count, int threads_count) {
     start();
     pthread_t threads[8];
@@ -421,7 +423,7 @@ static int storm_of_changes(int number) {
     return 0;
 }
 
-// Asked for by a signal right before the end, which must not cut the file short.
+// Requests a snapshot by a signal right before the end, which must not truncate the file.
 static int signal_then(const char *end) {
     start();
     for (int i = 0; i < 5000; i++)
@@ -479,7 +481,7 @@ static void *fail_cancelled(void *unused) {
     return unused;
 }
 
-// A thread that is to be cancelled is cancelled where it natively is.
+// A thread is cancelled where it is without the library.
 static int cancelled(void) {
     start();
     pthread_t thread;
@@ -551,7 +553,7 @@ static int api_on_a_small_stack(void) {
     return 0;
 }
 
-// Snapshots as fast as they go, while four threads allocate.
+// Requests snapshots as fast as possible, while four threads allocate.
 static int api_busy(int count) {
     start();
     pthread_t threads[4];
@@ -583,7 +585,7 @@ static void wait_at_the_gate(void *unused) {
         usleep(1000);
 }
 
-// Blocks freed by a stream that is not there yet: neither allocated nor free.
+// Blocks freed on a stream that has not reached the free yet: neither allocated nor free.
 static int pending(void) {
     start();
     find_more();
@@ -603,7 +605,7 @@ static int pending(void) {
     return 0;
 }
 
-// A context that ends with memory in it, and another one at the same addresses.
+// A context ends with memory in it, and another one begins at the same addresses.
 static int context_ends(void) {
     start();
     find_more();
@@ -619,7 +621,7 @@ static int context_ends(void) {
     return 0;
 }
 
-// Two contexts of one device, each of which needs what the other one has just given back.
+// Two contexts of one device, each of which needs what the other one has just released.
 static void *need_most(void *context) {
     OK(cuCtxSetCurrent(context));
     for (int i = 0; !stop; i++) {
