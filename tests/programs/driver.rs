@@ -46,8 +46,8 @@ impl Driver {
         let resolver = Resolver::open(lookup)?;
         let functions = Functions::resolve(&resolver);
         let driver = Driver { functions, resolver, modules: Mutex::default() };
-        // Loading a kernel at its first launch waits for what runs: for a spinning kernel, for
-        // ever.
+        // Loading a kernel at its first launch waits for running kernels, and a spinning kernel
+        // never ends.
         // SAFETY: programs open the driver before they have other threads.
         unsafe { std::env::set_var("CUDA_MODULE_LOADING", "EAGER") };
         // SAFETY: the function takes a number.

@@ -1,4 +1,4 @@
-//! One program of everything that makes the library call the driver: `faults`.
+//! A program that does everything for which the library calls the driver: `faults`.
 //!
 //! It continues after any error, prints the code of each step, and checks what it wrote. A failing
 //! driver call (`SIM_FAIL`) may change a code, but never a byte, and loses no memory.

@@ -11,7 +11,7 @@ const MIB: usize = 1 << 20;
 /// Virtual nanoseconds: longer than the program.
 const LATE: u64 = 60_000_000_000;
 const SOON: u64 = 1_000_000;
-/// Time after which a program gives up waiting for the other process.
+/// Maximum time that a program waits for the other process.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn main() {
@@ -146,7 +146,7 @@ fn all(d: &Driver) -> Outcome<String> {
     Ok("ok".into())
 }
 
-/// Sleeps and frees nothing.
+/// Sleeps with its memory allocated.
 fn keep(d: &Driver, ms: usize) -> Outcome<String> {
     take(d, 5, 100 * MIB)?;
     sleep_ms(ms);

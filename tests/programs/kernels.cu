@@ -1,9 +1,9 @@
-// The kernels that the test programs launch. kernels.ptx holds the same ones, written by hand;
-// `nvcc -ptx -arch=sm_70 kernels.cu` makes an equivalent module. The simulated driver knows
+// The kernels that the test programs launch. kernels.ptx contains the same kernels, written by
+// hand; `nvcc -ptx -arch=sm_70 kernels.cu` makes an equivalent module. The simulated driver knows
 // them by name.
 //
-// One thread of one block does the work, so that any grid gives the same result. Every
-// parameter is one 64-bit word, and all effects happen when the delay is over.
+// One thread of one block does the work, so the result does not depend on the grid. Every parameter
+// is one 64-bit word, and all effects happen at the end of the delay.
 
 typedef unsigned long long u64;
 
@@ -28,7 +28,8 @@ extern "C" __global__ void fill(volatile u64 *at, u64 bytes, u64 value, u64 dela
     for (u64 i = 0; i < bytes / 8; i++) at[i] = value;
 }
 
-// The same, under a name that says what the test leans on: nothing is touched before the end.
+// Like `fill`, under a name that tells what the test relies on: memory does not change before the
+// end.
 extern "C" __global__ void late_fill(volatile u64 *at, u64 bytes, u64 value, u64 delay_ns) {
     if (!first_thread()) return;
     wait_ns(delay_ns);
@@ -41,7 +42,7 @@ struct Target {
     u64 value;
 };
 
-// Its target stands in device memory, where no launch shows it.
+// Its target is in device memory, which no launch argument shows.
 extern "C" __global__ void indirect_fill(volatile Target *target, u64 delay_ns) {
     if (!first_thread()) return;
     wait_ns(delay_ns);
@@ -63,7 +64,7 @@ extern "C" __global__ void add(volatile u64 *dst, volatile u64 *src, u64 bytes, 
     for (u64 i = 0; i < bytes / 8; i++) dst[i] += src[i];
 }
 
-// Adds to `*wrong` how many words are not `value`.
+// Adds to `*wrong` the number of words that are not `value`.
 extern "C" __global__ void check(volatile u64 *at, u64 bytes, u64 value, volatile u64 *wrong,
                                  u64 delay_ns) {
     if (!first_thread()) return;
@@ -77,7 +78,7 @@ extern "C" __global__ void delay(u64 ns) {
     if (first_thread()) wait_ns(ns);
 }
 
-// Runs until the flag is set: by later work, or by the host.
+// Runs until later work or the host sets the flag.
 extern "C" __global__ void spin(volatile u64 *flag, u64 value) {
     if (!first_thread()) return;
     while (*flag != value) {

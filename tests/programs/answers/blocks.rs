@@ -41,8 +41,7 @@ pub fn random(d: &Driver, seed: u64) -> Outcome {
                 _ if ordered => d.free_async(base, stream)?,
                 _ => d.free(base)?,
             }
-            // If work must still end, another allocation may already be there: only the program's
-            // own blocks are queried.
+            // Waits for the free to complete: before that, the result of a query depends on timing.
             d.synchronize()?;
             println!(
                 "  freed {bytes}: {}",

@@ -42,7 +42,7 @@ pub fn frees(d: &Driver) -> Outcome {
         d.memset(neighbour, 0x5A, bytes, 0)?;
         let inside = [1, bytes as u64 / 2, bytes as u64 - 1, bytes as u64 + 1];
         let inside = inside.map(|offset| {
-            // Half of one byte rounds to the block itself.
+            // Half of one byte rounds to the start of the block.
             let address =
                 if offset < bytes as u64 { block + offset.max(1) } else { block + offset };
             (code_of(d.free(address)), code_of(d.free_async(address, stream)))
@@ -106,7 +106,7 @@ fn near(bytes: usize, wanted: usize) -> String {
     if close { "as natively".into() } else { format!("FAIL, {bytes}, not {wanted}") }
 }
 
-/// The last group: no context is current afterwards.
+/// The last group: no context is current while it runs.
 pub fn without_context(d: &Driver) -> Outcome {
     let (context, block) = (d.context(), d.alloc(4096)?);
     let stream = stream(d)?;

@@ -1,8 +1,8 @@
 //! Queries about memory, and calls that fail: `answers SEED`.
 //!
-//! All output is the same on every driver and under every library that keeps its promises: codes,
-//! the state of the outputs, addresses relative to their block. `tests/gpu/cuda/answers.cu` asks
-//! a part of it beside the CUDA runtime.
+//! All output is the same on every driver, and under every library that keeps its promises: codes,
+//! the state of the outputs, addresses relative to their block. `tests/gpu/cuda/answers.cu` makes
+//! some of these queries in a program that also uses the CUDA runtime.
 
 #[macro_use]
 mod tools;

@@ -20,8 +20,8 @@ pub fn edited(d: &Driver, mode: u32) -> Verdict {
     Ok(format!("again: {}, ended {ended}", first == second))
 }
 
-/// Moves the stream back in the capture: its next node follows the node that preceded all later
-/// ones.
+/// Moves the stream back in the capture: its next node follows an earlier node, which precedes all
+/// later ones.
 pub fn set_back(d: &Driver, mode: u32) -> Verdict {
     let stream = d.stream()?;
     d.begin_capture(stream, mode)?;

@@ -1,4 +1,4 @@
-//! Ways in which memory of a graph is freed, and when it becomes available.
+//! The ways in which memory of a graph is freed, and when it becomes available.
 
 use cachealloc_tests::driver::{Driver, Outcome, RELAXED, check};
 
@@ -20,7 +20,7 @@ pub fn outlives(d: &Driver, mode: u32) -> Verdict {
         d.synchronize()?;
         d.launch_graph(executable, stream)?;
         if outside == inside || !holds(d, outside, 7)? {
-            return Ok("FAIL, the graph's memory was given to others".into());
+            return Ok("FAIL, the graph's memory was allocated again".into());
         }
         d.free(outside)?;
         d.destroy_executable(executable)?;
@@ -34,7 +34,7 @@ pub fn outlives(d: &Driver, mode: u32) -> Verdict {
         blocks.into_iter().try_for_each(|block| d.free(block))?;
         free_bytes(d)?;
     }
-    Ok("FAIL, it is lost".into())
+    Ok("FAIL, the memory is lost".into())
 }
 
 /// A block that is allocated when the capture ends belongs to the program, before and after the
@@ -58,14 +58,14 @@ pub fn freed_later(d: &Driver, mode: u32) -> Verdict {
         fill(d, stream, other, 7)?;
         d.launch_graph(executable, stream)?;
         if !holds(d, other, 7)? {
-            return Ok("FAIL, a launch wrote into memory of others".into());
+            return Ok("FAIL, a launch wrote to another block".into());
         }
     }
     d.destroy_executable(executable)?;
     d.destroy_graph(graph)?;
     free_bytes(d)?;
     if !holds(d, second, 2)? {
-        return Ok("FAIL, a block that the program holds was given to others".into());
+        return Ok("FAIL, a live block was allocated again".into());
     }
     let twice = (code(d.free(second)), code(d.free(second)), code(d.free(first)));
     Ok(format!("free {twice:?}"))

@@ -174,7 +174,7 @@ fn launches(d: &Driver, mode: u32) -> Verdict {
         fill(d, stream, input, round)?;
         d.launch_graph(executable, stream)?;
         if !holds(d, mine, 1_000 + round)? {
-            return Ok("FAIL, a launch wrote into memory of others".into());
+            return Ok("FAIL, a launch wrote to another block".into());
         }
         if !holds(d, output, 16 * round)? {
             return Ok("FAIL, wrong contents".into());
@@ -210,7 +210,7 @@ fn reuse(d: &Driver, mode: u32) -> Verdict {
     Ok(if first == second { "again" } else { "not again" }.into())
 }
 
-/// Two branches: one gets the memory that the other has freed when they have met, and not before.
+/// Two branches: one gets the memory that the other has freed only after the two have joined.
 fn branches(d: &Driver, mode: u32) -> Verdict {
     let (stream, side) = (d.stream()?, d.stream()?);
     d.begin_capture(stream, mode)?;
@@ -242,7 +242,7 @@ fn late_join(d: &Driver, mode: u32) -> Verdict {
     joins_late(d, mode, |_| Ok(()))
 }
 
-/// A stream joins late when nothing is reused any more: memory reused before must stay in order.
+/// A stream joins late, after which nothing is reused: memory reused before must stay in order.
 fn late_join_of_an_edited(d: &Driver, mode: u32) -> Verdict {
     joins_late(d, mode, |stream| add_by_hand(d, stream))
 }

@@ -106,14 +106,14 @@ pub fn destroyed_beside_a_capture(d: &Driver, mode: u32) -> Verdict {
     Ok(if served && !inside.is_empty() { "ok" } else { "FAIL, none" }.into())
 }
 
-/// The graph was launched after a kernel, and is destroyed while that runs. On the plain driver its
-/// memory is free at once; under the library it is free when the launch is complete, for which a
-/// later free waits.
+/// The graph was launched after a kernel, and is destroyed while that kernel runs. On the plain
+/// driver its memory is free at once; under the library it is free once the launch is complete, for
+/// which a later free waits.
 pub fn needed_behind_a_free(d: &Driver, mode: u32) -> Verdict {
     behind_a_free(d, mode, |_| Ok(()))
 }
 
-/// Several frees follow that wait for nothing on the plain driver, and then requests.
+/// Several frees that wait for nothing on the plain driver follow, and then requests.
 pub fn needed_behind_several_frees(d: &Driver, mode: u32) -> Verdict {
     let idle = d.stream()?;
     behind_a_free(d, mode, |d| {
@@ -140,7 +140,7 @@ pub fn needed_behind_a_wait(d: &Driver, mode: u32) -> Verdict {
     destroyed_while_running(d, mode, |d, stream, _| d.synchronize_stream(stream))
 }
 
-/// The program queries an event behind the launch until it is complete.
+/// The program queries an event recorded after the launch until it is complete.
 pub fn needed_behind_a_query(d: &Driver, mode: u32) -> Verdict {
     destroyed_while_running(d, mode, |d, stream, _| {
         let event = d.event()?;
@@ -150,7 +150,7 @@ pub fn needed_behind_a_query(d: &Driver, mode: u32) -> Verdict {
     })
 }
 
-/// Destroys a graph that runs, and requests its memory after `wait`, which has the stream of the
+/// Destroys a graph that runs, and requests its memory after `wait`, which gets the stream of the
 /// graph and a small block.
 fn destroyed_while_running(
     d: &Driver,

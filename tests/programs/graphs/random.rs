@@ -465,7 +465,7 @@ impl Program<'_> {
 }
 
 impl Capture {
-    /// Records that a call that allocates or frees is made now.
+    /// Records that a call that allocates or frees is made.
     fn allocates(&mut self) {
         self.native &= self.mode == RELAXED || self.mode == THREAD_LOCAL && self.elsewhere;
     }

@@ -31,7 +31,7 @@ pub fn backward(d: &Driver, mode: u32) -> Verdict {
         kept.extend(mine.map(|block| (block, 1_000 + round)));
         for (block, value) in &kept {
             if !holds(d, *block, *value)? {
-                return Ok("FAIL, a launch wrote into memory of others".into());
+                return Ok("FAIL, a launch wrote to another block".into());
             }
         }
         if !holds(d, step.output, round)? {
@@ -96,7 +96,7 @@ pub fn copied_in_rows(d: &Driver, mode: u32) -> Verdict {
     d.launch_graph(executable, stream)?;
     let kept = holds(d, outside[0], 7)? && holds(d, outside[1], 7)?;
     let good = kept && holds(d, output, 1)?;
-    Ok(if good { "ok" } else { "FAIL, a launch met others" }.into())
+    Ok(if good { "ok" } else { "FAIL, a launch wrote to another block" }.into())
 }
 
 fn copy_rows(d: &Driver, stream: Stream, to: u64, from: u64) -> Outcome {
@@ -120,7 +120,7 @@ pub fn handed_over(d: &Driver, mode: u32) -> Verdict {
     fill(d, other, outside, 7)?;
     d.synchronize()?;
     d.launch_graph(executable, stream)?;
-    Ok(if holds(d, outside, 7)? { "ok" } else { "FAIL, it was given to others" }.into())
+    Ok(if holds(d, outside, 7)? { "ok" } else { "FAIL, the block was allocated again" }.into())
 }
 
 /// A capture over two contexts, which allocates in both.
@@ -163,7 +163,7 @@ fn over_contexts(d: &Driver, mode: u32, device: i32) -> Verdict {
     d.set_context(second)?;
     for block in outside {
         if !holds(d, block, 7)? {
-            return Ok("FAIL, a launch wrote into memory of others".into());
+            return Ok("FAIL, a launch wrote to another block".into());
         }
     }
     Ok("ok".into())

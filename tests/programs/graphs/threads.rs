@@ -68,7 +68,7 @@ fn replayed(d: &Driver, stream: Stream, mode: u32, value: u64) -> Outcome {
     d.free(last)
 }
 
-/// The context is reset with a capture open; the next one works like a new context.
+/// The context is reset during a capture; the next context works like a new one.
 pub fn reset(d: &Driver, mode: u32) -> Verdict {
     for _ in 0..3 {
         let stream = d.stream()?;

@@ -65,7 +65,7 @@ fn capturing_stream_that_is_not_destroyed(d: &Driver) -> Verdict {
     let capture = Captured::new(d, PER_THREAD)?;
     capture.begin(d, THREAD_LOCAL)?;
     if d.destroy_stream(PER_THREAD).is_ok() {
-        return Ok("FAIL, it was destroyed".into());
+        return Ok("FAIL, the stream was destroyed".into());
     }
     in_thread(d, || {
         fill(d, d.stream()?, block, BYTES, 1, LATE)?;
@@ -382,5 +382,5 @@ fn freed_behind_its_launch(
     fill(d, other, large, BYTES, 4, 0)?;
     let good = holds(d, large, BYTES, 4)?;
     d.destroy_executable(executable)?;
-    ok_if(good, "the graph wrote into memory of others")
+    ok_if(good, "the graph wrote to another block")
 }

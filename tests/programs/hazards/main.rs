@@ -1,11 +1,11 @@
 //! Programs that break careless versions of the freeing rules: `hazards NAME`.
 //!
-//! Each is legal CUDA, or common in the wild, and runs cleanly without the library. The number in
-//! brackets is its rule's in the project's list. A program prints one line, and ends with 1 where
-//! the line says FAIL. `scripts/gpu run hazards` runs them on a GPU; `tests/gpu/hazards.txt` names
-//! those that need the simulated driver.
+//! Each is legal CUDA, or common in practice, and runs cleanly without the library. The number in
+//! brackets refers to the list of hazards in `docs/ordering.md`. A program prints one line, and
+//! exits with 1 if the line says FAIL. `scripts/gpu run hazards` runs them on a GPU;
+//! `tests/gpu/hazards.txt` names those that need the simulated driver.
 //!
-//! `hazards --list` prints for each program: its name, which modes keep its promise, whether it
+//! `hazards --list` prints for each program its name, the modes that keep its promise, whether it
 //! also runs without the library, and what the simulation needs.
 
 #[macro_use]
@@ -28,7 +28,7 @@ fn main() {
         return all().for_each(print);
     }
     let hazard = all().find(|hazard| hazard.name == name).unwrap_or_else(|| {
-        eprintln!("hazards NAME, where `hazards --list` tells the names");
+        eprintln!("usage: hazards NAME; `hazards --list` prints the names");
         std::process::exit(2);
     });
     let driver = Driver::open(Lookup::ProcAddress).unwrap_or_else(|error| {

@@ -21,7 +21,7 @@ pub struct Hazard {
 /// The modes that keep the promise on which the program relies.
 #[derive(Clone, Copy, Debug)]
 pub enum Kept {
-    /// Every mode: no reuse while in use, no wait too many, no lost capture.
+    /// Every mode: no reuse while in use, no unnecessary wait, no lost capture.
     Always,
     /// Every mode except `relaxed`: the order of streams, or completion that the host observes.
     Full,

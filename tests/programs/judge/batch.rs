@@ -45,7 +45,7 @@ impl Campaign<'_> {
     }
 
     /// Selects the valid programs, and leaves out those that hang or end the process without the
-    /// library. Returns `None` if the time is over.
+    /// library. Returns `None` if no time is left.
     fn baselines(
         &self,
         machine: &Machine,
@@ -146,8 +146,8 @@ fn is_wrong(ran: &Ran) -> bool {
     ran.code != 0 || !ran.problems.is_empty() || !ran.stdout.is_empty() || trouble
 }
 
-/// Whether a line affects, prints or queries something of the whole process, as the end of the
-/// process does. The default pool continues to count what `cuMemFree` has freed.
+/// Whether a line affects, prints or queries state of the whole process, as the end of the process
+/// does. The default pool still counts memory that `cuMemFree` has freed.
 fn wants_a_process(program: &Program) -> bool {
     let of_process = |op: Op| matches!(op, Op::Fault | Op::FaultsOver | Op::Say | Op::PoolHolds);
     program.theme == "text" || program.lines.iter().any(|line| of_process(line.op))

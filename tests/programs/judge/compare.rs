@@ -1,4 +1,4 @@
-//! Which lines are compared, and how they differ.
+//! Which lines are compared, and how two runs differ.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -182,9 +182,10 @@ impl Native {
         found
     }
 
-    /// Returns the first line on which another program was played without any fault. There the
-    /// library served a stream-ordered request that the driver refuses, and the block was freed at
-    /// once. If work precedes the free, another request finds the memory still in use.
+    /// Returns the first line from which on the two runs played different programs without any
+    /// fault: the library served a stream-ordered request that the driver refuses, and the block
+    /// was freed at once. If work precedes that free, another request finds the memory still in
+    /// use.
     fn end_of_likeness(&self, program: &Program, seen: &Seen) -> usize {
         let mut given_back = false;
         for (line, ours) in seen {

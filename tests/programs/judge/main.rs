@@ -11,7 +11,7 @@
 //!
 //! A program is valid if the simulated driver finds nothing wrong with it without the library,
 //! however long its kernels take. A line counts if all runs without the library agree on it. Under
-//! the library each line that counts must be the same.
+//! the library, each line that counts must have the same result.
 
 mod arguments;
 mod batch;

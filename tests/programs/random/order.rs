@@ -69,7 +69,7 @@ impl Streams {
         own
     }
 
-    /// Adds a point to the stream that is no work: the legacy stream need not stop for it.
+    /// Adds a point to the stream that is not work: the legacy stream need not wait for it.
     pub fn mark(&mut self, stream: usize) -> Clock {
         self.clocks[stream][stream] += 1;
         let mut own = self.nothing();

@@ -88,7 +88,7 @@ impl Scene<'_> {
             "cuPointerGetAttributes" => vec![1, place(&[2]), place(&[out()]), block],
             "cuPointerSetAttribute" => vec![place(&[1]), 6, block],
             "cuMemAllocAsync" => {
-                // This use goes beyond memory: the library no longer serves the pool.
+                // From this use on the library no longer serves the pool.
                 s.must("cuMemPoolSetAttribute", &[s.default_pool(), 1, place(&[1])]);
                 vec![out(), LARGE, s.stream]
             }

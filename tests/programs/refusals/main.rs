@@ -1,11 +1,11 @@
-//! The driver refuses one function: `refusals SYMBOL TYPES`, as in the columns of the list of
-//! functions.
+//! The driver refuses one function: `refusals SYMBOL TYPES`, with the values of these columns in
+//! the list of functions.
 //!
-//! First the function only returns a code; then it returns that code although it has done
-//! everything (`sim_fail`). Each time there is memory in the cache, and frees of two threads follow
-//! a kernel. Each line prints the result of the call, and what the program sees afterwards: it is
-//! the same without the library. A refusal without effect has also changed nothing in the library:
-//! a line says CHANGED if it has.
+//! First the function only returns a code; then it returns that code although it has taken full
+//! effect (`sim_fail`). Each time there is memory in the cache, and two threads free after a
+//! kernel. Each line prints the result of the call, and the state that the program sees afterwards,
+//! which is the same without the library. A refusal without effect must not have changed anything
+//! in the library either: otherwise a line says CHANGED.
 //!
 //! `refusals --list` prints those of the following symbols for which it knows arguments. The others
 //! are only refused at once.

@@ -1,4 +1,4 @@
-//! Calls that the driver refuses, and what it reuses: addresses and handles.
+//! Calls that the driver refuses, and addresses and handles that it reuses.
 
 pub mod refused;
 pub mod reused_handles;

@@ -1,5 +1,5 @@
-//! [19] [52] Calls that the driver refuses, and queries of the library that fail: to the program
-//! nothing has happened.
+//! [19] [52] Calls that the driver refuses, and queries of the library that fail: they have no
+//! effect that the program can see.
 
 use std::ffi::c_void;
 use std::sync::Mutex;
@@ -289,7 +289,7 @@ fn upload_at_instantiation(d: &Driver) -> Verdict {
     d.destroy_executable(executable)?;
     d.destroy_graph(graph)?;
     d.synchronize()?;
-    ok_if(d.alloc(percent(90)).is_ok(), "memory is lost")
+    ok_if(d.alloc(percent(90)).is_ok(), "memory was lost")
 }
 
 /// The cache holds the memory that the driver needs for the kernel's code.
@@ -327,7 +327,7 @@ fn failed_call_that_left_its_capture(d: &Driver) -> Verdict {
     let graph = d.end_capture(stream)?;
     let executable = d.instantiate(graph)?;
     d.launch_graph(executable, stream)?;
-    ok_if(launched == 0 && holds(d, word, SMALL, 3)?, "it was not made again")
+    ok_if(launched == 0 && holds(d, word, SMALL, 3)?, "the launch was not repeated")
 }
 
 /// The driver logs every refusal, and serves each of these requests without the library.

@@ -95,7 +95,7 @@ fn second_init(d: &Driver) -> Verdict {
     // This kernel may begin before earlier work of its stream is complete. Stream order therefore
     // puts it after no event.
     d.launch_early("copy", LEGACY, &[p, data, BYTES as u64, 0])?;
-    ok_if(holds(d, p, BYTES, 7)?, "the copy came before the kernel")
+    ok_if(holds(d, p, BYTES, 7)?, "the copy ran before the kernel")
 }
 
 /// [42] Three threads use contexts of their own, and each other's handles in turn. One of them
@@ -229,7 +229,7 @@ fn memory_where_a_context_was(d: &Driver) -> Verdict {
         }
         Ok(wrong)
     })?;
-    ok_if(wrong == 0, &format!("{wrong} times what there is was not known"))
+    ok_if(wrong == 0, &format!("live memory was unknown {wrong} times"))
 }
 
 /// After its context has ended, a kernel's handle belongs to another kernel with other arguments.

@@ -154,7 +154,7 @@ fn teardown_behind_frees_in_two_contexts(d: &Driver) -> Verdict {
     call!(d, cuTexObjectDestroy(texture))?;
     let late = d.virtual_ns().is_none_or(|now| now >= LATE);
     synchronize_both(d, &two)?;
-    ok_if(late, "the texture went while a kernel ran")
+    ok_if(late, "the texture was destroyed while a kernel ran")
 }
 
 /// One thread per device, as in frameworks; only events order their work.

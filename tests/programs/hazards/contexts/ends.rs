@@ -119,7 +119,7 @@ fn first_work_beside_the_end_of_a_context(d: &Driver) -> Verdict {
         d.synchronize_stream(stream)?;
         Ok(d.read_words(copied, PAGE / 8)?.iter().all(|word| *word == 7))
     })?;
-    ok_if(good, "the copy came before the kernel")
+    ok_if(good, "the copy ran before the kernel")
 }
 
 /// Memory that was freed in the context is available to the device.
@@ -207,7 +207,7 @@ fn room_beside(d: &Driver, gives_up: impl FnOnce() -> Outcome + Send) -> Verdict
     })
 }
 
-/// Makes calls, and with them references, possible that bypass the library.
+/// Makes calls possible that bypass the library, including calls that take and release references.
 pub fn behind_an_unknown_table(d: &Driver) {
     const UNKNOWN: [u8; 16] = [9; 16];
     // No driver knows this table.

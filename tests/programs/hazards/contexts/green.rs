@@ -62,7 +62,7 @@ fn memory_where_a_green_context_was(d: &Driver) -> Verdict {
     let refused = code(d.alloc(60 * MIB));
     let holds = holds(d, pooled, 40 * MIB, 1)?;
     let freed = code(d.free_async(pooled, stream));
-    Ok(format!("it is known: {is_known}, holds: {holds}, refused {refused}, freed {freed}"))
+    Ok(format!("known: {is_known}, holds: {holds}, refused {refused}, freed {freed}"))
 }
 
 /// [70] Memory freed while a green context is current is available to all once that context has

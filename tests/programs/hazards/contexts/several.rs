@@ -120,7 +120,7 @@ fn second_context_looks_at_data(d: &Driver) -> Verdict {
     let good = holds(d, result, BYTES, 1)?;
     d.set_context(first)?;
     d.synchronize()?;
-    ok_if(good, "the second context looked too early")
+    ok_if(good, "the second context read too early")
 }
 
 /// [30] The process that opens the handle may read the memory at once.
@@ -132,7 +132,7 @@ fn export_behind_a_barrier(d: &Driver) -> Verdict {
     let q = d.alloc(WHOLE_SEGMENT)?;
     let mut handle = IpcHandle::default();
     call!(d, cuIpcGetMemHandle(&mut handle, q))?;
-    ok_if(is_late(d), "a process could look while the old kernel wrote")
+    ok_if(is_late(d), "a process could read while the old kernel wrote")
 }
 
 fn peer_access_behind_a_barrier(d: &Driver) -> Verdict {
@@ -143,7 +143,7 @@ fn peer_access_behind_a_barrier(d: &Driver) -> Verdict {
     fill(d, a, data, SMALL, 1, LATE)?;
     d.free(unrelated)?;
     call!(d, cuCtxEnablePeerAccess(second, 0))?;
-    ok_if(is_late(d), "a peer could look while the old kernel wrote")
+    ok_if(is_late(d), "a peer could read while the old kernel wrote")
 }
 
 fn is_late(d: &Driver) -> bool {
@@ -201,7 +201,7 @@ fn rounds_of_contexts(d: &Driver, primary: u64) -> Verdict {
         let (stream, block) = (d.stream()?, d.alloc(BYTES)?);
         fill(d, stream, block, BYTES, round, 0)?;
         if !holds(d, block, BYTES, round)? {
-            return Ok("FAIL, memory after a context's end is wrong".into());
+            return Ok("FAIL, wrong contents after a context's end".into());
         }
         d.free(block)?;
     }
@@ -228,7 +228,7 @@ fn reset_device(d: &Driver) -> Verdict {
         let (stream, block) = (d.stream()?, d.alloc(BYTES)?);
         d.memset(block, 1, BYTES, stream)?;
         if !holds(d, block, BYTES, 0x0101_0101_0101_0101)? {
-            return Ok("FAIL, memory after a device reset is wrong".into());
+            return Ok("FAIL, wrong contents after a device reset".into());
         }
         d.free(block)?;
     }
@@ -243,7 +243,7 @@ fn destroy_texture_after_a_failed_end(d: &Driver) -> Verdict {
     d.free(unrelated)?;
     let ended = code(call!(d, cuCtxDestroy(d.context())));
     call!(d, cuTexObjectDestroy(texture))?;
-    ok_if(ended != 0 && is_late(d), "the texture went while a kernel ran")
+    ok_if(ended != 0 && is_late(d), "the texture was destroyed while a kernel ran")
 }
 
 /// The driver hands the addresses out again for memory that the library does not manage.

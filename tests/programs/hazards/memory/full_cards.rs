@@ -1,4 +1,4 @@
-//! [21] [22] [23] [33] Full cards, failing calls, and the reported amount of free memory.
+//! [21] [22] [23] [33] Full devices, failing calls, and the reported amount of free memory.
 
 use cachealloc_tests::driver::{Driver, Outcome, RELAXED};
 
@@ -72,7 +72,7 @@ fn small_blocks_then_a_large_one(d: &Driver) -> Verdict {
 }
 
 /// A block that is freed while a kernel still writes to it must move to another address to become
-/// part of something larger.
+/// part of a larger one.
 fn memory_moves_behind_a_kernel(d: &Driver) -> Verdict {
     let (stream, blocks) = (d.stream()?, twelve_mib_each(d)?);
     fill(d, stream, blocks[0], 12 * MIB, 1, LATE)?;
@@ -83,7 +83,7 @@ fn memory_moves_behind_a_kernel(d: &Driver) -> Verdict {
     ok_if(holds(d, large, 24 * MIB, 2)?, "wrong contents")
 }
 
-/// The memory is freed by a stream, and is available once the stream has got that far.
+/// A stream frees the memory, which is available once the stream has reached that free.
 fn memory_moves_past_a_stream(d: &Driver) -> Verdict {
     let (stream, blocks) = (d.stream()?, twelve_mib_each(d)?);
     d.free(blocks[2])?;

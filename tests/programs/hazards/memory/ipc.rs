@@ -108,7 +108,7 @@ fn opens_beside_references(d: &Driver) -> Verdict {
         }
         Ok(refused)
     })?;
-    ok_if(refused == 0, &format!("{refused} times it was not open"))
+    ok_if(refused == 0, &format!("a close failed {refused} times"))
 }
 
 /// The driver itself hands the same address out next; under the library an importer may still read

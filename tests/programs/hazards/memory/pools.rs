@@ -55,7 +55,7 @@ fn trim_behind_a_free(d: &Driver) -> Verdict {
     ok_if(reserved == 0 && total - free < 64 * MIB, &format!("{reserved} MiB are the pool's"))
 }
 
-/// kokkos#7032: an allocation that is freed at once makes the pool large for later ones.
+/// kokkos#7032: an allocation that is freed at once makes the pool reserve memory for later ones.
 fn pool_sized_by_malloc_and_free(d: &Driver) -> Verdict {
     let (stream, pool) = (d.stream()?, default_pool(d)?);
     let used = attribute_mib(d, pool, USED)?;

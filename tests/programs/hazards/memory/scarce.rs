@@ -124,14 +124,14 @@ pub fn beside<T>(
 
 pub fn beside_references_that_are_given_up(d: &Driver) -> Verdict {
     let all = || (0..300).map(|_| other_memory(d, LARGE)).sum::<Outcome<usize>>();
-    ok_if(beside_references(d, all)? == 0, "what the cache had was not found")
+    ok_if(beside_references(d, all)? == 0, "memory in the cache was not found")
 }
 
 /// Other threads attach to a context that the program has made, and detach from it.
 fn beside_users_that_detach(d: &Driver) -> Verdict {
     d.create_context(0)?;
     let all = || (0..300).map(|_| other_memory(d, LARGE)).sum::<Outcome<usize>>();
-    ok_if(beside_users(d, all)? == 0, "what the cache had was not found")
+    ok_if(beside_users(d, all)? == 0, "memory in the cache was not found")
 }
 
 /// The driver takes long to detach.
@@ -166,7 +166,7 @@ fn pinned_memory_freed_beside_references(d: &Driver) -> Verdict {
         }
         Ok(known)
     })?;
-    ok_if(known == 0, &format!("{known} times it was there still"))
+    ok_if(known == 0, &format!("freed memory was still known {known} times"))
 }
 
 /// With expandable segments, memory that a kernel still writes to is needed at another address.

@@ -1,5 +1,5 @@
-//! [37] [38] [47] Memory that the plain driver would have free by now serves every request: of any
-//! kind, by any thread, during any capture.
+//! [37] [38] [47] Memory that would be free on the plain driver serves every request: of any kind,
+//! by any thread, during any capture.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -343,7 +343,7 @@ fn pairs_beside(d: &Driver, fails: impl Fn() -> i32 + Sync) -> Verdict {
         Outcome::Ok((thread.join().expect("no program panics")?, refused))
     })?;
     d.free(kept)?;
-    Ok(format!("{failed} served that cannot be, {refused} refused"))
+    Ok(format!("{failed} impossible requests were served, {refused} refused"))
 }
 
 /// One thread's requests cannot be served; another thread's requests always can.

@@ -461,7 +461,7 @@ fn room_comes_back_from_behind_tags(d: &Driver) -> Verdict {
     d.synchronize_stream(a)?;
     let r = d.alloc(40 * MIB);
     d.free(q)?;
-    ok_if(r.is_ok(), "its memory serves nobody")
+    ok_if(r.is_ok(), "its memory serves no request")
 }
 
 /// [10] A segment is released to the driver after the work that still uses its blocks.

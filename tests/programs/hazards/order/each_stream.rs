@@ -147,8 +147,8 @@ fn two_contexts_behind_a_third(d: &Driver) -> Outcome<(u64, u64)> {
     Ok((block, works))
 }
 
-/// The free found its context to be the only one. This tells nothing about a wait that another
-/// context has deferred meanwhile.
+/// The free has found that its context is the only one in use. That says nothing about a wait that
+/// another context has deferred meanwhile.
 fn idle_context_frees_beside_one_that_owes(d: &Driver) -> Verdict {
     let (block, works) = two_contexts_behind_a_third(d)?;
     std::thread::scope(|scope| {
@@ -163,8 +163,8 @@ fn idle_context_frees_beside_one_that_owes(d: &Driver) -> Verdict {
     })
 }
 
-/// The free tells nothing about the streams of another context, which have not waited either. The
-/// thread that makes that context counts its submissions itself.
+/// The free says nothing about the streams of another context, which have not waited either. The
+/// thread that creates that context counts its own submissions.
 fn idle_context_frees_beside_streams_of_another(d: &Driver) -> Verdict {
     let (block, works) = two_contexts_behind_a_third(d)?;
     let freed = AtomicBool::new(false);

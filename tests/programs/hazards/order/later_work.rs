@@ -89,7 +89,7 @@ fn free_orders_streams(d: &Driver) -> Verdict {
     fill(d, a, data, BYTES, 3, LATE)?;
     d.free(temporary)?;
     copy(d, b, result, data, BYTES, 0)?;
-    ok_if(holds(d, result, BYTES, 3)?, "the consumer came first")
+    ok_if(holds(d, result, BYTES, 3)?, "the consumer ran first")
 }
 
 fn free_orders_a_programmatic_launch(d: &Driver) -> Verdict {
@@ -97,7 +97,7 @@ fn free_orders_a_programmatic_launch(d: &Driver) -> Verdict {
     fill(d, stream, data, SMALL, 3, LATE)?;
     d.free(temporary)?;
     d.launch_early("late_fill", stream, &[data, SMALL as u64, 4, 0])?;
-    ok_if(holds(d, data, SMALL, 4)?, "the dependent kernel came first")
+    ok_if(holds(d, data, SMALL, 4)?, "the dependent kernel ran first")
 }
 
 /// Combines each kind of work before the free with each kind after it.

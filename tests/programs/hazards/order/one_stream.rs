@@ -162,7 +162,7 @@ fn free_orders_a_copy_behind_one_stream(d: &Driver) -> Verdict {
         d.free(temporary)?;
         copy(d, b, result, data, BYTES, 0)?;
         if !holds(d, result, BYTES, value)? {
-            return ok_if(false, "the copy came first");
+            return ok_if(false, "the copy ran first");
         }
     }
     ok_if(true, "")
@@ -205,7 +205,7 @@ unsafe extern "C" fn until_it_may_end(_: *mut c_void) {
 
 static GAVE_UP: AtomicBool = AtomicBool::new(false);
 
-/// A thread of its own begins and ends a capture; after that the waiting call may end.
+/// A separate thread begins and ends a capture; after that the waiting call may end.
 fn captures_before_the_end(d: &Driver, stream: Stream) -> Outcome {
     let ended = std::thread::scope(|scope| {
         let captures = spawn(scope, d, || {

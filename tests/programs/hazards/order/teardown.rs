@@ -36,7 +36,7 @@ fn destroy_texture(d: &Driver) -> Verdict {
     d.launch("delay", stream, &[LATE])?;
     d.free(unrelated)?;
     call!(d, cuTexObjectDestroy(texture))?;
-    ok_if(is_late(d), "the texture went while a kernel ran")
+    ok_if(is_late(d), "the texture was destroyed while a kernel ran")
 }
 
 /// The second free skips its barrier; the teardown must wait for the first one's.
@@ -48,7 +48,7 @@ fn destroy_texture_after_a_second_free(d: &Driver) -> Verdict {
     d.free(first)?;
     d.free(second)?;
     call!(d, cuTexObjectDestroy(texture))?;
-    ok_if(is_late(d), "the texture went while a kernel ran")
+    ok_if(is_late(d), "the texture was destroyed while a kernel ran")
 }
 
 fn unmap(d: &Driver) -> Verdict {
@@ -159,7 +159,7 @@ fn look_behind_the_end_of_pinned_memory(d: &Driver) -> Verdict {
     let (page, unrelated) = (d.pinned(4096)?, d.pinned(4096)?);
     fill(d, stream, page, 4096, 7, LATE)?;
     d.free_pinned(unrelated)?;
-    ok_if(d.host_read(page) == 7, "the host looked before the work was done")
+    ok_if(d.host_read(page) == 7, "the host read before the work was done")
 }
 
 /// [63] The allocation is unchanged when a context ends that it does not belong to.
@@ -245,7 +245,7 @@ fn end_of_host_memory(d: &Driver, page: u64, end: impl FnOnce(u64) -> Outcome) -
     no_fault(d)
 }
 
-/// On a GPU, work that uses what is gone is a fault, which a synchronization reports.
+/// On a GPU, work that uses a destroyed object causes a fault, which a synchronization reports.
 fn no_fault(d: &Driver) -> Verdict {
     d.synchronize()?;
     Ok("ok".into())

@@ -116,7 +116,7 @@ fn a_flag_is_raised_before_the_launch_returns(d: &Driver) -> Verdict {
     })?;
     let block = d.alloc(SMALL)?;
     d.free(block)?;
-    ok_if(d.host_read(word) == ROUNDS - 1, "the host looked too early")
+    ok_if(d.host_read(word) == ROUNDS - 1, "the host read too early")
 }
 
 /// [14] One thread's captures begin and end while another thread's frees make barriers.

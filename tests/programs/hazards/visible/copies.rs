@@ -39,7 +39,7 @@ fn copy_to_managed(d: &Driver) -> Verdict {
         copy_late(d, copy, word, source)?;
         good &= d.host_read(word) == 7;
     }
-    ok_if(good, "the host looked before the work was done")
+    ok_if(good, "the host read before the work was done")
 }
 
 fn copy_from_managed(d: &Driver) -> Verdict {

@@ -121,7 +121,7 @@ fn pinned_behind_a_texture(d: &Driver) -> Verdict {
     let places = words.each_ref().map(|word| (word as *const u64).cast());
     look_after(d, |s| reach.launch(c"fetch", s, &places), || true)?;
     d.host_write(host, 2);
-    ok_if(holds(d, target, 8, 1)?, "the host refilled what was still being read")
+    ok_if(holds(d, target, 8, 1)?, "the host overwrote memory still being read")
 }
 
 /// The struct contains an address before the pinned memory; the copy begins three rows later.
@@ -148,7 +148,7 @@ fn batch_from_pageable(d: &Driver) -> Verdict {
     set_word(page, 1);
     look_after(d, |s| batch(d, s, target, page), || true)?;
     set_word(page, 2);
-    ok_if(holds(d, target, 8, 1)?, "the host refilled what was still being read")
+    ok_if(holds(d, target, 8, 1)?, "the host overwrote memory still being read")
 }
 
 fn batch(d: &Driver, stream: Stream, to: u64, from: u64) -> Outcome {

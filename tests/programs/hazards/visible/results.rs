@@ -205,7 +205,7 @@ fn refill(d: &Driver, host: u64) -> Verdict {
     let submit = |s| d.copy(target, host, WORD as usize, s);
     look_after(d, submit, || true)?;
     d.host_write(host, 2);
-    ok_if(holds(d, target, 8, 1)?, "the host refilled what was still being read")
+    ok_if(holds(d, target, 8, 1)?, "the host overwrote memory still being read")
 }
 
 // [3] Queried once, because on the plain driver nothing can be incomplete.

@@ -119,7 +119,7 @@ fn spin_and_destroy_texture(d: &Driver) -> Verdict {
     let late = d.virtual_ns().is_none_or(|now| now >= LATE);
     d.set_flag(flag, 1);
     d.synchronize()?;
-    ok_if(late, "the texture went while a kernel ran")
+    ok_if(late, "the texture was destroyed while a kernel ran")
 }
 
 /// [10] Runs `body` beside a kernel that ends only with `body`; 50 MiB of the cache are free.
@@ -167,7 +167,7 @@ fn spin_and_malloc_beside_a_lost_context(d: &Driver) -> Verdict {
     d.launch("spin", a, &[flag, 1])?;
     for _ in 0..3 {
         if code(d.query_stream(there)) != lost {
-            return Ok(format!("FAIL, no call says {lost} of the other context"));
+            return Ok(format!("FAIL, no call returns {lost} for the other context"));
         }
         d.alloc(BYTES)?;
     }

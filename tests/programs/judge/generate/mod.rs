@@ -1,4 +1,4 @@
-//! Makes programs from a seed and a theme, which gives the weights of the actions.
+//! Generates programs from a seed and a theme, which sets the weights of the actions.
 
 mod ask;
 mod beside;

@@ -95,7 +95,7 @@ impl Order {
         Clock::only(lane, count)
     }
 
-    /// Adds a point to the lane that is no work: no other lane stops for it.
+    /// Adds a point to the lane that is not work: no other lane waits because of it.
     pub fn mark(&mut self, lane: usize) -> Clock {
         self.lanes[lane].clock.advance(lane);
         let count = self.lanes[lane].clock.count(lane);

@@ -1,5 +1,5 @@
-//! Memory nearly full: every kind of request, combined with every kind of memory that is about to
-//! be free.
+//! Nearly full memory: every kind of request, combined with every kind of memory that is about to
+//! become free.
 //!
 //! All requests of a phase have the same large size, so that the known fragmentation inside
 //! segments plays no part: a request either clearly fits or clearly does not. On the plain driver,

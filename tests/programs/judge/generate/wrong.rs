@@ -12,8 +12,8 @@ impl Maker {
         self.say(Op::Wrong, &[what]);
     }
 
-    /// Calls for the program fail, and the library must do without its own calls. The program's
-    /// model does not include this: all of it uses separate slots.
+    /// Calls of the program fail, and so do calls of the library. The model does not include this:
+    /// everything here uses separate slots.
     pub fn faults(&mut self) {
         if self.captures_open > 0 || self.memory_mb < 512 {
             return;

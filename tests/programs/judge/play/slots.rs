@@ -158,7 +158,7 @@ pub struct Array {
     pub ctx: Ctx,
 }
 
-/// A graph or executable graph, and the blocks that its launch writes.
+/// A graph or an executable graph, and the blocks that its launch writes.
 #[derive(Clone)]
 pub struct Graph {
     pub handle: u64,
