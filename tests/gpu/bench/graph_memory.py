@@ -1,4 +1,4 @@
-"""What a captured workload keeps reserved, in MiB: two shapes, captured once. One line of JSON.
+"""The memory that a captured workload keeps reserved, in MiB: two shapes, captured once. One line of JSON.
 
 The same script under PyTorch's own cache (with its PYTORCH_CUDA_ALLOC_CONF) and, with PYTORCH_NO_CUDA_MEMORY_CACHING=1, under
 the library.
@@ -22,7 +22,7 @@ def free_mib():
 
 
 def branches(side, steps=64, size=1 << 22):
-    """Temporaries that two streams use, freed when the second has them in use: record_stream and a join each step."""
+    """Temporaries that two streams use, freed while the second one uses them: record_stream and a join in each step."""
     main = torch.cuda.current_stream()
     total = torch.zeros(size, device="cuda")
     for step in range(steps):

@@ -1,9 +1,10 @@
 // nvcc: -lcuda
-// What an allocation of each kind and its free cost, alone and while a kernel runs elsewhere: prints `name alone behind`,
-// in microseconds. Then temporaries as image programs use them: allocation, kernel, free.
+// Prints the cost of an allocation of each kind and its free, alone and while a kernel runs
+// elsewhere, as `name alone behind`, in microseconds. Then temporaries as image programs use them:
+// allocation, kernel, free.
 //
-//   kinds           natively or (preloaded) under the library
-//   kinds answers   which pitch the driver gives, and what it says of such memory
+//   kinds           without the library, or under it (preloaded)
+//   kinds answers   the pitch that the driver chooses, and its results for such memory
 #include <algorithm>
 #include <functional>
 
@@ -22,7 +23,7 @@ double median(std::vector<double> values) {
     return values[values.size() / 2];
 }
 
-// The median of some pairs, within about 0.3 s.
+// Returns the median of some pairs, within about 0.3 s.
 double alone(const std::function<void()> &pair) {
     for (int i = 0; i < 3; i++) pair();
     std::vector<double> times;
@@ -34,7 +35,8 @@ double alone(const std::function<void()> &pair) {
     return median(times);
 }
 
-// The first pair while a kernel runs that ends 20 ms after its start, whatever the pair does.
+// Returns the time of the first pair while a kernel runs that ends 20 ms after its start, whatever
+// the pair does.
 double behind(const std::function<void()> &pair) {
     cudaStream_t stream;
     CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
@@ -119,7 +121,7 @@ void costs() {
         printf("%s %.2f %.2f\n", kind.name, by_itself, behind(kind.pair));
         fflush(stdout);
     }
-    // Ten temporaries of an image of each size, as a filter makes them.
+    // Ten temporaries for an image of each size, as a filter uses them.
     std::vector<double> times;
     for (int i = 0; i < 60; i++) {
         auto start = Clock::now();
@@ -149,7 +151,7 @@ void costs() {
     CHECK(cudaDeviceSynchronize());
 }
 
-// The pitch of a width must not depend on the height nor on the call, and the memory is pitch *
+// The pitch of a width must depend neither on the height nor on the call, and the memory is pitch *
 // height bytes.
 void answers() {
     size_t asked = 0, other = 0, uneven = 0, sized = 0;
@@ -174,7 +176,7 @@ void answers() {
                 CHECK_DRIVER(cuMemFree(memory));
             }
         }
-    // What a refusal leaves in the program's places.
+    // What a refused call leaves in the program's outputs.
     CUdeviceptr memory = 7;
     size_t pitch = 7;
     int code = cuMemAllocPitch(&memory, &pitch, 4000, (size_t)1 << 40, 4);

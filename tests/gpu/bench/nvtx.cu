@@ -1,5 +1,6 @@
-// What a range of NVTX costs, pushed and popped: prints nanoseconds of a pair of calls, alone and three deep, and of an
-// allocation and its free inside. Natively no tool listens, and the calls end in NVTX's own header.
+// Prints the cost of an NVTX range, pushed and popped: nanoseconds for a pair of calls, alone and
+// three deep, and for an allocation and its free inside. Without the library no tool listens, and
+// the calls end in NVTX's own header.
 //
 //   nvtx                                natively
 //   cachealloc run -- nvtx              the library is there, and nothing is recorded
@@ -44,7 +45,7 @@ int main() {
         nvtxRangePushA("step");
         nvtxRangePop();
     }));
-    // Natively a pair takes tens of microseconds, which would hide it.
+    // Without the library a pair takes tens of microseconds, which would hide it.
     if (getenv("LD_PRELOAD")) {
         printf("alloc_free %.1f ns\n", median_ns(pair));
         printf("alloc_free_in_new_range %.1f ns\n", median_ns([] {

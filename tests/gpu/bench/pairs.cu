@@ -23,8 +23,7 @@ struct Way {  // how to allocate and free
     std::function<void(CUdeviceptr, CUstream)> free;
 };
 
-// The median over rounds of the mean nanoseconds of one call in a round; at most about `budget_ms`
-// in all.
+// Median over rounds of the mean nanoseconds of a call in a round; takes at most about `budget_ms`.
 struct Figure {
     double median, least;
 };
@@ -66,9 +65,9 @@ void pairs_without_work(const Way &way, cudaStream_t stream, const char *suffix)
     }
 }
 
-// Each thread has a size of its own, and measures itself: that it begins and ends is no part of it.
-// Its first pairs are, which take as long as some hundred later ones where all threads begin at
-// once: so there are many.
+// Each thread uses a different size and measures itself, so its start and end are excluded. Its
+// first pairs are included. Where all threads start at once, these take as long as some hundred
+// later ones, so there are many pairs.
 void pairs_from_threads(const Way &way, int count, bool launches) {
     const int pairs = launches ? 300 : 40000;
     std::vector<cudaStream_t> streams;
@@ -113,8 +112,8 @@ void pairs_from_threads(const Way &way, int count, bool launches) {
     for (auto stream : streams) CHECK(cudaStreamDestroy(stream));
 }
 
-// Launches are counted in rounds short enough not to fill the queue of launches. The launch alone
-// and the launch with a pair around it alternate, so that a drift of the machine hits both.
+// Launches are counted in rounds too short to fill the launch queue. The launch alone and the
+// launch with a pair around it alternate, so that a drift of the machine affects both.
 void pairs_with_a_launch(const Way &way, cudaStream_t stream, const char *suffix) {
     const int launches = 200;
     std::vector<double> alone, with;
@@ -148,8 +147,8 @@ void pairs_with_a_launch(const Way &way, cudaStream_t stream, const char *suffix
     print(way, name, with[50] - alone[50]);
 }
 
-// The driver's own symbol, from its symbol table: what dlsym answers where nothing stands in front
-// of the driver.
+// Returns the driver's own symbol from its symbol table: the result of dlsym if nothing interposes
+// the driver.
 void *without_hooks(void *driver, const char *name) {
     link_map *map;
     if (dlinfo(driver, RTLD_DI_LINKMAP, &map)) return nullptr;
@@ -172,9 +171,9 @@ void *without_hooks(void *driver, const char *name) {
     return nullptr;
 }
 
-// What the hook adds to a launch: short rounds of launches through the pointer that a program gets
-// and through the driver's own alternate in one process; the median of the differences. Natively
-// both are the same: the noise.
+// Measures what the hook adds to a launch. Short rounds of launches through the program's pointer
+// and through the driver's own alternate in one process; the result is the median of the
+// differences. Without the library both are the same, which shows the noise.
 void hook_of_launches(cudaStream_t stream) {
     void *driver = dlopen("libcuda.so.1", RTLD_NOW);
     auto hooked = (decltype(&cuLaunchKernel))dlsym(driver, "cuLaunchKernel");
@@ -235,8 +234,8 @@ int main(int argc, char **argv) {
                },
                [](CUdeviceptr address, CUstream) { CHECK_DRIVER(cuMemFree(address)); }};
     }
-    // One small block stays alive: natively the last one in its 2 MiB takes the mapping with it,
-    // every time.
+    // One small block stays alive: without the library, freeing the last block in 2 MiB also
+    // removes the mapping, every time.
     CUdeviceptr live = way.allocate(64 << 10, (CUstream)cudaStreamLegacy);
     pairs_without_work(way, cudaStreamLegacy, "");  // before any stream exists: natively streams make a free dearer
     cudaStream_t stream = new_stream();

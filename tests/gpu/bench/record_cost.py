@@ -1,8 +1,8 @@
-"""What recording costs: an allocation and its free with and without history, and the snapshot of many of them.
+"""The cost of recording: an allocation and its free with and without history, and the snapshot of many of them.
 
 usage: record_cost.py LIBRARY
 
-PyTorch's recorder (its cache on, no library) beside ours (its cache off, under the library), from the same Python stack
+PyTorch's recorder (its cache on, no library) and the library's (PyTorch's cache off), from the same Python stack
 of one program. Processes alternate; medians of five. Prints `name value unit` lines.
 """
 # needs: torch
@@ -21,7 +21,7 @@ DEPTH = 12  # Python frames; with torch's own, the native stack has some thirty
 
 
 def pairs(count):
-    """Nanoseconds for one pair."""
+    """Returns the nanoseconds of one pair."""
     import torch
 
     def deep(level):

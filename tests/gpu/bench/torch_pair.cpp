@@ -34,7 +34,7 @@ int main() {
         printf("%s %.1f ns\n", size.name, median_ns(10000, [&] {
                    for (int i = 0; i < 10000; i++) raw_delete(raw_alloc(size.bytes));
                }));
-    // Each thread has a size of its own, and measures itself.
+    // Each thread uses a different size, and measures itself.
     for (int count : {2, 8, 16}) {
         const int pairs = 4000;
         std::vector<double> means;

@@ -19,7 +19,7 @@ import tempfile
 
 PROGRAMS = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "py/pytorch")
 TRAIN = os.path.join(PROGRAMS, os.environ.get("TRAIN", "train.py"))
-# The first turns are still learning which sizes there are.
+# In the first turns the caches still learn the sizes.
 WARM_UP = 5
 
 
@@ -36,7 +36,7 @@ class Trainer:
         )
 
     def turn(self):
-        """Milliseconds of a step and of processors in it, and the loss."""
+        """Returns the time of a step and its processor time in milliseconds, and the loss."""
         self.process.stdin.write("\n")
         self.process.stdin.flush()
         words = self.process.stdout.readline().split()
@@ -46,7 +46,7 @@ class Trainer:
         return float(words[0]), float(words[1]), words[2]
 
     def end(self):
-        """What PyTorch reserved in MiB, and what the library said at the end."""
+        """Returns the memory that PyTorch reserved, in MiB, and the library's output at the end."""
         out = self.process.communicate()[0]
         self.stderr.seek(0)
         reserved = re.search(r"reserves (\d+) MiB", out)
@@ -54,7 +54,7 @@ class Trainer:
 
 
 def reserved_peak(stderr):
-    """The table's `reserved peak` in MiB, whatever unit it is printed in."""
+    """Returns the table's `reserved peak` in MiB, whatever its unit."""
     found = re.search(r"reserved peak\D*([\d.]+)\s*([KMG]i?B|bytes|B)?", stderr)
     if not found:
         return None
@@ -64,7 +64,8 @@ def reserved_peak(stderr):
 
 def say(name, ratios):
     ratios = sorted(ratios)
-    # Half of what lies between the quartiles, of which a normal distribution's deviation is 1.48; a median's is 1.25 of a mean's.
+    # Half of the interquartile range; a normal distribution has a deviation of 1.48 times that. The error of a median
+    # is 1.25 times that of a mean.
     quarter = len(ratios) // 4
     spread = (ratios[-1 - quarter] - ratios[quarter]) / 2 * 1.48
     print(f"{name} {statistics.median(ratios):.4f} x")

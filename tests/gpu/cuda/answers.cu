@@ -13,8 +13,8 @@ void show(uint64_t value, uint64_t base, size_t bytes) {
     else printf(" %llu", (unsigned long long)value);
 }
 
-// Handles and numbers of the driver's own choice are shown as there or not; a mapping may be larger
-// than the block.
+// Handles and numbers of the driver's own choice are only shown as present or absent; a mapping may
+// be larger than the block.
 void describe(const char *name, CUdeviceptr at, CUdeviceptr base, size_t bytes) {
     printf("%s:", name);
     for (int kind = 0; kind <= 21; kind++) {

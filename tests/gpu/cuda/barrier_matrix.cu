@@ -38,7 +38,7 @@ struct Bench {
     uint32_t *pinned_a = pinned_alloc(BYTES), *pinned_b = pinned_alloc(BYTES), *pinned_result = pinned_alloc(BYTES);
     std::vector<uint32_t> pageable_b = std::vector<uint32_t>(WORDS, B);
     volatile uint32_t *flag = pinned_alloc(64);
-    // The cell in hand.
+    // The current cell.
     cudaStream_t early_stream = nullptr;  // the stream on which the earlier work ran, for programmatic launches
     bool reads = false;                   // the earlier work reads the block instead of writing it
     std::vector<cudaGraphExec_t> graphs;
@@ -155,7 +155,7 @@ void set_flag_later(Bench &b) {
         *flag = 1;
     });
 }
-// One kind of work: submits to the device what touches the block, and returns at once.
+// One kind of work: submits work with the block to the device, and returns at once.
 struct Work {
     const char *name;
     std::function<void(Bench &, uint32_t *)> submit;
@@ -283,7 +283,7 @@ int main(int argc, char **argv) {
     bool order = argc > 1 && !strcmp(argv[1], "order");
     load_kernels();
     Bench bench;
-    // Load everything once: no first launch may wait for the device later.
+    // Loads everything once, so that no first launch waits for the device later.
     uint32_t *warm = device_alloc(BYTES);
     for (auto &kind : earlier_kinds()) kind.submit(bench, warm), bench.finish_cell();
     for (auto &kind : later_kinds()) kind.submit(bench, warm), bench.finish_cell();
@@ -314,7 +314,7 @@ int main(int argc, char **argv) {
     alarm(0);
     printf("%s: %d cells, %d failed\n", order ? "order" : "reuse", cells, failed);
     printf("time: same address in %d of %d cells\n", reused, cells);
-    // Only a reused block tests anything; in relaxed mode blocks rest until their work is done.
+    // Only a reused block tests anything; in relaxed mode blocks wait until their work is done.
     const char *options = getenv("CACHEALLOC_CONF");
     bool must_reuse = !order && under_library() && options && !strstr(options, "relaxed");
     if (must_reuse && reused < cells / 2) printf("FAIL: blocks were not reused, so nothing was tested\n"), failed++;

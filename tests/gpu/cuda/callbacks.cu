@@ -44,7 +44,7 @@ void CUDA_CB host_function_with_context(void *data) {
 }
 void CUDA_CB callback(CUstream, CUresult, void *data) { ask(*(Answers *)data); }
 
-// A library could tell cheaply that it is inside one.
+// A library could detect cheaply that it is inside a host function.
 void CUDA_CB probe_function(void *data) {
     Answers &a = *(Answers *)data;
     unsigned long long id = 77;
@@ -87,7 +87,7 @@ Answers prepare() {
     CHECK_DRIVER(cuStreamSynchronize(a.stream));
     return a;
 }
-// The blocks are still the program's.
+// The blocks still belong to the program.
 Verdict conclude(Answers &a) {
     CHECK_DRIVER(cuStreamSynchronize(a.stream));
     add(a, "then free", cuMemFree(a.mine));

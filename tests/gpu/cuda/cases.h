@@ -1,5 +1,6 @@
-// Runs the cases of a test program, each in a process of its own, four at a time, under a watchdog: a hang prints a
-// FAIL line. A case returns its verdict, which must be the same natively and under the library.
+// Runs the cases of a test program, each in a separate process, four at a time, under a watchdog: a
+// hang prints a FAIL line. A case returns its verdict, which must be the same with and without the
+// library.
 //
 //   program                 all of them
 //   program NAME|GROUP...   only these
@@ -23,7 +24,7 @@ inline Verdict code(CUresult result) {
     cuGetErrorName(result, &text);
     return text ? text : "?";
 }
-// The verdict of a call that is expected to fail; takes the error away from the next call.
+// Returns the verdict of a call that is expected to fail, and clears the error for the next call.
 inline Verdict failing(cudaError_t error) {
     cudaGetLastError();
     return name(error);
@@ -74,7 +75,7 @@ inline bool finish(const Case &test, const Child &child) {
     return status == 0;
 }
 
-// The whole of a program's main.
+// The whole main function of a program.
 template <size_t COUNT>
 int run_cases(const Case (&cases)[COUNT], const char *what, int argc, char **argv) {
     if (argc == 3 && !strcmp(argv[1], "--one"))

@@ -1,7 +1,9 @@
-// What the GPU test programs share: checked calls, kernels that write late, contents checks, a watchdog.
+// Shared by the GPU test programs: checked calls, kernels that write late, checks of contents, a
+// watchdog.
 //
-// A program prints what it found, one line a case, and never a time or an address: its output must be the
-// same natively and under the library. Lines that begin with `time:` may differ; the comparison drops them.
+// A program prints one line per case, and never a time or an address: its output must be the same
+// with and without the library. Lines that begin with `time:` may differ; the comparison drops
+// them.
 #pragma once
 #include <cuda.h>
 #include <cuda_runtime.h>
@@ -34,8 +36,8 @@ inline void check_driver(CUresult result, const char *call, const char *file, in
 }
 #define CHECK_DRIVER(call) check_driver((call), #call, __FILE__, __LINE__)
 
-// Whether the comparison runs this process under the library: a few promises go beyond the native
-// ones.
+// Whether the comparison runs this process under the library, which makes a few promises that the
+// driver does not.
 inline bool under_library() { return getenv("GPU_TEST_UNDER_LIBRARY") != nullptr; }
 
 // ---- a hang is a failure ----
@@ -88,8 +90,8 @@ __global__ void count_wrong(const volatile uint32_t *words, size_t count, uint32
 
 __global__ void delay(unsigned long long ns) { wait_ns(ns); }
 
-// Spins until `*flag` is not zero; for persistent kernels. Gives up after 20 s, so that no test
-// holds the GPU.
+// Spins until `*flag` is not zero, for persistent kernels. Ends after 20 s, so that no test holds
+// the GPU.
 __global__ void spin_until(volatile uint32_t *flag) {
     for (unsigned long long start = now_ns(); !*flag && now_ns() - start < 20000000000ull;) {
     }

@@ -45,7 +45,7 @@ uint32_t *driver_alloc(size_t bytes) {
     return (uint32_t *)address;
 }
 void driver_free(uint32_t *words) { CHECK_DRIVER(cuMemFree((CUdeviceptr)words)); }
-// Reads with the driver alone: for contexts in which the runtime has no part.
+// Reads with the driver alone, for contexts that the runtime does not use.
 bool driver_holds(const uint32_t *words, size_t bytes, uint32_t value) {
     std::vector<uint32_t> host(bytes / 4);
     CHECK_DRIVER(cuMemcpyDtoH(host.data(), (CUdeviceptr)words, bytes));
@@ -56,7 +56,7 @@ bool driver_holds(const uint32_t *words, size_t bytes, uint32_t value) {
 
 // ---------------------------------------------------------------- several contexts at once
 
-// A context with a stream, memory that stays, and memory that comes and goes.
+// A context with a stream, memory that stays, and temporary memory.
 struct Place {
     CUcontext context;
     cudaStream_t stream;
@@ -159,8 +159,8 @@ Verdict context_of_a_pointer() {
     verdict += ", after its end " + code(cuPointerGetAttribute(&seen, CU_POINTER_ATTRIBUTE_CONTEXT, (CUdeviceptr)theirs));
     return verdict + ", freed " + code(cuMemFree((CUdeviceptr)theirs));
 }
-// [30] The second context arrives while the first one's kernel still writes a block that was freed
-// and handed out again.
+// [30] The second context first appears while a kernel of the first one still writes a block that
+// was freed and handed out again.
 Verdict second_context_behind_a_free() {
     CUcontext primary = current(), other = new_context();
     uint32_t *source = driver_alloc(BYTES);
@@ -187,7 +187,7 @@ Verdict second_context_behind_a_free() {
     CHECK_DRIVER(cuCtxDestroy(other));
     return "ok";
 }
-// [30] The same with a context that does not exist yet at the free.
+// [30] The same with a context that does not exist yet at the time of the free.
 Verdict new_context_behind_a_free() {
     CUcontext primary = current();
     cudaStream_t stream = new_stream();
@@ -380,7 +380,7 @@ Verdict primary_shared_with_the_runtime() {
 
 // ---------------------------------------------------------------- behind a runtime program's back
 
-// What a plugin does that finds the driver by itself.
+// Does what a plugin does that finds the driver by itself.
 Verdict through_dlsym() {
     void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
     if (!library) return "FAIL no libcuda.so.1";
@@ -415,7 +415,7 @@ Verdict through_dlsym() {
     }
     return "ok";
 }
-// The runtime works in whatever context is current; its memory is that context's.
+// The runtime works in whatever context is current; its memory belongs to that context.
 Verdict runtime_in_a_foreign_context() {
     CUcontext primary = current(), other = new_context(), seen = nullptr;
     uint32_t *theirs = device_alloc(BYTES);
@@ -468,7 +468,8 @@ struct Green {
         }
     }
 };
-// A free while one part of the device still writes; the other part takes the memory at once.
+// One part of the device still writes a block that is freed; the other part uses the memory at
+// once.
 Verdict green_parts() {
     Green green;
     if (Verdict why = green.open(); !why.empty()) return why;
@@ -556,8 +557,8 @@ Verdict green_and_plain() {
     green.close();
     return ok_if(!errors, "contents are wrong");
 }
-// [44] A wait with a green context current says nothing of the primary one's work, which uses
-// memory that was made while the green one was current.
+// [44] A wait with a green context current says nothing about work of the primary one, which uses
+// memory that was allocated while the green context was current.
 Verdict green_synchronised() {
     Green green;
     if (Verdict why = green.open(); !why.empty()) return why;
@@ -584,7 +585,7 @@ Verdict green_synchronised() {
     green.close();
     return ok_if(good, "the freed block's kernel wrote into the next block");
 }
-// What waits for what: which calls return only when a kernel of the other context is over.
+// Prints which calls return only after a kernel of the other context has ended.
 Verdict green_waits() {
     Green green;
     if (Verdict why = green.open(); !why.empty()) return why;

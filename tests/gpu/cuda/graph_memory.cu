@@ -1,6 +1,6 @@
-// Memory of captures. `objects` asks the driver what keeps a user object alive, and runs natively as well. The others
-// allocate and free inside captures, which natively ends them: they run under the library only, and say themselves
-// whether what they see is right.
+// Memory of captures. `objects` queries what keeps a user object alive, and also runs without the
+// library. The others allocate and free inside captures, which ends a capture without the library:
+// they run under the library only, and check their own results.
 //
 //   graph_memory objects|modes|threads|ordered
 #include <algorithm>
@@ -110,7 +110,7 @@ void objects() {
         graph = graph_with(5, stream, words, 1, 0);
         CHECK(cudaGraphInstantiate(&exec, graph, 0));
         CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-        // Refused on an H200 (driver 580), and the capture with it: there is no such child graph.
+        // Refused on an H200 (driver 580), together with the capture: there is no such child graph.
         cudaError_t launched = cudaGraphLaunch(exec, stream);
         cudaError_t ended = cudaStreamEndCapture(stream, &other);
         cudaGetLastError();
@@ -129,7 +129,7 @@ void objects() {
         CHECK(cudaGraphLaunch(exec, stream));
         CHECK(cudaGraphExecDestroy(exec));
         CHECK(cudaGraphDestroy(graph));
-        // Before its kernel is over, if the calls above did not wait for that.
+        // Checked before its kernel has ended, if the calls above did not wait for that.
         bool running = cudaStreamQuery(stream) == cudaErrorNotReady;
         cudaGetLastError();
         printf("in flight: %s\n", running && fired[6] ? "gone while it runs" : "alive while it runs");
@@ -158,8 +158,7 @@ void objects() {
             }
         }
     }
-    // Terminals that are set by hand: may a stream that was joined be moved behind a later node of
-    // another one?
+    // Sets terminals by hand: may a joined stream be moved after a later node of another one?
     for (int how = 0; how < 3; how++) {
         cudaEvent_t event;
         CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
@@ -284,7 +283,7 @@ void modes() {
     capture_in(cudaStreamCaptureModeGlobal, "global");
 }
 
-// Two threads capture and launch, two others allocate and free ordinarily; then one captures
+// Two threads capture and launch, and two others allocate and free normally; then one captures
 // globally while another allocates for it.
 void threads() {
     std::atomic<bool> stop{false};
@@ -366,8 +365,8 @@ void threads() {
            ended != cudaSuccess || errors ? "FAIL" : "ok");
 }
 
-// cudaMallocAsync in a capture, without memory nodes (`graph_pool:true`); with nodes it runs
-// natively, too.
+// cudaMallocAsync in a capture, without memory nodes (`graph_pool:true`); with nodes it also runs
+// without the library.
 void ordered() {
     cudaStream_t stream = new_stream();
     cudaGraph_t graph, clone = nullptr;
@@ -403,7 +402,8 @@ void ordered() {
     if (clone) CHECK(cudaGraphDestroy(clone));
     CHECK(cudaGraphExecDestroy(exec));
     CHECK(cudaGraphDestroy(graph));
-    // What it costs to launch three nodes: an allocation, a kernel, a free; or the kernel alone.
+    // Measures the launch of three nodes, an allocation, a kernel and a free, and of the kernel
+    // alone.
     CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
     CHECK(cudaMallocAsync((void **)&first, BYTES, stream));
     fill<<<1, 32, 0, stream>>>(first, 32, A, 0);

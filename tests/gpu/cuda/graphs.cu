@@ -17,7 +17,7 @@ unsigned long long take_wrong() {
     return seen;
 }
 
-// Allocates, fills, checks and frees on its own stream, with frees close behind the launches.
+// Allocates, fills, checks and frees on its own stream, with frees right after the launches.
 void churn(int rounds, uint32_t tag, std::atomic<long> *failed_calls) {
     cudaStream_t stream = new_stream();
     for (int i = 0; i < rounds; i++) {
@@ -29,11 +29,11 @@ void churn(int rounds, uint32_t tag, std::atomic<long> *failed_calls) {
             fill<<<8, 256, 0, stream>>>(words, WORDS, ~tag, 20000);
             if (cudaFree(words) == cudaSuccess) continue;
         }
-        // Natively a global capture makes other threads' calls fail.
+        // Without the library a global capture makes other threads' calls fail.
         cudaGetLastError();
         if (failed_calls) (*failed_calls)++;
     }
-    // A wait, too, would kill a global capture: that is this program's doing, not the frees'.
+    // A wait would kill a global capture as well, because of this program and not of the frees.
     cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
     cudaThreadExchangeStreamCaptureMode(&mode);
     cudaStreamSynchronize(stream);
@@ -96,7 +96,7 @@ void modes() {
     capture_in(cudaStreamCaptureModeGlobal, "global");
 }
 
-// Replays a graph while other blocks come and go; the graph's own blocks stay alive.
+// Replays a graph while other blocks are allocated and freed; the graph's own blocks stay alive.
 void replay() {
     cudaStream_t stream = new_stream();
     uint32_t *words = device_alloc(BYTES), *copy = device_alloc(BYTES);
@@ -119,7 +119,7 @@ void replay() {
     CHECK(cudaGraphDestroy(graph));
 }
 
-// cudaMallocAsync and cudaFreeAsync inside a capture, and what such graphs may and may not do.
+// Uses cudaMallocAsync and cudaFreeAsync inside a capture, and shows what such graphs permit.
 void nodes() {
     cudaStream_t stream = new_stream();
     cudaGraph_t graph, clone;
@@ -153,8 +153,8 @@ void nodes() {
     CHECK(cudaDeviceGraphMemTrim(0));
 }
 
-// Captures begin and end without a pause while three threads free: the decision "no capture is
-// running" of a free races with the beginning of the next one.
+// Captures begin and end without a pause while three threads free: a free that finds no capture
+// running races with the begin of the next capture.
 void race() {
     std::atomic<bool> stop{false};
     std::atomic<long> died{0}, captured{0};

@@ -43,7 +43,8 @@ Verdict pinned_in_struct() {
     return ok_if(*word == 7, "the host looked before the kernel had written");
 }
 
-// [72] A synchronous copy, which the driver may not wait for: to it, managed memory is a device's.
+// [72] A synchronous copy for which the driver may not wait: it treats managed memory as device
+// memory.
 Verdict copy_late(CUdeviceptr to, CUdeviceptr from, const std::function<bool()> &look) {
     void *unrelated = device_alloc(SMALL);
     delay<<<1, 1>>>(LATE);
@@ -261,9 +262,9 @@ Verdict free_during_capture(cudaStreamCaptureMode mode, cudaStream_t on = nullpt
 }
 Verdict free_during_thread_local_capture() { return free_during_capture(cudaStreamCaptureModeThreadLocal); }
 Verdict free_during_relaxed_capture() { return free_during_capture(cudaStreamCaptureModeRelaxed); }
-// One handle means another stream in each thread.
+// The same handle means another stream in each thread.
 Verdict free_during_per_thread_capture() { return free_during_capture(cudaStreamCaptureModeThreadLocal, cudaStreamPerThread); }
-// Natively another thread's free kills a global capture; under the library it must not.
+// Without the library another thread's free kills a global capture; under the library it must not.
 Verdict free_during_global_capture() {
     Captured capture;
     void *unrelated = device_alloc(BYTES);
@@ -292,8 +293,8 @@ Verdict free_async_of_outside_memory_in_capture() {  // [18] the driver's own co
 
 // ---------------------------------------------------------------- stream-ordered memory
 
-// [7] Natively the dependent kernel does start early, into the block's earlier life (seen on driver
-// 580); the library promises not to let it.
+// [7] Without the library the dependent kernel does start early, and writes into a block still in
+// use (seen on driver 580); the library promises to prevent this.
 Verdict programmatic_launch_after_async_reuse() {
     cudaStream_t stream = new_stream();
     cudaMemPool_t pool;
@@ -325,7 +326,8 @@ Verdict programmatic_launch_after_async_reuse() {
     return ok_if(wrong == 0 || !under_library(), "the earlier kernel wrote into the block's next life");
 }
 
-// [74] Natively the free has waited for the kernel, and what the pool keeps goes back.
+// [74] Without the library the free has waited for the kernel, and the trim releases what the pool
+// keeps.
 Verdict trim_behind_a_free() {
     cudaStream_t stream = new_stream();
     void *other = device_alloc(SMALL), *block;
@@ -356,8 +358,8 @@ Verdict async_double_free() {
     CHECK(cudaDeviceSynchronize());
     return twice + ", " + plainly;
 }
-// Natively a second free of a cudaMalloc pointer that cudaFreeAsync has freed can end the process
-// (seen on driver 580 with two in a row), so it is checked under the library only.
+// Without the library, a second free of a cudaMalloc pointer that cudaFreeAsync has freed can end
+// the process (seen on driver 580 with two in a row), so it is checked under the library only.
 Verdict crossed_double_free() {
     if (!under_library()) return "ok";
     cudaStream_t stream = new_stream();

@@ -75,7 +75,7 @@ int import_blocks() {
 
 // ---- processes ----
 
-// Starts this program again, under the library that the first process was under, or natively.
+// Starts this program again, with or without the library of the first process.
 pid_t start(const char *role, const char *argument, bool library, int in, int out) {
     pid_t child = fork();
     if (child) return child;
@@ -125,7 +125,7 @@ struct Exporter {
     Importer other;
     bool ours, theirs;  // under the library: this process, the importer
 
-    // What one block is to the importer: "" is good; else what is wrong.
+    // Checks one block on the importer's side. Returns an empty text, or what is wrong.
     std::string look(uint32_t *block, size_t bytes, int index, bool must_open, bool *open) {
         uint32_t value = 0x1000 + index;
         cudaIpcMemHandle_t handle;
@@ -149,7 +149,7 @@ struct Exporter {
         return "";
     }
 
-    // Freed while it is mapped, and memory of the same size is written at once.
+    // Frees the blocks while they are mapped, and writes memory of the same size at once.
     void reuse(uint32_t **blocks, size_t bytes, bool asynchronously) {
         uint32_t *next[BLOCKS];
         for (int i = 0; i < BLOCKS; i++) CHECK(asynchronously ? cudaFreeAsync(blocks[i], 0) : cudaFree(blocks[i]));
@@ -173,8 +173,8 @@ struct Exporter {
             cudaIpcMemHandle_t handles[BLOCKS];
             blocks[0] = early[size][0], blocks[1] = early[size][1], blocks[LATE] = device_alloc(bytes);
             for (int i = 0; i < BLOCKS; i++) {
-                // Only an importer without the library may be refused, and only a block inside a
-                // segment.
+                // Only an importer without the library may be refused, and only for a block inside
+                // a segment.
                 bool must_open = !ours || theirs || (i == LATE && bytes > MIB);
                 std::string found = look(blocks[i], bytes, i, must_open, &open[i]);
                 if (!found.empty()) wrong += " FAIL block " + std::to_string(i) + ": " + found + ";";
@@ -201,7 +201,7 @@ struct Exporter {
 int export_blocks(const char *combination) {
     bool ours = combination[0] == 'w', theirs = combination[1] == 'w';
     bool library = getenv("IPC_LIBRARY") != nullptr;
-    // The importer is started before this process has met CUDA.
+    // The importer is started before this process has used CUDA.
     Exporter exporter{Importer(theirs), ours && library, theirs && library};
     load_kernels();
     exporter.run(combination[2] == 'a');
@@ -247,7 +247,7 @@ int probe() {
     auto invert = [](char byte) { return (char)~byte; };
     auto used = [](int i) { return (i >= 37 && i < 48) || i >= 56; };
     change("unchanged", [](int) { return false; }, zero);
-    // The library leans on these four.
+    // The library relies on these four results.
     int zeros = change("bytes 37-47 and 56-63 zero", used, zero);
     int noise = change("bytes 37-47 and 56-63 inverted", used, invert);
     int refused = change("bytes 48-55 inverted", [](int i) { return i >= 48 && i < 56; }, invert);
@@ -275,7 +275,7 @@ int main(int count, char **arguments) {
     if (role == "export") return export_blocks(arguments[2]);
     if (role == "probe") return probe();
     if (const char *path = getenv("LD_PRELOAD")) setenv("IPC_LIBRARY", path, 1);
-    // with/without the library: exporter, importer; and how the exporter frees.
+    // w: with the library, o: without it, for exporter and importer; and how the exporter frees.
     for (const char *combination : {"wws", "wos", "ows", "oos", "wwa"}) {
         printf("exporter %s, importer %s, %s\n", combination[0] == 'w' ? "with" : "without", combination[1] == 'w' ? "with" : "without",
                combination[2] == 'a' ? "cudaFreeAsync" : "cudaFree");

@@ -30,7 +30,8 @@ struct AtEnd {
     }
 } at_end;
 
-// What came out since the last look. Text goes through a file in place of descriptor 1.
+// Returns the text that came out since the last call. Text goes through a file in place of
+// descriptor 1.
 struct Output {
     int file, real;
     off_t seen = 0;
@@ -97,7 +98,7 @@ int probe() {
         int word;
         CHECK_DRIVER(cuMemcpyDtoH(&word, (CUdeviceptr)block, 4));
     });
-    // With another kernel still running: which of them waits for it?
+    // While another kernel is still running: which calls wait for it?
     auto behind = [&](const char *name, auto call) {
         say<<<1, 1, 0, stream>>>(1, 1000000);
         CHECK(cudaEventRecord(done, stream));

@@ -1,6 +1,7 @@
 // nvcc: MPI
-// Two ranks of MPI exchange blocks of device memory: through pinned memory, and, where this MPI takes device memory,
-// directly. The frees between a kernel or a copy and the exchange are the only waits.
+// Two ranks of MPI exchange blocks of device memory: through pinned memory and, if this MPI accepts
+// device memory, directly. The frees between a kernel or a copy and the exchange are the only
+// waits.
 #if __has_include(<mpi.h>)
 #include <mpi.h>
 #if __has_include(<mpi-ext.h>)
@@ -21,7 +22,7 @@ bool takes_device_memory() {
 
 int rank, other;
 
-// Returns how many words were not what the other rank had written.
+// Returns the number of words that differ from what the other rank has written.
 unsigned long long exchange(bool directly) {
     cudaStream_t stream = new_stream();
     unsigned long long *wrong = device_alloc<unsigned long long>(256), errors;

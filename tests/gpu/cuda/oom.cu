@@ -1,6 +1,6 @@
 // nvcc: -lcuda
-// Fills the device, frees, and asks for memory in every other way: what a cache holds back must not make any of these
-// fail. Natively all of it succeeds. Needs the whole device.
+// Fills the device, frees, and requests memory in every other way: memory in a cache must not make
+// any of these requests fail. Without the library all of them succeed. Needs the whole device.
 #include "check.h"
 
 constexpr size_t MIB = 1 << 20, GIB = 1 << 30;
@@ -94,7 +94,7 @@ int main() {
     load_kernels();
     cudaStream_t stream = new_stream();
     void *p, *q;
-    // The first uses of a pool, a graph and a module take memory of their own, for good.
+    // The first uses of a pool, a graph and a module take memory that is never released.
     CHECK(cudaMallocAsync(&p, MIB, stream));
     CHECK(cudaFreeAsync(p, stream));
     CHECK(graph_with_memory(MIB));
@@ -129,7 +129,8 @@ int main() {
     fill_and_free(at_start);
     printf("array of 4 GiB: %d\n", create_array(8192));
 
-    // Filled for good: every kind of request fails with its own code, and nothing else breaks.
+    // Keeps the device full: every kind of request fails with its own code, and nothing else
+    // breaks.
     std::vector<void *> blocks;
     for (size_t bytes : {GIB, 64 * MIB, 2 * MIB})
         while (cudaMalloc(&p, bytes) == cudaSuccess) blocks.push_back(p);

@@ -1,7 +1,7 @@
 // nvcc: -lcuda
-// Two devices in one process and in two: peer access, peer copies and kernels, with frees and new allocations in
-// between. Whatever is asked of memory, the host or an event has ordered; the number in brackets is the rule's in the
-// project's list of hazards.
+// Two devices in one process and in two: peer access, peer copies and kernels, with frees and new
+// allocations in between. The host or an event orders every access to memory. The number in
+// brackets refers to the list of hazards in docs/ordering.md.
 //
 //   peers                 all of them; with one device only says so
 //   peers NAME|GROUP...   only these
@@ -29,7 +29,7 @@ void finish_both() {
         CHECK(cudaDeviceSynchronize());
     }
 }
-// Kernels of `device` may touch the other one's memory.
+// Lets kernels of `device` access the other device's memory.
 void open_access(int device) {
     on(device);
     cudaError_t error = cudaDeviceEnablePeerAccess(1 - device, 0);
@@ -45,7 +45,7 @@ bool peers() {
 #define NEED_PEERS \
     if (!peers()) return "no peer access on this machine"
 
-// The kernels of check.h on the second device too, before anything is timed to be late.
+// Loads the kernels of check.h on the second device, too, before any delay matters.
 void load_on_both() {
     on(1);
     load_kernels();
@@ -65,7 +65,7 @@ bool holds_on(int device, const uint32_t *words, uint32_t value) {
 
 // ---------------------------------------------------------------- copies, without access
 
-// [27] A block is freed behind a late kernel, given out again, and written by a copy of the other
+// [27] A block is freed after a late kernel, allocated again, and written by a copy from the other
 // device.
 Verdict copy_into_recycled() {
     load_on_both();
@@ -84,7 +84,7 @@ Verdict copy_into_recycled() {
     }
     return "ok";
 }
-// [5] What a kernel wrote before a free is what a copy of the other device reads after it.
+// [5] A copy of the other device reads after a free what a kernel wrote before it.
 Verdict copy_out_behind_a_free() {
     load_on_both();
     uint32_t *target = filled_on(1, B);
@@ -103,7 +103,7 @@ Verdict copy_out_behind_a_free() {
     }
     return "ok";
 }
-// The same with plain copies, which find the devices by the addresses.
+// The same with plain copies, which determine the devices from the addresses.
 Verdict unified_copies() {
     load_on_both();
     cudaStream_t here = stream_on(0);
@@ -120,7 +120,7 @@ Verdict unified_copies() {
     }
     return "ok";
 }
-// [30] The second device is used for the first time behind a free.
+// [30] The second device is used for the first time after a free.
 Verdict first_use_of_the_second_device() {
     on(0);
     load_kernels();
@@ -137,9 +137,9 @@ Verdict first_use_of_the_second_device() {
 
 // ---------------------------------------------------------------- kernels, with access
 
-// [8] The other device's kernel writes a block; an event orders it before this device's stream.
-// Natively a free does not wait for a stream that only waits for another device (seen on two H200s:
-// the kernel met an illegal address).
+// [8] The other device's kernel writes a block, and an event orders this device's stream after it.
+// Without the library a free does not wait for a stream that only waits for another device (seen on
+// two H200s: the kernel met an illegal address).
 Verdict peer_kernel_before_a_free() {
     NEED_PEERS;
     load_on_both();
@@ -167,8 +167,8 @@ Verdict peer_kernel_before_a_free() {
     }
     return "ok";
 }
-// [8, 27] This device's kernel writes late; behind the free the other device's kernel writes the
-// block that comes next.
+// [8, 27] A kernel of this device writes late. After the free, a kernel of the other device writes
+// the next block at the same address.
 Verdict peer_kernel_after_a_free() {
     NEED_PEERS;
     load_on_both();
@@ -188,7 +188,7 @@ Verdict peer_kernel_after_a_free() {
     }
     return "ok";
 }
-// [5] Behind a free of something else, the other device's kernel reads what this device's kernel
+// [5] After a free of an unrelated block, the other device's kernel reads what this device's kernel
 // wrote.
 Verdict peer_kernel_reads_behind_a_free() {
     NEED_PEERS;
@@ -212,8 +212,8 @@ Verdict peer_kernel_reads_behind_a_free() {
     CHECK(cudaMemcpy(&errors, wrong, sizeof errors, cudaMemcpyDeviceToHost));
     return ok_if(!errors, "the other device read before the kernel had written");
 }
-// [30] Access is opened behind a free, and the other device's kernel writes the block that was
-// given out again.
+// [30] Access is enabled after a free, and the other device's kernel writes the block that was
+// allocated again.
 Verdict access_opened_behind_a_free() {
     NEED_PEERS;
     load_on_both();
@@ -227,7 +227,8 @@ Verdict access_opened_behind_a_free() {
     finish_both();
     return ok_if(holds_on(0, next, B), "the freed block's kernel wrote into the next block");
 }
-// Access on and off and on, with memory from before and after; the codes of calls that do nothing.
+// Enables and disables access repeatedly, with memory from before and after; prints the codes of
+// calls without effect.
 Verdict access_on_and_off() {
     NEED_PEERS;
     load_on_both();
@@ -255,8 +256,8 @@ Verdict access_on_and_off() {
     CHECK(cudaFree(early));
     return codes;
 }
-// Many blocks on both devices, written and checked by kernels of the other, freed from either, with
-// events between.
+// Many blocks on both devices, written and checked by kernels of the other device, freed from
+// either, with events in between.
 Verdict crossed_traffic() {
     NEED_PEERS;
     load_on_both();
@@ -303,7 +304,7 @@ Verdict crossed_traffic() {
     }
     return ok_if(!all, "contents are wrong");
 }
-// [19] Stream-ordered memory that the other device may reach.
+// [19] Stream-ordered memory that the other device can access.
 Verdict pool_opened_to_the_peer() {
     NEED_PEERS;
     load_on_both();
@@ -336,8 +337,8 @@ Verdict pool_opened_to_the_peer() {
 
 // ---------------------------------------------------------------- no device waits for another
 
-// [27] Each device holds one half of what only the two together finish; a free on one must not wait
-// for the other.
+// [27] Each device runs one half of a collective that only both together can finish; a free on one
+// device must not wait for the other.
 Verdict halves_of_a_collective() {
     load_on_both();
     volatile uint32_t *flags;
@@ -363,7 +364,7 @@ Verdict halves_of_a_collective() {
     }
     return "ok";
 }
-// A thread for each device, both allocating and freeing, exchanging by peer copies.
+// One thread per device; both allocate and free, and exchange data by peer copies.
 Verdict a_thread_each() {
     load_on_both();
     uint32_t *boxes[2] = {filled_on(0, A), filled_on(1, B)};
@@ -390,7 +391,7 @@ Verdict a_thread_each() {
     for (auto &thread : threads) thread.join();
     return ok_if(good[0] && good[1] && holds_on(0, boxes[0], A) && holds_on(1, boxes[1], B), "contents are wrong");
 }
-// One device is reset while the other works on.
+// One device is reset while the other continues.
 Verdict reset_of_one_device() {
     load_on_both();
     uint32_t *kept = filled_on(0, A), *block = alloc_on(1, BYTES);
@@ -417,14 +418,15 @@ struct Link {
     void receive(void *data, size_t bytes) const {
         if (read(in, data, bytes) != (ssize_t)bytes) _exit(6);
     }
-    // Both have come here; what each did before, it has synchronised or ordered by a free.
+    // Waits until both ranks are here. Each has synchronized its earlier work, or ordered it by a
+    // free.
     void meet() const {
         char byte = 0;
         send(&byte, 1);
         receive(&byte, 1);
     }
 };
-// Each rank writes into the other's memory with kernels, with temporaries that come and go while
+// Each rank writes into the other's memory with kernels, and allocates and frees temporaries while
 // they run.
 int ring_rank(int rank, const Link &link) {
     watchdog("ring", 60);
@@ -433,7 +435,8 @@ int ring_rank(int rank, const Link &link) {
     on(rank % devices);
     load_kernels();
     cudaStream_t stream = new_stream();
-    // A pair, so that one block lies behind another; the second is what the other rank sees.
+    // A pair, so that one block lies after another in a segment; the other rank sees the second
+    // one.
     uint32_t *before = device_alloc(BYTES), *mine = device_alloc(BYTES), *theirs;
     fill<<<8, 256, 0, stream>>>(before, WORDS, A, 0);
     cudaIpcMemHandle_t handle, other;
@@ -466,14 +469,14 @@ int ring_rank(int rank, const Link &link) {
 int ring() {
     int forth[2], back[2];
     if (pipe(forth) || pipe(back)) return 4;
-    // Before this process meets CUDA, so that both ranks are ordinary processes.
+    // Forks before this process uses CUDA, so that both ranks are ordinary processes.
     pid_t child = fork();
     close(child ? forth[0] : forth[1]);
     close(child ? back[1] : back[0]);
     int result = child ? ring_rank(0, {back[0], forth[1]}) : 0, status = 0;
     if (!child) {
         fflush(stdout);
-        // Its line comes after rank 0's, whichever is first.
+        // Its line comes after rank 0's, whichever ends first.
         int output[2] = {dup(1), -1};
         char path[] = "/tmp/ring-XXXXXX", text[400];
         output[1] = mkstemp(path);
@@ -506,7 +509,7 @@ const Case CASES[] = {
 int main(int argc, char **argv) {
     if (argc == 2 && !strcmp(argv[1], "ring")) return ring();
     if (argc != 3 || strcmp(argv[1], "--one")) {
-        // Asked in a child: this process starts others, and is to be without CUDA.
+        // Queried in a child, because this process starts others and must stay without CUDA.
         pid_t child = fork();
         if (!child) {
             int devices = 0;

@@ -1,9 +1,10 @@
 // nvcc: -lcuda
-// Every kind of request against every kind of memory that is on its way back: is it served, at once or after a wait?
-// 8 GiB are all that is free; they are taken in pieces, these are given back in one of the ways below, and a request for nearly all of it
-// follows while a kernel still runs on another stream, or on the one of the free. Natively the table is a fact about the
-// driver (docs/ordering.md quotes it); under the library it must be the same, or better: nothing that natively is served
-// may fail, and nothing that natively comes at once may wait.
+// Every kind of request against every kind of memory that is about to become free: is it served, at
+// once or after a wait? Only 8 GiB are free. They are allocated in pieces, and freed in one of the
+// ways below. Then, while a kernel still runs on another stream or on the one of the free, the
+// program requests nearly all of them. Without the library the table describes the driver
+// (docs/ordering.md quotes it). Under the library it must be the same or better: a request that the
+// driver serves must not fail, and one that it serves at once must not wait.
 //
 //     pending [PENDING [REQUEST]]     one row, or one cell
 #include <atomic>
@@ -12,10 +13,10 @@
 #include "check.h"
 
 constexpr size_t MIB = 1 << 20;
-// The kernel ends by itself after so long; a request that took most of that has waited for it.
+// The kernel ends after this time; a request that took most of it has waited for the kernel.
 constexpr unsigned long long KERNEL_NS = 150000000ull;
-// What is taken and asked for: as much as the driver maps in a fraction of that time. The rest of
-// the device is held.
+// Memory that is allocated and requested: as much as the driver maps in a fraction of that time.
+// The rest of the device is held.
 constexpr size_t ROOM = 8192 * MIB;
 
 cudaStream_t freed_on, idle_stream;
@@ -55,7 +56,7 @@ void take(int count, bool stream_ordered) {
 
 struct Pending {
     const char *name;
-    // Gives the pieces back. True: and afterwards a kernel runs that the request could wait for.
+    // Frees the pieces. Returns whether a kernel runs afterwards that the request could wait for.
     bool (*give)();
 };
 

@@ -1,6 +1,7 @@
-// Eight threads, each with four streams, allocate, launch and free at random, with cudaMalloc and cudaMallocAsync
-// mixed and crossed. Every block is filled with a pattern of its own and checked on the device before it is freed;
-// the free follows the launches at once, without a synchronisation, wherever CUDA allows that.
+// Eight threads, each with four streams, allocate, launch and free at random, and mix cudaMalloc
+// and cudaMallocAsync and their frees. Every block is filled with its own pattern and checked on
+// the device before it is freed. The free directly follows the launches, without a synchronization,
+// wherever CUDA permits that.
 //
 //   streams_threads [ITERATIONS]
 #include <atomic>
@@ -14,8 +15,8 @@ struct Counts {
     std::atomic<long> plain{0}, async{0}, plain_freed_async{0}, async_freed_plainly{0};
 };
 
-// Fills with a tag, may hold the device a while, checks, and (late) fills with another tag: the
-// next owner of this block must see neither.
+// Fills with a tag, may keep the device busy for a while, checks, and (late) fills with another
+// tag: the next owner of this block must see neither tag.
 void use(uint32_t *words, size_t count, uint32_t tag, unsigned long long ns, cudaStream_t stream, unsigned long long *wrong) {
     int blocks = count > 65536 ? 16 : 2;
     fill<<<blocks, 256, 0, stream>>>(words, count, tag, 0);

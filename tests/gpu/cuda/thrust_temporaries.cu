@@ -1,5 +1,5 @@
 // Thrust allocates a temporary with cudaMalloc in nearly every call and frees it at its end; device
-// vectors come and go. Results are compared with the host's.
+// vectors are created and destroyed. Results are compared with the host's.
 #include <thrust/device_vector.h>
 #include <thrust/execution_policy.h>
 #include <thrust/reduce.h>

@@ -1,6 +1,6 @@
-# Two processes under `strategy:pre_allocate,fraction_of_gpu_memory_to_use:0.2`: each takes its share
-# of what is free at its first request, works in it, and takes what does not fit from the driver and
-# gives it straight back. `scripts/gpu run limits` runs it under the library.
+# Two processes under `strategy:pre_allocate,fraction_of_gpu_memory_to_use:0.2`: each allocates its share of the free
+# memory at its first request, and works in that chunk. A request that does not fit goes to the driver, and its memory
+# is returned at once when freed. `scripts/gpu run limits` runs it under the library.
 #
 # needs: torch
 import subprocess
@@ -30,7 +30,7 @@ if not child:
                              stdout=subprocess.PIPE, text=True)
     assert other.stdout.readline().startswith("second process"), "no chunk beside ours"
 
-# All sizes from the chunk: what others see does not change.
+# All sizes come from the chunk: free memory on the device does not change.
 before = free_bytes()
 for step in range(50):
     sizes = [1 << (10 + (step + part) % 16) for part in range(8)]
@@ -42,7 +42,7 @@ assert float(first.sum()) == 1000.0
 print(f"{name}: works in it")
 
 if not child:
-    # Larger than the chunk: the driver's, and straight back.
+    # Larger than the chunk: served by the driver, and returned at once.
     large = torch.empty(int(1.2 * chunk), dtype=torch.uint8, device="cuda")
     assert before - free_bytes() >= int(1.2 * chunk)
     del large

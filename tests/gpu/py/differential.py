@@ -3,7 +3,7 @@
 #
 # needs: torch
 #
-# Each side is a process of its own, started by this one: `differential.py --torch|--library SETTINGS STEPS SEED` prints
+# Each side is a separate process, started by this one: `differential.py --torch|--library SETTINGS STEPS SEED` prints
 # one line a step. PyTorch's runs without the library, the library's without PyTorch.
 import ctypes
 import os
@@ -17,7 +17,7 @@ NAMES = ("reserved_bytes", "segment", "allocated_bytes", "allocation", "active_b
 KEYS = [(name, pool) for name in NAMES for pool in POOLS]
 KIB, MIB = 1 << 10, 1 << 20
 
-# What is set, and for PyTorch the share of the device that the process may have.
+# The settings, and for PyTorch the share of the device that the process may use.
 SETTINGS = [
     ("", 1.0),
     ("max_split_size_mb:40", 1.0),
@@ -30,7 +30,7 @@ SETTINGS = [
 
 
 def requests(steps, seed):
-    """(True, number, bytes) allocates, (False, number, 0) frees."""
+    """Yields steps: (True, number, bytes) allocates, (False, number, 0) frees."""
     chance, live, number = random.Random(seed), [], 0
     for _ in range(steps):
         if live and (chance.random() < 0.47 or len(live) > 120):

@@ -170,7 +170,7 @@ class Graphs:
 
 
 class Device:
-    """The most that the device had in use, as its own tool sees it, above what it has now: all processes."""
+    """Peak of the device memory in use by all processes, as NVIDIA's tool reports it, above the use at the start."""
 
     class Memory(ctypes.Structure):
         _fields_ = [(name, ctypes.c_ulonglong) for name in ("total", "free", "used")]
@@ -199,7 +199,7 @@ def ours(key):
 
 
 def of_cache(key):
-    """A number of the cache, by PyTorch's name. Natively there is no cache, and it is 0."""
+    """Returns a statistic of the cache, by PyTorch's name; 0 without a cache."""
     return {"native": lambda _: 0, "torch": lambda key: torch.cuda.memory_stats()[key], "ours": ours}[CACHE](key)
 
 

@@ -1,4 +1,4 @@
-"""Has PyTorch's own tools read a snapshot, and looks for what must be in it.
+"""Reads a snapshot with PyTorch's own tools, and checks that it contains what it must.
 
 usage: judge_snapshot.py NAME FILE...
 
@@ -9,7 +9,7 @@ import pickle
 import subprocess
 import sys
 
-# What each program's snapshots, taken together, must name: files or functions on stacks, and categories.
+# What the snapshots of each program must contain together: files or functions on stacks, and categories.
 WANTED = {
     "cpp": (["streams_threads", "main"], ["app"]),
     "cublas": (["main"], ["app", "cuBLAS"]),
@@ -32,7 +32,7 @@ def by_torch(path):
         data = pickle.load(file)
     for reader in ["segsum", "trace", "segments", "memory", "trace_plot", "segment_plot"]:
         try:
-            # The flame graph's text, before it is drawn.
+            # The text of the flame graph, before it is drawn.
             plain = {"format_flamegraph": str} if reader in ("segments", "memory") else {}
             assert getattr(_memory_viz, reader)(data, **plain)
         except Exception as error:

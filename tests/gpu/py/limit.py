@@ -1,5 +1,5 @@
-# A program under `gpu_memory_limit_mb`: told of the limit, refused at the right place, and alive
-# afterwards. `scripts/gpu run limits` runs it under the library; LIMIT_MIB says what was set.
+# A program under `gpu_memory_limit_mb`: it sees the limit, is refused at the right point, and continues afterwards.
+# `scripts/gpu run limits` runs it under the library; LIMIT_MIB is the limit that was set.
 #
 # needs: torch
 import os
@@ -13,7 +13,7 @@ device = torch.device("cuda")
 
 
 def is_shortage(error):
-    """Without its cache PyTorch raises another class."""
+    """Returns whether memory ran out: without its cache PyTorch raises another class."""
     return isinstance(error, torch.cuda.OutOfMemoryError) or "out of memory" in str(error)
 
 
@@ -27,7 +27,7 @@ def free_bytes():
 
 
 def fill():
-    """Takes pieces until there is no memory left."""
+    """Allocates pieces until no memory is left."""
     pieces = []
     try:
         while len(pieces) * PIECE <= limit:
@@ -48,19 +48,19 @@ for turn in range(3):
     assert all(int(piece[-1]) == number % 251 for number, piece in enumerate(pieces))
     left = free_bytes()
     assert left < 2 * PIECE, f"{left} bytes free with {len(pieces)} pieces"
-    # One piece less, and other work has room: cuBLAS brings memory of its own.
+    # With one piece less, other work has room: cuBLAS allocates its own memory.
     pieces.pop()
     torch.cuda.empty_cache()  # PyTorch keeps what cuBLAS needs
     a = torch.ones(1024, 1024, device=device)
     assert float((a @ a)[7, 7]) == 1024.0
     del a, pieces
     print(f"turn {turn}: ok")
-# What libraries keep (workspaces) is small, but it keeps a chunk from going back.
+# Workspaces of libraries are small, but they prevent the release of a chunk.
 chunks = "strategy:pre_allocate" in os.environ.get("CACHEALLOC_CONF", "")
 assert chunks or at_first - free_bytes() < 128 * MIB, "memory is lost"
 try:
     torch.empty(limit + PIECE, dtype=torch.uint8, device=device)
-    raise AssertionError("more than the limit was given")
+    raise AssertionError("more than the limit was allocated")
 except RuntimeError as error:
     assert is_shortage(error), error
 print("limit: ok")

@@ -1,5 +1,5 @@
-"""Two programs on one GPU. One took most of the memory, freed it, and goes on with small blocks; the other one
-asks for more than what the first never had. Where both are under the library, the second one asks the first. Run by
+"""Two programs on one GPU. One has allocated and freed most of the memory, and continues with small blocks; the other
+requests more than the first has left. If both are under the library, the second one asks the first. Run by
 `scripts/gpu run neighbours`.
 
 usage: neighbours.py LIBRARY
@@ -43,7 +43,7 @@ class Driver:
 
 
 def large_blocks(driver):
-    """Four fifths of the device, taken and freed; how long taking them took, in ms."""
+    """Allocates and frees four fifths of the device; returns the time of the allocations, in ms."""
     count = int(driver.total() * 0.8) // (10 * GIB)
     began = time.perf_counter()
     blocks = [driver.alloc(10 * GIB) for _ in range(count)]
@@ -66,7 +66,7 @@ def first():
         pairs += 1
         if pairs % 1000 == 0:
             time.sleep(0.001)
-    # The other one has gone: what does it cost to take all of it again?
+    # The other process has ended: what does it cost to allocate all of it again?
     sys.stdin.readline()
     again_ms = large_blocks(driver)
     print(f"{pairs} {longest * 1e3} {taken_ms} {again_ms}")

@@ -2,7 +2,7 @@
 
 usage: sizes.py NAME [LEFT_MIB]
 
-LEFT_MIB: how much memory of the device the program finds: the rest is taken first. needs: torch, cupy
+LEFT_MIB: the device memory that the program finds; the rest is allocated first. needs: torch, cupy
 """
 
 import random
@@ -100,7 +100,7 @@ def unet():
 
 
 def experts():
-    """A mixture of experts: how many rows each gets changes with every batch."""
+    """A mixture of experts: the number of rows for each changes with every batch."""
     model = torch.nn.ModuleList(torch.nn.Linear(1024, 1024) for _ in range(16)).to(device)
 
     def loss(model):
@@ -161,7 +161,7 @@ PROGRAMS = [bert, gpt, images, lstm, unet, experts, graph, process, transforms, 
 
 def main():
     if len(sys.argv) > 2:
-        # What the libraries take for themselves comes first.
+        # The libraries allocate their own memory first.
         square = torch.randn(64, 64, device=device)
         (square @ square).sum().item()
         free, _ = torch.cuda.mem_get_info()

@@ -1,4 +1,4 @@
-// What a report has to find: weights that stay to the end, a leak in each request, and a burst of
+// What a report must find: weights that stay to the end, a leak in each request, and a burst of
 // temporaries.
 #include <cstdio>
 

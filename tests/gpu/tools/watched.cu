@@ -1,7 +1,7 @@
-// A program that watches itself through CUPTI: callbacks on every call of the runtime and of the
-// driver, one of which allocates and frees by itself, and activity records of kernels. The calls
-// that the program made, the kernels that ran, and how deep calls of the driver nest are the same
-// natively and under the library.
+// A program that observes itself through CUPTI: callbacks on every call of the runtime and of the
+// driver, one of which allocates and frees, and activity records of kernels. The program's calls,
+// the kernels that ran, and the nesting depth of driver calls are the same with and without the
+// library.
 #include <cupti.h>
 
 #include <atomic>

@@ -90,7 +90,7 @@ def capture():
     x, y = cupy.zeros(1000, numpy.int64), cupy.zeros(1000, numpy.int64)
     arguments = (x, y, numpy.int32(1000), numpy.int64(3))
     raw((4,), (256,), arguments)
-    # What follows on a stream that waits for no other one.
+    # This runs on a stream that waits for no other stream.
     cupy.cuda.Device().synchronize()
     stream = cupy.cuda.Stream(non_blocking=True)
     with stream:

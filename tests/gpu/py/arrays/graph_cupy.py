@@ -1,4 +1,4 @@
-"""A capture of CuPy's whose arrays come from cudaMalloc. Judges itself; under the library only: natively it ends."""
+"""A CuPy capture whose arrays come from cudaMalloc. Checks itself; under the library only, as the capture ends without it."""
 
 import cupy
 
@@ -24,7 +24,7 @@ def main():
             graph.launch(stream)
             want = cupy.sqrt(source * 2.0 + 1.0) - source
             assert bool(cupy.allclose(target, want)), i
-            assert bool((noise == i).all()), "a launch wrote into memory of others"
+            assert bool((noise == i).all()), "a launch wrote to another array"
         stream.synchronize()
     print("graph_cupy: ok")
 

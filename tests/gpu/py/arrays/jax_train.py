@@ -1,4 +1,4 @@
-# JAX: a multilayer perceptron trained with Adam under jit and scan, and the functions that lean on CUDA's libraries.
+# JAX: a multilayer perceptron trained with Adam under jit and scan, and functions that use CUDA's libraries.
 # XLA_PYTHON_CLIENT_ALLOCATOR=platform makes every buffer a cudaMalloc and a cudaFree.
 #
 # needs: jax

@@ -1,4 +1,5 @@
-# Memory hooks beside CuPy's own: what CuPy's pool asks of the GPU is what our hook hears the program allocate.
+# Memory hooks beside CuPy's own: the library's hook reports as an allocation of the program what CuPy's pool requests
+# from the GPU.
 #
 # needs: cupy
 import pathlib

@@ -1,4 +1,4 @@
-# Two ranks exchange blocks of device memory under MPI: through the host, and, where this MPI takes device memory,
+# Two ranks exchange blocks of device memory under MPI: through the host and, if this MPI accepts device memory,
 # directly. The frees between a kernel and an exchange are the only waits.
 #
 # needs: mpi4py cupy
@@ -15,7 +15,7 @@ import numpy
 
 
 def takes_device_memory():
-    """Open MPI says so itself; others are not asked, since a wrong guess ends in a crash."""
+    """Returns whether Open MPI reports support; other MPIs are not asked, since a wrong guess ends in a crash."""
     try:
         return bool(ctypes.CDLL("libmpi.so").MPIX_Query_cuda_support())
     except (OSError, AttributeError):

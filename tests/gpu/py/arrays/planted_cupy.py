@@ -1,4 +1,4 @@
-# What a report has to find in a script of CuPy's, every array its own cudaMalloc.
+# What a report must find in a CuPy script in which every array is a separate cudaMalloc.
 import cupy
 
 cupy.cuda.set_allocator(None)

@@ -1,5 +1,5 @@
 """Training steps of three batch sizes as graphs: the backward pass allocates and frees in autograd's thread. Prints
-every loss to the last digit; the same script with PyTorch's own cache says what is right:
+every loss to the last digit; the same script with PyTorch's own cache gives the reference:
 
     python3 graph_backward.py > reference
     GRAPH_REFERENCE=reference PYTORCH_NO_CUDA_MEMORY_CACHING=1 LD_PRELOAD=... python3 graph_backward.py
@@ -53,7 +53,7 @@ class Step:
 
 
 def warm_up(net, optimizer):
-    """Libraries make their workspaces, the optimizer its state; the parameters stay as they are."""
+    """Libraries create their workspaces, and the optimizer its state; the parameters do not change."""
     before = [parameter.detach().clone() for parameter in net.parameters()]
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
@@ -88,7 +88,7 @@ def main():
     for index in range(ROUNDS):
         step = steps[index % len(steps)]
         data = torch.randn(step.input.shape, generator=generator)
-        # What a launch must not touch: blocks of the sizes that a backward pass frees.
+        # A launch must not write to these blocks, which have the sizes that a backward pass frees.
         noise = [torch.full((rows, WIDTH), float(index), device="cuda") for rows in (1, 128, 384, 1024, 8192)]
         step.input.copy_(data)
         step.target.copy_(data.flip(-1))
@@ -96,7 +96,7 @@ def main():
         loss = step.loss.item()
         wrong = [block for block in noise + [block for _, blocks in kept for block in blocks]
                  if not bool((block == block.flatten()[0]).all())]
-        assert not wrong, f"round {index}: a launch wrote into memory of others"
+        assert not wrong, f"round {index}: a launch wrote to another tensor"
         losses.append(f"{index} {step.input.shape[0]} {loss!r} {struct.pack('>f', loss).hex()}")
         print(losses[-1])
         if index % 3 == 0:

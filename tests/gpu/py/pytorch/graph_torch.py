@@ -1,5 +1,5 @@
-"""PyTorch's graphs without its cache: natively a cudaMalloc in a capture ends it. Judges itself; under the library only,
-with PYTORCH_NO_CUDA_MEMORY_CACHING=1.
+"""PyTorch's graphs without its cache: without the library, a cudaMalloc in a capture ends it. Checks itself; under the
+library only, with PYTORCH_NO_CUDA_MEMORY_CACHING=1.
 """
 
 import gc
@@ -44,7 +44,7 @@ def forward(side):
             graph.replay()
             want = net(data)
             worst = max(worst, (out - want).abs().max().item())
-            assert all((n == float(i)).all() for n in noise), "a replay wrote into memory of others"
+            assert all((n == float(i)).all() for n in noise), "a replay wrote to another tensor"
             del noise, data, want
     assert worst < 1e-3, f"a replay computed something else: {worst}"
     return worst
@@ -82,7 +82,7 @@ def main():
         forward(side)
     after = free_mib()
     print(f"free MiB before and after three more graphs: {before} {after}")
-    assert after + 64 >= before, "memory of graphs that are gone has not come back"
+    assert after + 64 >= before, "memory of destroyed graphs is still in use"
     callables()
     print("graph_torch: ok")
 

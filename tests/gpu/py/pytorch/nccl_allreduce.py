@@ -1,4 +1,4 @@
-# NCCL through torch.distributed: one process a GPU, all of them (or as many as the first argument says).
+# NCCL through torch.distributed: one process per GPU, on all GPUs or as many as the first argument says.
 #
 # needs: torch
 import os

@@ -1,6 +1,6 @@
-# What test/test_cuda.py of PyTorch goes through: streams, events, pinned copies, autograd across streams, threads,
-# memory that runs out, worker processes, memory shared between processes. With PYTORCH_NO_CUDA_MEMORY_CACHING=1 every
-# tensor is a cudaMalloc and a cudaFree.
+# What PyTorch's test/test_cuda.py covers: streams, events, pinned copies, autograd across streams, threads, out of
+# memory, worker processes, memory shared between processes. With PYTORCH_NO_CUDA_MEMORY_CACHING=1 every tensor is a
+# cudaMalloc and a cudaFree.
 #
 # needs: torch
 import faulthandler
@@ -192,7 +192,7 @@ def loader():
 
 
 def receive(queue, answers):
-    """Another process: reads and writes what it is sent."""
+    """Another process, which reads and writes the tensors that it is sent."""
     for _ in range(6):
         x = queue.get()
         total = int(x.sum())

@@ -1,7 +1,7 @@
-# Data-parallel training by DistributedDataParallel, and sharded by FSDP: one process a GPU, all of them (or as many as
-# the first argument says). Prints every loss to the last digit; says how long a step took where nobody compares.
-# With TRAIN_TURNS it trains one of the two, as TRAIN_KIND says, so many steps for each line that it reads, and says what
-# they took.
+# Data-parallel training by DistributedDataParallel, and sharded by FSDP: one process per GPU, on all GPUs or as many as
+# the first argument says. Prints every loss to the last digit, and the time of a step on a line that is not compared.
+# With TRAIN_TURNS it trains one of the two, as TRAIN_KIND says: a fixed number of steps for each line that it reads,
+# and prints their time.
 #
 # needs: torch
 import os
@@ -34,7 +34,7 @@ def train(name, wrapped, rank):
             begun = time.time()
         loss = wrapped(batches[step % 8]).square().mean()
         loss.backward()
-        # A free behind a collective: natively it says that the collective is complete.
+        # A free after a collective: without the library its return shows that the collective is complete.
         total = loss.detach().clone()
         dist.all_reduce(total)
         losses.append(total.item() if step % 10 == 9 else None)

@@ -1,5 +1,6 @@
-# A model whose two halves live on two GPUs of one process, trained with micro-batches that are copied from one to the
-# other (a pipeline of two stages). Prints every loss to the last digit; says how long a step took where nobody compares.
+# A model whose two halves are on two GPUs of one process, trained with micro-batches that are copied from one to the
+# other (a pipeline of two stages). Prints every loss to the last digit, and the time of a step on a line that is not
+# compared.
 #
 # needs: torch
 import sys

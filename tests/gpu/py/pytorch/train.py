@@ -1,5 +1,5 @@
-# A small transformer trained for a few steps: the loss is the same to the last digit on every allocator.
-# With TRAIN_TURNS it trains so many steps for each line that it reads, and says what they took.
+# A small transformer trained for a few steps: the loss is the same to the last digit on every allocator. With
+# TRAIN_TURNS it trains this many steps for each line that it reads, and prints their time.
 #
 # needs: torch
 import os
@@ -26,7 +26,7 @@ def step(batch, length):
 
 
 def steps(count):
-    """Trains, and returns the last loss, the seconds that it took, and those of processors, of each thread."""
+    """Trains, and returns the last loss, the seconds that it took, and the processor time of each thread."""
     begun, cpu = time.perf_counter(), time.process_time()
     for i in range(count):
         loss = step(8, 96 + 8 * (i % 8))

@@ -1,4 +1,4 @@
-# CuPy with the line that has each array ask the driver.
+# CuPy with the line that makes each array a request to the driver.
 #
 # needs: cupy
 import os

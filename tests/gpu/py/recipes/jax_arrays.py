@@ -1,4 +1,5 @@
-# JAX: arrays that come and go, and a compiled step. JAX may take memory in pages of 2 MiB, so all sizes are such.
+# JAX: arrays that are created and dropped, and a compiled step. JAX may allocate in pages of 2 MiB, so all sizes are
+# multiples of that.
 #
 # needs: jax
 import jax

@@ -1,9 +1,9 @@
-"""Are the tensors of a recipe's program in what was recorded, each by itself, not the segments that a cache cuts them from?
+"""Checks that a recording has the tensors of a recipe's program, not the segments from which a cache cuts them.
 
 usage: cachealloc top-sites --json -n 0 --by count FILE... | judge.py PROGRAM [--library NAME]
 
-A line of PROGRAM that ends in `# tensor: BYTES x COUNT` makes so many allocations of that size. Of each such line this
-prints what was found there; exit code 1 if it is something else, or if nothing is of that library.
+A line of PROGRAM that ends in `# tensor: BYTES x COUNT` makes COUNT allocations of that size. Prints what was found for
+each such line; exit code 1 if that differs, or if nothing was allocated by that library.
 """
 import json
 import os
@@ -12,7 +12,7 @@ import sys
 
 
 def marked(path):
-    """Line number, bytes and count of each marked line."""
+    """Returns line number, bytes and count of each marked line."""
     with open(path) as program:
         for number, line in enumerate(program, 1):
             found = re.search(r"# tensor: (\d+) x (\d+)$", line)

@@ -1,4 +1,4 @@
-# Numba: arrays that are kept, and arrays that go at once.
+# Numba: arrays that are kept, and arrays that are dropped at once.
 #
 # needs: numba
 import os

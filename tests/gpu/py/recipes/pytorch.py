@@ -24,7 +24,7 @@ for step in range(10):
 print(f"loss {loss.item():.9f}, kept {sum(tensor.sum().item() for tensor in kept):.0f}")
 print("PyTorch counts", torch.cuda.memory_stats().get("allocation.all.allocated", 0), file=sys.stderr)
 
-# The command asks a program that runs; then this file lets it end.
+# The command queries the running program; then this file lets it end.
 go_on = os.environ.get("RECIPE_GO_ON")
 end = time.time() + 60
 while go_on and not os.path.exists(go_on) and time.time() < end:
