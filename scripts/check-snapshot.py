@@ -3,8 +3,8 @@
 
 usage: check-snapshot.py [--from-start] [--opcodes] FILE...
 
-  --from-start  the history has to explain everything: nothing was reserved or live before its first entry
-  --opcodes     also look at the pickle itself: only opcodes that PyTorch's viewer reads, in batches that it survives
+  --from-start  the history must be complete: nothing was reserved or live before its first entry
+  --opcodes     also check the pickle itself: only opcodes that PyTorch's viewer reads, in batches that it can process
 
 Prints one line for each file, and exits with 1 if any is invalid. Needs nothing but Python's standard library.
 """
@@ -16,7 +16,7 @@ import pickle
 import pickletools
 import sys
 
-PROBLEMS_MAX = 20  # of one file; more say nothing new
+PROBLEMS_MAX = 20  # of one file; more would not help
 NUMBER_END = 1 << 53  # the viewer's numbers are floating point
 BATCH_ITEMS_MAX = 1000  # the viewer breaks somewhere above 100,000
 
@@ -51,7 +51,7 @@ OPCODES = set(
 
 
 class Unsound(Exception):
-    """An error, with its place."""
+    """An error in a snapshot."""
 
 
 class Report:
@@ -105,7 +105,7 @@ def load(path):
 
 
 def tuples(snapshot):
-    """JSON has no tuples."""
+    """Converts pool ids to tuples, which JSON does not have."""
     for segment in (segment for key in SEGMENT_LISTS for segment in snapshot.get(key, [])):
         segment["segment_pool_id"] = tuple(segment.get("segment_pool_id", ()))
     for entries in snapshot.get("device_traces", []) + [snapshot.get("host_traces", [])]:
@@ -115,7 +115,7 @@ def tuples(snapshot):
 
 
 def check_opcodes(content, report):
-    """Batches end with APPENDS or SETITEMS; what lies above their mark is on the viewer's stack at once."""
+    """Checks opcodes and batches. A batch ends with APPENDS or SETITEMS; until then its items are on the viewer's stack."""
     depth, marks = 0, []
     for opcode, _, position in pickletools.genops(content):
         if opcode.name not in OPCODES:
@@ -158,7 +158,7 @@ class Frames:
 
 
 def histories(snapshot):
-    """Name of the list, entries and segments, for each device and for the host."""
+    """Yields the name of the list, the entries and the segments, for each device and for the host."""
     for device, entries in enumerate(snapshot["device_traces"]):
         yield f"device_traces[{device}]", entries, [one for one in snapshot["segments"] if one["device"] == device]
     yield "host_traces", snapshot.get("host_traces", []), snapshot.get("host_segments", [])
@@ -267,7 +267,7 @@ def check_settings(snapshot, report):
 
 
 class Intervals:
-    """Disjoint intervals by their first address; each has a payload."""
+    """Disjoint intervals by their first address, each with a payload."""
 
     def __init__(self):
         self.firsts, self.at = [], {}
@@ -290,7 +290,7 @@ class Intervals:
         return None
 
     def around(self, first, size):
-        """The interval that contains this one."""
+        """Returns the start of the interval that contains this one, or None."""
         index = bisect.bisect_right(self.firsts, first) - 1
         if index >= 0 and first + size <= self.firsts[index] + self.at[self.firsts[index]][0]:
             return self.firsts[index]
@@ -310,7 +310,7 @@ class World:
                     self.live.add(block["address"], block["size"], (block["requested_size"], pending))
 
     def state(self):
-        """For comparison: live blocks with what entries know of them, ranges with what touches joined."""
+        """Returns the state for comparison: live blocks with what entries contain, and ranges with adjacent ones merged."""
         live = {first: payload for first, (_, payload) in self.live.at.items()}
         joined = []
         for first in self.ranges.firsts:
@@ -385,7 +385,7 @@ class World:
 
 
 def check_replay(snapshot, from_start, report):
-    """Backwards as the viewer does it, then forwards again. Says whether nothing was there before."""
+    """Replays the history backwards, as the viewer does, then forwards. Returns whether nothing existed before it."""
     explained = True
     for name, entries, segments in histories(snapshot):
         place = name

@@ -22,7 +22,7 @@ say() {
 
 here=$(. /etc/os-release && echo "${VERSION_CODENAME:-}")
 mirror=
-# A list of sources may name the release, or `stable`: then only the fetched index has the name.
+# A list of sources may name the release or `stable`; only the fetched index has both names.
 for key in Release Codename; do
     # shellcheck disable=SC2016
     [ -n "$mirror" ] || mirror=$(apt-get indextargets --format '$(REPO_URI)' "$key: $here" 'Component: main' | head -n 1)
@@ -44,7 +44,7 @@ for attempt in 1 2 3 4; do
     if apt update >&2 && apt install -y --download-only "$python" >&2; then
         break
     fi
-    [ "$attempt" -lt 4 ] || { say "$mirror does not give $python of $suite"; exit 1; }
+    [ "$attempt" -lt 4 ] || { say "cannot fetch $python of $suite from $mirror"; exit 1; }
     sleep $((attempt * 10))
 done
 for package in "$place"/apt/cache/archives/*.deb; do

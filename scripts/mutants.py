@@ -6,16 +6,16 @@
     scripts/mutants.py try core.tar.xz --jobs 16 --seconds 560 --out result.json
     scripts/mutants.py try core.tar.xz --from result.json --out result.json
 
-`build` asks cargo-mutants which mutants there are (cargo install cargo-mutants). They are built all at once, in a copy of
-the tree: each function with mutants has their bodies beside its own, and a number in the built file chooses one. So a
-mutant costs no build, but for the few that cannot stand beside others: constants, `const fn`, what returns a type
-without a name. These are built one by one. What the tests need is packed. CARGO is what builds, if it is set.
+`build` gets the list of mutants from cargo-mutants (cargo install cargo-mutants). It builds all of them at once, in a copy of
+the tree: each function with mutants contains their bodies beside its own, and a number in the built file selects one. So a
+mutant costs no build, except for the few that cannot share a build: constants, `const fn`, and functions that return an
+unnamed type. These are built one by one. The files that the tests need are packed. CARGO names another cargo.
 
-`try` needs that file and Python, and for the preloaded part gcc, so it may run where there are many processors. Tests know the
-path of their tree: both work in /tmp/cachealloc-mutants. First each test runs without a mutant, and only what passes takes
-part. Then all mutants meet the fast tests, and what is left of them slower ones. The first test that fails or hangs ends a
-mutant; one of real processes has to fail twice, and to pass without the mutant. Where the time is over, the result says how
-far it came, and a run with --from goes on from there.
+`try` needs that file and Python, and for the preloaded part gcc, so it may run on a machine with many processors. Tests contain
+the path of their tree, so both commands work in /tmp/cachealloc-mutants. First each test runs without a mutant, and only those
+that pass are used. Then all mutants run the fast tests, and the undetected ones slower tests. The first test that fails or hangs
+detects a mutant; a test of real processes must fail twice, and pass without the mutant. If the time is over, the result
+contains the progress, and a run with --from continues from there.
 """
 import argparse
 import concurrent.futures
@@ -44,15 +44,15 @@ class Part:
     def __init__(self, package, source, others, builds, library, skipped, matters):
         self.package, self.source, self.others = package, source, others
         self.builds = builds    # commands of cargo; the last one builds the tests
-        self.library = library  # the file with the mutants, where the tests are real processes and do not have them themselves
-        self.skipped = skipped  # tests to which no mutant can matter
-        self.matters = matters  # whether a file can matter to a test
+        self.library = library  # the file with the mutants, if the tests are real processes and do not contain them
+        self.skipped = skipped  # tests that no mutant can affect
+        self.matters = matters  # whether a file can affect a test
 
 
 PARTS = {
     'core': Part('cachealloc-core', 'src/core', ['check.rs'],
                  [['test', '--no-run', *CHECKED, '-p', 'cachealloc-core', '--features', 'break-rules']], None, [],
-                 # The allocator and the ordering rules know nothing of each other.
+                 # The allocator and the ordering rules do not depend on each other.
                  lambda file, test: '/rules/' in file or ('/order/' in file) == test.startswith('order::')),
     'preload': Part('cachealloc-preload', 'src/preload', ['build.rs', 'build/**'],
                     [['build', *CHECKED, '-p', 'simulated-driver', '-p', 'cachealloc-preload', '--features', 'cachealloc-preload/break-rules'],
@@ -74,7 +74,7 @@ fn chosen_mutant() -> u64 {{
 '''
 # A mutant that allocates endlessly must not exhaust the machine.
 DATA_KB_MAX = 6 << 20
-# Tests are grouped up to this many seconds, the first ones up to one second.
+# A group of tests takes up to this many seconds, the first groups up to one second.
 TOGETHER_S_MAX = 20
 # Processes of the library find each other in /dev/shm; they must not find those of other jobs.
 APART = ['unshare', '--mount', 'sh', '-c', 'mount -t tmpfs none /dev/shm && exec "$@"', 'sh']
@@ -100,7 +100,7 @@ class Mutant:
 
 
 def applied(text, diff):
-    """`text` with the one hunk of a unified diff."""
+    """Applies the one hunk of a unified diff to `text`."""
     lines, out, at = text.splitlines(keepends=True), [], 0
     for line in diff.splitlines(keepends=True)[2:]:
         if head := re.match(r'@@ -(\d+)', line):
@@ -114,7 +114,7 @@ def applied(text, diff):
 
 
 def together(text, mutants):
-    """`text` with all of `mutants` in it, and the lines of each."""
+    """Returns `text` with all of `mutants` in it, and the lines of each."""
     out, done, lines = '', 0, {}
     for begin in sorted({it.begin for it in mutants}):
         inside = [it for it in mutants if it.begin == begin]
@@ -155,7 +155,7 @@ class Tree:
             self.write(name, texts[name].encode() if name in texts else data)
 
     def build(self):
-        """The tests as executables and their folders, or the errors of the compiler."""
+        """Returns the tests as executables with their folders, or the errors of the compiler."""
         tests, errors = [], []
         for command in self.part.builds:
             command = [os.environ.get('CARGO', 'cargo'), *command, '--message-format', 'json', '-q']
@@ -174,14 +174,14 @@ class Tree:
         return tests, []
 
     def with_mutants(self, tests):
-        """The built files that have mutants in them."""
+        """Returns the built files that contain mutants."""
         return [self.target / self.part.library] if self.part.library else [it for it, _ in tests]
 
 
 def build_together(tree, mutants):
-    """Builds as many of `mutants` at once as can be; those that must be built alone, and the tests."""
+    """Builds as many of `mutants` at once as possible. Returns those that must be built alone, and the tests."""
     alone = [it for it in mutants if it.body is None]
-    # A function inside another one.
+    # A function inside another one must be built alone.
     spans = {(it.file, it.begin, it.end) for it in mutants if it.body is not None}
     alone += [it for it in mutants if it.body is not None
               and any(file == it.file and begin < it.begin < end for file, begin, end in spans)]
@@ -267,7 +267,7 @@ class Job:
         shutil.copytree(self.packed / 'target', self.target, copy_function=os.link)
 
     def choose(self, mutant):
-        """Selects the mutant in the built files; None selects no mutant."""
+        """Selects the mutant in the built files, or no mutant for None."""
         folder = self.packed / (f'alone/{mutant["number"]}' if mutant and mutant['built'] == 'alone' else 'target')
         number = MAGIC + (mutant['number'] if mutant else 0).to_bytes(8, 'little')
         for name in [self.part.library] if self.part.library else [it['file'] for it in self.tests.values()]:
@@ -278,7 +278,7 @@ class Job:
             (self.target / name).chmod(0o755)
 
     def failing(self, names, expected_s):
-        """The first of these tests of one executable that fails."""
+        """Returns the first of these tests of one executable that fails."""
         test = self.tests[names[0].split()[0]]
         limits = '' if self.part.library else f'ulimit -t {int(10 + 10 * expected_s)} -d {DATA_KB_MAX}; '
         arguments = ['--test-threads', '1', '--exact', *(it.split()[1] for it in names)]

@@ -36,13 +36,13 @@ printf '%-12s' N
 printf '%12s' "$@"
 echo
 for kind in pending streams neighbours shared; do row $kind "$folder"; done
-# All memory is in the blocks of another stream.
+# All memory is in blocks of another stream.
 printf '%-12s' order
 for n in $sizes; do printf '%12s' "$(counted order "$n" "$folder" ",gpu_memory_limit_mb:$(((n * 4096 + 1048575) >> 20))")"; done
 echo
-# The driver has no more contexts.
+# The driver supports no more contexts.
 row contexts "$folder" "" 4000
-# An arena is as large as the device, of which valgrind leaves room for no more than 128 GiB.
+# An arena is as large as the device, and under valgrind there is room for no more than 128 GiB.
 row fragmented "$folder" ,expandable_segments:true 60000
 simulated=$root/target/checked/sim
 [ ! -e "$simulated" ] || row capture "$simulated"

@@ -27,7 +27,7 @@ def run(options, trace, folder, *conf):
 
 
 def real(options, trace, folder, conf, held_mib):
-    """Peak of reserved memory in bytes, and the smallest limit in MiB, by bisection."""
+    """Returns the peak of reserved memory in bytes, and the smallest limit in MiB, by bisection."""
     if not run(options, trace, folder, conf, "stats_on_exit:s.json"):
         sys.exit(f"{trace.name} does not complete")
     devices = json.loads((folder / "s.json").read_text())["devices"].values()

@@ -16,7 +16,7 @@ RANGE = 1 << 50
 
 
 class Shortage(Exception):
-    """The limit allows no more."""
+    """The limit does not permit the request."""
 
 
 def rounded_up(size, unit):
@@ -47,7 +47,7 @@ class Block:
 
 
 class Blocks:
-    """Free blocks in some order: a lower bound is found by halving."""
+    """Free blocks in a given order, searched by bisection."""
 
     def __init__(self, key):
         self.key, self.keys, self.blocks = key, [], []
@@ -74,7 +74,7 @@ class Pool:
         self.unmapped = Blocks(lambda block: block.address)
 
     def merged(self, block):
-        """A block that is in no order, with what is free beside it."""
+        """Returns the block, which is in no list, merged with the free blocks next to it."""
         for neighbour in (block.before, block.behind):
             if neighbour and neighbour.is_free and neighbour.is_mapped == block.is_mapped:
                 (self.free if neighbour.is_mapped else self.unmapped).remove(neighbour)
@@ -165,7 +165,7 @@ class Allocator:
         return first
 
     def map(self, block, size):
-        """Whole pages of what is not mapped; returns the free block that they are part of."""
+        """Maps whole pages of an unmapped block, and returns the free block that contains them."""
         pool = block.pool
         end = min(rounded_up(block.address + size, pool.segment), block.end())
         pool.unmapped.remove(block)
@@ -187,7 +187,7 @@ class Allocator:
                     self.reserved -= block.size
 
     def unmap(self, block):
-        """The whole pages in it."""
+        """Unmaps the whole pages of a block."""
         pool = block.pool
         begin = rounded_up(block.address, pool.segment)
         end = block.end() // pool.segment * pool.segment
@@ -220,7 +220,7 @@ def room(block):
 
 
 def reserved_peak(events, is_expandable, limit=None):
-    """Peak in bytes for `("a", name, bytes)` and `("f", name)` in order, or None if the limit is too small."""
+    """Returns the peak in bytes for `("a", name, bytes)` and `("f", name)` in order, or None if the limit is too small."""
     allocator = Allocator(is_expandable, limit)
     blocks = {}
     try:

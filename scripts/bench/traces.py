@@ -40,7 +40,7 @@ def run(options, trace, conf, device_mib=DEVICE_MIB):
 
 
 def replay(options, trace, conf):
-    """Peak live and peak reserved, in MiB."""
+    """Returns the peaks of live and of reserved memory, in MiB."""
     result = run(options, trace, conf)
     if result.returncode != 0:
         sys.exit(f"{trace.name}: exit code {result.returncode}: {result.stderr}")
@@ -57,7 +57,7 @@ def within(options, trace, conf, limit=None, device=DEVICE_MIB):
 
 
 def smallest(completes, live, reserved):
-    """Smallest size in MiB, by bisection, and those of LARGER_COUNT larger sizes with which the trace still fails."""
+    """Returns the smallest size in MiB, by bisection, and those of LARGER_COUNT larger sizes with which the trace fails."""
     fails, works = int(live) - 1, int(reserved) + 32
     while works - fails > 1:
         size = (fails + works) // 2
@@ -68,7 +68,7 @@ def smallest(completes, live, reserved):
 
 
 def by_pytorch(trace, live, is_expandable):
-    """Peak of reserved memory in PyTorch's allocator, and its smallest limit, in MiB."""
+    """Returns the peak of reserved memory in PyTorch's allocator, and its smallest limit, in MiB."""
     events = [line.split() for line in trace.read_text().splitlines() if line[:2] in ("a ", "f ")]
     events = [(what, name, *map(int, size)) for what, name, *size in events]
     reserved = torch_policy.reserved_peak(events, is_expandable) / (1 << 20)
@@ -165,7 +165,7 @@ def main():
                 continue
             if ratios["ordinary"] > reserved / live + 0.0005:
                 worse, mark = worse + 1, "  more than PyTorch"
-            # Simulated elsewhere, and within 0.007 of real runs.
+            # The table is from a simulation, within 0.007 of real runs.
             if abs(reserved / live - float(row["pytorch"])) > 0.0006:
                 worse, mark = worse + 1, mark + f"  not {row['pytorch']} of PyTorch"
         cells["reserved"].append(row["native"])

@@ -13,7 +13,7 @@ SECONDS_MAX = 300
 
 
 class Checks:
-    """Runs programs that end with 0 and print that all is well, which `success` matches."""
+    """Runs programs that exit with 0 and print a line of success, which `success` matches."""
 
     def __init__(self, context: Context, success: str = "(?m)ok$") -> None:
         self.context = context

@@ -160,7 +160,7 @@ class Comparison:
             print(f"{case.name} {mode}: exit {ran.code} after {ran.seconds:.1f} s", file=progress)
 
     def _causes(self) -> Dict[str, str]:
-        """Runs again what differs in `ordered`, and returns which of these runs are equal, by case."""
+        """Repeats the cases that differ in `ordered`, and returns which of these runs are equal, by case."""
         if "ordered" not in self.modes:
             return {}
         suspects = [case for case in self.cases if not self.verdict(case, "ordered").good]
@@ -184,7 +184,7 @@ def settings(mode: str) -> str:
 
 
 def mask(output: bytes) -> bytes:
-    """Removes what may differ between two runs without the library."""
+    """Masks what may differ between two runs without the library."""
     return subprocess.run(["sed", "-E", "-f", TESTS / "mask.sed"], input=output, stdout=subprocess.PIPE, check=True).stdout
 
 

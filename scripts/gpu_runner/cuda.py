@@ -36,7 +36,7 @@ class Compiler:
         self._link_flags = self._links()
 
     def _links(self) -> "list[str]":
-        """Libraries may be beside nvcc, or come without the plain .so name (Python packages, a bare driver)."""
+        """Links libraries that are beside nvcc, or lack the plain .so name (Python packages, a driver without toolkit)."""
         into = self.build / "lib"
         flags = [f"-L{into}", "-Xlinker", "-rpath", "-Xlinker", str(into)]
         toolkit = machine.toolkit()

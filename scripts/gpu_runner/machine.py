@@ -93,7 +93,7 @@ def mpirun(ranks: int = 2) -> Optional["tuple[str, ...]"]:
     if not shutil.which("mpirun"):
         return None
     count = ("-n", str(ranks))
-    # Open MPI refuses root, and more ranks than it counts cores, without these options; MPICH has neither option.
+    # Without these options Open MPI refuses root, and more ranks than cores; MPICH has neither option.
     if re.search("open.mpi", run(["mpirun", "--version"], merge=True).text, re.IGNORECASE):
         return ("mpirun", "--allow-run-as-root", "--oversubscribe", *count)
     return ("mpirun", *count)

@@ -18,7 +18,7 @@ CONTROL = "nvidia-cuda-mps-control"
 
 
 class Server:
-    """Runs while the block runs. `works` tells whether a client without the library runs with it."""
+    """Runs while the block runs. `works` is whether a client without the library runs with it."""
 
     def __init__(self, steps: Steps, client: Path) -> None:
         self.steps = steps
@@ -32,7 +32,7 @@ class Server:
         if not shutil.which(CONTROL):
             report.skipped("mps", f"no {CONTROL}")
             return self
-        # The paths of its sockets are short.
+        # The paths of its sockets must be short.
         self._folder = Path(tempfile.mkdtemp(prefix="mps-", dir="/tmp"))
         for name, variable in (("pipe", "CUDA_MPS_PIPE_DIRECTORY"), ("log", "CUDA_MPS_LOG_DIRECTORY")):
             (self._folder / name).mkdir()

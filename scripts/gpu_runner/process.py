@@ -12,7 +12,7 @@ from typing import IO, Mapping, Optional, Sequence, Union
 
 Words = Sequence[Union[str, "os.PathLike[str]"]]
 
-# Exit codes of timeout(1) at the time limit; the second one where the program ignored SIGTERM.
+# Exit codes of timeout(1) at the time limit; the second one if the program ignored SIGTERM.
 TIMED_OUT = (124, 137)
 GRACE_S = 5
 
@@ -47,7 +47,7 @@ def run(
     cwd: Optional[Path] = None,
     merge: bool = False,
 ) -> Ran:
-    """Runs a program without input. With `merge`, stdout has the lines of stderr as well.
+    """Runs a program without input. With `merge`, stdout also contains the lines of stderr.
 
     Output goes to files: a process that outlives the program may keep a pipe open, and the reader would wait for it.
     """

@@ -12,7 +12,7 @@ from gpu_runner.context import UNDER_LIBRARY, Context
 from gpu_runner.process import TIMED_OUT, Ran, run
 from gpu_runner.report import Report
 
-# Takes out differences between two runs without the library: addresses, process IDs, times, and the library's messages.
+# Drops differences between two runs without the library: addresses, process IDs, times, and the library's messages.
 DROPPED = re.compile(r"^(cachealloc|time:)|^==(PROF|WARNING)== *$")
 MASKS = [
     (re.compile(r"0x[0-9a-fA-F]+"), "ADDRESS"),

@@ -9,7 +9,7 @@ case $number in
 62) echo x86_64 ;;
 183) echo aarch64 ;;
 *)
-    echo "machine: $1 is for machine $number, which no package of ours is made for" >&2
+    echo "machine: $1 is for machine $number, for which there are no packages" >&2
     exit 1
     ;;
 esac

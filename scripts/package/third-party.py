@@ -17,7 +17,7 @@ ALLOWED = {"MIT", "MIT-0", "Apache-2.0", "Apache-2.0 WITH LLVM-exception", "BSD-
 
 
 def allowed(expression):
-    """Returns whether a licence is allowed: one of several alternatives, or all of a list."""
+    """Returns whether a licence expression is allowed: one of its alternatives, or all licences of a list."""
     text = expression.replace("(", "").replace(")", "").replace("/", " OR ")
     if "(" in expression and " AND " in expression:  # (A OR B) AND C: all named must be allowed
         return all(word.strip() in ALLOWED for word in re.split(" OR | AND ", text))
@@ -32,7 +32,7 @@ def linked(metadata):
     while waiting:
         id = waiting.pop()
         if id in seen or any("proc-macro" in target["kind"] for target in packages[id]["targets"]):
-            continue  # a macro runs while we compile
+            continue  # a macro runs during compilation only
         seen.add(id)
         for dependency in nodes[id]["deps"]:
             if any(kind["kind"] is None for kind in dependency["dep_kinds"]):
@@ -62,7 +62,7 @@ def main():
     packages = linked(metadata)
     refused = [f"{p['name']} {p['version']}: {p['license']}" for p in packages if not allowed(p["license"] or "")]
     if refused:
-        sys.exit("third-party: not to be passed on under our licences:\n  " + "\n  ".join(refused))
+        sys.exit("third-party: not distributable under the licences of this project:\n  " + "\n  ".join(refused))
     print("What is linked into cachealloc, with the licence of each.\n")
     for package in packages:
         print(f"{package['name']} {package['version']}: {package['license']}  {package['repository'] or ''}".rstrip())

@@ -59,7 +59,7 @@ License-File: THIRD-PARTY
 
 
 def contents(built, version, tag):
-    """The packed files: name, bytes, and whether it is a program."""
+    """Yields the packed files: name, bytes, and whether it is a program."""
     info = f"cachealloc-{version}.dist-info"
     for path in sorted(PACKAGE.iterdir()):
         if path.suffix == ".py" or path.name == "py.typed":

@@ -26,7 +26,7 @@ class Browser:
     def __init__(self, path, deadline_s=60):
         self.profile = tempfile.TemporaryDirectory(prefix='cachealloc-report-')
         self.deadline_s = deadline_s
-        # On a busy or just started machine, a browser sometimes dies before its first answer. That is no error.
+        # On a busy or just started machine, a browser sometimes crashes before its first answer. That is not an error.
         for more in (2, 1, 0):
             try:
                 self.start(path)
@@ -168,7 +168,7 @@ class Browser:
         self.mouse('mouseReleased', *end, button='left', clickCount=1)
 
     def key(self, key):
-        # Without these, the browser does not do what it does by itself: move the focus, press a button.
+        # Without these codes, the browser does not perform the key's default action: move the focus, press a button.
         code = {'windowsVirtualKeyCode': {'Tab': 9, 'Enter': 13}[key]} if key in ('Tab', 'Enter') else {}
         letter = '\r' if key == 'Enter' else key if len(key) == 1 else None
         for kind in ('keyDown', 'keyUp'):

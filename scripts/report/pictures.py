@@ -95,7 +95,7 @@ def picture_of_text(browser, folder, terminal, path):
 
 
 def picture_of_top(browser, folder, command, path, lines, columns, keys, wanted, seconds=2):
-    """`keys` are pressed one after the other, each after the screen has what comes before it in the pair."""
+    """Takes a picture. `keys` are pairs of a text and a key, which is pressed once the screen shows the text."""
     terminal = Terminal([command, 'top', *wanted], lines, columns)
     try:
         for text, key in keys:
@@ -191,7 +191,7 @@ def main():
             else:
                 picture_of_report(browser, report, ROOT / 'docs/report.png')
                 keys = [('log_metrics', screen.DOWN), ('stack of', b'')]
-                # As long as it takes until the bars have a shape.
+                # Waits until the bars have a shape.
                 picture_of_top(browser, folder, command, ROOT / 'docs/top.png', 21, 104, keys, [program.pid], 60)
         finally:
             program.send_signal(signal.SIGKILL)

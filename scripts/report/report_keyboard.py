@@ -7,7 +7,7 @@ ACTIVE = 'document.activeElement'
 
 
 def tab_to(page, selector):
-    """Goes on with Tab until this element has the focus. Checks on the way that each focus is visible."""
+    """Presses Tab until this element has the focus. Checks that the focus is visible at each step."""
     for _ in range(STOPS_MOST):
         page.browser.key('Tab')
         here, seen, what = page.run(f'''(one => [one.matches({json.dumps(selector)}),
@@ -26,7 +26,7 @@ def type_into(page, text):
 
 
 def test_holds(page, selector):
-    """Enter pins the details and goes to their buttons; Escape closes them and comes back."""
+    """Enter pins the details and moves to their buttons; Escape closes them and returns."""
     shown = page.run('!tip.box.hidden && tip.box.textContent')
     page.check(shown, f'the keys of {selector} show nothing')
     page.browser.key('Enter')
@@ -40,7 +40,7 @@ def test_holds(page, selector):
 
 
 def test_keyboard(page):
-    """All of the page that a mouse can use: zoom, blocks, tables, events, segments."""
+    """Everything on the page that a mouse can use: zoom, blocks, tables, events, segments."""
     page.run(f"scrollTo(0, 0); {ACTIVE}.blur()")
     span = lambda: page.run('report.timeline.view[1] - report.timeline.view[0]')
     whole = span()

@@ -2,7 +2,7 @@
 
 
 def test_events(page, find):
-    """The list shows what the command finds, and selecting a line shows the segments at that time. `find(address, entry)`."""
+    """The list shows what the command prints, and selecting a line shows the segments at that time. `find(address, entry)`."""
     page.run("document.querySelector('#events-box').scrollIntoView({block: 'center'})")
     count = page.run('report.story.events')
     page.check(page.text('#events-count').startswith(f'{count:,} event'), page.text('#events-count'))
@@ -81,7 +81,7 @@ def test_slider(page):
 
 
 def test_between(page):
-    """Free bytes next to each call site, counted again by other means."""
+    """Free bytes next to each call site, counted again independently."""
     page.run('report.timeline.choose_moment(report.story.ooms[0].event + 1)')
     page.frame()
     both = page.run('''(() => {

@@ -60,7 +60,7 @@ class Maker:
                              **category, **said})
 
     def enter(self, range_, entered):
-        """Puts later entries into this range. It was entered again from this one of its names on, counted from 1."""
+        """Puts later entries into this range. `entered` is the first of its names, from 1, that was entered again."""
         self.range, self.entered = range_, entered
 
     def alloc(self, size, stack):
@@ -335,12 +335,12 @@ class Reservations:
 
 
 def part(place):
-    """The address of a part of the range that grows in parts."""
+    """Returns the address of a part of the range that grows in parts."""
     return 0x700000000000 + place * 2 * MIB
 
 
 def reservations(seed, steps):
-    """Such a run, and the reserved memory at each of the page's moments, the first of which precedes all entries."""
+    """Returns such a run, and the reserved memory at each of the page's moments, the first of which precedes all entries."""
     maker = Reservations(seed)
     maker.moments.append(maker.there_json())
     for _ in range(steps):

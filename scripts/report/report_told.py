@@ -4,7 +4,7 @@ import re
 
 
 def sums(snapshot):
-    """Peak, end and number of allocations of the only device, by other means than the report's."""
+    """Returns peak, end and number of allocations of the only device, independently of the report."""
     alive, peak, count, blocks = 0, 0, 0, {}
     for entry in snapshot['device_traces'][0]:
         if entry['action'] == 'alloc':
@@ -49,7 +49,7 @@ AMOUNT = r'\d[\d,.]* (?:[KMGT]iB|B|%)'
 
 
 def test_commands(page, printed, as_text):
-    """Each amount of the sentences and tables is one that a command prints. `printed(moment)` is all that they print, `as_text` writes bytes."""
+    """Each amount in the sentences and tables is one that a command prints. `printed(moment)` returns all their output; `as_text` formats bytes."""
     page.run("document.querySelectorAll('details').forEach(each => { each.open = true; })")
     page.run("document.querySelectorAll('button').forEach(each => /^Show more/.test(each.textContent) && each.click())")
     failed = page.run('report.story.ooms.map(oom => oom.event + 1)')

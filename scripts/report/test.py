@@ -57,7 +57,7 @@ def found(command, name, snapshot):
 
 
 def printed(command, snapshot, failed):
-    """All that the commands print of a snapshot, also at the moments of failed allocations."""
+    """Returns everything that the commands print for a snapshot, also at the moments of failed allocations."""
     for words in (['findings'], ['findings', '--json'], ['fit'], ['fit', '--json'], ['top-sites', '--json']):
         yield text(command, words[0], snapshot, *words[1:])
     orders = [('peak', []), ('live', ['--at', 'end']), ('allocated', []), ('temporary', [])]
@@ -177,7 +177,7 @@ def main():
     try:
         look(path, options)
     except (OSError, TimeoutError) as error:
-        # One death of the browser on a busy machine is not an error; a second one is.
+        # A browser that crashes once on a busy machine is not an error; a second crash is.
         print(f'report-test: begun anew: {error}')
         look(path, options)
     print(f'report-test: {len(wrong)} wrong' if wrong else 'report-test: all well')

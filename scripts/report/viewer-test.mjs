@@ -1,6 +1,6 @@
 #!/usr/bin/env node
 // Opens snapshots in PyTorch's own memory viewer, in headless Chromium and from nowhere but this machine: every view
-// of every device must draw, tell of the block under the mouse, and write no error to the console. Leaves pictures.
+// of every device must draw, describe the block under the mouse, and write no error to the console. Leaves pictures.
 import {execFileSync} from 'node:child_process';
 import {existsSync, mkdirSync, readFileSync, readdirSync, rmSync} from 'node:fs';
 import {createServer} from 'node:http';
@@ -115,7 +115,7 @@ const server = createServer((request, response) => {
 await new Promise(ready => server.listen(0, '127.0.0.1', ready));
 const home = `http://127.0.0.1:${server.address().port}/`;
 
-// In the page: what the visible view drew, and where the mouse finds its largest blocks.
+// Runs in the page: what the visible view drew, and the positions of its largest blocks.
 function look() {
   const drawings = [...document.querySelectorAll('body > div')].filter(div => div.querySelector('svg'));
   const drawn = drawings.filter(div => div.offsetParent !== null).at(-1);
@@ -150,13 +150,13 @@ function look() {
   };
 }
 
-// In the page: the text that tells of what the mouse is on; the other texts are the list of events.
+// Runs in the page: the text about the block under the mouse; the other texts are the list of events.
 function told() {
   const all = [...document.querySelectorAll('body > div pre')].filter(pre => !pre.__data__);
   return all.filter(pre => pre.offsetParent !== null).at(-1)?.textContent ?? '';
 }
 
-// In the page: brings the last such event into view, and says where it is.
+// Runs in the page: scrolls the last such event into view, and returns its position.
 function event_at(action) {
   const all = [...document.querySelectorAll('body > div pre')].filter(pre => pre.__data__?.action === action);
   const visible = all.filter(pre => pre.offsetParent !== null).at(-1);

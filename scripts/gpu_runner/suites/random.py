@@ -16,7 +16,7 @@ from gpu_runner.context import CannotRun, Context
 from gpu_runner.paths import PACKED, SIMULATED, TARGET, built
 from gpu_runner.report import Report
 
-# The judge takes a range of seeds: more than any run reaches.
+# The judge takes a range of seeds; this one is larger than any run needs.
 SEEDS = 1_000_000_000
 
 

@@ -159,7 +159,7 @@ class Suite:
             self.report.ok(name, f"two ranks: {said.tail(1)}")
 
     def live(self) -> None:
-        """Asks a program that runs."""
+        """Queries a running program."""
         self.report.line("while it runs")
         snapshots = str(self.context.out / "live-%n.pickle")
         command = [self.command, "run", "--lib", str(self.context.library), "--record=state", "--snapshot", snapshots, "--"]

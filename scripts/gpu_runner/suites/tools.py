@@ -130,7 +130,7 @@ def gdb(steps: Steps, program: Path) -> None:
 
 
 def cupti(steps: Steps, compiler: Compiler) -> None:
-    """A program and a framework see the same of themselves."""
+    """A program and a framework observe the same about themselves."""
     include = f"-I{machine.toolkit()}/extras/CUPTI/include"
     watched = compiler.own("tools/watched.cu", "-O2", include, "-lcupti", "-lcuda")
     if watched.exists():
