@@ -79,14 +79,14 @@ int main(void) {
     cachealloc_hook_pop(&hook);
     printf("%zu MiB from the cache, %zu MiB from the driver\n", totals.from_cache >> 20, totals.from_driver >> 20);
 
-    // A picture of what comes now, with stacks, whatever the options say.
+    // Records from here on, with stacks, whatever the options say.
     cachealloc_record("all");
     work();
     int code = cachealloc_snapshot("interface.pickle");
     printf("snapshot: %s\n", code ? "failed" : "interface.pickle");
     cachealloc_record("off");
 
-    // Before another program needs the memory.
+    // Releases cached memory before another program needs it.
     printf("%lld MiB released\n", (long long)cachealloc_trim(-1) >> 20);
     return 0;
 }

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""What a Python program can ask of the library, if it is there. With PyTorch, CuPy or JAX as with anything else:
+"""Uses the functions of the library from Python, if it is loaded. Works in the same way with PyTorch, CuPy or JAX:
 
     LD_PRELOAD=/path/to/libcachealloc.so python3 05-interface.py
 
-Needs nothing but Python; the CUDA calls are made by ctypes, to have no framework here.
+Needs nothing but Python; it calls CUDA through ctypes, so that no framework is needed here.
 """
 
 import ctypes

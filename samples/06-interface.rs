@@ -88,7 +88,7 @@ fn main() {
         println!("cachealloc is not here");
         return;
     };
-    // SAFETY: a C string that stays.
+    // SAFETY: a C string that is never freed.
     println!("cachealloc {}", unsafe { CStr::from_ptr((library.version)()) }.to_string_lossy());
     (library.record)(c"all".as_ptr());
     cuda.work();

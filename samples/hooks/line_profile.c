@@ -36,7 +36,7 @@ static struct line *line_of(void *address) {
     return NULL;
 }
 
-// Frames of the allocator and of this file are not the program's doing.
+// Frames of the allocator and of this file do not belong to the program.
 static int is_ours(void *address) {
     Dl_info info;
     return dladdr(address, &info) && info.dli_fname &&
@@ -100,7 +100,7 @@ __attribute__((destructor)) static void print(void) {
         fprintf(out, "    used    acquired  where\n");
     for (int i = 0; out && i < LINES_MAX && lines[i].used; i++) {
         Dl_info info = {0};
-        void *call = (char *)lines[i].address - 1; // into the call, not behind it
+        void *call = (char *)lines[i].address - 1; // into the call, not past it
         print_bytes(out, lines[i].used);
         print_bytes(out, lines[i].acquired);
         if (!dladdr(call, &info) || !info.dli_fname)
