@@ -48,7 +48,7 @@ fn a_busy_thread_may_end_the_wait_late() {
     outcome.clean();
 }
 
-/// A thread that is busy for ever ends no wait.
+/// A thread that stays busy forever does not end a wait.
 #[test]
 fn a_deadlock_beside_a_busy_thread_ends_the_process() {
     let name = "a_deadlock_beside_a_busy_thread_ends_the_process";
