@@ -10,7 +10,7 @@ int main(void) {
     loop(1);
     // The kernel's own structure; all zero is the default action.
     unsigned long action[4] = {0};
-    // The library takes the signal in a thread of its own, a moment after the first call.
+    // A thread of the library takes the signal, a moment after the first call.
     for (int i = 0; i < 500 && !action[0]; i++) {
         usleep(10000);
         OK(syscall(SYS_rt_sigaction, SIGUSR1, NULL, action, 8));

@@ -125,7 +125,7 @@ static void failure(void) {
     OK(cuMemFree(b));
     OK(cachealloc_hook_push(&first));
     CHECK(cuMemAlloc(&a, 200 << 20) == 2); // larger than the device
-    OK(cuMemAlloc(&a, 95 << 20));          // once the cache has given back what it has
+    OK(cuMemAlloc(&a, 95 << 20));          // once the cache has released its memory
     CHECK(cuMemAlloc(&b, 8 << 20) == 2);
     CHECK(cuMemAlloc(&a, 0) == 1 && cuMemAlloc(NULL, 5) == 1);
     OK(cachealloc_hook_pop(&first));

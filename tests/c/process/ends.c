@@ -350,7 +350,7 @@ static int environment(void) {
     return 3;
 }
 
-// ---- what ends after us
+// ---- frees at the end
 
 static Pointer kept[4];
 static void free_some(void) {
@@ -413,7 +413,7 @@ static void limit_memory(long more_kib) {
 static int short_of_memory(const char *when, long more_kib) {
     setvbuf(stdout, NULL, _IONBF, 0);
     start(!strcmp(when, "writing") ? 3000 : 3);
-    rest(100); // threads that have just begun may still want something
+    rest(100); // threads that have just begun may still allocate
     limit_memory(more_kib);
     while (malloc(64 << 10))
         ;
@@ -522,7 +522,7 @@ static int sealed(const char *how) {
     if (is_asked)
         sleep(2);
     if (!strcmp(how, "slow"))
-        rest(100); // our thread goes on meanwhile
+        rest(100); // the library's thread continues meanwhile
     puts("sealed"), fflush(stdout);
     return 3;
 }

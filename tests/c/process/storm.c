@@ -147,7 +147,7 @@ static void ended(int count, int signals, int last) {
         rest(chance(last == SIGKILL ? 100000 : 20000));
         OK(kill(children[i].process, last));
         if (chance(2))
-            kill(children[i].process, last); // perhaps it is gone
+            kill(children[i].process, last); // it may have ended
     }
     for (int i = 0; i < count; i++)
         codes[wait_for(&children[i])]++;

@@ -181,7 +181,7 @@ static void parameters(void) {
     OK(cachealloc_snapshot("3.pickle"));
     OK(record(NULL, NULL, NULL, 0, -1, 0));
     OK(cachealloc_snapshot("4.pickle"));
-    OK(record("all", "all", "all", 0, -1, 0)); // one entry, as natively
+    OK(record("all", "all", "all", 0, -1, 0)); // one entry, as in PyTorch
     loop(3);
     OK(cachealloc_snapshot("5.pickle"));
     OK(record("off", "none", "all", 1, -1, 0));

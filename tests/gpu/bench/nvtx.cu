@@ -2,9 +2,9 @@
 // three deep, and for an allocation and its free inside. Without the library no tool listens, and
 // the calls end in NVTX's own header.
 //
-//   nvtx                                natively
-//   cachealloc run -- nvtx              the library is there, and nothing is recorded
-//   cachealloc run --record -- nvtx     its ranges are taken
+//   nvtx                                without the library
+//   cachealloc run -- nvtx              under the library, which records nothing
+//   cachealloc run --record -- nvtx     under the library, which records the ranges
 #include <nvtx3/nvToolsExt.h>
 
 #include <algorithm>

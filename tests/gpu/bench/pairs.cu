@@ -1,7 +1,7 @@
 // nvcc: -lcuda
-// What an allocation and its free cost, through the driver API: prints `name value unit` lines.
+// The cost of an allocation and its free, through the driver API: prints `name value unit` lines.
 //
-//   pairs           all, natively or (preloaded) under the library
+//   pairs           all, without the library or under it (preloaded)
 //   pairs async     the same with cuMemAllocAsync and cuMemFreeAsync, on a pool that keeps its memory
 #include <dlfcn.h>
 #include <link.h>
@@ -237,7 +237,7 @@ int main(int argc, char **argv) {
     // One small block stays alive: without the library, freeing the last block in 2 MiB also
     // removes the mapping, every time.
     CUdeviceptr live = way.allocate(64 << 10, (CUstream)cudaStreamLegacy);
-    pairs_without_work(way, cudaStreamLegacy, "");  // before any stream exists: natively streams make a free dearer
+    pairs_without_work(way, cudaStreamLegacy, "");  // before any stream exists: without the library, streams make a free slower
     cudaStream_t stream = new_stream();
     pairs_without_work(way, stream, "_1_stream");
     pairs_with_a_launch(way, stream, "");

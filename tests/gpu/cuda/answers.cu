@@ -1,6 +1,6 @@
 // nvcc: -lcuda
-// Questions about memory, and calls that go wrong: codes, outputs as they were left, addresses relative to their block.
-// The same natively and under the library; tests/programs/answers asks more of the simulated driver.
+// Queries about memory, and calls that fail: codes, the state of the outputs, addresses relative to their block. The
+// output is the same with and without the library; tests/programs/answers makes more queries.
 #include "check.h"
 
 constexpr uint64_t UNTOUCHED = 0xeeeeeeeeeeeeeeee;

@@ -1,8 +1,8 @@
 // nvcc: -lcuda
-// What the driver answers inside a host function, and what becomes of calls that it does not permit there.
+// Results of driver calls inside a host function, and the effect of calls that are not permitted there.
 //
 //   callbacks            the cases
-//   callbacks probe      the codes of the driver's own answers, natively
+//   callbacks probe      the driver's own codes, without the library
 #include "cases.h"
 
 constexpr size_t SMALL = 64 << 10;

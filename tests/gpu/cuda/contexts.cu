@@ -1,6 +1,6 @@
 // nvcc: -lcuda
 // Several contexts on one device, their ends with live memory and pending work, resets, the primary context retained
-// and released, green contexts, and contexts made through the driver behind a runtime program.
+// and released, green contexts, and contexts made through the driver in a program that uses the runtime.
 //
 //   contexts                 all of them
 //   contexts NAME|GROUP...   only these
@@ -378,7 +378,7 @@ Verdict primary_shared_with_the_runtime() {
     return ok_if(holds(ours, BYTES, A), "the program's memory went with a release");
 }
 
-// ---------------------------------------------------------------- behind a runtime program's back
+// ---------------------------------------------------------------- through the driver, in a program that uses the runtime
 
 // Does what a plugin does that finds the driver by itself.
 Verdict through_dlsym() {

@@ -1,8 +1,9 @@
 // nvcc: -lcuda
-// Programs that break careless versions of the freeing rules. Each is legal CUDA, or common in the wild, and
-// works natively; the number in brackets is its rule's in the project's list of hazards. Most hazards
-// are programs of tests/programs/hazards, which run on a GPU as well. These need more there: kernels that read a texture, start
-// early or come from a module that goes, a device that is nearly full, a fork, or a check of contents in place of a race detector.
+// Programs that break careless versions of the freeing rules. Each is legal CUDA, or common in practice, and works
+// without the library. The number in brackets refers to the list of hazards in docs/ordering.md. Most hazards are
+// programs of tests/programs/hazards, which run on a GPU as well. These need more there: kernels that read a texture,
+// start early or come from a module that is unloaded, a device that is nearly full, a fork, or a check of contents in
+// place of a race detector.
 //
 //   hazards                 all of them
 //   hazards NAME|GROUP...   only these
@@ -15,7 +16,7 @@
 constexpr unsigned long long LATE = 15000000;  // ns
 constexpr size_t SMALL = 64 << 10, BYTES = 4 << 20, WORDS = BYTES / 4;
 
-// ---------------------------------------------------------------- visibility: the host looks after a free
+// ---------------------------------------------------------------- visibility: the host reads after a free
 
 struct Argument {
     char tag;
@@ -69,7 +70,7 @@ Verdict copy_from_managed() {
     });
 }
 
-// ---------------------------------------------------------------- teardown behind a free
+// ---------------------------------------------------------------- teardown after a free
 
 __global__ void read_texture(cudaTextureObject_t texture, uint32_t *out, int count, unsigned long long ns) {
     wait_ns(ns);
@@ -347,7 +348,7 @@ Verdict trim_behind_a_free() {
     return "keeps " + std::to_string(value >> 20) + " MiB";
 }
 
-// ---------------------------------------------------------------- frees that are wrong
+// ---------------------------------------------------------------- invalid frees
 
 Verdict async_double_free() {
     cudaStream_t stream = new_stream();
@@ -387,7 +388,7 @@ Verdict work_in_this_process() {
     CHECK(cudaFree(q));
     return ok_if(good, "wrong contents");
 }
-// Runs `body` in a forked child; its verdict comes back through a pipe.
+// Runs `body` in a forked child, which returns its verdict through a pipe.
 Verdict in_child(std::function<Verdict()> body) {
     int ends[2];
     if (pipe(ends)) return "FAIL pipe";

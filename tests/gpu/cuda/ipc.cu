@@ -1,12 +1,12 @@
 // nvcc: -lcuda
 // Memory of one process in another, by legacy IPC: the right bytes or a clear error, never wrong bytes.
 //
-//   ipc          exporter and importer, each with and without the library (natively: four times the same)
-//   ipc probe    what the driver does with handles, on lines that the comparison drops
+//   ipc          exporter and importer, each with and without the library (without any library: four times the same)
+//   ipc probe    how the driver treats handles, on lines that the comparison drops
 //
 // Blocks of each size: a pair made before the first export, so that under the library one of them lies inside a
-// segment, and one made after it. Sizes below 2 MiB share the driver's own pages: whether their bytes stay after the
-// exporter's free is the driver's business natively, and a promise under the library.
+// segment, and one made after it. Sizes below 2 MiB share the driver's own pages: the driver does not promise that
+// their bytes stay after the exporter's free, and the library does.
 #include <fcntl.h>
 #include <sys/wait.h>
 
@@ -209,7 +209,7 @@ int export_blocks(const char *combination) {
     return 0;
 }
 
-// ---- what the driver does with handles ----
+// ---- how the driver treats handles ----
 
 int probe() {
     Importer other(false);

@@ -1,12 +1,12 @@
 // nvcc: -lcuda
 // Device `printf`: where the text of a kernel appears, and that it appears at all before the end of the process.
 //
-//   kernel_text end            returns from main right after a free: the text is there
-//   kernel_text exit|quick     leaves by exit, by quick_exit
+//   kernel_text end            returns from main right after a free: the text must appear
+//   kernel_text exit|quick     ends by exit, by quick_exit
 //   kernel_text destructor     frees in a destructor of a static object
-//   kernel_text at_once        leaves by _exit, with the text in a stream of C that is not buffered
+//   kernel_text at_once        ends by _exit; the C stream of the text is not buffered
 //   kernel_text order          prints on the host after each free: the order of lines
-//   kernel_text probe          which call lets the text out, once the kernel is complete
+//   kernel_text probe          which call flushes the text, once the kernel is complete
 #include <fcntl.h>
 
 #include <string>

@@ -40,7 +40,7 @@ unsigned long long exchange(bool directly) {
         if (!directly) CHECK(cudaMemcpyAsync(incoming, back, words * 4, cudaMemcpyHostToDevice, stream));
         count_wrong<<<8, 256, 0, stream>>>(incoming, words, round << 4 | other, wrong);
         CHECK(cudaFree(block));
-        CHECK(cudaFree(incoming));  // behind it `back` may be written again
+        CHECK(cudaFree(incoming));  // after it `back` may be written again
     }
     CHECK(cudaDeviceSynchronize());
     CHECK(cudaMemcpy(&errors, wrong, sizeof errors, cudaMemcpyDeviceToHost));

@@ -3,7 +3,7 @@
 // allocations in between. The host or an event orders every access to memory. The number in
 // brackets refers to the list of hazards in docs/ordering.md.
 //
-//   peers                 all of them; with one device only says so
+//   peers                 all of them; with one device only prints that
 //   peers NAME|GROUP...   only these
 //   peers --list
 //   peers ring            two processes, each with a device (or both with one) and the other's memory by legacy IPC
@@ -335,7 +335,7 @@ Verdict pool_opened_to_the_peer() {
     return "ok";
 }
 
-// ---------------------------------------------------------------- no device waits for another
+// ---------------------------------------------------------------- no device waits for the other
 
 // [27] Each device runs one half of a collective that only both together can finish; a free on one
 // device must not wait for the other.
@@ -353,7 +353,7 @@ Verdict halves_of_a_collective() {
         on(first);
         spin_until<<<1, 1, 0, streams[first]>>>(flags);
         on(second);
-        CHECK(cudaFree(theirs));  // behind this device's work, not behind the other's
+        CHECK(cudaFree(theirs));  // after this device's work, not after the other's
         uint32_t *next = device_alloc(BYTES);
         fill<<<8, 256, 0, streams[second]>>>(next, WORDS, B, 0);
         set_word<<<1, 1, 0, streams[second]>>>(flags, 1);

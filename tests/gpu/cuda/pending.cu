@@ -52,7 +52,7 @@ void take(int count, bool stream_ordered) {
     CHECK(cudaStreamSynchronize(freed_on));  // not the context: something may capture
 }
 
-// ---- how memory comes back ----
+// ---- how memory is freed ----
 
 struct Pending {
     const char *name;
@@ -167,7 +167,7 @@ const Pending PENDINGS[] = {
     {"pool-keeps", own_pool_done<true>},
 };
 
-// ---- requests: each gives back what it got ----
+// ---- requests: each frees its memory ----
 
 struct Request {
     const char *name;
@@ -317,7 +317,7 @@ int main(int count, char **arguments) {
     CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
     CUmemPoolProps properties = pool_properties();
     CHECK_DRIVER(cuMemPoolCreate(&asked_pool, &properties));
-    CUdeviceptr first;  // what the first use of each kind takes for good
+    CUdeviceptr first;  // memory that the first use of each kind takes permanently
     CHECK_DRIVER(cuMemAllocFromPoolAsync(&first, MIB, asked_pool, fresh));
     CHECK_DRIVER(cuMemFreeAsync(first, fresh));
     CHECK_DRIVER(cuMemAllocAsync(&first, MIB, freed_on));

@@ -135,7 +135,7 @@ fn two_copies_do_what_one_does() {
     let none = Run::c("default_scope.c").no_driver().arg("none").preload(&[library(), copy]);
     let found = none.output().ok().stdout;
     assert!(found.lines().all(|line| line.starts_with("nowhere")), "{found}");
-    let _ = fs::remove_dir_all(&folder); // only room is lost
+    let _ = fs::remove_dir_all(&folder); // only disk space is lost
 }
 
 #[track_caller]

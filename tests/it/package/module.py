@@ -179,7 +179,7 @@ def recordings(driver):
 
 
 def cells(driver):
-    """Over several cells of a notebook; what was recorded before goes on."""
+    """Records over several cells of a notebook; an earlier recording continues."""
     refused(cachealloc.Error, cachealloc.stop, "start() was not called")
     cachealloc.start()
     refused(cachealloc.Error, cachealloc.start, "already")

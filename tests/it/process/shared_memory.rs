@@ -72,7 +72,7 @@ fn prepared_names_are_left_alone() {
         let about = fs::symlink_metadata(&prepared[0]).expect("it is still there");
         assert!(kind != "file" || about.len() == 8, "{kind}: {about:?}");
         for path in prepared {
-            // A page of its own user's is taken for a leftover.
+            // A page of the same user is taken for a leftover.
             let _ = fs::remove_file(&path).or_else(|_| fs::remove_dir(&path));
         }
         recovered(&place, child.id(), &["--from-start"]);

@@ -90,7 +90,7 @@ pub fn reset(d: &Driver, mode: u32) -> Verdict {
     Ok("ok".into())
 }
 
-/// The process forks in a capture: the child may end in any way, and the parent goes on.
+/// The process forks in a capture: the child may end in any way, and the parent continues.
 pub fn forks(d: &Driver, mode: u32) -> Verdict {
     let stream = d.stream()?;
     d.begin_capture(stream, mode)?;

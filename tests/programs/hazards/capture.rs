@@ -59,7 +59,7 @@ impl Captured {
     }
 }
 
-/// A default stream cannot be destroyed. Its capture goes on while another thread frees.
+/// A default stream cannot be destroyed. Its capture continues while another thread frees.
 fn capturing_stream_that_is_not_destroyed(d: &Driver) -> Verdict {
     let block = d.alloc(BYTES)?;
     let capture = Captured::new(d, PER_THREAD)?;

@@ -99,7 +99,7 @@ pub fn run(arguments: &Arguments) -> Result<bool, String> {
             }
         }
     });
-    let _ = std::fs::remove_dir_all(&machine.scratch); // logs of runs that are over
+    let _ = std::fs::remove_dir_all(&machine.scratch); // logs of ended runs
     Ok(campaign.sum_up())
 }
 
@@ -137,7 +137,7 @@ impl Campaign<'_> {
         if self.confs.is_empty() { confs_for(program) } else { self.confs.clone() }
     }
 
-    /// Judges a program that runs in processes of its own.
+    /// Judges a program, each run of which is a separate process.
     pub(crate) fn one(&self, machine: &Machine, program: &Program) {
         let confs = self.confs_for(program);
         let relaxed = confs.iter().any(|conf| conf.contains("relaxed"));
@@ -314,7 +314,7 @@ pub fn check(arguments: &Arguments) -> Result<bool, String> {
             }
         }
     }
-    let _ = std::fs::remove_dir_all(&machine.scratch); // logs of runs that are over
+    let _ = std::fs::remove_dir_all(&machine.scratch); // logs of ended runs
     Ok(good)
 }
 
@@ -336,7 +336,7 @@ pub fn made(arguments: &Arguments) -> Result<bool, String> {
         }
     }
     made.iter().for_each(|name| println!("{name}"));
-    let _ = std::fs::remove_dir_all(&machine.scratch); // logs of runs that are over
+    let _ = std::fs::remove_dir_all(&machine.scratch); // logs of ended runs
     Ok(true)
 }
 
@@ -365,6 +365,6 @@ pub fn shrink(arguments: &Arguments) -> Result<bool, String> {
     };
     let small = shrink_to(&machine, &program, &conf, &finding.kind, tries);
     println!("# under {conf}: {}\n{}", finding.kind, small.text());
-    let _ = std::fs::remove_dir_all(&machine.scratch); // logs of runs that are over
+    let _ = std::fs::remove_dir_all(&machine.scratch); // logs of ended runs
     Ok(true)
 }

@@ -102,7 +102,7 @@ pub fn table(arguments: &Arguments) -> Result<bool, String> {
             scope.spawn(move || table.work(&own));
         }
     });
-    let _ = std::fs::remove_dir_all(&machine.scratch); // logs of runs that are over
+    let _ = std::fs::remove_dir_all(&machine.scratch); // logs of ended runs
     Ok(table.print())
 }
 

@@ -1,5 +1,5 @@
-# CuPy's allocators one after the other (none, its pool, stream-ordered, managed), with kernels of its own, libraries,
-# captures, memory hooks, and memory that runs out.
+# CuPy's allocators one after the other (none, its pool, stream-ordered, managed), with its own kernels, libraries,
+# captures, memory hooks, and out of memory.
 #
 # needs: cupy
 import cupy

@@ -1,4 +1,4 @@
-# JAX: compiled functions, a small training loop, donated buffers. Which allocator XLA uses comes from the environment.
+# JAX: compiled functions, a small training loop, donated buffers. The environment selects XLA's allocator.
 #
 # needs: jax
 import os

@@ -98,7 +98,7 @@ fn second_init(d: &Driver) -> Verdict {
     ok_if(holds(d, p, BYTES, 7)?, "the copy ran before the kernel")
 }
 
-/// [42] Three threads use contexts of their own, and each other's handles in turn. One of them
+/// [42] Three threads use separate contexts, and each other's handles in turn. One of them
 /// releases the primary context and retains it again.
 fn contexts_of_several_threads(d: &Driver) -> Verdict {
     call!(d, cuDevicePrimaryCtxRelease(0))?;

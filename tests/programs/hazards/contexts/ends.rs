@@ -241,7 +241,7 @@ fn spin_and_destroy_the_primary_context(d: &Driver) -> Verdict {
     Ok(format!("code {refused}"))
 }
 
-/// The clean-up of some library makes this call, and the program goes on.
+/// Some libraries make this call in their clean-up, and the program continues.
 fn destroy_the_primary_context_beside_frees(d: &Driver) -> Verdict {
     destroyed_beside_frees(d, d.context())
 }

@@ -26,7 +26,7 @@ pub const ALL: &[Hazard] = &[
 ];
 
 const MIB: usize = 1 << 20;
-/// Takes a segment of its own, and most of a small device. Filling a block takes time in proportion
+/// Takes a separate segment, and most of a small device. Filling a block takes time in proportion
 /// to its size.
 const LARGE: usize = 10 * MIB;
 

@@ -260,7 +260,7 @@ fn queries_behind_a_thread_that_has_ended(d: &Driver) -> Verdict {
     ok_if(answers == [0; 4], &format!("answers {answers:?}"))
 }
 
-/// [40] The thread reports its free and goes on.
+/// [40] The thread reports its free and continues.
 fn queries_behind_a_thread_that_lives(d: &Driver) -> Verdict {
     let mut answers = Vec::new();
     for ask in ASK {

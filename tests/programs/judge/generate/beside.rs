@@ -1,4 +1,4 @@
-//! Captures while other threads do work of their own.
+//! Captures while other threads do unrelated work.
 
 use super::maker::Maker;
 use super::model::{Kind, Uses, empty, held};
@@ -142,7 +142,7 @@ impl Maker {
         self.model.streams[side as usize] = None;
     }
 
-    /// A request in a host function, which is refused with a code of its own.
+    /// A request in a host function, which the driver refuses with a special code.
     pub fn request_in_host_function(&mut self) {
         if self.captures_open > 0 {
             return;
