@@ -69,7 +69,7 @@ fn run_once(mut command: Command, limit: Duration) -> Ended {
     if !ended {
         kill_group(child.id());
     }
-    let status = child.wait().expect("a child of ours");
+    let status = child.wait().expect("a child of this process");
     let said = |reader: thread::JoinHandle<Vec<u8>>| reader.join().expect("a pipe is readable");
     let output = Output { status, stdout: said(stdout), stderr: said(stderr) };
     if ended { Ended::Itself(output) } else { Ended::Killed(output, threads) }
@@ -90,7 +90,7 @@ fn read(
 /// Returns whether the program ends in time. Its pipes are closed, so it has nearly always ended.
 fn ends_until(child: &mut Child, until: Instant) -> bool {
     loop {
-        if child.try_wait().expect("a child of ours").is_some() {
+        if child.try_wait().expect("a child of this process").is_some() {
             return true;
         }
         if Instant::now() >= until {
@@ -173,21 +173,21 @@ impl Turn {
     }
 
     fn alone() -> Turn {
-        RUNNING.lock().expect("no panic under it").wants_alone += 1;
+        RUNNING.lock().expect("not poisoned").wants_alone += 1;
         drop(Turn::wait_while(|running| running.programs > 0));
         Turn { alone: true }
     }
 
     fn wait_while(condition: impl Fn(&Running) -> bool) -> MutexGuard<'static, Running> {
-        let running = RUNNING.lock().expect("no panic under it");
+        let running = RUNNING.lock().expect("not poisoned");
         let waited = CHANGED.wait_timeout_while(running, TURN, |running| condition(running));
-        waited.expect("no panic under it").0
+        waited.expect("not poisoned").0
     }
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        let mut running = RUNNING.lock().expect("no panic under it");
+        let mut running = RUNNING.lock().expect("not poisoned");
         match self.alone {
             true => running.wants_alone -= 1,
             false => running.programs -= 1,

@@ -124,7 +124,7 @@ fn unloadable_library_is_reported() {
 }
 
 #[test]
-fn a_program_is_looked_at_and_not_started() {
+fn program_is_examined_without_starting_it() {
     let place = Place::new();
     build(&place, "plain", &[]);
     build(&place, "static", &["-static"]);

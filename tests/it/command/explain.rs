@@ -188,7 +188,7 @@ fn a_pool_of_the_host_is_on_the_host() {
 
 /// A snapshot has the same rows, whether a signal asked for it or the process wrote it at its end.
 #[test]
-fn a_file_says_the_same() {
+fn snapshot_has_the_same_breakdown() {
     let place = Place::new();
     place
         .run(&program("file").conf("log:quiet,record:all,snapshot:%n.pickle").env(PACE.0, PACE.1))

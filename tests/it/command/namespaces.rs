@@ -89,7 +89,7 @@ fn a_contained_process_answers() {
 
 /// Two containers with one `/dev/shm`, and one that was killed: each has a separate file.
 #[test]
-fn a_killed_container_is_in_nobodys_way() {
+fn killed_container_blocks_no_process() {
     let Some(first) = Contained::new(false) else { return };
     first.answers();
     // While this is open, no other namespace gets its number.

@@ -354,7 +354,7 @@ fn invalid_control_commands_are_refused() {
 }
 
 #[test]
-fn only_the_user_and_root_give_orders() {
+fn only_the_user_and_root_control_a_process() {
     let running = control("idle", "log:quiet");
     let id = running.child.id();
     let copy = std::path::PathBuf::from(format!("/tmp/cachealloc-test-{id}"));

@@ -155,7 +155,7 @@ fn read_twice(text: &str) -> BTreeMap<String, (String, BTreeMap<Labels, f64>)> {
 }
 
 #[test]
-fn strict_readers_take_it() {
+fn strict_readers_accept_the_text() {
     let running = busy("record:all,max_entries:1000,snapshot:/dev/null/no,log:quiet");
     let process = running.child.id().to_string();
     let print = |arguments: &str| cachealloc(arguments).output().ok().stdout;

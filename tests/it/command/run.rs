@@ -397,7 +397,7 @@ os.write(1, f'{sorted(counts.items())}\n'.encode())
 
 /// A signal arrives once, whether it was sent to the command, to its group, or to the program.
 #[test]
-fn a_signal_comes_once() {
+fn signal_arrives_once() {
     if lacks("python3") {
         return;
     }

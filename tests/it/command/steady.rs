@@ -23,7 +23,7 @@ fn json(running: &Running) -> Value {
 }
 
 #[test]
-fn every_format_says_since_when_and_what_ended_it() {
+fn every_format_shows_the_steady_state() {
     let running = steady("state");
     let seconds = || json(&running)["steady_seconds"].as_f64().expect("the driver was asked");
     let before = seconds();

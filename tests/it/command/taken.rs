@@ -40,7 +40,7 @@ fn rows(rows: &[(&str, i64)]) -> BTreeMap<String, i64> {
 const RECORDED: &str = "log:quiet,record:state,snapshot:/dev/null/no";
 
 #[test]
-fn each_call_has_what_it_took() {
+fn each_call_is_charged_what_it_took() {
     let modules = 2 * MODULE + 3 * KERNEL;
     let launches = LOCAL + 2 * KERNEL;
     let wanted = rows(&[("modules", modules), ("launches", launches), ("limits", 8), ("rest", 0)]);
@@ -51,7 +51,7 @@ fn each_call_has_what_it_took() {
 
 /// A stream takes memory, and a graph does when it is made and when it is first launched.
 #[test]
-fn objects_have_what_they_took() {
+fn objects_are_charged_what_they_took() {
     let run = program("objects").conf(RECORDED).env("SIM_OBJECT_MB", "2");
     assert_eq!(taken(run), (rows(&[("objects", 3 * 2), ("rest", 0)]), 0));
 }

@@ -113,7 +113,7 @@ fn requests_served_by_own_neighbours() {
 /// A request that is ordered after the work of another stream, which has freed all memory in small
 /// blocks: the blocks that it freed first are examined.
 #[test]
-fn requests_behind_another_stream() {
+fn requests_after_work_of_another_stream() {
     if Command::new("valgrind").arg("--version").output().is_err() {
         return skipped("valgrind is not installed");
     }

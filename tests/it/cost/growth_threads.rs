@@ -35,7 +35,7 @@ fn printed(program: PathBuf, arguments: &[&str]) -> i64 {
 
 #[test]
 #[ignore = "long tier"]
-fn arguments_are_looked_through_quickly() {
+fn scan_of_arguments_is_fast() {
     if Command::new("valgrind").arg("--version").output().is_err() {
         return skipped("valgrind is not installed");
     }
@@ -70,7 +70,7 @@ fn first_launches_do_not_ask_the_system_each_time() {
 
 /// Threads that are created and end, with a thread cache each, leave nothing allocated.
 #[test]
-fn threads_leave_nothing() {
+fn ended_threads_leave_no_memory() {
     let count: u32 = tier::count(10_000, 100_000);
     let grown_kb = printed(compile("threads_again.c"), &[&count.to_string()]);
     println!("{count} threads: {grown_kb} KiB");

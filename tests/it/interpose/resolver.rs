@@ -61,7 +61,7 @@ fn switched_off_the_resolver_returns_native_pointers_only() {
 /// The test programs request the functions that they get: of a base name's versions, the driver
 /// returns the newest that is not newer than the requested one.
 #[test]
-fn programs_ask_for_what_they_mean() {
+fn programs_request_the_newest_fitting_version() {
     let text = |path: &str| fs::read_to_string(root().join(path)).expect(path);
     let list = text("src/preload/functions.csv");
     let rows: Vec<Vec<&str>> = list.lines().skip(1).map(|row| row.split(',').collect()).collect();

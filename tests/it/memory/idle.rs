@@ -285,7 +285,7 @@ fn work_that_still_runs_keeps_its_memory() {
 }
 
 #[test]
-fn a_request_finds_what_is_on_its_way() {
+fn request_finds_memory_in_release() {
     clean(&hurried("room 150").conf(ALWAYS));
     clean(&hurried("room 50").conf(ALWAYS_EXPANDABLE));
     clean(&hurried("room 50").conf(EAGER));

@@ -259,7 +259,7 @@ fn a_chunk_serves_all() {
 /// A full chunk is followed by another one. A request larger than a chunk is served by the driver,
 /// and its memory is returned at once when freed.
 #[test]
-fn chunks_have_the_sizes_that_were_asked_for() {
+fn chunks_have_the_requested_sizes() {
     let sizes = "initial_gpu_memory_in_mb:100,reallocate_gpu_memory_in_mb:40";
     check(
         "steps a A 81920 a B 30720 a C 92160 z a D 122880 f D f A f B f C z",

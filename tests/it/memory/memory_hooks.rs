@@ -89,7 +89,7 @@ fn hooks_see_stream_ordered_memory() {
 
 /// The second free is not reported, and neither was the allocation that it frees.
 #[test]
-fn an_address_that_is_given_out_again_is_other_memory() {
+fn reused_address_is_other_memory() {
     hears(
         "unheard",
         "A malloc_pre 0 5000 5120
@@ -215,7 +215,7 @@ fn block_keeps_its_event_during_callbacks() {
 /// Memory that was unmapped for a request belongs to the device while its callback runs. Another
 /// thread's request may get it; the first one then fails.
 #[test]
-fn others_get_what_was_unmapped_while_a_callback_runs() {
+fn unmapped_memory_is_available_during_callbacks() {
     let conf = "expandable_segments:true,log:quiet";
     let ran = hooked("unmapped").conf(conf).env("SIM_MEMORY_MB", "100").output().ok();
     assert_eq!(ran.stdout, "2\ncreated 0, at once\n");

@@ -15,7 +15,7 @@ fn asked(ran: &Ran) -> u64 {
 const FIRST_ONES: u64 = 6 * 3 + 3;
 
 #[test]
-fn the_driver_says_the_pitch_of_a_width_once() {
+fn pitch_of_a_width_is_queried_once() {
     for pitch_bytes in ["512", "100"] {
         let native = run(pitch_bytes).native().output().ok();
         for conf in ["free_mode:ordered", "free_mode:strict", "expandable_segments:true"] {

@@ -175,7 +175,7 @@ fn both_sides_of_a_bound_have_a_program() {
 /// Frees of another thread that would not have returned without the library delay a request only
 /// for a bounded time.
 #[test]
-fn a_request_that_goes_on_is_refused_in_time() {
+fn request_beside_blocked_frees_is_refused_in_time() {
     let hazard =
         hazards().into_iter().find(|it| it.name == "stream_memory_beside_frees_without_end");
     let hazard = hazard.expect("the hazard");

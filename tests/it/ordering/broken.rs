@@ -257,14 +257,14 @@ fn each_rule_is_needed() {
             match (1..=TRIES_MAX).find_map(caught) {
                 Some((tries, how)) => println!("{}, try {tries}: {how}", rule.name()),
                 None => {
-                    let mut failures = failures.lock().expect("no panic under it");
+                    let mut failures = failures.lock().expect("not poisoned");
                     writeln!(failures, "{} is not caught by {name}", rule.name()).unwrap();
                 }
             }
         }
     };
     std::thread::scope(|scope| (0..WORKERS).for_each(|_| _ = scope.spawn(work)));
-    let failures = failures.into_inner().expect("no panic under it");
+    let failures = failures.into_inner().expect("not poisoned");
     assert!(failures.is_empty(), "{failures}");
 }
 

@@ -92,7 +92,7 @@ fn a_capture_gets_only_what_was_idle_before_it() {
 }
 
 #[test]
-fn a_dead_capture_loses_nothing() {
+fn dead_capture_loses_no_memory() {
     for capture in CAPTURES {
         let ran = program("dies", capture).output().ok();
         let said = ran.stdout.trim();
@@ -102,7 +102,7 @@ fn a_dead_capture_loses_nothing() {
 }
 
 #[test]
-fn without_memory_the_capture_lives() {
+fn capture_survives_out_of_memory() {
     for capture in CAPTURES {
         let run = program("full", capture).env("SIM_MEMORY_MB", "192");
         let ran = run.output().ok();
@@ -248,7 +248,7 @@ fn default_streams_of_threads_are_not_mixed_up() {
 }
 
 #[test]
-fn a_joined_stream_may_go() {
+fn joined_stream_may_be_destroyed() {
     everywhere("side_stream_goes", "again: true, right: true");
 }
 

@@ -51,7 +51,7 @@ fn promised() {
 
 /// Without a cache every hazard behaves as in the driver itself; the fast tier runs a few.
 #[test]
-fn only_looked_at() {
+fn without_a_cache() {
     check(Some(LOOKED_AT));
 }
 
@@ -129,12 +129,12 @@ fn check(mode: Option<&str>) {
             if hazard.is_for(mode)
                 && let Some(failure) = failure(hazard, mode)
             {
-                writeln!(failures.lock().expect("no panic under it"), "{failure}").unwrap();
+                writeln!(failures.lock().expect("not poisoned"), "{failure}").unwrap();
             }
         }
     };
     std::thread::scope(|scope| (0..WORKERS).for_each(|_| _ = scope.spawn(work)));
-    let failures = failures.into_inner().expect("no panic under it");
+    let failures = failures.into_inner().expect("not poisoned");
     assert!(failures.is_empty(), "in mode {mode:?}:\n{failures}");
 }
 
@@ -221,7 +221,7 @@ impl Hazard {
     pub fn natively(&self) -> Arc<Ran> {
         type Once = Arc<OnceLock<Arc<Ran>>>;
         static RUNS: Mutex<BTreeMap<String, Once>> = Mutex::new(BTreeMap::new());
-        let mut runs = RUNS.lock().expect("no panic under it");
+        let mut runs = RUNS.lock().expect("not poisoned");
         let run = runs.entry(self.name.clone()).or_default().clone();
         drop(runs);
         run.get_or_init(|| Arc::new(self.run().native().output())).clone()

@@ -32,7 +32,7 @@ fn dpkg(root: &Path, arguments: &[&str]) {
 
 #[test]
 #[ignore = "long tier"]
-fn dpkg_installs_it_and_takes_it_away() {
+fn dpkg_installs_and_removes_the_package() {
     let place = Place::new();
     if !is_root(&place.path) {
         return skipped("dpkg installs for root only");

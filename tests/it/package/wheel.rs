@@ -76,7 +76,7 @@ fn the_package_has_the_version() {
 /// All checks share one environment, which takes seconds to make.
 #[test]
 #[ignore = "long tier"]
-fn pip_installs_it_and_takes_it_away() {
+fn pip_installs_and_removes_the_wheel() {
     let place = Place::new();
     let wheel = make(&place).display().to_string();
     let environment = place.path.join("environment");

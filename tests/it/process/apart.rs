@@ -30,7 +30,7 @@ fn no_end_of_a_pipe_stays_open() {
 /// The program may close unknown descriptors even if the library's thread cannot have its own
 /// descriptor table.
 #[test]
-fn a_program_may_close_what_it_does_not_know() {
+fn program_may_close_unknown_descriptors() {
     says(&format!("closes {}", tier::count(2, 6)), "0 wrong");
     // Without its own table the thread compares before it writes. The file may still change between
     // the two, and most often while others have the processor.

@@ -197,7 +197,7 @@ fn usr1_does_not_end_the_process_before_the_first_context() {
 }
 
 #[test]
-fn somebody_else_may_have_taken_a_name() {
+fn temporary_name_may_be_taken() {
     let place = Place::new();
     place.run(&ends("taken s.pickle").conf("record:all,snapshot:s.pickle"));
     assert!(place.names().contains(&"s.pickle".to_string()), "{:?}", place.names());
@@ -242,7 +242,7 @@ fn lives_behind_a_filter(run: &Run) {
 
 /// Another process may ask for statistics at any moment.
 #[test]
-fn a_process_behind_a_filter_gives_no_answer() {
+fn filtered_process_gives_no_answer() {
     let (place, command) = (Place::new(), command().display().to_string());
     let run = |run: Run| place.run(&run.env("COMMAND", &command));
     let native = run(ends("sealed asked").native());

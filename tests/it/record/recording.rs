@@ -12,7 +12,7 @@ fn recording(what: &str) -> Run {
 }
 
 #[test]
-fn only_the_words_of_the_option_are_taken() {
+fn only_valid_levels_are_accepted() {
     let place = Place::new();
     let ran = place.run(&recording("words")).ok();
     assert_eq!(ran.stderr, "");

@@ -404,7 +404,7 @@ fn names_follow_the_template() {
 }
 
 #[test]
-fn a_program_that_moves_finds_its_snapshots_where_it_began() {
+fn snapshots_are_in_the_folder_of_the_start() {
     let place = Place::new();
     place.run(&trigger("move /").conf("record:all")).ok();
     place.sound(2..=2, &["--from-start"]);

@@ -102,7 +102,7 @@ fn a_difference_is_a_failure() {
 }
 
 #[test]
-fn what_cannot_run_is_a_failure() {
+fn suite_that_cannot_run_is_a_failure() {
     if lacks("python3") {
         return;
     }

@@ -53,7 +53,7 @@ fn every_function_is_exported_and_nothing_else() {
 /// One program, which checks the signatures when it is compiled: without the library it finds no
 /// function, by symbol or by `dlsym`; under the library every one, by both.
 #[test]
-fn programs_use_it_or_not() {
+fn programs_run_with_and_without_the_library() {
     let natively = Run::c("header.c").native().output().ok();
     assert_eq!(natively.stdout.lines().count(), natively.stdout.matches("not there\n").count());
     let ours = Run::c("header.c").conf("log:quiet").output().ok();
@@ -73,7 +73,7 @@ fn programs_use_it_or_not() {
 
 /// The functions exist while the library is off, and report that it is off.
 #[test]
-fn off_it_answers_that_it_is_off() {
+fn functions_report_that_the_library_is_off() {
     let off = Run::c("header.c").preload(&[library()]).env("CACHEALLOC", "0").output().ok();
     let answers: Vec<_> = off.stdout.lines().skip_while(|line| line.contains("there")).collect();
     let version = env!("CARGO_PKG_VERSION");

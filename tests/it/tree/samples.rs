@@ -28,7 +28,7 @@ fn python(script: &str) -> Run {
 
 /// The samples in C, Rust and Python make the same queries and get the same answers.
 #[test]
-fn programs_ask_what_they_want() {
+fn samples_agree_in_every_language() {
     if lacks("python3") {
         return;
     }

@@ -282,7 +282,7 @@ impl Machine {
         };
         let (mut moved, mut bytes) = (Instant::now(), 0);
         loop {
-            if let Some(status) = child.try_wait().expect("a child of ours") {
+            if let Some(status) = child.try_wait().expect("a child of this process") {
                 return status.code().or(status.signal().map(|signal| 128 + signal)).unwrap_or(-1);
             }
             if moved.elapsed() > patience && logged() > bytes {

@@ -61,7 +61,7 @@ fn output_to_a_non_file_is_written_directly() {
 }
 
 #[test]
-fn the_mode_of_a_file_stays() {
+fn file_mode_is_kept() {
     let place = planted();
     let path = place.path.join("a.html");
     let old = place.path.join("hard link");
@@ -163,7 +163,7 @@ fn an_ignored_signal_stays_ignored() {
 
 /// A file is replaced only with --force, whatever its name. The command prints what it wrote.
 #[test]
-fn a_report_replaces_nothing() {
+fn report_replaces_no_file() {
     let place = planted();
     let there = |name: &str| fs::read_to_string(place.path.join(name)).expect("the file");
     for (arguments, name) in

@@ -39,7 +39,7 @@ fn report_finds_planted_problems() {
 
 /// The smallest devices on the page are those that the command prints, to the digit.
 #[test]
-fn its_fit_is_the_commands() {
+fn fit_of_the_page_matches_the_command() {
     let place = planted();
     for file in ["2.pickle", "5.pickle"] {
         run(&place, &format!("report {file} -o fit.html --force")).ok();
@@ -68,9 +68,10 @@ fn its_fit_is_the_commands() {
     }
 }
 
-/// The page is named after the snapshot, wherever that lies; a snapshot from stdin has no name.
+/// The page is named after the snapshot and written to the current folder. The page of a snapshot
+/// from stdin is `cachealloc.html`.
 #[test]
-fn without_a_name_it_is_beside_the_user() {
+fn page_is_named_after_the_snapshot() {
     let place = planted();
     fs::create_dir(place.path.join("run")).expect("target/ is writable");
     fs::rename(place.path.join("2.pickle"), place.path.join("run/a.b.pickle")).expect("ours");
@@ -80,7 +81,7 @@ fn without_a_name_it_is_beside_the_user() {
     assert_eq!(place.names(), ["5.pickle", "a.b.html", "cachealloc.html", "run"]);
 }
 
-/// Opened by the desktop's own program, here one that records what it is to open.
+/// The desktop's own program opens the report; here it is one that records the file to open.
 #[test]
 fn report_is_opened_on_request() {
     let place = planted();

@@ -266,7 +266,7 @@ fn file_of_another_user_blocks_nobody() {
 
 /// A waiting request does not count against the limit: a smaller one is served beside it.
 #[test]
-fn a_request_that_waits_claims_nothing() {
+fn waiting_request_does_not_count_against_the_limit() {
     let house = House::new();
     let mut holder = house.process(KEEPS);
     let mut waiter = house.process("wait_for_memory_s:60,gpu_memory_limit_mb:700");

@@ -85,7 +85,7 @@ fn a_wait_ends_with_its_context() {
 /// The request concerns the memory of the primary context's device, not that of the current
 /// context's.
 #[test]
-fn the_device_of_a_context_is_asked_for() {
+fn reclaim_is_for_the_device_of_the_context() {
     let house = House::new();
     let two = |run: Run| run.env("SIM_DEVICES", "2");
     let (mut first, mut second) = (house.process_with(KEEPS, two), house.process_with(KEEPS, two));
