@@ -166,7 +166,7 @@ fn capture(d: &Driver, ms: usize) -> Outcome<String> {
     // SAFETY: as above.
     let code = unsafe { (functions.cuStreamEndCapture)(stream, &mut graph) };
     cachealloc_tests::driver::check(code)?;
-    ok_if(kept, "memory went while a stream captured")
+    ok_if(kept, "memory was released during a capture")
 }
 
 /// Prints the number of the library's threads, with little memory and with much.
@@ -266,7 +266,7 @@ fn late_kernel(d: &Driver, ms: usize) -> Outcome<String> {
     let gone = |call| d.calls(call).unwrap_or(0);
     let kept = gone("cuMemFreeAsync") + gone("cuMemUnmap") == 0;
     d.synchronize()?;
-    ok_if(kept, "memory went that a kernel writes")
+    ok_if(kept, "memory that a kernel writes was released")
 }
 
 /// Creates and destroys contexts with memory in their caches.
@@ -326,7 +326,7 @@ fn ends_unseen(d: &Driver, places: &[String]) -> Outcome<String> {
     let before = looks();
     sleep_ms(100);
     if looks() != before {
-        return Ok("FAIL, something was asked of a context that is gone".into());
+        return Ok("FAIL, a call reached a context that has ended".into());
     }
     let (mut context, mut address) = (0_u64, 0_u64);
     call(1, &raw mut context as usize, 0)?;
@@ -334,7 +334,7 @@ fn ends_unseen(d: &Driver, places: &[String]) -> Outcome<String> {
     // Allocates at the addresses of the freed memory.
     call(2, &raw mut address as usize, 50 * MIB)?;
     sleep_ms(100);
-    ok_if(call(3, address as usize, 0).is_ok(), "memory of another context went back")
+    ok_if(call(3, address as usize, 0).is_ok(), "memory of another context was released")
 }
 
 /// Ends while memory is being released.

@@ -375,7 +375,7 @@ Verdict primary_shared_with_the_runtime() {
         if (!holds(next, BYTES, A)) return "FAIL contents are wrong";
         CHECK(cudaFree(next));
     }
-    return ok_if(holds(ours, BYTES, A), "the program's memory went with a release");
+    return ok_if(holds(ours, BYTES, A), "a release ended the program's memory");
 }
 
 // ---------------------------------------------------------------- through the driver, in a program that uses the runtime

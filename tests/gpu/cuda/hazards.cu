@@ -41,7 +41,7 @@ Verdict pinned_in_struct() {
     void *unrelated = device_alloc(SMALL);
     fill_through_struct<<<1, 1, 0, stream>>>(argument, LATE);
     CHECK(cudaFree(unrelated));
-    return ok_if(*word == 7, "the host looked before the kernel had written");
+    return ok_if(*word == 7, "the host read before the kernel had written");
 }
 
 // [72] A synchronous copy for which the driver may not wait: it treats managed memory as device
@@ -51,7 +51,7 @@ Verdict copy_late(CUdeviceptr to, CUdeviceptr from, const std::function<bool()> 
     delay<<<1, 1>>>(LATE);
     CHECK_DRIVER(cuMemcpy(to, from, SMALL));
     CHECK(cudaFree(unrelated));
-    return ok_if(look(), "the host came before the work was done");
+    return ok_if(look(), "the host read before the work was done");
 }
 Verdict copy_to_managed() {
     uint32_t *source = device_alloc(SMALL), *managed;

@@ -37,7 +37,7 @@ for step in range(50):
     tensors = [torch.full((size,), step, dtype=torch.float32, device="cuda") for size in sizes]
     assert all(float(tensor.sum()) == step * size for tensor, size in zip(tensors, sizes))
 del tensors
-assert free_bytes() == before, "memory came or went"
+assert free_bytes() == before, "free memory of the device changed"
 assert float(first.sum()) == 1000.0
 print(f"{name}: works in it")
 

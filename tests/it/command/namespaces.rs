@@ -211,7 +211,7 @@ fn command_names_the_new_program() -> bool {
         );
         assert!(ran.stderr.ends_with(&format!("{why}\n")), "{ran:?}");
     }
-    assert!(!running.file.exists(), "nobody would miss it");
+    assert!(!running.file.exists(), "the page was not removed");
     failed(&cachealloc(&format!("stats {process}")).output(), &unused);
     assert_eq!(running.end(), Some(1), "sh has read nothing");
     is_first

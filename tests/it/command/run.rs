@@ -366,7 +366,11 @@ fn files_of_others_are_not_removed() {
     let kept =
         temporary.join(format!("cachealloc-{}/kept.pickle", ran.stdout.lines().next().unwrap()));
     assert_eq!(fs::read_to_string(kept).ok().as_deref(), Some("kept\n"), "{ran:#?}");
-    assert_eq!(fs::read_dir(&temporary).expect("the folder").count(), 1, "ours is gone");
+    assert_eq!(
+        fs::read_dir(&temporary).expect("the folder").count(),
+        1,
+        "only the command's own folder is removed"
+    );
     // A program that does not start leaves nothing, and foreign files that are no snapshots stay.
     let ran = place.run(
         &cachealloc("run --report a.html --force --").arg("/etc/passwd").env("TMPDIR", "/tmp"),

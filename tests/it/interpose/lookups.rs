@@ -12,7 +12,7 @@ use cachealloc_tests::{
 fn same(run: &Run) -> Ran {
     let native = run.clone().native().output();
     let ours = run.output();
-    assert_eq!(native.stdout, ours.stdout, "natively: {native:#?}\nunder the library: {ours:#?}");
+    assert_eq!(native.stdout, ours.stdout, "without the library: {native:#?}\nunder it: {ours:#?}");
     assert_eq!(native.code, ours.code);
     assert_eq!(native.stderr, ours.stderr);
     ours

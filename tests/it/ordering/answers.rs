@@ -38,7 +38,7 @@ fn check(conf: &str) {
         let lines = natively.stdout.lines().zip(ours.stdout.lines());
         let differing: Vec<_> = lines.filter(|(native, ours)| native != ours).collect();
         assert!(natively.stdout.lines().count() > 500, "too few queries");
-        assert_eq!(differing, [], "natively, and with {conf}, seed {seed}");
+        assert_eq!(differing, [], "without the library, and with {conf}, seed {seed}");
         assert_eq!(natively.stdout.len(), ours.stdout.len());
         assert!(!ours.stderr.contains("caching is off"), "{}", ours.stderr);
     }

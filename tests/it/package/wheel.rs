@@ -109,7 +109,7 @@ fn the_command_finds_its_library(environment: &Path) {
     assert_eq!(ran.stdout, native.stdout);
     assert!(ran.stderr.contains("allocations served"), "{}", ran.stderr);
     let [ours, natively] = [&ran, &native].map(|ran| ran.report.calls("cuMemAlloc_v2"));
-    assert!(ours < natively, "{ours} calls reach the driver, and natively {natively}");
+    assert!(ours < natively, "{ours} driver calls, and {natively} without the library");
 }
 
 fn python(environment: &Path) -> Run {

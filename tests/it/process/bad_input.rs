@@ -59,7 +59,7 @@ fn little_address_space_is_enough() {
     let peak = |run: Run| run.output().ok().stdout.trim().parse::<u64>().expect("a number of kB");
     let run = Run::c("address_space.c");
     let (native, ours) = (peak(run.clone().native()), peak(run));
-    assert!(ours < native + (96 << 10), "{native} kB natively, {ours} kB with the library");
+    assert!(ours < native + (96 << 10), "{native} kB without the library, {ours} kB with it");
 }
 
 /// The tables of many blocks take megabytes at once, which the host may not have. Rust aborts the

@@ -27,7 +27,7 @@ fn earlier_memory_is_known() {
     }
     let place = Place::new();
     let ran = place.run(&recording("late")).ok();
-    assert_eq!(ran.stderr, "", "no snapshot at exit, and nothing to say");
+    assert_eq!(ran.stderr, "", "no snapshot at exit, and no message");
     let said = place.sound(4..=4, &["--opcodes"]);
     let lines: Vec<_> = said.lines().collect();
     let has = |line: usize, what: &str| assert!(lines[line].contains(what), "{what}: {said}");

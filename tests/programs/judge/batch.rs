@@ -75,7 +75,7 @@ impl Campaign<'_> {
             }
             // The last program begun may have ended the process; the others are run again.
             let last = ran.iter().rposition(|ran| !ran.seen.is_empty()).unwrap_or(0);
-            let why = format!("natively exit code {}", ran[0].code);
+            let why = format!("exit code {} without the library", ran[0].code);
             self.drop_program(&valid.remove(last).0, &why);
             runs.clear();
         }

@@ -79,7 +79,7 @@ pub fn run(arguments: &Arguments) -> Result<bool, String> {
         found: Mutex::default(),
     };
     if campaign.themes.is_empty() {
-        return Err(format!("there is no theme {theme}"));
+        return Err(format!("unknown theme {theme}"));
     }
     let machine = Machine { ending: campaign.ending, ..arguments.machine()? };
     let jobs = arguments.number("jobs", 1)?;
@@ -126,7 +126,7 @@ impl Campaign<'_> {
     }
 
     fn program(&self, seed: u64, theme: &str) -> Program {
-        generate::program(seed, theme, &self.without).expect("a theme that there is")
+        generate::program(seed, theme, &self.without).expect("a known theme")
     }
 
     pub(crate) fn is_over(&self) -> bool {

@@ -18,43 +18,43 @@ use crate::run::Machine;
 /// Each error, and the rule that prevents it.
 const MENDS: &[(&str, &str)] = &[
     ("frees by threads that only submit into a capture", "submitting_thread_takes_part"),
-    ("what such a thread held before", "allocated_blocks_join"),
-    ("`cuInit` a second time", "second_init_forgets_nothing"),
-    ("frees in stream order beside a capture", "capture_leaves_tags"),
-    ("memory of a relaxed capture that no node names", "unreferenced_is_free"),
-    ("memory that another stream frees behind a kernel", "stream_takes_memory_of_others"),
-    ("the same, in pieces", "pieces_are_awaited"),
+    ("blocks that such a thread held before", "allocated_blocks_join"),
+    ("a second `cuInit`", "second_init_forgets_nothing"),
+    ("stream-ordered frees during a capture", "capture_leaves_tags"),
+    ("memory of a relaxed capture that no node references", "unreferenced_is_free"),
+    ("memory that another stream frees after a kernel", "stream_takes_memory_of_others"),
+    ("the same in several pieces", "pieces_are_awaited"),
     ("stream-ordered memory freed by `cuMemFree`", "assumed_over_where_short"),
-    ("queries behind the free of a thread that has ended", "pending_barrier_outlives_thread"),
-    ("queries behind the free of a thread that lives", "others_frees_for_a_while"),
-    ("pinned memory by its end", "ranges_have_margins"),
+    ("queries after the free of a thread that has ended", "pending_barrier_outlives_thread"),
+    ("queries after the free of a living thread", "others_frees_for_a_while"),
+    ("pinned memory addressed by its end", "ranges_have_margins"),
     ("pinned memory in a packed struct", "arguments_at_any_byte"),
-    ("pinned memory behind a texture", "objects_are_visible"),
+    ("pinned memory read through a texture", "objects_are_visible"),
     ("base and offset of a 2D or 3D copy", "offsets_count"),
     ("batches with pageable operands", "batches_are_visible"),
     ("pinned memory that changes hands between threads", "out_before_driver"),
     ("one buffer registered by two threads", "refused_entry_alone"),
-    ("contexts made and destroyed by several threads", "ends_only_what_existed"),
+    ("contexts created and destroyed by several threads", "ends_only_what_existed"),
     ("a kernel of a later context", "kernels_end_with_context"),
-    ("access to a mapping taken away", "less_access_waits"),
+    ("access to a mapping removed", "less_access_waits"),
     ("a wait with a green context current", "green_wait_is_partial"),
     ("requests in host functions", "callback_is_asked"),
-    ("numbers of the default pool", "pool_numbers_are_ours"),
-    ("text of kernels at the end", "end_waits"),
-    ("memory on its way back, asked for by another thread", "release_in_progress_is_awaited"),
-    ("and by a second try", "released_memory_is_retried"),
-    ("expandable segments that still move", "arrived_is_recorded"),
-    ("fills of our own", "own_work_counts"),
+    ("attributes of the default pool", "pool_numbers_are_ours"),
+    ("text of kernels at the end of the process", "end_waits"),
+    ("memory in release, requested by another thread", "release_in_progress_is_awaited"),
+    ("memory in release, requested again", "released_memory_is_retried"),
+    ("memory that still moves in expandable segments", "arrived_is_recorded"),
+    ("fills by the library", "own_work_counts"),
     ("a capture of two contexts", "capture_in_every_context"),
     ("a barrier that the driver refuses", "refused_barrier_waits_in_driver"),
-    ("the end of a context beside teardowns", "end_waits_while_open"),
-    ("a reference given up beside them", "references_are_counted"),
+    ("the end of a context during teardowns", "end_waits_while_open"),
+    ("a reference released during teardowns", "references_are_counted"),
     ("a primary context that is not destroyed", "primary_is_not_destroyed"),
-    ("a graph that is uploaded where it is made", "upload_makes_room"),
+    ("a graph uploaded at its instantiation", "upload_makes_room"),
     ("a kernel loaded in a capture", "unchanged_capture_retries"),
-    ("memory that a node names, freed", "held_leaves_with_capture"),
-    ("a stream that does not wait for itself", "streams_wait_for_themselves"),
-    ("or not for the newest barrier", "streams_wait_for_the_newest"),
+    ("freed memory that a node references", "held_leaves_with_capture"),
+    ("a stream that must wait for its own barrier", "streams_wait_for_themselves"),
+    ("a stream that must wait for the newest barrier", "streams_wait_for_the_newest"),
 ];
 
 const PROGRAMS: u64 = 2_000;
@@ -127,7 +127,7 @@ impl Table<'_> {
         let count = self.themes.len() as u64;
         let (seed, theme) = (1 + number / count, self.themes[(number % count) as usize]);
         let without = self.arguments.without();
-        let program = generate::program(seed, theme, &without).expect("a theme that there is");
+        let program = generate::program(seed, theme, &without).expect("a known theme");
         let confs = campaign::confs_for(&program);
         let Ok(baseline) = machine.baseline(&program, true) else { return };
         for place in self.missing() {
@@ -163,7 +163,7 @@ impl Table<'_> {
     fn print(&self) -> bool {
         let found = self.found.lock().expect("no job panics");
         let tried = self.next.load(Ordering::SeqCst).min(self.end);
-        println!("| taken out | mends | programs until found | theme | by |");
+        println!("| rule left out | error | programs until found | theme | by |");
         println!("|---|---|---|---|---|");
         for ((what, rule), found) in self.wanted.iter().zip(found.iter()) {
             match found {

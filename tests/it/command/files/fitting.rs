@@ -83,7 +83,10 @@ fn fit_predicts_random_programs_approximately() {
         };
         let least = fit["sets"][0]["least_limit"]["bytes"].as_u64().expect("a limit") / MIB;
         assert_eq!(failures(least + PAGES_MIB), 0, "{seed}: not with {least} MiB");
-        assert!(failures(least - PAGES_MIB) > 0, "{seed}: {least} MiB are said, and less does");
+        assert!(
+            failures(least - PAGES_MIB) > 0,
+            "{seed}: {least} MiB predicted, but less is enough"
+        );
     }
 }
 

@@ -195,7 +195,7 @@ fn wait_for_a_stream_of_a_waiting_context(d: &Driver) -> Verdict {
         let wait = || d.synchronize_stream(stream);
         if !read_in_order(d, reader, stream, context_waits, wait)? {
             return Ok(format!(
-                "FAIL, behind a {name} stream the copy saw what the host wrote later"
+                "FAIL, after a {name} stream the copy saw what the host wrote later"
             ));
         }
     }
@@ -495,5 +495,5 @@ fn filled_block_changes_hands(d: &Driver) -> Verdict {
         d.free_async(second, b)?;
         d.synchronize()?;
     }
-    ok_if(good, "the first block's fill went into the second one")
+    ok_if(good, "the first block's fill was written to the second one")
 }

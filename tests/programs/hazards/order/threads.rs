@@ -43,7 +43,7 @@ fn frees_of_several_threads(d: &Driver) -> Verdict {
         Ok(())
     };
     in_threads(d, 3, work)?;
-    ok_if(d.races().is_none_or(|races| races == 0), "two kernels met in one block")
+    ok_if(d.races().is_none_or(|races| races == 0), "two kernels used one block at once")
 }
 
 /// A block that one thread frees is taken by another as soon as possible. Sizes change, so that no
@@ -66,7 +66,7 @@ fn a_block_changes_hands(d: &Driver) -> Verdict {
     };
     in_threads(d, 2, work)?;
     d.synchronize()?;
-    ok_if(d.races().is_none_or(|races| races == 0), "two kernels met in one block")
+    ok_if(d.races().is_none_or(|races| races == 0), "two kernels used one block at once")
 }
 
 /// Exactly one of two frees succeeds, and the block is not handed out twice afterwards.

@@ -150,7 +150,7 @@ impl Maker {
             return self.model.streams[slot as usize].as_ref().map_or(0, |stream| stream.lane);
         }
         let (ctx, thread) = (self.ctx(), self.thread);
-        let state = self.model.ctxs[ctx].as_mut().expect("a thread is in a context that there is");
+        let state = self.model.ctxs[ctx].as_mut().expect("the current context exists");
         if slot == 0 {
             return state.legacy;
         }

@@ -26,7 +26,7 @@ pub use themes::{devices_of, themes};
 
 /// Returns the program of this seed, without actions of these names.
 pub fn program(seed: u64, theme: &str, without: &HashSet<String>) -> Result<Program, String> {
-    let row = themes::find(theme).ok_or_else(|| format!("there is no theme {theme}"))?;
+    let row = themes::find(theme).ok_or_else(|| format!("unknown theme {theme}"))?;
     // Every second program orders everything itself: these are also judged in mode `relaxed`.
     let leaning = if seed.is_multiple_of(2) { 0 } else { row.leaning };
     let mut maker = Maker::new(seed.wrapping_mul(1_000_003), leaning);

@@ -101,7 +101,7 @@ impl Crew<'_, '_> {
             };
             Member { orders, done, thread: scope.spawn(work) }
         });
-        member.orders.send(list).expect("a thread ends only when it is told to");
+        member.orders.send(list).expect("a thread ends only on request");
     }
 
     fn wait_for(&mut self, thread: u8) {
