@@ -57,7 +57,7 @@ def add_run_options(run: argparse.ArgumentParser) -> None:
     text = "run only cases whose name matches; may be repeated"
     add("--only", action="append", default=[], type=re.compile, metavar="PATTERN", help=text)
     add("--out", type=Path, default=OUT, metavar="DIR", help="a suite writes to DIR/SUITE (default: .out/gpu)")
-    text = f'free modes that are compared (default: "{MODES}"); "" runs natively twice'
+    text = f'free modes that are compared (default: "{MODES}"); "" runs twice without the library'
     add("--modes", default=MODES, metavar='"M..."', help=text)
     add("--conf", default="", metavar="TEXT", help="more settings, as in CACHEALLOC_CONF")
     add("--jobs", type=int, default=4, metavar="N", help="programs that run at once (default: 4)")

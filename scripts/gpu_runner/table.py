@@ -35,7 +35,7 @@ class Table:
                 if reason:
                     self.report.line(f"known difference: {case.name} in {mode}: {reason}")
         self.report.line(
-            f"{len(names)} programs, {self.differences} differences, {self.known} known, {self.native_failures} fail natively, "
+            f"{len(names)} programs, {self.differences} differences, {self.known} known, {self.native_failures} fail without the library, "
             f"{self.late} runs not made, {len(self.skipped)} skipped; outputs in {self.comparison.context.out}"
         )
         return not (self.differences or self.native_failures or self.late)
