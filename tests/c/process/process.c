@@ -105,7 +105,7 @@ static int vfork_exit(void) {
     return 0;
 }
 
-// The same; the child's system call filter affects only the child.
+// The child also announces a seccomp filter (no_new_privs), which does not concern the parent.
 static int vfork_seals(void) {
     start_cuda();
     loop(20);

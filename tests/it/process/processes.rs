@@ -124,7 +124,7 @@ fn leaving_at_once_still_prints_one_table() {
     }
 }
 
-/// A child that shares its parent's memory installs a seccomp filter, which does not apply to the
+/// A child that shares its parent's memory announces a seccomp filter, which does not concern the
 /// parent.
 #[test]
 fn a_filter_of_a_child_does_not_silence_its_parent() {
