@@ -90,7 +90,8 @@ fn instructions(kind: &str, record: &str, count: u64) -> u64 {
         .args([kind, &count.to_string()])
         .env("LD_PRELOAD", release_library())
         .env("LD_LIBRARY_PATH", driver.parent().expect("it has a folder"))
-        // The C library copies in the same way on every x86-64 processor: with AVX2 a range takes 9 instructions less.
+        // Makes the C library copy in the same way on every x86-64 processor: with AVX2 a range
+        // takes 9 instructions less.
         .env("GLIBC_TUNABLES", "glibc.cpu.hwcaps=-AVX2,-AVX512F,-AVX512VL,-ERMS,-FSRM")
         .env("CACHEALLOC_CONF", format!("record:{record},snapshot:/dev/null/no,free_mode:ordered"))
         .output()

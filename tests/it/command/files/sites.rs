@@ -10,8 +10,8 @@ use crate::command::live::failed;
 use crate::command::{cachealloc, masked};
 use crate::record::snapshots::Place;
 
-/// Two snapshots of `tests/c/record/planted.c`: `2.pickle` with two leaks, `5.pickle` with five and a
-/// request that is refused.
+/// Two snapshots of `tests/c/record/planted.c`: `2.pickle` with two leaks, `5.pickle` with five and
+/// a request that is refused.
 pub fn planted() -> Place {
     let place = Place::new();
     for arguments in ["2", "5 refused"] {

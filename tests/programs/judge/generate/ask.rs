@@ -64,8 +64,8 @@ impl Maker {
         self.model.order.waited_for(lane);
     }
 
-    /// Whether the host may wait for a stream, allocate, and free, also in stream order. Measured: a
-    /// global capture forbids this to every thread.
+    /// Whether the host may wait for a stream, allocate, and free, also in stream order. Measured:
+    /// a global capture forbids this to every thread.
     pub fn may_wait(&self) -> bool {
         self.captures_open == 0 || !self.captures_are_global
     }
