@@ -8,9 +8,11 @@
 //! lock.
 
 use core::cell::Cell;
-use core::ffi::{CStr, c_char, c_void};
+use core::ffi::{c_char, c_void};
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, Ordering};
+
+use crate::c_library::dynamic;
 
 type Dlsym = extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
 
@@ -78,13 +80,11 @@ pub(crate) fn find() -> *mut c_void {
     if !known.is_null() {
         return known;
     }
-    const VERSIONS: [&CStr; 3] = [c"GLIBC_2.34", c"GLIBC_2.2.5", c"GLIBC_2.17"];
-    let of_version = |version: &CStr| {
-        // SAFETY: constant C strings; this library does not hook dlvsym.
-        unsafe { libc::dlvsym(libc::RTLD_NEXT, c"dlsym".as_ptr(), version.as_ptr()) }
-    };
-    let found = VERSIONS.iter().map(|version| of_version(version)).find(|found| !found.is_null());
-    let Some(libc) = found else { return null_mut() };
+    // Until glibc 2.34 it was in a separate library. `dlvsym` may be another library's, which may
+    // look up the C library's with `dlsym`.
+    let mut found =
+        [c"libc.so.6", c"libdl.so.2"].iter().map(|file| dynamic::find_in(file, c"dlsym"));
+    let Some(libc) = found.find(|found| !found.is_null()) else { return null_mut() };
     LIBC.store(libc, Ordering::Relaxed);
     let next = call(libc, libc::RTLD_NEXT, c"dlsym".as_ptr());
     let next = if next.is_null() { libc } else { next };

@@ -1,9 +1,9 @@
 //! The tables by which the loader links an object, read in place. Reading them waits for no lock
 //! except that of the loader's list, which is not held while a library's constructor runs.
 
-use core::ffi::{CStr, c_char, c_void};
+use core::ffi::{CStr, c_char, c_int, c_void};
 use core::mem::size_of;
-use core::ptr::null;
+use core::ptr::{null, null_mut};
 
 use crate::c_library::objects;
 
@@ -28,17 +28,45 @@ pub(crate) struct Dynamic {
     hash: usize,
 }
 
+#[repr(C)]
+struct Entry {
+    tag: i64,
+    value: usize,
+}
+
+/// An object in the loader's list, from `<link.h>`.
+#[repr(C)]
+struct LinkMap {
+    base: usize,
+    path: *const c_char,
+    dynamic: *const Entry,
+    next: *const LinkMap,
+}
+
+/// The loader's list for debuggers, from `<link.h>`.
+#[repr(C)]
+struct Debug {
+    version: c_int,
+    first: *const LinkMap,
+}
+
+unsafe extern "C" {
+    static _r_debug: Debug;
+}
+
 impl Dynamic {
     pub(crate) fn of(info: &libc::dl_phdr_info) -> Option<Dynamic> {
-        #[repr(C)]
-        struct Entry {
-            tag: i64,
-            value: usize,
-        }
-        let base = info.dlpi_addr as usize;
-        let segments = objects::segments(info).iter();
-        let section = segments.clone().find(|segment| segment.p_type == libc::PT_DYNAMIC)?;
-        let mut entry = objects::span(info, section).0 as *const Entry;
+        let mut segments = objects::segments(info).iter();
+        let section = segments.find(|segment| segment.p_type == libc::PT_DYNAMIC)?;
+        let entries = objects::span(info, section).0 as *const Entry;
+        // SAFETY: the section of a loaded object.
+        unsafe { Dynamic::at(info.dlpi_addr as usize, entries) }
+    }
+
+    /// # Safety
+    ///
+    /// These must be the address of a loaded object and of its dynamic section.
+    unsafe fn at(base: usize, mut entry: *const Entry) -> Option<Dynamic> {
         let mut found = Dynamic {
             base,
             relocations: 0,
@@ -90,7 +118,11 @@ impl Dynamic {
 
     pub(crate) fn name(&self, symbol: &libc::Elf64_Sym) -> &'static CStr {
         // SAFETY: a symbol's name is a C string in the object's table of names.
-        unsafe { CStr::from_ptr((self.names as *const c_char).add(symbol.st_name as usize)) }
+        unsafe { CStr::from_ptr(self.name_address(symbol)) }
+    }
+
+    fn name_address(&self, symbol: &libc::Elf64_Sym) -> *const c_char {
+        (self.names as *const c_char).wrapping_add(symbol.st_name as usize)
     }
 
     /// Returns the address of a symbol that the object itself defines.
@@ -99,7 +131,8 @@ impl Dynamic {
         is_there.then(|| self.base.wrapping_add(symbol.st_value as usize))
     }
 
-    /// Returns the address of what the object defines by this name.
+    /// Returns the address of what the object defines by this name. Calls no function of the C
+    /// library.
     fn find(&self, name: &CStr) -> Option<usize> {
         if self.hash == 0 {
             return None;
@@ -123,7 +156,7 @@ impl Dynamic {
             while number >= first {
                 let entry = chain.add((number - first) as usize).read();
                 let symbol = self.symbol(number as usize);
-                if entry | 1 == hash | 1 && self.name(symbol) == name {
+                if entry | 1 == hash | 1 && is_equal(self.name_address(symbol), name) {
                     return self.address(symbol);
                 }
                 if entry & 1 == 1 {
@@ -134,6 +167,50 @@ impl Dynamic {
         }
         None
     }
+}
+
+/// Returns the definition in the object whose file has this name, or null. Calls no function of
+/// the C library, so another library that interposes such a function and looks up the next one
+/// may be the caller. Must not run while objects are loaded or unloaded.
+pub(crate) fn find_in(file: &CStr, name: &CStr) -> *mut c_void {
+    // SAFETY: the loader's list is complete before any code of an object runs.
+    let mut object = unsafe { _r_debug.first };
+    // SAFETY: an entry of the list, or null at its end.
+    while let Some(LinkMap { base, path, dynamic, next }) = unsafe { object.as_ref() } {
+        // SAFETY: the loader's own description of a loaded object.
+        if unsafe { is_file(*path, file) }
+            && let Some(found) = unsafe { Dynamic::at(*base, *dynamic) }
+            && let Some(address) = found.find(name)
+        {
+            return address as *mut c_void;
+        }
+        object = *next;
+    }
+    null_mut()
+}
+
+/// Returns whether the last component of the path is this name.
+///
+/// # Safety
+///
+/// `path` must be a C string or null.
+unsafe fn is_file(path: *const c_char, name: &CStr) -> bool {
+    let (mut at, mut last) = (path, path);
+    // SAFETY: not read past the end of the string.
+    unsafe {
+        while !at.is_null() && at.read() != 0 {
+            let is_slash = at.read() as u8 == b'/';
+            at = at.add(1);
+            last = if is_slash { at } else { last };
+        }
+    }
+    !last.is_null() && is_equal(last, name)
+}
+
+fn is_equal(text: *const c_char, name: &CStr) -> bool {
+    let mut bytes = name.to_bytes_with_nul().iter().enumerate();
+    // SAFETY: a C string, and not read past the first difference.
+    bytes.all(|(place, byte)| unsafe { text.add(place).read() as u8 == *byte })
 }
 
 /// Returns the first definition in any object, even in one that was loaded with local scope, or

@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use cachealloc_tests::{
     Ran, Run, compile_library, compile_with, driver_folder, library, link, root, scratch_file,
@@ -79,21 +80,26 @@ fn every_other_tool_sees_what_the_driver_shows() {
     }
 }
 
-/// A driver whose `libcuda.so.1` only loads another file, and whose `cuGetProcAddress` returns the
-/// functions of that file.
-fn driver_of_two_files() -> PathBuf {
-    let table = fs::read_to_string(root().join("src/preload/functions.csv")).expect("the table");
-    let names = table.lines().skip(1).filter_map(|row| row.split(',').next());
+/// Writes a header with a macro for each name. Returns the flag of the compiler that finds it.
+fn names_in<'a>(header: &str, names: impl Iterator<Item = &'a str>) -> String {
     let names: String = names.map(|name| format!("F({name})\n")).collect();
     let folder = target_folder().join("tests-c/chain_names");
-    let file = folder.join("names.h");
+    let file = folder.join(header);
     fs::create_dir_all(&folder).expect("target/ is writable");
     if fs::read_to_string(&file).ok().as_ref() != Some(&names) {
         let draft = scratch_file("names");
         fs::write(&draft, names).expect("target/ is writable");
         fs::rename(draft, &file).expect("target/ is writable");
     }
-    let include = format!("-I{}", folder.display());
+    format!("-I{}", folder.display())
+}
+
+/// A driver whose `libcuda.so.1` only loads another file, and whose `cuGetProcAddress` returns the
+/// functions of that file.
+fn driver_of_two_files() -> PathBuf {
+    let table = fs::read_to_string(root().join("src/preload/functions.csv")).expect("the table");
+    let names = table.lines().skip(1).filter_map(|row| row.split(',').next());
+    let include = names_in("names.h", names);
     let flags = [include.as_str(), "-Wl,-Bsymbolic", "-ldl"];
     let made = compile_library("chain_driver.c", "chain_two_files/libcuda.so.1", &flags);
     let folder = made.parent().expect("it has a folder").to_path_buf();
@@ -115,6 +121,41 @@ fn a_driver_of_two_files_is_served_whichever_way_it_is_reached() {
             let at_driver = ran.report.calls("cuMemAlloc_v2");
             let wanted = if switch == "0" { 20..=20 } else { 1..=4 };
             assert!(wanted.contains(&at_driver), "{way}, CACHEALLOC={switch}: {ran:#?}");
+        }
+    }
+}
+
+/// The library calls functions of the C library while it looks up a symbol and before any
+/// constructor has run. Each may be another library's, which looks up the next one first.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn another_library_may_interpose_every_function_that_is_called() {
+    const VARIABLES: [&str; 3] = ["environ", "__libc_stack_end", "_r_debug"];
+    let listed = Command::new("nm").args(["-D", "--undefined-only"]).arg(library()).output();
+    let listed = String::from_utf8(listed.expect("binutils come with gcc").stdout).expect("ASCII");
+    // Those with a version: the others are optional.
+    let versioned = listed.lines().filter_map(|line| line.trim_start().strip_prefix("U "));
+    let names: Vec<&str> =
+        versioned.filter_map(|name| name.split_once('@')).map(|it| it.0).collect();
+    assert!(names.len() > 90, "{names:?}");
+    let functions = names.iter().copied().filter(|name| !VARIABLES.contains(name));
+    let include = names_in("imports.h", functions);
+    let every = compile_library("chain_every.c", "neighbours/libevery.so", &[&include, "-ldl"]);
+    for way in ["local", "asked"] {
+        let run = program(way, &driver_folder());
+        let native = run.clone().preload(std::slice::from_ref(&every)).output().ok();
+        for order in [[every.clone(), library()], [library(), every.clone()]] {
+            for switch in ["0", "1"] {
+                let place = crate::record::snapshots::Place::new();
+                let run = run.clone().preload(&order).env("CACHEALLOC", switch);
+                let ours = place.run(&run.conf("record:all,log:quiet"));
+                let message = format!("{way}, {order:?}, CACHEALLOC={switch}: {ours:#?}");
+                assert_eq!(native.stdout, ours.stdout, "{message}");
+                if switch == "1" {
+                    assert!(ours.report.calls("cuMemAlloc_v2") < 5, "{message}");
+                    place.sound(1..=1, &[]);
+                }
+            }
         }
     }
 }
