@@ -56,6 +56,9 @@ int main(int count, char **arguments) {
     void *context;
     int codes = 0;
     find(count > 1 ? arguments[1] : "");
+    void (*driver_is_loaded)(void) = (void (*)(void))dlsym(RTLD_DEFAULT, "driver_is_loaded");
+    if (driver_is_loaded)
+        driver_is_loaded();
     codes += init(0);
     codes += retain(&context, 0);
     codes += set_current(context);

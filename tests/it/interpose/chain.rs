@@ -10,7 +10,8 @@ use cachealloc_tests::{
     target_folder,
 };
 
-const KINDS: [&str; 5] = ["TRACER", "LOADER", "SHARE", "OVERLAY", "VARIABLES"];
+const KINDS: [&str; 7] =
+    ["TRACER", "LOADER", "SHARE", "OVERLAY", "VERSIONED", "PATCHER", "VARIABLES"];
 const WAYS: [&str; 7] = ["local", "global", "asked", "mixed", "lazy", "now", "no-plt"];
 
 fn neighbour(kind: &str) -> PathBuf {
