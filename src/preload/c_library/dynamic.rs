@@ -178,10 +178,9 @@ pub(crate) fn find_in(file: &CStr, name: &CStr) -> *mut c_void {
     // SAFETY: an entry of the list, or null at its end.
     while let Some(LinkMap { base, path, dynamic, next }) = unsafe { object.as_ref() } {
         // SAFETY: the loader's own description of a loaded object.
-        if unsafe { is_file(*path, file) }
-            && let Some(found) = unsafe { Dynamic::at(*base, *dynamic) }
-            && let Some(address) = found.find(name)
-        {
+        let tables =
+            unsafe { if is_file(*path, file) { Dynamic::at(*base, *dynamic) } else { None } };
+        if let Some(address) = tables.and_then(|tables| tables.find(name)) {
             return address as *mut c_void;
         }
         object = *next;
