@@ -196,7 +196,7 @@ impl Held {
         let ours: Vec<i32> = threads.filter(is_ours).filter_map(id_of).collect();
         assert!(!ours.is_empty());
         for &id in &ours {
-            // Stops a thread of a child; only this code waits for it.
+            // SAFETY: stops a thread of a child; only this code waits for it.
             unsafe {
                 assert_eq!(libc::ptrace(libc::PTRACE_SEIZE, id, 0, 0), 0);
                 assert_eq!(libc::ptrace(libc::PTRACE_INTERRUPT, id, 0, 0), 0);
