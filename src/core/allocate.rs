@@ -235,17 +235,18 @@ impl Allocator {
     }
 
     fn reserve(&mut self, request: &mut Request, block_bytes: u64) -> Option<Step> {
-        if request.private.is_some() {
-            let segment_bytes = self.policy.private_segment_bytes(block_bytes);
-            return self.reserve_bytes(request, block_bytes, segment_bytes);
-        }
-        if let Some(step) = self.map(request, block_bytes) {
+        if request.private.is_none()
+            && let Some(step) = self.map(request, block_bytes)
+        {
             return Some(step);
         }
         self.reserve_bytes(request, block_bytes, self.segment_bytes(request, block_bytes))
     }
 
     fn segment_bytes(&self, request: &Request, block_bytes: u64) -> u64 {
+        if request.private.is_some() {
+            return self.policy.private_segment_bytes(block_bytes);
+        }
         let segment_bytes = self.policy.segment_bytes(block_bytes);
         match self.keeps_whole(request, block_bytes) {
             true => own_segment_bytes(block_bytes),

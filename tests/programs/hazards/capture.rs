@@ -26,7 +26,10 @@ pub const ALL: &[Hazard] = &[
     hazard!(Always, memory_beside_a_capture, machine = "SIM_MEMORY_MB=192"),
     hazard!(Always, memory_that_a_node_names, machine = "SIM_MEMORY_MB=192"),
     hazard!(Always, memory_of_another_thread_that_a_node_names, machine = "SIM_MEMORY_MB=192"),
+    hazard!(Always, capture_with_little_memory_left, machine = "SIM_MEMORY_MB=62"),
 ];
+
+const MIB: usize = 1 << 20;
 
 /// A capture on `stream` that writes 3 into `block`.
 struct Captured {
@@ -383,4 +386,12 @@ fn freed_behind_its_launch(
     let good = holds(d, large, BYTES, 4)?;
     d.destroy_executable(executable)?;
     ok_if(good, "the graph wrote to another block")
+}
+
+/// [50] The last request fits on the device, but not a segment for several such requests.
+fn capture_with_little_memory_left(d: &Driver) -> Verdict {
+    let stream = d.stream()?;
+    d.begin_capture(stream, RELAXED)?;
+    let asked = [0; 5].map(|_| code(d.alloc(8 * MIB)));
+    Ok(format!("asked {asked:?}, ended {}", code(d.end_capture(stream))))
 }
