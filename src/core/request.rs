@@ -2,6 +2,7 @@
 
 use alloc::vec::Vec;
 
+use crate::policy::exact_block_bytes;
 use crate::types::{Allocation, Mapping, PrivatePool, Requester};
 
 /// No request is polled more often: each stage asks the caller for at most one thing.
@@ -125,6 +126,12 @@ impl Request {
     /// Returns whether all free memory has been released for it.
     pub(crate) fn has_released_all(&self) -> bool {
         self.stage >= Stage::ReserveAfterRelease
+    }
+
+    /// Returns whether a segment of `bytes` is the last that the request asks for: all free memory
+    /// has been released for it, and no smaller segment would serve it.
+    pub fn asks_last_for(&self, bytes: u64) -> bool {
+        self.has_released_all() && bytes <= exact_block_bytes(self.requested_bytes)
     }
 
     pub(crate) fn next_stage(&mut self) -> Stage {

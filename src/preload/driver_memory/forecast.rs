@@ -12,7 +12,7 @@ use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::cache::pools;
 use crate::driver::api;
-use crate::driver::sys::{DEVICE_INTEGRATED, POOL_RESERVED, POOL_USED};
+use crate::driver::sys::{DEVICE_INTEGRATED, POOL_RESERVED, POOL_USED, PoolHandle};
 use crate::driver_memory::pool_devices;
 use crate::state::contexts::Context;
 
@@ -40,6 +40,20 @@ pub(crate) fn may_serve_here(device: i32, bytes: u64) -> bool {
     is_expected(device, bytes) || api::relaxed(|| may_serve_now(device, bytes))
 }
 
+/// Whether the driver may serve a request of a context if pools return all that they have reserved.
+/// A pool counts memory as used that `cuMemFree` has returned to it (measured), so only the driver
+/// knows how much of it is free.
+pub(crate) fn pools_may_serve(context: &'static Context, bytes: u64) -> bool {
+    let asked = || {
+        context.enter(|| {
+            let (free, _) = api::mem_get_info()?;
+            let reserved = in_pools(context.device, |pool| reserved_and_used(pool)[0]);
+            Ok(reserved > 0 && bytes <= reserved.saturating_add(free as u64))
+        })
+    };
+    api::relaxed(asked).unwrap_or(true)
+}
+
 /// Decides without asking the driver: others may have taken half of the free memory.
 fn is_expected(device: i32, bytes: u64) -> bool {
     if bytes <= PIECE_BYTES_MAX || !rule_holds(Rule::OnlySupportedQueries) {
@@ -62,15 +76,23 @@ fn may_serve_now(device: i32, bytes: u64) -> bool {
 
 /// Bytes that pools keep for later. The driver takes them from the pools when it lacks memory.
 fn idle_in_pools(device: i32) -> u64 {
-    let idle = |pool| {
-        let [reserved, used] = [POOL_RESERVED, POOL_USED]
-            .map(|attribute| api::mem_pool_get_attribute(pool, attribute).unwrap_or(0));
+    in_pools(device, |pool| {
+        let [reserved, used] = reserved_and_used(pool);
         reserved.saturating_sub(used)
-    };
+    })
+}
+
+fn reserved_and_used(pool: PoolHandle) -> [u64; 2] {
+    [POOL_RESERVED, POOL_USED]
+        .map(|attribute| api::mem_pool_get_attribute(pool, attribute).unwrap_or(0))
+}
+
+/// Adds up a number of each pool of a device.
+fn in_pools(device: i32, number: impl Fn(PoolHandle) -> u64) -> u64 {
     let of_program = pool_devices::while_they_stay(device, |pools| {
-        pools.iter().map(|pool| idle(*pool)).fold(0, u64::saturating_add)
+        pools.iter().map(|pool| number(*pool)).fold(0, u64::saturating_add)
     });
-    pools::default_of(device).map_or(0, idle).saturating_add(of_program)
+    pools::default_of(device).map_or(0, number).saturating_add(of_program)
 }
 
 /// Whether the device uses memory of the host, which may be freed beyond what the driver reports.

@@ -27,6 +27,7 @@ pub const ALL: &[Hazard] = &[
     hazard!(Always, memory_that_a_node_names, machine = "SIM_MEMORY_MB=192"),
     hazard!(Always, memory_of_another_thread_that_a_node_names, machine = "SIM_MEMORY_MB=192"),
     hazard!(Always, capture_with_little_memory_left, machine = "SIM_MEMORY_MB=62"),
+    hazard!(Always, capture_behind_a_free_of_a_pool, machine = "SIM_MEMORY_MB=64"),
 ];
 
 const MIB: usize = 1 << 20;
@@ -394,4 +395,18 @@ fn capture_with_little_memory_left(d: &Driver) -> Verdict {
     d.begin_capture(stream, RELAXED)?;
     let asked = [0; 5].map(|_| code(d.alloc(8 * MIB)));
     Ok(format!("asked {asked:?}, ended {}", code(d.end_capture(stream))))
+}
+
+/// [50] The driver takes back at once what was freed like this, while the pool counts it as used
+/// (measured): only a call tells whether it has the memory.
+fn capture_behind_a_free_of_a_pool(d: &Driver) -> Verdict {
+    let (stream, mut pool, mut block) = (d.stream()?, 0, 0);
+    let mut properties = [0_u32; 22];
+    properties[..3].copy_from_slice(&[1, 0, 1]);
+    call!(d, cuMemPoolCreate(&mut pool, properties.as_ptr().cast()))?;
+    call!(d, cuMemAllocFromPoolAsync(&mut block, 52 * MIB, pool, stream))?;
+    d.free(block)?;
+    d.begin_capture(stream, RELAXED)?;
+    let asked = code(d.alloc(48 * MIB));
+    Ok(format!("asked {asked}, ended {}", code(d.end_capture(stream))))
 }
