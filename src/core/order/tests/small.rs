@@ -11,6 +11,8 @@ use crate::order::route::{
     FreeState, Mode, Route, StreamRoute, free_async_block_plainly, free_context_block,
     free_on_stream,
 };
+use crate::order::submission_counters::{Lane, SubmissionCounters};
+use crate::order::synced_streams::SyncedStreams;
 use crate::order::visible::{Elision, UntrackedSubmission, VisibleCause};
 
 fn all_facts() -> Vec<FreeState> {
@@ -268,4 +270,37 @@ fn each_stream_defers_until_a_wait_is_submitted() {
     assert!(ledger.deferral.is_deferred_per_stream(), "the wait for the first one is not in");
     ledger.deferral.clear_deferred();
     assert!(!ledger.deferral.is_deferred_per_stream());
+}
+
+#[test]
+fn nothing_since_a_reading_while_nothing_runs_or_has_begun() {
+    let counters = SubmissionCounters::new();
+    let first = counters.before_barrier();
+    assert!(counters.nothing_since(first));
+    for lane in [Lane::Own, Lane::Shared] {
+        let before = counters.before_barrier();
+        counters.begin(lane);
+        let during = counters.before_barrier();
+        for seen in [before, during] {
+            assert!(!counters.nothing_since(seen), "{lane:?}: a submission is in progress");
+        }
+        counters.end(lane);
+        for seen in [before, during] {
+            assert!(!counters.nothing_since(seen), "{lane:?}: its work may be later");
+        }
+        assert!(counters.nothing_since(counters.before_barrier()));
+    }
+}
+
+/// More streams than places: those that share a place do not pass for each other.
+#[test]
+fn only_the_stream_itself_has_waited() {
+    let mut streams = SyncedStreams::new();
+    let barrier = BarrierNumber(7);
+    streams.waits(1, barrier);
+    assert!(streams.is(1, barrier) && streams.is(1, BarrierNumber(6)));
+    assert!(!streams.is(1, BarrierNumber(8)), "a later barrier");
+    for other in 2..1_000 {
+        assert!(!streams.is(other, barrier), "stream {other} has not waited");
+    }
 }

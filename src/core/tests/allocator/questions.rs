@@ -219,3 +219,18 @@ fn each_of_many_streams_has_what_it_freed() {
         assert_eq!(allocator.stats().num_device_alloc, reserved_count);
     }
 }
+
+#[test]
+fn bytes_that_streams_have_freed() {
+    let mut allocator = Allocator::new(Policy::default());
+    let stream = StreamId(1);
+    let ask = |allocator: &mut Allocator| {
+        served(allocator, Request::new(BYTES, Requester::Stream(stream)))
+    };
+    let (kept, freed) = (ask(&mut allocator), ask(&mut allocator));
+    assert_eq!(allocator.freed_on_streams_bytes(), 0);
+    allocator.free(freed, ReuseCondition::OnStream { stream, event: EventId(1) });
+    assert_eq!(allocator.freed_on_streams_bytes(), BYTES);
+    allocator.free(kept, ReuseCondition::OnStream { stream, event: EventId(2) });
+    assert_eq!(allocator.freed_on_streams_bytes(), 2 * BYTES);
+}
