@@ -15,6 +15,8 @@ const CELL_LETTERS_MAX: usize = 1000;
 /// Gaps between columns, and the width below which no column of text is cut: first for any
 /// terminal, then for one that is too narrow for that.
 const NARROW: [(usize, usize); 2] = [(GAP, 12), (1, 6)];
+/// Width of a column of text below which other columns are dropped for it.
+const TEXT_WANTED: usize = 24;
 
 #[derive(Clone, Copy)]
 pub(crate) struct Column {
@@ -42,11 +44,17 @@ impl Column {
 pub(crate) struct Table<const N: usize> {
     columns: [Column; N],
     rows: Vec<[String; N]>,
+    go: &'static [&'static str],
 }
 
 impl<const N: usize> Table<N> {
     pub(crate) fn new(columns: [Column; N]) -> Table<N> {
-        Table { columns, rows: Vec::new() }
+        Table { columns, rows: Vec::new(), go: &[] }
+    }
+
+    /// Drops columns with these titles on a narrow terminal, in this order, except the last column.
+    pub(crate) fn dropping(self, go: &'static [&'static str]) -> Table<N> {
+        Table { go, ..self }
     }
 
     pub(crate) fn row(&mut self, row: [String; N]) {
@@ -75,14 +83,17 @@ impl<const N: usize> Table<N> {
         let is_empty = |at: usize| {
             self.columns[at].where_any && self.rows.iter().all(|row| row[at].is_empty())
         };
-        let left_out: [bool; N] = std::array::from_fn(is_empty);
+        let empty: [bool; N] = std::array::from_fn(is_empty);
+        let mut left_out = empty;
         let mut gap_width = GAP;
+        let mut dropped = Vec::new();
         if let Some(width_max) = width_max {
+            dropped = self.drop_columns(&widths, &mut left_out, width_max);
             let mut narrow =
                 NARROW.into_iter().filter(|&it| self.narrow(&mut widths, &left_out, width_max, it));
             match narrow.next() {
                 Some((gap, _)) => gap_width = gap,
-                None => return self.as_lists(&left_out, width_max, stands_out),
+                None => return self.as_lists(&empty, width_max, stands_out),
             }
         }
         for (index, row) in std::iter::once(&titles()).chain(&self.rows).enumerate() {
@@ -104,7 +115,38 @@ impl<const N: usize> Table<N> {
                 false => writeln!(text, "{line}"),
             };
         }
+        if !dropped.is_empty() {
+            let _ = writeln!(text, "no room: {}", dropped.join(", "));
+        }
         text
+    }
+
+    /// Leaves out columns until each column of text has the width that it wants. Returns their
+    /// titles.
+    fn drop_columns(
+        &self,
+        widths: &[usize; N],
+        left_out: &mut [bool; N],
+        width_max: usize,
+    ) -> Vec<&'static str> {
+        let wanted = |at: usize| match self.columns[at].is_number {
+            true => widths[at],
+            false => widths[at].min(TEXT_WANTED),
+        };
+        let mut dropped = Vec::new();
+        for title in self.go {
+            let shown = || (0..N).filter(|&at| !left_out[at]);
+            let gaps = GAP * shown().count().saturating_sub(1);
+            if gaps + shown().map(wanted).sum::<usize>() <= width_max {
+                break;
+            }
+            let column = shown().find(|&at| self.columns[at].title == *title && at + 1 < N);
+            if let Some(at) = column {
+                left_out[at] = true;
+                dropped.push(*title);
+            }
+        }
+        dropped
     }
 
     /// Returns each row as a list with one line per cell, for a terminal that is too narrow for
@@ -269,6 +311,28 @@ mod tests {
         assert!(table.within(Some(34), false).starts_with("   BYTES  BLOCKS  WHERE\n"));
         assert!(table.within(Some(22), false).contains("\n 192 MiB     12 tra…95\n"));
         assert!(table.within(Some(1), true).contains("\u{1b}[1mWHERE\u{1b}[0m   …\n"));
+    }
+
+    #[test]
+    fn a_narrow_terminal_drops_columns_for_the_text() {
+        let columns = ["BYTES", "PEAK", "BLOCKS"].map(Column::number);
+        let [bytes, peak, blocks] = columns;
+        let mut table = Table::new([bytes, peak, blocks, Column::text("COMMAND")])
+            .dropping(&["BLOCKS", "PEAK", "COMMAND"]);
+        let command = "./simulate --input mesh.h5";
+        table.row(["192 MiB".into(), "1.00 GiB".into(), "12".into(), command.into()]);
+        for (width, shown, said) in [
+            (80, "BYTES      PEAK  BLOCKS  COMMAND", ""),
+            (50, "BYTES      PEAK  COMMAND", "no room: BLOCKS"),
+            (40, "BYTES  COMMAND", "no room: BLOCKS, PEAK"),
+            (20, "BYTES COMMAND", "no room: BLOCKS, PEAK"),
+        ] {
+            let text = table.within(Some(width), false);
+            let mut lines = text.lines();
+            assert_eq!(lines.next().map(str::trim), Some(shown), "{width}: {text}");
+            assert_eq!(lines.nth(1).unwrap_or_default(), said, "{width}: {text}");
+        }
+        assert!(table.within(None, false).contains("BLOCKS"));
     }
 
     /// Letters of some scripts take two columns, and others none.

@@ -35,6 +35,16 @@ pub(super) const SITES: [Column; SITE_COLUMNS] = [
     Column::text("CALL SITE"),
 ];
 
+/// Memory over time, which only the screen shows.
+pub(super) const OVER_TIME: &str = "OVER TIME";
+
+/// Columns in the order in which they are dropped on a narrow terminal.
+pub(super) const PROCESSES_GO: [&str; 10] = [
+    "WAITS/S", "HITS", "BLOCKS", OVER_TIME, "PEAK", "ALLOC/S", "USER", "RESERVED", "GPU", "COMMAND",
+];
+pub(super) const SITES_GO: [&str; 6] =
+    ["GPU", "AT THE PEAK", "ALLOC/S", "LIBRARY", "BLOCKS", "CALL SITE"];
+
 /// A line, and the subject that identifies it from one look to the next.
 #[derive(Clone, Debug)]
 pub(super) struct Line<const N: usize> {

@@ -26,8 +26,8 @@ pub(super) fn all(look: &Look, rates: &Rates, rows: usize) -> String {
     if look.samples.is_empty() && look.silent.is_empty() {
         return format!("{}\n", nothing(look));
     }
-    table(lines::PROCESSES, lines::processes(look, rates).into_iter().take(rows))
-        + &gpus(&look.gpus())
+    let lines = lines::processes(look, rates).into_iter().take(rows);
+    table(lines::PROCESSES, &lines::PROCESSES_GO, lines) + &gpus(&look.gpus())
 }
 
 /// Returns a table of the GPUs, or nothing if no process reports its GPUs.
@@ -61,7 +61,7 @@ pub(super) fn one(look: &Look, rates: &Rates, rows: Option<usize>) -> String {
         let sites =
             lines::sites(look, sample, rates).into_iter().take(rows.unwrap_or(SITES_DEFAULT));
         text += "\n";
-        text += &table(lines::SITES, sites);
+        text += &table(lines::SITES, &lines::SITES_GO, sites);
     }
     text
 }
@@ -82,8 +82,12 @@ fn waits(statistics: &Statistics) -> String {
     table.text() + "\n"
 }
 
-fn table<const N: usize>(columns: [Column; N], lines: impl Iterator<Item = Line<N>>) -> String {
-    let mut table = Table::new(columns);
+fn table<const N: usize>(
+    columns: [Column; N],
+    go: &'static [&'static str],
+    lines: impl Iterator<Item = Line<N>>,
+) -> String {
+    let mut table = Table::new(columns).dropping(go);
     lines.for_each(|line| table.row(line.values.map(|value| value.text)));
     table.text()
 }

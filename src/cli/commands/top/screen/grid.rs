@@ -5,7 +5,7 @@ use ratatui::layout::{Constraint, Rect};
 use ratatui::text::Line as Text;
 use ratatui::widgets::{Cell, Row, Table, TableState};
 
-use super::super::lines::{PROCESSES, SITES};
+use super::super::lines::{OVER_TIME, PROCESSES, PROCESSES_GO, SITES, SITES_GO};
 use super::bars;
 use super::browser::Browser;
 use super::columns::{Column, GAP, fit};
@@ -13,21 +13,6 @@ use super::palette::Palette;
 use super::state::State;
 use crate::show;
 
-/// Columns in the order in which they are dropped on a narrow terminal.
-const PROCESSES_GO: [&str; 10] = [
-    "WAITS/S",
-    "HITS",
-    "BLOCKS",
-    "OVER TIME",
-    "PEAK",
-    "ALLOC/S",
-    "USER",
-    "RESERVED",
-    "GPU",
-    "COMMAND",
-];
-const SITES_GO: [&str; 6] = ["GPU", "AT THE PEAK", "ALLOC/S", "LIBRARY", "BLOCKS", "CALL SITE"];
-const OVER_TIME: &str = "OVER TIME";
 const BARS: usize = 16;
 /// Minimum width of the last column, a command or a call site.
 const LAST_LEAST: u16 = 16;
