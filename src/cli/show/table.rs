@@ -204,8 +204,9 @@ pub(crate) fn has_colors() -> bool {
 /// Separator between a call and its caller.
 const CALLED_BY: &str = " < ";
 
-/// Cuts text in the middle to `width`: the beginning and the end of a call site are the most
-/// informative. A chain of calls loses its outermost calls first, and its innermost call last.
+/// Cuts text to `width`. A chain of calls loses its outermost calls first, then the places: the
+/// functions of two calls say more than the place of one. Anything else is cut in the middle: the
+/// beginning and the end are the most informative.
 pub(crate) fn cut_middle(text: &str, width: usize) -> String {
     if text.width() <= width {
         return text.to_string();
@@ -218,9 +219,22 @@ pub(crate) fn cut_middle(text: &str, width: usize) -> String {
             return shorter;
         }
     }
+    let calls: Vec<&str> = text.split(CALLED_BY).collect();
     let text = ends.get(1).map_or(text, |&end| &text[..end]);
     if text.width() <= room {
         return format!("{text}\u{2026}");
+    }
+    let functions: Vec<&str> = calls.iter().map(|call| function_of(call)).collect();
+    if let [function, _, ..] = functions[..] {
+        let caller = format!("{function}{CALLED_BY}{}", calls[1]);
+        let first = |count: usize| functions[..count].join(CALLED_BY);
+        let shorter = (2..=calls.len()).rev().map(|count| (first(count), count));
+        for (shorter, count) in std::iter::once((caller, 2)).chain(shorter) {
+            let shorter = shorter + if count < calls.len() { "\u{2026}" } else { "" };
+            if shorter.width() <= width {
+                return shorter;
+            }
+        }
     }
     let innermost = ends.first().map_or("", |&end| &text[..end]);
     if innermost.width() > room {
@@ -242,6 +256,17 @@ pub(crate) fn cut_middle(text: &str, width: usize) -> String {
     let begin = fitting(&mut text.chars(), begin_room);
     let end = fitting(&mut text.chars().rev(), room - begin_room);
     format!("{begin}\u{2026}{}", end.chars().rev().collect::<String>())
+}
+
+/// Returns a call without its place: a line of a file, or an offset.
+fn function_of(call: &str) -> &str {
+    let is_place = |place: &str| {
+        let line = place.rsplit_once(':').map(|(_, line)| line);
+        place.starts_with("+0x") || line.is_some_and(|line| line.parse::<u32>().is_ok())
+    };
+    call.rsplit_once(' ')
+        .filter(|(_, place)| is_place(place))
+        .map_or(call, |(function, _)| function)
 }
 
 #[cfg(test)]
@@ -275,21 +300,23 @@ mod tests {
             assert!(text.lines().skip(1).all(|line| line.width() <= width), "{width}: {text}");
         }
         let text = table.within(Some(40), false);
-        assert!(text.contains("    1  get c/planted.c:12\u{2026}c/planted.c:22\n"), "{text}");
+        assert!(text.contains("    1  get < leak c/planted.c:22\u{2026}\n"), "{text}");
         let chain = "get c/a.c:12 < leak c/a.c:22 < main c/a.c:41 < start c/a.c:50";
         for (width, wanted) in [
             (60, "get c/a.c:12 < leak c/a.c:22 < main c/a.c:41 < \u{2026}"),
             (40, "get c/a.c:12 < leak c/a.c:22 < \u{2026}"),
             (30, "get c/a.c:12 < leak c/a.c:22\u{2026}"),
-            (24, "get c/a.c:12\u{2026}ak c/a.c:22"),
-            (15, "get c/a\u{2026}/a.c:22"),
-            (12, "get c/a.c:12"),
+            (24, "get < leak c/a.c:22\u{2026}"),
+            (19, "get < leak < main\u{2026}"),
+            (15, "get < leak\u{2026}"),
             (9, "get \u{2026}c:12"),
         ] {
             assert_eq!(cut_middle(chain, width), wanted, "{width}");
         }
         assert_eq!(table.within(None, false), table.within(Some(200), false));
         for (text, width, wanted) in [
+            ("alloc+0x10 a:b +0x40 < serve x.py:7", 29, "alloc+0x10 a:b < serve x.py:7"),
+            ("operator new(int) < build s.cc:7", 25, "operator new(int) < build"),
             ("abcdef", 6, "abcdef"),
             ("abcdef", 5, "ab\u{2026}ef"),
             ("\u{8a13}\u{7df4}.py", 5, "\u{8a13}\u{2026}py"),
