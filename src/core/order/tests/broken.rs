@@ -65,6 +65,16 @@ fn each_rule_is_needed() {
     });
 }
 
+/// What finds a broken rule finds nothing while all hold. Otherwise a mistake with the same effect
+/// could go unnoticed, since `deferral` explores more operations, but shorter programs.
+#[test]
+#[ignore = "long tier"]
+fn nothing_is_found_while_all_rules_hold() {
+    for finder in [Finder::Sole(&OF_ALL), Finder::Sole(&EACH), Finder::Contexts(&BESIDE)] {
+        assert_eq!(find(finder), None, "{finder:?}");
+    }
+}
+
 fn find(finder: Finder) -> Option<alloc::string::String> {
     match finder {
         Finder::Interleave => {
