@@ -64,11 +64,17 @@ impl House {
 }
 
 impl Process {
-    /// Stops the process outside of its driver. A real driver finishes a call first; the simulated
-    /// one would keep the others out for as long as the process is stopped.
-    pub fn stops(&self) {
+    /// Keeps every process out of the simulated driver as long as the result lives. A thread stopped
+    /// inside would keep the others out; a real driver finishes a call first.
+    pub fn outside_of_the_driver(&self) -> std::fs::File {
         let turn = std::fs::File::create(self.pages.with_file_name("turn")).expect("the device");
         turn.lock().expect("the simulation's lock");
+        turn
+    }
+
+    /// Stops the process outside of its driver.
+    pub fn stops(&self) {
+        let _turn = self.outside_of_the_driver();
         self.signal(libc::SIGSTOP);
         let threads = format!("/proc/{}/task", self.child.id());
         let is_stopped = |thread: std::fs::DirEntry| {

@@ -195,6 +195,7 @@ impl Held {
         let id_of = |thread: PathBuf| thread.file_name()?.to_str()?.parse().ok();
         let ours: Vec<i32> = threads.filter(is_ours).filter_map(id_of).collect();
         assert!(!ours.is_empty());
+        let _turn = process.outside_of_the_driver();
         for &id in &ours {
             // SAFETY: stops a thread of a child; only this code waits for it.
             unsafe {
