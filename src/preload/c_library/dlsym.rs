@@ -82,8 +82,8 @@ pub(crate) fn find() -> *mut c_void {
     }
     // Until glibc 2.34 it was in a separate library. `dlvsym` may be another library's, which may
     // look up the C library's with `dlsym`.
-    let mut found =
-        [c"libc.so.6", c"libdl.so.2"].iter().map(|file| dynamic::find_in(file, c"dlsym"));
+    let objects = [c"libc.so.6", c"libdl.so.2"];
+    let mut found = objects.iter().map(|object| dynamic::find_in(object, c"dlsym"));
     let Some(libc) = found.find(|found| !found.is_null()) else { return null_mut() };
     LIBC.store(libc, Ordering::Relaxed);
     let next = call(libc, libc::RTLD_NEXT, c"dlsym".as_ptr());

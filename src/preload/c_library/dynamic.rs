@@ -12,6 +12,7 @@ const DT_STRTAB: i64 = 5;
 const DT_SYMTAB: i64 = 6;
 const DT_RELA: i64 = 7;
 const DT_RELASZ: i64 = 8;
+const DT_SONAME: i64 = 14;
 const DT_GNU_HASH: i64 = 0x6fff_fef5;
 const DT_RELACOUNT: i64 = 0x6fff_fff9;
 const SHN_UNDEF: u16 = 0;
@@ -26,6 +27,8 @@ pub(crate) struct Dynamic {
     symbols: usize,
     names: usize,
     hash: usize,
+    /// Place of the object's own name in the table of names, or 0.
+    own_name: usize,
 }
 
 #[repr(C)]
@@ -38,7 +41,7 @@ struct Entry {
 #[repr(C)]
 struct LinkMap {
     base: usize,
-    path: *const c_char,
+    _path: *const c_char,
     dynamic: *const Entry,
     next: *const LinkMap,
 }
@@ -75,6 +78,7 @@ impl Dynamic {
             symbols: 0,
             names: 0,
             hash: 0,
+            own_name: 0,
         };
         // The loader has added the base in place, except in the object that the kernel provides.
         let address = |value: usize| if value < base { base.wrapping_add(value) } else { value };
@@ -89,6 +93,7 @@ impl Dynamic {
                 DT_SYMTAB => found.symbols = address(value),
                 DT_STRTAB => found.names = address(value),
                 DT_GNU_HASH => found.hash = address(value),
+                DT_SONAME => found.own_name = value,
                 _ => {}
             }
             entry = entry.wrapping_add(1);
@@ -118,11 +123,18 @@ impl Dynamic {
 
     pub(crate) fn name(&self, symbol: &libc::Elf64_Sym) -> &'static CStr {
         // SAFETY: a symbol's name is a C string in the object's table of names.
-        unsafe { CStr::from_ptr(self.name_address(symbol)) }
+        unsafe { CStr::from_ptr(self.text(symbol.st_name as usize)) }
     }
 
-    fn name_address(&self, symbol: &libc::Elf64_Sym) -> *const c_char {
-        (self.names as *const c_char).wrapping_add(symbol.st_name as usize)
+    /// Returns the C string at this place of the table of names.
+    fn text(&self, place: usize) -> *const c_char {
+        (self.names as *const c_char).wrapping_add(place)
+    }
+
+    /// Returns whether the object has this name.
+    fn is(&self, name: &CStr) -> bool {
+        // SAFETY: the object's own name is a C string in its table of names.
+        self.own_name != 0 && unsafe { is_equal(self.text(self.own_name), name) }
     }
 
     /// Returns the address of a symbol that the object itself defines.
@@ -156,7 +168,7 @@ impl Dynamic {
             while number >= first {
                 let entry = chain.add((number - first) as usize).read();
                 let symbol = self.symbol(number as usize);
-                if entry | 1 == hash | 1 && is_equal(self.name_address(symbol), name) {
+                if entry | 1 == hash | 1 && is_equal(self.text(symbol.st_name as usize), name) {
                     return self.address(symbol);
                 }
                 if entry & 1 == 1 {
@@ -169,46 +181,33 @@ impl Dynamic {
     }
 }
 
-/// Returns the definition in the object whose file has this name, or null. Calls no function of
-/// the C library, so another library that interposes such a function and looks up the next one
-/// may be the caller. Must not run while objects are loaded or unloaded.
-pub(crate) fn find_in(file: &CStr, name: &CStr) -> *mut c_void {
+/// Returns the definition in the object of this name (its soname), or null. Calls no function of
+/// the C library, so another library that interposes such a function and looks up the next one may
+/// be the caller. Must not run while objects are loaded or unloaded.
+pub(crate) fn find_in(object: &CStr, name: &CStr) -> *mut c_void {
     // SAFETY: the loader's list is complete before any code of an object runs.
-    let mut object = unsafe { _r_debug.first };
+    let mut at = unsafe { _r_debug.first };
     // SAFETY: an entry of the list, or null at its end.
-    while let Some(LinkMap { base, path, dynamic, next }) = unsafe { object.as_ref() } {
+    while let Some(LinkMap { base, dynamic, next, .. }) = unsafe { at.as_ref() } {
         // SAFETY: the loader's own description of a loaded object.
-        let tables =
-            unsafe { if is_file(*path, file) { Dynamic::at(*base, *dynamic) } else { None } };
+        let tables = unsafe { Dynamic::at(*base, *dynamic) };
+        let tables = tables.filter(|tables| tables.is(object));
         if let Some(address) = tables.and_then(|tables| tables.find(name)) {
             return address as *mut c_void;
         }
-        object = *next;
+        at = *next;
     }
     null_mut()
 }
 
-/// Returns whether the last component of the path is this name.
+/// Compares without the C library.
 ///
 /// # Safety
 ///
-/// `path` must be a C string or null.
-unsafe fn is_file(path: *const c_char, name: &CStr) -> bool {
-    let (mut at, mut last) = (path, path);
-    // SAFETY: not read past the end of the string.
-    unsafe {
-        while !at.is_null() && at.read() != 0 {
-            let is_slash = at.read() as u8 == b'/';
-            at = at.add(1);
-            last = if is_slash { at } else { last };
-        }
-    }
-    !last.is_null() && is_equal(last, name)
-}
-
-fn is_equal(text: *const c_char, name: &CStr) -> bool {
+/// `text` must be a C string.
+unsafe fn is_equal(text: *const c_char, name: &CStr) -> bool {
     let mut bytes = name.to_bytes_with_nul().iter().enumerate();
-    // SAFETY: a C string, and not read past the first difference.
+    // SAFETY: not read past the first difference, and so not past the end.
     bytes.all(|(place, byte)| unsafe { text.add(place).read() as u8 == *byte })
 }
 
