@@ -64,8 +64,9 @@ pub(crate) fn graph_ended() {
 #[cold]
 pub(crate) fn reap_late(context: &Context) {
     destruction_fence::pass(context, || pools::keep_memory(context.device));
-    // Another thread may have read the notice, and may not have made the memory ordinary yet.
-    if rule_holds(Rule::ReapInProgressIsAwaited) {
+    // Another thread may have read the notice, and may not have made the memory ordinary yet. On an
+    // old driver it may be waiting for work meanwhile, which this one must not do.
+    if api::has_context_barrier() && rule_holds(Rule::ReapInProgressIsAwaited) {
         reap_ended();
     } else {
         reap();
