@@ -251,7 +251,10 @@ impl LastWalk {
     #[inline(always)]
     fn repeat<S: Shown>(&mut self, at: Cursor, room: &mut [S]) -> Met {
         let known = self.frames.get(self.next..self.known).unwrap_or_default();
-        let count = repeated(known, room);
+        // SAFETY: `step` has read these words on a stack with this top, not below the stack pointer
+        // of the frame that it left. The current walk has met that frame, with the same stack
+        // pointer. The words of `Read::unknown` are in a static.
+        let count = unsafe { repeated(known, room) };
         let last = known[..count].last();
         let last = last.map_or(at, |last| {
             Cursor::at(last.instruction, last.stack_pointer, last.frame_pointer)
@@ -271,11 +274,13 @@ impl LastWalk {
 
 /// Writes the frames that are reached by the same steps as in the last walk, and returns their
 /// number.
+///
+/// # Safety
+///
+/// The words of a frame can be read if those of all frames before it are unchanged.
 #[inline(always)]
-fn repeated<S: Shown>(known: &[Frame], room: &mut [S]) -> usize {
-    // SAFETY: `step` has read these words on a stack with this top, not below the stack pointer of
-    // the frame that it left. The current walk has met that frame, with the same stack pointer. The
-    // words of `Read::unknown` are in a static.
+unsafe fn repeated<S: Shown>(known: &[Frame], room: &mut [S]) -> usize {
+    // SAFETY: called in the order of the frames, and no more after one has changed.
     let is_unchanged = |frame: &Frame| unsafe { frame.read.is_unchanged() };
     let show = |frame: &Frame| S::of(frame.instruction, frame.stack_pointer);
     let shared = known.len().min(room.len());
