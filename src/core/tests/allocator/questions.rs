@@ -23,13 +23,15 @@ fn served(allocator: &mut Allocator, mut request: Request) -> BlockId {
     }
 }
 
+fn served_on(allocator: &mut Allocator, stream: StreamId) -> BlockId {
+    served(allocator, Request::new(BYTES, Requester::Stream(stream)))
+}
+
 #[test]
 fn only_memory_in_use_is_ordered_after_its_stream() {
     let mut allocator = Allocator::new(Policy::default());
     let stream = StreamId(1);
-    let ask = |allocator: &mut Allocator| {
-        served(allocator, Request::new(BYTES, Requester::Stream(stream)))
-    };
+    let ask = |allocator: &mut Allocator| served_on(allocator, stream);
     let fresh = ask(&mut allocator);
     assert!(!allocator.is_behind(fresh));
     allocator.free(fresh, ReuseCondition::OnStream { stream, event: EventId(1) });
@@ -224,9 +226,7 @@ fn each_of_many_streams_has_what_it_freed() {
 fn bytes_that_streams_have_freed() {
     let mut allocator = Allocator::new(Policy::default());
     let stream = StreamId(1);
-    let ask = |allocator: &mut Allocator| {
-        served(allocator, Request::new(BYTES, Requester::Stream(stream)))
-    };
+    let ask = |allocator: &mut Allocator| served_on(allocator, stream);
     let (kept, freed) = (ask(&mut allocator), ask(&mut allocator));
     assert_eq!(allocator.freed_on_streams_bytes(), 0);
     allocator.free(freed, ReuseCondition::OnStream { stream, event: EventId(1) });
