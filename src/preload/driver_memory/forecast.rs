@@ -41,8 +41,8 @@ pub(crate) fn may_serve_here(device: i32, bytes: u64) -> bool {
 }
 
 /// Whether the driver may serve a request of a context if pools return all that they have reserved.
-/// A pool counts memory as used that `cuMemFree` has returned to it (measured), so only the driver
-/// knows how much of it is free.
+/// Memory that `cuMemFree` has returned to a pool is free at once (measured), but the pool may
+/// still count it as used (simulated), so only the driver knows how much is free.
 pub(crate) fn pools_may_serve(context: &'static Context, bytes: u64) -> bool {
     let asked = || {
         context.enter(|| {

@@ -397,8 +397,8 @@ fn capture_with_little_memory_left(d: &Driver) -> Verdict {
     Ok(format!("asked {asked:?}, ended {}", code(d.end_capture(stream))))
 }
 
-/// [50] The driver takes back at once what was freed like this, while the pool counts it as used
-/// (measured): only a call tells whether it has the memory.
+/// [50] What was freed like this is free at once (measured), while the simulated pool still counts
+/// it as used: only a call tells whether the driver has the memory.
 fn capture_behind_a_free_of_a_pool(d: &Driver) -> Verdict {
     let (stream, mut pool, mut block) = (d.stream()?, 0, 0);
     let mut properties = [0_u32; 22];
