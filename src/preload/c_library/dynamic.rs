@@ -208,7 +208,7 @@ pub(crate) fn find_in(object: &CStr, name: &CStr) -> *mut c_void {
 unsafe fn is_equal(text: *const c_char, name: &CStr) -> bool {
     let mut bytes = name.to_bytes_with_nul().iter().enumerate();
     // SAFETY: not read past the first difference, and so not past the end.
-    bytes.all(|(place, byte)| unsafe { text.add(place).read() as u8 == *byte })
+    bytes.all(|(place, byte)| unsafe { text.cast::<u8>().add(place).read() == *byte })
 }
 
 /// Returns the first definition in any object, even in one that was loaded with local scope, or

@@ -3,7 +3,6 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use cachealloc_tests::{
     Ran, Run, compile_library, compile_with, driver_folder, library, link, root, scratch_file,
@@ -132,7 +131,8 @@ fn a_driver_of_two_files_is_served_whichever_way_it_is_reached() {
 #[test]
 fn another_library_may_interpose_every_function_that_is_called() {
     const VARIABLES: [&str; 3] = ["environ", "__libc_stack_end", "_r_debug"];
-    let listed = Command::new("nm").args(["-D", "--undefined-only"]).arg(library()).output();
+    let listed =
+        std::process::Command::new("nm").args(["-D", "--undefined-only"]).arg(library()).output();
     let listed = String::from_utf8(listed.expect("binutils come with gcc").stdout).expect("ASCII");
     // Those with a version: the others are optional.
     let versioned = listed.lines().filter_map(|line| line.trim_start().strip_prefix("U "));
