@@ -147,7 +147,7 @@ enum cachealloc_kind {
  * fails, mem_ptr and pmem_id are 0, and the _postprocess function is still called.
  *
  * For pitched memory `size` is the width times the rows, and `mem_size` after the call the pitch times the rows. In a
- * capture malloc_* and free_* are called for what cuMemAlloc serves from the capture's own memory, but not alloc_*.
+ * capture malloc_* and free_* are called for what cuMemAlloc serves from the capture's own memory.
  *
  * For other kinds of memory `device_id` is -1 if it is host memory. A memory node is allocated when it is added to a graph,
  * not at each launch, and freed when a node that frees it is added, or by cuMemFreeAsync or cuMemFree; not by the end of

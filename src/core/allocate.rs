@@ -25,7 +25,8 @@ use crate::types::{Address, Allocation, BlockId, Mapping, Pool, Requester, Segme
 
 impl Allocator {
     /// Tries to serve the request and returns the next step. Between two polls anything may happen
-    /// to the allocator: other requests, frees, releases, barriers.
+    /// to the allocator: other requests, frees, releases, barriers. A request of a capture gets no
+    /// memory that the capture has used (Note [Polling for a capture] in private.rs).
     pub fn poll(&mut self, request: &mut Request) -> Step {
         if request.count_poll() {
             self.clock += 1;
@@ -41,8 +42,14 @@ impl Allocator {
         let Some(block_bytes) = block_bytes.filter(|_| served) else {
             return self.out_of_memory();
         };
-        let whole = self.keeps_whole(request, block_bytes);
-        match self.search(request.wanted(), block_bytes, whole) {
+        let searches = request.private.is_none() || !rule_holds(Rule::PollTakesUnusedMemory);
+        let found = if searches {
+            let whole = self.keeps_whole(request, block_bytes);
+            self.search(request.wanted(), block_bytes, whole)
+        } else {
+            None
+        };
+        match found {
             Some(allocation) => Step::Done(allocation),
             None => self.miss(request, block_bytes),
         }
@@ -168,9 +175,9 @@ impl Allocator {
     }
 
     /// The last resort: takes any block that is large enough, of either pool, though the policy
-    /// would rather keep it.
+    /// would rather keep it. For a request of a capture the caller does this, as it does `hit`.
     #[cold]
-    fn take_any(&mut self, request: &Request) -> Option<Allocation> {
+    pub fn take_any(&mut self, request: &Request) -> Option<Allocation> {
         if self.is_refused(request.private) {
             return None;
         }
@@ -224,6 +231,7 @@ impl Allocator {
                     self.reserve(request, block_bytes)
                 }
                 Stage::ReserveExact => self.reserve_exact(request, block_bytes),
+                Stage::TakeAny if request.private.is_some() => None,
                 Stage::TakeAny => self.take_any(request).map(Step::Done),
                 Stage::Order => self.order(request, block_bytes),
                 Stage::OutOfMemory => Some(self.out_of_memory()),

@@ -22,6 +22,13 @@
 //! part of the same capture may still use memory that was freed during it in its launches. Where
 //! the driver has no memory for a segment, the capture gets a part of one (`adopt_part`): memory
 //! that was idle as long, or that no node of its graph references by now.
+//!
+//! Note [Polling for a capture]. The caller looks for memory of the pool (`hit`, `take_any`) while
+//! the capture stands still: it has locked the capture, so nothing is captured, and what the graph
+//! orders (`reuse`) stays true. It polls without that lock, because it waits and asks the driver
+//! between two polls. Meanwhile the capture may end and its graph may be launched. So a request of
+//! a capture that is polled gets only memory that the capture has never used: idle or new segments.
+//! If the capture has ended, the caller makes this memory ordinary (`open_rest`).
 
 pub(crate) mod attached;
 

@@ -33,7 +33,8 @@ pub struct Request {
 }
 
 /// The stages of a miss, in order, until a block is found. Every poll searches the free blocks
-/// first, so it finds all that was freed or completed while the caller was away.
+/// first, so it finds all that was freed or completed while the caller was away. Not so for a
+/// capture: see Note [Polling for a capture] in private.rs.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Stage {
     Search,

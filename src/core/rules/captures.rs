@@ -10,6 +10,12 @@ macro_rules! captures {
             AdoptOnlyIdle = "adopt_only_idle",
             /// Memory freed since the capture began is adopted only if no graph node references it.
             AdoptUnreferenced = "adopt_unreferenced",
+            /// A request that is polled for a capture, which may end meanwhile, gets no memory that
+            /// the capture has used.
+            PollTakesUnusedMemory = "poll_takes_unused_memory",
+            /// A request of a capture that waits, or asks the driver, does not hold the capture's
+            /// lock, which other threads need.
+            CaptureIsNotLockedInMiss = "capture_is_not_locked_in_miss",
             /// A block freed in a capture, ordered after work outside of it, is not reused in that
             /// capture.
             OutsideFreeWaitsForPool = "outside_free_waits_for_pool",

@@ -103,6 +103,11 @@ fn adopt_only_idle() {
     caught(Rule::AdoptOnlyIdle);
 }
 
+#[test]
+fn poll_takes_unused_memory() {
+    caught(Rule::PollTakesUnusedMemory);
+}
+
 /// Only long programs take a part of a block.
 #[test]
 fn adopt_unreferenced() {

@@ -46,14 +46,7 @@ pub(crate) fn miss_or_else(
     }
     let mut reclaim = ReclaimRequest::default();
     let may_ask = call.requester == Requester::Context && bytes <= limits::most(context);
-    let needed = Needed {
-        device: context.device,
-        bytes: Some(bytes),
-        context: Some(context),
-        // In a capture, the capture's lock is held, and threads that free its memory need that
-        // lock.
-        may_wait: again.private().is_none(),
-    };
+    let needed = Needed { device: context.device, bytes: Some(bytes), context: Some(context) };
     while result == Err(CuError::OUT_OF_MEMORY) && may_ask && reclaim.try_reclaim(needed) {
         result = match context.is_dead() {
             true => Err(CuError::CONTEXT_IS_DESTROYED),
@@ -72,7 +65,7 @@ fn miss(
     call: Call,
 ) -> CuResult<u64> {
     pool_life::reap();
-    let mut growth = Growth::new(thread, context, &request);
+    let mut growth = Growth::new(thread, context);
     // No device can satisfy this, so the cache is not emptied for it.
     if request.bytes() > limits::most(context) {
         return ask_driver(&mut growth, &request, call);

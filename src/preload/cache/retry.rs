@@ -6,8 +6,6 @@ use cachealloc_core::{Request, Requester};
 use crate::cache::release;
 use crate::cache::stream_frees;
 use crate::driver::sys::CuResult;
-use crate::process::bounds;
-use crate::process::bounds::Budget;
 use crate::state::contexts::Context;
 use crate::state::inflight_releases;
 use crate::state::under_way::{Waiter, to_the_end};
@@ -37,7 +35,7 @@ impl Retry {
         if !rule_holds(Rule::ReleasedMemoryIsRetried) {
             return Ok(false);
         }
-        wait_for_frees_before(context, request);
+        wait_for_frees(context, waiter(request));
         release::everything_free(Some(context.device), waiter(request))?;
         let arrivals = awaited_for(context, request);
         if core::mem::replace(&mut self.arrivals, arrivals) != arrivals {
@@ -59,23 +57,9 @@ pub(crate) fn wait_for_frees(context: &Context, waiter: Waiter) {
     }
 }
 
-/// Waits for frees in progress (`wait_for_frees`), as far as this request may.
-pub(crate) fn wait_for_frees_before(context: &Context, request: &Request) {
-    static BESIDE_A_CAPTURE: Budget = Budget::new(&bounds::FREES_BESIDE_A_CAPTURE);
-    let waiter = waiter(request);
-    match request.private() {
-        Some(_) if waiter == Waiter::StandsStill => {
-            context.frees_under_way.wait(Some(&BESIDE_A_CAPTURE));
-        }
-        _ => wait_for_frees(context, waiter),
-    }
-}
-
 /// Waits for in-flight releases (`inflight_releases::awaited_by`), as far as this request may.
 pub(crate) fn awaited_for(context: &Context, request: &Request) -> u64 {
-    let stands_still = request.private().is_none() && waiter(request) == Waiter::StandsStill;
-    let waiter = if stands_still { Waiter::StandsStill } else { Waiter::GoesOn };
-    inflight_releases::awaited_by(context.device, waiter)
+    inflight_releases::awaited_by(context.device, waiter(request))
 }
 
 /// Returns how the request waits. On the plain driver, a request for memory of the context stands

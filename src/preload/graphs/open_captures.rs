@@ -10,7 +10,9 @@
 //! it. All other calls are served as if no stream captured.
 //!
 //! A capture's lock is held from the first query about it to the last change. Its end waits for the
-//! lock, so a graph that the program has received is not queried.
+//! lock, so a graph that the program has received is not queried. It is not held while a request
+//! asks the driver for memory or waits: the other threads of a capture may submit what the request
+//! waits for, or end the capture.
 
 use core::ffi::c_void;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -274,10 +276,11 @@ impl OpenCapture {
         }
     }
 
-    /// Makes memory that its graph does not use ordinary memory, once the capture has ended. Memory
-    /// that the program holds becomes ordinary too if all of it would have worked on the plain
+    /// Makes memory that its graph does not use ordinary memory, once the capture has ended, and
+    /// again for each request that the end has overtaken. Memory that the program holds becomes
+    /// ordinary too if all of it would have worked on the plain
     /// driver: there a free takes such memory away from the graph.
-    fn let_go(&self) {
+    pub(crate) fn let_go(&self) {
         let native = !self.beyond_native.load(Ordering::Relaxed);
         let held_leaves = native && rule_holds(Rule::HeldLeavesWithCapture);
         let pools = lock(&self.pools).clone();

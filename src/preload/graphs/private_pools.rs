@@ -37,14 +37,16 @@ use std::sync::Arc;
 
 use cachealloc_core::order::reuse::Scope;
 use cachealloc_core::rules::{Rule, rule_holds};
-use cachealloc_core::{Address, Request, Requester, ReuseCondition, StreamId};
+use cachealloc_core::{
+    Address, Allocation, Allocator, Request, Requester, ReuseCondition, StreamId,
+};
 
 use crate::cache::blocks;
 use crate::cache::blocks::Call;
 use crate::cache::miss::miss_or_else;
 use crate::config;
 use crate::driver::api;
-use crate::driver::sys::{CuResult, StreamHandle};
+use crate::driver::sys::{CuError, CuResult, StreamHandle};
 use crate::graphs::captured_work::{Member, Work};
 use crate::graphs::open_captures;
 use crate::graphs::open_captures::OpenCapture;
@@ -208,39 +210,78 @@ fn serve(
     member: Option<Member>,
 ) -> Option<CuResult<u64>> {
     let mut work = capture.enter()?;
-    find_free(&mut work);
     let pool = capture.pool(&work, context);
     let requester =
         member.map_or(Requester::Context, |member| Requester::Stream(StreamId(member.id)));
     let call = Call { requester, stream: 0, stack: stacks::of_allocation() };
     let with_zone = bytes.saturating_add(config::zone_bytes());
     let request = Request::in_pool(with_zone, requester, pool);
-    let mut allocator = lock(&context.allocator);
-    let hit = allocator.hit(&request);
-    let hit = hit.map(|found| blocks::hand_out(context, &mut allocator, found, call));
-    drop(allocator);
-    let served = match hit {
-        Some(address) => Ok(address),
+    find_free(&mut work);
+    let hit = take(context, call, |allocator| allocator.hit(&request));
+    let (served, mut work) = match hit {
+        Some(address) => (Ok(address), Some(work)),
         None => {
-            let again = request.again();
+            let held = (!rule_holds(Rule::CaptureIsNotLockedInMiss)).then_some(work);
             let at_once = capture.lets_allocate(thread);
-            let part = || part_of_cache(capture, context, &again, call, at_once);
-            api::relaxed(|| miss_or_else(context, request, call, part))
+            let rest = || last_resort(capture, context, with_zone, call, at_once);
+            let served = api::relaxed(|| miss_or_else(context, request, call, rest));
+            (served, held.or_else(|| capture.enter()))
         }
     };
+    if served == Err(CuError::OUT_OF_MEMORY) && work.is_none() {
+        // The capture has ended meanwhile: ordinary memory serves the request as well.
+        return None;
+    }
     if let Ok(address) = served
         && let pagemap::Place::Block(block) = pagemap::place(address)
     {
         block.extent.note_private(true);
-        remember(&mut work, address, member.map(|member| member.id));
         // Memory that exists only as part of the graph on the plain driver belongs to the graph,
         // referenced or not.
         if member.is_some() || !capture.lets_allocate(thread) {
             capture.goes_beyond_native();
             lock(&capture.names).add(address, address + block.bytes);
         }
+        match &mut work {
+            Some(work) => remember(work, address, member.map(|member| member.id)),
+            None => capture.let_go(),
+        }
     }
     Some(served)
+}
+
+/// Serves a request for which neither the driver nor the cache has a segment: by any free block of
+/// the capture's memory, or by a part of a segment of the cache.
+fn last_resort(
+    capture: &OpenCapture,
+    context: &'static Context,
+    bytes: u64,
+    call: Call,
+    at_once: bool,
+) -> Option<u64> {
+    if !rule_holds(Rule::CaptureIsNotLockedInMiss) {
+        return None;
+    }
+    let mut work = capture.enter()?;
+    // Other threads may have freed some, or changed the graph.
+    find_free(&mut work);
+    let request = Request::in_pool(bytes, call.requester, capture.pool(&work, context));
+    let own = |allocator: &mut Allocator| {
+        let hit = allocator.hit(&request);
+        hit.or_else(|| allocator.take_any(&request))
+    };
+    take(context, call, own).or_else(|| part_of_cache(capture, context, &request, call, at_once))
+}
+
+/// Hands out what `find` takes.
+fn take(
+    context: &'static Context,
+    call: Call,
+    find: impl FnOnce(&mut Allocator) -> Option<Allocation>,
+) -> Option<u64> {
+    let mut allocator = lock(&context.allocator);
+    let found = find(&mut allocator)?;
+    Some(blocks::hand_out(context, &mut allocator, found, call))
 }
 
 /// Takes a part of a segment when the driver has no memory, and the cache no whole segment. Memory
@@ -258,9 +299,7 @@ fn part_of_cache(
         true => names.last_end(begin.0, end.0).map(Address),
         false => Some(Address(u64::MAX)),
     };
-    let mut allocator = lock(&context.allocator);
-    let part = allocator.adopt_part(request, named)?;
-    Some(blocks::hand_out(context, &mut allocator, part, call))
+    take(context, call, |allocator| allocator.adopt_part(request, named))
 }
 
 /// Returns to the pools the blocks that the graph orders by now.

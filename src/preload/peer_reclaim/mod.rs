@@ -66,9 +66,6 @@ pub(crate) struct Needed {
     pub bytes: Option<u64>,
     /// The context in which the request is made, if the library knows it. The request ends with it.
     pub context: Option<&'static Context>,
-    /// Whether the caller may wait. `false` if it holds a lock that other threads of the program
-    /// want: one of them may be about to free memory.
-    pub may_wait: bool,
 }
 
 /// One request that would fail.
@@ -101,7 +98,7 @@ impl ReclaimRequest {
         let context = contexts::all().find(|context| context.device == device);
         let is_possible =
             bytes.is_none_or(|bytes| context.is_none_or(|context| bytes <= limits::most(context)));
-        let may_wait = needed.may_wait && is_possible && !longest.is_zero();
+        let may_wait = is_possible && !longest.is_zero();
         if !may_wait || !bypass::is_caching() || !identity::is_ours() {
             return false;
         }
@@ -150,7 +147,6 @@ impl ReclaimRequest {
         }
         let bytes = lacks_bytes.unwrap_or(0).saturating_add(more_bytes);
         let wanted = Wanted { gpu, bytes, all: lacks_bytes.is_some() };
-        self.patience.waits_for_work = needed.may_wait;
         waits::timed(Wait::Neighbours, || wanted.ask(&peers, &self.patience))
     }
 }

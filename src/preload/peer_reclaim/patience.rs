@@ -27,8 +27,6 @@ static SPENT: Budget = Budget::new(&bounds::PEERS);
 /// The patience of one request with all its peers.
 pub(super) struct Patience {
     idle_left: Cell<Duration>,
-    /// Whether peers that work are waited for. Not by a caller that holds a lock.
-    pub waits_for_work: bool,
 }
 
 /// A wait for one answer of a peer.
@@ -44,7 +42,7 @@ pub(super) struct Waiting<'a> {
 
 impl Default for Patience {
     fn default() -> Patience {
-        Patience { idle_left: Cell::new(IDLE_MAX), waits_for_work: false }
+        Patience { idle_left: Cell::new(IDLE_MAX) }
     }
 }
 
@@ -80,8 +78,7 @@ impl Waiting<'_> {
 
     fn works(&self) -> bool {
         let folder = |process: u32| Path::new("/proc").join(process.to_string());
-        let process = self.process.filter(|_| self.patience.waits_for_work);
-        process.is_some_and(|process| process::is_at_work(&folder(process)))
+        self.process.is_some_and(|process| process::is_at_work(&folder(process)))
     }
 
     /// Ends the wait without an answer.

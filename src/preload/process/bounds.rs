@@ -54,9 +54,6 @@ bounds! {
     LAST_REFERENCE = Looks(4_500), 20;
     /// Wait for in-flight releases by a call that does not wait on the plain driver (a [`Budget`]).
     MEMORY_ON_ITS_WAY = Milliseconds(5_000), 20;
-    /// Wait of a request in a capture for frees in progress. It holds the lock of the capture,
-    /// which may be needed by the call that ends the work of such a free (a [`Budget`]).
-    FREES_BESIDE_A_CAPTURE = Milliseconds(5_000), 20;
     /// Wait of the process's end for the work before the last frees.
     WORK_AT_EXIT = Milliseconds(60_000), 100;
     /// Wait of a request for the driver's report that graphs are gone. On a machine with more

@@ -117,8 +117,7 @@ impl ChargedRequest {
     pub(crate) fn try_reclaim(&mut self, reclaim: &mut ReclaimRequest, code: CuResult) -> bool {
         let Served { device, bytes, .. } = self.served;
         let on_device = self.is_on_device();
-        let needed =
-            Needed { device, bytes: Some(bytes), context: lookup::current().ok(), may_wait: true };
+        let needed = Needed { device, bytes: Some(bytes), context: lookup::current().ok() };
         if !on_device || code != Err(CuError::OUT_OF_MEMORY) || config::only_looks() {
             return false;
         }

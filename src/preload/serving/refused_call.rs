@@ -80,7 +80,6 @@ impl RefusedCall {
             device: self.device.unwrap_or(0),
             bytes: None,
             context: lookup::current().ok(),
-            may_wait: true,
         };
         self.reclaim.as_mut().is_some_and(|reclaim| reclaim.try_reclaim(needed))
     }

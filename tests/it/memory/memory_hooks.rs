@@ -108,6 +108,8 @@ fn hooks_see_graph_memory() {
         "A other_allocated 0 6 3000 #1 #2
         A other_freed 0 6 3000 #1 #2
         A malloc_pre 0 1000 1024
+        A alloc_pre 0 2097152
+        A alloc_post 0 2097152 there
         A malloc_post 0 1000 1024 #3 #4
         A free_pre 0 1024 #3 #4
         A free_post 0 1024 #3 #4

@@ -131,11 +131,6 @@ const SIDES: &[(&str, Option<&str>, Option<&str>)] = &[
         Some("stream_memory_beside_work_without_end"),
         Some("stream_memory_beside_memory_on_its_way"),
     ),
-    (
-        "FREES_BESIDE_A_CAPTURE",
-        Some("request_in_a_capture_that_lets_go"),
-        Some("request_in_a_capture_beside_a_long_free"),
-    ),
     // The driver does the reporting.
     ("REPORTS_OF_GRAPHS", None, Some("capture_of_a_green_context")),
     // Threads take turns by chance.

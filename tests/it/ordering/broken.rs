@@ -154,6 +154,7 @@ const TABLE: &[(Rule, &str, &str)] = &[
     (Rule::StreamTakesMemoryOfOthers, "another_stream_is_served_at_once", "ordered"),
     (Rule::MemoryOfOthersIsAwaited, "another_stream_takes_two_neighbours", "ordered"),
     (Rule::PiecesAreAwaited, "another_stream_takes_six_pieces", "ordered"),
+    (Rule::CaptureIsNotLockedInMiss, "request_in_a_capture_that_another_ends", "ordered"),
     (Rule::ReleasedMemoryIsRetried, "relaxed_capture_and_anothers_cache", "ordered"),
 ];
 
@@ -166,6 +167,7 @@ const EXPANDABLE: &str = "ordered,expandable_segments:true";
 const NO_HAZARDS: &[Rule] = &[
     Rule::PrivateWaitsForPool,
     Rule::AdoptOnlyIdle,
+    Rule::PollTakesUnusedMemory,
     Rule::AdoptUnreferenced,
     Rule::OutsideFreeWaitsForPool,
     Rule::PoolLivesWithGraph,

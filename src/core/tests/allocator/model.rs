@@ -61,6 +61,20 @@ impl Model {
         self.take(allocation, requester, private);
     }
 
+    /// Takes what a poll returned. A capture may end while its request is polled.
+    pub fn polled(
+        &mut self,
+        allocation: &Allocation,
+        requester: Requester,
+        private: Option<PrivatePool>,
+    ) {
+        let bytes = allocation.address.0..allocation.address.0 + allocation.bytes;
+        let own = self.pools.iter().find(|captured| Some(captured.pool) == private);
+        let used = own.is_some_and(|own| own.uses.iter().any(|used| overlap(used, &bytes)));
+        assert!(!used, "{bytes:x?}, which {private:?} has used, is the result of a poll");
+        self.taken(allocation, requester, private);
+    }
+
     /// Takes a part of a range that is free for every request, for a capture.
     pub fn taken_part(
         &mut self,

@@ -163,9 +163,7 @@ impl Program {
             return;
         }
         let pool = self.random.pick(&served);
-        // A capture ends only after its requests have ended.
-        let asks = self.in_flight.iter().any(|(request, _)| request.private() == Some(pool));
-        if self.random.below(8) == 0 && !asks {
+        if self.random.below(8) == 0 {
             return self.world.open_rest(pool);
         }
         if self.live.is_empty() {
@@ -223,8 +221,12 @@ impl Program {
         (self.world.maps_late, self.world.orders_fail) = (false, false);
         *late = self.world.late.take();
         if let Ok(found) = polled {
-            self.in_flight.swap_remove(place);
+            let (request, _) = self.in_flight.swap_remove(place);
             self.live.extend(found.map(|found| found.block));
+            // The caller does this if the capture has ended meanwhile.
+            let pool = request.private().filter(|pool| self.world.captured.contains(pool));
+            let pool = pool.filter(|pool| self.world.pools.iter().any(|(open, _)| open == pool));
+            pool.into_iter().for_each(|pool| self.world.open_rest(pool));
         }
     }
 

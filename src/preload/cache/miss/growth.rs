@@ -38,14 +38,8 @@ pub(super) struct Growth<'a> {
 }
 
 impl<'a> Growth<'a> {
-    pub(super) fn new(
-        thread: &'a Thread,
-        context: &'static Context,
-        request: &Request,
-    ) -> Growth<'a> {
-        // In a capture, hooks observe only the program's request, not the request to the driver:
-        // the capture's lock is held.
-        let observed = memory_hooks::observed_call(thread).filter(|_| request.private().is_none());
+    pub(super) fn new(thread: &'a Thread, context: &'static Context) -> Growth<'a> {
+        let observed = memory_hooks::observed_call(thread);
         Growth { thread, context, observed, guard: Some(lock(&context.growth_lock)) }
     }
 
@@ -125,7 +119,7 @@ fn no_memory(growth: &mut Growth, request: &mut Request) -> CuResult {
     let context = growth.context;
     arenas::drop_spare(context);
     growth.let_go(|| {
-        retry::wait_for_frees_before(context, request);
+        retry::wait_for_frees(context, retry::waiter(request));
         retry::awaited_for(context, request);
         stream_frees::wait_for_plain_frees(context, retry::waiter(request));
         pool_life::reap_late(context);

@@ -39,6 +39,8 @@ pub const ALL: &[Hazard] = &[
         request_in_a_capture_beside_a_long_free,
         machine = "SIM_MEMORY_MB=64 SIM_PAUSE_MS=cuEventSynchronize@1=500"
     ),
+    hazard!(Always, request_in_a_capture_that_lets_go, machine = "SIM_MEMORY_MB=64"),
+    hazard!(Always, request_in_a_capture_that_another_ends, machine = "SIM_MEMORY_MB=64"),
     hazard!(Always, memory_freed_before_anothers_free, machine = "SIM_MEMORY_MB=64"),
     hazard!(Always, stream_memory_beside_a_request_that_stands_still, machine = "SIM_MEMORY_MB=64"),
 ];
@@ -162,6 +164,40 @@ fn request_in_a_capture_beside_a_long_free(d: &Driver) -> Verdict {
         d.end_capture(captures)?;
         asked.map(drop)
     })
+}
+
+/// One thread blocks in a request for its capture, after a free, and asks for more memory than
+/// there will be. Another thread ends that capture before it ends the work for which the free
+/// waits.
+fn request_in_a_capture_that_lets_go(d: &Driver) -> Verdict {
+    request_in_a_capture_that_ends(d, 36 * MIB)
+}
+
+/// The same for a request that the driver serves, after the free.
+fn request_in_a_capture_that_another_ends(d: &Driver) -> Verdict {
+    request_in_a_capture_that_ends(d, 12 * MIB)
+}
+
+fn request_in_a_capture_that_ends(d: &Driver, bytes: usize) -> Verdict {
+    let (captures, spins, flag) = (d.stream()?, d.stream()?, d.pinned(64)?);
+    let (_held, freed) = (d.alloc(30 * MIB)?, d.alloc(20 * MIB)?);
+    d.set_flag(flag, 0);
+    d.launch("spin", spins, &[flag, 1])?;
+    d.begin_capture(captures, RELAXED)?;
+    let asked = std::thread::scope(|scope| {
+        let freeing = spawn(scope, d, || d.free(freed));
+        sleep_ms(50);
+        let working = spawn(scope, d, || -> Outcome {
+            sleep_ms(50);
+            d.end_capture(captures)?;
+            d.set_flag(flag, 1);
+            Ok(())
+        });
+        let asked = code(d.alloc(bytes));
+        working.join().expect("no program panics")?;
+        freeing.join().expect("no program panics").map(|()| asked)
+    })?;
+    Ok(format!("code {asked}"))
 }
 
 fn array_beside_a_long_free(d: &Driver) -> Verdict {

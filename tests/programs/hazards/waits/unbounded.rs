@@ -2,7 +2,7 @@
 //! for which another thread's call waits. On the plain driver that call has not returned.
 //! `tests/it/ordering/bounds.rs` runs these programs without the bounds.
 
-use cachealloc_tests::driver::{Driver, Outcome, RELAXED, Stream};
+use cachealloc_tests::driver::{Driver, Outcome, Stream};
 
 use crate::contexts::ends::behind_an_unknown_table;
 use crate::memory::scarce::physical_memory;
@@ -15,11 +15,6 @@ pub const ALL: &[Hazard] = &[
     hazard!(
         Always,
         stream_memory_beside_work_without_end,
-        machine = "SIM_MEMORY_MB=64 SIM_DEADLOCK_MS=20000"
-    ),
-    hazard!(
-        Always,
-        request_in_a_capture_that_lets_go,
         machine = "SIM_MEMORY_MB=64 SIM_DEADLOCK_MS=20000"
     ),
     hazard!(
@@ -107,29 +102,4 @@ fn request_before_an_end_is_let_go(d: &Driver) -> Verdict {
         ending.join().expect("no program panics")?;
         Ok(format!("code {}", code(asked)))
     })
-}
-
-/// One thread blocks in a request for its capture, after a free, and asks for more memory than
-/// there will be. Another thread ends that capture before it ends the work for which the free
-/// waits.
-fn request_in_a_capture_that_lets_go(d: &Driver) -> Verdict {
-    let (captures, spins, flag) = (d.stream()?, d.stream()?, d.pinned(64)?);
-    let (_held, freed) = (d.alloc(30 * MIB)?, d.alloc(20 * MIB)?);
-    d.set_flag(flag, 0);
-    d.launch("spin", spins, &[flag, 1])?;
-    d.begin_capture(captures, RELAXED)?;
-    let asked = std::thread::scope(|scope| {
-        let freeing = spawn(scope, d, || d.free(freed));
-        sleep_ms(50);
-        let working = spawn(scope, d, || -> Outcome {
-            sleep_ms(50);
-            d.end_capture(captures)?;
-            d.set_flag(flag, 1);
-            Ok(())
-        });
-        let asked = code(d.alloc(36 * MIB));
-        working.join().expect("no program panics")?;
-        freeing.join().expect("no program panics").map(|()| asked)
-    })?;
-    Ok(format!("code {asked}"))
 }

@@ -129,9 +129,11 @@ impl World {
         self.retire();
     }
 
-    /// Ends the capture; its graph lives on.
+    /// Ends the capture; its graph lives on. Or serves a request of a capture that has ended.
     pub fn open_rest(&mut self, pool: PrivatePool) {
-        self.captured.push(pool);
+        if !self.captured.contains(&pool) {
+            self.captured.push(pool);
+        }
         let views = self.allocator.segments().flat_map(|it| self.allocator.blocks(it.id));
         let views = views.filter(|view| view.private == Some(pool));
         let all: Vec<_> = views.map(|view| (view.address, self.is_opened(&view, pool))).collect();

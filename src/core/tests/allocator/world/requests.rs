@@ -22,12 +22,15 @@ impl World {
         // A request that starts again is unchanged.
         let mut request = request(bytes, requester, private).again();
         let mut asked = Vec::new();
-        let found = loop {
-            match self.poll(&mut request) {
-                Ok(found) => break found,
-                Err(step) => asked.push(step),
+        let own = private.and_then(|_| self.hit(&request));
+        let mut found = own.or_else(|| {
+            loop {
+                match self.poll(&mut request) {
+                    Ok(found) => break found,
+                    Err(step) => asked.push(step),
+                }
             }
-        };
+        });
         // A retry may find a part of a segment that was kept whole before.
         let at_once = asked.is_empty() && retries == self.allocator.stats().num_alloc_retries;
         let hit = found.filter(|_| at_once).map(|found| found.address);
@@ -36,6 +39,9 @@ impl World {
         let joins = expected.is_none() && hit.is_some_and(|hit| joined.contains(&hit));
         let right = hit == expected || adopted || joins;
         assert!(right || !self.judges_all, "{hit:?}, not {expected:?}, for {bytes}");
+        if found.is_none() && private.is_some() {
+            found = self.take_any(&request);
+        }
         found.iter().for_each(|found| self.check_whole(found));
         asked.extend(self.behind.take().map(Asked::Order));
         if found.is_none() {
@@ -84,6 +90,16 @@ impl World {
         Some(allocation)
     }
 
+    /// Takes any block of a capture's memory that is large enough.
+    pub fn take_any(&mut self, request: &Request) -> Option<Allocation> {
+        let found = self.allocator.take_any(request);
+        self.look();
+        let found = found?;
+        self.check_sizes(request, &found);
+        self.model.taken(&found, request.requester(), request.private());
+        Some(found)
+    }
+
     /// Polls once, and does what the caller has to do for it.
     pub fn poll(&mut self, request: &mut Request) -> Result<Option<Allocation>, Asked> {
         let arrived = request.arrived();
@@ -93,7 +109,7 @@ impl World {
             Step::Done(allocation) => {
                 assert!(arrived.is_none_or(|arrived| arrived == allocation), "{arrived:?}");
                 self.check_sizes(request, &allocation);
-                self.model.taken(&allocation, request.requester(), request.private());
+                self.model.polled(&allocation, request.requester(), request.private());
                 return Ok(Some(allocation));
             }
             Step::OutOfMemory => return Ok(None),
