@@ -18,7 +18,7 @@ use crate::shrink::{NATIVE, Shrinker};
 /// Settings under which every program is judged.
 const ALWAYS: [&str; 3] = ["free_mode:ordered", "free_mode:strict", "free_mode:relaxed"];
 /// Settings of which each program gets one.
-const NOW_AND_THEN: [&str; 9] = [
+const NOW_AND_THEN: [&str; 11] = [
     "free_mode:ordered,expandable_segments:true",
     "free_mode:ordered,record:all",
     "free_mode:ordered,graph_pool:true",
@@ -29,6 +29,8 @@ const NOW_AND_THEN: [&str; 9] = [
     // The limit is as large as the device for which the program is made.
     "free_mode:ordered,gpu_memory_limit_mb:?",
     "free_mode:relaxed,fill:poison,idle_release_s:1",
+    "free_mode:ordered,eager_delete_tensor_gb:0.01",
+    "free_mode:strict,eager_delete_tensor_gb:0.01,expandable_segments:true",
 ];
 
 pub(crate) struct Campaign<'a> {

@@ -195,6 +195,8 @@ impl Machine {
             let conf =
                 format!("{},snapshot:{}", conf.replace("limit_mb:?", &limit), snapshot.display());
             command.env("LD_PRELOAD", &self.library).env("CACHEALLOC_CONF", conf);
+            // Builds with broken rules let the scavenger run this often.
+            command.env("CACHEALLOC_PASS_MS", "1");
             if !self.broken.is_empty() {
                 command.env("CACHEALLOC_BREAK", &self.broken);
             }
