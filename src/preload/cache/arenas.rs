@@ -81,6 +81,10 @@ pub(crate) fn wait_for_frees(context: &Context) -> CuResult {
     }
 }
 
+pub(crate) fn bytes_of(mappings: &[Mapping]) -> u64 {
+    mappings.iter().map(|mapping| mapping.bytes).sum()
+}
+
 /// Unmaps the mappings that `taken` removes from the allocator, and returns their bytes. The
 /// barriers of their frees must be complete.
 pub(crate) fn unmap_taken(
@@ -95,11 +99,12 @@ pub(crate) fn unmap_taken(
         // No stack: this runs on the library's own thread, so no call of the program is
         // responsible.
         context.recorder.unmapped(&mut allocator, &mappings, StackId::NONE);
-        let in_flight = (!mappings.is_empty()).then(|| InFlightRelease::to(context.device));
+        let bytes = bytes_of(&mappings);
+        let in_flight = (bytes > 0).then(|| InFlightRelease::to(context.device, bytes));
         (mappings, in_flight)
     };
     state.unmap(&mappings, false);
-    mappings.iter().map(|mapping| mapping.bytes).sum()
+    bytes_of(&mappings)
 }
 
 /// Releases the spare memory, once the request has what it needs or has failed.
@@ -131,7 +136,8 @@ pub(crate) fn unmap_free(context: &'static Context, caller: StackId) -> (CuResul
         let mut allocator = lock(&context.allocator);
         let mappings = allocator.unmap_free();
         context.recorder.unmapped(&mut allocator, &mappings, caller);
-        let in_flight = (!mappings.is_empty()).then(|| InFlightRelease::to(context.device));
+        let bytes = bytes_of(&mappings);
+        let in_flight = (bytes > 0).then(|| InFlightRelease::to(context.device, bytes));
         (mappings, in_flight)
     };
     // Wait again, for memory freed in between.
@@ -140,7 +146,7 @@ pub(crate) fn unmap_free(context: &'static Context, caller: StackId) -> (CuResul
         return (code, 0);
     }
     state.unmap(&mappings, false);
-    (Ok(()), mappings.iter().map(|mapping| mapping.bytes).sum())
+    (Ok(()), bytes_of(&mappings))
 }
 
 /// Releases the mappings of a destroyed context: the driver does not do so itself (measured).

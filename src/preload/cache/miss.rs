@@ -125,7 +125,7 @@ fn serve(growth: &mut Growth, request: &mut Request, call: Call) -> CuResult<u64
             }
             Step::Unmap(mappings) => {
                 context.recorder.unmapped(&mut allocator, &mappings, call.stack);
-                let in_flight = InFlightRelease::to(context.device);
+                let in_flight = InFlightRelease::to(context.device, arenas::bytes_of(&mappings));
                 drop(allocator);
                 growth.let_go(|| arenas::wait_for_frees(context))??;
                 arenas::unmap(context, &mappings, in_flight);

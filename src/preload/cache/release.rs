@@ -38,7 +38,7 @@ impl ReleaseStreams {
     pub(crate) fn has_uncollected(&self) -> bool {
         [&self.now, &self.behind_events]
             .iter()
-            .any(|stream| stream.uncollected.load(Ordering::Relaxed))
+            .any(|stream| stream.uncollected_bytes.load(Ordering::Relaxed) != 0)
     }
 
     /// Synchronizes the streams that are complete, so that the device gets their memory. Waits for
@@ -49,11 +49,11 @@ impl ReleaseStreams {
 
     /// Releases memory that no work has touched, without a wait. Returns `false` if this driver has
     /// only frees that wait. The context must be current.
-    pub(crate) fn give_back_untouched(&self, pointer: DevicePointer) -> bool {
+    pub(crate) fn give_back_untouched(&self, pointer: DevicePointer, bytes: u64) -> bool {
         let Some(handle) = self.now.handle() else { return false };
         let freed = api::mem_free_async(pointer, handle).is_ok();
         if freed {
-            self.now.uncollected.store(true, Ordering::Release);
+            self.now.uncollected_bytes.fetch_add(bytes, Ordering::Release);
         }
         freed
     }
@@ -71,7 +71,7 @@ impl ReleaseStream {
     }
 
     fn collect(&self) {
-        if !self.uncollected.load(Ordering::Relaxed) {
+        if self.uncollected_bytes.load(Ordering::Relaxed) == 0 {
             return;
         }
         let handle = *lock(&self.handle);
@@ -84,7 +84,7 @@ impl ReleaseStream {
 
     fn wait(&self, handle: StreamHandle) -> CuResult {
         changes::during(|| {
-            self.uncollected.store(false, Ordering::Release);
+            self.uncollected_bytes.store(0, Ordering::Release);
             waits::timed(Wait::Release, || synchronize(handle))
         })
     }
@@ -92,14 +92,15 @@ impl ReleaseStream {
     /// Frees the segments after the work that this stream waits for. Returns those that the driver
     /// refused, which the caller may have to free by waiting.
     fn give_back<'a>(&self, handle: StreamHandle, segments: &[&'a Segment]) -> Vec<&'a Segment> {
-        let free = |segment: &&&Segment| {
-            counters::timed_release(|| api::mem_free_async(segment.base.0, handle)).is_err()
+        let is_refused = |segment: &&&Segment| {
+            let free = || api::mem_free_async(segment.base.0, handle);
+            let freed = counters::timed_release(free).is_ok();
+            if freed {
+                self.uncollected_bytes.fetch_add(segment.bytes, Ordering::Release);
+            }
+            !freed
         };
-        let refused: Vec<_> = segments.iter().filter(free).copied().collect();
-        if refused.len() < segments.len() {
-            self.uncollected.store(true, Ordering::Release);
-        }
-        refused
+        segments.iter().filter(is_refused).copied().collect()
     }
 }
 
@@ -131,7 +132,8 @@ impl PendingRelease {
         ids.dedup();
         let events = stream_frees::events(&ids);
         let unsure = events.len() != ids.len();
-        let in_flight = (!segments.is_empty()).then(|| InFlightRelease::to(context.device));
+        let bytes = segments.iter().map(|segment| segment.bytes).sum();
+        let in_flight = (bytes > 0).then(|| InFlightRelease::to(context.device, bytes));
         let (exported, segments) = segments.into_iter().partition(|segment| segment.exported);
         PendingRelease { segments, exported, events, unsure, in_flight }
     }
@@ -311,7 +313,7 @@ pub(crate) fn one_by_waiting(context: &'static Context) -> bool {
     let mut free = allocator.release_free();
     let Some(first) = free.pop() else { return false };
     context.recorder.segments_released(&mut allocator, core::slice::from_ref(&first), caller);
-    let in_flight = InFlightRelease::to(context.device);
+    let in_flight = InFlightRelease::to(context.device, first.bytes);
     let rest = PendingRelease::new(context, &mut allocator, free, caller);
     drop(allocator);
     pagemap::remove(first.base.0);

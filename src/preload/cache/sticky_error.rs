@@ -41,7 +41,9 @@ pub(crate) fn of(context: &Context) -> Option<CuError> {
     let probe = api::relaxed(|| api::mem_alloc(SENTINEL_BYTES));
     if let Ok(pointer) = probe {
         context.has_sticky_error.store(false, Ordering::Relaxed);
-        if !api::relaxed(|| context.release_streams.give_back_untouched(pointer)) {
+        if !api::relaxed(|| {
+            context.release_streams.give_back_untouched(pointer, SENTINEL_BYTES as u64)
+        }) {
             native_wait::keep(context, pointer);
         }
     }

@@ -16,6 +16,7 @@ use crate::graphs::graph_memory::MemoryNode;
 use crate::process::lock_timeout::LockWait;
 use crate::record::symbols::Names;
 use crate::snapshots::contents;
+use crate::state::release;
 
 /// Returns the breakdown of every device on which the process has a context, in order, and of the
 /// host last.
@@ -27,7 +28,8 @@ pub(crate) fn breakdowns(wait: LockWait) -> Vec<Breakdown> {
             [&stats.allocated_bytes, &stats.active_bytes, &stats.reserved_bytes]
                 .map(|bytes| bytes.all.current);
         breakdown.add(Component::CacheHeld, "", held);
-        breakdown.add(Component::CacheWaiting, "", active.saturating_sub(held));
+        let on_its_way = release::on_its_way_bytes(*device);
+        breakdown.add(Component::CacheWaiting, "", active.saturating_sub(held) + on_its_way);
         breakdown.add(Component::CacheFree, "", reserved.saturating_sub(active.max(held)));
     }
     let mut held = table::held();

@@ -18,6 +18,7 @@ use crate::process::lock_timeout::LockWait;
 use crate::snapshots::cut;
 use crate::state::contexts;
 use crate::state::contexts::Context;
+use crate::state::release;
 use crate::{config, record};
 
 /// The driver's answer about the memory of a device.
@@ -63,6 +64,7 @@ pub(crate) fn of(device: i32, request: OomRequest, memory: Option<DeviceMemory>)
             add_site(&mut sites, totals.stack, totals.bytes, count);
         }
     }
+    cache.waiting_bytes = cache.waiting_bytes.saturating_add(release::on_its_way_bytes(device));
     breakdown.add(Component::CacheWaiting, "", cache.waiting_bytes);
     let free_bytes = cache.free_bytes.saturating_add(cache.private_free_bytes);
     breakdown.add(Component::CacheFree, "", free_bytes);

@@ -25,6 +25,8 @@ use crate::statistics::waits::Wait;
 /// Number of rows. Two devices that share a row wait for each other's memory too.
 const ROWS: usize = 64;
 
+/// Bytes in flight to each device.
+static BYTES: [AtomicU64; ROWS] = [const { AtomicU64::new(0) }; ROWS];
 /// Releases in flight to each device.
 static UNDER_WAY: [UnderWay; ROWS] = [const { UnderWay::new() }; ROWS];
 /// Number of releases that have arrived, on any device.
@@ -36,20 +38,24 @@ static WAITING: AtomicU32 = AtomicU32::new(0);
 #[must_use]
 #[derive(Debug)]
 pub(crate) struct InFlightRelease {
+    device: i32,
+    bytes: u64,
     _begun: Begun,
 }
 
 impl InFlightRelease {
     /// Begins a release. The caller must hold the lock of the allocator that the memory leaves: a
     /// request that does not find the memory there finds this release.
-    pub(crate) fn to(device: i32) -> InFlightRelease {
-        InFlightRelease { _begun: to(device).begin() }
+    pub(crate) fn to(device: i32, bytes: u64) -> InFlightRelease {
+        of(device, &BYTES).fetch_add(bytes, Ordering::Relaxed);
+        InFlightRelease { device, bytes, _begun: to(device).begin() }
     }
 }
 
 impl Drop for InFlightRelease {
     /// Counts the release as arrived before it stops being in flight.
     fn drop(&mut self) {
+        of(self.device, &BYTES).fetch_sub(self.bytes, Ordering::Relaxed);
         ARRIVALS.fetch_add(1, Ordering::AcqRel);
     }
 }
@@ -59,6 +65,11 @@ impl Drop for InFlightRelease {
 #[inline]
 pub(crate) fn arrivals() -> u64 {
     ARRIVALS.load(Ordering::Acquire)
+}
+
+/// Returns the bytes in flight to this device.
+pub(crate) fn bytes_to(device: i32) -> u64 {
+    of(device, &BYTES).load(Ordering::Relaxed)
 }
 
 /// Returns whether a thread waits for memory to arrive.
@@ -88,5 +99,9 @@ pub(crate) fn awaited_by(device: i32, waiter: Waiter) -> u64 {
 }
 
 fn to(device: i32) -> &'static UnderWay {
-    &UNDER_WAY[device as usize % ROWS]
+    of(device, &UNDER_WAY)
+}
+
+fn of<T>(device: i32, rows: &'static [T; ROWS]) -> &'static T {
+    &rows[device as usize % ROWS]
 }

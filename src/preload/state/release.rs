@@ -2,14 +2,17 @@
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_core::{IdleEpoch, Segment};
 
 use crate::driver::sys::StreamHandle;
 use crate::lock::lock;
+use crate::state::contexts;
+use crate::state::contexts::Context;
 use crate::state::events::EventRef;
+use crate::state::inflight_releases;
 use crate::state::thread_cache::ListsSeen;
 
 /// Streams on which memory is released.
@@ -23,14 +26,25 @@ pub(crate) struct ReleaseStreams {
 pub(crate) struct ReleaseStream {
     /// 0 before its first use.
     pub handle: Mutex<StreamHandle>,
-    /// Whether memory was freed on the stream that the device gets only when the stream is
-    /// synchronized. All its frees may have completed, and still no request can use their memory
-    /// (measured).
-    pub uncollected: AtomicBool,
+    /// Bytes freed on the stream that the device gets only when the stream is synchronized. All its
+    /// frees may have completed, and still no request can use their memory (measured).
+    pub uncollected_bytes: AtomicU64,
     /// Held from the check whether the stream is idle until its memory is collected, and while
     /// waits are added to it: collecting must not wait for those. None of these calls waits for
     /// work.
     pub collecting: Mutex<()>,
+}
+
+/// Returns the bytes that have left the caches of this device, and that the driver does not have
+/// yet: work that may still use them runs.
+pub(crate) fn on_its_way_bytes(device: i32) -> u64 {
+    let of_context = |context: &Context| {
+        let ReleaseStreams { now, behind_events } = &context.release_streams;
+        let streams = [now, behind_events].into_iter();
+        streams.map(|stream| stream.uncollected_bytes.load(Ordering::Relaxed)).sum::<u64>()
+    };
+    let contexts = contexts::all().filter(|context| context.device == device);
+    inflight_releases::bytes_to(device) + contexts.map(of_context).sum::<u64>()
 }
 
 /// State of the scavenger in one context.

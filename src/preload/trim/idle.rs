@@ -240,7 +240,8 @@ impl Pass {
         let (mut segments, mut in_flight) = (Vec::new(), None);
         let unmapped_bytes = arenas::unmap_taken(context, |allocator| {
             let (whole, mappings) = taken(allocator);
-            in_flight = (!whole.is_empty()).then(|| InFlightRelease::to(context.device));
+            let bytes = whole.iter().map(|segment| segment.bytes).sum();
+            in_flight = (bytes > 0).then(|| InFlightRelease::to(context.device, bytes));
             context.recorder.segments_released(allocator, &whole, StackId::NONE);
             segments = whole;
             mappings

@@ -278,3 +278,16 @@ fn packed_snapshots_are_read() {
         assert!(said.starts_with(&format!("cachealloc: {name} ")), "{said}");
     }
 }
+
+/// Freed memory that the library has begun to release reaches the driver only after the work before
+/// its free. Here that work never ends.
+#[test]
+fn memory_on_its_way_to_the_driver_is_named() {
+    let run =
+        Run::program(env!("CARGO_BIN_EXE_hazards")).arg("stream_memory_beside_frees_without_end");
+    let ran = run.env("SIM_MEMORY_MB", "64").env("SIM_DEADLOCK_MS", "20000").output();
+    assert_eq!(ran.code, Some(0), "{ran:#?}");
+    let why = "40.0 MiB are freed, but a stream may still use them";
+    assert!(ran.stderr.contains(why), "{}", ran.stderr);
+    assert!(!ran.stderr.contains("44.0 MiB are in use, but no call"), "{}", ran.stderr);
+}

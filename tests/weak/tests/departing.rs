@@ -21,7 +21,7 @@ fn depart() {
         scope.spawn(|| {
             let leaves = {
                 let mut in_cache = lock(&in_cache);
-                let in_flight = in_cache.then(|| InFlightRelease::to(DEVICE));
+                let in_flight = in_cache.then(|| InFlightRelease::to(DEVICE, 1));
                 *in_cache = false;
                 in_flight
             };
