@@ -209,6 +209,7 @@ impl Allocator {
                 Stage::Reserve | Stage::ReserveAfterUnmap | Stage::ReserveAfterOversize => {
                     self.reserve(request, block_bytes)
                 }
+                Stage::UnmapSome | Stage::UnmapAll if request.keeps_mapped => None,
                 Stage::UnmapSome if request.private.is_some() => None,
                 Stage::UnmapSome => {
                     let step = unmap_step(self.unmap_some(request, block_bytes));

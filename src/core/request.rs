@@ -27,6 +27,8 @@ pub struct Request {
     pub(crate) alone: bool,
     /// Taken out of the segment at its arrival, before another request can see it.
     pub(crate) arrived: Option<Allocation>,
+    /// Whether memory in arenas stays where it is mapped.
+    pub(crate) keeps_mapped: bool,
     /// The next stage is the last one again.
     repeats: bool,
     polls_count: u32,
@@ -78,6 +80,7 @@ impl Request {
             awaited_bytes: None,
             awaited_mappings: Vec::new(),
             alone: false,
+            keeps_mapped: false,
             repeats: false,
             arrived: None,
             polls_count: 0,
@@ -98,6 +101,12 @@ impl Request {
     pub(crate) fn wanted(&self) -> Wanted {
         let Request { requested_bytes: bytes, requester, private, .. } = *self;
         Wanted { bytes, requester, private }
+    }
+
+    /// Sets whether memory in arenas stays where it is mapped. Such memory can be moved only when
+    /// the work before its free is complete, which a request may not be able to wait for.
+    pub fn keep_mapped(&mut self, keeps: bool) {
+        self.keeps_mapped = keeps;
     }
 
     pub fn private(&self) -> Option<PrivatePool> {

@@ -18,6 +18,7 @@ use crate::functions::id;
 use crate::lock::lock;
 use crate::state::arenas::{Mapped, Physical};
 use crate::state::contexts::Context;
+use crate::state::events::EventRef;
 use crate::state::inflight_releases::InFlightRelease;
 use crate::statistics::counters;
 use crate::statistics::counters::Count;
@@ -83,6 +84,13 @@ pub(crate) fn wait_for_frees(context: &Context) -> CuResult {
 
 pub(crate) fn bytes_of(mappings: &[Mapping]) -> u64 {
     mappings.iter().map(|mapping| mapping.bytes).sum()
+}
+
+/// Returns whether `wait_for_frees` would not wait.
+pub(crate) fn are_frees_over(context: &Context) -> bool {
+    let barrier = context.last_barrier.newest().filter(|_| any_mapped(context));
+    let is_over = |event: EventRef| api::relaxed(|| event.query()) != Err(CuError::NOT_READY);
+    barrier.is_none_or(is_over)
 }
 
 /// Unmaps the mappings that `taken` removes from the allocator, and returns their bytes. The

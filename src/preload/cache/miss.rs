@@ -13,6 +13,7 @@ use crate::driver::sys::{CuError, CuResult, StreamHandle};
 use crate::driver_memory::{forecast, limits};
 use crate::graphs::pool_life;
 use crate::lock::lock;
+use crate::ordering::pending;
 use crate::peer_reclaim::{Needed, ReclaimRequest};
 use crate::process::bounds;
 use crate::state::barriers::LEDGER;
@@ -106,6 +107,10 @@ fn attempt(growth: &mut Growth, request: &mut Request, call: Call) -> CuResult<u
 fn serve(growth: &mut Growth, request: &mut Request, call: Call) -> CuResult<u64> {
     let context = growth.context;
     loop {
+        // On the plain driver it goes on beside a free that waits. If it is refused, `retry` waits
+        // for the free as long as it may.
+        let goes_on = pending::waits_for_a_while(retry::waiter(request));
+        request.keep_mapped(goes_on && !arenas::are_frees_over(context));
         let mut allocator = lock(&context.allocator);
         let recorded = recorded_at_arrival(request).is_some();
         match allocator.poll(request) {

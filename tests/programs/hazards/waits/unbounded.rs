@@ -22,6 +22,11 @@ pub const ALL: &[Hazard] = &[
         stream_memory_beside_frees_without_end,
         machine = "SIM_MEMORY_MB=64 SIM_DEADLOCK_MS=20000"
     ),
+    hazard!(
+        Always,
+        stream_memory_beside_pieces_without_end,
+        machine = "SIM_MEMORY_MB=64 SIM_DEADLOCK_MS=20000"
+    ),
 ];
 
 const MIB: usize = 1 << 20;
@@ -72,6 +77,16 @@ fn stream_memory_beside_work_without_end(d: &Driver) -> Verdict {
 /// The request itself would release the memory to the driver.
 fn stream_memory_beside_frees_without_end(d: &Driver) -> Verdict {
     stream_memory_beside_frees(d, "stream_memory_beside_frees_without_end", || Ok(()))
+}
+
+/// The same for memory in pieces, which the library may have mapped next to others.
+fn stream_memory_beside_pieces_without_end(d: &Driver) -> Verdict {
+    let (spins, other) = (d.stream()?, d.stream()?);
+    let (first, _between) = (d.alloc(20 * MIB)?, d.alloc(4 * MIB)?);
+    let pieces = [first, d.alloc(20 * MIB)?];
+    let frees = || pieces.into_iter().try_for_each(|piece| d.free(piece));
+    let name = "stream_memory_beside_pieces_without_end";
+    beside_work_without_end(d, name, spins, frees, || d.alloc_async(36 * MIB, other).map(drop))
 }
 
 fn stream_memory_beside_frees(
