@@ -128,7 +128,7 @@ impl Allocator {
             request.private = None;
         }
         let whole = self.keeps_whole(request, block_bytes);
-        if request.private.is_none() && !is_small(block_bytes) && !whole {
+        if !is_small(block_bytes) && !whole {
             self.count_avoided_split(bytes, block_bytes);
         }
         let id = self.insert_segment(base, bytes, self.policy.pool_of(block_bytes), request);
@@ -253,10 +253,10 @@ impl Allocator {
     }
 
     fn segment_bytes(&self, request: &Request, block_bytes: u64) -> u64 {
-        if request.private.is_some() {
-            return self.policy.private_segment_bytes(block_bytes);
-        }
-        let segment_bytes = self.policy.segment_bytes(block_bytes);
+        let segment_bytes = match request.private {
+            Some(_) => self.policy.private_segment_bytes(block_bytes),
+            None => self.policy.segment_bytes(block_bytes),
+        };
         match self.keeps_whole(request, block_bytes) {
             true => own_segment_bytes(block_bytes),
             false if self.is_better_alone(segment_bytes, block_bytes) => block_bytes,

@@ -225,7 +225,8 @@ impl Allocator {
             self.index(pool, None).everywhere().at_least(block_bytes.min(segment_bytes)).find(
                 |(rank, id)| {
                     let block = self.blocks.at(id.0);
-                    rank.bytes == segment_bytes
+                    // A segment for this request alone has its size (Note [Capacity]).
+                    (rank.bytes == segment_bytes || rank.bytes == block_bytes)
                         && !block.is_split()
                         && !block.expandable
                         && (block.freed_at < begun.0 || !rule_holds(Rule::AdoptOnlyIdle))

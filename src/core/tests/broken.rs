@@ -103,20 +103,16 @@ fn adopt_only_idle() {
     caught(Rule::AdoptOnlyIdle);
 }
 
+/// Only long programs poll a request between other operations.
 #[test]
 fn poll_takes_unused_memory() {
-    caught(Rule::PollTakesUnusedMemory);
+    caught_by_random_program(Rule::PollTakesUnusedMemory);
 }
 
 /// Only long programs take a part of a block.
 #[test]
 fn adopt_unreferenced() {
-    let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-    assert_eq!(set_broken(Rule::AdoptUnreferenced.name()), Ok(()));
-    let random = by_random_program();
-    assert_eq!(set_broken(""), Ok(()));
-    let message = random.expect("no random program shows that the rule is needed");
-    assert!(is_verdict(&message), "not a verdict of the oracle: {message}");
+    caught_by_random_program(Rule::AdoptUnreferenced);
 }
 
 #[test]
@@ -153,6 +149,16 @@ fn caught(rule: Rule) {
     for message in [short, random] {
         assert!(is_verdict(&message), "not a verdict of the oracle: {message}");
     }
+}
+
+/// Breaks one rule and searches for a long random program that the oracle rejects.
+fn caught_by_random_program(rule: Rule) {
+    let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    assert_eq!(set_broken(rule.name()), Ok(()));
+    let random = by_random_program();
+    assert_eq!(set_broken(""), Ok(()));
+    let message = random.expect("no random program shows that the rule is needed");
+    assert!(is_verdict(&message), "not a verdict of the oracle: {message}");
 }
 
 fn by_random_program() -> Option<String> {

@@ -28,6 +28,11 @@ pub const ALL: &[Hazard] = &[
     hazard!(Always, memory_of_another_thread_that_a_node_names, machine = "SIM_MEMORY_MB=192"),
     hazard!(Always, capture_with_little_memory_left, machine = "SIM_MEMORY_MB=62"),
     hazard!(Always, capture_behind_a_free_of_a_pool, machine = "SIM_MEMORY_MB=64"),
+    hazard!(
+        Always,
+        requests_beside_the_end_of_their_capture,
+        machine = "SIM_MEMORY_MB=96 SIM_LINGER_US=100"
+    ),
 ];
 
 const MIB: usize = 1 << 20;
@@ -409,4 +414,52 @@ fn capture_behind_a_free_of_a_pool(d: &Driver) -> Verdict {
     d.begin_capture(stream, RELAXED)?;
     let asked = code(d.alloc(48 * MIB));
     Ok(format!("asked {asked}, ended {}", code(d.end_capture(stream))))
+}
+
+/// Another thread takes part in a capture and requests memory while this one ends the capture. The
+/// memory is no part of the graph.
+fn requests_beside_the_end_of_their_capture(d: &Driver) -> Verdict {
+    const ROUNDS: u64 = 40;
+    const SIZES: [usize; 6] = [9 * MIB, SMALL, 3 * MIB, 21 * MIB, SMALL, 5 * MIB];
+    let (captured, own, target) = (d.stream()?, d.stream()?, d.alloc(BYTES)?);
+    for round in 0..ROUNDS {
+        d.begin_capture(captured, RELAXED)?;
+        let (takes_part, part) = std::sync::mpsc::channel();
+        let (graph, blocks) = std::thread::scope(|scope| -> Outcome<_> {
+            let requests = spawn(scope, d, move || {
+                fill(d, captured, target, BYTES, round, 0)?;
+                let _ = takes_part.send(()); // the receiver waits for this alone
+                let mut blocks = Vec::new();
+                for (place, bytes) in SIZES.into_iter().enumerate() {
+                    let block = d.alloc(bytes)?;
+                    match (place as u64 + round) % 3 {
+                        0 => d.free(block)?,
+                        _ => blocks.push(block),
+                    }
+                }
+                Ok(blocks)
+            });
+            let _ = part.recv(); // an error shows when the thread is joined
+            let graph = d.end_capture(captured)?;
+            Ok((graph, requests.join().expect("no program panics")?))
+        })?;
+        for block in &blocks {
+            fill(d, own, *block, SMALL, ROUNDS, 0)?;
+        }
+        let executable = d.instantiate(graph)?;
+        d.launch_graph(executable, captured)?;
+        d.synchronize()?;
+        for block in blocks {
+            if !holds(d, block, SMALL, ROUNDS)? {
+                return Ok("the graph wrote into memory that it does not have".into());
+            }
+            d.free(block)?;
+        }
+        if !holds(d, target, BYTES, round)? {
+            return Ok("the graph did not do its work".into());
+        }
+        call!(d, cuGraphExecDestroy(executable))?;
+        call!(d, cuGraphDestroy(graph))?;
+    }
+    Ok("ok".into())
 }

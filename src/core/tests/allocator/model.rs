@@ -71,7 +71,7 @@ impl Model {
         let bytes = allocation.address.0..allocation.address.0 + allocation.bytes;
         let own = self.pools.iter().find(|captured| Some(captured.pool) == private);
         let used = own.is_some_and(|own| own.uses.iter().any(|used| overlap(used, &bytes)));
-        assert!(!used, "{bytes:x?}, which {private:?} has used, is the result of a poll");
+        assert!(!used, "{bytes:x?} is handed out by a poll to {private:?}, which has used it");
         self.taken(allocation, requester, private);
     }
 

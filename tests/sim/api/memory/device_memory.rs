@@ -27,7 +27,8 @@ driver! {
     fn cuMemAllocPitch_v2: (
         address: Out<DevicePtr>, pitch: Out<usize>, width: usize, height: usize, element: u32
     ) |call| {
-        let row = width.next_multiple_of(config().pitch_bytes.next_multiple_of(element.max(1) as usize));
+        let unit = config().pitch_bytes.next_multiple_of(element.max(1) as usize);
+        let row = width.checked_next_multiple_of(unit).ok_or(Code::INVALID_VALUE)?;
         let bytes = (row as u64).checked_mul(height as u64).ok_or(Code::INVALID_VALUE)?;
         let made = alloc(call, bytes, Kind::Device);
         // Measured: on failure, writes the pitch but no address.

@@ -117,6 +117,30 @@ fn a_chunk_is_cut_and_shared() {
     );
 }
 
+#[test]
+fn nor_does_a_request_of_a_capture() {
+    check(
+        "
+            room 7000M
+            a = alloc 6000M
+            b = alloc 6M
+            free b
+            open p1
+            c = alloc 6M in p1
+            d = alloc 4M in p1
+        ",
+        "
+            a: reserve 6000M
+            b: reserve 6M
+            d: reserve 4M
+            6000M large | a 6000M
+            6M large p1 | c 6M
+            4M large p1 | d 4M
+            reserved 6010M  allocated 6010M  active 6010M
+        ",
+    );
+}
+
 /// A single segment of 20 MiB would be more than 1/256 of the limit.
 #[test]
 fn within_a_low_limit_nothing_large_is_shared() {
