@@ -1,11 +1,13 @@
 //! Reads information about processes from `/proc`.
 
+use std::cell::OnceCell;
+use std::collections::HashMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 pub(crate) use cachealloc_foreign::process::own;
-use cachealloc_foreign::process::{Fate, fate, living_thread, owner_at};
+use cachealloc_foreign::process::{Fate, fate, living_thread, owner_at, read};
 use cachealloc_statistics::page::Owner;
 use cachealloc_text::{cut, plain};
 
@@ -77,7 +79,10 @@ impl Process {
     /// Returns the command line as one would type it, or the process's name in brackets if it has
     /// none.
     pub(crate) fn command(self) -> String {
-        let line = self.read("cmdline").unwrap_or_default();
+        self.command_of(&self.read("cmdline").unwrap_or_default())
+    }
+
+    fn command_of(self, line: &[u8]) -> String {
         let words: Vec<_> = line.split(|byte| *byte == 0).map(String::from_utf8_lossy).collect();
         let line = words.join(" ");
         match line.trim() {
@@ -86,20 +91,22 @@ impl Process {
         }
     }
 
-    /// Returns a short title for a table. A script is shown by its name, without its
-    /// interpreter and folder.
-    pub(crate) fn title(self) -> String {
+    /// Returns the command, and a short title for a table. A script is shown by its name, without
+    /// its interpreter and folder.
+    pub(crate) fn command_and_title(self) -> (String, String) {
         let line = self.read("cmdline").unwrap_or_default();
+        let command = self.command_of(&line);
         let line = String::from_utf8_lossy(&line);
         let words: Vec<&str> = line.trim_end_matches('\0').split('\0').collect();
-        match script_at(&words) {
+        let title = match script_at(&words) {
             Some(at) => {
                 let name = words[at].rsplit('/').next().unwrap_or_default();
                 let all: Vec<&str> = [name].iter().chain(&words[at + 1..]).copied().collect();
                 plain(&cut(&all.join(" "), COMMAND_LETTERS_MAX)).into_owned()
             }
-            None => self.command(),
-        }
+            None => command.clone(),
+        };
+        (command, title)
     }
 
     /// Returns a variable of the environment that the process was started with.
@@ -175,7 +182,7 @@ impl Process {
     /// ended.
     fn read(self, name: &str) -> io::Result<Vec<u8>> {
         let folder = living_thread(&self.folder()).unwrap_or_else(|| self.folder());
-        fs::read(folder.join(name))
+        read(&folder.join(name))
     }
 
     pub(crate) fn folder(self) -> PathBuf {
@@ -187,14 +194,49 @@ impl Process {
     }
 }
 
+/// The processes of other namespaces, by their numbers there. They are looked for once, when the
+/// first of them is wanted.
+#[derive(Default)]
+pub(crate) struct OtherNamespaces(OnceCell<HashMap<(u32, u64), Process>>);
+
+impl OtherNamespaces {
+    /// Returns the process of this owner. The start time is not compared, because it differs
+    /// between time namespaces.
+    fn find(&self, owner: &Owner) -> Option<Process> {
+        let by_owner = self.0.get_or_init(|| {
+            let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+            let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+            let processes = numbers.map(Process);
+            processes.filter_map(|it| Some((number_of(&it.owner().ok()?), it))).collect()
+        });
+        by_owner.get(&number_of(owner)).copied()
+    }
+}
+
 /// Returns the process of this owner by its number in this namespace, since it may be in another
-/// one. The start time is not compared, because it differs between time namespaces.
-pub(crate) fn with_owner(owner: &Owner) -> Option<Process> {
-    let numbers = fs::read_dir("/proc").ok()?.flatten();
-    let numbers = numbers.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    let number_of = |owner: &Owner| (owner.process_id, owner.namespace);
-    let is_it = |it: Owner| number_of(&it) == number_of(owner);
-    numbers.map(Process).find(|process| process.owner().is_ok_and(is_it))
+/// one.
+pub(crate) fn with_owner(owner: &Owner, others: &OtherNamespaces) -> Option<Process> {
+    match own().is_ok_and(|own| own.namespace == owner.namespace) {
+        true => {
+            let process = Process(owner.process_id);
+            let is_it = |it: Owner| number_of(&it) == number_of(owner);
+            process.owner().is_ok_and(is_it).then_some(process)
+        }
+        false => others.find(owner),
+    }
+}
+
+fn number_of(owner: &Owner) -> (u32, u64) {
+    (owner.process_id, owner.namespace)
+}
+
+/// Raises the number of files that this process may have open as far as it may: looking at many
+/// processes takes one for each.
+pub(crate) fn allow_many_files() {
+    use nix::sys::resource::{Resource::RLIMIT_NOFILE, getrlimit, setrlimit};
+    if let Ok((_, most)) = getrlimit(RLIMIT_NOFILE) {
+        let _ = setrlimit(RLIMIT_NOFILE, most, most); // else those that cannot be opened are left out
+    }
 }
 
 fn field(status: &str, key: &str) -> Option<String> {

@@ -7,8 +7,8 @@
 //! examined. The start is another number in each time namespace. Anything invisible is unknown,
 //! and nothing is removed for it.
 
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -26,15 +26,24 @@ pub enum Fate {
     Unknown,
 }
 
+/// Reads a file of `/proc`, whose size is not known before: most take one page.
+pub fn read(path: &Path) -> io::Result<Vec<u8>> {
+    const PAGE_BYTES: usize = 4096;
+    let mut content = Vec::with_capacity(PAGE_BYTES);
+    File::open(path)?.read_to_end(&mut content)?;
+    Ok(content)
+}
+
 /// Returns the identity of a process, from its folder in `/proc` or that of the calling thread,
 /// with the number that it has in its own namespace. A thread may have begun later, so the start is
 /// that of the process. The process folder has it even after the main thread has ended.
 pub fn owner_at(folder: &Path) -> io::Result<Owner> {
     let of_process =
         if folder.ends_with("thread-self") { folder.with_file_name("self") } else { folder.into() };
-    let stat = fs::read(of_process.join("stat"))?;
+    let stat = read(&of_process.join("stat"))?;
     let stat = String::from_utf8_lossy(&stat);
-    let numbers = numbers_of(&fs::read_to_string(folder.join("status"))?);
+    let status = read(&folder.join("status"))?;
+    let numbers = numbers_of(&String::from_utf8_lossy(&status));
     let shown = || stat.split(' ').next().and_then(|number| number.parse().ok());
     let number = numbers.last().copied().or_else(shown);
     let (process_id, start) =
@@ -48,7 +57,8 @@ pub fn own() -> io::Result<Owner> {
     // The folder of the process may no longer have this information.
     let folder = Path::new(super::own_proc());
     let of_thread = owner_at(folder)?;
-    let status = fs::read_to_string(folder.join("status"))?;
+    let status = read(&folder.join("status"))?;
+    let status = String::from_utf8_lossy(&status);
     let has_one_number = numbers_of(&status).len() <= 1;
     let shown = field(&status, "Tgid:").and_then(|number| number.parse().ok());
     if !has_one_number || shown != Some(std::process::id()) {
@@ -80,16 +90,15 @@ fn is_alive(folder: &Path) -> bool {
 
 /// Returns the letter for the state of a thread.
 fn state_of(folder: &Path) -> Option<char> {
-    let stat = fs::read(folder.join("stat")).ok()?;
+    let stat = read(&folder.join("stat")).ok()?;
     let stat = String::from_utf8_lossy(&stat);
     stat.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next())
 }
 
-/// Whether a process maps a file of the library. Returns `None` if that cannot be seen from here,
-/// or the process is about to end.
-pub fn maps(folder: &Path, path: &Path, inode: u64) -> Option<bool> {
-    let maps =
-        fs::read(living_thread(folder)?.join("maps")).ok().filter(|maps| !maps.is_empty())?;
+/// Whether a process maps a file of the library, from the folder of one of its threads. Returns
+/// `None` if that cannot be seen from here, or the process is about to end.
+fn maps(thread: &Path, path: &Path, inode: u64) -> Option<bool> {
+    let maps = read(&thread.join("maps")).ok().filter(|maps| !maps.is_empty())?;
     let maps = String::from_utf8_lossy(&maps);
     let (inode, name) = (inode.to_string(), path.file_name()?.to_string_lossy().into_owned());
     let is_it = |line: &str| {
@@ -111,12 +120,12 @@ pub fn fate(
     if !folder.exists() {
         return if exists() { Fate::Unknown } else { Fate::Gone };
     }
-    if living_thread(folder).is_none() {
+    let Some(thread) = living_thread(folder) else {
         // The process may have ended meanwhile.
         return if folder.exists() || !exists() { Fate::Gone } else { Fate::Unknown };
-    }
+    };
     let has_start = || owner_at(folder).is_ok_and(|present| present.start == owner.start);
-    match maps(folder, path, inode) {
+    match maps(&thread, path, inode) {
         Some(true) => Fate::Lives,
         Some(false) => Fate::OtherProgram,
         None if has_start() => Fate::Lives,

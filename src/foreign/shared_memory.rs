@@ -23,10 +23,12 @@ pub fn name(begin: &str, user: u32, owner: &Owner) -> String {
     format!("{begin}{user}-{namespace}-{process_id}")
 }
 
-/// Returns the owner according to a name. The start is 0 if the name does not contain it.
+/// Returns the owner according to a name. The start is 0 if the name does not contain it. `begin`
+/// may begin names of other files as well: they have no user there.
 pub fn owner_of_name(begin: &str, name: &str) -> Option<Owner> {
     let rest = name.strip_prefix(begin)?;
-    let mut numbers = rest.split('.').next()?.split('-').skip(1);
+    let mut numbers = rest.split('.').next()?.split('-');
+    let _user: u32 = numbers.next()?.parse().ok()?;
     let namespace = numbers.next()?.parse().ok()?;
     let process_id = numbers.next()?.parse().ok()?;
     let start = numbers.next().map_or(Some(0), |start| start.parse().ok())?;

@@ -14,6 +14,7 @@ use clap::Args;
 use super::Result;
 use crate::failure::{Failure, say};
 use crate::orphans::{Fate, Names, OrphanedHistory};
+use crate::processes::OtherNamespaces;
 use crate::progress::Progress;
 use crate::{output, show};
 
@@ -111,7 +112,7 @@ fn find(wanted: &Path) -> Result<OrphanedHistory> {
 
 fn check_fate(left: &OrphanedHistory) -> Result<()> {
     let number = left.owner.process_id;
-    match left.fate() {
+    match left.fate(&OtherNamespaces::default()) {
         Fate::Gone | Fate::OtherProgram => Ok(()),
         Fate::Lives(process) => {
             let what = format!("process {} is still running and recording", process.0);
@@ -128,9 +129,9 @@ fn check_fate(left: &OrphanedHistory) -> Result<()> {
 }
 
 fn list() -> Result {
-    let mut text = String::new();
+    let (mut text, others) = (String::new(), OtherNamespaces::default());
     for left in OrphanedHistory::all() {
-        let fate = match left.fate() {
+        let fate = match left.fate(&others) {
             Fate::Lives(_) => continue,
             Fate::Gone => "killed",
             Fate::OtherProgram => "replaced by another program",

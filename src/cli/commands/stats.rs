@@ -1,7 +1,7 @@
 //! `cachealloc stats`: the statistics of a running program.
 
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use cachealloc_text::escaped;
 use clap::{Args, ValueEnum};
@@ -91,11 +91,10 @@ fn of_one(process: Process, format: Format) -> Result<String> {
 }
 
 fn all() -> Vec<Scraped> {
-    let deadline = Instant::now() + PATIENCE_FOR_ALL;
     let all = Live::all();
-    let scraped = all.iter().filter_map(|live| {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let statistics = live.statistics(true, left).ok()?;
+    let answers = Live::ask_all(&all, |_| true, PATIENCE_FOR_ALL);
+    let scraped = answers.filter_map(|(live, json)| {
+        let statistics = live::parse(&json.ok()?).ok()?;
         let (process, command) = (live.process.0, live.process.command());
         (!live.has_ended()).then_some(Scraped { process, command, statistics })
     });

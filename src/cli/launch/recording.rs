@@ -14,6 +14,7 @@ use crate::commands::recover;
 use crate::failure::{Failure, NOT_THE_PROGRAM, USAGE, say};
 use crate::orphans::{Fate, OrphanedHistory};
 use crate::output;
+use crate::processes::OtherNamespaces;
 
 const SNAPSHOT: &str = "snapshot";
 const RECORD: &str = "record";
@@ -67,9 +68,10 @@ impl Recording {
     /// killed them. Prints the failures.
     pub(crate) fn recover(&self) {
         let folder = format!("snapshot:{}/", self.folder.display());
+        let others = OtherNamespaces::default();
         for left in OrphanedHistory::all() {
             let is_ours = left.seen + CLOCK_STEP >= self.begun;
-            if !is_ours || !matches!(left.fate(), Fate::Gone | Fate::OtherProgram) {
+            if !is_ours || !matches!(left.fate(&others), Fate::Gone | Fate::OtherProgram) {
                 continue;
             }
             // Skips histories of another user or another run: the settings name the folder of its

@@ -35,7 +35,7 @@ const ROOT: u32 = 0;
 /// may have made many.
 const TEXT_BYTES_MAX: u64 = 256 << 20;
 const TEXT_BYTES_OF_OTHERS_MAX: u64 = 4 << 20;
-/// Maximum number of processes examined per user.
+/// Maximum number of processes examined of each other user.
 const OF_ONE_USER_MAX: usize = 1000;
 /// Appears in a reply whose call sites another request consumed.
 const NO_SITES: &str = "\"call_sites\": null";
@@ -78,7 +78,7 @@ struct Refused {
 
 /// Number of a request sent to a process.
 #[derive(Clone, Copy)]
-pub(crate) struct Request(u32);
+struct Request(u32);
 
 /// Reason why no statistics can be read from a process.
 #[derive(Debug)]
@@ -148,15 +148,21 @@ impl Live {
     /// Returns all processes of this user in this namespace, ordered by number; for root, those of
     /// all users. Removes the files of this user's dead processes.
     pub(crate) fn all() -> Vec<Live> {
+        processes::allow_many_files();
         let user = nix::unistd::geteuid().as_raw();
         let begin = if user == ROOT { NAME_BEGIN.into() } else { format!("{NAME_BEGIN}{user}-") };
         let own = processes::own().ok();
         let mut all = Vec::new();
         let mut counts = BTreeMap::new();
         for (path, about) in shared_memory::files(begin) {
+            // Histories have the same beginning.
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            if shared_memory::owner_of_name(NAME_BEGIN, &name).is_none() {
+                continue;
+            }
             let of_user = counts.entry(about.uid()).or_insert(0);
             *of_user += 1;
-            if *of_user > OF_ONE_USER_MAX {
+            if *of_user > OF_ONE_USER_MAX && about.uid() != user {
                 continue;
             }
             let Ok(mut live) = Live::open(&path, Process(0)) else { continue };
@@ -171,7 +177,7 @@ impl Live {
                 State::Left => live.remove_if_of(user, &path),
                 State::OtherUser | State::Unknown => {} // cannot answer, or is unknown
                 // Any user may make a file that names another user's process.
-                State::Lives if live.process.user() != Some(live.user) && live.user != user => {}
+                State::Lives if live.user != user && live.process.user() != Some(live.user) => {}
                 State::Lives => all.push(live),
             }
         }
@@ -216,8 +222,26 @@ impl Live {
         }
     }
 
+    /// Requests the statistics of all these processes, and returns the answers in order. Sends all
+    /// requests before it waits for any answer.
+    pub(crate) fn ask_all(
+        all: &[Live],
+        wants_sites: impl Fn(&Live) -> bool,
+        timeout: Duration,
+    ) -> impl Iterator<Item = (&Live, Result<String, Problem>)> {
+        let deadline = Instant::now() + timeout;
+        let asked: Vec<_> = all.iter().map(|live| live.request(wants_sites(live))).collect();
+        all.iter().zip(asked).map(move |(live, request)| {
+            let json = request.and_then(|request| live.answer(request, deadline));
+            // Another reader's request may have consumed the call sites.
+            let lacks = json.as_ref().is_ok_and(|json| wants_sites(live) && lacks_sites(json));
+            let left = deadline.saturating_duration_since(Instant::now());
+            (live, if lacks { live.ask(true, left) } else { json })
+        })
+    }
+
     /// Sends a request without waiting for the answer.
-    pub(crate) fn request(&self, sites: bool) -> Result<Request, Problem> {
+    fn request(&self, sites: bool) -> Result<Request, Problem> {
         if sites {
             self.page.wake(SITE_REQUESTS_OFFSET).map_err(Problem::Refused)?;
         }
@@ -230,11 +254,7 @@ impl Live {
     }
 
     /// Waits for the answer to a request. Does not wait for a stopped process, which cannot answer.
-    pub(crate) fn answer(
-        &self,
-        Request(number): Request,
-        deadline: Instant,
-    ) -> Result<String, Problem> {
+    fn answer(&self, Request(number): Request, deadline: Instant) -> Result<String, Problem> {
         loop {
             let answered = self.head()?.answered;
             if answered.wrapping_sub(number) as i32 >= 0 {
@@ -310,7 +330,7 @@ impl Live {
 }
 
 /// Returns whether the reply lacks its call sites because another request consumed them.
-pub(crate) fn lacks_sites(json: &str) -> bool {
+fn lacks_sites(json: &str) -> bool {
     json.contains(NO_SITES) && !json.contains(NOT_RECORDED)
 }
 

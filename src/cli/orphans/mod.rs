@@ -17,7 +17,7 @@ use cachealloc_history::persistent::layout::{
 use cachealloc_history::persistent::{self, Leftover, ReadAt};
 use cachealloc_statistics::page::Owner;
 
-use crate::processes::{self, Process};
+use crate::processes::{self, OtherNamespaces, Process};
 
 mod names;
 
@@ -70,6 +70,7 @@ impl OrphanedHistory {
     /// Returns all histories that this user may have left, latest first; for root, those of all
     /// users.
     pub(crate) fn all() -> Vec<OrphanedHistory> {
+        processes::allow_many_files();
         let user = nix::unistd::geteuid();
         let mut all = Vec::new();
         for (path, about) in shared_memory::files(NAME_BEGIN.into()) {
@@ -81,8 +82,9 @@ impl OrphanedHistory {
         all
     }
 
-    pub(crate) fn fate(&self) -> Fate {
-        let process = processes::with_owner(&self.owner);
+    /// Pass the same `others` for all files.
+    pub(crate) fn fate(&self, others: &OtherNamespaces) -> Fate {
+        let process = processes::with_owner(&self.owner, others);
         match process {
             Some(process) => match process.fate_of((&self.path, self.inode), &self.owner) {
                 judged::Fate::Gone => Fate::Gone,

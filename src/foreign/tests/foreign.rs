@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use cachealloc_foreign::symbols::{Files, Module, Named, Names, build_id};
-use cachealloc_foreign::{Makers, Way, open, open_where};
+use cachealloc_foreign::{Makers, Way, open, open_where, shared_memory};
 
 #[path = "../../../tests/skip.rs"]
 mod skip;
@@ -181,6 +181,18 @@ fn peak_mebibytes() -> u64 {
     let status = fs::read_to_string("/proc/self/status").expect("/proc");
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a peak");
     line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") / 1024
+}
+
+/// The beginning of the names of statistics also begins those of histories, which name no owner
+/// there.
+#[test]
+fn a_name_tells_the_owner_of_its_kind_of_file_only() {
+    let of = |begin, name| shared_memory::owner_of_name(begin, name).map(|it| it.process_id);
+    let (statistics, history) = ("cachealloc-", "cachealloc-history-");
+    assert_eq!(of(statistics, "cachealloc-0-4026531836-2182"), Some(2182));
+    assert_eq!(of(statistics, "cachealloc-1000-4026531836-2182.00ff"), Some(2182));
+    assert_eq!(of(statistics, "cachealloc-history-0-4026531836-2182-55"), None);
+    assert_eq!(of(history, "cachealloc-history-0-4026531836-2182-55"), Some(2182));
 }
 
 /// The file is cut while it is open.

@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use cachealloc_tests::{Ran, Run, compile, lacks, library, tier};
+use cachealloc_tests::{Ran, Run, command, compile, lacks, library, tier};
 
 use crate::command::cachealloc;
 use crate::record::snapshots::{Place, shows_pinned_memory, trigger};
@@ -76,6 +76,36 @@ pub fn recovered(place: &Place, process: u32, options: &[&str]) -> String {
 
 fn killed(way: &str) -> Run {
     Run::c("killed.c").arg(way)
+}
+
+/// However many histories there are, none is left out, and the list of processes is read once at
+/// most.
+#[test]
+fn many_histories_are_listed_at_once() {
+    const COUNT: usize = 40;
+    if lacks("strace") {
+        return;
+    }
+    let place = Place::new();
+    let process = ended(&place, &killed("now").conf("record:state,log:quiet"));
+    let left = left_by(process);
+    let [file] = &left[..] else { panic!("{left:?}") };
+    let copies: Vec<PathBuf> =
+        (0..COUNT).map(|copy| PathBuf::from(format!("{}.{copy}", file.display()))).collect();
+    copies.iter().for_each(|copy| fs::hard_link(file, copy).expect("/dev/shm"));
+    let calls = place.path.join("calls");
+    let listed = Command::new("sh")
+        .args(["-c", "ulimit -Sn 30; exec strace -f -e trace=openat -o \"$0\" \"$1\" recover"])
+        .args([&calls, &command()])
+        .output()
+        .expect("strace runs");
+    let gone = copies.iter().chain(&left).map(fs::remove_file);
+    assert_eq!(gone.filter(Result::is_err).count(), 0);
+    let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
+    let begin = format!("{process:>7}  killed, ");
+    assert_eq!(listed.lines().filter(|line| line.starts_with(&begin)).count(), COUNT + 1);
+    let calls = fs::read_to_string(calls).expect("strace writes it");
+    assert!(calls.matches("\"/proc\"").count() <= 1, "{calls}");
 }
 
 /// The history also contains the host memory allocated for devices.

@@ -103,23 +103,11 @@ fn one(process: Process) -> Result<Look> {
         .map_err(|problem| live::explain(process, &problem))
 }
 
-/// Reads all processes. Sends all requests before it waits for any answer. Requests the call sites
-/// of `sites_of`.
+/// Reads all processes. Requests the call sites of `sites_of`.
 fn all(sites_of: Option<Process>, timeout: Duration) -> Look {
-    let deadline = Instant::now() + timeout;
     let all = Live::all();
-    let wants_sites = |live: &Live| sites_of == Some(live.process);
-    let asked: Vec<_> = all.iter().map(|live| (live, live.request(wants_sites(live)))).collect();
     let mut look = Look::default();
-    for (live, request) in asked {
-        let json = request.and_then(|request| live.answer(request, deadline));
-        // Another reader's request may have consumed the call sites.
-        let json = match json {
-            Ok(json) if wants_sites(live) && live::lacks_sites(&json) => {
-                live.ask(true, deadline.saturating_duration_since(Instant::now()))
-            }
-            json => json,
-        };
+    for (live, json) in Live::ask_all(&all, |live| sites_of == Some(live.process), timeout) {
         match json.and_then(|json| understand(live, json)) {
             Ok(sample) => look.samples.push(sample),
             Err(live::Problem::Silent) => look.silent.push(live.process),
@@ -132,7 +120,7 @@ fn all(sites_of: Option<Process>, timeout: Duration) -> Look {
 fn understand(live: &Live, json: String) -> std::result::Result<Sample, live::Problem> {
     let statistics = live::parse(&json)?;
     let (process, time) = (live.process, Instant::now());
-    let (command, title) = (process.command(), process.title());
+    let (command, title) = process.command_and_title();
     let sample = Sample { process, user: live.user, command, title, time, statistics, json };
     // A process that has ended has no command any longer and does not belong in a table of running
     // programs.
