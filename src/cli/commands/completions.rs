@@ -43,10 +43,11 @@ pub(crate) fn run(arguments: Arguments) -> Result {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the names of the subcommands that take a process.
+/// Returns the names of the subcommands that take a running process.
 fn of_processes(command: &Command) -> Vec<String> {
     let takes_process = |command: &&Command| command.get_positionals().any(is_process);
-    command.get_subcommands().filter(takes_process).map(|it| it.get_name().to_string()).collect()
+    let all = command.get_subcommands().filter(takes_process);
+    all.map(|it| it.get_name().to_string()).filter(|name| name != OF_KILLED).collect()
 }
 
 fn is_process(argument: &clap::Arg) -> bool {
@@ -54,9 +55,14 @@ fn is_process(argument: &clap::Arg) -> bool {
     names.iter().any(|name| name.split('|').any(|word| word == "PID"))
 }
 
-/// Prints the processes that `cachealloc top` lists.
-const PIDS: &str = "cachealloc top --once 2>/dev/null | awk '\
-    $1 == \"PID\" { listed = 1; next } !NF { listed = 0 } listed { print $1 }'";
+/// Prints the processes that `cachealloc top` lists. A quote within a text would be escaped, and a
+/// table would wait for its rates.
+const PIDS: &str = "cachealloc top --json 2>/dev/null | grep -o '\"process\":[0-9]*' | cut -d: -f2";
+
+/// Prints the killed processes that have left a history.
+const KILLED: &str = "cachealloc recover 2>/dev/null | awk '{ print $1 }'";
+/// The subcommand that takes a killed process.
+const OF_KILLED: &str = "recover";
 
 fn bash(text: &str, of_processes: &[String]) -> String {
     let text = text.replace("complete -F _cachealloc ", "complete -F _cachealloc_or_process ");
@@ -65,14 +71,14 @@ fn bash(text: &str, of_processes: &[String]) -> String {
         "{text}
 _cachealloc_or_process() {{
     _cachealloc \"$@\"
-    local word=\"${{COMP_WORDS[COMP_CWORD]}}\"
-    case \"${{COMP_WORDS[1]}}\" in
-        {names})
-            if (( COMP_CWORD > 1 )) && [[ $word != -* ]]; then
-                COMPREPLY+=( $(compgen -W \"$({PIDS})\" -- \"$word\") )
-            fi
-            ;;
-    esac
+    local word=\"${{COMP_WORDS[COMP_CWORD]}}\" pids=
+    if (( COMP_CWORD > 1 )) && [[ $word != -* ]]; then
+        case \"${{COMP_WORDS[1]}}\" in
+            {names}) pids=$({PIDS}) ;;
+            {OF_KILLED}) pids=$({KILLED}) ;;
+        esac
+        COMPREPLY+=( $(compgen -W \"$pids\" -- \"$word\") )
+    fi
 }}
 "
     )
@@ -84,6 +90,9 @@ fn zsh(text: &str) -> String {
             || line.starts_with("'::process ");
         match is_process {
             true => line.replace(":_default'", ":_cachealloc_process'"),
+            false if line.starts_with("'::left ") => {
+                line.replace(":_files'", ":_cachealloc_killed'")
+            }
             false => line.to_string(),
         }
     };
@@ -92,6 +101,9 @@ fn zsh(text: &str) -> String {
     let function = format!(
         "_cachealloc_process() {{
     _alternative \"processes:process:($({PIDS}))\" 'files:file:_files'
+}}
+_cachealloc_killed() {{
+    _alternative \"processes:process:($({KILLED}))\" 'files:file:_files'
 }}
 
 {end}"
@@ -107,6 +119,10 @@ function __cachealloc_processes
     {PIDS}
 end
 complete -c cachealloc -n \"__fish_seen_subcommand_from {names}\" -a \"(__cachealloc_processes)\"
+function __cachealloc_killed
+    {KILLED}
+end
+complete -c cachealloc -n \"__fish_seen_subcommand_from {OF_KILLED}\" -a \"(__cachealloc_killed)\"
 "
     )
 }

@@ -34,16 +34,22 @@ fn completions_know_everything() {
     assert_eq!(ran.code, Some(2), "{ran:?}");
 }
 
-/// Where a subcommand takes a process, those of `cachealloc top` are offered.
+/// Where a subcommand takes a process, those of `cachealloc top` are offered, and the killed ones
+/// where it takes one of these.
 #[test]
 fn completions_know_processes() {
     let text = |shell: &str| cachealloc(&format!("completions {shell}")).output().ok().stdout;
     let place = Place::new();
     fs::write(place.path.join("completions"), text("bash")).expect("target/ is writable");
     let script = r#"
-        cachealloc() { printf ' PID  GPU\n4711  0\n  12  1\n\nGPU  TOTAL\n 99  1\n'; }
+        cachealloc() {
+            case "$1" in
+                top) echo '[{"process":4711,"command":"./app {\"process\":99}"},{"process":12}]' ;;
+                recover) printf '   4712  killed, 2 s ago, 1.00 MiB  /dev/shm/x\n' ;;
+            esac
+        }
         source ./completions
-        for name in trim report; do
+        for name in trim report recover; do
             COMP_WORDS=(cachealloc $name "") COMP_CWORD=2
             _cachealloc_or_process cachealloc "" $name
             echo $name: ${COMPREPLY[@]}
@@ -54,10 +60,14 @@ fn completions_know_processes() {
     let lines: Vec<&str> = said.lines().collect();
     assert!(lines[0].starts_with("trim: ") && lines[0].ends_with(" 4711 12"), "{said}");
     assert!(lines[1].starts_with("report: ") && !lines[1].contains("4711"), "{said}");
-    assert!(lines[2].contains("-F _cachealloc_or_process "), "{said}");
+    assert!(lines[2].starts_with("recover: ") && lines[2].ends_with(" 4712"), "{said}");
+    assert!(!lines[2].contains("4711"), "{said}");
+    assert!(lines[3].contains("-F _cachealloc_or_process "), "{said}");
     for (shell, wanted) in [
         ("zsh", ":process -- Process under the library:_cachealloc_process'"),
-        ("fish", "__fish_seen_subcommand_from snapshot recover record trim limit stats"),
+        ("zsh", "::left -- Killed process, or the file it left:_cachealloc_killed'"),
+        ("fish", "__fish_seen_subcommand_from snapshot record trim limit stats"),
+        ("fish", "__fish_seen_subcommand_from recover\" -a \"(__cachealloc_killed)"),
     ] {
         assert!(text(shell).contains(wanted), "{shell}");
     }
