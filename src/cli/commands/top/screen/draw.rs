@@ -21,10 +21,7 @@ pub(super) fn draw(frame: &mut Frame, state: &mut State, palette: Palette) {
     let about = match &state.trouble {
         Some(trouble) => wrapped(trouble.split(' '), area.width),
         None if gone.is_empty() => vec![String::new()],
-        None => {
-            let titles = gone.join(",\n");
-            wrapped(["no room:"].into_iter().chain(titles.lines()), area.width)
-        }
+        None => missing(&gone, area),
     };
     let gpus = gpus(&state.gpus, usize::from(area.height / GPUS_SHARE));
     let [head, above, body, foot, last] = Layout::vertical([
@@ -63,6 +60,22 @@ ALLOCATED, PEAK           memory that the program holds, and its maximum
 RESERVED                  memory of the device that the cache holds
 HITS                      requests served without the driver
 WAITS/S                   waits that the library inserted";
+
+/// Names the columns that do not fit, or counts them if their names would take too many lines.
+fn missing(gone: &[&str], area: Rect) -> Vec<String> {
+    let titles = gone.join(",\n");
+    let lines = wrapped(["no room:"].into_iter().chain(titles.lines()), area.width);
+    match lines.len() <= usize::from(area.height / GONE_SHARE).max(1) {
+        true => lines,
+        false => {
+            let count = format!("no room: {}", show::plural(gone.len() as u64, "column"));
+            wrapped(count.split(' '), area.width)
+        }
+    }
+}
+
+/// The columns that do not fit take at most one in this many lines of the screen.
+const GONE_SHARE: u16 = 4;
 
 /// The GPUs take at most one in this many lines of the screen.
 const GPUS_SHARE: u16 = 4;

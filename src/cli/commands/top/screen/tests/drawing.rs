@@ -32,8 +32,8 @@ fn a_narrow_terminal_says_what_it_leaves_out() {
         ["WAITS/S", "HITS", "BLOCKS", "OVER TIME", "PEAK", "ALLOC/S", "RESERVED", "GPU", "COMMAND"];
     let mut fewest = 0;
     for width in (10..=120).rev() {
-        let lines = drawn(&mut state, width, 20);
-        let said = lines[6..19].join(" ");
+        let lines = drawn(&mut state, width, 60);
+        let said = lines[6..59].join(" ");
         let gone = match said.split_once("no room: ") {
             None => Vec::new(),
             Some((_, gone)) => gone.trim_end().split(", ").collect(),
@@ -57,6 +57,10 @@ fn a_narrow_terminal_says_what_it_leaves_out() {
     assert_eq!(lines[1], titles);
     let lines = drawn(&mut state, 40, 8);
     assert_eq!(lines[1], "PID  GPU  ALLOCATED v  COMMAND");
+    // On a low screen the names would take the lines of the processes.
+    let lines = drawn(&mut state, 20, 10);
+    assert_eq!(lines[8], "no room: 9 columns");
+    assert!(lines[2].contains("200") && lines[4].contains("100"), "{lines:#?}");
 }
 
 #[test]
