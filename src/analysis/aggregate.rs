@@ -19,6 +19,9 @@ pub enum Group {
     /// The line of the stack's site frame; callers are ignored.
     Line,
     Function,
+    /// The function that the thread runs, of the stack's outermost informative frame. Threads that
+    /// run the same function are one: files have no numbers of threads.
+    Thread,
     /// The range that the program was in; the stack is ignored.
     Range,
 }
@@ -175,10 +178,12 @@ impl Group {
     /// Returns a stack that stands for a group: if callers are ignored, only the frame that the
     /// stacks share.
     pub fn stack_of_all(self, common: &mut Snapshot, names: &Names, stack: StackId) -> StackId {
-        match (self, names.site(common, stack)) {
-            (Group::Line | Group::Function, Some(frame)) => common.stacks.add(&[frame]),
-            _ => stack,
-        }
+        let frame = match self {
+            Group::Line | Group::Function => names.site(common, stack),
+            Group::Thread => names.outermost(common, stack),
+            Group::Stack | Group::Range => None,
+        };
+        frame.map_or(stack, |frame| common.stacks.add(&[frame]))
     }
 }
 
@@ -193,14 +198,17 @@ pub(crate) enum Key {
 
 impl Key {
     pub(crate) fn of(site: &Site, common: &Snapshot, names: &Names, group: Group) -> Key {
-        match (group, names.site(common, site.stack)) {
-            (Group::Range, _) => Key::Range(site.range),
-            (Group::Stack, _) | (_, None) => Key::Stack(site.stack),
-            (Group::Line, Some(frame)) => Key::Line(frame),
-            (Group::Function, Some(frame)) => {
-                let frame = common.frames.get(frame);
-                Key::Function(frame.name, frame.filename)
-            }
-        }
+        let function = |frame| {
+            let frame = common.frames.get(frame);
+            Key::Function(frame.name, frame.filename)
+        };
+        let key = match group {
+            Group::Range => return Key::Range(site.range),
+            Group::Stack => None,
+            Group::Line => names.site(common, site.stack).map(Key::Line),
+            Group::Function => names.site(common, site.stack).map(function),
+            Group::Thread => names.outermost(common, site.stack).map(function),
+        };
+        key.unwrap_or(Key::Stack(site.stack))
     }
 }

@@ -32,8 +32,8 @@ pub(crate) struct Arguments {
     /// entry (2.5s, 300ms), or an entry (#1200).
     #[arg(long, value_name = "TIME", value_parser = moment, default_value = "end")]
     at: When,
-    /// Group allocations by whole stack, allocating line, its function, or the range that the
-    /// program has named (cachealloc_range_push).
+    /// Group allocations by whole stack, allocating line, its function, the function that the
+    /// thread runs, or the range that the program has named (cachealloc_range_push).
     #[arg(long, visible_alias = "by", value_enum, default_value_t = Unit::Stack)]
     group: Unit,
     /// Number of sites to list; 0 for all.

@@ -37,8 +37,9 @@ pub(crate) struct Arguments {
     /// (2.5s, 300ms), or an entry (#1200).
     #[arg(long, value_name = "TIME", value_parser = moment)]
     at: Option<When>,
-    /// Group allocations by whole stack, allocating line, its function, or the range that the
-    /// program has named (cachealloc_range_push); default: stack.
+    /// Group allocations by whole stack, allocating line, its function, the function that the
+    /// thread runs (threads that run the same one are added up), or the range that the program has
+    /// named (cachealloc_range_push); default: stack.
     #[arg(long, value_enum)]
     group: Option<Unit>,
     /// List only this device, `host` for host memory that devices can access (pinned, registered),
@@ -64,6 +65,7 @@ pub(crate) enum Unit {
     Stack,
     Line,
     Function,
+    Thread,
     Range,
 }
 
@@ -125,7 +127,11 @@ impl SortKey {
 impl Unit {
     /// Returns the name of a list's unit.
     fn name(self) -> &'static str {
-        if self == Unit::Range { "range" } else { "call site" }
+        match self {
+            Unit::Range => "range",
+            Unit::Thread => "function that the thread runs",
+            Unit::Stack | Unit::Line | Unit::Function => "call site",
+        }
     }
 
     pub(crate) fn group(self) -> Group {
@@ -133,6 +139,7 @@ impl Unit {
             Unit::Stack => Group::Stack,
             Unit::Line => Group::Line,
             Unit::Function => Group::Function,
+            Unit::Thread => Group::Thread,
             Unit::Range => Group::Range,
         }
     }

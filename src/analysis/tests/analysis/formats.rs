@@ -258,6 +258,15 @@ fn files_in_one_table() {
     let sites = after.grouped(&common, &names, Group::Function, |totals| totals.live_bytes);
     let shown: Vec<_> = sites.iter().map(|it| (text(it.stack), it.totals.live_bytes)).collect();
     assert_eq!(shown, [("new".into(), 1), ("same".into(), 8), ("f < other".to_string(), 35)]);
+    // By the function that the thread runs, whatever it called.
+    let sites = after.grouped(&common, &names, Group::Thread, |totals| totals.live_bytes);
+    let runs = |stack| {
+        let frame = common.frames.get(names.outermost(&common, stack).expect("a frame"));
+        common.texts.get(frame.name).to_string()
+    };
+    let shown: Vec<_> = sites.iter().map(|it| (runs(it.stack), it.totals.live_bytes)).collect();
+    let wanted = [("new", 1), ("same", 8), ("main", 15), ("other", 20)];
+    assert_eq!(shown, wanted.map(|(name, bytes)| (name.to_string(), bytes)));
     assert_eq!(after.totals().live_bytes, 44);
     assert_eq!(after.devices[0].at_bytes, 44);
     // One device does not exist, and one was not requested.

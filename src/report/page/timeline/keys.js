@@ -1,7 +1,7 @@
 // The ways to stack the blocks of the timeline. Each has the names of all bands, and tells which of
 // them a block belongs to.
 
-const STACKED_BY = [['site', 'call site'], ['function', 'function'], ['library', 'library'], ['thread', 'thread'], ['stream', 'stream'],
+const STACKED_BY = [['site', 'call site'], ['function', 'function'], ['library', 'library'], ['thread', 'function of the thread'], ['stream', 'stream'],
   ['range', 'range'], ['pool', 'pool'], ['kind', 'kind']];
 
 // Returns the names, each a name and its place, and a number for each stack (`of_stack`) or for

@@ -110,6 +110,11 @@ fn by_other_measures() {
         let row = first(&format!("--by count --group {unit}"));
         assert!(row.trim_start().starts_with("106  100.00 %"), "{row}");
     }
+    // One thread does.
+    let row = first("--by count --group thread");
+    assert!(row.trim_start().starts_with("106  100.00 %") && row.contains(" main "), "{row}");
+    let text = said(&place, "top-sites 2.pickle --group thread");
+    assert!(text.contains("held at the peak, by function that the thread runs:\n"), "{text}");
     let text = said(&place, "top-sites 2.pickle -n 1 --by allocated");
     assert!(text.ends_with("(2 other sites)\n"), "{text}");
     let text = said(&place, "top-sites 2.pickle -n 1 --at #3");
