@@ -13,9 +13,13 @@ impl DeviceFit {
     pub fn title(&self, device: u32) -> String {
         let requests = &self.requests;
         let (all, held) = (count(requests.count() as u64), bytes(requests.peak_bytes()));
+        let failed = match requests.failed_count() {
+            0 => String::new(),
+            failed => format!(", of which {} failed", count(failed)),
+        };
         let recorded = bytes(self.recorded_reserved_bytes);
         format!(
-            "device {device}: {all} allocations, {held} at the peak; the recorded run reserved {recorded}"
+            "device {device}: {all} allocations{failed}, {held} at the peak; the recorded run reserved {recorded}"
         )
     }
 

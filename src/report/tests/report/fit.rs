@@ -36,7 +36,7 @@ fn rows(section: &str, name: &str) -> Vec<String> {
 fn run_that_cannot_fit_names_the_largest_holders() {
     let page = written(&[small().input("small.pickle")]);
     let section = section(&page).expect("it has a history");
-    let title = "<h3>device 0: 5 allocations, 4.01 GiB at the peak; the recorded run reserved 22.0 MiB</h3>";
+    let title = "<h3>device 0: 5 allocations, of which 1 failed, 4.01 GiB at the peak; the recorded run reserved 22.0 MiB</h3>";
     assert!(section.contains(title), "{section}");
     let verdict =
         "cannot fit within 27.0 MiB: it needs 4.01 GiB at once; these call sites hold most";

@@ -133,7 +133,7 @@ fn no_options_help() {
     let first = text.lines().next().expect("a line");
     assert_eq!(
         first,
-        "device 0: 110 allocations, 1.00 PiB at the peak; the recorded run reserved 62.0 MiB"
+        "device 0: 110 allocations, of which 1 failed, 1.00 PiB at the peak; the recorded run reserved 62.0 MiB"
     );
     assert!(
         text.contains("\ncannot fit within 1020 MiB: it needs 1.00 PiB at once; these call sites"),
