@@ -219,14 +219,17 @@ impl Found<'_, '_> {
             true => ("Peak: ", format!(", {} after start", self.time_of(moment))),
             false => ("", String::new()),
         };
-        let text = format!(
-            "{begin}{} live{when}; {} of it from {}; {} reserved.",
-            bytes(held),
-            share(most.totals.peak_bytes, held),
-            most.text,
-            bytes(track.reserved_at(moment)),
-        );
-        Some((Some(most.number), held, text))
+        // Among many call sites, the one that holds most may hold nearly nothing.
+        let held_most = most.totals.peak_bytes;
+        let (number, holder) = match held_most.saturating_mul(100) >= held {
+            true => {
+                (Some(most.number), format!("{} of it from {}", share(held_most, held), most.text))
+            }
+            false => (None, "no call site holds 1 % of it".to_string()),
+        };
+        let reserved = bytes(track.reserved_at(moment));
+        let text = format!("{begin}{} live{when}; {holder}; {reserved} reserved.", bytes(held));
+        Some((number, held, text))
     }
 
     /// Describes the failed calls that the program did not recover from, or those that it did.

@@ -56,6 +56,20 @@ fn small_snapshot_in_words() {
     assert_eq!(found, wanted);
 }
 
+/// No call site is named where each holds nearly nothing.
+#[test]
+fn no_site_is_named_for_nearly_nothing() {
+    let mut made = Made::new();
+    for number in 1..=200 {
+        let stack = made.stack(&[("f", "/a/b.py", number)]);
+        made.keep(number << 20, MIB, stack);
+    }
+    let found = sentences(&written(&[made.input("many.pickle")]));
+    let wanted =
+        "Peak: 200 MiB live, 1.99 ms after start; no call site holds 1 % of it; 200 MiB reserved.";
+    assert!(found.contains(&wanted.to_string()), "{found:?}");
+}
+
 /// One site holds little, but always more; another holds much, all allocated at the start.
 #[test]
 fn growing_sites_are_named() {
