@@ -106,7 +106,8 @@ fn text(
         Column::text(""),
         Column::text("LIBRARY"),
         Column::text("WHERE"),
-    ]);
+    ])
+    .dropping(&["BEFORE", "AFTER", "LIBRARY", "BLOCKS"]);
     let shown = if arguments.number == 0 { changes.len() } else { arguments.number };
     for change in changes.iter().take(shown) {
         let state = match (change.is_new(), change.is_gone()) {

@@ -39,7 +39,8 @@ fn table(reconciled: &Reconciled) -> String {
         Column::text("KNOWN BY"),
         Column::text("LIBRARY").where_any(),
         Column::text("MEMORY"),
-    ]);
+    ])
+    .wrapping();
     for Line { bytes, share, known_by, library, memory } in reconciled.lines() {
         table.row([bytes, share, known_by.to_string(), library, memory]);
     }

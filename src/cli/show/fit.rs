@@ -42,7 +42,8 @@ pub(crate) fn text(shown: &Shown) -> String {
             Column::number("FRAGMENTED"),
             Column::number("DRIVER CALLS"),
             Column::text("OPTIONS"),
-        ]);
+        ])
+        .dropping(&["DRIVER CALLS", "FRAGMENTED", "RESERVED", "LEAST DEVICE"]);
         fit.rows().for_each(|row| table.row(row));
         let _ = write!(text, "\n{}\n", table.text());
         fit.notes().iter().for_each(|note| _ = writeln!(text, "{note}"));

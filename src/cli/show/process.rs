@@ -70,7 +70,8 @@ fn sites(statistics: &Statistics) -> String {
         Column::number("GPU"),
         Column::text("LIBRARY"),
         Column::text("CALL SITE"),
-    ]);
+    ])
+    .dropping(&["AT THE PEAK", "GPU", "BLOCKS", "LIBRARY"]);
     for (site, place) in sites.iter().zip(places(&sites)).take(SITES_MAX) {
         let CallSite { device, library, bytes: now, bytes_at_peak, blocks, .. } = site;
         let [now, peak] = [*now, *bytes_at_peak].map(bytes);

@@ -122,7 +122,8 @@ pub(crate) fn table(
         Column::number(fourth),
         Column::text("LIBRARY"),
         Column::text("WHERE"),
-    ]);
+    ])
+    .dropping(&["LIFE", "SHARE", "LIBRARY", "BLOCKS"]);
     let all: u128 = sites.iter().map(|site| u128::from(by.weight(&site.totals))).sum();
     let mut add = |totals: &Totals, library: &str, place: String| {
         let [first, third] = match by {

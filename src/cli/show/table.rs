@@ -45,16 +45,23 @@ pub(crate) struct Table<const N: usize> {
     columns: [Column; N],
     rows: Vec<[String; N]>,
     go: &'static [&'static str],
+    /// The last column has sentences: it is wrapped, not cut.
+    wraps: bool,
 }
 
 impl<const N: usize> Table<N> {
     pub(crate) fn new(columns: [Column; N]) -> Table<N> {
-        Table { columns, rows: Vec::new(), go: &[] }
+        Table { columns, rows: Vec::new(), go: &[], wraps: false }
     }
 
     /// Drops columns with these titles on a narrow terminal, in this order, except the last column.
     pub(crate) fn dropping(self, go: &'static [&'static str]) -> Table<N> {
         Table { go, ..self }
+    }
+
+    /// Wraps the last column on a narrow terminal instead of cutting it.
+    pub(crate) fn wrapping(self) -> Table<N> {
+        Table { wraps: true, ..self }
     }
 
     pub(crate) fn row(&mut self, row: [String; N]) {
@@ -97,10 +104,17 @@ impl<const N: usize> Table<N> {
             }
         }
         for (index, row) in std::iter::once(&titles()).chain(&self.rows).enumerate() {
-            let mut line = String::new();
-            let cells = self.columns.iter().zip(row).zip(widths).zip(left_out);
-            for ((column, cell), width) in cells.filter(|it| !it.1).map(|it| it.0) {
-                let cell = &cut_middle(cell, width);
+            let (mut line, mut rest) = (String::new(), Vec::new());
+            let cells = self.columns.iter().zip(row).zip(widths).zip(left_out).enumerate();
+            for (at, ((column, cell), width)) in cells.filter(|it| !it.1.1).map(|it| (it.0, it.1.0))
+            {
+                let cell = &match self.wraps && at + 1 == N {
+                    true => {
+                        rest = wrapped(cell, width);
+                        rest.remove(0)
+                    }
+                    false => cut_middle(cell, width),
+                };
                 let gap = if line.is_empty() { 0 } else { gap_width };
                 // Padded by hand, because the width of `format!` is limited.
                 let missing = width - cell.width();
@@ -114,6 +128,9 @@ impl<const N: usize> Table<N> {
                 true => writeln!(text, "\u{1b}[1m{line}\u{1b}[0m"),
                 false => writeln!(text, "{line}"),
             };
+            let shown = || (0..N - 1).filter(|&at| !left_out[at]);
+            let before = shown().map(|at| widths[at] + gap_width).sum();
+            rest.iter().for_each(|line| _ = writeln!(text, "{}{line}", " ".repeat(before)));
         }
         if !dropped.is_empty() {
             let _ = writeln!(text, "no room: {}", dropped.join(", "));
@@ -199,6 +216,22 @@ impl<const N: usize> Table<N> {
 pub(crate) fn has_colors() -> bool {
     let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     !is_set("NO_COLOR") && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
+}
+
+/// Wraps text between its words into lines of this width, at least one. A longer word is cut.
+fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let last = lines.len() - 1;
+        match lines[last].is_empty() {
+            false if lines[last].width() + 1 + word.width() > width => {
+                lines.push(cut_middle(word, width))
+            }
+            false => lines[last] += &format!(" {word}"),
+            true => lines[last] = cut_middle(word, width),
+        }
+    }
+    lines
 }
 
 /// Separator between a call and its caller.
@@ -360,6 +393,20 @@ mod tests {
             assert_eq!(lines.nth(1).unwrap_or_default(), said, "{width}: {text}");
         }
         assert!(table.within(None, false).contains("BLOCKS"));
+    }
+
+    #[test]
+    fn sentences_are_wrapped_on_a_narrow_terminal() {
+        let columns = [Column::number("BYTES"), Column::text("BY"), Column::text("MEMORY")];
+        let mut table = Table::new(columns).wrapping();
+        let memory = "first context, if other processes have not changed";
+        table.row(["4.00 MiB".into(), "difference".into(), memory.into()]);
+        let wanted = "   BYTES  BY          MEMORY\n4.00 MiB  difference  first context, if\n                      \
+                      other processes\n                      have not changed\n";
+        assert_eq!(table.within(Some(40), false), wanted);
+        assert!(table.within(Some(80), false).ends_with(&format!("  {memory}\n")));
+        assert_eq!(wrapped("a verylongword b", 5), ["a", "ve\u{2026}rd", "b"]);
+        assert_eq!(wrapped("", 5), [""]);
     }
 
     /// Letters of some scripts take two columns, and others none.

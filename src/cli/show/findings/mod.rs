@@ -115,7 +115,8 @@ fn held_table(held: &[Held], number: usize) -> String {
         Column::number("LAST"),
         Column::number("FREED"),
         Column::text("WHERE"),
-    ]);
+    ])
+    .dropping(&["FREED", "LAST", "FIRST", "BLOCKS"]);
     let at = |time_us: Option<u64>, none: &str| match time_us {
         Some(time_us) => time(time_us.saturating_mul(1000)),
         None => none.to_string(),
@@ -166,7 +167,8 @@ fn beside_table(sites: &[BesideSite], number: usize) -> String {
         Column::number("BLOCKS"),
         Column::number("THEIR BYTES"),
         Column::text("WHERE"),
-    ]);
+    ])
+    .dropping(&["THEIR BYTES", "BLOCKS", "PIECES"]);
     for BesideSite { site, beside } in sites.iter().take(number) {
         table.row([
             bytes(beside.free_bytes),

@@ -4,7 +4,7 @@
 use std::fs;
 use std::process::Command;
 
-use cachealloc_tests::{Ran, Run, lacks, root, source};
+use cachealloc_tests::{Ran, Run, command, lacks, root, source};
 
 use crate::command::live::failed;
 use crate::command::{cachealloc, masked};
@@ -120,6 +120,46 @@ fn by_other_measures() {
     let text = said(&place, "top-sites 2.pickle -n 1 --at #3");
     assert!(text.contains("held at that time, by call site"), "{text}");
     assert!(said(&place, "top-sites 2.pickle --at 0s").contains("held at that time"));
+}
+
+/// Returns what a command prints to a terminal of this width.
+fn on_terminal(place: &Place, columns: u16, arguments: &str) -> String {
+    const SCRIPT: &str = "import fcntl, os, pty, struct, sys, termios
+child, terminal = pty.fork()
+if not child:
+    fcntl.ioctl(1, termios.TIOCSWINSZ, struct.pack('HHHH', 24, int(sys.argv[1]), 0, 0))
+    os.execv(sys.argv[2], sys.argv[2:])
+try:
+    while part := os.read(terminal, 65536):
+        os.write(1, part)
+except OSError:
+    pass";
+    let output = Command::new("python3")
+        .args(["-c", SCRIPT, &columns.to_string()])
+        .arg(command())
+        .args(arguments.split(' '))
+        .current_dir(&place.path)
+        .env("NO_COLOR", "1")
+        .output()
+        .expect("python3 runs");
+    String::from_utf8_lossy(&output.stdout).replace('\r', "")
+}
+
+/// Columns are dropped, the least important first, and what matters most is whole.
+#[test]
+fn narrow_terminals_show_what_matters() {
+    if lacks("python3") {
+        return;
+    }
+    let place = planted();
+    let text = on_terminal(&place, 40, "top-sites 2.pickle");
+    for line in ["   BYTES  WHERE", "32.0 MiB  get < load_weights < main"] {
+        assert!(text.contains(&format!("\n{line}\n")), "{text}");
+    }
+    assert!(text.ends_with("\nno room: LIFE, SHARE, LIBRARY, BLOCKS\n"), "{text}");
+    let text = on_terminal(&place, 80, "fit 5.pickle");
+    assert!(text.contains("  garbage_collection_threshold:0.8\n"), "{text}");
+    assert!(text.contains("\nno room: DRIVER CALLS, FRAGMENTED\n"), "{text}");
 }
 
 #[test]
