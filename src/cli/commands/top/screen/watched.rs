@@ -16,6 +16,10 @@ use super::state::{State, Watched};
 /// Maximum number of device lines shown for a process, above its memory over time.
 const DEVICES_MOST: u16 = 4;
 const BARS_HEIGHT: u16 = 3;
+/// The order in which columns of its numbers are dropped. What stays must fit: of a number that is
+/// cut, the first digits are missing.
+const NUMBERS_GO: [&str; 8] =
+    ["WAITS/S", "HITS", "BLOCKS", "ALLOC/S", "PEAK", "RESERVED", "GPU", "PID"];
 /// On lower screens only the call sites are drawn.
 const HEIGHT_FOR_ALL: u16 = 16;
 
@@ -86,7 +90,7 @@ fn draw_numbers(
         let cells = cells.filter(|(_, line)| is_own(&line.about)).map(|(cell, _)| cell);
         column.cells = cells.collect();
     }
-    let (columns, _) = fit(columns, &["WAITS/S", "HITS", "BLOCKS", "ALLOC/S"], area.width);
+    let (columns, _) = fit(columns, &NUMBERS_GO, area.width);
     grid::table(frame, area, columns, &mut TableState::new(), palette);
 }
 

@@ -96,6 +96,13 @@ fn one_process_with_its_sites_and_a_stack() {
     ] {
         assert!(text.contains(wanted.trim_start()), "{wanted}\n{text}");
     }
+    // On a narrow screen columns of its numbers are dropped, and none is cut.
+    let text = drawn(&mut state, 40, 30).join("\n");
+    assert!(
+        text.contains("\nPID  GPU  ALLOCATED v  RESERVED\n200    0     30.0 MiB  30.0 MiB\n"),
+        "{text}"
+    );
+    assert!(drawn(&mut state, 15, 30).join("\n").contains("\nALLOCATED v\n"), "{text}");
     // If there are few lines, the stack is scrolled.
     press(&mut state, KeyCode::Right);
     let text = drawn(&mut state, 60, 8).join("\n");
