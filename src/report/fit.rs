@@ -157,11 +157,16 @@ fn table<const N: usize>(
     for row in rows {
         table += "<tr>";
         for ((_, class), cell) in columns.iter().zip(row) {
-            table += &format!("<td class=\"{class}\">{}</td>", escaped(&cell));
+            table += &format!("<td class=\"{class}\">{}</td>", breakable(&escaped(&cell)));
         }
         table += "</tr>";
     }
     table + "</table></div>"
+}
+
+/// Lets the names of options wrap at their parts on a narrow page.
+fn breakable(html: &str) -> String {
+    html.replace('_', "_<wbr>")
 }
 
 fn left_out(inputs: &[Input], entries_count: usize) -> String {
