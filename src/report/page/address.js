@@ -31,6 +31,7 @@ class Address {
   }
 
   read() {
+    this.known = window.location.hash;
     const [view, ...values] = window.location.hash.slice(1).split('&');
     this.view = document.querySelector(`nav a[href="#${CSS.escape(view)}"]`) ? view : '';
     this.values = new URLSearchParams(values.join('&'));
@@ -58,8 +59,13 @@ class Address {
   }
 
   write() {
+    // Another address has been opened, and its event is still to come.
+    if (window.location.hash !== this.known) {
+      return;
+    }
     const values = new URLSearchParams(this.states.filter(state => state.read() !== state.usual()).map(state => [state.name, state.read()])).toString();
     window.history.replaceState(null, '', `#${this.view}${values ? `&${values}` : ''}`);
+    this.known = window.location.hash;
   }
 }
 

@@ -39,6 +39,7 @@ async function main() {
   listen_to_theme();
   listen_to_tip();
   const address = new Address(states_of(views, pick));
+  window.report.address = address;
   section('state').remove();
   address.show();
   document.documentElement.dataset.ready = 'yes';
