@@ -38,6 +38,9 @@ class Terminal(screen.Terminal):
         super().resize(*self.wanted)
 
     def put(self, letter):
+        # What a command prints is wrapped by the terminal; a screen is drawn within its columns.
+        if self.at[1] >= self.columns and '1049' not in self.modes:
+            self.at = (self.at[0] + 1, 0)
         self.styles[self.at] = self.style
         super().put(letter)
 
@@ -91,7 +94,7 @@ def picture_of_text(browser, folder, terminal, path):
     browser.open(page)
     browser.until(f"document.readyState === 'complete' && document.title === '{path.name}'", 'the screen is not shown')
     box = browser.run('(box => [box.right + 12, box.bottom + 12])(document.querySelector("pre").getBoundingClientRect())')
-    browser.picture(path, clip={'x': 0, 'y': 0, 'width': box[0], 'height': box[1], 'scale': 1})
+    browser.picture(path, clip={'x': 0, 'y': 0, 'width': box[0], 'height': box[1], 'scale': 1}, captureBeyondViewport=True)
 
 
 def picture_of_top(browser, folder, command, path, lines, columns, keys, wanted, seconds=2):
