@@ -47,6 +47,21 @@ fn files_stay_readable() {
     }
 }
 
+/// The Makefile runs scripts by their names.
+#[test]
+fn scripts_are_executable() {
+    use std::os::unix::fs::PermissionsExt;
+    for folder in ["scripts", "scripts/report", "scripts/package", "scripts/bench"] {
+        for entry in fs::read_dir(root().join(folder)).expect("a folder").flatten() {
+            let (path, mode) = (entry.path(), entry.metadata().expect("it exists").permissions());
+            let begins = |text: Vec<u8>| text.starts_with(b"#!");
+            if path.is_file() && fs::read(&path).is_ok_and(begins) {
+                assert_ne!(mode.mode() & 0o111, 0, "{}: not executable", path.display());
+            }
+        }
+    }
+}
+
 /// Both tiers run the tests of every crate, and the workspace contains each crate.
 #[test]
 fn the_tests_of_each_crate_are_run() {
