@@ -65,6 +65,18 @@ class Browser:
         for domain in ['Page', 'Runtime', 'Network', 'Log']:
             self.call(f'{domain}.enable')
 
+    def page_mib(self):
+        """The most memory that the process of a page has held so far."""
+        session, self.session = self.session, None
+        processes = self.call('SystemInfo.getProcessInfo')['processInfo']
+        self.session = session
+
+        def held(process):
+            lines = pathlib.Path(f'/proc/{process["id"]}/status').read_text().splitlines()
+            return next(int(line.split()[1]) for line in lines if line.startswith('VmHWM:'))
+
+        return max(held(process) for process in processes if process['type'] == 'renderer') // 1024
+
     def stop(self):
         self.process.kill()
         self.process.wait()

@@ -127,7 +127,7 @@ def speed(browser, command, folder, entries):
     browser.size(1280, 900)
     page = Page(browser, folder / 'speed.html', 'speed')
     print(f'{page.run("report.data.files[0].entries")} entries; ready after {page.run("performance.now()"):.0f} ms, '
-          f'{page.run("performance.memory.usedJSHeapSize") / 1e6:.0f} MB of JavaScript')
+          f'{page.run("performance.memory.usedJSHeapSize") / 1e6:.0f} MB of JavaScript, {browser.page_mib()} MiB in all')
     page.run('''window.timed = async (what, act) => {
         const times = [];
         for (let round = 0; round < 20; round++) {
