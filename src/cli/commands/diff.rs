@@ -70,7 +70,7 @@ pub(crate) fn run(arguments: Arguments) -> Result {
         super::print(&sites::json_of_changes(&common, &names, [&before, &after], shown)?)?;
         return Ok(ExitCode::SUCCESS);
     }
-    super::print(&text(&arguments, &common, &names, &before, &after, &changes))?;
+    super::print_lines(&text(&arguments, &common, &names, &before, &after, &changes))?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -45,6 +45,6 @@ pub(crate) fn run(arguments: Arguments) -> Result {
         0 => "no problems found\n",
         _ => "fix the problems marked NO\n",
     };
-    super::print(&text)?;
+    super::print_lines(&text)?;
     Ok(if against == 0 { ExitCode::SUCCESS } else { ExitCode::from(FAILED) })
 }

@@ -57,7 +57,10 @@ pub(crate) fn run(arguments: Arguments) -> Result {
         let of = device.map(|device| format!(" on device {device}")).unwrap_or_default();
         return Err(Failure::new(format!("{what} has no GPU memory{of}")));
     }
-    super::print(&if json { breakdown::json(&explained) } else { breakdown::text(&explained) })?;
+    match json {
+        true => super::print(&breakdown::json(&explained))?,
+        false => super::print_lines(&breakdown::text(&explained))?,
+    }
     Ok(ExitCode::SUCCESS)
 }
 

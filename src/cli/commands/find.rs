@@ -95,7 +95,10 @@ pub(crate) fn run(arguments: Arguments) -> Result {
     let any = told.iter().any(|(_, found)| is_known(found) || found.released_by.is_some());
     told.retain(|(_, found)| !any || is_known(found) || found.released_by.is_some());
     let shown = Shown { snapshot: &snapshot, address: asked.address, taken, found: &told };
-    super::print(&if json { show::json(&shown)? } else { show::text(&shown) })?;
+    match json {
+        true => super::print(&show::json(&shown)?)?,
+        false => super::print_lines(&show::text(&shown))?,
+    }
     let is_held = told.iter().any(|(_, found)| is_known(found));
     Ok(if is_held { ExitCode::SUCCESS } else { ExitCode::from(FAILED) })
 }

@@ -51,9 +51,9 @@ pub(crate) fn run(arguments: Arguments) -> Result {
         return Err(no_such_time());
     }
     let number = if arguments.number == 0 { usize::MAX } else { arguments.number };
-    super::print(&match arguments.json {
-        true => findings::json(&inputs, &told)?,
-        false => findings::text(&inputs, &told, arguments.at, number),
-    })?;
+    match arguments.json {
+        true => super::print(&findings::json(&inputs, &told)?)?,
+        false => super::print_lines(&findings::text(&inputs, &told, arguments.at, number))?,
+    }
     Ok(ExitCode::SUCCESS)
 }

@@ -64,7 +64,10 @@ pub(crate) fn run(arguments: Arguments) -> Result {
         return Err(Failure::new(what).next("start the program with: cachealloc run --record"));
     }
     let shown = Shown { snapshot: &snapshot, fits: &fits, sites_count: arguments.number };
-    super::print(&if arguments.json { fit::json(&shown)? } else { fit::text(&shown) })?;
+    match arguments.json {
+        true => super::print(&fit::json(&shown)?)?,
+        false => super::print_lines(&fit::text(&shown))?,
+    }
     Ok(ExitCode::SUCCESS)
 }
 

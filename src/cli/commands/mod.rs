@@ -4,6 +4,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use crate::failure::Failure;
+use crate::show;
 
 pub(crate) mod completions;
 pub(crate) mod control;
@@ -25,6 +26,11 @@ pub(crate) mod top;
 pub(crate) mod top_sites;
 /// Result of a subcommand.
 pub(crate) type Result<T = ExitCode> = std::result::Result<T, Failure>;
+
+/// Prints text for people, in lines that fit the terminal, if stdout is one.
+pub(crate) fn print_lines(text: &str) -> Result<()> {
+    print(&show::wrapped_for_terminal(text))
+}
 
 /// Prints complete text that needs no escaping: JSON or tables. A reader that stops early (`|
 /// head`) is not a failure.

@@ -35,7 +35,7 @@ pub(crate) fn run(arguments: Arguments) -> Result {
             line.or_else(|| help_on(word)).ok_or_else(|| none_about(word))?
         }
     };
-    super::print(&text)?;
+    super::print_lines(&text)?;
     Ok(ExitCode::SUCCESS)
 }
 

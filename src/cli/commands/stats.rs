@@ -58,7 +58,10 @@ pub(crate) fn run(arguments: Arguments) -> Result {
             return Err(failure.next("list the processes with: cachealloc top --once").code(USAGE));
         }
     };
-    super::print(&text)?;
+    match format {
+        Format::Text => super::print_lines(&text)?,
+        _ => super::print(&text)?,
+    }
     Ok(ExitCode::SUCCESS)
 }
 

@@ -215,7 +215,7 @@ pub(crate) fn run(arguments: Arguments) -> Result {
         let _ = writeln!(head, "\n{}, by {}:\n", title.what, unit.name());
         head += &sites::table(&common, &names, by, &sites, shown);
     }
-    super::print(&head)?;
+    super::print_lines(&head)?;
     Ok(ExitCode::SUCCESS)
 }
 

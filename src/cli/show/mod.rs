@@ -14,7 +14,7 @@ pub(crate) use cachealloc_text::{bytes, count, per_second, plural, share, time};
 pub(crate) use process::{holders, process, words};
 pub(crate) use prometheus::{Exposition, Scraped, prometheus};
 pub(crate) use site_table::{json_with_places, places, steady_ended_by};
-pub(crate) use table::{Column, Table, cut_middle, has_colors};
+pub(crate) use table::{Column, Table, cut_middle, has_colors, wrapped_for_terminal};
 
 /// Formats an increase or decrease.
 pub(crate) fn signed_bytes(change: i128) -> String {

@@ -1,5 +1,6 @@
 //! Formats columns of text.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::io::{IsTerminal, stdout};
 
@@ -71,11 +72,7 @@ impl<const N: usize> Table<N> {
     /// Returns the text for stdout: as wide as its terminal and with highlighted titles, or uncut
     /// and plain if stdout is not a terminal.
     pub(crate) fn text(&self) -> String {
-        if !stdout().is_terminal() {
-            return self.within(None, false);
-        }
-        let width = terminal::size().ok().map(|(width, _)| usize::from(width));
-        self.within(width.filter(|&width| width > 0), has_colors())
+        self.within(terminal_width(), stdout().is_terminal() && has_colors())
     }
 
     fn within(&self, width_max: Option<usize>, stands_out: bool) -> String {
@@ -110,7 +107,8 @@ impl<const N: usize> Table<N> {
             {
                 let cell = &match self.wraps && at + 1 == N {
                     true => {
-                        rest = wrapped(cell, width);
+                        let cut = |line: String| cut_middle(&line, width);
+                        rest = wrapped(cell, width).into_iter().map(cut).collect();
                         rest.remove(0)
                     }
                     false => cut_middle(cell, width),
@@ -218,17 +216,47 @@ pub(crate) fn has_colors() -> bool {
     !is_set("NO_COLOR") && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
 }
 
-/// Wraps text between its words into lines of this width, at least one. A longer word is cut.
+/// Returns the width of the terminal that is stdout, if it is one that knows its width.
+fn terminal_width() -> Option<usize> {
+    let width = terminal::size().ok().map(|(width, _)| usize::from(width));
+    width.filter(|&width| width > 0 && stdout().is_terminal())
+}
+
+/// Wraps the lines of a text that are wider than the terminal, which would break words. Tables are
+/// not wider.
+pub(crate) fn wrapped_for_terminal(text: &str) -> Cow<'_, str> {
+    terminal_width().map_or(text.into(), |width| wrapped_within(text, width).into())
+}
+
+/// A line is continued below its last column that begins in the first half, or below its
+/// indentation.
+fn wrapped_within(text: &str, width: usize) -> String {
+    let mut all = String::new();
+    for line in text.lines() {
+        let gaps = line.match_indices("  ").map(|(at, gap)| at + gap.len());
+        let gaps = gaps.take_while(|&end| 2 * line[..end].width() <= width);
+        let gap = gaps.last().unwrap_or(0);
+        let (begin, rest) = line.split_at(line.len() - line[gap..].trim_start_matches(' ').len());
+        let lines = match line.width() <= width || line.contains('\u{1b}') {
+            true => vec![rest.to_string()],
+            false => wrapped(rest, width.saturating_sub(begin.width())),
+        };
+        let _ = writeln!(all, "{begin}{}", lines[0]);
+        let below = " ".repeat(begin.width());
+        lines[1..].iter().for_each(|line| _ = writeln!(all, "{below}{line}"));
+    }
+    all
+}
+
+/// Wraps text between its words into lines of this width, at least one. A longer word is a line.
 fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split(' ') {
         let last = lines.len() - 1;
         match lines[last].is_empty() {
-            false if lines[last].width() + 1 + word.width() > width => {
-                lines.push(cut_middle(word, width))
-            }
+            false if lines[last].width() + 1 + word.width() > width => lines.push(word.to_string()),
             false => lines[last] += &format!(" {word}"),
-            true => lines[last] = cut_middle(word, width),
+            true => lines[last] = word.to_string(),
         }
     }
     lines
@@ -405,8 +433,18 @@ mod tests {
                       other processes\n                      have not changed\n";
         assert_eq!(table.within(Some(40), false), wanted);
         assert!(table.within(Some(80), false).ends_with(&format!("  {memory}\n")));
-        assert_eq!(wrapped("a verylongword b", 5), ["a", "ve\u{2026}rd", "b"]);
+        assert_eq!(wrapped("a verylongword b", 5), ["a", "verylongword", "b"]);
         assert_eq!(wrapped("", 5), [""]);
+        table.row(["0 B".into(), "x".into(), "z".repeat(30)]);
+        assert!(table.within(Some(40), false).lines().all(|line| line.width() <= 40));
+        // Other lines break no word either.
+        let text = "device 0: 12 allocations\n\nNO    driver   libcuda.so.1: cannot open the file\n    \
+                    let segments grow in place and release memory\n/a/very/long/path/that/is/one/word\n";
+        let wanted = "device 0: 12 allocations\n\nNO    driver   libcuda.so.1:\n               cannot open the\n\
+                      \x20              file\n    let segments grow in place\n    and release memory\n\
+                      /a/very/long/path/that/is/one/word\n";
+        assert_eq!(wrapped_within(text, 30), wanted);
+        assert_eq!(wrapped_within(wanted, 80), wanted);
     }
 
     /// Letters of some scripts take two columns, and others none.

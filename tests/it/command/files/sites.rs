@@ -160,6 +160,10 @@ fn narrow_terminals_show_what_matters() {
     let text = on_terminal(&place, 80, "fit 5.pickle");
     assert!(text.contains("  garbage_collection_threshold:0.8\n"), "{text}");
     assert!(text.contains("\nno room: DRIVER CALLS, FRAGMENTED\n"), "{text}");
+    // Sentences are wrapped between their words.
+    let text = on_terminal(&place, 40, "findings 5.pickle");
+    assert!(text.lines().all(|line| line.chars().count() <= 40), "{text}");
+    assert!(text.starts_with("Out of memory, "), "{text}");
 }
 
 #[test]
